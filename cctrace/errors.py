@@ -40,7 +40,19 @@ class PartFailed(CctraceWarning):
 
 
 class FitError(CctraceError, ValueError):
-    """The data do not determine the fitted quantity; the message says what would be needed."""
+    """The data do not determine the fitted quantity; the message says what would be needed.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> path = cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp")
+    >>> short = cct.simulate(path, [cct.Sender("cubic6", app="bulk:size=20kB")], "1s", seed=1, packets=True)
+    >>> try:
+    ...     cct.fit.path(short)
+    ... except FitError as error:
+    ...     print(error)
+    only 14 RTTs are known; at least 100 are needed, so capture a longer flow
+    """
 
 
 def one_line(error: BaseException) -> str:

@@ -18,6 +18,14 @@ Z95 = 1.959963984540054
 class Estimate(NamedTuple):
     """A value and its 95 % interval; a side that the data do not bound is None.
 
+    Parameters
+    ----------
+    value : float
+    low, high : float, optional
+        Ends of the interval.
+
+    Examples
+    --------
     >>> print(Estimate(10.0, 9.0, 12.5))
     10 (9 to 12.5, 95 % interval)
     >>> Estimate(10.0, 9.0, None).text("{:.0f} ms")

@@ -47,6 +47,16 @@ def path_fields(name: str, seed: int = 1, seconds: int = 120) -> dict[str, Any]:
     ------
     ArgumentError
         If there is no such path.
+
+    Returns
+    -------
+    dict
+        `rate` in bit/s or a list of (second, bit/s); `rtt`, `buffer`, `loss` and `jitter` as `cctrace.Path` takes them.
+
+    Examples
+    --------
+    >>> path_fields("wired_40mbit_40ms")["rtt"]
+    '40164us'
     """
     known = load("paths")["paths"]
     if name not in known:
@@ -82,6 +92,13 @@ def jitter_text(name: str) -> str:
     ------
     ArgumentError
         If there is no such jitter.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> name = load("jitter_presets")["presets"][0]["recording"]
+    >>> cct.Jitter.parse(jitter_text(name)).kind
+    'gamma'
     """
     known = {entry["recording"]: entry for entry in load("jitter_presets")["presets"]}
     if name not in known:
@@ -111,6 +128,11 @@ def load(name: str) -> dict[str, Any]:
     ------
     ArgumentError
         If there is no such parameter set.
+
+    Examples
+    --------
+    >>> sorted(load("bbrx_table1"))
+    ['agent_start', 'bins', 'delta', 'gamma', 'provenance']
     """
     if name not in names():
         raise ArgumentError(f"no parameter set {name!r} ships with cctrace (there are: {', '.join(names()) or 'none'})")
@@ -124,6 +146,12 @@ def bins(name: str) -> list[dict[str, Any]]:
     ------
     ArgumentError
         If there is no such set or file, or it has no list ``bins`` of objects.
+
+    Examples
+    --------
+    >>> first = bins("bbrx_table1")[0]
+    >>> first["min_rtt_ms"], first["beta"]
+    ([0, 50], 0.75)
     """
     if name in names():
         found = load(name)

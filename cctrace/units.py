@@ -34,6 +34,13 @@ _TURNED = re.compile(_NUMBER + r"[x\u00d7]\s*")
 def parse_rate_bps(text: object, name: str | None = None) -> float:
     """Return a rate in bits per second; errors call the argument `name`, here as in the other functions.
 
+    Parameters
+    ----------
+    text : str
+        With its unit: ``"40Mbit"``, ``"5MB/s"``.
+    name : str, optional
+        The argument's, for the error.
+
     Raises
     ------
     ArgumentError
@@ -50,6 +57,13 @@ def parse_rate_bps(text: object, name: str | None = None) -> float:
 
 def parse_time_ns(text: object, name: str | None = None) -> int:
     """Return a duration in whole nanoseconds.
+
+    Parameters
+    ----------
+    text : str
+        With its unit: ``"5ms"``, ``"2.5s"``.
+    name : str, optional
+        The argument's, for the error.
 
     Raises
     ------
@@ -76,6 +90,8 @@ def parse_size_bytes(text: object, bdp_bytes: float | None = None, name: str | N
         Bytes ("200kB", "64KiB") or, if `bdp_bytes` is given, bandwidth-delay products ("2bdp").
     bdp_bytes : float, optional
         What one bandwidth-delay product is.
+    name : str, optional
+        The argument's, for the error.
 
     Raises
     ------
@@ -103,6 +119,13 @@ def _checked_size(text: object, name: str | None, size_bytes: float) -> int:
 def parse_share(text: object, name: str | None = None) -> float:
     """Return a share between 0 and 1.
 
+    Parameters
+    ----------
+    text : str or float
+        ``"1%"``, or a number from 0 to 1.
+    name : str, optional
+        The argument's, for the error.
+
     Raises
     ------
     ArgumentError
@@ -122,6 +145,13 @@ def parse_share(text: object, name: str | None = None) -> float:
 
 def parse_factor(text: object, name: str | None = None) -> float | None:
     """Return the factor that ``"x2"`` stands for; None for any text that is no factor.
+
+    Parameters
+    ----------
+    text : str
+        ``"x2"``.
+    name : str, optional
+        The argument's, for the error.
 
     Raises
     ------
@@ -157,6 +187,14 @@ def _called(text: object, name: str | None) -> str:
 def format_number(value: float, digits: int = 3) -> str:
     """Return a number as people write it: with this many significant digits, thousands separators, and no exponent.
 
+    Parameters
+    ----------
+    value : float
+    digits : int
+        Significant ones.
+
+    Examples
+    --------
     >>> format_number(14_321.0, 2), format_number(0.2345), format_number(0.00000358), format_number(0)
     ('14,000', '0.234', '0.00000358', '0')
     """

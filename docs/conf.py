@@ -6,16 +6,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from docutils.nodes import SkipNode
+from docutils.nodes import SkipNode, literal
 from latex2mathml.converter import convert
 from pygments.lexers.special import TextLexer
+from sphinx.addnodes import pending_xref
 
 import cctrace
 
 project = "cctrace"
 author = "the cctrace authors"
 version = release = cctrace.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
@@ -30,11 +31,14 @@ html_show_sourcelink = html_copy_source = False
 html_show_search_summary = False  # read from disk, a page may not fetch the pages it found
 default_role = "code"  # single backquotes name things of Python, as numpydoc has it
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 100
+autosummary_generate = False  # it only lists: every name stands on the page of its subject
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 # Pages point to files of the repository, which are not part of the site; docstrings cite by key, see references.md.
-suppress_warnings = ["myst.xref_missing", "ref.citation", "ref.ref"]
+# A type that a docstring calls `path` is no attribute of that name.
+suppress_warnings = ["myst.xref_missing", "ref.citation", "ref.ref", "ref.python"]
 
 
 def setup(app):
@@ -42,8 +46,21 @@ def setup(app):
     _bring_notebooks(Path(app.srcdir))
     app.add_html_math_renderer("mathml", (_math_in_line, None), (_math_in_lines, None))
     app.connect("autodoc-process-docstring", _keys_as_text)
+    app.connect("doctree-read", _names_as_links)
     app.connect("build-finished", _for_all_readers)
     app.add_lexer("mermaid", TextLexer)  # state diagrams are shown as their text
+
+
+def _names_as_links(app, doctree):
+    """Let `cct.read(...)` in any page lead to its section of the API; what has none stays text."""
+    for node in list(doctree.findall(literal)):
+        name = re.match(r"(?:cct|cctrace)((?:\.\w+)+)", node.astext())
+        if name and not isinstance(node.parent, pending_xref):
+            link = pending_xref(
+                "", refdomain="py", reftype="obj", reftarget=f"cctrace{name[1]}", refdoc=app.env.docname
+            )
+            node.replace_self(link)
+            link += node
 
 
 def _bring_notebooks(docs):

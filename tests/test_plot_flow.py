@@ -115,3 +115,8 @@ def test_a_simulation_is_drawn_as_a_capture_of_it_would_be():
         cct.plot_flow(sim, index=2)
     with pytest.raises(ArgumentError, match=r"kept no packets; run simulate\(..., packets=True\)"):
         cct.plot_flow(cct.simulate(path, "reno", "1s"))
+
+
+def test_a_replay_that_recorded_too_little_is_refused_with_what_to_record(flow):
+    with pytest.raises(ArgumentError, match=r'did not record lt_use_bw.*replay with record="all"'):
+        cct.plot_flow(flow, cct.replay(flow, "bbr2022"))

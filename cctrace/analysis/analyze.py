@@ -111,6 +111,14 @@ def analyze(
         unknown or not a Linux one, or there is no such goal.
     StreamError
         If no flow at all can be reconstructed; one among others only gets a note.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> recording = cct.datasets.path("loss_cubic_1pct")
+    >>> (flow,) = analyze(recording / "sender.pcap.zst", [recording / "tcpinfo.csv.zst"], effects=False)
+    >>> flow.diagnosis.cause, flow.identification.name
+    ('random_loss', 'cubic6')
     """
     if controller is not None:
         _require_replayable(controller)

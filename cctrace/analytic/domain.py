@@ -19,6 +19,14 @@ Real = float | Array  # one number or many
 class Domain(NamedTuple):
     """Whether a model was made for these arguments, and if not, why.
 
+    Parameters
+    ----------
+    inside : bool
+    reason : str, optional
+        Why not.
+
+    Examples
+    --------
     >>> Domain(False, "buffer below 4 BDP").text
     'outside: buffer below 4 BDP'
     """

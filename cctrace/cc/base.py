@@ -218,6 +218,28 @@ class LinuxController(Controller):
     """A congestion control of the Linux TCP stack; inputs are the columns of `schema.LINUX_VIEW`.
 
     The engine calls, in the order written down in `schema.LINUX_EVENTS`, those entry points that a class defines.
+
+    Parameters
+    ----------
+    **params
+        Values for the class's parameter table `params`; the rest keep their defaults.
+
+    Raises
+    ------
+    ArgumentError
+        If a parameter is unknown, not a number or out of its range.
+
+    Examples
+    --------
+    A window of 20 segments, whatever happens; docs/own_controller.md has the entry points, in their order:
+
+    >>> import cctrace as cct
+    >>> class Fixed(LinuxController):
+    ...     def on_ack(self, ack):
+    ...         self.snd_cwnd = 20
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> int(cct.replay(flow, Fixed, mode="interpreted").decisions["snd_cwnd"].iloc[-1])
+    20
     """
 
     view = "linux"
@@ -247,7 +269,28 @@ class LinuxController(Controller):
 
 
 class QuicController(Controller):
-    """A congestion control of the nginx QUIC stack; inputs are the columns of `schema.QUIC_VIEW`."""
+    """A congestion control of the nginx QUIC stack; inputs are the columns of `schema.QUIC_VIEW`.
+
+    The entry points and their order are those of `schema.QUIC_EVENTS`. Windows and rates are in bytes and bytes/s,
+    times in milliseconds of that stack's clock.
+
+    Parameters
+    ----------
+    **params
+        Values for the class's parameter table `params`; the rest keep their defaults.
+
+    Raises
+    ------
+    ArgumentError
+        If a parameter is unknown, not a number or out of its range.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> parent, _ = cct.controller("quic_cubic")
+    >>> issubclass(parent, QuicController), parent().cwnd
+    (True, 0)
+    """
 
     view = "quic"
 

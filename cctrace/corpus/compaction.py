@@ -52,6 +52,15 @@ def compact(where: str | os.PathLike[str], progress: Callable[[str], None] = lam
         If there is no corpus, or one of another schema version.
     OutputError
         If it cannot be written; nothing is lost.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import cctrace as cct
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = cct.corpus.run(cct.datasets.path("web_server", "sender.pcap.zst"), folder, tasks=["flows"])
+    ...     compact(folder)
+    {'before': 2, 'after': 2}
     """
     store = open_store(where)
     tasks = identity(store)["tasks"]

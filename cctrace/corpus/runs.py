@@ -74,6 +74,12 @@ class Summary:
     already : int
         Inputs that were committed before.
     warnings : list of str
+
+    Examples
+    --------
+    >>> done = Summary(captures=3, packets=1000, errors={"FormatError": 1}, seconds=1.0, cpu_seconds=0.8, already=0)
+    >>> done.captures, done.errors
+    (3, {'FormatError': 1})
     """
 
     captures: int = 0
@@ -172,6 +178,11 @@ def run(
         Largest size that a compressed file may unpack to, see `cctrace.io.read_file`.
     progress : callable
         Receives lines of progress.
+
+    Returns
+    -------
+    Summary
+        What this run did; the results are in `output`, for `open`.
 
     Raises
     ------

@@ -36,6 +36,10 @@ def open(where: str | os.PathLike[str]) -> Corpus:
     where : str
         Folder or URL that `run` wrote.
 
+    Returns
+    -------
+    Corpus
+
     Raises
     ------
     ArgumentError
@@ -138,6 +142,21 @@ class Corpus:
     tasks : list of str
     captures, errors, flows, verdicts, limits, events, controllers, paths, collapse, replays, whatifs : Table
         Those that the tasks fill.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no corpus in `where`, or a table is asked for that none of its tasks fills.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import cctrace as cct
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = cct.corpus.run(cct.datasets.path("web_server", "sender.pcap.zst"), folder, tasks=["flows"])
+    ...     corpus = Corpus(folder)
+    ...     len(corpus.captures.frame()), len(corpus.flows.frame())
+    (1, 11)
     """
 
     def __init__(self, where: str | os.PathLike[str]) -> None:

@@ -57,6 +57,17 @@ class FittedPath(Path, Public):
         ``rate_bps`` [{start_s, value, low, high}], ``base_rtt_us``, ``buffer_bytes``, ``loss`` {model, share, ...},
         ``jitter``, ``policer``, ``shaper``, ``aqm``, ``acks``, ``cross_traffic``, ``unseen``, ``rate_counts``; and
         ``correlation`` of the rates, the base RTT and the jitter.
+
+    Examples
+    --------
+    It can be simulated over, as any path:
+
+    >>> import cctrace as cct
+    >>> sim = cct.simulate(cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp"), ["cubic6"], "3s", seed=1, packets=True)
+    >>> fitted = cct.fit.path(sim)
+    >>> again = cct.simulate(fitted, ["cubic6"], "3s", seed=1)
+    >>> bool(abs(again.flows["goodput_bps"][0] / sim.flows["goodput_bps"][0] - 1) < 0.01)
+    True
     """
 
     estimates: dict[str, Any]
@@ -176,6 +187,13 @@ def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
         If too little is known of the flow; says what would be needed.
     StreamError
         If the capture lacks the data or the acknowledgements.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> sim = cct.simulate(cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp"), ["cubic6"], "3s", seed=1, packets=True)
+    >>> print(path(sim).summary().splitlines()[1])
+    base RTT: 40000 (39996 to 40004) us
     """
     return path_of(evidence_of(source), progress)
 

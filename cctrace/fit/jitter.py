@@ -355,7 +355,7 @@ class Jitter(Serialised, Summarized):
         return to_dict(self.as_estimates())
 
     def as_estimates(self) -> dict[str, Any]:
-        """Return the same with `Estimate`s."""
+        """Return the same with each value as an `Estimate`."""
         return {
             "distribution": self.distribution_,
             "process": self.process_.name,

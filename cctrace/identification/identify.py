@@ -102,6 +102,11 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
         The candidate that the kernel's counters name: a quarter of a capture's first CHECKED_ROWS events is enough then
         if it confirms the name, else all of them are. The name is no evidence: the result may contradict it.
 
+    Returns
+    -------
+    Identification
+        The likeliest candidate with its probability, and the others; ``unknown`` if none explains the flow.
+
     Raises
     ------
     ArgumentError

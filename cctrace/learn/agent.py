@@ -54,6 +54,16 @@ class Agent:
     ------
     ArgumentError
         If a parameter is not positive.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> agent = Agent(flows=1)
+    >>> agent.now(0)
+    (4, 0.45)
+    >>> flow = {"min_rtt_us": 20e3, "bw_bps": 2e6, "goodput_bps": 1.9e6, "lost_share": 0.0, "beta": 0.45, "k": 4}
+    >>> agent.observe(pd.DataFrame([flow])), agent.done
+    (1, False)
     """
 
     flows: int = 24

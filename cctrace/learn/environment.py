@@ -56,6 +56,12 @@ class Environment:
     seed : int
     bdp_segments : float
         Segments are as large as Ethernet's while a flow's BDP has no more of them, and larger beyond; infinite: never.
+
+    Examples
+    --------
+    >>> flows = Environment(min_rtt_ms=(0, 50), rate_mbps=(3, 10), paths=1).flows(k=4, beta=0.45)
+    >>> list(flows.columns)
+    ['min_rtt_us', 'bw_bps', 'goodput_bps', 'lost_share', 'beta', 'k']
     """
 
     min_rtt_ms: Bounds
@@ -159,6 +165,27 @@ def simulated(
     ------
     ArgumentError
         If there is no such bin.
+
+    Returns
+    -------
+    Agent
+        The one that was given.
+
+    Examples
+    --------
+    A place whose flows tell the best parameters at once, in place of simulations of minutes:
+
+    >>> import pandas as pd
+    >>> from cctrace.learn.agent import Agent
+    >>> class Place:
+    ...     def __init__(self, *bounds, **options):
+    ...         pass
+    ...     def flows(self, k, beta, **params):
+    ...         row = {"min_rtt_us": 20e3, "bw_bps": 2e6, "lost_share": 0.0, "beta": beta, "k": k}
+    ...         return pd.DataFrame([row | {"goodput_bps": 2e6 - 1e6 * (beta - 0.7) ** 2}])
+    >>> agent = simulated(Agent(flows=1), bins=[0], place_of=Place)
+    >>> round(agent.searches[0].elected()[1], 1)
+    0.7
     """
     wanted = range(len(agent.bins)) if bins is None else list(bins)
     given = {} if agent.gamma == 1.0 else {"gamma": agent.gamma}
@@ -190,8 +217,24 @@ def _paths_for(flows: int) -> int:
 def statistics(table: TcpInfo, beta: float, k: int) -> pd.DataFrame:
     """Return the statistics of recorded flows from the kernel's counters, as `Agent.observe` takes them.
 
-    `table`: polls of flows that ran with `beta` and `k`; the last poll of each counts. Returns the
-    connections that sent data, sent segments again or not, and had a min_rtt and a rate.
+    Parameters
+    ----------
+    table : TcpInfo
+        Polls of flows that ran with `beta` and `k`; the last poll of each counts.
+    beta : float
+    k : int
+
+    Returns
+    -------
+    DataFrame
+        The connections that sent data, sent segments again or not, and had a min_rtt and a rate.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> table = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "tcpinfo.csv.zst"))
+    >>> round(statistics(table, beta=0.45, k=4)["goodput_bps"][0] / 1e6)
+    38
     """
     rows = []
     for index in range(len(table.connections)):

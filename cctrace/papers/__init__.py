@@ -40,14 +40,33 @@ _PAPERS = {
 
 
 def papers() -> dict[str, str]:
-    """Return {name: title} of the papers."""
+    """Return {name: title} of the papers.
+
+    Examples
+    --------
+    >>> list(papers())
+    ['kumar', 'bbr2plus', 'obbr', 'bbrx', 'beyond']
+    """
     return {name: title for name, (_, title) in _PAPERS.items()}
 
 
 def figures(paper: str) -> dict[str, Figure]:
     """Return {name: Figure} of a paper, in its order.
 
-    Raises `ArgumentError` if there is no such paper; says which there are.
+    Parameters
+    ----------
+    paper : str
+        One of `papers`.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such paper; names the papers there are.
+
+    Examples
+    --------
+    >>> list(figures("kumar"))
+    ['2', '8', '5', '6', '7', 'testbed']
     """
     _known("paper", paper, _PAPERS)
     modules = [importlib.import_module(f"cctrace.papers.{module}") for module in _PAPERS[paper][0]]
@@ -56,6 +75,13 @@ def figures(paper: str) -> dict[str, Figure]:
 
 def find(paper: str, name: str) -> Figure:
     """Return one `Figure`, by paper and name (``"5"``; ``"fig5"`` will do).
+
+    Parameters
+    ----------
+    paper : str
+        One of `papers`.
+    name : str
+        One of `figures`.
 
     Raises
     ------
@@ -108,6 +134,22 @@ def reproduce(
         Make results again that are kept on disk.
     **changes
         Of the figures' parameters.
+
+    Returns
+    -------
+    list of Reproduction
+        Per figure: its `runs` (a DataFrame), `table()`, `plot()` and `claims`, each with a mark.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such paper or figure, or a change is no parameter of the figure.
+
+    Examples
+    --------
+    >>> (two,) = reproduce("kumar", "2", quick=True, workers=1)
+    >>> two.figure.title
+    'estimates, cwnd and throughput over the jitter'
     """
     chosen = list(figures(paper).values()) if name is None else [find(paper, name)]
     common = {"workers": workers, "fresh": fresh} | changes

@@ -60,6 +60,14 @@ class Delays(Carded):
     steps : Steps
         The bottleneck's rate.
     table : Transmissions
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> path = cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp")
+    >>> delays = cct.fit.uncongested_rtt(cct.simulate(path, ["cubic6"], "3s", seed=1, packets=True))
+    >>> round(float(delays.delay_us.mean()))
+    40000
     """
 
     departed_us: np.ndarray

@@ -91,8 +91,27 @@ def blank(inches: tuple[float, float], title: str = "") -> Figure:
 def figure(panels: Sequence[Panel], phases: Phases | None = None, title: str = "") -> Figure:
     """Draw panels above each other over one time axis.
 
-    `phases`: shaded behind every panel. The figure is not registered with pyplot: nothing is kept
-    alive by drawing it. A notebook shows it without any magic command.
+    The figure is not registered with pyplot: nothing is kept alive by drawing it. A notebook shows it without any magic
+    command.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+        As `flow_panels` returns them.
+    phases : Phases, optional
+        Of the replayed controller, shaded behind every panel.
+    title : str
+
+    Examples
+    --------
+    The goodput and RTT of a flow, and no other panel:
+
+    >>> import cctrace as cct
+    >>> from cctrace.analysis.flow_view import FlowView
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> panels = flow_panels(FlowView.of(flow))
+    >>> len(figure(panels[:2]).axes)
+    2
     """
     phases = phases or Phases()
     width, height = _PANEL_INCHES

@@ -32,6 +32,11 @@ def segment_sizes(flow: Flow, *, title: str = "") -> Figure:
 
     Segments as the capture shows them: at a sender whose device cuts them, super-packets of up to 64 kB.
 
+    Parameters
+    ----------
+    flow : Flow
+    title : str, optional
+
     Examples
     --------
     >>> import cctrace as cct
@@ -67,6 +72,7 @@ def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> F
     flow : Flow
     span_s : float, optional
         Of the average, back from each instant; default: 1 s, or a tenth of a flow shorter than 10 s.
+    title : str, optional
 
     Raises
     ------
@@ -126,6 +132,7 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
     ----------
     flow : Flow
     over : {"time", "sequence"}
+    title : str, optional
 
     Raises
     ------
@@ -155,6 +162,11 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
 
 def windows(flow: Flow, *, title: str = "") -> Figure:
     """Draw the receiver's window and the bytes that were out: sent, and not yet acknowledged, losses included.
+
+    Parameters
+    ----------
+    flow : Flow
+    title : str, optional
 
     Examples
     --------
@@ -191,6 +203,7 @@ def one_way_delays(flow: Flow, receiver: Flow, *, title: str = "") -> Figure:
         Of the sender's capture.
     receiver : Flow
         The same connection, captured at the receiver.
+    title : str, optional
 
     Returns
     -------
@@ -201,6 +214,14 @@ def one_way_delays(flow: Flow, receiver: Flow, *, title: str = "") -> Figure:
     ------
     ArgumentError
         If these are two connections, or the captures do not overlap.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> ends = (cct.datasets.path("loss_cubic_1pct", f"{end}.pcap.zst") for end in ("sender", "receiver"))
+    >>> drawing = one_way_delays(*(cct.read(end).flow(0) for end in ends))
+    >>> drawing.axes[0].get_ylabel()
+    'One-way delay (ms)'
     """
     segments, acks = flow.join(receiver)
     offset_us = segments.attrs["clock_offset_us"]

@@ -36,6 +36,7 @@ def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = 
         From when on, seconds since the first packet.
     packets : int
         How many, 200 at most.
+    title : str, optional
 
     Raises
     ------

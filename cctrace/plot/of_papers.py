@@ -46,6 +46,7 @@ def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None 
     flow : Flow
     start_s, end_s : float, optional
         Which part, seconds since the first packet; default: all.
+    title : str, optional
 
     Raises
     ------
@@ -134,6 +135,7 @@ def queue_ratio(gain: float, ratios: Sequence[float], *, title: str = "") -> Fig
         BBR's cwnd_gain.
     ratios : sequence of float
         Buffers in bandwidth-delay products, a curve each.
+    title : str, optional
 
     Examples
     --------
@@ -173,6 +175,7 @@ def collapse_surface(
         The axes.
     here : (float, float), optional
         A capture's own jitter and queueing delay, us: marked.
+    title : str, optional
 
     Examples
     --------

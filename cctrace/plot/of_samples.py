@@ -38,6 +38,7 @@ def cdf(
         What of them, and what makes the groups: see `samples`.
     log : bool
         Logarithmic axis of values.
+    xlabel, title : str, optional
 
     Examples
     --------
@@ -92,6 +93,7 @@ def boxes(
         Percentiles.
     log : bool
         Logarithmic axis of values.
+    ylabel, title : str, optional
 
     Examples
     --------
@@ -136,6 +138,7 @@ def qq(
         The group, or the distribution (in the unit of the samples), on the horizontal axis; default: the first group.
     label : str
         What is on both axes, with its unit.
+    title : str, optional
 
     Raises
     ------

@@ -55,6 +55,9 @@ def lines(
         A row of panels for each value of this column (side by side, if there is one measure).
     marks : list of (x, label), optional
         Vertical lines in every panel.
+    title, xlabel : str
+    columns : int
+        Panels beside each other.
 
     Examples
     --------
@@ -174,6 +177,14 @@ def _legend(drawing: Figure, axes: Iterable[Axes]) -> None:
 def bars(table: pd.DataFrame, x: str, value: str, by: str, *, title: str = "", ylabel: str = "") -> Figure:
     """Draw a value for each name in a column, a bar per value of `by`, with the spread of the seeds.
 
+    Parameters
+    ----------
+    table : DataFrame
+        One row per bar; several of a bar, as of seeds, give its spread.
+    x, value, by : str
+        Columns: where the bars stand, how high they are, and which colour they have.
+    title, ylabel : str
+
     Examples
     --------
     >>> import pandas as pd
@@ -225,6 +236,8 @@ def heatmap(
         How a number is written in its square.
     centre : float, optional
         A value that is neither good nor bad: colours diverge from it.
+    label, title, xlabel, ylabel : str
+        Of the colours, the figure and the axes.
 
     Examples
     --------
@@ -283,6 +296,15 @@ def ellipses(table: pd.DataFrame, by: str = "cc", *, panel_by: str | None = None
     by : str
         Column that names the systems.
     panel_by : str, optional
+    title : str, optional
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> spread = {"delay_spread": 0.1, "throughput_spread": 0.05, "delay_p95": [1.4, 3.0]}
+    >>> table = pd.DataFrame({"cc": ["bbr3", "cubic6"], "delay": [1.2, 2.4], "throughput": [0.95, 1.0]} | spread)
+    >>> len(ellipses(table).axes)
+    1
     """
     _has(table, [by, "delay", "throughput", "delay_spread", "throughput_spread", "delay_p95"])
     groups = [None] if panel_by is None else list(dict.fromkeys(table[panel_by]))
@@ -326,6 +348,18 @@ def over_time(
     ----------
     series : dict of str to list of (time_s, values, label, options)
         Panel title: its curves; options ``right`` (second axis), ``colour``, ``step``.
+
+    title, ylabel, xlabel : str
+    right : str, optional
+        Label of the second axis.
+    columns : int
+        Panels beside each other.
+
+    Examples
+    --------
+    >>> curve = ([0.0, 1.0, 2.0], [10.0, 12.0, 11.0], "bbr3", {})
+    >>> len(over_time({"first": [curve], "second": [curve]}, ylabel="Mbit/s").axes)
+    2
     """
     across = min(columns, len(series))
     down = -(-len(series) // across)

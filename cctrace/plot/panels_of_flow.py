@@ -20,8 +20,25 @@ if TYPE_CHECKING:
 def flow_panels(view: FlowView, packets: Any | None = None) -> list[Panel]:
     """Return the panels of a flow.
 
-    `packets`: as of `cctrace.plot.packets.packets_of`; adds the receiver's window. Returns list of Panel: those for
-    which the flow has data.
+    Parameters
+    ----------
+    view : FlowView
+        The flow, and a replay of it if there is one.
+    packets : optional
+        As of `cctrace.plot.packets.packets_of`; adds the receiver's window.
+
+    Returns
+    -------
+    list of Panel
+        Those for which the flow has data.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> from cctrace.analysis.flow_view import FlowView
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> [panel.title for panel in flow_panels(FlowView.of(flow))][:2]
+    ['Progress: sequence numbers over time', 'Throughput over time']
     """
     panels = (
         *(_progress(view), _throughput(view), _rtt(view), _in_flight(view, packets), _rates(view)),
@@ -31,7 +48,25 @@ def flow_panels(view: FlowView, packets: Any | None = None) -> list[Panel]:
 
 
 def flow_phases(view: FlowView) -> Phases:
-    """Return the phases of the replayed controller (none without a model that has phases)."""
+    """Return the phases of the replayed controller (none without a model that has phases).
+
+    Parameters
+    ----------
+    view : FlowView
+
+    Returns
+    -------
+    Phases
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> from cctrace.analysis.flow_view import FlowView
+    >>> flow = cct.read(cct.datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
+    >>> run = cct.replay(flow, "bbr2022", record="all")
+    >>> [name for _, _, name in flow_phases(FlowView.of(flow, run)).spans][:2]
+    ['STARTUP', 'DRAIN']
+    """
     if view.model is None or "phase" not in view.model:
         return Phases()
     return Phases.from_names(view.seconds(view.model), view.model["phase"])

@@ -75,6 +75,7 @@ def states(
         A replay of this flow with ``record="all"``.
     start_s, end_s : float, optional
         Which part, seconds since the first packet; default: all.
+    title : str, optional
 
     Raises
     ------
@@ -82,6 +83,14 @@ def states(
         If the part is empty.
     StreamError
         If the flow cannot be reconstructed from its capture.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
+    >>> drawing = states(flow, cct.replay(flow, "bbr2022", record="all"), 0, 5)
+    >>> drawing.axes[-1].get_xlabel()
+    'Time since the first packet (s)'
     """
     view = FlowView.of(flow, run)
     rows = lanes(view)

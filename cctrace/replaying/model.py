@@ -41,6 +41,8 @@ def model_of(run: Run) -> pd.DataFrame:
     flow = flow_of(run.source)
     if flow is None:
         raise ArgumentError("this replay is of no flow, so its segments' size is not known; see `decisions`")
+    if missing := [name for name in model_fields(run.controller) if name not in run.decisions]:
+        raise ArgumentError(f'this replay did not record {", ".join(missing)}: replay with record="all"')
     return model_table(run.controller, run.decisions, run.decisions["time_ns"], flow.facts["mss"])
 
 

@@ -99,6 +99,14 @@ class Sender:
     ------
     ArgumentError
         If a value is not what it should be, or the controller unknown.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> late = Sender("cubic6", start="1s", app="chunks:size=13kB,every=20ms")
+    >>> sim = cct.simulate(cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp"), [Sender("bbr2022"), late], "5s", seed=1)
+    >>> sim.flows["cc"].tolist()
+    ['bbr2022', 'cubic6']
     """
 
     cc: str | type[Controller]

@@ -82,6 +82,11 @@ def simulate(
     **common
         Fields of `Sender` that hold for all flows, for example ``ack_every=2``.
 
+    Returns
+    -------
+    Simulation
+        `flows` has a row per sender; `timeline`, traces and packets are kept if asked for.
+
     Raises
     ------
     ArgumentError

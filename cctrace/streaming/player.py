@@ -45,6 +45,13 @@ class Settings:
     ------
     ArgumentError
         For an unknown name of rule or estimate (when the player is made), or a quantity that is not positive.
+
+    Examples
+    --------
+    >>> from cctrace.streaming import Video, play_rates
+    >>> video = Video.of([230, 477, 991], segment_s=3, minutes=1)
+    >>> int(play_rates([(1000, 700, 75)], video, settings=Settings(rule="throughput")).segments["quality"].max())
+    1
     """
 
     rule: str = "dynamic"

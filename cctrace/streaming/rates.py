@@ -24,9 +24,31 @@ class Period(NamedTuple):
 
 
 def read_periods(file: str | os.PathLike[str]) -> list[Period]:
-    """Read a network trace of Sabre: JSON, a list of `duration_ms`, `bandwidth_kbps`, `latency_ms`.
+    """Read a network trace of Sabre.
 
-    Raises `ArgumentError` if the file is not one, or no period has a rate.
+    Parameters
+    ----------
+    file : path
+        JSON, a list of objects with ``duration_ms``, ``bandwidth_kbps`` and ``latency_ms``.
+
+    Returns
+    -------
+    list of Period
+        As `play_rates` takes them.
+
+    Raises
+    ------
+    ArgumentError
+        If the file is no such trace; `play_rates` refuses periods of which none has a rate.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    ...     _ = file.write('[{"duration_ms": 1000, "bandwidth_kbps": 5000, "latency_ms": 75}]')
+    ...     file.flush()
+    ...     read_periods(file.name)
+    [Period(ms=1000, kbps=5000, latency_ms=75)]
     """
     found = read_json(file, "network trace")
     try:

@@ -53,6 +53,13 @@ class Session(Public):
     settings : Settings
     simulation : Simulation or None
         The transport: the server's flow (the first) and its competitors.
+
+    Examples
+    --------
+    >>> from cctrace.streaming import Video, play_rates
+    >>> session = play_rates([(1000, 5000, 75)], Video.of([230, 477, 991], segment_s=3, minutes=1))
+    >>> session.complete, session.stalls
+    (True, 0)
     """
 
     segments: pd.DataFrame
@@ -153,6 +160,10 @@ def play(
     **changes
         Fields of `Settings`, for example ``rule="bola"``.
 
+    Returns
+    -------
+    Session
+
     Raises
     ------
     ArgumentError
@@ -190,6 +201,11 @@ def play_rates(
         After the last comes the first; `rates.read_periods` reads Sabre's traces.
     video, settings, **changes
         As `play`.
+
+    Returns
+    -------
+    Session
+        Without `simulation`.
 
     Raises
     ------
