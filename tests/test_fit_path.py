@@ -8,7 +8,9 @@ import pytest
 import cctrace as cct
 from cctrace.cli import main
 from cctrace.fit.export import opportunities
+from cctrace.fit.fitted_path import path_of
 from cctrace.path.bottleneck import Sent
+from cctrace.path.evidence import evidence_of
 from cctrace.path.steps import rate_steps
 
 
@@ -42,6 +44,20 @@ def test_simulating_the_fitted_path_gives_what_was_recorded(clean):
     assert sim.flows.goodput_bps[0] == pytest.approx(recorded_flow["goodput_bps"], rel=0.05)
     share = recorded_flow["retransmitted_segments"] / recorded_flow["segments_sent"]
     assert sim.flows.retransmit_ratio[0] == pytest.approx(share, abs=0.003)
+
+
+@pytest.mark.parametrize("name", ["single_bbr_1bdp", "jitter_bbr_sd2ms"])
+def test_a_quick_fit_has_the_same_path_and_jitter_where_that_can_be_simulated(name):
+    flow = recorded(name)
+    full, quick = cct.fit.path(flow).estimates, path_of(evidence_of(flow), quick=True).estimates
+    assert quick["rate_bps"][0]["value"] == pytest.approx(full["rate_bps"][0]["value"], rel=1e-3)
+    assert quick["base_rtt_us"].value == pytest.approx(full["base_rtt_us"].value, rel=0.01)
+    assert (quick["aqm"], quick["unseen"]) == (full["aqm"], full["unseen"])
+    if full["jitter"]["process"] == "unknown":  # of microseconds, which no path is simulated with
+        assert quick["jitter"] is None
+    else:
+        assert quick["jitter"]["distribution"] == full["jitter"]["distribution"]
+        assert quick["jitter"]["sd_us"].low < full["jitter"]["sd_us"].value < quick["jitter"]["sd_us"].high
 
 
 def test_random_loss_of_a_recording_is_told_from_congestion_and_the_unfilled_buffer_bounded():

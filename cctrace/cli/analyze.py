@@ -63,7 +63,7 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
 @click.option(
     "--effects/--no-effects",
     default=True,
-    help="Simulate what each cause cost, and order the causes by that; --no-effects takes a second less or two.",
+    help="Simulate what each cause cost, and order the causes by that; --no-effects takes less time.",
 )
 @click.option(
     "--goal",

@@ -195,7 +195,7 @@ def effects_of(
     if isinstance(flow, CounterFlow):
         scene = scene_of_polls(flow, suspects[0], diagnosis)
     else:
-        scene = scene_of(flow, suspects[0], diagnosis, progress)
+        scene = scene_of(flow, suspects[0], diagnosis, progress, quick=True)
     tried = [Runs(dataclasses.replace(scene, own=one), draws, seed, progress) for one in suspects]
     kept = [runs for runs in tried if runs.reproduces]
     if not kept:

@@ -80,7 +80,11 @@ class Scene:
 
 
 def scene_of(
-    flow: Flow, own: Controller | None, diagnosis: Diagnosis | None, progress: Callable[[str], object]
+    flow: Flow,
+    own: Controller | None,
+    diagnosis: Diagnosis | None,
+    progress: Callable[[str], object],
+    quick: bool = False,
 ) -> Scene:
     """Return the `Scene` of a captured flow.
 
@@ -93,6 +97,8 @@ def scene_of(
         Of the flow, if it is at hand.
     progress : callable
         Receives lines of progress.
+    quick : bool
+        Over a path that is fitted quickly, see `fit.fitted_path.path_of`.
 
     Raises
     ------
@@ -106,7 +112,7 @@ def scene_of(
     diagnosis = diagnosis or diagnose(flow)
     held = held_back(Record(flow), diagnosis)
     progress("the path")
-    path = path_of(evidence, progress)
+    path = path_of(evidence, progress, quick)
     progress("whose flow it was")
     sent_by, doubt = (own, "") if own else _identified(flow)
     told = table.told_ns[table.told_ns >= 0]

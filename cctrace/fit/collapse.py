@@ -35,7 +35,6 @@ from cctrace.fit.constants import (
     MOST_JITTER,
     NO_COLLAPSE,
     QUICK_BPS,
-    QUICK_EVENTS,
     QUICK_PACKETS,
     QUICK_SEGMENTS,
     SEGMENTS,
@@ -44,7 +43,7 @@ from cctrace.fit.constants import (
 )
 from cctrace.fit.delays import of_counters
 from cctrace.fit.forecast import Forecast, answer_text, chance_of, milli_text, seen_chance
-from cctrace.fit.jitter import Jitter
+from cctrace.fit.jitter import Jitter, quick_jitter
 from cctrace.fit.threshold import simulated_threshold
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.bottleneck import (
@@ -71,13 +70,13 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
     from cctrace.path.bottleneck import Steps
     from cctrace.path.delays import Delays
+    from cctrace.path.evidence import PathEvidence
     from cctrace.sim.jitter import Jitter as Simulated
     from cctrace.sim.path import Path
     from cctrace.sim.result import Simulation
 
 CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
 TWINS = {"bbr2019": "bbr2022"}  # they differ in what equal RTTs do to min_rtt; with jitter no two are equal
-QUICK_FAMILIES = ("normal", "gamma", "lognormal")
 
 
 class Collapse(Serialised, Summarized):
@@ -150,8 +149,9 @@ class Collapse(Serialised, Summarized):
                 f"at {format_rate(self.rate_bps_.number)} the runs take more than a second; `cctrace fit collapse` "
                 "makes them"
             )
-        delays = delays_of(table, its, steps)
-        self._describe(delays, progress)
+        alike = its is path.sent and path.steps.rate.tolist() == steps.rate.tolist()
+        delays = path.delays if alike else delays_of(table, its, steps)
+        self._describe(path, delays, progress)
         if not self.delay_us_ > 0:
             raise FitError(
                 "nothing is left of the RTTs without the queue that the rate of the path would have made: the rate, or "
@@ -171,13 +171,15 @@ class Collapse(Serialised, Summarized):
         self.forecasts_ = {name: found[TWINS.get(name, name)] for name in self.controllers}
         return self
 
-    def _describe(self, delays: Delays, progress: Progress) -> None:
+    def _describe(self, path: PathEvidence, delays: Delays, progress: Progress) -> None:
         """Take what the runs need of the jitter; a normal one is assumed where it is too small to tell its process."""
         middle = float(np.median(delays.rtt_us))
-        jitter = Jitter(QUICK_FAMILIES, events=QUICK_EVENTS) if self.quick else Jitter()
         spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
         try:
-            fit = None if self.quick and spread < LEAST_JITTER * middle / 2 else jitter.fit(delays, progress)
+            if self.quick:
+                fit = None if spread < LEAST_JITTER * middle / 2 else quick_jitter(path, delays, progress)
+            else:
+                fit = Jitter().fit(delays, progress)
         except FitError:
             fit = None
         if fit is None:

@@ -62,6 +62,7 @@ SHAPE_ERROR = 0.04  # of log sd | set | for a shape that only resembles the true
 ASSUMED_SLOT_US = 5000.0  # us | set | of jitter too small to show its process
 QUICK_SEGMENTS = 800_000  # segments | accuracy | simulated by `cctrace analyze`
 QUICK_EVENTS = 2_000  # draws | accuracy | used by `cctrace analyze`
+QUICK_GROUPS = 4_000  # ACKs | accuracy | whose likelihood `cctrace analyze` computes
 QUICK_PACKETS = 100_000  # packets | accuracy | used by `cctrace analyze`
 QUICK_BPS = 250e6  # bit/s | accuracy | up to which it does so
 LOSSY = 0.02  # share | set | of segments lost from which on runs without loss say little

@@ -16,8 +16,9 @@ censored and every group is an event: the same formula.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -281,25 +282,33 @@ class Censored:
         log_pdf, log_cdf = self.tables(family, p, stalls)
         if not self.ordered:
             return float(self._weights @ log_pdf)
-        hazard = np.exp(np.minimum(log_pdf - log_cdf, 50.0))
-        return float(self._weights @ log_cdf + np.log(self._events(hazard) + _TINY).sum())
+        return float(self._weights @ log_cdf + np.log(self._events(log_pdf, log_cdf) + _TINY).sum())
 
-    def _events(self, hazard: Floats) -> Floats:
-        """Return what the hazard, given on the grid, sums up to over the delays of each event."""
-        found = np.empty(len(self._begin))
-        sums_of_groups(hazard, *self._places, found)
+    def _events(self, log_pdf: Floats, log_cdf: Floats) -> Floats:
+        """Return what the hazard, f/F, sums up to over the delays of each event; overwritten by the next call."""
+        hazard, found, sum_up = self._sums
+        np.exp(np.minimum(log_pdf - log_cdf, 50.0), out=hazard)
+        sum_up()
         return found
+
+    @functools.cached_property
+    def _sums(self) -> tuple[Floats, Floats, Callable[[], object]]:
+        """The hazard on the grid, its sums over events, and the function that sums up."""
+        hazard, found = np.empty(len(self.grid)), np.empty(len(self._begin))
+        return hazard, found, sums_of_groups.bind(hazard, *self._places, found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_sums"}  # functions cannot be pickled
 
     def per_group(self, family: Family, p: Floats, stalls: float) -> Floats:
         """Return log L group by group."""
         log_pdf, log_cdf = self.tables(family, p, stalls)
-        hazard = np.exp(np.minimum(log_pdf - log_cdf, 50.0))
         below = log_cdf if self.ordered else log_pdf
         below = below[self._cell] * (1 - self._part) + below[self._cell + 1] * self._part
         each = np.bincount(self.group, below, len(self.event)).astype(np.float64, copy=False)
         if not self.ordered:
             return each
-        each[self.event] += np.log(self._events(hazard) + _TINY)
+        each[self.event] += np.log(self._events(log_pdf, log_cdf) + _TINY)
         return each
 
 

@@ -198,16 +198,25 @@ def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
     return path_of(evidence_of(source), progress)
 
 
-def path_of(evidence: PathEvidence, progress: Progress = silent) -> FittedPath:
-    """Return the `FittedPath` of what packets show; see `path`."""
+def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = False) -> FittedPath:
+    """Return the `FittedPath` of what packets show; see `path`.
+
+    Parameters
+    ----------
+    evidence : PathEvidence
+    progress : callable, optional
+    quick : bool
+        With less about the jitter: a distribution of a few families, fitted to fewer draws, and none where the jitter
+        is too small to be simulated. For the simulations of `cctrace analyze`, whose intervals are far wider.
+    """
     table = evidence.transmissions
     require_rtts(evidence.sent)
     progress("rate of the bottleneck")
-    flow, steps, others, route = evidence.through
+    flow, _, others, route = evidence.through
     progress("token buckets")
     shaper, policer = evidence.shaper, evidence.policer
     progress("jitter")
-    seen = seen_of(table, flow, steps, shaper, others)
+    seen = seen_of(evidence, quick)
     unseen: list[str] = []
     rates = _rates(flow, seen, unseen)
     base = seen.base()

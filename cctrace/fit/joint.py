@@ -34,6 +34,7 @@ from cctrace.fit.constants import (
     PIECE,
     PROFILE_POINTS,
     PROFILE_REACH,
+    QUICK_GROUPS,
     RIVAL_AIC,
     STALL,
     WEAK,
@@ -76,7 +77,7 @@ class Joint(NamedTuple):
     family: str
 
 
-def joint(flow: Sent, delays: Delays, jitter: Jitter) -> Joint | None:
+def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Joint | None:
     """Return the `Joint` fit of rates and jitter, begun at those given, or None where it does not improve on them.
 
     Parameters
@@ -85,16 +86,18 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter) -> Joint | None:
     delays : Delays
     jitter : Jitter
         Fitted to the delays.
+    quick : bool
+        From fewer ACKs, and for the family of `jitter` alone.
     """
     if len(delays.steps.rate) > MOST_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
         return None
-    model = _Model(flow, delays, jitter)
+    model = _Model(flow, delays, jitter, QUICK_GROUPS if quick else MOST_GROUPS)
     theta = np.concatenate([jitter._best.p, np.log(delays.steps.rate)])
     theta, least = model.climbed(theta)
     if not np.isfinite(least):
         return None
     errors = model.errors(theta)
-    if errors is not None and model.k == 1 and errors[0][-1, -1] > KNOWN_RATE**2:
+    if not quick and errors is not None and model.k == 1 and errors[0][-1, -1] > KNOWN_RATE**2:
         model, theta = _family(model, theta, least, jitter)
         errors = model.errors(theta)
     if errors is None:
@@ -137,13 +140,13 @@ def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple
 class _Model:
     """Likelihood of (parameters of the family, log-odds of stalls, logs of the rates)."""
 
-    def __init__(self, flow: Sent, delays: Delays, jitter: Jitter) -> None:
+    def __init__(self, flow: Sent, delays: Delays, jitter: Jitter, groups: int) -> None:
         departed = departures(flow.sent_us, flow.wire_bytes, delays.steps)
         self.flow, self.family = flow, FAMILIES[jitter.distribution_]
         rows = np.searchsorted(departed, delays.departed_us)
         # What came within the clock's reach of the packet before is known to have come no later than that.
         slack = np.where(delays.event, 0.0, delays.tie_us - np.maximum(delays.gap_us, 0.0))
-        kept = _pieces(len(delays.event), MOST_GROUPS)
+        kept = _pieces(len(delays.event), groups)
         of_kept = kept[delays.group]
         self.rows, self.event = rows[of_kept], delays.event[kept]
         self.told = (flow.told_us[rows] + slack[delays.group])[of_kept]

@@ -8,10 +8,12 @@ import numpy as np
 
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate
-from cctrace.fit.constants import GRAIN_US, MOST_ROUNDS, MOVED, OVERTAKING, STANDS
+from cctrace.fit.constants import GRAIN_US, MOST_EVENTS, MOST_ROUNDS, MOVED, OVERTAKING, QUICK_EVENTS, STANDS
 from cctrace.fit.draws import DRAWN
-from cctrace.fit.jitter import Jitter
+from cctrace.fit.families import FAMILIES
+from cctrace.fit.jitter import Jitter, quick_jitter
 from cctrace.fit.joint import Joint, joint
+from cctrace.fit.process import process_of
 from cctrace.path.arrays import Floats
 from cctrace.path.blocks import block_means
 from cctrace.path.bottleneck import Steps, constant, departures, lever, rate_errors
@@ -21,6 +23,7 @@ from cctrace.path.pairs import pair_rate
 if TYPE_CHECKING:
     from cctrace.path.bottleneck import Sent
     from cctrace.path.buckets import Bucket
+    from cctrace.path.evidence import PathEvidence
     from cctrace.path.transmissions import Transmissions
 
 
@@ -101,31 +104,47 @@ class Seen(NamedTuple):
         return found
 
 
-def seen_of(table: Transmissions, flow: Sent, steps: Steps, shaper: Bucket | None, others: tuple[int, ...]) -> Seen:
-    """Return rate, delays and jitter: each as the others have it."""
+def seen_of(path: PathEvidence, quick: bool = False) -> Seen:
+    """Return rate, delays and jitter: each as the others have it.
+
+    Parameters
+    ----------
+    path : PathEvidence
+    quick : bool
+        With `quick_jitter` and a `joint` fit of as many draws; with neither where what is left of the delays is too
+        little to show how it is drawn, and a queue stood for so long that they tell the rate by themselves.
+    """
+    table, (flow, steps, others, _), shaper = path.transmissions, path.through, path.shaper
     bucket = bucket_bytes(shaper)
     steps = steps if shaper is None else constant(shaper.rate.number)
     delays = jitter = found = None
-    estimator = Jitter()
+    families: tuple[str, ...] = tuple(FAMILIES)
     for _ in range(MOST_ROUNDS):
         try:
-            delays = delays_of(table, flow, steps, bucket)
-            jitter = estimator.fit(delays)
+            own = flow is path.sent and steps is path.steps
+            delays = path.delays if own else delays_of(table, flow, steps, bucket)
+            if quick and _tells_nothing(delays, lever(flow, steps)):
+                break
+            if quick and families == tuple(FAMILIES):
+                jitter = quick_jitter(path, delays)
+            else:
+                jitter = Jitter(families, events=QUICK_EVENTS if quick else MOST_EVENTS).fit(delays)
         except FitError:
             break
         ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
         if shaper is not None or others or not ordered or jitter.sd_us_.number < GRAIN_US:
             break
-        found = joint(flow, delays, jitter)
+        found = joint(flow, delays, jitter, quick)
         if found is not None and found.bounds and lever(flow, steps) > STANDS * jitter.sd_us_.number:
             found = None  # a queue stood for so long that delays tell the rate, whatever the likelihood of the jitter
         if found is None:
             break
         moved = np.abs(np.log(found.steps.rate / steps.rate)).max()
         steps = found.steps
-        if moved < MOVED and found.family == jitter.distribution_:
+        untold = quick and found.bounds is not None and None in found.bounds  # whatever the delays at another rate
+        if untold or (moved < MOVED and found.family == jitter.distribution_):
             break
-        estimator = Jitter((found.family,))
+        families = (found.family,)
     k = len(steps.rate)
     paired = pair_rate(flow) if k == 1 else None
     if found is not None:
@@ -136,6 +155,12 @@ def seen_of(table: Transmissions, flow: Sent, steps: Steps, shaper: Bucket | Non
         errors = rate_errors(flow, steps)
     drift = 0.0 if delays is None or found is not None else _drift(table, flow, steps, errors, delays, bucket)
     return Seen(steps, errors, delays, jitter, found, drift, float(np.nanmin(table.rtt_us)))
+
+
+def _tells_nothing(delays: Delays, lever_us: float) -> bool:
+    """Return whether delays are too alike to show their process, and say nothing of the rate that a queue does not."""
+    spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
+    return lever_us > STANDS * spread and process_of(delays).name == "unknown"
 
 
 def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:

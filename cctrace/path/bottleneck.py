@@ -31,6 +31,7 @@ from cctrace.path.constants import (
     SMALL_US,
     WINDOW_US,
 )
+from cctrace.path.lindley import left_by_queue
 from cctrace.path.pairs import pair_rate
 from cctrace.path.transmissions import DELIVERED, LOST
 
@@ -83,12 +84,11 @@ class Sent:
 
         Of one rate, of which searches ask hundreds of times, without the bytes that were served at any time.
         """
-        told = self.told_us[self.shown]
         if len(steps.rate) > 1:
-            return told - departures(self.sent_us, self.wire_bytes, steps)[self.shown]
-        came, before, total = self._work
-        start = np.maximum.accumulate(came - before / steps.rate[0])  # of the busy period, were all its work one packet
-        return told - start[self.shown] - total[self.shown] / steps.rate[0]
+            return self.told_us[self.shown] - departures(self.sent_us, self.wire_bytes, steps)[self.shown]
+        found = np.empty(len(self.shown))
+        left_by_queue(*self._work, self.told_us, self.shown, float(steps.rate[0]), found)
+        return found
 
 
 class Steps(NamedTuple):
@@ -151,9 +151,19 @@ def departures(sent_us: Floats, wire_bytes: Floats, steps: Steps, bucket_bytes: 
     bucket_bytes : float
         Of a token bucket at that rate: so much leaves at once after a pause.
     """
+    clock, behind = work_done(sent_us, wire_bytes, steps)
+    return left_at(sent_us, clock, behind, steps, bucket_bytes)
+
+
+def work_done(sent_us: Floats, wire_bytes: Floats, steps: Steps) -> tuple[Floats, Floats]:
+    """Return what a busy server has sent, in bytes, when each packet comes, and when it has left."""
     clock = steps.served(sent_us)
     total = np.cumsum(wire_bytes)
-    behind = total + np.maximum.accumulate(clock - (total - wire_bytes))  # work done when the packet has left
+    return clock, total + np.maximum.accumulate(clock - (total - wire_bytes))
+
+
+def left_at(sent_us: Floats, clock: Floats, behind: Floats, steps: Steps, bucket_bytes: float) -> Floats:
+    """Return `departures` of what `work_done` returned."""
     if bucket_bytes:
         return np.where(behind - bucket_bytes > clock, steps.when(behind - bucket_bytes), sent_us)
     return steps.when(behind)
@@ -161,9 +171,8 @@ def departures(sent_us: Floats, wire_bytes: Floats, steps: Steps, bucket_bytes: 
 
 def backlog(sent_us: Floats, wire_bytes: Floats, steps: Steps) -> Floats:
     """Return the bytes in the queue just after each packet came, itself included."""
-    clock = steps.served(sent_us)
-    total = np.cumsum(wire_bytes)
-    return total + np.maximum.accumulate(clock - (total - wire_bytes)) - clock
+    clock, behind = work_done(sent_us, wire_bytes, steps)
+    return behind - clock
 
 
 def deviation(flow: Sent, steps: Steps, whole: bool = False) -> float:

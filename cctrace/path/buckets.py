@@ -19,7 +19,7 @@ import numpy as np
 
 from cctrace.estimates import Z95, Estimate
 from cctrace.path.arrays import Floats
-from cctrace.path.bottleneck import backlog, constant, delivered_rate, departures, least_of
+from cctrace.path.bottleneck import backlog, constant, delivered_rate, departures, least_of, left_at, work_done
 from cctrace.path.constants import (
     EXPLAINED,
     FULL_DEFICIT,
@@ -77,8 +77,9 @@ class _Tried(NamedTuple):
         best = (np.inf, 0.0)
         for size in [bucket] if bucket else np.quantile(lost, np.linspace(0.05, 0.95, 13)) - PACKET_BYTES / 2:
             early = np.log1p(np.maximum(size - lost, 0.0) / PACKET_BYTES).mean()
-            late = np.log1p(np.maximum(passed - size, 0.0) / PACKET_BYTES).mean()
-            best = min(best, (early + late, size))
+            if early <= best[0]:  # else no size can make up for it
+                late = np.log1p((passed[passed > size] - size) / PACKET_BYTES).sum() / len(passed)
+                best = min(best, (early + late, size))
         return best
 
     def misjudged(self, rate: float) -> int:
@@ -323,18 +324,24 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
     least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate
     margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
 
-    def left(rate: float, bucket: float) -> Floats:
-        gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
-        return (flow.told_us - gone)[known] - least
+    def with_bucket(rate: float) -> tuple[float, Floats]:
+        """Return the bucket, and what is left of the delays; without it where it is none.
 
-    def bucket_at(rate: float) -> float:  # by so much sooner than from the queue alone packets come, once it is empty
-        return -float(np.quantile(left(rate, 0.0), SPENT)) * rate
+        By so much sooner than from the queue alone packets come, once the bucket is empty.
+        """
+        clock, behind = work_done(flow.sent_us, flow.wire_bytes, constant(rate))
+        left = (flow.told_us - left_at(flow.sent_us, clock, behind, constant(rate), 0.0))[known] - least
+        bucket = -float(np.quantile(left, SPENT)) * rate
+        if bucket > 0:
+            left = (flow.told_us - left_at(flow.sent_us, clock, behind, constant(rate), bucket))[known] - least
+        return bucket, left
 
     def cost(rate: float) -> float:
-        bucket = bucket_at(rate)
-        return float(np.mean(np.log1p(np.abs(left(rate, bucket)) / 200.0))) if bucket > 0 else np.inf
+        bucket, left = with_bucket(rate)
+        return float(np.mean(np.log1p(np.abs(left) / 200.0))) if bucket > 0 else np.inf
 
-    if np.quantile(left(rate, 0.0), 0.8) < margin:
+    rest = (flow.told_us - departures(flow.sent_us, flow.wire_bytes, constant(rate)))[known]
+    if np.quantile(rest - least, 0.8) < margin:
         return None
     _, delivered, delay = delivered_rate(flow, max(3e5, 2 * least))
     long = (delivered > 0) & (delay > (least + np.quantile(delay[delivered > 0], 0.9)) / 2)
@@ -342,10 +349,10 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
         return None
     middle = float(np.median(delivered[long]))
     slow = least_of(cost, middle * 0.9, middle * 1.1, 80, 1e-4)[0]
-    bucket = bucket_at(slow)
+    bucket, left = with_bucket(slow)
     if not bucket > 0 or slow > 0.95 * rate:
         return None
-    near = np.abs(left(slow, bucket)) < margin
+    near = np.abs(left) < margin
     spent = backlog(flow.sent_us, flow.wire_bytes, constant(slow))[known] > bucket
     refills = int((np.diff(spent.astype(np.int8)) < 0).sum())
     if refills < 2 or spent.all() or min(near.mean(), near[spent].mean(), near[~spent].mean()) < EXPLAINED:

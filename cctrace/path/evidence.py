@@ -13,8 +13,8 @@ flow and takes a fraction of the time; `through` and what follows from it (`rout
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -63,6 +63,7 @@ class PathEvidence:
     capture: Capture
     index: int
     one_bottleneck: bool = False
+    kept: dict[Any, Any] = field(default_factory=dict)  # what rooms above make of it once, by the function that does
 
     # --- packets -----------------------------------------------------------------------------------------------------
     @functools.cached_property

@@ -139,10 +139,9 @@ def _early(lost: Bools, met: Floats) -> bool:
     half = met < np.quantile(met[lost], 0.9)  # whatever happens at the longest queue
     if lost[half].sum() < LEAST_EARLY / 2 or np.ptp(met[half]) <= 0:
         return False
-    from scipy import stats  # late: it takes a third of a second, and only losses need it
-
-    rank = stats.rankdata(met[half])
-    score = (rank[lost[half]].mean() / len(rank) - 0.5) * np.sqrt(12 * lost[half].sum())
+    among, dropped = np.sort(met[half]), met[half & lost]
+    rank = (np.searchsorted(among, dropped, "left") + np.searchsorted(among, dropped, "right") + 1) / 2
+    score = (rank.mean() / len(among) - 0.5) * np.sqrt(12 * len(dropped))
     return bool(special.ndtr(-score) < CHANCE)
 
 

@@ -136,9 +136,10 @@ def _gathered(record: Record, lost: NDArray[np.bool_]) -> bool:
     rounds = -(-len(lost) // per_rtt)
     if len(place) < min(const.LEAST_LOSSES, rounds / 2):
         return int(lost.sum()) >= const.LEAST_LOSSES * len(place)
-    from scipy import stats  # late: it takes a third of a second, and only losses need it
-
-    return bool(stats.kstest((place + 0.5) / rounds, "uniform").pvalue < const.UNLIKELY)
+    at, before = (place + 0.5) / rounds, np.arange(len(place)) / len(place)
+    distance = max(float(np.max(before + 1 / len(place) - at)), float(np.max(at - before)))
+    # Kolmogorov's test: that both sides are as far off is less likely still. scipy.stats takes long to import.
+    return bool(2 * special.smirnov(len(place), distance) < const.UNLIKELY)
 
 
 def _before(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
