@@ -273,5 +273,12 @@ def test_the_command_says_what_it_needs(run, tmp_path, monkeypatch):
     assert (status, err) == (2, "cctrace: this needs mcp, which is not installed: pip install 'cctrace[mcp]'\n")
 
 
+def test_no_answer_says_where_the_root_is(worker, root):
+    flow = worker.call("flows", {"file": "web_server/sender.pcap.zst"})["rows"][3]["flow"]
+    texts = [json.dumps(worker.call(name, {"file": FILE})) for name in ("flows", "explain")]
+    texts.append(json.dumps(worker.call("explain", {"file": "web_server/sender.pcap.zst", "flow": flow})))
+    assert not any(str(root) in text for text in texts)
+
+
 def test_a_picture_holds_its_bytes():
     assert Picture(b"\x89PNG").base64 == "iVBORw=="

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ from wire import block, enhanced, interface, option, pcap, section
 import cctrace as cct
 from cctrace import datasets
 from cctrace.errors import ArgumentError
+from cctrace.flows.state import EVENT, SENT
 from cctrace.io import frames_of
 from cctrace.io.annotated import LONGEST, Comment, write_annotated
 from cctrace.io.frames import Decoder
 from cctrace.io.source import open_source
+from cctrace.schema import LINUX_EVENTS
 from cctrace.wireshark.annotate import annotate
-from cctrace.wireshark.columns import columns_of
+from cctrace.wireshark.columns import columns_of, known_of_stream
 from cctrace.wireshark.companion import NAMES, SUFFIX
 from cctrace.wireshark.install import PLUGIN, install
 
@@ -199,6 +202,22 @@ def test_numbers_agree_with_what_was_on_the_wire(probes):
     assert (found.inflight[found.data & (found.cwnd > 0)] <= 1.05 * found.cwnd.max()).all()
     assert (found.window_left[found.data] >= 0).all()
     assert (found.window_left[~found.data] == -1).all()
+
+
+def test_a_capture_at_the_receiver_has_its_senders_view(tmp_path):
+    result = annotate(datasets.path("loss_cubic_1pct", "receiver.pcap.zst"), tmp_path / "a.pcapng")
+    texts = [text for found in comments(tmp_path / "a.pcapng").values() for text in found]
+    assert result.packets == len(packets(tmp_path / "a.pcapng"))
+    assert sum("sent again" in text for text in texts) > 50
+    assert any("cwnd " in text for text in texts)
+
+
+def test_without_a_send_what_is_in_flight_is_what_the_events_tell():
+    rows = np.zeros(2, EVENT)
+    rows["time_ns"], rows["packets_out"], rows["event"] = (T0, T0 + 10), (3, 2), LINUX_EVENTS["on_ack"]
+    flow = SimpleNamespace(events=SimpleNamespace(rows=rows, sends=np.zeros(0, SENT)))
+    found = known_of_stream(flow, np.array([T0 - 1, T0, T0 + 11]), np.array([True, False, True]))
+    assert found.inflight.tolist() == [-1, 3, 2]
 
 
 def test_comments_and_companion_hold_words_of_ours_only(losses, probes):

@@ -121,8 +121,17 @@ def _answer(connection: Connection, root: str) -> None:
 
 
 def _tried(function: Callable[[], Any], root: str) -> tuple[bool, Any]:
-    """Return (True, answer), or (False, why there is none) in a sentence without the root's place."""
+    """Return (True, answer), or (False, why there is none) in a sentence; neither says where the root is."""
+    place = f"{os.path.realpath(root)}{os.sep}"
     try:
-        return True, function()
+        return True, _without(place, function())
     except Exception as error:
-        return False, one_line(error).replace(f"{os.path.realpath(root)}{os.sep}", "")
+        return False, one_line(error).replace(place, "")
+
+
+def _without(place: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without(place, one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without(place, one) for one in value]
+    return value.replace(place, "") if isinstance(value, str) else value

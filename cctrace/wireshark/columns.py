@@ -118,7 +118,7 @@ def columns_of(flow: Flow, analysis: FlowAnalysis) -> PacketColumns:
     has_edge = (received.ack >= 0) & (received.window >= 0)
     edge = _spread(~forth, np.where(has_edge, received.ack + received.window, _NEVER), _NEVER)
     end = _spread(forth, sent.seq + sent.size, _NEVER)
-    stream, model = _stream(flow, known_ns, forth), _model(analysis, known_ns)
+    stream, model = known_of_stream(flow, known_ns, forth), _model(analysis, known_ns)
     return PacketColumns(
         flow=flow.index,
         controller=analysis.replayed or "",
@@ -158,7 +158,7 @@ def _limits(analysis: FlowAnalysis, time_s: NDArray[np.float64]) -> NDArray[np.i
     return codes[np.searchsorted(starts, time_s, side="right")]
 
 
-class _Stream(NamedTuple):
+class StreamColumns(NamedTuple):
     """What the event stream tells at each packet."""
 
     tcp_state: NDArray[np.int8]
@@ -166,7 +166,8 @@ class _Stream(NamedTuple):
     rtt_us: NDArray[np.int64]
 
 
-def _stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.bool_]) -> _Stream:
+def known_of_stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.bool_]) -> StreamColumns:
+    """Return what the event stream tells at the time `known_ns` of each packet; those `forth` are the sender's."""
     events, sends = flow.events.rows, flow.events.sends
     row = np.searchsorted(events["time_ns"], known_ns, side="right") - 1
     last, began = np.maximum(row, 0), row >= 0
@@ -174,14 +175,16 @@ def _stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.bool_]) -
     tcp_state = np.where(began, events["ca_state"][after], UNKNOWN).astype(np.int8)
     held = events[["packets_out", "sacked_out", "lost_out", "retrans_out"]][last]
     flying = held["packets_out"].astype(np.int64) - held["sacked_out"] - held["lost_out"] + held["retrans_out"]
-    send = np.searchsorted(sends["time_ns"], known_ns, side="right") - 1
-    later = (send >= 0) & (sends["time_ns"][np.maximum(send, 0)] >= events["time_ns"][last])
-    inflight = np.where(later, sends["in_flight"][np.maximum(send, 0)] if len(sends) else 0, flying)
+    # A first send that never was, so that there is one before every packet.
+    sent_ns, after_it = np.append(_NEVER, sends["time_ns"]), np.append(0, sends["in_flight"].astype(np.int64))
+    send = np.searchsorted(sent_ns, known_ns, side="right") - 1
+    later = (send > 0) & (sent_ns[send] >= events["time_ns"][last])
+    inflight = np.where(later, after_it[send], flying)
     ends = np.isin(events["event"][last], (LINUX_EVENTS["on_ack"], LINUX_EVENTS["cong_avoid"]))  # an ACK
     exact = ~forth & began & ends & (events["time_ns"][last] == known_ns)
     sample = events["rs_rtt_us"][last]
     rtt_us = np.where(exact & (sample >= 0), sample, UNKNOWN).astype(np.int64)
-    return _Stream(tcp_state, np.where(began | later, inflight, UNKNOWN).astype(np.int64), rtt_us)
+    return StreamColumns(tcp_state, np.where(began | later, inflight, UNKNOWN).astype(np.int64), rtt_us)
 
 
 class _Model(NamedTuple):
