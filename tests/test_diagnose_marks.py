@@ -85,3 +85,12 @@ def test_losses_of_a_queue_that_could_have_marked_are_not_told_to_want_ecn():
     assert "with ECN on both ends it would mark" in told.advice
     facts = Facts(PACKETS, 10.0, 1e6, has_ecn=True)
     assert "drops all the same" in verdict(facts.finding("aqm", 0.9, {}).saying(has_ecn=facts.has_ecn)).advice
+
+
+@pytest.mark.parametrize("ecn", [False, "classic"])
+def test_drops_of_a_full_queue_alone_are_not_taken_for_management(ecn):
+    path = cct.Path(rate="40Mbit", rtt="40ms", buffer="1bdp")
+    sim = cct.simulate(path, "cubic6", "25s", seed=63, ecn=ecn, ack_every=2, packets=True)
+    names = [one.name for one in cct.diagnose(sim.capture().flow(0), controller="cubic6").verdicts]
+    assert "congestive_loss" in names
+    assert "aqm" not in names

@@ -101,6 +101,7 @@ OVERFLOW_RTTS = 4  # RTTs | set | within which losses are of one overflow
 MOSTLY_OVERFLOW = 0.9  # share | set | of the losses that a full queue explains, for the rest not to be asked about
 BY_OTHERS = 0.8  # mean rank | set | of the RTTs before losses, where the flow's own queue says nothing: others' queue
 AT_RTT = 0.9  # mean rank | set | of the RTTs before losses that a full queue makes
+NEAR_LONGEST = 0.9  # of the longest wait | set | that nine of ten lost packets met where a full queue dropped them
 SHALLOW = 0.25  # bandwidth-delay products | definition | the gain by which BBR probes, less 1 [Linux61] bbr_pacing_gain
 BURSTS_THAT_LOST = 5  # bursts | set | that lost something, for pacing to be the cause
 LARGE_BURST = 2  # times | set | what a pacing sender lets out, from which on a burst is none of its

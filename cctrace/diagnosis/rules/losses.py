@@ -53,7 +53,8 @@ def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
         after_long = (met.rtt_rank - 0.5) * (
             12 * met.rtt_episodes
         ) ** 0.5 > const.SURE_ERRORS and met.rtt_rank > const.BY_OTHERS
-        if met.chance < const.UNLIKELY and not met.is_managed_length:
+        at_its_end = met.waits_us[0] >= const.NEAR_LONGEST * met.waits_us[3]
+        if met.chance < const.UNLIKELY and (at_its_end or not met.is_managed_length):
             overflowed = lost.lost
         elif met.chance < const.UNLIKELY:
             dropped.append(_aqm(facts, lost, met))
