@@ -77,4 +77,4 @@ docs: $(TOOLS) ## the pages that are generated from the code, and the site: docs
 	@echo "the site: file://$(CURDIR)/docs/_build/index.html"
 
 clean: ## remove the environment and everything that was generated
-	rm -rf $(VENV) build dist docs/_build docs/notebooks docs/jupyter_execute *.egg-info cctrace-report .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist docs/_build docs/commands.md docs/notebooks docs/jupyter_execute *.egg-info cctrace-report .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

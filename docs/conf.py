@@ -1,6 +1,7 @@
 """How the documentation site is built: `make docs`, into docs/_build; a warning is an error."""
 
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -44,6 +45,7 @@ suppress_warnings = ["myst.xref_missing", "ref.citation", "ref.ref", "ref.python
 def setup(app):
     """Bring the notebooks; read docstrings and diagrams as they are meant."""
     _bring_notebooks(Path(app.srcdir))
+    _write_if_new(Path(app.srcdir) / "commands.md", runpy.run_path(f"{app.srcdir}/make_commands.py")["page"]())
     app.add_html_math_renderer("mathml", (_math_in_line, None), (_math_in_lines, None))
     app.connect("autodoc-process-docstring", _keys_as_text)
     app.connect("doctree-read", _names_as_links)
@@ -64,7 +66,7 @@ def _names_as_links(app, doctree):
 
 
 def _bring_notebooks(docs):
-    """Copy the notebooks beneath the pages, with links as from there; what is unchanged is not read again."""
+    """Copy the notebooks beneath the pages, with links as from there."""
     target = docs / "notebooks"
     target.mkdir(exist_ok=True)
     kept = docs.glob("../notebooks/*.ipynb")
@@ -73,8 +75,13 @@ def _bring_notebooks(docs):
         if old.name not in texts:
             old.unlink()
     for name, text in texts.items():
-        if not (target / name).exists() or (target / name).read_text("utf-8") != text:
-            (target / name).write_text(text, "utf-8")
+        _write_if_new(target / name, text)
+
+
+def _write_if_new(page, text):
+    """Write a page that is made here; what is unchanged is not read again."""
+    if not page.exists() or page.read_text("utf-8") != text:
+        page.write_text(text, "utf-8")
 
 
 def _math_in_line(writer, node):

@@ -20,6 +20,7 @@ from cctrace.cli.analyze import analyze
 from cctrace.cli.annotate import annotate
 from cctrace.cli.check import check
 from cctrace.cli.common import begin_run, command_options, echo, interruptible, show_traceback, warn
+from cctrace.cli.completion import complete
 from cctrace.cli.convert import convert
 from cctrace.cli.corpus import corpus
 from cctrace.cli.diff import diff
@@ -55,6 +56,7 @@ for _command in (
     reproduce, simulate, stream, sweep, validate, variants, verify, whatif, wireshark,
 ):  # fmt: skip
     commands.add_command(_command)
+complete(commands)
 
 
 _COLLECTED = 50_000  # objects; Python's 700 look for cycles in what is imported, a fifteenth of the time of `analyze`
