@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import cctrace
 from cctrace.cc import REGISTRY
 from cctrace.cc.compare import describe
 from cctrace.cli import main
@@ -61,6 +62,12 @@ def test_the_page_of_controllers_is_what_their_classes_say():
     assert generator["page"]() == generator["PAGE"].read_text(encoding="utf-8"), "run `make docs`"
 
 
+def test_the_page_of_commands_has_the_help_of_each():
+    page = runpy.run_path(str(REPOSITORY / "docs" / "make_commands.py"))["page"]()
+    for line in ("## cctrace analyze", "## cctrace corpus run", "--tcpinfo FILE", "Usage: cctrace fit path [OPTIONS]"):
+        assert line in page
+
+
 def test_every_state_diagram_is_connected_and_its_labels_end_where_mermaid_ends_them():
     for diagram in re.findall(r"```mermaid\n(.*?)```", (REPOSITORY / "docs/variants.md").read_text("utf-8"), re.DOTALL):
         edges = re.findall(r"^ *(\S+) --> (\w+)(?:: ([^:;\n]+))?$", diagram, re.MULTILINE)
@@ -79,6 +86,10 @@ def test_every_release_names_its_sources_and_every_paper_what_it_leaves_open():
         entry = describe(name)
         assert entry["sources"], name
         assert entry["left_open"] or not name.endswith("_paper"), name
+
+
+def test_the_citation_has_the_version_of_the_package():
+    assert f"\nversion: {cctrace.__version__}\n" in (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_every_benchmark_that_the_pages_name_is_a_module_that_loads():
