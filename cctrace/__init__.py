@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # type checkers and editors do not run __getattr__; a test ho
     from cctrace.sim.sender import Sender
     from cctrace.sim.simulate import simulate
     from cctrace.sim.sweep import sweep
+    from cctrace.stressing.stress import stress
 
 # Public name: the module that defines it, or that it is.
 _PUBLIC = {
@@ -53,6 +54,7 @@ _PUBLIC = {
     "replay": "cctrace.replaying.run",
     "simulate": "cctrace.sim.simulate",
     "streaming": "cctrace.streaming",
+    "stress": "cctrace.stressing.stress",
     "sweep": "cctrace.sim.sweep",
     "units": "cctrace.units",
     "whatif": "cctrace.counterfactual.whatif",

@@ -16,17 +16,22 @@ import numpy as np
 from cctrace.analysis.attached import Counters
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.one_flow import of_capture, of_counters
+from cctrace.cc import controller
 from cctrace.display import connection
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow, CounterTable
 from cctrace.flows.flow import Flow
 from cctrace.sim.result import Simulation
+from cctrace.sim.scenario import Scenario
+from cctrace.sim.simulate import simulate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Series = tuple["NDArray[np.int64]", "NDArray[Any]"]  # ns, bytes (of a simulation segments) acknowledged until then
+SCENARIO = ".toml"
+SAMPLE = "100ms"  # of a simulation: `figures.BIN_NS`
 NO_PACKETS = "the simulation kept no packets: use simulate(..., packets=True)"
 
 
@@ -131,6 +136,7 @@ def subjects_of(source: Any, name: str | None = None) -> list[Subject]:
     Parameters
     ----------
     source : path, Capture, CounterTable, Flow, CounterFlow or Simulation
+        A path that ends in SCENARIO is of a scenario to simulate (`cctrace.sim.scenario`).
     name : str, optional
         What its flows' `file` is; by default that of the source.
 
@@ -142,7 +148,8 @@ def subjects_of(source: Any, name: str | None = None) -> list[Subject]:
         If it holds no flows.
     """
     if isinstance(source, str | os.PathLike):
-        name, source = name or os.fspath(source), read(source)
+        file = os.fspath(source)
+        name, source = name or file, _of_scenario(file) if file.endswith(SCENARIO) else read(source)
     if isinstance(source, Simulation):
         return _simulated(source, name or "simulation")
     if isinstance(source, Flow | CounterFlow):
@@ -153,6 +160,13 @@ def subjects_of(source: Any, name: str | None = None) -> list[Subject]:
         return [Subject(name or str(source.source), source.flow(k)) for k in range(len(source.connections))]
     kind = type(source).__name__
     raise ArgumentError(f"source={kind}: a capture, counters, a flow of one, a simulation, or a file or folder of them")
+
+
+def _of_scenario(file: str) -> Simulation:
+    """Return the simulation of a scenario, with packets of TCP and samples of QUIC."""
+    one = Scenario.read(file)
+    quic = any(controller(sender.cc)[0].view == "quic" for sender in one.senders)
+    return simulate(one.path, one.senders, one.duration, one.seed, packets=not quic, sample=SAMPLE)
 
 
 def _source(flow: Flow | CounterFlow) -> str:

@@ -35,6 +35,7 @@ from cctrace.cli.replay import replay
 from cctrace.cli.reproduce import reproduce
 from cctrace.cli.simulate import simulate
 from cctrace.cli.stream import stream
+from cctrace.cli.stress import stress
 from cctrace.cli.sweep import sweep
 from cctrace.cli.validate import validate
 from cctrace.cli.variants import variants
@@ -53,7 +54,7 @@ def commands() -> None:
 
 for _command in (
     analyze, annotate, check, convert, corpus, diff, fit, flows, identify, learn, mcp, plot, predict, replay,
-    reproduce, simulate, stream, sweep, validate, variants, verify, whatif, wireshark,
+    reproduce, simulate, stream, stress, sweep, validate, variants, verify, whatif, wireshark,
 ):  # fmt: skip
     commands.add_command(_command)
 complete(commands)

@@ -25,13 +25,16 @@ MOST_WORKERS = 1024  # processes of one machine
 MOST_ROWS = 100_000_000  # packets held at a time: 6 GB of columns
 
 
-def paths(name: str, metavar: str, folders: bool = False) -> Decorator:
-    """Declare an argument of one or more files ("-", URLs and quoted patterns are files too), or `folders`."""
+def paths(name: str, metavar: str, folders: bool = False, besides: str = "none") -> Decorator:
+    """Declare an argument of one or more files ("-", URLs and quoted patterns are files too), or `folders`.
+
+    Files whose names end in `besides` need not be of a format that `cctrace.read` knows.
+    """
 
     def checked(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Any:
         for value in values:
             check_file(value, folders)
-            if os.path.isfile(value):
+            if os.path.isfile(value) and not value.endswith(besides):
                 check_format(value)
         return values
 

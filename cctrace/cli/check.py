@@ -7,16 +7,17 @@ import click
 from cctrace.cli.arguments import file_option, output_option, paths
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 
+SCENARIO = ".toml"  # what is simulated, `checking.subjects.SCENARIO`, which takes time to import
 DOES_NOT_HOLD = 1  # exit status
 
 
-@click.command(short_help="Check captures against expectations, for continuous integration.")
-@paths("files", "FILE|DIR...", folders=True)
+@click.command(short_help="Check captures and simulations against expectations, for continuous integration.")
+@paths("files", "FILE|DIR...", folders=True, besides=SCENARIO)
 @file_option("--expect", "expectations", required=True, metavar="FILE", help="TOML file of what is expected.")
 @output_option("--junit", help="Write JUnit XML, a test case per expectation and flow.")
 @command_options()
 def check(files: tuple[str, ...], expectations: str, junit: str | None, as_json: bool) -> int:
-    """Check the flows of captures or counters against expectations; exit status 1 if one does not hold.
+    """Check the flows of captures, counters or simulations against expectations; exit status 1 if one does not hold.
 
     \b
     flows = "largest"             or all, ADDRESS, ADDRESS:PORT, :PORT
@@ -27,7 +28,8 @@ def check(files: tuple[str, ...], expectations: str, junit: str | None, as_json:
     [[expect]]                    more expectations, of other flows, or of some files of a folder
     files = "single_*"
 
-    A folder stands for the captures in it and below. Where a record does not tell what is asked, that does not hold.
+    A folder stands for the captures in it and below, a scenario (FILE.toml, see `cctrace simulate --scenario`) for its
+    simulation. Where a record does not tell what is asked, that does not hold.
     """
     from cctrace.checking.expectations import read
 

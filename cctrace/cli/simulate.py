@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from cctrace.cli.arguments import controllers_option, folder_option, time_option, trust_option
+from cctrace.cli.arguments import controllers_option, file_option, folder_option, time_option, trust_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
-from cctrace.cli.path_options import path_of, path_options
+from cctrace.cli.path_options import given, path_of, path_options
 
+DEFAULT = ParameterSource.DEFAULT
 KEYS = (
     "goodput_bps", "retransmit_ratio", "rtt_mean_us", "rtt_p95_us", "queue_delay_mean_us", "queue_delay_p95_us",
 )  # fmt: skip
@@ -21,9 +23,11 @@ KEYS = (
     "--cc",
     "--controller",
     "controllers",
-    required=True,
     metavar="NAME,…",
-    help="A controller per flow: bbr2022,obbr:mu=0.5",
+    help="A controller per flow: bbr2022,obbr:mu=0.5; needed without --scenario.",
+)
+@file_option(
+    "--scenario", metavar="FILE", help="Path, senders, duration and seed in TOML, as `cctrace stress` writes them."
 )
 @click.option("--ack-every", default=1, type=click.IntRange(1, 1000), show_default=True, help="Segments per ACK.")
 @click.option(
@@ -63,19 +67,26 @@ def simulate(
     from cctrace.cc import controller
     from cctrace.errors import ArgumentError
 
-    path = path_of(options, seed)
-    from cctrace.sim.simulate import simulate as run  # takes time: mistakes are said before
-
-    common = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
+    common: dict[str, Any] = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
     if options["send_buffer"] is not None:
         common["send_buffer"] = options["send_buffer"]
+    if options["scenario"] is not None:
+        path, senders, duration, seed = _scenario(options, controllers, duration, seed)
+        common, controllers = {}, [str(sender.cc) for sender in senders]
+        profile = senders[0].profile
+    elif not controllers:
+        raise ArgumentError("give --cc, the controllers of the flows, or --scenario")
+    else:
+        path, senders = path_of(options, seed), controllers
+    from cctrace.sim.simulate import simulate as run  # takes time: mistakes are said before
+
     folder = options["folder"]
     keep = options["pcap"] is not None or folder is not None
     quic = [name for name in controllers if controller(name)[0].view == "quic"]
     if keep and quic:
         raise ArgumentError(f"--pcap and --output are for TCP, and {quic[0]} is QUIC: leave them out")
     with progress("simulating (what a machine simulates first is compiled before, some seconds)"):
-        sim = run(path, controllers, duration, seed, until=until, packets=keep, exact=options["exact"], **common)
+        sim = run(path, senders, duration, seed, until=until, packets=keep, exact=options["exact"], **common)
         if options["pcap"]:
             sim.to_pcap(options["pcap"], options["side"])
         page = _report(sim, folder, options["side"], controllers) if folder else None
@@ -107,6 +118,35 @@ def simulate(
         title=f"{'last 67 % of ' if shown else ''}{sim.duration_s:g} s; utilisation {sim.link['utilisation']:.1%}, "
         f"fairness {sim.link['jain']:.3f}",
     )
+
+
+_OF_SCENARIO = ("ack_every", "ecn", "send_buffer", "profile")  # options that its senders have
+
+
+def _scenario(options: dict[str, Any], controllers: list[str], duration: str, seed: int) -> Any:
+    """Return path, senders, duration and seed of --scenario; --cc, --duration and --seed replace what it has.
+
+    Raises
+    ------
+    ArgumentError
+        If an option is given that the scenario has, or --cc names more controllers than it has senders.
+    """
+    from dataclasses import replace
+
+    from cctrace.errors import ArgumentError
+    from cctrace.sim.scenario import Scenario
+
+    source = click.get_current_context().get_parameter_source
+    own = {*given(options), *(f"--{n.replace('_', '-')}" for n in _OF_SCENARIO if source(n) is not DEFAULT)}
+    if own:
+        raise ArgumentError(f"{', '.join(sorted(own))}: the scenario has that; change the file")
+    found = Scenario.read(options["scenario"])
+    if len(controllers) > len(found.senders):
+        raise ArgumentError(f"--cc: the scenario has {len(found.senders)} senders, {len(controllers)} are given")
+    senders = [replace(sender, cc=cc) for sender, cc in zip(found.senders, controllers, strict=False)]
+    senders += found.senders[len(senders) :]
+    duration = found.duration if source("duration") is DEFAULT else duration
+    return found.path, senders, duration, found.seed if source("seed") is DEFAULT else seed
 
 
 def _report(sim: Any, folder: str, side: str, controllers: list[str]) -> str:

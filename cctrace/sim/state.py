@@ -65,6 +65,13 @@ def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) ->
     return {"mode": _modes(cls, records, found)} | {name: found[name] for name in COLUMNS[1:]}
 
 
+def state_names(cls: type[Controller]) -> tuple[str, ...]:
+    """Return the names of a controller's states, as `mode` has them before a blank; empty if it has none."""
+    if "mode" in fields_of(cls):
+        return tuple(cls.states[:_PHASES])
+    return (cls.states[0], cls.states[-1]) if cls.states else ()
+
+
 def _model(records: NDArray[np.void], names: tuple[str, ...], linux: bool, mss: int) -> dict[str, NDArray[np.float64]]:
     """Return bandwidth, its bounds and the least RTT."""
     found = {}

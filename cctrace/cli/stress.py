@@ -1,0 +1,190 @@
+"""`cctrace stress`: search for the shortest path history on which a controller fails."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cctrace.cli.arguments import (
+    buffer_option,
+    controller_name,
+    controller_option,
+    folder_option,
+    rate_option,
+    share_option,
+    time_option,
+    trust_option,
+)
+from cctrace.cli.common import command_options, echo, print_json, print_text, progress, warn
+
+if TYPE_CHECKING:
+    from cctrace.stressing.stress import Finding
+
+FOUND = 1  # exit status
+_KINDS = ("rate", "rtt", "loss", "acks", "app")  # `stressing.history.KINDS`, which takes time to import
+_AIMS = ("floor", "stall", "delay", "starve", "state")
+
+
+def _controller(context: click.Context, option: click.Parameter, text: str) -> str:
+    return controller_name(text, "CONTROLLER")
+
+
+def _kinds(context: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
+    from cctrace.errors import ArgumentError
+
+    kinds = tuple(part.strip() for part in text.split(","))
+    for kind in kinds:
+        if kind not in _KINDS:
+            raise ArgumentError(f"--vary {text}: {kind!r} is none of {', '.join(_KINDS)}")
+    return kinds
+
+
+@click.command(short_help="Search for a path history on which a controller fails.")
+@click.argument("cc", metavar="CONTROLLER", callback=_controller)
+@click.option("--aim", type=click.Choice(_AIMS), default="floor", show_default=True, help="Which failure, see below.")
+@share_option("--floor", default="10%", show_default=True, help="Of what the path offers (starve: of half of it).")
+@time_option("--window", positive=True, help="For how long.  [default: 20 RTTs]")
+@time_option("--stall", positive=True, default="10s", show_default=True, help="Of aim stall: how long it must last.")
+@time_option("--delay", positive=True, help="Of aim delay: RTT that is too long.")
+@click.option("--state", metavar="NAME", help="Of aim state: state that it should leave, for example PROBE_RTT.")
+@rate_option("--rate", default="10Mbit", show_default=True, help="Bottleneck rate without disturbances.")
+@time_option("--rtt", positive=True, default="40ms", show_default=True, help="Base RTT without disturbances.")
+@buffer_option(help="Queue: 200kB, 2bdp, 100packets.")
+@controller_option("--against", metavar="NAME", help="A competitor; by default none, of aim starve cubic6.")
+@click.option(
+    "--vary", "kinds", default=",".join(_KINDS), show_default=True, callback=_kinds, help="What may be disturbed."
+)
+@share_option("--least-rate", default="10%", show_default=True, help="Of the rate: what a disturbance may leave of it.")
+@share_option("--disturbed", default="20%", show_default=True, help="Of the time: how much disturbances may take.")
+@time_option("--longest", positive=True, default="500ms", show_default=True, help="What one disturbance may last.")
+@time_option("--until", positive=True, default="10s", show_default=True, help="When the last one is over.")
+@time_option("--duration", positive=True, default="20s", show_default=True, help="Of a run.")
+@click.option("--findings", default=1, show_default=True, type=click.IntRange(1, 100), help="How many to look for.")
+@click.option("--runs", default=10_000, show_default=True, type=click.IntRange(1, 10_000_000), help="Histories to try.")
+@time_option("--time", "seconds", positive=True, default="10min", show_default=True, help="Longest time of a search.")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Of the search.")
+@folder_option("-o", "--output", "folder", default="cctrace-stress", show_default=True, help="Folder for the findings.")
+@trust_option
+@command_options()
+def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
+    """Search for the shortest history of a path on which a controller fails; exit status 1 if one is found.
+
+    \b
+    floor    gets less than a share of what the path offers, for --window
+    stall    still does so --stall after the last disturbance is over
+    delay    has a mean RTT above --delay, for --window
+    starve   leaves a competitor less than a share of half the path, for --window
+    state    does not leave --state for --window
+
+    Disturbances change the rate, the RTT or the loss for a while, once or periodically; ACKs may be held, and the
+    application may pause. What is found is reduced to what is needed, fails with several seeds, and is written to
+    DIR/finding-K.toml for `cctrace simulate --scenario`; where the lab of kernels (docs/lab.md) can repeat it, a
+    scenario of the lab is beside it.
+    """
+    from cctrace.errors import ArgumentError
+
+    for aim, needed in (("delay", "delay"), ("state", "state")):
+        if options["aim"] == aim and options[needed] is None:
+            raise ArgumentError(f"--aim {aim} needs --{needed}")
+    from cctrace.stressing.stress import stress as search
+
+    setting, aim, bounds = _parts(cc, options)
+    with progress("searching (what a machine simulates first is compiled before, some seconds)") as say:
+        found = search(
+            setting,
+            aim,
+            bounds,
+            findings=options["findings"],
+            runs=options["runs"],
+            seconds=_seconds(options["seconds"]),
+            seed=options["seed"],
+            progress=say,
+        )
+    files = [_write(finding, folder, k) for k, finding in enumerate(found.findings, 1)]
+    if as_json:
+        print_json(found.to_dict() | {"files": files})
+    else:
+        for line in found.summary().splitlines():
+            print_text(line)
+        for file in files:
+            echo(f"cctrace simulate --scenario {file}")
+    return FOUND if found.findings else 0
+
+
+def _seconds(text: str) -> float:
+    from cctrace.units import parse_time_ns
+
+    return parse_time_ns(text) / 1e9
+
+
+def _parts(cc: str, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Return Setting, Aim and Bounds of a command's options."""
+    from cctrace.errors import ArgumentError
+    from cctrace.stressing.aims import Aim
+    from cctrace.stressing.history import Bounds
+    from cctrace.stressing.trial import Setting
+    from cctrace.units import parse_rate_bps, parse_share, parse_time_ns
+
+    rtt_ns = parse_time_ns(options["rtt"])
+    window_s = _seconds(options["window"]) if options["window"] else 20 * rtt_ns / 1e9
+    duration_s, until_s = _seconds(options["duration"]), _seconds(options["until"])
+    if window_s >= duration_s or until_s >= duration_s:
+        raise ArgumentError(f"--duration {options['duration']} must be longer than --window and --until")
+    aim = Aim(
+        options["aim"],
+        parse_share(options["floor"]),
+        window_s,
+        _seconds(options["stall"]),
+        _seconds(options["delay"]) if options["delay"] else float("inf"),
+        options["state"] or "",
+    )
+    against = options["against"] or ("cubic6" if options["aim"] == "starve" else None)
+    setting = Setting(
+        cc,
+        parse_rate_bps(options["rate"]),
+        rtt_ns,
+        options["buffer"],
+        against,
+        duration_s,
+        sample_s=window_s / SAMPLES,
+    )
+    least, disturbed = parse_share(options["least_rate"]), parse_share(options["disturbed"])
+    bounds = Bounds(options["kinds"], until_s, (least, 1.0), longest_s=_seconds(options["longest"]), share=disturbed)
+    if aim.kind == "state":
+        _check_state(cc, aim.state)
+    return setting, aim, bounds
+
+
+SAMPLES = 10  # of a window
+
+
+def _check_state(cc: str, state: str) -> None:
+    from cctrace.cc import controller
+    from cctrace.errors import ArgumentError
+    from cctrace.sim.state import state_names
+
+    names = state_names(controller(cc)[0])
+    if state not in names:
+        raise ArgumentError(f"--state {state}: {cc} has no such state; there are {', '.join(names) or 'none'}")
+
+
+def _write(finding: Finding, folder: str, number: int) -> str:
+    """Write a finding, and a scenario of the lab if that can repeat it; return the file."""
+    from cctrace.errors import ArgumentError
+    from cctrace.stressing.lab import lab_scenario
+
+    os.makedirs(folder, exist_ok=True)
+    file = os.path.join(folder, f"finding-{number}.toml")
+    finding.save(file)
+    try:
+        scenario = lab_scenario(finding, f"finding-{number}")
+    except ArgumentError as refusal:
+        warn(f"no scenario of the lab for {file}: {refusal}")
+        return file
+    import json
+
+    with open(os.path.join(folder, f"finding-{number}.lab.json"), "w", encoding="utf-8") as out:
+        json.dump(scenario, out, indent=1)
+    return file

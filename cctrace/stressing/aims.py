@@ -1,0 +1,101 @@
+"""What counts as a failure, and how near a run comes to it.
+
+A margin below 1 is a failure; a search makes it smaller. Rates are compared with what the path offered in the same
+time: what a disturbance takes away is not held against the controller.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.units import format_share, format_time
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.stressing.trial import Course
+
+AIMS = ("floor", "stall", "delay", "starve", "state")
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A kind of failure.
+
+    Attributes
+    ----------
+    kind : {"floor", "stall", "delay", "starve", "state"}
+    floor : float
+        Of floor and stall the share of what the path offered, of starve that of the competitor's half.
+    window_s : float
+        For how long.
+    stall_s : float
+        Of stall: for how long after the last disturbance no window reaches the floor.
+    delay_s : float
+        RTT that is too long.
+    state : str
+        State that the controller should leave.
+    """
+
+    kind: str = "floor"
+    floor: float = 0.1
+    window_s: float = 0.8
+    stall_s: float = 10.0
+    delay_s: float = math.inf
+    state: str = ""
+
+    @property
+    def text(self) -> str:
+        """What a failing controller does."""
+        long = format_time(self.window_s * 1e9)
+        return {
+            "floor": f"gets less than {format_share(self.floor)} of what the path offers for {long}",
+            "stall": f"still gets less than {format_share(self.floor)} of the path {format_time(self.stall_s * 1e9)} "
+            "after the last disturbance",
+            "delay": f"has a mean RTT of more than {format_time(self.delay_s * 1e9)} for {long}",
+            "starve": f"leaves its competitor less than {format_share(self.floor)} of half the path for {long}",
+            "state": f"stays in {self.state} for {long}",
+        }[self.kind]
+
+    def margin(self, course: Course, end_s: float) -> float:
+        """Return how far a run is from failing; below 1 it fails. The history ends at `end_s`."""
+        step_s = float(course.time_s[1] - course.time_s[0])
+        width = max(1, round(self.window_s / step_s))
+        if self.kind == "delay":
+            worst = _means(course.rtt_s, width).max(initial=0.0)
+            return self.delay_s / worst if worst > 0 else math.inf
+        if self.kind == "state":
+            longest = _longest(np.array([mode.partition(" ")[0] == self.state for mode in course.modes])) * step_s
+            return self.window_s / longest if longest > 0 else math.inf
+        got, offered = (
+            _grown(course.delivered[-1 if self.kind == "starve" else 0], width),
+            _grown(course.offered, width),
+        )
+        shares = np.divide(got, offered, out=np.full(len(got), np.inf), where=offered > 0.5 * np.median(offered))
+        if self.kind == "stall":
+            tail = shares[course.time_s[: len(shares)] >= end_s]
+            recovered = np.flatnonzero(tail >= self.floor)
+            took_s = (recovered[0] if len(recovered) else len(tail) + width) * step_s
+            return self.stall_s / took_s if took_s > 0 else math.inf
+        return float(shares.min(initial=math.inf)) / self.floor * (2 if self.kind == "starve" else 1)
+
+
+def _grown(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Return by how much a counter grew in every window."""
+    return values[width:] - values[:-width]
+
+
+def _means(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Return the means of all windows in which there is a value in every interval."""
+    windows = np.lib.stride_tricks.sliding_window_view(values, min(width, len(values)))
+    return windows[~np.isnan(windows).any(axis=1)].mean(axis=1)
+
+
+def _longest(held: NDArray[Any]) -> int:
+    """Return the length of the longest run of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], held.astype(np.int8), [0]])))
+    return int((edges[1::2] - edges[::2]).max(initial=0))

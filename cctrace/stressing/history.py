@@ -1,0 +1,231 @@
+"""What a path does over time, as a search changes it: disturbances of a constant path, within bounds.
+
+    History((Disturbance("rate", at_s=2.0, for_s=0.4, value=0.25, every_s=1.0, times=6),))
+
+A disturbance changes one thing for a while, once or periodically: the bottleneck's rate and the base RTT by a factor,
+or the share of data packets lost. Where several of a kind overlap the most severe holds. ACKs held until the ends of
+slots and an application that pauses hold for all of a run.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+KINDS = ("rate", "rtt", "loss", "acks", "app")
+OF_PATH = KINDS[:3]
+MOST_TIMES = 20  # of a periodic disturbance
+_STEP_S = 0.005  # to which times are rounded
+
+
+class Disturbance(NamedTuple):
+    """One disturbance.
+
+    Attributes
+    ----------
+    kind : {"rate", "rtt", "loss"}
+    at_s, for_s : float
+        When it begins, and how long it lasts.
+    value : float
+        Factor of the rate or of the RTT; share lost.
+    every_s : float
+        From the beginning of one to that of the next.
+    times : int
+    """
+
+    kind: str
+    at_s: float
+    for_s: float
+    value: float
+    every_s: float = 0.0
+    times: int = 1
+
+    @property
+    def spans(self) -> list[tuple[float, float]]:
+        """Begin and end of each time, seconds."""
+        begins = (self.at_s + k * self.every_s for k in range(self.times))
+        return [(round(begin, 6), round(begin + self.for_s, 6)) for begin in begins]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Within what a history may disturb a path.
+
+    Attributes
+    ----------
+    kinds : tuple of str
+        Of KINDS.
+    until_s : float
+        When the last disturbance is over.
+    rates, rtts, losses : (float, float)
+        Least and largest factor of the rate and of the RTT, and share lost.
+    longest_s : float
+        How long one disturbance may last.
+    share : float
+        Of the time before `until_s`, how much the disturbances may take together.
+    most : int
+        Disturbances of a history.
+    holds_s, pauses_s : tuple of float
+        For how long ACKs may be held, and how long an application may pause.
+    """
+
+    kinds: tuple[str, ...] = KINDS
+    until_s: float = 10.0
+    rates: tuple[float, float] = (0.1, 1.0)
+    rtts: tuple[float, float] = (1.0, 3.0)
+    losses: tuple[float, float] = (0.01, 1.0)
+    longest_s: float = 0.5
+    share: float = 0.2
+    most: int = 4
+    holds_s: tuple[float, ...] = (0.005, 0.02, 0.05, 0.1)
+    pauses_s: tuple[float, ...] = (0.1, 0.3, 1.0)
+
+    def range_of(self, kind: str) -> tuple[float, float]:
+        """Least and largest value of a disturbance."""
+        return {"rate": self.rates, "rtt": self.rtts, "loss": self.losses}[kind]
+
+
+@dataclass(frozen=True)
+class History:
+    """Disturbances in the order of time, and what holds for all of the run.
+
+    Attributes
+    ----------
+    disturbances : tuple of Disturbance
+    hold_s : float
+        ACKs leave in batches, this long apart; 0: at once.
+    app : (float, float) or None
+        Seconds that the application writes for, and that it pauses; None if it always has data.
+    """
+
+    disturbances: tuple[Disturbance, ...] = ()
+    hold_s: float = 0.0
+    app: tuple[float, float] | None = None
+
+    @property
+    def end_s(self) -> float:
+        """When the last disturbance is over."""
+        return max((one.spans[-1][1] for one in self.disturbances), default=0.0)
+
+    @property
+    def size(self) -> tuple[int, float, float]:
+        """What is minimised: parts of the history, times of its disturbances, disturbed seconds."""
+        parts = len(self.disturbances) + (self.hold_s > 0) + (self.app is not None)
+        times = sum(one.times for one in self.disturbances)
+        return parts + times, round(sum(one.times * one.for_s for one in self.disturbances), 6), self.end_s
+
+    def steps(self, kind: str, normal: float) -> list[tuple[float, float]]:
+        """Return (second, value) of the rate's or RTT's factor or of the loss, as steps from 0 s on."""
+        spans = [(begin, end, one.value) for one in self.disturbances if one.kind == kind for begin, end in one.spans]
+        edges = sorted({0.0, *(edge for begin, end, _ in spans for edge in (begin, end))})
+        found: list[tuple[float, float]] = []
+        for edge in edges:
+            there = [value for begin, end, value in spans if begin <= edge < end]
+            value = (min if kind == "rate" else max)(there, default=normal)
+            if not found or found[-1][1] != value:
+                found.append((edge, value))
+        return found
+
+
+def drawn(rng: random.Random, bounds: Bounds) -> History:
+    """Return a history drawn at random."""
+    kinds = [kind for kind in bounds.kinds if kind in OF_PATH]
+    count = rng.randint(1, bounds.most) if kinds else 0
+    history = History(tuple(_disturbance(rng, bounds, rng.choice(kinds)) for _ in range(count)))
+    for kind in ("acks", "app"):
+        if kind in bounds.kinds and rng.random() < (0.3 if kinds else 1.0):
+            history = _with_pattern(rng, bounds, history, kind)
+    return _within(history, bounds)
+
+
+def _within(history: History, bounds: Bounds) -> History:
+    """Return a history without its last disturbances where they are too many, or take too much of the time."""
+    parts = list(history.disturbances[: bounds.most])
+    while len(parts) > 1 and sum(one.times * one.for_s for one in parts) > bounds.share * bounds.until_s:
+        parts.pop()
+    return replace(history, disturbances=tuple(sorted(parts, key=lambda one: (one.at_s, one))))
+
+
+def _disturbance(rng: random.Random, bounds: Bounds, kind: str) -> Disturbance:
+    low, high = bounds.range_of(kind)
+    value = low * (high / low) ** rng.random()
+    if kind == "loss" and rng.random() < 0.5:
+        value = high
+    times = 1 if rng.random() < 0.5 else rng.randint(2, MOST_TIMES)
+    longest = min(bounds.longest_s, bounds.share * bounds.until_s / times)
+    for_s = longest * rng.uniform(0.05, 1.0)
+    every = 0.0 if times == 1 else rng.uniform(for_s, (bounds.until_s - for_s) / (times - 1))
+    at = rng.uniform(0.0, max(bounds.until_s - for_s - every * (times - 1), 0.0))
+    return kept(Disturbance(kind, at, for_s, value, every, times), bounds)
+
+
+def kept(one: Disturbance, bounds: Bounds) -> Disturbance:
+    """Return a disturbance with round numbers, within the bounds."""
+    low, high = bounds.range_of(one.kind)
+    for_s = min(max(_STEP_S, _rounded(one.for_s)), bounds.longest_s)
+    every_s = max(_rounded(one.every_s), for_s) if one.times > 1 else 0.0
+    times = min(one.times, MOST_TIMES, max(1, int(bounds.share * bounds.until_s / for_s)))
+    while times > 1 and one.at_s + (times - 1) * every_s + for_s > bounds.until_s:
+        times -= 1
+    at_s = min(max(0.0, _rounded(one.at_s)), max(0.0, bounds.until_s - for_s))
+    return Disturbance(
+        one.kind, at_s, for_s, min(max(float(f"{one.value:.3g}"), low), high), every_s if times > 1 else 0.0, times
+    )
+
+
+def _rounded(seconds: float) -> float:
+    return round(round(seconds / _STEP_S) * _STEP_S, 6)
+
+
+def _with_pattern(rng: random.Random, bounds: Bounds, history: History, kind: str) -> History:
+    if kind == "acks":
+        return replace(history, hold_s=rng.choice(bounds.holds_s))
+    return replace(history, app=(rng.choice(bounds.pauses_s), rng.choice(bounds.pauses_s)))
+
+
+def mutated(rng: random.Random, bounds: Bounds, history: History) -> History:
+    """Return a history changed in one or two places."""
+    kinds = [kind for kind in bounds.kinds if kind in OF_PATH]
+    for _ in range(rng.choice((1, 1, 2))):
+        parts = list(history.disturbances)
+        choice = rng.random()
+        patterns = [kind for kind in bounds.kinds if kind not in OF_PATH]
+        if patterns and choice < 0.1:
+            kind = rng.choice(patterns)
+            history = (
+                _with_pattern(rng, bounds, history, kind)
+                if rng.random() < 0.5
+                else replace(history, **({"hold_s": 0.0} if kind == "acks" else {"app": None}))
+            )
+            continue
+        if kinds and (not parts or (choice < 0.25 and len(parts) < bounds.most)):
+            parts.append(_disturbance(rng, bounds, rng.choice(kinds)))
+        elif choice < 0.35 and len(parts) > 1:
+            parts.pop(rng.randrange(len(parts)))
+        elif parts:
+            k = rng.randrange(len(parts))
+            parts[k] = _moved(rng, bounds, parts[k])
+        history = replace(history, disturbances=tuple(parts))
+    return _within(history, bounds)
+
+
+def _moved(rng: random.Random, bounds: Bounds, one: Disturbance) -> Disturbance:
+    """Return a disturbance with one number changed, by a little or by much."""
+    scale = rng.choice((0.02, 0.1, 0.5))
+    which = rng.choice(("at_s", "for_s", "value", "every_s", "times"))
+    if which == "at_s":
+        one = one._replace(at_s=one.at_s + rng.gauss(0, scale * bounds.until_s))
+    elif which == "times":
+        times = max(1, min(MOST_TIMES, one.times + rng.choice((-3, -1, 1, 3))))
+        one = one._replace(times=times, every_s=one.every_s or rng.uniform(one.for_s, 1.5))
+    else:
+        one = one._replace(**{which: getattr(one, which) * 2.0 ** rng.gauss(0, 4 * scale)})
+    return kept(one, bounds)
+
+
+def crossed(rng: random.Random, bounds: Bounds, one: History, other: History) -> History:
+    """Return a history that has disturbances of both."""
+    parts = [part for part in (*one.disturbances, *other.disturbances) if rng.random() < 0.5]
+    rng.shuffle(parts)
+    return _within(History(tuple(parts) or one.disturbances, rng.choice((one, other)).hold_s, one.app), bounds)

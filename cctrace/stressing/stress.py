@@ -1,0 +1,195 @@
+"""`stress`: the shortest path history on which a controller fails, reduced, and as a file to simulate."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cctrace.display import Progress, Summarized, silent
+from cctrace.sim.scenario import Scenario
+from cctrace.stressing.aims import Aim
+from cctrace.stressing.history import Bounds, History
+from cctrace.stressing.search import CLEAR, SEEDS, Problem, minimised, search
+from cctrace.stressing.trial import Setting
+from cctrace.units import format_rate, format_share, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, repr=False)
+class Finding(Summarized):
+    """A history on which a controller fails, with each of `search.SEEDS`.
+
+    Attributes
+    ----------
+    history : History
+        Reduced: each of its parts is needed.
+    problem : Problem
+        Who sent over which path, and what counts as a failure.
+    margin : float
+        How clearly it fails: below 1, the smaller the clearer (`aims`).
+    """
+
+    shown_as = "Failure"
+
+    history: History
+    problem: Problem
+    margin: float
+
+    @property
+    def scenario(self) -> Scenario:
+        """What to simulate to see it."""
+        setting = self.problem.setting
+        path, senders = setting.path(self.history), setting.senders(self.history)
+        return Scenario(path, senders, f"{setting.duration_s:g}s", SEEDS[0])
+
+    def summary(self) -> str:
+        """Return as text what the history is, and how the controller fails on it."""
+        return "\n".join(
+            [f"{self.problem.setting.name} {self.problem.aim.text}", *_lines(self.problem.setting, self.history)]
+        )
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write the scenario as TOML, for `cctrace simulate --scenario`."""
+        self.scenario.write(file, self.summary().splitlines())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return text, margin and history for programs."""
+        history = [one._asdict() for one in self.history.disturbances]
+        known = {"text": self.summary(), "margin": self.margin, "disturbances": history}
+        return known | {"hold_s": self.history.hold_s, "app": self.history.app}
+
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+
+def _lines(setting: Setting, history: History) -> list[str]:
+    """Return a line for each part of a history."""
+    lines = []
+    for one in history.disturbances:
+        what = {
+            "rate": f"the rate is {format_rate(one.value * setting.rate_bps)}",
+            "rtt": f"the base RTT is {format_time(one.value * setting.rtt_ns)}",
+            "loss": "all data packets are lost"
+            if one.value >= 1
+            else f"{format_share(one.value)} of data packets are lost",
+        }[one.kind]
+        again = f", {one.times} times, every {format_time(one.every_s * 1e9)}" if one.times > 1 else ""
+        lines.append(f"from {one.at_s:g} s on, for {format_time(one.for_s * 1e9)}: {what}{again}")
+    if history.hold_s:
+        lines.append(f"ACKs are held until the ends of slots of {format_time(history.hold_s * 1e9)}")
+    if history.app is not None:
+        lines.append(f"the application writes for {history.app[0]:g} s and pauses for {history.app[1]:g} s")
+    return lines or ["without any disturbance"]
+
+
+@dataclass(frozen=True, repr=False)
+class Stressed(Summarized):
+    """What a search has found.
+
+    Attributes
+    ----------
+    findings : tuple of Finding
+    tried : int
+        Histories that were run.
+    nearest : float
+        The smallest margin of the searches that found nothing; infinite if all found something.
+    seconds : float
+        What it took.
+    """
+
+    shown_as = "Search for failures"
+
+    findings: tuple[Finding, ...]
+    tried: int
+    nearest: float
+    seconds: float
+
+    def summary(self) -> str:
+        """Return as text what was found."""
+        title = f"{len(self.findings)} failures in {self.tried:,} histories, {self.seconds:.1f} s"
+        near = [] if math.isinf(self.nearest) else [f"nearest to a failure otherwise: margin {self.nearest:.3g}"]
+        return "\n".join([title, *near, *(one.summary() for one in self.findings)])
+
+    def frame(self) -> pd.DataFrame:
+        """Return a table, one row per finding."""
+        import pandas as pd
+
+        return pd.DataFrame([one.to_dict() for one in self.findings])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the findings and the figures of the search for programs."""
+        nearest = None if math.isinf(self.nearest) else self.nearest
+        known = {"tried": self.tried, "nearest": nearest, "seconds": self.seconds}
+        return {"findings": [one.to_dict() for one in self.findings]} | known
+
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+
+def stress(
+    setting: Setting,
+    aim: Aim,
+    bounds: Bounds | None = None,
+    *,
+    findings: int = 1,
+    runs: int = 5_000,
+    seconds: float = math.inf,
+    seed: int = 1,
+    progress: Progress = silent,
+) -> Stressed:
+    """Search for histories of a path on which a controller fails.
+
+    Parameters
+    ----------
+    setting : Setting
+    aim : Aim
+    bounds : Bounds, optional
+    findings : int
+        How many to look for: each is a search of its own.
+    runs : int
+        Histories that are tried in a search, those of the reduction not counted.
+    seconds : float
+        Longest time of a search; the result then depends on the machine.
+    seed : int
+        The same seed gives the same findings.
+    progress : callable
+        Receives lines of progress.
+
+    Returns
+    -------
+    Stressed
+
+    Raises
+    ------
+    ArgumentError
+        If the controller is unknown or cannot be simulated.
+
+    Examples
+    --------
+    >>> from cctrace.stressing.trial import Setting
+    >>> found = stress(Setting("reno", duration_s=8.0), Aim("floor", window_s=4.0), Bounds(("loss",), until_s=6.0))
+    >>> print(found.findings[0].summary())  # doctest: +ELLIPSIS
+    reno gets less than 10 % of what the path offers for 4 s
+    from ... all data packets are lost, ... times, every ...
+    """
+    began, tried, nearest = time.monotonic(), 0, math.inf
+    found: list[Finding] = []
+    problem = Problem(setting, aim, bounds or Bounds())
+    for k in range(findings):
+        margin, history, count = search(problem, seed + k, runs, seconds, progress)
+        tried += count
+        if margin >= CLEAR:
+            nearest = min(nearest, margin)
+            continue
+        history, _ = minimised(problem, history, progress)
+        if all(history != one.history for one in found):
+            found.append(Finding(history, problem, problem.margin(history)))
+    return Stressed(tuple(found), tried, nearest, time.monotonic() - began)

@@ -1,0 +1,143 @@
+"""One history under one controller: what the flow got from instant to instant.
+
+A compiled run without its table, as of `cctrace.sim.batch`, that stops at every sample and notes a few counters.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc import called
+from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.path import Path
+from cctrace.sim.runner import Runner
+from cctrace.sim.sender import Sender
+from cctrace.sim.state import columns_of
+from cctrace.stressing.history import History
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_setting_up = threading.Lock()  # so that no two threads compile the same controller
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is constant: the path without disturbances, and who sends over it.
+
+    Attributes
+    ----------
+    cc : str or class
+        The controller that is stressed.
+    rate_bps : float
+    rtt_ns : int
+    buffer : str
+        As of `Path`.
+    against : str or None
+        A competitor from the start on.
+    duration_s, sample_s : float
+    """
+
+    cc: Any
+    rate_bps: float = 10e6
+    rtt_ns: int = 40_000_000
+    buffer: str = "1bdp"
+    against: str | None = None
+    duration_s: float = 20.0
+    sample_s: float = 0.08
+
+    @property
+    def name(self) -> str:
+        """The controller's name."""
+        return called(self.cc)
+
+    def path(self, history: History) -> Path:
+        """Return the path of a history."""
+        rates = [(at, f"{self.rate_bps * value:.0f}bit") for at, value in history.steps("rate", 1.0)]
+        rtts = [(at, f"{self.rtt_ns * value / 1e6:.12g}ms") for at, value in history.steps("rtt", 1.0)]
+        losses = [(at, f"{100 * value:g}%") for at, value in history.steps("loss", 0.0)]
+        return Path(rate=rates, rtt=rtts, loss=losses, buffer=f"{self.buffer_bytes}B")
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The buffer in bytes: a BDP is that of the undisturbed path."""
+        return Path(rate=self.rate_bps, rtt=f"{self.rtt_ns}ns", buffer=self.buffer).buffer_bytes
+
+    def senders(self, history: History) -> tuple[Sender, ...]:
+        """Return who sends under a history: the stressed controller first."""
+        app = "bulk" if history.app is None else f"onoff:on={history.app[0]:g}s,off={history.app[1]:g}s"
+        slot = f"{1e3 * history.hold_s:g}ms" if history.hold_s else None
+        own = Sender(self.cc, app=app, ack_slot=slot, ack_every=2)
+        return (own,) if self.against is None else (own, Sender(self.against, ack_every=2))
+
+
+@dataclass(frozen=True)
+class Course:
+    """What happened, sample by sample.
+
+    Attributes
+    ----------
+    time_s : ndarray, shape (n + 1,)
+        From 0 on.
+    delivered : ndarray, shape (flows, n + 1)
+        Bytes on the wire that arrived, each segment once.
+    offered : ndarray, shape (n + 1,)
+        Bytes that the path would have carried.
+    rtt_s : ndarray, shape (n,)
+        Mean RTT of the stressed flow in each interval, NaN without a sample.
+    modes : list of str
+        Its controller's state at each instant.
+    """
+
+    time_s: NDArray[np.float64]
+    delivered: NDArray[np.float64]
+    offered: NDArray[np.float64]
+    rtt_s: NDArray[np.float64]
+    modes: NDArray[Any]
+
+
+def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) -> Course:
+    """Return the course of one run; with `modes` the states, too."""
+    path, senders = setting.path(history), setting.senders(history)
+    with _setting_up:
+        world = World(path, senders, seed, True, len(senders) == 1)
+    try:
+        runner = Runner(world, "compiled", trace=False, packets=False)
+        time_s = np.arange(0, setting.duration_s + setting.sample_s / 2, setting.sample_s)
+        noted, held = np.zeros((len(time_s), len(senders) + 2)), []
+        for k, at in enumerate(time_s):
+            runner.to(FIRST_NS + round(at * 1e9))
+            f = world.flows
+            noted[k] = [*f.goodput_segs * f.wire_bytes, f.rtt_sum_us[0], f.rtt_count[0]]
+            if modes:
+                held.append(world.held(0))
+        mss = int(world.flows.mss[0])
+    finally:
+        world.close()
+    names = columns_of(setting.cc, held, mss)["mode"] if modes else np.zeros(0, object)
+    sums, counts = np.diff(noted[:, -2]), np.diff(noted[:, -1])
+    rtt = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0) / 1e6
+    return Course(time_s, noted[:, :-2].T, offered(path, time_s, history.app), rtt, names)
+
+
+def offered(path: Path, time_s: NDArray[np.float64], app: tuple[float, float] | None = None) -> NDArray[np.float64]:
+    """Return how many bytes a path would have carried until each time: rate times what is not lost at random.
+
+    Of an application that pauses only the time in which it writes counts; it begins after the handshake.
+    """
+    (rate_ns, rates), (loss_ns, losses) = path.rate_steps(), path.loss_steps()
+    edges = np.union1d(np.union1d(rate_ns, loss_ns) / 1e9, time_s)
+    if app is not None:
+        periods = path.rtt_ns / 1e9 + np.arange(0, time_s[-1], sum(app))
+        edges = np.union1d(edges, np.concatenate([periods, periods + app[0]]))
+    at = edges[:-1] + np.diff(edges) / 2
+    rate = rates[np.searchsorted(rate_ns / 1e9, at, side="right") - 1]
+    loss = losses[np.searchsorted(loss_ns / 1e9, at, side="right") - 1]
+    if app is not None:
+        rate = np.where((at - path.rtt_ns / 1e9) % sum(app) < app[0], rate, 0.0)
+    carried = np.concatenate([[0.0], np.cumsum(np.diff(edges) * rate * (1 - loss) / 8)])
+    return np.interp(time_s, edges, carried)

@@ -1,0 +1,227 @@
+"""`cctrace stress` finds histories on which a controller fails, reduces them, and writes them to be run again."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cctrace as cct
+from cctrace.errors import ArgumentError, FormatError
+from cctrace.sim.scenario import Scenario
+from cctrace.stressing.aims import Aim
+from cctrace.stressing.history import KINDS, Bounds, Disturbance, History, crossed, drawn, mutated
+from cctrace.stressing.lab import lab_scenario
+from cctrace.stressing.search import CLEAR, Problem, minimised, search
+from cctrace.stressing.stress import Finding, stress
+from cctrace.stressing.trial import Course, Setting, run
+
+RECORDED = Path(__file__).parent / "recordings" / "lab_v3_slow_start"
+BURSTS = History((Disturbance("loss", 0.0, 0.155, 1.0, 0.28, 12),))
+LOW_RATE = History((Disturbance("loss", 0.5, 0.06, 1.0, 0.3, 28),))
+SLOW_FIRST = History((Disturbance("rate", 0.0, 1.575, 0.0618),))
+
+
+def problem(cc, aim, bounds=None, **setting):
+    return Problem(Setting(cc, sample_s=aim.window_s / 5, **setting), aim, bounds or Bounds())
+
+
+@given(st.integers(0, 10**6), st.floats(0.1, 0.5), st.floats(1, 20))
+def test_what_is_drawn_changed_and_combined_stays_within_the_bounds(seed, share, until_s):
+    bounds, rng = Bounds(share=share, until_s=until_s), random.Random(seed)
+    one, other = drawn(rng, bounds), drawn(rng, bounds)
+    for history in (one, mutated(rng, bounds, one), crossed(rng, bounds, one, other)):
+        assert len(history.disturbances) <= bounds.most
+        assert history.end_s <= until_s + 2e-6  # times are rounded to a microsecond
+        for part in history.disturbances:
+            low, high = bounds.range_of(part.kind)
+            assert low <= part.value <= high
+            assert 0 < part.for_s <= bounds.longest_s
+            assert part.times == 1 or part.every_s >= part.for_s
+        taken = [part.times * part.for_s for part in history.disturbances]
+        assert len(taken) <= 1 or sum(taken) <= share * until_s + 1e-9
+
+
+def test_steps_are_those_of_the_most_severe_disturbance_at_each_time():
+    history = History((Disturbance("rate", 1.0, 2.0, 0.5), Disturbance("rate", 2.0, 0.5, 0.1, 2.0, 2)))
+    assert history.steps("rate", 1.0) == [(0, 1), (1, 0.5), (2, 0.1), (2.5, 0.5), (3, 1), (4, 0.1), (4.5, 1)]
+    assert history.steps("loss", 0.0) == [(0, 0)]
+    path = Setting("reno").path(history)
+    assert path.rate_steps()[1].tolist() == [10e6, 5e6, 1e6, 5e6, 10e6, 1e6, 10e6]
+
+
+def course(rates, offered=10.0, rtt_s=0.04, modes=()):
+    total = np.concatenate([[0.0], np.cumsum(rates)])
+    many = len(rates)
+    time_s = np.arange(many + 1) * 0.1
+    return Course(time_s, total[None], np.arange(many + 1) * offered, np.full(many, rtt_s), np.array(modes, object))
+
+
+def test_margins_are_below_one_where_the_failure_is():
+    bad = course([9] * 10 + [0.5] * 10 + [9] * 30)
+    assert Aim("floor", window_s=1.0).margin(bad, 0) == pytest.approx(0.5)
+    assert Aim("floor", window_s=2.0).margin(bad, 0) > 1
+    assert Aim("stall", window_s=0.5, stall_s=0.5).margin(bad, 1.0) < 1
+    assert Aim("stall", window_s=0.5, stall_s=2.0).margin(bad, 1.0) > 1
+    assert Aim("delay", window_s=0.5, delay_s=0.03).margin(bad, 0) == pytest.approx(0.75)
+    modes = ["STARTUP"] * 30 + ["PROBE_BW up"] * 10 + ["PROBE_BW down"] * 11
+    stuck = course([9] * 50, modes=modes)
+    assert Aim("state", window_s=2.0, state="PROBE_BW").margin(stuck, 0) < 1
+    assert Aim("state", window_s=2.5, state="PROBE_BW").margin(stuck, 0) > 1
+
+
+def test_a_pause_of_the_application_is_not_held_against_the_controller():
+    history = History((), app=(0.3, 0.3))
+    got = run(Setting("cubic6", duration_s=6.0, sample_s=0.6), history)
+    assert got.offered[-1] == pytest.approx(10e6 / 8 * 3, rel=0.02)
+    assert Aim("floor", window_s=0.6).margin(got, 0) > 5  # half of what is offered, at least
+
+
+def test_losses_at_the_pace_of_the_retransmission_timer_starve_loss_based_senders():
+    """The low-rate attack [Kuzmanovic03]: a fifth of the time lost costs 98 % of the goodput; BBR keeps a third."""
+    for cc in ("reno", "cubic6"):
+        got = run(Setting(cc, duration_s=10.0, sample_s=1.0), LOW_RATE)
+        assert got.offered[9] / (10e6 / 8 * 9) > 0.8
+        assert Aim("floor", floor=0.02, window_s=7.0).margin(got, LOW_RATE.end_s) < 1, cc
+    for cc in ("bbr2022", "bbr3"):
+        got = run(Setting(cc, duration_s=10.0, sample_s=1.0), LOW_RATE)
+        assert Aim("floor", floor=1 / 3, window_s=7.0).margin(got, LOW_RATE.end_s) > 1, cc
+
+
+def test_bbr_v1_stalls_for_seconds_where_v3_and_cubic_recover_at_once():
+    aim = Aim("stall", window_s=0.8, stall_s=10.0)
+    assert problem("bbr2022", aim).margin(BURSTS) < 1
+    for cc in ("bbr2", "bbr3", "cubic6", "reno"):
+        assert problem(cc, aim).margin(BURSTS) > 5, cc  # within two seconds
+
+
+def test_a_real_kernels_bbr_v3_fails_as_it_does_in_the_simulation():
+    """After 1.6 s at 618 kbit/s, less than a tenth of 10 Mbit/s for 20 RTTs; the scenario is what `stress` writes."""
+    flow = cct.read(RECORDED / "sender.pcap.zst").flow(0)
+    rows = flow.events.rows
+    kernel = np.interp([1.6, 2.4], flow.seconds(rows["time_ns"]), rows["snd_una"])
+    sim = run(Setting("bbr3", duration_s=6.0, sample_s=0.02), SLOW_FIRST)
+    simulated = np.interp([1.6, 2.4], sim.time_s, sim.delivered[0])
+    for got in (np.diff(kernel)[0] * 1514 / 1448, np.diff(simulated)[0]):
+        assert got < 0.085 * 10e6 / 8 * 0.8
+    recorded = json.loads((RECORDED / "scenario.json").read_text(encoding="utf-8"))["parameters"]
+    aim = Aim("floor", window_s=0.8)
+    written = lab_scenario(Finding(SLOW_FIRST, problem("bbr3", aim, duration_s=6.0), 0.8), "x")
+    assert np.array(written["steps"]) == pytest.approx(np.array(recorded["steps"]), abs=2e-4)
+    for name in ("fwd_delay", "rev_delay", "qdisc", "seconds", "flows"):
+        assert written[name] == recorded[name], name
+
+
+def test_a_search_is_repeatable_and_its_reduction_needs_every_part():
+    aim, bounds = Aim("floor", window_s=4.0), Bounds(("loss",), until_s=8.0)
+    hard = problem("reno", aim, bounds, duration_s=10.0)
+    margin, history, tried = search(hard, 3, 500)
+    assert (margin, history, tried) == search(hard, 3, 500)
+    assert margin < CLEAR
+    small, _ = minimised(hard, history)
+    assert hard.margin(small) < CLEAR
+    assert small.size <= history.size
+    for k in range(len(small.disturbances)):
+        fewer = History(small.disturbances[:k] + small.disturbances[k + 1 :])
+        assert hard.margin(fewer) >= CLEAR
+
+
+def test_nothing_found_is_said_with_how_near_it_came():
+    found = stress(Setting("bbr3", duration_s=4.0), Aim("floor", window_s=3.0), Bounds(("rtt",), until_s=2.0), runs=70)
+    assert found.findings == ()
+    assert found.tried == 70
+    assert found.nearest > 1
+    assert found.summary().startswith("0 failures in 70 histories")
+
+
+def test_a_scenario_says_the_same_after_it_was_written_and_read(tmp_path):
+    finding = Finding(LOW_RATE, problem("cubic6", Aim(), duration_s=12.0), 0.5)
+    finding.save(tmp_path / "a.toml")
+    one = Scenario.read(tmp_path / "a.toml")
+    assert one == finding.scenario
+    assert (tmp_path / "a.toml").read_text(encoding="utf-8").startswith("# cubic6 gets less than 10 % of what the path")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("path = 3", "a scenario has a table [path]"),
+        ("[path]\nrate = '1Mbit'", "at least one [[senders]]"),
+        ("[path]\nrat = '1Mbit'\n[[senders]]\ncc = 'reno'", "path: rat='1Mbit': did you mean rate?"),
+        ("[path]\nrate = '1Mbitt'\n[[senders]]\ncc = 'reno'", "rate='1Mbitt' is not a rate"),
+        ("[path]\nrate = '1Mbit'\n[[senders]]\nrtt = '1ms'", "[[senders]] needs cc"),
+        ("duration = 3\n[path]\nrate = '1Mbit'\n[[senders]]\ncc = 'reno'", "duration=3"),
+    ],
+)
+def test_a_scenario_that_is_wrong_is_refused_in_one_line(tmp_path, text, said):
+    (tmp_path / "a.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ArgumentError, match=r"a\.toml: ") as error:
+        Scenario.read(tmp_path / "a.toml")
+    assert said in str(error.value)
+    (tmp_path / "a.toml").write_text("=", encoding="utf-8")
+    with pytest.raises(FormatError, match="not TOML"):
+        Scenario.read(tmp_path / "a.toml")
+
+
+def test_the_lab_refuses_what_it_cannot_do():
+    for history, said in ((BURSTS, "loss"), (History((), 0.02), "held ACKs"), (History((), app=(1, 1)), "pauses")):
+        with pytest.raises(ArgumentError, match=f"does not have .*{said}"):
+            lab_scenario(Finding(history, problem("bbr3", Aim()), 0.5), "x")
+    with pytest.raises(ArgumentError, match="only controllers that Linux has"):
+        lab_scenario(Finding(History(), problem("quic_bbr", Aim()), 0.5), "x")
+
+
+def test_the_command_writes_what_simulate_and_check_read(run, tmp_path):
+    options = ("--vary", "loss", "--window", "4s", "--duration", "8s", "--until", "6s", "--seed", 1, "-o", tmp_path)
+    status, out, _ = run("stress", "reno", *options)
+    assert status == 1
+    assert "reno gets less than 10 % of what the path offers for 4 s" in out
+    file = tmp_path / "finding-1.toml"
+    assert out.splitlines()[-1] == f"cctrace simulate --scenario {file}"
+    status, out, _ = run("simulate", "--scenario", file, "--json")
+    assert (status, json.loads(out)["flows"][0]["cc"], json.loads(out)["duration_s"]) == (0, "reno", 8.0)
+    status, out, _ = run("simulate", "--scenario", file, "--cc", "bbr3", "--duration", "2s", "--json")
+    assert (status, json.loads(out)["flows"][0]["cc"], json.loads(out)["duration_s"]) == (0, "bbr3", 2.0)
+    expectations = tmp_path / "expectations"
+    expectations.write_text('goodput = ">= 9Mbit"\ncontroller = "reno"\n', encoding="utf-8")
+    status, out, _ = run("check", file, "--expect", expectations, "--json")
+    assert (status, [one["holds"] for one in json.loads(out)["checks"]]) == (1, [False, True])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["stress", "bbrr"], "CONTROLLER bbrr"),
+        (["stress", "bbr3", "--vary", "rates"], "--vary rates: 'rates' is none of rate, rtt"),
+        (["stress", "bbr3", "--aim", "delay"], "--aim delay needs --delay"),
+        (["stress", "bbr3", "--aim", "state", "--state", "DRAINING"], "no such state; there are STARTUP, DRAIN"),
+        (["stress", "bbr3", "--duration", "5s"], "--duration 5s must be longer than --window and --until"),
+        (["simulate", "--rate", "1Mbit"], "give --cc"),
+        (["simulate", "--scenario", "/no/such.toml"], "no such file"),
+    ],
+)
+def test_mistakes_are_one_line(run, arguments, said):
+    status, out, err = run(*arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+
+
+def test_every_kind_of_disturbance_is_searched_by_default():
+    drawn_kinds = {part.kind for seed in range(50) for part in drawn(random.Random(seed), Bounds()).disturbances}
+    assert drawn_kinds == set(KINDS) - {"acks", "app"}
+    histories = [drawn(random.Random(seed), Bounds()) for seed in range(50)]
+    assert any(one.hold_s for one in histories)
+    assert any(one.app for one in histories)
+
+
+@pytest.mark.slow
+def test_the_known_attacks_are_found_from_scratch():
+    low_rate = Aim("floor", window_s=10.0)
+    for cc in ("reno", "cubic6"):
+        assert stress(Setting(cc, sample_s=1.0), low_rate, Bounds(("loss",), until_s=19.0)).findings, cc
+    stall = Aim("stall", window_s=1.6, stall_s=10.0)
+    setting = Setting("bbr2022", duration_s=25.0, sample_s=0.16)
+    assert stress(setting, stall, Bounds(("rate", "rtt", "loss"), share=0.3)).findings
