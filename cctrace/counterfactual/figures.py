@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from cctrace.errors import StreamError
 from cctrace.estimates import Estimate, Estimate90
 from cctrace.path.transmissions import DELIVERED
+from cctrace.special import special
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_number
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from cctrace.errors import FormatError
 from cctrace.estimates import Z95, Estimate, estimate_in
 from cctrace.fit.constants import UNSEEN_REACH
 from cctrace.path.arrays import Floats
 from cctrace.sim.jitter import Jitter
+from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES
 
 DRAWN = ("normal", "gamma", "lognormal", "exponential")  # distributions that `cctrace.Jitter` draws from as they are

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from cctrace.fit.constants import FIRST, GRID, STALL, STALLS_SHOW
 from cctrace.fit.descent import descend
 from cctrace.fit.hazards import sums_of_groups
 from cctrace.path.arrays import Bools, Floats, Ints
+from cctrace.special import special
 
 _TINY = 1e-300
 Params = Floats | tuple[float, ...]

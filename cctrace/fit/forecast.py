@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import UNLIKELY
+from cctrace.special import special
 from cctrace.units import format_number, format_time
 
 if TYPE_CHECKING:

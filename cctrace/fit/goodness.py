@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from cctrace.fit.constants import FIRST, STALL, TEST_DRAWS, TEST_POINTS, TEST_SHIFT
 from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_sizes
+from cctrace.special import special
 
 if TYPE_CHECKING:
     from cctrace.fit.families import Censored, Family, Fitted

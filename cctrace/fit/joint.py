@@ -13,7 +13,6 @@ import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from cctrace.fit.constants import (
     AS_GOOD,
@@ -44,6 +43,7 @@ from cctrace.fit.families import FAMILIES, Censored, Family, fit_family
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.bottleneck import Steps, departures
+from cctrace.special import special
 
 if TYPE_CHECKING:
     from cctrace.fit.jitter import Jitter

@@ -10,10 +10,10 @@ number of samples is n times the variance of one over the long-run variance, :ma
 from __future__ import annotations
 
 import numpy as np
-from scipy import special
 
 from cctrace.estimates import Z95
 from cctrace.path.arrays import Floats
+from cctrace.special import special
 
 MOST_LAGS = 5_000
 

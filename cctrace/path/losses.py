@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from cctrace.estimates import Estimate
 from cctrace.path.arrays import Bools, Floats
@@ -30,6 +29,7 @@ from cctrace.path.constants import (
     SURE_BACKLOG,
 )
 from cctrace.path.transmissions import LOST
+from cctrace.special import special
 
 if TYPE_CHECKING:
     from cctrace.path.bottleneck import Sent

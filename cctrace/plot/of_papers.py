@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.analytic import share
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import blank
 from cctrace.plot.of_tables import COLOURS
@@ -142,6 +141,8 @@ def queue_ratio(gain: float, ratios: Sequence[float], *, title: str = "") -> Fig
     >>> len(queue_ratio(2.0, [1, 2, 16]).axes)
     1
     """
+    from cctrace.analytic import share  # late: the page of an analysis needs none of the models
+
     drawing = blank((5.6, 4.0), title)
     axes = drawing.subplots()
     p = np.linspace(0, 1, 201)

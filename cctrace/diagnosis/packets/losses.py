@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Bursts, Losses, Met, SentAgain
@@ -14,6 +13,7 @@ from cctrace.path.constants import ABOVE_FULL
 from cctrace.path.losses import backlog_met, decided_ns, overflows, proportion
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import Transmissions
+from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES
 
 
