@@ -30,7 +30,6 @@ KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     ),
 }
 NAMES = ("droptail", *KINDS)
-PIE_FIRST_NS = 500_000_000  # pie_init: HZ / 2
 DUALPI2_CLASSIC_WEIGHT = 10  # percent of the bytes that low latency leaves to the classic queue
 
 
@@ -101,7 +100,10 @@ class Aqm:
         elif self.kind == "red":
             fields |= _red(values, buffer_bytes)
         elif self.kind == "pie":
-            fields |= {"update_ns": values["tupdate"], "next_update": PIE_FIRST_NS}
+            fields |= {
+                "update_ns": values["tupdate"],
+                "next_update": values["tupdate"],
+            }  # it was there before the flows
             fields |= {"pie_target": values["target"] >> PIE_TICK_SHIFT}
             fields |= {"pie_alpha": round(values["alpha"]), "pie_beta": round(values["beta"])}
         elif self.kind == "dualpi2":
