@@ -48,6 +48,7 @@ REGISTRY: dict[str, str] = {
     "cubic6": "cctrace.cc.cubic6:Cubic6",
     "cubic_paced": "cctrace.cc.cubic_paced:CubicPaced",
     "dctcp": "cctrace.cc.dctcp:DCTCP",
+    "prague": "cctrace.cc.prague:Prague",
 }
 
 # The name that a kernel gives a congestion control (of BBR, the generation that its counters give: every generation is

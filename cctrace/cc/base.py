@@ -113,6 +113,9 @@ class Controller:
     parts_as_v2: ClassVar[bool] = (
         False  # its kernel notes in the parts of a super-packet what v2alpha's tcp_fragment does
     )
+    # The ECN feedback it needs: "classic"; "echoed" packet by packet (DCTCP); "accurate" (AccECN), which it asks for
+    ecn_echo: ClassVar[str] = "classic"
+    ect_1: ClassVar[bool] = False  # whether its packets are ECT(1), as scalable ones are [RFC9331], else ECT(0)
     params: ClassVar[dict[str, Param]] = {}
     phase_choices: ClassVar[int] = 0  # values of the one draw that a replay infers from the sends, 0: none
     # What a replay infers instead where draws decide how long to wait before probing: how many values each draw has, as
@@ -258,6 +261,23 @@ class LinuxController(Controller):
     def packets_in_flight(self, ack):
         """Segments believed to be in the network [Linux61] tcp_packets_in_flight."""
         return segments_in_flight(ack.packets_out, ack.sacked_out, ack.lost_out, ack.retrans_out)
+
+    def in_slow_start(self):
+        """[Linux61] tcp_in_slow_start."""
+        return self.snd_cwnd < self.snd_ssthresh
+
+    def is_cwnd_limited(self, ack):
+        """Whether cwnd held the sender back; slow start may run ahead to twice what was used [Linux61] same name."""
+        if ack.is_cwnd_limited != 0:
+            return True
+        return self.in_slow_start() and self.snd_cwnd < 2 * ack.max_packets_out
+
+    def slow_start(self, acked):
+        """Grow one by one up to ssthresh; return the ACKs left over [Linux61] tcp_slow_start."""
+        cwnd = min(u32(self.snd_cwnd + acked), self.snd_ssthresh)
+        acked = u32(acked - (cwnd - self.snd_cwnd))
+        self.snd_cwnd = cwnd
+        return acked
 
     def prior_cwnd_of_stack(self, ack):
         """cwnd when the stack last began to reduce it [Linux61] tp->prior_cwnd."""

@@ -33,6 +33,7 @@ MAX_ALPHA = 1 << MAX_ALPHA_SHIFT
 class DCTCP(Reno):
     """DCTCP of Linux; see the module's header."""
 
+    ecn_echo = "echoed"
     params = Reno.params | {
         "shift_g": Param(4, 0, 10, "gain of the average of marks, 1/2**g (dctcp_shift_g)"),
         "alpha_on_init": Param(MAX_ALPHA, 0, MAX_ALPHA, "alpha of a new connection, 1024ths (dctcp_alpha_on_init)"),

@@ -57,23 +57,6 @@ class Reno(LinuxController):
         """Return to cwnd as it was when the spurious recovery began [Linux61] tcp_reno_undo_cwnd."""
         return max(self.snd_cwnd, self.prior_cwnd_of_stack(ack))
 
-    def in_slow_start(self):
-        """[Linux61] tcp_in_slow_start."""
-        return self.snd_cwnd < self.snd_ssthresh
-
-    def is_cwnd_limited(self, ack):
-        """Whether cwnd held the sender back; slow start may run ahead to twice what was used [Linux61] same name."""
-        if ack.is_cwnd_limited != 0:
-            return True
-        return self.in_slow_start() and self.snd_cwnd < 2 * ack.max_packets_out
-
-    def slow_start(self, acked):
-        """Grow one by one up to ssthresh; return the ACKs left over [Linux61] tcp_slow_start."""
-        cwnd = min(u32(self.snd_cwnd + acked), self.snd_ssthresh)
-        acked = u32(acked - (cwnd - self.snd_cwnd))
-        self.snd_cwnd = cwnd
-        return acked
-
     def additive_increase(self, segments_per_increment, acked):
         """Grow by one for every `segments_per_increment` acked [Linux61] tcp_cong_avoid_ai.
 
