@@ -11,6 +11,8 @@ from benchmarks.kernel_lab import Recording, kept, lost
 from cctrace.errors import ArgumentError
 from cctrace.sim.core import world, write_queue
 from cctrace.sim.core.bottleneck import step_up
+from cctrace.sim.core.fq import watch
+from cctrace.sim.core.output import must_wait
 from cctrace.sim.core.structs import ACKS, ARRIVALS, LINUX_6_1, LINUX_6_12, TAP_ACK
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
@@ -26,7 +28,14 @@ RECORDINGS = FilePath(__file__).with_name("recordings")
 # window-based controllers and one in twenty of BBR, whose rates follow from single microseconds.
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("cubic_plain_nofq", 0.99), ("reno_plain_nofq", 0.99), ("v1_plain_fq", 0.95), ("v3_plain_nofq", 0.95)],
+    [
+        ("cubic_plain_nofq", 0.99),
+        ("cubic_loss", 0.99),
+        ("reno_plain_nofq", 0.99),
+        ("v1_plain_nofq", 0.95),
+        ("v2_plain_fq", 0.95),
+        ("v3_plain_nofq", 0.95),
+    ],
 )
 def test_each_segment_leaves_when_it_left_the_recorded_kernel(name, least):
     recording, seconds = RECORDED[name]
@@ -103,6 +112,25 @@ def test_a_receive_window_may_exceed_what_the_rings_of_a_small_path_hold():
     path = Path(rate="11Mbit", rtt="47ms", buffer="0.8bdp")
     rows = simulate(path, Sender("bbr3", ack_every=2), "6s", packets=True).ends[0].rows
     assert rows[(rows[:, 1] & 7) == TAP_ACK, 2].max() > 2500
+
+
+def test_a_recorded_instant_that_is_a_step_too_early_is_not_waited_for_again():
+    path, at = Path(rate="10Mbit", rtt="40ms", buffer="1bdp"), 2_000 * MS
+    for fq in (False, True):
+        made = world.World(path, [Sender("bbr2022", fq=fq)], 1, False, exact=True)
+        w, f = made.record, made.flows[0]
+        w.one_host, w.timer_step_ns = 1, 256
+        made.tell_instants([[], [], [at], []])
+        if fq:
+            f.fq_next, f.tx_next = 0, 1
+            made.array(f.tx_ns)[0] = at + 100
+            watch(w, f)
+            assert f.fq_at == at + 100
+        else:
+            f.wstamp_ns = at + 100
+            assert must_wait(w, f, at)
+            assert f.pace_at == at + 100
+        made.close()
 
 
 def test_a_loss_behind_the_bottleneck_has_taken_its_time_on_the_link():

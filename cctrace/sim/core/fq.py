@@ -85,6 +85,6 @@ def watch(w, f):
         return
     f.fq_at = instant_near(w, due, TIMER_SLACK_NS + MOST_LATE_NS, SENDS)
     if f.fq_at < NEVER:
-        f.fq_soft_ns = f.fq_at
+        f.fq_at = f.fq_soft_ns = max(f.fq_at, due)  # a recorded instant may be a step of the clock too early
     else:
         f.fq_at = min(step_up(w, due + TIMER_SLACK_NS, NOT_TOLD), max(first_departure(w, due), due))
