@@ -1,7 +1,8 @@
 """Recordings of kernels in virtual time (docs/lab.md): super-packets under loss, a small send buffer, pauses, windows.
 
 User Mode Linux in time-travel mode, HZ = 250: BBRv3 (a patched 6.12.117), BBRv2 (6.1.192), BBRv1 and CUBIC (6.12.117);
-path and seed are in scenario.json. Each, but for the send buffer's and DCTCP's, was made after the rules that it tests.
+path and seed are in scenario.json. Those of the send buffer, of DCTCP, `lab_v2_window`, `lab_v3_pauses` and
+`lab_cubic_app` showed what was wrong; each other was made after the rules that it tests.
 """
 
 from pathlib import Path
@@ -18,7 +19,10 @@ SENDERS = {
     "lab_v3_tso": "BBR3",  # the capture has the super-packets themselves
     "lab_v3_app": "BBR3",  # 200 kB every 0.4 s
     "lab_v2_jitter": "BBR2",  # 1 % random loss and jitter of 2 ms
+    "lab_v2_window": "BBR2",  # the edge of the receive window cuts a super-packet
+    "lab_v3_pauses": "BBR3",  # waits for a probe that end before a pause
     "lab_v1_sndbuf": "BBR2022",  # a send buffer of 24 kB
+    "lab_cubic_app": "Cubic6",  # chunks, between which nothing fills the window
     "lab_cubic": "Cubic6",
     "lab_codel_ecn": "Cubic6",  # CoDel marks
     "lab_dctcp": "DCTCP",  # RED marks from a threshold on
@@ -74,6 +78,12 @@ def test_behind_a_small_send_buffer_bbr_stays_in_startup(agreement):
     assert agreement.replay.startup.all()
     assert agreement.replay.agrees("pacing_gain").all()
     assert agreement.replay.to_dict()["polls"] == len(agreement.replay.polls)
+
+
+def test_a_window_that_nothing_was_left_to_fill_says_nothing_of_who_sent_it():
+    found = cct.identify(cct.read(RECORDINGS / "lab_cubic_app" / "sender.pcap.zst").flow(0))
+    assert found.group == ("cubic6", "cubic")
+    assert dict(found.candidates)["unknown"] < 0.01
 
 
 def test_parts_of_a_super_packet_add_up_to_what_was_lost():

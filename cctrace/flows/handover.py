@@ -24,6 +24,7 @@ HELD_PACKETS = 256  # more than a small queue and the ACKs between them
 # By which a packet may leave later than its rate explains, besides a gap: the rate is a replay's, which may be wrong.
 PATIENCE_NS = 50_000
 TASKLET_NS = 2_000  # until TCP goes on when a packet has left: a process that the same interrupt woke may come first
+AT_ONCE_NS = 1_000  # as what no timer fires: a few readings of a clock in steps of 256 ns
 SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
 U32_MAX = 0xFFFFFFFF
 
@@ -71,14 +72,14 @@ def due_ns(tp):
 def waited_in_timer(tp, p, ns):
     """Return by how much a packet that left at `ns` left after its time: fq's timer may be late by its slack.
 
-    What is due when TCP hands it over leaves without that timer [Linux61] net/sched/sch_fq.c fq_dequeue.
+    What is due when TCP hands it over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue.
     """
     due = tp.clock_ns
     if p.fq == LATE_TIMER:
         due = tp.start_ns + (tp.last_ack_us - CLOCK_START_US) * 1000
     if tp.rate_Bps > 0:
         paced_ns = paced_until_ns(tp)
-        if p.fq == THROUGH_FQ and paced_ns <= due:
+        if p.fq == THROUGH_FQ and paced_ns <= due and ns - due <= AT_ONCE_NS:
             return 0
         due = max(due, paced_ns)
     return min(max(ns - due, 0), TIMER_SLACK_NS)

@@ -149,7 +149,7 @@ def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
     before = halves.acks[1:] - 1
     window = replay.cwnd[before]
     apart = halves.flight[1:] - window
-    nearest = halves.most(np.append(-np.inf, apart), blocks=2)[1:]
+    nearest = halves.most(np.append(-np.inf, apart), blocks=2)[1:] if replay.paced else apart
     still_open = halves.limited()[1:] & (window >= replay.ssthresh[before])
     segment, share = const.ONE_SEGMENT, const.WINDOW_SHARE * window
     below = np.maximum(awaited(rows[before], window, halves.mss) - 1, segment) + share

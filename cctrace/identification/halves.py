@@ -128,12 +128,14 @@ class HalfRounds:
     def _drains(self) -> NDArray[np.bool_]:
         """Return which ACKs found nothing more to send: the last send came before them, or a pause came after them.
 
-        What waits for cwnd alone leaves within a round trip of ACKs.
+        What waits for cwnd alone leaves within a round trip of ACKs, and before a third of cwnd is free.
         """
         begins = np.append(True, np.diff(self.left) > 0)
         number = np.cumsum(begins) - 1
         since_us = self.time_us[begins]
-        pauses = np.append(np.diff(since_us) > self.rtt_us[begins][:-1], True)
+        ends = np.append(begins[1:], True)
+        fallen = (self.flight[begins] - self.flight[ends]) * const.WIN_DIVISOR > self.flight[begins]
+        pauses = fallen | np.append(np.diff(since_us) > self.rtt_us[begins][:-1], True)
         pauses[number[np.maximum(np.flatnonzero(self.idle) - 1, 0)]] = True
         return pauses[number]
 
