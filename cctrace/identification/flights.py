@@ -113,8 +113,12 @@ def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
 
 
 def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[float, int]:
-    """Return by how much the first open block after a reduction is off, the median, and of how many; else NaN."""
-    off = [over[inside[0]] for inside in halves.epochs() if len(inside) >= const.LEAST_AFTER]
+    """Return by how much the first open blocks after a reduction are off, the median, and of how many; else NaN.
+
+    Of the blocks of a round trip the nearest counts: a full send buffer takes so long to fill what a recovery emptied.
+    """
+    after = [over[inside[: const.LEAST_AFTER]] for inside in halves.epochs() if len(inside) >= const.LEAST_AFTER]
+    off = [blocks[np.argmin(np.abs(blocks))] for blocks in after]
     return (max(abs(float(np.median(off))) - halves.blur, 0.0) if off else np.nan), len(off)
 
 
