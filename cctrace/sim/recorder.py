@@ -20,6 +20,7 @@ from cctrace.io.write import write_pcap
 from cctrace.sim.core.structs import (
     CE,
     ECT,
+    ECT_1,
     PUSHED,
     REDUCED,
     TAP_ACK,
@@ -30,6 +31,7 @@ from cctrace.sim.core.structs import (
     TAP_SYN,
     TAP_SYN_ACK,
 )
+from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
 
 if TYPE_CHECKING:
     import os
@@ -38,9 +40,11 @@ if TYPE_CHECKING:
 
 Row = tuple[int, ...]  # values of _COLUMNS
 Blocks = Sequence[tuple[int, int]]  # left and right edges
-Said = tuple[int, int, int, int, int, Blocks]  # time stamp, ECE, window, ACK, time stamp echoed, SACK blocks
+Said = tuple[
+    int, int, int, int, int, Blocks
+]  # time stamp, ECE or AccECN's counter, window, ACK, time stamp echoed, SACK blocks
 SIDES = ("sender", "receiver")
-SYN_FLAG, PSH_FLAG, ACK_FLAG, ECE_FLAG, CWR_FLAG = 2, 8, 16, 64, 128
+SYN_FLAG, PSH_FLAG, ACK_FLAG, ECE_FLAG, CWR_FLAG, AE_FLAG = 2, 8, 16, 64, 128, 256
 HEADER_BYTES = 20 + 32  # IPv4, TCP with time stamps
 MOST_BLOCKS = 3  # that fit beside time stamps
 PORT = 5201
@@ -57,13 +61,13 @@ class Ends(NamedTuple):
     forward_ns: int
     reverse_ns: int
     clock_ns: int  # where the receiver's millisecond begins, before the simulation's
-    ecn: bool
+    ecn: int  # its feedback
 
 
 def ends(f: Any, pieces: Sequence[NDArray[np.int64]]) -> Ends:
     """Return the `Ends` of a FLOW record."""
     rows = np.concatenate(pieces) if pieces else None
-    return Ends(rows, int(f.mss), int(f.rwnd * f.mss), int(f.fwd_ns), int(f.rev_ns), int(f.rcv_clock_ns), bool(f.ecn))
+    return Ends(rows, int(f.mss), int(f.rwnd * f.mss), int(f.fwd_ns), int(f.rev_ns), int(f.rcv_clock_ns), int(f.ecn))
 
 
 def write(flows: Sequence[Ends], file: str | os.PathLike[str], side: str, which: int | None, tso: bool = False) -> int:
@@ -129,11 +133,17 @@ def _wscale(flow: Ends) -> int:
     return min(max(flow.window_bytes.bit_length() - 16, 0), 14)
 
 
+def _ace(counter: int) -> int:
+    """Return the flags that hold a counter of three bits [RFC9768] 3.2.1."""
+    return (AE_FLAG if counter & 4 else 0) | (CWR_FLAG if counter & 2 else 0) | (ECE_FLAG if counter & 1 else 0)
+
+
 class _Wire:
     """Turns the notes of one flow into the packets that pass one side."""
 
     def __init__(self, flow: Ends, side: str, tso: bool) -> None:
         self.flow, self.at_sender, self.tso = flow, side == "sender", tso
+        self.accurate = flow.ecn == ACCURATE_ECN
         self.following: tuple[int, int, int] | None = (
             None  # (time, segment, rows) that would belong to the super-packet in the last row
         )
@@ -165,7 +175,14 @@ class _Wire:
             elif what in (TAP_ARRIVED, TAP_DISCARDED):
                 stamp_ms, segment, was, echo_ms = self.sent[value]
                 if not handshake_acked:  # it came before the data, whatever the path did to them since
-                    self.add(min(acked_ns, now), 0, ACK_FLAG, 1, 1, acked_ns // 1_000_000)
+                    self.add(
+                        min(acked_ns, now),
+                        0,
+                        ACK_FLAG | (CWR_FLAG if self.accurate else 0),
+                        1,
+                        1,
+                        acked_ns // 1_000_000,
+                    )
                     handshake_acked = True
                 if what == TAP_ARRIVED:
                     self.receiver.take(stamp_ms, segment)
@@ -174,8 +191,8 @@ class _Wire:
                 if not self.at_sender:
                     self.data(now, stamp_ms, segment, was | marks, echo_ms)
             elif what == TAP_ACK:
-                stamp_ms = (now + self.flow.clock_ns) // 1_000_000 - (marks >> 1)  # see `receiver.send_ack`
-                self.acks.append((stamp_ms, marks & 1, value, *self.receiver.acknowledge()))
+                stamp_ms = (now + self.flow.clock_ns) // 1_000_000 - (marks >> 3)  # see `receiver.send_ack`
+                self.acks.append((stamp_ms, marks & 7, value, *self.receiver.acknowledge()))
                 if not self.at_sender:
                     self.ack(now, self.acks[-1])
             elif what == TAP_ACK_ARRIVED:
@@ -189,18 +206,21 @@ class _Wire:
         """SYN, SYN/ACK and, at the sender, the ACK of it; the receiver's answer left it `reverse_ns` before it came."""
         answer_ns = now - self.flow.reverse_ns
         asks, answers = (ECE_FLAG | CWR_FLAG, ECE_FLAG) if self.flow.ecn else (0, 0)
+        if self.accurate:  # [RFC9768] 3.1: the SYN asks for AccECN, neither it nor the answer was ECN-capable
+            asks, answers = AE_FLAG | CWR_FLAG | ECE_FLAG, CWR_FLAG
         first, second = (syn_ns, now) if self.at_sender else (answer_ns, answer_ns)
         syn_ms, self.heard_ms = syn_ns // 1_000_000, (answer_ns + self.flow.clock_ns) // 1_000_000
         self.receiver.stamp_ms = syn_ms
         self.add(first, 0, SYN_FLAG | asks, 0, 0, syn_ms, 0, options=_OF_SYN)
         self.add(second, 1, SYN_FLAG | ACK_FLAG | answers, 0, 1, self.heard_ms, syn_ms, options=_OF_SYN)
         if self.at_sender:
-            self.add(now, 0, ACK_FLAG, 1, 1, now // 1_000_000)
+            self.add(now, 0, ACK_FLAG | (CWR_FLAG if self.accurate else 0), 1, 1, now // 1_000_000)
 
     def data(self, now: int, stamp_ms: int, segment: int, marks: int, echo_ms: int) -> None:
         """A data segment passes; what it echoes is what its sender had heard when it left."""
         flags = ACK_FLAG | (CWR_FLAG if marks & REDUCED else 0) | (PSH_FLAG if marks & PUSHED else 0)
-        tos = 3 if marks & CE else 2 if marks & ECT else 0
+        flags |= _ace(ACE_START) if self.accurate else 0  # no ACK was marked
+        tos = 3 if marks & CE else 1 if marks & ECT_1 else 2 if marks & ECT else 0
         if self.tso:
             joins = self.following == (now, segment, len(self.rows))  # an ACK of the same instant ends a super-packet
             self.following = None if flags & PSH_FLAG else (now, segment + 1, len(self.rows) + (not joins))
@@ -215,7 +235,7 @@ class _Wire:
     def ack(self, now: int, said: Said) -> None:
         """An ACK passes."""
         stamp_ms, echo, window, expected, echo_ms, blocks = said
-        flags = ACK_FLAG | (ECE_FLAG if echo else 0)
+        flags = ACK_FLAG | (_ace(echo) if self.accurate else ECE_FLAG if echo else 0)
         window = -(-window * self.flow.mss >> _wscale(self.flow))  # rounded up, as by the kernel
         self.add(now, 1, flags, 1, expected, stamp_ms, echo_ms, window=window, blocks=blocks)
 

@@ -248,9 +248,11 @@ def notes(path: Path, flows: Sequence[Sender], world: World) -> list[str]:
 def _unanswered(flow: Sender, path: Path) -> str:
     """Return why a flow with ECN does not answer marks, or an empty text."""
     cls, params = controller(flow.cc)
-    if "ecn_enable" not in cls.params:
+    if "ecn_enable" not in cls.params and cls.ecn_echo == "classic":
         return "its controller sets the window itself, and reads no marks" if cls.has_on_ack else ""
     values = checked_params(cls, params)
+    if "ecn_enable" not in values:
+        return ""
     if not values["ecn_enable"]:
         return "its parameter ecn_enable is off"
     limit_us = values["ecn_max_rtt_us"]

@@ -12,6 +12,7 @@ from cctrace.errors import ArgumentError
 from cctrace.sim.core.structs import (
     BULK,
     CHUNKS,
+    ECHOED_ECN,
     LINUX,
     LINUX_6_1,
     LINUX_6_12,
@@ -20,6 +21,7 @@ from cctrace.sim.core.structs import (
     REFERENCE,
     REQUESTS,
 )
+from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, NO_ECN
 from cctrace.tcp.wire import HEADER_BYTES, MSS_BYTES, QUIC_HEADER_BYTES, QUIC_MSS_BYTES
 from cctrace.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from cctrace.cc.base import Controller
 
 PROFILES = {"reference": REFERENCE, "linux": LINUX}
+FEEDBACK = {"none": NO_ECN, "classic": CLASSIC_ECN, "echoed": ECHOED_ECN, "accurate": ACCURATE_ECN}
 KERNELS = {"6.1": LINUX_6_1, "6.12": LINUX_6_12, "6.18": LINUX_6_18}
 # Application: its kind and what it must be given.
 _APPS = {
@@ -88,9 +91,10 @@ class Sender:
         over ahead of time.
     push_late : str, optional
         A QUIC push timer fires late by up to this much, at random (default: see `simulate`, ``exact``).
-    ecn : bool
-        Negotiate ECN (profile linux). Echoed until answered [RFC3168]; packet by packet, as DCTCP does, for a
-        controller whose parameter ``ecn_enable`` is on (``"bbr2:ecn_enable=1"``).
+    ecn : bool or str
+        Negotiate ECN (profile linux), and how marks are reported: ``"classic"``, echoed until answered [RFC3168];
+        ``"accurate"``, counted [RFC9768]. True: as the controller needs it, of these or packet by packet (DCTCP, and
+        controllers whose parameter ``ecn_enable`` is on, as ``"bbr2:ecn_enable=1"``).
     mss : int, optional
         Data bytes of a segment (66 more on the wire) of a Linux controller: 1448 by default, 8948 with jumbo frames. Up
         to 32,000 stand for trains of packets, which a sender of gigabits hands over in one piece anyway.
@@ -125,7 +129,7 @@ class Sender:
     max_pacing_rate: str | None = None
     fq: bool = False
     push_late: str | None = None
-    ecn: bool = False
+    ecn: bool | str = False
     mss: int | None = None
 
     def __repr__(self) -> str:
@@ -133,6 +137,8 @@ class Sender:
 
     def __post_init__(self) -> None:
         view = controller(self.cc)[0].view
+        if self.ecn not in (False, True, "classic", "accurate"):
+            raise ArgumentError(f"ecn={self.ecn!r} for {self.name}: use True, classic or accurate")
         if self.ecn and (view == "quic" or self.profile != "linux"):
             stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
             raise ArgumentError(f"ecn=True for {self.name}: the {stack} has no ECN")
@@ -179,6 +185,14 @@ class Sender:
     def name(self) -> str:
         """The controller as given, or the name of its class."""
         return called(self.cc)
+
+    @property
+    def feedback(self) -> str:
+        """How marks are reported: none, classic, echoed or accurate (`FEEDBACK`)."""
+        cls, params = controller(self.cc)
+        if self.ecn is not True and not (self.ecn is False and cls.ecn_echo == "accurate"):
+            return str(self.ecn or "none")
+        return "echoed" if params.get("ecn_enable", 0) else cls.ecn_echo
 
     @property
     def sizes(self) -> tuple[int, int]:

@@ -8,7 +8,10 @@ from cctrace.lang.memory import call, callback, words
 from cctrace.sim.core.structs import QUIC
 
 _FIELDS = {
-    "linux": ("draws", "snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited", "min_rtt_us"),
+    "linux": (
+        *("draws", "snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited", "min_rtt_us"),
+        "max_tso_burst",
+    ),
     "quic": ("draws", "cwnd", "pacing_rate", "app_limited", "ssthresh"),
 }
 _NAMES = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}

@@ -26,6 +26,7 @@ from cctrace.sim.core.samples import rate_gen, start_rate_sample
 from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, segments
 from cctrace.sim.core.view import CWND, CWND_CNT
 from cctrace.sim.core.write_queue import check_space, free_acked, note_sent
+from cctrace.tcp.ecn import ACCURATE_ECN
 from cctrace.tcp.rack import DEFAULT_REORDERING
 
 
@@ -39,12 +40,15 @@ def linux_ack(w, f, now):
     f.snd_right = max(f.snd_right, words(f.ack_right)[place])
     prior_una = f.una
     duplicate = words(f.ack_dup)[place] - 1
-    f.ece = words(f.ack_ece)[place]
+    echoed = words(f.ack_ece)[place]
+    f.ece = 0 if f.ecn == ACCURATE_ECN else echoed
     f.ack_head += 1
     start_rate_sample(f)
     f.orig_sacked = f.rack_waits = 0
     prior_delivered, prior_lost, outstanding = f.delivered, f.lost, f.nxt > f.una
     sacked, restart = take_report(w, f, log_from, log_to, duplicate, now)
+    if f.ecn == ACCURATE_ECN:
+        accecn_process(f, echoed)
     advanced = f.una > prior_una
     free_acked(f, prior_una)
     f.max_window = max(f.max_window, min(f.snd_right - f.una, f.rwnd) * f.mss)
@@ -63,6 +67,14 @@ def linux_ack(w, f, now):
     xmit_recovery(w, f, rexmit, now)
     push_new(w, f, 0, now)
     check_space(f, now)
+
+
+def accecn_process(f, counted):
+    """tcp_accecn_process: the marks that an ACK reports for the first time; the option's counters do not wrap."""
+    if counted > f.ce_reported:
+        f.delivered_ce += counted - f.ce_reported
+        f.ce_reported = counted
+        f.ece = 1
 
 
 def xmit_recovery(w, f, rexmit, now):
@@ -152,7 +164,7 @@ def linux_timeout(w, f, now):
         init_undo(f)
     words(f.state)[CWND] = in_flight(f) + 1
     words(f.state)[CWND_CNT] = 0
-    f.queue_cwr = 1 if f.ecn > 0 else 0
+    f.queue_cwr = 1 if f.ecn > 0 and f.ecn != ACCURATE_ECN else 0
     if f.ca_state <= CA_DISORDER and f.sacked_out >= DEFAULT_REORDERING:
         f.reordering = min(f.reordering, DEFAULT_REORDERING)
     set_state(w, f, CA_LOSS, now)

@@ -11,7 +11,6 @@ from cctrace.sim.core.rtx_timer import arm, current_rto, probes, rearm_rto, sche
 from cctrace.sim.core.samples import rate_skb_sent
 from cctrace.sim.core.skbs import fragment, join_skbs, share_in_flight
 from cctrace.sim.core.structs import (
-    ECT,
     EVER_RETRANS,
     LINUX,
     LINUX_6_1,
@@ -257,10 +256,12 @@ def note_retransmission(f, seg):
 
 
 def set_ecn(f, order, index):
-    """tcp_ecn_send: only new data is ECN-capable, and tells the receiver of a reduction."""
+    """tcp_ecn_send: new data is ECN-capable, and tells of a reduction; other data if the controller asks."""
     if index == f.nxt:
-        words(f.tx_marks)[order & f.mask] |= ECT | (REDUCED if f.queue_cwr else 0)
+        words(f.tx_marks)[order & f.mask] |= f.ect_marks | (REDUCED if f.queue_cwr == 1 else 0)
         f.queue_cwr = 0
+    elif f.ect_always == 1:
+        words(f.tx_marks)[order & f.mask] |= f.ect_marks
 
 
 def update_pacing(w, f, segments, prior_wstamp, now):
@@ -271,7 +272,12 @@ def update_pacing(w, f, segments, prior_wstamp, now):
 
 
 def tso_segments(w, f):
-    """tcp_tso_segs, or bbr_tso_segs of BBRv2 and v3, with which alone the reference stack's bursts go by min_rtt."""
+    """tcp_tso_segs, or bbr_tso_segs of BBRv2 and v3, with which alone the reference stack's bursts go by min_rtt.
+
+    A controller may say itself how long a burst is (prague_tso_segs).
+    """
+    if f.burst_slot > 0:
+        return min(words(f.state)[f.burst_slot], MOST_BURST)
     rate = pacing_rate(f)
     if f.paced == 0 and f.profile != LINUX:
         return 1

@@ -26,10 +26,10 @@ from cctrace.sim.core.receive_window import (
     read,
 )
 from cctrace.sim.core.structs import (
-    ACCURATE_ECN,
     ACKS,
     ANSWERS,
     CE,
+    ECHOED_ECN,
     ECT,
     LINUX,
     LINUX_6_18,
@@ -43,6 +43,7 @@ from cctrace.sim.core.structs import (
     TAP_DISCARDED,
 )
 from cctrace.sim.core.tap import tap
+from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
 from cctrace.tcp.rtt import RTO_MIN_US
 from cctrace.tcp.wheel import fires_ns
 
@@ -315,13 +316,19 @@ def forget_blocks(f):
 
 
 def take_marks(w, f, marks, now):
-    """tcp_ecn_accept_cwr, tcp_ecn_check_ce, dctcp_ece_ack_update; returns whether the sender must know at once."""
+    """tcp_ecn_accept_cwr, tcp_ecn_check_ce, dctcp_ece_ack_update; returns whether the sender must know at once.
+
+    With AccECN a receiver counts what was marked (tcp_ecn_received_counters), and every ACK has the count.
+    """
     f.n_ce += marks & CE > 0
     at_once = marks & REDUCED > 0
     if at_once:
         f.demand_cwr = 0
     marked = 1 if marks & CE else 0
-    if f.ecn == ACCURATE_ECN and marks & ECT:
+    if f.ecn == ACCURATE_ECN:  # a change is reported at once, and so are two marks [RFC9768] 3.2.2.5.1
+        at_once = marked == 1 and (f.ce_state == 0 or f.n_ce - f.ce_acked >= 2)
+        f.ce_state = marked
+    elif f.ecn == ECHOED_ECN and marks & ECT:
         if marked != f.ce_state:
             if f.unacked_data > 0:
                 f.unacked_data = 0
@@ -376,10 +383,18 @@ def send_ack(w, f, now):
     f.rcv_duplicate = 0
     f.rcv_acked = f.rcv_nxt
     right = advertise(f)
+    f.ce_acked = f.n_ce
+    said = f.n_ce if f.ecn == ACCURATE_ECN else f.demand_cwr
     stamp_ms = (f.rcv_mstamp + f.rcv_clock_ns) // 1_000_000
     if f.tap_size > 0:
         age_ms = (now + f.rcv_clock_ns) // 1_000_000 - stamp_ms
-        tap(f, now, TAP_ACK, f.demand_cwr | age_ms << 1, min(right - f.rcv_nxt, f.rwnd))
+        tap(
+            f,
+            now,
+            TAP_ACK,
+            (said + ACE_START if f.ecn == ACCURATE_ECN else said) & 7 | age_ms << 3,
+            min(right - f.rcv_nxt, f.rwnd),
+        )
     if w.ack_loss > 0.0:
         w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
         if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:
@@ -393,6 +408,6 @@ def send_ack(w, f, now):
     words(f.ack_echo)[f.ack_tail & f.mask] = f.ts_recent_ms
     words(f.ack_stamp)[f.ack_tail & f.mask] = stamp_ms
     words(f.ack_dup)[f.ack_tail & f.mask] = duplicate
-    words(f.ack_ece)[f.ack_tail & f.mask] = f.demand_cwr
+    words(f.ack_ece)[f.ack_tail & f.mask] = said
     words(f.ack_right)[f.ack_tail & f.mask] = right
     f.ack_tail += 1

@@ -20,6 +20,7 @@ from cctrace.sim.core.calls import (
 from cctrace.sim.core.skbs import skb_of
 from cctrace.sim.core.structs import LINUX, LOST, RETRANS, SACKED, segments
 from cctrace.sim.core.view import CWND, CWND_CNT, PACING, SSTHRESH
+from cctrace.tcp.ecn import ACCURATE_ECN
 from cctrace.tcp.prr import prr_cwnd
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.window import stack_pacing_rate
@@ -69,7 +70,7 @@ def init_cwnd_reduction(w, f, now):
     f.prior_cwnd = words(f.state)[CWND]
     f.prr_delivered = 0
     f.prr_out = 0
-    f.queue_cwr = 1 if f.ecn > 0 else 0
+    f.queue_cwr = 1 if f.ecn > 0 and f.ecn != ACCURATE_ECN else 0
     reduce_ssthresh(w, f, now)
 
 

@@ -46,9 +46,9 @@ _FLOW = (
     "reo_wnd_persist", "rack_last_delivered", "reord_seen", "reordering", "dsack_seen", "dsacks", "sack_high",
     "orig_sacked", "undo_retrans", "retrans_stamp", "tlp_high_seq", "tlp_retrans", "frto",
     # ECN: whether this ACK carries the echo, and the next new segment the answer
-    "ece", "queue_cwr",
+    "ece", "queue_cwr", "ect_marks", "ect_always", "ce_reported",
     # receiver
-    "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce", "n_acks",
+    "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce", "ce_acked", "n_acks",
     "log_next", "log_seen", "unacked_data", "delack_at", "dack_at", "dack_pending", "ato",
     "rcv_nxt", "rcv_high", "quick_acks", "rcv_last_ns",
     "dup_acks", "compressed", "comp_due_ns", "compressed_at_nxt", "n_blocks", "syn_ack_ns", "rcv_first_rtt", "rcv_rtt8",
@@ -62,7 +62,8 @@ _FLOW = (
     "arr_head", "arr_tail", "ack_head", "ack_tail", "last_ack",
     "burst_id",
     # QUIC
-    "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "min_rtt_slot", "slow_burst", "parts_as_v2",
+    "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "min_rtt_slot", "burst_slot", "slow_burst",
+    "parts_as_v2",
     "q_window", "q_in_flight", "q_send", "q_lost",
     "q_delivered", "q_delivered_ms", "q_first_sent_ms", "q_po_sent", "q_prior_in_flight", "q_prior_delivered",
     "q_largest_ack", "q_latest_rtt", "q_avg_rtt", "q_rttvar", "q_min_rtt", "q_first_rtt_ms", "q_start_ms", "q_budget",
@@ -152,6 +153,6 @@ ECT_1 = 32  # beside ECT: the codepoint ECT(1), else ECT(0)
 GETS_LOST = 64  # behind the queue, as the path is told
 ARRIVALS, ACKS, SENDS, ANSWERS, NOT_TOLD = range(5)  # of packets whose instants a world may be told
 LOST_IN_QUEUE, LOST_BEHIND = 1, 2  # where a transmission is told to get lost
-NO_ECN, CLASSIC_ECN, ACCURATE_ECN = range(3)  # a flow's: none; echoed until answered; echoed packet by packet (DCTCP)
+ECHOED_ECN = 3  # beside those of `tcp.ecn`: echoed packet by packet, as DCTCP wants it
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
 DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of a leg's delay, see `legs.next_delay`

@@ -23,10 +23,10 @@ from cctrace.sim.core.receive_window import (
 )
 from cctrace.sim.core.receiver import KEPT_BLOCKS
 from cctrace.sim.core.structs import (
-    ACCURATE_ECN,
     AQM,
-    CLASSIC_ECN,
     DUALPI2,
+    ECT,
+    ECT_1,
     FLOW,
     FQ_CODEL,
     LANE,
@@ -36,7 +36,6 @@ from cctrace.sim.core.structs import (
     LOST_BEHIND,
     LOST_IN_QUEUE,
     NEVER,
-    NO_ECN,
     NOT_TOLD,
     QUIC,
     SEGMENT,
@@ -51,7 +50,8 @@ from cctrace.sim.core.write_queue import (
     LEAST_SNDBUF_BYTES,
     SNDBUF_FACTOR,
 )
-from cctrace.sim.sender import KERNELS, PROFILES
+from cctrace.sim.sender import FEEDBACK, KERNELS, PROFILES
+from cctrace.tcp.ecn import ACCURATE_ECN, NO_ECN
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_size_bytes, parse_time_ns
 
@@ -270,6 +270,8 @@ class World:
         f.fq = int(flow.fq)
         if (flow.fq or flow.max_pacing_rate_Bps) and "paced" in cls.params:
             params |= {"paced": 1}  # fq and SO_MAX_PACING_RATE make every socket pace (fq_classify, sk_setsockopt)
+        if "resizes_packets" in cls.params:
+            params |= {"resizes_packets": 0}
         self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
         if flow.max_pacing_rate_Bps:
             f.max_rate = flow.max_pacing_rate_Bps
@@ -307,9 +309,10 @@ class World:
         f.delack_ns = _DELACK_NS
         f.ack_slot_ns = flow.ack_slot_ns
         f.comp_sack_nr = flow.comp_sack_nr
-        f.ecn = NO_ECN
-        if flow.ecn:  # what the controller answers decides how the receiver echoes
-            f.ecn = ACCURATE_ECN if params.get("ecn_enable", 0) else CLASSIC_ECN
+        f.ecn = FEEDBACK[flow.feedback]
+        if f.ecn != NO_ECN:
+            f.ect_marks = ECT | ECT_1 if cls.ect_1 else ECT
+            f.ect_always = int(cls.ecn_echo != "classic" or f.ecn == ACCURATE_ECN)
         f.delivered = 1
         f.app_kind, f.app_segments, f.app_period_ns, f.app_on_ns = flow.application(int(f.mss))
         f.app_at = f.start_ns
@@ -370,4 +373,5 @@ class World:
             slots = {name: slot for slot, name in enumerate(shared)}
         f.q_ssthresh_slot = slots.get("ssthresh", 0)
         f.min_rtt_slot = slots["min_rtt_us"] if cls.bursts_by_min_rtt else 0
+        f.burst_slot = slots.get("max_tso_burst", 0)
         f.state = self.place(state)
