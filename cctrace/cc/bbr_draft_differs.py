@@ -41,15 +41,23 @@ FROM_BBR3 = (
     ),
     Counterpart(
         "window while the pipe fills", "unbounded until InitialCwnd is delivered", "unbounded up to twice the initial "
-        "window", "5.6.4.6 SetCwnd", "bbr_set_cwnd",
+        "window", "5.6.4.6 SetCwnd", "bbr_set_cwnd", ("cwnd.startup",),
     ),
     Counterpart(
         "extra_acked", "maximum of 10 rounds, at most cwnd", "5 to 10 rounds, at most 100 ms of bandwidth",
-        "5.5.9 UpdateACKAggregation", "bbr_update_ack_aggregation", ("cwnd.max_inflight",),
+        "5.5.9 UpdateACKAggregation", "bbr_update_ack_aggregation", ("cwnd.max_inflight", "probe_rtt.restore"),
+    ),
+    Counterpart(
+        "entering DRAIN", "leaves the congestion signals", "resets them", "5.3.2 EnterDrain", "bbr_check_drain",
+        ("loss.latest",),
+    ),
+    Counterpart(
+        "rounds a Reno flow would take", "min(BDP, cwnd, 63)", "min(quantised BDP, cwnd, 63)",
+        "5.3.3.8.3 TargetInflight", "bbr_target_inflight", ("probe.wait",),
     ),
     Counterpart(
         "flight for DRAIN, UP and DOWN", "C.inflight", "at the earliest departure time of the next packet", "5.3.3.9",
-        "bbr_packets_in_net_at_edt", ("drain.inflight", "cruise.inflight"),
+        "bbr_packets_in_net_at_edt", ("drain.inflight", "cruise.inflight", "up.exit", "A.3"),
     ),
     Counterpart(
         "pacing while the pipe fills", "0.99 of the gain's rate", "the same, in 256ths and 10000ths", "5.6.2",
@@ -66,6 +74,10 @@ FROM_BBR3 = (
     Counterpart(
         "loss repaired by a tail-loss probe", "nothing", "counts as a loss of the last flight", "5.5.10",
         "bbr_run_loss_probe_recovery",
+    ),
+    Counterpart(
+        "offload budget", "three bursts of 1 ms", "three bursts of 1 ms and more on paths below 4 ms", "5.5.8, 5.6.3",
+        "bbr_tso_segs_generic", ("cwnd.max_inflight",),
     ),
     Counterpart("least bw_shortterm", "0", "1", "5.5.10.3 LossLowerBounds", "bbr_loss_lower_bounds"),
     Counterpart(

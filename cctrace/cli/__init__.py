@@ -21,6 +21,7 @@ from cctrace.cli.annotate import annotate
 from cctrace.cli.check import check
 from cctrace.cli.common import begin_run, command_options, echo, interruptible, show_traceback, warn
 from cctrace.cli.completion import complete
+from cctrace.cli.conform import conform
 from cctrace.cli.convert import convert
 from cctrace.cli.corpus import corpus
 from cctrace.cli.diff import diff
@@ -53,7 +54,7 @@ def commands() -> None:
 
 
 for _command in (
-    analyze, annotate, check, convert, corpus, diff, fit, flows, identify, learn, mcp, plot, predict, replay,
+    analyze, annotate, check, conform, convert, corpus, diff, fit, flows, identify, learn, mcp, plot, predict, replay,
     reproduce, simulate, stream, stress, sweep, validate, variants, verify, whatif, wireshark,
 ):  # fmt: skip
     commands.add_command(_command)

@@ -1,0 +1,31 @@
+"""draft-ietf-ccwg-bbr-06: the table of its requirements, and the grid of paths on which its cases run.
+
+The pseudocode and the text of section 5 are normative as a whole (5.1: "MUST be included in any BBRv3 implementation").
+"""
+
+from __future__ import annotations
+
+from cctrace.conform import bbr_losses, bbr_model, bbr_states
+from cctrace.conform.bbr_cases import CASES
+from cctrace.conform.requirements import Spec
+from cctrace.conform.stage import Cell
+
+__all__ = ["CASES", "CELLS", "SPEC"]
+
+SPEC = Spec(
+    "bbr",
+    "draft-ietf-ccwg-bbr-06 (BBRv3)",
+    (*bbr_states.requirement.rows, *bbr_model.requirement.rows, *bbr_losses.requirement.rows),
+    ("bbr3", "bbr_draft"),
+)
+
+# From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); where packets are many, they stand for trains.
+CELLS = (
+    Cell("64kbit", "100ms"),
+    Cell("1Mbit", "1s"),
+    Cell("10Mbit", "40ms", 1448, 2),
+    Cell("100Mbit", "10ms", 1448, 2),
+    Cell("1Gbit", "500us", 8948, 2),
+    Cell("1Gbit", "100ms", 32000),
+    Cell("10Gbit", "10ms", 32000, 2),
+)

@@ -1,0 +1,416 @@
+"""The 22 example test cases of draft-ietf-ccwg-bbr-06, appendix A.
+
+A case is a scenario on a `Stage` and an aim: what must come about in it. What happens at a moment of the flow's life
+(bandwidth that falls when Drain begins) is placed by rehearsal: a run without it tells when that moment is, and the
+run with it is the same up to then. All requirements of the specification are looked at in the runs of all cases.
+
+Where the draft's own figures do not bring about what it asks for, ours do, and the docstring says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cctrace.cc.linux import CA_LOSS, EVENT_TX_START
+from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, UP
+from cctrace.conform.bbr_oracle import bdp_of, begins_probe_bw, inflight_of
+from cctrace.conform.requirements import Found, all_of, at_least
+from cctrace.conform.scenes import (
+    NOTHING,
+    PROBE_BW,
+    UNSET_SCENE,
+    Scene,
+    app,
+    both,
+    burst,
+    came,
+    changed_rate,
+    close,
+    entered,
+    left,
+    moves,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+    from cctrace.conform.stage import Stage
+
+    Values = NDArray[Any]
+
+SIX_LOSSES_BDP = 60  # segments in flight from which a burst of losses has six ranges in a round
+
+
+class Case(NamedTuple):
+    """An example of appendix A: `play` returns its `Scene` on a stage."""
+
+    id: str
+    title: str
+    play: Callable[[Stage], Scene]
+
+
+CASES: list[Case] = []
+
+
+def case(number: int, title: str) -> Callable[[Callable[[Stage], Scene]], Callable[[Stage], Scene]]:
+    """Add the decorated scenario."""
+
+    def add(play: Callable[[Stage], Scene]) -> Callable[[Stage], Scene]:
+        CASES.append(Case(f"A.{number}", title, play))
+        return play
+
+    return add
+
+
+# --- Startup and Drain ------------------------------------------------------------------------------------------------
+@case(1, "Exiting STARTUP on bandwidth plateau")
+def startup_plateau(stage: Stage) -> Scene:
+    """max_bw within 2 % of the path's, where a flight is more than a burst."""
+    r = stage.plain
+    if not r.has("max_bw"):
+        return UNSET_SCENE
+    exits = moves(r, STARTUP, DRAIN) | (begins_probe_bw(r) & (r.before["state"] == STARTUP))
+    found = came(r, exits & r.after["full_bw_now"].astype(bool), "DRAIN by a plateau")
+    if found.row is None and stage.cell.bdp >= 10:
+        row = int(np.flatnonzero(exits)[0])
+        rate = r.facts["rate_Bps"]
+        return Scene(r, both(found, close(r, row, float(r.after["max_bw"][row]), 0.98 * rate, 1.02 * rate, "max_bw")))
+    return Scene(r, found)
+
+
+def limited_then_lossy(stage: Stage) -> Record | None:
+    """Return an app-limited run whose Startup a burst of losses ends."""
+    if stage.cell.bdp < SIX_LOSSES_BDP:
+        return None
+    at_s = stage.settled_s / 2
+    loss = burst(stage, at_s, "15%", 3)
+    return stage.record(stage.plain_s, path={"loss": loss}, sender=app(stage, 0.8))
+
+
+@case(2, "Exiting STARTUP on loss when application-limited")
+def startup_loss(stage: Stage) -> Scene:
+    """15 % lost over three RTTs of an application at 80 % of the rate."""
+    r = limited_then_lossy(stage)
+    if r is None or not r.has("state"):
+        return UNSET_SCENE
+    return Scene(r, came(r, moves(r, STARTUP, DRAIN) | begins_probe_bw(r), "DRAIN by losses"))
+
+
+@case(3, "Exiting DRAIN based on inflight")
+def drain_inflight(stage: Stage) -> Scene:
+    """The plain run."""
+    r = stage.plain
+    if not r.has("state"):
+        return UNSET_SCENE
+    exits, bound = begins_probe_bw(r), inflight_of(r, r.before["bw"])
+    return Scene(r, both(left(r, DRAIN, exits, "PROBE_BW"), all_of(exits, r.inflight <= bound, r.inflight, bound)))
+
+
+@case(4, "Exiting DRAIN based on time")
+def drain_time(stage: Stage) -> Scene:
+    """The rate halves when DRAIN begins; 10 % less, as the draft has it, is drained at half the rate all the same."""
+    at_s = entered(stage.plain, DRAIN)
+    if at_s is None:
+        return UNSET_SCENE
+    rate = changed_rate(stage, at_s, 0.45)
+    r = stage.record(at_s + 40 * stage.cell.rtt_s + 1.0, path=rate)
+    bound = inflight_of(r, r.before["bw"])
+    stays = np.flatnonzero(begins_probe_bw(r))
+    if len(stays) and r.inflight[stays[0]] <= bound[stays[0]]:
+        return Scene(r, NOTHING)  # offload makes Inflight(1.0) more than is ever in flight
+    return Scene(r, left(r, DRAIN, begins_probe_bw(r), "DOWN after 3 rounds, the flight still above a BDP"))
+
+
+# --- ProbeBW ----------------------------------------------------------------------------------------------------------
+@case(5, "Exiting PROBE_UP on bandwidth plateau")
+def up_plateau(stage: Stage) -> Scene:
+    """The plain run."""
+    r = stage.plain
+    if not r.has("full_bw_now"):
+        return UNSET_SCENE
+    return Scene(r, left(r, UP, moves(r, UP, DOWN) & r.after["full_bw_now"].astype(bool), "DOWN by a plateau"))
+
+
+def limited_in_up(stage: Stage) -> tuple[Record, float] | None:
+    """Return the app-limited run of case 2 and when it enters UP."""
+    r = limited_then_lossy(stage)
+    at_s = None if r is None else entered(r, UP)
+    return None if r is None or at_s is None else (r, at_s)
+
+
+@case(6, "Exiting PROBE_UP on loss when application-limited")
+def up_loss(stage: Stage) -> Scene:
+    """The run of case 2, and in its UP 10 % lost over two RTTs."""
+    limited = limited_in_up(stage)
+    if limited is None:
+        return UNSET_SCENE
+    before, at_s = limited[0], limited[1] + 2.5 * stage.cell.rtt_s
+    ended = entered(before, DOWN, limited[1])
+    if ended is not None and ended <= at_s + 3 * stage.cell.rtt_s:
+        return UNSET_SCENE
+    loss = burst(stage, stage.settled_s / 2, "15%", 3) + burst(stage, at_s, "10%", 2)[1:]
+    r = stage.record(stage.plain_s, path={"loss": loss}, sender=app(stage, 0.8))
+    return Scene(r, left(r, UP, moves(r, UP, DOWN, at_s), "DOWN by losses", at_s))
+
+
+@case(7, "Never exiting PROBE_UP (or STARTUP) when application-limited with no loss")
+def never(stage: Stage) -> Scene:
+    """An application at 30 % of the rate."""
+    r = stage.record(stage.plain_s, sender=app(stage, 0.3))
+    if not r.has("state"):
+        return UNSET_SCENE
+    limited = np.cumsum(r.is_call("on_ack") & (r.ack("rs_is_app_limited") == 0))
+    if limited[-1] > 0.2 * np.count_nonzero(r.is_call("on_ack")):
+        return Scene(r, NOTHING)  # packets this long take the path's whole rate
+    state = r.after["state"]
+    return Scene(r, all_of(r.is_call("on_ack"), np.isin(state, (STARTUP, PROBE_RTT)), state, "STARTUP"))
+
+
+@case(8, "Exiting PROBE_DOWN on inflight")
+def down_inflight(stage: Stage) -> Scene:
+    """The plain run."""
+    r = stage.plain
+    if not r.has("state"):
+        return UNSET_SCENE
+    return Scene(r, left(r, DOWN, moves(r, DOWN, CRUISE), "CRUISE"))
+
+
+@case(9, "Exiting PROBE_DOWN after max time")
+def down_time(stage: Stage) -> Scene:
+    """The rate falls by 30 % when DOWN begins: by 10 % the flight of 1.25 BDP just drains within 3 s."""
+    at_s = entered(stage.plain, DOWN, source=UP)
+    if at_s is None:
+        return UNSET_SCENE
+    r = stage.record(at_s + 4 + 8 * stage.cell.rtt_s, path=changed_rate(stage, at_s, 0.7))
+    direct = moves(r, DOWN, REFILL, at_s)
+    if np.any(moves(r, DOWN, CRUISE, at_s) | moves(r, DOWN, PROBE_RTT, at_s)) and not direct.any():
+        return Scene(r, NOTHING)
+    return Scene(r, came(r, direct, "REFILL, bypassing CRUISE"))
+
+
+# --- ProbeRTT and idle ------------------------------------------------------------------------------------------------
+@case(10, "Entering and exiting PROBE_RTT")
+def probe_rtt(stage: Stage) -> Scene:
+    """The plain run."""
+    r = stage.plain
+    if not r.has("state"):
+        return UNSET_SCENE
+    enters = np.isin(r.before["state"], PROBE_BW) & (r.after["state"] == PROBE_RTT)
+    return Scene(r, both(came(r, enters, "PROBE_RTT"), came(r, moves(r, PROBE_RTT, CRUISE), "CRUISE")))
+
+
+@case(11, "Skipping PROBE_RTT due to application-limited sending")
+def skipping(stage: Stage) -> Scene:
+    """The application pauses for 6 s, from the first CRUISE on."""
+    at_s = entered(stage.plain, CRUISE)
+    if at_s is None:
+        return UNSET_SCENE
+    on_s = at_s + 2 * stage.cell.rtt_s + 0.2
+    queue_s = 4 * stage.cell.rtt_s + 40 * stage.cell.mss / stage.cell.payload_Bps
+    r = stage.record(2 * on_s + 6 + queue_s, sender={"app": f"onoff:on={on_s:.6f}s,off={6 + queue_s:.6f}s"})
+    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.time_s > on_s)
+    idle = starts & r.after["idle_restart"].astype(bool)
+    expired = r.is_call("on_ack") & r.before["idle_restart"].astype(bool) & r.after["probe_rtt_expired"].astype(bool) \
+        if r.has("probe_rtt_expired") else idle  # fmt: skip
+    skips = all_of(expired, r.after["state"] != PROBE_RTT, r.after["state"], "no PROBE_RTT")
+    return Scene(r, both(came(r, idle, "idle_restart"), skips))
+
+
+# --- aggregation and small BDPs ---------------------------------------------------------------------------------------
+def aggregated(stage: Stage) -> Record | None:
+    """Return a run whose ACKs come in batches of a quarter of an RTT, where such a batch holds some packets."""
+    slot_s = stage.cell.rtt_s / 4
+    if slot_s * stage.cell.payload_Bps < 4 * stage.cell.mss:
+        return None
+    return stage.record(stage.plain_s, sender={"ack_slot": f"{slot_s * 1e6:.0f}us", "ack_every": 1})
+
+
+@case(12, "Achieving expected STARTUP bandwidth on a link with aggregation")
+def startup_aggregation(stage: Stage) -> Scene:
+    """ACKs in batches of a quarter of an RTT; the window exceeds two BDPs by what they hold."""
+    r = aggregated(stage)
+    if r is None or not r.has("extra_acked"):
+        return UNSET_SCENE
+    startup = r.is_call("on_ack") & (r.after["state"] == STARTUP)
+    rows = np.flatnonzero(startup)
+    if not len(rows):
+        return Scene(r, Found(1, 0, "no STARTUP", "STARTUP"))
+    row = int(rows[-1])
+    bdp = bdp_of(r, r.after["max_bw"], 1.0, r.after["min_rtt_us"])
+    rate = r.facts["rate_Bps"]
+    return Scene(r, both(
+        came(r, startup & (r.after["extra_acked"] > 0), "extra_acked above 0"),
+        came(r, startup & (r.after["snd_cwnd"] > 2 * bdp), "cwnd above 2 BDP"),
+        close(r, row, float(r.after["max_bw"][row]), 0.95 * rate, 1.35 * rate, "max_bw"),
+    ))  # fmt: skip
+
+
+@case(13, "Achieving expected cruise bandwidth on a link with aggregation")
+def cruise_aggregation(stage: Stage) -> Scene:
+    """The run of case 12: full use of the path, at least 90 %, while it cruises."""
+    r = aggregated(stage)
+    if r is None or not r.has("extra_acked"):
+        return UNSET_SCENE
+    cruising = (r.before["state"] == CRUISE) & (r.after["state"] == CRUISE)
+    drained = np.maximum.accumulate(np.where(r.after["state"] == PROBE_RTT, r.time_s, -1e9))
+    cruising &= r.time_s > drained + 3 * stage.cell.rtt_s  # it takes a round to fill the pipe again
+    rows = np.flatnonzero(cruising)
+    if len(rows) < 10:
+        return Scene(r, NOTHING)
+    spans = np.diff(r.time_s, prepend=0.0)[rows].sum()
+    rate = float(np.diff(r.ack("delivered"), prepend=0)[rows].sum()) * r.mss / spans if spans > 0 else 0.0
+    full = r.facts["rate_Bps"]
+    augmented = came(r, cruising & (r.after["extra_acked"] > 0), "extra_acked above 0")
+    return Scene(r, both(augmented, close(r, int(rows[-1]), rate, 0.9 * full, 1.2 * full, "rate")))
+
+
+@case(14, "Correctly managing sub-packet BDPs")
+def sub_packet(stage: Stage) -> Scene:
+    """Paths that one packet fills."""
+    if stage.cell.bdp >= 1:
+        return UNSET_SCENE
+    r = stage.plain
+    if not r.has("state"):
+        return UNSET_SCENE
+    rows = r.is_call("on_ack") & np.isin(r.after["state"], PROBE_BW)
+    cruising = rows & (r.after["state"] == CRUISE)
+    rate = r.facts["rate_Bps"]
+    low, high = 0.85 * rate, 1.1 * rate
+    paced = all_of(cruising, (r.after["pacing_rate"] >= low) & (r.after["pacing_rate"] <= high), r.after["pacing_rate"],
+                   f"{low:.4g} to {high:.4g}")  # fmt: skip
+    return Scene(r, both(all_of(rows, r.after["snd_cwnd"] >= 4, r.after["snd_cwnd"], "at least 4"), paced))
+
+
+# --- changes of the path ----------------------------------------------------------------------------------------------
+@case(15, "Increasing bandwidth 10x and ensuring full bandwidth is reached")
+def tenfold(stage: Stage) -> Scene:
+    """Tenfold from CRUISE on; 90 % of it must be found within the wait for two probes and 40 RTTs.
+
+    Not where ProbeRTT comes every few rounds.
+    """
+    at_s = entered(stage.plain, CRUISE)
+    if at_s is None or stage.cell.rate_bps > 2e8 or stage.cell.bdp < 2 or stage.cell.rtt_s > 0.2:
+        return UNSET_SCENE
+    r = stage.record(at_s + 7 + 40 * stage.cell.rtt_s, path=changed_rate(stage, at_s, 10))
+    return Scene(r, came(r, r.after["max_bw"] >= 9 * r.facts["rate_Bps"], "max_bw of 90 % of the new rate"))
+
+
+@case(16, "Decreasing bandwidth 10x and ensuring max bandwidth adapts down")
+def tenth(stage: Stage) -> Scene:
+    """A tenth from CRUISE on, with a queue of one BDP; two cycles later max_bw is the new rate, to within a quarter."""
+    at_s = entered(stage.plain, CRUISE)
+    if at_s is None or stage.cell.rtt_s > 0.2 or stage.cell.bdp < 30:
+        return UNSET_SCENE
+    buffer = {"buffer": "1bdp"}
+    r = stage.record(at_s + 20 + 100 * stage.cell.rtt_s, path=changed_rate(stage, at_s, 0.1) | buffer)
+    rate = r.facts["rate_Bps"] / 10
+    last = r.time_s > r.time_s[-1] - 1
+    lowest = float(np.min(r.after["max_bw"][last]))
+    return Scene(r, both(came(r, np.isfinite(r.after["bw_shortterm"]) & (r.time_s > at_s), "bw_shortterm"),
+                         close(r, len(r) - 1, lowest, 0.75 * rate, 1.25 * rate, "max_bw")))  # fmt: skip
+
+
+@case(17, "Handling token bucket policers")
+def policer(stage: Stage) -> Scene:
+    """Half of the rate, a bucket of two BDPs; in the last third at most 10 % lost, at least 70 % of the tokens used."""
+    if stage.cell.bdp < 30:
+        return UNSET_SCENE
+    cell = stage.cell
+    tokens = cell.rate_bps / 2
+    bucket = int(2 * cell.rate_bps / 8 * cell.rtt_s)
+    r = stage.record(2 * stage.plain_s, path={"policer": (f"{tokens:.0f}bit", f"{bucket}B")})
+    if not r.has("inflight_shortterm"):
+        return UNSET_SCENE
+    late = r.time_s > r.time_s[-1] * 2 / 3
+    rows = np.flatnonzero(late)
+    sent, lost, delivered = (np.ptp(r.ack(name)[rows]) for name in ("data_segs_out", "lost", "delivered"))
+    used = delivered * r.mss / max(float(np.ptp(r.time_s[rows])), 1e-9)
+    half = r.facts["rate_Bps"] / 2
+    return Scene(r, both(
+        came(r, np.isfinite(r.after["inflight_shortterm"]) | np.isfinite(r.after["inflight_longterm"]), "a bound"),
+        close(r, len(r) - 1, float(lost) / max(float(sent), 1.0), 0.0, 0.1, "share lost"),
+        close(r, len(r) - 1, float(used), 0.7 * half, 1.05 * half, "goodput"),
+    ))  # fmt: skip
+
+
+@case(18, "Handling spurious fast recovery")
+def spurious(stage: Stage) -> Scene:
+    """In UP the path's delay varies for half an RTT so that packets overtake each other."""
+    at_s = entered(stage.plain, UP)
+    if at_s is None or stage.cell.bdp < 30:
+        return UNSET_SCENE
+    rtt = stage.cell.rtt_s
+    begin = at_s + 1.2 * rtt
+    mixed = f"normal:sd={rtt * 0.3e6:.0f}us,reorder"
+    jitter = [(0, "none"), (round(begin, 6), mixed), (round(begin + 0.5 * rtt, 6), "none")]
+    r = stage.record(begin + 10 * rtt + 0.5, path={"jitter": jitter})
+    undone = r.is_call("undo_cwnd") & (r.time_s > begin)
+    return Scene(r, Found(int(undone.sum())))
+
+
+@case(19, "Handling spurious RTO recovery")
+def spurious_timeout(stage: Stage) -> Scene:
+    """In CRUISE the path's delay grows for a moment by more than a timeout."""
+    at_s = entered(stage.plain, CRUISE)
+    if at_s is None or stage.cell.bdp < 10:
+        return UNSET_SCENE
+    rtt = stage.cell.rtt_s
+    begin, more = at_s + 0.3, 3 * rtt + 1.0
+    slow = (round(begin, 6), f"{(rtt + more) * 1e6:.0f}us")
+    steps = [(0, stage.cell.rtt), slow, (round(begin + 0.4 + rtt, 6), stage.cell.rtt)]
+    r = stage.record(begin + 3 * more + 10 * rtt, path={"rtt": steps})
+    timeouts = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
+    undone = r.is_call("undo_cwnd") & (r.time_s > begin)
+    return Scene(r, Found(int(undone.sum())) if timeouts.any() else NOTHING)
+
+
+@case(20, "Entering and exiting PROBE_RTT during STARTUP")
+def startup_probe_rtt(stage: Stage) -> Scene:
+    """The app-limited run of case 7."""
+    scene = never(stage)
+    r = scene.record
+    if r is None or scene.found.exercised == 0:
+        return Scene(r, NOTHING)
+    into, out = moves(r, STARTUP, PROBE_RTT), moves(r, PROBE_RTT, STARTUP)
+    if not into.any() and (r.before["idle_restart"] != 0).any():
+        return Scene(r, NOTHING)  # pieces this far apart leave the path idle, which counts as an attempt to drain it
+    return Scene(r, both(came(r, into, "PROBE_RTT"), came(r, out, "STARTUP")))
+
+
+@case(21, "Handling loss during PROBE_UP after inflight_longterm is set")
+def loss_in_up(stage: Stage) -> Scene:
+    """10 % lost in UP sets the bound; lost again in a later UP that reaches it."""
+    at_s = entered(stage.plain, UP)
+    if at_s is None or stage.cell.bdp < 30:
+        return UNSET_SCENE
+    first = burst(stage, at_s + 1.2 * stage.cell.rtt_s, "10%", 1)
+    seconds = stage.plain_s + 6 + 10 * stage.cell.rtt_s
+    r = stage.record(seconds, path={"loss": first})
+    again = entered(r, UP, at_s + 4 * stage.cell.rtt_s)
+    if again is not None:
+        loss = first + burst(stage, again + 1.05 * stage.cell.rtt_s, "10%", 1)[1:]
+        r = stage.record(seconds, path={"loss": loss})
+    lost = r.is_call("skb_marked_lost") & moves(r, UP, DOWN, at_s)
+    return Scene(r, came(r, lost & np.isfinite(r.after["inflight_longterm"]), "DOWN by losses, and a bound"))
+
+
+@case(22, "Handling application-limited sending during PROBE_REFILL")
+def limited_refill(stage: Stage) -> Scene:
+    """The application pauses for a third of an RTT when REFILL begins."""
+    at_s = entered(stage.plain, REFILL)
+    if at_s is None or stage.cell.bdp < 10:
+        return UNSET_SCENE
+    rtt = stage.cell.rtt_s
+    r = stage.record(at_s + 12 * rtt + 0.2, sender={"app": f"onoff:on={at_s:.6f}s,off={rtt / 3:.6f}s"})
+    again = entered(r, REFILL, at_s - rtt)
+    if again is None:
+        return Scene(r, NOTHING)
+    limited = r.is_call("on_ack") & (r.ack("rs_is_app_limited") != 0) & (r.time_s >= again)
+    lower = limited & (r.delivery_rate < r.before["max_bw"]) & (r.before["state"] == REFILL)
+    kept = at_least(lower, r.after["max_bw"], r.before["max_bw"], rel=1e-3)
+    ups = came(r, moves(r, REFILL, UP, again), "UP")
+    return Scene(r, ups if kept.row is None else kept)

@@ -1,0 +1,248 @@
+"""Requirements of draft-ietf-ccwg-bbr-06 on losses: what bounds they set, and what a spurious recovery restores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.linux import CA_RECOVERY
+from cctrace.conform.bbr_names import DOWN, PROBE_RTT, REFILL, STARTUP, STATES, UP
+from cctrace.conform.bbr_oracle import begins_probe_bw, is_exact, target_inflight
+from cctrace.conform.requirements import Found, Table, all_of, at_least, equal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+
+    Values = NDArray[Any]
+
+requirement = Table()
+
+THRESHOLD, BETA = 0.02, 0.7  # BBR.LossThresh, BBR.Beta
+
+
+def _lost(r: Record) -> tuple[Values, Values, Values]:
+    """Return where a probe's packet was lost at above 2 % of its flight, what was lost, and the flight."""
+    lost, flight = r.ack("lost") - r.ack("skb_tx_lost"), r.ack("skb_tx_in_flight")
+    where = (
+        r.is_call("skb_marked_lost") & r.before["is_bw_probe_sample"].astype(bool) & (r.ack("skb_tx_has_mstamp") != 0)
+    )
+    return where, lost, flight
+
+
+@requirement("loss.probe", "5.5.10.2", "A probe that loses more than 2 % of a flight went too far, and UP ends; one "
+             "that loses less goes on.", "is_bw_probe_sample", "prev_probe_too_high")  # fmt: skip
+def _probe(r: Record) -> Found:
+    where, lost, flight = _lost(r)
+    high = lost > flight * THRESHOLD
+    sure = is_exact(r) | (np.abs(lost - flight * THRESHOLD) > 0.1 * flight * THRESHOLD + 1)
+    state = r.after["state"]
+    good = (r.after["is_bw_probe_sample"].astype(bool) != high) & (
+        ~high | (r.after["prev_probe_too_high"].astype(bool) & (state != UP))
+    )
+    return all_of(where & sure, good, np.array(STATES)[state], np.where(high, "DOWN, no more samples", "as before"))
+
+
+@requirement("loss.longterm", "5.5.10.2", "Such a loss sets inflight_longterm to the flight at which losses reached 2 "
+             "%, at least 0.7 of the target.", "is_bw_probe_sample", "inflight_longterm")  # fmt: skip
+def _bound(r: Record) -> Found:
+    where, lost, flight = _lost(r)
+    size = r.ack("skb_segments")
+    prefix = (THRESHOLD * (flight - size) - (lost - size)) / (1 - THRESHOLD)
+    prefix = prefix if is_exact(r) else np.maximum(prefix, 0)
+    at_loss = np.maximum(flight - size + prefix, 0)
+    expected = np.maximum(at_loss, target_inflight(r) * BETA)
+    where &= (lost > flight * THRESHOLD) & (r.ack("skb_tx_app_limited") == 0)
+    slack = {"within": 1.0} if is_exact(r) else {"within": 3.0, "rel": 0.03}
+    return equal(where, r.after["inflight_longterm"], expected, **slack)
+
+
+@requirement("loss.app_limited", "5.5.10.2", "Losses of an app-limited flight do not move inflight_longterm.",
+             "is_bw_probe_sample", "inflight_longterm")  # fmt: skip
+def _limited(r: Record) -> Found:
+    where, _, _ = _lost(r)
+    return equal(where & (r.ack("skb_tx_app_limited") != 0), r.after["inflight_longterm"],
+                 r.before["inflight_longterm"])  # fmt: skip
+
+
+@requirement("loss.round", "5.5.10.2", "The first loss of a round begins the loss round.", "is_loss_in_round",
+             "loss_round_delivered")  # fmt: skip
+def _round(r: Record) -> Found:
+    first = r.is_call("skb_marked_lost") & ~r.before["is_loss_in_round"].astype(bool)
+    return equal(first, r.after["loss_round_delivered"], r.ack("delivered"))
+
+
+@requirement("loss.round_end", "5.5.10.3", "A loss round ends with the ACK of what was sent after it began.",
+             "loss_round_start", "loss_round_delivered")  # fmt: skip
+def _round_end(r: Record) -> Found:
+    where = r.is_call("on_ack") & (r.ack("rs_interval_us") > 0) & (r.ack("rs_acked_sacked") > 0)
+    ends = r.ack("rs_prior_delivered") >= r.before["loss_round_delivered"]
+    return all_of(where, r.after["loss_round_start"].astype(bool) == ends, r.after["loss_round_start"], ends)
+
+
+def _answers(r: Record) -> Values:
+    """Return the ACKs that end a round of loss while the flow does not probe, and stay in a state that keeps bounds."""
+    was, now = r.before["state"], r.after["state"]
+    quiet = ~np.isin(was, (STARTUP, REFILL, UP)) & (now != REFILL) & ~((was == PROBE_RTT) & (now != PROBE_RTT))
+    lossy = r.before["is_loss_in_round"].astype(bool)
+    return r.is_call("on_ack") & r.after["loss_round_start"].astype(bool) & lossy & quiet
+
+
+def _cut(r: Record, name: str, start: Values, latest: Values) -> tuple[Values, Values]:
+    """Return the bound after a round of loss, and whether it stays the same otherwise."""
+    bound = r.before[name]
+    return np.maximum(latest, BETA * np.where(np.isinf(bound), start, bound)), bound
+
+
+@requirement("loss.bw_shortterm", "5.5.10.3", "A round of loss while not probing cuts bw_shortterm to 0.7, but not "
+             "below what it delivered.", "bw_shortterm", "bw_latest", "loss_round_start",
+             "is_loss_in_round")  # fmt: skip
+def _bw(r: Record) -> Found:
+    latest = np.maximum(r.before["bw_latest"], r.delivery_rate)
+    max_bw = r.after["max_bw"]
+    if not is_exact(r):  # where a cycle of the filter ends at once, with the same ACK
+        max_bw = np.maximum(r.before["max_bw"], max_bw)
+    expected, _ = _cut(r, "bw_shortterm", max_bw, latest)
+    slack = {"rel": 1e-6} if is_exact(r) else {"rel": 0.02, "within": 300.0}
+    return equal(_answers(r), r.after["bw_shortterm"], expected, **slack)
+
+
+@requirement("loss.inflight_shortterm", "5.5.10.3", "And inflight_shortterm likewise.", "inflight_shortterm",
+             "inflight_latest", "loss_round_start", "is_loss_in_round")  # fmt: skip
+def _inflight(r: Record) -> Found:
+    latest = np.maximum(r.before["inflight_latest"], r.ack("rs_delivered"))
+    expected, _ = _cut(r, "inflight_shortterm", r.before["snd_cwnd"], latest)
+    where = _answers(r)
+    if not is_exact(r):  # a kernel cuts it to inflight_longterm where CRUISE begins
+        where &= r.before["state"] == r.after["state"]
+    return equal(where, r.after["inflight_shortterm"], expected, within=1, rel=0 if is_exact(r) else 0.01)
+
+
+@requirement("loss.only", "5.5.10.3", "Nothing else cuts the short-term model.", "bw_shortterm", "inflight_shortterm",
+             "loss_round_start", "is_loss_in_round")  # fmt: skip
+def _only(r: Record) -> Found:
+    was, now = r.before["state"], r.after["state"]
+    answers = r.after["loss_round_start"].astype(bool) & r.before["is_loss_in_round"].astype(bool)
+    where = r.is_call("on_ack") & ~answers
+    if not is_exact(r):
+        where &= was == now
+    kept = (r.after["bw_shortterm"] >= r.before["bw_shortterm"]) & (
+        r.after["inflight_shortterm"] >= r.before["inflight_shortterm"]
+    )
+    return all_of(where, kept, r.after["inflight_shortterm"], r.before["inflight_shortterm"], "at least")
+
+
+@requirement("loss.latest", "5.5.10.3", "bw_latest and inflight_latest are maxima of the loss round.", "bw_latest",
+             "inflight_latest", "loss_round_start")  # fmt: skip
+def _latest(r: Record) -> Found:
+    was, now = r.before["state"], r.after["state"]
+    ends = r.after["loss_round_start"].astype(bool)
+    entered = (now == DOWN) & (was != DOWN) | (was == PROBE_RTT) & (now != PROBE_RTT) | begins_probe_bw(r)
+    sample, delivered = r.delivery_rate, np.maximum(r.ack("rs_delivered"), 0)
+    where = r.is_call("on_ack") & ~entered & (r.ack("rs_interval_us") > 0) & (now != DOWN)
+    if not is_exact(r):
+        where &= r.ack("rs_is_acking_tlp_retrans") == 0
+    expected_bw = np.where(ends, sample, np.maximum(r.before["bw_latest"], sample))
+    expected = np.where(ends, delivered, np.maximum(r.before["inflight_latest"], delivered))
+    near = np.abs(r.after["bw_latest"] - expected_bw) <= (1e-6 if is_exact(r) else 0.02) * expected_bw + 300 * (
+        not is_exact(r)
+    )
+    return all_of(where, near & (r.after["inflight_latest"] == expected), r.after["inflight_latest"], expected)
+
+
+@requirement("up.growth", "5.3.3.9", "In UP inflight_longterm grows by one per probe_up_acked_per_inc ACKed, while it "
+             "is what limits.", "inflight_longterm", "bw_probe_up_acked", "probe_up_acked_per_inc")  # fmt: skip
+def _growth(r: Record) -> Found:
+    was, now = r.before["state"], r.after["state"]
+    safe = r.ack("rs_lost") <= r.ack("rs_tx_in_flight") * THRESHOLD
+    bound = np.maximum(r.before["inflight_longterm"], np.where(safe, r.ack("rs_tx_in_flight"), 0))
+    limited = safe & (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= bound)
+    acked = r.before["bw_probe_up_acked"] + np.where(limited, r.ack("rs_acked_sacked"), 0)
+    per = np.maximum(r.before["probe_up_acked_per_inc"], 1)
+    delta = np.where(limited, acked // per, 0)
+    where = r.is_call("on_ack") & (was == UP) & (now == UP) & np.isfinite(r.before["inflight_longterm"])
+    good = (r.after["inflight_longterm"] == bound + delta) & (r.after["bw_probe_up_acked"] == acked - delta * per)
+    if not is_exact(r):
+        where &= (r.ack("rs_lost") == 0) | (r.ack("rs_lost") > 2 * r.ack("rs_tx_in_flight") * THRESHOLD)
+    return all_of(where, good, r.after["inflight_longterm"], bound + delta)
+
+
+@requirement("up.slope", "5.3.3.9", "The growth of inflight_longterm doubles each round.", "bw_probe_up_rounds",
+             "probe_up_acked_per_inc")  # fmt: skip
+def _slope(r: Record) -> Found:
+    was, now = r.before["state"], r.after["state"]
+    where = r.is_call("on_ack") & ((was == UP) | (was == REFILL)) & (now == UP)
+    raised = where & (r.after["bw_probe_up_rounds"] != r.before["bw_probe_up_rounds"])
+    per = np.maximum(r.before["snd_cwnd"] // (1 << np.clip(r.before["bw_probe_up_rounds"].astype(np.int64), 0, 30)), 1)
+    good = (r.after["probe_up_acked_per_inc"] == per) & (
+        r.after["bw_probe_up_rounds"] == np.minimum(r.before["bw_probe_up_rounds"] + 1, 30)
+    )
+    must = where & (was == REFILL)
+    return all_of(raised | must, good, r.after["probe_up_acked_per_inc"], per)
+
+
+@requirement("longterm.safe", "5.3.3.9", "A flight that lost no more than 2 % raises inflight_longterm to itself, and "
+             "nothing else moves it outside of UP.", "inflight_longterm", "full_bw_reached")  # fmt: skip
+def _safe(r: Record) -> Found:
+    was, now = r.before["state"], r.after["state"]
+    lost, flight = r.ack("rs_lost"), r.ack("rs_tx_in_flight")
+    safe = lost <= flight * THRESHOLD
+    sure = is_exact(r) | (np.abs(lost - flight * THRESHOLD) > 1) | (lost == 0)
+    expected = np.where(safe, np.maximum(r.before["inflight_longterm"], flight), r.before["inflight_longterm"])
+    where = r.is_call("on_ack") & (was != UP) & (was != STARTUP) & np.isfinite(r.before["inflight_longterm"])
+    where &= sure & (was != REFILL) & (now != REFILL)
+    return equal(where, r.after["inflight_longterm"], expected)
+
+
+# --- spurious recoveries ----------------------------------------------------------------------------------------------
+def _at_episode(r: Record, name: str) -> Values:
+    """Return what a column held before the first loss of the recovery that is under way (or was the last)."""
+    marks = r.is_call("skb_marked_lost") | (r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
+    ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
+    spell = np.cumsum(ends | r.is_call("undo_cwnd"))
+    first = np.full(int(spell.max(initial=0)) + 2, -1)
+    rows = np.flatnonzero(marks)
+    first[spell[rows][::-1]] = rows[::-1]
+    place = np.where(r.is_call("undo_cwnd"), np.maximum(spell - 1, 0), spell)
+    earlier = np.maximum.accumulate(first)
+    at = earlier[place]
+    return np.where(at >= 0, r.before[name][np.maximum(at, 0)], r.before[name])
+
+
+@requirement("undo.cwnd", "5.5.11.2", "A spurious recovery restores cwnd.", "prior_cwnd")
+def _cwnd(r: Record) -> Found:
+    where = r.is_call("undo_cwnd")
+    value = r.after["o_ret"] if r.has("o_ret") else np.maximum(r.after["snd_cwnd"], r.after["prior_cwnd"])
+    return at_least(where, value, _at_episode(r, "snd_cwnd"))
+
+
+@requirement("undo.bounds", "5.5.11.2", "And the bounds are at least those before it.", "bw_shortterm",
+             "inflight_shortterm", "inflight_longterm")  # fmt: skip
+def _bounds(r: Record) -> Found:
+    where = r.is_call("undo_cwnd")
+    names = ("bw_shortterm", "inflight_shortterm", "inflight_longterm")
+    good = np.ones(len(r), bool)
+    for name in names:
+        with np.errstate(invalid="ignore"):
+            good &= r.after[name] >= _at_episode(r, name)
+    return all_of(where, good, r.after["inflight_longterm"], _at_episode(r, "inflight_longterm"), "at least")
+
+
+@requirement("undo.state", "5.5.11.2", "A flow whose Startup or UP ended by these losses returns to Startup, or to "
+             "REFILL.", "state")  # fmt: skip
+def _state(r: Record) -> Found:
+    at_first, was, now = _at_episode(r, "state"), r.before["state"], r.after["state"]
+    by_loss = r.is_call("skb_marked_lost") & (r.before["state"] == UP) & (r.after["state"] == DOWN)
+    ended = np.cumsum(by_loss)
+    ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
+    at_end = np.maximum.accumulate(np.where(ends | r.is_call("init"), np.arange(len(r)), 0))
+    recent = ended - ended[at_end] > 0
+    where = r.is_call("undo_cwnd") & (was != PROBE_RTT) & (at_first == UP) & (was == DOWN) & recent
+    return all_of(where, now == REFILL, np.array(STATES)[now], "REFILL")
+
+
+@requirement("undo.plateau", "5.5.11.2", "A spurious recovery restarts the plateau detector.", "full_bw_count")
+def _plateau(r: Record) -> Found:
+    return all_of(r.is_call("undo_cwnd"), r.after["full_bw_count"] == 0, r.after["full_bw_count"], "0")

@@ -1,0 +1,308 @@
+"""Requirements of draft-ietf-ccwg-bbr-06 on the path model and on what it controls: pacing rate and cwnd."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.bbr2_bounds import ACKS_PROBE_STOPPING
+from cctrace.cc.linux import CA_OPEN, EVENT_TX_START
+from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, UP
+from cctrace.conform.bbr_oracle import MIN_PIPE, bdp_of, begins_probe_bw, is_exact, quantized, with_headroom
+from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+
+    Values = NDArray[Any]
+
+requirement = Table()
+
+MARGIN = 0.99  # BBR.PacingMarginPercent
+COARSE = 0.02  # fixed point: 1/256 of a gain, and of a rate at the slowest links a unit of bandwidth
+GRAIN_BPS = 300.0  # three units of the kernel's bandwidth, bytes/s
+MIN_RTT_US = 10_000_000  # BBR.MinRTTFilterLen
+
+
+def _rate_slack(r: Record) -> dict[str, float]:
+    return {"rel": 1e-9, "within": 1.0} if is_exact(r) else {"rel": COARSE, "within": GRAIN_BPS}
+
+
+# --- rounds -----------------------------------------------------------------------------------------------------------
+@requirement("round.start", "5.5.1", "A round ends with the ACK of what was sent after it began.", "round_start",
+             "next_round_delivered")  # fmt: skip
+def _round(r: Record) -> Found:
+    where = r.is_call("on_ack") & (r.ack("rs_interval_us") > 0)
+    ends = r.ack("rs_prior_delivered") >= r.before["next_round_delivered"]
+    return all_of(where, r.after["round_start"].astype(bool) == ends, r.after["round_start"], ends)
+
+
+@requirement("round.next", "5.5.1", "The next round ends with what is sent from now on.", "next_round_delivered")
+def _next_round(r: Record) -> Found:
+    where = r.is_call("on_ack") & r.after["round_start"].astype(bool)
+    return equal(where, r.after["next_round_delivered"], r.ack("delivered"))
+
+
+# --- bandwidth and delay ----------------------------------------------------------------------------------------------
+def _accepted(r: Record) -> Values:
+    sample = r.delivery_rate
+    fair = (sample >= r.before["max_bw"] * (1 - 1e-9)) | (r.ack("rs_is_app_limited") == 0)
+    return r.is_call("on_ack") & (sample > 0) & fair
+
+
+@requirement("max_bw.sample", "5.5.5", "A sample that is not app-limited, or is higher, raises max_bw to itself.",
+             "max_bw")  # fmt: skip
+def _max_bw(r: Record) -> Found:
+    # A cycle of the filter may end with the same ACK, after the sample was taken.
+    kept = r.before["ack_phase"] == r.after["ack_phase"]
+    return at_least(_accepted(r) & kept, r.after["max_bw"], r.delivery_rate, **_rate_slack(r))
+
+
+@requirement("max_bw.app_limited", "5.5.4", "A lower app-limited sample leaves max_bw as it is.", "max_bw", "ack_phase")
+def _app_limited(r: Record) -> Found:
+    where = r.is_call("on_ack") & (r.ack("rs_is_app_limited") != 0) & (r.delivery_rate < r.before["max_bw"] * 0.999)
+    return equal(where & (r.before["ack_phase"] == r.after["ack_phase"]), r.after["max_bw"], r.before["max_bw"],
+                 rel=1e-9)  # fmt: skip
+
+
+@requirement("max_bw.filter", "5.5.3", "max_bw is the best sample of this and the previous cycle.", "max_bw",
+             "ack_phase")  # fmt: skip
+def _filter(r: Record) -> Found:
+    in_cycle = (r.before["state"] != STARTUP) & (r.before["state"] != DRAIN) & (r.before["state"] != PROBE_RTT)
+    ends = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & (r.after["ack_phase"] != ACKS_PROBE_STOPPING)
+    ends &= r.is_call("on_ack") & in_cycle
+    ends |= begins_probe_bw(r) & r.after["round_start"].astype(bool)  # ProbeBW begins as a round does: this ends one
+    ends &= r.ack("rs_is_app_limited") == 0
+    starts = np.concatenate([[0], np.flatnonzero(ends) + 1, [len(r)]])
+    taken = np.where(_accepted(r), r.delivery_rate, 0.0)
+    expected = np.zeros(len(r))
+    last = 0.0
+    for begin, end in itertools.pairwise(starts):
+        best = np.maximum.accumulate(taken[begin:end]) if end > begin else taken[:0]
+        expected[begin:end] = np.maximum(best, last)
+        last = float(best[-1]) if len(best) else 0.0
+    where = _accepted(r) & ~ends
+    return equal(where, r.after["max_bw"], expected, **_rate_slack(r))
+
+
+@requirement("bw.bound", "5.5.10.3", "The bandwidth in use is the least of max_bw and bw_shortterm.", "max_bw",
+             "bw_shortterm", "bw")  # fmt: skip
+def _bw(r: Record) -> Found:
+    return equal(r.is_call("on_ack"), r.after["bw"], np.minimum(r.after["max_bw"], r.after["bw_shortterm"]), rel=1e-9)
+
+
+@requirement("min_rtt.filter", "5.3.4.3", "min_rtt is the least RTT of 10 s.", "min_rtt_us", "probe_rtt_min_delay",
+             "probe_rtt_min_stamp", "min_rtt_stamp")  # fmt: skip
+def _min_rtt(r: Record) -> Found:
+    now, rtt = r.ack("now_us"), r.ack("rs_rtt_us")
+    expired = now > r.before["probe_rtt_min_stamp"] + 5_000_000
+    take = (rtt >= 0) & ((rtt < r.before["probe_rtt_min_delay"]) | expired)
+    recent = np.where(take, rtt, r.before["probe_rtt_min_delay"])
+    old = now > r.before["min_rtt_stamp"] + MIN_RTT_US
+    expected = np.where((recent < r.before["min_rtt_us"]) | old, recent, r.before["min_rtt_us"])
+    # Within two ticks of either deadline a kernel that counts in them may decide either way.
+    slack = 0 if is_exact(r) else 2000
+    sure = np.abs(now - r.before["probe_rtt_min_stamp"] - 5_000_000) >= slack
+    sure &= np.abs(now - r.before["min_rtt_stamp"] - MIN_RTT_US) >= slack
+    return equal(r.is_call("on_ack") & sure, r.after["min_rtt_us"], expected)
+
+
+@requirement("min_rtt.recent", "5.3.4.3", "The least RTT of 5 s, which times ProbeRTT, falls with every lower sample.",
+             "probe_rtt_min_delay", "probe_rtt_min_stamp")  # fmt: skip
+def _recent(r: Record) -> Found:
+    rtt = r.ack("rs_rtt_us")
+    lower = r.is_call("on_ack") & (rtt >= 0) & (rtt < r.before["probe_rtt_min_delay"])
+    good = (r.after["probe_rtt_min_delay"] == rtt) & (r.after["probe_rtt_min_stamp"] >= r.ack("now_us") - 2000)
+    return all_of(lower, good, r.after["probe_rtt_min_delay"], rtt)
+
+
+# --- aggregation ------------------------------------------------------------------------------------------------------
+def _extra(r: Record) -> Values:
+    """Return the excess of each ACK, segments [BBRdraft] 5.5.9."""
+    expected = r.before["bw"] * (r.ack("now_us") - r.before["extra_acked_interval_start"]) / (1e6 * r.ack("mss"))
+    over = r.before["extra_acked_delivered"] <= expected
+    delivered = np.where(over, 0, r.before["extra_acked_delivered"]) + r.ack("rs_acked_sacked")
+    extra = np.floor(delivered - np.where(over, 0.0, expected) + 1e-9)
+    return np.minimum(np.maximum(extra, 0), r.before["snd_cwnd"])
+
+
+@requirement("extra_acked.sample", "5.5.9", "What is ACKed beyond bw times the interval counts as aggregation.",
+             "extra_acked", "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
+def _extra_acked(r: Record) -> Found:
+    return at_least(r.is_call("on_ack"), r.after["extra_acked"], _extra(r), within=1)
+
+
+@requirement("extra_acked.window", "5.5.9", "extra_acked is a maximum of 10 rounds, in Startup of one.", "extra_acked",
+             "round_count", "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
+def _window(r: Record) -> Found:
+    acks = r.is_call("on_ack")
+    rounds, extra = r.after["round_count"].astype(np.int64), np.where(acks, _extra(r), 0)
+    best = np.zeros(int(rounds.max(initial=0)) + 1)
+    np.maximum.at(best, rounds, extra)
+    steady = _rolling(best, 11)[rounds]  # the filter keeps a sample while it is no older than 10 rounds
+    startup = _rolling(best, 2)[rounds]
+    full = r.after["full_bw_reached"].astype(bool)
+    return at_most(acks, r.after["extra_acked"], np.where(full, steady, startup), within=1)
+
+
+@requirement("extra_acked.clock", "5.5.9", "An episode of aggregation ends when ACKs fall behind bw.",
+             "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
+def _episode(r: Record) -> Found:
+    expected = r.before["bw"] * (r.ack("now_us") - r.before["extra_acked_interval_start"]) / (1e6 * r.ack("mss"))
+    over = r.before["extra_acked_delivered"] <= expected
+    delivered = np.where(over, 0, r.before["extra_acked_delivered"]) + r.ack("rs_acked_sacked")
+    return equal(r.is_call("on_ack"), r.after["extra_acked_delivered"], delivered)
+
+
+def _rolling(values: Values, length: int) -> Values:
+    """Return the maximum of the last `length` values at each place."""
+    padded = np.concatenate([np.zeros(length - 1), values])
+    return np.lib.stride_tricks.sliding_window_view(padded, length).max(axis=1)
+
+
+# --- pacing -----------------------------------------------------------------------------------------------------------
+@requirement("pacing.initial", "5.6.2", "The first window is paced at 2.77 times itself over the RTT.", "pacing_rate")
+def _initial(r: Record) -> Found:
+    where = r.is_call("init") & (r.ack("srtt_us8") > 0)
+    srtt_us = np.maximum(r.ack("srtt_us8") >> 3, 1)
+    expected = 2.77 * r.after["snd_cwnd"] * r.ack("mss") * 1e6 / srtt_us
+    return equal(where, r.after["pacing_rate"], expected, rel=COARSE)  # the kernel takes its margin of 1 % off, too
+
+
+@requirement("pacing.rate", "5.6.2", "The pacing rate is the gain times the bandwidth, less 1 %.", "pacing_gain", "bw",
+             "full_bw_reached")  # fmt: skip
+def _pacing(r: Record) -> Found:
+    rate = r.after["pacing_gain"] * r.after["bw"] * MARGIN
+    where = r.is_call("on_ack") & r.after["full_bw_reached"].astype(bool) & (r.after["bw"] > 0)
+    if not is_exact(r):  # the fast path leaves the rate of the last ACK
+        where &= r.ack("rs_is_app_limited") == 0
+    return equal(where, r.after["pacing_rate"], np.maximum(rate, 1), **_rate_slack(r))
+
+
+@requirement("pacing.startup", "5.6.2", "Until the pipe was full the pacing rate only rises.", "full_bw_reached",
+             "pacing_gain", "bw")  # fmt: skip
+def _rising(r: Record) -> Found:
+    where = r.is_call("on_ack") & ~r.after["full_bw_reached"].astype(bool)
+    expected = np.maximum(r.before["pacing_rate"], r.after["pacing_gain"] * r.after["bw"] * MARGIN)
+    return equal(where, r.after["pacing_rate"], expected, **_rate_slack(r))
+
+
+@requirement("pacing.departures", "5.6.2", "What leaves over some quanta is no more than the pacing rate allows.",
+             "pacing_rate")  # fmt: skip
+def _departures(r: Record) -> Found:
+    if len(r) < 3:
+        return Found(0)
+    time, sent = r.ack("now_us").astype(float), r.ack("data_segs_out") * r.mss
+    rate = np.maximum.accumulate(r.after["pacing_rate"]) if not r.has("state") else r.after["pacing_rate"]
+    budget = np.concatenate(
+        [[0.0], np.cumsum(np.maximum(rate[:-1], r.before["pacing_rate"][1:]) * np.diff(time) / 1e6)]
+    )
+    # A bucket that fills with the pacing rate, and holds what a stack may hand over at once.
+    burst = 4 * np.maximum(np.max(rate) / 1000, 2 * r.mss) + 20 * r.mss
+    over = (sent - budget) - np.minimum.accumulate(sent - budget)
+    where = np.arange(len(r)) > 0
+    return at_most(where, over, burst)
+
+
+@requirement("pacing.quantum", "5.6.3", "A send quantum is 1 ms of the pacing rate, from 2 segments to 64 kB.",
+             "send_quantum", level=SHOULD)  # fmt: skip
+def _quantum(r: Record) -> Found:
+    expected = np.maximum(np.minimum(r.after["pacing_rate"] // 1000, 65536), 2 * r.ack("mss"))
+    return equal(r.is_call("on_ack"), r.after["send_quantum"], expected)
+
+
+@requirement("idle.pacing", "5.4.1", "After idling a flow in ProbeBW paces at exactly its bandwidth.", "bw", "state")
+def _idle_pacing(r: Record) -> Found:
+    state = r.before["state"]
+    where = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
+    where &= np.isin(state, (DOWN, CRUISE, REFILL, UP)) & (r.inflight == 0)
+    return equal(where, r.after["pacing_rate"], np.maximum(r.before["bw"] * MARGIN, 1), **_rate_slack(r))
+
+
+# --- cwnd -------------------------------------------------------------------------------------------------------------
+def _quantum_volume(r: Record, volume: Values) -> Values:
+    return quantized(r, volume, r.after["pacing_rate"], r.after["state"])
+
+
+def _max_inflight(r: Record) -> Values:
+    """Return BBR.max_inflight after each call, segments [BBRdraft] 5.6.4.2."""
+    gain = np.where(r.after["state"] == PROBE_RTT, 0.5, r.after["cwnd_gain"])
+    volume = bdp_of(r, r.after["bw"], gain, r.after["min_rtt_us"]) + r.after["extra_acked"]
+    return _quantum_volume(r, volume)
+
+
+def _unmodulated(r: Record) -> Values:
+    """Return the ACKs that neither leave ProbeRTT nor carry a window over from it."""
+    return r.is_call("on_ack") & (r.before["state"] != PROBE_RTT) & (r.after["state"] != PROBE_RTT)
+
+
+@requirement("cwnd.max_inflight", "5.6.4.6", "Once the pipe was full cwnd grows by what is ACKed, up to max_inflight.",
+             "cwnd_gain", "extra_acked", "min_rtt_us", "full_bw_reached", "inflight_longterm")  # fmt: skip
+def _cwnd(r: Record) -> Found:
+    where = _unmodulated(r) & r.after["full_bw_reached"].astype(bool)
+    expected = np.minimum(r.before["snd_cwnd"] + r.ack("rs_acked_sacked"), _max_inflight(r))
+    expected = np.maximum(np.minimum(np.maximum(expected, MIN_PIPE), _cap(r)), MIN_PIPE)
+    slack = {"within": 1.0} if is_exact(r) else {"within": 3.0, "rel": 0.05}
+    if not is_exact(r):
+        where &= r.ack("rs_is_app_limited") == 0
+    return equal(where, r.after["snd_cwnd"], expected, **slack)
+
+
+@requirement("cwnd.startup", "5.6.4.6", "Until the pipe was full cwnd grows by what is ACKed while below max_inflight.",
+             "cwnd_gain", "extra_acked", "min_rtt_us", "full_bw_reached")  # fmt: skip
+def _filling(r: Record) -> Found:
+    grows = (r.before["snd_cwnd"] < _max_inflight(r)) | (r.ack("delivered") < r.before["initial_cwnd"])
+    expected = r.before["snd_cwnd"] + np.where(grows, r.ack("rs_acked_sacked"), 0)
+    where = _unmodulated(r) & ~r.after["full_bw_reached"].astype(bool)
+    return equal(where, r.after["snd_cwnd"], np.maximum(expected, MIN_PIPE), within=1)
+
+
+@requirement("cwnd.floor", "5.6.4.3", "cwnd is at least four segments.", "snd_cwnd")
+def _floor(r: Record) -> Found:
+    return at_least(r.is_call("on_ack") & (r.ack("rs_acked_sacked") > 0), r.after["snd_cwnd"], MIN_PIPE)
+
+
+def _cap(r: Record) -> Values:
+    state, longterm = r.after["state"], r.after["inflight_longterm"]
+    cap = np.where(np.isin(state, (DOWN, REFILL, UP)), longterm, np.inf)
+    cap = np.where(np.isin(state, (CRUISE, PROBE_RTT)), with_headroom(longterm), cap)
+    return np.minimum(cap, r.after["inflight_shortterm"])
+
+
+@requirement("cwnd.longterm", "5.6.4.7", "cwnd stays within inflight_longterm, in CRUISE and ProbeRTT less headroom.",
+             "inflight_longterm", "inflight_shortterm")  # fmt: skip
+def _longterm(r: Record) -> Found:
+    return at_most(r.is_call("on_ack") & np.isfinite(_cap(r)), r.after["snd_cwnd"], np.maximum(_cap(r), MIN_PIPE),
+                   within=0 if is_exact(r) else 1, rel=0 if is_exact(r) else 0.004)  # fmt: skip
+
+
+@requirement("probe_rtt.cwnd", "5.6.4.5", "In ProbeRTT cwnd is half a BDP at most.", "bw", "min_rtt_us")
+def _probe_rtt_cwnd(r: Record) -> Found:
+    half = np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
+    within = 1 if is_exact(r) else 2
+    return at_most(r.is_call("on_ack") & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], half, within=within)
+
+
+@requirement("recovery.save", "5.6.4.4", "Entering recovery or ProbeRTT saves cwnd.", "prior_cwnd")
+def _save(r: Record) -> Found:
+    enters = r.is_call("ssthresh") & (r.ack("ca_state") < 3) & (r.before["state"] != PROBE_RTT)
+    return at_least(enters, r.after["prior_cwnd"], r.before["snd_cwnd"])
+
+
+@requirement("recovery.restore", "5.6.4.4", "Leaving recovery restores cwnd.", "prior_cwnd")
+def _restore(r: Record) -> Found:
+    leaves = r.is_call("set_state") & (r.ack("arg") == CA_OPEN) & (r.ack("ca_state") >= 3)
+    return at_least(leaves, r.after["snd_cwnd"], r.before["prior_cwnd"])
+
+
+@requirement("probe_rtt.restore", "5.3.4.3", "Leaving ProbeRTT restores cwnd, within the model's bounds.", "prior_cwnd",
+             "inflight_longterm", "extra_acked", "cwnd_gain")  # fmt: skip
+def _rtt_restore(r: Record) -> Found:
+    leaves = r.is_call("on_ack") & (r.before["state"] == PROBE_RTT) & (r.after["state"] != PROBE_RTT)
+    bound = np.minimum(np.maximum(_cap(r), MIN_PIPE), _max_inflight(r))
+    expected = np.minimum(r.before["prior_cwnd"], bound)
+    return at_least(leaves, r.after["snd_cwnd"], expected, within=2, rel=0 if is_exact(r) else 0.05)

@@ -1,0 +1,91 @@
+"""Fields of the BBR family under the draft's names and in its units: bytes/s, segments, microseconds.
+
+What a class has no field for is left out, and no requirement that needs it is exercised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT, BBR2Model
+from cctrace.cc.bbr_draft_model import UNSET_BW, BBRDraftModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
+
+    Values = NDArray[Any]
+
+STARTUP, DRAIN, DOWN, CRUISE, REFILL, UP, PROBE_RTT = range(7)
+STATES = ("STARTUP", "DRAIN", "DOWN", "CRUISE", "REFILL", "UP", "PROBE_RTT")
+_OF_MODES = np.array([STARTUP, DRAIN, -1, PROBE_RTT])
+_OF_PHASES = np.array([UP, DOWN, CRUISE, REFILL, UP, DOWN, DOWN, DOWN])
+_UNSET = 0x7FFFFFFF
+
+# The draft's name: the kernel's field.
+_SAME = {
+    "full_bw_count": "full_bw_cnt",
+    "initial_cwnd": "init_cwnd",
+    "is_loss_in_round": "loss_in_round",
+    "next_round_delivered": "next_rtt_delivered",
+    "probe_rtt_min_delay": "probe_rtt_min_us",
+    "cycle_stamp": "cycle_mstamp",
+    "prev_probe_precautionary": "stopped_risky_probe",
+    "is_bw_probe_sample": "bw_probe_samples",
+    "probe_up_acked_per_inc": "bw_probe_up_cnt",
+    "bw_probe_up_acked": "bw_probe_up_acks",
+}
+_RATES = {"bw_latest": "bw_latest", "full_bw": "full_bw"}
+_STAMPS = ("min_rtt_stamp", "probe_rtt_min_stamp", "probe_rtt_done_stamp")  # jiffies
+
+
+def named(
+    cls: type[Controller], held: dict[str, Values], mss: float, hz: float, clock: tuple[Any, Any]
+) -> dict[str, Values]:
+    """Return what a controller held by the draft's names; other controllers' fields as they are.
+
+    `clock` has now_us and jiffies of each row, for stamps that are jiffies.
+    """
+    if issubclass(cls, BBRDraftModel):
+        return held | {"state": _states(held), "bw_shortterm": _unset(held["bw_shortterm"], UNSET_BW)} | _bounds(held)
+    if not issubclass(cls, BBR2Model):
+        return held
+    unit = 1e6 * mss / BW_UNIT
+    found = dict(held) | {"state": _states(held)}
+    found |= {name: held[field] for name, field in _SAME.items() if field in held}
+    found |= {name: held[field] * unit for name, field in _RATES.items() if field in held}
+    found["max_bw"] = np.maximum(held["bw_hi0"], held["bw_hi1"]) * unit
+    found["bw_shortterm"] = _unset(held["bw_lo"], _UNSET, unit)
+    found["bw"] = np.minimum(found["max_bw"], found["bw_shortterm"])
+    found["extra_acked"] = np.maximum(held["extra_acked0"], held["extra_acked1"])
+    for gain in ("pacing_gain", "cwnd_gain"):
+        found[gain] = held[gain] / BBR_UNIT
+    now_us, jiffies = clock
+    for stamp in _STAMPS:
+        ago_us = (jiffies - held[stamp]) * (1e6 / hz)
+        found[stamp] = np.where(held[stamp] == 0, 0, now_us - ago_us)
+    return found | _bounds(
+        {"inflight_longterm": held["inflight_hi"], "inflight_shortterm": held["inflight_lo"]}
+        | {
+            f"undo_{name}": held[f"undo_{field}"]
+            for name, field in (("inflight_longterm", "inflight_hi"), ("inflight_shortterm", "inflight_lo"))
+        }
+    )
+
+
+def _bounds(held: dict[str, Values]) -> dict[str, Values]:
+    return {name: _unset(values, _UNSET) for name, values in held.items() if name.endswith(("longterm", "shortterm"))
+            and not name.startswith("bw") and not name.startswith("undo_bw")}  # fmt: skip
+
+
+def _unset(values: Values, least: float, unit: float = 1.0) -> NDArray[np.float64]:
+    """Return a bound, infinite where it is not set."""
+    return np.where(values >= least, np.inf, values * unit)
+
+
+def _states(held: dict[str, Values]) -> Values:
+    modes = _OF_MODES[np.clip(held["mode"], 0, 3)]
+    return np.where(modes < 0, _OF_PHASES[np.clip(held["cycle_idx"], 0, 7)], modes)

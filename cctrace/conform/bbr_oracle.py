@@ -1,0 +1,85 @@
+"""What the draft computes from other quantities: the bounds that its requirements compare with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.bbr_draft_model import BBRDraftModel
+from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, REFILL, STARTUP, UP
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+
+    Values = NDArray[Any]
+
+MIN_PIPE = 4  # BBR.MinPipeCwnd, segments
+HEADROOM = 0.15
+
+
+def is_exact(r: Record) -> bool:
+    """Whether rates are numbers without a grain, as the draft's; released controllers keep them in fixed point."""
+    return issubclass(r.cls, BBRDraftModel)
+
+
+def bdp_of(r: Record, bw: Values, gain: Any = 1.0, min_rtt_us: Values | None = None) -> Values:
+    """Return `gain` BDPs in segments, rounded up [BBRdraft] 5.6.4.2; the least RTT is that before the call."""
+    rtt = r.before["min_rtt_us"] if min_rtt_us is None else min_rtt_us
+    return np.ceil(np.round(gain * bw * rtt / (1e6 * r.ack("mss")), 9))
+
+
+def quantized(r: Record, volume: Values, pacing: Values, state: Values) -> Values:
+    """Return a volume with room for offload, at least four segments, two more in UP [BBRdraft] 5.6.4.2."""
+    quantum = np.maximum(np.minimum(np.maximum(pacing, 0) // 1000, 64 * 1024), 2 * r.ack("mss"))
+    volume = np.maximum(np.maximum(volume, 3 * np.ceil(quantum / r.ack("mss"))), MIN_PIPE)
+    return volume + np.where(state == UP, 2, 0)
+
+
+def inflight_of(r: Record, bw: Values) -> Values:
+    """Return Inflight(bw, 1.0), segments, while the states are examined: with what holds before the call."""
+    return quantized(r, bdp_of(r, bw), r.before["pacing_rate"], r.before["state"])
+
+
+def with_headroom(longterm: Values) -> Values:
+    """Return inflight_longterm less 15 % [BBRdraft] 5.3.3.9."""
+    with np.errstate(invalid="ignore"):
+        left = longterm - np.maximum(1, np.floor(HEADROOM * longterm))
+    return np.where(np.isinf(longterm), np.inf, np.maximum(left, MIN_PIPE))
+
+
+def target_inflight(r: Record) -> Values:
+    """Return TargetInflight, segments [BBRdraft] 5.3.3.8.3."""
+    bdp = r.before["bw"] * r.before["min_rtt_us"] / (1e6 * r.ack("mss"))
+    return np.minimum(bdp, r.before["snd_cwnd"])
+
+
+def since(r: Record, inside: Values, happens: Values) -> Values:
+    """Return on how many ACKs of a stay (a run of rows of a mask) something has happened, this row included.
+
+    The first row of the stay is that of its entry and does not count.
+    """
+    inside = np.asarray(inside, bool)
+    count = np.cumsum(np.asarray(happens, bool) & inside & r.is_call("on_ack"))
+    entry = inside & ~np.concatenate([[False], inside[:-1]])
+    last = np.maximum.accumulate(np.where(entry, np.arange(len(inside)), 0))
+    return np.where(inside, count - count[last], 0)
+
+
+def first_time_us(r: Record, inside: Values, happens: Values) -> Values:
+    """Return when (us) something first happened in a stay, for the rows of the stay; 0 while it has not."""
+    inside = np.asarray(inside, bool)
+    stay = np.cumsum(inside & ~np.concatenate([[False], inside[:-1]]))
+    rows = np.flatnonzero(inside & happens)
+    first = np.full(int(stay.max(initial=0)) + 1, len(r), np.int64)
+    first[stay[rows][::-1]] = rows[::-1]
+    there = inside & (first[stay] <= np.arange(len(r)))
+    return np.where(there, r.ack("now_us")[np.minimum(first[stay], len(r) - 1)], 0)
+
+
+def begins_probe_bw(r: Record) -> Values:
+    """Return the ACKs on which Drain (or Startup) gives way to ProbeBW, perhaps to CRUISE at once."""
+    was, now = r.before["state"], r.after["state"]
+    return r.is_call("on_ack") & ((was == STARTUP) | (was == DRAIN)) & np.isin(now, (DOWN, CRUISE, REFILL))

@@ -1,0 +1,401 @@
+"""Requirements of draft-ietf-ccwg-bbr-06 on the state machine: gains, and what leads from one state to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.bbr2_bounds import (
+    ACKS_INIT,
+    ACKS_PROBE_FEEDBACK,
+    ACKS_PROBE_STARTING,
+    ACKS_PROBE_STOPPING,
+    ACKS_REFILLING,
+)
+from cctrace.cc.linux import CA_RECOVERY, EVENT_TX_START
+from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, STATES, UP
+from cctrace.conform.bbr_oracle import (
+    begins_probe_bw,
+    first_time_us,
+    inflight_of,
+    is_exact,
+    since,
+    target_inflight,
+    with_headroom,
+)
+from cctrace.conform.requirements import Found, Table, all_of, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+
+    Values = NDArray[Any]
+
+requirement = Table()
+
+# State: pacing gain, cwnd gain; the table of 5.6.1 with 2.5.
+GAINS = {
+    STARTUP: (2.77, 2.0),
+    DRAIN: (0.5, 2.0),
+    DOWN: (0.9, 2.0),
+    CRUISE: (1.0, 2.0),
+    REFILL: (1.0, 2.0),
+    UP: (1.25, 2.25),
+    PROBE_RTT: (1.0, 0.5),
+}
+GAIN_STEP = 1 / 256  # as coarse as the kernel's gains may be
+MOVES = {
+    (STARTUP, DRAIN), (STARTUP, DOWN), (STARTUP, CRUISE), (STARTUP, REFILL), (STARTUP, PROBE_RTT), (DRAIN, DOWN),
+    (DRAIN, CRUISE), (DRAIN, REFILL), (DRAIN, PROBE_RTT), (DRAIN, STARTUP), (DOWN, CRUISE), (DOWN, REFILL),
+    (DOWN, PROBE_RTT), (DOWN, STARTUP), (CRUISE, REFILL), (CRUISE, PROBE_RTT), (CRUISE, STARTUP), (REFILL, UP),
+    (REFILL, PROBE_RTT), (REFILL, STARTUP), (UP, DOWN), (UP, REFILL), (UP, PROBE_RTT), (UP, STARTUP), (UP, CRUISE),
+    (PROBE_RTT, CRUISE), (PROBE_RTT, STARTUP),
+}  # fmt: skip
+INTERVAL_US, DURATION_US = 5_000_000, 200_000  # BBR.ProbeRTTInterval, BBR.ProbeRTTDuration
+WAIT_US = (2_000_000, 3_000_000)  # BBR.bw_probe_wait
+TICK_US = 2_000  # two ticks of a kernel at 1000 Hz, which counts its times in them
+
+
+def _states(r: Record) -> tuple[Values, Values]:
+    return r.before["state"], r.after["state"]
+
+
+def _clock_slack(r: Record) -> float:
+    return 0 if is_exact(r) else TICK_US
+
+
+def _gain(state: int, section: str) -> None:
+    name = STATES[state].lower()
+
+    @requirement(f"{name}.gain", section, f"In {STATES[state]} the pacing gain is {GAINS[state][0]}.", "pacing_gain")
+    def check(r: Record) -> Found:
+        where = r.is_call("on_ack") & (r.after["state"] == state)
+        return equal(where, r.after["pacing_gain"], GAINS[state][0], within=GAIN_STEP)
+
+
+for _state, _section in ((STARTUP, "5.3.1.1"), (DRAIN, "5.3.2"), (DOWN, "5.3.3.1"), (CRUISE, "5.3.3.2"),
+                         (REFILL, "5.3.3.3"), (UP, "5.3.3.5"), (PROBE_RTT, "5.3.4.3")):  # fmt: skip
+    _gain(_state, _section)
+
+
+@requirement("state.cwnd_gain", "5.6.1", "The cwnd gain is 2, but 2.25 in UP and 0.5 in ProbeRTT.", "cwnd_gain")
+def _cwnd_gain(r: Record) -> Found:
+    state = r.after["state"]
+    expected = np.array([GAINS[k][1] for k in range(len(STATES))])[state]
+    where = r.is_call("on_ack")
+    if not is_exact(r):  # the kernel keeps 1 in ProbeRTT and applies a half elsewhere: `probe_rtt.cwnd` sees it
+        where &= state != PROBE_RTT
+    return equal(where, r.after["cwnd_gain"], expected, within=GAIN_STEP)
+
+
+@requirement("state.moves", "5.1.1", "States follow each other as the diagram of transitions allows.", "state")
+def _moves(r: Record) -> Found:
+    was, now = _states(r)
+    changed = was != now
+    allowed = np.zeros((len(STATES), len(STATES)), bool)
+    for a, b in MOVES:
+        allowed[a, b] = True
+    names = np.array(STATES)
+    texts = np.char.add(np.char.add(names[was], " to "), names[now])
+    return all_of(changed, allowed[was, now], texts, "a transition of the diagram")
+
+
+# --- Startup and the plateau ------------------------------------------------------------------------------------------
+def _plateau(r: Record, states: tuple[int, ...]) -> Found:
+    """Return whether the plateau detector does what CheckFullBWReached says, step by step."""
+    was, now = _states(r)
+    sample, baseline, count = r.delivery_rate, r.before["full_bw"], r.before["full_bw_count"]
+    runs = (
+        ~r.before["full_bw_now"].astype(bool) & r.after["round_start"].astype(bool) & (r.ack("rs_is_app_limited") == 0)
+    )
+    grown = sample >= baseline * 1.25
+    expected_count = np.where(runs, np.where(grown, 0, count + 1), count)
+    expected_bw = np.where(runs & grown, sample, baseline)
+    where = r.is_call("on_ack") & np.isin(was, states) & (was == now)
+    if UP in states:  # limited by inflight_longterm, the detector starts anew
+        limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
+        where &= ~limited
+    within = 1e-6 if is_exact(r) else 0.02
+    near = np.abs(r.after["full_bw"] - expected_bw) <= within * expected_bw + (0 if is_exact(r) else 200)
+    good = (r.after["full_bw_count"] == expected_count) & near
+    values = np.char.add(np.char.add(r.after["full_bw_count"].astype(int).astype(str), " rounds from "),
+                         np.round(r.after["full_bw"]).astype(np.int64).astype(str))  # fmt: skip
+    texts = np.char.add(np.char.add(expected_count.astype(int).astype(str), " rounds from "),
+                        np.round(expected_bw).astype(np.int64).astype(str))  # fmt: skip
+    return all_of(where, good, values, texts)
+
+
+@requirement(
+    "startup.plateau", "5.3.1.2", "A round whose sample is 25 % higher begins the count anew; any other counts, unless "
+    "it is app-limited.", "full_bw_count", "round_start", "full_bw_now",
+)  # fmt: skip
+def _startup_plateau(r: Record) -> Found:
+    return _plateau(r, (STARTUP,))
+
+
+@requirement("up.plateau", "5.3.3.7", "UP looks for a plateau as Startup does.", "full_bw_now", "round_start")
+def _up_plateau(r: Record) -> Found:
+    return _plateau(r, (UP,))
+
+
+@requirement("startup.three", "5.3.1.2", "The pipe is full with the third such round.", "full_bw_count", "full_bw_now")
+def _three(r: Record) -> Found:
+    where = r.is_call("on_ack") & (r.after["full_bw_count"] != r.before["full_bw_count"])
+    return all_of(where, r.after["full_bw_now"].astype(bool) == (r.after["full_bw_count"] >= 3),
+                  r.after["full_bw_count"], "full at 3 rounds")  # fmt: skip
+
+
+@requirement("startup.exit", "5.3.1.1", "Startup ends when the pipe is full, and not before.", "full_bw_reached")
+def _startup_exit(r: Record) -> Found:
+    was, now = _states(r)
+    where = r.is_call("on_ack") & (was == STARTUP) & (now != PROBE_RTT)
+    full = r.after["full_bw_reached"].astype(bool)
+    return all_of(where, (now != STARTUP) == full, np.array(STATES)[now], "DRAIN exactly when full_bw_reached")
+
+
+@requirement(
+    "startup.high_loss", "5.3.1.3", "Losses end Startup after a round in recovery with 6 of them and more than 2 %.",
+    "loss_round_start", "full_bw_reached", "full_bw_now",
+)  # fmt: skip
+def _high_loss(r: Record) -> Found:
+    acks, open_yet = r.is_call("on_ack"), ~r.before["full_bw_reached"].astype(bool)
+    ends = acks & r.after["loss_round_start"].astype(bool)
+    losses = np.cumsum(acks & (r.ack("rs_losses") > 0) & open_yet)
+    last_end = np.maximum.accumulate(np.where(ends, np.arange(len(r)), -1))
+    at_end = np.where(last_end >= 0, losses[last_end], 0)
+    in_round = losses - np.concatenate([[0], at_end[:-1]])
+    many = (in_round >= 6) & (r.ack("ca_state") == CA_RECOVERY)
+    much = r.ack("rs_lost") > 0.02 * r.ack("rs_tx_in_flight")
+    where = acks & open_yet & (in_round > 0) & ~r.after["full_bw_now"].astype(bool)
+    expected = ends & many & much
+    return all_of(where, r.after["full_bw_reached"].astype(bool) == expected, r.after["full_bw_reached"], expected)
+
+
+@requirement(
+    "startup.loss_bound", "5.3.1.3", "Losses that end Startup set inflight_longterm to the BDP or what the round "
+    "delivered.", "full_bw_now", "inflight_latest", "inflight_longterm",
+)  # fmt: skip
+def _loss_bound(r: Record) -> Found:
+    was, now = _states(r)
+    where = r.is_call("on_ack") & (was == STARTUP) & (now == DRAIN) & ~r.after["full_bw_now"].astype(bool)
+    bdp = np.ceil(r.before["bw"] * r.before["min_rtt_us"] / (1e6 * r.mss))
+    latest = np.maximum(r.before["inflight_latest"], r.ack("rs_delivered"))
+    return equal(where, r.after["inflight_longterm"], np.maximum(bdp, latest), within=1, rel=0 if is_exact(r) else 0.02)
+
+
+# --- Drain ------------------------------------------------------------------------------------------------------------
+@requirement("drain.inflight", "5.3.2", "Drain ends as soon as the flight is a BDP, and before 3 rounds not otherwise.",
+             "bw")  # fmt: skip
+def _drain_inflight(r: Record) -> Found:
+    was, now = _states(r)
+    drained = r.inflight <= inflight_of(r, r.before["bw"])
+    rounds = since(r, (was == DRAIN) | (now == DRAIN), r.after["round_start"].astype(bool))
+    where = r.is_call("on_ack") & (was == DRAIN) & (now != PROBE_RTT) & (drained | (rounds <= 3))
+    return all_of(where, begins_probe_bw(r) == drained, r.inflight, inflight_of(r, r.before["bw"]), "ProbeBW at")
+
+
+@requirement("drain.rounds", "5.3.2", "Drain lasts three rounds at most.", "round_start")
+def _drain_rounds(r: Record) -> Found:
+    now = r.after["state"]
+    rounds = since(r, now == DRAIN, r.after["round_start"].astype(bool))
+    return at_most(r.is_call("on_ack") & (now == DRAIN), rounds, 3)
+
+
+# --- ProbeBW ----------------------------------------------------------------------------------------------------------
+def _probe_due(r: Record) -> Values:
+    """Return where the wait for a probe is over."""
+    elapsed = r.ack("now_us") > r.before["cycle_stamp"] + r.before["probe_wait_us"]
+    return elapsed | (r.after["rounds_since_probe"] >= np.minimum(target_inflight(r), 63))
+
+
+def _cautious(r: Record) -> Values:
+    """Return where a cautious probe did no harm, so that another may follow at once."""
+    stopping = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & r.after["round_start"].astype(bool)
+    return stopping & r.before["prev_probe_precautionary"].astype(bool) & ~r.before["prev_probe_too_high"].astype(bool)
+
+
+@requirement(
+    "probe.wait", "5.3.3.8.3", "A probe begins when its wait is over, by the clock or in rounds, or after a "
+    "cautious one that did no harm; and then it does.", "cycle_stamp", "probe_wait_us", "rounds_since_probe",
+    "ack_phase",
+)  # fmt: skip
+def _wait(r: Record) -> Found:
+    was, now = _states(r)
+    where = r.is_call("on_ack") & ((was == DOWN) | (was == CRUISE)) & (now != PROBE_RTT)
+    due = _probe_due(r) | _cautious(r)
+    return all_of(where, (now == REFILL) == due, np.array(STATES)[now], np.where(due, "REFILL", "DOWN or CRUISE"))
+
+
+@requirement("probe.draw", "5.3.3.8.3", "The wait is drawn from 2 to 3 s, and from one round off.", "probe_wait_us")
+def _draw(r: Record) -> Found:
+    drawn = r.is_call("on_ack") & (r.after["cycle_stamp"] != r.before["cycle_stamp"]) & (r.after["state"] == DOWN)
+    wait = r.after["probe_wait_us"]
+    good = (wait >= WAIT_US[0]) & (wait <= WAIT_US[1]) & (r.after["rounds_since_probe"] <= 1)
+    return all_of(drawn, good, wait, "2000000 to 3000000 us, 0 or 1 rounds")
+
+
+@requirement("probe.spread", "5.3.3.8.2", "The waits are random.", "probe_wait_us")
+def _spread(r: Record) -> Found:
+    drawn = np.flatnonzero(r.is_call("on_ack") & (r.after["cycle_stamp"] != r.before["cycle_stamp"])
+                           & (r.after["state"] == DOWN))  # fmt: skip
+    if len(drawn) < 3:
+        return Found(0)
+    same = len(np.unique(r.after["probe_wait_us"][drawn])) == 1
+    return Found(1, int(drawn[2]), "the same wait three times", "random waits") if same else Found(1)
+
+
+@requirement("down.starts", "5.3.3.9", "Entering DOWN starts the clock of the cycle.", "cycle_stamp", "ack_phase")
+def _down_starts(r: Record) -> Found:
+    was, now = _states(r)
+    where = r.is_call("on_ack") & (was != DOWN) & (now == DOWN)
+    phase = np.where(begins_probe_bw(r) & r.after["round_start"].astype(bool), ACKS_INIT, ACKS_PROBE_STOPPING)
+    return all_of(where, (r.after["cycle_stamp"] == r.ack("now_us")) & (r.after["ack_phase"] == phase),
+                  r.after["cycle_stamp"], r.ack("now_us"))  # fmt: skip
+
+
+@requirement("cruise.inflight", "5.3.3.1", "DOWN gives way to CRUISE once the flight is a BDP and leaves headroom.",
+             "inflight_longterm", "max_bw", "probe_wait_us", "ack_phase")  # fmt: skip
+def _cruise(r: Record) -> Found:
+    was, now = _states(r)
+    bound = np.minimum(with_headroom(r.after["inflight_longterm"]), inflight_of(r, r.after["max_bw"]))
+    where = r.is_call("on_ack") & (was == DOWN) & ((now == DOWN) | (now == CRUISE))
+    return all_of(where, (now == CRUISE) == (r.inflight <= bound), r.inflight, bound, "CRUISE at")
+
+
+@requirement("refill.round", "5.3.3.3", "REFILL lasts one round, then UP begins.", "round_start")
+def _refill_round(r: Record) -> Found:
+    was, now = _states(r)
+    where = r.is_call("on_ack") & (was == REFILL) & (now != PROBE_RTT)
+    return all_of(where, (now == UP) == r.after["round_start"].astype(bool), np.array(STATES)[now],
+                  np.where(r.after["round_start"], "UP", "REFILL"))  # fmt: skip
+
+
+@requirement("refill.reset", "5.3.3.3", "REFILL discards the short-term model.", "bw_shortterm", "inflight_shortterm")
+def _refill_reset(r: Record) -> Found:
+    was, now = _states(r)
+    where = r.is_call("on_ack") & (was != REFILL) & (now == REFILL)
+    unset = np.isinf(r.after["bw_shortterm"]) & np.isinf(r.after["inflight_shortterm"])
+    return all_of(where, unset, r.after["inflight_shortterm"], "no bounds")
+
+
+@requirement("up.begin", "5.3.3.9", "UP measures growth from the current sample, and its samples count as a probe's.",
+             "full_bw", "is_bw_probe_sample")  # fmt: skip
+def _up_begin(r: Record) -> Found:
+    was, now = _states(r)
+    where = r.is_call("on_ack") & (was == REFILL) & (now == UP)
+    near = np.abs(r.after["full_bw"] - r.delivery_rate) <= 0.02 * r.delivery_rate + (1e-3 if is_exact(r) else 200)
+    good = near & r.after["is_bw_probe_sample"].astype(bool) & (r.after["full_bw_count"] == 0)
+    return all_of(where, good, r.after["full_bw"], r.delivery_rate)
+
+
+@requirement(
+    "up.exit", "5.3.3.7", "UP ends at a plateau that inflight_longterm does not cause, or when a probe after "
+    "one that was too high reaches it; and not before.", "full_bw_now", "prev_probe_too_high", "inflight_longterm",
+)  # fmt: skip
+def _up_exit(r: Record) -> Found:
+    was, now = _states(r)
+    risky = r.before["prev_probe_too_high"].astype(bool) & (r.inflight >= r.after["inflight_longterm"])
+    limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
+    leave = risky | (~limited & r.after["full_bw_now"].astype(bool))
+    where = r.is_call("on_ack") & (was == UP) & (now != PROBE_RTT) & ~_cautious(r)
+    return all_of(where, (now == DOWN) == leave, np.array(STATES)[now], np.where(leave, "DOWN", "UP"))
+
+
+@requirement("phase.acks", "5.3.3.9", "ACKs are told apart by what was sent for them: refill, probe, its end.",
+             "ack_phase", "round_start")  # fmt: skip
+def _phases(r: Record) -> Found:
+    was, now = _states(r)
+    start, phase = r.after["round_start"].astype(bool), r.before["ack_phase"]
+    expected = np.where((phase == ACKS_PROBE_STARTING) & start, ACKS_PROBE_FEEDBACK, phase)
+    expected = np.where((phase == ACKS_PROBE_STOPPING) & start, ACKS_INIT, expected)
+    for state, entered in ((REFILL, ACKS_REFILLING), (UP, ACKS_PROBE_STARTING), (DOWN, ACKS_PROBE_STOPPING)):
+        expected = np.where((was != now) & (now == state), entered, expected)
+    expected = np.where(begins_probe_bw(r), np.where(start, ACKS_INIT, ACKS_PROBE_STOPPING), expected)
+    expected = np.where((was != now) & (now == PROBE_RTT), ACKS_PROBE_STOPPING, expected)
+    expected = np.where((was == PROBE_RTT) & (now == CRUISE), ACKS_PROBE_STOPPING, expected)
+    where = r.is_call("on_ack") & r.after["full_bw_reached"].astype(bool) & r.before["full_bw_reached"].astype(bool)
+    return equal(where & (was != STARTUP), r.after["ack_phase"], expected)
+
+
+# --- ProbeRTT and idle ------------------------------------------------------------------------------------------------
+@requirement("probe_rtt.entry", "5.3.4.3", "ProbeRTT begins when no lower RTT was seen for 5 s, unless after idling; "
+             "and then it does.", "probe_rtt_min_stamp", "idle_restart")  # fmt: skip
+def _probe_rtt_entry(r: Record) -> Found:
+    was, now = _states(r)
+    age_us = r.ack("now_us") - r.before["probe_rtt_min_stamp"]
+    idle, slack = r.before["idle_restart"].astype(bool), _clock_slack(r)
+    must, may = age_us > INTERVAL_US + slack, age_us > INTERVAL_US - slack
+    entered = now == PROBE_RTT
+    good = np.where(entered, may & ~idle, ~must | idle)
+    return all_of(r.is_call("on_ack") & (was != PROBE_RTT), good, age_us, "ProbeRTT above 5000000 us")
+
+
+def _low_since(r: Record) -> Values:
+    """Return since when (us) the flight has been down, of a stay in ProbeRTT; 0 while it has not."""
+    inside = (r.before["state"] == PROBE_RTT) | (r.after["state"] == PROBE_RTT)
+    return first_time_us(r, inside, r.is_call("on_ack") & (r.inflight <= np.maximum(_half_bdp(r), 4)))
+
+
+def _half_bdp(r: Record) -> Values:
+    return np.ceil(0.5 * r.before["bw"] * r.after["min_rtt_us"] / (1e6 * r.mss))
+
+
+@requirement("probe_rtt.stay", "5.3.4.3", "ProbeRTT lasts 200 ms from when the flight is down.", "min_rtt_us", "bw")
+def _stay(r: Record) -> Found:
+    was, now = _states(r)
+    low = _low_since(r)
+    where = (was == PROBE_RTT) & (now != PROBE_RTT) & (r.is_call("on_ack") | r.is_call("cwnd_event"))
+    stayed = np.where(low > 0, r.ack("now_us") - low, 0)
+    return at_least(where, stayed, DURATION_US, within=_clock_slack(r))
+
+
+@requirement("probe_rtt.leave", "5.3.4.3", "ProbeRTT ends after 200 ms and a round.", "probe_rtt_done_stamp")
+def _leave(r: Record) -> Found:
+    was, now = _states(r)
+    stamp = r.before["probe_rtt_done_stamp"]
+    over = (stamp > 0) & (r.ack("now_us") > stamp + _clock_slack(r)) & r.after["probe_rtt_round_done"].astype(bool)
+    where = r.is_call("on_ack") & (was == PROBE_RTT) & over
+    return all_of(where, now != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
+
+
+@requirement("probe_rtt.round", "5.3.4.3", "ProbeRTT lasts a round from when the flight is down.",
+             "probe_rtt_round_done", "probe_rtt_done_stamp")  # fmt: skip
+def _round(r: Record) -> Found:
+    was, now = _states(r)
+    inside = (was == PROBE_RTT) | (now == PROBE_RTT)
+    armed = inside & (r.before["probe_rtt_done_stamp"] > 0)
+    rounds = since(r, armed, r.after["round_start"].astype(bool))
+    return at_least(r.is_call("on_ack") & (was == PROBE_RTT) & (now != PROBE_RTT), rounds, 1)
+
+
+@requirement("probe_rtt.next", "5.3.4.4", "After ProbeRTT comes CRUISE if the pipe was full before, else Startup.",
+             "full_bw_reached")  # fmt: skip
+def _next(r: Record) -> Found:
+    was, now = _states(r)
+    expected = np.where(r.before["full_bw_reached"].astype(bool), CRUISE, STARTUP)
+    return all_of((was == PROBE_RTT) & (now != PROBE_RTT), now == expected, np.array(STATES)[now],
+                  np.array(STATES)[expected])  # fmt: skip
+
+
+@requirement("probe_rtt.app_limited", "5.3.4.3", "Samples of ProbeRTT count as app-limited.", "app_limited")
+def _mark(r: Record) -> Found:
+    inside = r.is_call("on_ack") & (r.before["state"] == PROBE_RTT) & (r.after["state"] == PROBE_RTT)
+    return at_least(inside, r.after["app_limited"], r.ack("delivered"))
+
+
+@requirement("probe_rtt.reset", "5.3.4.4", "Leaving ProbeRTT discards the short-term model.", "bw_shortterm")
+def _rtt_reset(r: Record) -> Found:
+    was, now = _states(r)
+    return all_of((was == PROBE_RTT) & (now != PROBE_RTT), np.isinf(r.after["bw_shortterm"]), r.after["bw_shortterm"],
+                  "no bound")  # fmt: skip
+
+
+@requirement("idle.restart", "5.4.1", "Sending again after idling notes it, and the next ACK forgets it.",
+             "idle_restart")  # fmt: skip
+def _idle(r: Record) -> Found:
+    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
+    starts &= r.inflight == 0
+    acked = r.is_call("on_ack") & (r.ack("rs_delivered") > 0)
+    return all_of(starts | acked, r.after["idle_restart"].astype(bool) == starts, r.after["idle_restart"], starts)

@@ -1,0 +1,100 @@
+"""A controller against a specification: its cases on all paths, on all cores."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cctrace.cc import called, canonical, controller
+from cctrace.conform import SPECS
+from cctrace.conform.judge import Tally, look
+from cctrace.conform.requirements import Found, Requirement, Spec
+from cctrace.conform.result import Conformity
+from cctrace.conform.stage import Stage
+from cctrace.sim.batch import cores
+
+if TYPE_CHECKING:
+    from cctrace.cc.base import Controller
+    from cctrace.conform.record import Record
+    from cctrace.display import Progress
+
+
+class Played(NamedTuple):
+    """A case on a cell: what its aim found, and what every requirement found in its run, with the time of each row."""
+
+    case: Any
+    where: str
+    found: Found
+    time_s: float | None
+    seen: list[tuple[str, Found | None, float | None]]
+    seconds: float
+
+
+def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progress: Progress | None) -> Conformity:
+    """Return the `Conformity` of a controller; see `cctrace.conform.run`."""
+    if isinstance(subject, str):
+        subject = canonical(subject)
+    cls, _ = controller(subject)
+    module = importlib.import_module(SPECS[spec.name])
+    tally = Tally(spec.requirements, intended(subject, spec))
+    for case in module.CASES:
+        tally.example(case.id, case.title)
+    stages = [Stage(subject, cell, seed) for cell in module.CELLS]
+    controller_compiled(cls)
+    with ThreadPoolExecutor(min(cores(), len(stages))) as pool:
+        for cell, played in zip(module.CELLS, pool.map(lambda s: play_all(s, spec, module.CASES), stages), strict=True):
+            if progress:
+                progress(f"{called(subject)} on {cell}")
+            for one in played:
+                tally.add(one.case.id, one.found, one.where, one.time_s, one.seconds)
+                for id, found, time_s in one.seen:
+                    tally.add(id, found, one.where, time_s)
+    return Conformity(called(subject), spec.name, spec.title, tally.verdicts())
+
+
+def controller_compiled(cls: type[Controller]) -> None:
+    """Compile a class before threads need it, so that its mistakes are said once."""
+    from cctrace.lang.compile import compiled
+
+    if not cls.interpreted_only:
+        compiled(cls)
+
+
+def intended(subject: str | type[Controller], spec: Spec) -> dict[str, str]:
+    """Return {requirement: how the subject is known to differ, and in which function of its source}."""
+    if not isinstance(subject, str) or spec.name != "bbr":
+        return {}
+    from cctrace.cc.compare import counterparts
+
+    rows = counterparts("bbr_draft", subject)
+    return {id: f"{row.there}, {row.function}" for row in rows for id in row.requirements}
+
+
+def play_all(stage: Stage, spec: Spec, cases: Any) -> list[Played]:
+    """Play all cases on a stage; each run is looked at once, with the case that made it."""
+    done: set[int] = set()
+    return [play(stage, spec, case, done) for case in cases]
+
+
+def play(stage: Stage, spec: Spec, case: Any, done: set[int]) -> Played:
+    """Play a case, and look at every requirement in its run unless that was done before."""
+    began = time.perf_counter()
+    where = f"{case.id} on {stage.cell}"
+    scene = case.play(stage)
+    r = scene.record
+    seen = []
+    if r is not None and id(r) not in done:
+        done.add(id(r))
+        seen = [_seen(requirement, r) for requirement in spec.requirements]
+    return Played(case, where, scene.found, _time(r, scene.found), seen, time.perf_counter() - began)
+
+
+def _seen(requirement: Requirement, r: Record) -> tuple[str, Found | None, float | None]:
+    found = look(requirement, r)
+    return requirement.id, found, None if found is None else _time(r, found)
+
+
+def _time(r: Record | None, found: Found) -> float | None:
+    return None if r is None or found.row is None else float(r.time_s[found.row])

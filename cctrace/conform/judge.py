@@ -1,0 +1,54 @@
+"""From what was found in records to verdicts: the first violation of every requirement is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cctrace.conform.requirements import EXAMPLE, Found, Requirement
+from cctrace.conform.result import CONFORMS, NOT_EXERCISED, VIOLATES, Verdict
+
+if TYPE_CHECKING:
+    from cctrace.conform.record import Record
+
+
+def look(requirement: Requirement, r: Record) -> Found | None:
+    """Return what a requirement finds in a record, None if the record lacks what it needs."""
+    return requirement.check(r) if r.has(*requirement.needs) else None
+
+
+class Tally:
+    """What was found of each requirement and example so far.
+
+    `by_intent` is {id: why the subject is known to differ there}.
+    """
+
+    def __init__(self, requirements: Iterable[Requirement], by_intent: Mapping[str, str]) -> None:
+        self.by_intent = by_intent
+        self.rows = {
+            row.id: Verdict(row.id, row.section, row.level, row.sentence, NOT_EXERCISED) for row in requirements
+        }
+
+    def example(self, id: str, sentence: str) -> None:
+        """Begin the row of an example."""
+        self.rows[id] = Verdict(id, id, EXAMPLE, sentence, NOT_EXERCISED, where="no path brings it about")
+
+    def add(self, id: str, found: Found | None, where: str, time_s: float | None = None, seconds: float = 0.0) -> None:
+        """Add what was found at `where`; None if the record does not show what the requirement needs."""
+        row = self.rows[id]
+        if found is None:
+            if row.verdict == NOT_EXERCISED:
+                self.rows[id] = replace(row, where="the record does not show it")
+            return
+        row = replace(row, exercised=row.exercised + found.exercised, seconds=row.seconds + seconds)
+        if found.row is not None and row.verdict != VIOLATES:
+            row = replace(row, verdict=VIOLATES, where=where, by_intent=self.by_intent.get(id, ""))
+            row = replace(row, row=found.row, time_s=time_s, value=found.value, expected=found.expected)
+        elif found.exercised and row.verdict == NOT_EXERCISED:
+            row = replace(row, verdict=CONFORMS, where="")
+        self.rows[id] = row
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Return the rows."""
+        return tuple(self.rows.values())

@@ -1,0 +1,113 @@
+"""What a run shows of a controller, as columns: a row per call, what it read, and what it held before and after.
+
+A simulation is replayed over its own trace, which repeats it to the last digit and records every field. Fields of the
+BBR family are renamed to the draft's (`bbr_names`); of any other controller what is known is the window, the pacing
+rate, ssthresh, and whatever fields it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.conform.bbr_names import named
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
+    from cctrace.flows.views import View
+
+    Values = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """Columns of one run.
+
+    Attributes
+    ----------
+    cls : type
+        The controller.
+    view : View
+        What it read, a row per call.
+    after, before : dict of str to ndarray
+        What it held after and before each call, by the draft's names for the BBR family.
+    facts : dict of str to float
+        ``mss`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and what its case adds.
+    """
+
+    cls: type[Controller]
+    view: View
+    after: dict[str, Values]
+    before: dict[str, Values]
+    facts: dict[str, float] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def has(self, *names: str) -> bool:
+        """Whether there are such columns, of what it held or read."""
+        return all(name in self.after or name in self.view.columns for name in names)
+
+    def ack(self, name: str) -> Values:
+        """Return a column of what it read."""
+        return self.view.columns[name]
+
+    def is_call(self, name: str) -> Values:
+        """Return the mask of the calls of an entry point."""
+        return self.view.event == schema.EVENT_CODES[name]
+
+    @property
+    def time_s(self) -> Values:
+        """Seconds since the first call."""
+        time_ns = self.view.time_ns
+        return (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
+
+    @property
+    def mss(self) -> float:
+        """Payload of a segment, bytes."""
+        return self.facts["mss"]
+
+    @property
+    def inflight(self) -> Values:
+        """C.inflight at each call, segments."""
+        out, sacked, lost, again = map(self.ack, ("packets_out", "sacked_out", "lost_out", "retrans_out"))
+        return out - sacked - lost + again
+
+    @property
+    def delivery_rate(self) -> Values:
+        """RS.delivery_rate of each call, bytes/s; 0 where there is no sample."""
+        delivered, interval = self.ack("rs_delivered"), self.ack("rs_interval_us")
+        return np.where(
+            (interval > 0) & (delivered > 0), delivered * self.ack("mss") * 1e6 / np.maximum(interval, 1), 0.0
+        )
+
+
+def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: dict[str, float]) -> Record:
+    """Return the `Record` of a view: a replay over it, all fields recorded.
+
+    `view` holds the controller's own calls (`Simulation.flow`), with what it and the stack wrote before each.
+    """
+    from cctrace.replaying.player import Player
+    from cctrace.replaying.run import recorded_names
+
+    player = Player(view, cls, record=recorded_names(cls, "all"), **params)
+    first = player.state
+    player.run()
+    held = player.recorded
+    before = {}
+    for name, values in held.items():
+        shifted = np.empty_like(values)
+        shifted[1:] = values[:-1]
+        key, _, place = name.partition("[")
+        start = first[key]
+        shifted[:1] = start[int(place[:-1])] if place else start
+        before[name] = view.carried.get(name, shifted)
+    mss = float(facts["mss"])
+    hz = float(params.get("hz", 1000))
+    clock = view.columns.get("now_us"), view.columns.get("jiffies")
+    return Record(cls, view, named(cls, held, mss, hz, clock), named(cls, before, mss, hz, clock), facts)

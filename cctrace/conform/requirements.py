@@ -1,0 +1,122 @@
+"""Requirements of a specification, as rows of a table: a sentence, and a predicate over the columns of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from cctrace.conform.record import Record
+
+MUST, SHOULD, EXAMPLE = "MUST", "SHOULD", "example"
+LEVELS = (MUST, SHOULD, EXAMPLE)
+
+
+class Found(NamedTuple):
+    """What a predicate found in one record.
+
+    `exercised` rows it applies to, the first `row` that contradicts it (None: none), what was there and what the
+    specification says instead.
+    """
+
+    exercised: int
+    row: int | None = None
+    value: str = ""
+    expected: str = ""
+
+
+class Requirement(NamedTuple):
+    """One row of a specification: `needs` names the columns without which it cannot be exercised."""
+
+    id: str
+    section: str
+    level: str
+    sentence: str
+    check: Callable[[Record], Found]
+    needs: tuple[str, ...] = ()
+
+
+class Spec(NamedTuple):
+    """A specification: its requirements, and the names that `identify` gives controllers that claim to follow it."""
+
+    name: str
+    title: str
+    requirements: tuple[Requirement, ...]
+    families: tuple[str, ...]
+
+
+class Table:
+    """A list of requirements that is filled by decorated predicates, in the order in which they stand."""
+
+    def __init__(self) -> None:
+        self.rows: list[Requirement] = []
+
+    def __call__(
+        self, name: str, section: str, sentence: str, *needs: str, level: str = MUST
+    ) -> Callable[[Callable[[Record], Found]], Callable[[Record], Found]]:
+        """Add the decorated predicate."""
+
+        def add(check: Callable[[Record], Found]) -> Callable[[Record], Found]:
+            self.rows.append(Requirement(name, section, level, sentence, check, needs))
+            return check
+
+        return add
+
+
+def all_of(where: ArrayLike, holds: ArrayLike, value: ArrayLike, expected: ArrayLike, relation: str = "") -> Found:
+    """Return what holds in all rows of a mask.
+
+    Parameters
+    ----------
+    where, holds : array_like of bool, shape (n,)
+        The rows that exercise the requirement, and those that satisfy it.
+    value, expected : array_like or str
+        Shown of the first row that does not; numbers, or a text.
+    relation : str
+        Between them, for example ``"at most"``.
+    """
+    where = np.asarray(where, bool)
+    bad = np.flatnonzero(where & ~np.asarray(holds, bool))
+    count = int(where.sum())
+    if not len(bad):
+        return Found(count)
+    row = int(bad[0])
+    return Found(count, row, shown(value, row), f"{relation} {shown(expected, row)}".strip())
+
+
+def equal(where: ArrayLike, value: ArrayLike, expected: ArrayLike, rel: float = 0.0, within: float = 0.0) -> Found:
+    """Return whether a column equals another in all rows of a mask, to within a share and an amount."""
+    value, expected = np.asarray(value, float), np.broadcast_to(np.asarray(expected, float), np.shape(value))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(value - expected) <= within + rel * _finite(expected)
+    return all_of(where, near | (value == expected), value, expected)
+
+
+def at_most(where: ArrayLike, value: ArrayLike, bound: ArrayLike, rel: float = 0.0, within: float = 0.0) -> Found:
+    """Return whether a column stays at or below another in all rows of a mask."""
+    value, bound = np.asarray(value, float), np.broadcast_to(np.asarray(bound, float), np.shape(value))
+    return all_of(where, value <= bound + within + rel * _finite(bound), value, bound, "at most")
+
+
+def at_least(where: ArrayLike, value: ArrayLike, bound: ArrayLike, rel: float = 0.0, within: float = 0.0) -> Found:
+    """Return whether a column stays at or above another in all rows of a mask."""
+    value, bound = np.asarray(value, float), np.broadcast_to(np.asarray(bound, float), np.shape(value))
+    return all_of(where, value >= bound - within - rel * _finite(bound), value, bound, "at least")
+
+
+def _finite(values: NDArray[Any]) -> NDArray[Any]:
+    """Return magnitudes, 0 for what is infinite."""
+    return np.where(np.isfinite(values), np.abs(values), 0.0)
+
+
+def shown(values: Any, row: int) -> str:
+    """Return a value of a row as text."""
+    if isinstance(values, str):
+        return values
+    array: NDArray[Any] = np.asarray(values)
+    one = array[row] if array.ndim else array[()]
+    return str(one) if isinstance(one, str) else f"{float(one):.6g}"

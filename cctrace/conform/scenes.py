@@ -1,0 +1,96 @@
+"""What the cases of a specification are made of: scenarios on a stage, and what must come about in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, UP
+from cctrace.conform.requirements import Found
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+    from cctrace.conform.stage import Stage
+
+    Values = NDArray[Any]
+
+NOTHING = Found(0)
+PROBE_BW = (DOWN, CRUISE, REFILL, UP)
+
+
+class Scene(NamedTuple):
+    """What a case has shown: the record of its run (None: the scenario cannot be set), and what its aim found."""
+
+    record: Record | None
+    found: Found
+
+
+UNSET_SCENE = Scene(None, NOTHING)
+
+
+def entered(r: Record, state: int, after_s: float = 0.0, source: int | None = None) -> float | None:
+    """Return when (s) a state is first entered (from state `source`), None if never."""
+    if not r.has("state"):
+        return None
+    was, now = r.before["state"], r.after["state"]
+    rows = (now == state) & (was != state) & (r.time_s >= after_s)
+    if source is not None:
+        rows &= was == source
+    places = np.flatnonzero(rows)
+    return float(r.time_s[places[0]]) if len(places) else None
+
+
+def moves(r: Record, a: int, b: int, after_s: float = 0.0) -> Values:
+    """Return the mask of the rows that lead from one state to another."""
+    return (r.before["state"] == a) & (r.after["state"] == b) & (r.time_s >= after_s)
+
+
+def came(r: Record, rows: Values, expected: str) -> Found:
+    """Return that something came about at least once."""
+    count = int(np.count_nonzero(rows))
+    return Found(count) if count else Found(1, max(len(r) - 1, 0), "not by the end of the run", expected)
+
+
+def both(*found: Found) -> Found:
+    """Return the first contradiction of several, or that all hold."""
+    bad = next((f for f in found if f.row is not None), None)
+    if bad:
+        return bad
+    return Found(sum(f.exercised for f in found)) if all(f.exercised for f in found) else NOTHING
+
+
+def left(r: Record, state: int, rows: Values, expected: str, after_s: float = 0.0) -> Found:
+    """Return that a state was left as expected; nothing if ProbeRTT cut every stay short, or if there was none."""
+    leaves = (r.before["state"] == state) & (r.after["state"] != state) & (r.time_s >= after_s)
+    inside = (r.after["state"] == state) & (r.time_s >= after_s)
+    cut = leaves & (r.after["state"] == PROBE_RTT)
+    if not rows.any() and (not inside.any() or (cut.any() and not (leaves & ~cut).any())):
+        return NOTHING
+    return came(r, rows, expected)
+
+
+def close(r: Record, row: int, value: float, low: float, high: float, what: str) -> Found:
+    """Return whether a figure lies between two others."""
+    if low <= value <= high:
+        return Found(1)
+    return Found(1, row, f"{what} {value:.4g}", f"{low:.4g} to {high:.4g}")
+
+
+def app(stage: Stage, share: float) -> dict[str, Any]:
+    """Return a sender whose application writes that share of the rate, in small pieces."""
+    cell = stage.cell
+    every = max(cell.rtt_s / 8, 2 * cell.mss / (share * cell.payload_Bps))
+    return {"app": f"chunks:size={max(int(share * cell.payload_Bps * every), 1)}B,every={every * 1e6:.0f}us"}
+
+
+def burst(stage: Stage, at_s: float, share: str, rtts: float) -> list[tuple[float, str]]:
+    """Return steps of loss: that share from a moment on, for so many RTTs."""
+    return [(0, "0%"), (round(at_s, 6), share), (round(at_s + rtts * stage.cell.rtt_s, 6), "0%")]
+
+
+def changed_rate(stage: Stage, at_s: float, factor: float) -> dict[str, Any]:
+    """Return a path whose rate changes by a factor at a moment."""
+    return {"rate": [(0, stage.cell.rate), (round(at_s, 6), f"{stage.cell.rate_bps * factor:.0f}bit")]}

@@ -1,0 +1,134 @@
+"""Where the cases of a specification run: one controller, one path, and the runs made of them so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cctrace.cc import called, controller
+from cctrace.cc.base import checked_params
+from cctrace.conform.record import Record, record_of
+from cctrace.errors import ArgumentError, CctraceError
+from cctrace.sim.path import Path
+from cctrace.sim.sender import Sender
+from cctrace.sim.simulate import simulate
+from cctrace.tcp.wire import HEADER_BYTES
+from cctrace.units import parse_rate_bps, parse_time_ns
+
+if TYPE_CHECKING:
+    from cctrace.cc.base import Controller
+    from cctrace.sim.result import Simulation
+
+LEAST_RWND = 64_000_000  # bytes; the receiver is never what limits
+LEAST_BUFFER_PACKETS = 20
+BUFFER_BDPS = 3.0  # a queue that Startup does not overflow
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A rate and an RTT at which cases run; `mss` stands for trains of packets where the rate is high."""
+
+    rate: str
+    rtt: str
+    mss: int = 1448
+    ack_every: int = 1
+
+    @property
+    def rate_bps(self) -> float:
+        """Rate on the wire."""
+        return parse_rate_bps(self.rate, "rate")
+
+    @property
+    def rtt_s(self) -> float:
+        """Base RTT."""
+        return parse_time_ns(self.rtt, "rtt") / 1e9
+
+    @property
+    def payload_Bps(self) -> float:
+        """Rate of payload, bytes/s."""
+        return self.rate_bps / 8 * self.mss / (self.mss + HEADER_BYTES)
+
+    @property
+    def bdp(self) -> float:
+        """Segments that fill the path."""
+        return self.payload_Bps * self.rtt_s / self.mss
+
+    def __str__(self) -> str:
+        return f"{self.rate}/{self.rtt}"
+
+
+@dataclass
+class Stage:
+    """One controller on one cell: `record` runs it, and keeps what was run.
+
+    Raises
+    ------
+    ArgumentError
+        If the controller is not of the Linux stack, whose calls the requirements read.
+    """
+
+    spec: str | type[Controller]
+    cell: Cell
+    seed: int = 1
+    kept: dict[Any, Record] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        cls, _ = controller(self.spec)
+        if cls.view != "linux":
+            raise ArgumentError(f"{cls.__name__} belongs to the QUIC stack: cases run on the Linux stack's controllers")
+
+    @property
+    def settled_s(self) -> float:
+        """Seconds after which a bulk flow has filled the pipe and left Drain, generously."""
+        round_s = max(self.cell.rtt_s, 16 * 8 * self.cell.mss / self.cell.rate_bps)  # a window of some packets is least
+        return 40 * round_s + 0.5
+
+    @property
+    def plain_s(self) -> float:
+        """Seconds of a run that reaches every state: filled, two waits for a probe, ProbeRTT."""
+        return self.settled_s + 9 + 12 * self.cell.rtt_s
+
+    @property
+    def plain(self) -> Record:
+        """The run of a bulk flow on the bare path."""
+        return self.record(self.plain_s)
+
+    def record(
+        self, seconds: float, *, path: dict[str, Any] | None = None, sender: dict[str, Any] | None = None
+    ) -> Record:
+        """Return the record of a run of so many seconds, with fields of `Path` and `Sender` changed."""
+        key = (round(seconds, 6), repr(path), repr(sender))
+        if key not in self.kept:
+            self.kept[key] = self._run(seconds, path or {}, sender or {})
+        return self.kept[key]
+
+    def _run(self, seconds: float, path: dict[str, Any], sender: dict[str, Any]) -> Record:
+        cell = self.cell
+        packet = cell.mss + HEADER_BYTES
+        buffer = max(BUFFER_BDPS * cell.rate_bps / 8 * cell.rtt_s, LEAST_BUFFER_PACKETS * packet)
+        base = {"rate": cell.rate, "rtt": cell.rtt, "buffer": f"{int(buffer)}B"}
+        rwnd = int(max(LEAST_RWND, 40 * cell.rate_bps / 8 * cell.rtt_s))
+        common: dict[str, Any] = {
+            "mss": cell.mss,
+            "ack_every": cell.ack_every,
+            "rwnd": f"{rwnd}B",
+        }
+        one = Sender(self.spec, **(common | sender))
+        run = self._simulated(Path(**(base | path)), one, seconds)
+        cls, given = controller(self.spec)
+        facts = {"mss": float(cell.mss), "rate_Bps": cell.payload_Bps, "rtt_us": cell.rtt_s * 1e6}
+        facts |= {"goodput_bps": float(run.flows["goodput_bps"].iloc[0]), "bdp": cell.bdp}
+        params = checked_params(cls, given)
+        return record_of(run.flow(0), cls, params, facts)
+
+    def _simulated(self, path: Path, sender: Sender, seconds: float) -> Simulation:
+        where = f"{called(self.spec)} on {self.cell}"
+        try:
+            run = simulate(path, sender, f"{seconds:.6f}s", seed=self.seed, trace=True)
+        except CctraceError:
+            raise
+        except Exception as error:  # whatever the class does
+            raise ArgumentError(f"{where} raised {type(error).__name__}: {error}") from error
+        if not int(run.flows["sent"].iloc[0]):
+            raise ArgumentError(f"{where} sent nothing in {seconds:.3g} s: does it set snd_cwnd and pacing_rate?")
+        return run

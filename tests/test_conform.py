@@ -1,0 +1,122 @@
+"""A controller that follows its specification conforms; one that does not is told where, when and what was expected."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from cctrace import conform
+from cctrace.cc.base import LinuxController
+from cctrace.cc.bbr_draft import BBRDraft
+from cctrace.conform import bbr
+from cctrace.conform.stage import Cell
+from cctrace.errors import ArgumentError
+
+CELL = Cell("10Mbit", "40ms", 1448, 2)
+
+
+@pytest.fixture(autouse=True)
+def one_path(monkeypatch):
+    monkeypatch.setattr(bbr, "CELLS", (CELL,))
+
+
+@pytest.fixture(scope="module")
+def release():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bbr, "CELLS", (CELL,))
+        return conform.run("bbr3", "bbr")
+
+
+def violated(found):
+    return {verdict.id for verdict in found.verdicts if verdict.verdict == "violates"}
+
+
+def test_the_draft_conforms_to_itself_and_its_cases_come_about():
+    found = conform.run("bbr_draft", "bbr")
+    assert violated(found) == set()
+    exercised = {verdict.id for verdict in found.verdicts if verdict.verdict == "conforms"}
+    # A.2 and A.6 need a larger flight than this path's, A.14 a smaller one.
+    assert {f"A.{k}" for k in range(1, 23)} - exercised == {"A.2", "A.6", "A.14"}
+    assert found.conforms
+
+
+def test_the_release_fails_only_where_it_differs_by_intent(release):
+    assert {"drain.gain", "down.gain", "undo.state"} <= violated(release)
+    assert [verdict.id for verdict in release.verdicts if verdict.fails] == []
+    drain = next(verdict for verdict in release.verdicts if verdict.id == "drain.gain")
+    assert (drain.value, drain.expected) == ("0.34375", "0.5")
+    assert "bbr_drain_gain" in drain.by_intent
+    assert drain.row > 0
+    assert drain.time_s > 0.1
+
+
+class Unpaced(BBRDraft):
+    def set_pacing_rate_with_gain(self, pacing_gain):
+        self.pacing_rate = 1 << 40
+
+
+class LateProbeRTT(BBRDraft):
+    def check_probe_rtt(self, ack):
+        if self.probe_rtt_expired and self.round_count % 2 == 0:
+            super().check_probe_rtt(ack)
+
+
+class WrongUnit(BBRDraft):
+    def bdp_multiple(self, ack, bw, gain):
+        return super().bdp_multiple(ack, bw * 8, gain)
+
+
+@pytest.mark.parametrize(
+    ("subject", "caught"),
+    [
+        (Unpaced, "pacing.rate"),
+        (LateProbeRTT, "probe_rtt.entry"),
+        (WrongUnit, "cwnd.max_inflight"),
+        ("bbr_draft:up_pacing_gain=1.1", "up.gain"),
+        ("bbr_draft:loss_beta=0.5", "loss.bw_shortterm"),
+        ("bbr_draft:probe_rtt_ms=100", "probe_rtt.stay"),
+        ("bbr_draft:extra_acked_rounds=50", "extra_acked.window"),
+    ],
+)
+def test_a_fault_is_found_in_what_it_breaks(subject, caught):
+    found = conform.run(subject, "bbr")
+    assert caught in violated(found)
+    assert not found.conforms
+
+
+def test_results_are_tables_json_and_junit(release):
+    frame = release.frame()
+    assert list(frame["id"]) == [verdict.id for verdict in release.verdicts]
+    assert json.loads(release.to_json())["conforms"] is True
+    suite = ElementTree.fromstring(release.to_junit())
+    assert suite.get("failures") == "0"
+    assert int(suite.get("skipped")) >= len(violated(release))
+    assert "by intent" in release.summary()
+
+
+class Raises(LinuxController):
+    def on_ack(self, ack):
+        self.snd_cwnd = self.snd_cwnd // (ack.delivered - ack.delivered)
+
+
+class NeverSends(LinuxController):
+    def init(self, ack):
+        self.snd_cwnd = 0
+
+    def on_ack(self, ack):
+        self.snd_cwnd = 0
+
+
+@pytest.mark.parametrize(
+    ("subject", "spec", "said"),
+    [
+        ("bbr_draft", "bbrv3", "spec='bbrv3' is not one of bbr.*did you mean 'bbr'"),
+        ("bbr_draf", "bbr", "did you mean 'bbr_draft'"),
+        ("quic_bbr2", "bbr", "belongs to the QUIC stack"),
+        (Raises, "bbr", "Raises on 10Mbit/40ms raised ZeroDivisionError"),
+        (NeverSends, "bbr", "NeverSends on 10Mbit/40ms sent nothing"),
+    ],
+)
+def test_what_cannot_be_examined_is_refused_with_the_reason(subject, spec, said):
+    with pytest.raises(ArgumentError, match=said):
+        conform.run(subject, spec)
