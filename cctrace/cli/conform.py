@@ -1,39 +1,48 @@
-"""`cctrace conform`: a controller against a specification."""
+"""`cctrace conform`: a controller or a recorded flow against a specification."""
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import click
 
-from cctrace.cli.arguments import controller_name, output_option, trust_option
-from cctrace.cli.common import command_options, echo, print_json, print_table, progress
+from cctrace.cli.arguments import check_file, check_flow, controller_name, largest, output_option, trust_option
+from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
 
 
-@click.command(short_help="Check a controller against its specification.")
-@click.argument("subject", metavar="CONTROLLER")
-@click.option("--spec", required=True, metavar="NAME", help="The specification: bbr.")
+@click.command(short_help="Check a controller or a flow against its specification.")
+@click.argument("subject", metavar="CONTROLLER|FILE")
+@click.option("--spec", required=True, metavar="NAME", help="The specification: bbr, cubic, reno, prr.")
+@click.option("--flow", "index", type=int, help="Which flow of a capture; default: that which sent most.")
 @click.option("--seed", default=1, show_default=True, help="Of the simulations.")
 @click.option("--all", "every", is_flag=True, help="List what conforms and what was not exercised, too.")
 @output_option("--junit", "junit_file", help="Write JUnit XML for continuous integration.")
+@reading_options
 @trust_option
 @command_options()
 def conform(
     subject: str,
     spec: str,
+    index: int | None,
     seed: int,
     every: bool,
     junit_file: str | None,
+    limit: int | None,
+    decapsulate: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Look at every requirement of a specification in simulated cases of a controller.
+    """Look at every requirement of a specification in simulated cases of a controller, or in a recorded flow.
 
-    CONTROLLER is a name, or FILE.py:CLASS. The exit status is 1 if a requirement is violated that the
+    CONTROLLER is a name, or FILE.py:CLASS; FILE a capture. The exit status is 1 if a requirement is violated that the
     controller is not known to differ in by intent.
     """
     from cctrace.conform import run, spec_of
 
     spec_of(spec)  # a mistake is said before what takes time
     with progress(f"conform {subject}") as show:
-        found = run(controller_name(subject, "CONTROLLER"), spec, seed=seed, progress=show)
+        what: Any = _flow(subject, index, limit, decapsulate) if os.path.isfile(subject) else None
+        found = run(controller_name(subject, "CONTROLLER") if what is None else what, spec, seed=seed, progress=show)
     if junit_file:
         with open(junit_file, "w", encoding="utf-8") as file:
             file.write(found.to_junit())
@@ -48,3 +57,17 @@ def conform(
     for note in notes:
         echo(f"note: {note}", err=True)
     return 0 if found.conforms else 1
+
+
+def _flow(file: str, index: int | None, limit: int | None, decapsulate: tuple[str, ...]) -> Any:
+    from cctrace.errors import ArgumentError
+    from cctrace.flows.capture import Capture, read
+
+    check_file(file)
+    data = read(file, limit=limit, decapsulate=decapsulate)
+    if not isinstance(data, Capture):
+        raise ArgumentError(f"{file} holds no packets: conform needs a capture, or a controller")
+    sent = data.flows["bytes_sent"].to_numpy(float)
+    if index is not None:
+        check_flow(index, len(sent), file)
+    return data.flow(largest(sent) if index is None else index)

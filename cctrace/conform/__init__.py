@@ -1,6 +1,7 @@
 """Does a congestion control do what its specification says? Requirements as tables, looked at in runs and recordings.
 
     found = cctrace.conform.run("bbr3", "bbr")          # a controller: the specification's cases, simulated
+    found = cctrace.conform.run(flow, "cubic")          # a recorded flow: what the wire shows of its sender
     print(found.summary())
 
 A specification (`SPECS`) is a file of its own: a sentence, its section and level, and a predicate over the columns of
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
     from cctrace.cc.base import Controller
     from cctrace.conform.requirements import Spec
     from cctrace.display import Progress
+    from cctrace.flows.flow import Flow
 
 __all__ = ["SPECS", "Conformity", "Verdict", "run", "spec_of"]
 
 SPECS = {
     "bbr": "cctrace.conform.bbr",
+    "cubic": "cctrace.conform.cubic",
+    "reno": "cctrace.conform.reno",
+    "prr": "cctrace.conform.prr",
 }
 
 
@@ -48,13 +53,15 @@ def spec_of(name: str) -> Spec:
     return found
 
 
-def run(subject: str | type[Controller], spec: str, *, seed: int = 1, progress: Progress | None = None) -> Conformity:
-    """Return how a controller follows a specification.
+def run(
+    subject: str | type[Controller] | Flow, spec: str, *, seed: int = 1, progress: Progress | None = None
+) -> Conformity:
+    """Return how a controller, or the sender of a recorded flow, follows a specification.
 
     Parameters
     ----------
-    subject : str or type
-        A controller, see `cctrace.cc.controller`.
+    subject : str, type or Flow
+        A controller, see `cctrace.cc.controller`; or a flow of a capture.
     spec : str
         One of `SPECS`.
     seed : int
@@ -66,7 +73,8 @@ def run(subject: str | type[Controller], spec: str, *, seed: int = 1, progress: 
     ------
     ArgumentError
         If there is no such controller or specification, if the controller belongs to a stack whose calls the
-        specification does not read, or if it raises or sends nothing.
+        specification does not read, if it raises or sends nothing, or if
+        the flow was sent by another controller.
 
     Examples
     --------
@@ -74,6 +82,14 @@ def run(subject: str | type[Controller], spec: str, *, seed: int = 1, progress: 
     >>> found.conforms                                                                     # doctest: +SKIP
     True
     """
-    from cctrace.conform.controllers import of_controller
+    found = spec_of(spec)
+    if isinstance(subject, str | type):
+        from cctrace.conform.controllers import of_controller
 
-    return of_controller(subject, spec_of(spec), seed, progress)
+        return of_controller(subject, found, seed, progress)
+    from cctrace.conform.captures import of_flow
+    from cctrace.flows.flow import Flow
+
+    if not isinstance(subject, Flow):
+        raise ArgumentError(f"cannot examine {type(subject).__name__!r}: give a controller, or a flow of a capture")
+    return of_flow(subject, found, progress)

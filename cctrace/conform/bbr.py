@@ -5,7 +5,7 @@ The pseudocode and the text of section 5 are normative as a whole (5.1: "MUST be
 
 from __future__ import annotations
 
-from cctrace.conform import bbr_losses, bbr_model, bbr_states
+from cctrace.conform import bbr_losses, bbr_model, bbr_states, wire
 from cctrace.conform.bbr_cases import CASES
 from cctrace.conform.requirements import Spec
 from cctrace.conform.stage import Cell
@@ -17,6 +17,7 @@ SPEC = Spec(
     "draft-ietf-ccwg-bbr-06 (BBRv3)",
     (*bbr_states.requirement.rows, *bbr_model.requirement.rows, *bbr_losses.requirement.rows),
     ("bbr3", "bbr_draft"),
+    tuple(wire.of_bbr().rows),
 )
 
 # From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); where packets are many, they stand for trains.

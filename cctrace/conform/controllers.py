@@ -64,8 +64,10 @@ def controller_compiled(cls: type[Controller]) -> None:
 
 def intended(subject: str | type[Controller], spec: Spec) -> dict[str, str]:
     """Return {requirement: how the subject is known to differ, and in which function of its source}."""
-    if not isinstance(subject, str) or spec.name != "bbr":
+    if not isinstance(subject, str):
         return {}
+    if spec.name != "bbr":
+        return dict(getattr(importlib.import_module(SPECS[spec.name]), "INTENDED", {}).get(subject, {}))
     from cctrace.cc.compare import counterparts
 
     rows = counterparts("bbr_draft", subject)

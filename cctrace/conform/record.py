@@ -14,6 +14,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.conform.bbr_names import named
+from cctrace.lang.fields import RETURNED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,7 +96,7 @@ def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: 
     from cctrace.replaying.player import Player
     from cctrace.replaying.run import recorded_names
 
-    player = Player(view, cls, record=recorded_names(cls, "all"), **params)
+    player = Player(view, cls, record=[*recorded_names(cls, "all"), RETURNED], **params)
     first = player.state
     player.run()
     held = player.recorded
@@ -104,7 +105,7 @@ def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: 
         shifted = np.empty_like(values)
         shifted[1:] = values[:-1]
         key, _, place = name.partition("[")
-        start = first[key]
+        start = first.get(key, 0)
         shifted[:1] = start[int(place[:-1])] if place else start
         before[name] = view.carried.get(name, shifted)
     mss = float(facts["mss"])

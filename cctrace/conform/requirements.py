@@ -41,12 +41,16 @@ class Requirement(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """A specification: its requirements, and the names that `identify` gives controllers that claim to follow it."""
+    """A specification: what it requires of a controller's calls, and what of that a capture shows (`wire`).
+
+    `families` are the names that `identify` gives to controllers that claim to follow it.
+    """
 
     name: str
     title: str
     requirements: tuple[Requirement, ...]
     families: tuple[str, ...]
+    wire: tuple[Requirement, ...] = ()
 
 
 class Table:

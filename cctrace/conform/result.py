@@ -55,8 +55,8 @@ class Verdict:
 
     @property
     def fails(self) -> bool:
-        """Whether it is violated, and not known to differ by intent; a SHOULD does not fail."""
-        return self.verdict == VIOLATES and not self.by_intent and self.level != "SHOULD"
+        """Whether it is violated, and not known to differ by intent."""
+        return self.verdict == VIOLATES and not self.by_intent
 
     def text(self) -> str:
         """Return the verdict in words, one line."""
@@ -127,7 +127,7 @@ class Conformity(Gridded):
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def to_junit(self) -> str:
-        """Return JUnit XML: what differs by intent, what is a SHOULD, and what was not exercised, is skipped."""
+        """Return JUnit XML: what differs by intent and what was not exercised is skipped."""
         return junit(f"{self.subject} {self.spec}", [_junit_case(verdict) for verdict in self.verdicts])
 
 

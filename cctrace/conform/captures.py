@@ -1,0 +1,39 @@
+"""A recorded flow against a specification: what the wire shows."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from cctrace.cc import controller
+from cctrace.conform.judge import Tally
+from cctrace.conform.result import Conformity
+from cctrace.conform.wire import record_of_flow
+from cctrace.display import connection
+from cctrace.errors import ArgumentError
+from cctrace.identification.identify import identify
+
+if TYPE_CHECKING:
+    from cctrace.conform.requirements import Spec
+    from cctrace.display import Progress
+    from cctrace.flows.flow import Flow
+
+
+def of_flow(flow: Flow, spec: Spec, progress: Progress | None) -> Conformity:
+    """Return the `Conformity` of a flow; see `cctrace.conform.run`."""
+    if progress:
+        progress("identify")
+    sender = identify(flow)
+    if sender.name not in spec.families:
+        raise ArgumentError(
+            f"identify says {sender.name}: conformity to {spec.name} is asked of {' or '.join(spec.families)} only"
+        )
+    began = time.perf_counter()
+    r = record_of_flow(flow, controller(sender.name)[0])
+    tally = Tally(spec.wire, {})
+    for requirement in spec.wire:
+        found = requirement.check(r)
+        time_s = None if found.row is None else float(r.time_s[found.row])
+        tally.add(requirement.id, found, "the capture", time_s, time.perf_counter() - began)
+    notes = (f"sent by {sender.name}: {sender.reason}", "a capture shows bounds, not the sender's state", *flow.caveats)
+    return Conformity(connection(*flow.key), spec.name, spec.title, tally.verdicts(), notes)

@@ -1,0 +1,106 @@
+"""CUBIC: RFC 9438, in what a sender's window shows.
+
+W_cubic(t) = C (t - K)^3 + W_max with K = cbrt((W_max - cwnd_epoch) / C) is followed within what the units of a kernel
+allow: a tick, a round trip by which the window lags, and 0.2 % of the cube root.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.conform.requirements import SHOULD, Found, Spec, Table
+from cctrace.conform.windows import CASES, CELLS, common, cut_to, epochs
+from cctrace.conform.wire import shared
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+    from cctrace.conform.windows import Epoch
+
+    Values = NDArray[Any]
+
+__all__ = ["CASES", "CELLS", "INTENDED", "SPEC"]
+
+# Where released code is known to differ: {controller: {requirement: how, and in which function}}.
+INTENDED = {"cubic": {"slow_start.doubles": "twice what was out before is a limit of its own, tcp_is_cwnd_limited"}}
+
+C, BETA = 0.4, 0.7
+ALPHA = 3 * (1 - BETA) / (1 + BETA)  # segments per window of a Reno with this backoff, 4.3
+SLACK, SLACK_SHARE = 3.0, 0.03  # segments, and of the window
+
+requirement = Table()
+common(
+    requirement,
+    {
+        "slow_start.growth": "4.10, RFC 5681 3.1",
+        "slow_start.doubles": "4.10",
+        "window.limited": "5.8",
+        "loss.floor": "4.6",
+        "timeout.window": "4.8",
+        "recovery.window": "4.6",
+    },
+)
+cut_to(requirement, "loss.beta", "4.6", BETA, 1.5, SHOULD)
+
+
+def _curve(epoch: Epoch, t: Values) -> Values:
+    """Return W_cubic, segments; where the plateau falls it is lower by fast convergence (4.7)."""
+    w_max = epoch.at_loss * ((1 + BETA) / 2 if epoch.at_loss < epoch.earlier else 1.0)
+    origin = max(w_max, epoch.start)
+    k = np.cbrt((origin - epoch.start) / C)
+    return C * (t - k) ** 3 + origin
+
+
+def _reno(r: Record, epoch: Epoch, alpha: float) -> Values:
+    acked = r.ack("arg")[epoch.rows] / r.before["snd_cwnd"][epoch.rows]
+    return epoch.start + alpha * np.concatenate([[0.0], np.cumsum(acked)[:-1]])
+
+
+def _judge(r: Record, most: bool, plateau: bool) -> Found:
+    """Return whether cwnd keeps to the curve: at most it a round trip later, at least it a round trip before."""
+    checked = 0
+    for epoch in epochs(r):
+        if epoch.earlier == 0 and epoch.at_loss == 0:
+            continue
+        rows = epoch.rows
+        cwnd, t = r.before["snd_cwnd"][rows].astype(float), r.time_s[rows] - epoch.start_s
+        rtt = r.ack("srtt_us8")[rows] / 8e6 + 0.004
+        if most:
+            bound = np.maximum(_curve(epoch, t + rtt), _reno(r, epoch, 1.0)) * (1 + SLACK_SHARE) + SLACK
+            bad = cwnd > bound
+        elif plateau:
+            bound = np.minimum(_curve(epoch, np.maximum(t - 2 * rtt, 0)), 1.4 * epoch.start + 0 * t)
+            bound = bound * (1 - SLACK_SHARE) - SLACK
+            bad = cwnd < bound
+        else:
+            bound = _reno(r, epoch, ALPHA) * (1 - SLACK_SHARE) - SLACK
+            bad = cwnd < bound
+        checked += len(rows)
+        if bad.any():
+            k = int(np.argmax(bad))
+            return Found(checked, int(rows[k]), f"{cwnd[k]:.0f}", f"{'at most' if most else 'at least'} {bound[k]:.1f}")
+    return Found(checked)
+
+
+@requirement("curve.at_most", "4.2, 4.4", "cwnd grows no faster than W_cubic, or than Reno would.", "snd_cwnd")
+def _at_most(r: Record) -> Found:
+    return _judge(r, True, False)
+
+
+@requirement("curve.at_least", "4.4, 4.5", "cwnd grows along W_cubic.", "snd_cwnd", level=SHOULD)
+def _at_least(r: Record) -> Found:
+    return _judge(r, False, True)
+
+
+@requirement("reno.friendly", "4.3", "cwnd grows at least as fast as a Reno flow's with the same backoff.", "snd_cwnd",
+             level=SHOULD)  # fmt: skip
+def _friendly(r: Record) -> Found:
+    return _judge(r, False, False)
+
+
+on_the_wire = Table()
+shared(on_the_wire, "RFC 6937bis 6.2", BETA, 2.0, ("4.10", "4.6"))
+SPEC = Spec("cubic", "CUBIC (RFC 9438)", tuple(requirement.rows), ("cubic", "cubic6"), tuple(on_the_wire.rows))

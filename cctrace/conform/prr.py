@@ -1,0 +1,109 @@
+"""Proportional rate reduction: RFC 6937bis, in what a sender does while it recovers.
+
+It is the stack that reduces, whichever window-based controller there is; what is examined is the stack it runs on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.linux import CA_RECOVERY, EVENT_COMPLETE_CWR
+from cctrace.conform.requirements import Found, Spec, Table
+from cctrace.conform.windows import CASES, CELLS
+from cctrace.conform.wire import bounded
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+
+    Values = NDArray[Any]
+
+__all__ = ["CASES", "CELLS", "SPEC"]
+
+requirement = Table()
+
+
+def _recoveries(r: Record) -> list[tuple[int, Values]]:
+    """Return (row of the reduction, rows in recovery) of recoveries that no undo and no timeout ended."""
+    inside = r.ack("ca_state") == CA_RECOVERY
+    cuts = np.flatnonzero(r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
+    found = []
+    for place, cut in enumerate(cuts):
+        end = int(cuts[place + 1]) if place + 1 < len(cuts) else len(r)
+        rows = cut + np.flatnonzero(inside[cut:end])
+        broken = r.is_call("undo_cwnd")[cut:end].any() or (r.ack("ca_state")[cut:end] > CA_RECOVERY).any()
+        if len(rows) and not broken:
+            found.append((int(cut), rows))
+    return found
+
+
+def _judge(r: Record, which: str) -> Found:
+    checked = 0
+    for cut, rows in _recoveries(r):
+        out = r.ack("data_segs_out")[rows] - r.ack("data_segs_out")[cut]
+        delivered = r.ack("delivered")[rows] - r.ack("delivered")[cut] + 1  # the ACK that began it delivers, too
+        ssthresh, flight = float(r.before["snd_ssthresh"][rows[0]]), float(r.before["snd_cwnd"][cut])
+        pipe, lost = r.inflight[rows], r.ack("rs_losses")[rows]
+        checked += len(rows)
+        if which == "proportional":
+            before = np.concatenate([[r.inflight[cut]], pipe[:-1]])
+            bound = np.ceil(delivered * ssthresh / max(flight, 1.0)) + 2
+            bad = (pipe > ssthresh + 1) & (before > ssthresh + 1) & (out > np.maximum(bound, 3)) & (lost == 0)
+        elif which == "bounded":
+            bound = 2 * delivered + 3.0
+            bad = out > bound
+        else:
+            before = np.concatenate([[r.inflight[cut]], pipe[:-1]])
+            bound = np.maximum(before, ssthresh) + 2
+            bad = pipe > bound
+        if bad.any():
+            k = int(np.argmax(bad))
+            value = pipe[k] if which == "pipe" else out[k]
+            return Found(checked, int(rows[k]), f"{value:.0f} segments", f"at most {bound[k]:.0f}")
+    return Found(checked)
+
+
+@requirement("prr.proportional", "6.2", "While more than ssthresh is in flight, what is sent is to what is delivered "
+             "as ssthresh to the flight before.", "snd_ssthresh")  # fmt: skip
+def _proportional(r: Record) -> Found:
+    return _judge(r, "proportional")
+
+
+@requirement("prr.bounded", "6.2", "What is sent in recovery is at most twice what was delivered, and a segment.",
+             "snd_ssthresh")  # fmt: skip
+def _bounded(r: Record) -> Found:
+    return _judge(r, "bounded")
+
+
+@requirement("prr.pipe", "6.2", "Recovery does not send beyond ssthresh.", "snd_ssthresh")
+def _pipe(r: Record) -> Found:
+    return _judge(r, "pipe")
+
+
+@requirement("prr.end", "6.2", "At the end of recovery cwnd is ssthresh.", "snd_ssthresh")
+def _end(r: Record) -> Found:
+    checked = 0
+    leaves = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_COMPLETE_CWR)
+    for cut, rows in _recoveries(r):
+        ends = np.flatnonzero(leaves[cut : rows[-1] + 4])[:1] + cut
+        for row in ends:
+            checked += 1
+            cwnd, ssthresh = r.before["snd_cwnd"][row], r.before["snd_ssthresh"][row]
+            if cwnd != ssthresh:
+                return Found(checked, int(row), f"{cwnd}", f"{ssthresh}")
+    return Found(checked)
+
+
+on_the_wire = Table()
+
+
+@on_the_wire("wire.recovery", "6.2", "A recovery sends at most twice what it sees delivered.")
+def _recovery(r: Record) -> Found:
+    return bounded(r)
+
+
+TITLE = "Proportional rate reduction (RFC 6937bis)"
+SPEC = Spec("prr", TITLE, tuple(requirement.rows), ("cubic", "cubic6", "reno"), tuple(on_the_wire.rows))

@@ -1,0 +1,65 @@
+"""NewReno: RFC 5681 and RFC 9002, section 7, in what a sender's window shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cctrace.conform.requirements import MUST, Found, Spec, Table
+from cctrace.conform.windows import CASES, CELLS, common, cut_to, epochs
+from cctrace.conform.wire import shared
+
+if TYPE_CHECKING:
+    from cctrace.conform.record import Record
+
+__all__ = ["CASES", "CELLS", "SPEC"]
+
+requirement = Table()
+common(
+    requirement,
+    {
+        "slow_start.growth": "RFC 5681 3.1, RFC 9002 7.3.1",
+        "slow_start.doubles": "RFC 9002 7.3.1",
+        "window.limited": "RFC 9002 7.8",
+        "loss.floor": "RFC 5681 3.1 (4), RFC 9002 7.2",
+        "timeout.window": "RFC 5681 3.1",
+        "recovery.window": "RFC 5681 3.2 (6), RFC 9002 7.3.2",
+    },
+)
+cut_to(requirement, "loss.half", "RFC 5681 3.1 (4), RFC 9002 7.3.2", 0.5, 1.0, MUST)
+
+
+@requirement("avoidance.at_most", "RFC 5681 3.1, RFC 9002 7.3.3", "In congestion avoidance cwnd grows by at most one "
+             "segment per window acknowledged.", "snd_cwnd")  # fmt: skip
+def _at_most(r: Record) -> Found:
+    return _growth(r, 1.0, True)
+
+
+@requirement(
+    "avoidance.at_least", "RFC 5681 3.1", "And while it is the limit, by that much.", "snd_cwnd", level="SHOULD"
+)
+def _at_least(r: Record) -> Found:
+    return _growth(r, 1.0, False)
+
+
+def _growth(r: Record, alpha: float, most: bool) -> Found:
+    """Return whether growth since the epoch began is at most, or at least, `alpha` segments per window acked."""
+    checked, slack = 0, 2.0
+    for epoch in epochs(r):
+        cwnd = r.before["snd_cwnd"][epoch.rows].astype(float)
+        fair = epoch.start + alpha * np.concatenate([[0.0], np.cumsum(r.ack("arg")[epoch.rows] / cwnd)[:-1]])
+        bad = cwnd > fair + slack if most else cwnd < fair - slack
+        checked += len(cwnd)
+        if bad.any():
+            k = int(np.argmax(bad))
+            return Found(
+                checked, int(epoch.rows[k]), f"{cwnd[k]:.0f}", f"{'at most' if most else 'at least'} {fair[k]:.1f}"
+            )
+    return Found(checked)
+
+
+on_the_wire = Table()
+shared(on_the_wire, "RFC 6937bis 6.2", 0.5, 2.0, ("RFC 5681 3.1", "RFC 5681 3.2"))
+TITLE = "NewReno (RFC 5681, RFC 9002 section 7)"
+SPEC = Spec("reno", TITLE, tuple(requirement.rows), ("reno",), tuple(on_the_wire.rows))

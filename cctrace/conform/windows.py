@@ -1,0 +1,149 @@
+"""What window-based congestion controls have in common: epochs between reductions, and cases that bring them about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cctrace.cc.linux import CA_CWR, CA_LOSS, EVENT_COMPLETE_CWR
+from cctrace.conform.requirements import Found, Table, at_least, at_most, equal
+from cctrace.conform.scenes import NOTHING, Scene, app, burst
+from cctrace.conform.stage import Cell
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+    from cctrace.conform.stage import Stage
+
+    Values = NDArray[Any]
+
+CELLS = (Cell("2Mbit", "50ms"), Cell("20Mbit", "40ms"), Cell("50Mbit", "100ms"), Cell("100Mbit", "10ms"))
+SECONDS = 20.0
+MOST_CALLS_PER_S = 9_000  # runs on faster paths are shorter
+
+
+class Case(NamedTuple):
+    """A scenario of window-based controls."""
+
+    id: str
+    title: str
+    play: Callable[[Stage], Scene]
+
+
+def _seconds(stage: Stage) -> float:
+    return min(SECONDS, max(60 * stage.cell.rtt_s + 6, SECONDS * MOST_CALLS_PER_S / (stage.cell.payload_Bps / 700)))
+
+
+def _reduces(r: Record) -> Scene:
+    count = int(np.count_nonzero(r.is_call("ssthresh")))
+    return Scene(r, Found(count) if count else Found(1, len(r) - 1, "no reduction", "a reduction of the window"))
+
+
+def _overflow(stage: Stage) -> Scene:
+    buffer = max(1.0 * stage.cell.rate_bps / 8 * stage.cell.rtt_s, 12_000)
+    return _reduces(stage.record(_seconds(stage), path={"buffer": f"{int(buffer)}B"}))
+
+
+def _random(stage: Stage) -> Scene:
+    return _reduces(stage.record(_seconds(stage), path={"loss": "0.3%"}))
+
+
+def _outage(stage: Stage) -> Scene:
+    lost = burst(stage, 3.0, "100%", 1.2 + 0.4 / stage.cell.rtt_s)
+    r = stage.record(3 + 60 * stage.cell.rtt_s + 6, path={"loss": lost})
+    timeouts = int(np.count_nonzero(r.is_call("set_state") & (r.ack("arg") == CA_LOSS)))
+    return Scene(r, Found(timeouts))
+
+
+def _limited(stage: Stage) -> Scene:
+    r = stage.record(min(_seconds(stage), 10.0), path={"loss": burst(stage, 1.0, "5%", 2)}, sender=app(stage, 0.3))
+    return Scene(r, Found(int(np.count_nonzero(r.ack("is_cwnd_limited") == 0))) if len(r) else NOTHING)
+
+
+CASES = (
+    Case("W.1", "A bulk flow overflows a queue of one BDP", _overflow),
+    Case("W.2", "Random losses of 0.3 %", _random),
+    Case("W.3", "An outage of longer than the timeout", _outage),
+    Case("W.4", "An application at 30 % of the rate, and a few losses", _limited),
+)
+
+
+class Epoch(NamedTuple):
+    """Growth between two reductions: rows of `cong_avoid`, the window at the loss before, and at its own beginning."""
+
+    rows: Values
+    at_loss: float
+    earlier: float  # the window at the loss before that, 0 for none
+    start: float
+    start_s: float
+
+
+def epochs(r: Record) -> Iterator[Epoch]:
+    """Yield the epochs of congestion avoidance in which the window was always what limited the sender."""
+    cuts = np.flatnonzero(r.is_call("ssthresh"))
+    growing = r.is_call("cong_avoid") & (r.ack("ca_state") < CA_CWR)
+    earlier = 0.0
+    for place, cut in enumerate(cuts):
+        end = cuts[place + 1] if place + 1 < len(cuts) else len(r)
+        rows = cut + np.flatnonzero(growing[cut:end])
+        at_loss = float(r.before["snd_cwnd"][cut])
+        timeout = bool(np.any(r.is_call("set_state")[cut:end] & (r.ack("arg")[cut:end] == CA_LOSS)))
+        undone = bool(np.any(r.is_call("undo_cwnd")[cut:end]))
+        inside = rows[r.before["snd_cwnd"][rows] >= r.before["snd_ssthresh"][rows]]
+        limited = len(inside) > 2 and bool(np.all(r.ack("is_cwnd_limited")[inside] != 0))
+        if limited and not timeout and not undone and len(inside) == len(rows):
+            yield Epoch(inside, at_loss, earlier, float(r.before["snd_cwnd"][inside[0]]), float(r.time_s[inside[0]]))
+        earlier = 0.0 if timeout else at_loss
+
+
+def common(requirement: Table, sections: dict[str, str]) -> None:
+    """Add what every window-based control has to do; `sections` is {requirement: section}."""
+
+    def add(name: str, sentence: str, *needs: str, level: str = "MUST") -> Callable[[Any], Any]:
+        return requirement(name, sections[name], sentence, *needs, level=level)
+
+    @add("slow_start.growth", "In slow start cwnd grows by no more than what was acknowledged.", "snd_ssthresh")
+    def _slow_start(r: Record) -> Found:
+        where = r.is_call("cong_avoid") & (r.before["snd_cwnd"] < r.before["snd_ssthresh"])
+        return at_most(where, r.after["snd_cwnd"], r.before["snd_cwnd"] + r.ack("arg"))
+
+    @add("slow_start.doubles", "In slow start it does grow by that, up to ssthresh.", "snd_ssthresh", level="SHOULD")
+    def _doubles(r: Record) -> Found:
+        where = r.is_call("cong_avoid") & (r.before["snd_cwnd"] < r.before["snd_ssthresh"])
+        where &= (r.ack("is_cwnd_limited") != 0) & (r.after["snd_ssthresh"] == r.before["snd_ssthresh"])
+        grown = np.minimum(r.before["snd_cwnd"] + r.ack("arg"), r.before["snd_ssthresh"])
+        return at_least(where, r.after["snd_cwnd"], grown)
+
+    @add("window.limited", "cwnd does not grow while it is not what limits the sender.", "snd_cwnd")
+    def _limited(r: Record) -> Found:
+        where = r.is_call("cong_avoid") & (r.ack("is_cwnd_limited") == 0)
+        where &= r.before["snd_cwnd"] >= r.before["snd_ssthresh"]
+        return at_most(where, r.after["snd_cwnd"], r.before["snd_cwnd"])
+
+    @add("loss.floor", "ssthresh is at least two segments.", "o_ret")
+    def _floor(r: Record) -> Found:
+        return at_least(r.is_call("ssthresh"), r.after["o_ret"], 2)
+
+    @add("timeout.window", "A timeout leaves room for one segment.", "snd_cwnd")
+    def _timeout(r: Record) -> Found:
+        where = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
+        return at_most(where, r.before["snd_cwnd"], r.inflight + 1)
+
+    @add("recovery.window", "Leaving fast recovery cwnd is ssthresh.", "snd_ssthresh")
+    def _after(r: Record) -> Found:
+        leaves = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_COMPLETE_CWR)  # as soon as the stack has set it
+        undone = np.cumsum(r.is_call("undo_cwnd"))
+        cut = np.maximum.accumulate(np.where(r.is_call("ssthresh"), np.arange(len(r)), 0))
+        return equal(leaves & (undone == undone[cut]), r.before["snd_cwnd"], r.before["snd_ssthresh"])
+
+
+def cut_to(requirement: Table, name: str, section: str, share: float, within: float, level: str) -> None:
+    """Add that a loss leaves `share` of the window, rounded down, at least two segments."""
+
+    @requirement(name, section, f"A loss sets ssthresh to {share:g} of the window.", "o_ret", level=level)
+    def check(r: Record) -> Found:
+        expected = np.maximum(share * r.before["snd_cwnd"], 2)
+        return equal(r.is_call("ssthresh"), r.after["o_ret"], expected, within=within, rel=0.002)

@@ -1,0 +1,221 @@
+"""What a capture shows of a sender: flights, deliveries and losses, as the re-enactment of its TCP has them.
+
+The window itself is not on the wire, so these requirements are bounds: what no sender that follows the specification
+can exceed. A verdict *conforms* says that nothing contradicts it, not that the sender's state was what it should be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.cc.linux import CA_LOSS, CA_OPEN, CA_RECOVERY
+from cctrace.conform.record import Record
+from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_most
+from cctrace.flows.views import View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
+    from cctrace.flows.flow import Flow
+
+    Values = NDArray[Any]
+
+LEAST_FLIGHT = 12  # segments from which a reduction of the flight can be told from its ripple
+BURST = 20  # segments that a stack hands over at once
+LEAST_S = 6.0  # a flow long enough for ProbeRTT
+
+
+def record_of_flow(flow: Flow, cls: type[Controller]) -> Record:
+    """Return the `Record` of a recorded flow: what its TCP learned and did, nothing of what its controller held."""
+    events = flow.events
+    names = set(schema.names(schema.LINUX_VIEW)) & set(schema.names(schema.EVENTS))
+    columns = {name: events[name].astype(np.int64) for name in names}
+    columns["now_us"] = events.now_us
+    view = View("linux", events["event"], columns, time_ns=events["time_ns"])
+    return Record(cls, view, {}, {}, {"mss": float(events.meta["mss"])})
+
+
+def _rtt_before(r: Record, window_us: Values) -> Values:
+    """Return, for each row, the first row no older than `window_us`."""
+    now = r.ack("now_us")
+    return np.searchsorted(now, now - window_us)
+
+
+def _srtt_us(r: Record) -> Values:
+    return np.maximum(r.ack("srtt_us8") / 8, 1000.0)
+
+
+def recoveries(r: Record) -> list[tuple[int, int, int]]:
+    """Return (reduction, first and last row) of the fast recoveries that no timeout and no undo broke off."""
+    inside = r.ack("ca_state") == CA_RECOVERY
+    cuts = np.flatnonzero(r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
+    found = []
+    for place, cut in enumerate(cuts):
+        end = int(cuts[place + 1]) if place + 1 < len(cuts) else len(r)
+        rows = cut + np.flatnonzero(inside[cut:end])
+        broken = r.is_call("undo_cwnd")[cut:end].any() or (r.ack("ca_state")[cut:end] == CA_LOSS).any()
+        if len(rows) and not broken:
+            found.append((int(cut), int(rows[0]), int(rows[-1])))
+    return found
+
+
+def bounded(r: Record) -> Found:
+    """Return whether recoveries sent at most twice what was delivered, and a few segments."""
+    checked = 0
+    for cut, first, last in recoveries(r):
+        rows = np.arange(first, last + 1)
+        out = r.ack("data_segs_out")[rows] - r.ack("data_segs_out")[cut]
+        bound = 2 * (r.ack("delivered")[rows] - r.ack("delivered")[cut] + 1) + 3
+        checked += len(rows)
+        if (out > bound).any():
+            k = int(np.argmax(out > bound))
+            return Found(checked, int(rows[k]), f"{out[k]} segments", f"at most {bound[k]}")
+    return Found(checked)
+
+
+def reduced(r: Record, share: float) -> Found:
+    """Return whether the flight in the round trip after a recovery is at most `share` of the flight before it."""
+    flight = r.inflight + r.ack("rs_losses")
+    start = _rtt_before(r, _srtt_us(r))
+    checked = 0
+    for cut, _, last in recoveries(r):
+        before = float(flight[start[cut] : cut + 1].max())
+        end = int(np.searchsorted(r.ack("now_us"), r.ack("now_us")[last] + _srtt_us(r)[last]))
+        rows = np.arange(last + 1, min(end, len(r)))
+        rows = rows[r.ack("ca_state")[rows] == CA_OPEN]
+        if before < LEAST_FLIGHT or len(rows) < 2 or r.is_call("ssthresh")[rows].any():
+            continue
+        checked += 1
+        bound = share * before * 1.1 + 4  # a segment or two of growth, and a burst of two on its way
+        if flight[rows].max() > bound:
+            return Found(checked, int(rows[flight[rows].argmax()]), f"{flight[rows].max()} of {before:.0f} segments",
+                         f"at most {bound:.0f}")  # fmt: skip
+    return Found(checked)
+
+
+def doubled(r: Record, factor: float) -> Found:
+    """Return whether the flight before the first loss grew at most by a factor per round trip."""
+    first = np.flatnonzero(r.is_call("ssthresh") | r.is_call("skb_marked_lost"))
+    end = int(first[0]) if len(first) else len(r)
+    start = _rtt_before(r, _srtt_us(r) * 0.95)
+    rows = np.arange(end)
+    least = np.maximum(np.maximum.accumulate(r.inflight)[start[:end]], 10)
+    where = np.zeros(len(r), bool)
+    where[rows] = r.is_call("on_ack")[rows] & (r.ack("now_us")[rows] > r.ack("now_us")[0] + 2 * _srtt_us(r)[rows])
+    bound = np.full(len(r), np.inf)
+    bound[:end] = factor * least + BURST
+    return at_most(where, r.inflight, bound)
+
+
+def shared(requirement: Table, prr: str, share: float | None, growth: float, sections: tuple[str, str]) -> None:
+    """Add to a table what the wire shows of any sender: recovery, its depth, and growth before the first loss."""
+
+    @requirement("wire.recovery", prr, "A recovery sends at most twice what it sees delivered.")
+    def _recovery(r: Record) -> Found:
+        return bounded(r)
+
+    @requirement("wire.growth", sections[0], f"Before the first loss the flight grows at most {growth:g}-fold a round.")
+    def _growth(r: Record) -> Found:
+        return doubled(r, growth)
+
+    if share is not None:
+
+        @requirement(
+            "wire.reduction", sections[1], f"After a recovery the flight is {share:g} of that before, at most."
+        )
+        def _reduction(r: Record) -> Found:
+            return reduced(r, share)
+
+
+def _filled_row(r: Record) -> int:
+    """Return the first row at which the delivery rate has long been what it becomes: Startup is over."""
+    best = np.maximum.accumulate(r.delivery_rate)
+    if not len(best) or best[-1] <= 0:
+        return len(r)
+    early = min(len(best) - 1, int(np.searchsorted(r.time_s, 4.0)))
+    reached = int(np.argmax(best >= 0.8 * best[early]))
+    return int(np.searchsorted(r.time_s, r.time_s[reached] + 12 * _srtt_us(r)[reached] / 1e6))
+
+
+def _is_bulk(r: Record, first: int) -> bool:
+    """Whether few samples from a row on are app-limited: else nobody knows when Startup was over."""
+    return first < len(r) and bool((r.ack("rs_is_app_limited")[first:] != 0).mean() < 0.1)
+
+
+def paced(r: Record, gain: float) -> Found:
+    """Return whether no round trip after Startup sent at more than `gain` times the best rate of the last 8 s."""
+    start, first = _rtt_before(r, _srtt_us(r)), _filled_row(r)
+    now = r.ack("now_us")
+    span = np.maximum(now - now[start], 1)
+    sent = r.ack("data_segs_out") - r.ack("data_segs_out")[start]
+    best = np.maximum.accumulate(r.delivery_rate)
+    where = r.is_call("on_ack") & (np.arange(len(r)) > first) & (span > 0.8 * _srtt_us(r)) & _is_bulk(r, first)
+    bound = gain * best * span / 1e6 / r.mss + BURST
+    return at_most(where, sent, bound)
+
+
+def _dips(r: Record) -> tuple[Values, Values]:
+    """Return when (s) each stay of the flight at half a BDP or less began, and whether it lasted 150 ms."""
+    rate = np.maximum.accumulate(r.delivery_rate)
+    least = np.minimum.accumulate(np.where(r.ack("rs_rtt_us") > 0, r.ack("rs_rtt_us"), np.iinfo(np.int64).max))
+    half = np.maximum(0.6 * rate * np.minimum(least, 10**9) / (1e6 * r.mss), 4.0) + 1
+    low = (r.inflight <= half) & r.is_call("on_ack")
+    acks = np.flatnonzero(r.is_call("on_ack"))
+    flags = low[acks]
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(int)))
+    begins, ends = acks[edges[::2]], acks[np.minimum(edges[1::2], len(acks)) - 1]
+    return r.time_s[begins], r.time_s[ends] - r.time_s[begins] >= 0.15
+
+
+def dips(r: Record) -> Found:
+    """Return whether the flight falls to half a BDP within 7 s of the last time, of a flow that is always sending."""
+    first = _filled_row(r)
+    if (
+        first >= len(r)
+        or r.time_s[-1] - r.time_s[first] < LEAST_S + 2
+        or (r.ack("rs_is_app_limited")[first:] != 0).mean() > 0.1
+    ):
+        return Found(0)
+    rtt = np.where(r.ack("rs_rtt_us") > 0, r.ack("rs_rtt_us"), np.iinfo(np.int64).max)
+    lower = np.concatenate([[True], rtt[1:] < np.minimum.accumulate(rtt)[:-1]])
+    begins, long = _dips(r)
+    times = np.unique(np.concatenate([r.time_s[lower], begins[long], [r.time_s[first]]]))
+    times = times[times >= r.time_s[first]]
+    gaps = np.diff(np.append(times, r.time_s[-1]))
+    worst = int(np.argmax(gaps))
+    if gaps[worst] > 7.0:
+        row = int(np.searchsorted(r.time_s, times[worst] + 7.0))
+        return Found(len(gaps), min(row, len(r) - 1), f"none for {gaps[worst]:.1f} s", "a dip of 200 ms to half a BDP")
+    return Found(len(gaps))
+
+
+def of_bbr() -> Table:
+    """Return what the wire shows of BBR."""
+    requirement = Table()
+    shared(requirement, "5.6.4.4", None, 3.0, ("5.3.1.1", ""))
+
+    @requirement("wire.pacing", "5.6.2", "After Startup no round trip sends at more than 1.25 times the best rate.")
+    def _pacing(r: Record) -> Found:
+        return paced(r, 1.25 * 1.1)
+
+    @requirement(
+        "wire.probe_rtt", "5.3.4.3", "Without a lower RTT the flight falls to half a BDP every 5 s.", level=SHOULD
+    )
+    def _probe_rtt(r: Record) -> Found:
+        return dips(r)
+
+    @requirement("wire.window", "5.6.4.2", "After Startup the flight stays within 2.25 BDP, aggregation and offload.")
+    def _window(r: Record) -> Found:
+        first = _filled_row(r)
+        rate = np.maximum.accumulate(r.delivery_rate)
+        rtt = np.where(r.ack("rs_rtt_us") > 0, r.ack("rs_rtt_us"), 10**9)
+        # The least RTT of 10 s may have risen since: the least of all so far is no bound, the latest is.
+        bound = 2.25 * rate * np.maximum(np.minimum.accumulate(rtt), _srtt_us(r)) / (1e6 * r.mss)
+        where = r.is_call("on_ack") & (np.arange(len(r)) > first) & _is_bulk(r, first)
+        return all_of(where, r.inflight <= 1.1 * bound + 3 * BURST, r.inflight, bound, "at most")
+
+    return requirement

@@ -1,0 +1,62 @@
+"""Window-based controls, and what a capture shows of a sender."""
+
+from pathlib import Path
+
+import pytest
+
+import cctrace as cct
+from cctrace import conform, datasets
+from cctrace.cc.cubic6 import Cubic6
+from cctrace.conform.stage import Cell
+from cctrace.errors import ArgumentError
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+
+@pytest.fixture(autouse=True)
+def one_path(monkeypatch):
+    for module in ("cubic", "reno", "prr"):
+        monkeypatch.setattr(f"cctrace.conform.{module}.CELLS", (Cell("20Mbit", "40ms"),))
+
+
+def violated(found):
+    return {verdict.id for verdict in found.verdicts if verdict.verdict == "violates"}
+
+
+@pytest.mark.parametrize(("subject", "spec"), [("cubic6", "cubic"), ("reno", "reno"), ("cubic6", "prr")])
+def test_released_code_conforms_and_every_requirement_is_exercised(subject, spec):
+    found = conform.run(subject, spec)
+    assert {verdict.verdict for verdict in found.verdicts} == {"conforms"}
+
+
+class Greedy(Cubic6):
+    def ssthresh(self, ack):
+        super().ssthresh(ack)
+        return max(self.snd_cwnd * 9 // 10, 2)
+
+
+@pytest.mark.parametrize(
+    ("subject", "caught"), [(Greedy, "loss.beta"), ("cubic6:bic_scale=410", "curve.at_most"), ("reno", "loss.beta")]
+)
+def test_another_window_is_not_cubics(subject, caught):
+    assert caught in violated(conform.run(subject, "cubic"))
+
+
+@pytest.mark.parametrize(
+    ("file", "spec"),
+    [
+        (datasets.path("loss_cubic_1pct", "sender.pcap.zst"), "cubic"),
+        (RECORDINGS / "lab_cubic" / "sender.pcap.zst", "prr"),
+        (RECORDINGS / "lab_v3_loss" / "sender.pcap.zst", "bbr"),
+    ],
+)
+def test_a_recording_of_a_kernel_contradicts_nothing(file, spec):
+    found = conform.run(cct.read(file).flow(0), spec)
+    assert violated(found) == set()
+    assert any(verdict.exercised for verdict in found.verdicts)
+
+
+def test_a_capture_of_another_controller_is_refused():
+    flow = cct.read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    with pytest.raises(ArgumentError, match="identify says cubic6: conformity to bbr is asked of bbr3"):
+        conform.run(flow, "bbr")
