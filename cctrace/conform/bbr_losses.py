@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY
-from cctrace.conform.bbr_names import DOWN, PROBE_RTT, REFILL, STARTUP, STATES, UP
+from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, STARTUP, STATES, UP
 from cctrace.conform.bbr_oracle import begins_probe_bw, is_exact, target_inflight
 from cctrace.conform.requirements import Found, Table, all_of, at_least, equal
 
@@ -183,6 +183,25 @@ def _slope(r: Record) -> Found:
     return all_of(raised | must, good, r.after["probe_up_acked_per_inc"], per)
 
 
+@requirement("up.slope_reset", "5.3.3.9", "REFILL starts the growth of inflight_longterm anew, DOWN ends it.",
+             "bw_probe_up_acked", "bw_probe_up_rounds", "probe_up_acked_per_inc")  # fmt: skip
+def _slope_reset(r: Record) -> Found:
+    was, now = r.before["state"], r.after["state"]
+    refills, downs = (was != REFILL) & (now == REFILL), (was != DOWN) & (now == DOWN)
+    anew = (r.after["bw_probe_up_acked"] == 0) & (r.after["bw_probe_up_rounds"] == 0)
+    good = np.where(refills, anew, r.after["probe_up_acked_per_inc"] >= 0x7FFFFFFF)
+    return all_of(refills | downs, good, r.after["probe_up_acked_per_inc"], "no growth")
+
+
+@requirement("up.limited", "5.3.3.7", "Where inflight_longterm limits the flow, UP looks for a plateau anew.",
+             "full_bw_count", "full_bw_now", "inflight_longterm", "prev_probe_too_high")  # fmt: skip
+def _limited_anew(r: Record) -> Found:
+    stays = (r.before["state"] == UP) & (r.after["state"] == UP) & r.is_call("on_ack")
+    limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
+    good = (r.after["full_bw_count"] == 0) & ~r.after["full_bw_now"].astype(bool)
+    return all_of(stays & limited, good, r.after["full_bw_count"], "0")
+
+
 @requirement("longterm.safe", "5.3.3.9", "A flight that lost no more than 2 % raises inflight_longterm to itself, and "
              "nothing else moves it outside of UP.", "inflight_longterm", "full_bw_reached")  # fmt: skip
 def _safe(r: Record) -> Found:
@@ -239,7 +258,7 @@ def _state(r: Record) -> Found:
     ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
     at_end = np.maximum.accumulate(np.where(ends | r.is_call("init"), np.arange(len(r)), 0))
     recent = ended - ended[at_end] > 0
-    where = r.is_call("undo_cwnd") & (was != PROBE_RTT) & (at_first == UP) & (was == DOWN) & recent
+    where = r.is_call("undo_cwnd") & (was != PROBE_RTT) & (at_first == UP) & np.isin(was, (DOWN, CRUISE)) & recent
     return all_of(where, now == REFILL, np.array(STATES)[now], "REFILL")
 
 

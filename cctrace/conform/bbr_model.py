@@ -47,6 +47,15 @@ def _next_round(r: Record) -> Found:
     return equal(where, r.after["next_round_delivered"], r.ack("delivered"))
 
 
+@requirement("round.restart", "5.3.3.9, 5.3.4.3", "DOWN, REFILL, UP and ProbeRTT begin with a round, and so do the 200 "
+             "ms of ProbeRTT.", "next_round_delivered", "probe_rtt_done_stamp")  # fmt: skip
+def _restart(r: Record) -> Found:
+    was, now = r.before["state"], r.after["state"]
+    entered = (was != now) & np.isin(now, (DOWN, REFILL, UP, PROBE_RTT))
+    armed = (now == PROBE_RTT) & (r.before["probe_rtt_done_stamp"] == 0) & (r.after["probe_rtt_done_stamp"] != 0)
+    return equal(r.is_call("on_ack") & (entered | armed), r.after["next_round_delivered"], r.ack("delivered"))
+
+
 # --- bandwidth and delay ----------------------------------------------------------------------------------------------
 def _accepted(r: Record) -> Values:
     sample = r.delivery_rate
@@ -73,7 +82,7 @@ def _app_limited(r: Record) -> Found:
              "ack_phase")  # fmt: skip
 def _filter(r: Record) -> Found:
     in_cycle = (r.before["state"] != STARTUP) & (r.before["state"] != DRAIN) & (r.before["state"] != PROBE_RTT)
-    ends = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & (r.after["ack_phase"] != ACKS_PROBE_STOPPING)
+    ends = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & r.after["round_start"].astype(bool)
     ends &= r.is_call("on_ack") & in_cycle
     ends |= begins_probe_bw(r) & r.after["round_start"].astype(bool)  # ProbeBW begins as a round does: this ends one
     ends &= r.ack("rs_is_app_limited") == 0
