@@ -26,6 +26,7 @@ import pandas as pd
 import cctrace as cct
 from benchmarks.intervention_bases import CAUSES
 from cctrace.counterfactual.figures import FIGURES, SHARE, near, recorded_figures
+from cctrace.diagnosis.constants import GOODPUT_NEAR, RTT_NEAR
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.record import Record
 from cctrace.errors import CctraceError
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
 
 CHANGES_GOODPUT, CHANGES_RTT = 0.03, 0.05  # by which a cause must change a figure to be one
-GOODPUT_NEAR, RTT_NEAR = 0.10, 0.15  # of an effect
 PACING_NEAR = 0.06  # of the limit of a pacing rate, which may or may not count headers
 POINTS = 0.02  # by which a limit's share of the time may differ from the kernel's count
 COUNTERS = {
@@ -288,9 +288,19 @@ def report_verdicts(rows: pd.DataFrame) -> None:
             f"effect on {figure}: within {tolerance:.0%} in {near[figure][both].sum()} of {both.sum()} bounded "
             f"on both sides; 90 % intervals hold {holds.sum()} of {len(holds)}"
         )
-    says = known["confidence"].astype(float)
-    error, n = calibration_error(says.to_numpy(), (near["goodput"] & near["rtt"]).to_numpy())
+    error, n = calibration_error(known["confidence"].to_numpy(float), is_right(known))
     print(f"confidences: calibration error {error:.3f} over {n} effects")
+
+
+def is_right(rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which effects are right: near the kernel's, or, of an open side, not beyond the other one."""
+    right = np.ones(len(rows), bool)
+    for figure, share in (("goodput", GOODPUT_NEAR), ("rtt", RTT_NEAR)):
+        value, low, high, want = (rows[f"{figure}{end}"].to_numpy(float) for end in ("", "_low", "_high", "_want"))
+        bounded = np.isfinite(low) & np.isfinite(high)
+        beyond = (want * (1 + share) < low) | (want > high * (1 + share))  # not, where a side is unknown
+        right &= (np.abs(value / want - 1) <= share) | (~bounded & ~beyond)
+    return right
 
 
 def _first_is_right(row: Any) -> bool:

@@ -13,6 +13,7 @@ from cctrace.errors import ArgumentError
 from cctrace.units import format_number
 
 Z95 = 1.959963984540054
+Z90 = 1.6448536269514722
 
 
 class Estimate(NamedTuple):

@@ -229,7 +229,22 @@ def test_an_effect_is_as_sure_as_effects_with_such_intervals_were_right():
     each = [
         Effect("", goodput, known, known) for goodput in (narrow, narrow._replace(high=4.0), narrow._replace(high=None))
     ]
-    assert [one.confidence for one in each] == [0.92, 0.67, 0.3]
+    sure = [one.confidence for one in each]
+    assert 1 > sure[0] > sure[1] > 0  # the longer the interval, the less often it is within 10 %
+    assert sure[2] == pytest.approx(
+        Effect("", known._replace(low=None), known, known).confidence
+    )  # a bound, not beyond
+    assert sure[2] > sure[0]
+
+
+def test_a_verdict_with_an_effect_is_as_sure_as_that_and_keeps_how_sure_its_rule_was(lossy):
+    first = lossy.diagnosis.verdicts[0]
+    assert first.confidence == first.effect.confidence
+    assert first.presence == pytest.approx(0.99)
+    told = json.loads(lossy.to_json())["verdicts"]
+    assert told[0]["presence"] == first.presence
+    plain = cct.diagnose(lossy.flow).verdicts[0]
+    assert plain.is_there == plain.confidence == plain.to_dict()["presence"]
 
 
 def test_the_goal_decides_which_effect_counts():

@@ -3,6 +3,7 @@
 import pytest
 
 import cctrace as cct
+from cctrace.counterfactual.effects import effects_of
 from cctrace.counterfactual.scene import scene_of
 from cctrace.counterfactual.weighing import CLEARLY, course_of, likeliest, weighed
 from cctrace.fit.rivals import AS_INFERRED, CHANCE, TAIL_DROPS, rivals_of
@@ -47,3 +48,24 @@ def test_a_course_counts_what_the_capture_counts():
     assert course.again[-1] == pytest.approx(table.again.sum(), abs=2)
     assert course.rtt_mean_us == pytest.approx(flow.rtt["rtt_us"].mean())
     assert (course.delivered[1:] >= course.delivered[:-1]).all()
+
+
+@pytest.mark.parametrize("is_step", [False, True])
+def test_a_flow_that_the_capture_lacks_is_told_from_a_rate_that_fell(is_step, tmp_path):
+    path = {"rate": [(0, "16Mbit"), (5, "10Mbit")] if is_step else "16Mbit", "rtt": "30ms", "buffer": "2bdp"}
+    senders = [cct.Sender("bbr2022", ack_every=2), cct.Sender("cubic6", ack_every=2, start="5s")]
+    sim = cct.simulate(cct.Path(**path), senders[: 1 if is_step else 2], "12s", 3, packets=True)
+    sim.to_pcap(tmp_path / "sender.pcap", flow=0)
+    flow = cct.read(tmp_path / "sender.pcap").flow(0)
+    diagnosis = cct.diagnose(flow)
+    assert "rate_change" in [one.name for one in diagnosis.verdicts]
+    found = scene_of(flow, "bbr2022", diagnosis, lambda line: None)
+    if is_step:
+        assert not found.others
+        return
+    assert found.are_unshown
+    alone = cct.simulate(cct.Path(**path), senders[:1], "12s", 3).flows["goodput_bps"][0]
+    effects = effects_of(flow, diagnosis, "bbr2022", draws=4)
+    first = effects.joined(diagnosis).verdicts[0]
+    assert first.name == "competition"
+    assert first.effect.goodput.value == pytest.approx(alone / sim.flows["goodput_bps"][0], rel=0.1)

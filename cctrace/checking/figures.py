@@ -124,7 +124,7 @@ def verdict_of(subject: Subject, names: Sequence[str], wanted: bool) -> tuple[bo
     analysis = subject.analysis
     if analysis.diagnosis is None:
         raise StreamError(analysis.notes[0] if analysis.notes else "there is no diagnosis")
-    likely = [one.name for one in analysis.diagnosis.verdicts if one.confidence >= DOUBTFUL]
+    likely = [one.name for one in analysis.diagnosis.verdicts if one.is_there >= DOUBTFUL]
     likely = likely or [analysis.diagnosis.cause]
     if wanted:
         return analysis.diagnosis.cause in names, analysis.diagnosis.cause

@@ -143,7 +143,7 @@ def _verdicts(analysis: FlowAnalysis) -> list[str]:
     if analysis.diagnosis is None:
         return []
     first, *others = analysis.diagnosis.verdicts
-    further = [verdict for verdict in others if verdict.confidence >= LIKELY][:FURTHER]
+    further = [verdict for verdict in others if verdict.is_there >= LIKELY][:FURTHER]
     also = (f"    also: {' '.join([verdict.text, *_effect(verdict)])}" for verdict in further)
     helps = [f"    {line}" for line in _effect(first) + _helps(analysis.whatif)]
     return [f"{analysis.title}: {analysis.diagnosis.verdict}", *helps, *also]
@@ -195,7 +195,7 @@ def _index(files: list[str | Path], controller: str | None, folder: str, options
             (
                 one["report"].rpartition("/")[0],
                 f"{one['src']}:{one['sport']}",
-                cause_words(one["verdicts"][0]["name"], one["verdicts"][0]["confidence"]) if one["verdicts"] else "",
+                cause_words(one["verdicts"][0]["name"], one["verdicts"][0]["presence"]) if one["verdicts"] else "",
                 format_rate(one["goodput_bps"]),
                 format_share(one["retransmitted_share"]),
             )

@@ -52,8 +52,10 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     found, others = list(diagnosis.explained_away), len(scene.others)
     if others and not {one.name for one in diagnosis.verdicts} & {"competition", "fair_queueing"}:
         words = {"others": f"{others} other flow{'s' if others > 1 else ''}", "link_bps": scene.path.max_rate_bps()}
-        span = 0.0, diagnosis.limits[-1].end_s
-        found.append(verdict(Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, "beside")))
+        span = scene.others[0].start_ns / 1e9, diagnosis.limits[-1].end_s
+        form = "unshown" if scene.are_unshown else "beside"
+        words |= {"from_s": span[0]}
+        found.append(verdict(Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, form)))
     return found
 
 

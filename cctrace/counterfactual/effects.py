@@ -113,7 +113,7 @@ class Effects(Summarized):
     def joined(self, diagnosis: Diagnosis, goal: str = "goodput") -> Diagnosis:
         """Return the diagnosis with the effect in each verdict, in the order of the effects on a goal."""
         verdicts = [self._with_effect(one) for one in self.added + diagnosis.verdicts]
-        return diagnosis.reordered(by_effect(verdicts, goal))
+        return diagnosis.reordered([_calibrated(one) for one in by_effect(verdicts, goal)])
 
     def _with_effect(self, one: Verdict) -> Verdict:
         if (without := self.causes.get(one.name)) is not None:
@@ -241,6 +241,13 @@ def _unlike(scene: Scene, original: Figures) -> str:
     each = zip(("goodput", "RTT", "sent again"), got, want, strict=False)  # nothing is simulated of an unknown sender
     pairs = "; ".join(f"{word} {one} simulated, {other} recorded" for word, one, other in each)
     return f"the inferred path does not reproduce the recording ({pairs}), so that no number would mean anything"
+
+
+def _calibrated(one: Verdict) -> Verdict:
+    """Return a verdict with an effect as sure as such effects were right."""
+    if one.effect is None:
+        return one
+    return dataclasses.replace(one, confidence=one.effect.confidence, presence=one.confidence)
 
 
 def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:

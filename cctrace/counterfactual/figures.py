@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cctrace.errors import StreamError
-from cctrace.estimates import Estimate, Estimate90
+from cctrace.estimates import Z90, Estimate, Estimate90
 from cctrace.path.transmissions import DELIVERED
 from cctrace.special import special
 from cctrace.tcp.wire import HEADER_BYTES
@@ -34,7 +34,6 @@ SHARE = "retransmitted_share"
 NEAR = {"goodput_bps": 0.10, "rtt_mean_us": 0.20}
 NEAR_FACTOR, NEAR_POINTS = 2.0, 0.003
 SIDES = (0.05, 0.95)  # 90 % intervals
-Z90 = 1.645
 # How far simulations of a known path are from recordings of it, as the half of a 90 % interval on the scale of `log`,
 # told from recordings of a quiet lab that no what-if is judged by: `python benchmarks/whatif.py simulator`.
 SIMULATOR = {"goodput_bps": 0.01 * Z90, "rtt_mean_us": 0.012 * Z90, SHARE: 0.03 * Z90}

@@ -14,7 +14,7 @@ import numpy as np
 
 from cctrace.counterfactual.figures import recorded_figures
 from cctrace.counterfactual.held_back import HeldBack, held_back, shut_window_bytes
-from cctrace.counterfactual.weighing import likeliest
+from cctrace.counterfactual.weighing import likeliest, unseen_competitor
 from cctrace.diagnosis.diagnose import Diagnosis, diagnose
 from cctrace.diagnosis.record import Record
 from cctrace.errors import StreamError
@@ -65,6 +65,8 @@ class Scene:
         Whether the capture holds what was lost too.
     unseen : tuple of str
         What the capture cannot exclude.
+    are_unshown : bool
+        Whether the capture does not show the other flows, which only explain what was recorded.
     """
 
     path: FittedPath
@@ -77,6 +79,7 @@ class Scene:
     others: tuple[Sender, ...]
     complete: bool
     unseen: tuple[str, ...]
+    are_unshown: bool = False
 
 
 def scene_of(
@@ -132,8 +135,12 @@ def scene_of(
     )
     progress("which path reproduces the recording")
     path = likeliest(scene, flow, evidence)
+    unshown = unseen_competitor(replace(scene, path=path), flow, evidence, diagnosis)
     doubts = [UNSEEN[name] for name in path.estimates["unseen"] if name in UNSEEN]
     unseen = (*held.unseen, *([] if complete else [lost]), *doubts, *([doubt] if doubt else []))
+    if unshown is not None:
+        unseen = (*unseen, f"another kind of competitor than {unshown.name}: the capture does not show it")
+        scene = replace(scene, others=(unshown,), are_unshown=True)
     return replace(scene, path=path, unseen=unseen)
 
 

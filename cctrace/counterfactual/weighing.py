@@ -1,6 +1,7 @@
 """How well a path reproduces a recording: goodput, RTTs and times of retransmission, beside simulations over it.
 
     course_of(flow, table)              what was recorded, on a grid of time
+    unseen_competitor(scene, ...)       a flow that the capture does not show, where only such a one explains it
     simulated(path, sender, ...)        what runs over a path do, on the same grid
     unlikeness(recorded, runs)          -2 log likelihood of the one, given the others
 
@@ -26,6 +27,7 @@ from cctrace.sim.simulate import simulate
 
 if TYPE_CHECKING:
     from cctrace.counterfactual.scene import Scene
+    from cctrace.diagnosis.diagnose import Diagnosis
     from cctrace.fit.fitted_path import FittedPath
     from cctrace.flows.flow import Flow
     from cctrace.path.evidence import PathEvidence
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from cctrace.sim.path import Path
 
 CLEARLY = 2 * np.log(20.0)  # by which the log likelihood, twice, must be higher for another path than the inferred one
+UNSEEN = ("cubic6", "bbr2022")  # competitors that the capture may not show
 RUNS = 4  # simulations of each explanation
 GRID_S = 0.1
 LAST_RTTS = 8  # samples whose mean is about the smoothed RTT [RFC6298]
@@ -160,6 +163,30 @@ def weighed(scene: Scene, flow: Flow, evidence: PathEvidence) -> dict[str, tuple
         runs = [simulated(one, [sender, *scene.others], scene.duration, k) for k, one in enumerate(draws)]
         found[name] = path, unlikeness(recorded, runs)
     return found
+
+
+def unseen_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosis: Diagnosis) -> Sender | None:
+    """Return a flow that the capture does not show, as far as what was recorded is clearly likelier with it.
+
+    A rate that falls and a competitor that comes leave the same rate to the flow. A step leaves delays that the flow's
+    own data explain at the lower rate; where more than its own queue stood before it, competitors of two kinds are
+    simulated beside it, from when the rate fell.
+    """
+    if scene.own is None or scene.others or scene.path.estimates["cross_traffic"]["kind"] != "unknown":
+        return None
+    fell = [one for one in diagnosis.verdicts if one.name == "rate_change" and "at_s" in one.evidence]
+    if not fell and not any(one.name == "congestive_loss" for one in diagnosis.verdicts):
+        return None
+    begin = f"{fell[0].evidence['at_s'] if fell else 0.0:.3f}s"
+    recorded, paths = course_of(flow, evidence.transmissions), scene.path.draws(RUNS, 1)
+    own = Sender(scene.own, hz=scene.hz, **scene.acks[0] | scene.held.options({}))
+
+    def off(*others: Sender) -> float:
+        return unlikeness(recorded, [simulated(one, [own, *others], scene.duration, k) for k, one in enumerate(paths)])
+
+    found = {cc: off(Sender(cc, start=begin, ack_every=2)) for cc in UNSEEN}
+    best = min(found, key=lambda cc: found[cc])
+    return Sender(best, start=begin, ack_every=2) if off() - found[best] > CLEARLY else None
 
 
 def likeliest(scene: Scene, flow: Flow, evidence: PathEvidence) -> FittedPath:

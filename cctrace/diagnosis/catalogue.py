@@ -165,6 +165,13 @@ CAUSES = {
             "A fair queue at the bottleneck (fq_codel, cake) would share evenly, whoever the controllers are.",
             "A rate that is the same without them.",
         ),
+        unshown=Sentence(
+            "A flow that this capture does not show took a part of the path's {link_bps} from {from_s} on: a queue "
+            "that is not this flow's own stood before it, and a simulated competitor makes what was recorded likelier "
+            "than a rate that changed.",
+            "Look for who else uses the path; a fair queue at the bottleneck (fq_codel, cake) would share evenly.",
+            "Delays that this flow's own data explain at a lower rate.",
+        ),
     ),
     "fair_queueing": _cause(
         "its share of a fair queue",

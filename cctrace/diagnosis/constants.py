@@ -39,12 +39,11 @@ RTT_CHANGES = 0.05  # of log RTT | set | the same
 LOSS_CHANGES = 0.003  # share | set | the same, of the retransmissions; what-ifs count as right within that
 LIKELY = 0.41  # of a 90 % interval's half | definition | the half that three of four are beyond, of a normal law
 RATIO_TIE = 0.02  # of a logarithm | set | effects that are closer go in the catalogue's order
-# How often goodput was within 10 % and RTT within 15 % of kernels' own counterfactuals: 46 of 50, 10 of 15, 3 of 10
-# effects of 63 bases (docs/explain.md).
-NARROW = 0.25  # of a logarithm | set | length of an interval, up to which an effect is well known
-NARROW_SURE = 0.92  # confidence | set | of such an effect
-WIDE_SURE = 0.67  # confidence | set | of an effect with longer intervals
-OPEN_SURE = 0.3  # confidence | set | of an effect that is bounded on one side only
+GOODPUT_NEAR, RTT_NEAR = 0.10, 0.15  # share | definition | within which an effect is right
+# How effects miss those of a run without the cause; `python -m benchmarks.effect_confidence` fits these three.
+MISSES_TIMES = 1.0  # times | set | the standard deviation that an interval says, by which an effect misses
+MISSES_LEAST = 0.02  # of a logarithm | set | by which effects miss, however short the interval
+MISLED = 0.06  # share | set | of the effects that are of another path, whatever the interval says
 LOSS_TIE = 0.002  # share | set | the same, of the retransmissions
 
 # --- what a sender lets out, and why ---------------------------------------------------------------------------------

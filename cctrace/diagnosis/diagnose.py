@@ -90,7 +90,7 @@ class Diagnosis(Summarized):
     @property
     def in_words(self) -> str:
         """The cause in a few plain words, as tables have it."""
-        return cause_words(self.cause, self.verdicts[0].confidence)
+        return cause_words(self.cause, self.verdicts[0].is_there)
 
     def summary(self) -> str:
         """Return the verdicts as text, the most important first, with how sure each is."""

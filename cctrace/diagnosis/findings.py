@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cctrace.diagnosis import constants as const
-from cctrace.estimates import Estimate
+from cctrace.estimates import Z90, Estimate
 
 # What limited a flow at an instant; the first of them that held for most of a short stretch of time names it.
 LIMITS = (
@@ -124,11 +124,22 @@ class Effect:
 
     @property
     def confidence(self) -> float:
-        """How often such effects are right: goodput within 10 %, mean RTT within 15 % of a kernel's own, measured."""
-        if self.is_bounded:
-            return const.OPEN_SURE
-        widest = max(high / max(low, 1e-9) for _, low, high in (self.goodput.sides(), self.rtt.sides()))
-        return const.NARROW_SURE if widest <= math.exp(const.NARROW) else const.WIDE_SURE
+        """How often the removal of a cause changes what such an effect says by as much as it says.
+
+        Right is a goodput within 10 % and a mean RTT within 15 % of those of the same flow without the cause; where one
+        side is open, what is not beyond the other one.
+        """
+        parts = ((self.goodput, const.GOODPUT_NEAR), (self.rtt, const.RTT_NEAR))
+        return (1 - const.MISLED) * math.prod(_within(estimate, near) for estimate, near in parts)
+
+
+def _within(ratio: Estimate, near: float) -> float:
+    """Return the probability that a ratio with a 90 % interval is within a share of the truth; 1 where it is open."""
+    if None in ratio:
+        return 1.0
+    _, low, high = ratio.sides()
+    said = math.log(high / max(low, 1e-9)) / (2 * Z90)
+    return math.erf(math.log1p(near) / math.hypot(const.MISSES_TIMES * said, const.MISSES_LEAST) / math.sqrt(2))
 
 
 @dataclass(frozen=True)
@@ -140,7 +151,8 @@ class Verdict:
     name : str
         ``receiver_limited``, ``random_loss``, ... (docs/explain.md lists them); ``unknown``: the record does not tell.
     confidence : float
-        How sure it is, 0 to 1.
+        Of a verdict with an effect, how often the removal of such a cause changes as much as that says, else how sure
+        its rule is that the cause is there; 0 to 1.
     start_s, end_s : float
         When it held, seconds since the first packet.
     evidence : dict of str to float
@@ -155,6 +167,8 @@ class Verdict:
         What would be different without it; None if that was not asked, or cannot be told.
     no_effect : str
         Why it cannot be told.
+    presence : float, optional
+        How sure its rule is that the cause is there, where `confidence` is that of the effect.
 
     Examples
     --------
@@ -175,6 +189,12 @@ class Verdict:
     refuted_by: str = ""
     effect: Effect | None = None
     no_effect: str = ""
+    presence: float | None = None
+
+    @property
+    def is_there(self) -> float:
+        """How sure its rule is that the cause is there, 0 to 1."""
+        return self.confidence if self.presence is None else self.presence
 
     @property
     def line(self) -> str:
@@ -188,6 +208,9 @@ class Verdict:
         known = effect and {
             "without": effect.without,
             **{name: getattr(effect, name).to_dict() for name in numbers},
-            "confidence": effect.confidence,
         }
-        return asdict(self) | {"effect": known, "bounded": effect is not None and effect.is_bounded}
+        return asdict(self) | {
+            "presence": self.is_there,
+            "effect": known,
+            "bounded": effect is not None and effect.is_bounded,
+        }

@@ -87,7 +87,7 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
         effect, place = one.effect, ORDER.index(one.name)
         if one.name == "capture_artefact":
             return 0, 0, 0
-        if one.confidence < const.DOUBTFUL and not (one.name in ACCOUNTED and _matters(one, first, goal)):
+        if one.is_there < const.DOUBTFUL and not (one.name in ACCOUNTED and _matters(one, first, goal)):
             return 6, 0, 0
         if effect is None:
             return (2 if place < ORDER.index("path_full") else 4), 0, 0

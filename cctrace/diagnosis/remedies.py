@@ -114,7 +114,7 @@ def questions(diagnosis: Diagnosis, own: Own) -> dict[str, tuple[str | type, dic
     own : str, class or None
         The flow's controller; without one no change of the path can be asked about.
     """
-    sure = [verdict.name for verdict in diagnosis.verdicts if verdict.confidence >= LIKELY]
+    sure = [verdict.name for verdict in diagnosis.verdicts if verdict.is_there >= LIKELY]
     none: dict[str, Question] = {}
     asked = next((found for name in sure if (found := remedies(name, own))), none)
     if not any(who for who, _ in asked.values()):
