@@ -39,7 +39,8 @@ RTT_CHANGES = 0.05  # of log RTT | set | the same
 LOSS_CHANGES = 0.003  # share | set | the same, of the retransmissions; what-ifs count as right within that
 LIKELY = 0.41  # of a 90 % interval's half | definition | the half that three of four are beyond, of a normal law
 RATIO_TIE = 0.02  # of a logarithm | set | effects that are closer go in the catalogue's order
-GOODPUT_NEAR, RTT_NEAR = 0.10, 0.15  # share | definition | within which an effect is right
+GOODPUT_NEAR = 0.10  # share | definition | within which the goodput of an effect is right
+RTT_NEAR = 0.15  # share | definition | the same, of its mean RTT
 # How effects miss those of a run without the cause; `python -m benchmarks.effect_confidence` fits these three.
 MISSES_TIMES = 1.0  # times | set | the standard deviation that an interval says, by which an effect misses
 MISSES_LEAST = 0.02  # of a logarithm | set | by which effects miss, however short the interval
