@@ -12,7 +12,7 @@ from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.diagnosis.order import is_remedy
 from cctrace.display import escape
 from cctrace.refusals import Refusal
-from cctrace.units import format_number
+from cctrace.units import format_number, format_share
 
 if TYPE_CHECKING:
     from cctrace.counterfactual.effects import Effects
@@ -61,7 +61,8 @@ def _bars(verdicts: Sequence[Verdict]) -> str:
         return ""
     goodput, rtt = _axis([effect.goodput for _, effect in pairs]), _axis([effect.rtt for _, effect in pairs])
     rows = "".join(
-        f'<tr><td>{escape(CAUSES[name].words)}<br><span class="soft">with {escape(effect.without)}</span></td>'
+        f'<tr><td>{escape(CAUSES[name].words)}<br><span class="soft">with {escape(effect.without)} '
+        f"(confidence {format_share(effect.confidence)})</span></td>"
         f"<td>{_bar(effect.goodput, goodput, 'estimate')}</td><td>{_bar(effect.rtt, rtt, 'window')}</td></tr>"
         for name, effect in pairs
     )

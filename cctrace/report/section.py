@@ -115,7 +115,7 @@ def _verdicts(verdicts: Sequence[Verdict], headline: str) -> str:
         return ""
     items = "".join(
         f"<li><strong>{escape(verdict.name.replace('_', ' '))}</strong> "
-        f'<span class="soft">confidence {format_share(verdict.confidence)}, {verdict.start_s:.3g} to '
+        f'<span class="soft">confidence {format_share(verdict.is_there)}, {verdict.start_s:.3g} to '
         f"{verdict.end_s:.3g} s</span><br>{'' if verdict.line in headline else prose(verdict.line)}"
         + (f' <span class="soft">Refuted by: {prose(verdict.refuted_by)}</span>' if verdict.refuted_by else "")
         + "</li>"
