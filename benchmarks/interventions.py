@@ -264,8 +264,8 @@ def report_verdicts(rows: pd.DataFrame) -> None:
     first = rows[rows["place"] == 0]
     right = [_first_is_right(row) for row in first.itertuples()]
     print(f"first verdict: right in {sum(right)} of {len(first)}")
-    for row, is_right in zip(first.itertuples(), right, strict=True):
-        if not is_right:
+    for row, ok in zip(first.itertuples(), right, strict=True):
+        if not ok:
             print(f"    {row.base}: {row.name_} for {row.matters or 'nothing'}")
     pairs = first[[len(matters) == 2 for matters in first["matters"]]]
     print(

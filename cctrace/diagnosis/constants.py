@@ -42,9 +42,9 @@ RATIO_TIE = 0.02  # of a logarithm | set | effects that are closer go in the cat
 GOODPUT_NEAR = 0.10  # share | definition | within which the goodput of an effect is right
 RTT_NEAR = 0.15  # share | definition | the same, of its mean RTT
 # How effects miss those of a run without the cause; `python -m benchmarks.effect_confidence` fits these three.
-MISSES_TIMES = 1.0  # times | set | the standard deviation that an interval says, by which an effect misses
-MISSES_LEAST = 0.02  # of a logarithm | set | by which effects miss, however short the interval
-MISLED = 0.06  # share | set | of the effects that are of another path, whatever the interval says
+MISSES_TIMES = 0.62  # times | set | the standard deviation that an interval says, by which an effect misses
+MISSES_LEAST = 0.024  # of a logarithm | set | by which effects miss, however short the interval
+MISLED = 0.03  # share | set | of the effects that are of another path, whatever the interval says
 LOSS_TIE = 0.002  # share | set | the same, of the retransmissions
 
 # --- what a sender lets out, and why ---------------------------------------------------------------------------------

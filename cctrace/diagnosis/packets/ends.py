@@ -114,7 +114,8 @@ def writes(record: Record, share: float) -> Writes | None:
     by_ack = np.quantile(since, const.MOST_WRITES) <= prompt < np.median(gap) / const.CHANCE_TIMES
     level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
     same = np.abs(left - level) <= max(2.0, const.ABOUT_IN_FLIGHT * most)
-    if not level > 0 or min(answers.mean(), same.mean()) < const.MOST_WRITES:
+    alike = const.MOST_OF_TIME if by_ack else const.MOST_WRITES  # jitter frees parts of a full buffer of several sizes
+    if not level > 0 or answers.mean() < const.MOST_WRITES or same.mean() < alike:
         return None
     by_acks, mss = bool(by_ack or apart > const.CLOSER * max(after, const.TOOK_S)), record.table.mss
     return Writes(level, level * mss, most * mss, by_acks)
