@@ -297,6 +297,15 @@ def test_a_capture_that_misleads_is_said_first():
     assert order(one("application_limited", 2.0), one("capture_artefact", known=False))[0] == "capture_artefact"
 
 
+@pytest.mark.parametrize(("congestive", "answered"), [(0, False), (4, True)])
+def test_a_larger_buffer_is_not_said_to_change_nothing_where_all_losses_are_taken_for_chance(congestive, answered):
+    path = SimpleNamespace(aqm="droptail", policer=None, estimates={"loss": {"congestive": congestive, "random": 9}})
+    found = [Verdict("shallow_buffer", 0.9, 0.0, 10.0, {}, "", "", "")]
+    known, unanswered = removals(found, SimpleNamespace(path=path, others=()))
+    assert ("shallow_buffer" in known) == answered
+    assert ("shallow_buffer" in unanswered) != answered
+
+
 @pytest.mark.parametrize(("cause", "has_it"), [("aqm", {"aqm": "codel"}), ("policer", {"policer": ("8Mbit", "50kB")})])
 def test_a_cause_that_the_inferred_path_lacks_is_not_said_to_cost_nothing(cause, has_it):
     found = [Verdict(cause, 0.9, 0.0, 10.0, {}, "", "", "")]

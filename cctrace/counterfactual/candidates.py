@@ -71,4 +71,9 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
         if cause in known and not has_it:  # RED and PIE, of which a fit knows none: to leave them out changes nothing
             unanswered[cause] = "the inferred path has none, so that no simulation can leave it out"
             del known[cause]
+    for cause in known.keys() & {"shallow_buffer", "congestive_loss"}:
+        lost = path.estimates["loss"]
+        if lost.get("congestive") == 0 and lost.get("random", 0) > 0:  # `weighing` took all losses for chance
+            unanswered[cause] = "over the path that explains the recording best, no packet is lost to a full queue"
+            del known[cause]
     return known, unanswered

@@ -107,10 +107,10 @@ def writes(record: Record, share: float) -> Writes | None:
     left = record.acks["packets_out"][place].astype(float)
     gap = np.diff(record.ack_s, prepend=-np.inf)[place]
     since = bursts.since_s[wrote]
-    answers = since < gap / 4
     apart, after = (np.subtract(*np.quantile(x, [0.75, 0.25])) for x in (np.diff(bursts.time_s[wrote]), since))
     # No timer of an application falls upon the same microseconds after an ACK every time.
     prompt = max(3 * record.took_s, const.TOOK_S)
+    answers = (since < gap / 4) | (since <= prompt)  # jitter puts ACKs together: then a quarter of their gap is nothing
     by_ack = np.quantile(since, const.MOST_WRITES) <= prompt < np.median(gap) / const.CHANCE_TIMES
     level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
     same = np.abs(left - level) <= max(2.0, const.ABOUT_IN_FLIGHT * most)
