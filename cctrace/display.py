@@ -11,7 +11,12 @@ import dataclasses
 import html
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Progress = Callable[[str], object]  # receives lines of progress, for the argument `progress=` of what takes long
 
@@ -143,6 +148,18 @@ class Public:
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_")]
+
+
+class Framed:
+    """An object with `frame()`, which polars, pyarrow and DuckDB take as it is, by Arrow's C stream."""
+
+    def frame(self) -> pd.DataFrame:
+        """Return the object as a DataFrame."""
+        raise NotImplementedError
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        needed("pyarrow", "parquet")  # through which pandas hands its columns over
+        return self.frame().__arrow_c_stream__(requested_schema)
 
 
 class Carded(Public):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
-from cctrace.display import Carded
+from cctrace.display import Carded, Framed
 from cctrace.errors import FormatError, StreamError
 from cctrace.flows.state import CLOCK_START_US, EVENT
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import os
 
     import pandas as pd
+    import xarray
     from numpy.typing import NDArray
 
 
@@ -32,7 +33,7 @@ _FACTS: dict[str, tuple[int, int]] = {
 }
 
 
-class Events(Carded):
+class Events(Carded, Framed):
     """One row per call that the sender's congestion control could have received.
 
     Rows for every kind of controller are there (`pkts_acked`, `on_ack` and `cong_avoid` for one ACK, say); a controller
@@ -190,6 +191,29 @@ class Events(Carded):
                 values = pd.arrays.IntegerArray(values.copy(), values == column.missing)
             data[column.name] = values
         return pd.DataFrame(data)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the columns of `schema.EVENTS` over the dimension ``call``, with units and meanings as attributes.
+
+        The coordinate `time_s` counts seconds since the flow's first packet; what was not observed is NaN.
+        """
+        import xarray
+
+        frame = self.frame()
+        variables = {}
+        for column in schema.EVENTS:
+            kept = frame[column.name]
+            if column.name == "event":
+                values = kept.astype(str).to_numpy(object)
+            else:
+                values = kept.to_numpy() if column.missing is None else kept.to_numpy(float, na_value=np.nan)
+            variables[column.name] = ("call", values, {"units": column.unit, "long_name": column.meaning})
+        since = {"units": "s", "long_name": "time since the flow's first packet"}
+        return xarray.Dataset(
+            variables,
+            {"time_s": ("call", frame["time_s"].to_numpy(), since)},
+            {name: int(self.meta[name]) for name in _FACTS if name in self.meta},
+        )
 
 
 def pointing(rows: NDArray[Any], sends: int) -> NDArray[Any]:

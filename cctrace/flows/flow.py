@@ -20,6 +20,7 @@ from cctrace.schema import LINUX_EVENTS
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray
     from numpy.typing import ArrayLike, NDArray
 
     from cctrace.flows.capture import Capture
@@ -287,6 +288,11 @@ class Flow(Carded):
         taken = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
         times = {"time_s": self.seconds(taken["time_ns"]), "time_ns": taken["time_ns"]}
         return pd.DataFrame(times | {"rtt_us": taken["rs_rtt_us"]})
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the event stream with units and meanings as attributes, and whose it is; see `Events.to_xarray`."""
+        src, sport, dst, dport = self.key
+        return self.events.to_xarray().assign_attrs(src=src, sport=sport, dst=dst, dport=dport)
 
     @property
     def account(self) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
+from cctrace.display import Framed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ def back_steps(counters: Mapping[str, int]) -> str:
     return f"time stamps step back {times} time{'s' if times > 1 else ''}, by at most {far_us:g} us"
 
 
-class Packets:
+class Packets(Framed):
     """The TCP packets of a capture.
 
     Attributes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
-from cctrace.display import Carded, visible
+from cctrace.display import Carded, Framed, visible
 from cctrace.errors import FormatError
 from cctrace.io import cells, door
 from cctrace.io.pollcolumns import PollColumns, column_of
@@ -95,7 +95,7 @@ _TEXTS = ("src", "dst", "cc")
 CONNECTION = ("connection",)  # key of a poll's connection number; not text, so that no field of a file can have it
 
 
-class TcpInfo(Carded):
+class TcpInfo(Carded, Framed):
     """Polls of struct tcp_info.
 
     Attributes
