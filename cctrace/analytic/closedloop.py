@@ -30,12 +30,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from cctrace.analytic import dependence
 from cctrace.analytic.domain import Array, Domain, domain_of
 from cctrace.analytic.jittered import Constants, Link, burst_segments, draw_interval_us, pacing_share
 from cctrace.errors import ArgumentError
+from cctrace.special import special
 
 COLLAPSED = 0.5
 _POINTS = 256

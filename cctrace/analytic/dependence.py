@@ -25,11 +25,11 @@ extremal index from a series is [Ferro03]_'s intervals estimator.
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from cctrace.analytic.distributions import Delay
 from cctrace.analytic.domain import Array, checked, positive
 from cctrace.errors import ArgumentError
+from cctrace.special import special
 
 _DIRECT_TERMS = 128
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from cctrace.analytic.domain import Array, checked, not_negative, positive
 from cctrace.errors import ArgumentError
+from cctrace.special import special
 
 
 class Delay(Protocol):

@@ -16,9 +16,9 @@ cut-off 5 %), and "BBRx becomes BBR for beta = 1" must read "for small beta" (Eq
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from cctrace.analytic.domain import Array, Real, checked, not_negative, positive
+from cctrace.special import special
 
 LOSS_CUTOFF = 0.05
 SIGMOID_SLOPE = 100.0

@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import special
 
 from cctrace.errors import ArgumentError
+from cctrace.special import special
 
 Interval = tuple[float, float, float]  # value, low, high
 MARGIN = 0.05

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Z95, Estimate, to_dict
 from cctrace.fit.constants import BETWEEN_POINTS, LEAST_FLOWS, MOST_BETWEEN
 from cctrace.path.arrays import Floats
+from cctrace.special import special
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow

@@ -14,6 +14,7 @@ alike on a flow share its probability: they are a group. How often this is right
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,7 @@ from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
 from cctrace.identification.sends import Record, record_of, replay_of
 from cctrace.io import is_capture
+from cctrace.lang.threads import each
 from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.through_fq import at_hand_over
 
@@ -174,7 +176,7 @@ def _fits(record: Record) -> dict[str, Fit]:
     one of them explains by pacing, another explains without.
     """
     marked = bool(record.events.rows["delivered_ce"].any())
-    replays = [replay_of(record, name) for name in (*CANDIDATES, *(HEED_MARKS if marked else ()))]
+    replays = each(functools.partial(replay_of, record), (*CANDIDATES, *(HEED_MARKS if marked else ())))
     fits = {one.name: Fit(one, flights_of(record, one)) for one in replays}
     share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}
     right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.LEAST_ASTRAY]

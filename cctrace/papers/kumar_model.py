@@ -17,7 +17,6 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
 
 from cctrace.analytic import Collapse, TruncatedNormal, closedloop, jittered
 from cctrace.errors import ArgumentError
@@ -25,6 +24,7 @@ from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, chosen, drawing
 from cctrace.papers.kumar import FLOOR_US, LINK_MBPS, OVER_JITTER, QUICK, SDS_MS, SHORTER, UCAV_US, OverTestbed, run_of
 from cctrace.papers.runs import Run
+from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES
 
 CYCLE_US = 8 * UCAV_US  # a probe cycle: eight RTTs

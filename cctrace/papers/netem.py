@@ -8,7 +8,7 @@ Source: iproute2, netem/normal.c (entry n is the quantile of (4 n + 1/2) / 16384
 from functools import lru_cache
 from typing import Any
 
-from scipy import special
+from cctrace.special import special
 
 ENTRIES, STEPS = 4096, 16384
 SCALE, LEAST, MOST = 8192, -32768, 32767

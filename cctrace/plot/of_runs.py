@@ -14,10 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from pandas.api.types import is_numeric_dtype
 
-from cctrace.corpus import Corpus
-from cctrace.corpus import open as open_corpus
-from cctrace.corpus.inputs import is_archive, listed
-from cctrace.corpus.names import short_names
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
@@ -163,10 +159,12 @@ def _unit(column: str) -> tuple[str, float]:
 
 def _corpus(of: Any) -> Any:
     """Return the corpus that is meant, None if it is something else."""
-    if isinstance(of, Corpus):
+    from cctrace import corpus  # late: the page of an analysis draws no corpora
+
+    if isinstance(of, corpus.Corpus):
         return of
     if isinstance(of, str | os.PathLike) and os.path.isdir(os.path.join(of, "_run")):
-        return open_corpus(of)
+        return corpus.open(of)
     return None
 
 
@@ -233,6 +231,9 @@ def _items(of: Any, by: str | None) -> Iterator[_Item]:
 
 
 def _of_files(inputs: Iterable[str], by: str | None) -> Iterator[_Item]:
+    from cctrace.corpus.inputs import is_archive, listed
+    from cctrace.corpus.names import short_names
+
     entries = [entry for entry in listed(inputs) if not is_archive(entry.capture)]
     files = [entry.capture for entry in entries]
     for entry, name in zip(entries, short_names(files), strict=True):

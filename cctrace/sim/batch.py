@@ -10,12 +10,12 @@ run (a millisecond or two) happens while the others' loops go on.
 
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cctrace.errors import ArgumentError
+from cctrace.lang.threads import cores
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.result import counters, link_figures, rows_of, tail_start_ns
 from cctrace.sim.runner import Runner
@@ -80,11 +80,6 @@ def batch(runs: Sequence[Run], workers: int | None = None) -> Iterator[Outcome]:
     finally:  # Ctrl-C, too: what runs ends within a fraction of a second
         stop.set()
         pool.shutdown(cancel_futures=True)
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def outcome_of(run: Run, stop: threading.Event | None = None) -> Outcome:
