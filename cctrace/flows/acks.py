@@ -11,7 +11,8 @@ from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY
 from cctrace.flows import ratesample, recovery, reno_sacks, rtt_filters, timers
 from cctrace.flows import scoreboard as sb
-from cctrace.flows.state import DSACK, EVER, LOST, NO_COUNTER, RETRANS, SACKED
+from cctrace.flows.state import DSACK, EVER, LOST, RETRANS, SACKED
+from cctrace.io.layout import NO_COUNTER
 from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, ECHO, newly_marked
 from cctrace.tcp.rack import DEFAULT_REORDERING
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from cctrace.display import Summarized
 from cctrace.errors import StreamError
-from cctrace.flows.state import NO_COUNTER, OPT_ACCURATE_ECN, OPT_COPY, RST, SYN
+from cctrace.flows.state import OPT_ACCURATE_ECN, OPT_COPY, RST, SYN
+from cctrace.io.layout import NO_COUNTER
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CE_ON_SYN, CLASSIC_ECN, ECHO, NO_ECN, agreed
 from cctrace.units import format_count, format_share, format_size

@@ -21,7 +21,6 @@ from cctrace.flows.state import (
     FIN,
     LOG,
     NEVER,
-    NO_COUNTER,
     OPT_ACCURATE_ECN,
     OPT_COPY,
     OPT_TIMESTAMPS,
@@ -48,6 +47,7 @@ from cctrace.flows.tcp_sender import (
     set_clock,
     start,
 )
+from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import skb_truesize

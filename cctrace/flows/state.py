@@ -14,7 +14,6 @@ from cctrace import schema
 
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 OPT_TIMESTAMPS, OPT_ACCURATE_ECN, OPT_COPY = 1, 32, 64
-NO_COUNTER = 0xFFFFFFFF  # of the AccECN option
 
 # How packets left the sender: at once, through fq, or by a timer of the sender's that may be as late as fq's.
 DIRECTLY, THROUGH_FQ, LATE_TIMER = range(3)
