@@ -60,6 +60,7 @@ _OF_KERNELS = {
     "cubic": ("cubic6",),
     "reno": ("reno",),
     "dctcp": ("dctcp",),
+    "prague": ("prague",),
 }
 KERNEL_NAMES = {name: variants[0] for name, variants in _OF_KERNELS.items()}  # as released since Linux 6.1
 BBR_GENERATIONS = {1: "bbr", 2: "bbr2", 3: "bbr3"}  # by the version in struct tcp_bbr_info

@@ -44,7 +44,7 @@ from cctrace.replaying.through_fq import at_hand_over
 
 # The newest kernel's first, in which order those that a flow cannot tell apart are named.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
-HEED_MARKS = ("dctcp",)  # those that only differ from the others where queues mark (ECN)
+HEED_MARKS = ("dctcp", "prague")  # those that only differ from the others where queues mark (ECN)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from cctrace.flows.events import Events
     from cctrace.flows.flow import Flow
 
-# One of each family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; DCTCP sends as Reno.
-SUSPECTS = (*(name for name in KERNEL_NAMES.values() if name != "dctcp"), "bbr2016")
+# One of each family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; DCTCP and Prague send as
+# Reno.
+SUSPECTS = (*(name for name in KERNEL_NAMES.values() if name not in ("dctcp", "prague")), "bbr2016")
 BELIEVED = 1.0  # log likelihood of a send, at least, that the controller which is believed to have sent it explains
 # Log likelihood of a send whose own sender is replayed. Where ACKs wait in the backlog of a busy host, its rate follows
 # them late, too, but not as regularly as through fq.
