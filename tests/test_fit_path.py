@@ -239,3 +239,9 @@ def test_the_few_packets_that_overtake_stay_few():
     added = np.asarray(fitted.jitter.samples_ns) / 1e6
     assert np.mean(added < 10) == pytest.approx(0.01, abs=0.005)
     assert fitted.rtt_ns / 1e6 + added.mean() == pytest.approx(20 + 0.99 * 20, abs=0.3)
+
+
+def test_a_path_whose_rate_nothing_bounds_is_fitted():
+    # A buffer of two packets: CUBIC never fills the path, and the standard error of the rate is beyond all numbers.
+    sim = cct.simulate(cct.Path(rate="20Mbit", rtt="30ms", buffer="3kB"), "cubic6", "8s", packets=True, seed=1)
+    assert "at least" in cct.fit.path(sim.capture().flow(0)).summary()

@@ -23,7 +23,7 @@ Left open by the draft, and chosen here:
 * BDPMultiple and Inflight are called with and without a bandwidth; without one it is BBR.bw.
 * probe_rtt_min_delay and probe_rtt_min_stamp have no initial values: those of min_rtt; loss_round_delivered is 0.
 * CheckStartupHighLoss is a text: lost ranges are counted as Linux does, one per ACK that marks losses.
-* A.5 and A.6 ask for full_bw_now and for inflight_longterm where the pseudocode sets neither: the pseudocode holds.
+* A.2 and A.6 ask for full_bw_now and for inflight_longterm where the pseudocode sets neither: the pseudocode holds.
 * C.cwnd = C.inflight + 1 upon a timeout is done by Linux's stack.
 
 Sources: [BBRdraft] draft-ietf-ccwg-bbr-06 at 4ce5e87, section 5.
@@ -314,10 +314,6 @@ class BBRDraft(BBRDraftBounds):
     def is_reno_coexistence_probe_time(self):  # 5.3.3.8.3 IsRenoCoexistenceProbeTime
         """Whether a Reno flow of our flight would have lost again."""
         return self.rounds_since_probe >= min(self.target_inflight(), self.bw_probe_max_rounds)
-
-    def target_inflight(self):  # 5.3.3.8.3 TargetInflight
-        """One BDP, unless congestion has cut cwnd below it."""
-        return min(self.bdp, self.snd_cwnd)
 
     # --- 5.3.4 ProbeRTT -----------------------------------------------------------------------------------------------
     def check_probe_rtt(self, ack):  # 5.3.4.3 CheckProbeRTT

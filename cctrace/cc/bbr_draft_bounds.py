@@ -166,6 +166,10 @@ class BBRDraftBounds(BBRDraftModel):
             self.save_state_upon_loss(ack)
         self.is_loss_in_round = True
 
+    def target_inflight(self):  # 5.3.3.8.3 TargetInflight
+        """One BDP, unless congestion has cut cwnd below it."""
+        return min(self.bdp, self.snd_cwnd)
+
     def handle_inflight_too_high(self, ack, tx_in_flight, is_app_limited):  # 5.5.10.2 HandleInflightTooHigh
         """A probe went too far: bound the flight, once per probe."""
         self.prev_probe_too_high = True

@@ -165,7 +165,9 @@ def _tells_nothing(delays: Delays, lever_us: float) -> bool:
 
 def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
     """Return by how much the median delay moves with one standard error of the rates."""
-    up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, steps.rate * np.exp(errors)), bucket)
+    # Nothing bounds the rate of a path that no queue ever stood at: a hundred times as high is the limit without one.
+    higher = steps.rate * np.exp(np.minimum(errors, np.log(100.0)))
+    up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, higher), bucket)
     at = departures(flow.sent_us, flow.wire_bytes, steps, bucket)
     rows = np.minimum(np.searchsorted(at, delays.departed_us), len(at) - 1)
     return float(np.median(np.abs(up - at)[rows]))

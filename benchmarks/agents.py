@@ -1,6 +1,6 @@
 """Do the tools of `cctrace mcp` answer what is known? A hundred questions about recordings, put by a scripted client.
 
-    python -m benchmarks.mcp [--only KIND] [--json FILE]
+    python -m benchmarks.agents [--only KIND] [--json FILE]
 
 The recordings are those of `datasets` and `tests/recordings`. What is true is read from their scenarios (controller,
 rate, what was set up to be wrong) and from the kernel's own counters (retransmissions, min_rtt, cwnd, srtt), which the
