@@ -139,7 +139,8 @@ def _only(r: Record) -> Found:
 def _latest(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     ends = r.after["loss_round_start"].astype(bool)
-    entered = (now == DOWN) & (was != DOWN) | (was == PROBE_RTT) & (now != PROBE_RTT) | begins_probe_bw(r)
+    # What enters DOWN starts anew; from UP it may be in ProbeRTT before the ACK is done with.
+    entered = (was != now) & ((now == DOWN) | (was == UP) | (was == PROBE_RTT)) | begins_probe_bw(r)
     sample, delivered = r.delivery_rate, np.maximum(r.ack("rs_delivered"), 0)
     where = r.is_call("on_ack") & ~entered & (r.ack("rs_interval_us") > 0) & (now != DOWN)
     if not is_exact(r):
