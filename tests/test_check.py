@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cctrace as cct
-from cctrace.checking.expectations import FIGURES, read, selects
+from cctrace.checking.expectations import FIGURES, NAMES, read, selects
 from cctrace.checking.figures import converged_ns
 from cctrace.errors import ArgumentError, FormatError, StreamError
 
@@ -47,7 +47,7 @@ def test_the_page_shows_what_the_command_prints(run, tmp_path, monkeypatch):
 
 def test_every_key_of_the_page_is_one_and_every_key_stands_on_the_page():
     keys = set(re.findall(r"^\| `(\w+)` \|", DOCS, re.M))
-    assert keys == {*FIGURES, "controller", "verdict", "no_verdict", "flows", "files"}
+    assert keys == {*FIGURES, *NAMES, "flows", "files"}
     for block in re.findall(r"```toml\n(.*?)```", DOCS, re.S):
         assert read(tomllib.loads(block))
 
@@ -212,3 +212,14 @@ def test_the_time_to_converge_is_when_the_rate_first_stays():
 def test_the_time_to_converge_does_not_depend_on_the_unit(rates, factor):
     one = steps(*[(rate, 0.1) for rate in rates])
     assert converged_ns([one]) == converged_ns([(one[0], one[1] * factor)])
+
+
+def test_conformity_to_specifications_can_be_expected():
+    assert found(LOSS, conform=["cubic", "prr"]).found == "conforms"
+    other = found(LOSS, conform="bbr")
+    assert not other.holds
+    assert other.found.startswith("unknown: identify says cubic6: conformity to bbr is asked of")
+    with pytest.raises(ArgumentError, match="specifications are bbr, cubic, reno, prr"):
+        cct.check(LOSS, {"conform": "rfc"})
+    counters = cct.check(cct.datasets.path("web_server", "ss.txt.gz"), {"conform": "cubic"}).checks[0]
+    assert (counters.holds, counters.found.startswith("unknown: conformity is asked of packets")) == (False, True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cctrace.checking.expectations import FIGURES, OF_ALL, Asked, Expectation, Given, read, selects
-from cctrace.checking.figures import controller_of, measured, verdict_of
+from cctrace.checking.figures import conformity_of, controller_of, measured, verdict_of
 from cctrace.checking.subjects import Subject, subjects_of
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, CctraceError
@@ -238,6 +238,8 @@ def _found(asked: Asked, group: Sequence[Subject]) -> tuple[str, bool, float | N
             return FIGURES[asked.key].form(value), asked.holds(value), value
         if asked.key == "controller":
             holds, text = controller_of(group[0], asked.names)
+        elif asked.key == "conform":
+            holds, text = conformity_of(group[0], asked.names)
         else:
             holds, text = verdict_of(group[0], asked.names, asked.key == "verdict")
         return text, holds, None

@@ -6,6 +6,7 @@ rtt_p95 = "<= 60ms"
 controller = "bbr"                  the kernel's name or a variant
 verdict = ["path_full"]             the first verdict is one of these
 no_verdict = ["random_loss"]        none of these is among the verdicts that are likely
+conform = ["cubic", "prr"]          what the record shows of the sender follows all of these specifications
 
 [[expect]]                          further expectations, of other flows or other files of a folder
 files = "single_*"
@@ -55,7 +56,7 @@ FIGURES = {
     "converged": Figure(parse_time_ns, lambda ns: "never" if math.isinf(ns) else format_time(ns), "<= 5s"),
 }
 OF_ALL = ("jain", "converged")  # of the selected flows of a file together
-NAMES = ("controller", "verdict", "no_verdict")
+NAMES = ("controller", "verdict", "no_verdict", "conform")
 SELECTION = ("flows", "files")
 _BOUND = re.compile(r"\s*(>=|<=)\s*(\S.*)", re.DOTALL)
 _PORT = re.compile(r":(\d+)")
@@ -163,7 +164,7 @@ def _asked(where: str, key: str, value: Any) -> Asked:
         raise ArgumentError(f"{where}: {key}={value!r}: a name, or a list of names")
     for name in names:
         _check_name(f"{where}: {key}={name!r}", key, name)
-    return Asked(key, " or ".join(names), names=names)
+    return Asked(key, (" and " if key == "conform" else " or ").join(names), names=names)
 
 
 def _check_name(called: str, key: str, name: str) -> None:
@@ -175,6 +176,11 @@ def _check_name(called: str, key: str, name: str) -> None:
                 canonical(name)
             except ArgumentError as error:
                 raise ArgumentError(f"{called}: {error}") from None
+    elif key == "conform":
+        from cctrace.conform import SPECS
+
+        if name not in SPECS:
+            raise ArgumentError(f"{called}: specifications are {', '.join(SPECS)}")
     elif name not in CAUSES:
         near = difflib.get_close_matches(name, CAUSES, n=1)
         hint = f"did you mean {near[0]}? " if near else ""

@@ -12,6 +12,7 @@ from cctrace.analytic.metrics import jain
 from cctrace.cc import KERNEL_NAMES, canonical, kernel_name
 from cctrace.diagnosis.constants import DOUBTFUL
 from cctrace.errors import StreamError
+from cctrace.flows.flow import Flow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,3 +130,24 @@ def verdict_of(subject: Subject, names: Sequence[str], wanted: bool) -> tuple[bo
     if wanted:
         return analysis.diagnosis.cause in names, analysis.diagnosis.cause
     return not set(names) & set(likely), ", ".join(likely)
+
+
+def conformity_of(subject: Subject, names: Sequence[str]) -> tuple[bool, str]:
+    """Return whether what the record shows of a sender follows all of these specifications, and the first violation.
+
+    Raises
+    ------
+    StreamError
+        If no packets were kept, or of counters.
+    ArgumentError
+        If another controller sent the flow.
+    """
+    from cctrace.conform import run
+
+    if not isinstance(subject.flow, Flow):
+        raise StreamError("conformity is asked of packets, not of counters or of a simulation without packets")
+    found = [run(subject.flow, name) for name in names]
+    failing = [
+        f"{one.spec}: {verdict.id} {verdict.text()}" for one in found for verdict in one.verdicts if verdict.fails
+    ]
+    return not failing, failing[0] if failing else "conforms"
