@@ -33,7 +33,6 @@ html_show_search_summary = False  # read from disk, a page may not fetch the pag
 default_role = "code"  # single backquotes name things of Python, as numpydoc has it
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-python_maximum_signature_line_length = 100
 autosummary_generate = False  # it only lists: every name stands on the page of its subject
 napoleon_google_docstring = False
 napoleon_use_rtype = False
