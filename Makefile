@@ -42,7 +42,7 @@ lint: $(TOOLS) ## format, lint, types, layers, spelling
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/codespell $$(git ls-files)
+	$(BIN)/codespell $$(git ls-files ':!cctrace/_data')
 
 check: lint test ## lint, then the tests, which also compare the generated pages with the code
 
