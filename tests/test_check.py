@@ -223,3 +223,12 @@ def test_conformity_to_specifications_can_be_expected():
         cct.check(LOSS, {"conform": "rfc"})
     counters = cct.check(cct.datasets.path("web_server", "ss.txt.gz"), {"conform": "cubic"}).checks[0]
     assert (counters.holds, counters.found.startswith("unknown: conformity is asked of packets")) == (False, True)
+
+
+def test_who_sent_a_flow_is_asked_once_for_all_its_specifications(monkeypatch):
+    from cctrace.identification import identify as room
+
+    asked, identify = [], room.identify
+    monkeypatch.setattr(room, "identify", lambda flow: asked.append(flow) or identify(flow))
+    assert found(LOSS, conform=["cubic", "prr"]).holds
+    assert len(asked) == 1

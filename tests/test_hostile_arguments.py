@@ -3,6 +3,8 @@
 import pytest
 
 from cctrace import cli, datasets
+from cctrace.errors import FormatError
+from cctrace.sim import jitter
 
 CAPTURE = str(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
 
@@ -44,3 +46,17 @@ def test_a_chunk_larger_than_the_capture_takes_no_more_memory_than_it(monkeypatc
     (part,) = stream(CAPTURE, chunk=99_999_999_999_999)
     assert len(part) == 9381
     assert max(asked) <= frames._TRUSTED
+
+
+def test_a_scenario_that_names_a_device_without_an_end_is_refused(tmp_path, capsys):
+    file = tmp_path / "scenario.toml"
+    file.write_text('[path]\nrate = "10Mbit"\njitter = "empirical:file=/dev/zero"\n[[senders]]\ncc = "bbr2022"\n')
+    assert cli.main(["simulate", "--scenario", str(file)]) == 2
+    assert "/dev/zero, line 1: " in capsys.readouterr().err
+
+
+def test_delays_without_an_end_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(jitter, "MOST_DELAYS", 3)
+    (tmp_path / "delays").write_text("1\n" * 4)
+    with pytest.raises(FormatError, match="more than 3 lines"):
+        jitter.read_delays(tmp_path / "delays")

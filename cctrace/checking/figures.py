@@ -142,11 +142,14 @@ def conformity_of(subject: Subject, names: Sequence[str]) -> tuple[bool, str]:
     ArgumentError
         If another controller sent the flow.
     """
-    from cctrace.conform import run
+    from cctrace.conform import spec_of
+    from cctrace.conform.captures import of_flow
+    from cctrace.identification.identify import identify
 
     if not isinstance(subject.flow, Flow):
         raise StreamError("conformity is asked of packets, not of counters or of a simulation without packets")
-    found = [run(subject.flow, name) for name in names]
+    sender = identify(subject.flow)
+    found = [of_flow(subject.flow, spec_of(name), sender=sender) for name in names]
     failing = [
         f"{one.spec}: {verdict.id} {verdict.text()}" for one in found for verdict in one.verdicts if verdict.fails
     ]

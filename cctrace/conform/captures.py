@@ -11,7 +11,7 @@ from cctrace.conform.result import Conformity
 from cctrace.conform.wire import record_of_flow
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
-from cctrace.identification.identify import identify
+from cctrace.identification.identify import Identification, identify
 
 if TYPE_CHECKING:
     from cctrace.conform.requirements import Spec
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
 
 
-def of_flow(flow: Flow, spec: Spec, progress: Progress | None) -> Conformity:
-    """Return the `Conformity` of a flow; see `cctrace.conform.run`."""
-    if progress:
-        progress("identify")
-    sender = identify(flow)
+def of_flow(
+    flow: Flow, spec: Spec, progress: Progress | None = None, sender: Identification | None = None
+) -> Conformity:
+    """Return the `Conformity` of a flow; see `cctrace.conform.run`. Who is known to have sent it is not asked again."""
+    if sender is None:
+        if progress:
+            progress("identify")
+        sender = identify(flow)
     if sender.name not in spec.families:
         raise ArgumentError(
             f"identify says {sender.name}: conformity to {spec.name} is asked of {' or '.join(spec.families)} only"

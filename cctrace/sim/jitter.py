@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _KINDS = {"normal": NORMAL, "gamma": GAMMA, "lognormal": LOGNORMAL, "empirical": EMPIRICAL}
 _NAMES = ("sd", "mean", "file", "per", "rho", "reorder")
 LEAST_DECAY = 1e-4  # of the correlation: a process that returns from below its floor in reasonable time
+MOST_DELAYS = 10_000_000  # lines of a file of delays: it may be named in another file, and be a device without an end
+_LONGEST_LINE = 65536  # characters, a comment included
 
 
 @dataclass(frozen=True)
@@ -153,11 +155,13 @@ def read_delays(file: str | os.PathLike[str]) -> NDArray[np.float64]:
     Raises
     ------
     FormatError
-        If a line is not a number from 0; names the line.
+        If a line is not a number from 0; names the line. If there are more than `MOST_DELAYS` lines.
     """
-    delays = []
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
+    delays: list[float] = []
+    with open(file, encoding="utf-8", errors="replace") as source:
+        for number, line in enumerate(iter(lambda: source.readline(_LONGEST_LINE), ""), 1):
+            if number > MOST_DELAYS:
+                raise FormatError(f"{file}: more than {MOST_DELAYS} lines; the delays of a flow are fewer")
             text = line.partition("#")[0].strip()
             if not text:
                 continue
