@@ -22,7 +22,7 @@ from cctrace.conform.controllers import intended, play
 from cctrace.conform.stage import Stage
 from cctrace.errors import CctraceError
 
-SUBJECTS = {"bbr_draft": ("bbr", bbr, (2, 3, 1, 5)), "cubic6": ("cubic", cubic, (1, 0, 3))}
+SUBJECTS = {"bbr_draft": ("bbr", bbr, (2, 3, 1, 5)), "cubic6": ("cubic", cubic, (2, 0, 4))}
 OPPOSITE = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div,

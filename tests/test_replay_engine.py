@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cctrace.cc.base import Controller, LinuxController, Param, QuicController, f32, floats, ints
+from cctrace.cc.reno import Reno
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.views import View
 from cctrace.replaying.player import MODES, Player
@@ -169,6 +170,10 @@ def test_a_controller_without_the_methods_that_decide_is_refused():
         def cong_avoid(self, ack):
             self.snd_cwnd = self.snd_cwnd + 1
 
+    class Both(Reno):
+        def on_ack(self, ack):
+            self.snd_cwnd = 20
+
     class Silent(QuicController):
         pass
 
@@ -177,6 +182,8 @@ def test_a_controller_without_the_methods_that_decide_is_refused():
         replay(stream(), Empty)
     with pytest.raises(ArgumentError, match="Half has cong_avoid without ssthresh and undo_cwnd"):
         simulate(path, Half, "1s")
+    with pytest.raises(ArgumentError, match="Both has both on_ack and cong_avoid"):
+        simulate(path, Both, "1s")
     with pytest.raises(ArgumentError, match="Silent never sets its window: it needs the method on_ack"):
         simulate(path, [Silent], "1s")
     with pytest.raises(ArgumentError, match="Controller belongs to no stack: subclass LinuxController"):

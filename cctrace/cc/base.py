@@ -204,11 +204,17 @@ def check_methods(cls: "type[Controller]") -> None:
     The kernel refuses a module in the same way [Linux61] tcp_register_congestion_control; there, ``ssthresh`` and
     ``undo_cwnd`` are needed beside ``cong_control`` (``on_ack`` here), too.
 
-    Raises `ArgumentError`: names what is missing.
+    Of a class with ``on_ack`` the stack would never call ``cong_avoid``: one that has both is refused, too.
+
+    Raises `ArgumentError`: names what is missing, or is too many.
     """
     if not cls.view:
         raise ArgumentError(f"{cls.__name__} belongs to no stack: subclass LinuxController or QuicController")
     if cls.has_on_ack:
+        if hasattr(cls, "cong_avoid"):
+            raise ArgumentError(
+                f"{cls.__name__} has both on_ack and cong_avoid, which is never called where there is on_ack: keep one"
+            )
         return
     allowed = "on_ack, or cong_avoid with ssthresh and undo_cwnd" if cls.view == "linux" else "on_ack"
     if cls.view == "quic" or not hasattr(cls, "cong_avoid"):

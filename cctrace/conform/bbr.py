@@ -5,8 +5,9 @@ The pseudocode and the text of section 5 are normative as a whole (5.1: "MUST be
 
 from __future__ import annotations
 
-from cctrace.conform import bbr_losses, bbr_model, bbr_states, wire
-from cctrace.conform.bbr_cases import CASES
+from cctrace.cc.bbr_draft import BBRDraft
+from cctrace.conform import bbr_losses, bbr_model, bbr_probe_rtt, bbr_states, wire
+from cctrace.conform.bbr_changes import CASES
 from cctrace.conform.requirements import Spec
 from cctrace.conform.stage import Cell
 
@@ -15,9 +16,15 @@ __all__ = ["CASES", "CELLS", "SPEC"]
 SPEC = Spec(
     "bbr",
     "draft-ietf-ccwg-bbr-06 (BBRv3)",
-    (*bbr_states.requirement.rows, *bbr_model.requirement.rows, *bbr_losses.requirement.rows),
+    (
+        *bbr_states.requirement.rows,
+        *bbr_probe_rtt.requirement.rows,
+        *bbr_model.requirement.rows,
+        *bbr_losses.requirement.rows,
+    ),
     ("bbr3", "bbr_draft"),
     tuple(wire.of_bbr().rows),
+    BBRDraft.counterparts,
 )
 
 # From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); where packets are many, they stand for trains.

@@ -25,6 +25,11 @@ def is_exact(r: Record) -> bool:
     return issubclass(r.cls, BBRDraftModel)
 
 
+def states_of(r: Record) -> tuple[Values, Values]:
+    """Return the state before and after each call."""
+    return r.before["state"], r.after["state"]
+
+
 def bdp_of(r: Record, bw: Values, gain: Any = 1.0, min_rtt_us: Values | None = None) -> Values:
     """Return `gain` BDPs in segments, rounded up [BBRdraft] 5.6.4.2; the least RTT is that before the call."""
     rtt = r.before["min_rtt_us"] if min_rtt_us is None else min_rtt_us

@@ -13,18 +13,18 @@ from cctrace.cc.bbr2_bounds import (
     ACKS_PROBE_STOPPING,
     ACKS_REFILLING,
 )
-from cctrace.cc.linux import CA_RECOVERY, EVENT_TX_START
+from cctrace.cc.linux import CA_RECOVERY
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, STATES, UP
 from cctrace.conform.bbr_oracle import (
     begins_probe_bw,
-    first_time_us,
     inflight_of,
     is_exact,
     since,
+    states_of,
     target_inflight,
     with_headroom,
 )
-from cctrace.conform.requirements import Found, Table, all_of, at_least, at_most, equal
+from cctrace.conform.requirements import Found, Table, all_of, at_most, equal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,17 +53,7 @@ MOVES = {
     (REFILL, PROBE_RTT), (REFILL, STARTUP), (UP, DOWN), (UP, REFILL), (UP, PROBE_RTT), (UP, STARTUP), (UP, CRUISE),
     (PROBE_RTT, CRUISE), (PROBE_RTT, STARTUP),
 }  # fmt: skip
-INTERVAL_US, DURATION_US = 5_000_000, 200_000  # BBR.ProbeRTTInterval, BBR.ProbeRTTDuration
 WAIT_US = (2_000_000, 3_000_000)  # BBR.bw_probe_wait
-TICK_US = 2_000  # two ticks of a kernel at 1000 Hz, which counts its times in them
-
-
-def _states(r: Record) -> tuple[Values, Values]:
-    return r.before["state"], r.after["state"]
-
-
-def _clock_slack(r: Record) -> float:
-    return 0 if is_exact(r) else TICK_US
 
 
 def _gain(state: int, section: str) -> None:
@@ -92,7 +82,7 @@ def _cwnd_gain(r: Record) -> Found:
 
 @requirement("state.moves", "5.1.1", "States follow each other as the diagram of transitions allows.", "state")
 def _moves(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     changed = was != now
     allowed = np.zeros((len(STATES), len(STATES)), bool)
     for a, b in MOVES:
@@ -105,7 +95,7 @@ def _moves(r: Record) -> Found:
 # --- Startup and the plateau ------------------------------------------------------------------------------------------
 def _plateau(r: Record, states: tuple[int, ...]) -> Found:
     """Return whether the plateau detector does what CheckFullBWReached says, step by step."""
-    was, now = _states(r)
+    was, now = states_of(r)
     sample, baseline, count = r.delivery_rate, r.before["full_bw"], r.before["full_bw_count"]
     runs = (
         ~r.before["full_bw_now"].astype(bool) & r.after["round_start"].astype(bool) & (r.ack("rs_is_app_limited") == 0)
@@ -149,7 +139,7 @@ def _three(r: Record) -> Found:
 
 @requirement("startup.exit", "5.3.1.1", "Startup ends when the pipe is full, and not before.", "full_bw_reached")
 def _startup_exit(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     where = r.is_call("on_ack") & (was == STARTUP) & (now != PROBE_RTT)
     full = r.after["full_bw_reached"].astype(bool)
     return all_of(where, (now != STARTUP) == full, np.array(STATES)[now], "DRAIN exactly when full_bw_reached")
@@ -178,7 +168,7 @@ def _high_loss(r: Record) -> Found:
     "delivered.", "full_bw_now", "inflight_latest", "inflight_longterm",
 )  # fmt: skip
 def _loss_bound(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     where = r.is_call("on_ack") & (was == STARTUP) & (now == DRAIN) & ~r.after["full_bw_now"].astype(bool)
     bdp = np.ceil(r.before["bw"] * r.before["min_rtt_us"] / (1e6 * r.mss))
     latest = np.maximum(r.before["inflight_latest"], r.ack("rs_delivered"))
@@ -189,7 +179,7 @@ def _loss_bound(r: Record) -> Found:
 @requirement("drain.inflight", "5.3.2", "Drain ends as soon as the flight is a BDP, and before 3 rounds not otherwise.",
              "bw")  # fmt: skip
 def _drain_inflight(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     drained = r.inflight <= inflight_of(r, r.before["bw"])
     rounds = since(r, (was == DRAIN) | (now == DRAIN), r.after["round_start"].astype(bool))
     where = r.is_call("on_ack") & (was == DRAIN) & (now != PROBE_RTT) & (drained | (rounds <= 3))
@@ -222,7 +212,7 @@ def _cautious(r: Record) -> Values:
     "ack_phase",
 )  # fmt: skip
 def _wait(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     where = r.is_call("on_ack") & ((was == DOWN) | (was == CRUISE)) & (now != PROBE_RTT)
     due = _probe_due(r) | _cautious(r)
     return all_of(where, (now == REFILL) == due, np.array(STATES)[now], np.where(due, "REFILL", "DOWN or CRUISE"))
@@ -248,7 +238,7 @@ def _spread(r: Record) -> Found:
 
 @requirement("down.starts", "5.3.3.9", "Entering DOWN starts the clock of the cycle.", "cycle_stamp", "ack_phase")
 def _down_starts(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     where = r.is_call("on_ack") & (was != DOWN) & (now == DOWN)
     phase = np.where(begins_probe_bw(r) & r.after["round_start"].astype(bool), ACKS_INIT, ACKS_PROBE_STOPPING)
     return all_of(where, (r.after["cycle_stamp"] == r.ack("now_us")) & (r.after["ack_phase"] == phase),
@@ -258,7 +248,7 @@ def _down_starts(r: Record) -> Found:
 @requirement("cruise.inflight", "5.3.3.1", "DOWN gives way to CRUISE once the flight is a BDP and leaves headroom.",
              "inflight_longterm", "max_bw", "probe_wait_us", "ack_phase")  # fmt: skip
 def _cruise(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     bound = np.minimum(with_headroom(r.after["inflight_longterm"]), inflight_of(r, r.after["max_bw"]))
     where = r.is_call("on_ack") & (was == DOWN) & ((now == DOWN) | (now == CRUISE))
     return all_of(where, (now == CRUISE) == (r.inflight <= bound), r.inflight, bound, "CRUISE at")
@@ -266,7 +256,7 @@ def _cruise(r: Record) -> Found:
 
 @requirement("refill.round", "5.3.3.3", "REFILL lasts one round, then UP begins.", "round_start")
 def _refill_round(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     where = r.is_call("on_ack") & (was == REFILL) & (now != PROBE_RTT)
     return all_of(where, (now == UP) == r.after["round_start"].astype(bool), np.array(STATES)[now],
                   np.where(r.after["round_start"], "UP", "REFILL"))  # fmt: skip
@@ -274,7 +264,7 @@ def _refill_round(r: Record) -> Found:
 
 @requirement("refill.reset", "5.3.3.3", "REFILL discards the short-term model.", "bw_shortterm", "inflight_shortterm")
 def _refill_reset(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     where = r.is_call("on_ack") & (was != REFILL) & (now == REFILL)
     unset = np.isinf(r.after["bw_shortterm"]) & np.isinf(r.after["inflight_shortterm"])
     return all_of(where, unset, r.after["inflight_shortterm"], "no bounds")
@@ -283,7 +273,7 @@ def _refill_reset(r: Record) -> Found:
 @requirement("up.begin", "5.3.3.9", "UP measures growth from the current sample, and its samples count as a probe's.",
              "full_bw", "is_bw_probe_sample")  # fmt: skip
 def _up_begin(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     where = r.is_call("on_ack") & (was == REFILL) & (now == UP)
     near = np.abs(r.after["full_bw"] - r.delivery_rate) <= 0.02 * r.delivery_rate + (1e-3 if is_exact(r) else 200)
     good = near & r.after["is_bw_probe_sample"].astype(bool) & (r.after["full_bw_count"] == 0)
@@ -295,7 +285,7 @@ def _up_begin(r: Record) -> Found:
     "one that was too high reaches it; and not before.", "full_bw_now", "prev_probe_too_high", "inflight_longterm",
 )  # fmt: skip
 def _up_exit(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     risky = r.before["prev_probe_too_high"].astype(bool) & (r.inflight >= r.after["inflight_longterm"])
     limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
     leave = risky | (~limited & r.after["full_bw_now"].astype(bool))
@@ -306,7 +296,7 @@ def _up_exit(r: Record) -> Found:
 @requirement("phase.acks", "5.3.3.9", "ACKs are told apart by what was sent for them: refill, probe, its end.",
              "ack_phase", "round_start")  # fmt: skip
 def _phases(r: Record) -> Found:
-    was, now = _states(r)
+    was, now = states_of(r)
     start, phase = r.after["round_start"].astype(bool), r.before["ack_phase"]
     expected = np.where((phase == ACKS_PROBE_STARTING) & start, ACKS_PROBE_FEEDBACK, phase)
     expected = np.where((phase == ACKS_PROBE_STOPPING) & start, ACKS_INIT, expected)
@@ -317,85 +307,3 @@ def _phases(r: Record) -> Found:
     expected = np.where((was == PROBE_RTT) & (now == CRUISE), ACKS_PROBE_STOPPING, expected)
     where = r.is_call("on_ack") & r.after["full_bw_reached"].astype(bool) & r.before["full_bw_reached"].astype(bool)
     return equal(where & (was != STARTUP), r.after["ack_phase"], expected)
-
-
-# --- ProbeRTT and idle ------------------------------------------------------------------------------------------------
-@requirement("probe_rtt.entry", "5.3.4.3", "ProbeRTT begins when no lower RTT was seen for 5 s, unless after idling; "
-             "and then it does.", "probe_rtt_min_stamp", "idle_restart")  # fmt: skip
-def _probe_rtt_entry(r: Record) -> Found:
-    was, now = _states(r)
-    age_us = r.ack("now_us") - r.before["probe_rtt_min_stamp"]
-    idle, slack = r.before["idle_restart"].astype(bool), _clock_slack(r)
-    must, may = age_us > INTERVAL_US + slack, age_us > INTERVAL_US - slack
-    entered = now == PROBE_RTT
-    good = np.where(entered, may & ~idle, ~must | idle)
-    return all_of(r.is_call("on_ack") & (was != PROBE_RTT), good, age_us, "ProbeRTT above 5000000 us")
-
-
-def _low_since(r: Record) -> Values:
-    """Return since when (us) the flight has been down, of a stay in ProbeRTT; 0 while it has not."""
-    inside = (r.before["state"] == PROBE_RTT) | (r.after["state"] == PROBE_RTT)
-    return first_time_us(r, inside, r.is_call("on_ack") & (r.inflight <= np.maximum(_half_bdp(r), 4)))
-
-
-def _half_bdp(r: Record) -> Values:
-    return np.ceil(0.5 * r.before["bw"] * r.after["min_rtt_us"] / (1e6 * r.mss))
-
-
-@requirement("probe_rtt.stay", "5.3.4.3", "ProbeRTT lasts 200 ms from when the flight is down.", "min_rtt_us", "bw")
-def _stay(r: Record) -> Found:
-    was, now = _states(r)
-    low = _low_since(r)
-    where = (was == PROBE_RTT) & (now != PROBE_RTT) & (r.is_call("on_ack") | r.is_call("cwnd_event"))
-    stayed = np.where(low > 0, r.ack("now_us") - low, 0)
-    return at_least(where, stayed, DURATION_US, within=_clock_slack(r))
-
-
-@requirement("probe_rtt.leave", "5.3.4.3", "ProbeRTT ends after 200 ms and a round.", "probe_rtt_done_stamp")
-def _leave(r: Record) -> Found:
-    was, now = _states(r)
-    stamp = r.before["probe_rtt_done_stamp"]
-    over = (stamp > 0) & (r.ack("now_us") > stamp + _clock_slack(r)) & r.after["probe_rtt_round_done"].astype(bool)
-    where = r.is_call("on_ack") & (was == PROBE_RTT) & over
-    return all_of(where, now != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
-
-
-@requirement("probe_rtt.round", "5.3.4.3", "ProbeRTT lasts a round from when the flight is down.",
-             "probe_rtt_round_done", "probe_rtt_done_stamp")  # fmt: skip
-def _round(r: Record) -> Found:
-    was, now = _states(r)
-    inside = (was == PROBE_RTT) | (now == PROBE_RTT)
-    armed = inside & (r.before["probe_rtt_done_stamp"] > 0)
-    rounds = since(r, armed, r.after["round_start"].astype(bool))
-    return at_least(r.is_call("on_ack") & (was == PROBE_RTT) & (now != PROBE_RTT), rounds, 1)
-
-
-@requirement("probe_rtt.next", "5.3.4.4", "After ProbeRTT comes CRUISE if the pipe was full before, else Startup.",
-             "full_bw_reached")  # fmt: skip
-def _next(r: Record) -> Found:
-    was, now = _states(r)
-    expected = np.where(r.before["full_bw_reached"].astype(bool), CRUISE, STARTUP)
-    return all_of((was == PROBE_RTT) & (now != PROBE_RTT), now == expected, np.array(STATES)[now],
-                  np.array(STATES)[expected])  # fmt: skip
-
-
-@requirement("probe_rtt.app_limited", "5.3.4.3", "Samples of ProbeRTT count as app-limited.", "app_limited")
-def _mark(r: Record) -> Found:
-    inside = r.is_call("on_ack") & (r.before["state"] == PROBE_RTT) & (r.after["state"] == PROBE_RTT)
-    return at_least(inside, r.after["app_limited"], r.ack("delivered"))
-
-
-@requirement("probe_rtt.reset", "5.3.4.4", "Leaving ProbeRTT discards the short-term model.", "bw_shortterm")
-def _rtt_reset(r: Record) -> Found:
-    was, now = _states(r)
-    return all_of((was == PROBE_RTT) & (now != PROBE_RTT), np.isinf(r.after["bw_shortterm"]), r.after["bw_shortterm"],
-                  "no bound")  # fmt: skip
-
-
-@requirement("idle.restart", "5.4.1", "Sending again after idling notes it, and the next ACK forgets it.",
-             "idle_restart")  # fmt: skip
-def _idle(r: Record) -> Found:
-    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
-    starts &= r.inflight == 0
-    acked = r.is_call("on_ack") & (r.ack("rs_delivered") > 0)
-    return all_of(starts | acked, r.after["idle_restart"].astype(bool) == starts, r.after["idle_restart"], starts)

@@ -64,13 +64,7 @@ def controller_compiled(cls: type[Controller]) -> None:
 
 def intended(subject: str | type[Controller], spec: Spec) -> dict[str, str]:
     """Return {requirement: how the subject is known to differ, and in which function of its source}."""
-    if not isinstance(subject, str):
-        return {}
-    if spec.name != "bbr":
-        return dict(getattr(importlib.import_module(SPECS[spec.name]), "INTENDED", {}).get(subject, {}))
-    from cctrace.cc.compare import counterparts
-
-    rows = counterparts("bbr_draft", subject)
+    rows = spec.differs.get(subject, ()) if isinstance(subject, str) else ()
     return {id: f"{row.there}, {row.function}" for row in rows for id in row.requirements}
 
 

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.cc.base import Counterpart
+from cctrace.conform import cubic_steps
+from cctrace.conform.cubic_steps import ALPHA, BETA, C
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table
 from cctrace.conform.windows import CASES, CELLS, common, cut_to, epochs
 from cctrace.conform.wire import shared
@@ -22,13 +25,22 @@ if TYPE_CHECKING:
 
     Values = NDArray[Any]
 
-__all__ = ["CASES", "CELLS", "INTENDED", "SPEC"]
+__all__ = ["CASES", "CELLS", "SPEC"]
 
-# Where released code is known to differ: {controller: {requirement: how, and in which function}}.
-INTENDED = {"cubic": {"slow_start.doubles": "twice what was out before is a limit of its own, tcp_is_cwnd_limited"}}
-
-C, BETA = 0.4, 0.7
-ALPHA = 3 * (1 - BETA) / (1 + BETA)  # segments per window of a Reno with this backoff, 4.3
+_OF_LINUX = (
+    Counterpart(
+        "W_est above the window before the loss", "grows by a segment per window", "by 0.53 as before", "4.3",
+        "bictcp_update", ("w_est.alpha",),
+    ),
+    Counterpart(
+        "after a spurious reduction", "cwnd, ssthresh, W_max, K, W_est restored", "cwnd and ssthresh restored", "4.9",
+        "tcp_reno_undo_cwnd", ("undo.curve",),
+    ),
+)  # fmt: skip
+_OF_4_15 = Counterpart(
+    "limit of slow start", "cwnd is the limit", "twice what was out is a limit of its own", "4.10",
+    "tcp_is_cwnd_limited", ("slow_start.doubles",),
+)  # fmt: skip
 SLACK, SLACK_SHARE = 3.0, 0.03  # segments, and of the window
 
 requirement = Table()
@@ -43,7 +55,7 @@ common(
         "recovery.window": "4.6",
     },
 )
-cut_to(requirement, "loss.beta", "4.6", BETA, 1.5, SHOULD)
+cut_to(requirement, "loss.beta", "4.6", BETA, 0.0, SHOULD)
 
 
 def _curve(epoch: Epoch, t: Values) -> Values:
@@ -103,4 +115,11 @@ def _friendly(r: Record) -> Found:
 
 on_the_wire = Table()
 shared(on_the_wire, "RFC 6937bis 6.2", BETA, 2.0, ("4.10", "4.6"))
-SPEC = Spec("cubic", "CUBIC (RFC 9438)", tuple(requirement.rows), ("cubic", "cubic6"), tuple(on_the_wire.rows))
+SPEC = Spec(
+    "cubic",
+    "CUBIC (RFC 9438)",
+    (*requirement.rows, *cubic_steps.requirement.rows),
+    ("cubic", "cubic6"),
+    tuple(on_the_wire.rows),
+    {"cubic6": _OF_LINUX, "cubic": (*_OF_LINUX, _OF_4_15)},
+)

@@ -1,8 +1,8 @@
 """What a run shows of a controller, as columns: a row per call, what it read, and what it held before and after.
 
 A simulation is replayed over its own trace, which repeats it to the last digit and records every field. Fields of the
-BBR family are renamed to the draft's (`bbr_names`); of any other controller what is known is the window, the pacing
-rate, ssthresh, and whatever fields it has.
+BBR family are renamed to the draft's (`bbr_names`), those of CUBIC to the RFC's (`cubic_names`); of any other
+controller what is known is the window, the pacing rate, ssthresh, and whatever fields it has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
-from cctrace.conform.bbr_names import named
+from cctrace.conform import bbr_names, cubic_names
 from cctrace.lang.fields import RETURNED
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Record:
     after, before : dict of str to ndarray
         What it held after and before each call, by the draft's names for the BBR family.
     facts : dict of str to float
-        ``mss`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and what its case adds.
+        ``mss``, ``tick_us`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and what its case adds.
     """
 
     cls: type[Controller]
@@ -111,4 +111,8 @@ def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: 
     mss = float(facts["mss"])
     hz = float(params.get("hz", 1000))
     clock = view.columns.get("now_us"), view.columns.get("jiffies")
-    return Record(cls, view, named(cls, held, mss, hz, clock), named(cls, before, mss, hz, clock), facts)
+    facts = {"tick_us": 1e6 / hz} | facts
+    after, before = (
+        bbr_names.named(cls, cubic_names.named(cls, state, hz, clock), mss, hz, clock) for state in (held, before)
+    )
+    return Record(cls, view, after, before, facts)

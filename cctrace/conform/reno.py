@@ -27,7 +27,7 @@ common(
         "recovery.window": "RFC 5681 3.2 (6), RFC 9002 7.3.2",
     },
 )
-cut_to(requirement, "loss.half", "RFC 5681 3.1 (4), RFC 9002 7.3.2", 0.5, 1.0, MUST)
+cut_to(requirement, "loss.half", "RFC 5681 3.1 (4), RFC 9002 7.3.2", 0.5, 0.0, MUST)
 
 
 @requirement("avoidance.at_most", "RFC 5681 3.1, RFC 9002 7.3.3", "In congestion avoidance cwnd grows by at most one "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from cctrace.cc.base import Counterpart
     from cctrace.conform.record import Record
 
 MUST, SHOULD, EXAMPLE = "MUST", "SHOULD", "example"
@@ -43,7 +44,8 @@ class Requirement(NamedTuple):
 class Spec(NamedTuple):
     """A specification: what it requires of a controller's calls, and what of that a capture shows (`wire`).
 
-    `families` are the names that `identify` gives to controllers that claim to follow it.
+    `families` are the names that `identify` gives to controllers that claim to follow it; `differs` tells where a
+    controller is known to decide otherwise by intent.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Spec(NamedTuple):
     requirements: tuple[Requirement, ...]
     families: tuple[str, ...]
     wire: tuple[Requirement, ...] = ()
+    differs: Mapping[str, tuple[Counterpart, ...]] = {}
 
 
 class Table:

@@ -1,0 +1,109 @@
+"""Requirements of draft-ietf-ccwg-bbr-06 on ProbeRTT, and on what follows idling."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.linux import EVENT_TX_START
+from cctrace.conform.bbr_names import CRUISE, PROBE_RTT, STARTUP, STATES
+from cctrace.conform.bbr_oracle import first_time_us, is_exact, since, states_of
+from cctrace.conform.requirements import Found, Table, all_of, at_least
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+
+    Values = NDArray[Any]
+
+requirement = Table()
+
+INTERVAL_US, DURATION_US = 5_000_000, 200_000  # BBR.ProbeRTTInterval, BBR.ProbeRTTDuration
+TICK_US = 2_000  # two ticks of a kernel at 1000 Hz, which counts its times in them
+
+
+def _clock_slack(r: Record) -> float:
+    return 0 if is_exact(r) else TICK_US
+
+
+@requirement("probe_rtt.entry", "5.3.4.3", "ProbeRTT begins when no lower RTT was seen for 5 s, unless after idling; "
+             "and then it does.", "probe_rtt_min_stamp", "idle_restart")  # fmt: skip
+def _probe_rtt_entry(r: Record) -> Found:
+    was, now = states_of(r)
+    age_us = r.ack("now_us") - r.before["probe_rtt_min_stamp"]
+    idle, slack = r.before["idle_restart"].astype(bool), _clock_slack(r)
+    must, may = age_us > INTERVAL_US + slack, age_us > INTERVAL_US - slack
+    entered = now == PROBE_RTT
+    good = np.where(entered, may & ~idle, ~must | idle)
+    return all_of(r.is_call("on_ack") & (was != PROBE_RTT), good, age_us, "ProbeRTT above 5000000 us")
+
+
+def _low_since(r: Record) -> Values:
+    """Return since when (us) the flight has been down, of a stay in ProbeRTT; 0 while it has not."""
+    inside = (r.before["state"] == PROBE_RTT) | (r.after["state"] == PROBE_RTT)
+    return first_time_us(r, inside, r.is_call("on_ack") & (r.inflight <= np.maximum(_half_bdp(r), 4)))
+
+
+def _half_bdp(r: Record) -> Values:
+    return np.ceil(0.5 * r.before["bw"] * r.after["min_rtt_us"] / (1e6 * r.mss))
+
+
+@requirement("probe_rtt.stay", "5.3.4.3", "ProbeRTT lasts 200 ms from when the flight is down.", "min_rtt_us", "bw")
+def _stay(r: Record) -> Found:
+    was, now = states_of(r)
+    low = _low_since(r)
+    where = (was == PROBE_RTT) & (now != PROBE_RTT) & (r.is_call("on_ack") | r.is_call("cwnd_event"))
+    stayed = np.where(low > 0, r.ack("now_us") - low, 0)
+    return at_least(where, stayed, DURATION_US, within=_clock_slack(r))
+
+
+@requirement("probe_rtt.leave", "5.3.4.3", "ProbeRTT ends after 200 ms and a round.", "probe_rtt_done_stamp")
+def _leave(r: Record) -> Found:
+    was, now = states_of(r)
+    stamp = r.before["probe_rtt_done_stamp"]
+    over = (stamp > 0) & (r.ack("now_us") > stamp + _clock_slack(r)) & r.after["probe_rtt_round_done"].astype(bool)
+    where = r.is_call("on_ack") & (was == PROBE_RTT) & over
+    return all_of(where, now != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
+
+
+@requirement("probe_rtt.round", "5.3.4.3", "ProbeRTT lasts a round from when the flight is down.",
+             "probe_rtt_round_done", "probe_rtt_done_stamp")  # fmt: skip
+def _round(r: Record) -> Found:
+    was, now = states_of(r)
+    inside = (was == PROBE_RTT) | (now == PROBE_RTT)
+    armed = inside & (r.before["probe_rtt_done_stamp"] > 0)
+    rounds = since(r, armed, r.after["round_start"].astype(bool))
+    return at_least(r.is_call("on_ack") & (was == PROBE_RTT) & (now != PROBE_RTT), rounds, 1)
+
+
+@requirement("probe_rtt.next", "5.3.4.4", "After ProbeRTT comes CRUISE if the pipe was full before, else Startup.",
+             "full_bw_reached")  # fmt: skip
+def _next(r: Record) -> Found:
+    was, now = states_of(r)
+    expected = np.where(r.before["full_bw_reached"].astype(bool), CRUISE, STARTUP)
+    return all_of((was == PROBE_RTT) & (now != PROBE_RTT), now == expected, np.array(STATES)[now],
+                  np.array(STATES)[expected])  # fmt: skip
+
+
+@requirement("probe_rtt.app_limited", "5.3.4.3", "Samples of ProbeRTT count as app-limited.", "app_limited")
+def _mark(r: Record) -> Found:
+    inside = r.is_call("on_ack") & (r.before["state"] == PROBE_RTT) & (r.after["state"] == PROBE_RTT)
+    return at_least(inside, r.after["app_limited"], r.ack("delivered"))
+
+
+@requirement("probe_rtt.reset", "5.3.4.4", "Leaving ProbeRTT discards the short-term model.", "bw_shortterm")
+def _rtt_reset(r: Record) -> Found:
+    was, now = states_of(r)
+    return all_of((was == PROBE_RTT) & (now != PROBE_RTT), np.isinf(r.after["bw_shortterm"]), r.after["bw_shortterm"],
+                  "no bound")  # fmt: skip
+
+
+@requirement("idle.restart", "5.4.1", "Sending again after idling notes it, and the next ACK forgets it.",
+             "idle_restart")  # fmt: skip
+def _idle(r: Record) -> Found:
+    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
+    starts &= r.inflight == 0
+    acked = r.is_call("on_ack") & (r.ack("rs_delivered") > 0)
+    return all_of(starts | acked, r.after["idle_restart"].astype(bool) == starts, r.after["idle_restart"], starts)

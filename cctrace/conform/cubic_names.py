@@ -1,0 +1,45 @@
+"""Fields of Linux's CUBIC under the names of RFC 9438, in segments, seconds and microseconds.
+
+What a class has no field for is left out, and no requirement that needs it is exercised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.cubic import Cubic
+from cctrace.cc.cubic6 import Cubic6
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.cc.base import Controller
+
+    Values = NDArray[Any]
+
+_SAME = {"w_max": "last_max_cwnd", "w_est": "tcp_cwnd", "w_origin": "bic_origin_point", "per_increment": "cnt"}
+_CURVE_HZ = 1024.0  # bic_K counts in these
+
+
+def named(cls: type[Controller], held: dict[str, Values], hz: float, clock: tuple[Any, Any]) -> dict[str, Values]:
+    """Return what a CUBIC of Linux held by the names of RFC 9438, beside its own; nothing new of another controller.
+
+    `epoch_us` is when the epoch began, on the clock of now_us; NaN before it has. `clock` has now_us and jiffies of
+    each row, because the kernel's stamps are jiffies.
+    """
+    if not issubclass(cls, Cubic):
+        return held
+    now_us, jiffies = clock
+    begun = held["epoch_start"] != 0
+    unit_us = 1.0 if issubclass(cls, Cubic6) else 1000 / 8  # of delay_min: us, before 6.x ms << 3
+    return (
+        held
+        | {name: held[field] for name, field in _SAME.items()}
+        | {
+            "k_s": held["bic_K"] / _CURVE_HZ,
+            "epoch_us": np.where(begun, now_us - (jiffies - held["epoch_start"]) * (1e6 / hz), np.nan),
+            "min_rtt_us": held["delay_min"] * unit_us,
+        }
+    )

@@ -1,0 +1,271 @@
+"""CUBIC step by step: requirements of RFC 9438 on W_max, K, W_est and the increment, of senders that show them.
+
+One step is compared with what the RFC makes of the same input and of what was held before. What a kernel's integers and
+clock leave open is allowed: a tick, 1/32 s for which it keeps an increment, and whole segments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.linux import CA_LOSS, CA_RECOVERY, EVENT_TX_START
+from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+
+    Values = NDArray[Any]
+
+requirement = Table()
+
+C, BETA = 0.4, 0.7
+ALPHA = 3 * (1 - BETA) / (1 + BETA)  # segments per window of a Reno with this backoff, 4.3
+KEPT_S = 1 / 32  # how long Linux keeps an increment while cwnd stays [Linux415] bictcp_update
+FLOOR = 2.0  # segments per increment: at most 1.5-fold a round, 4.4
+FLAT = 100.0  # windows per increment where the curve is at or below cwnd [Linux415] bictcp_update
+ROOT = 0.004  # error of the kernel's cube root
+
+
+def avoiding(r: Record) -> Values:
+    """Return the ACKs of congestion avoidance on which cwnd is what limits the sender."""
+    return (
+        r.is_call("cong_avoid") & (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.before["snd_ssthresh"])
+    )
+
+
+def last_time_us(r: Record, happens: Values) -> Values:
+    """Return when (us) something last happened before each row or at it; -inf if it has not."""
+    row = np.maximum.accumulate(np.where(happens, np.arange(len(r)), -1))
+    return np.where(row >= 0, r.ack("now_us")[np.maximum(row, 0)], -np.inf)
+
+
+def _begins(r: Record) -> Values:
+    """Return the ACKs with which an epoch of congestion avoidance begins."""
+    return r.is_call("cong_avoid") & np.isnan(r.before["epoch_us"]) & ~np.isnan(r.after["epoch_us"])
+
+
+def _cwnd_epoch(r: Record) -> Values:
+    """Return cwnd when congestion avoidance begins with a row: ssthresh, where slow start reached it just now."""
+    cwnd, ssthresh = r.before["snd_cwnd"], r.before["snd_ssthresh"]
+    return np.where(cwnd < ssthresh, np.minimum(cwnd + r.ack("arg"), ssthresh), cwnd)
+
+
+def _after_timeout(r: Record) -> Values:
+    """Return the rows before which the last reduction was a timeout."""
+    rows = np.arange(len(r))
+    timeout = np.where(r.is_call("set_state") & (r.ack("arg") == CA_LOSS), rows, -1)
+    cut = np.where(r.is_call("ssthresh"), rows, -1)
+    return np.maximum.accumulate(timeout) > np.maximum.accumulate(cut)
+
+
+@requirement("w_max.loss", "4.7", "A loss sets W_max to cwnd, or where W_max falls to 0.85 of it (fast convergence).",
+             "w_max", level=SHOULD)  # fmt: skip
+def _w_max(r: Record) -> Found:
+    cwnd = r.before["snd_cwnd"]
+    expected = np.where(cwnd < r.before["w_max"], cwnd * (1 + BETA) / 2, cwnd)
+    return equal(r.is_call("ssthresh"), r.after["w_max"], expected, within=1.0)
+
+
+@requirement("w_max.kept", "4.2", "Nothing but a loss, or a timeout, sets W_max.", "w_max")
+def _w_max_kept(r: Record) -> Found:
+    timeout = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
+    where = ~r.is_call("ssthresh") & ~timeout & ~r.is_call("init") & ~r.is_call("undo_cwnd")
+    return equal(where, r.after["w_max"], r.before["w_max"])
+
+
+@requirement("timeout.curve", "4.8", "After a timeout congestion avoidance begins at the plateau: K is 0, and W_max "
+             "cwnd.", "k_s", "w_origin")  # fmt: skip
+def _timeout(r: Record) -> Found:
+    where = _begins(r) & _after_timeout(r)
+    good = (r.after["k_s"] == 0) & (r.after["w_origin"] == _cwnd_epoch(r))
+    return all_of(where, good, r.after["w_origin"], _cwnd_epoch(r))
+
+
+@requirement("epoch.ends", "4.2", "A reduction ends the epoch.", "epoch_us")
+def _ends(r: Record) -> Found:
+    return all_of(r.is_call("ssthresh"), np.isnan(r.after["epoch_us"]), r.after["epoch_us"], "none")
+
+
+@requirement("epoch.begins", "4.2", "An epoch begins with the first ACK of congestion avoidance, at that time.",
+             "epoch_us")  # fmt: skip
+def _epoch(r: Record) -> Found:
+    begins, tick = _begins(r), r.facts["tick_us"]
+    waited = r.ack("now_us") - last_time_us(r, r.is_call("ssthresh")) > KEPT_S * 1e6 + 2 * tick
+    late = avoiding(r) & waited & np.isnan(r.after["epoch_us"])
+    with np.errstate(invalid="ignore"):
+        on_time = np.abs(r.after["epoch_us"] - r.ack("now_us")) <= tick
+    return all_of(begins | late, np.where(begins, on_time, False), r.after["epoch_us"], r.ack("now_us"))
+
+
+@requirement("epoch.k", "4.2", "K is the cube root of (W_max - cwnd_epoch) / C, and 0 above W_max.", "k_s", "w_max")
+def _k(r: Record) -> Found:
+    below = np.maximum(r.after["w_max"] - _cwnd_epoch(r), 0)
+    return equal(_begins(r), r.after["k_s"], np.cbrt(below / C), rel=ROOT, within=3 / 1024)
+
+
+@requirement("epoch.plateau", "4.2", "The plateau of the curve is W_max, or cwnd_epoch if that is larger.", "w_origin",
+             "w_max")  # fmt: skip
+def _origin(r: Record) -> Found:
+    return equal(_begins(r), r.after["w_origin"], np.maximum(r.after["w_max"], _cwnd_epoch(r)))
+
+
+@requirement("epoch.kept", "4.2", "Between reductions K and the plateau stay as they are.", "k_s", "w_origin",
+             "epoch_us")  # fmt: skip
+def _kept(r: Record) -> Found:
+    running = ~np.isnan(r.before["epoch_us"]) & ~np.isnan(r.after["epoch_us"])
+    good = (r.after["k_s"] == r.before["k_s"]) & (r.after["w_origin"] == r.before["w_origin"])
+    moved = np.abs(r.after["epoch_us"] - r.before["epoch_us"]) > 2 * r.facts["tick_us"]
+    good &= ~moved | r.is_call("cwnd_event")
+    return all_of(running, good, r.after["w_origin"], r.before["w_origin"])
+
+
+@requirement("epoch.idle", "4.2, 5.8", "Time without data to send does not count on the curve.", "epoch_us")
+def _idle(r: Record) -> Found:
+    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & ~np.isnan(r.before["epoch_us"])
+    tick = r.facts["tick_us"]
+    idle = np.maximum(r.ack("jiffies") - r.ack("lsndtime"), 0) * tick
+    expected = np.minimum(r.before["epoch_us"] + idle, r.ack("now_us"))
+    return equal(starts, r.after["epoch_us"], expected, within=2 * tick)
+
+
+@requirement("rtt.least", "4.4", "The round trip by which the curve is ahead is the least RTT, of samples older than "
+             "a second of the epoch at most.", "min_rtt_us", "epoch_us")  # fmt: skip
+def _rtt(r: Record) -> Found:
+    rtt = r.ack("rs_rtt_us")
+    young = r.ack("now_us") - r.before["epoch_us"] < 1e6 + 2 * r.facts["tick_us"]  # no epoch: no
+    sampled = r.is_call("pkts_acked") & (rtt > 0)
+    unset = r.before["min_rtt_us"] == 0
+    lower = np.minimum(np.where(unset, np.inf, r.before["min_rtt_us"]), np.where(sampled, rtt, np.inf))
+    timeout = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
+    tick_us = 125.0  # of ms << 3
+    good = r.after["min_rtt_us"] >= lower - tick_us
+    must = sampled & ~young
+    good &= ~must | (r.after["min_rtt_us"] <= np.maximum(lower, tick_us))
+    good |= timeout | ((r.after["min_rtt_us"] == r.before["min_rtt_us"]) & ~must)
+    return all_of(sampled | timeout, good, r.after["min_rtt_us"], lower)
+
+
+def _curve(r: Record, later_us: float) -> Values:
+    """Return W_cubic an RTT ahead of each row, and `later_us` more; no earlier than the epoch."""
+    t = np.maximum(r.ack("now_us") - r.after["epoch_us"] + later_us, 0) + r.after["min_rtt_us"]
+    return C * (t / 1e6 - r.after["k_s"]) ** 3 + r.after["w_origin"]
+
+
+def _grown_in_a_tick(r: Record) -> Values:
+    """Return the segments by which cwnd grew in the last tick, in which Linux does not follow the curve again."""
+    now = r.ack("now_us")
+    earlier = np.searchsorted(now, now - r.facts["tick_us"])
+    return np.maximum(_cwnd_epoch(r) - r.before["snd_cwnd"][earlier], 0)
+
+
+def _increment(r: Record, target: Values, more: float, behind: Values | float = 0.0) -> Values:
+    """Return the segments per increment that reach a target in a round, whole ones.
+
+    `more` is added to the way; cwnd was lower by `behind` when it was computed.
+    """
+    cwnd = _cwnd_epoch(r) - behind
+    way = np.floor(target) + more - cwnd
+    return np.where(way > 0, np.floor(cwnd / np.maximum(way, 1e-9)), FLAT * cwnd)
+
+
+def _fair(r: Record, behind: Values | float = 0.0) -> Values:
+    """Return the segments per increment that reach W_est in a round; infinite where cwnd is there."""
+    cwnd = _cwnd_epoch(r) - behind
+    way = r.after["w_est"] - cwnd
+    return np.where(way > 0, np.floor(cwnd / np.maximum(way, 1)), np.inf)
+
+
+def _steady(r: Record) -> Values:
+    """Return the ACKs on which an epoch runs on, and the curve has been followed at least once."""
+    return avoiding(r) & ~np.isnan(r.after["epoch_us"])
+
+
+@requirement("increment.at_most", "4.4, 4.5", "cwnd grows per segment ACKed by no more than (W_cubic an RTT ahead - "
+             "cwnd) / cwnd, or than W_est asks for.", "per_increment", "w_origin", "w_est")  # fmt: skip
+def _increment_least(r: Record) -> Found:
+    behind = _grown_in_a_tick(r)
+    bound = np.minimum(_increment(r, _curve(r, 2 * r.facts["tick_us"]), 1.0, behind), _fair(r, behind))
+    # Until the first loss Linux grows by 5 % a round at least.
+    bound = np.where(r.after["w_max"] == 0, np.minimum(bound, 20), bound)
+    return at_least(_steady(r), r.after["per_increment"], np.maximum(bound, FLOOR), rel=2 * ROOT)
+
+
+@requirement("increment.at_least", "4.4, 4.5", "And by no less, up to 1.5-fold a round.", "per_increment", "w_origin",
+             "w_est", level=SHOULD)  # fmt: skip
+def _increment_most(r: Record) -> Found:
+    stale_us = -KEPT_S * 1e6 - 2 * r.facts["tick_us"]
+    bound = np.minimum(_increment(r, _curve(r, stale_us), -1.0), _fair(r))
+    bound = np.where(r.after["w_max"] == 0, np.minimum(bound, 20), bound)
+    return at_most(_steady(r), r.after["per_increment"], np.maximum(bound, FLOOR), rel=2 * ROOT)
+
+
+@requirement("increment.cwnd", "4.4", "cwnd grows by one for every increment ACKed.", "per_increment", "snd_cwnd_cnt")
+def _growth(r: Record) -> Found:
+    per = np.maximum(r.after["per_increment"], 1).astype(float)
+    credit = np.minimum(r.before["snd_cwnd_cnt"], per)  # from before it became cheaper: counts once
+    expected = r.before["snd_cwnd"] + (credit + r.ack("arg")) / per
+    return equal(avoiding(r), r.after["snd_cwnd"] + r.after["snd_cwnd_cnt"] / per, expected, rel=1e-9)
+
+
+def _reno(r: Record, one_from_prior: bool) -> tuple[Values, Values]:
+    """Return W_est by Eq. 4 since each epoch began, from what was ACKed; and the rows of these epochs."""
+    begins, steps = _begins(r), avoiding(r)
+    inside = np.maximum.accumulate(np.where(begins, np.arange(len(r)), -1))
+    expected = np.full(len(r), np.nan)
+    cuts = np.maximum.accumulate(np.where(r.is_call("ssthresh"), np.arange(len(r)), -1))
+    arg, cwnd, start = r.ack("arg"), r.before["snd_cwnd"], _cwnd_epoch(r)
+    for first in np.flatnonzero(begins):
+        rows = np.flatnonzero((inside == first) & steps)
+        acked = arg[rows] / np.maximum(cwnd[rows], 1)
+        grown = ALPHA * np.cumsum(acked)
+        if one_from_prior and cuts[first] >= 0:
+            room = max(float(cwnd[cuts[first]] - start[first]), 0.0)
+            grown = np.where(grown <= room, grown, room + (grown - room) / ALPHA)
+        expected[rows] = start[first] + grown
+    where = steps & ~np.isnan(expected) & ~np.isnan(r.after["epoch_us"])
+    return expected, where
+
+
+@requirement("w_est.start", "4.3", "W_est begins at cwnd_epoch.", "w_est")
+def _w_est_start(r: Record) -> Found:
+    return equal(_begins(r), r.after["w_est"], _cwnd_epoch(r))
+
+
+@requirement("w_est.growth", "4.3", "W_est grows by 0.53 segments per window ACKed.", "w_est", level=SHOULD)
+def _w_est(r: Record) -> Found:
+    expected, where = _reno(r, one_from_prior=False)
+    most, _ = _reno(r, one_from_prior=True)
+    rounds = KEPT_S * 1e6 / np.maximum(r.after["min_rtt_us"], 500.0)  # of ACKs that are not counted yet
+    good = (r.after["w_est"] >= expected * (1 - ROOT) - 2 - ALPHA * rounds) & (
+        r.after["w_est"] <= np.maximum(expected, most) * 1.01 + 1
+    )
+    return all_of(where, good, r.after["w_est"], expected)
+
+
+@requirement("w_est.alpha", "4.3", "From the window before the loss on W_est grows by a segment per window.", "w_est",
+             level=SHOULD)  # fmt: skip
+def _alpha(r: Record) -> Found:
+    expected, where = _reno(r, one_from_prior=True)
+    slow, _ = _reno(r, one_from_prior=False)
+    tells = where & (expected > slow + 4)
+    return at_least(tells, r.after["w_est"], expected - 0.5 * (expected - slow))
+
+
+def _cut(r: Record) -> Values:
+    """Return the row of the reduction with which the recovery of each row began."""
+    begins = r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY)
+    return np.maximum.accumulate(np.where(begins, np.arange(len(r)), 0))
+
+
+@requirement("undo.cwnd", "4.9", "A spurious reduction restores cwnd.", "o_ret")
+def _undo(r: Record) -> Found:
+    return at_least(r.is_call("undo_cwnd"), r.after["o_ret"], r.before["snd_cwnd"][_cut(r)])
+
+
+@requirement("undo.curve", "4.9", "And W_max as it was.", "w_max", level=SHOULD)
+def _undo_curve(r: Record) -> Found:
+    return equal(r.is_call("undo_cwnd"), r.after["w_max"], r.before["w_max"][_cut(r)])
