@@ -1,8 +1,10 @@
 """The parts of an analysis, each on its own: one that fails leaves the others standing.
 
-    attempt("the forecast of minRTT collapse", fit, flow)      what `fit(flow)` returns, or a `Refusal`
+    with Attempt("forecast of minRTT collapse") as part:
+        return fit(flow)
+    return part.refused
 
-Where the data do not tell what a part asks of them it raises a `CctraceError`, and the refusal carries its reason. Any
+If the data do not determine a result, its function raises a `CctraceError`, and the `Refusal` carries the reason. Any
 other exception is an error of cctrace: a `PartFailed` warning announces it (the command line's `--debug` turns that
 into an error with its traceback), and the analysis goes on without the part.
 """
@@ -10,14 +12,10 @@ into an error with its traceback), and the analysis goes on without the part.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from dataclasses import dataclass
+from types import TracebackType
 
 from cctrace.errors import CctraceError, PartFailed
-
-_Given = ParamSpec("_Given")
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -48,50 +46,55 @@ class Refusal:
         return {"refused": self.reason}
 
 
-def attempt(
-    part: str, function: Callable[_Given, _Result], *arguments: _Given.args, **options: _Given.kwargs
-) -> _Result | Refusal:
-    """Return what a function returns, or the `Refusal` of a part that has no result.
+class Attempt:
+    """A context that ends at the first exception, which becomes a `Refusal`.
 
     Parameters
     ----------
     part : str
-        What the function finds out, as a noun: "replay", "forecast of minRTT collapse".
-    function : callable
-    arguments, options
-        Of the function.
+        What the statements find out, as a noun: "replay", "forecast of minRTT collapse".
+    notes : list of str, optional
+        Receives a note of a refusal.
+    once : bool
+        Leave the note out if another one gives the same reason.
+
+    Attributes
+    ----------
+    refusal : Refusal or None
+        Why there is no result; None if there is one.
 
     Examples
     --------
     >>> from cctrace.errors import FitError
-    >>> def forecast(flow):
+    >>> with Attempt("forecast") as forecast:
     ...     raise FitError("the flow never filled its path")
-    >>> attempt("forecast", forecast, None)
+    >>> forecast.refusal
     Refusal(part='forecast', reason='the flow never filled its path')
     """
-    try:
-        return function(*arguments, **options)
-    except CctraceError as refusal:
-        return Refusal(part, " ".join(str(refusal).split()))
-    except Exception as error:
-        reason = f"internal error, {type(error).__name__}: {' '.join(str(error).split())}"
-        warnings.warn(f"{part}: {reason} (--debug shows where); the rest of the analysis goes on", PartFailed, 2)
-        return Refusal(part, reason)
 
+    def __init__(self, part: str, notes: list[str] | None = None, once: bool = False) -> None:
+        self.part = part
+        self._notes, self._once = notes, once
+        self.refusal: Refusal | None = None
 
-@dataclass
-class Notes:
-    """What a reader of an analysis should know; parts without a result are noted, each reason once."""
+    def __enter__(self) -> Attempt:
+        return self
 
-    lines: list[str] = field(default_factory=list)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        reason = " ".join(str(error).split())
+        if not isinstance(error, CctraceError):
+            reason = f"internal error, {type(error).__name__}: {reason}"
+            rest = "(--debug shows where); the rest of the analysis goes on"
+            warnings.warn(f"{self.part}: {reason} {rest}", PartFailed, 2)
+        self.refusal = Refusal(self.part, reason)
+        if self._notes is not None and not (self._once and any(reason in line for line in self._notes)):
+            self._notes.append(self.refusal.note)
+        return True
 
-    def result(
-        self, part: str, function: Callable[_Given, _Result], *arguments: _Given.args, **options: _Given.kwargs
-    ) -> _Result | None:
-        """Return what a function returns; None, with a note that says why, of a part that has no result."""
-        found = attempt(part, function, *arguments, **options)
-        if not isinstance(found, Refusal):
-            return found
-        if not any(found.reason in line for line in self.lines):
-            self.lines.append(found.note)
-        return None
+    @property
+    def refused(self) -> Refusal:
+        """The refusal, after an attempt that failed."""
+        assert self.refusal is not None, f"{self.part} did not fail"
+        return self.refusal

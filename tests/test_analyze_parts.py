@@ -9,9 +9,9 @@ import cctrace as cct
 from cctrace.analysis.analyze import analyze
 from cctrace.analysis.attached import Counters
 from cctrace.cli import main
-from cctrace.errors import ArgumentError, PartFailed
+from cctrace.errors import ArgumentError, FitError, PartFailed
 from cctrace.identification.identify import Candidate, Identification
-from cctrace.refusals import Refusal, attempt
+from cctrace.refusals import Attempt, Refusal
 from cctrace.report.overview import write_report
 
 PARTS = {
@@ -25,7 +25,7 @@ PARTS = {
     "cctrace.counterfactual.whatif.what_would_help": "what-if",
     "cctrace.counterfactual.effects.effects_of": "effect of each cause",
 }
-DRAWN = ("cctrace.report.overview._section", "cctrace.report.page.flow_section", "cctrace.report.overview._tables")
+DRAWN = ("cctrace.report.overview._section_of", "cctrace.report.page.flow_section", "cctrace.report.overview._tables")
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +43,15 @@ def quick(monkeypatch):
     """Leave out the parts that take seconds, and have the flow told as a BBR's: minRTT collapse is asked of these."""
     monkeypatch.setattr("cctrace.analysis.one_flow.sender", lambda *_: ("bbr", "bbr2022"))
     monkeypatch.setattr("cctrace.analysis.one_flow.identify", lambda *_: None)
-    monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", lambda *_: None)
+    monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", _no_forecast)
 
 
 def _refused(*given, **options):
     raise ArgumentError("path and buffer hold 459 MB,\nmore than allowed")
+
+
+def _no_forecast(*given):
+    raise FitError("the flow never filled its path")
 
 
 def _broken(*given, **options):
@@ -110,13 +114,14 @@ def test_a_flow_that_cannot_be_drawn_leaves_the_page_of_the_others(capture, quic
 
 
 def test_only_exceptions_are_caught_not_the_users_interrupt():
-    def interrupted():
+    with pytest.raises(KeyboardInterrupt), Attempt("forecast"):
         raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        attempt("forecast", interrupted)
-    assert attempt("sum", sum, [1, 2]) == 3
-    assert attempt("sum", _refused).to_dict() == {"refused": "path and buffer hold 459 MB, more than allowed"}
+    with Attempt("sum") as part:
+        assert sum([1, 2]) == 3
+    assert part.refusal is None
+    with Attempt("sum") as part:
+        _refused()
+    assert part.refused.to_dict() == {"refused": "path and buffer hold 459 MB, more than allowed"}
 
 
 def _ss(src, dst):
@@ -170,7 +175,7 @@ def test_nothing_is_replayed_over_a_flow_that_controllers_of_several_families_ma
     group = ("reno", "bbr2022", "cubic", "bbr3")
     found = Identification([Candidate(name, 0.25) for name in group], group, "they all fit", 0.0)
     monkeypatch.setattr("cctrace.analysis.one_flow.identify", lambda *_: found)
-    monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", lambda *_: None)
+    monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", _no_forecast)
     undecided, asked = analyze([capture])[0], analyze([capture], controller="cubic")[0]
     assert (undecided.replayed, undecided.view.model) == (None, None)
     assert asked.replayed == "cubic"

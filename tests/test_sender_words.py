@@ -65,7 +65,8 @@ def test_a_flow_of_a_controller_that_the_counters_name_is_called_by_that_name():
 
 @pytest.mark.parametrize(("variant", "asked"), [("bbr2022", True), ("bbr3", True), ("cubic6", False), (None, False)])
 def test_only_a_bbrs_flow_has_a_forecast_of_collapse(monkeypatch, variant, asked):
-    monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", lambda self, flow: "a forecast")
+    found = SimpleNamespace(rate_bps_=SimpleNamespace(value=0.0))
+    monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", lambda self, flow: found)
     assert (_forecast("a flow", variant, 1, lambda text: None) is not None) == asked
 
 

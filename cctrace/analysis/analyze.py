@@ -14,7 +14,7 @@ from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulat
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.diagnosis.order import GOALS
-from cctrace.display import connection
+from cctrace.display import Progress, connection, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
@@ -22,17 +22,15 @@ from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest, bulk_ro
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.path.evidence import forget
-from cctrace.refusals import Refusal, attempt
+from cctrace.refusals import Attempt, Refusal
 from cctrace.units import format_rate, format_share
 
 if TYPE_CHECKING:
-    from cctrace.counterfactual.effects import Effects
     from cctrace.counterfactual.whatif import WhatIf
     from cctrace.fit.collapse import Collapse
     from cctrace.flows.flow import Flow
     from cctrace.identification.identify import Identification
 
-    Progress = Callable[[str], None]
     File = str | os.PathLike[str]
     Key = tuple[str, int, str, int]  # src, sport, dst, dport
 
@@ -61,7 +59,7 @@ def analyze(
     files: File | Sequence[File],
     tcpinfo: Iterable[File] = (),
     controller: str | None = None,
-    progress: Progress = lambda line: None,
+    progress: Progress = silent,
     what_if: bool | Callable[[Flow, Progress], WhatIf] | None = None,
     keep: Callable[[Flow], object] | None = None,
     identifications: Mapping[Key, Identification | None] | None = None,
@@ -157,7 +155,7 @@ def _analyses(
         if isinstance(data, Capture):
             found = replace(found, flow=flow)
         elif asked.keep:
-            found = _with_packets(found, attempt("packets", asked.keep, flow))
+            found = _with_packets(found, asked.keep, flow)
         number = next(asked.numbers)
         if found.view is not None:
             forecast = None if chosen is not None else _forecast(flow, found.variant, number, asked.progress)
@@ -169,11 +167,11 @@ def _analyses(
         yield found
 
 
-def _with_packets(analysis: FlowAnalysis, kept: object) -> FlowAnalysis:
-    """Return an analysis with the packets that were kept of its flow, or with the note that says why there are none."""
-    if isinstance(kept, Refusal):
-        return replace(analysis, notes=(*analysis.notes, kept.note))
-    return replace(analysis, packets=kept)
+def _with_packets(analysis: FlowAnalysis, keep: Callable[[Flow], object], flow: Flow) -> FlowAnalysis:
+    """Return an analysis with the packets that are kept of its flow, or with the note that says why there are none."""
+    with Attempt("packets") as part:
+        return replace(analysis, packets=keep(flow))
+    return replace(analysis, notes=(*analysis.notes, part.refused.note))
 
 
 def _input(file: File, progress: Progress, options: dict[str, Any]) -> Capture | TcpInfo | Iterator[Flow]:
@@ -225,12 +223,14 @@ def _forecast(flow: Flow, variant: str | None, number: int, progress: Progress) 
         reason = f"only looked at for the first {FORECASTS} flows; `cctrace fit collapse` does it for all"
         return Refusal(COLLAPSE, reason)
     progress(COLLAPSE)
-    found = attempt(COLLAPSE, Collapse(quick=True).fit, flow)
-    rate_bps = found.rate_bps_.value if isinstance(found, Collapse) else None
-    if rate_bps and flow.row["goodput_bps"] < IDLE * rate_bps:
-        used = format_share(flow.row["goodput_bps"] / rate_bps)
-        return Refusal(COLLAPSE, f"the flow used {used} of its path's {format_rate(rate_bps)}")
-    return found
+    with Attempt(COLLAPSE) as part:
+        found = Collapse(quick=True).fit(flow)
+        rate_bps = found.rate_bps_.value
+        if rate_bps and flow.row["goodput_bps"] < IDLE * rate_bps:
+            used = format_share(flow.row["goodput_bps"] / rate_bps)
+            return Refusal(COLLAPSE, f"the flow used {used} of its path's {format_rate(rate_bps)}")
+        return found
+    return part.refused
 
 
 def _what_if(flow: Flow, analysis: FlowAnalysis, number: int, asked: _Asked) -> WhatIf | Refusal:
@@ -238,14 +238,15 @@ def _what_if(flow: Flow, analysis: FlowAnalysis, number: int, asked: _Asked) -> 
     if number > FORECASTS:
         reason = f"only asked of the first {FORECASTS} flows; `cctrace whatif` does it for all"
         return Refusal(NO_PACKETS.part, reason)
-    if callable(asked.what_if):
-        return attempt(NO_PACKETS.part, asked.what_if, flow, asked.progress)
-    if analysis.diagnosis is None:
-        return Refusal(NO_PACKETS.part, "nothing is known of what limited the flow")
-    from cctrace.counterfactual.whatif import what_would_help
+    with Attempt(NO_PACKETS.part) as part:
+        if callable(asked.what_if):
+            return asked.what_if(flow, asked.progress)
+        if analysis.diagnosis is None:
+            return Refusal(NO_PACKETS.part, "nothing is known of what limited the flow")
+        from cctrace.counterfactual.whatif import what_would_help
 
-    sent_by = sender_to_simulate(analysis)
-    return attempt(NO_PACKETS.part, what_would_help, flow, analysis.diagnosis, sent_by, progress=asked.progress)
+        return what_would_help(flow, analysis.diagnosis, sender_to_simulate(analysis), progress=asked.progress)
+    return part.refused
 
 
 def _with_effects(
@@ -258,11 +259,8 @@ def _with_effects(
         return replace(analysis, effects=Refusal(EFFECTS, f"only simulated for the first {SIMULATED} flows"))
     from cctrace.counterfactual.effects import effects_of
 
-    suspects = senders_to_simulate(analysis)
-    found: Effects | Refusal = attempt(EFFECTS, effects_of, flow, diagnosis, suspects, progress=progress)
-    if isinstance(found, Refusal):
-        return replace(analysis, effects=found)
-    joined = attempt(EFFECTS, found.joined, diagnosis, goal)
-    if isinstance(joined, Refusal):
-        return replace(analysis, effects=joined)
-    return replace(analysis, effects=found.ordered(joined.verdicts), diagnosis=joined)
+    with Attempt(EFFECTS) as part:
+        found = effects_of(flow, diagnosis, senders_to_simulate(analysis), progress=progress)
+        joined = found.joined(diagnosis, goal)
+        return replace(analysis, effects=found.ordered(joined.verdicts), diagnosis=joined)
+    return replace(analysis, effects=part.refused)

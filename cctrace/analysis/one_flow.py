@@ -7,7 +7,6 @@ of_counters(file, connection)           a connection of which only counters are 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from cctrace.diagnosis.diagnose import diagnose
 from cctrace.identification.identify import CANDIDATES, UNKNOWN, Identification, identify
 from cctrace.identification.named import controller_name, sender
 from cctrace.identification.words import believed, is_undecided
-from cctrace.refusals import Notes, Refusal, attempt
+from cctrace.refusals import Attempt
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import Run, replay
 from cctrace.replaying.through_fq import SENT_THROUGH_FQ, at_hand_over
@@ -60,31 +59,37 @@ def of_capture(
     row = flow.row
     flow, others = counters.attach(flow)
     told = controller_name(flow.tcpinfo)
-    quality = attempt("sender's view", flow.quality)
-    if isinstance(quality, Refusal):
-        return FlowAnalysis(file, row, (quality.reason, *others), told, clock=flow.alignment)
-    notes = Notes([*quality["warnings"], *_assumptions(quality), *others])
+    with Attempt("sender's view") as part:
+        quality = flow.quality()
+    if part.refusal is not None:
+        return FlowAnalysis(file, row, (part.refusal.reason, *others), told, clock=flow.alignment)
+    notes = [*quality["warnings"], *_assumptions(quality), *others]
     if flow.alignment is not None and (flow.alignment.offset_ns or flow.alignment.drift_ppm):
-        notes.lines.append(flow.alignment.text)
-    flow = notes.result("hand-over to fq", at_hand_over, flow) or flow
+        notes.append(flow.alignment.text)
+    with Attempt("hand-over to fq", notes, once=True):
+        flow = at_hand_over(flow)
     if flow.through_fq:
-        notes.lines.append(SENT_THROUGH_FQ)
+        notes.append(SENT_THROUGH_FQ)
     who = _sender(flow, flow.tcpinfo, told, known, notes)
     replayed = controller or (None if is_undecided(who.identification) else who.variant)
     run = _replayed(flow, replayed, notes)
-    view = notes.result("sender's view", FlowView.of, flow, run)
+    view = diagnosis = ecn = None
+    with Attempt("sender's view", notes, once=True):
+        view = FlowView.of(flow, run)
     if view is not None and view.taken_at != "sender":
         row = row | _sender_rtts(view)
     paced = run is not None and run.params.get("paced", 0) == 1
-    diagnosis = notes.result("diagnosis", diagnose, flow, who.kernels, paced)
-    notes.lines += diagnosis.lacks if diagnosis else []
-    ecn = notes.result("ECN", attrgetter("ecn"), flow)
-    notes.lines += ecn.tampering if ecn else []
+    with Attempt("diagnosis", notes, once=True):
+        diagnosis = diagnose(flow, who.kernels, paced)
+        notes += diagnosis.lacks
+    with Attempt("ECN", notes, once=True):
+        ecn = flow.ecn
+        notes += ecn.tampering
     agreement, polls = _agreement(run, notes) if run is not None and flow.tcpinfo is not None else (None, None)
     return FlowAnalysis(
         file,
         row,
-        tuple(notes.lines),
+        tuple(notes),
         *who[:3],
         through_fq=flow.through_fq,
         paced=paced,
@@ -114,19 +119,21 @@ def of_counters(file: str, connection: CounterFlow, controller: str | None = Non
     A controller is replayed only if asked for: what the kernel itself decided is there already.
     """
     row = connection.row
-    notes = Notes(list(row["warnings"]))
+    notes = list(row["warnings"])
     who = _sender(connection, connection.polls, controller_name(connection.polls), None, notes)
-    diagnosis = notes.result("diagnosis", diagnose, connection, who.controller)
+    diagnosis = model = agreement = polls = None
+    with Attempt("diagnosis", notes, once=True):
+        diagnosis = diagnose(connection, who.controller)
     run = _replayed(connection, controller, notes)
-    model = agreement = polls = None
     if run is not None:
-        notes.lines += connection.caveats
-        model = notes.result("model", model_of, run)
+        notes += connection.caveats
+        with Attempt("model", notes, once=True):
+            model = model_of(run)
         agreement, polls = _agreement(run, notes)
     return FlowAnalysis(
         file,
         row,
-        tuple(notes.lines),
+        tuple(notes),
         *who[:3],
         replayed=controller if run is not None else None,
         agreement=agreement,
@@ -144,7 +151,7 @@ def sender_to_simulate(analysis: FlowAnalysis) -> str | None:
 
 
 def _sender(
-    flow: Flow | CounterFlow, polls: TcpInfo | None, told: str | None, known: Identification | None, notes: Notes
+    flow: Flow | CounterFlow, polls: TcpInfo | None, told: str | None, known: Identification | None, notes: list[str]
 ) -> _Sender:
     """Return who sent a flow; `told` is whom its counters name, `known` what was found out before.
 
@@ -156,11 +163,11 @@ def _sender(
     controller = told
     if told not in (None, kernels):
         controller = kernels
-        notes.lines.append(f"the counters do not tell which BBR it is; what was sent looks like {variant}")
+        notes.append(f"the counters do not tell which BBR it is; what was sent looks like {variant}")
     elif found is not None and group and told in KERNEL_NAMES and told not in map(kernel_name, group):
         share = sum(candidate.probability for candidate in found.candidates if candidate.name in group)
         looks = f"{' or '.join(group)} (probability {share:.2f})"
-        notes.lines.append(f"the counters name {told}, but what was sent looks like {looks}")
+        notes.append(f"the counters name {told}, but what was sent looks like {looks}")
     return _Sender(controller, variant, believed(found, controller), kernels)
 
 
@@ -168,24 +175,27 @@ def _identified(flow: Flow | CounterFlow, told: str | None) -> Identification | 
     """Return who sent a flow, None if that cannot be told; `told` is whom counters name: one of its variants."""
     if told is not None and told not in map(kernel_name, CANDIDATES):
         return None
-    found = attempt("identification", identify, flow, KERNEL_NAMES.get(told) if told else None)
-    return None if isinstance(found, Refusal) else found
+    with Attempt("identification"):
+        return identify(flow, KERNEL_NAMES.get(told) if told else None)
+    return None
 
 
-def _replayed(flow: Flow | CounterFlow, controller: str | None, notes: Notes) -> Run | None:
+def _replayed(flow: Flow | CounterFlow, controller: str | None, notes: list[str]) -> Run | None:
     """Return the replay of a controller, which records what a model of the path needs; None of none."""
     if controller is None:
         return None
-    return notes.result("replay", replay, flow, controller, record=model_fields(resolve(controller)[0]))
+    with Attempt("replay", notes, once=True):
+        return replay(flow, controller, record=model_fields(resolve(controller)[0]))
+    return None
 
 
-def _agreement(run: Run, notes: Notes) -> tuple[Any, Any]:
+def _agreement(run: Run, notes: list[str]) -> tuple[Any, Any]:
     """Return how far a replay agrees with the kernel's counters, and the polls; (None, None) with a note of neither."""
-    comparison = attempt("comparison with the kernel's counters", run.compare)
-    if isinstance(comparison, Refusal):
-        notes.lines.append(comparison.reason)
-        return None, None
-    return comparison.to_dict(), comparison.frame()
+    with Attempt("comparison with the kernel's counters") as part:
+        comparison = run.compare()
+        return comparison.to_dict(), comparison.frame()
+    notes.append(part.refused.reason)
+    return None, None
 
 
 # What a reader should know to be a guess; of `start_ns` the note on where it was captured says so.

@@ -102,11 +102,14 @@ def _told(flow: Any, found: Any) -> str | None:
 def _row(flow: Any, result: Any) -> tuple[Any, ...]:
     from cctrace.diagnosis.diagnose import diagnose
     from cctrace.identification.words import OF_EITHER_FAMILY, group_words, sender_words
-    from cctrace.refusals import Refusal, attempt
+    from cctrace.refusals import Attempt
 
     src, sport, dst, dport = flow.key
     ends = ["-" if host is None else endpoint(host, port) for host, port in ((src, sport), (dst, dport))]
     if told := _told(flow, result):
         return *ends, f"{told} (named by the counters)"
-    found = attempt("diagnosis", diagnose, flow) if group_words(result.group) == OF_EITHER_FAMILY else None
-    return *ends, sender_words(result, None if isinstance(found, Refusal) else found)
+    diagnosis = None
+    if group_words(result.group) == OF_EITHER_FAMILY:
+        with Attempt("diagnosis"):
+            diagnosis = diagnose(flow)
+    return *ends, sender_words(result, diagnosis)

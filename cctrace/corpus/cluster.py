@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from cctrace.corpus import batch
 from cctrace.corpus.store import OutputError, open_store
+from cctrace.display import Progress, silent
 from cctrace.errors import CctraceError
 from cctrace.extras import needed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cctrace.corpus.batch import Order
     from cctrace.corpus.runs import Tally
     from cctrace.corpus.tasks import Row
@@ -52,7 +51,7 @@ class Cluster:
 
     window = WINDOW
 
-    def __init__(self, address: str, progress: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, address: str, progress: Progress = silent) -> None:
         self._distributed = needed("distributed", "cluster")
         for name in ("distributed", "tornado.application"):  # `progress` reports changes of the connection
             logging.getLogger(name).setLevel(logging.CRITICAL)

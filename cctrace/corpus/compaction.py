@@ -16,11 +16,12 @@ from cctrace.corpus.batch import COMMITS
 from cctrace.corpus.runs import identity
 from cctrace.corpus.store import open_store
 from cctrace.corpus.tasks import tables_of
+from cctrace.display import Progress, silent
 from cctrace.extras import needed
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
@@ -31,7 +32,7 @@ ROWS = 20_000  # per row group
 STAGE, JOURNAL = "_run/stage", "_run/compaction.json"
 
 
-def compact(where: str | os.PathLike[str], progress: Callable[[str], None] = lambda text: None) -> dict[str, int]:
+def compact(where: str | os.PathLike[str], progress: Progress = silent) -> dict[str, int]:
     """Merge the parts of every partition of a corpus.
 
     Parameters

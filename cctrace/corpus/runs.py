@@ -18,12 +18,13 @@ from cctrace.corpus.inputs import DEFAULT_RULES, Rules, listed
 from cctrace.corpus.local import Threads
 from cctrace.corpus.store import open_store
 from cctrace.corpus.tasks import DEFAULT, parse, tables_of
+from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from cctrace.corpus.batch import Order
     from cctrace.corpus.inputs import Entry, Inputs
@@ -151,7 +152,7 @@ def run(
     memory: int = MEMORY,
     seconds: float = SECONDS,
     limit: int | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Progress = silent,
 ) -> Summary:
     """Analyse any number of captures.
 
@@ -234,7 +235,7 @@ def _check_limits(workers: int | None, memory: int, seconds: float) -> None:
         raise ArgumentError(f"seconds={seconds}: more than 0")
 
 
-def _executor(workers: int | None, scheduler: str | None, progress: Callable[[str], None]) -> Executor:
+def _executor(workers: int | None, scheduler: str | None, progress: Progress) -> Executor:
     if scheduler is None:
         return Threads(workers)
     from cctrace.corpus.cluster import Cluster
@@ -286,7 +287,7 @@ def _add_to_manifest(store: Store, tasks: Sequence[str], entries: Sequence[Entry
     store.create(IDENTITY, json.dumps({"schema": tables.VERSION, "tasks": list(tasks)}).encode())
 
 
-def _work(store: Store, order: Order, executor: Executor, summary: Summary, progress: Callable[[str], None]) -> None:
+def _work(store: Store, order: Order, executor: Executor, summary: Summary, progress: Progress) -> None:
     """Run every batch that is not committed, a window of them at a time."""
     committed = {name.rpartition("/")[2].removesuffix(".json") for name in store.names(batch.COMMITS, ".json")}
     planned = list(manifest.batches(store))

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from cctrace.counterfactual.scene_of_polls import scene_of_polls
 from cctrace.counterfactual.whatif import cells
 from cctrace.diagnosis.findings import Effect, Verdict
 from cctrace.diagnosis.order import by_effect, matters
-from cctrace.display import Summarized
+from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate, to_dict
 from cctrace.flows.counters import CounterFlow
@@ -159,7 +159,7 @@ def effects_of(
     *,
     draws: int | None = None,
     seed: int = 1,
-    progress: Callable[[str], object] = lambda line: None,
+    progress: Progress = silent,
 ) -> Effects:
     """Return what would be different without each of the causes of a diagnosis.
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cctrace.counterfactual.figures import FIGURES, SHARE, difference, estimated, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
 from cctrace.counterfactual.questions import alike, changed
+from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.constants import UNSEEN_REACH
 from cctrace.sim.batch import Run, batch
@@ -95,9 +96,7 @@ class Runs:
         The drawn paths.
     """
 
-    def __init__(
-        self, scene: Scene, draws: int, seed: int, progress: Callable[[str], object] = lambda line: None
-    ) -> None:
+    def __init__(self, scene: Scene, draws: int, seed: int, progress: Progress = silent) -> None:
         self.scene, self._progress, self._seed = scene, progress, seed
         self.paths = plausible(scene.path, draws, seed)
         self._held, self._acks = scene.held, scene.acks[0]

@@ -6,7 +6,6 @@ runs = Runs(scene, ...)      simulates it, see `cctrace.counterfactual.runs`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from cctrace.counterfactual.held_back import HeldBack, held_back, shut_window_by
 from cctrace.counterfactual.weighing import likeliest, unseen_competitor
 from cctrace.diagnosis.diagnose import Diagnosis, diagnose
 from cctrace.diagnosis.record import Record
+from cctrace.display import Progress
 from cctrace.errors import StreamError
 from cctrace.fit.fitted_path import FittedPath, path_of
 from cctrace.identification.identify import UNKNOWN, identify
@@ -86,7 +86,7 @@ def scene_of(
     flow: Flow,
     own: Controller | None,
     diagnosis: Diagnosis | None,
-    progress: Callable[[str], object],
+    progress: Progress,
     quick: bool = False,
 ) -> Scene:
     """Return the `Scene` of a captured flow.

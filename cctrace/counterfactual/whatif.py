@@ -29,7 +29,7 @@ from cctrace.counterfactual.questions import check_changes
 from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis import remedies
-from cctrace.display import Summarized
+from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError
 from cctrace.estimates import to_dict
 from cctrace.fit import Estimate
@@ -156,7 +156,7 @@ def whatif(
     own: Controller | None = None,
     draws: int = DRAWS,
     seed: int = 1,
-    progress: Callable[[str], object] = lambda line: None,
+    progress: Progress = silent,
     **changes: Any,
 ) -> WhatIf:
     """Simulate other controllers, or another path, in place of those of a captured flow.
@@ -228,7 +228,7 @@ def what_would_help(
     *,
     draws: int = DRAWS,
     seed: int = 1,
-    progress: Callable[[str], object] = lambda line: None,
+    progress: Progress = silent,
 ) -> WhatIf:
     """Return what would change if a diagnosis's advice were followed.
 

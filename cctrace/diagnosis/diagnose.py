@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.refusals import Refusal, attempt
+from cctrace.refusals import Attempt
 
 FROM_POLLS = "(From polls, not packets: shorter events do not show.)"
 ELSEWHERE = "(Captured elsewhere than at the sender: times are estimates.)"
@@ -111,11 +110,12 @@ class Diagnosis(Summarized):
         verdicts: list[Verdict],
         coarse: bool = False,
         note: str = "",
-        lacks: Sequence[Refusal] = (),
+        lacks: Sequence[str] = (),
     ) -> Diagnosis:
         """Return the diagnosis of these findings; `note` follows its sentence."""
-        first, said = verdicts[0], [refusal.note for refusal in lacks]
-        return cls(first.name, f"{first.line} {note}".strip(), first.evidence, coarse, limits, events, verdicts, said)
+        first = verdicts[0]
+        text = f"{first.line} {note}".strip()
+        return cls(first.name, text, first.evidence, coarse, limits, events, verdicts, list(lacks))
 
 
 def diagnose(flow: Flow | CounterFlow, controller: str | None = None, paced: bool = False) -> Diagnosis:
@@ -149,19 +149,14 @@ def diagnose(flow: Flow | CounterFlow, controller: str | None = None, paced: boo
     if not isinstance(flow, Flow):
         raise ArgumentError(f"cannot diagnose {type(flow).__name__!r}: use a flow of a capture or of counters")
     record = Record(flow, controller, paced)
-    lacks: list[Refusal] = []
-
-    def part(name: str, function: Any, *given: Any, instead: Any) -> Any:
-        result = attempt(name, function, *given)
-        if isinstance(result, Refusal):
-            lacks.append(result)
-            return instead
-        return result
-
-    unknown = [Limit("unknown", 0.0, record.duration_s)]
-    limits = part("account of what limited it when", limits_of, record, instead=unknown)
-    events = part("list of events", events_of, record, instead=[])
-    facts = packets.facts_of(record, limits, part)
+    lacks: list[str] = []
+    limits = [Limit("unknown", 0.0, record.duration_s)]
+    events: list[Event] = []
+    with Attempt("account of what limited it when", lacks):
+        limits = limits_of(record)
+    with Attempt("list of events", lacks):
+        events = events_of(record)
+    facts = packets.facts_of(record, limits, lacks)
     findings = judge(facts)
     verdicts = with_commands([verdict(finding) for finding in findings], flow, controller)
     beside = [verdict(finding) for finding in explained_away(facts, findings)]

@@ -27,7 +27,7 @@ from cctrace.flows.flow import Flow
 from cctrace.identification.identify import identify
 from cctrace.io.write import replacing
 from cctrace.plot.packets import KINDS, packets_of
-from cctrace.refusals import Refusal, attempt
+from cctrace.refusals import Attempt
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import Run, replay
 from cctrace.replaying.through_fq import at_hand_over
@@ -107,8 +107,9 @@ def write_qlog(
 def _replayed(flow: Flow, controller: str | type[Controller] | None) -> Run | None:
     """Return the replay of the controller that sent a flow; None if that is not known."""
     if controller is None:
-        found = attempt("identification", identify, flow)
-        controller = None if isinstance(found, Refusal) or found.name == "unknown" else found.name
+        with Attempt("identification"):
+            found = identify(flow)
+            controller = None if found.name == "unknown" else found.name
     if controller is None:
         return None
     from cctrace.cc import controller as resolve

@@ -17,14 +17,14 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from cctrace.cc import controller as resolve
 from cctrace.cc import kernel_name
-from cctrace.display import Summarized
+from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow, CounterTable
@@ -235,7 +235,7 @@ def _somebody(judgement: Judgement, group: tuple[str, ...]) -> str:
 
 
 def identify_files(
-    files: Sequence[str | os.PathLike[str]], progress: Callable[[str], object] = lambda line: None, **options: Any
+    files: Sequence[str | os.PathLike[str]], progress: Progress = silent, **options: Any
 ) -> Iterator[tuple[str, Flow | CounterFlow, Identification | StreamError]]:
     """Identify the senders of the bulk flows of captures.
 

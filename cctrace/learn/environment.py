@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.learn.agent import COLUMNS, Agent
@@ -141,7 +142,7 @@ def simulated(
     agent: Agent,
     seed: int = 1,
     bins: Sequence[int] | None = None,
-    progress: Callable[[str], object] = lambda line: None,
+    progress: Progress = silent,
     save: str | os.PathLike[str] | None = None,
     place_of: Callable[..., Place] = Environment,
 ) -> Agent:

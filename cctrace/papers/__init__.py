@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from cctrace.display import Progress
 from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def reproduce(
     *,
     quick: bool = False,
     workers: int = 1,
-    progress: Callable[[str], object] | None = None,
+    progress: Progress | None = None,
     fresh: bool = False,
     **changes: Any,
 ) -> list[Reproduction]:

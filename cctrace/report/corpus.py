@@ -20,7 +20,7 @@ import pandas as pd
 import cctrace
 from cctrace.corpus.one import reason_of
 from cctrace.diagnosis.catalogue import CAUSES
-from cctrace.display import escape
+from cctrace.display import Progress, escape, silent
 from cctrace.errors import ArgumentError, CctraceWarning
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
@@ -56,7 +56,7 @@ def write_pages(
     folder: str | Path | None = None,
     by: str = "source",
     pages: int = 20,
-    progress: Callable[[str], object] = lambda line: None,
+    progress: Progress = silent,
 ) -> Path:
     """Write index.html over a corpus, and pages of some of its flows.
 

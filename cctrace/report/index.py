@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.analyze import analyze
 from cctrace.corpus.names import common_folder, short_names
+from cctrace.display import Progress, silent
 from cctrace.errors import CctraceError, one_line
 from cctrace.io import is_capture
 from cctrace.report.document import link
@@ -42,7 +43,7 @@ def write_index(
     files: Sequence[Any],
     folder: str | Path,
     controller: str | None = None,
-    progress: Callable[[str], object] = lambda line: None,
+    progress: Progress = silent,
     failed: Callable[[Exception], object] = lambda error: None,
     **options: Any,
 ) -> tuple[Path, list[dict[str, Any]], list[str]]:

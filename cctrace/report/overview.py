@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cctrace.analysis.flow_analysis import SIMULATED, FlowAnalysis
-from cctrace.display import visible
+from cctrace.display import Progress, silent, visible
 from cctrace.errors import StreamError
 from cctrace.identification.words import sender_words
 from cctrace.plot.packets import packets_of
@@ -22,7 +22,7 @@ from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.panels_of_many import COMPARED, comparison_panels
 from cctrace.plot.states import lanes
-from cctrace.refusals import Refusal, attempt
+from cctrace.refusals import Attempt, Refusal
 from cctrace.replaying.through_fq import FQ_IN_WORDS
 from cctrace.report.chunks import CHUNK, SPANS, Packed, fitting, pack
 from cctrace.report.page import FlowSection, Report, write
@@ -87,9 +87,7 @@ def _sender(analysis: FlowAnalysis) -> str:
     return analysis.controller or sender_words(analysis.identification, analysis.diagnosis)
 
 
-def write_report(
-    analyses: Sequence[FlowAnalysis], folder: str | Path, progress: Callable[[str], object] = lambda line: None
-) -> Path:
+def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress: Progress = silent) -> Path:
     """Write report.html and the tables of an analysis.
 
     Parameters
@@ -121,8 +119,10 @@ def write_report(
             stale.unlink()
     save(pd.DataFrame([_storable(one.to_dict()) for one in analyses]).drop(columns=[*SIMULATED]), folder, "flows")
     for i, analysis in enumerate(analyses):
-        tables = attempt(f"table of {analysis.title}", _tables, analysis)
-        for name, frame in {} if isinstance(tables, Refusal) else tables.items():
+        tables: dict[str, pd.DataFrame] = {}
+        with Attempt(f"table of {analysis.title}"):
+            tables = _tables(analysis)
+        for name, frame in tables.items():
             save(frame, folder, f"flow{i}-{name}")
     progress("drawing")
     page = folder / "report.html"
@@ -201,18 +201,19 @@ def report_of(analyses: Sequence[FlowAnalysis]) -> Report:
     if more:
         notes.append(f"{more} more flows are in no table.")
     columns, rows = table([*analyses, *others])
-    drawn = [attempt(f"section of {one.title}", _section, one) for one in analyses[:_SECTIONS]]
-    comparison = attempt("comparison of the flows", _comparison, analyses)
-    refused = [one for one in (*drawn, comparison) if isinstance(one, Refusal)]
+    drawn = [_section(one, notes) for one in analyses[:_SECTIONS]]
+    comparison = None
+    with Attempt("comparison of the flows", notes):
+        comparison = _comparison(analyses)
     return Report(
         title=_title(analyses, len(analyses) + len(others) + more),
         source=" · ".join(files),
         columns=columns,
         rows=rows[: len(analyses)],
         others=rows[len(analyses) :],
-        flows=[None if isinstance(one, Refusal) else one for one in drawn],
-        notes=[*notes, *(one.note for one in refused)],
-        comparison=None if isinstance(comparison, Refusal) else comparison,
+        flows=drawn,
+        notes=notes,
+        comparison=comparison,
     )
 
 
@@ -256,7 +257,14 @@ def _title(analyses: Sequence[FlowAnalysis], total: int) -> str:
     return f"{kind} {'flow ' if analyses[0].row['src'] else ''}{analyses[0].title}"
 
 
-def _section(analysis: FlowAnalysis) -> FlowSection | None:
+def _section(analysis: FlowAnalysis, notes: list[str]) -> FlowSection | None:
+    """Return the section of a flow; None of one that cannot be drawn, which `notes` receives a line about."""
+    with Attempt(f"section of {analysis.title}", notes):
+        return _section_of(analysis)
+    return None
+
+
+def _section_of(analysis: FlowAnalysis) -> FlowSection | None:
     if analysis.counters is not None:
         return _section_of_counters(analysis, analysis.counters)
     return None if analysis.view is None else _section_of_packets(analysis, analysis.view)

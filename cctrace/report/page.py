@@ -18,7 +18,7 @@ from cctrace.plot.limits import LIMITS
 from cctrace.plot.packets import Received, Sent
 from cctrace.plot.panels import COLOURS, DARK_COLOURS, DARK_PHASE_COLOURS, PHASE_COLOURS, Panel, Phases
 from cctrace.plot.states import STATE_COLOURS, Lane
-from cctrace.refusals import Refusal, attempt
+from cctrace.refusals import Attempt, Refusal
 from cctrace.report.data import page_data
 from cctrace.report.document import document
 from cctrace.report.section import comparison_section, flow_section
@@ -176,9 +176,11 @@ def script(*last: str) -> str:
 def render(report: Report, room: int | None = None) -> str:
     """Return the page as one string of HTML, its curves in `room` bytes (default: 1.65 million)."""
     given = {i: flow for i, flow in enumerate(report.flows) if flow is not None}
-    drawn = {i: attempt(f"section of {flow.title}", flow_section, i, flow) for i, flow in given.items()}
-    sections = {i: html for i, html in drawn.items() if not isinstance(html, Refusal)}
-    refused = [one.note for one in drawn.values() if isinstance(one, Refusal)]
+    sections: dict[int, str] = {}
+    refused: list[str] = []
+    for i, flow in given.items():
+        with Attempt(f"section of {flow.title}", refused):
+            sections[i] = flow_section(i, flow)
     flows = {i: given[i] for i in sections}
     above = [comparison_section(report.comparison)] if report.comparison else []
     body = "\n".join([*above, *sections.values()])

@@ -22,7 +22,7 @@ from cctrace.io.source import open_source
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.io.write import replacing
 from cctrace.path.evidence import forget
-from cctrace.refusals import Refusal, attempt
+from cctrace.refusals import Attempt
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.wireshark.columns import PacketColumns, columns_of
 from cctrace.wireshark.comments import comments_of
@@ -157,15 +157,15 @@ class _Findings:
     def add(self, source: str, flow: Flow, counters: Counters, controller: str | None) -> None:
         """Analyse a flow."""
         flow, others = counters.attach(flow)
-        handed_over = attempt("hand-over to fq", at_hand_over, flow)
-        flow = flow if isinstance(handed_over, Refusal) else handed_over
+        with Attempt("hand-over to fq"):
+            flow = at_hand_over(flow)
         analysis = of_capture(source, flow, Counters([]), controller)
         self.notes += [f"{analysis.title}: {note}" for note in (*analysis.notes, *others)]
-        columns = attempt("annotation", columns_of, flow, analysis)
-        if isinstance(columns, Refusal):
-            self.refused = self.refused or columns.reason
+        with Attempt("annotation") as part:
+            self.flows.append(columns_of(flow, analysis))
+        if part.refusal is not None:
+            self.refused = self.refused or part.refusal.reason
             return
-        self.flows.append(columns)
         sender = analysis.controller or analysis.variant or "an unknown controller"
         self.lines.append(f"flow {flow.index}, {analysis.title}, sent by {sender}: {analysis.sentence}")
 

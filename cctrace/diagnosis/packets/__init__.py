@@ -9,13 +9,14 @@ from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.packets import acks, capture, delays, ends, losses, marks, policing, rates, sharing
 from cctrace.diagnosis.record import Record
+from cctrace.refusals import Attempt
 
 Family = Callable[[Record, list[Limit]], dict[str, Any]]
 DESPITE = "no queue grew, hardly anything was lost, and neither end held it back"
 
 
-def facts_of(record: Record, limits: list[Limit], attempt: Callable[..., Any]) -> Facts:
-    """Return the facts of a captured flow; a family of them that cannot be computed is missing, and the rest stand."""
+def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
+    """Return the facts of a captured flow, without those that cannot be computed, which `lacks` receives a note of."""
     short = capture.too_short(record)
     blind = record.flow.taken_at == "unknown" or (bool(short) and not record.flow.facts["complete"])
     known: dict[str, Any] = {
@@ -38,7 +39,8 @@ def facts_of(record: Record, limits: list[Limit], attempt: Callable[..., Any]) -
         if not (
             name == "losses" and known.keys() & {"turns", "sharing"}
         ):  # others' queues: what one's own does is moot
-            known |= attempt(f"judgement of {name}", family, record, limits, instead={})
+            with Attempt(f"judgement of {name}", lacks):
+                known |= family(record, limits)
     return Facts(PACKETS, record.duration_s, record.goodput_bps, **known)
 
 
