@@ -31,6 +31,9 @@ KEYS = (
 )
 @click.option("--ack-every", default=1, type=click.IntRange(1, 1000), show_default=True, help="Segments per ACK.")
 @click.option(
+    "--ack", metavar="POLICY", help="When receivers acknowledge: linux, rfc9000, chromium or every:10, of all flows."
+)
+@click.option(
     "--send-buffer", metavar="SIZE", help="What applications ask for by SO_SNDBUF (profile linux), for example 64kB."
 )
 @click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux).")
@@ -68,8 +71,7 @@ def simulate(
     from cctrace.errors import ArgumentError
 
     common: dict[str, Any] = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
-    if options["send_buffer"] is not None:
-        common["send_buffer"] = options["send_buffer"]
+    common |= {name: options[name] for name in ("ack", "send_buffer") if options[name] is not None}
     if options["scenario"] is not None:
         path, senders, duration, seed = _scenario(options, controllers, duration, seed)
         common, controllers = {}, [str(sender.cc) for sender in senders]
@@ -120,7 +122,7 @@ def simulate(
     )
 
 
-_OF_SCENARIO = ("ack_every", "ecn", "send_buffer", "profile")  # options that its senders have
+_OF_SCENARIO = ("ack", "ack_every", "ecn", "send_buffer", "profile")  # options that its senders have
 
 
 def _scenario(options: dict[str, Any], controllers: list[str], duration: str, seed: int) -> Any:

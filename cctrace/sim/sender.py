@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cctrace.cc import called, controller
 from cctrace.display import brief
 from cctrace.errors import ArgumentError
+from cctrace.sim.acks import AckPolicy, ack_policy
 from cctrace.sim.core.structs import (
     BULK,
     CHUNKS,
@@ -68,6 +69,10 @@ class Sender:
         ``"requests:size=100kB,think=1s"`` (the next request follows the complete answer by `think`).
     ack_every : int
         Segments per ACK (1: each; 2: delayed ACKs, in profile linux with the quick ACKs of a Linux receiver).
+    ack : str, optional
+        The receiver's policy by name, in place of `ack_every`: ``"every:10"``; ``"linux"`` (as `ack_every` 2); of QUIC
+        ``"rfc9000"`` (every second packet, or max_ack_delay, and gaps at once) and ``"chromium"`` (the same for 100
+        packets, then every tenth, or a quarter of the RTT).
     ack_slot : str, optional
         ACKs leave in batches at the ends of such slots (aggregation).
     comp_sack_nr : int
@@ -119,6 +124,7 @@ class Sender:
     rtt: str | None = None
     app: str = "bulk"
     ack_every: int = 1
+    ack: str | None = None
     ack_slot: str | None = None
     comp_sack_nr: int = 44
     rwnd: str | None = None
@@ -151,6 +157,9 @@ class Sender:
             raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
         if not isinstance(self.ack_every, int) or not 1 <= self.ack_every <= 10_000:
             raise ArgumentError(f"ack_every={self.ack_every!r} must be an integer from 1 to 10000")
+        if self.ack is not None and self.ack_every != 1:
+            raise ArgumentError(f"ack={self.ack!r} and ack_every={self.ack_every} say the same thing: give one")
+        _ = self.ack_policy
         if not isinstance(self.comp_sack_nr, int) or not 0 <= self.comp_sack_nr <= 255:
             raise ArgumentError(f"comp_sack_nr={self.comp_sack_nr!r} must be an integer from 0 to 255")
         if not isinstance(self.hz, int) or not 100 <= self.hz <= 1000:
@@ -222,6 +231,12 @@ class Sender:
         """Limit of the pacing rate, bytes/s, or 0 for none."""
         limit = self.max_pacing_rate
         return 0 if limit is None else int(parse_rate_bps(limit, "max_pacing_rate") // 8)
+
+    @property
+    def ack_policy(self) -> AckPolicy:
+        """When the receiver acknowledges."""
+        quic = controller(self.cc)[0].view == "quic"
+        return ack_policy(self.ack or f"every:{self.ack_every}", quic)
 
     @property
     def ack_slot_ns(self) -> int:

@@ -11,8 +11,10 @@ are the kernel's ([Linux618] tcp_input.c).
 import numpy as np
 
 from cctrace.lang.memory import words
+from cctrace.sim.acks import DELAYED
 from cctrace.sim.core.bottleneck import losing, step_up
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
+from cctrace.sim.core.quic_receiver import quic_at_once
 from cctrace.sim.core.receive_window import (
     advertise,
     grow_buffer,
@@ -49,7 +51,6 @@ from cctrace.tcp.wheel import fires_ns
 
 COMPRESSED_NS = 1_000_000  # longest that an ACK is held back: sysctl tcp_comp_sack_delay_ns
 COMPRESSION_SLACK_NS = 100_000  # tcp_comp_sack_slack_ns; an idle host's timer fires at its end
-DELAYED = 2  # `ack_every` of a receiver that delays ACKs as Linux does
 PAWS_WINDOW_MS = 1  # TCP_PAWS_WINDOW
 KEPT_BLOCKS = 4  # that the receiver remembers, TCP_NUM_SACKS
 SENT_BLOCKS = 2  # of which an ACK is sure to carry so many, TCP_SACK_BLOCKS_EXPECTED
@@ -79,7 +80,7 @@ def plain_receive(w, f, order, segment, now):
     at_once = segment != f.rcv_nxt
     mark_received(w, f, segment, now)
     if f.profile == QUIC:  # [RFC9000] §13.2.1: a gap in the packet numbers, whatever data they carry
-        at_once = f.log_next > 1 and order != words(f.log_order)[(f.log_next - 2) & f.mask] + 1
+        at_once = quic_at_once(f, order)
         f.unacked_data = 0 if at_once else f.unacked_data + 1
     else:  # the golden vectors' receivers count these across the ACKs that disorder causes
         filled = not at_once and f.rcv_nxt > segment + 1  # a hole, all of it or in part
@@ -377,7 +378,7 @@ def send_ack(w, f, now):
     f.n_acks += 1
     f.compressed = 0
     f.quick_acks = max(f.quick_acks - 1, 0)
-    if f.profile == LINUX:
+    if f.profile == LINUX or f.after_gap > 0:
         f.unacked_data = 0
     duplicate = f.rcv_duplicate
     f.rcv_duplicate = 0

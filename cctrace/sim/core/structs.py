@@ -19,6 +19,7 @@ _FLOW = (
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "entries", "has_on_ack", "paced", "max_rate", "rwnd", "most_out",
     "start_ns", "stop_ns", "hz", "kernel", "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns",
+    "after_gap", "decimated_from", "decimated_every", "decimated_ns",  # of QUIC receivers (acks.py)
     "comp_sack_nr", "ecn", "tick_us",  # of the retransmission timer: a jiffy
     # application (app.py)
     "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_stage",
@@ -53,7 +54,7 @@ _FLOW = (
     "rcv_nxt", "rcv_high", "quick_acks", "rcv_last_ns",
     "dup_acks", "compressed", "comp_due_ns", "compressed_at_nxt", "n_blocks", "syn_ack_ns", "rcv_first_rtt", "rcv_rtt8",
     "rcv_echo_ms",
-    "rcv_mstamp", "heard_ms", "n_discarded",
+    "rcv_mstamp", "heard_ms", "n_discarded", "rcv_largest", "rcv_since_gap",
     # receive window (receive_window.py)
     "snd_right", "rcv_right", "rcv_ssthresh", "rcvbuf", "rcv_copied", "rcv_copied_to", "rcv_copied_at", "rcv_clock_ns",
     "rcv_rtt_edge", "rcv_rtt_at", "rcv_truesize", "rcv_ratio", "rcv_held", "rcv_read", "rcv_pushed",

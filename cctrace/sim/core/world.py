@@ -67,7 +67,6 @@ MOST_LATE_NS = 1_000_000
 PUSH_LATE_NS = 1_000_000  # nginx's timers are counted in milliseconds
 MS = 1_000_000
 _CLOCKS = 1  # of what a seed draws: where a receiver's millisecond begins
-_DELACK_NS = 40_000_000  # how long a receiver holds a lone ACK back [Linux61] TCP_DELACK_MIN
 
 
 class World:
@@ -304,9 +303,8 @@ class World:
             f.before = self._leg(before_ns, self._delays[0])
         f.behind = self._leg(f.fwd_ns - before_ns, self._delays[1])
         f.rev_ns = path.reverse_ns
-        f.ack_every = flow.ack_every
+        self._set_acks(f, flow)
         f.rcv_clock_ns = clock_ns
-        f.delack_ns = _DELACK_NS
         f.ack_slot_ns = flow.ack_slot_ns
         f.comp_sack_nr = flow.comp_sack_nr
         f.ecn = FEEDBACK[flow.feedback]
@@ -345,6 +343,14 @@ class World:
         f.ack_late_ns = min(round(f.wire_bytes * 8e9 / path.max_rate_bps()), MOST_LATE_NS)
         if flow.push_late is None:
             f.q_late_ns = PUSH_LATE_NS
+
+    @staticmethod
+    def _set_acks(f, flow):
+        policy = flow.ack_policy
+        f.ack_every, f.delack_ns, f.after_gap = policy.every, policy.delay_ns, policy.after_gap
+        f.decimated_from, f.decimated_every = policy.decimated_from, policy.decimated_every
+        f.decimated_ns = policy.decimated_ns(int(f.fwd_ns + f.rev_ns))
+        f.rcv_largest = -1
 
     def _set_controller(self, f, cls, params):
         """Give the flow its controller: a function pointer and its record, or an object and the fields it shares."""

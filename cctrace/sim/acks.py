@@ -1,0 +1,84 @@
+"""When a receiver acknowledges: the policies of TCP and QUIC receivers, by name.
+
+A QUIC receiver acknowledges at once what is late or leaves a gap in the packet numbers ([RFC9000] §13.2.1), and else
+every second ack-eliciting packet, or after max_ack_delay (§13.2.2). Chromium does so for its first 100 packets. Then it
+decimates: up to ten packets wait, for a quarter of the least RTT; after a gap the first four are acknowledged at once.
+
+Sources: [RFC9000]; [quiche] quic_received_packet_manager.cc (MaybeUpdateAckTimeout), quic_constants.h.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from cctrace.errors import ArgumentError
+
+DELAYED = 2  # segments an ACK of a Linux receiver, whose timers are `delack_timer`'s
+LONE_NS = 40_000_000  # how long a lone segment waits [Linux61] TCP_DELACK_MIN
+MAX_ACK_DELAY_NS = 25_000_000  # [RFC9000] §18.2, and Chromium's kDefaultMaxAckDelayTimeMs
+MIN_DECIMATED_NS = 1_000_000  # kAlarmGranularity
+MOST_EVERY = 10_000
+_EVERY = re.compile(r"every:(\d+)", re.ASCII)
+
+
+class AckPolicy(NamedTuple):
+    """When a receiver acknowledges.
+
+    Attributes
+    ----------
+    every : int
+        Packets per ACK.
+    delay_ns : int
+        How long fewer of them wait.
+    after_gap : int
+        Of QUIC: packets acknowledged at once from a gap on; 0 is the receiver of `every:N`, which keeps its count
+        across ACKs of timers.
+    decimated_from : int
+        Packets received before decimation, 0 for none.
+    decimated_every : int
+        Packets per ACK from then on.
+    decimated_share : float
+        How long fewer of them wait then: a share of the least RTT, at most `delay_ns`.
+    """
+
+    every: int = 1
+    delay_ns: int = LONE_NS
+    after_gap: int = 0
+    decimated_from: int = 0
+    decimated_every: int = 1
+    decimated_share: float = 0.0
+
+    def decimated_ns(self, rtt_ns: int) -> int:
+        """Return how long packets wait in decimation over a path of this least RTT.
+
+        >>> ACK_POLICIES["chromium"].decimated_ns(40_000_000)
+        10000000
+        """
+        return min(self.delay_ns, max(round(self.decimated_share * rtt_ns), MIN_DECIMATED_NS))
+
+
+ACK_POLICIES = {
+    "linux": AckPolicy(DELAYED),
+    "rfc9000": AckPolicy(2, MAX_ACK_DELAY_NS, 1),
+    "chromium": AckPolicy(2, MAX_ACK_DELAY_NS, 4, 100, 10, 0.25),
+}
+OF_QUIC = ("rfc9000", "chromium")
+
+
+def ack_policy(name: str, quic: bool) -> AckPolicy:
+    """Return the policy of a name: one of `ACK_POLICIES`, or ``"every:10"``.
+
+    Raises `ArgumentError` if there is none, or the stack (QUIC or TCP) has another.
+
+    >>> ack_policy("every:10", quic=True).every, ack_policy("chromium", quic=True).decimated_every
+    (10, 10)
+    """
+    counted = _EVERY.fullmatch(str(name))
+    if counted and 1 <= int(counted[1]) <= MOST_EVERY:
+        return AckPolicy(int(counted[1]))
+    if counted or name not in ACK_POLICIES:
+        raise ArgumentError(f"ack={name!r}: use {', '.join(ACK_POLICIES)} or every:N, N from 1 to {MOST_EVERY}")
+    if (name in OF_QUIC) != quic:
+        raise ArgumentError(f"ack={name!r} is a policy of {'TCP' if quic else 'QUIC'} receivers; use every:N")
+    return ACK_POLICIES[name]
