@@ -1,33 +1,44 @@
 """How well `cctrace conform` tells conforming controllers from faulty ones: `python -m benchmarks.conform`.
 
-Mutants are subclasses of which one method has one change: a condition inverted, a step left out, a number doubled, max
-for min, a sum for a difference; and parameters that are off. They are generated from the source in an order that
-`--seed` draws; `--mutants N` of each controller are examined, case by case, until one is caught. One that the paths do
-not tell from the original (the same decisions in all runs) counts as a survivor, too.
+Mutants have one change each: a condition inverted, a step left out, a number doubled, max for min, a sum for a
+difference, or a parameter that is off; of `bbr_draft` and `cubic6` in a method of a subclass, of proportional rate
+reduction (`prr`) in a function of the simulated stack. They are generated from the source in an order that `--seed`
+draws; `--mutants N` of each are examined, case by case, until one is caught. What changes no decision, or only by what
+rounding leaves open, is in `EQUIVALENT` with its reason and does not count.
 """
 
 import argparse
-import ast
-import inspect
 import json
+import os
+import pickle
 import random
 import tempfile
-import textwrap
 import time
 from pathlib import Path
 
+from benchmarks.conform_equivalent import EQUIVALENT
+from benchmarks.mutants import changes, of_class, put_in_place
 from cctrace.cc import controller, own
-from cctrace.conform import bbr, cubic, spec_of
+from cctrace.conform import bbr, cubic, prr, spec_of
 from cctrace.conform.controllers import intended, play
 from cctrace.conform.stage import Stage
 from cctrace.errors import CctraceError
+from cctrace.sim.core import reduction
+from cctrace.tcp.prr import prr_cwnd
 
-SUBJECTS = {"bbr_draft": ("bbr", bbr, (2, 3, 1, 5)), "cubic6": ("cubic", cubic, (2, 0, 4))}
-OPPOSITE = {
-    ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div,
+# Subject: specification, its module, the cells on which mutants are examined (the quickest first).
+SUBJECTS = {
+    "bbr_draft": ("bbr", bbr, (2, 3, 1, 5)),
+    "cubic6": ("cubic", cubic, (2, 0, 4)),
+    "prr": ("prr", prr, (2, 0)),
+}
+SENDER = {"prr": "cubic6"}  # what runs on the stack whose functions are changed
+OF_STACK = (prr_cwnd, reduction.cwnd_reduction, reduction.init_cwnd_reduction, reduction.end_cwnd_reduction)
+# Not the controller's: steps of the stack; and HyStart as Linux has it, which RFC 9438 leaves open.
+SKIPPED = {
+    "draw", "random_below", "packets_in_flight", "run_hystart", "leave_slow_start", "start_hystart_round", "clock",
+    "burst_us", "stack_pacing_rate",
 }  # fmt: skip
-SKIPPED = {"draw", "random_below", "packets_in_flight"}  # of the stack, not of the controller
 PARAMS = {
     "bbr_draft": (
         "startup_pacing_gain=2.0", "startup_cwnd_gain=3.0", "drain_pacing_gain=1.0", "drain_pacing_gain=0.35",
@@ -39,126 +50,78 @@ PARAMS = {
         "inflight_headroom=0.5", "min_pipe_cwnd=1", "pacing_margin_percent=10", "extra_acked_rounds=1",
         "offload_quanta=0", "bw_probe_base_us=500000", "bw_probe_base_us=8000000", "bw_probe_rand_us=1",
     ),
-    "cubic6": ("beta=0.5", "beta=0.9", "bic_scale=410", "bic_scale=4", "tcp_friendliness=0"),
+    "cubic6": ("beta=0.5", "beta=0.9", "bic_scale=410", "bic_scale=4", "tcp_friendliness=0", "fast_convergence=0"),
+    "prr": (),
 }  # fmt: skip
 
 
-class Change(ast.NodeTransformer):
-    """Make change number `at`, counting all places where one can be made; `said` tells which it was."""
-
-    def __init__(self, at):
-        self.at, self.count, self.said = at, 0, None
-
-    def here(self, node, said):
-        self.count += 1
-        if self.count - 1 == self.at:
-            self.said = f"line {node.lineno}: {said}"
-            return True
-        return False
-
-    def visit_Compare(self, node):
-        self.generic_visit(node)
-        kind = type(node.ops[0])
-        if kind in OPPOSITE and self.here(node, f"inverted: {ast.unparse(node)}"):
-            node.ops[0] = OPPOSITE[kind]()
-        return node
-
-    def visit_BoolOp(self, node):
-        self.generic_visit(node)
-        if self.here(node, f"and for or: {ast.unparse(node)}"):
-            node.op = OPPOSITE[type(node.op)]()
-        return node
-
-    def visit_BinOp(self, node):
-        self.generic_visit(node)
-        if type(node.op) in (ast.Add, ast.Sub) and self.here(node, f"sign: {ast.unparse(node)}"):
-            node.op = OPPOSITE[type(node.op)]()
-        return node
-
-    def visit_Constant(self, node):
-        if type(node.value) in (int, float) and self.here(node, f"number {node.value}"):
-            return ast.copy_location(ast.Constant(node.value * 2 + (1 if node.value == 0 else 0)), node)
-        if type(node.value) is bool and self.here(node, f"{node.value} inverted"):
-            return ast.copy_location(ast.Constant(not node.value), node)
-        return node
-
-    def visit_Call(self, node):
-        self.generic_visit(node)
-        swapped = {"min": "max", "max": "min"}.get(getattr(node.func, "id", ""))
-        if swapped and self.here(node, f"{swapped} instead: {ast.unparse(node)}"):
-            node.func.id = swapped
-        return node
-
-    def visit_Assign(self, node):
-        self.generic_visit(node)
-        if isinstance(node.targets[0], ast.Attribute) and self.here(node, f"left out: {ast.unparse(node)}"):
-            return ast.copy_location(ast.Pass(), node)
-        return node
-
-    def visit_Expr(self, node):
-        if isinstance(node.value, ast.Constant):
-            return node
-        self.generic_visit(node)
-        if self.here(node, f"left out: {ast.unparse(node)}"):
-            return ast.copy_location(ast.Pass(), node)
-        return node
-
-
-def mutants(name):
-    """Yield (what was changed, source of a module with a class Mutant) of all single changes."""
-    cls, _ = controller(name)
-    steps = {
-        step: getattr(cls, step) for base in cls.__mro__[:-3] for step, f in vars(base).items() if inspect.isfunction(f)
-    }
-    for step, function in steps.items():
-        text = textwrap.dedent(inspect.getsource(function))
-        if "super()" in text or step in SKIPPED or step.startswith("__"):
-            continue
-        at = 0
-        while True:
-            tree = ast.parse(text)
-            change = Change(at)
-            change.visit(tree.body[0])
-            if change.said is None:
-                break
-            body = textwrap.indent(ast.unparse(ast.fix_missing_locations(tree)), "    ")
-            head = f"from {function.__module__} import *\nfrom {cls.__module__} import {cls.__name__}\n"
-            yield f"{step}, {change.said}", f"{head}\n\nclass Mutant({cls.__name__}):\n{body}\n"
-            at += 1
-
-
-def caught(spec_name, subject, module, cells, seed=1):
+def caught(name, subject, cells=None, seed=1):
     """Return (requirement, where) of the first violation, None if there is none."""
+    spec_name, module, some = SUBJECTS[name]
     spec = spec_of(spec_name)
-    for cell in (module.CELLS[k] for k in cells):
+    known = intended(SENDER.get(name, name), spec)
+    for cell in (module.CELLS[k] for k in (some if cells is None else cells)):
         stage, done = Stage(subject, cell, seed), set()
         for case in module.CASES:
             try:
                 one = play(stage, spec, case, done)
             except (CctraceError, MemoryError) as error:
                 return "refused", str(error)[:80]
-            if one.found.row is not None:
+            if one.found.row is not None and case.id not in known:
                 return case.id, one.where
             for requirement, found, _ in one.seen:
-                if found is not None and found.row is not None and requirement not in intended(subject, spec):
+                if found is not None and found.row is not None and requirement not in known:
                     return requirement, one.where
     return None
 
 
-def examine(name, count, seed, folder):
-    """Return [(mutant, what caught it or None)] of so many mutants of a controller and of its parameters."""
-    spec_name, module, cells = SUBJECTS[name]
-    found = [(params, caught(spec_name, f"{name}:{params}", module, cells)) for params in PARAMS[name]]
-    pool = list(mutants(name))
+def in_child(examine):
+    """Return what a function returns in a forked child: what it changes in modules ends with it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        with os.fdopen(writing, "wb") as pipe:
+            pickle.dump(examine(), pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        written = pipe.read()
+    os.waitpid(child, 0)
+    return pickle.loads(written) if written else ("refused", "the process ended")
+
+
+def pool_of(name):
+    """Return [(what was changed, its source, the function of the stack or None)] of all single changes."""
+    if name == "prr":
+        return [(said, text, function) for function in OF_STACK for said, text in changes(function)]
+    return [(said, text, None) for said, text in of_class(controller(name)[0], SKIPPED)]
+
+
+def judged(name, text, function, file):
+    """Return what catches a mutant, None if nothing; raise `CctraceError` if it does not compile."""
+    file.write_text(text)
+    if function is None:
+        own.load(f"{file}:Mutant")
+        return caught(name, f"{file}:Mutant")
+
+    def examine():
+        put_in_place(function, file)
+        return caught(name, SENDER[name])
+
+    return in_child(examine)
+
+
+def examine(name, count, seed, folder, matching=""):
+    """Return [(mutant, what caught it or None)] of so many mutants of a subject and of its parameters."""
+    found = [(params, caught(name, f"{name}:{params}")) for params in PARAMS[name] if matching in params]
+    pool = [one for one in pool_of(name) if one[0] not in EQUIVALENT.get(name, {}) and matching in one[0]]
     random.Random(seed).shuffle(pool)
-    for number, (said, text) in enumerate(pool):
+    for number, (said, text, function) in enumerate(pool):
         if len(found) >= count:
             break
-        file = Path(folder) / f"{name}_{number}.py"
-        file.write_text(text)
         try:
-            own.load(f"{file}:Mutant")
-            result = caught(spec_name, f"{file}:Mutant", module, cells)
+            result = judged(name, text, function, Path(folder) / f"{name}_{number}.py")
         except CctraceError:
             continue  # it does not compile: no mutant
         found.append((said, result))
@@ -167,26 +130,26 @@ def examine(name, count, seed, folder):
 
 
 def false_alarms(name, seeds):
-    """Return the violations of the original over so many seeds, on its first path."""
-    spec_name, module, cells = SUBJECTS[name]
-    return [
-        (seed, found) for seed in range(1, seeds + 1) if (found := caught(spec_name, name, module, cells[:1], seed))
-    ]
+    """Return the violations of the original over so many seeds, which take the paths in turn."""
+    cells, subject = SUBJECTS[name][2], SENDER.get(name, name)
+    found = ((seed, caught(name, subject, (cells[seed % len(cells)],), seed)) for seed in range(1, seeds + 1))
+    return [one for one in found if one[1]]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--mutants", type=int, default=120, help="of each controller")
+    parser.add_argument("--mutants", type=int, default=120, help="of each subject")
     parser.add_argument("--seeds", type=int, default=50, help="of the originals")
     parser.add_argument("--seed", type=int, default=1, help="of the choice of mutants")
     parser.add_argument("--only", choices=SUBJECTS)
+    parser.add_argument("--matching", default="", metavar="TEXT", help="only mutants whose description has it")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     results = {}
     for name in [arguments.only] if arguments.only else SUBJECTS:
         began = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
-            found = examine(name, arguments.mutants, arguments.seed, folder)
+            found = examine(name, arguments.mutants, arguments.seed, folder, arguments.matching)
         survivors = [said for said, result in found if result is None]
         alarms = false_alarms(name, arguments.seeds)
         seconds = time.process_time() - began

@@ -7,6 +7,7 @@ import pytest
 import cctrace as cct
 from cctrace import conform, datasets
 from cctrace.cc.cubic6 import Cubic6
+from cctrace.cc.quic_reno import QuicReno
 from cctrace.conform.stage import Cell
 from cctrace.errors import ArgumentError
 
@@ -15,7 +16,7 @@ RECORDINGS = Path(__file__).parent / "recordings"
 
 @pytest.fixture(autouse=True)
 def one_path(monkeypatch):
-    for module in ("cubic", "reno", "prr"):
+    for module in ("cubic", "reno", "prr", "quic"):
         monkeypatch.setattr(f"cctrace.conform.{module}.CELLS", (Cell("20Mbit", "40ms"),))
 
 
@@ -23,7 +24,9 @@ def violated(found):
     return {verdict.id for verdict in found.verdicts if verdict.verdict == "violates"}
 
 
-@pytest.mark.parametrize(("subject", "spec"), [("cubic6", "cubic"), ("reno", "reno"), ("cubic6", "prr")])
+@pytest.mark.parametrize(
+    ("subject", "spec"), [("cubic6", "cubic"), ("reno", "reno"), ("cubic6", "prr"), ("quic_reno", "quic")]
+)
 def test_released_code_conforms_and_every_requirement_is_exercised(subject, spec):
     found = conform.run(subject, spec)
     assert {verdict.verdict for verdict in found.verdicts} <= {"conforms", "violates"}
@@ -66,6 +69,22 @@ class SlowFair(Cubic6):
 )
 def test_another_window_is_not_cubics(subject, caught):
     assert caught in violated(conform.run(subject, "cubic"))
+
+
+class Repeats(QuicReno):
+    def in_recovery(self, sent_ms):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("subject", "caught"),
+    [
+        (Repeats, {"recovery.once", "recovery.growth"}),
+        ("quic_cubic", {"window.initial", "persistent.window", "window.limited"}),
+    ],
+)
+def test_quic_controllers_are_examined_on_their_own_stack(subject, caught):
+    assert caught <= violated(conform.run(subject, "quic"))
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ SPECS = {
     "cubic": "cctrace.conform.cubic",
     "reno": "cctrace.conform.reno",
     "prr": "cctrace.conform.prr",
+    "quic": "cctrace.conform.quic",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cctrace.cc.linux import CA_LOSS
-from cctrace.conform.bbr_cases import CASES, case, never
+from cctrace.conform.bbr_cases import CASES, Case, case, never
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, STARTUP, UP
 from cctrace.conform.requirements import Found, at_least
 from cctrace.conform.scenes import (
@@ -153,3 +153,21 @@ def limited_refill(stage: Stage) -> Scene:
     kept = at_least(lower, r.after["max_bw"], r.before["max_bw"], rel=1e-3)
     ups = came(r, moves(r, REFILL, UP, again), "UP")
     return Scene(r, ups if kept.row is None else kept)
+
+
+# --- beyond the appendix ----------------------------------------------------------------------------------------------
+def real_then_spurious(stage: Stage) -> Scene:
+    """Losses end UP; later, in CRUISE, a recovery is spurious: the flow stays there."""
+    at_s = entered(stage.plain, UP)
+    if at_s is None or stage.cell.bdp < 30:
+        return UNSET_SCENE
+    rtt = stage.cell.rtt_s
+    loss = burst(stage, at_s + 1.2 * rtt, "10%", 1)
+    late = round(at_s + 1.2 * rtt + 10 * rtt + 0.2, 6)
+    mixed = f"normal:sd={rtt * 0.3e6:.0f}us,reorder"
+    jitter = [(0, "none"), (late, mixed), (round(late + 0.5 * rtt, 6), "none")]
+    r = stage.record(late + 14 * rtt + 3.0, path={"loss": loss, "jitter": jitter})
+    return Scene(r, Found(int((r.is_call("undo_cwnd") & (r.time_s > late)).sum())))
+
+
+CASES.append(Case("B.1", "A spurious recovery after a probe that losses ended", real_then_spurious))

@@ -74,6 +74,24 @@ def _round(r: Record) -> Found:
     return equal(first, r.after["loss_round_delivered"], r.ack("delivered"))
 
 
+@requirement("loss.noted", "5.5.10.2, 5.5.10.3", "That a round has lost something is noted with its first loss, and "
+             "forgotten at its end.", "is_loss_in_round", "loss_round_start")  # fmt: skip
+def _noted(r: Record) -> Found:
+    ends = r.is_call("on_ack") & r.after["loss_round_start"].astype(bool)
+    marks = r.is_call("skb_marked_lost") & (r.before["state"] == r.after["state"])
+    return all_of(ends | marks, r.after["is_loss_in_round"].astype(bool) == marks, r.after["is_loss_in_round"], marks)
+
+
+@requirement("loss.reset", "5.3.3.9", "DOWN begins without signals of congestion.", "bw_latest", "inflight_latest",
+             "is_loss_in_round")  # fmt: skip
+def _reset(r: Record) -> Found:
+    was, now = r.before["state"], r.after["state"]
+    clean = (r.after["bw_latest"] == 0) & (r.after["inflight_latest"] == 0)
+    # A loss that ends UP is itself noted; what an ACK brings begins the next round of loss with itself.
+    where = (was != now) & (now == DOWN) & (r.is_call("skb_marked_lost") | ~r.after["loss_round_start"].astype(bool))
+    return all_of(where, clean, r.after["bw_latest"], "0")
+
+
 @requirement("loss.round_end", "5.5.10.3", "A loss round ends with the ACK of what was sent after it began.",
              "loss_round_start", "loss_round_delivered")  # fmt: skip
 def _round_end(r: Record) -> Found:
@@ -250,17 +268,31 @@ def _bounds(r: Record) -> Found:
     return all_of(where, good, r.after["inflight_longterm"], _at_episode(r, "inflight_longterm"), "at least")
 
 
-@requirement("undo.state", "5.5.11.2", "A flow whose Startup or UP ended by these losses returns to Startup, or to "
-             "REFILL.", "state")  # fmt: skip
-def _state(r: Record) -> Found:
-    at_first, was, now = _at_episode(r, "state"), r.before["state"], r.after["state"]
-    by_loss = r.is_call("skb_marked_lost") & (r.before["state"] == UP) & (r.after["state"] == DOWN)
+def _ended_by_loss(r: Record, state: int) -> Values:
+    """Return the rows before which losses of the recovery under way have ended a state."""
+    moves = (r.before["state"] == state) & (r.after["state"] != state) & (r.after["state"] != PROBE_RTT)
+    if state == UP:
+        by_loss = r.is_call("skb_marked_lost") & moves
+    else:
+        by_loss = r.is_call("on_ack") & moves & ~r.after["full_bw_now"].astype(bool)
     ended = np.cumsum(by_loss)
     ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
+    ends |= np.concatenate([[False], r.is_call("undo_cwnd")[:-1]])
     at_end = np.maximum.accumulate(np.where(ends | r.is_call("init"), np.arange(len(r)), 0))
-    recent = ended - ended[at_end] > 0
-    where = r.is_call("undo_cwnd") & (was != PROBE_RTT) & (at_first == UP) & np.isin(was, (DOWN, CRUISE)) & recent
-    return all_of(where, now == REFILL, np.array(STATES)[now], "REFILL")
+    return ended - ended[at_end] > 0
+
+
+@requirement("undo.state", "5.5.11.2", "A flow whose Startup or UP ended by these losses returns to Startup, or to "
+             "REFILL; any other stays where it is.", "full_bw_now", "full_bw_reached")  # fmt: skip
+def _state(r: Record) -> Found:
+    was, now = r.before["state"], r.after["state"]
+    startup, up = _ended_by_loss(r, STARTUP), _ended_by_loss(r, UP)
+    expected = np.where(up & np.isin(was, (DOWN, CRUISE)), REFILL, was)
+    expected = np.where(startup & (was != STARTUP), STARTUP, expected)
+    unsure = up & (was == UP) | (up & startup)
+    where = r.is_call("undo_cwnd") & (was != PROBE_RTT) & ~unsure
+    reached = ~startup | ~r.after["full_bw_reached"].astype(bool)
+    return all_of(where, (now == expected) & reached, np.array(STATES)[now], np.array(STATES)[expected])
 
 
 @requirement("undo.plateau", "5.5.11.2", "A spurious recovery restarts the plateau detector.", "full_bw_count")

@@ -47,6 +47,13 @@ def _next_round(r: Record) -> Found:
     return equal(where, r.after["next_round_delivered"], r.ack("delivered"))
 
 
+@requirement("round.count", "5.5.1", "Rounds are counted one by one, from none.", "round_count", "round_start")
+def _count(r: Record) -> Found:
+    expected = r.before["round_count"] + (r.is_call("on_ack") & r.after["round_start"].astype(bool))
+    expected = np.where(r.is_call("init"), 0, expected)
+    return equal(r.is_call("on_ack") | r.is_call("init"), r.after["round_count"], expected)
+
+
 @requirement("round.restart", "5.3.3.9, 5.3.4.3", "DOWN, REFILL, UP and ProbeRTT begin with a round, and so do the 200 "
              "ms of ProbeRTT.", "next_round_delivered", "probe_rtt_done_stamp")  # fmt: skip
 def _restart(r: Record) -> Found:
@@ -306,6 +313,12 @@ def _save(r: Record) -> Found:
 def _restore(r: Record) -> Found:
     leaves = r.is_call("set_state") & (r.ack("arg") == CA_OPEN) & (r.ack("ca_state") >= 3)
     return at_least(leaves, r.after["snd_cwnd"], r.before["prior_cwnd"])
+
+
+@requirement("recovery.kept", "5.6.4.4", "No other change of the congestion state moves cwnd.", "prior_cwnd")
+def _kept(r: Record) -> Found:
+    others = r.is_call("set_state") & ~((r.ack("arg") == CA_OPEN) & (r.ack("ca_state") >= 3))
+    return equal(others, r.after["snd_cwnd"], r.before["snd_cwnd"])
 
 
 @requirement("probe_rtt.restore", "5.3.4.3", "Leaving ProbeRTT restores cwnd, within the model's bounds.", "prior_cwnd",

@@ -103,7 +103,8 @@ def _rtt_reset(r: Record) -> Found:
 @requirement("idle.restart", "5.4.1", "Sending again after idling notes it, and the next ACK forgets it.",
              "idle_restart")  # fmt: skip
 def _idle(r: Record) -> Found:
-    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
-    starts &= r.inflight == 0
+    sends = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START)
+    starts = sends & (r.before["app_limited"] != 0) & (r.inflight == 0)
     acked = r.is_call("on_ack") & (r.ack("rs_delivered") > 0)
-    return all_of(starts | acked, r.after["idle_restart"].astype(bool) == starts, r.after["idle_restart"], starts)
+    expected = np.where(acked, False, starts | r.before["idle_restart"].astype(bool))
+    return all_of(sends | acked, r.after["idle_restart"].astype(bool) == expected, r.after["idle_restart"], expected)

@@ -13,6 +13,7 @@ from cctrace.conform.judge import Tally, look
 from cctrace.conform.requirements import Found, Requirement, Spec
 from cctrace.conform.result import Conformity
 from cctrace.conform.stage import Stage
+from cctrace.errors import ArgumentError
 from cctrace.sim.batch import cores
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progre
     if isinstance(subject, str):
         subject = canonical(subject)
     cls, _ = controller(subject)
+    if cls.view != spec.stack:
+        names = {"linux": "Linux", "quic": "QUIC"}
+        raise ArgumentError(
+            f"{cls.__name__} belongs to the {names[cls.view]} stack: the cases of {spec.name} run on the "
+            f"{names[spec.stack]} stack's controllers"
+        )
     module = importlib.import_module(SPECS[spec.name])
     tally = Tally(spec.requirements, intended(subject, spec))
     for case in module.CASES:

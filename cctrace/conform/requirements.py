@@ -45,7 +45,7 @@ class Spec(NamedTuple):
     """A specification: what it requires of a controller's calls, and what of that a capture shows (`wire`).
 
     `families` are the names that `identify` gives to controllers that claim to follow it; `differs` tells where a
-    controller is known to decide otherwise by intent.
+    controller is known to decide otherwise by intent; `stack` ("linux" or "quic") is whose calls they read.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Spec(NamedTuple):
     families: tuple[str, ...]
     wire: tuple[Requirement, ...] = ()
     differs: Mapping[str, tuple[Counterpart, ...]] = {}
+    stack: str = "linux"
 
 
 class Table:

@@ -1,0 +1,24 @@
+"""Mutants of `benchmarks.conform` that no specification can tell from the original, and why."""
+
+_ROUNDING = "a segment or a tick: what the RFC's real numbers leave to a kernel's integers"
+_UNUSED = "no decision is read from it before it is set anew"
+
+EQUIVALENT = {
+    "bbr_draft": {
+        "init_round_counting, line 3: number 0": "the SYN counts as delivered: Linux's v3 begins with 1",
+        "set_pacing_rate_with_gain, line 5: number 1": "a rate of 1 byte/s or of 2",
+        "advance_latest_delivery_signals, line 5: number 0": "a sample has delivered something",
+        "inflight_with_headroom, line 5: number 1": "a headroom of one segment or of two, below 14 in flight",
+    },
+    "cubic6": {
+        "reset, line 12: left out: self.tcp_cwnd = 0": _UNUSED + " (with the epoch)",
+        "reset, line 8: number 0": _UNUSED + " (with the epoch)",
+        "delay_min_jiffies, line 3: sign: self.delay_min * self.hz + USEC_PER_SEC - 1": _ROUNDING,
+        "delay_min_jiffies, line 3: sign: self.delay_min * self.hz + USEC_PER_SEC": _ROUNDING,
+        "delay_min_jiffies, line 3: number 1": _ROUNDING,
+        "keep_up_with_reno, line 7: number 1": _ROUNDING,
+        "update_cnt, line 5: inverted: self.last_cwnd == cwnd": "keeps an increment for 1/32 s at most",
+        "pkts_acked, line 11: number 0": "whether HyStart runs, which RFC 9438 leaves open",
+    },
+    "prr": {},
+}

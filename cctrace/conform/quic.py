@@ -1,0 +1,186 @@
+"""RFC 9002, section 7: the congestion control of QUIC, in what a controller of a QUIC stack does call by call.
+
+Windows are in bytes. What the RFC leaves to the controller (B.2: kLossReductionFactor; 7: "a sender MAY use a different
+controller") is read from the window: another controller than NewReno violates the rows on growth and reduction, not
+those that every sender has to keep (least window, initial window, one reduction per round, persistent congestion).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most, equal
+from cctrace.conform.scenes import Scene, app, burst
+from cctrace.conform.stage import Cell
+from cctrace.conform.windows import Case
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+    from cctrace.conform.stage import Stage
+
+    Values = NDArray[Any]
+
+__all__ = ["CASES", "CELLS", "SPEC"]
+
+DATAGRAM = 1252  # bytes, of the simulated stack
+INITIAL, LEAST = min(10 * DATAGRAM, max(14720, 2 * DATAGRAM)), 2 * DATAGRAM  # 7.2
+REDUCTION = 0.5  # kLossReductionFactor
+CELLS = tuple(
+    Cell(rate, rtt, DATAGRAM)
+    for rate, rtt in (("500kbit", "50ms"), ("2Mbit", "50ms"), ("20Mbit", "40ms"), ("50Mbit", "100ms"))
+)
+
+requirement = Table()
+
+
+def _recovery_ms(r: Record) -> Values:
+    """Return when (ms) the last reduction before each call was; -1 before the first, and after persistent congestion.
+
+    A reduction is the fall of the window upon a loss of what was sent after the last one.
+    """
+    began, found = -1, np.full(len(r), -1, np.int64)
+    lost, reset = r.is_call("on_lost"), r.is_call("reset_cwnd")
+    sent, now = r.ack("arg"), r.ack("now_ms")
+    for row in np.flatnonzero(lost | reset):
+        found[row:] = began
+        if reset[row]:
+            began = -1
+        elif sent[row] > began:
+            began = int(now[row])
+        found[row + 1 :] = began
+    return found
+
+
+def _congestion_events(r: Record) -> tuple[Values, Values]:
+    """Return the losses that begin a recovery period, and those that fall into one."""
+    lost, inside = r.is_call("on_lost"), r.ack("arg") <= _recovery_ms(r)
+    return lost & ~inside, lost & inside
+
+
+def _growing(r: Record) -> Values:
+    """Return the ACKs outside of recovery of packets that the application did not limit."""
+    outside = r.ack("smp_po_sent_time") > _recovery_ms(r)
+    return r.is_call("on_ack") & outside & (r.ack("smp_is_app_limited") == 0) & (r.ack("smp_acked") > 0)
+
+
+@requirement("window.initial", "7.2", "The initial window is ten datagrams, at most 14720 bytes or two datagrams.",
+             "cwnd", level=SHOULD)  # fmt: skip
+def _initial(r: Record) -> Found:
+    return at_most(r.is_call("init"), r.after["cwnd"], INITIAL)
+
+
+@requirement("window.least", "7.2", "The window is at least two datagrams.", "cwnd")
+def _least(r: Record) -> Found:
+    return at_least(~r.is_call("init"), r.after["cwnd"], LEAST)
+
+
+@requirement("slow_start.growth", "7.3.1", "In slow start the window grows by what is acknowledged, and by no more.",
+             "cwnd", "ssthresh")  # fmt: skip
+def _slow_start(r: Record) -> Found:
+    where = _growing(r) & (r.before["cwnd"] < r.before["ssthresh"])
+    return equal(where, r.after["cwnd"], r.before["cwnd"] + r.ack("smp_acked"))
+
+
+@requirement("avoidance.growth", "7.3.3", "In congestion avoidance it grows by a datagram per window acknowledged at "
+             "most.", "cwnd", "ssthresh")  # fmt: skip
+def _avoidance(r: Record) -> Found:
+    where = _growing(r) & (r.before["cwnd"] >= r.before["ssthresh"])
+    return at_most(
+        where, r.after["cwnd"], r.before["cwnd"] + DATAGRAM * r.ack("smp_acked") / np.maximum(r.before["cwnd"], 1)
+    )
+
+
+@requirement("avoidance.least", "7.3.3", "And by that much.", "cwnd", "ssthresh", level=SHOULD)
+def _avoidance_least(r: Record) -> Found:
+    where = _growing(r) & (r.before["cwnd"] >= r.before["ssthresh"])
+    grown = DATAGRAM * r.ack("smp_acked") / np.maximum(r.before["cwnd"], 1)
+    return at_least(where, r.after["cwnd"], r.before["cwnd"] + grown, within=1.0)
+
+
+@requirement("recovery.entry", "7.3.2", "A loss of what was sent after the last reduction halves the window.", "cwnd")
+def _entry(r: Record) -> Found:
+    events, _ = _congestion_events(r)
+    expected = np.maximum(r.before["cwnd"] * REDUCTION, LEAST)
+    return equal(events, r.after["cwnd"], expected, within=1.0)
+
+
+@requirement("recovery.ssthresh", "7.3.2", "And sets ssthresh to half of it.", "ssthresh", "cwnd")
+def _ssthresh(r: Record) -> Found:
+    events, _ = _congestion_events(r)
+    half = r.before["cwnd"] * REDUCTION
+    return all_of(events, (r.after["ssthresh"] >= half - 1) & (r.after["ssthresh"] <= np.maximum(half, LEAST)),
+                  r.after["ssthresh"], half)  # fmt: skip
+
+
+@requirement("recovery.once", "7.3.2", "A loss of what was sent before the reduction does not reduce again.", "cwnd")
+def _once(r: Record) -> Found:
+    _, repeated = _congestion_events(r)
+    return at_least(repeated, r.after["cwnd"], r.before["cwnd"])
+
+
+@requirement("recovery.growth", "7.3.2", "While it recovers the window does not grow.", "cwnd")
+def _no_growth(r: Record) -> Found:
+    inside = r.is_call("on_ack") & (r.ack("smp_po_sent_time") <= _recovery_ms(r)) & (r.ack("smp_acked") > 0)
+    return at_most(inside, r.after["cwnd"], r.before["cwnd"])
+
+
+@requirement("window.limited", "7.8", "The window does not grow where it was not used.", "cwnd", level=SHOULD)
+def _limited(r: Record) -> Found:
+    where = r.is_call("on_ack") & (r.ack("smp_is_app_limited") != 0)
+    return at_most(where, r.after["cwnd"], r.before["cwnd"])
+
+
+@requirement("persistent.window", "7.6.2", "Persistent congestion leaves two datagrams.", "cwnd")
+def _persistent(r: Record) -> Found:
+    return equal(r.is_call("reset_cwnd"), r.after["cwnd"], LEAST)
+
+
+@requirement("persistent.slow_start", "7.6.2, 7.3.2", "After it the flow is in slow start, out of recovery.", "cwnd",
+             "ssthresh")  # fmt: skip
+def _again(r: Record) -> Found:
+    return all_of(r.is_call("reset_cwnd"), r.after["cwnd"] <= r.after["ssthresh"], r.after["ssthresh"], "at least cwnd")
+
+
+@requirement("pacing.rate", "7.7", "Packets are paced at no less than a window per smoothed RTT, and at twice that at "
+             "most.", "pacing_rate", "cwnd", level=SHOULD)  # fmt: skip
+def _pacing(r: Record) -> Found:
+    window = r.after["cwnd"] * 1000 / np.maximum(r.ack("smp_srtt_ms"), 1)
+    where = r.is_call("on_ack") & (r.ack("smp_srtt_ms") > 1)
+    good = (r.after["pacing_rate"] >= 0.99 * window) & (r.after["pacing_rate"] <= 2.02 * window)
+    return all_of(where, good, r.after["pacing_rate"], window)
+
+
+def _played(stage: Stage, call: str, path: dict[str, Any], sender: dict[str, Any] | None = None) -> Scene:
+    r = stage.record(12.0, path=path, sender=sender)
+    return Scene(r, Found(int(r.is_call(call).sum())))
+
+
+def _overflow(stage: Stage) -> Scene:
+    buffer = max(stage.cell.rate_bps / 8 * stage.cell.rtt_s, 12_000)
+    return _played(stage, "on_lost", {"buffer": f"{int(buffer)}B"})
+
+
+def _random(stage: Stage) -> Scene:
+    return _played(stage, "on_lost", {"loss": "0.5%"})
+
+
+def _outage(stage: Stage) -> Scene:
+    return _played(stage, "reset_cwnd", {"loss": burst(stage, 3.0, "100%", 3.0 / stage.cell.rtt_s)})
+
+
+def _app_limited(stage: Stage) -> Scene:
+    return _played(stage, "on_ack", {"loss": burst(stage, 1.0, "5%", 2)}, app(stage, 0.3))
+
+
+CASES = (
+    Case("Q.1", "A bulk flow overflows a queue of one BDP", _overflow),
+    Case("Q.2", "Random losses of 0.5 %", _random),
+    Case("Q.3", "An outage of three seconds", _outage),
+    Case("Q.4", "An application at 30 % of the rate, and a few losses", _app_limited),
+)
+
+SPEC = Spec("quic", "NewReno of QUIC (RFC 9002, section 7)", tuple(requirement.rows), (), stack="quic")
