@@ -5,7 +5,6 @@ import os
 
 import numpy as np
 import pytest
-from backports import zstd
 
 import cctrace as cct
 from cctrace import cli, datasets
@@ -14,6 +13,7 @@ from cctrace.errors import StreamError
 from cctrace.estimates import Estimate
 from cctrace.fit.draws import draws
 from cctrace.io.pcap import FILE_HEADER
+from cctrace.io.source import open_source
 from cctrace.replaying.intervals import firsts_of_intervals
 
 DAY_NS = 86_400 * 10**9
@@ -23,7 +23,8 @@ PACKETS = 600
 @pytest.fixture(scope="module")
 def recorded():
     """The first packets of a recording: [time_ns, frame, original length]."""
-    data = zstd.decompress(datasets.path("loss_cubic_1pct", "sender.pcap.zst").read_bytes())
+    with open_source(datasets.path("loss_cubic_1pct", "sender.pcap.zst")) as source:
+        data = source.rest()
     head, records, at = data[:FILE_HEADER], [], FILE_HEADER
     unit_ns = 1 if head[:4] == b"\x4d\x3c\xb2\xa1" else 1000
     while len(records) < PACKETS:

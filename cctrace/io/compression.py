@@ -7,6 +7,7 @@ output than the limit from one file, nested files included) is an error that say
 from __future__ import annotations
 
 import io
+import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cctrace.errors import FormatError
@@ -52,7 +53,10 @@ def _gzip() -> Decompressor:
 
 
 def _zstd() -> Decompressor:
-    from backports import zstd
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
 
     return zstd.ZstdDecompressor()
 
