@@ -16,6 +16,7 @@ So that `cctrace.lang` can compile a class, methods are written in a subset of P
 * C arithmetic goes through `cctrace.cc.cmath`.
 """
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -165,11 +166,9 @@ def declared_fields(cls: "type[Controller]") -> dict[str, Any]:
     """Return {name: default or ArrayField} of a controller class, base classes first, parameters not included."""
     fields = {}
     for base in reversed(cls.__mro__):
-        own = vars(base)
-        for name in own.get("__annotations__", {}):
-            if "ClassVar" not in str(own["__annotations__"][name]):
-                fields[name] = getattr(cls, name)
-        fields |= {name: value for name, value in own.items() if isinstance(value, ArrayField)}
+        declared = inspect.get_annotations(base)
+        fields |= {name: getattr(cls, name) for name, kind in declared.items() if "ClassVar" not in str(kind)}
+        fields |= {name: value for name, value in vars(base).items() if isinstance(value, ArrayField)}
     return fields
 
 

@@ -8,6 +8,7 @@ the same words (`mistyped`).
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,7 +67,7 @@ def fields_of(cls: type[Controller]) -> dict[str, Field]:
 def _fields_of(cls: type[Controller]) -> dict[str, Field]:
     annotations: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        annotations |= vars(base).get("__annotations__", {})
+        annotations |= inspect.get_annotations(base)
     fields = {}
     for name, default in declared_fields(cls).items():
         length, value = (default.length, default.fill) if isinstance(default, ArrayField) else (0, default)
