@@ -6,7 +6,7 @@ The names below are the public interface; each is imported when it is first used
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:  # type checkers and editors do not run __getattr__; a test holds this to _PUBLIC
     from cctrace import analytic, corpus, datasets, fit, learn, papers, plot, presets, streaming, units

@@ -4,39 +4,127 @@ from __future__ import annotations
 
 
 class CctraceError(Exception):
-    """Base of every error that a user's input can cause; the CLI prints it as one line and exits with 2."""
+    """Base of every error that a user's input can cause; the CLI prints it as one line and exits with 2.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> try:
+    ...     cct.read("no-such.pcap")
+    ... except CctraceError as error:
+    ...     print(error)
+    no-such.pcap: No such file or directory
+    """
 
 
 class FormatError(CctraceError):
-    """A file is not what it should be; names file, offset and reason."""
+    """A file is not what it should be; names file, offset and reason.
+
+    Examples
+    --------
+    >>> import io
+    >>> import cctrace as cct
+    >>> try:
+    ...     cct.read(io.BytesIO(b"GET / HTTP/1.1"))
+    ... except FormatError as error:
+    ...     print(error)
+    <stream>: not a format that cctrace reads (starts with bytes 47 45 54 20 2f 20 48 54)
+    """
 
 
 class ArgumentError(CctraceError, ValueError):
-    """An argument is wrong; names the argument, its value and what is allowed."""
+    """An argument is wrong; names the argument, its value and what is allowed.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> try:
+    ...     cct.Path(rate="fast", rtt="40ms")
+    ... except ArgumentError as error:
+    ...     print(error)
+    rate='fast' is not a rate; write it with its unit, for example 40Mbit, 1.5Gbit/s, 5MB/s
+    """
 
 
 class StreamError(CctraceError):
-    """An event stream lacks a column, or holds a value that no controller can work with; names it."""
+    """An event stream lacks a column, or holds a value that no controller can work with; names it.
+
+    Examples
+    --------
+    >>> from cctrace.flows.views import View
+    >>> try:
+    ...     View("linux", [0, 1], {"now_us": [1.5, 2.0]})
+    ... except StreamError as error:
+    ...     print(error)
+    column 'now_us', row 0: 1.5 is not an integer
+    """
 
 
 class CompileError(CctraceError):
-    """A controller class cannot be flattened; names file, line and reason."""
+    """A controller class cannot be flattened; names file, line and reason.
+
+    Examples
+    --------
+    >>> from cctrace.lang.flatten import flatten
+    >>> from cctrace.cc.base import LinuxController
+    >>> class Recursive(LinuxController):
+    ...     interpreted_only = "it calls itself"
+    >>> try:
+    ...     flatten(Recursive)
+    ... except CompileError as error:
+    ...     print(error)
+    Recursive cannot be compiled: it calls itself; use mode='interpreted'
+    """
 
 
 class MissingError(CctraceError, ImportError):
-    """An optional package is not installed; says how to install it."""
+    """An optional package is not installed; says how to install it.
+
+    Examples
+    --------
+    >>> from cctrace.extras import needed
+    >>> try:
+    ...     needed("no_such_package", "plot")
+    ... except MissingError as error:
+    ...     print(str(error).partition(":")[0])
+    this needs no_such_package, which is not installed
+    """
 
 
 class CctraceWarning(UserWarning):
-    """Base of the warnings about data that could be read only in part."""
+    """Base of the warnings about data that could be read only in part.
+
+    Examples
+    --------
+    >>> issubclass(Truncated, CctraceWarning), issubclass(PartFailed, CctraceWarning)
+    (True, True)
+    """
 
 
 class Truncated(CctraceWarning):
-    """A file ends early; everything before the end was read."""
+    """A file ends early; everything before the end was read.
+
+    Examples
+    --------
+    >>> import io, warnings
+    >>> import cctrace as cct
+    >>> data = cct.datasets.path("web_server", "sender.pcap.zst").read_bytes()
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     packets = cct.read(io.BytesIO(data[: len(data) // 2])).packets
+    >>> caught[0].category.__name__, len(packets) > 0
+    ('Truncated', True)
+    """
 
 
 class PartFailed(CctraceWarning):
-    """A part of an analysis met an error of cctrace itself; the result lacks that part. `--debug` raises it."""
+    """A part of an analysis met an error of cctrace itself; the result lacks that part. `--debug` raises it.
+
+    Examples
+    --------
+    >>> issubclass(PartFailed, CctraceWarning)
+    True
+    """
 
 
 class FitError(CctraceError, ValueError):

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
 
 class Fixture:
-    """The names of the package, and `expect`."""
+    """The names of the package, and `expect`.
+
+    Examples
+    --------
+    >>> cctrace = Fixture()
+    >>> path = cctrace.Path(rate="20Mbit", rtt="40ms", buffer="1bdp")
+    >>> checked = cctrace.expect(cctrace.simulate(path, ["reno"], "4s", seed=1), goodput=">= 10Mbit")
+    >>> checked.holds
+    True
+    """
 
     def __getattr__(self, name: str) -> Any:
         import cctrace

@@ -28,6 +28,12 @@ class Refusal:
         What was attempted.
     reason : str
         One line.
+
+    Examples
+    --------
+    >>> refusal = Refusal("fitted path", "only 14 RTTs are known")
+    >>> str(refusal), refusal.note
+    ('only 14 RTTs are known', 'there is no fitted path: only 14 RTTs are known')
     """
 
     part: str

@@ -73,6 +73,11 @@ def test_a_public_name_documents_its_arguments_and_shows_an_example(name):
     assert [one for one in taken if len(taken) > 1 and not re.search(rf"\b{one}\b", section)] == []
 
 
+def test_whatever_has_a_section_shows_an_example():
+    shown = {f"{one.__module__}.{one.__qualname__}": inspect.getdoc(one) or "" for one in documented() if callable(one)}
+    assert [name for name, text in shown.items() if ">>> " not in text] == []
+
+
 @pytest.mark.parametrize("value", [one for one in documented() if inspect.isclass(one)])
 def test_every_public_method_of_a_class_with_a_page_is_described(value):
     own = {name: one for name, one in vars(value).items() if not name.startswith("_")}

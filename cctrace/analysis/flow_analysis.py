@@ -79,6 +79,14 @@ class FlowAnalysis(Summarized):
         What a controller replayed over counters held after each call, see `replaying.model.model_table`.
     clock : Alignment or None
         How the clock of the counters was related to the capture's.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> recording = cct.datasets.path("loss_cubic_1pct")
+    >>> (found,) = cct.analyze(recording / "sender.pcap.zst", effects=False)
+    >>> found.diagnosis.cause, sorted(found.to_dict())[:3]
+    ('random_loss', ['agreement', 'bbr_modes', 'bytes_sent'])
     """
 
     shown_as = "Analysis of a flow"

@@ -20,6 +20,11 @@ def delivery_rate(
     Returns
     -------
     ndarray, in the unit of `acked_*` per unit of `*_time`.
+
+    Examples
+    --------
+    >>> float(delivery_rate(150_000, 90_000, 5.2, 5.0).round())  # bytes per second
+    300000.0
     """
     interval = positive("ack_time - last_ack_time", np.subtract(ack_time, last_ack_time))
     return np.subtract(acked_at_ack, acked_at_send) / interval
@@ -29,6 +34,11 @@ def bdp(bandwidth: ArrayLike, min_rtt_us: Real) -> Array:
     r"""Bandwidth-delay product of the estimates.
 
     .. math:: BDP_{ini} = BW_{BEP} \times \widehat{RTT} \quad\text{Eq. (2) [Kumar19]_}
+
+    Examples
+    --------
+    >>> float(bdp(0.5, 40_000.0))  # packets, from packets per microsecond
+    20000.0
     """
     return not_negative("bandwidth", bandwidth) * not_negative("min_rtt_us", min_rtt_us)
 
@@ -37,6 +47,11 @@ def stable_delivery_rate(interdeparture_us: ArrayLike) -> Array:
     r"""Delivery rate on a link without delay variation.
 
     .. math:: d_p = \frac{1}{RTT}\frac{RTT}{\Delta t} = \frac{1}{\Delta t} \quad\text{Eq. (3) [Kumar19]_}
+
+    Examples
+    --------
+    >>> float(stable_delivery_rate(120.0).round(6))  # packets per microsecond
+    0.008333
     """
     return 1 / positive("interdeparture_us", interdeparture_us)
 
@@ -46,6 +61,11 @@ def window_delivery_rate(window: ArrayLike, interdeparture_us: ArrayLike, mean_r
 
     .. math:: d^j = \frac{1}{RTT_{UCAV}}\min\Bigl(W_j, \frac{RTT_{UCAV}}{\Delta t_{j-1}}\Bigr)
                                                                                  \quad\text{Eq. (4) [Kumar19]_}
+
+    Examples
+    --------
+    >>> window_delivery_rate([100, 1000], 120.0, 40_000.0).round(5)  # the window limits, then pacing
+    array([0.0025 , 0.00833])
     """
     mean_rtt_us = positive("mean_rtt_us", mean_rtt_us)
     return np.minimum(window, mean_rtt_us / positive("interdeparture_us", interdeparture_us)) / mean_rtt_us
@@ -65,6 +85,11 @@ def next_bandwidth(
 
     with :math:`BW^{j-1} = 1/\Delta t_{j-1}`. The paper has g = 2 and e = 0; `extra_us` is what later versions add to
     the window, divided by the bandwidth (2019: extra_acked / BW; BBRv2+: its compensation).
+
+    Examples
+    --------
+    >>> float(next_bandwidth(1.0, 18_000.0, 40_000.0).round(2))
+    0.9
     """
     mean_rtt_us = positive("mean_rtt_us", mean_rtt_us)
     window_us = positive("cwnd_gain", cwnd_gain) * not_negative("min_rtt_us", min_rtt_us) + extra_us
@@ -75,6 +100,11 @@ def low_variation_bandwidth(bandwidth: ArrayLike) -> Array:
     r"""Next bandwidth where :math:`g\,RTT_{min} \ge RTT_{UCAV}`: unchanged.
 
     .. math:: BW^j = 1/\Delta t_{j-1} \quad\text{Eq. (6) [Kumar19]_}
+
+    Examples
+    --------
+    >>> float(low_variation_bandwidth(0.5))
+    0.5
     """
     return not_negative("bandwidth", bandwidth)
 
@@ -83,6 +113,11 @@ def high_variation_bandwidth(bandwidth: Real, min_rtt_us: Real, mean_rtt_us: Rea
     r"""Next bandwidth where :math:`g\,RTT_{min} < RTT_{UCAV}`: a constant factor less.
 
     .. math:: BW^j = \frac{1}{\Delta t_{j-1}}\frac{g\,RTT_{min}^{j-1}}{RTT_{UCAV}} \quad\text{Eq. (7) [Kumar19]_}
+
+    Examples
+    --------
+    >>> float(high_variation_bandwidth(1.0, 18_000.0, 40_000.0).round(2))
+    0.9
     """
     return bandwidth * cwnd_gain * np.asarray(min_rtt_us) / positive("mean_rtt_us", mean_rtt_us)
 

@@ -44,7 +44,15 @@ _EXTRA_ROUNDS = 10.0  # extra_acked is a maximum over 5 to 10 rounds, in every v
 
 
 class Loop(NamedTuple):
-    """State of the loop at one throughput (see the module's header)."""
+    """State of the loop at one throughput (see the module's header).
+
+    Examples
+    --------
+    >>> from cctrace.analytic import distributions, jittered
+    >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
+    >>> loop(path, bbr).quanta
+    133
+    """
 
     throughput: float  # packets per microsecond
     delay_us: float  # E[d], the mean RTT without queue
@@ -93,6 +101,13 @@ def loop(path: Link, sender: Constants, share: float = COLLAPSED) -> Loop:
     ------
     ArgumentError
         If `share` is not in (0, 1].
+
+    Examples
+    --------
+    >>> from cctrace.analytic import distributions, jittered
+    >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
+    >>> round(float(loop(path, bbr).loop_us))
+    8582
     """
     if not 0 < share <= 1:
         raise ArgumentError(f"share is {share:g}; it must lie in (0, 1]")
@@ -187,6 +202,14 @@ def log_survival_of_min_rtt(path: Link, sender: Constants, share: float = COLLAP
 
     Each from `dependence.log_survival_of_minimum`: PROBE_RTT 200 ms and one RTT at its window, PROBE_BW 10 s at `share`
     of the link without queue.
+
+    Examples
+    --------
+    >>> from cctrace.analytic import distributions, jittered
+    >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
+    >>> x, log_survival = log_survival_of_min_rtt(path, bbr)
+    >>> round(float(x[np.searchsorted(-log_survival, np.log(2))]), -1)  # the median of RTT_min
+    3560.0
     """
     x, rate = _grid(path), share * path.capacity
     gap = _probe_rtt_interval_us(path, sender, rate)
@@ -209,7 +232,15 @@ def _phase(path: Link, x: Array, step_us: float, duration_us: float, power: floa
 
 
 def critical_min_rtt_us(path: Link, sender: Constants, state: Loop) -> float:
-    """RTT_crit: below it the loop cannot keep the throughput of `state` (a `Loop`). Infinite or negative: never."""
+    """RTT_crit: below it the loop cannot keep the throughput of `state` (a `Loop`). Infinite or negative: never.
+
+    Examples
+    --------
+    >>> from cctrace.analytic import distributions, jittered
+    >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
+    >>> round(float(critical_min_rtt_us(path, bbr, loop(path, bbr))))
+    2427
+    """
     if sender.knows == "rtt":
         return -np.inf
     quanta_us = state.quanta / state.throughput
@@ -259,7 +290,15 @@ def collapse_probability(path: Link, sender: Constants, share: float = COLLAPSED
 
 
 def expected_min_rtt(path: Link, sender: Constants, share: float = COLLAPSED) -> float:
-    """E[RTT_min], Eq. (9) [Kumar19]_ over `log_survival_of_min_rtt`, microseconds."""
+    """E[RTT_min], Eq. (9) [Kumar19]_ over `log_survival_of_min_rtt`, microseconds.
+
+    Examples
+    --------
+    >>> from cctrace.analytic import distributions, jittered
+    >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
+    >>> round(float(expected_min_rtt(path, bbr)))
+    3479
+    """
     x, log_survival = log_survival_of_min_rtt(path, sender, share)
     return _mean(x, -np.expm1(log_survival))
 
@@ -268,6 +307,13 @@ def queue_delay_us(path: Link, sender: Constants, min_rtt_us: ArrayLike) -> Arra
     r"""Delta: the queue that the window keeps at full rate while min_rtt is `min_rtt_us`.
 
     .. math:: \delta = \max\bigl(0,\; g\,k\,RTT_{min} + Q/C + E - L\bigr)
+
+    Examples
+    --------
+    >>> from cctrace.analytic import distributions, jittered
+    >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
+    >>> round(float(queue_delay_us(path, bbr, 4000.0)))
+    285
     """
     state = loop(path, sender, 1.0)
     extra = sender.aggregation * state.extra_us
@@ -302,6 +348,13 @@ def threshold(
     The probability jumps where a burst loses a segment, so the crossing is bracketed by bisection to 0.3 %. Under wide
     reordering it falls again (`domain` says where the model ends): where the two ends do not bracket a crossing, the
     first one on a geometric grid is taken.
+
+    Examples
+    --------
+    >>> from cctrace.analytic import distributions, jittered
+    >>> paths = lambda sd_us: Link(1e9, distributions.TruncatedNormal(5000, sd_us), ack_every=2)
+    >>> round(threshold(paths, jittered.SENDERS["bbr2016"], 100.0, 2000.0))
+    1867
     """
 
     def collapses(jitter: float) -> bool:
@@ -325,7 +378,15 @@ def threshold(
 
 
 def domain(path: Link, sender: Constants) -> Domain:
-    """Where the model was made and checked (docs/models.md): versions, bursts, ACKs."""
+    """Where the model was made and checked (docs/models.md): versions, bursts, ACKs.
+
+    Examples
+    --------
+    >>> from cctrace.analytic import distributions, jittered
+    >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
+    >>> domain(path, bbr).inside
+    True
+    """
     state = loop(path, sender)
     packets = state.throughput * state.loop_us
     later = sender.probe_rtt_share > 0

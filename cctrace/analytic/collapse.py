@@ -37,6 +37,11 @@ def min_rtt(probe_rtt_minimum_us: ArrayLike, probe_bw_minimum_us: ArrayLike) -> 
     r"""Smaller of the minima of the two phases.
 
     .. math:: RTT_{min} = \min(a, b) \quad\text{Eq. (8) [Kumar19]_}
+
+    Examples
+    --------
+    >>> float(min_rtt(20_000, 18_500))
+    18500.0
     """
     return np.minimum(probe_rtt_minimum_us, probe_bw_minimum_us)
 
@@ -47,6 +52,12 @@ def log_survival_of_min_rtt(
     r"""Logarithm of the probability that RTT_min exceeds `s_us`: the integrand of Eq. (9).
 
     .. math:: \log P[RTT_{min} > s] = N \log(1 - F_X(s)) + M \log(1 - F_Y(s))
+
+    Examples
+    --------
+    >>> rtt = TruncatedNormal(5000, 750, 75)
+    >>> float(log_survival_of_min_rtt(2500.0, rtt, 160, rtt, 10_000).round(2))
+    -4.36
     """
     with np.errstate(invalid="ignore"):
         log_x, log_y = probe_rtt_samples * probe_rtt.logsf(s_us), samples * probe_bw.logsf(s_us)
@@ -111,6 +122,11 @@ def survival_of_minimum(rtt: Delay, s_us: ArrayLike, samples: Real) -> Array:
     r"""Probability that the minimum of L samples exceeds `s_us`.
 
     .. math:: c = \min\{b_1, \dots, b_L\},\quad P[c > s] = (1 - F_Y(s))^L \quad\text{Eq. (10) [Kumar19]_}
+
+    Examples
+    --------
+    >>> float(survival_of_minimum(TruncatedNormal(5000, 750, 75), 2500.0, 10_000).round(4))
+    0.0137
     """
     return np.exp(not_negative("samples", samples) * rtt.logsf(s_us))
 
@@ -149,6 +165,11 @@ def collapse_mass(samples: ArrayLike, epsilon: ArrayLike) -> Array:
     r"""Mass that F_Y must have below half the RTT for a collapse with probability 1 - epsilon.
 
     .. math:: F_Y(\tfrac{1}{2} RTT_{UCAV}) > 1 - \sqrt[L]{\epsilon} \quad\text{Eq. (11) [Kumar19]_}
+
+    Examples
+    --------
+    >>> float(collapse_mass(10_000, 0.01).round(6))
+    0.00046
     """
     epsilon = checked("epsilon", epsilon, 0, 1, open_low=True, open_high=True)
     return -np.expm1(np.log(epsilon) / positive("samples", samples))
@@ -157,7 +178,13 @@ def collapse_mass(samples: ArrayLike, epsilon: ArrayLike) -> Array:
 def collapse_domain(
     samples: Real, half_rtt_us: Real, floor_us: ArrayLike, autocorrelated: bool = True, ordered: bool = True
 ) -> Domain:
-    """Where Eq. (11) with packet counts may be used: see the header of `dependence` for what it ignores."""
+    """Where Eq. (11) with packet counts may be used: see the header of `dependence` for what it ignores.
+
+    Examples
+    --------
+    >>> collapse_domain(10_000, 2500.0, 75.0, autocorrelated=False).inside
+    False
+    """
     return domain_of(
         (not ordered, "an order-preserving path keeps a running maximum, its RTTs are not the jitter's distribution"),
         (not autocorrelated, "dependent samples: use the effective number, not the packet count"),

@@ -36,7 +36,14 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 def log_cdf(delay: Delay, x: ArrayLike) -> Array:
-    """Return log F(x) of a distribution with `logsf`, with full precision in both tails."""
+    """Return log F(x) of a distribution with `logsf`, with full precision in both tails.
+
+    Examples
+    --------
+    >>> from scipy import stats
+    >>> float(log_cdf(stats.norm(100, 10), 90.0).round(4))
+    -1.841
+    """
     log_sf = delay.logsf(x)
     with np.errstate(divide="ignore"):
         return np.where(log_sf > -0.7, np.log(-np.expm1(log_sf)), np.log1p(-np.exp(log_sf)))
@@ -184,6 +191,12 @@ def log_survival_of_minimum(log_cdf_delay: Array, log_cdf_draw: Array, draws: fl
         n, how many independent draws the flow meets.
     ordered : bool
         False: independent delays, F_d = F, and the result is n log(1 - F), the paper's.
+
+    Examples
+    --------
+    >>> level = np.log(0.01)
+    >>> float(np.exp(log_survival_of_minimum(level, level, 100, ordered=False)).round(3))  # .99 ** 100
+    0.366
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         survives = np.log1p(-np.exp(np.minimum(log_cdf_delay, 0.0)))
@@ -203,6 +216,11 @@ def gaussian_crossing(z: ArrayLike, correlation: ArrayLike) -> Array:
     .. math:: P[X_k > z, X_{k+1} \le z] = 2\,T\Bigl(z, \sqrt{\tfrac{1-\rho}{1+\rho}}\Bigr)
 
     with Owen's T; z in standard deviations from the mean.
+
+    Examples
+    --------
+    >>> gaussian_crossing(-2.0, [0.0, 0.9]).round(4)
+    array([0.0222, 0.0094])
     """
     rho = checked("correlation", correlation, -1, 1, open_low=True)
     return 2 * special.owens_t(z, np.sqrt((1 - rho) / (1 + rho)))
@@ -232,6 +250,12 @@ def extremal_index(series: ArrayLike, level: float) -> float:
     ------
     ArgumentError
         If fewer than three samples lie below the level.
+
+    Examples
+    --------
+    >>> draws = np.random.default_rng(1).normal(size=20_000)
+    >>> round(extremal_index(np.minimum(draws[1:], draws[:-1]), -2.5), 1)  # every low comes twice
+    0.5
     """
     below = np.flatnonzero(np.asarray(series) < level)
     gaps = np.diff(below).astype(float)
@@ -259,6 +283,12 @@ def effective_samples(series: ArrayLike, level: float | None = None) -> float:
     float
         Length times `extremal_index`. Put it into `collapse_probability` together with the *empirical* distribution of
         the same series, which already is that of the running maximum.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> round(effective_samples(rng.normal(40_000, 500, 5000)))  # independent: about as many as there are
+    4822
     """
     series = np.asarray(series, dtype=float)
     level = np.quantile(series, 0.02) if level is None else level
@@ -272,5 +302,10 @@ def count_noise(rate: ArrayLike, sd_us: ArrayLike) -> Array:
 
     Packets leave evenly at rate lambda and arrive after independent normal delays: only those within about sigma of the
     two edges are in doubt. It is what reordering jitter leaves of the delivery rate's randomness.
+
+    Examples
+    --------
+    >>> float(count_noise(0.002, 1000.0).round(2))  # 2 packets per ms, a standard deviation of 1 ms
+    1.5
     """
     return np.sqrt(2 / np.sqrt(np.pi) * positive("rate", rate) * positive("sd_us", sd_us))

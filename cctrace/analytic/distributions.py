@@ -16,7 +16,15 @@ from cctrace.special import special
 
 
 class Delay(Protocol):
-    """What the models ask of a distribution, as `scipy.stats` names it."""
+    """What the models ask of a distribution, as `scipy.stats` names it.
+
+    Examples
+    --------
+    >>> from scipy import stats
+    >>> delay: Delay = stats.norm(5000, 750)
+    >>> float(delay.ppf(0.5)), float(delay.mean())
+    (5000.0, 5000.0)
+    """
 
     def logsf(self, x: ArrayLike, /) -> Array:
         """Return log P(X > x)."""
@@ -29,7 +37,15 @@ class Delay(Protocol):
 
 
 class Distribution(Delay, Protocol):
-    """What can be moved and stretched to other moments as well."""
+    """What can be moved and stretched to other moments as well.
+
+    Examples
+    --------
+    >>> from scipy import stats
+    >>> delay: Distribution = stats.gamma(4.0, scale=500)
+    >>> float(delay.std()), float(delay.cdf(0.0))
+    (1000.0, 0.0)
+    """
 
     def cdf(self, x: ArrayLike, /) -> Array:
         """Return P(X <= x)."""

@@ -34,7 +34,13 @@ def mathis_rate(mss_bytes: ArrayLike, rtt_s: ArrayLike, loss_rate: ArrayLike, se
 
 
 def mathis_domain(loss_rate: ArrayLike) -> Domain:
-    """Say where Mathis' law holds: below 2 % timeouts are rare enough to be left out ([Padhye98]_ Sec. III)."""
+    """Say where Mathis' law holds: below 2 % timeouts are rare enough to be left out ([Padhye98]_ Sec. III).
+
+    Examples
+    --------
+    >>> mathis_domain(0.05).inside
+    False
+    """
     return domain_of((np.all(_loss(loss_rate) <= 0.02), "loss above 2 %: timeouts, which it ignores, dominate"))
 
 
@@ -43,6 +49,11 @@ def pftk_window(loss_rate: ArrayLike, segments_per_ack: Real = 2) -> Array:
 
     .. math:: E[W_u] = \frac{2+b}{3b} + \sqrt{\frac{8(1-p)}{3bp} + \Bigl(\frac{2+b}{3b}\Bigr)^2}
                                                                                  \quad\text{Eq. (13) [Padhye98]_}
+
+    Examples
+    --------
+    >>> float(pftk_window(0.01).round(2))
+    12.18
     """
     p, b = _loss(loss_rate), positive("segments_per_ack", segments_per_ack)
     start = (2 + b) / (3 * b)
@@ -54,6 +65,11 @@ def pftk_timeout_share(window: ArrayLike, loss_rate: ArrayLike) -> Array:
 
     .. math:: \hat Q(w) = \min\Bigl(1,
         \frac{(1-(1-p)^3)\,(1+(1-p)^3(1-(1-p)^{w-3}))}{1-(1-p)^w}\Bigr)         \quad\text{Eq. (24) [Padhye98]_}
+
+    Examples
+    --------
+    >>> float(pftk_timeout_share(10.0, 0.01).round(3))
+    0.331
     """
     p, w = _loss(loss_rate), positive("window", window)
     kept = np.log1p(-p)
@@ -75,6 +91,11 @@ def pftk_rate(
 
     with W = E[W_u], D = (b/2) W while the receiver's window W_m is larger, and W = W_m,
     D = (b/8) W_m + (1-p)/(p W_m) + 1 where it is not; f(p) = 1 + p + 2p^2 + 4p^3 + ... + 32p^6.
+
+    Examples
+    --------
+    >>> float(pftk_rate(0.1, 0.01, 0.4).round(1))
+    77.8
     """
     p, rtt, b = _loss(loss_rate), positive("rtt_s", rtt_s), positive("segments_per_ack", segments_per_ack)
     free = pftk_window(p, b)
@@ -98,6 +119,11 @@ def pftk_rate_simple(
 
     .. math:: B(p) \approx \min\Bigl(\frac{W_m}{RTT},\;
         \frac{1}{RTT\sqrt{2bp/3} + T_0\min(1, 3\sqrt{3bp/8})\,p\,(1+32p^2)}\Bigr)   \quad\text{Eq. (33) [Padhye98]_}
+
+    Examples
+    --------
+    >>> float(pftk_rate_simple(0.1, 0.01, 0.4).round(1))
+    79.4
     """
     p, rtt, b = _loss(loss_rate), positive("rtt_s", rtt_s), positive("segments_per_ack", segments_per_ack)
     timeouts = positive("timeout_s", timeout_s) * np.minimum(1, 3 * np.sqrt(3 * b * p / 8)) * p * (1 + 32 * p**2)
@@ -108,6 +134,11 @@ def cubic_k(window_max: Real, window_now: Real, c: Real = CUBIC_C) -> Array:
     r"""Seconds until the cubic regains the window it had before the loss.
 
     .. math:: K = \sqrt[3]{\frac{W_{max} - cwnd_{epoch}}{C}} \quad\text{Fig. 2 [RFC9438]_}
+
+    Examples
+    --------
+    >>> float(cubic_k(100.0, 70.0).round(3))
+    4.217
     """
     return np.cbrt((np.asarray(window_max) - window_now) / positive("c", c))
 
@@ -116,6 +147,11 @@ def cubic_window(time_s: ArrayLike, window_max: Real, k_s: Real, c: Real = CUBIC
     r"""Window `time_s` after the start of the epoch.
 
     .. math:: W_{cubic}(t) = C\,(t - K)^3 + W_{max} \quad\text{Fig. 1 [RFC9438]_}
+
+    Examples
+    --------
+    >>> cubic_window([0.0, 4.217, 6.0], 100.0, 4.217).round(1)  # regained after K = 4.217 s
+    array([ 70. , 100. , 102.3])
     """
     return c * (np.asarray(time_s) - k_s) ** 3 + window_max
 
@@ -137,6 +173,11 @@ def reno_mean_window(loss_rate: ArrayLike, alpha: Real = 1.0, beta: Real = 0.5) 
     r"""Average window of additive increase alpha and multiplicative decrease beta.
 
     .. math:: AVG\_AIMD(\alpha, \beta) = \sqrt{\frac{\alpha(1+\beta)}{2(1-\beta)\,p}} \quad\text{Fig. 3 [RFC9438]_}
+
+    Examples
+    --------
+    >>> float(reno_mean_window(0.01).round(2))
+    12.25
     """
     beta = checked("beta", beta, 0, 1, open_low=True, open_high=True)
     return np.sqrt(positive("alpha", alpha) * (1 + beta) / (2 * (1 - beta) * _loss(loss_rate)))
@@ -148,6 +189,11 @@ def cubic_rate(
     """CUBIC's throughput in bytes per second: the larger of its own law and of Reno's (RFC 9438, Sec. 4.3).
 
     CUBIC emulates a Reno flow with alpha = 3 (1 - beta) / (1 + beta), whose average window is Reno's.
+
+    Examples
+    --------
+    >>> float(cubic_rate(1448, 0.1, 0.001).round())
+    560808.0
     """
     window = np.maximum(cubic_mean_window(rtt_s, loss_rate, c, beta), reno_mean_window(loss_rate))
     return positive("mss_bytes", mss_bytes) / positive("rtt_s", rtt_s) * window

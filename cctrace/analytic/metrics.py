@@ -34,6 +34,12 @@ def operating_point(inflight: ArrayLike, capacity: ArrayLike, base_rtt: ArrayLik
     Returns
     -------
     throughput, rtt, power : ndarray
+
+    Examples
+    --------
+    >>> throughput, rtt, power = operating_point([50, 100, 200], 2500.0, 0.04)
+    >>> rtt
+    array([0.04, 0.04, 0.08])
     """
     n, c = not_negative("inflight", inflight), positive("capacity", capacity)
     base = positive("base_rtt", base_rtt)
@@ -60,6 +66,11 @@ def throughput_gain(of: ArrayLike, over: ArrayLike) -> Array:
     r"""Relative gain in throughput of one over the other.
 
     .. math:: Tput\_Gain = \frac{Tput_{BBR} - Tput_{BBRv2}}{Tput_{BBRv2}} \quad\text{Eq. (2) [Yang22]_}
+
+    Examples
+    --------
+    >>> float(throughput_gain(12.0, 10.0).round(2))
+    0.2
     """
     over = positive("over", over)
     return (not_negative("of", of) - over) / over

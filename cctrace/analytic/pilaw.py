@@ -37,6 +37,11 @@ def rate_step(
     r"""One step of the full law, bytes per second.
 
     .. math:: r \leftarrow (1-\alpha) r + \alpha\gamma C - \frac{\beta}{\delta}(q - q_0) \quad\text{Eq. (2) [Chung18]_}
+
+    Examples
+    --------
+    >>> float(rate_step(1.0e6, 1.25e6, 20_000, 10_000, 0.1, 0.5, 0.04))
+    900000.0
     """
     surplus = np.subtract(queue_bytes, target_queue_bytes)
     return (1 - alpha) * np.asarray(rate) + alpha * gamma * capacity - beta / positive("delta_s", delta_s) * surplus
@@ -53,6 +58,11 @@ def rate(
     r"""The law in terms of what a sender knows.
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{\delta} C (R - R_0) \quad\text{Eq. (4) [Chung18]_}
+
+    Examples
+    --------
+    >>> float(rate(1.25e6, 0.05, 0.04, 0.5, 0.04))
+    1093750.0
     """
     surplus = np.subtract(rtt_s, target_rtt_s)
     return np.asarray(capacity) * (gamma - beta / positive("delta_s", delta_s) * surplus)
@@ -69,6 +79,11 @@ def bbrx_rate(
     r"""The law as deployed, with the target k/4 R_min and the epoch R_min, Eq. (5) [Chung18]_.
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{R_{min}} C \Bigl(R - \frac{k}{4}R_{min}\Bigr)
+
+    Examples
+    --------
+    >>> float(bbrx_rate(1.25e6, 0.05, 0.04, 0.5))
+    1093750.0
     """
     return rate(capacity, rtt_s, np.asarray(k) / 4 * min_rtt_s, beta, min_rtt_s, gamma)
 
@@ -84,6 +99,11 @@ def loop_gain(omega: Real, beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 
         Radians per second.
     hold : float
         h: 0 where the rate follows every ACK, 0.5 where it is set once per epoch.
+
+    Examples
+    --------
+    >>> float(abs(loop_gain(10.0, 0.5, 0.04, 0.05)).round(3))
+    1.25
     """
     omega = positive("omega", omega)
     delay = positive("rtt_s", rtt_s) + hold * positive("delta_s", delta_s)
@@ -116,6 +136,11 @@ def largest_beta(delta_s: Real, rtt_s: Real, phase_margin_deg: Real = 0.0, hold:
 
     Independent of C, which cancels: that the paper's empirical range moves with C comes from what the linear loop
     leaves out (packet granularity, the bandwidth filter, other flows).
+
+    Examples
+    --------
+    >>> largest_beta(0.04, 0.05, [0.0, 60.0]).round(3)
+    array([1.257, 0.419])
     """
     phase = np.radians(checked("phase_margin_deg", phase_margin_deg, 0, 90, open_high=True))
     delta = positive("delta_s", delta_s)
@@ -140,5 +165,10 @@ def mean_utility(throughputs: Real, loss_rates: Real, slope: Real = SIGMOID_SLOP
     r"""Utility of a configuration, over its flows (last axis).
 
     .. math:: U(\beta_{|k}) = \frac1N\sum_{i=1}^N U_i(\beta_{|k}) \quad\text{Eq. (7) [Chung18]_}
+
+    Examples
+    --------
+    >>> float(mean_utility([1e6, 2e6], [0.0, 0.0]).round(3))
+    1489960.724
     """
     return utility(throughputs, loss_rates, slope).mean(-1)

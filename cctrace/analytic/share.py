@@ -34,6 +34,11 @@ def occupied_ratio(p: ArrayLike, gain: Real, ratio: ArrayLike) -> Array:
     p : float or array_like, in [0, 1]
     gain, ratio : float or array_like
         g, and R: buffer over BDP.
+
+    Examples
+    --------
+    >>> float(occupied_ratio(0.5, 2.0, 4.0).round(3))
+    0.625
     """
     p, g = checked("p", p, 0, 1), positive("gain", gain)
     return g * p * (1 - p) + (g - 1) / positive("ratio", ratio) * (1 - p)
@@ -56,6 +61,11 @@ def share_domain(ratio: ArrayLike, bbr_flows: ArrayLike = 1, loss_based_flows: A
 
     It leaves out PROBE_RTT and that the RTT estimate is a minimum over 10 s, so it holds where neither matters: several
     BBR flows, as many as loss-based ones or a buffer that one of them fills alone.
+
+    Examples
+    --------
+    >>> share_domain(8.0).inside
+    False
     """
     r = positive("ratio", ratio)
     shallow, many = np.all(r <= 1), np.all(np.asarray(bbr_flows) >= loss_based_flows)
@@ -70,6 +80,11 @@ def loss_onset_ratio(gain: ArrayLike) -> Array:
     r"""Buffer, in BDP, below which a single BBR flow overflows the buffer by its window alone.
 
     .. math:: R < g - 1 \quad\text{Sec. 4.1 [Bi23]_}
+
+    Examples
+    --------
+    >>> float(loss_onset_ratio(2.0))
+    1.0
     """
     return np.maximum(checked("gain", gain, 0) - 1, 0.0)
 
@@ -95,6 +110,11 @@ def recovered_gain(
     r"""oBBR's gain after `acked_bytes` more without loss.
 
     .. math:: g = \min\bigl(g + \alpha\,S_{ack} / BDP,\; g_{max}\bigr) \quad\text{Sec. 4.1 [Bi23]_}
+
+    Examples
+    --------
+    >>> float(recovered_gain(1.5, 300_000, 100_000).round(3))
+    1.53
     """
     return np.minimum(gain + alpha * np.asarray(acked_bytes) / positive("bdp_bytes", bdp_bytes), max_gain)
 
@@ -113,6 +133,11 @@ def ware_loss_based_share(ratio: ArrayLike, buffer_packets: ArrayLike, bbr_flows
         q = X c l.
     bbr_flows : int or array_like
         N; each keeps 4 packets in its PROBE_RTT.
+
+    Examples
+    --------
+    >>> float(ware_loss_based_share(4.0, 500).round(3))
+    0.367
     """
     x, q, n = positive("ratio", ratio), positive("buffer_packets", buffer_packets), positive("bbr_flows", bbr_flows)
     return np.clip(0.5 - 1 / (2 * x) - 4 * n / q, 0.0, 1.0)
@@ -122,6 +147,11 @@ def ware_probe_time(buffer_s: ArrayLike, base_rtt_s: ArrayLike, duration_s: Real
     r"""Seconds of `duration_s` that BBR spends in PROBE_RTT: draining a full buffer, 200 ms, one RTT, every 10 s.
 
     .. math:: Probe_{time} = \Bigl(\frac{q}{c} + 0.2 + l\Bigr)\frac{d}{10} \quad\text{[Ware19]_}
+
+    Examples
+    --------
+    >>> float(ware_probe_time(0.16, 0.04, 60.0).round(2))
+    2.4
     """
     each = not_negative("buffer_s", buffer_s) + PROBE_RTT_S + positive("base_rtt_s", base_rtt_s)
     return np.minimum(each / PROBE_RTT_INTERVAL_S, 1.0) * positive("duration_s", duration_s)
@@ -157,6 +187,11 @@ def ware_domain(
 
     `duration_s` counts from when all flows are up. A deep buffer is filled slowly by a cubic after BBR's startup: the
     shares are still moving for a few hundred times the time that the buffer takes to drain.
+
+    Examples
+    --------
+    >>> ware_domain(4.0, 0.04, 60.0).inside
+    False
     """
     x, base = positive("ratio", ratio), positive("base_rtt_s", base_rtt_s)
     drains = positive("duration_s", duration_s) / (x * base)
@@ -175,6 +210,11 @@ def mishra_least_occupancy(ratio: ArrayLike) -> Array:
     .. math:: b_{c,min} = \tfrac12 (B - C\,RTT) \quad\text{[Mishra22]_}
 
     from b_b + lambda_b RTT = 2 lambda_b (RTT + b_cmin / C), lambda_b = C b_b / B and b_b + b_c = B.
+
+    Examples
+    --------
+    >>> float(mishra_least_occupancy(4.0).round(3))
+    1.5
     """
     return np.maximum((positive("ratio", ratio) - 1) / 2, 0.0)
 
@@ -192,6 +232,11 @@ def mishra_bbr_share(ratio: ArrayLike, backoff: ArrayLike = CUBIC_BETA) -> Array
     -------
     ndarray
         lambda_b / C; 1 for buffers of at most 1 BDP, where b_cmin is 0.
+
+    Examples
+    --------
+    >>> float(mishra_bbr_share(4.0).round(3))
+    0.44
     """
     theta = checked("backoff", backoff, 0.5, 1, open_low=True, open_high=True)
     # At 1 BDP the share reaches 1; just above it the root is tiny but there.
@@ -222,7 +267,13 @@ def mishra_bounds(ratio: ArrayLike, loss_based_flows: ArrayLike = 1) -> tuple[Ar
 def mishra_domain(
     ratio: ArrayLike, bbr_flows: ArrayLike = 1, loss_based_flows: ArrayLike = 1, stack: str = "linux"
 ) -> Domain:
-    """Where Mishra's bounds hold as an estimate (their mean) of the aggregate BBR share; `stack` is linux or quic."""
+    """Where Mishra's bounds hold as an estimate (their mean) of the aggregate BBR share; `stack` is linux or quic.
+
+    Examples
+    --------
+    >>> mishra_domain(4.0).inside
+    True
+    """
     r, equal = positive("ratio", ratio), np.all(np.asarray(bbr_flows) == loss_based_flows)
     return domain_of(
         (np.all(r >= 1.5), "buffer below 1.5 BDP: the loss-based flows cannot keep packets in it at all times"),
@@ -238,5 +289,10 @@ def nash_bbr_flows(ratio: ArrayLike, flows: ArrayLike, backoff: ArrayLike = CUBI
     .. math:: \frac{\lambda_b}{N_b} = \frac{C}{N} \;\Rightarrow\; N_b = N\,\lambda_b / C \quad\text{[Mishra22]_}
 
     Not an integer: the equilibrium lies at a neighbouring one.
+
+    Examples
+    --------
+    >>> float(nash_bbr_flows(4.0, 50).round(1))
+    22.0
     """
     return checked("flows", flows, 1) * mishra_bbr_share(ratio, backoff)

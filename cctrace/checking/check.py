@@ -60,6 +60,14 @@ class Checked(Summarized):
     ----------
     checks : tuple of Check
         In the order of the files, the expectations and the flows.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> sim = cct.simulate(cct.Path(rate="20Mbit", rtt="40ms"), ["cubic6"], "4s", seed=1)
+    >>> checked = cct.check(sim, {"goodput": ">= 10Mbit"})
+    >>> checked.holds, [one.key for one in checked.checks]
+    (True, ['goodput'])
     """
 
     shown_as = "Expectations"

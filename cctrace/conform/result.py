@@ -37,6 +37,12 @@ class Verdict:
         Why this controller is known to differ here, "" if it is not.
     seconds : float
         Time that the runs took.
+
+    Examples
+    --------
+    >>> verdict = Verdict("cubic-beta", "4.6", "SHOULD", "A loss multiplies cwnd by .7.", "conforms", exercised=12)
+    >>> verdict.fails, verdict.exercised
+    (False, 12)
     """
 
     id: str

@@ -61,6 +61,16 @@ class Table:
     name : str
     columns : list of str
         Those of the rows, and `date` and `source`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import cctrace as cct
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = cct.corpus.run(cct.datasets.path("web_server", "sender.pcap.zst"), folder, tasks=["flows"])
+    ...     table = cct.corpus.open(folder).flows
+    ...     print(table.name, "source" in table.columns)
+    flows True
     """
 
     def __init__(self, store: Store, name: str) -> None:

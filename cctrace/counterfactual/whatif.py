@@ -78,6 +78,15 @@ class WhatIf(Summarized):
         What was changed of it, as given.
     unseen : list of str
         What the capture cannot exclude, in words.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> path = cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp", loss="1%")
+    >>> sim = cct.simulate(path, ["cubic6"], "4s", seed=1, packets=True)
+    >>> answer = cct.whatif(sim, ["reno"], draws=3)
+    >>> list(answer.candidates), sorted(answer.candidates["reno"])
+    (['reno'], ['goodput_bps', 'retransmitted_share', 'rtt_mean_us'])
     """
 
     shown_as = "What would have happened"

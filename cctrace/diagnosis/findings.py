@@ -110,6 +110,13 @@ class Effect:
         Goodput and mean RTT without the cause, as multiples of those with it.
     retransmitted : Estimate
         By how much the share of retransmissions is higher without the cause (-0.01: one point lower).
+
+    Examples
+    --------
+    >>> from cctrace.estimates import Estimate90
+    >>> same = Estimate90(1.0, 0.98, 1.02)
+    >>> Effect("no random loss", Estimate90(3.2, 2.9, 3.5), same, Estimate90(-0.01, -0.012, -0.008)).is_bounded
+    False
     """
 
     without: str

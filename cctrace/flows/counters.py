@@ -85,6 +85,14 @@ class CounterFlow(Carded):
         In the order of time.
     packets : dict of str to ndarray, or None
         Packet events, where the source logs them too (qlog).
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> polls = cct.read(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
+    >>> flow = polls.flow(0)
+    >>> type(flow).__name__, bool(np.nanmin(flow.rtt_us()) > 40_000)
+    ('CounterFlow', True)
     """
 
     def __init__(self, table: TcpInfo, index: int = 0) -> None:

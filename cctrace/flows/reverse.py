@@ -36,6 +36,14 @@ def reverse(flow: Flow) -> dict[str, Any]:
         again [RFC6298]_; ``echoed_us``: the same from each new time stamp to the packet that echoes it [RFC7323]_. Both
         are None without samples. They are measured from where it was captured to the bulk sender and back: at the
         receiver RTTs as that end sees them, at the sender how long this host took to answer.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> back = reverse(flow)
+    >>> back["packets"] > back["pure_acks"] > 1000, back["payload_bytes"]
+    (True, 0)
     """
     capture = flow.capture
     _, rows, _ = capture.at_the_sender(np.array([flow.index]))

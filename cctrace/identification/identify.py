@@ -63,6 +63,14 @@ class Identification(Summarized):
         What it took, without reading the capture.
     paced : bool
         Whether the socket paced although the controller sets no rate.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> found = identify(flow)
+    >>> found.name, found.group, [candidate.name for candidate in found.candidates][:1]
+    ('cubic6', ('cubic6', 'cubic'), ['cubic6'])
     """
 
     shown_as = "Who sent it"

@@ -43,7 +43,16 @@ UNKNOWN = "unknown"
 
 
 class Candidate(NamedTuple):
-    """A controller, or "unknown", and how probable it is that it sent the flow."""
+    """A controller, or "unknown", and how probable it is that it sent the flow.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> name, probability = cct.identify(flow).candidates[0]
+    >>> name, probability > 0.9
+    ('cubic6', True)
+    """
 
     name: str
     probability: float

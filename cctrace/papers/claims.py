@@ -35,6 +35,13 @@ class Claim:
         What recordings of the real kernel show, where there are any.
     failed : list of str
         The conditions that are not fulfilled.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> (two,) = cct.papers.reproduce("kumar", "2", quick=True, workers=1)
+    >>> two.claims[0].to_dict()["figure"]
+    '2d'
     """
 
     figure: str

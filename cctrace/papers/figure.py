@@ -73,6 +73,13 @@ class Reproduction:
     table : DataFrame
         Mean (``name``), standard deviation (``name_sd``) over the seeds and their number (``seeds``).
     claims : list of Claim
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> (two,) = cct.papers.reproduce("kumar", "2", quick=True, workers=1)
+    >>> len(two.runs) > 0, type(two.claims[0]).__name__
+    (True, 'Claim')
     """
 
     figure: Figure
@@ -167,6 +174,13 @@ class Figure:
         `MEASURES` of the first flow, where `row` is not written out.
     drawn : Drawing
         How the table is drawn, where `plot` is not written out.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> two = cct.papers.find("kumar", "2")
+    >>> two.name, sorted(two.quick)
+    ('2', ['jitter', 'sd_ms'])
     """
 
     name: str = ""

@@ -64,6 +64,15 @@ class Comparison(Carded):
     ------
     ArgumentError
         If the flow has no tcp_info, or none of it lies within the replay.
+
+    Examples
+    --------
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> polls = cct.read(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
+    >>> compared = cct.replay(flow.attach(polls), "cubic6").compare()
+    >>> bool(compared.to_dict()["cwnd_2"] > 0.99)
+    True
     """
 
     def __init__(self, run: Run) -> None:

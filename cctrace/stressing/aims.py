@@ -39,6 +39,11 @@ class Aim:
         RTT that is too long.
     state : str
         State that the controller should leave.
+
+    Examples
+    --------
+    >>> Aim("delay", delay_s=0.5).kind
+    'delay'
     """
 
     kind: str = "floor"

@@ -68,6 +68,11 @@ class Bounds:
         Disturbances of a history.
     holds_s, pauses_s : tuple of float
         For how long ACKs may be held, and how long an application may pause.
+
+    Examples
+    --------
+    >>> Bounds(("loss", "rtt"), losses=(0.01, 0.05), most=2).kinds
+    ('loss', 'rtt')
     """
 
     kinds: tuple[str, ...] = KINDS

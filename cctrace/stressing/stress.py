@@ -33,6 +33,14 @@ class Finding(Summarized):
         Who sent over which path, and what counts as a failure.
     margin : float
         How clearly it fails: below 1, the smaller the clearer (`aims`).
+
+    Examples
+    --------
+    >>> from cctrace.stressing.trial import Setting
+    >>> found = stress(Setting("reno", duration_s=8.0), Aim("floor", window_s=4.0), Bounds(("loss",), until_s=6.0))
+    >>> finding = found.findings[0]
+    >>> finding.margin < 1, finding.history.end_s <= 6.0
+    (True, True)
     """
 
     shown_as = "Failure"
@@ -102,6 +110,13 @@ class Stressed(Summarized):
         The smallest margin of the searches that found nothing; infinite if all found something.
     seconds : float
         What it took.
+
+    Examples
+    --------
+    >>> from cctrace.stressing.trial import Setting
+    >>> found = stress(Setting("reno", duration_s=8.0), Aim("floor", window_s=4.0), Bounds(("loss",), until_s=6.0))
+    >>> found.tried > 0, found.nearest
+    (True, inf)
     """
 
     shown_as = "Search for failures"

@@ -40,6 +40,11 @@ class Setting:
     against : str or None
         A competitor from the start on.
     duration_s, sample_s : float
+
+    Examples
+    --------
+    >>> Setting("bbr3", rate_bps=50e6, against="cubic6").buffer
+    '1bdp'
     """
 
     cc: Any
