@@ -164,7 +164,7 @@ class Controller:
 
 def declared_fields(cls: "type[Controller]") -> dict[str, Any]:
     """Return {name: default or ArrayField} of a controller class, base classes first, parameters not included."""
-    fields = {}
+    fields: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         declared = inspect.get_annotations(base)
         fields |= {name: getattr(cls, name) for name, kind in declared.items() if "ClassVar" not in str(kind)}
