@@ -7,6 +7,7 @@ from cctrace.sim.core.calls import CWND_EVENT, call, in_flight, mstamp
 from cctrace.sim.core.entry import forward
 from cctrace.sim.core.fq import hand_over, pacing_rate, throttled
 from cctrace.sim.core.receive_window import window_left
+from cctrace.sim.core.rings import make_room
 from cctrace.sim.core.rtx_timer import arm, current_rto, probes, rearm_rto, schedule_loss_probe
 from cctrace.sim.core.samples import rate_skb_sent
 from cctrace.sim.core.skbs import fragment, join_skbs, share_in_flight
@@ -208,6 +209,8 @@ def transmit(w, f, index, marks, now, probe=False):
     f.wstamp_ns = max(f.wstamp_ns, now)
     if in_flight(f) == 0:
         call(w, f, CWND_EVENT, EVENT_TX_START, now)
+    if f.tx_next >= f.tx_full:
+        make_room(w, f)
     seg = segments(f.seg)[index & f.mask]
     order = f.tx_next
     f.tx_next += 1

@@ -12,6 +12,7 @@ from cctrace.sim.core.bridge import call_cc
 from cctrace.sim.core.calls import trace_call
 from cctrace.sim.core.chance import LATE_STREAM, uniform
 from cctrace.sim.core.entry import forward
+from cctrace.sim.core.rings import make_room
 from cctrace.sim.core.structs import LOST, NEVER, SACKED, segments
 from cctrace.sim.core.tally import count
 from cctrace.sim.core.view import (
@@ -145,6 +146,8 @@ def next_piece(w, f):
 def q_send(w, f, piece, now):
     """Send one packet and remember, with it, the state of delivery."""
     now_ms = now // MS
+    if f.tx_next >= f.tx_full:
+        make_room(w, f)
     order = f.tx_next
     f.tx_next += 1
     words(f.tx_seg)[order & f.mask] = piece

@@ -27,6 +27,7 @@ from cctrace.sim.core.receive_window import (
     measure_window_rtt,
     read,
 )
+from cctrace.sim.core.rings import grow, is_full
 from cctrace.sim.core.structs import (
     ACKS,
     ANSWERS,
@@ -403,6 +404,8 @@ def send_ack(w, f, now):
     late = np.int64(uniform(w, LATE_STREAM) * f.ack_late_ns) if f.ack_late_ns > 0 else 0
     at = max(step_up(w, now + f.rev_ns + late, ACKS), f.last_ack)
     f.last_ack = at
+    if is_full(f, f.ack_head, f.ack_tail):
+        grow(f)
     words(f.ack_id)[f.ack_tail & f.mask] = f.n_acks
     words(f.ack_ns)[f.ack_tail & f.mask] = at
     words(f.ack_log)[f.ack_tail & f.mask] = f.log_next

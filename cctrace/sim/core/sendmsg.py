@@ -6,6 +6,7 @@ Function names are the kernel's ([Linux612] net/ipv4/tcp.c).
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import in_flight
 from cctrace.sim.core.output import push_new, push_one
+from cctrace.sim.core.rings import grow, is_full
 from cctrace.sim.core.structs import NEVER
 from cctrace.sim.core.view import APP_LIMITED, CWND
 from cctrace.sim.core.write_queue import WRITE_BYTES, is_writeable, overhead, size_goal, wait_for_space, write_end
@@ -34,6 +35,8 @@ def sendmsg(w, f, left, now):
         if not has_room(f, goal):
             if f.wmem_queued >= f.sndbuf:
                 break
+            if is_full(f, f.wq_head, f.wq_tail):
+                grow(f)
             words(f.wq_ends)[f.wq_tail & f.mask] = f.written << 1
             f.wq_tail += 1
             f.wmem_queued += overhead(f)

@@ -14,7 +14,8 @@ _FLOW = (
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
     "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc",
     "way_ns", "way_order", "before", "behind", "index",
-    "mask", "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows",
+    "mask", "larger_rings", "tx_full",  # rings.py: next row of its table, 0 if none; `tx_next` without room
+    "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows",
     "tap_size",
     # what the flow is
     "profile", "mss", "wire_bytes", "pace_overhead", "entries", "has_on_ack", "paced", "max_rate", "rwnd", "most_out",
@@ -90,7 +91,7 @@ _WORLD = (
     "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
     "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns", "loss_behind",
-    "ecn_threshold", "aqm", "lanes", "serve_at",  # managed.py: addresses, and when the link is free; no AQM is 0
+    "ecn_threshold", "aqm", "lanes", "n_lanes", "serve_at",  # managed.py: addresses (0: no AQM), when the link is free
     "police", "police_bucket", "police_at", "shaping", "shape_bucket", "shape_at",
     "shape_ns", "shape_values", "shape_steps", "shape_step",
     "loss_state", "ack_loss_state", "has_normal",

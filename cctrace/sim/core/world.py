@@ -22,6 +22,7 @@ from cctrace.sim.core.receive_window import (
     scaling_ratio,
 )
 from cctrace.sim.core.receiver import KEPT_BLOCKS
+from cctrace.sim.core.rings import RINGS, SEGMENT_WORDS
 from cctrace.sim.core.structs import (
     AQM,
     DUALPI2,
@@ -56,11 +57,9 @@ from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
-_RINGS = (
-    "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
-    "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "wq_ends", "way_ns", "way_order",
-)  # fmt: skip
 _CACHE_LINES_APART = 5
+_FIRST_RING = 1024  # entries that a flow's rings begin with
+_RING_GROWTH = 4  # times as many, when those are full
 MOST_PACKETS = 1 << 18  # in the path and its buffer
 LARGEST_WINDOW = "64MB"
 MOST_LATE_NS = 1_000_000
@@ -215,7 +214,7 @@ class World:
         for queue in queues:
             for ring in ("flow", "order", "at"):
                 setattr(queue, ring, self.place(np.zeros(w.q_mask + 1, np.int64)))
-        w.aqm, w.lanes = self.place(q), self.place(queues)
+        w.aqm, w.lanes, w.n_lanes = self.place(q), self.place(queues), count
 
     def queue_delay_ns(self, at_ns):
         """Return how long a packet that came now would wait, in a queue that serves in the order of arrival."""
@@ -247,17 +246,34 @@ class World:
             )
         return 1 << int(np.clip(np.ceil(np.log2(16 * pipe / 500 + 4096)), 12, 20))
 
+    def _set_rings(self, f, largest):
+        """Give a flow its rings, and larger ones to move into: the system gives them memory once they are in use."""
+        size, following = largest, 0
+        while True:
+            # In one piece, for which the system takes large pages, and so that those of one index are not in one
+            # cache set.
+            lengths = np.array([SEGMENT_WORDS * size] + [size] * (len(RINGS) - 1))
+            ends = np.cumsum(lengths + _CACHE_LINES_APART * 8)
+            block = np.zeros(ends[-1], np.int64)
+            addresses = self.place(block) + 8 * (ends - lengths)
+            if not self.compiled:
+                pieces = [block[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+                for piece in (pieces[0].view(SEGMENT).view(np.recarray), *pieces[1:]):
+                    self.place(piece)
+            if size <= _FIRST_RING:
+                break
+            following = self.place(np.array([size, *addresses, following]))
+            size = max(size // _RING_GROWTH, _FIRST_RING)
+        for name, address in zip(RINGS, addresses, strict=True):
+            setattr(f, name, address)
+        f.mask, f.larger_rings = size - 1, following
+
     def _set_flow(self, f, flow, path, ring, clock_ns):
         cls, params = controller(flow.cc)
         quic = cls.view == "quic"
         profile = QUIC if quic else PROFILES[flow.profile]
         f.profile = profile
-        f.mask = ring - 1
-        f.seg = self.place(np.zeros(ring, SEGMENT).view(np.recarray))
-        # In one piece, for which the system takes large pages, and so that those of one index are not in one cache set.
-        rings = np.zeros((len(_RINGS), ring + _CACHE_LINES_APART * 8), np.int64)
-        for name, words in zip(_RINGS, rings, strict=True):
-            setattr(f, name, self.place(words[:ring]))
+        self._set_rings(f, ring)
         f.sack_blocks = self.place(np.zeros(2 * KEPT_BLOCKS, np.int64))
         f.mss, f.wire_bytes = flow.sizes
         if f.wire_bytes > path.buffer_bytes:
