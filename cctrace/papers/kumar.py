@@ -1,8 +1,8 @@
 """Kumar et al., *TCP BBR for Ultra-Low Latency Networking* (IFIP Networking 2019): Figs. 2 and 8, the testbed.
 
-Set-up (section II): 1 Gbit/s, 1,000 packets of buffer, 75 us of propagation, netem adds a normal delay of mean 5 ms and
-standard deviation 0 to 1.5 ms; one flow, 90 s; Linux 4.12 (`bbr2016`) and 5.1-rc3 (`bbr2019`). Figs. 5 to 7, where the
-model meets the testbed, are in `kumar_model`.
+Set-up (section II): 1 Gbit/s, 1,000 packets of buffer, 75 us of propagation; netem adds a normal delay of mean 5 ms and
+standard deviation 0 to 1.5 ms at an emulator in front of the router (Fig. 1); one flow, 90 s; Linux 4.12 (`bbr2016`)
+and 5.1-rc3 (`bbr2019`). Figs. 5 to 7, where the model meets the testbed, are in `kumar_model`.
 
 Chosen here, for the paper does not say: the receiver (Ubuntu 18.04, Linux 4.15) acknowledges every other segment and
 does not compress SACKs, which came with 4.18; HZ is 250, Ubuntu's. The figure `testbed` varies all of it. netem draws a
@@ -53,7 +53,7 @@ def run_of(
     """Return the `Run` of one flow over the paper's testbed, with some fields of `Path` or `Sender` changed."""
     fields = {"rate": RATE, "rtt": f"{UCAV_US}us", "reverse": f"{FLOOR_US}us", "buffer": BUFFER}
     if sd_ms > 0:
-        fields["jitter"] = JITTER[jitter].format(sd=round(sd_ms * 1000))
+        fields["jitter_before"] = JITTER[jitter].format(sd=round(sd_ms * 1000))
     flow = {"cc": cc, "ack_every": 2, "comp_sack_nr": 0, "hz": 250} | (sender or {})
     arguments = {"path": fields | (path or {}), "flows": [flow], "duration": duration, "seed": seed}
     return Run(arguments | {"sample": "100ms", "watch": list(WATCH)})
@@ -73,6 +73,7 @@ class OverTestbed(Figure):
             "min_rtt_ms": mean["min_rtt_us"] / 1e3,
             "cwnd_segments": mean["cwnd_segments"],
             "rtt_ms": (flow["rtt_mean_us"] or np.nan) / 1e3,
+            "srtt_ms": mean["srtt_us"] / 1e3,
             "queue_before_ms": np.nan if before["queue_delay_us"] is None else before["queue_delay_us"] / 1e3,
             "startup_share": float(mean["mode"] == STARTUP),
             "collapsed": float(flow["goodput_bps"] < LINK_BPS / 2),

@@ -22,10 +22,12 @@ VARIATIONS: dict[str, tuple[str, Fields]] = {
     "an ACK per segment": ("", {"ack_every": 1}),
     "an ACK per 8 segments": ("", {"ack_every": 8}),
     "ACKs in slots of 1 ms": ("", {"ack_slot": "1ms"}),
+    "ACKs in slots of 2 ms": ("", {"ack_slot": "2ms"}),
     "compressed SACKs (Linux 4.18)": ("", {"comp_sack_nr": 44}),
     "HZ 1000": ("", {"hz": 1000}),
     "stack of the golden vectors": ("", {"profile": "reference", "ack_every": 1}),
     "netem's table, cut at 4 sd": ("netem", {}),
+    "jitter behind the queue": ("behind", {}),
     "in order": ("in order", {}),
     "slots of 5 ms": ("slots", {}),
 }
@@ -82,8 +84,10 @@ class Details(OverTestbed):
 def _path(name: str, sd_ms: float) -> Fields:
     """Return the fields of `Path` that a variation changes."""
     if name == "netem":  # the whole delay is drawn; what remains is the propagation
-        return {"jitter": table(MEAN_US, 1e3 * sd_ms, True), "rtt": f"{FLOOR_US}us"}
-    return {"jitter": JITTER[name].format(sd=round(1000 * sd_ms))} if name else {}
+        return {"jitter_before": table(MEAN_US, 1e3 * sd_ms, True), "rtt": f"{FLOOR_US}us"}
+    if name == "behind":
+        return {"jitter": JITTER["reordering"].format(sd=round(1000 * sd_ms)), "jitter_before": None}
+    return {"jitter_before": JITTER[name].format(sd=round(1000 * sd_ms))} if name else {}
 
 
 FIGURES = [

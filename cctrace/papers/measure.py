@@ -40,7 +40,7 @@ def simulation(
     Parameters
     ----------
     path : dict
-        Fields of `cctrace.Path`; ``jitter`` may be the fields of a `Jitter`.
+        Fields of `cctrace.Path`; ``jitter`` and ``jitter_before`` may be the fields of a `Jitter`.
     flows : list of dict
         Fields of `cctrace.Sender`.
     duration, seed, sample, watch, exact, until
@@ -80,8 +80,9 @@ def simulation(
 def path_of(fields: dict[str, Any]) -> Path:
     """Return the `Path` that plain values describe."""
     fields = {name: _tuples(value) for name, value in fields.items()}
-    if isinstance(fields.get("jitter"), dict):
-        fields["jitter"] = Jitter(**fields["jitter"])
+    for name in ("jitter", "jitter_before"):
+        if isinstance(fields.get(name), dict):
+            fields[name] = Jitter(**fields[name])
     return Path(**fields)
 
 

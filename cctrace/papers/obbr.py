@@ -6,19 +6,20 @@ obbr quic_obbr_paper`) its form runs beside it, on the same QUIC stack: *paper f
 
 Testbed: one machine, tc. Burst is 100 KB in all experiments that use tc: here a token bucket of that burst, fed by a
 gigabit, before which the buffer lies. Where section 3 names no burst, the same holds. Sessions of 1 GB take as long as
-the link needs for 1 GB.
+the link needs for 1 GB. The client is Chromium's: it decimates its ACKs. "Retransmitted" is over what was delivered.
 
 Sources: [Bi23].
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from cctrace.papers import figure
 from cctrace.papers.figure import Fields, Figure, Reproduction
 from cctrace.papers.measure_streaming import streamed
-from cctrace.papers.runs import Run
+from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
 BBR, BBR2, CUBIC, BBR_S, B3R = "BBR", "BBRv2", "CUBIC", "BBR-S", "B3R"
@@ -44,6 +45,7 @@ SYSTEMS = {
 }
 OBBRS = tuple(obbr(mu, ending) for ending in ("", PAPER) for mu in MUS)
 FORMS = {"released": "", "paper form": PAPER}
+CLIENT = "chromium"  # the HTTP client of section 5.1: how it acknowledges (`cctrace.sim.acks`)
 BURST = "100kB"
 FEED = "1Gbit"  # what reaches the token bucket
 PAYLOAD = QUIC_MSS_BYTES / QUIC_PACKET_BYTES
@@ -55,6 +57,26 @@ class Bi23(Figure):
     """A figure of this paper."""
 
     paper = "oBBR"
+
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
+        """What is `measured` of the first flow."""
+        return measures(result["flows"][0], *self.measured)
+
+
+def measures(flow: Mapping[str, Any], *names: str) -> dict[str, float]:
+    """Return some of `MEASURES` of a flow; what was sent again is over what was delivered, as in section 5.2.1.
+
+    >>> measures({"retransmit_ratio": 0.2, "sent": 10, "retransmitted": 2}, "retransmitted_pct")
+    {'retransmitted_pct': 25.0}
+    """
+    found = figure.measures(flow, *names)
+    return found | ({"retransmitted_pct": again_pct([flow])} if "retransmitted_pct" in found else {})
+
+
+def again_pct(flows: Sequence[Mapping[str, Any]]) -> float:
+    """Return what flows sent again over what they sent first, percent."""
+    again, sent = (sum(flow[name] for flow in flows) for name in ("retransmitted", "sent"))
+    return 100 * again / max(sent - again, 1)
 
 
 Steps = list[tuple[float, float]]  # of a rate: second, Mbit/s
@@ -80,14 +102,14 @@ def bdp_bytes(mbps: float, rtt_ms: float) -> float:
 
 def run_of(systems: list[str], path: Fields, seed: int, duration_s: float, **more: Any) -> Run:
     """Return the `Run` of some systems (names, or controllers) over a path."""
-    flows = [{"cc": SYSTEMS.get(system, system)} for system in systems]
+    flows = [{"cc": SYSTEMS.get(system, system), "ack": CLIENT} for system in systems]
     return Run({"path": path, "flows": flows, "duration": f"{duration_s:g}s", "seed": seed} | more)
 
 
 def session_of(system: str, path: Fields, seed: int, minutes: float, rule: str = "dynamic") -> Run:
     """Return the `Run` of a video over a path."""
     cc = SYSTEMS[system]
-    arguments = {"path": path, "cc": cc, "seed": seed, "minutes": minutes, "rule": rule}
+    arguments = {"path": path, "cc": cc, "seed": seed, "minutes": minutes, "rule": rule, "ack": CLIENT}
     return Run(arguments, streamed, (cc,), ("streaming",))
 
 

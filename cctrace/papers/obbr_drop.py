@@ -16,12 +16,28 @@ from numpy.typing import ArrayLike
 
 from cctrace import plot
 from cctrace.papers.claims import Claim, judge
-from cctrace.papers.figure import Drawn, Fields, Reproduction, measures
+from cctrace.papers.figure import Drawn, Fields, Reproduction
 from cctrace.papers.measure import path_of
-from cctrace.papers.obbr import BBR, FORMS, MUS, OBBRS, PAPER, SEEDS, SYSTEMS, Bi23, Steps, link, obbr, run_of
+from cctrace.papers.obbr import (
+    BBR,
+    CLIENT,
+    FORMS,
+    MUS,
+    OBBRS,
+    PAPER,
+    SEEDS,
+    SYSTEMS,
+    Bi23,
+    Steps,
+    link,
+    measures,
+    obbr,
+    run_of,
+)
 from cctrace.papers.runs import Result, Run
 from cctrace.plot.figure import blank
 from cctrace.replaying.run import replay
+from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
@@ -149,7 +165,8 @@ def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[fl
         samples below `BELOW` of the estimate, and of RTTs above `ABOVE` RTprops.
     """
     shaper = [[tuple(step) for step in part] if isinstance(part, list) else part for part in path["shaper"]]
-    events = simulate(path_of(path | {"shaper": tuple(shaper)}), cc, duration, seed, trace=True).flow(0)
+    sender = Sender(cc, ack=CLIENT)
+    events = simulate(path_of(path | {"shaper": tuple(shaper)}), sender, duration, seed, trace=True).flow(0)
     held, columns = replay(events, cc).decisions, events.columns
     counted = (np.asarray(events.event) == ACK) & (columns["smp_interval_ms"] > 0)
     mode = held["mode"].to_numpy()

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from cctrace.papers.claims import Claim, judge, listed
-from cctrace.papers.figure import Fields, Reproduction, drawing, measures
+from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.obbr import (
     B3R,
     BBR,
@@ -28,9 +28,11 @@ from cctrace.papers.obbr import (
     SEEDS,
     SYSTEMS,
     Bi23,
+    again_pct,
     bdp_bytes,
     by_form,
     complete,
+    measures,
     obbr,
     run_of,
     session_of,
@@ -194,7 +196,7 @@ class Fig14(OverPaths):
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """The metrics of section 5.3.2, and what was sent again."""
         return {
-            "retransmitted_pct": 100 * result["retransmit_ratio"],
+            "retransmitted_pct": again_pct([result]),
             "quality": result["average_quality"],
             "switches_down": result["switches_down"],
             "switches": result["switches"],

@@ -26,6 +26,7 @@ from cctrace.papers.obbr import (
     SEEDS,
     SYSTEMS,
     Bi23,
+    again_pct,
     bdp_bytes,
     complete,
     obbr,
@@ -139,7 +140,7 @@ class KindsOfVideo(Bi23):
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """The metrics of section 5.3.2, and what was sent again."""
         return {
-            "retransmitted_pct": 100 * result["retransmit_ratio"],
+            "retransmitted_pct": again_pct([result]),
             "quality": result["average_quality"],
             "switches_down": result["switches_down"],
             "rebuffering_pct": 100 * result["rebuffering_ratio"],

@@ -14,7 +14,7 @@ import pandas as pd
 from cctrace.analytic import share
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Formula, Reproduction, drawing
-from cctrace.papers.obbr import SEEDS, Bi23, bdp_bytes, link, run_of
+from cctrace.papers.obbr import SEEDS, Bi23, again_pct, bdp_bytes, link, run_of
 from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import QUIC_MSS_BYTES
 
@@ -131,7 +131,7 @@ class Fig3(Bi23):
             "bbr_mbps": rates[0],
             "cubic_mbps": rates[1],
             "bbr_share": rates[0] / sum(rates),
-            "retransmitted_pct": 100 * result["flows"][0]["retransmit_ratio"],
+            "retransmitted_pct": again_pct(result["flows"][:1]),
             "paper_point": (labels["ratio"] - labels["g"] + 1) / (labels["g"] * labels["ratio"]),
             "model_share": 1 - float(share.loss_based_share(labels["g"], labels["ratio"])),
         }

@@ -2,9 +2,7 @@
 
 Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.25, random losses of 0, 1 and 2 %;
 {60 Mbit/s, 60 ms}, R 0.2, 0.4 and 0.6; one to five flows over {100, 40}, R 0.5. A run of Fig. 7 ends when 1 GB is
-delivered, however long that takes; those of Fig. 8 are as long as the link needs for 1 GB each. "Retransmitted" is
-what was sent again over what was sent.
-"""
+delivered, however long that takes; those of Fig. 8 are as long as the link needs for 1 GB each."""
 
 import textwrap
 from bisect import bisect_left
@@ -15,7 +13,7 @@ import pandas as pd
 
 from cctrace.analytic.metrics import jain
 from cctrace.papers.claims import Claim, by_name, judge, listed
-from cctrace.papers.figure import Fields, Reproduction, drawing, measures
+from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.obbr import (
     B3R,
     BBR,
@@ -29,10 +27,12 @@ from cctrace.papers.obbr import (
     SEEDS,
     SYSTEMS,
     Bi23,
+    again_pct,
     bdp_bytes,
     by_form,
     complete,
     link,
+    measures,
     obbr,
     run_of,
     within_factor,
@@ -117,8 +117,7 @@ def _tail_pct(line: Fields, flow: Fields, seconds: float) -> float:
     first = bisect_left(line["time_s"], seconds / 3)
     if first == len(line["time_s"]):
         return 0.0
-    sent, again = (flow[n] - line[f"{n}_segments"][first] for n in ("sent", "retransmitted"))
-    return 100 * again / max(sent, 1)
+    return again_pct([{n: flow[n] - line[f"{n}_segments"][first] for n in ("sent", "retransmitted")}])
 
 
 def _mean(made: Reproduction, column: str, system: str, scenarios: list[str]) -> float:
@@ -279,7 +278,7 @@ class Fig8(Bi23):
         flows = result["flows"]
         rates = [flow["goodput_bps"] / 1e6 for flow in flows]
         return {
-            "retransmitted_pct": 100 * sum(f["retransmitted"] for f in flows) / sum(f["sent"] for f in flows),
+            "retransmitted_pct": again_pct(flows),
             "goodput_mbps": sum(rates) / len(rates),
             "least_mbps": min(rates),
             "most_mbps": max(rates),
