@@ -9,22 +9,42 @@ What stands between the marks ``<!-- claims of PAPER -->`` and ``<!-- end -->`` 
 import json
 import re
 import sys
-from collections import Counter
 from pathlib import Path
+
+from cctrace.papers.claims import Claim, statements, summary
 
 PAGE = Path(__file__).parent / "papers.md"
 
 
+def claim_of(said):
+    """Return the claim that a dict describes."""
+    return Claim(**{name: said[name] for name in Claim.__dataclass_fields__})
+
+
 def table(claims):
-    """Return the claims as a table: mark, where, what the paper says, what came out, why."""
-    counted = Counter(claim["mark"] for claim in claims)
-    lines = ["; ".join(f"{count} {mark}" for mark, count in counted.most_common()) + ".", ""]
+    """Return the summary, and a row per statement: mark, where, what the paper says, what came out, why.
+
+    Beneath a statement are its readings and parts, where it has several.
+    """
+    first, *rest = summary(claims).splitlines()
+    lines = [first, "", *(f"* {line}" for line in rest), ""]
     lines += ["| | figure: claim | paper | here | why |", "|---|---|---|---|---|"]
-    for claim in claims:
-        why = "; ".join(filter(None, [claim["mechanism"], claim["recording"]]))
-        cells = (claim["mark"], f"**{claim['figure']}** {claim['claim']}", claim["paper"], claim["here"], why)
-        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
+    for statement in statements(claims):
+        one = len(statement.claims) == 1
+        said = f"**{statement.figure}** {statement.claim}" + (" *(ours)*" if statement.ours else "")
+        if not one:
+            lines.append(row(f"**{statement.mark}**", said, statement.claims[0].paper))
+        for claim in statement.claims:
+            why = "; ".join(filter(None, [claim.mechanism, claim.recording]))
+            of = said if one else "; ".join(filter(None, [claim.part, claim.reading]))
+            paper = claim.paper if one or claim.paper != statement.claims[0].paper else ""
+            lines.append(row(f"**{claim.mark}**" if one else claim.mark, of, paper, claim.here, why))
     return "\n".join(lines)
+
+
+def row(*cells):
+    """Return a row of five cells, some of which may be left out."""
+    return "| " + " | ".join(cell.replace("|", "/") for cell in (*cells, *[""] * (5 - len(cells)))) + " |"
 
 
 def main(files):
@@ -40,7 +60,7 @@ def main(files):
         if not found.search(page):
             sys.exit(f"{PAGE} has no place for {paper}: {begin} … <!-- end -->")
         before, after = found.split(page, maxsplit=1)
-        page = f"{before}{begin}\n{table(claims)}\n<!-- end -->{after}"
+        page = f"{before}{begin}\n{table([claim_of(claim) for claim in claims])}\n<!-- end -->{after}"
     PAGE.write_text(page, encoding="utf-8")
 
 

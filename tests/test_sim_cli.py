@@ -47,6 +47,28 @@ def test_rate_steps_come_from_a_file(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["flows"][0]["tail_goodput_bps"] < 5.1e6
 
 
+def test_a_shapers_rate_comes_from_a_file(tmp_path, capsys):
+    steps = tmp_path / "steps.txt"
+    steps.write_text("0 20\n1 5\n")
+    shaped = [
+        *PATH,
+        "--rate",
+        "100Mbit",
+        "--shaper",
+        f"{steps},20kB",
+        "--cc",
+        "cubic",
+        "--profile",
+        "reference",
+        "--json",
+    ]
+    assert main(shaped) == 0
+    assert json.loads(capsys.readouterr().out)["flows"][0]["tail_goodput_bps"] < 5.1e6
+    steps.write_text("0 20 40\n1 5 80\n")
+    assert main(shaped) == 2
+    assert "has columns after the rate" in capsys.readouterr().err
+
+
 def test_a_mahimahi_trace_gives_the_rate(tmp_path, capsys):
     trace = tmp_path / "trace"
     trace.write_text("".join(f"{ms}\n" for ms in range(1, 101)))  # 1500 bytes a millisecond: 12 Mbit/s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,11 @@ _OPTIONS = (
     aqm_option(
         default="droptail", show_default=True, help="droptail, codel, fq_codel, red, pie, dualpi2; pie:target=5ms"
     ),
-    click.option("--shaper", metavar="RATE,BURST", help="Token bucket that empties the queue: 10Mbit,100kB"),
+    click.option(
+        "--shaper",
+        metavar="RATE,BURST",
+        help="Token bucket that empties the queue: 10Mbit,100kB; or FILE,BURST, the file as of --rate-steps.",
+    ),
     click.option("--policer", metavar="RATE,BURST", help="Token bucket that drops what exceeds it: 10Mbit,100kB"),
 )
 _CHOICES = ("preset", "rate", "rate_steps", "trace")
@@ -87,6 +92,17 @@ def given(options: Mapping[str, Any]) -> list[str]:
     return [f"--{name.replace('_', '-').replace('preset', 'path')}" for name in _CHOICES if options[name] is not None]
 
 
-def _bucket(text: str | None) -> tuple[str, ...] | None:
-    """Split RATE,BURST."""
-    return None if text is None else tuple(part.strip() for part in text.split(","))
+def _bucket(text: str | None) -> tuple[Any, ...] | None:
+    """Split RATE,BURST; a rate that names a file is its steps."""
+    from cctrace.errors import ArgumentError
+    from cctrace.sim.traces import read_steps
+
+    if text is None:
+        return None
+    rate, *rest = (part.strip() for part in text.split(","))
+    if not os.path.isfile(rate):
+        return rate, *rest
+    steps = read_steps(rate)
+    if set(steps) != {"rate"}:
+        raise ArgumentError(f"--shaper: {rate} has columns after the rate; give them by --rate-steps")
+    return steps["rate"], *rest

@@ -49,6 +49,7 @@ def reproduce(
     """
     from cctrace import papers
     from cctrace.errors import ArgumentError
+    from cctrace.papers.claims import summary
 
     if listed:
         _print_list(papers, paper, as_json)
@@ -59,7 +60,7 @@ def reproduce(
     if traces:
         names = _with_traces(papers, paper, names if figure is not None else None)
     changes = {"traces": traces} if traces else {}
-    claims = []
+    found: list[Any] = []
     with progress("reproducing") as say:
         for name in names:
             (made,) = papers.reproduce(
@@ -71,13 +72,15 @@ def reproduce(
                 fresh=fresh,
                 **changes,
             )
-            claims += [{"paper_name": paper, "quick": quick} | claim.to_dict() for claim in made.claims]
+            found += made.claims
             if not as_json:
                 _print_figure(made, output)
             if output is not None:
                 _write(made, paper, output)
     if as_json:
-        print_json(claims)
+        print_json([{"paper_name": paper, "quick": quick} | claim.to_dict() for claim in found])
+        return
+    echo(f"\n{summary(found)}")
 
 
 def _with_traces(papers: Any, paper: str, names: list[str] | None) -> list[str]:
@@ -113,7 +116,8 @@ def _print_figure(made: Any, output: str) -> None:
         where = "" if output else "; --output DIR writes all"
         echo(f"… {len(rows) - _MOST_ROWS} more rows{where}")
     for claim in made.claims:
-        echo(f"\n[{claim.mark}] {claim.figure}: {claim.claim}")
+        of = "; ".join(filter(None, [claim.part, claim.reading, "ours" if claim.ours else ""]))
+        echo(f"\n[{claim.mark}] {claim.figure}: {claim.claim}{f' ({of})' if of else ''}")
         echo(f"    paper: {claim.paper}")
         echo(f"    here:  {claim.here}")
         for name in ("mechanism", "recording"):

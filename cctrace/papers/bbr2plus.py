@@ -20,6 +20,7 @@ from cctrace.tcp.wire import WIRE_PER_PAYLOAD
 BBR, BBR2, CUBIC = "BBR", "BBRv2", "CUBIC"
 BBR2_20, BBR2_20_0 = "BBRv2(20 %, 0.3)", "BBRv2(20 %, 0)"
 PLUS, PLUS_20, PLUS_PAPER = "BBRv2+ released", "BBRv2+ released, alpha 20 %", "BBRv2+ paper form"
+PLUS_19, PLUS_18 = "BBRv2+ released, alpha 19 %", "BBRv2+ released, alpha 18 %"
 SINGLE, SINGLE_20, SINGLE_PAPER = "released, no dual mode", "alpha 20 %, no dual mode", "paper form, no dual mode"
 SYSTEMS = {
     BBR: "bbr2019",
@@ -28,6 +29,8 @@ SYSTEMS = {
     BBR2_20_0: "bbr2:loss_thresh=0.2,beta=0",
     PLUS: "bbr2plus",
     PLUS_20: "bbr2plus:loss_thresh=0.2",
+    PLUS_19: "bbr2plus:loss_thresh=0.19",
+    PLUS_18: "bbr2plus:loss_thresh=0.18",
     PLUS_PAPER: "bbr2plus_paper",
     SINGLE: "bbr2plus:switch_to_bbr2_thresh=0",
     SINGLE_20: "bbr2plus:switch_to_bbr2_thresh=0,loss_thresh=0.2",

@@ -163,39 +163,40 @@ class Fig19(AgainstCubic):
             behind = [f"{x:g}" for x, i, best_ in zip(b, index, best, strict=True) if i < best_ - CLOSE / 2]
             yield judge(
                 "19a",
-                f"without the dual mode CUBIC starves BBRv2+ in deep buffers ({plus})",
-                {"at most a quarter of BBRv2's share": (alone <= v2 / 4).all(), "less than BBRv2": (alone < v2).all()},
+                "without the dual mode CUBIC starves BBRv2+ in deep buffers",
+                {"at most a quarter of BBRv2's share": (alone <= v2 / 4).all()},
                 paper="starved",
                 here=f"{listed(alone)} of the link, BBRv2 {listed(v2)}",
                 mechanism="CUBIC's queue looks like less bandwidth, so the estimate is given up round by round",
+                reading=plus,
             )
             yield judge(
                 "19b",
-                f"the dual mode ends that ({plus})",
-                {"at least 80 % of BBRv2's share": (dual >= 0.8 * v2).all(), "more than without": (dual > alone).all()},
+                "the dual mode ends that",
+                {"more than without": (dual > alone).all(), "not a quarter of BBRv2's": (dual > v2 / 4).all()},
                 paper="eliminated",
                 here=f"{listed(dual)} of the link, without {listed(alone)}, BBRv2 {listed(v2)}",
                 mechanism=_DUAL[plus],
+                reading=plus,
             )
             yield judge(
                 "19b",
-                f"fairer than BBRv2(20 %, 0.3) in an extremely shallow buffer ({plus})",
+                "fairer than BBRv2(20 %, 0.3) in an extremely shallow buffer",
                 {"higher index": shallow[0] > shallow[1]},
                 paper="better at 0.2 BDP",
                 here=f"{shallow[0]:.2f} against {shallow[1]:.2f}",
                 mechanism=_SHALLOW[plus],
+                reading=plus,
             )
             yield judge(
                 "19b",
-                f"no worse than the better one of BBR and BBRv2 at any buffer ({plus})",
-                {
-                    "index within 0.05 of the better at every buffer": not behind,
-                    "at most buffers": len(behind) < len(b) / 2,
-                },
+                "no worse than the better one of BBR and BBRv2 at any buffer",
+                {"index within 0.05 of the better at every buffer": not behind},
                 paper="no worse",
                 here=f"{listed(index)} against {listed(best)}"
                 + (f"; behind at {', '.join(behind)} BDP" if behind else ""),
                 mechanism="in deep buffers as the dual mode does, in the shallowest as its tries do",
+                reading=plus,
             )
 
 
@@ -258,10 +259,7 @@ class Fig5(RttFairness):
         yield judge(
             "5a",
             "with larger buffers BBR's longer RTT takes all",
-            {
-                "at least 0.9 of the link at 2 BDP and more": (share >= 0.9).all(),
-                "at least 0.75": (share >= 0.75).all(),
-            },
+            {"at least 0.9 of the link at 2 BDP and more": (share >= 0.9).all()},
             paper="all",
             here=f"{listed(share)} at 2 BDP and more",
             mechanism="flight is capped at two BDPs of one's own RTT, so the longer flow has more of the queue",
@@ -288,13 +286,14 @@ class Fig20(RttFairness):
                 here = made.column("jain", "buffer_bdp", system=plus)[1]
                 yield judge(
                     "20",
-                    f"RTT fairness better than BBR's and close to BBRv2's ({plus})",
+                    "RTT fairness better than BBR's and close to BBRv2's",
                     {
                         "better than BBR on average": here.mean() > old.mean(),
                         "within 0.1 of BBRv2 at every buffer": (abs(here - new) <= CLOSE).all(),
                     },
                     paper="better, close",
                     here=f"{listed(here)}; BBRv2 {listed(new)}; BBR {listed(old)} at {listed(b, '{:g}')} BDP",
+                    reading=plus,
                 )
 
 

@@ -115,7 +115,7 @@ class Fig11(_Staircase):
             queue = made.means("queue_ms", "system", direction="down", case=case)
             yield judge(
                 "11",
-                f"BBRv2 answers changes of the rate less well than BBR ({case} Mbit/s)",
+                "BBRv2 answers changes of the rate less well than BBR",
                 {
                     "uses less of the link on the way up": used[BBR2] < used[BBR] - 0.02,
                     "queues more on the way down": queue[BBR2] > queue[BBR],
@@ -123,6 +123,7 @@ class Fig11(_Staircase):
                 paper="low utilisation, long queueing delay",
                 here=f"up: {by_name(used, '{:.0%}')}; down: {by_name(queue, '{:.0f} ms')}",
                 mechanism="it probes every 2 to 3 s (at most 63 rounds), and forgets a maximum after two probes",
+                reading=f"{case} Mbit/s",
                 recording="Linux 6.18, bbr from 20 to 5 Mbit/s: RTT 160 to 171 ms (docs/simulation.md)",
             )
 
@@ -141,7 +142,7 @@ class Fig15(_Staircase):
                 from_ = f"{plus}; {case} Mbit/s"
                 yield judge(
                     "15a",
-                    f"BBRv2+ takes up new bandwidth as quickly as BBR, with less queue ({from_})",
+                    "BBRv2+ takes up new bandwidth as quickly as BBR, with less queue",
                     {
                         "at least 95 % of BBR's utilisation": up[plus] >= 0.95 * up[BBR],
                         "more than BBRv2's": up[plus] > up[BBR2],
@@ -151,18 +152,18 @@ class Fig15(_Staircase):
                     here=f"utilisation {up[plus]:.0%}, BBR {up[BBR]:.0%}, BBRv2 {up[BBR2]:.0%}; queue "
                     f"{q_up[plus]:.1f} against {q_up[BBR]:.1f} ms",
                     mechanism=_WHY_UP[plus],
+                    reading=from_,
                 )
                 yield judge(
                     "15b",
-                    f"BBRv2+ follows a falling rate much faster than BBR and BBRv2 ({from_})",
+                    "BBRv2+ follows a falling rate much faster than BBR and BBRv2",
                     {
-                        "less queue than BBR": down[plus] < down[BBR],
-                        "less queue than BBRv2": down[plus] < down[BBR2],
                         "at most half of either": down[plus] <= min(down[BBR], down[BBR2]) / 2,
                     },
                     paper="much faster, lower delay",
                     here=f"queue {down[plus]:.1f} ms, BBR {down[BBR]:.0f}, BBRv2 {down[BBR2]:.0f} ms",
                     mechanism=_WHY[plus],
+                    reading=from_,
                 )
 
 
@@ -223,7 +224,7 @@ class Fig17(Yang22):
                 yield judge(
                     "17",
                     "BBRv2+ has more throughput and less delay than BBRv2, less delay and slightly less throughput "
-                    f"than BBR ({plus}; RTT {rtt:g} ms)",
+                    "than BBR",
                     {
                         "more throughput than BBRv2": rate[plus] > rate[BBR2],
                         "less delay than BBRv2": delay[plus] < delay[BBR2],
@@ -233,6 +234,7 @@ class Fig17(Yang22):
                     paper="both, on five traces of the authors",
                     here=f"throughput {listed(rate.values())}, delay {listed(delay.values(), '{:.1f}')} of "
                     f"{'/'.join(rate)} (normalised)",
+                    reading=f"{plus}; RTT {rtt:g} ms",
                     mechanism="the traces are ours, drawn from the text's description",
                 )
 

@@ -79,11 +79,12 @@ def _as_good(row: Fields, other: str, subject: str, rest: str) -> Claim:
     """Compare the published beta of a bin with another."""
     return judge(
         "Table I",
-        f"the published beta {row['published_beta']:g} is as good as {other} ({row['bin']})",
-        {f"{subject} is at most 2 % better on held-out flows": row["gain_pct"] <= 2},
+        f"the published beta is as good as {other}",
+        {f"within 2 % of {subject} on held-out flows": abs(row["gain_pct"]) <= 2},
         paper=f"beta {row['published_beta']:g}, k {row['published_k']:g}, recommended from measurements",
         here=f"published {row['published']:.3g}, learned {row['learned']:.3g}, {row['gain_pct']:+.1f} {rest}",
-        numbers=(row["published"], row["learned"]),
+        part=row["bin"],
+        ours=True,
     )
 
 
@@ -219,11 +220,13 @@ class Slope(Chung18):
             low, high = max(r[0] for r in ranges.values()), min(r[1] for r in ranges.values())
             yield judge(
                 "Eq. 6",
-                f"the sigmoid's slope does not move the best beta ({name})",
+                "the sigmoid's slope does not move the best beta",
                 {
                     "one beta is within 2 % of the best of every slope": low <= high,
                     "and so are all the best": all(low <= beta <= high for beta in best.values()),
                 },
+                part=name,
+                ours=True,
                 paper="Sigmoid(p - 0.05), no slope; PCC Allegro has 100",
                 here=f"best beta {listed(best.values(), '{:g}')} at slopes {listed(best, '{:g}')}; ranges "
                 + ", ".join("[{:g}, {:g}]".format(*r) for r in ranges.values()),

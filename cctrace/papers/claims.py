@@ -1,9 +1,11 @@
 """What a paper says, what comes out here, and the mark that follows from the numbers.
 
-A claim is split into *conditions*, each a sentence with a truth value computed from results. All true: held; some: held
-in part; none: not held. Nobody writes a mark by hand.
+A claim has *conditions*, directions and orders with truth values computed from results, and *sizes*, numbers beside the
+paper's, which must agree to 25 %. All: held; the directions but not the sizes: held in part; else: not held. Claims of
+the same text are one *statement*: readings of what the paper leaves open, and parts. Nobody writes a mark by hand.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,16 +13,20 @@ from typing import Any
 import numpy as np
 
 HELD, IN_PART, NOT_HELD, NOT_RUN = "held", "held in part", "not held", "not reproducible"
+UNDER = "held under a reading"  # of what the paper leaves open
+NEAR = 0.25  # how far a number may be from the paper's, either way: stated before the runs, the same for all
+SAME = 0.1  # within which two numbers are called the same
+Sizes = Mapping[str, tuple[float | None, float | None]]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of a paper beside what was found.
+    """One statement of a paper, or a part or a reading of it, beside what was found.
 
     Attributes
     ----------
     figure, claim : str
-        Where the paper says it, and what.
+        Where the paper says it, and what; claims that agree in both are one statement.
     paper, here : str
         The paper's figures and ours, with units.
     mark : str
@@ -33,8 +39,14 @@ class Claim:
         Why it comes out as it does.
     recording : str
         What recordings of the real kernel show, where there are any.
-    failed : list of str
+    failed : tuple of str
         The conditions that are not fulfilled.
+    reading : str
+        How what the paper leaves open was read here; empty where there is one reading.
+    part : str
+        Of a statement about several things, which.
+    ours : bool
+        The paper does not say it.
 
     Examples
     --------
@@ -54,27 +66,103 @@ class Claim:
     mechanism: str = ""
     recording: str = ""
     failed: tuple[str, ...] = ()
+    reading: str = ""
+    part: str = ""
+    ours: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the claim as plain objects."""
         return asdict(self) | {"failed": list(self.failed)}
 
 
-def mark_of(conditions: Iterable[object]) -> str:
-    """Return the mark that truth values give.
+@dataclass(frozen=True)
+class Statement:
+    """A statement of a paper: its mark follows from its `claims`, which are readings and parts of it."""
 
-    Examples
-    --------
-    >>> mark_of([True, True]), mark_of([True, False]), mark_of([False])
-    ('held', 'held in part', 'not held')
+    figure: str
+    claim: str
+    claims: tuple[Claim, ...]
+
+    @property
+    def mark(self) -> str:
+        """Held under all readings, or one, in part under one, or not at all; a reading holds if all its parts do."""
+        marks = {reading: _least(parts) for reading, parts in self.readings().items()}.values()
+        if HELD in marks:
+            return HELD if set(marks) == {HELD} else UNDER
+        return next(mark for mark in (IN_PART, NOT_RUN, NOT_HELD) if mark in marks)
+
+    @property
+    def ours(self) -> bool:
+        """The paper does not say it."""
+        return all(claim.ours for claim in self.claims)
+
+    def readings(self) -> dict[str, list[Claim]]:
+        """Return {reading: its claims}."""
+        out: dict[str, list[Claim]] = {}
+        for claim in self.claims:
+            out.setdefault(claim.reading, []).append(claim)
+        return out
+
+
+def _least(parts: Iterable[Claim]) -> str:
+    marks = {claim.mark for claim in parts}
+    return next(mark for mark in (NOT_RUN, NOT_HELD, IN_PART, HELD) if mark in marks)
+
+
+def statements(claims: Iterable[Claim]) -> list[Statement]:
+    """Return the statements that claims are readings and parts of, in their order.
+
+    >>> two = [judge("2", "falls", {"falls": x}, paper="", here="", reading=r) for x, r in ((True, "a"), (False, "b"))]
+    >>> [(one.claim, one.mark) for one in statements(two)]
+    [('falls', 'held under a reading')]
     """
-    fulfilled = [bool(c) for c in conditions]
-    if not fulfilled:
+    found: dict[tuple[str, str], list[Claim]] = {}
+    for claim in claims:
+        found.setdefault((claim.figure, claim.claim), []).append(claim)
+    return [Statement(figure, text, tuple(of)) for (figure, text), of in found.items()]
+
+
+def summary(claims: Iterable[Claim]) -> str:
+    """Return how many statements of a paper hold, and what those that do not lack, a line each.
+
+    >>> print(summary([judge("2", "falls", {"falls": False}, paper="", here="")]))
+    1 statement of the paper: 0 held, 0 held under a reading of what it leaves open, 0 in part, 1 not held.
+    not held, 2: falls (falls)
+    """
+    all_ = statements(claims)
+    said = [one for one in all_ if not one.ours]
+    count = Counter(one.mark for one in said)
+    lines = [
+        f"{len(said)} statement{'' if len(said) == 1 else 's'} of the paper: {count[HELD]} held, {count[UNDER]} held "
+        f"under a reading of what it leaves open, {count[IN_PART]} in part, {count[NOT_HELD]} not held"
+        + (f", {count[NOT_RUN]} not reproducible." if count[NOT_RUN] else ".")
+    ]
+    checks = [one.mark for one in all_ if one.ours]
+    if checks:
+        lines[0] += f" Of ours: {len(checks)}, of which {sum(mark in (HELD, UNDER) for mark in checks)} held."
+    for one in said:
+        if one.mark in (IN_PART, NOT_HELD):
+            best = min(one.claims, key=lambda claim: (claim.mark == NOT_HELD, len(claim.failed)))
+            where = f"; nearest: {best.reading}" if best.reading else ""
+            lines.append(f"{one.mark}, {one.figure}: {one.claim} ({'; '.join(best.failed)}{where})")
+    return "\n".join(lines)
+
+
+def mark_of(directions: Iterable[object], sizes: Iterable[object] = ()) -> str:
+    """Return the mark that truth values give: in part is what has its directions right and a size off.
+
+    >>> mark_of([True], [True]), mark_of([True], [False]), mark_of([True, False], [True]), mark_of([])
+    ('held', 'held in part', 'not held', 'not reproducible')
+    """
+    right, near = [bool(c) for c in directions], [bool(c) for c in sizes]
+    if not right and not near:
         return NOT_RUN
-    return HELD if all(fulfilled) else IN_PART if any(fulfilled) else NOT_HELD
+    if all(right) and all(near):
+        return HELD
+    return IN_PART if right and all(right) else NOT_HELD
 
 
-def compare(paper: float | None, here: float | None, within: float = 0.1) -> tuple[str, float | None]:
+def compare(paper: float | None, here: float | None, within: float = SAME) -> tuple[str, float | None]:
     """Return (direction, size) of our number against the paper's.
 
     Examples
@@ -98,25 +186,48 @@ def judge(
     *,
     paper: str,
     here: str,
-    numbers: tuple[float | None, float | None] = (None, None),
+    sizes: Sizes | None = None,
     mechanism: str = "",
     recording: str = "",
+    reading: str = "",
+    part: str = "",
+    ours: bool = False,
 ) -> Claim:
-    """Return the `Claim` whose mark follows from `conditions`.
+    """Return the `Claim` whose mark follows from `conditions` and `sizes`.
 
-    `conditions`: what the claim says, piece by piece; none if it cannot be run. `numbers`: the paper's number and ours,
-    where the claim has one.
+    `conditions`: directions and orders that the claim states. `sizes`: {name: (the paper's number, ours)}, which must
+    agree to `NEAR`, higher or lower. Neither, if it cannot be run.
 
     Examples
     --------
-    >>> judge("2", "collapses", {"below 5 %": False}, paper="95 % less", here="20 % less", numbers=(95, 20)).mark
-    'not held'
+    >>> made = judge("2", "loses most", {"loses": True}, paper="95 % less", here="20 % less", sizes={"loss": (95, 20)})
+    >>> made.mark, made.failed
+    ('held in part', ('loss: 20 for 95',))
     """
-    failed = tuple(text for text, holds in conditions.items() if not holds)
-    direction, size = compare(*numbers)
+    sizes = sizes or {}
+    near = {name: compare(*pair, NEAR)[0] == "same" for name, pair in sizes.items()}
+    failed = [text for text, holds in conditions.items() if not holds]
+    failed += [f"{name}: {_short(sizes[name][1])} for {_short(sizes[name][0])}" for name in near if not near[name]]
+    direction, size = compare(*next(iter(sizes.values()))) if sizes else ("", None)
     return Claim(
-        figure, claim, paper, here, mark_of(conditions.values()), direction, size, mechanism, recording, failed
+        figure,
+        claim,
+        paper,
+        here,
+        mark_of(conditions.values(), near.values()),
+        direction,
+        size,
+        mechanism,
+        recording,
+        tuple(failed),
+        reading,
+        part,
+        ours,
     )
+
+
+def _short(number: float | None) -> str:
+    return "nothing" if number is None or not np.isfinite(number) else f"{number:.3g}"
 
 
 def listed(values: Iterable[Any], form: str = "{:.2f}") -> str:

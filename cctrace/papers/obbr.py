@@ -11,7 +11,7 @@ the link needs for 1 GB. The client is Chromium's: it decimates its ACKs. "Retra
 Sources: [Bi23].
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -127,8 +127,3 @@ def by_form(table: pd.DataFrame) -> pd.DataFrame:
 def complete(made: Reproduction) -> bool:
     """Say whether a `Reproduction` has all systems: what the paper claims compares them."""
     return set(SYSTEMS) <= set(made.table.system)
-
-
-def within_factor(values: Iterable[float], wanted: Iterable[float], factor: float = 2.0) -> bool:
-    """Say whether every value is within a factor of what is wanted."""
-    return all(w / factor <= v <= w * factor for v, w in zip(values, wanted, strict=True))
