@@ -1,4 +1,4 @@
-"""Chung et al., *BBRx* (NetDev 0x12, 2018): Figs. 1 to 4; `bbrx_learned` has Table I beside what the agent learns.
+"""Chung et al., *BBRx* (NetDev 0x12, 2018): Figs. 2 to 4; `bbrx_learned` has Table I beside what the agent learns.
 
 Fig. 2: k = 6, one flow, 5 Mbit/s, 25 ms, queues of 40 to 200 ms. Fig. 3: six flows; the text names 15 Mbit/s, 25 ms and
 "over 100 ms", the other rates and the queue are not stated: chosen, and varied. Fig. 4 is a live LTE network: path
@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from cctrace import learn, plot
+from cctrace import plot
 from cctrace.analytic import pilaw
 from cctrace.papers.claims import Claim, judge, listed
-from cctrace.papers.figure import Drawn, Fields, Figure, Formula, Reproduction, drawing, measures
+from cctrace.papers.figure import Drawn, Fields, Figure, Reproduction, drawing, measures
 from cctrace.papers.runs import Result, Run
 from cctrace.papers.traces import of_preset
 
@@ -60,27 +60,6 @@ def run_of(
     path = {"rate": f"{rate_mbps}Mbit", "rtt": f"{rtt_ms}ms", "buffer": f"{round(rate_mbps * queue_ms * 125)}B"}
     senders = [{"cc": f"bbrx:beta={beta},k={K}"}] * flows
     return Run({"path": path, "flows": senders, "duration": f"{duration_s:g}s", "seed": seed})
-
-
-class Fig1(Formula, Chung18):
-    """The paper's sketch: a utility with one top, and steps of the search up to it."""
-
-    drawn = drawing("lines", "beta", [("utility", "utility (drawn)")], "curve", columns=1, xlabel="beta")
-
-    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
-        """A parabola, and where the agent's search tries it."""
-        search, rows = learn.Search(), []
-        while (trial := search.wanted()) is not None:
-            k, beta = trial
-            value = _sketch(beta)
-            search.note(value)
-            rows.append({"curve": f"tried with k {k}", "beta": beta, "utility": value, "seed": 1})
-        at = np.linspace(0.0, 1.2, 61)
-        return pd.DataFrame([{"curve": "U", "beta": b, "utility": _sketch(b), "seed": 1} for b in at] + rows)
-
-
-def _sketch(beta: float) -> float:
-    return 1.0 - (beta - 0.6) ** 2
 
 
 class _Utility(Chung18):
@@ -294,7 +273,6 @@ class Fig4(Chung18):
 
 
 FIGURES = [
-    Fig1("1", "a concave utility and the ascent (schematic)", {}, {}, ("curve", "beta")),
     Fig2(
         "2",
         "utility over beta, queues of 40 to 200 ms",

@@ -100,9 +100,9 @@ def bdp_bytes(mbps: float, rtt_ms: float) -> float:
     return mbps * 1e3 / 8 * rtt_ms
 
 
-def run_of(systems: list[str], path: Fields, seed: int, duration_s: float, **more: Any) -> Run:
-    """Return the `Run` of some systems (names, or controllers) over a path."""
-    flows = [{"cc": SYSTEMS.get(system, system), "ack": CLIENT} for system in systems]
+def run_of(systems: list[str], path: Fields, seed: int, duration_s: float, ack: str = CLIENT, **more: Any) -> Run:
+    """Return the `Run` of some systems (names, or controllers) over a path; `ack`: the policy of the clients."""
+    flows = [{"cc": SYSTEMS.get(system, system), "ack": ack} for system in systems]
     return Run({"path": path, "flows": flows, "duration": f"{duration_s:g}s", "seed": seed} | more)
 
 

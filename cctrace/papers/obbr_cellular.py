@@ -190,7 +190,7 @@ FIGURES = [
     ),
     Fig11(
         "11",
-        "cellular paths (presets, or --trace)",
+        "cellular paths",
         {
             "systems": tuple(SYSTEMS),
             "presets": tuple(TABLE1),

@@ -13,6 +13,7 @@ from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.obbr import (
     BBR,
     BBR2,
+    CLIENT,
     CUBIC,
     FORMS,
     GIGABYTE_MBIT,
@@ -39,7 +40,7 @@ class Fig12(Bi23):
         """Two flows, until one or both have their file."""
         longest_s, size = p["sessions"][at["session"]]
         path = link(40, 100, at["ratio"] * bdp_bytes(40, 100))
-        return run_of([at["system"], at["rival"]], path, at["seed"], longest_s, until=size)
+        return run_of([at["system"], at["rival"]], path, at["seed"], longest_s, p["ack"], until=size)
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Goodput of both, and the first one's share."""
@@ -134,6 +135,7 @@ FIGURES = [
             "rivals": (BBR, CUBIC, BBR2),
             "ratios": (0.5, 1.0),
             "sessions": _SESSIONS,
+            "ack": CLIENT,
             "seeds": SEEDS,
         },
         {"sessions": {"20 s": (20.0, None)}, "seeds": (1,)},

@@ -14,7 +14,7 @@ import pandas as pd
 from cctrace.analytic import share
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Formula, Reproduction, drawing
-from cctrace.papers.obbr import SEEDS, Bi23, again_pct, bdp_bytes, link, run_of
+from cctrace.papers.obbr import CLIENT, SEEDS, Bi23, again_pct, bdp_bytes, link, run_of
 from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import QUIC_MSS_BYTES
 
@@ -111,7 +111,7 @@ class Fig3(Bi23):
         return [
             (
                 {"panel": panel, "g": g, "ratio": ratio, "bottleneck": bottleneck, "seed": seed},
-                _pair(g, ratio, bottleneck, seed, p["duration_s"]),
+                _pair(g, ratio, bottleneck, seed, p["duration_s"], p["ack"]),
             )
             for panel in p["panels"]
             for g, ratio in PANELS[panel]
@@ -148,13 +148,13 @@ class Fig3(Bi23):
         return pd.concat([table, model.assign(bbr_share=model.model_share, bbr_share_sd=0.0)])
 
 
-def _pair(g: float, ratio: float, bottleneck: str, seed: int, duration_s: float) -> Run:
+def _pair(g: float, ratio: float, bottleneck: str, seed: int, duration_s: float, ack: str) -> Run:
     path = link(MBPS, RTT_MS, ratio * bdp_bytes(MBPS, RTT_MS))
     if bottleneck == NO_BURST:
         del path["shaper"]
         path["rate"] = f"{MBPS}Mbit"
     kept = {"sample": "1s", "keep": ["time_s", "delivered_segments"]}
-    return run_of([f"quic_bbr:cwnd_gain={g:g}", "CUBIC"], path, seed, duration_s, **kept)
+    return run_of([f"quic_bbr:cwnd_gain={g:g}", "CUBIC"], path, seed, duration_s, ack, **kept)
 
 
 def _competition(made: Reproduction, bottleneck: str) -> Iterator[Claim]:
@@ -228,6 +228,7 @@ FIGURES = [
             "seeds": SEEDS,
             "duration_s": WHOLE_S,
             "skipped_s": SKIPPED_S,
+            "ack": CLIENT,
             "gains": None,
             "ratios": None,
         },
