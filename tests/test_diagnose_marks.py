@@ -9,6 +9,7 @@ from cctrace.diagnosis.groups import Marks
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.order import verdict
 from cctrace.diagnosis.rules import judge
+from cctrace.path.markers import Marker
 
 LINK = {"rate": "20Mbit", "rtt": "40ms", "buffer": "4bdp"}
 
@@ -29,6 +30,25 @@ def test_a_flow_whose_window_marks_cut_is_told_so_first(path, cc):
     assert shares(diagnosis.limits)["marks"] > 0.01
     assert [event for event in diagnosis.events if event.name == "marks"]
     assert "cut the window" in diagnosis.verdict
+
+
+def test_the_verdict_says_which_queue_management_marks_and_from_which_queue_on():
+    path = cct.Path(rate="20Mbit", rtt="20ms", buffer="8bdp", ecn_threshold="12.5kB")
+    flow = cct.simulate(path, cct.Sender("reno", ecn=True), "15s", seed=4, packets=True).capture().flow(0)
+    first = cct.diagnose(flow, controller="reno").verdicts[0]
+    assert "it is a step" in first.text
+    evidence = first.evidence
+    assert evidence["threshold_us_low"] <= evidence["threshold_us"] <= evidence["threshold_us_high"]
+    assert evidence["threshold_us"] == pytest.approx(5_000, rel=0.15)
+
+
+def test_marks_that_several_queues_explain_name_no_single_one():
+    marks = {"reported": 90, "marked": 90.0, "marked_share": 0.01, "reductions": 6, "loss_episodes": 0, "span": (0, 9)}
+    marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": False}
+    for names, words in ((("red", "pie"), "fit RED"), ((), "cannot be told")):
+        (found,) = judge(Facts(PACKETS, 10.0, 1e6, marks=Marks(**marks, who=Marker(names, None))))[:1]
+        assert words in verdict(found).text
+        assert "By these marks" not in verdict(found).text
 
 
 @pytest.mark.parametrize("path", [{"aqm": "codel"}, {"buffer": "1bdp"}])

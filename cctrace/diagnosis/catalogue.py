@@ -186,7 +186,8 @@ CAUSES = {
         "marks (ECN)",
         "Its window followed marks (ECN): a queue marked [{marked:count} segments ({marked_share})|packets] instead of "
         "dropping them, which cut the window {reductions:times}[, with {queue_us} of queue, typically].[ Losses did so "
-        "{losses:times}.]",
+        "{losses:times}.][ By these marks it is {marker}[: {threshold_us} ({threshold_us_low:micros} to "
+        "{threshold_us_high:micros})].| The marks fit {markers} alike.|{no_marker?} Which AQM it is cannot be told.]",
         "Nothing to repair: that is how an active queue management keeps its queue short without losses. A higher rate "
         "needs a faster path or less competing traffic[{is_l4s?}; marks at long queues are those of one that takes "
         "ECT(1) for ECT(0), where DualPI2 would mark at 1 ms].",
@@ -393,8 +394,7 @@ CAUSES = {
     "unknown": _cause(
         "unknown",
         "[{why}, and so not what|Nothing in {record} tells what] limited it to {goodput_bps}[: {despite}].",
-        "[{has_polls?}A capture at the sender would tell.|The kernel's counters (`ss -tin` while it runs, given with "
-        "--tcpinfo) would tell.]",
+        "[{has_polls?}A capture at the sender|The kernel's counters (`ss -tin`, given with --tcpinfo)] would tell.",
     ),
 }
 ORDER = tuple(CAUSES)

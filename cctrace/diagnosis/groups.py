@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cctrace.path.changes import Change
+from cctrace.path.markers import Marker
 
 NAN = float("nan")
 Span = tuple[float, float]  # begin and end, seconds since the first packet or poll
@@ -306,6 +307,10 @@ class Marks:
     queue_us: float  # when such a mark arrived, typically
     is_l4s: bool  # most packets left as ECT(1)
     span: Span
+    who: Marker | None = None  # which queue management it may have been; None where that was not asked
+    threshold_us: float = NAN  # from which it marks, and the 95 % interval of that
+    threshold_us_low: float = NAN
+    threshold_us_high: float = NAN
 
 
 @dataclass(frozen=True)

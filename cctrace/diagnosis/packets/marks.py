@@ -9,6 +9,7 @@ from cctrace.cc.linux import CA_CWR
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import NAN, Marks
 from cctrace.diagnosis.record import Record
+from cctrace.path.markers import marker_of
 from cctrace.schema import LINUX_EVENTS
 
 
@@ -21,6 +22,8 @@ def marks(record: Record) -> Marks | None:
     lost, exact = record.sent_s[record.lost], ecn.feedback == "accurate"
     ends = np.concatenate([[0.0], at, [record.duration_s]])
     reported = record.ack_s[_reports(record)]
+    who = None if record.is_model_based or len(at) < const.LEAST_CUTS else marker_of(record.path)
+    law = who.law if who is not None and len(who.names) == 1 else None
     return Marks(
         reported=ecn.delivered_ce,
         marked=float(ecn.delivered_ce) if exact else NAN,
@@ -31,6 +34,10 @@ def marks(record: Record) -> Marks | None:
         queue_us=_queue_us(record, at),
         is_l4s=ecn.sent["ect1"] > ecn.sent["ect0"],
         span=(float(reported[0]), float(reported[-1])) if len(reported) else (0.0, record.duration_s),
+        who=who,
+        threshold_us=NAN if law is None else law.threshold_us,
+        threshold_us_low=NAN if law is None else law.low_us,
+        threshold_us_high=NAN if law is None else law.high_us,
     )
 
 

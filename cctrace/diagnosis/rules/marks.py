@@ -8,6 +8,16 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
+from cctrace.path.markers import Marker
+
+# How a sentence has the laws of `path.markers`.
+NAMES = {
+    "step": "a step (every packet that waits longer; DualPI2 marks ECT(1) so)",
+    "red": "RED (by chance, from an average queue on)",
+    "codel": "CoDel or fq_codel (a packet now and then while the queue stands)",
+    "pie": "PIE (by chance, towards a target)",
+    "dualpi2": "DualPI2 (by chance, as its queues together demand)",
+}
 
 
 def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -20,4 +30,13 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     sure = 0.6 + 0.35 * min(marks.reductions / const.MANY_CUTS, 1.0)
     if 2 * marks.loss_episodes > marks.reductions:
         sure = 0.55
-    yield facts.finding("ecn_marking", sure, marks).saying(losses=marks.loss_episodes or None)
+    who = {} if marks.who is None else _who(marks.who)
+    yield facts.finding("ecn_marking", sure, marks).saying(losses=marks.loss_episodes or None, **who)
+
+
+def _who(marker: Marker) -> dict[str, str]:
+    """Return the word of the sentence that says which queue management marks, or that it does not show."""
+    if not marker.names:
+        return {"no_marker": "of none"}
+    names = [NAMES[name] for name in marker.names]
+    return {"marker": names[0]} if len(names) == 1 else {"markers": " and ".join([", ".join(names[:-1]), names[-1]])}

@@ -1,0 +1,72 @@
+"""Which queue management marked a flow's packets: simulated queues are told apart, by their marks and RTTs alone."""
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.path.evidence import evidence_of
+from cctrace.path.markers import by_chance, judged, marker_of
+from cctrace.path.marking import Marking, marking_of
+
+
+def marked_by(sender, seconds=20, seed=5, **path):
+    """A simulated flow over a link of 20 Mbit/s, 20 ms."""
+    link = {"rate": "20Mbit", "rtt": "20ms", "buffer": "8bdp"} | path
+    return cct.simulate(cct.Path(**link), sender, f"{seconds}s", seed=seed, packets=True).capture(flow=0).flow(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "threshold_us", "path", "cc"),
+    [
+        ("step", 5_000, {"ecn_threshold": "12.5kB"}, "reno"),
+        ("codel", 5_000, {"aqm": "codel"}, "cubic6"),
+        ("codel", 10_000, {"aqm": "fq_codel:target=10ms"}, "reno"),
+    ],
+)
+def test_a_law_is_named_with_the_threshold_from_which_it_marks(name, threshold_us, path, cc):
+    marker = marker_of(evidence_of(marked_by(cct.Sender(cc, ecn=True, ack_every=2), **path)))
+    assert marker.names == (name,)
+    assert marker.law.threshold_us == pytest.approx(threshold_us, rel=0.2)
+    assert marker.law.low_us <= marker.law.threshold_us <= marker.law.high_us
+
+
+def test_ect1_is_marked_by_a_step_where_dualpi2_has_no_other_flow_and_by_chance_beside_one():
+    alone = marker_of(evidence_of(marked_by("prague", aqm="dualpi2")))
+    assert alone.names == ("step",)
+    assert alone.law.threshold_us == pytest.approx(1_000, rel=0.6)  # a packet takes 0.6 ms
+    beside = marked_by(["prague", cct.Sender("cubic6", ecn=True)], aqm="dualpi2")
+    assert marker_of(evidence_of(beside)).names == ("dualpi2",)
+
+
+def random_marking(seed, marks=60, rows=4_000):
+    """Marks by mere chance, of waits that rise and fall as a window does."""
+    random = np.random.default_rng(seed)
+    wait = 5e3 * (1 + np.sin(np.arange(rows) / 200)) + 100 * random.random(rows)
+    marked = np.zeros(rows, np.int64)
+    marked[random.choice(rows, marks, replace=False)] = 1
+    return Marking(np.arange(rows) * 2e-3, wait, np.full(rows, 2), marked, np.ones(rows, bool))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_marks_by_chance_name_no_queue_management(seed):
+    assert judged(random_marking(seed)).names == ()
+
+
+def test_few_marks_name_none():
+    assert judged(random_marking(1, marks=4)).law is None
+
+
+def test_the_chance_of_marks_by_chance_is_their_share():
+    marking = random_marking(3)
+    share = 60 / 8_000
+    expected = 60 * np.log(share) + 7_940 * np.log1p(-share)
+    assert by_chance(marking).score == pytest.approx(expected, rel=0.05)
+
+
+def test_repeats_of_a_mark_by_classic_feedback_are_not_known():
+    flow = marked_by(cct.Sender("reno", ecn=True), seconds=6, ecn_threshold="12.5kB")
+    marking = marking_of(evidence_of(flow))
+    assert flow.ecn.feedback == "classic"
+    assert not marking.is_known[marking.is_known.argmin()]
+    assert marking.counts[1].sum() < flow.ecn.delivered_ce
+    assert marking.counts[0][~marking.is_known].sum() == 0
