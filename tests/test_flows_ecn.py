@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from naive import ecn as naive
 
 import cctrace as cct
+from cctrace.flows.ecn import alpha_of
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp import ecn
 
@@ -182,6 +183,24 @@ def test_the_share_of_marks_over_time_sums_to_all():
     assert table["delivered_ce"].sum() == flow.ecn.delivered_ce == 4
     assert table["delivered"].sum() == flow.ecn.delivered
     assert table["ce_share"].iloc[-1] > 0
+
+
+def test_alpha_is_the_average_of_the_share_of_marks_over_round_trips():
+    rounds, per_round = 40, 10
+    delivered = np.arange(1, rounds * per_round + 1)
+    share = np.where(np.arange(rounds) < 20, 0.3, 0.0).repeat(per_round)
+    marked = np.floor(np.cumsum(share)).astype(np.int64)
+    alpha = alpha_of(delivered, marked, delivered - per_round)
+    expected = naive.alpha(delivered, marked, delivered - per_round)
+    assert alpha == pytest.approx(expected, rel=1e-12)
+    assert alpha[0] == 1
+    assert alpha[20 * per_round] == pytest.approx(0.3 + 0.7 * (15 / 16) ** 20, abs=0.02)
+    assert alpha[-1] < 0.3
+
+
+def test_alpha_is_not_known_where_feedback_does_not_count():
+    assert talked((3, 1, 0), [0, 1, 1, 0]).ecn.frame(4)["alpha"].isna().all()
+    assert talked((7, 2, 2), [5, 6, 6, 7, 1]).ecn.frame(4)["alpha"].iloc[-1] < 1
 
 
 def test_a_flow_without_ecn_tells_of_no_tampering():

@@ -196,3 +196,24 @@ def test_states_are_drawn_with_gains_where_there_are_any_and_a_part_must_hold_so
     assert len(states(cubic).axes) == 1
     with pytest.raises(ArgumentError, match="start_s=30, end_s=None: nothing lies between"):
         states(cubic, start_s=30)
+
+
+def test_marks_are_a_lane_and_a_panel_with_alpha_where_they_are_counted_and_neither_without_marks():
+    path = cctrace.Path(rate="10Mbit", rtt="20ms", buffer="4bdp", ecn_threshold="12kB")
+    shown = {}
+    for ecn in (False, "classic", "accurate"):
+        sim = cctrace.simulate(path, cctrace.Sender("reno", ecn=ecn), "4s", seed=1, packets=True)
+        flow = sim.capture().flow(0)
+        view = FlowView.of(flow)
+        panel = next((one for one in flow_panels(view) if one.name == "marks"), None)
+        lane = {one.label: one.phases.spans for one in lanes(view)}.get("ECN")
+        shown[ecn] = panel and [series.label for series in panel.series]
+        assert (lane is None) == (panel is None) == (not ecn)
+        if lane is not None:
+            reported = sum(name == "marks" for _, _, name in lane)
+            assert 0 < reported <= flow.ecn.delivered_ce
+    assert shown == {
+        False: None,
+        "classic": ["acknowledged with ECE"],
+        "accurate": ["marked", "alpha (DCTCP’s average)"],
+    }

@@ -42,6 +42,8 @@ class FlowView:
         As `Flow.throughput` returns it.
     reverse : dict, optional
         As `Flow.reverse` returns it.
+    ecn : DataFrame, optional
+        As `cctrace.flows.ecn.Ecn.frame` returns it; None of a flow without marks.
     """
 
     events: NDArray[Any]
@@ -52,6 +54,7 @@ class FlowView:
     taken_at: str = "sender"
     throughput: pd.DataFrame | None = None
     reverse: dict[str, Any] | None = None
+    ecn: pd.DataFrame | None = None
 
     @classmethod
     def of(cls, flow: Flow, run: Run | None = None) -> FlowView:
@@ -74,7 +77,8 @@ class FlowView:
         model = None if run is None else model_of(run)
         again = flow.retransmissions[["time_ns", "seq"]]
         seen = flow.throughput(_bin_s(flow)), flow.reverse()
-        return cls(flow.events.rows, model, kernel, again, int(flow.row["start_ns"]), flow.taken_at, *seen)
+        marks = flow.ecn.frame(_BINS) if flow.ecn.delivered_ce else None
+        return cls(flow.events.rows, model, kernel, again, int(flow.row["start_ns"]), flow.taken_at, *seen, marks)
 
     @functools.cached_property
     def acks(self) -> NDArray[Any]:

@@ -5,7 +5,8 @@ flow.ecn.sent            the sender's packets of data by codepoint
 flow.ecn.frame()         what was delivered and marked over time
 flow.ecn.tampering       what no sender, receiver or queue does to these fields, in sentences
 
-Sources: [RFC3168]; [RFC9768] §3.1.2, §3.2.2 (broken middleboxes: §3.2.2.3, §3.2.2.4); [RFC9331] (ECT(1) is L4S).
+Sources: [RFC3168]; [RFC8257]; [RFC9768] §3.1.2, §3.2.2 (broken middleboxes: §3.2.2.3, §3.2.2.4); [RFC9331] (ECT(1) is
+L4S).
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ _COUNTERS = {
 }  # columns, first values
 FEW = 3  # packets by which rare faults are excused: a bit that flips, a SYN sent again without ECN
 BINS = 100
+ALPHA_GAIN = 1 / 16  # g of DCTCP and Prague
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,17 +123,28 @@ class Ecn(Summarized):
         return "\n".join(lines + self.tampering)
 
     def frame(self, bins: int = BINS) -> pd.DataFrame:
-        """Return what was delivered and marked over time: time_s (middle), delivered, delivered_ce, ce_share."""
+        """Return what was delivered and marked over time.
+
+        Returns
+        -------
+        DataFrame
+            ``time_s`` (the middle of each bin, s), ``delivered`` and ``delivered_ce`` (segments), ``ce_share`` (NaN
+            where nothing was delivered), and ``alpha`` at the end of the bin: the moving average of the share of marks
+            in each round trip, with gain 1/16, that DCTCP and Prague keep [RFC8257]_ §3.3; NaN with classic feedback,
+            which does not count marks.
+        """
         import pandas as pd
 
-        time_s, delivered, marked = self._times
+        time_s, delivered, marked, alpha = self._times
         edges = np.linspace(0.0, float(time_s[-1]) if len(time_s) else 0.0, bins + 1)
         last = np.searchsorted(time_s, edges, side="right")
         got, ce = (np.diff(np.concatenate([[0], column])[last]) for column in (delivered, marked))
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.where(got > 0, ce / got, np.nan)
         middle = (edges[1:] + edges[:-1]) / 2
-        return pd.DataFrame({"time_s": middle, "delivered": got, "delivered_ce": ce, "ce_share": share})
+        at_end = np.concatenate([[np.nan], alpha])[last[1:]]
+        columns = {"time_s": middle, "delivered": got, "delivered_ce": ce, "ce_share": share, "alpha": at_end}
+        return pd.DataFrame(columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain objects, ready for json."""
@@ -212,7 +225,9 @@ def ecn_of(flow: Flow) -> Ecn:
         found += _of_bytes(count, received)
     ecn = dict(zip(CODEPOINTS, count, strict=True))
     delivered, marked = (int(column[-1]) if len(column) else 0 for column in times[1:3])
-    return Ecn(feedback_name(int(mode), bool(told)), bool(told), ecn, delivered, marked, received, found, times[:3])
+    alpha = times[4] if int(mode) == ACCURATE_ECN else np.full(len(times[0]), np.nan)
+    over_time = (*times[:3], alpha)
+    return Ecn(feedback_name(int(mode), bool(told)), bool(told), ecn, delivered, marked, received, found, over_time)
 
 
 def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
@@ -222,15 +237,47 @@ def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
 
 
 def _counted(flow: Flow, before: int) -> tuple[NDArray[Any], ...]:
-    """Return times (s), what was delivered and marked by then, and by how much marks exceed what an ACK delivers."""
+    """Return times (s), delivered and marked by then, by how much marks exceed what an ACK delivers, and alpha."""
     try:
         rows = flow.events.rows
     except StreamError:
-        return (np.zeros(0), *(np.zeros(0, np.int64) for _ in range(3)))
+        return (np.zeros(0), *(np.zeros(0, np.int64) for _ in range(3)), np.zeros(0))
     rows = rows[rows["event"] == LINUX_EVENTS["on_ack"]]
     marked = rows["delivered_ce"].astype(np.int64) - before
     beyond = np.diff(marked, prepend=0) - rows["rs_acked_sacked"].astype(np.int64)
-    return flow.seconds(rows["time_ns"]), rows["delivered"].astype(np.int64) - 1, marked, beyond
+    delivered = rows["delivered"].astype(np.int64) - 1
+    alpha = alpha_of(delivered, marked, rows["rs_prior_delivered"].astype(np.int64) - 1)
+    return flow.seconds(rows["time_ns"]), delivered, marked, beyond, alpha
+
+
+def alpha_of(delivered: NDArray[Any], marked: NDArray[Any], prior_delivered: NDArray[Any]) -> NDArray[Any]:
+    """Return DCTCP's average of the share of marks at each ACK [RFC8257] §3.3; 1 at the start.
+
+    Parameters
+    ----------
+    delivered, marked : ndarray of int64, shape (n,)
+        Segments by each ACK.
+    prior_delivered : ndarray of int64, shape (n,)
+        What had been delivered when the newest segment of each ACK was sent: a round ends when that reaches what had
+        been delivered at its start.
+
+    Returns
+    -------
+    ndarray of float, shape (n,)
+    """
+    alpha, value, first = np.ones(len(delivered)), 1.0, 0
+    reached = np.maximum.accumulate(prior_delivered)
+    while first < len(delivered):
+        end = max(int(np.searchsorted(reached, delivered[first])), first + 1)
+        if end >= len(delivered):
+            alpha[first:] = value
+            break
+        alpha[first:end] = value
+        got = delivered[end] - delivered[first]
+        share = (marked[end] - marked[first]) / got if got > 0 else 0.0
+        value += ALPHA_GAIN * (min(share, 1.0) - value)
+        first = end
+    return alpha
 
 
 def _of_handshake(mine: Any, other: Any, columns: dict[str, NDArray[Any]], sender: int, told: bool) -> Iterator[str]:

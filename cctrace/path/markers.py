@@ -122,6 +122,12 @@ def _scored(name: str, scores: Floats, thresholds: Floats, parameters: int, pack
     return Law(name, score, float(thresholds[best]), float(low), float(high))
 
 
+def _sums(part: Ints, column: Floats, parts: int) -> Floats:
+    """Return the sum of a column in each part."""
+    total: Floats = np.bincount(part, column, parts).astype(np.float64)
+    return total
+
+
 def _grouped(marking: Marking) -> tuple[Floats, Floats, Ints]:
     """Return packets and marks of neighbouring ACKs taken together, and the last ACK of each group."""
     rows = len(marking)
@@ -136,9 +142,10 @@ def step(marking: Marking) -> Law:
     packets, marked = marking.counts
     edges = np.unique(np.quantile(marking.wait_us, np.linspace(0, 1, const.WAITS + 1)))
     part = np.clip(np.searchsorted(edges, marking.wait_us, side="right") - 1, 0, len(edges) - 1)
-    n, k, total = (np.bincount(part, column, len(edges)) for column in (packets, marked, marking.wait_us))
+    n, k, total = (_sums(part, column, len(edges)) for column in (packets, marked, marking.wait_us))
     wait = total / np.maximum(np.bincount(part, minlength=len(edges)), 1)
-    thresholds = np.linspace(*np.quantile(marking.wait_us[marked > 0], [0, 0.9]), const.STEPS)
+    low, high = np.quantile(marking.wait_us[marked > 0], [0, 0.9])
+    thresholds = np.linspace(low, high, const.STEPS)
     finest = float(np.median(np.diff(edges))) / 2 if len(edges) > 1 else 1.0
     found = []
     for width in (finest, *const.BLURS_US):
@@ -247,7 +254,7 @@ def dualpi2(marking: Marking) -> Law:
         return _scored("dualpi2", scores, targets_us, 2, marking.counts[0].sum())
     n, k = marking.counts
     ends = np.minimum(np.quantile(marking.wait_us[k > 0], [0, 0.9]), const.LONGEST_L4S_STEP_US)
-    thresholds = np.linspace(*ends, const.COUPLED_STEPS)
+    thresholds = np.linspace(ends[0], ends[1], const.COUPLED_STEPS)
     found = []
     for threshold in thresholds:
         is_below = marking.wait_us <= threshold
@@ -263,7 +270,7 @@ def by_wait(marking: Marking) -> Law:
     """Any dependence on the wait: a chance for each tenth of the packets, by their wait."""
     packets, marked = marking.counts
     part = np.searchsorted(np.quantile(marking.wait_us, np.linspace(0.1, 0.9, 9)), marking.wait_us)
-    n, k = np.bincount(part, packets, 10), np.bincount(part, marked, 10)
+    n, k = _sums(part, packets, 10), _sums(part, marked, 10)
     return Law("by_wait", float(_log_likelihood(k / np.maximum(n, 1), n, k)) - 5 * math.log(k.sum()))
 
 

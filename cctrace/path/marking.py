@@ -74,12 +74,13 @@ def marking_of(path: PathEvidence) -> Marking:
         echo = marked > 0
         is_known = ~(echo & np.concatenate([[False], echo[:-1]]))
         marked = (echo & is_known).astype(np.int64)
+    marked = np.minimum(marked, packets)
     time_s = (rows["time_ns"] - path.transmissions.start_ns) / 1e9
     wait_us = np.maximum(rows["rs_rtt_us"] - path.least_rtt_us, 0.0)
-    columns = (time_s, wait_us, packets, np.minimum(marked, packets), is_known)
     told = rows["rs_rtt_us"] >= 0
     told[told] = (packets[told] > 1) | (wait_us[told] < smoothed(wait_us[told]) + const.DELAYED_ACK_US)
-    return Marking(*(column[told] for column in columns), is_l4s=flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"])
+    is_l4s = flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"]
+    return Marking(time_s[told], wait_us[told], packets[told], marked[told], is_known[told], is_l4s)
 
 
 def smoothed(wait_us: Floats) -> Floats:

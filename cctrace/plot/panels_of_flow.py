@@ -42,7 +42,7 @@ def flow_panels(view: FlowView, packets: Any | None = None) -> list[Panel]:
     """
     panels = (
         *(_progress(view), _throughput(view), _rtt(view), _in_flight(view, packets), _rates(view)),
-        _gains(view),
+        *(_marks(view), _gains(view)),
     )
     return [panel for panel in panels if panel is not None]
 
@@ -231,6 +231,27 @@ def _rates(view: FlowView) -> Panel:
         "the recent samples as its bandwidth estimate, and sends at the pacing rate: a little above the estimate to "
         "probe for more, then below it to drain what the probe queued.",
         f"Rate ({unit})",
+        series,
+    )
+
+
+def _marks(view: FlowView) -> Panel | None:
+    if view.ecn is None:
+        return None
+    table = view.ecn
+    time_s, is_counted = table["time_s"].to_numpy(), table["alpha"].notna().any()
+    label = "marked" if is_counted else "acknowledged with ECE"
+    series = [Series(label, time_s, 100 * _numbers(table, "ce_share"), "limit", "points")]
+    if is_counted:
+        series.append(Series("alpha (DCTCP’s average)", time_s, 100 * _numbers(table, "alpha"), "estimate", "steps"))
+    about = "alpha is their moving average over round trips, by which DCTCP and Prague shrink their window."
+    if not is_counted:
+        about = "Classic feedback repeats a mark until the sender has answered: it counts round trips, not packets."
+    return Panel(
+        "marks",
+        "Marks (ECN)",
+        f"The share of the delivered segments that the receiver reported as marked instead of dropped. {about}",
+        "Share (%)",
         series,
     )
 

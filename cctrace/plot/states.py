@@ -1,4 +1,5 @@
-"""States over time: what mode the replayed controller was in, and what the sender's TCP did about losses."""
+"""States over time: what mode the replayed controller was in, and what the sender's TCP did about losses, and when
+marks were reported."""
 
 from __future__ import annotations
 
@@ -35,6 +36,8 @@ STATE_COLOURS = {
     "CWR": ("#0072b2", "#4aa3da"),
     "Recovery": ("#d55e00", "#f08a4b"),
     "Loss": ("#7a0019", "#ff6b81"),
+    "no marks": ("#f2f5f8", "#2a323b"),
+    "marks": ("#009e73", "#3cc795"),
 }
 OTHER = ("#c7ccd4", "#5b6875")  # states of controllers that are not listed
 
@@ -47,7 +50,7 @@ class Lane(NamedTuple):
 
 
 def lanes(view: FlowView) -> list[Lane]:
-    """Return the timelines of a flow: the replayed controller's mode, if there is a replay, and TCP's own state."""
+    """Return the timelines of a flow: the replayed controller's mode, if there is a replay, TCP's state, and marks."""
     found = []
     mode = flow_phases(view)
     if view.model is not None and not mode.spans:
@@ -60,6 +63,11 @@ def lanes(view: FlowView) -> list[Lane]:
     if len(after):
         names = np.array(CA_STATES, object)[np.minimum(after, len(CA_STATES) - 1)]
         found.append(Lane("TCP", Phases.from_names(view.seconds(view.events)[:-1], names)))
+    acks = view.acks
+    if view.ecn is not None and len(acks):
+        is_marked = np.diff(acks["delivered_ce"].astype(np.int64), append=acks["delivered_ce"][-1:]) > 0
+        names = np.where(is_marked, "marks", "no marks")
+        found.append(Lane("ECN", Phases.from_names(view.seconds(acks), names)))
     return found
 
 

@@ -237,7 +237,7 @@ def _states(lanes: Iterable[Lane]) -> str:
     return "\n".join(lines)
 
 
-_LANES = {"mode": "Mode of the replayed controller", "TCP": "TCP’s state"}
+_LANES = {"mode": "Mode of the replayed controller", "TCP": "TCP’s state", "ECN": "Marks that ACKs report"}
 
 
 def _order(name: str) -> int:
