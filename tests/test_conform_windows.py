@@ -1,7 +1,9 @@
 """Window-based controls, and what a capture shows of a sender."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cctrace as cct
@@ -10,13 +12,14 @@ from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.quic_reno import QuicReno
 from cctrace.conform.stage import Cell
 from cctrace.errors import ArgumentError
+from cctrace.path.transmissions import transmissions
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
 
 @pytest.fixture(autouse=True)
 def one_path(monkeypatch):
-    for module in ("cubic", "reno", "prr", "quic"):
+    for module in ("cubic", "reno", "prr", "quic", "rack"):
         monkeypatch.setattr(f"cctrace.conform.{module}.CELLS", (Cell("20Mbit", "40ms"),))
 
 
@@ -93,12 +96,34 @@ def test_quic_controllers_are_examined_on_their_own_stack(subject, caught):
         (datasets.path("loss_cubic_1pct", "sender.pcap.zst"), "cubic"),
         (RECORDINGS / "lab_cubic" / "sender.pcap.zst", "prr"),
         (RECORDINGS / "lab_v3_loss" / "sender.pcap.zst", "bbr"),
+        (RECORDINGS / "lab_v3_loss" / "sender.pcap.zst", "rack"),
     ],
 )
 def test_a_recording_of_a_kernel_contradicts_nothing(file, spec):
     found = conform.run(cct.read(file).flow(0), spec)
     assert violated(found) == set()
     assert any(verdict.exercised for verdict in found.verdicts)
+
+
+def at_once(table):
+    """One retransmission leaves a microsecond after what it repeats."""
+    again = int(np.flatnonzero(table.again)[20])
+    earlier = int(np.flatnonzero(table.seq[:again] == table.seq[again])[-1])
+    sent_ns = table.sent_ns.copy()
+    sent_ns[again] = sent_ns[earlier] + 1_000
+    return replace(table, sent_ns=sent_ns)
+
+
+def without_a_sign(table):
+    """Nothing is known to have arrived."""
+    return replace(table, told_ns=np.full(len(table), -1))
+
+
+@pytest.mark.parametrize(("change", "caught"), [(at_once, "tlp.time"), (without_a_sign, "rack.overtaken")])
+def test_what_is_sent_again_without_need_is_found(monkeypatch, change, caught):
+    monkeypatch.setattr("cctrace.conform.rack.transmissions", lambda flow: change(transmissions(flow)))
+    flow = cct.read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    assert caught in violated(conform.run(flow, "rack"))
 
 
 def test_a_capture_of_another_controller_is_refused():

@@ -31,6 +31,7 @@ SPECS = {
     "reno": "cctrace.conform.reno",
     "prr": "cctrace.conform.prr",
     "quic": "cctrace.conform.quic",
+    "rack": "cctrace.conform.rack",
 }
 
 

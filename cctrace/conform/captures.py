@@ -27,7 +27,7 @@ def of_flow(
         if progress:
             progress("identify")
         sender = identify(flow)
-    if sender.name not in spec.families:
+    if spec.families and sender.name not in spec.families:
         raise ArgumentError(
             f"identify says {sender.name}: conformity to {spec.name} is asked of {' or '.join(spec.families)} only"
         )

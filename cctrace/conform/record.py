@@ -14,12 +14,14 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.conform import bbr_names, cubic_names
+from cctrace.errors import ArgumentError
 from cctrace.lang.fields import RETURNED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cctrace.cc.base import Controller
+    from cctrace.flows.flow import Flow
     from cctrace.flows.views import View
 
     Values = NDArray[Any]
@@ -39,6 +41,8 @@ class Record:
         What it held after and before each call, by the draft's names for the BBR family.
     facts : dict of str to float
         ``mss``, ``tick_us`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and what its case adds.
+    flow : Flow, optional
+        Of a capture: what the columns were made of.
     """
 
     cls: type[Controller]
@@ -46,6 +50,7 @@ class Record:
     after: dict[str, Values]
     before: dict[str, Values]
     facts: dict[str, float] = field(default_factory=dict)
+    flow: Flow | None = None
 
     def __len__(self) -> int:
         return len(self.view)
@@ -61,6 +66,13 @@ class Record:
     def is_call(self, name: str) -> Values:
         """Return the mask of the calls of an entry point."""
         return self.view.event == schema.EVENT_CODES[name]
+
+    @property
+    def captured(self) -> Flow:
+        """The flow of a capture; raises `ArgumentError` if the columns were made otherwise."""
+        if self.flow is None:
+            raise ArgumentError("single packets are needed: give a flow of a capture")
+        return self.flow
 
     @property
     def time_s(self) -> Values:

@@ -44,7 +44,8 @@ class Requirement(NamedTuple):
 class Spec(NamedTuple):
     """A specification: what it requires of a controller's calls, and what of that a capture shows (`wire`).
 
-    `families` are the names that `identify` gives to controllers that claim to follow it; `differs` tells where a
+    `families` are the names that `identify` gives to controllers that claim to follow it (none: the
+    specification is of the stack, not of the controller); `differs` tells where a
     controller is known to decide otherwise by intent; `stack` ("linux" or "quic") is whose calls they read.
     """
 

@@ -91,27 +91,39 @@ class Stage:
             self.kept[key] = self._run(seconds, path or {}, sender or {})
         return self.kept[key]
 
-    def _run(self, seconds: float, path: dict[str, Any], sender: dict[str, Any]) -> Record:
+    def on_the_wire(
+        self, seconds: float, *, path: dict[str, Any] | None = None, sender: dict[str, Any] | None = None
+    ) -> Record:
+        """Return the record of a capture of such a run, at the sender."""
+        from cctrace.conform.wire import record_of_flow
+
+        run = self._simulated(*self._scenario(path or {}, sender or {}), seconds, packets=True)
+        return record_of_flow(run.capture(0).flow(0), controller(self.spec)[0])
+
+    def _scenario(self, path: dict[str, Any], sender: dict[str, Any]) -> tuple[Path, Sender]:
         cell = self.cell
         packet = cell.mss + HEADER_BYTES
         buffer = max(BUFFER_BDPS * cell.rate_bps / 8 * cell.rtt_s, LEAST_BUFFER_PACKETS * packet)
         base = {"rate": cell.rate, "rtt": cell.rtt, "buffer": f"{int(buffer)}B"}
-        cls, given = controller(self.spec)
         common: dict[str, Any] = {}
-        if cls.view == "linux":  # the QUIC stack has its own datagrams, ACKs and limits
+        if controller(self.spec)[0].view == "linux":  # the QUIC stack has its own datagrams, ACKs and limits
             rwnd = int(max(LEAST_RWND, 40 * cell.rate_bps / 8 * cell.rtt_s))
             common = {"mss": cell.mss, "ack_every": cell.ack_every, "rwnd": f"{rwnd}B"}
-        one = Sender(self.spec, **(common | sender))
-        run = self._simulated(Path(**(base | path)), one, seconds)
+        return Path(**(base | path)), Sender(self.spec, **(common | sender))
+
+    def _run(self, seconds: float, path: dict[str, Any], sender: dict[str, Any]) -> Record:
+        cell = self.cell
+        run = self._simulated(*self._scenario(path, sender), seconds)
+        cls, given = controller(self.spec)
         facts = {"mss": float(cell.mss), "rate_Bps": cell.payload_Bps, "rtt_us": cell.rtt_s * 1e6}
         facts |= {"goodput_bps": float(run.flows["goodput_bps"].iloc[0]), "bdp": cell.bdp}
         params = checked_params(cls, given)
         return record_of(run.flow(0), cls, params, facts)
 
-    def _simulated(self, path: Path, sender: Sender, seconds: float) -> Simulation:
+    def _simulated(self, path: Path, sender: Sender, seconds: float, packets: bool = False) -> Simulation:
         where = f"{called(self.spec)} on {self.cell}"
         try:
-            run = simulate(path, sender, f"{seconds:.6f}s", seed=self.seed, trace=True)
+            run = simulate(path, sender, f"{seconds:.6f}s", seed=self.seed, trace=not packets, packets=packets)
         except CctraceError:
             raise
         except Exception as error:  # whatever the class does

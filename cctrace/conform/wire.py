@@ -36,7 +36,7 @@ def record_of_flow(flow: Flow, cls: type[Controller]) -> Record:
     columns = {name: events[name].astype(np.int64) for name in names}
     columns["now_us"] = events.now_us
     view = View("linux", events["event"], columns, time_ns=events["time_ns"])
-    return Record(cls, view, {}, {}, {"mss": float(events.meta["mss"])})
+    return Record(cls, view, {}, {}, {"mss": float(events.meta["mss"])}, flow)
 
 
 def _rtt_before(r: Record, window_us: Values) -> Values:

@@ -1,0 +1,233 @@
+"""RACK-TLP: RFC 8985, in what leaves a sender and when; of captures, and of captures of simulated cases.
+
+A *probe* here is data that is sent again although nothing that was sent later is known to have arrived, outside of
+recoveries. It is the stack that repairs losses, whichever controller it has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_OPEN, CA_RECOVERY
+from cctrace.conform.requirements import SHOULD, Found, Spec, Table
+from cctrace.conform.scenes import Scene, burst
+from cctrace.conform.stage import Cell
+from cctrace.conform.windows import Case
+from cctrace.path.transmissions import transmissions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+    from cctrace.conform.stage import Stage
+
+    Values = NDArray[Any]
+
+__all__ = ["CASES", "CELLS", "SPEC"]
+
+CELLS = (Cell("2Mbit", "50ms"), Cell("20Mbit", "40ms"), Cell("50Mbit", "100ms"))
+TICK_NS = 8_000_000  # two ticks at 250 Hz, to which timers are rounded
+LEAST_RTO_NS = 200_000_000  # TCP_RTO_MIN of Linux; RFC 6298 has 1 s
+EARLY = 0.9  # of a delay: what the capture sees later than the stack stamps it
+WHEEL = 1 - 1 / 8  # Linux's timers are late by up to an eighth
+LATEST_REPAIR = 4  # smoothed RTTs, and LEAST_RTO_NS: a recovery of many losses takes some
+
+requirement = Table()
+
+
+class Sent(NamedTuple):
+    """Transmissions, in the order of sending: what was known when each left.
+
+    `earlier` is the transmission before it of the same data (-1: none), `newest` the one sent last of those known to
+    have arrived, `head_ns` when the oldest unacknowledged data were last sent, `row` the call before it, `ca_state` and
+    `srtt_ns` what held then, `least_rtt_ns` the least RTT so far.
+    """
+
+    sent_ns: Values
+    told_ns: Values
+    again: Values
+    earlier: Values
+    newest: Values
+    head_ns: Values
+    row: Values
+    ca_state: Values
+    srtt_ns: Values
+    least_rtt_ns: Values
+
+    @property
+    def overtaken(self) -> Values:
+        """Whether something sent after the earlier transmission is known to have arrived."""
+        return self.newest > self.earlier
+
+    @property
+    def probes(self) -> Values:
+        """What is sent again without such a sign, outside of recoveries and timeouts."""
+        return self.again & (self.earlier >= 0) & ~self.overtaken & (self.ca_state <= CA_CWR)
+
+
+def sent(r: Record) -> Sent:
+    """Return what a record's flow has sent."""
+    table = transmissions(r.captured)
+    row = np.maximum(np.searchsorted(r.view.time_ns, table.sent_ns, "right") - 1, 0)
+    earlier, head_ns = np.full(len(table), -1), table.sent_ns.copy()
+    last: dict[int, int] = {}
+    for place, (seq, oldest) in enumerate(zip(table.seq.tolist(), r.ack("snd_una")[row].tolist(), strict=True)):
+        earlier[place] = last.get(seq, -1)
+        head_ns[place] = table.sent_ns[last.get(oldest, place)]
+        last[seq] = place
+    known = np.flatnonzero(table.told_ns >= 0)
+    known = known[np.argsort(table.told_ns[known], kind="stable")]
+    newest = np.concatenate([[-1], np.maximum.accumulate(known)])
+    rtt = np.where(table.again[known], np.iinfo(np.int64).max, table.told_ns[known] - table.sent_ns[known])
+    least = np.concatenate([[0], np.minimum.accumulate(rtt)]) if len(known) else np.zeros(1, np.int64)
+    told_before = np.searchsorted(table.told_ns[known], table.sent_ns, "right")
+    changes = r.is_call("set_state")
+    state = np.where(changes, r.ack("arg"), r.ack("ca_state"))
+    return Sent(table.sent_ns, table.told_ns, table.again, earlier, newest[told_before], head_ns, row,
+                state[row], r.ack("srtt_us8")[row] * 125, least[told_before])  # fmt: skip
+
+
+def _all(s: Sent, where: Values, holds: Values, value: Values, expected: str) -> Found:
+    """Return what holds for all transmissions of a mask; `value` is a time, ns."""
+    bad = np.flatnonzero(where & ~holds)
+    if not len(bad):
+        return Found(int(where.sum()))
+    first = int(bad[0])
+    return Found(int(where.sum()), int(s.row[first]), f"{value[first] / 1e6:.4g} ms", expected)
+
+
+@requirement("rack.overtaken", "6.2 (5)", "Fast recovery sends again only what something sent later has overtaken.")
+def _overtaken(r: Record) -> Found:
+    s = sent(r)
+    where = s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY)
+    return _all(s, where, s.overtaken, s.sent_ns - s.sent_ns[s.earlier], "after an ACK of what was sent later")
+
+
+@requirement("rack.elapsed", "6.2 (5)", "And not before a round trip has passed since it was sent.")
+def _elapsed(r: Record) -> Found:
+    s = sent(r)
+    where = s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY) & s.overtaken & (s.least_rtt_ns > 0)
+    passed = s.sent_ns - s.sent_ns[s.earlier]
+    return _all(s, where, passed >= EARLY * s.least_rtt_ns - 1e6, passed, "a round trip")
+
+
+@requirement("rack.repairs", "6.2", "What was overtaken, and never arrives, is sent again within some round trips, "
+             "without a timeout.", level=SHOULD)  # fmt: skip
+def _repairs(r: Record) -> Found:
+    s = sent(r)
+    again = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY))
+    first = s.earlier[again]
+    # When the first ACK came of something sent after it.
+    known = np.flatnonzero(s.told_ns >= 0)
+    late = np.full(len(s.sent_ns) + 1, np.iinfo(np.int64).max)
+    late[known] = s.told_ns[known]
+    soonest = np.minimum.accumulate(late[::-1])[::-1]
+    waited = np.zeros(len(s.sent_ns), np.int64)
+    waited[again] = s.sent_ns[again] - soonest[first + 1]
+    where = np.zeros(len(s.sent_ns), bool)
+    where[again] = True
+    timeouts = np.cumsum(r.is_call("set_state") & (r.ack("arg") == CA_LOSS))
+    where &= timeouts[s.row] == timeouts[s.row[np.maximum(s.earlier, 0)]]
+    return _all(s, where, waited <= LATEST_REPAIR * s.srtt_ns + LEAST_RTO_NS, waited, "some round trips")
+
+
+def _quiet_ns(s: Sent) -> Values:
+    """Return how long before each transmission nothing was sent."""
+    return np.diff(s.sent_ns, prepend=s.sent_ns[:1])
+
+
+def _waited(s: Sent) -> Values:
+    """Return where nothing was sent for two smoothed RTTs, or as long as a timeout of the oldest data may take."""
+    least_rto = s.srtt_ns + LEAST_RTO_NS
+    waited = _quiet_ns(s) >= EARLY * np.minimum(2 * s.srtt_ns, least_rto) - TICK_NS
+    return waited | (s.sent_ns - s.head_ns >= EARLY * least_rto)
+
+
+@requirement("tlp.time", "7.2", "A tail-loss probe waits for two smoothed RTTs after what was sent last, or until the "
+             "timeout would come.")  # fmt: skip
+def _time(r: Record) -> Found:
+    s = sent(r)
+    same = np.concatenate([[False], s.probes[:-1]]) & (_quiet_ns(s) == 0)  # a probe may hold several packets
+    return _all(s, s.probes & ~same, _waited(s), _quiet_ns(s), "2 SRTT")
+
+
+@requirement("tlp.one", "7.3", "No second probe leaves before the first is acknowledged, or a timeout.")
+def _one(r: Record) -> Found:
+    s = sent(r)
+    probes = np.flatnonzero(s.probes)
+    known = np.sort(s.told_ns[s.told_ns >= 0])
+    told = np.searchsorted(known, s.sent_ns, "right")
+    second = np.zeros(len(s.sent_ns), bool)
+    pairs = (told[probes[1:]] == told[probes[:-1]]) & (s.sent_ns[probes[1:]] > s.sent_ns[probes[:-1]])
+    second[probes[1:][pairs]] = True
+    return _all(s, s.probes, ~second, _quiet_ns(s), "an ACK between two probes")
+
+
+@requirement("tlp.first", "7.2", "A timeout of a flow that was not recovering comes after a probe.", level=SHOULD)
+def _first(r: Record) -> Found:
+    s = sent(r)
+    waited = _waited(s)
+    timeouts = np.flatnonzero(r.is_call("set_state") & (r.ack("arg") == CA_LOSS) & (r.ack("ca_state") == CA_OPEN))
+    for number, row in enumerate(timeouts):
+        last = int(np.searchsorted(s.sent_ns, r.view.time_ns[row])) - 1
+        # New data serve as a probe, too: they left when nothing had been sent for as long.
+        if last > 0 and not s.again[last] and not waited[last] and 2 * s.srtt_ns[last] < EARLY * LEAST_RTO_NS:
+            return Found(len(timeouts), int(row), f"timeout {number + 1} without a probe", "a probe after 2 SRTT")
+    return Found(len(timeouts))
+
+
+@requirement("rto.backoff", "RFC 6298 5.5", "Each timeout in a row takes twice as long as the one before.")
+def _backoff(r: Record) -> Found:
+    s = sent(r)
+    lone = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_LOSS) & ~s.overtaken)
+    known = np.sort(s.told_ns[s.told_ns >= 0])
+    told = np.searchsorted(known, s.sent_ns, "right")
+    waits = np.diff(s.sent_ns[lone])
+    row = (told[lone[2:]] == told[lone[:-2]]) & (waits[:-1] > LEAST_RTO_NS / 2) if len(lone) > 2 else np.zeros(0, bool)
+    where, holds = np.zeros(len(s.sent_ns), bool), np.ones(len(s.sent_ns), bool)
+    where[lone[2:][row]] = True
+    holds[lone[2:]] = waits[1:] >= 2 * WHEEL * waits[:-1] - TICK_NS if len(lone) > 2 else holds[lone[2:]]
+    return _all(s, where, holds, _quiet_ns(s), "twice the wait before")
+
+
+def _sent_again(stage: Stage, path: dict[str, Any], sender: dict[str, Any] | None = None) -> Scene:
+    r = stage.on_the_wire(12.0, path=path, sender=sender)
+    count = int(transmissions(r.captured).again.sum())
+    return Scene(r, Found(count) if count else Found(1, len(r) - 1, "nothing sent again", "losses"))
+
+
+def _random(stage: Stage) -> Scene:
+    return _sent_again(stage, {"loss": "1%"})
+
+
+def _overflow(stage: Stage) -> Scene:
+    buffer = max(stage.cell.rate_bps / 8 * stage.cell.rtt_s, 12_000)
+    return _sent_again(stage, {"buffer": f"{int(buffer)}B"})
+
+
+def _tails(stage: Stage) -> Scene:
+    """Pieces of four segments, 15 % lost: often the last of a piece."""
+    return _sent_again(stage, {"loss": "15%"}, {"app": f"chunks:size={4 * stage.cell.mss}B,every=400ms"})
+
+
+def _reordered(stage: Stage) -> Scene:
+    mixed = f"normal:sd={stage.cell.rtt_s * 0.1e6:.0f}us,reorder"
+    return _sent_again(stage, {"jitter": mixed, "loss": "0.5%"})
+
+
+def _outage(stage: Stage) -> Scene:
+    return _sent_again(stage, {"loss": burst(stage, 3.0, "100%", 4.0 / stage.cell.rtt_s)})
+
+
+CASES = (
+    Case("R.1", "Random losses of 1 %", _random),
+    Case("R.2", "A bulk flow overflows a queue of one BDP", _overflow),
+    Case("R.3", "Short pieces whose tails are lost", _tails),
+    Case("R.4", "Reordering and losses", _reordered),
+    Case("R.5", "An outage of four seconds", _outage),
+)
+
+ROWS = tuple(requirement.rows)
+SPEC = Spec("rack", "RACK-TLP (RFC 8985)", ROWS, (), ROWS)
