@@ -13,7 +13,9 @@ from cctrace.cli.common import command_options, echo, print_json, print_table, p
 
 @click.command(short_help="Check a controller or a flow against its specification.")
 @click.argument("subject", metavar="CONTROLLER|FILE", type=click.Path())
-@click.option("--spec", required=True, metavar="NAME", help="The specification: bbr, cubic, reno, prr, quic, rack.")
+@click.option(
+    "--spec", required=True, metavar="NAME", help="The specification: bbr, cubic, reno, prr, quic, rack, hystart."
+)
 @click.option("--flow", "index", type=int, help="Which flow of a capture; default: that which sent most.")
 @click.option("--seed", default=1, show_default=True, help="Of the simulations.")
 @click.option("--all", "every", is_flag=True, help="List what conforms and what was not exercised, too.")

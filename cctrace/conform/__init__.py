@@ -32,6 +32,7 @@ SPECS = {
     "prr": "cctrace.conform.prr",
     "quic": "cctrace.conform.quic",
     "rack": "cctrace.conform.rack",
+    "hystart": "cctrace.conform.hystart",
 }
 
 

@@ -1,0 +1,178 @@
+"""HyStart++: RFC 9406, in how the window grows in the first slow start, given the RTTs that the sender saw.
+
+The phases that the RFC makes of these RTTs are computed beside the run; the growth of each phase is then looked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace.cc.base import Counterpart
+from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most
+from cctrace.conform.scenes import NOTHING, Scene, burst
+from cctrace.conform.stage import Cell
+from cctrace.conform.windows import Case
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.record import Record
+    from cctrace.conform.stage import Stage
+
+    Values = NDArray[Any]
+
+__all__ = ["CASES", "CELLS", "SPEC"]
+
+CELLS = (Cell("20Mbit", "40ms"), Cell("50Mbit", "100ms"), Cell("100Mbit", "20ms"))
+MIN_THRESH_US, MAX_THRESH_US, DIVISOR = 4_000, 16_000, 8  # MIN_RTT_THRESH, MAX_RTT_THRESH, MIN_RTT_DIVISOR
+SAMPLES = 8  # N_RTT_SAMPLE
+CSS_DIVISOR, CSS_ROUNDS = 4, 5  # CSS_GROWTH_DIVISOR, CSS_ROUNDS
+LOW_WINDOW = 16  # segments below which Linux does not look
+BURST = 8  # L: segments by which an unpaced sender's window may grow at once
+SLACK = 2.0  # segments of each stay in CSS: rounding, and the ACK with which it begins
+
+SLOW_START, CONSERVATIVE, RESUMED, DONE = range(4)
+
+requirement = Table()
+
+
+def _phases(r: Record) -> Values:
+    """Return the phase (-1: none) that section 4.2 makes of the RTT samples before each call, up to the first loss."""
+    losses = np.flatnonzero(r.is_call("ssthresh"))
+    end = int(losses[0]) if len(losses) else len(r)
+    phase = np.full(len(r), -1)
+    last, current, baseline = np.inf, np.inf, np.inf
+    count, rounds, window_end, now = 0, 0, int(r.ack("snd_nxt")[0]), SLOW_START
+    una, nxt, rtt, cwnd = r.ack("snd_una"), r.ack("snd_nxt"), r.ack("rs_rtt_us"), r.before["snd_cwnd"]
+    sampled = r.is_call("pkts_acked") & (rtt > 0)
+    for row in np.flatnonzero((sampled | r.is_call("cong_avoid"))[:end]):
+        if una[row] > window_end:
+            last, current, count, window_end = current, np.inf, 0, int(nxt[row])
+            rounds += 1
+            if now == CONSERVATIVE and rounds >= CSS_ROUNDS:
+                now = DONE
+        if sampled[row]:
+            current, count = min(current, float(rtt[row])), count + 1
+        if count >= SAMPLES and np.isfinite(last):
+            thresh = max(MIN_THRESH_US, min(last / DIVISOR, MAX_THRESH_US))
+            if now in (SLOW_START, RESUMED) and current >= last + thresh and cwnd[row] >= LOW_WINDOW:
+                now, baseline, rounds = CONSERVATIVE, current, 0
+            elif now == CONSERVATIVE and current < baseline:
+                now = RESUMED
+        phase[row] = now
+    return phase
+
+
+def _grown(r: Record, states: tuple[int, ...]) -> tuple[Values, Values, Values]:
+    """Return ACKs of some phases with cwnd as the limit, how much cwnd grew on each, and what was acknowledged."""
+    where = r.is_call("cong_avoid") & np.isin(_phases(r), states) & (r.ack("is_cwnd_limited") != 0)
+    return where, r.after["snd_cwnd"] - r.before["snd_cwnd"], r.ack("arg")
+
+
+@requirement("growth.most", "4.2", "In slow start cwnd grows by no more than what was acknowledged.", "snd_cwnd")
+def _most(r: Record) -> Found:
+    where, grown, acked = _grown(r, (SLOW_START, RESUMED))
+    return at_most(where, grown, acked)
+
+
+@requirement("growth.least", "4.2", "Slow start goes on until the least RTT of a round exceeds that of the round "
+             "before by an eighth, of 4 to 16 ms.", "snd_cwnd", level=SHOULD)  # fmt: skip
+def _least(r: Record) -> Found:
+    where, grown, acked = _grown(r, (SLOW_START,))
+    return at_least(where, grown, np.minimum(acked, BURST))
+
+
+def _in_css(r: Record) -> tuple[Values, Values, Values, Values]:
+    """Return the ACKs of CSS, growth and a quarter of what was acknowledged in all of it so far, and slack."""
+    where, grown, acked = _grown(r, (CONSERVATIVE,))
+    stays = np.cumsum(np.diff(_phases(r) == CONSERVATIVE, prepend=False) & (_phases(r) == CONSERVATIVE))
+    quarter = np.where(where, acked, 0) / CSS_DIVISOR
+    return where, np.cumsum(np.where(where, grown, 0)), np.cumsum(quarter), SLACK * np.maximum(stays, 1)
+
+
+@requirement("css.most", "4.2", "From then on cwnd grows by a quarter of what is acknowledged.", "snd_cwnd")
+def _css_most(r: Record) -> Found:
+    where, grown, quarter, slack = _in_css(r)
+    return at_most(where, grown, quarter + slack)
+
+
+@requirement("css.least", "4.2", "And by no less, while it is the limit.", "snd_cwnd", level=SHOULD)
+def _css_least(r: Record) -> Found:
+    where, grown, quarter, slack = _in_css(r)
+    return at_least(where, grown, quarter - slack)
+
+
+@requirement("css.resume", "4.2", "Slow start resumes when the RTT of a round falls below that of its first round of "
+             "doubt.", "snd_cwnd", level=SHOULD)  # fmt: skip
+def _resume(r: Record) -> Found:
+    where, grown, acked = _grown(r, (RESUMED,))
+    return at_least(where, grown, np.minimum(acked, BURST))
+
+
+@requirement("css.end", "4.2", "After five such rounds congestion avoidance begins: ssthresh is cwnd.", "snd_ssthresh")
+def _end(r: Record) -> Found:
+    where = r.is_call("cong_avoid") & (_phases(r) == DONE)
+    return at_most(where, r.after["snd_ssthresh"], r.after["snd_cwnd"])
+
+
+@requirement("first.only", "4.3", "Later slow starts end with ssthresh or a loss, not with a longer RTT.",
+             "snd_ssthresh", level=SHOULD)  # fmt: skip
+def _first_only(r: Record) -> Found:
+    later = np.cumsum(r.is_call("ssthresh")) > 0
+    where = later & (r.is_call("pkts_acked") | r.is_call("cong_avoid"))
+    good = r.after["snd_ssthresh"] >= r.before["snd_ssthresh"]
+    return all_of(where, good, r.after["snd_ssthresh"], r.before["snd_ssthresh"])
+
+
+def _seen(r: Record, phase: int) -> Scene:
+    count = int(np.count_nonzero(_phases(r) == phase))
+    return Scene(r, Found(count) if count else NOTHING)
+
+
+def _fills(stage: Stage) -> Scene:
+    """A queue of eight BDPs, which slow start fills."""
+    buffer = int(8 * stage.cell.rate_bps / 8 * stage.cell.rtt_s)
+    return _seen(stage.record(60 * stage.cell.rtt_s, path={"buffer": f"{buffer}B"}), CONSERVATIVE)
+
+
+def _doubt(stage: Stage) -> Scene:
+    """The RTT is longer by a half for one round trip and a half, before the path is full."""
+    rtt = stage.cell.rtt_s
+    steps = [(0, stage.cell.rtt), (round(3.2 * rtt, 6), f"{1.5e6 * rtt:.0f}us"), (round(4.7 * rtt, 6), stage.cell.rtt)]
+    return _seen(stage.record(60 * rtt, path={"rtt": steps}), RESUMED)
+
+
+def _timeout(stage: Stage) -> Scene:
+    """An outage ends in slow start a second time, to half of the path: the queue is empty, and the RTT varies."""
+    lost = burst(stage, 1.0, "100%", 1.0 / stage.cell.rtt_s)
+    r = stage.record(6.0, path={"loss": lost, "jitter": f"normal:sd={stage.cell.rtt_s * 0.1e6:.0f}us"})
+    return Scene(r, Found(int(r.is_call("ssthresh").sum())))
+
+
+CASES = (
+    Case("H.1", "Slow start fills a queue", _fills),
+    Case("H.2", "A longer RTT for a moment", _doubt),
+    Case("H.3", "Slow start after a timeout", _timeout),
+)
+
+_OF_LINUX = (
+    Counterpart(
+        "what else ends slow start", "nothing", "a train of ACKs as long as the least RTT; RTTs above the least so far",
+        "4.2", "hystart_update", ("growth.least",),
+    ),
+    Counterpart(
+        "after the RTT grew", "a quarter of slow start's growth for five rounds, or slow start again",
+        "congestion avoidance", "4.2", "hystart_update", ("css.least", "css.resume"),
+    ),
+    Counterpart("later slow starts", "as ssthresh has it", "HyStart in each", "4.3", "bictcp_state", ("first.only",)),
+)  # fmt: skip
+
+SPEC = Spec(
+    "hystart",
+    "HyStart++ (RFC 9406)",
+    tuple(requirement.rows),
+    ("cubic", "cubic6"),
+    differs={"cubic": _OF_LINUX, "cubic6": _OF_LINUX},
+)
