@@ -2,6 +2,8 @@
 
 _ROUNDING = "a segment or a tick: what the RFC's real numbers leave to a kernel's integers"
 _UNUSED = "no decision is read from it before it is set anew"
+_SAMPLES = "takes the RTTs of an epoch's first second, too, as RFC 9438 would"
+_HYSTART = "whether HyStart runs, which RFC 9438 leaves open"
 
 EQUIVALENT = {
     "bbr_draft": {
@@ -18,7 +20,14 @@ EQUIVALENT = {
         "delay_min_jiffies, line 3: number 1": _ROUNDING,
         "keep_up_with_reno, line 7: number 1": _ROUNDING,
         "update_cnt, line 5: inverted: self.last_cwnd == cwnd": "keeps an increment for 1/32 s at most",
-        "pkts_acked, line 11: number 0": "whether HyStart runs, which RFC 9438 leaves open",
+        "update_cnt, line 5: number 32": "keeps an increment for 1/64 s instead of 1/32 s",
+        "update_cnt, line 8: number 0": _ROUNDING,
+        "keep_up_with_reno, line 9: number 1": _ROUNDING,
+        "pkts_acked, line 6: inverted: self.epoch_start != 0": _SAMPLES,
+        "pkts_acked, line 6: sign: ack.jiffies - self.epoch_start": _SAMPLES,
+        "pkts_acked, line 11: number 0": _HYSTART,
+        "reset, line 13: left out: self.found = 0": _HYSTART,
+        "reset, line 13: number 0": _HYSTART,
     },
     "prr": {},
 }
