@@ -50,6 +50,7 @@ common(
         "slow_start.growth": "4.10, RFC 5681 3.1",
         "slow_start.doubles": "4.10",
         "window.limited": "5.8",
+        "slow_start.limited": "5.8",
         "loss.floor": "4.6",
         "timeout.window": "4.8",
         "recovery.window": "4.6",

@@ -83,6 +83,30 @@ def _pipe(r: Record) -> Found:
     return _judge(r, "pipe")
 
 
+@requirement("prr.cwnd", "6.2", "Each ACK sets cwnd to the flight and what may leave: above ssthresh the share of what "
+             "was delivered; below it what was delivered and not sent, and a segment if the ACK is safe.",
+             "snd_ssthresh")  # fmt: skip
+def _cwnd(r: Record) -> Found:
+    checked = 0
+    delivered, out, una = r.ack("delivered"), r.ack("data_segs_out"), r.ack("snd_una")
+    acks = r.is_call("pkts_acked") & (r.ack("ca_state") == CA_RECOVERY)
+    for cut, rows in _recoveries(r):
+        rows = rows[(rows > cut + 1) & (rows + 1 < len(r))]
+        rows = rows[acks[rows] & acks[rows + 1] & (delivered[rows] > delivered[rows - 1])]
+        total, sent, pipe = delivered[rows] - delivered[cut] + 1, out[rows] - out[cut], r.inflight[rows]
+        ssthresh, flight = r.before["snd_ssthresh"][rows], max(float(r.before["snd_cwnd"][cut]), 1.0)
+        safe = (una[rows] > una[rows - 1]) & (r.ack("rs_losses")[rows] == 0)
+        below = np.maximum(total - sent, delivered[rows] - delivered[rows - 1]) + safe
+        room = np.where(pipe > ssthresh, np.ceil(ssthresh * total / flight) - sent, np.minimum(ssthresh - pipe, below))
+        expected, got = pipe + np.maximum(room, np.where(sent > 0, 0, 1)), r.before["snd_cwnd"][rows + 1]
+        checked += len(rows)
+        bad = np.abs(got - expected) > 1  # what rounding leaves open
+        if bad.any():
+            k = int(np.argmax(bad))
+            return Found(checked, int(rows[k]), f"{got[k]:.0f} segments", f"{expected[k]:.0f}")
+    return Found(checked)
+
+
 @requirement("prr.end", "6.2", "At the end of recovery cwnd is ssthresh.", "snd_ssthresh")
 def _end(r: Record) -> Found:
     checked = 0

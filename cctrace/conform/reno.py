@@ -22,6 +22,7 @@ common(
         "slow_start.growth": "RFC 5681 3.1, RFC 9002 7.3.1",
         "slow_start.doubles": "RFC 9002 7.3.1",
         "window.limited": "RFC 9002 7.8",
+        "slow_start.limited": "RFC 9002 7.8",
         "loss.floor": "RFC 5681 3.1 (4), RFC 9002 7.2",
         "timeout.window": "RFC 5681 3.1",
         "recovery.window": "RFC 5681 3.2 (6), RFC 9002 7.3.2",

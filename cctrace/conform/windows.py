@@ -150,6 +150,12 @@ def common(requirement: Table, sections: dict[str, str]) -> None:
         where &= r.before["snd_cwnd"] >= r.before["snd_ssthresh"]
         return at_most(where, r.after["snd_cwnd"], r.before["snd_cwnd"])
 
+    @add("slow_start.limited", "In slow start it does not grow beyond twice what was out.", "snd_cwnd", level="SHOULD")
+    def _unused(r: Record) -> Found:
+        cwnd = r.before["snd_cwnd"]
+        where = r.is_call("cong_avoid") & (r.ack("is_cwnd_limited") == 0) & (cwnd < r.before["snd_ssthresh"])
+        return at_most(where & (cwnd >= 2 * r.ack("max_packets_out")), r.after["snd_cwnd"], cwnd)
+
     @add("loss.floor", "ssthresh is at least two segments.", "o_ret")
     def _floor(r: Record) -> Found:
         return at_least(r.is_call("ssthresh"), r.after["o_ret"], 2)
