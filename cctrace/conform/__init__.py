@@ -81,8 +81,8 @@ def run(
 
     Examples
     --------
-    >>> found = run("bbr_draft", "bbr")                                                    # doctest: +SKIP
-    >>> found.conforms                                                                     # doctest: +SKIP
+    >>> found = run("quic_reno", "quic")
+    >>> found.conforms
     True
     """
     found = spec_of(spec)

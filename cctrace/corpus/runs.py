@@ -196,9 +196,12 @@ def run(
 
     Examples
     --------
+    >>> import tempfile
     >>> import cctrace as cct
-    >>> cct.corpus.run("captures/**/*.pcap.zst", "results", workers=2).captures      # doctest: +SKIP
-    2000
+    >>> recording = cct.datasets.path("web_server", "sender.pcap.zst")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(cct.corpus.run(recording, folder, tasks=["flows"]).captures)
+    1
     """
     needed("pyarrow", "parquet")
     began = time.monotonic()

@@ -47,8 +47,12 @@ def open(where: str | os.PathLike[str]) -> Corpus:
 
     Examples
     --------
+    >>> import tempfile
     >>> import cctrace as cct
-    >>> cct.corpus.open("results").verdicts_by("source")          # doctest: +SKIP
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = cct.corpus.run(cct.datasets.path("web_server", "sender.pcap.zst"), folder, tasks=["flows"])
+    ...     print(cct.corpus.open(folder).flows.name)
+    flows
     """
     return Corpus(where)
 

@@ -109,7 +109,9 @@ class Collapse(Serialised, Summarized):
 
     Examples
     --------
-    >>> Collapse().fit(flow).forecasts_["bbr2022"].verdict           # doctest: +SKIP
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> Collapse(quick=True).fit(flow).forecasts_["bbr2022"].verdict
     'no'
     """
 

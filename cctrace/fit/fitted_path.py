@@ -90,7 +90,11 @@ class FittedPath(Path, Public):
 
         Examples
         --------
-        >>> again = FittedPath.from_json(fitted.to_json())             # doctest: +SKIP
+        >>> import cctrace as cct
+        >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+        >>> fitted = cct.fit.path(flow)
+        >>> FittedPath.from_json(fitted.to_json()).to_dict() == fitted.to_dict()
+        True
         """
         return cls.of(read_estimates(text))
 

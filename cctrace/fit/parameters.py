@@ -78,8 +78,12 @@ class Parameters(Summarized):
 
     Examples
     --------
-    >>> Parameters("bbr2022", ["cwnd_gain"]).fit(flow).estimates_["cwnd_gain"]           # doctest: +SKIP
-    Estimate(value=1.5, low=1.48, high=1.53)
+    >>> import cctrace as cct
+    >>> path = cct.Path(rate="2Mbit", rtt="20ms", buffer="2bdp")
+    >>> sim = cct.simulate(path, ["cubic6"], "4s", seed=1, packets=True)
+    >>> fitted = Parameters("cubic6", ["beta"]).fit(sim.capture().flow(0))
+    >>> round(fitted.estimates_["beta"].value, 1)
+    0.7
     """
 
     shown_as, shown_once = "Parameters of a controller", "estimates_"

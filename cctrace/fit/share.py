@@ -92,8 +92,11 @@ class Share(Summarized):
 
     Examples
     --------
-    >>> Share().fit(capture).predicted_["ware"].domain               # doctest: +SKIP
-    "outside: buffer below 16 BDP: the loss-based flows' back-off shows in BBR's RTT estimate"
+    >>> import cctrace as cct
+    >>> path = cct.Path(rate="20Mbit", rtt="40ms", buffer="4bdp")
+    >>> sim = cct.simulate(path, ["bbr2022", "cubic6"], "20s", seed=1, packets=True)
+    >>> Share().fit(sim.capture()).predicted_["ware"].domain.split(":")[0]
+    'outside'
     """
 
     shown_as, shown_once = "Shares of a bottleneck", "flows_"

@@ -57,7 +57,10 @@ class Events(Carded, Framed):
 
     Examples
     --------
-    >>> events["delivered"][-1]            # doctest: +SKIP
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    >>> int(flow.events["delivered"][-1]) > 1000
+    True
     """
 
     def __init__(

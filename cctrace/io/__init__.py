@@ -82,8 +82,11 @@ def read_file(
 
     Examples
     --------
+    >>> import cctrace as cct
     >>> from cctrace.io import read_file
-    >>> packets = read_file("sender.pcap.zst")      # doctest: +SKIP
+    >>> packets = read_file(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
+    >>> len(packets)
+    9381
     """
     sources = _expand(source)
     if len(sources) == 1:

@@ -160,8 +160,12 @@ class Comparison(Carded):
 
         Examples
         --------
-        >>> run.compare().share_within("bw", rel=1e-3)          # doctest: +SKIP
-        0.989
+        >>> import cctrace as cct
+        >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+        >>> polls = cct.read(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
+        >>> compared = cct.replay(flow.attach(polls), "cubic6").compare()
+        >>> round(compared.share_within("cwnd", absolute=2), 2)
+        1.0
         """
         counted = self.agrees(name, rel, absolute, slack_polls)[self.startup == startup]
         return float(counted.mean()) if len(counted) else float("nan")

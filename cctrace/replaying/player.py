@@ -65,13 +65,17 @@ class Player:
 
     Examples
     --------
-    Choose the first random draw of a BBR run, and take it back:
+    Go on for some rows, and take them back:
 
-    >>> player = Player(view, "bbr2022", record=["pacing_gain"])          # doctest: +SKIP
-    >>> row = player.run(stop_at_draw=True)                               # doctest: +SKIP
-    >>> before = player.save()                                            # doctest: +SKIP
-    >>> player.set_draw(row, 3 << 29); player.run(row + 1000)             # doctest: +SKIP
-    >>> player.restore(before)                                            # doctest: +SKIP
+    >>> import cctrace as cct
+    >>> flow = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
+    >>> player = Player(flow.view("quic"), "quic_bbr", record=["pacing_gain"])
+    >>> row = player.run(1000)
+    >>> before = player.save()
+    >>> _ = player.run(5000)
+    >>> player.restore(before)
+    >>> player.row == row
+    True
     """
 
     def __init__(
