@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from cctrace.papers.claims import Claim, statements, summary
+from cctrace.papers.claims import SETTLES, Claim, statements, summary
 
 PAGE = Path(__file__).parent / "papers.md"
 
@@ -21,13 +21,14 @@ def claim_of(said):
     return Claim(**{name: said[name] for name in Claim.__dataclass_fields__})
 
 
-def table(claims):
+def table(claims, settles):
     """Return the summary, and a row per statement: mark, where, what the paper says, what came out, why.
 
-    Beneath a statement are its readings and parts, where it has several.
+    The summary ends with what would settle what does not hold. Beneath a statement are its readings and parts, where
+    it has several.
     """
     first, *rest = summary(claims).splitlines()
-    lines = [first, "", *(f"* {line}" for line in rest), ""]
+    lines = [first, "", *(f"* {line}" for line in rest), f"* what would settle the rest: {settles}", ""]
     lines += ["| | figure: claim | paper | here | why |", "|---|---|---|---|---|"]
     for statement in statements(claims):
         one = len(statement.claims) == 1
@@ -60,7 +61,7 @@ def main(files):
         if not found.search(page):
             sys.exit(f"{PAGE} has no place for {paper}: {begin} … <!-- end -->")
         before, after = found.split(page, maxsplit=1)
-        page = f"{before}{begin}\n{table([claim_of(claim) for claim in claims])}\n<!-- end -->{after}"
+        page = f"{before}{begin}\n{table([claim_of(claim) for claim in claims], SETTLES[paper])}\n<!-- end -->{after}"
     PAGE.write_text(page, encoding="utf-8")
 
 

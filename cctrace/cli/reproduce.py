@@ -49,7 +49,7 @@ def reproduce(
     """
     from cctrace import papers
     from cctrace.errors import ArgumentError
-    from cctrace.papers.claims import summary
+    from cctrace.papers.claims import SETTLES, summary
 
     if listed:
         _print_list(papers, paper, as_json)
@@ -81,6 +81,8 @@ def reproduce(
         print_json([{"paper_name": paper, "quick": quick} | claim.to_dict() for claim in found])
         return
     echo(f"\n{summary(found)}")
+    if any(claim.failed for claim in found):
+        echo(f"what would settle the rest: {SETTLES[paper]}")
 
 
 def _with_traces(papers: Any, paper: str, names: list[str] | None) -> list[str]:
