@@ -31,7 +31,8 @@ from cctrace.path.constants import (
     SMALL_US,
     WINDOW_US,
 )
-from cctrace.path.lindley import left_by_queue
+from cctrace.path.least import least_within
+from cctrace.path.lindley import deviation_by_bucket, deviation_by_queue, left_by_queue
 from cctrace.path.pairs import pair_rate
 from cctrace.path.transmissions import DELIVERED, LOST
 
@@ -89,6 +90,22 @@ class Sent:
         found = np.empty(len(self.shown))
         left_by_queue(*self._work, self.told_us, self.shown, float(steps.rate[0]), found)
         return found
+
+    def deviation_at(self, rate: float, most: float, whole: bool = False) -> float:
+        """Return `deviation` with one rate, but for rounding, or infinity where it exceeds `most`."""
+        size = len(self.shown) if whole else _window_rows(self)
+        delays = *self._work, self.told_us, self.shown
+        return deviation_by_queue(*delays, float(rate), size, SMALL_US, float(most), *self._rooms)
+
+    def deviation_with_bucket(self, rate: float, most: float, share: float, least_us: float) -> float:
+        """Return what `buckets.refilled_shaper` seeks the least of, or infinity where it exceeds `most`."""
+        delays = *self._work, self.told_us, self.known
+        return deviation_by_bucket(*delays, float(rate), share, least_us, SMALL_US, float(most), *self._rooms)
+
+    @functools.cached_property
+    def _rooms(self) -> tuple[Floats, Floats]:
+        """Two arrays for what compiled code works with."""
+        return np.empty(len(self.known)), np.empty(len(self.known))
 
 
 class Steps(NamedTuple):
@@ -231,28 +248,6 @@ def delivered_rate(flow: Sent, window_us: float) -> tuple[Floats, Floats, Floats
     return (edges[:-1] + 0.5) * window_us, rate, mean_rtt
 
 
-def least_of(cost: Callable[..., Any], low: float, high: float, points: int, tolerance: float) -> tuple[float, float]:
-    """Return where a cost is least between low and high: the best of a grid, then golden section around it."""
-    grid = np.geomspace(low, high, points)
-    values = [cost(x) for x in grid]
-    best = int(np.argmin(values))
-    a, b = grid[max(best - 1, 0)], grid[min(best + 1, points - 1)]
-    golden = (np.sqrt(5) - 1) / 2
-    c, d = b - golden * (b - a), a + golden * (b - a)
-    at_c, at_d = cost(c), cost(d)
-    while (b - a) > tolerance * b:
-        if at_c < at_d:
-            b, d, at_d = d, c, at_c
-            c = b - golden * (b - a)
-            at_c = cost(c)
-        else:
-            a, c, at_c = c, d, at_d
-            d = a + golden * (b - a)
-            at_d = cost(d)
-    x, value = (c, at_c) if at_c < at_d else (d, at_d)
-    return (x, value) if value <= values[best] else (grid[best], values[best])
-
-
 class Search(NamedTuple):
     """How closely a rate is sought, of all and near what is delivered: points of a grid, relative tolerance."""
 
@@ -269,22 +264,19 @@ ROUGHLY = Search((28, 3e-3), (24, 1e-3))  # to half a per cent, in a third of th
 def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
     """Return the constant rate that explains the delays best, and their deviation with it."""
 
-    def cost(rate: float) -> float:
-        return deviation(flow, constant(rate))
-
     paired = pair_rate(flow) if search is CLOSELY else None
     if paired is not None and (paired[1] < PAIR_EXACT or not stands(flow, constant(paired[0]))):
-        return paired[0], cost(paired[0])
+        return paired[0], deviation(flow, constant(paired[0]))
     most, plateau = _bounds(flow)
-    wide = least_of(cost, most / 2, most * 8, *search.wide)
-    near = least_of(cost, plateau * 0.97, plateau * 1.05, *search.near)
-    best = min(wide, near, key=lambda found: found[1])
-    if search is not CLOSELY:
-        return best
-    # Within its error, the rate at which delays do not drift from one end of the flow to the other.
-    rate = best[0]
-    last = least_of(lambda x: deviation(flow, constant(x), whole=True), rate * 0.998, rate * 1.002, 41, 2e-6)[0]
-    return last, cost(last)
+    wide = least_within(flow.deviation_at, most / 2, most * 8, *search.wide)
+    near = least_within(flow.deviation_at, plateau * 0.97, plateau * 1.05, *search.near)
+    rate = min(wide, near, key=lambda found: found[1])[0]
+    if (
+        search is CLOSELY
+    ):  # within its error, the rate at which delays do not drift from one end of the flow to the other
+        drift = functools.partial(flow.deviation_at, whole=True)
+        rate = least_within(drift, rate * 0.998, rate * 1.002, 41, 2e-6)[0]
+    return rate, deviation(flow, constant(rate))
 
 
 def _bounds(flow: Sent) -> tuple[float, float]:

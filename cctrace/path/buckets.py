@@ -19,7 +19,7 @@ import numpy as np
 
 from cctrace.estimates import Z95, Estimate
 from cctrace.path.arrays import Floats
-from cctrace.path.bottleneck import backlog, constant, delivered_rate, departures, least_of, left_at, work_done
+from cctrace.path.bottleneck import backlog, constant, delivered_rate, departures, left_at, work_done
 from cctrace.path.constants import (
     EXPLAINED,
     FULL_DEFICIT,
@@ -30,6 +30,7 @@ from cctrace.path.constants import (
     SPENT,
     UNDELAYED,
 )
+from cctrace.path.least import least_of, least_within
 from cctrace.path.transmissions import LOST
 from cctrace.tcp.wire import PACKET_BYTES
 
@@ -336,9 +337,8 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
             left = (flow.told_us - left_at(flow.sent_us, clock, behind, constant(rate), bucket))[known] - least
         return bucket, left
 
-    def cost(rate: float) -> float:
-        bucket, left = with_bucket(rate)
-        return float(np.mean(np.log1p(np.abs(left) / 200.0))) if bucket > 0 else np.inf
+    def cost(rate: float, most: float) -> float:
+        return flow.deviation_with_bucket(rate, most, SPENT, least)
 
     rest = (flow.told_us - departures(flow.sent_us, flow.wire_bytes, constant(rate)))[known]
     if np.quantile(rest - least, 0.8) < margin:
@@ -348,7 +348,7 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
     if long.sum() < 3:
         return None
     middle = float(np.median(delivered[long]))
-    slow = least_of(cost, middle * 0.9, middle * 1.1, 80, 1e-4)[0]
+    slow = least_within(cost, middle * 0.9, middle * 1.1, 80, 1e-4)[0]
     bucket, left = with_bucket(slow)
     if not bucket > 0 or slow > 0.95 * rate:
         return None

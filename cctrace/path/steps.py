@@ -21,7 +21,6 @@ from cctrace.path.bottleneck import (
     delivered_rate,
     deviation,
     jumps,
-    least_of,
 )
 from cctrace.path.constants import (
     EARLIER_US,
@@ -35,6 +34,7 @@ from cctrace.path.constants import (
     STEP_LOWERS,
     WINDOW_US,
 )
+from cctrace.path.least import least_of
 from cctrace.path.pairs import pairs_of
 
 if TYPE_CHECKING:

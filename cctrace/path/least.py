@@ -1,0 +1,45 @@
+"""Where a cost is least that has many small dips: a grid, then golden section around its best point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_STRIDE = 8  # points of a grid between those that are asked first
+
+
+def least_of(cost: Callable[..., Any], low: float, high: float, points: int, tolerance: float) -> tuple[float, float]:
+    """Return where a cost is least between low and high: the best of a grid, then golden section around it."""
+    return least_within(lambda x, most: cost(x), low, high, points, tolerance)
+
+
+def least_within(
+    cost: Callable[[float, float], float], low: float, high: float, points: int, tolerance: float
+) -> tuple[float, float]:
+    """Return the same as `least_of`, of a cost that receives what it has to stay below to be of interest.
+
+    Where it does not, it may return any number above that.
+    """
+    grid = np.geomspace(low, high, points)
+    values = np.full(points, np.inf)
+    for k in np.argsort(np.arange(points) % _STRIDE, kind="stable"):  # the first few soon bound all others
+        values[k] = cost(grid[k], values.min())
+    best = int(np.argmin(values))
+    a, b = grid[max(best - 1, 0)], grid[min(best + 1, points - 1)]
+    golden = (np.sqrt(5) - 1) / 2
+    c, d = b - golden * (b - a), a + golden * (b - a)
+    at_c = cost(c, np.inf)
+    at_d = cost(d, at_c)
+    while (b - a) > tolerance * b:
+        if at_c < at_d:
+            b, d, at_d = d, c, at_c
+            c = b - golden * (b - a)
+            at_c = cost(c, at_d)
+        else:
+            a, c, at_c = c, d, at_d
+            d = a + golden * (b - a)
+            at_d = cost(d, at_c)
+    x, value = (c, at_c) if at_c < at_d else (d, at_d)
+    return (x, value) if value <= values[best] else (grid[best], values[best])

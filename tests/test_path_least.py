@@ -1,0 +1,75 @@
+"""Where a cost is least, and the compiled costs of a rate: those of numpy, and cut short without harm."""
+
+import numpy as np
+import pytest
+
+from cctrace.path.bottleneck import Sent, constant, departures, deviation
+from cctrace.path.constants import SMALL_US, SPENT
+from cctrace.path.least import least_of, least_within
+from cctrace.path.lindley import middle, quantile
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(1)
+
+
+def flow_of(rng, count=3_000, rate=2.0):
+    """Bursts through a queue of 2 bytes/us, jitter behind it; one delay in ten is unknown."""
+    sent_us = np.sort(rng.choice(np.arange(0.0, 5e6, 20_000), count)) + np.sort(rng.uniform(0, 500, count))
+    size = rng.choice([60.0, 1514.0], count)
+    told_us = departures(sent_us, size, constant(rate)) + 20_000 + rng.normal(0, 300, count)
+    told_us[rng.random(count) < 0.1] = np.nan
+    return Sent(sent_us, size, told_us, np.arange(count), np.ones(count, bool), np.ones(count, bool))
+
+
+def with_bucket(flow, rate, least_us):
+    """What a token bucket leaves, by the definition: `refilled_shaper`."""
+    left = (flow.told_us - departures(flow.sent_us, flow.wire_bytes, constant(rate)))[flow.known] - least_us
+    bucket = -np.quantile(left, SPENT) * rate
+    if not bucket > 0:
+        return np.inf
+    gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
+    return np.mean(np.log1p(np.abs((flow.told_us - gone)[flow.known] - least_us) / SMALL_US))
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.9, 2.0, 2.3, 40.0])
+def test_the_compiled_deviation_is_numpys(rng, rate):
+    flow = flow_of(rng)
+    for whole in (False, True):
+        wanted = deviation(flow, constant(rate), whole)
+        assert flow.deviation_at(rate, np.inf, whole) == pytest.approx(wanted, rel=1e-12)
+        assert flow.deviation_at(rate, wanted * 1.001, whole) == pytest.approx(wanted, rel=1e-12)
+        assert flow.deviation_at(rate, wanted * 0.999, whole) == np.inf
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.9, 2.0, 2.3, 40.0])
+def test_the_compiled_deviation_with_a_bucket_is_numpys(rng, rate):
+    flow = flow_of(rng)
+    wanted = with_bucket(flow, rate, 21_000.0)
+    assert flow.deviation_with_bucket(rate, np.inf, SPENT, 21_000.0) == pytest.approx(wanted, rel=1e-12)
+    assert flow.deviation_with_bucket(rate, wanted * 0.999, SPENT, 21_000.0) == np.inf
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 101, 1000])
+def test_medians_and_quantiles_are_numpys(rng, count):
+    for values in (rng.normal(size=count), np.round(rng.normal(size=count)), np.zeros(count), np.arange(float(count))):
+        assert middle(values.copy(), count) == np.median(values)
+        for share in (0.0, 0.1, 0.5, 0.97, 1.0):
+            assert quantile(values.copy(), count, share) == pytest.approx(np.quantile(values, share), rel=1e-12)
+
+
+def test_a_cost_that_is_cut_short_leads_to_the_same_place(rng):
+    bends = rng.uniform(1, 9, 30)
+
+    def cost(x):
+        return float(np.abs(np.log(x / bends)).sum())
+
+    asked = []
+
+    def bounded(x, most):
+        asked.append(cost(x) > most)
+        return np.inf if asked[-1] else cost(x)
+
+    assert least_within(bounded, 1.0, 9.0, 40, 1e-4) == least_of(cost, 1.0, 9.0, 40, 1e-4)
+    assert sum(asked) > 20
