@@ -1,12 +1,17 @@
 """A small flow as the plots receive it: 2 s at 10 Mbit/s and 40 ms, one round of losses, BBR-like phases."""
 
 import numpy as np
-import pandas as pd
 
 from cctrace import schema
 from cctrace.analysis.flow_view import FlowView
 
 RATE_BPS, RTT_US, MSS, START_NS = 10e6, 40_000, 1448, 1_795_191_153_675_129_354
+
+
+def columns_of(table, every=1):
+    """Columns as long as that of times, of which some rows are kept."""
+    rows = len(table["time_ns"])
+    return {name: np.array(np.broadcast_to(values, rows))[::every] for name, values in table.items()}
 
 
 def flow_view(rows=2000, model=True, kernel=True):
@@ -30,7 +35,7 @@ def flow_view(rows=2000, model=True, kernel=True):
     for name, values in columns.items():
         events[name] = values
     phase = np.where(time_s < 0.5, "STARTUP", np.where(time_s < 0.6, "DRAIN", "PROBE_BW"))
-    states = pd.DataFrame(
+    states = columns_of(
         {
             "time_ns": events["time_ns"],
             "cwnd_segments": 70.0,
@@ -41,7 +46,7 @@ def flow_view(rows=2000, model=True, kernel=True):
             "phase": phase,
         }
     )
-    polls = pd.DataFrame(
+    polls = columns_of(
         {
             "time_ns": events["time_ns"],
             "snd_cwnd": 70,
@@ -49,7 +54,8 @@ def flow_view(rows=2000, model=True, kernel=True):
             "bbr_min_rtt_us": np.where(time_s < 0.1, 0, RTT_US),
             "bbr_pacing_gain": 320,
             "pacing_rate_Bps": round(RATE_BPS / 8),
-        }
-    )[::20]
-    lost = pd.DataFrame({"time_ns": events["time_ns"][900:910], "seq": acked[900:910]})
+        },
+        20,
+    )
+    lost = {"time_ns": events["time_ns"][900:910], "seq": acked[900:910]}
     return FlowView(events, states if model else None, polls if kernel else None, lost)

@@ -1,8 +1,10 @@
 """What is not installed unless asked for: said in a line where it is needed, done without where it can be."""
 
 import os
+import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -69,8 +71,30 @@ def test_a_golden_vector_cannot_be_read_without_pyarrow(without):
 
 
 def test_the_tables_of_a_report_are_csv_without_pyarrow(without, tmp_path):
-    frame = pd.DataFrame({"time_ns": [1, 2], "cwnd": [10, 11]})
-    save.save(frame, tmp_path, "flow0-replay")
+    table = {"time_ns": np.array([1, 2]), "cwnd": np.array([10, 11])}
+    save.save(table, tmp_path, "flow0-replay")
     (file,) = tmp_path.iterdir()
     assert file.name == "flow0-replay.csv.gz"
-    assert pd.read_csv(file).equals(frame)
+    assert pd.read_csv(file).equals(pd.DataFrame(table))
+
+
+def test_analyze_without_pyarrow_waits_for_nothing_that_it_does_not_need(tmp_path):
+    folder = cct.datasets.path("loss_cubic_1pct")
+    words = [
+        "analyze",
+        folder / "sender.pcap.zst",
+        "--tcpinfo",
+        folder / "tcpinfo.csv.zst",
+        "-o",
+        tmp_path,
+        "--no-effects",
+    ]
+    script = (
+        "import sys; from cctrace import extras; extras.is_installed = lambda package: False;"
+        f"from cctrace.cli import main; main({[str(word) for word in words]!r});"
+        "heavy = {'pandas', 'pyarrow', 'matplotlib', 'xarray', 'rich', 'scipy.stats', 'scipy.optimize'};"
+        "loaded = heavy & set(sys.modules); sys.exit(str(loaded) if loaded else 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "flow0-replay.csv.gz").exists()

@@ -1,33 +1,50 @@
-"""Tables beside the report: as pandas writes them, where pyarrow is not installed."""
+"""Tables beside the report: as pandas writes them, with and without pyarrow."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from cctrace.columns import frame_of
 from cctrace.report import save as module
-from cctrace.report.save import csv_text, save
+from cctrace.report.save import csv_parts, save
+from cctrace.schema import MISSING
 
 STRANGE = ["a,b", 'a "b"', "two\nlines", "", None, "plain", "=1+1", "ü"]
-FRAMES = {
-    "repeats": pd.DataFrame({"a": np.repeat([1, 2**40], 50), "b": np.tile([0.1, np.nan], 50)}),
-    "distinct": pd.DataFrame({"a": np.arange(8), "b": np.linspace(0, 1, 8), "c": STRANGE}),
-    "strings repeat": pd.DataFrame({"mode": STRANGE * 9, "arg": 1}),
-    "nullable": pd.DataFrame({"a": pd.array([1, None] * 9, "Int64"), "b": pd.array([None, False] * 9, "boolean")}),
-    "objects": pd.DataFrame({"a": [[1, 2], {"x": 1}, None, 1.5], "arg": 1}),
-    "infinite": pd.DataFrame({"a": [np.inf, -np.inf, 1e300, 1e-7], "b": np.array([1.5, 2, 3, 4], "f4")}),
-    "unsigned": pd.DataFrame({"a": np.array([2**64 - 1, 0], "u8"), "b": np.array([1, 0], bool)}),
-    "no rows": pd.DataFrame({"a": [], "b,c": []}),
+TABLES = {
+    "repeats": {"a": np.repeat([1, 2**40], 50), "b": np.tile([0.1, np.nan], 50)},
+    "distinct": {"a": np.arange(8), "b": np.linspace(0, 1, 8), "c": STRANGE},
+    "texts repeat": {"mode": np.repeat(np.array(STRANGE, object), 9), "arg": np.ones(72, "u1")},
+    "nullable": {"a": np.array([1, MISSING, -(2**63) + 1, 2**63 - 1, 0, -10]), "b": [None, False] * 3},
+    "objects": {"a": [[1, 2], {"x": 1}, None, 1.5], "arg": np.ones(4, "i4")},
+    "infinite": {"a": np.array([np.inf, -np.inf, 1e300, 1e-7]), "b": np.array([1.5, 2, 3, 4], "f4")},
+    "unsigned": {"a": np.array([2**64 - 1, 0], "u8"), "b": np.array([1, 0], bool)},
+    "many": {"a": np.arange(20_000) - 10_000, "b": np.arange(20_000) // 7 / 3},
+    "of records": {name: np.ones(5, [("x", "u2"), ("y", "f8")])[name] for name in "xy"},
+    "no rows": {"a": np.zeros(0, np.int64), "b,c": np.zeros(0)},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FRAMES)
+def as_pandas(table, nullable=()):
+    return frame_of(table, nullable)
+
+
+@pytest.mark.parametrize("name", TABLES)
 def test_csv_is_what_pandas_writes(name):
-    assert csv_text(FRAMES[name]) == FRAMES[name].to_csv(index=False)
+    nullable = ["a"] if name == "nullable" else []
+    assert b"".join(csv_parts(TABLES[name])).decode() == as_pandas(TABLES[name], nullable).to_csv(index=False)
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_a_table_is_read_back(tmp_path, monkeypatch, installed):
+@pytest.mark.parametrize("name", ["repeats", "many", "no rows"])
+def test_a_table_is_read_back(tmp_path, monkeypatch, installed, name):
     monkeypatch.setattr(module, "is_installed", lambda package: installed)
-    path = save(FRAMES["repeats"], tmp_path, "events")
+    path = save(TABLES[name], tmp_path, "events")
     back = pd.read_parquet(path) if installed else pd.read_csv(path)
-    pd.testing.assert_frame_equal(back, FRAMES["repeats"])
+    pd.testing.assert_frame_equal(back, as_pandas(TABLES[name]), check_dtype=name != "no rows")
+
+
+def test_counters_that_may_be_missing_are_read_back_as_whole_numbers(tmp_path):
+    table = {"connection": np.zeros(3, np.int64), "rtt": np.array([1, MISSING, 3]), "sacked": np.arange(3)}
+    table["bbr_mode"] = np.array(["DRAIN", None, "DRAIN"], object)
+    back = pd.read_parquet(save(table, tmp_path, "tcpinfo", ["rtt", "sacked"]))
+    pd.testing.assert_frame_equal(back, as_pandas(table, ["rtt", "sacked"]))

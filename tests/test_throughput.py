@@ -71,7 +71,7 @@ def test_every_table_of_a_flow_counts_seconds_from_its_first_packet(flow):
 
 def test_the_drawn_throughput_has_bins_that_can_be_read(flow):
     view = FlowView.of(flow)
-    assert view.throughput["span_s"].iloc[0] == pytest.approx(0.2)  # 21 s in 200 bins or fewer: 1, 2 or 5 of a decade
+    assert view.throughput["span_s"][0] == pytest.approx(0.2)  # 21 s in 200 bins or fewer: 1, 2 or 5 of a decade
     panel = next(panel for panel in flow_panels(view) if panel.name == "throughput")
     assert [series.label for series in panel.series] == ["sent, with retransmissions", "acknowledged"]
     assert panel.series[0].time_s[-1] == pytest.approx(flow.row["duration_s"])

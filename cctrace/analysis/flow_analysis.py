@@ -7,14 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from cctrace.analysis.spans import spans_of
+from cctrace.columns import Columns, frame_of
 from cctrace.display import Summarized, connection
 from cctrace.estimates import to_dict
 from cctrace.refusals import Refusal
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from cctrace.analysis.flow_view import FlowView
     from cctrace.counterfactual.effects import Effects
     from cctrace.counterfactual.whatif import WhatIf
@@ -55,8 +57,8 @@ class FlowAnalysis(Summarized):
         The controller that was replayed over the flow, None if none was.
     agreement : dict or None
         Its agreement with what the kernel logged, see `Comparison.to_dict`; None without counters.
-    polls : DataFrame or None
-        The kernel's and the replay's values at each poll.
+    polled : dict of str to ndarray, or None
+        The kernel's and the replay's values at each poll; `polls` as a DataFrame.
     diagnosis : Diagnosis or None
         What limited the flow; None if it has no event stream.
     ecn : dict or None
@@ -75,8 +77,9 @@ class FlowAnalysis(Summarized):
         What `keep` returned, of a flow of such a file.
     counters : CounterFlow or None
         All that is known of a connection without a capture.
-    model : DataFrame or None
-        What a controller replayed over counters held after each call, see `replaying.model.model_table`.
+    modelled : dict of str to ndarray, or None
+        What a controller replayed over counters held after each call, see `replaying.model.model_table`; `model` as a
+        DataFrame.
     clock : Alignment or None
         How the clock of the counters was related to the capture's.
 
@@ -101,7 +104,7 @@ class FlowAnalysis(Summarized):
     paced: bool = False
     replayed: str | None = None
     agreement: dict[str, float] | None = None
-    polls: pd.DataFrame | None = None
+    polled: Columns | None = None
     diagnosis: Diagnosis | None = None
     ecn: dict[str, Any] | None = None
     collapse: Collapse | Refusal | None = None
@@ -111,8 +114,18 @@ class FlowAnalysis(Summarized):
     flow: Flow | None = None
     packets: object = None
     counters: CounterFlow | None = None
-    model: pd.DataFrame | None = None
+    modelled: Columns | None = None
     clock: Alignment | None = None
+
+    @property
+    def polls(self) -> pd.DataFrame | None:
+        """The kernel's and the replay's values at each poll; None without counters."""
+        return None if self.polled is None else frame_of(self.polled)
+
+    @property
+    def model(self) -> pd.DataFrame | None:
+        """What a controller replayed over counters held after each call; None if none was."""
+        return None if self.modelled is None else frame_of(self.modelled)
 
     @property
     def title(self) -> str:
@@ -144,11 +157,13 @@ class FlowAnalysis(Summarized):
 
     def frame(self) -> pd.DataFrame:
         """Return a table of one row: what `to_dict` returns, but for what was simulated."""
+        import pandas as pd
+
         return pd.DataFrame([{name: value for name, value in self.to_dict().items() if name not in SIMULATED}])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the keys of `cctrace flows --json`, and what the analysis adds."""
-        known = {key: None if value is pd.NA else value for key, value in self.row.items() if key != "warnings"}
+        known = {key: value for key, value in self.row.items() if key != "warnings"}
         found = self.identification
         return known | {
             "file": self.file,

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from cctrace.columns import Columns
 from cctrace.flows.flow import Flow
+from cctrace.flows.throughput import throughput_columns
 from cctrace.replaying.model import model_of
 from cctrace.schema import EVENT_CODES
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from cctrace.replaying.run import Run
 
 
@@ -26,20 +29,20 @@ class FlowView:
     ----------
     events : structured ndarray
         Rows of `schema.EVENTS` (`flow.events.rows`).
-    model : DataFrame, optional
+    model : dict of str to ndarray, optional
         What the replayed controller held after each event, in common units: `time_ns`, `cwnd_segments`,
         `pacing_rate_Bps`, `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN where it holds nothing.
         A loss-based controller has no `bw_Bps`, `min_rtt_us`, `pacing_gain` and `phase`.
-    kernel : DataFrame, optional
-        Columns of `schema.TCP_INFO`.
-    retransmissions : DataFrame, optional
+    kernel : dict of str to ndarray, optional
+        Columns of `schema.TCP_INFO`; what is missing in one of int64 is `MISSING`.
+    retransmissions : dict of str to ndarray, optional
         `time_ns` and `seq` (unwrapped, bytes) of every retransmitted segment.
     first_ns : int, optional
         Time of the connection's first packet.
     taken_at : str
         Where it was captured, see `cctrace.flows.vantage`.
-    throughput : DataFrame, optional
-        As `Flow.throughput` returns it.
+    throughput : dict of str to ndarray, optional
+        The columns of `Flow.throughput`.
     reverse : dict, optional
         As `Flow.reverse` returns it.
     ecn : DataFrame, optional
@@ -47,12 +50,12 @@ class FlowView:
     """
 
     events: NDArray[Any]
-    model: pd.DataFrame | None = None
-    kernel: pd.DataFrame | None = None
-    retransmissions: pd.DataFrame | None = None
+    model: Columns | None = None
+    kernel: Columns | None = None
+    retransmissions: Columns | None = None
     first_ns: int | None = None
     taken_at: str = "sender"
-    throughput: pd.DataFrame | None = None
+    throughput: Columns | None = None
     reverse: dict[str, Any] | None = None
     ecn: pd.DataFrame | None = None
 
@@ -73,10 +76,10 @@ class FlowView:
         """
         if run is not None and isinstance(run.source, Flow):  # what it was replayed over, if it was sent through fq
             flow = run.source
-        kernel = None if flow.tcpinfo is None else flow.tcpinfo.frame()
+        kernel = None if flow.tcpinfo is None else flow.tcpinfo.table()
         model = None if run is None else model_of(run)
-        again = flow.retransmissions[["time_ns", "seq"]]
-        seen = flow.throughput(_bin_s(flow)), flow.reverse()
+        again = {name: flow.sent_again[name] for name in ("time_ns", "seq")}
+        seen = throughput_columns(flow, _bin_s(flow)), flow.reverse()
         marks = flow.ecn.frame(_BINS) if flow.ecn.delivered_ce else None
         return cls(flow.events.rows, model, kernel, again, int(flow.row["start_ns"]), flow.taken_at, *seen, marks)
 
@@ -104,6 +107,6 @@ _BINS = 200  # of the throughput drawn; more would draw the bursts of single rou
 def _bin_s(flow: Flow) -> float:
     """Return how long the bins of a picture of the throughput are: 1, 2 or 5 of a decade, two round trips or more."""
     rtt_us = flow.row["rtt_median_us"]
-    least = max(flow.row["duration_s"] / _BINS, 0.0 if pd.isna(rtt_us) else 2e-6 * rtt_us, 1e-6)
+    least = max(flow.row["duration_s"] / _BINS, 2e-6 * (rtt_us or 0.0), 1e-6)
     decade = 10.0 ** np.floor(np.log10(least))
     return float(next(decade * step for step in (1, 2, 5, 10) if decade * step >= least * (1 - 1e-9)))

@@ -95,7 +95,7 @@ def of_capture(
         paced=paced,
         replayed=replayed if run is not None else None,
         agreement=agreement,
-        polls=polls,
+        polled=polls,
         diagnosis=diagnosis,
         ecn=ecn.to_dict() if ecn else None,
         view=view,
@@ -137,10 +137,10 @@ def of_counters(file: str, connection: CounterFlow, controller: str | None = Non
         *who[:3],
         replayed=controller if run is not None else None,
         agreement=agreement,
-        polls=polls,
+        polled=polls,
         diagnosis=diagnosis,
         counters=connection,
-        model=model,
+        modelled=model,
     )
 
 
@@ -193,7 +193,7 @@ def _agreement(run: Run, notes: list[str]) -> tuple[Any, Any]:
     """Return how far a replay agrees with the kernel's counters, and the polls; (None, None) with a note of neither."""
     with Attempt("comparison with the kernel's counters") as part:
         comparison = run.compare()
-        return comparison.to_dict(), comparison.frame()
+        return comparison.to_dict(), comparison.table()
     notes.append(part.refused.reason)
     return None, None
 

@@ -59,7 +59,8 @@ def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
     if told.max() <= table.start_ns:
         raise StreamError("all its packets bear one time stamp, so there is no rate to compare with")
     delivered = (table.wire_bytes - HEADER_BYTES)[table.state == DELIVERED].sum()
-    rtt_us = float(flow.rtt.rtt_us.mean())
+    samples = flow.rtt_samples["rtt_us"]
+    rtt_us = float(samples.mean()) if len(samples) else 0.0
     if not delivered or not rtt_us > 0:
         raise StreamError("no delivery or no RTT is known, so there is nothing to compare with")
     return {

@@ -95,7 +95,8 @@ def course_of(flow: Flow, table: Transmissions) -> Course:
     def so_far(times_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.searchsorted(times_ns, at_ns, side="right").astype(float)
 
-    rtt_us, taken_ns = (flow.rtt[name].to_numpy() for name in ("rtt_us", "time_ns"))
+    samples = flow.rtt_samples
+    rtt_us, taken_ns = samples["rtt_us"], samples["time_ns"]
     total = np.concatenate([[0.0], np.cumsum(rtt_us)])
     last = np.searchsorted(taken_ns, at_ns, side="right")
     first = np.maximum(last - LAST_RTTS, 0)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from cctrace.cc import is_model_based
 from cctrace.diagnosis import constants as const
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import RST, SYN
+from cctrace.flows.state import RST, SYN, TIMEOUT
 from cctrace.path.evidence import evidence_of
 from cctrace.schema import EVENT_CODES
 from cctrace.units import format_time
@@ -246,8 +246,8 @@ class Record:
     @functools.cached_property
     def timeouts_s(self) -> NDArray[np.float64]:
         """When the retransmission timer fired, seconds."""
-        again = self.flow.retransmissions
-        return self.seconds(again["time_ns"].to_numpy()[(again["why"] == "timeout").to_numpy()])
+        again = self.flow.sent_again
+        return self.seconds(again["time_ns"][again["why"] == TIMEOUT])
 
     # --- rounds --------------------------------------------------------------------------------------------------
     @functools.cached_property

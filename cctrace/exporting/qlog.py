@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cctrace.cc.base import Controller
+    from cctrace.columns import Columns
 
     Event = tuple[int, str, dict[str, Any]]  # time (ns since the first packet), name, data
 
@@ -246,15 +247,15 @@ def _decided(
     run: Run, last: NDArray[np.intp], ca_state: NDArray[np.uint8], mss: int
 ) -> tuple[dict[str, list[Any]], dict[str, list[Any]], list[str]]:
     """Return the controller's metrics, those that the schema has no name for, and its state, after each ACK."""
-    table = model_of(run).iloc[last]
-    ssthresh = table["ssthresh_segments"].to_numpy()
+    table = {name: column[last] for name, column in model_of(run).items()}
+    ssthresh = table["ssthresh_segments"]
     metrics = {
-        "congestion_window": _integers(table["cwnd_segments"].to_numpy() * mss),
+        "congestion_window": _integers(table["cwnd_segments"] * mss),
         "ssthresh": _integers(np.where(ssthresh < UNBOUNDED, ssthresh * mss, np.nan)),
     }
     if "pacing_rate_Bps" in table:
-        metrics["pacing_rate"] = _integers(table["pacing_rate_Bps"].to_numpy() * 8)
-    model = {"bandwidth_estimate": _integers(table["bw_Bps"].to_numpy() * 8)} if "bw_Bps" in table else {}
+        metrics["pacing_rate"] = _integers(table["pacing_rate_Bps"] * 8)
+    model = {"bandwidth_estimate": _integers(table["bw_Bps"] * 8)} if "bw_Bps" in table else {}
     return metrics, model, _states(table, ca_state)
 
 
@@ -288,10 +289,10 @@ def _integers(values: NDArray[np.float64]) -> list[int | None]:
     return [round(value) if np.isfinite(value) else None for value in values.tolist()]
 
 
-def _states(table: Any, ca_state: NDArray[np.uint8]) -> list[str]:
+def _states(table: Columns, ca_state: NDArray[np.uint8]) -> list[str]:
     """Return the congestion state after each ACK, as the schema spells it."""
     if "phase" in table:
         return [str(one).lower().replace(" ", "_") for one in table["phase"]]
-    slow = table["cwnd_segments"].to_numpy() < table["ssthresh_segments"].to_numpy()
+    slow = table["cwnd_segments"] < table["ssthresh_segments"]
     names = np.where(slow, "slow_start", "congestion_avoidance")
     return np.where(ca_state >= CA_STATES.index("CWR"), "recovery", names).tolist()

@@ -153,6 +153,11 @@ class Capture(Gridded):
         return Connections(lambda: [self.packets])
 
     @functools.cached_property
+    def columns(self) -> dict[str, Any]:
+        """The columns of `flows`, arrays and lists, without pandas; an RTT without a sample is -1."""
+        return self.connections.columns()
+
+    @functools.cached_property
     def flows(self) -> pd.DataFrame:
         """One row per connection, bulk sender first; a DataFrame (see `cctrace flows --json` for the columns)."""
         return self.connections.frame()

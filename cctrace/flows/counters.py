@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.columns import Columns, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.flows import coarse, quantized
@@ -286,13 +287,15 @@ class CounterFlow(Carded):
         Returns DataFrame: one row per interval: ``time_s``, where it begins, ``span_s``, its length, and ``acked_bps``,
         in bits per second. Empty where the counters do not tell.
         """
-        import pandas as pd
+        return frame_of(self.throughput_columns())
 
+    def throughput_columns(self) -> Columns:
+        """Return the columns of `throughput` without pandas."""
         time_ns, acked = self.acked()
         time_ns, rows = np.unique(time_ns, return_index=True)
         span_s = np.diff(time_ns) / 1e9
         rate_bps = np.diff(acked[rows]) * 8 / span_s
-        return pd.DataFrame({"time_s": self.seconds(time_ns)[:-1], "span_s": span_s, "acked_bps": rate_bps})
+        return {"time_s": self.seconds(time_ns)[:-1], "span_s": span_s, "acked_bps": rate_bps}
 
     @property
     def start_ns(self) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.columns import Columns, frame_of
 from cctrace.display import Carded, connection
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import matching
@@ -71,8 +72,8 @@ class Flow(Carded):
 
     @functools.cached_property
     def row(self) -> dict[str, Any]:
-        """This flow's row of `Capture.flows`, a dict."""
-        return {str(name): value for name, value in self.capture.flows.iloc[self.index].to_dict().items()}
+        """This flow's row of `Capture.flows`, a dict; an RTT without a sample is None."""
+        return self.capture.connections.rows(slice(self.index, self.index + 1))[0]
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -87,7 +88,7 @@ class Flow(Carded):
         from cctrace.units import format_rate, format_share, format_size, format_time
 
         row = self.row
-        rtts = [row[f"rtt_{which}_us"] for which in ("min", "median", "p95")]  # NA without a sample
+        rtts = [row[f"rtt_{which}_us"] for which in ("min", "median", "p95")]  # None without a sample
         told = ", ".join(format_time(value * 1000) if isinstance(value, int) else "unknown" for value in rtts)
         again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
         rows: list[tuple[str, object]] = [
@@ -282,12 +283,14 @@ class Flow(Carded):
     @property
     def rtt(self) -> pd.DataFrame:
         """The RTT samples that the sender took: DataFrame of time_s, time_ns and rtt_us, one row per sample."""
-        import pandas as pd
+        return frame_of(self.rtt_samples)
 
+    @property
+    def rtt_samples(self) -> Columns:
+        """The columns of `rtt` without pandas."""
         rows = self.events.rows
         taken = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
-        times = {"time_s": self.seconds(taken["time_ns"]), "time_ns": taken["time_ns"]}
-        return pd.DataFrame(times | {"rtt_us": taken["rs_rtt_us"]})
+        return {"time_s": self.seconds(taken["time_ns"]), "time_ns": taken["time_ns"], "rtt_us": taken["rs_rtt_us"]}
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the event stream with units and meanings as attributes, and whose it is; see `Events.to_xarray`."""
@@ -305,15 +308,8 @@ class Flow(Carded):
         return tuple(account)
 
     @functools.cached_property
-    def retransmissions(self) -> pd.DataFrame:
-        """Every segment that was sent again; DataFrame, one row per segment and transmission.
-
-        ``time_s`` (since the flow's first packet), ``time_ns``, ``seq``, ``end_seq`` (unwrapped), ``why`` (fast: loss
-        detection marked it; probe: tail-loss probe; timeout: the retransmission timer or what followed it;
-        unexplained), ``spurious`` (a D-SACK reported it as a duplicate later on).
-        """
-        import pandas as pd
-
+    def sent_again(self) -> Columns:
+        """The columns of `retransmissions` without pandas; `why` holds its codes of `state`."""
         log = self._reenacted[1]
         again, reports = log[log["why"] != DSACK], log[log["why"] == DSACK]
         needless = np.zeros(len(again), bool)
@@ -323,12 +319,23 @@ class Flow(Carded):
             hit = np.flatnonzero((recent["seq"] < report["end_seq"]) & (recent["end_seq"] > report["seq"]))
             _, last = np.unique(recent["seq"][hit][::-1], return_index=True)  # the latest transmission of each segment
             needless[hit[::-1][last]] = True
+        columns = {name: np.ascontiguousarray(again[name]) for name in ("time_ns", "seq", "end_seq", "why")}
+        return {"time_s": self.seconds(columns["time_ns"]), **columns, "spurious": needless}
+
+    @functools.cached_property
+    def retransmissions(self) -> pd.DataFrame:
+        """Every segment that was sent again; DataFrame, one row per segment and transmission.
+
+        ``time_s`` (since the flow's first packet), ``time_ns``, ``seq``, ``end_seq`` (unwrapped), ``why`` (fast: loss
+        detection marked it; probe: tail-loss probe; timeout: the retransmission timer or what followed it;
+        unexplained), ``spurious`` (a D-SACK reported it as a duplicate later on).
+        """
+        import pandas as pd
+
         why = pd.Categorical.from_codes(
-            again["why"], dtype=pd.CategoricalDtype(["fast", "probe", "timeout", "unexplained"])
+            self.sent_again["why"], dtype=pd.CategoricalDtype(["fast", "probe", "timeout", "unexplained"])
         )
-        columns = {name: np.ascontiguousarray(again[name]) for name in ("time_ns", "seq", "end_seq")}
-        time_s = self.seconds(columns["time_ns"])
-        return pd.DataFrame({"time_s": time_s, **columns, "why": why, "spurious": needless})
+        return pd.DataFrame(self.sent_again | {"why": why})
 
     @functools.cached_property
     def ecn(self) -> Ecn:

@@ -33,7 +33,7 @@ def bulk_rows(bytes_sent: ArrayLike, at_least: float = BULK_BYTES) -> NDArray[np
 
 def bulk_or_largest(capture: Capture) -> list[Flow]:
     """Return the bulk flows of a capture, largest first; its largest flow if there is none."""
-    return [capture.flow(int(row)) for row in bulk_rows(capture.flows["bytes_sent"])]
+    return [capture.flow(int(row)) for row in bulk_rows(capture.columns["bytes_sent"])]
 
 
 def bulk_flows(

@@ -64,7 +64,7 @@ def restored(flow: Flow) -> Flow:
     mine = columns["direction"] == p["sender"]
     tx_ns, begin, end = _segments(columns, mine, p)
     acks = np.flatnonzero(~mine & (columns["flags"] & ACK > 0) & (columns["flags"] & SYN == 0))
-    if not len(acks) or not isinstance(flow.row["rtt_min_us"], int):  # NA without a sample
+    if not len(acks) or not isinstance(flow.row["rtt_min_us"], int):  # None without a sample
         return flow
     asked = unwrapped(columns["ack"][acks], int(p["isn"]))
     rtt_ns = int(flow.row["rtt_min_us"]) * 1000

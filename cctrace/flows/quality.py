@@ -63,7 +63,7 @@ def quality(flow: Flow, unexplained: int, made_up: int) -> dict[str, Any]:
 
 def _unseen_segments(flow: Flow, made_up: int) -> int:
     """Return how many of these segments the sender sent while the capture ran."""
-    rtt_us = flow.row["rtt_median_us"]  # NA without a sample
+    rtt_us = flow.row["rtt_median_us"]  # None without a sample
     rtt_ns = 1e3 * rtt_us if isinstance(rtt_us, int) else math.nan
     lacking = unshown_bytes(flow.capture, flow.index, rtt_ns)
     return min(made_up, -(-lacking // int(flow.capture.connections.mss[flow.index])))

@@ -191,19 +191,19 @@ class Connections:
             columns[name] = pd.arrays.IntegerArray(np.maximum(columns[name], 0), columns[name] < 0)
         return pd.DataFrame(columns)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the table as a list of dicts of Python numbers and texts; an RTT without a sample is None."""
-        return list(self.each_row())
+    def rows(self, part: slice = slice(None)) -> list[dict[str, Any]]:
+        """Return the table, or some rows, as dicts of Python numbers and texts; an RTT without a sample is None."""
+        columns = {
+            name: column if isinstance(column, list) else column.tolist() for name, column in self.columns(part).items()
+        }
+        for name in _RTTS:
+            columns[name] = [None if value < 0 else value for value in columns[name]]
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def each_row(self) -> Iterator[dict[str, Any]]:
         """Yield what `rows` lists, without having it all at once."""
         for start in range(0, len(self), _BLOCK):
-            part = self.columns(slice(start, start + _BLOCK))
-            columns = {n: column if isinstance(column, list) else column.tolist() for n, column in part.items()}
-            for name in _RTTS:
-                columns[name] = [None if value < 0 else value for value in columns[name]]
-            for values in zip(*columns.values(), strict=True):
-                yield dict(zip(columns, values, strict=True))
+            yield from self.rows(slice(start, start + _BLOCK))
 
 
 _BLOCK = 10_000  # rows made at a time: a flood of SYNs has millions

@@ -51,6 +51,11 @@ def throughput(flow: Flow, bin_s: float | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
+    return pd.DataFrame(throughput_columns(flow, bin_s))
+
+
+def throughput_columns(flow: Flow, bin_s: float | None = None) -> dict[str, NDArray[np.float64]]:
+    """Return the columns of `throughput` without pandas."""
     lasted_s = float(flow.row["duration_s"])
     edges_s = edges(lasted_s, bin_s)
     rows, sends = flow.events.rows, flow.events.sends
@@ -58,7 +63,7 @@ def throughput(flow: Flow, bin_s: float | None = None) -> pd.DataFrame:
     sent = flow.seconds(sends["time_ns"][order]), np.cumsum(sends["payload"][order].astype(np.int64))
     acked = flow.seconds(rows["time_ns"]), np.maximum.accumulate(np.maximum(rows["snd_una"] - 1, 0))  # no byte: the SYN
     table = {"time_s": edges_s[:-1], "span_s": np.diff(edges_s)}
-    return pd.DataFrame(table | {"sent_bps": rate_bps(*sent, edges_s), "acked_bps": rate_bps(*acked, edges_s)})
+    return table | {"sent_bps": rate_bps(*sent, edges_s), "acked_bps": rate_bps(*acked, edges_s)}
 
 
 def edges(lasted_s: float, bin_s: float | None = None) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
+from cctrace.columns import Columns, frame_of
 from cctrace.display import Carded, Framed, visible
 from cctrace.errors import FormatError
 from cctrace.io import cells, door
@@ -165,7 +166,7 @@ class TcpInfo(Carded, Framed):
         from cctrace.io.tablefile import save
 
         meta = {"connections": self.connections, "format": self.format, "warnings": self.warnings}
-        return save(path, "tcp_info", [{"connection": self.connection} | self.columns | self.extra], meta)
+        return save(path, "tcp_info", [self.table()], meta)
 
     def select(self, index: int) -> TcpInfo:
         """Return the polls of one connection, in the order of the source."""
@@ -190,16 +191,11 @@ class TcpInfo(Carded, Framed):
 
     def frame(self) -> pd.DataFrame:
         """Return a DataFrame: `connection`, the columns of `schema.TCP_INFO` (Int64, missing as NA), the extra ones."""
-        import pandas as pd
+        return frame_of(self.table(), nullable=[*self.columns, *self.extra])
 
-        out: dict[str, Any] = {"connection": self.connection}
-        for name, column in (self.columns | self.extra).items():
-            if column.dtype == np.int64:
-                gap = column == MISSING
-                out[name] = pd.arrays.IntegerArray(np.where(gap, 0, column), gap)
-            else:
-                out[name] = column
-        return pd.DataFrame(out)
+    def table(self) -> Columns:
+        """Return the columns of `frame`; what is missing in one of int64 is `MISSING`."""
+        return {"connection": self.connection} | self.columns | self.extra
 
 
 def field_name(name: str) -> str:

@@ -175,7 +175,7 @@ class Captures:
         row = int(np.searchsorted(one.seconds(events["time_ns"]), time_s, side="right")) - 1
         if row < 0 or time_s > float(one.row["duration_s"]) + 1:
             raise ArgumentError(f"time_s={time_s:g}: the flow lasts from 0 to {float(one.row['duration_s']):.3f} s")
-        held = {str(key): value for key, value in model.iloc[row].to_dict().items() if key != "time_ns"}
+        held = {name: column[row : row + 1].tolist()[0] for name, column in model.items() if name != "time_ns"}
         event = events[row]
         flying = int(event["packets_out"]) - int(event["sacked_out"]) - int(event["lost_out"])
         held |= {"in_flight_segments": flying + int(event["retrans_out"]), "srtt_us": int(event["srtt_us8"]) >> 3}

@@ -114,7 +114,7 @@ class PathEvidence:
     @functools.cached_property
     def companions(self) -> dict[int, Transmissions]:
         """Transmissions of the other flows of the capture that may share the queue, by their index."""
-        return companions_of(self.capture, neighbours(self.capture.flows, self.index, self.one_bottleneck))
+        return companions_of(self.capture, neighbours(self.capture.columns, self.index, self.one_bottleneck))
 
     @functools.cached_property
     def parts(self) -> dict[int, Sent]:
@@ -129,8 +129,8 @@ class PathEvidence:
         """
         if not self.companions or self.bottleneck is None:
             return None
-        ends = self.capture.flows[["src", "dst"]].to_numpy()
-        same_ends = tuple(k for k in self.companions if (ends[k] == ends[self.index]).all())
+        ends = list(zip(self.capture.columns["src"], self.capture.columns["dst"], strict=True))
+        same_ends = tuple(k for k in self.companions if ends[k] == ends[self.index])
         groups = {tuple(self.companions), same_ends} - {()} if not self.one_bottleneck else {tuple(self.companions)}
         own_rate = self.bottleneck.rate
         return max((shared_queue(self.parts, self.index, group, own_rate) for group in groups), key=lambda s: s.gain)

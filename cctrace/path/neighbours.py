@@ -15,7 +15,7 @@ from cctrace.path.own_queue import coarser, packets_per_unit
 from cctrace.path.transmissions import transmissions
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from collections.abc import Mapping
 
     from cctrace.flows.capture import Capture
     from cctrace.path.transmissions import Transmissions
@@ -48,20 +48,20 @@ def matters(mine: Presence, other: Presence) -> Any:
     return (overlap > LEAST_OVERLAP * (mine.end - mine.begin)) & (other.sent_bytes > LEAST_BYTES * mine.sent_bytes)
 
 
-def neighbours(rows: pd.DataFrame, index: int, one_bottleneck: bool = False) -> list[int]:
+def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False) -> list[int]:
     """Return the indices of the flows of a capture that may share the queue of one.
 
     They have an end in common with it (or all may be taken to share one bottleneck), and `matters` says so.
 
     Parameters
     ----------
-    rows : DataFrame
-        `Capture.flows`.
+    rows : mapping of str to array_like
+        `Capture.flows`, or its `columns`.
     index : int
     one_bottleneck : bool
     """
-    src, dst, begin, sent_bytes = (rows[name].to_numpy() for name in ("src", "dst", "start_ns", "bytes_sent"))
-    end = begin + rows["duration_s"].to_numpy() * 1e9
+    src, dst, begin, sent_bytes = (np.asarray(rows[name]) for name in ("src", "dst", "start_ns", "bytes_sent"))
+    end = begin + np.asarray(rows["duration_s"]) * 1e9
     near = (src == src[index]) | (dst == dst[index]) | one_bottleneck
     near &= matters(Presence(begin[index], end[index], sent_bytes[index]), Presence(begin, end, sent_bytes))
     near[index] = False

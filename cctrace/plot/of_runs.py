@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from pandas.api.types import is_numeric_dtype
 
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
@@ -20,6 +19,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest
 from cctrace.flows.source import flow_of
 from cctrace.identification.named import controller_name
+from cctrace.replaying.model import model_of
 from cctrace.replaying.run import Run
 from cctrace.schema import LINUX_EVENTS
 from cctrace.sim.result import Simulation
@@ -328,7 +328,7 @@ def _rtt_us(view: View) -> NDArray[Any]:
 
 
 def _of_run(run: Run, quantity: str) -> NDArray[Any]:
-    for table in (run.decisions, *([run.frame()] if "snd_cwnd" in run.decisions else [])):
-        if quantity in table and is_numeric_dtype(table[quantity]):
-            return table[quantity].to_numpy(np.float64)
-    raise ArgumentError(f"quantity={quantity!r}: this run recorded {', '.join(run.decisions.columns)}")
+    for table in (run.columns, *([model_of(run)] if "snd_cwnd" in run.columns else [])):
+        if quantity in table and quantity != "event" and table[quantity].dtype.kind in "iufb":
+            return table[quantity].astype(np.float64)
+    raise ArgumentError(f"quantity={quantity!r}: this run recorded {', '.join(run.columns)}")

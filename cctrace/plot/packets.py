@@ -145,16 +145,16 @@ def _kinds(
     highest = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
     copy = flow.capture.packets["options"][rows] & OPT_COPY != 0
     kind[(size > 0) & ((end <= highest) | copy)] = AGAIN
-    again = flow.retransmissions
-    why = again["why"].cat.codes.to_numpy() + 1
-    at, wanted = np.searchsorted(time_ns, again["time_ns"]), again["seq"].to_numpy()
-    open_ = np.arange(len(again))
+    again = flow.sent_again
+    why, wanted = again["why"] + 1, again["seq"]
+    at = np.searchsorted(time_ns, again["time_ns"])
+    open_ = np.arange(len(wanted))
     while len(open_):  # packets of the same time follow each other
         open_ = open_[at[open_] < len(seq)]
-        open_ = open_[time_ns[at[open_]] == again["time_ns"].to_numpy()[open_]]
+        open_ = open_[time_ns[at[open_]] == again["time_ns"][open_]]
         row = at[open_]
         hit = (seq[row] <= wanted[open_]) & (wanted[open_] < end[row]) & ~copy[row]
-        kind[row[hit]], spurious[row[hit]] = why[open_[hit]], again["spurious"].to_numpy()[open_[hit]]
+        kind[row[hit]], spurious[row[hit]] = why[open_[hit]], again["spurious"][open_[hit]]
         open_ = open_[~hit]
         at[open_] += 1
     return kind, spurious

@@ -15,8 +15,9 @@ import numpy as np
 from cctrace.analysis.spans import spans_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import ArrayLike, NDArray
+
+    from cctrace.columns import Columns
 
 # Meaning -> colour.
 COLOURS = {
@@ -162,17 +163,17 @@ class Phases:
         return cls(spans_of(time_s, names))
 
 
-def throughput_series(table: pd.DataFrame, columns: Sequence[tuple[str, str, str]], scale: float) -> list[Series]:
+def throughput_series(table: Columns, columns: Sequence[tuple[str, str, str]], scale: float) -> list[Series]:
     """Return the series of a table of throughput, which hold each rate until its bin ends.
 
-    `table`: as `Flow.throughput` returns it. `columns`: column, label and colour of each series. `scale`: bits per
-    second of the axis' unit.
+    `table`: the columns of `Flow.throughput`. `columns`: column, label and colour of each series.
+    `scale`: bits per second of the axis' unit.
     """
-    if not len(table):
+    if not len(table["time_s"]):
         return []
-    time_s = np.append(table["time_s"], table["time_s"].iloc[-1] + table["span_s"].iloc[-1])
+    time_s = np.append(table["time_s"], table["time_s"][-1] + table["span_s"][-1])
     return [
-        Series(label, time_s, np.append(table[name], table[name].iloc[-1]) / scale, colour, "steps")
+        Series(label, time_s, np.append(table[name], table[name][-1]) / scale, colour, "steps")
         for name, label, colour in columns
     ]
 

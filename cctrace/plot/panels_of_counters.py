@@ -9,9 +9,9 @@ import numpy as np
 from cctrace.plot.panels import Panel, Phases, Series, throughput_series
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
+    from cctrace.columns import Columns
     from cctrace.flows.counters import CounterFlow
 
 # What of a replay is drawn where: panel, column of `model_table`, label, colour, factor to the unit of the panel.
@@ -22,7 +22,7 @@ _REPLAYED = (
 )
 
 
-def counter_panels(counters: CounterFlow, model: pd.DataFrame | None = None) -> list[Panel]:
+def counter_panels(counters: CounterFlow, model: Columns | None = None) -> list[Panel]:
     """Return the panels of a `cctrace.flows.counters.CounterFlow` for which it has data, a list of `Panel`.
 
     `model`: what a controller that was replayed over the coarse event stream held, see `replaying.model.model_table`.
@@ -36,8 +36,8 @@ def counter_panels(counters: CounterFlow, model: pd.DataFrame | None = None) -> 
             break
         panel = next(panel for panel in panels if panel.name == name)
         if column in model:
-            seconds = (model["time_ns"].to_numpy(np.int64) - counters.start_ns) / 1e9
-            panel.series.append(Series(label, seconds, model[column].to_numpy(float) * factor, colour, "steps"))
+            seconds = (model["time_ns"] - counters.start_ns) / 1e9
+            panel.series.append(Series(label, seconds, model[column] * factor, colour, "steps"))
     return [panel for panel in panels if panel.series]
 
 
@@ -70,7 +70,7 @@ def _progress(counters: CounterFlow) -> Panel:
 
 
 def _throughput(counters: CounterFlow) -> Panel:
-    series = throughput_series(counters.throughput(), (("acked_bps", "acknowledged", "estimate"),), 1e6)
+    series = throughput_series(counters.throughput_columns(), (("acked_bps", "acknowledged", "estimate"),), 1e6)
     text = "How fast data were acknowledged from each poll to the next."
     return Panel("throughput", "Throughput over time", text, "Throughput (Mbit/s)", series)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from cctrace.plot.panels import Panel, Phases, Series, throughput_series
+from cctrace.schema import MISSING
 from cctrace.units import format_time
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _progress(view: FlowView) -> Panel:
         Series("sent", time_s, _numbers(events, "snd_nxt") / scale, "observed", "steps"),
         Series("acknowledged", time_s, _numbers(events, "snd_una") / scale, "estimate", "steps"),
     ]
-    if view.retransmissions is not None and len(view.retransmissions):
+    if view.retransmissions is not None and len(view.retransmissions["seq"]):
         sent_again = view.retransmissions
         series.append(
             Series("retransmitted", view.seconds(sent_again), _numbers(sent_again, "seq") / scale, "lost", "points")
@@ -96,7 +96,7 @@ def _progress(view: FlowView) -> Panel:
 
 
 def _throughput(view: FlowView) -> Panel | None:
-    if view.throughput is None or not len(view.throughput):
+    if view.throughput is None or not len(view.throughput["span_s"]):
         return None
     table = view.throughput
     columns = (("sent_bps", "sent, with retransmissions", "observed"), ("acked_bps", "acknowledged", "estimate"))
@@ -104,7 +104,7 @@ def _throughput(view: FlowView) -> Panel | None:
     return Panel(
         "throughput",
         "Throughput over time",
-        f"Payload sent and acknowledged in each {format_time(table['span_s'].iloc[0] * 1e9)}. What was sent and not "
+        f"Payload sent and acknowledged in each {format_time(table['span_s'][0] * 1e9)}. What was sent and not "
         "acknowledged soon after was lost and sent again, or waited in a queue.",
         f"Throughput ({unit})",
         throughput_series(table, columns, scale),
@@ -288,16 +288,21 @@ def _model_series(view: FlowView, column: str, label: str, colour: str, scale: f
 def _kernel_series(
     view: FlowView, column: str, label: str, scale: float, missing: float | None = None, colour: str = "kernel"
 ) -> list[Series]:
-    if view.kernel is None or column not in view.kernel or view.kernel[column].isna().all():
+    if view.kernel is None or column not in view.kernel:
         return []
-    values = _numbers(view.kernel, column, missing) / scale
+    known = _numbers(view.kernel, column)
+    if np.isnan(known).all():
+        return []
+    values = (known if missing is None else np.where(known == missing, np.nan, known)) / scale
     return [Series(label, view.seconds(view.kernel), values, colour, "steps", dashed=True)]
 
 
 def _numbers(table: Any, column: str, missing: float | None = None) -> NDArray[Any]:
     """Return a column as float64, NaN where it is missing."""
     values = table[column]
-    values = values.to_numpy(np.float64, na_value=np.nan) if isinstance(table, pd.DataFrame) else values.astype(float)
+    if values.dtype == np.int64:
+        values = np.where(values == MISSING, np.nan, values)
+    values = values.astype(np.float64)
     return values if missing is None else np.where(values == missing, np.nan, values)
 
 

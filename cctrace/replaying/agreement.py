@@ -11,8 +11,8 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
+from cctrace.columns import Columns, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.flows.source import flow_of
@@ -21,6 +21,7 @@ from cctrace.replaying.model import model_of
 from cctrace.units import format_share
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
     from cctrace.replaying.run import Run
@@ -83,7 +84,7 @@ class Comparison(Carded):
         self.flow = flow
         self.run = run
         self._info = info
-        time_ns = run.decisions["time_ns"].to_numpy()
+        time_ns = run.columns["time_ns"]
         self.polls = np.flatnonzero((info["time_ns"] > time_ns[0]) & (info["time_after_ns"] < time_ns[-1]))
         if not len(self.polls):
             raise ArgumentError(f"{info.source}: no poll lies within the replayed time")
@@ -97,7 +98,7 @@ class Comparison(Carded):
         self._high = np.searchsorted(time_ns, info["time_after_ns"][self.polls], side="right") - 1
 
     @functools.cached_property
-    def model(self) -> pd.DataFrame:
+    def model(self) -> Columns:
         """What the replayed controller held after each call, in common units; see `replaying.model.model_table`."""
         run = self.run
         return model_of(run)
@@ -126,7 +127,7 @@ class Comparison(Carded):
 
     def _replayed(self, name: str) -> NDArray[Any]:
         """Return what the replay held after each call."""
-        values = self.model[QUANTITIES[name][1]].to_numpy()
+        values = self.model[QUANTITIES[name][1]]
         return _codes(values) if name == "mode" else values
 
     def agrees(self, name: str, rel: float = 0.0, absolute: float = 0.0, slack_polls: int = 0) -> NDArray[np.bool_]:
@@ -210,7 +211,11 @@ class Comparison(Carded):
         return f"Replay of {self.run.controller.__name__} against the kernel: shares of polls", figures, []
 
     def frame(self) -> pd.DataFrame:
-        """Return a DataFrame with one row per poll: when, and the kernel's and the replay's value of each quantity.
+        """Return `table` as a DataFrame."""
+        return frame_of(self.table())
+
+    def table(self) -> Columns:
+        """Return columns with an element per poll: when, and the kernel's and the replay's value of each quantity.
 
         ``time_s`` counts from the flow's first packet (of counters alone: from their first poll), ``time_ns`` is on the
         capture's clock.
@@ -220,11 +225,13 @@ class Comparison(Carded):
         for name in self.quantities:
             column, replayed, _ = QUANTITIES[name]
             table[f"{name}_kernel"] = self._info[column][self.polls] if name == "mode" else self._logged(name)
-            table[f"{name}_replay"] = self.model[replayed].to_numpy()[self._low]
-        return pd.DataFrame(table)
+            table[f"{name}_replay"] = self.model[replayed][self._low]
+        return table
 
 
 def _codes(modes: Any) -> NDArray[np.float64]:
     """Return the places of names of modes in BBR_MODES as float64; NaN for what is none."""
-    codes = pd.Categorical(modes, categories=BBR_MODES).codes
-    return np.where(codes < 0, np.nan, codes)
+    codes = np.full(len(modes), np.nan)
+    for code, name in enumerate(BBR_MODES):
+        codes[np.asarray(modes) == name] = code
+    return codes

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from cctrace.cc.base import declared_fields
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cctrace.cc.base import Controller
+    from cctrace.columns import Columns
     from cctrace.replaying.run import Run
 
 _UNBOUNDED = 0x3FFFFFFF  # Linux says ~0U or 0x7fffffff
@@ -36,19 +36,17 @@ def model_fields(controller: type[Controller]) -> list[str]:
     return [name for name in _FIELDS if name in declared] + elements
 
 
-def model_of(run: Run) -> pd.DataFrame:
+def model_of(run: Run) -> Columns:
     """Return what a `Run` of a flow that recorded `model_fields` held after each call, see `model_table`."""
     flow = flow_of(run.source)
     if flow is None:
         raise ArgumentError("this replay is of no flow, so its segments' size is not known; see `decisions`")
-    if missing := [name for name in model_fields(run.controller) if name not in run.decisions]:
+    if missing := [name for name in model_fields(run.controller) if name not in run.columns]:
         raise ArgumentError(f'this replay did not record {", ".join(missing)}: replay with record="all"')
-    return model_table(run.controller, run.decisions, run.decisions["time_ns"], flow.facts["mss"])
+    return model_table(run.controller, run.columns, run.columns["time_ns"], flow.facts["mss"])
 
 
-def model_table(
-    controller: type[Controller], decisions: Mapping[str, Any] | pd.DataFrame, time_ns: Any, mss: Any
-) -> pd.DataFrame:
+def model_table(controller: type[Controller], decisions: Mapping[str, Any], time_ns: Any, mss: Any) -> Columns:
     """Return what a replayed Linux controller held after each event, in common units.
 
     Parameters
@@ -61,7 +59,7 @@ def model_table(
 
     Returns
     -------
-    DataFrame
+    dict of str to ndarray, shape (n,)
         Those that the controller has of: time_ns, cwnd_segments, ssthresh_segments, pacing_rate_Bps, min_rtt_us,
         bw_Bps, cwnd_gain, pacing_gain, mode, phase, and inflight_hi_segments, inflight_lo_segments, bw_lo_Bps (infinite
         while there is no such bound).
@@ -94,7 +92,7 @@ def model_table(
         table["pacing_gain"] = _gain(held["pacing_gain"])
         table["mode"] = np.array(controller.states[:4], dtype=object)[held["mode"]]
         table["phase"] = _phase(table["mode"], table["pacing_gain"] * BBR_UNIT)
-    return pd.DataFrame(table)
+    return table
 
 
 def _gain(values: NDArray[Any]) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ flows, of which `infer` finds out what no record shows). `agreement` compares wi
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Sequence
@@ -13,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params, param_fields
+from cctrace.columns import Columns, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
@@ -36,6 +37,8 @@ from cctrace.replaying.player import MODES, Player
 from cctrace.replaying.through_fq import at_hand_over
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from cctrace.cc.base import Controller
     from cctrace.replaying.agreement import Comparison
 
@@ -60,9 +63,11 @@ class Run(Carded):
 
     Attributes
     ----------
+    columns : dict of str to ndarray
+        One element per call: ``time_s`` (since the flow's first packet, of a golden vector since its first call),
+        ``time_ns``, ``event`` (code) and what was recorded, after the call.
     decisions : DataFrame
-        One row per call: ``time_s`` (since the flow's first packet, of a golden vector since its first call),
-        ``time_ns``, ``event`` (name) and what was recorded, after the call.
+        The same with the names of events.
     state : dict
         The final state, {field: value}.
     controller : type
@@ -87,7 +92,7 @@ class Run(Carded):
     True
     """
 
-    decisions: pd.DataFrame
+    columns: Columns
     state: dict[str, Any]
     controller: type[Controller]
     params: dict[str, Any]
@@ -96,16 +101,28 @@ class Run(Carded):
     inferred: Inferred = field(default_factory=Inferred.nothing)
     marked: NDArray[np.uint8] | None = None
 
+    @functools.cached_property
+    def decisions(self) -> pd.DataFrame:
+        """What the controller decided in its own fields and units: DataFrame, one row per call."""
+        import pandas as pd
+
+        names = sorted(schema.EVENT_CODES, key=schema.EVENT_CODES.__getitem__)
+        events = pd.Categorical.from_codes(self.columns["event"], pd.Index(names))
+        return pd.DataFrame(self.columns | {"event": events}, copy=False)
+
     def __repr__(self) -> str:
         given = ",".join(f"{name}={value}" for name, value in self.params.items())
-        return f"<Run of {self.controller.__name__}:{given}, {len(self.decisions)} calls>"
+        return f"<Run of {self.controller.__name__}:{given}, {len(self.columns['event'])} calls>"
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         from cctrace.replaying.words import in_words
 
         flow = flow_of(self.source)
         mss = flow.facts["mss"] if flow else None
-        rows: list[tuple[str, object]] = [("calls", len(self.decisions)), *in_words(self.controller, self.state, mss)]
+        rows: list[tuple[str, object]] = [
+            ("calls", len(self.columns["event"])),
+            *in_words(self.controller, self.state, mss),
+        ]
         return f"Replay of {self.controller.__name__}, after its last call", rows, self.warnings
 
     def frame(self) -> pd.DataFrame:
@@ -114,9 +131,7 @@ class Run(Carded):
         Of a Linux controller as `cctrace.replaying.model.model_table`, if the replay recorded what that needs
         (``record="all"``, or counters attached); ``decisions`` holds the controller's own fields and units.
         """
-        table = model_of(self)
-        table.insert(0, "time_s", self.decisions["time_s"])
-        return table
+        return frame_of({"time_s": self.columns["time_s"]} | model_of(self))
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write `decisions` as Parquet (with the extra "parquet"); returns the rows written."""
@@ -249,26 +264,23 @@ def _replay(
             params, paced_known = params | {"paced": 1}, True
     if cls.view == "linux" and isinstance(source, Streamed):
         machine, inferred = follow(source, cls, params, wanted, mode, hz_known, paced_known)
-        decisions = _decisions(source.events["event"], source.events["time_ns"], machine.recorded, flow)
+        columns = _columns(source.events["event"], source.events["time_ns"], machine.recorded, flow)
         warnings = [*machine.warnings, *(flow.caveats if flow else ())]
-        return Run(decisions, machine.state, cls, machine.params, warnings, source, inferred, machine.marks)
+        return Run(columns, machine.state, cls, machine.params, warnings, source, inferred, machine.marks)
     view = view_of(source, cls, params)
     player = Player(view, cls, mode=mode, record=wanted, **params)
     player.run()
-    decisions = _decisions(view.event, view.time_ns, player.recorded, flow)
+    columns = _columns(view.event, view.time_ns, player.recorded, flow)
     warnings = [*player.warnings, *(flow.caveats if flow else ())]
-    return Run(decisions, player.state, cls, params, warnings, source)
+    return Run(columns, player.state, cls, params, warnings, source)
 
 
-def _decisions(
-    kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: dict[str, NDArray[Any]], flow: FlowSource | None
-) -> pd.DataFrame:
-    """Return `Run.decisions`; seconds since the flow's first packet, without one since the first call."""
-    codes = {code: name for name, code in schema.EVENT_CODES.items()}
-    events = pd.Categorical.from_codes(kinds, pd.Index([codes[code] for code in range(len(codes))]))
+def _columns(
+    kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: Columns, flow: FlowSource | None
+) -> Columns:
+    """Return `Run.columns`; seconds since the flow's first packet, without one since the first call."""
     time_s = flow.seconds(time_ns) if flow else (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
-    columns = {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": events}
-    return pd.DataFrame(columns | recorded, copy=False)
+    return {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": np.asarray(kinds)} | recorded
 
 
 def follow(

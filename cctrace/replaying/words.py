@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
 
 from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.units import format_number, format_rate, format_size, format_time
@@ -38,7 +38,7 @@ def in_words(controller: type[Controller], state: dict[str, Any], mss: int | Non
 
 def time_in_words(time_ns: int, first_ns: int) -> str:
     """Return a time as text: seconds since the first, and of the day (UTC)."""
-    day = pd.Timestamp(int(time_ns)).isoformat(sep=" ", timespec="microseconds")
+    day = str(np.datetime64(int(time_ns) // 1000, "us")).replace("T", " ")
     return f"{(int(time_ns) - int(first_ns)) / 1e9:.6f} s after the first call ({day} UTC)"
 
 

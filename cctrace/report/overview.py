@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from cctrace.analysis.flow_analysis import SIMULATED, FlowAnalysis
 from cctrace.display import Progress, silent, visible
@@ -26,11 +25,14 @@ from cctrace.refusals import Attempt, Refusal
 from cctrace.replaying.through_fq import FQ_IN_WORDS
 from cctrace.report.chunks import CHUNK, SPANS, Packed, fitting, pack
 from cctrace.report.page import FlowSection, Report, write
-from cctrace.report.save import frame_of, save
+from cctrace.report.save import save
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from cctrace.analysis.flow_view import FlowView
+    from cctrace.columns import Columns
     from cctrace.flows.counters import CounterFlow
     from cctrace.flows.flow import Flow
     from cctrace.plot.packets import Received, Sent
@@ -117,18 +119,26 @@ def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress:
     for ending in ("parquet", "csv.gz", "html", "js"):
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
-    save(pd.DataFrame([_storable(one.to_dict()) for one in analyses]).drop(columns=[*SIMULATED]), folder, "flows")
+    save(_listed(analyses), folder, "flows")
     for i, analysis in enumerate(analyses):
-        tables: dict[str, pd.DataFrame] = {}
+        tables: dict[str, Columns] = {}
         with Attempt(f"table of {analysis.title}"):
             tables = _tables(analysis)
-        for name, frame in tables.items():
-            save(frame, folder, f"flow{i}-{name}")
+        for name, columns in tables.items():
+            nullable = set(columns) - {"connection"} if name == "tcpinfo" else ()
+            save(columns, folder, f"flow{i}-{name}", nullable)
     progress("drawing")
     page = folder / "report.html"
     report = report_of(analyses)
     write_pages(report, page)
     return page
+
+
+def _listed(analyses: Sequence[FlowAnalysis]) -> dict[str, list[Any]]:
+    """Return the columns of the table of flows."""
+    rows = [_storable(one.to_dict()) for one in analyses]
+    names = [name for name in dict.fromkeys(itertools.chain(*rows)) if name not in SIMULATED]
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _storable(value: Any) -> Any:
@@ -164,26 +174,30 @@ def write_pages(report: Report, page: Path) -> None:
         (page.parent / name).write_text(text, encoding="ascii")
 
 
-def _tables(analysis: FlowAnalysis) -> dict[str, pd.DataFrame]:
+def _tables(analysis: FlowAnalysis) -> dict[str, Columns]:
     view = analysis.view
     if analysis.counters is not None:
         return _counter_tables(analysis, analysis.counters)
     if view is None:
         return {}
-    tables = {"events": frame_of(view.events), "tcpinfo": view.kernel, "replay": view.model}
-    tables["agreement"] = analysis.polls
+    tables = {"events": _columns(view.events), "tcpinfo": view.kernel, "replay": view.model}
+    tables["agreement"] = analysis.polled
     if analysis.whatif is not None and not isinstance(analysis.whatif, Refusal):
-        tables["whatif"] = analysis.whatif.frame()
-    return {name: frame for name, frame in tables.items() if frame is not None}
+        found = analysis.whatif.frame()
+        tables["whatif"] = {str(name): found[name].to_numpy() for name in found}
+    return {name: columns for name, columns in tables.items() if columns is not None}
 
 
-def _counter_tables(analysis: FlowAnalysis, counters: CounterFlow) -> dict[str, pd.DataFrame]:
-    tables = {"tcpinfo": counters.polls.frame()}
+def _counter_tables(analysis: FlowAnalysis, counters: CounterFlow) -> dict[str, Columns]:
+    tables: dict[str, Columns | None] = {"tcpinfo": counters.polls.table()}
     with contextlib.suppress(StreamError):  # what is lacking has been noted where it was asked for
-        tables["events"] = frame_of(counters.events.rows)
-    return tables | {
-        name: frame for name, frame in (("replay", analysis.model), ("agreement", analysis.polls)) if frame is not None
-    }
+        tables["events"] = _columns(counters.events.rows)
+    tables |= {"replay": analysis.modelled, "agreement": analysis.polled}
+    return {name: columns for name, columns in tables.items() if columns is not None}
+
+
+def _columns(records: NDArray[Any]) -> Columns:
+    return {name: records[name] for name in records.dtype.names or ()}
 
 
 def _lasted(view: FlowView) -> tuple[int, int]:
@@ -279,7 +293,7 @@ def _section_of_counters(analysis: FlowAnalysis, counters: CounterFlow) -> FlowS
     )
     if not counters.is_timed:
         return replace(section, limits=[], events=[])
-    return replace(section, panels=counter_panels(counters, analysis.model), phases=counter_phases(counters))
+    return replace(section, panels=counter_panels(counters, analysis.modelled), phases=counter_phases(counters))
 
 
 def _section_of_packets(analysis: FlowAnalysis, view: FlowView) -> FlowSection:
@@ -340,5 +354,5 @@ def _panels(view: FlowView, packets: tuple[Sent, Received] | None) -> list[Panel
     return panels if packets is None else [panel for panel in panels if panel.name != "progress"]
 
 
-def _rtt(value_us: float) -> str:
-    return "unknown" if pd.isna(value_us) else format_time(value_us * 1000)
+def _rtt(value_us: float | None) -> str:
+    return "unknown" if value_us is None or np.isnan(value_us) else format_time(value_us * 1000)

@@ -1,80 +1,91 @@
-"""Tables as files: Parquet, or compressed CSV where pyarrow is not installed.
+"""Tables as files: Parquet, or compressed CSV where pyarrow is not installed, which needs no pandas.
 
-A table of events has millions of cells of which most repeat a neighbour's. pandas writes them one by one, which takes
-longer than the analysis does; here every distinct value becomes text once. The bytes are those that pandas writes.
+A table of events has millions of cells. Whole numbers become text in compiled code; of other values every run of equal
+ones becomes text once.
 """
 
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 
+from cctrace.columns import frame_of
 from cctrace.extras import is_installed
+from cctrace.report.cells import LONGEST, write_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-
-_REPEATS = 2  # times that a value must occur, on average, to be worth looking up
+Table: TypeAlias = "Mapping[str, NDArray[Any] | Sequence[Any]]"
+_BLOCK = 8192  # rows whose text is made at a time
 _QUOTED = frozenset(',"\r\n')
 
 
-def save(frame: pd.DataFrame, folder: Path, name: str) -> Path:
-    """Write a table to ``folder/name.parquet``, without pyarrow to ``folder/name.csv.gz``; return the path."""
+def save(table: Table, folder: Path, name: str, nullable: Collection[str] = ()) -> Path:
+    """Write a table to ``folder/name.parquet``, without pyarrow to ``folder/name.csv.gz``; return the path.
+
+    `nullable`: columns of int64 which may be `MISSING`.
+    """
     if is_installed("pyarrow"):
         path = folder / f"{name}.parquet"
-        frame.to_parquet(path)
+        frame_of(table, nullable).to_parquet(path)
         return path
     path = folder / f"{name}.csv.gz"
-    path.write_bytes(gzip.compress(csv_text(frame).encode(), compresslevel=1))
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for part in csv_parts(table):
+            file.write(part)
     return path
 
 
-def frame_of(records: NDArray[Any]) -> pd.DataFrame:
-    """Return records as a table, column by column: pandas would gather those of a kind, which takes nine times as long.
+def csv_parts(table: Table) -> Iterator[bytes]:
+    """Yield a table of two columns or more as CSV with a header, as ``frame.to_csv(index=False)`` writes it.
 
     Examples
     --------
-    >>> frame_of(np.array([(1, 2), (3, 4)], [("time_ns", "i8"), ("event", "u1")]))["event"].tolist()
-    [2, 4]
-    """
-    return pd.DataFrame({name: records[name].copy() for name in records.dtype.names or ()}, copy=False)
-
-
-def csv_text(frame: pd.DataFrame) -> str:
-    """Return a table of two columns or more as CSV with a header, as ``frame.to_csv(index=False)`` does.
-
-    Examples
-    --------
-    >>> print(csv_text(pd.DataFrame({"snd_una": [1, 1, 1449], "mode": ["STARTUP", None, 'a "b", c']})), end="")
+    >>> table = {"snd_una": np.array([1, 1, 1449]), "mode": ["STARTUP", None, 'a "b", c']}
+    >>> print(b"".join(csv_parts(table)).decode(), end="")
     snd_una,mode
     1,STARTUP
     1,
     1449,"a ""b"", c"
     """
-    rows = map(",".join, zip(*(_cells(frame[column]) for column in frame), strict=True))
-    return "\n".join([",".join(map(_quoted, frame.columns)), *rows, ""])
+    yield (",".join(map(_quoted, table)) + "\n").encode()
+    columns = [_numbers(values) for values in table.values()]
+    rows = len(columns[0][0]) if columns else 0
+    texts = [text for _, text in columns]
+    begins = np.cumsum([0, *(len(text) for text in texts)])
+    is_text = np.array([bool(text) for text in texts])
+    pool = [one for text in texts for one in text]
+    ends = np.cumsum([0, *map(len, pool)])
+    room = np.frombuffer(b"".join(pool) or b" ", np.uint8)
+    widest = [max(map(len, text)) if text else LONGEST for text in texts]
+    out = np.empty(min(rows, _BLOCK) * (sum(widest) + len(widest)), np.uint8)
+    for start in range(0, rows, _BLOCK):
+        block = np.array([numbers[start : start + _BLOCK] for numbers, _ in columns], np.int64)
+        block += np.where(is_text, begins[:-1], 0)[:, None]
+        yield out[: write_rows(block, is_text, ends, room, out)].tobytes()
 
 
-def _cells(column: pd.Series) -> list[str]:
-    whole = isinstance(column.dtype, np.dtype) and column.dtype.kind in "iub"
-    text = str if whole else _text  # of whole numbers none is missing or has a comma
-    if column.dtype == object:  # of whatever: lists have no hash
-        return list(map(text, column.tolist()))
-    codes, values = pd.factorize(column)
-    if _REPEATS * len(values) > len(column):
-        return list(map(text, column.tolist()))
-    texts = [*map(text, values.tolist()), ""]  # the last is that of code -1: missing
-    return [texts[code] for code in codes.tolist()]
+def _numbers(values: NDArray[Any] | Sequence[Any]) -> tuple[NDArray[Any], list[bytes]]:
+    """Return whole numbers and no texts; or the texts of runs of equal values, and of each value its place in them."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64:
+        return values, []
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        first = np.append(True, values[1:] != values[:-1])[: len(values)]
+        return np.cumsum(first) - 1, [_text(value) for value in values[first].tolist()]
+    some = [k for k, value in enumerate(values) if not k or value is not values[k - 1]]  # lists have no hash
+    places = np.repeat(np.arange(len(some)), np.diff([*some, len(values)]))
+    return places, [_text(values[k]) for k in some]
 
 
-def _text(value: Any) -> str:
-    return "" if value is None or value is pd.NA or value != value else _quoted(str(value))
+def _text(value: Any) -> bytes:
+    missing = value is None or type(value).__name__ == "NAType" or value != value
+    return b"" if missing else _quoted(str(value)).encode()
 
 
 def _quoted(text: str) -> str:

@@ -15,10 +15,10 @@ from cctrace.plot.packets import packets_of
 from cctrace.schema import LINUX_EVENTS
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     from cctrace.analysis.flow_analysis import FlowAnalysis
+    from cctrace.columns import Columns
     from cctrace.flows.flow import Flow
 
 UNKNOWN = -1  # of every number here
@@ -201,16 +201,16 @@ class _Model(NamedTuple):
 def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> _Model:
     model = analysis.view.model if analysis.view is not None else None
     nothing = np.full(len(known_ns), UNKNOWN)
-    if model is None or not len(model):
+    if model is None or not len(model["time_ns"]):
         return _Model((), nothing.astype(np.int8), nothing, nothing, nothing, nothing)
-    row = np.searchsorted(model["time_ns"].to_numpy(), known_ns, side="right") - 1
+    row = np.searchsorted(model["time_ns"], known_ns, side="right") - 1
     last, began = np.maximum(row, 0), row >= 0
     names, codes = _states(model)
 
     def column(name: str, factor: int = 1) -> NDArray[np.int64]:
         if name not in model:
             return nothing
-        value = model[name].to_numpy()[last] * factor
+        value = model[name][last] * factor
         return np.where(began & np.isfinite(value), np.nan_to_num(value, posinf=0.0), UNKNOWN).astype(np.int64)
 
     return _Model(
@@ -223,12 +223,12 @@ def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> _Model:
     )
 
 
-def _states(model: pd.DataFrame) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def _states(model: Columns) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the names of a controller's states, and which one it was in after each call."""
     if "phase" in model:
-        phase = model["phase"].astype("category")
-        return tuple(map(str, phase.cat.categories)), phase.cat.codes.to_numpy().astype(np.int64)
-    slow = model["cwnd_segments"].to_numpy() < model["ssthresh_segments"].to_numpy()
+        names, codes = np.unique(model["phase"].astype(str), return_inverse=True)
+        return tuple(names.tolist()), codes.astype(np.int64)
+    slow = model["cwnd_segments"] < model["ssthresh_segments"]
     return ("slow start", "congestion avoidance"), np.where(slow, 0, 1)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Artefact, Elsewhere
 from cctrace.diagnosis.record import Record
@@ -53,7 +51,7 @@ def _held(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
         return
     stamps, rtt_us = stamps_of(record.flow), record.flow.row["rtt_median_us"]
     held = held_us(stamps)
-    if held >= 2 * stamps.tick_us + const.HELD_US and not held < const.HELD_RTTS * np.nan_to_num(rtt_us):
+    if held >= 2 * stamps.tick_us + const.HELD_US and not held < const.HELD_RTTS * (rtt_us or 0):
         yield Artefact("held", 0.95, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us})
 
 

@@ -89,5 +89,5 @@ def reordering(record: Record) -> Reordering | None:
     told = record.table.told_ns[rows] / 1e3
     first = told - told[0]
     late = first < np.maximum.accumulate(first) - const.OVERTAKEN_US
-    spurious = int(record.flow.retransmissions["spurious"].sum())
+    spurious = int(record.flow.sent_again["spurious"].sum())
     return Reordering(float(late.mean()), int(late.sum()), spurious, int(record.lost.sum()))

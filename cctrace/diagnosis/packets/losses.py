@@ -181,9 +181,9 @@ def _bursts(record: Record) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
 
 def sent_again(record: Record) -> SentAgain | None:
     """Return the segments that were sent again."""
-    again = record.flow.retransmissions
-    sent, many = int(record.flow.row["segments_sent"]), len(again)
+    spurious = record.flow.sent_again["spurious"]
+    sent, many = int(record.flow.row["segments_sent"]), len(spurious)
     if not sent:
         return None
     beyond = record.flow.taken_at in ("receiver", "middle") and not record.lost.any()
-    return SentAgain(many / sent, many, sent, int(again["spurious"].sum()), beyond)
+    return SentAgain(many / sent, many, sent, int(spurious.sum()), beyond)

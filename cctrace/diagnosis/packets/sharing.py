@@ -46,13 +46,13 @@ def _turns(record: Record, found: _Turns) -> Turns:
 def _sharing(record: Record, gain: float, rate: float, got: _Got) -> Sharing:
     mine, theirs = got
     total, best = sum(theirs.values()), max(theirs, key=lambda index: theirs[index])
-    row = record.flow.capture.flows.iloc[best]
+    columns = record.flow.capture.columns
     return Sharing(
         flows=1 + len(theirs),
         share=mine / (mine + total),
         mine_bps=mine,
         their_rate_bps=total,
-        best=f"{row['src']}:{row['sport']}",
+        best=f"{columns['src'][best]}:{columns['sport'][best]}",
         best_bps=theirs[best],
         span=_overlap(record),
         link_bps=rate * 8e6,
@@ -109,7 +109,7 @@ def _others_show_turns(record: Record) -> bool:
 
     An AQM that drops much of this flow's own queue leaves delays that no queue explains.
     """
-    sent = record.flow.capture.flows["bytes_sent"].to_numpy()
+    sent = record.flow.capture.columns["bytes_sent"]
     other = Record(record.flow.capture.flow(max(record.companions, key=lambda k: int(sent[k]))))
     if other.fluid is None or record.flow.index not in other.companions:
         return False
