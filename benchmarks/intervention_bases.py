@@ -1,6 +1,7 @@
 """Write the list of recordings that `benchmarks.interventions` scores: flows with a cause, and the same flows without.
 
     python -m benchmarks.intervention_bases 60 --seed 7 > list.json
+    python -m benchmarks.intervention_bases 60 --seed 7 --pairs > pairs.json
 
 A base is a random path with one or two causes that a kernel can really have (docs/lab.md describes a lab that records
 it). NAME.own is the flow with its causes, NAME.without-CAUSE the same path and seed without one of them,
@@ -120,6 +121,14 @@ PAIRS = [
     ["receiver_limited", "competition"],
     ["jitter", "application_limited"],
     ["aqm", "random_loss"],
+    ["policer", "random_loss"],
+    ["policer", "jitter"],
+    ["pacing_limited", "competition"],
+    ["pacing_limited", "policer"],
+    ["application_limited", "competition"],
+    ["rate_change", "application_limited"],
+    ["send_buffer_limited", "random_loss"],
+    ["receiver_limited", "jitter"],
 ]
 
 
@@ -193,13 +202,17 @@ def base(rng: random.Random, number: int, causes: list[str], sender: tuple[str, 
         yield recording(f"buffer-x{factor:g}", resized, buffer=f"x{factor:g}")
 
 
-def bases(n: int, seed: int) -> Iterator[Scenario]:
-    """Yield the recordings of `n` bases: two of three with one cause (or none), every third with two."""
+def bases(n: int, seed: int, only_pairs: bool = False) -> Iterator[Scenario]:
+    """Yield the recordings of `n` bases: two of three with one cause (or none), every third, or all, with two."""
     rng = random.Random(seed)
     singles, pairs = SINGLE.copy(), PAIRS.copy()
     rng.shuffle(singles)
     rng.shuffle(pairs)
     senders = rng.sample(SENDERS, len(SENDERS))
+    if only_pairs:
+        for k in range(n):
+            yield from base(rng, k, pairs[k % len(pairs)], rng.choice(SENDERS))
+        return
     for k in range(n):
         kinds = pairs if k % 3 == 2 else singles
         place = k // 3 if k % 3 == 2 else k - (k + 1) // 3
@@ -212,8 +225,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bases", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pairs", action="store_true", help="two causes in every base")
     options = parser.parse_args()
-    print(json.dumps(list(bases(options.bases, options.seed)), indent=1))
+    print(json.dumps(list(bases(options.bases, options.seed, options.pairs)), indent=1))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     course_of(flow, table)              what was recorded, on a grid of time
     unseen_competitor(scene, ...)       a flow that the capture does not show, where only such a one explains it
-    simulated(path, sender, ...)        what runs over a path do, on the same grid
+    courses(runs)                       what simulated runs do, on the same grid
     unlikeness(recorded, runs)          -2 log likelihood of the one, given the others
 
 Rival explanations of a recording (`fit.rivals`) differ in what the flow's own controller would have done: losses by
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from cctrace.counterfactual.figures import NEAR_POINTS
 from cctrace.fit.rivals import AS_INFERRED, rivals_of
 from cctrace.path.transmissions import DELIVERED
+from cctrace.sim.batch import Run, batch
 from cctrace.sim.sender import Sender
-from cctrace.sim.simulate import simulate
 
 if TYPE_CHECKING:
     from cctrace.counterfactual.scene import Scene
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
     from cctrace.path.evidence import PathEvidence
     from cctrace.path.transmissions import Transmissions
-    from cctrace.sim.path import Path
 
 CLEARLY = 2 * np.log(20.0)  # by which the log likelihood, twice, must be higher for another path than the inferred one
 UNSEEN = ("cubic6", "bbr2022")  # competitors that the capture may not show
@@ -105,22 +104,14 @@ def course_of(flow: Flow, table: Transmissions) -> Course:
     return Course(so_far(told), so_far(table.sent_ns), so_far(again), smoothed, float(rtt_us.mean()))
 
 
-def simulated(path: Path, senders: Sequence[Sender], duration: str, seed: int) -> Course:
-    """Return the `Course` of the first of some senders over a path."""
-    run = simulate(path, senders, duration, seed, sample=f"{GRID_S}s")
-    assert run.timeline is not None  # asked for by `sample`
-    rows = run.timeline[run.timeline["flow"] == 0].iloc[1:]
-
-    def column(name: str) -> NDArray[np.float64]:
-        return rows[name].to_numpy(np.float64)
-
-    return Course(
-        column("delivered_segments"),
-        column("sent_segments"),
-        column("retransmitted_segments"),
-        column("srtt_us"),
-        float(run.flows["rtt_mean_us"].iloc[0]),
-    )
+def courses(runs: Sequence[Run]) -> list[Course]:
+    """Return the `Course` of the first flow of each run."""
+    found = []
+    for outcome in batch([run._replace(sample=f"{GRID_S}s") for run in runs]):
+        names = ("delivered_segments", "sent_segments", "retransmitted_segments", "srtt_us")
+        columns = (np.array([one[name][0] for one in outcome.samples[1:]], float) for name in names)
+        found.append(Course(*columns, float(outcome.flows[0]["rtt_mean_us"])))
+    return found
 
 
 def unlikeness(recorded: Course, runs: Sequence[Course]) -> float:
@@ -157,13 +148,28 @@ def weighed(scene: Scene, flow: Flow, evidence: PathEvidence) -> dict[str, tuple
     if len(rivals) == 1 or scene.own is None:
         return {name: (path, 0.0) for name, path in rivals.items()}
     recorded = course_of(flow, evidence.transmissions)
-    sender = Sender(scene.own, hz=scene.hz, **scene.acks[0] | scene.held.options({}))
-    found = {}
-    for name, path in rivals.items():
-        draws = path.draws(RUNS, 1)
-        runs = [simulated(one, [sender, *scene.others], scene.duration, k) for k, one in enumerate(draws)]
-        found[name] = path, unlikeness(recorded, runs)
-    return found
+    senders = (_own(scene), *scene.others)
+    runs = [_runs(path, senders, scene) for path in rivals.values()]
+    return {
+        name: (path, unlike) for (name, path), unlike in zip(rivals.items(), _each_unlike(recorded, runs), strict=True)
+    }
+
+
+def _own(scene: Scene) -> Sender:
+    """Return the flow's sender."""
+    assert scene.own is not None
+    return Sender(scene.own, hz=scene.hz, **scene.acks[0] | scene.held.options({}))
+
+
+def _runs(path: FittedPath, senders: tuple[Sender, ...], scene: Scene) -> list[Run]:
+    """Return the runs of one explanation."""
+    return [Run(one, senders, scene.duration, k) for k, one in enumerate(path.draws(RUNS, 1))]
+
+
+def _each_unlike(recorded: Course, explanations: Sequence[list[Run]]) -> list[float]:
+    """Return the `unlikeness` of what was recorded under each explanation; all their runs are one batch."""
+    found = courses([run for runs in explanations for run in runs])
+    return [unlikeness(recorded, found[k * RUNS : (k + 1) * RUNS]) for k in range(len(explanations))]
 
 
 def unseen_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosis: Diagnosis) -> Sender | None:
@@ -179,15 +185,12 @@ def unseen_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosi
     if not fell and not any(one.name == "congestive_loss" for one in diagnosis.verdicts):
         return None
     begin = f"{fell[0].evidence['at_s'] if fell else 0.0:.3f}s"
-    recorded, paths = course_of(flow, evidence.transmissions), scene.path.draws(RUNS, 1)
-    own = Sender(scene.own, hz=scene.hz, **scene.acks[0] | scene.held.options({}))
-
-    def off(*others: Sender) -> float:
-        return unlikeness(recorded, [simulated(one, [own, *others], scene.duration, k) for k, one in enumerate(paths)])
-
-    found = {cc: off(Sender(cc, start=begin, ack_every=2)) for cc in UNSEEN}
-    best = min(found, key=lambda cc: found[cc])
-    return Sender(best, start=begin, ack_every=2) if off() - found[best] > CLEARLY else None
+    rivals = [Sender(cc, start=begin, ack_every=2) for cc in UNSEEN]
+    senders = [(_own(scene),), *((_own(scene), rival) for rival in rivals)]
+    runs = [_runs(scene.path, those, scene) for those in senders]
+    alone, *beside = _each_unlike(course_of(flow, evidence.transmissions), runs)
+    best = int(np.argmin(beside))
+    return rivals[best] if alone - beside[best] > CLEARLY else None
 
 
 def likeliest(scene: Scene, flow: Flow, evidence: PathEvidence) -> FittedPath:

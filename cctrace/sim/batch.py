@@ -19,6 +19,7 @@ from cctrace.lang.threads import cores
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.result import counters, link_figures, rows_of, tail_start_ns
 from cctrace.sim.runner import Runner
+from cctrace.sim.simulate import counts_of, stops
 from cctrace.units import parse_time_ns
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Run(NamedTuple):
     senders: tuple[Sender, ...]
     duration: str
     seed: int
+    sample: str = ""
 
 
 class Outcome(NamedTuple):
@@ -48,10 +50,14 @@ class Outcome(NamedTuple):
         The rows of `Simulation.flows`.
     link : dict of str to float
         `Simulation.link`.
+    samples : list of dict
+        {column of `Simulation.timeline`: ndarray, one value per flow} of each instant, if `Run.sample` asks for them:
+        what was delivered, sent and sent again until then, and the smoothed RTT.
     """
 
     flows: list[dict[str, Any]]
     link: dict[str, float]
+    samples: list[dict[str, Any]]
 
 
 def batch(runs: Sequence[Run], workers: int | None = None) -> Iterator[Outcome]:
@@ -91,11 +97,16 @@ def outcome_of(run: Run, stop: threading.Event | None = None) -> Outcome:
         world = World(run.path, run.senders, run.seed, True, len(run.senders) == 1 or run.path.has_jitter)
     try:
         runner = Runner(world, "compiled", trace=False, packets=False, stop=stop)
-        runner.to(FIRST_NS + tail_start_ns(duration_ns))
-        first = counters(world)
-        runner.to(FIRST_NS + duration_ns)
+        first, samples = None, []
+        tail_ns, sample_ns = tail_start_ns(duration_ns), parse_time_ns(run.sample, "sample") if run.sample else 0
+        for at_ns in stops(duration_ns, tail_ns, sample_ns):
+            runner.to(FIRST_NS + at_ns)
+            if at_ns == tail_ns:
+                first = counters(world)
+            if sample_ns and at_ns % sample_ns == 0:
+                samples.append(counts_of(world))
         whole = counters(world)
         flows = rows_of(run.senders, world, first, whole, duration_ns)
-        return Outcome(flows, link_figures(world, whole, run.path, duration_ns))
+        return Outcome(flows, link_figures(world, whole, run.path, duration_ns), samples)
     finally:
         world.close()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
+    from numpy.typing import NDArray
 
     from cctrace.cc.base import Controller
 
@@ -127,7 +128,7 @@ def simulate(
             world.flows.awaited = -(-until_bytes // world.flows.mss)
         tail_ns = tail_start_ns(duration_ns)
         first, samples = None, []
-        for at in _stops(duration_ns, tail_ns, sample_ns):
+        for at in stops(duration_ns, tail_ns, sample_ns):
             reached_ns = run.to(FIRST_NS + at) - FIRST_NS
             if reached_ns < at:
                 duration_ns = reached_ns
@@ -152,11 +153,12 @@ def simulate(
         world.close()
 
 
-def _stops(duration_ns: int, tail_ns: int, sample_ns: int) -> list[int]:
-    stops = {tail_ns, duration_ns}
+def stops(duration_ns: int, tail_ns: int, sample_ns: int) -> list[int]:
+    """Return the instants at which a run is looked at, ns: the end, where its tail begins, and each sample."""
+    found = {tail_ns, duration_ns}
     if sample_ns:
-        stops.update(range(0, duration_ns + 1, sample_ns))
-    return sorted(stops)
+        found.update(range(0, duration_ns + 1, sample_ns))
+    return sorted(found)
 
 
 def _check_watched(watch: Sequence[str], flows: Sequence[Sender], sample: str | None) -> None:
@@ -184,6 +186,18 @@ def _timeline(samples: Sequence[dict[str, Any]], flows: Sequence[Sender], world:
     return pd.DataFrame(table | {name: values for name, values in state.items() if name not in table})
 
 
+def counts_of(world: World) -> dict[str, NDArray[Any]]:
+    """Return {column: one value per flow}: what was delivered and sent so far, and the RTTs."""
+    f = world.flows
+    return {
+        "delivered_segments": f["goodput_segs"].copy(),
+        "srtt_us": np.where(f["profile"] == QUIC, f["q_avg_rtt"] * 1000, f["srtt"] // 8),
+        "rtt_sum_us": f["rtt_sum_us"].copy(),
+        "sent_segments": f["n_sent"].copy(),
+        "retransmitted_segments": f["n_retx"].copy(),
+    }
+
+
 def _sample(world: World, at_ns: int, watch: Sequence[str], flows: Sequence[Sender]) -> dict[str, Any]:
     """Return {column: one value per flow}: what holds at this instant."""
     watched = {
@@ -207,10 +221,6 @@ def _sample(world: World, at_ns: int, watch: Sequence[str], flows: Sequence[Send
         "cwnd_segments": np.where(quic, cwnd // f.mss, cwnd),
         "pacing_rate_Bps": rate,
         "in_flight_segments": flight,
-        "delivered_segments": f.goodput_segs.copy(),
-        "srtt_us": np.where(quic, f.q_avg_rtt * 1000, f.srtt // 8),
-        "rtt_sum_us": f.rtt_sum_us.copy(),
-        "sent_segments": f.n_sent.copy(),
-        "retransmitted_segments": f.n_retx.copy(),
+        **counts_of(world),
         HELD: [world.held(k) for k in range(len(f))],
     } | watched
