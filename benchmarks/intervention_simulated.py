@@ -15,6 +15,8 @@ from typing import Any
 
 import cctrace as cct
 from benchmarks.intervention_bases import WINDOW_PER_RCVBUF
+from cctrace.counterfactual.figures import FIGURES
+from cctrace.errors import ArgumentError
 from cctrace.sim.jitter import Jitter
 
 FIRST_SPORT = 50_000  # of `Simulation.to_pcap`
@@ -77,11 +79,14 @@ def senders_of(one: dict[str, Any]) -> list[cct.Sender]:
 
 
 def write(one: dict[str, Any], folder: File) -> None:
-    """Simulate a scenario and write what a recording of it would be."""
-    into = folder / one["name"]
+    """Simulate a scenario and write what a recording of it would be; of an intervention only what comes of it."""
+    into, is_own = folder / one["name"], not one["intervention"]
     into.mkdir(parents=True, exist_ok=True)
-    run = cct.simulate(path_of(one), senders_of(one), f"{one['seconds']}s", one["seed"] % 1_000_003, packets=True)
-    run.to_pcap(into / "sender.pcap.zst")
+    run = cct.simulate(path_of(one), senders_of(one), f"{one['seconds']}s", one["seed"] % 1_000_003, packets=is_own)
+    if is_own:
+        run.to_pcap(into / "sender.pcap.zst")
+    figures = {name: float(run.flows[column].iloc[0]) for name, column in FIGURES.items()}
+    (into / "figures.json").write_text(json.dumps(figures))
     for k, flow in enumerate(one["flows"]):
         flow["sport"] = FIRST_SPORT + k
     (into / "scenario.json").write_text(json.dumps({"name": one["name"], "parameters": one}))
@@ -95,7 +100,10 @@ def main() -> None:
     options = parser.parse_args()
     for one in json.loads(options.list.read_text()):
         if not one["intervention"].keys() & {"cc"} and not (options.folder / one["name"] / "scenario.json").exists():
-            write(scaled(one, options.rates), options.folder)
+            try:
+                write(scaled(one, options.rates), options.folder)
+            except ArgumentError as error:  # a window of less than two segments
+                print(f"{one['name']}: not simulated: {error}")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ import pandas as pd
 
 import cctrace as cct
 from benchmarks.intervention_bases import CAUSES
+from cctrace.analysis.attached import Counters
+from cctrace.analysis.one_flow import of_capture, senders_to_simulate
+from cctrace.counterfactual.effects import effects_of
 from cctrace.counterfactual.figures import FIGURES, SHARE, near, recorded_figures
 from cctrace.diagnosis.constants import GOODPUT_NEAR, RTT_NEAR
 from cctrace.diagnosis.limits import shares
@@ -34,7 +37,7 @@ from cctrace.errors import CctraceError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cctrace.diagnosis.findings import Effect
+    from cctrace.diagnosis.findings import Effect, Verdict
     from cctrace.flows.flow import Flow
 
 CHANGES_GOODPUT, CHANGES_RTT = 0.03, 0.05  # by which a cause must change a figure to be one
@@ -209,6 +212,20 @@ def is_named(cause: str, name: str) -> bool:
     return name in RIGHT.get(cause, {cause})
 
 
+def diagnosed(base: Base) -> list[Verdict]:
+    """Return the verdicts of a base with their effects, as `cctrace.analyze` has them; no forecast, no other flow."""
+    counters, flow = Counters(cct.read(str(one)) for one in base.counters), flow_of(base.own)
+    found = of_capture(str(base.own), flow, counters)
+    assert found.diagnosis is not None
+    suspects = senders_to_simulate(found)
+    try:
+        effects = effects_of(counters.attach(flow)[0], found.diagnosis, suspects)
+    except CctraceError as error:
+        print(f"    {base.name}: {error}")
+        return found.diagnosis.verdicts
+    return effects.joined(found.diagnosis).verdicts
+
+
 def verdicts(base: Base) -> Iterator[dict[str, Any]]:
     """Yield every verdict of a base with counters, its effect beside the kernel's; the first says what came first."""
     row = {
@@ -217,12 +234,11 @@ def verdicts(base: Base) -> Iterator[dict[str, Any]]:
         "causes": "+".join(base.parameters["causes"]),
         "matters": base.matters,
     }
-    found = cct.analyze([base.own / "sender.pcap.zst"], base.counters)
-    mine = next(one for one in found if int(one.row["sport"]) == base.parameters["flows"][0]["sport"])
-    named = [one.name for one in mine.diagnosis.verdicts]
-    line = ", ".join(f"{one.name} {one.confidence:.2f}{_in_words(one.effect)}" for one in mine.diagnosis.verdicts[:4])
+    found = diagnosed(base)
+    named = [one.name for one in found]
+    line = ", ".join(f"{one.name} {one.confidence:.2f}{_in_words(one.effect)}" for one in found[:4])
     print(f"{base.name} ({base.parameters['own']}; matters: {base.matters}): {line}", flush=True)
-    for place, one in enumerate(mine.diagnosis.verdicts):
+    for place, one in enumerate(found):
         told = row | {"place": place, "name_": one.name, "confidence": one.confidence, "named": named}
         tag = truth_of(base, one.name)
         effect = one.effect

@@ -5,6 +5,7 @@
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +13,10 @@ import pytest
 
 import cctrace as cct
 from cctrace.analysis.analyze import EFFECTS, analyze
+from cctrace.cc import kernel_name
 from cctrace.cli import main
 from cctrace.counterfactual.candidates import beside, held, removals
-from cctrace.counterfactual.effects import effects_of
+from cctrace.counterfactual.effects import NO_MORE_DATA, effect_words, effects_of
 from cctrace.counterfactual.held_back import HeldBack
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
 from cctrace.counterfactual.scene import scene_of
@@ -23,6 +25,7 @@ from cctrace.diagnosis.findings import Effect, Limit, Verdict
 from cctrace.diagnosis.order import by_effect
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate90
+from cctrace.path.transmissions import as_flow
 from cctrace.refusals import Refusal
 from cctrace.report.overview import write_report
 
@@ -70,6 +73,45 @@ def test_without_its_pacing_limit_a_recorded_cubic_fills_the_link_whoever_it_may
     assert first.effect.rtt.high is None
     assert found.effects.own == "cubic6 or bbr2022"
     assert any("another controller than cubic6 or bbr2022" in text for text in found.effects.unseen)
+
+
+def effects(sender, *without, **path):
+    """Return the effects of a simulated flow's causes, and its goodput without options of its sender or its path."""
+
+    def run(path, sender):
+        return cct.simulate(cct.Path(**LINK | path), sender, "8s", seed=3, packets=True)
+
+    sim = run(path, sender)
+    flow = as_flow(sim)
+    diagnosis = cct.diagnose(flow, kernel_name(sender.cc))
+    other = {name: value for name, value in path.items() if name not in without}
+    freed = replace(sender, **{name: None for name in without if name not in path})
+    gained = run(other, freed).flows.goodput_bps[0] / sim.flows.goodput_bps[0]
+    return effects_of(flow, diagnosis, sender.cc), float(gained)
+
+
+def test_of_two_limits_the_second_is_said_to_come_next():
+    sender = cct.Sender("cubic6", ack_every=2, rwnd="20kB")
+    found, truth = effects(sender, "rwnd", "loss", loss="0.6%")
+    first, other = found.causes["random_loss"].effect, found.causes["receiver_limited"].effect
+    assert first.then == "receiver_limited"
+    assert first.without_both.low < truth < first.without_both.high
+    assert truth > 1.5 * first.goodput.value * other.goodput.value  # together they cost more than each
+    assert "then limited by receiver's window" in effect_words(first)
+    assert other.without_both is None
+
+
+@pytest.mark.parametrize("cc", ["bbr3", "cubic6"])
+@pytest.mark.parametrize(("app", "least"), [("bulk", 2.5), ("chunks:size=180kB,every=500ms", 1.0)])
+def test_an_application_that_a_policer_may_hide_leaves_an_upper_bound(cc, app, least):
+    sender = cct.Sender(cc, ack_every=2, app=app)
+    found, truth = effects(sender, "policer", rate="6Mbit", rtt="80ms", buffer="3bdp", policer=("2Mbit", "20kB"))
+    effect = found.causes["policer"].effect
+    assert effect.is_bounded
+    assert effect.goodput.low is None
+    assert least < truth <= effect.goodput.high
+    assert "at most" in effect_words(effect)
+    assert NO_MORE_DATA in found.unseen
 
 
 def test_loss_that_a_model_based_sender_does_not_mind_goes_behind(tmp_path):
@@ -291,6 +333,13 @@ def test_a_remedy_that_makes_worse_is_no_cost():
     assert order(one("self_induced_queue", 0.9, 1.1), full) == ["path_full", "self_induced_queue"]
     assert order(one("congestive_loss", 1.0, 1.4), full) == ["path_full", "congestive_loss"]
     assert order(one("random_loss", 1.0, 1.4), full) == ["random_loss", "path_full"]
+
+
+def test_a_gain_that_its_application_may_lack_data_for_goes_behind_what_is_certain():
+    perhaps = Effect("", Estimate90(3.0, None, 3.2), Estimate90(1.2, None, None), Estimate90(0.0, -0.01, 0.01))
+    policer = Verdict("policer", 0.9, 0.0, 1.0, {}, "", effect=perhaps)
+    given = one("path_full", known=False), policer, one("receiver_limited", 1.5)
+    assert order(*given) == ["receiver_limited", "policer", "path_full"]
 
 
 def test_a_capture_that_misleads_is_said_first():

@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
 from cctrace.counterfactual.scene_of_polls import scene_of_polls
 from cctrace.counterfactual.whatif import cells
+from cctrace.diagnosis import constants as const
+from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.diagnosis.findings import Effect, Verdict
 from cctrace.diagnosis.order import by_effect, matters
 from cctrace.display import Progress, Summarized, silent
@@ -34,6 +36,7 @@ from cctrace.flows.flow import Flow
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cctrace.counterfactual.candidates import Removals
     from cctrace.counterfactual.interventions import Intervention
     from cctrace.counterfactual.scene import Controller, Scene
     from cctrace.diagnosis.diagnose import Diagnosis
@@ -44,6 +47,17 @@ DRAWS = 8  # paths; what-if, which is asked for by itself, takes more
 LEAST_DRAWS = 4  # of a flow of many segments
 SEGMENTS = 2_000_000  # simulated for a question, two seconds of a core: with fewer draws where they would be more
 MOST_SEGMENTS = 1_000_000  # of a flow
+NO_MORE_DATA = "an application that has hardly more to send than it sent: what kept its data back would hide that"
+# Each of these alone can set how fast a flow is, whatever the others are.
+LIMITS = {
+    "receiver_limited",
+    "window_limited",
+    "send_buffer_limited",
+    "application_limited",
+    "pacing_limited",
+    "policer",
+    "random_loss",
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,11 @@ def effect_words(effect: Effect) -> str:
     'with no policer: 3.2 times the goodput (2.9 or more), about the same RTT (-1 to +1 %), 1 points less sent again (0.8 to 1.2)'
     """  # noqa: E501
     differ = {"goodput_bps": _more(effect.goodput), "rtt_mean_us": _more(effect.rtt), SHARE: effect.retransmitted}
-    return f"with {effect.without}: {in_words(differ)}"
+    told = f"with {effect.without}: {in_words(differ)}"
+    if effect.without_both is None:
+        return told
+    both = in_words(differ | {"goodput_bps": _more(effect.without_both)}).split(",")[0]
+    return f"{told}; then limited by {CAUSES[effect.then].words}, and without that, too, {both}"
 
 
 def _more(ratio: Estimate) -> Estimate:
@@ -108,7 +126,7 @@ class Effects(Summarized):
     def ordered(self, verdicts: Sequence[Verdict]) -> Effects:
         """Return the same with the causes in the order of verdicts."""
         causes = {one.name: self.causes[one.name] for one in verdicts if one.name in self.causes}
-        return dataclasses.replace(self, causes=causes)
+        return replace(self, causes=causes)
 
     def joined(self, diagnosis: Diagnosis, goal: str = "goodput") -> Diagnosis:
         """Return the diagnosis with the effect in each verdict, in the order of the effects on a goal."""
@@ -117,8 +135,8 @@ class Effects(Summarized):
 
     def _with_effect(self, one: Verdict) -> Verdict:
         if (without := self.causes.get(one.name)) is not None:
-            return dataclasses.replace(one, effect=without.effect)
-        return dataclasses.replace(one, no_effect=self.unanswered.get(one.name, ""))
+            return replace(one, effect=without.effect)
+        return replace(one, no_effect=self.unanswered.get(one.name, ""))
 
     def rows(self) -> list[tuple[str, Figures]]:
         """Return (words, {figure: Estimate}) of the recording, of the original, and without each of the causes."""
@@ -196,7 +214,7 @@ def effects_of(
         scene = scene_of_polls(flow, suspects[0], diagnosis)
     else:
         scene = scene_of(flow, suspects[0], diagnosis, progress, quick=True)
-    tried = [Runs(dataclasses.replace(scene, own=one), draws, seed, progress) for one in suspects]
+    tried = [Runs(replace(scene, own=one), draws, seed, progress) for one in suspects]
     kept = [runs for runs in tried if runs.reproduces]
     if not kept:
         raise FitError(_unlike(scene, tried[0].original or {}))
@@ -212,8 +230,9 @@ def effects_of(
         )
         for cause, (removal, _) in asked.items()
     }
+    causes = _with_next(causes, asked, kept)
     for one in perhaps:
-        if one.name in causes and matters(dataclasses.replace(one, effect=causes[one.name].effect)):
+        if one.name in causes and matters(replace(one, effect=causes[one.name].effect)):
             added.append(one)
         else:
             causes.pop(one.name, None)
@@ -221,7 +240,40 @@ def effects_of(
     names = " or ".join(called(runs.scene.own or "") for runs in kept)
     doubt = f"that another controller than {names} sent it: which did is not known"
     unseen = [*scene.unseen, *([doubt] if len(suspects) > 1 else [])]
+    if scene.held.app is None and any(one.effect.goodput.value > 1 + const.GOODPUT_CHANGES for one in causes.values()):
+        unseen.append(NO_MORE_DATA)
     return Effects(scene.recorded, names, kept[0].original or {}, causes, unanswered, added, unseen)
+
+
+def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]) -> dict[str, Without]:
+    """Return the causes with what limits the flow next, once the one that costs most is removed.
+
+    Where two limits are about as strong, removing one of them changes little, and each hides the other: then both have
+    the effect of removing both.
+    """
+    first, *others = sorted(causes.keys() & LIMITS, key=lambda name: -(causes[name].effect.goodput.value or 0)) or [""]
+    if not others:
+        return causes
+    removal, one = asked[first]
+    joined = {name: removal.and_also(*asked[name]) for name in others}
+    answers = [runs.ask({name: _question(runs, joined[name], one) for name in others}) for runs in kept]
+    both = {name: _effect(joined[name].words, _span([each[name].differ or {} for each in answers])) for name in others}
+    then = max(others, key=lambda name: both[name].goodput.value or 0)
+    alone, together = causes[first].effect, both[then]
+    if not _is_above(together.goodput, alone.goodput.value):
+        return causes
+    if (alone.goodput.value or 0) > 1 + const.GOODPUT_CHANGES:
+        next_one = replace(alone, then=then, without_both=together.goodput)
+        return causes | {first: replace(causes[first], effect=next_one)}
+    figures = _span([each[then].figures for each in answers])
+    return causes | dict.fromkeys((first, then), Without(figures, together))
+
+
+def _is_above(ratio: Estimate, other: float | None) -> bool:
+    """Return whether a ratio of goodputs is likely to be higher than another by what matters."""
+    if None in (ratio.value, ratio.low, other):
+        return False
+    return math.log(ratio.value / other) >= const.GOODPUT_CHANGES and ratio.low > other
 
 
 def _span(several: Sequence[Figures]) -> Figures:
@@ -247,7 +299,7 @@ def _calibrated(one: Verdict) -> Verdict:
     """Return a verdict with an effect as sure as such effects were right."""
     if one.effect is None:
         return one
-    return dataclasses.replace(one, confidence=one.effect.confidence, presence=one.confidence)
+    return replace(one, confidence=one.effect.confidence, presence=one.confidence)
 
 
 def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:

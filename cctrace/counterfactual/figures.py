@@ -156,6 +156,8 @@ def in_words(differ: Mapping[str, Estimate]) -> str:
     '12 % less goodput (8 to 15 %), about the same RTT (-3 to +4 %), 0.4 points more sent again (0.2 or more)'
     >>> in_words(told | {"goodput_bps": Estimate90(1.5, 1.2, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
     '2.5 times the goodput (2.2 to 3), about the same RTT (-3 to +4 %), about the same sent again (-0.1 to +0.1 points)'
+    >>> in_words(told | {"goodput_bps": Estimate90(1.5, None, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
+    '3 times the goodput at most, about the same RTT (-3 to +4 %), about the same sent again (-0.1 to +0.1 points)'
     """
     return ", ".join(_differs(name, differ[name]) for name in FIGURES)
 
@@ -163,6 +165,11 @@ def in_words(differ: Mapping[str, Estimate]) -> str:
 def _differs(name: str, estimate: Estimate) -> str:
     value, low, high = sides(estimate)
     word = _WORDS[name]
+    if name != SHARE and np.isinf(low) and value > 0:
+        if np.isinf(high):
+            return f"{word} unknown"
+        more = f"{_two(1 + high)} times the" if high >= 1 else f"{_two(100 * high)} % more"
+        return f"{more} {word} at most"
     if name != SHARE and value >= 1:
         return f"{_two(1 + value)} times the {word} ({_ends(1 + low, 1 + high, '')})"
     unit = " points" if name == SHARE else " %"

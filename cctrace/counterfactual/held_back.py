@@ -59,6 +59,9 @@ class HeldBack:
         Whether the sender's packets went through fq; None if unknown.
     unseen : tuple of str
         What that leaves open, in words.
+    may_lack_data : bool
+        Whether the application paused at times, in no pattern that a simulation could keep: whatever else kept data
+        back may have hidden for how long it would have paused.
     """
 
     app: str | None = None
@@ -69,6 +72,7 @@ class HeldBack:
     largest_window_bytes: float = 0.0
     fq: bool | None = None
     unseen: tuple[str, ...] = ()
+    may_lack_data: bool = False
 
     def options(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return options of a `cctrace.Sender`: what held the flow back, unless `changes` say otherwise."""
@@ -142,7 +146,8 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         text = f"a receive window above the {window / 1e3:.0f} kB seen, which held back and is kept (rwnd changes it)"
         unseen.append(text)
     fq = at_hand_over(record.flow).through_fq
-    return HeldBack(app, pacing_bps, paced_share, outstanding, window, largest, fq, tuple(unseen))
+    lacks = app is None and not buffered and (idle > APPLICATION or "app_limited_samples" in names)
+    return HeldBack(app, pacing_bps, paced_share, outstanding, window, largest, fq, tuple(unseen), lacks)
 
 
 def _in_words(app: str) -> str:

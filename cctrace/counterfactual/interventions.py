@@ -53,6 +53,15 @@ class Intervention:
     hosts: Mapping[str, Any] = field(default_factory=dict)
     is_alone: bool = False
 
+    def and_also(self, other: Intervention, verdict: Verdict) -> Intervention:
+        """Return the removal of this cause and of another, whose verdict that is."""
+
+        def change(path: Path, mine: Verdict) -> Path:
+            return other.change(self.change(path, mine), verdict)
+
+        words, hosts = f"{self.words} and {other.words}", {**self.hosts, **other.hosts}
+        return Intervention(words, change, hosts, self.is_alone or other.is_alone)
+
 
 def _without_loss(path: Path, verdict: Verdict) -> Path:
     return changed(path, {"loss": "0%"})

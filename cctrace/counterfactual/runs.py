@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cctrace.counterfactual.figures import FIGURES, SHARE, difference, estimated, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
 from cctrace.counterfactual.questions import alike, changed
+from cctrace.diagnosis.constants import GOODPUT_CHANGES
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit.constants import UNSEEN_REACH
@@ -170,15 +171,21 @@ class Runs:
         figures = estimated(runs, self._misfit)
         differ = None if self._own is None else difference(runs, self._own, self._misfit)
         for found in (figures, differ or {}):
-            self._unbound(found, runs, question.hosts)
+            self._unbound(found, runs, question)
         return Answer(figures, differ)
 
-    def _unbound(self, answer: Figures, runs: Values, hosts: Mapping[str, Any]) -> None:
+    def _unbound(self, answer: Figures, runs: Values, question: Question) -> None:
         """Take the bounds away that the capture does not give."""
         if not answer:
             return
-        bounded = self.scene.path.estimates["unseen"]
+        hosts, bounded = question.hosts, self.scene.path.estimates["unseen"]
         limited = self._held.options(hosts).keys() & {"app", "max_pacing_rate", "send_buffer"}
+        # Nobody can be seen to lack data behind what never lets more pass.
+        is_freed = self.scene.path.policer is not None and question.change(self.paths[0]).policer is None
+        may_lack = self._held.may_lack_data or (is_freed and self._held.app is None)
+        if may_lack and hosts.get("app") != "bulk" and self._is_more(runs):
+            answer["goodput_bps"] = answer["goodput_bps"]._replace(low=None)  # if it has data for all that is possible
+            answer["rtt_mean_us"] = answer["rtt_mean_us"]._replace(low=None)
         if "rate" in bounded and (not limited or hosts.get("app") == "bulk"):
             answer["goodput_bps"] = answer["goodput_bps"]._replace(high=None)  # a path that never filled may be faster
         if not self.scene.complete:
@@ -188,6 +195,12 @@ class Runs:
             half = len(rtt) // 2
             if np.median(rtt[half:]) > OPEN_ENDED * np.median(rtt[:half]):
                 answer["rtt_mean_us"] = answer["rtt_mean_us"]._replace(high=None)
+
+    def _is_more(self, runs: Values) -> bool:
+        """Return whether more is delivered than by the flow's own controller over the inferred path."""
+        if self._own is None:
+            return False
+        return bool(np.median(np.log(runs["goodput_bps"] / self._own["goodput_bps"])) > GOODPUT_CHANGES)
 
     def senders(self, question: Question) -> list[Sender]:
         """Return the flow's sender, and the others, as a question has them."""

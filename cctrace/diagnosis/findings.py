@@ -110,6 +110,10 @@ class Effect:
         Goodput and mean RTT without the cause, as multiples of those with it.
     retransmitted : Estimate
         By how much the share of retransmissions is higher without the cause (-0.01: one point lower).
+    then : str
+        Which cause limits the flow then: without that, too, goodput would change once more; "" if none does.
+    without_both : Estimate, optional
+        Goodput without both, as a multiple of that with both.
 
     Examples
     --------
@@ -123,6 +127,8 @@ class Effect:
     goodput: Estimate
     rtt: Estimate
     retransmitted: Estimate
+    then: str = ""
+    without_both: Estimate | None = None
 
     @property
     def is_bounded(self) -> bool:
@@ -215,6 +221,8 @@ class Verdict:
         known = effect and {
             "without": effect.without,
             **{name: getattr(effect, name).to_dict() for name in numbers},
+            "then": effect.then,
+            "without_both": effect.without_both and effect.without_both.to_dict(),
         }
         return asdict(self) | {
             "presence": self.is_there,

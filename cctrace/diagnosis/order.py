@@ -78,8 +78,8 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
 
     Notes
     -----
-    Causes without a number go behind those that change the goal, and before those that change nothing: `path_full`
-    (nothing is wrong) precedes a loss whose removal gains nothing.
+    Causes without a number, or of whose effect only an upper bound is known, go behind those that change the goal, and
+    before those that change nothing: `path_full` (nothing is wrong) precedes a loss whose removal gains nothing.
     """
     first, second = (goal, "goodput" if goal != "goodput" else "delay")
 
@@ -92,6 +92,8 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
         if effect is None:
             return (2 if place < ORDER.index("path_full") else 4), 0, 0
         for rank, wanted in ((1, first), (3, second)):
+            if _may_matter(one, effect, wanted, goal):
+                return rank + 1, 0, 0
             if _matters(one, wanted, goal):
                 return rank, -round(_size(one, effect, wanted, goal) / _tie(wanted)), place
         return 5, 0, 0
@@ -100,7 +102,9 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
 
 
 def matters(one: Verdict) -> bool:
-    """Return whether goodput or RTT is likely to be another without a cause."""
+    """Return whether goodput or RTT is likely to be another without a cause, or goodput may be higher."""
+    if one.effect is not None and _may_matter(one, one.effect, "goodput", "goodput"):
+        return True
     return any(_matters(one, wanted, "goodput") for wanted in ("goodput", "delay"))
 
 
@@ -116,6 +120,11 @@ def _matters(one: Verdict, wanted: str, goal: str) -> bool:
     value, low, high = _change(one.effect, wanted)
     nearest = low if value > 0 else high
     return abs(value) > const.LIKELY * abs(value - nearest)
+
+
+def _may_matter(one: Verdict, effect: Effect, wanted: str, goal: str) -> bool:
+    """Return whether a removal may change what is wanted by enough, or not at all: its application may lack data."""
+    return effect.goodput.low is None and _size(one, effect, wanted, goal) >= _least(wanted)
 
 
 def _least(wanted: str) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cctrace.counterfactual.effects import effect_words
 from cctrace.counterfactual.whatif import cells
 from cctrace.diagnosis.catalogue import CAUSES
-from cctrace.diagnosis.order import is_remedy
+from cctrace.diagnosis.order import is_remedy, matters
 from cctrace.display import escape
 from cctrace.refusals import Refusal
 from cctrace.units import format_number, format_share
@@ -51,6 +51,9 @@ def _act(verdicts: Sequence[Verdict]) -> str:
     for one in verdicts:
         if one.effect is not None and is_remedy(one):
             return f"The most would be gained {effect_words(one.effect)}."
+    for one in verdicts:
+        if one.effect is not None and one.effect.goodput.low is None and matters(one):
+            return f"If the application has more to send, the most may be gained {effect_words(one.effect)}."
     return "Of the causes that can be simulated none costs goodput: without any of them it would be about the same."
 
 
