@@ -87,6 +87,16 @@ def test_one_look_of_ss_tells_the_pacing_limit():
     assert "4 Mbit/s" in found.verdict
 
 
+@pytest.mark.parametrize("cc", ["bbr2022", "reno"])
+def test_a_pacing_limit_shows_beside_random_losses(cc):
+    path, sender = {"loss": "0.5%"}, {"cc": cc, "ack_every": 2}
+    found = {one.name: one for one in diagnose(simulated(path, "8s", **sender, max_pacing_rate="3Mbit")).verdicts}
+    assert found["pacing_limited"].evidence["limit_bps"] == pytest.approx(3e6, rel=0.06)  # headers may count
+    assert "were lost" in found["pacing_limited"].text
+    free = diagnose(simulated(path, "8s", **sender)).verdicts
+    assert "pacing_limited" not in [one.name for one in free]
+
+
 def test_small_writes_that_come_evenly_are_the_applications_and_no_limit_of_pacing():
     talk = Conversation()
     for k in range(400):

@@ -172,7 +172,7 @@ def _pacing_limit(record: Record, is_named: bool) -> tuple[float | None, float]:
         limit, share = socket_limit(polls["pacing_rate_Bps"].astype(float), polls["max_pacing_rate"].astype(float))
         if share > 0:
             return 8 * limit, share
-    rate, _ = even_rate(record)
+    rate, *_ = even_rate(record)
     mss = record.table.mss
     return (None if np.isnan(rate) or not is_named else float(rate * 8e6 * mss / (mss + HEADER_BYTES))), 0.0
 

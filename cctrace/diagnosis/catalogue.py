@@ -44,8 +44,8 @@ _LIMIT = (
     "fq qdisc, or a cap of the cloud's or the container's network. The path could carry more."
 )
 _EVEN = (
-    "packets left evenly at {rate_bps} (on the wire) for {even_share} of the time, no queue grew, nothing was lost"
-    "[, and the path carried {carried_bps}]"
+    "packets left evenly at {rate_bps} (on the wire) for {even_share} of the time, no queue grew, "
+    "[{lost_share?}{lost_share} of them were lost|nothing was lost][, and the path carried {carried_bps}]"
 )
 
 # The most important first.

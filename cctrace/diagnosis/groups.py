@@ -63,7 +63,7 @@ class SocketLimit:
 
 @dataclass(frozen=True)
 class EvenSends:
-    """Packets that left at one rate after the start, while nothing was lost and no queue stood."""
+    """Packets that left at one rate after the start, while no queue stood."""
 
     rate_bps: float
     even_share: float  # of the time
@@ -71,6 +71,8 @@ class EvenSends:
     goodput_bps: float
     is_by_timer: bool
     carried_bps: float = NAN
+    faster_share: float = 0.0  # of the time
+    lost_share: float = 0.0  # of the packets
 
 
 @dataclass(frozen=True)

@@ -147,10 +147,10 @@ def of_socket(record: Record) -> SocketLimit | None:
 
 
 def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
-    """Return how evenly packets left, where that was below the path's rate and none was lost or waited."""
-    if record.lost.any() or _is_queued(record):
+    """Return how evenly packets left, where that was below the path's rate and none waited."""
+    if _is_queued(record):
         return None
-    rate, even = even_rate(record)
+    rate, even, faster = even_rate(record)
     if record.bottleneck.seen and rate >= const.SPARE_RATE * record.bottleneck.rate:
         return None
     share, sizes = shares(limits), record.table.wire_bytes[~record.table.again] - HEADER_BYTES
@@ -161,16 +161,21 @@ def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
         goodput_bps=record.goodput_bps,
         is_by_timer=share.get("pacing", 0.0) > share.get("cwnd", 0.0),
         carried_bps=_carried_bps(record) if record.bottleneck.seen else NAN,
+        faster_share=faster,
+        lost_share=float(record.lost.mean()),
     )
 
 
-def even_rate(record: Record) -> tuple[float, float]:
-    """Return (rate in bytes/us, share of the time at it) of what left after the start; (nan, 0.0) of too few bursts."""
+def even_rate(record: Record) -> tuple[float, float, float]:
+    """Return rate in bytes/us, and the shares of the time at it and above it, of what left after the start.
+
+    Of too few bursts the rate is NaN, and no time at it or above.
+    """
     bursts = record.bursts
     later = bursts.time_s > startup_end_s(record)
     time, size = bursts.time_s[later], bursts.segments[later] * (record.table.mss + HEADER_BYTES)
     if len(time) < const.FEWEST_BURSTS or not time[-1] > time[0]:
-        return np.nan, 0.0
+        return np.nan, 0.0, 0.0
     apart = float(np.median(np.diff(time)))
     many = int(np.clip(record.median_rtt_us / 1e6 / const.PARTS_OF_RTT / max(apart, 1e-9), 1, const.BURSTS_TOGETHER))
     edges = time[::many]
@@ -178,7 +183,9 @@ def even_rate(record: Record) -> tuple[float, float]:
     rate = got / np.maximum(gap * 1e6, 1e-3)
     order = np.argsort(rate)
     middle = float(rate[order][np.searchsorted(np.cumsum(gap[order]), gap.sum() / 2)])
-    return middle, float(gap[np.abs(rate / middle - 1) < const.SAME_RATE].sum() / gap.sum())
+    of_middle = rate / middle - 1
+    at_it, above = np.abs(of_middle) < const.SAME_RATE, of_middle >= const.SAME_RATE
+    return middle, float(gap[at_it].sum() / gap.sum()), float(gap[above].sum() / gap.sum())
 
 
 def _is_queued(record: Record) -> bool:

@@ -116,13 +116,21 @@ def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Packets left at one rate, below the path's: a sender whose data wait sends whole segments."""
+    """Packets left at one rate, below the path's: a sender whose data wait sends whole segments.
+
+    Where some were lost, what the losses allow is below that at times; hardly anything may leave faster.
+    """
     even = facts.even_sends
     if even is None or found.sure & {*ENDS, "competition", "fair_queueing", "policer"}:
         return
-    if not even.even_share >= const.EVEN:
+    lossy = even.lost_share > 0
+    if not even.even_share >= (const.MOST_OF_TIME if lossy else const.EVEN):
         return
-    if even.partly_filled_share > const.PARTLY_FILLED:
+    if lossy:
+        if even.is_by_timer and even.faster_share <= const.FASTER:
+            limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}
+            yield facts.finding("pacing_limited", 0.65, limit, "evenly").saying(**vars(even))
+    elif even.partly_filled_share > const.PARTLY_FILLED:
         yield facts.finding("application_limited", 0.7, even, "evenly")
     else:
         limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}
