@@ -159,6 +159,19 @@ def test_a_competitor_that_no_verdict_names_is_asked_about_unless_a_fair_queue_i
     assert not names(one("fair_queueing"))
 
 
+@pytest.mark.parametrize(("low", "lost", "asked"), [(0.002, 7, True), (0.0, 7, False), (0.002, 2, False)])
+def test_random_losses_of_the_path_are_asked_about_although_others_dropped_more(low, lost, asked):
+    loss = {"model": "bernoulli", "share": Estimate90(0.005, low, 0.01), "congestive": 62, "random": lost}
+    scene = SimpleNamespace(others=(), path=SimpleNamespace(estimates={"loss": loss}))
+
+    def names(*verdicts):
+        diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
+        return [one.name for one in beside(scene, diagnosis)]
+
+    assert names(one("competition")) == (["random_loss"] if asked else [])
+    assert not names(one("random_loss"))
+
+
 def test_a_pacing_limit_that_the_kernel_names_is_asked_about_although_losses_come_first():
     scene = SimpleNamespace(held=HeldBack(pacing_bps=8e6, paced_share=0.4))
     diagnosis = SimpleNamespace(verdicts=[one("random_loss")], limits=[Limit("cwnd", 0.0, 10.0)])

@@ -56,7 +56,19 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
         form = "unshown" if scene.are_unshown else "beside"
         words |= {"from_s": span[0]}
         found.append(verdict(Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, form)))
+    if (loss := _by_chance(scene)) and "random_loss" not in {one.name for one in [*diagnosis.verdicts, *found]}:
+        said = {"whatever": "beside those that a queue dropped", "answers_losses": False}
+        found.append(verdict(Finding("random_loss", const.DOUBTFUL, (0.0, diagnosis.limits[-1].end_s), loss, said)))
     return found
+
+
+def _by_chance(scene: Scene) -> dict[str, float]:
+    """Return the numbers of the inferred path's random losses, as far as these are certain; none of a path without."""
+    loss = scene.path.estimates["loss"]
+    share = loss["share"]
+    if loss["model"] == "none" or not share.low or loss.get("random", 0) < const.LEAST_LOSSES:
+        return {}
+    return {"loss_share": share.value, "lost": loss["random"], "share_low": share.low, "share_high": share.high}
 
 
 def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str, str]]:
