@@ -83,6 +83,11 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
         if cause in known and not has_it:  # RED and PIE, of which a fit knows none: to leave them out changes nothing
             unanswered[cause] = "the inferred path has none, so that no simulation can leave it out"
             del known[cause]
+    if "ecn_marking" in known and not scene.marking:
+        unanswered["ecn_marking"] = (
+            "which queue management marks cannot be told, so that no simulation can leave it out"
+        )
+        del known["ecn_marking"]
     for cause in known.keys() & {"shallow_buffer", "congestive_loss"}:
         lost = path.estimates["loss"]
         if lost.get("congestive") == 0 and lost.get("random", 0) > 0:  # `weighing` took all losses for chance

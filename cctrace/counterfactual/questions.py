@@ -53,6 +53,8 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
         fields[name] = value if factor is None else _times(path, name, factor)
         if name == "loss" and factor is None:
             fields["burst_loss"] = None
+        if name == "aqm":  # which marks, if any do
+            fields["ecn_threshold"] = changes.get("ecn_threshold")
     if "rtt" in changes or "rate" in changes:
         fields["buffer"] = fields["buffer"] if "buffer" in changes else f"{path.buffer_bytes}B"
     return Path(**fields)
@@ -67,7 +69,18 @@ def _quantities(path: Path) -> str:
     jitters = (path.jitter_steps(), path.jitter_steps(before=True))
     steps = (path.rate_steps(), path.rtt_steps(), *jitters, path.loss_steps())
     texts = [[str(value) for value in values] for _, values in steps]
-    return str([texts, path.delay_before, path.buffer_bytes, path.burst_loss, path.aqm, path.policer, path.shaper])
+    return str(
+        [
+            texts,
+            path.delay_before,
+            path.buffer_bytes,
+            path.burst_loss,
+            path.aqm,
+            path.ecn_threshold,
+            path.policer,
+            path.shaper,
+        ]
+    )
 
 
 def _times(path: Path, name: str, factor: float) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.cc import controller
 from cctrace.counterfactual.figures import FIGURES, SHARE, difference, estimated, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
 from cctrace.counterfactual.questions import alike, changed
@@ -99,7 +100,7 @@ class Runs:
 
     def __init__(self, scene: Scene, draws: int, seed: int, progress: Progress = silent) -> None:
         self.scene, self._progress, self._seed = scene, progress, seed
-        self.paths = plausible(scene.path, draws, seed)
+        self.paths = [self._marking(path) for path in plausible(scene.path, draws, seed)]
         self._held, self._acks = scene.held, scene.acks[0]
         self.original: Figures | None = None
         self.reproduces = False
@@ -107,6 +108,10 @@ class Runs:
         self._misfit: dict[str, float] = {}
         if scene.own:
             self._check(scene.own)
+
+    def _marking(self, path: Path) -> Path:
+        """Return a path whose queue marks as the recorded one did."""
+        return changed(path, self.scene.marking) if self.scene.marking else path
 
     def _check(self, own: Controller) -> None:
         """Run the flow's own controller: over the draws, and over one path, for what chance alone changes."""
@@ -119,7 +124,7 @@ class Runs:
         self.original = original = estimated(self._own, {})
         off = [name for name in FIGURES if not near(name, sides(original[name])[0], recorded[name])]
         if off:
-            (again,) = self._over([self.scene.path] * len(self.paths), [Question(own)])
+            (again,) = self._over([self._marking(self.scene.path)] * len(self.paths), [Question(own)])
             chance = estimated(again, {})
             off = [name for name in off if not sides(chance[name])[1] <= recorded[name] <= sides(chance[name])[2]]
         self.reproduces = not off
@@ -128,7 +133,7 @@ class Runs:
     def _likeliest_acks(self, own: Controller) -> dict[str, Any]:
         """Return the way of acknowledging with which goodput and RTT are nearest to what was recorded."""
         plain = dict.fromkeys({name for acks in self.scene.acks for name in acks})
-        tried = self._over([self.scene.path], [Question(own, plain | acks) for acks in self.scene.acks])
+        tried = self._over([self._marking(self.scene.path)], [Question(own, plain | acks) for acks in self.scene.acks])
         return self.scene.acks[int(np.argmin([self._unlike(runs) for runs in tried]))]
 
     def _with_send_buffer(self, own: Controller) -> HeldBack:
@@ -140,7 +145,7 @@ class Runs:
             for _ in range(BUFFER_ROUNDS):
                 sizes, step = np.linspace(low, high, BUFFER_TRIALS, retstep=True)
                 asked = [Question(own, {"send_buffer": f"{np.exp(size):.0f}B", "fq": fq}) for size in sizes]
-                unlike = [self._unlike(runs) for runs in self._over([self.scene.path], asked)]
+                unlike = [self._unlike(runs) for runs in self._over([self._marking(self.scene.path)], asked)]
                 best = float(sizes[int(np.argmin(unlike))])
                 tried[fq, float(np.exp(best))] = min(unlike)
                 low, high = best - step, best + step
@@ -205,7 +210,14 @@ class Runs:
     def senders(self, question: Question) -> list[Sender]:
         """Return the flow's sender, and the others, as a question has them."""
         hosts = {name: value for name, value in question.hosts.items() if name not in OPTIONS}
-        options = {**self._acks, "hz": self.scene.hz, **self._held.options(question.hosts), **hosts}
+        ecn = self.scene.ecn if controller(question.controller)[0].view != "quic" else False  # no such stack has it
+        options = {
+            **self._acks,
+            "hz": self.scene.hz,
+            "ecn": ecn,
+            **self._held.options(question.hosts),
+            **hosts,
+        }
         return [Sender(question.controller, **options), *(() if question.is_alone else self.scene.others)]
 
     def _over(self, paths: Sequence[Path], questions: Sequence[Question]) -> list[Values]:

@@ -6,7 +6,8 @@ runs = Runs(scene, ...)      simulates it, see `cctrace.counterfactual.runs`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from cctrace.fit.fitted_path import FittedPath, path_of
 from cctrace.identification.identify import UNKNOWN, identify
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import backlog_met
+from cctrace.path.markers import Marker, marker_of
 from cctrace.sim.sender import Sender
 
 if TYPE_CHECKING:
@@ -67,6 +69,11 @@ class Scene:
         What the capture cannot exclude.
     are_unshown : bool
         Whether the capture does not show the other flows, which only explain what was recorded.
+    marking : mapping
+        What makes the path's queue mark, as changes of it (`questions.changed`); empty where nothing marked, or it
+        cannot be told what did.
+    ecn : str
+        The flow's feedback of marks, as `cctrace.Sender` takes it; False where `marking` is empty.
     """
 
     path: FittedPath
@@ -80,6 +87,8 @@ class Scene:
     complete: bool
     unseen: tuple[str, ...]
     are_unshown: bool = False
+    marking: Mapping[str, str] = field(default_factory=dict)
+    ecn: bool | str = False
 
 
 def scene_of(
@@ -141,7 +150,20 @@ def scene_of(
     if unshown is not None:
         unseen = (*unseen, f"another kind of competitor than {unshown.name}: the capture does not show it")
         scene = replace(scene, others=(unshown,), are_unshown=True)
-    return replace(scene, path=path, unseen=unseen)
+    marking = _marking(flow, evidence, path)
+    ecn = flow.ecn.feedback if marking else False
+    return replace(scene, path=path, unseen=unseen, marking=marking, ecn=ecn)
+
+
+def _marking(flow: Flow, evidence: PathEvidence, path: FittedPath) -> dict[str, str]:
+    """Return what makes a path's queue mark as this flow's packets were, as changes of the path."""
+    marker = marker_of(evidence) if flow.ecn.delivered_ce else Marker()
+    if marker.law is None or len(marker.names) > 1 or not np.isfinite(marker.law.threshold_us):
+        return {}
+    name, from_us = marker.names[0], marker.law.threshold_us
+    if name == "step":
+        return {"ecn_threshold": f"{from_us / 1e6 * path.max_rate_bps() / 8:.0f}B"}
+    return {"aqm": f"{name}:target={from_us:.0f}us"} if name in ("codel", "pie") else {}
 
 
 def _acks(table: Transmissions, diagnosis: Diagnosis) -> tuple[dict[str, Any], ...]:

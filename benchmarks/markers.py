@@ -1,0 +1,73 @@
+"""Ask simulated flows which queue management marked them.
+
+    python -m benchmarks.markers [FIRST:STOP]     # seeds; 101:107 by default, six flows for each law
+
+Rate, RTT, thresholds, jitter, controller and feedback are drawn. A line for each flow, then how many were named right,
+not at all, or wrong.
+"""
+
+import random
+import sys
+from collections import Counter
+
+import cctrace as cct
+from cctrace.path.constants import LEAST_MARKS
+from cctrace.path.evidence import evidence_of
+from cctrace.path.markers import NAMES, judged
+from cctrace.path.marking import marking_of
+
+PACKET_BITS = 1514 * 8
+
+
+def managed(kind, rate_mbps, draw):
+    """Return what a path marks by, as fields of `cctrace.Path`."""
+    bytes_per_ms = rate_mbps * 1e3 / 8
+    if kind == "step":
+        wait_ms = max(draw.choice([0.5, 1, 2, 5, 10]), 3 * PACKET_BITS / rate_mbps / 1e3)
+        return {"ecn_threshold": f"{bytes_per_ms * wait_ms:.0f}B"}
+    if kind == "red":
+        low_ms, chance = draw.choice([3, 6, 10]), draw.choice([2, 5, 10])
+        low, high = f"{bytes_per_ms * low_ms:.0f}B", f"{bytes_per_ms * 3 * low_ms:.0f}B"
+        return {"aqm": f"red:min={low},max={high},probability={chance}%,avpkt=1500B"}
+    if kind == "dualpi2":
+        return {"aqm": f"dualpi2:step={draw.choice([1, 1, 2])}ms"}
+    return {"aqm": f"{kind}:target={draw.choice([3, 5, 10] if kind == 'codel' else [10, 15, 20])}ms"}
+
+
+def flow_of(kind, seed):
+    """Return a flow whose packets were marked, and the path in words."""
+    draw = random.Random(seed * 1000 + sum(map(ord, kind)))
+    rate_mbps, rtt_ms = draw.choice([8, 12, 20, 30, 50]), draw.choice([10, 20, 40, 60, 90])
+    path = {"rate": f"{rate_mbps}Mbit", "rtt": f"{rtt_ms}ms", "buffer": "6bdp" if rtt_ms >= 40 else "12bdp"}
+    path |= managed(kind, rate_mbps, draw)
+    if draw.random() < 0.4:
+        path["jitter"] = f"normal:sd={draw.choice([0.1, 0.3])}ms"
+    name = draw.choice(["cubic6", "prague", "prague+"] if kind == "dualpi2" else ["cubic6", "reno", "prague"])
+    is_classic = "prague" not in name and draw.random() < 0.6
+    senders = [cct.Sender(name.strip("+"), ecn=True if is_classic else "accurate", ack_every=2)]
+    if name.endswith("+"):  # beside a classic flow
+        senders.append(cct.Sender("cubic6", ecn=True, ack_every=2))
+    sim = cct.simulate(cct.Path(**path), senders, "25s", seed=seed, packets=True)
+    return sim.capture(flow=0).flow(0), f"{path} {name}"
+
+
+def main():
+    first, stop = map(int, (sys.argv[1] if len(sys.argv) > 1 else "101:107").split(":"))
+    found = Counter()
+    for kind in NAMES:
+        for seed in range(first, stop):
+            flow, words = flow_of(kind, seed)
+            marking = marking_of(evidence_of(flow))
+            names = judged(marking).names
+            if marking.counts[1].sum() < LEAST_MARKS:
+                answer = "few"
+            else:
+                answer = "right" if names == (kind,) else "among" if kind in names else "wrong" if names else "none"
+            found[kind, answer] += 1
+            print(kind, seed, answer, names, words, flush=True)
+    for (kind, answer), count in sorted(found.items()):
+        print(f"{kind:8} {answer:6} {count}")
+
+
+if __name__ == "__main__":
+    main()
