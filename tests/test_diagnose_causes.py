@@ -66,6 +66,13 @@ def test_a_sender_that_paces_is_said_to_be_paced():
     assert share["pacing"] > 0.7 > share.get("cwnd", 0)
 
 
+def test_the_pause_that_empties_the_path_for_probe_rtt_is_part_of_it():
+    found = diagnose(simulated({}, cc="bbr2022", duration="12s", ack_every=2)).limits
+    (probe,) = [k for k, limit in enumerate(found) if limit.name == "probe_rtt"]
+    assert found[probe].end_s - found[probe].start_s > 0.2  # as long as four are in flight, and the pause before
+    assert "application" not in {limit.name for limit in found[probe - 2 : probe]}
+
+
 def test_writes_that_a_pacing_timer_spreads_are_the_applications_pauses():
     flow = simulated({}, cc="bbr2022", app="chunks:size=25kB,every=50ms")
     share = limits.shares(diagnose(flow).limits)

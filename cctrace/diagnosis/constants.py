@@ -61,6 +61,7 @@ MOST_BINS = 2000  # stretches | accuracy | of the account of time
 PROBE_SEGMENTS = 4  # segments | definition | in flight in PROBE_RTT of BBR v1 [Linux61] bbr_cwnd_min_target
 PROBE_S = 0.1  # s | definition | half of the 200 ms that it lasts
 PROBE_EVERY_S = 5.0  # s | definition | at most: ten of v1, five of v2 [Linux61] bbr_min_rtt_win_sec
+DRAINING_RTTS = 2  # RTTs | set | at most, until four are left in flight: all that was is acknowledged after one
 PAUSED_TIMES = 4  # times | set | the distance of what a pacing sender lets out: its rate does not change so at once
 SPARE_SEGMENTS = 3  # segments | set | that an ACK may let out beyond twice what it acknowledges (rounding, Nagle)
 WRITE_S = 0.005  # s | set | between what an application writes, at least

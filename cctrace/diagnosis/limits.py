@@ -23,11 +23,12 @@ def limits_of(record: Record) -> list[Limit]:
     """Return the list of `Limit` of a captured flow, in order, without a gap."""
     end = record.duration_s
     step = max(record.median_rtt_us / 4e6 if record.median_rtt_us > 0 else 0.01, 1e-3)
+    probes = _probe_rtt(record)
     found = {
         "rto_stall": _timeouts(record),
         "receive_window": record.window_shut_s,
-        "application": _idle(record),
-        "probe_rtt": _probe_rtt(record),
+        "application": outside(_idle(record), probes),
+        "probe_rtt": probes,
         "recovery": _states(record, CA_RECOVERY),
         "marks": _runs(record.ack_s, record.acks["ca_state"] == CA_CWR, record.duration_s),
         "startup": np.array([[0.0, startup_end_s(record)]]),
@@ -200,6 +201,20 @@ def merged(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.column_stack([intervals[begins, 0], reach[last]])
 
 
+def outside(intervals: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return those intervals whose middle lies in none of `others`, which are sorted and disjoint.
+
+    Examples
+    --------
+    >>> outside(np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([[1.9, 4.0]]))
+    array([[0., 1.]])
+    """
+    middle = intervals.mean(axis=1)
+    place = np.searchsorted(others[:, 0], middle) - 1
+    within = (place >= 0) & (middle < np.append(others[:, 1], 0.0)[place])
+    return intervals[~within]
+
+
 def _timeouts(record: Record) -> NDArray[np.float64]:
     """Return the silences that the retransmission timer ended."""
     fired = record.timeouts_s
@@ -213,7 +228,10 @@ def _timeouts(record: Record) -> NDArray[np.float64]:
 
 
 def _probe_rtt(record: Record) -> NDArray[np.float64]:
-    """Return when a flow of many segments kept four in flight for a while, with more to send: PROBE_RTT of BBR v1."""
+    """Return when a flow of many segments kept four in flight for a while, with more to send: PROBE_RTT of BBR v1.
+
+    It begins with the pause, of half an RTT or more, in which what is in flight falls to that.
+    """
     acks = record.acks
     flying = acks["rs_prior_in_flight"]
     if not len(acks) or np.median(flying) < 3 * const.PROBE_SEGMENTS or record.is_loss_based:
@@ -221,7 +239,16 @@ def _probe_rtt(record: Record) -> NDArray[np.float64]:
     runs = _runs(record.ack_s, (flying <= const.PROBE_SEGMENTS + 1) & (acks["ca_state"] < 2), record.duration_s)
     runs = runs[np.diff(runs)[:, 0] >= const.PROBE_S]
     often = len(runs) > 1 + record.duration_s / const.PROBE_EVERY_S  # then something else keeps so little in flight
-    return runs[:0] if often else runs
+    if often:
+        return runs[:0]
+    rtt_s = record.median_rtt_us / 1e6
+    for run in runs:
+        first, end = np.searchsorted(record.sent_s, [run[0] - const.DRAINING_RTTS * rtt_s, run[0]])
+        sent = np.append(record.sent_s[first:end], run[0])
+        pauses = np.diff(sent)
+        if len(pauses) and pauses.max() > rtt_s / 2:
+            run[0] = sent[pauses.argmax()]
+    return merged(runs)
 
 
 def _released(record: Record) -> dict[str, NDArray[np.float64]]:
