@@ -5,7 +5,8 @@
 DIR is a recording of the lab that runs Linux in virtual time, or a folder of such; those that differ in their seed
 alone, called NAME_1, NAME_2, …, are one row. The simulation draws its own losses and BBR's random numbers; a bottleneck
 whose rate changes is simulated as the token bucket that the lab then has. Printed are the means of both, their ratio
-with its standard error, and how many of the kernel's values lie in the range of the simulated ones.
+with its standard error, and how many of the kernel's values lie in the range of the simulated ones, half a per cent
+allowed; last, how many do so in all recordings.
 """
 
 import argparse
@@ -14,11 +15,13 @@ from collections import defaultdict
 from pathlib import Path as FilePath
 
 import numpy as np
+from numpy.typing import NDArray
 
 import cctrace as cct
 from benchmarks.kernel_equality import recordings
 from benchmarks.kernel_lab import MSS, Recording
 
+MARGIN = 0.005  # of a figure, beyond the range: where chance decides nothing, all seeds give the same
 FIGURES = ("goodput Mbit/s", "sent again", "RTT ms")
 
 
@@ -38,6 +41,11 @@ def simulated(recording: Recording, seed: int) -> tuple[float, int, float]:
     return new * MSS * 8e-6 / recording.seconds, len(offsets) - new, rtt_us / 1e3
 
 
+def spread(values: NDArray[np.float64]) -> float:
+    """Return the standard error of a mean, relative to it; NaN of a single value."""
+    return float(values.std(ddof=1) / max(values.mean(), 1e-9) / len(values) ** 0.5) if len(values) > 1 else np.nan
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=FilePath)
@@ -47,23 +55,29 @@ def main() -> None:
     rows = defaultdict(list)
     for folder in recordings(options.folders):
         if re.search(options.only, folder.name):
-            rows[folder.name.rpartition("_")[0]].append(folder)
+            rows[re.sub(r"_\d+$", "", folder.name)].append(folder)
+    total, within = 0, np.zeros(len(FIGURES), int)
     for name, folders in rows.items():
         read = [Recording.read(folder, inferring=False) for folder in folders]
         kernel = np.array([recorded(folder, r) for folder, r in zip(folders, read, strict=True)])
         mine = np.array([simulated(read[0], seed) for seed in range(1, options.seeds + 1)])
         print(name)
+        total += len(folders)
         for k, figure in enumerate(FIGURES):
             theirs, ours = kernel[:, k], mine[:, k]
             ratio = theirs.mean() / max(ours.mean(), 1e-9)
-            error = ratio * np.hypot(*(v.std(ddof=1) / max(v.mean(), 1e-9) / len(v) ** 0.5 for v in (theirs, ours)))
-            held = ((ours.min() <= theirs) & (theirs <= ours.max())).sum()
+            error = ratio * np.hypot(*(spread(theirs), spread(ours)))
+            low, high = ours.min() * (1 - MARGIN), ours.max() * (1 + MARGIN)
+            held = ((low <= theirs) & (theirs <= high)).sum()
             print(
                 f"  {figure:15s} kernel {theirs.mean():9.3f} ({theirs.min():.3f} to {theirs.max():.3f}), simulated "
                 f"{ours.mean():9.3f} ({ours.min():.3f} to {ours.max():.3f}), ratio {ratio:.3f} ± {error:.3f}, "
                 f"{held} of {len(theirs)} in the range",
                 flush=True,
             )
+            within[k] += held
+    for figure, held in zip(FIGURES, within, strict=True):
+        print(f"{figure:15s} {held} of {total} recordings in the range of {options.seeds} simulated seeds")
 
 
 if __name__ == "__main__":
