@@ -193,6 +193,8 @@ class Recording:
         forward_ns, reverse_ns = (
             p[name] * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS for name in ("fwd_delay", "rev_delay")
         )
+        if p.get("steps"):
+            forward_ns -= PACKET_BYTES * 8 * 10**9 // LINK_BPS  # the lab's link behind the bucket takes no time
         return Path(
             **bottleneck,
             rtt=f"{forward_ns + reverse_ns}ns",
