@@ -240,7 +240,9 @@ def effects_of(
     names = " or ".join(called(runs.scene.own or "") for runs in kept)
     doubt = f"that another controller than {names} sent it: which did is not known"
     unseen = [*scene.unseen, *([doubt] if len(suspects) > 1 else [])]
-    if scene.held.app is None and any(one.effect.goodput.value > 1 + const.GOODPUT_CHANGES for one in causes.values()):
+    if scene.held.app is None and any(
+        (one.effect.goodput.value or 0) > 1 + const.GOODPUT_CHANGES for one in causes.values()
+    ):
         unseen.append(NO_MORE_DATA)
     return Effects(scene.recorded, names, kept[0].original or {}, causes, unanswered, added, unseen)
 
@@ -271,7 +273,7 @@ def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]
 
 def _is_above(ratio: Estimate, other: float | None) -> bool:
     """Return whether a ratio of goodputs is likely to be higher than another by what matters."""
-    if None in (ratio.value, ratio.low, other):
+    if ratio.value is None or ratio.low is None or other is None:
         return False
     return math.log(ratio.value / other) >= const.GOODPUT_CHANGES and ratio.low > other
 

@@ -110,7 +110,8 @@ def courses(runs: Sequence[Run]) -> list[Course]:
     for outcome in batch([run._replace(sample=f"{GRID_S}s") for run in runs]):
         names = ("delivered_segments", "sent_segments", "retransmitted_segments", "srtt_us")
         columns = (np.array([one[name][0] for one in outcome.samples[1:]], float) for name in names)
-        found.append(Course(*columns, float(outcome.flows[0]["rtt_mean_us"])))
+        delivered, sent, again, smoothed = columns
+        found.append(Course(delivered, sent, again, smoothed, float(outcome.flows[0]["rtt_mean_us"])))
     return found
 
 

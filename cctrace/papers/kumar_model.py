@@ -154,7 +154,7 @@ def _follows(made: Reproduction, name: str) -> Claim:
         here=f"min_rtt {off.min():+.0f} to {off.max():+.0f} %; throughput {listed(rate_model, '{:.0f}')} for "
         f"{listed(rate_here, '{:.0f}')} Mbit/s"
         + (f"; throughput on the other side of half the link at {', '.join(wrong)} ms" if wrong else ""),
-        sizes={f"min_rtt at {sd:g} ms": pair for sd, *pair in zip(sds, here, model, strict=True)},
+        sizes={f"min_rtt at {sd:g} ms": (run, law) for sd, run, law in zip(sds, here, model, strict=True)},
         reading=name,
     )
 

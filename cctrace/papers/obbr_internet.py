@@ -248,7 +248,8 @@ class Fig14(OverPaths):
             here=f"quality {listed(quality[s] for s in few)} against {listed(quality[s] for s in names)}",
             reading=reading,
         )
-        yield session_of_the_paper(*(of[names[0]] for of in (again, quality, down, stalled)), reading)
+        ours = names[0]
+        yield session_of_the_paper(again[ours], quality[ours], down[ours], stalled[ours], reading)
 
 
 def session_of_the_paper(again: float, quality: float, down: float, stalled: float, reading: str) -> Claim:

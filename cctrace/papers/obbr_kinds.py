@@ -149,7 +149,8 @@ class KindsOfVideo(Bi23):
             return
         for kind in made.each("kind"):
             names = ("retransmitted_pct", "quality", "switches_down", "rebuffering_pct")
-            yield session_of_the_paper(*(made.value(name, system=ours, kind=kind) for name in names), kind)
+            again, quality, down, stalled = (made.value(name, system=ours, kind=kind) for name in names)
+            yield session_of_the_paper(again, quality, down, stalled, kind)
 
 
 FIGURES = [

@@ -203,7 +203,7 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
             },
             paper=f"{listed(wanted)} % at mu 0.5/0.75/1",
             here=f"{listed(got)} %, in the last two thirds {listed(tail)} %; BBR {bbr:.2f} %",
-            sizes={f"mu {mu:g}": pair for mu, *pair in zip(MUS, wanted, got, strict=True)},
+            sizes={f"mu {mu:g}": (paper, ours) for mu, paper, ours in zip(MUS, wanted, got, strict=True)},
             reading=form,
             part=name,
             mechanism="what the last two thirds lack is the overflow of STARTUP: the shorter the run, the more",
@@ -311,13 +311,13 @@ class Fig8(Bi23):
             },
         )
         if {3, 4, 5} <= set(numbers):
-            at = [numbers.index(n) for n in (3, 4, 5)]
+            rows = [numbers.index(n) for n in (3, 4, 5)]
             yield judge(
                 "8",
                 "with four and five flows the overestimation is alleviated",
-                {s: max(curve[s][at[1:]]) < curve[s][at[0]] for s in (BBR, B3R, BBR_S)},
+                {s: max(curve[s][rows[1:]]) < curve[s][rows[0]] for s in (BBR, B3R, BBR_S)},
                 paper="less than with three",
-                here="; ".join(f"{s} {listed(curve[s][at])}" for s in (BBR, B3R, BBR_S)) + " % with 3, 4 and 5 flows",
+                here="; ".join(f"{s} {listed(curve[s][rows])}" for s in (BBR, B3R, BBR_S)) + " % with 3, 4 and 5 flows",
             )
         for form, ending in FORMS.items():
             for mu, most, at in ((0.5, 0.52, 2), (0.75, 0.99, 3), (1.0, 7.59, 3)):
