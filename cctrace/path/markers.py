@@ -20,13 +20,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.signal import lfilter
-from scipy.special import expit
 
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.marking import Marking, marking_of, smoothed
 from cctrace.path.pi_chance import dualpi2_log_likelihood, pie_log_likelihood
+from cctrace.special import special
 
 if TYPE_CHECKING:
     from cctrace.path.evidence import PathEvidence
@@ -149,7 +148,7 @@ def step(marking: Marking) -> Law:
     finest = float(np.median(np.diff(edges))) / 2 if len(edges) > 1 else 1.0
     found = []
     for width in (finest, *const.BLURS_US):
-        above = expit((wait - thresholds[:, None]) / width)
+        above = special.expit((wait - thresholds[:, None]) / width)
         blurred = width > np.maximum(thresholds * const.LARGEST_BLUR, finest)
         for rest, most in itertools.product(const.REST_MARKED, const.STEP_MARKED):
             found.append(np.where(blurred, -np.inf, _log_likelihood(rest + (most - rest) * above, n, k)))
@@ -216,6 +215,8 @@ def _due(marking: Marking, above: Bools, interval_s: float) -> Bools:
 
 def red(marking: Marking) -> Law:
     """By chance, in proportion to what the average queue exceeds a threshold by, evenly spread."""
+    from scipy.signal import lfilter  # late: it takes a second of CPU time, with scipy.stats
+
     n, k, last = _grouped(marking)
     every = np.repeat(marking.wait_us, marking.packets)
     place = (np.cumsum(marking.packets) - 1)[last]
@@ -260,7 +261,7 @@ def dualpi2(marking: Marking) -> Law:
         is_below = marking.wait_us <= threshold
         rest = _slow_rate(n * is_below, k * is_below)
         blurs = (width for width in const.BLURS_US if width <= max(threshold * const.LARGEST_BLUR, const.BLURS_US[0]))
-        above = [expit((marking.wait_us - threshold) / width) for width in blurs]
+        above = [special.expit((marking.wait_us - threshold) / width) for width in blurs]
         found.append(max(float(_log_likelihood(rest + (1 - rest) * part, n, k)) for part in above))
     return _scored("dualpi2", np.array(found), thresholds, 3, n.sum())
 
@@ -282,6 +283,8 @@ def by_chance(marking: Marking) -> Law:
 
 def _slow_rate(packets: Floats, marked: Floats) -> Floats:
     """Return the share of marks among the packets before each row."""
+    from scipy.signal import lfilter  # late, as above
+
     fade = math.exp(-packets.sum() / max(len(packets), 1) / const.CHANCE_PACKETS)
     hits, size = (np.concatenate([[0.0], lfilter([1], [1, -fade], column)[:-1]]) for column in (marked, packets))
     few = const.CHANCE_PACKETS / 4
