@@ -198,12 +198,12 @@ class Gridded(Public):
 class Summarized(Public):
     """An object that notebooks show by its `summary()`, whose first line is its `repr`.
 
-    A subclass sets `shown_as` to its title and, if it is an estimator, `shown_once` to an attribute that it has once it
+    A subclass sets `shown_as` to its title and, if it is an estimator, `fitted_by` to an attribute that it has once it
     is fitted.
     """
 
     shown_as = ""
-    shown_once = ""
+    fitted_by = ""
 
     def summary(self) -> str:
         """Return what a person reads of it, as text."""
@@ -211,12 +211,12 @@ class Summarized(Public):
 
     def _is_ready(self) -> bool:
         """Whether there is something to summarize: always, unless it is an estimator that has not been fitted."""
-        return not self.shown_once or hasattr(self, self.shown_once)
+        return not self.fitted_by or hasattr(self, self.fitted_by)
 
     def _repr_html_(self) -> str:
         if not self._is_ready():
             return of_summary(f"{self.shown_as}, not fitted yet", "")
-        return of_summary(f"{self.shown_as}, fitted" if self.shown_once else self.shown_as, self.summary())
+        return of_summary(f"{self.shown_as}, fitted" if self.fitted_by else self.shown_as, self.summary())
 
     def __repr__(self) -> str:
         if not self._is_ready():

@@ -54,7 +54,7 @@ def junit(suite_name: str, cases: Iterable[Case]) -> str:
         )
         kind, text = ("failure", case.failure) if case.failure is not None else ("skipped", case.skipped)
         if text is not None:
-            said = visible(text)
-            ElementTree.SubElement(element, kind, message=said.partition("\n")[0]).text = said
+            printable = visible(text)
+            ElementTree.SubElement(element, kind, message=printable.partition("\n")[0]).text = printable
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True).decode()

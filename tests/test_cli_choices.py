@@ -80,10 +80,3 @@ def until_said(capsys, words):
         time.sleep(0.01)
         said += capsys.readouterr().err
     return said
-
-
-def test_the_goals_that_analyze_offers_are_the_librarys():
-    from cctrace.cli.analyze import GOALS
-    from cctrace.diagnosis import order
-
-    assert order.GOALS == GOALS

@@ -61,7 +61,7 @@ def test_the_files_hold_every_packet_once_and_the_page_knows_where(folder, sides
 
 def test_a_selection_has_the_extremes_of_every_span_of_time(sides):
     packed = chunks.pack(sides, 0, 50)
-    sent, received = packed.shown
+    sent, received = packed.drawn
     low, high = min(s.time_ns.min() for s in sides), max(s.time_ns.max() for s in sides) + 1
     new = sides[0].kind == 0
     first = [sides[0].time_ns[new], sent.time_ns[sent.kind == 0]]

@@ -13,7 +13,7 @@ from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
-from cctrace.diagnosis.order import GOALS
+from cctrace.diagnosis import GOALS
 from cctrace.display import Progress, connection, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
@@ -43,7 +43,7 @@ IDLE = 0.01  # of the path's rate: no controller with data to send gets less
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """What is asked of every flow, see `analyze`."""
 
     controller: str | None
@@ -122,11 +122,11 @@ def analyze(
         _require_replayable(controller)
     if goal not in GOALS:
         raise ArgumentError(f"goal={goal!r}: use {', '.join(GOALS)}")
-    asked = _Asked(controller, what_if, keep, identifications, goal if effects else None, progress)
+    request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress)
     files = [files] if isinstance(files, str | os.PathLike) else files
     inputs = [(str(file), _input(file, progress, options)) for file in files]
     counters = Counters(_counters(file, progress, options) for file in tcpinfo)
-    analyses = [one for file, data in inputs for one in _analyses(file, data, counters, asked)]
+    analyses = [one for file, data in inputs for one in _analyses(file, data, counters, request)]
     if analyses and all(one.view is None and one.diagnosis is None and one.counters is None for one in analyses):
         raise StreamError(analyses[0].notes[0])
     if identifications is None:
@@ -135,34 +135,34 @@ def analyze(
 
 
 def _analyses(
-    file: str, data: Capture | TcpInfo | Iterator[Flow], counters: Counters, asked: _Asked
+    file: str, data: Capture | TcpInfo | Iterator[Flow], counters: Counters, request: _Request
 ) -> Iterator[FlowAnalysis]:
     """Yield the analyses of one file's flows."""
     if isinstance(data, TcpInfo):
         for one in _bulk_connections(data):
-            number = next(asked.numbers)
-            found = of_counters(file, one, asked.controller)
-            if asked.goal:
-                found = _with_effects(one, found, number, asked.goal, asked.progress)
-            yield replace(found, whatif=NO_PACKETS) if asked.what_if else found
+            number = next(request.numbers)
+            found = of_counters(file, one, request.controller)
+            if request.goal:
+                found = _with_effects(one, found, number, request.goal, request.progress)
+            yield replace(found, whatif=NO_PACKETS) if request.what_if else found
         return
-    chosen = asked.identifications
+    chosen = request.identifications
     for flow in _bulk_flows(file, data) if isinstance(data, Capture) else data:
         if chosen is not None and flow.key not in chosen:
             continue
-        asked.progress(f"analysing {connection(*flow.key)} of {file}")
-        found = of_capture(file, flow, counters, asked.controller, (chosen or {}).get(flow.key))
+        request.progress(f"analysing {connection(*flow.key)} of {file}")
+        found = of_capture(file, flow, counters, request.controller, (chosen or {}).get(flow.key))
         if isinstance(data, Capture):
             found = replace(found, flow=flow)
-        elif asked.keep:
-            found = _with_packets(found, asked.keep, flow)
-        number = next(asked.numbers)
+        elif request.keep:
+            found = _with_packets(found, request.keep, flow)
+        number = next(request.numbers)
         if found.view is not None:
-            forecast = None if chosen is not None else _forecast(flow, found.variant, number, asked.progress)
-            whatif = _what_if(flow, found, number, asked) if asked.what_if else None
+            forecast = None if chosen is not None else _forecast(flow, found.variant, number, request.progress)
+            whatif = _what_if(flow, found, number, request) if request.what_if else None
             found = replace(found, collapse=forecast, whatif=whatif)
-            if asked.goal and chosen is None:
-                found = _with_effects(counters.attach(flow)[0], found, number, asked.goal, asked.progress)
+            if request.goal and chosen is None:
+                found = _with_effects(counters.attach(flow)[0], found, number, request.goal, request.progress)
             forget(flow)
         yield found
 
@@ -233,19 +233,19 @@ def _forecast(flow: Flow, variant: str | None, number: int, progress: Progress) 
     return part.refused
 
 
-def _what_if(flow: Flow, analysis: FlowAnalysis, number: int, asked: _Asked) -> WhatIf | Refusal:
+def _what_if(flow: Flow, analysis: FlowAnalysis, number: int, request: _Request) -> WhatIf | Refusal:
     """Return what another controller or path would have changed, or the `Refusal`."""
     if number > FORECASTS:
         reason = f"only asked of the first {FORECASTS} flows; `cctrace whatif` does it for all"
         return Refusal(NO_PACKETS.part, reason)
     with Attempt(NO_PACKETS.part) as part:
-        if callable(asked.what_if):
-            return asked.what_if(flow, asked.progress)
+        if callable(request.what_if):
+            return request.what_if(flow, request.progress)
         if analysis.diagnosis is None:
             return Refusal(NO_PACKETS.part, "nothing is known of what limited the flow")
         from cctrace.counterfactual.whatif import what_would_help
 
-        return what_would_help(flow, analysis.diagnosis, sender_to_simulate(analysis), progress=asked.progress)
+        return what_would_help(flow, analysis.diagnosis, sender_to_simulate(analysis), progress=request.progress)
     return part.refused
 
 

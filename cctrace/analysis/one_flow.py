@@ -58,11 +58,11 @@ def of_capture(
     """
     row = flow.row
     flow, others = counters.attach(flow)
-    told = controller_name(flow.tcpinfo)
+    named = controller_name(flow.tcpinfo)
     with Attempt("sender's view") as part:
         quality = flow.quality()
     if part.refusal is not None:
-        return FlowAnalysis(file, row, (part.refusal.reason, *others), told, clock=flow.alignment)
+        return FlowAnalysis(file, row, (part.refusal.reason, *others), named, clock=flow.alignment)
     notes = [*quality["warnings"], *_assumptions(quality), *others]
     if flow.alignment is not None and (flow.alignment.offset_ns or flow.alignment.drift_ppm):
         notes.append(flow.alignment.text)
@@ -70,7 +70,7 @@ def of_capture(
         flow = at_hand_over(flow)
     if flow.through_fq:
         notes.append(SENT_THROUGH_FQ)
-    who = _sender(flow, flow.tcpinfo, told, known, notes)
+    who = _sender(flow, flow.tcpinfo, named, known, notes)
     replayed = controller or (None if is_undecided(who.identification) else who.variant)
     run = _replayed(flow, replayed, notes)
     view = diagnosis = ecn = None
@@ -151,32 +151,32 @@ def sender_to_simulate(analysis: FlowAnalysis) -> str | None:
 
 
 def _sender(
-    flow: Flow | CounterFlow, polls: TcpInfo | None, told: str | None, known: Identification | None, notes: list[str]
+    flow: Flow | CounterFlow, polls: TcpInfo | None, named: str | None, known: Identification | None, notes: list[str]
 ) -> _Sender:
-    """Return who sent a flow; `told` is whom its counters name, `known` what was found out before.
+    """Return who sent a flow; `named` is the controller that its counters name, `known` what was found out before.
 
     Noted is where the counters leave open which BBR it is, or where the sends look like another controller's.
     """
-    found = known or _identified(flow, told)
+    found = known or _identified(flow, named)
     group = () if found is None or found.name == UNKNOWN else found.group
-    kernels, variant = sender(polls, told, *group)
-    controller = told
-    if told not in (None, kernels):
+    kernels, variant = sender(polls, named, *group)
+    controller = named
+    if named not in (None, kernels):
         controller = kernels
         notes.append(f"the counters do not tell which BBR it is; what was sent looks like {variant}")
-    elif found is not None and group and told in KERNEL_NAMES and told not in map(kernel_name, group):
+    elif found is not None and group and named in KERNEL_NAMES and named not in map(kernel_name, group):
         share = sum(candidate.probability for candidate in found.candidates if candidate.name in group)
         looks = f"{' or '.join(group)} (probability {share:.2f})"
-        notes.append(f"the counters name {told}, but what was sent looks like {looks}")
+        notes.append(f"the counters name {named}, but what was sent looks like {looks}")
     return _Sender(controller, variant, believed(found, controller), kernels)
 
 
-def _identified(flow: Flow | CounterFlow, told: str | None) -> Identification | None:
-    """Return who sent a flow, None if that cannot be told; `told` is whom counters name: one of its variants."""
-    if told is not None and told not in map(kernel_name, CANDIDATES):
+def _identified(flow: Flow | CounterFlow, named: str | None) -> Identification | None:
+    """Return who sent a flow, None if unknown; `named`, by the counters, leaves only its variants."""
+    if named is not None and named not in map(kernel_name, CANDIDATES):
         return None
     with Attempt("identification"):
-        return identify(flow, KERNEL_NAMES.get(told) if told else None)
+        return identify(flow, KERNEL_NAMES.get(named) if named else None)
     return None
 
 

@@ -118,10 +118,10 @@ class Agreement:
         self.cc, variant = _sender(flow, cc)
         begin = flow.row["start_ns"]
         end = int(flow.capture.connections.sides["last_ns"][flow.index].max())
-        asked = (info["state"] == ESTABLISHED) & (info["time_ns"] > begin) & (info["time_after_ns"] < end)
+        compared = (info["state"] == ESTABLISHED) & (info["time_ns"] > begin) & (info["time_after_ns"] < end)
         held = _inside(info["time_ns"], np.zeros((0, 2), np.int64) if stalls is None else stalls)
-        self.set_aside = int((asked & held).sum())
-        self.polls = np.flatnonzero(asked & ~held)
+        self.set_aside = int((compared & held).sum())
+        self.polls = np.flatnonzero(compared & ~held)
         self.kernel = {name: column[self.polls] for name, column in info.columns.items()}
         # What has the same time stamp as the poll came before or after it: nothing tells, where a clock is coarse.
         times = np.column_stack([self.kernel["time_ns"] - 1, self.kernel["time_after_ns"]])
@@ -182,8 +182,7 @@ class Agreement:
         bbr = self._is_bbr
         rate = decisions["pacing_rate"].clip(lower=0) if bbr or self._run.params.get("paced") else 0
         probing = decisions["mode"] == self._run.controller.states.index("PROBE_RTT") if bbr else False
-        told = {"time_ns": decisions["time_ns"], "rate": rate, "cwnd": decisions["snd_cwnd"], "probing": probing}
-        return np.column_stack(np.broadcast_arrays(*told.values()))
+        return np.column_stack(np.broadcast_arrays(decisions["time_ns"], rate, decisions["snd_cwnd"], probing))
 
     def _replay_figures(self) -> list[Figure]:
         if self._run is None:
@@ -236,14 +235,14 @@ class Agreement:
         }
 
 
-def _sender(flow: Flow, told: str | None) -> tuple[str | None, str | None]:
+def _sender(flow: Flow, named: str | None) -> tuple[str | None, str | None]:
     """Return the kernel's name and the variant of a flow's sender; None for what is not known, or not replayed."""
-    told = controller_name(flow.tcpinfo) or told
+    named = controller_name(flow.tcpinfo) or named
     group: tuple[str, ...] = ()
-    if told is not None and leaves_open(flow.tcpinfo, told):
+    if named is not None and leaves_open(flow.tcpinfo, named):
         with contextlib.suppress(StreamError):
-            group = identify(flow, KERNEL_NAMES[told]).group
-    kernels, variant = sender(flow.tcpinfo, told, *group)
+            group = identify(flow, KERNEL_NAMES[named]).group
+    kernels, variant = sender(flow.tcpinfo, named, *group)
     return kernels, variant if variant in REGISTRY else None
 
 

@@ -203,14 +203,14 @@ def _is_of(expectation: Expectation, name: str) -> bool:
 def _checks(expectation: Expectation, subjects: list[Subject]) -> Iterator[Check]:
     """Yield what is expected of the selected flows of one file, one by one."""
     selected = _selected(expectation.flows, subjects)
-    for asked in expectation.asked:
-        groups = [selected] if asked.key in OF_ALL else [[subject] for subject in selected]
+    for term in expectation.asked:
+        groups = [selected] if term.key in OF_ALL else [[subject] for subject in selected]
         for group in groups:
             began = time.perf_counter()
             title = group[0].title if len(group) == 1 else f"{len(group)} flows"
-            found, holds, value = _found(asked, group)
+            found, holds, value = _found(term, group)
             seconds = time.perf_counter() - began
-            yield Check(group[0].file, title, asked.key, asked.text, found, holds, value, seconds)
+            yield Check(group[0].file, title, term.key, term.text, found, holds, value, seconds)
 
 
 def _selected(which: str, subjects: list[Subject]) -> list[Subject]:
@@ -238,18 +238,18 @@ def _selected(which: str, subjects: list[Subject]) -> list[Subject]:
 _NAMED = 4  # flows that an error names
 
 
-def _found(asked: Asked, group: Sequence[Subject]) -> tuple[str, bool, float | None]:
+def _found(term: Asked, group: Sequence[Subject]) -> tuple[str, bool, float | None]:
     """Return what was found, whether that is as expected, and the figure."""
     try:
-        if asked.key in FIGURES:
-            value = measured(asked.key, group)
-            return FIGURES[asked.key].form(value), asked.holds(value), value
-        if asked.key == "controller":
-            holds, text = controller_of(group[0], asked.names)
-        elif asked.key == "conform":
-            holds, text = conformity_of(group[0], asked.names)
+        if term.key in FIGURES:
+            value = measured(term.key, group)
+            return FIGURES[term.key].form(value), term.holds(value), value
+        if term.key == "controller":
+            holds, text = controller_of(group[0], term.names)
+        elif term.key == "conform":
+            holds, text = conformity_of(group[0], term.names)
         else:
-            holds, text = verdict_of(group[0], asked.names, asked.key == "verdict")
+            holds, text = verdict_of(group[0], term.names, term.key == "verdict")
         return text, holds, None
     except CctraceError as error:
         return f"unknown: {' '.join(str(error).split())}", False, None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import controller_option, file_option, folder_option, paths, trust_option
+from cctrace.cli.arguments import controller_option, folder_option, paths, tcpinfo_option, trust_option
 from cctrace.cli.common import (
     command_options,
     echo,
@@ -21,6 +21,7 @@ from cctrace.cli.common import (
     show_traceback,
     warn,
 )
+from cctrace.diagnosis import GOALS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from cctrace.analysis.flow_analysis import FlowAnalysis
     from cctrace.diagnosis.findings import Verdict
 
-GOALS = ("goodput", "delay", "loss")  # `cctrace.diagnosis.order.GOALS`, which takes time to import
 _OFTEN = 3  # flows for which the same is said one by one
 FAILED = 2  # exit status where a capture among many could not be analysed
 FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they must be
@@ -36,12 +36,7 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
 
 @click.command(short_help="Explain every bulk flow of captures; write a report.")
 @paths("files", "FILE|DIR...", folders=True)
-@file_option(
-    "--tcpinfo",
-    multiple=True,
-    metavar="FILE",
-    help="The kernel's counters of these flows; may be given more than once.",
-)
+@tcpinfo_option
 @controller_option(
     "--controller",
     "--cc",
@@ -103,9 +98,9 @@ def analyze(
     from cctrace.analysis.analyze import analyze as run
     from cctrace.report.overview import keeper, table, write_report
 
-    with progress("loading") as say:
-        analyses = run(files, tcpinfo, controller, say, what_if, keeper(), **options)
-        page = write_report(analyses, folder, say)
+    with progress("loading") as update:
+        analyses = run(files, tcpinfo, controller, update, what_if, keeper(), **options)
+        page = write_report(analyses, folder, update)
     for note in _notes(analyses):
         warn(note)
     if as_json:
@@ -181,8 +176,8 @@ def _index(files: list[str | Path], controller: str | None, folder: str, options
     """Write the reports and the list of them; return the exit status."""
     from cctrace.report.index import write_index
 
-    with progress("loading") as say:
-        page, objects, notes = write_index(files, folder, controller, say, show_traceback, **options)
+    with progress("loading") as update:
+        page, objects, notes = write_index(files, folder, controller, update, show_traceback, **options)
     for note in notes:
         warn(note)
     if as_json:

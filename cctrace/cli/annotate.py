@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import click
 
-from cctrace.cli.arguments import controller_option, file_argument, file_option, output_option, trust_option
+from cctrace.cli.arguments import controller_option, file_argument, output_option, tcpinfo_option, trust_option
 from cctrace.cli.common import command_options, print_json, print_text, progress, reading_options, warn
 
 
 @click.command(short_help="Write a capture with comments and fields for Wireshark.")
 @file_argument("file")
 @output_option("-o", "--output", required=True, help="The pcapng to write; FILE.cctrace.tsv is written beside it.")
-@file_option(
-    "--tcpinfo",
-    multiple=True,
-    metavar="FILE",
-    help="The kernel's counters of these flows; may be given more than once.",
-)
+@tcpinfo_option
 @controller_option(
     "--controller",
     "--cc",
@@ -45,8 +40,8 @@ def annotate(
     """
     from cctrace.wireshark.annotate import annotate as run
 
-    with progress(f"reading {file}") as say:
-        found = run(file, output, tcpinfo, controller, say, limit=limit, decapsulate=decapsulate)
+    with progress(f"reading {file}") as update:
+        found = run(file, output, tcpinfo, controller, update, limit=limit, decapsulate=decapsulate)
     for note in found.notes:
         warn(note)
     if as_json:

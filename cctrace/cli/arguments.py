@@ -63,6 +63,10 @@ def file_option(*names: str, **more: Any) -> Decorator:
     return click.option(*names, callback=checked, **more)
 
 
+_COUNTERS = "The kernel's counters of these flows; may be given more than once."
+tcpinfo_option = file_option("--tcpinfo", multiple=True, metavar="FILE", help=_COUNTERS)
+
+
 def check_file(file: str, folders: bool = False, called: str = "") -> None:
     """Refuse what is no file: one that does not exist, a device, and a folder where none is wanted.
 

@@ -36,8 +36,8 @@ def check(files: tuple[str, ...], expectations: str, junit: str | None, as_json:
     wanted = read(expectations)  # takes time from here on: mistakes are said before
     from cctrace.checking.check import COLUMNS, check_all
 
-    with progress("loading") as say:
-        checked = check_all(files, wanted, say)
+    with progress("loading") as update:
+        checked = check_all(files, wanted, update)
     if junit is not None:
         with open(junit, "w", encoding="utf-8") as file:
             file.write(checked.to_junit())

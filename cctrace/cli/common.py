@@ -291,13 +291,13 @@ def progress(what: str) -> Iterator[Callable[[str], Any]]:
     """
     if not sys.stderr.isatty():
         doing, ended = [what], threading.Event()
-        told = threading.Thread(target=_tell, args=(doing, ended), daemon=True)
-        told.start()
+        reporter = threading.Thread(target=_report_activity, args=(doing, ended), daemon=True)
+        reporter.start()
         try:
             yield lambda text: doing.__setitem__(0, text)
         finally:
             ended.set()
-            told.join()
+            reporter.join()
         return
     from rich.console import Console
     from rich.text import Text
@@ -306,7 +306,7 @@ def progress(what: str) -> Iterator[Callable[[str], Any]]:
         yield lambda text: status.update(Text(visible(text, keep="")))
 
 
-def _tell(doing: list[str], ended: threading.Event) -> None:
+def _report_activity(doing: list[str], ended: threading.Event) -> None:
     """Print what is being done, until it has ended: after SILENT_S, and then after twice as long each time."""
     began, wait_s = time.monotonic(), SILENT_S
     while not ended.wait(wait_s):

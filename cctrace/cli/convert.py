@@ -86,12 +86,12 @@ def _to_qlog(
     from cctrace.exporting.qlog import write_qlog
     from cctrace.flows.capture import Capture, read
 
-    with progress(f"reading {source}") as say:
+    with progress(f"reading {source}") as update:
         data = read(source, **options)
         if not isinstance(data, Capture):
             raise ArgumentError(f"{source}: only flows of captures become qlog, this is {type(data).__name__}")
         index = largest(data.flows["bytes_sent"]) if index is None else index
         check_flow(index, len(data), source)
-        say(f"writing {target}")
+        update(f"writing {target}")
         rows = write_qlog(data.flow(index), target, controller)
     return {"rows": rows, "target": target, "to": "qlog", "flow": index, "warnings": data.warnings}

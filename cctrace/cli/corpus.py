@@ -98,7 +98,7 @@ def run(
     options = {"counters": counters} if counters else {}
     if candidates:
         tasks = f"{tasks},whatif={candidates.replace(',', '+')}"
-    with progress("listing") as say:
+    with progress("listing") as update:
         summary = room.run(
             inputs,
             output,
@@ -109,7 +109,7 @@ def run(
             memory=memory_bytes,
             seconds=parse_time_ns(lasting, name="--time") / 1e9,
             limit=limit_bytes,
-            progress=say,
+            progress=update,
             **options,
         )
     for warning in summary.warnings:
@@ -141,12 +141,12 @@ def compact(folder: str, as_json: bool) -> None:
     """
     from cctrace import corpus as room
 
-    with progress("compacting") as say:
-        told = room.compact(folder, say)
+    with progress("compacting") as update:
+        result = room.compact(folder, update)
     if as_json:
-        print_json(told)
+        print_json(result)
     else:
-        echo(f"{told['before']} parts are now {told['after']}")
+        echo(f"{result['before']} parts are now {result['after']}")
 
 
 @corpus.command(short_help="What a corpus says as a whole.")
@@ -162,13 +162,13 @@ def info(folder: str, by: str | None, as_json: bool) -> None:
     from cctrace import corpus as room
 
     with progress("reading"):
-        told = room.open(folder).overview(by)
+        result = room.open(folder).overview(by)
     if as_json:
-        print_json({name: one if isinstance(one, int) else one.to_dict("records") for name, one in told.items()})
+        print_json({name: one if isinstance(one, int) else one.to_dict("records") for name, one in result.items()})
         return
-    numbers = [(name, f"{one:,}") for name, one in told.items() if isinstance(one, int)]
+    numbers = [(name, f"{one:,}") for name, one in result.items() if isinstance(one, int)]
     print_table(("", "corpus"), numbers)
-    for name, frame in told.items():
+    for name, frame in result.items():
         if not isinstance(frame, int) and len(frame):
             frame = _with_causes(frame)
             echo()
@@ -217,6 +217,6 @@ def report(folder: str, output: str | None, by: str, pages: int) -> None:
     from cctrace import corpus as room
     from cctrace.report.corpus import write_pages
 
-    with progress("reading") as say:
-        page = write_pages(room.open(folder), output, by, pages, say)
+    with progress("reading") as update:
+        page = write_pages(room.open(folder), output, by, pages, update)
     echo(f"report: {page}")

@@ -41,10 +41,10 @@ def diff(a: str, b: str, folder: str, limit: int | None, decapsulate: tuple[str,
     from cctrace.report.compare import differences, pairs, write_comparison
     from cctrace.report.overview import keeper
 
-    with progress("loading") as say:
+    with progress("loading") as update:
         options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate}
-        left, right = (analyze([file], progress=say, keep=keeper(), effects=False, **options) for file in (a, b))
-        say("drawing")
+        left, right = (analyze([file], progress=update, keep=keeper(), effects=False, **options) for file in (a, b))
+        update("drawing")
         page = write_comparison(left, right, folder)
     found = [(one, other, differences(one, other)) for one, other in pairs(left, right)]
     if as_json:
@@ -64,7 +64,7 @@ def _words(row: Any) -> tuple[str, str, str, str]:
     from cctrace.units import format_rate, format_share, format_size, format_time
 
     name = row["figure"]
-    shown = {
+    forms = {
         "bytes_sent": ("sent", format_size),
         "goodput_bps": ("goodput", format_rate),
         "rtt_min_us": ("RTT min", lambda us: format_time(us * 1000)),
@@ -73,6 +73,6 @@ def _words(row: Any) -> tuple[str, str, str, str]:
         "retransmitted_share": ("retransmitted", format_share),
         "duration_s": ("duration", lambda s: format_time(s * 1e9)),
     }
-    words, form = shown.get(name) or (f"limited by {limit_words(name.removeprefix('limit_'))}", format_share)
+    words, form = forms.get(name) or (f"limited by {limit_words(name.removeprefix('limit_'))}", format_share)
     ratio = "" if row["ratio"] is None else f"{row['ratio']:.3g}"
     return words, form(row["a"]), form(row["b"]), ratio

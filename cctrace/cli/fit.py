@@ -48,9 +48,9 @@ def over_flows(
     from cctrace.flows.large import bulk_or_largest
 
     objects = []
-    with progress("reading") as say:
+    with progress("reading") as update:
         for file in files:
-            say(f"reading {file}")
+            update(f"reading {file}")
             capture = read(file, **options)
             if not isinstance(capture, Capture):
                 text = f"{file}: holds no packets, and these are needed: a capture, taken at the sender"
@@ -64,10 +64,10 @@ def over_flows(
                 check_flow(which, len(capture), file)
             names = list(capture.flows.columns)
             for flow in bulk_or_largest(capture) if which is None else [capture.flow(which)]:
-                say(f"fitting {flow!r}")
+                update(f"fitting {flow!r}")
                 row = {"flow": {name: flow.row[name] for name in names}}
                 try:
-                    found = function(flow, say)
+                    found = function(flow, update)
                     objects.append((row | found.to_dict(), found.summary()))
                 except (FitError, StreamError) as refusal:
                     objects.append((row | {"refused": str(refusal)}, f"refused: {refusal}"))
@@ -81,7 +81,7 @@ def over_flows(
 
 
 @_command("jitter", "Distribution and process of the delay variation.")
-def jitter(flow: Flow, say: Callable[[str], None]) -> Any:
+def jitter(flow: Flow, update: Callable[[str], None]) -> Any:
     """Fit the path's jitter: distribution, sd, and process (a draw per packet, burst or slot; reordering).
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), distribution, process, slot_us, sd_us,
@@ -89,11 +89,11 @@ def jitter(flow: Flow, say: Callable[[str], None]) -> Any:
     """
     from cctrace.fit import Jitter
 
-    return Jitter().fit(flow, say)
+    return Jitter().fit(flow, update)
 
 
 @_command("path", "Rate, base RTT, buffer, loss, jitter of the path.")
-def path(flow: Flow, say: Callable[[str], None]) -> Any:
+def path(flow: Flow, update: Callable[[str], None]) -> Any:
     """Fit the path: rate over time, base RTT, buffer, random loss apart from congestive, jitter, what was not seen.
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), rate_bps (a list of {"start_s", "value",
@@ -103,11 +103,11 @@ def path(flow: Flow, say: Callable[[str], None]) -> Any:
     """
     from cctrace.fit import path as fitted
 
-    return fitted(flow, say)
+    return fitted(flow, update)
 
 
 @_command("collapse", "Would BBR's minRTT collapse on this path?")
-def collapse(flow: Flow, say: Callable[[str], None]) -> Any:
+def collapse(flow: Flow, update: Callable[[str], None]) -> Any:
     """Fit minRTT collapse: the jitter at which BBR of 2016, 2019 and 2022 would collapse, and the jitter there is.
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), and per controller (bbr2016, bbr2019,
@@ -116,7 +116,7 @@ def collapse(flow: Flow, say: Callable[[str], None]) -> Any:
     """
     from cctrace.fit import Collapse
 
-    return Collapse().fit(flow, say)
+    return Collapse().fit(flow, update)
 
 
 @fit.command("parameters", short_help="Parameters of the sender's controller.")
@@ -193,11 +193,11 @@ def share(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...
 
     fits: dict[int, Any] = {}
 
-    def of_capture(flow: Flow, say: Callable[[str], None]) -> Any:
+    def of_capture(flow: Flow, update: Callable[[str], None]) -> Any:
         key = id(flow.capture)
         if key not in fits:
             fits.clear()
-            fits[key] = Share().fit(flow.capture, say)
+            fits[key] = Share().fit(flow.capture, update)
         return fits[key].of(flow.index)
 
     over_flows(of_capture, files, {"limit": limit, "decapsulate": decapsulate}, as_json)

@@ -28,9 +28,9 @@ def flows(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...
     from cctrace.flows.table import of_file
 
     tables = []
-    with progress("reading") as say:
+    with progress("reading") as update:
         for file in files:
-            say(f"reading {file}")
+            update(f"reading {file}")
             connections = of_file(file, limit=limit, decapsulate=decapsulate)
             for warning in connections.packets.warnings:
                 warn(warning)

@@ -41,8 +41,8 @@ def identify(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, 
     from cctrace.errors import StreamError
     from cctrace.identification.identify import identify_files
 
-    with progress("identifying") as say:
-        found = [_believed(*one) for one in identify_files(files, say, limit=limit, decapsulate=decapsulate)]
+    with progress("identifying") as update:
+        found = [_believed(*one) for one in identify_files(files, update, limit=limit, decapsulate=decapsulate)]
     if found and all(isinstance(result, StreamError) for _, _, result in found):
         raise found[0][2]
     for _, _, result in found:
@@ -85,18 +85,18 @@ def _believed(file: str, flow: Any, result: Any) -> tuple[str, Any, Any]:
     from cctrace.identification.words import believed
 
     found = None if isinstance(result, StreamError) else result
-    told = _told(flow, found)
-    return file, flow, result if told is None else believed(found, told)
+    named = _named_by_counters(flow, found)
+    return file, flow, result if named is None else believed(found, named)
 
 
-def _told(flow: Any, found: Any) -> str | None:
+def _named_by_counters(flow: Any, found: Any) -> str | None:
     """Return the controller that a flow's counters name, by the kernel's name; None if they do not."""
     from cctrace.flows.counters import CounterFlow
     from cctrace.identification.named import controller_name, sender
 
     polls = flow.polls if isinstance(flow, CounterFlow) else None
-    told = controller_name(polls)
-    return told and sender(polls, told, *(found.group if found else ()))[0]
+    named = controller_name(polls)
+    return named and sender(polls, named, *(found.group if found else ()))[0]
 
 
 def _row(flow: Any, result: Any) -> tuple[Any, ...]:
@@ -106,8 +106,8 @@ def _row(flow: Any, result: Any) -> tuple[Any, ...]:
 
     src, sport, dst, dport = flow.key
     ends = ["-" if host is None else endpoint(host, port) for host, port in ((src, sport), (dst, dport))]
-    if told := _told(flow, result):
-        return *ends, f"{told} (named by the counters)"
+    if named := _named_by_counters(flow, result):
+        return *ends, f"{named} (named by the counters)"
     diagnosis = None
     if group_words(result.group) == OF_EITHER_FAMILY:
         with Attempt("diagnosis"):

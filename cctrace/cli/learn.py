@@ -63,15 +63,15 @@ def learn(
     if (agent.flows, agent.slope, agent.gamma) != (flows, slope, gamma):
         had = f"{agent.flows} flows a trial, slope {agent.slope:g} and gamma {agent.gamma:g}"
         warn(f"{state} goes on with its {had}")
-    with progress("learning (the first simulation on a machine is compiled before, some 10 s)") as say:
+    with progress("learning (the first simulation on a machine is compiled before, some 10 s)") as update:
         if files:
             counted = sum(_observe(agent, file) for file in files)
             echo(f"{counted} flows counted", err=True)
         else:
-            simulated(agent, seed, _numbers(bins), say, save=state)
+            simulated(agent, seed, _numbers(bins), update, save=state)
     if state:
         agent.save(state)
-    found = _told(agent, files, bins, seed)
+    found = _learned(agent, files, bins, seed)
     if table:
         with open(table, "w", encoding="utf-8") as out:
             json.dump(found, out, indent=1)
@@ -84,7 +84,7 @@ def learn(
     print_table(("min_rtt, ms", "rate, Mbit/s", "k", "beta", "trials"), rows)
 
 
-def _told(agent: Any, files: Sequence[str], bins: str | None, seed: int) -> dict[str, Any]:
+def _learned(agent: Any, files: Sequence[str], bins: str | None, seed: int) -> dict[str, Any]:
     """Return the agent's table with what made it (command, version, day), and whether every bin has elected."""
     import datetime
 

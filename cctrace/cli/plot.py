@@ -68,8 +68,8 @@ def _over_runs(name: str, help: str) -> click.Command:
         if as_json:
             print_json({"quantity": quantity, "axis": label, "file": output, "groups": rows})
             return
-        shown = [[row["group"], row["count"], *(f"{row[key]:.4g}" for key in _QUANTILES)] for row in rows]
-        print_table(("group", "count", *_QUANTILES), shown, label)
+        cells = [[row["group"], row["count"], *(f"{row[key]:.4g}" for key in _QUANTILES)] for row in rows]
+        print_table(("group", "count", *_QUANTILES), cells, label)
         echo(f"drawn: {output}")
 
     command.help = f"""{help}

@@ -83,15 +83,15 @@ def replay(
     vector = Path(source).suffix == ".parquet"
     if vector and tcpinfo:
         raise ArgumentError("--tcpinfo belongs to a capture, and a golden vector is none")
-    with progress(f"reading {source}") as say:
+    with progress(f"reading {source}") as update:
         stream, chosen = (source, "") if vector else _flow(source, index, tcpinfo, controller)
         from cctrace.replaying.run import replay as run
 
-        say(f"replaying {controller}")
+        update(f"replaying {controller}")
         mode = "interpreted" if interpreted else "compiled"
         result = run(stream, controller, mode=mode, record=_drawn(stream, controller) if plot else None)
         if plot:
-            say(f"drawing {plot}")
+            update(f"drawing {plot}")
             _draw(stream, result, controller, source, plot)
     if output:
         needed("pyarrow", "parquet")
@@ -133,9 +133,9 @@ def _flow(source: str, index: int | None, tcpinfo: tuple[str, ...], controller: 
         if not isinstance(flow, Flow):
             raise ArgumentError(f"{source}: holds counters, not packets; --tcpinfo belongs to a capture")
         flow = flow.attach(read(tcpinfo))
-        told = flow.alignment
-        if told and (told.offset_ns or told.drift_ppm):
-            warn(told.text)
+        aligned = flow.alignment
+        if aligned and (aligned.offset_ns or aligned.drift_ppm):
+            warn(aligned.text)
     return flow, chosen
 
 

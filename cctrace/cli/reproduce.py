@@ -61,14 +61,14 @@ def reproduce(
         names = _with_traces(papers, paper, names if figure is not None else None)
     changes = {"traces": traces} if traces else {}
     found: list[Any] = []
-    with progress("reproducing") as say:
+    with progress("reproducing") as update:
         for name in names:
             (made,) = papers.reproduce(
                 paper,
                 name,
                 quick=quick,
                 workers=workers or os.cpu_count() or 1,
-                progress=say,
+                progress=update,
                 fresh=fresh,
                 **changes,
             )

@@ -101,8 +101,8 @@ def simulate(
     if page:
         echo(f"report: {page}", err=True)
     if as_json:
-        whole = {"duration_s": sim.duration_s, "seed": seed, "profile": profile, "notes": sim.notes}
-        print_json({"flows": rows, "link": sim.link} | whole)
+        overall = {"duration_s": sim.duration_s, "seed": seed, "profile": profile, "notes": sim.notes}
+        print_json({"flows": rows, "link": sim.link} | overall)
         return
     for note in sim.notes:
         echo(f"note: {note}", err=True)

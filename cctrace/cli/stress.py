@@ -91,7 +91,7 @@ def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
     from cctrace.stressing.stress import stress as search
 
     setting, aim, bounds = _parts(cc, options)
-    with progress("searching (what a machine simulates first is compiled before, some seconds)") as say:
+    with progress("searching (what a machine simulates first is compiled before, some seconds)") as update:
         found = search(
             setting,
             aim,
@@ -100,7 +100,7 @@ def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
             runs=options["runs"],
             seconds=_seconds(options["seconds"]),
             seed=options["seed"],
-            progress=say,
+            progress=update,
         )
     files = [_write(finding, folder, k) for k, finding in enumerate(found.findings, 1)]
     if as_json:

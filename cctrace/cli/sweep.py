@@ -64,7 +64,7 @@ def sweep(
     axes = dict(_axis(text) for text in vary)
     path = Path(rate=rate or axes.get("rate", [None])[0], rtt=rtt, buffer=buffer)
     flows = [tuple(name.split("+")) if "+" in name else name for name in cc]
-    with progress("sweeping") as say:
+    with progress("sweeping") as update:
         found = run(
             path,
             flows,
@@ -72,7 +72,7 @@ def sweep(
             duration=duration,
             file=file,
             workers=workers,
-            progress=say,
+            progress=update,
             **axes,
         )
     columns = [name for name in found if "flow" in found[name].dims]
@@ -83,7 +83,7 @@ def sweep(
     if as_json:
         print_json(rows)
         return
-    shown = [
+    cells = [
         (
             *(row[name] for name in ("cc", *axes, "flow")),
             f"{row['goodput_bps'] / 1e6:.3f} ± {row['goodput_bps_sd'] / 1e6:.3f} Mbit/s",
@@ -94,7 +94,7 @@ def sweep(
         for row in rows
     ]
     print_table(
-        ("cc", *axes, "flow", "goodput", "retransmitted", "RTT", "queue"), shown, title=f"{seeds} seeds, {duration}"
+        ("cc", *axes, "flow", "goodput", "retransmitted", "RTT", "queue"), cells, title=f"{seeds} seeds, {duration}"
     )
 
 

@@ -120,10 +120,10 @@ def whatif(
     if not candidates and not changes:
         raise ArgumentError("give --cc NAME,... or a change of the path (--buffer x2): else there is nothing to ask")
 
-    def question(flow: Flow, say: Callable[[str], None]) -> Any:
+    def question(flow: Flow, update: Callable[[str], None]) -> Any:
         from cctrace.counterfactual.whatif import whatif as ask  # takes time: mistakes are said before
 
-        return ask(flow, candidates, own=own, draws=draws, seed=seed, progress=say, **changes)
+        return ask(flow, candidates, own=own, draws=draws, seed=seed, progress=update, **changes)
 
     if folder and index is not None:
         raise ArgumentError("--flow and -o: the report is of all bulk flows; leave out one of the two")
@@ -140,9 +140,9 @@ def _with_report(question: Any, files: tuple[str, ...], folder: str, options: An
     from cctrace.refusals import Refusal
     from cctrace.report.overview import keeper, write_report
 
-    with progress("loading") as say:
-        analyses = analyze(files, progress=say, what_if=question, keep=keeper(), effects=False, **options)
-        page = write_report(analyses, folder, say)
+    with progress("loading") as update:
+        analyses = analyze(files, progress=update, what_if=question, keep=keeper(), effects=False, **options)
+        page = write_report(analyses, folder, update)
     if as_json:
         print_json(
             [{"flow": analysis.row} | (analysis.whatif.to_dict() if analysis.whatif else {}) for analysis in analyses]

@@ -8,7 +8,7 @@ See docs/corpus.md.
 """
 
 from cctrace.corpus.compaction import compact
+from cctrace.corpus.queries import Corpus, open
 from cctrace.corpus.runs import Summary, run
-from cctrace.corpus.whole import Corpus, open
 
 __all__ = ["Corpus", "Summary", "compact", "open", "run"]

@@ -57,7 +57,7 @@ class Cluster:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self.address, self._report = address, progress
         self._under_way: dict[str, tuple] = {}
-        self._told: queue.SimpleQueue = queue.SimpleQueue()
+        self._results: queue.SimpleQueue = queue.SimpleQueue()
         self._tally: Tally | None = None
         self._client = self._connect(ANSWER_S)
 
@@ -84,7 +84,7 @@ class Cluster:
             self._under_way[order.batch] = (order, None)
             return
         self._under_way[order.batch] = (order, future)
-        future.add_done_callback(lambda future: self._told.put((order, future)))
+        future.add_done_callback(lambda future: self._results.put((order, future)))
 
     def next(self, timeout: float) -> tuple[Order, Row | None] | None:
         """Return (order, commit) of a finished batch, None after `timeout` seconds; raises the error of a batch.
@@ -94,7 +94,7 @@ class Cluster:
         if self._client.status != "running":
             self._reconnect()
         try:
-            order, future = self._told.get(timeout=timeout)
+            order, future = self._results.get(timeout=timeout)
         except queue.Empty:
             return None
         if self._under_way.get(order.batch, (None, None))[1] is not future:

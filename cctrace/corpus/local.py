@@ -34,7 +34,7 @@ class Threads:
         self.workers = workers or len(os.sched_getaffinity(0))
         self.window = 2 * self.workers
         self._orders: queue.SimpleQueue = queue.SimpleQueue()
-        self._told: queue.SimpleQueue = queue.SimpleQueue()
+        self._results: queue.SimpleQueue = queue.SimpleQueue()
         self._found: queue.SimpleQueue = queue.SimpleQueue()  # at most `window` batches
         self._threads: list[threading.Thread] = []
         self._writer: threading.Thread | None = None
@@ -58,7 +58,7 @@ class Threads:
     def next(self, timeout: float) -> tuple[Order, Row] | None:
         """Return (order, what was committed) of a batch, None after `timeout` seconds; raises the error of one."""
         try:
-            order, done, error = self._told.get(timeout=timeout)
+            order, done, error = self._results.get(timeout=timeout)
         except queue.Empty:
             return None
         if error is not None:
@@ -76,7 +76,7 @@ class Threads:
         except Stopped:
             pass
         except BaseException as error:  # raised in the thread that waits
-            self._told.put((None, None, error))
+            self._results.put((None, None, error))
         finally:
             batch.leave()
 
@@ -84,9 +84,9 @@ class Threads:
         """Write the results while the workers go on."""
         try:
             while (found := self._found.get()) is not None:
-                self._told.put((found[0], batch.commit(*found), None))
+                self._results.put((found[0], batch.commit(*found), None))
         except BaseException as error:  # raised in the thread that waits
-            self._told.put((None, None, error))
+            self._results.put((None, None, error))
 
     def close(self) -> None:
         """End the workers, even in the middle of an analysis."""

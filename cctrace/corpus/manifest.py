@@ -108,11 +108,11 @@ def batches(store: Store) -> Iterator[Batch]:
 def entries_of(store: Store, batch: str) -> list[Entry]:
     """Return the entries of a batch; a half is that of the batch it was cut from (see `halves`)."""
     pq = needed("pyarrow.parquet", "parquet")
-    whole = batch.rstrip("ab")
-    with store.open(f"{FOLDER}/part-{whole.partition('-')[0]}.parquet") as file:
-        table = pq.read_table(file, filters=[("batch", "==", whole)])
+    original = batch.rstrip("ab")
+    with store.open(f"{FOLDER}/part-{original.partition('-')[0]}.parquet") as file:
+        table = pq.read_table(file, filters=[("batch", "==", original)])
     entries = [Entry(*(row[name] for name in Entry._fields)) for row in table.to_pylist()]
-    for half in batch[len(whole) :]:
+    for half in batch[len(original) :]:
         middle = len(entries) // 2
         entries = entries[:middle] if half == "a" else entries[middle:]
     return entries

@@ -36,9 +36,9 @@ def shares(frame: pd.DataFrame, by: str, column: str, ax: Any = None) -> Any:
 def intervals(frame: pd.DataFrame, quantity: str, by: str, ax: Any = None) -> Any:
     """Draw values with their intervals, one line each; only the groups with most flows if there are many."""
     ax = _axes(ax)
-    shown = frame.dropna(subset="value").nlargest(_MOST_GROUPS, "flows").sort_values("value")
-    error = [shown["value"] - shown["low"], shown["high"] - shown["value"]]
-    ax.errorbar(shown["value"], shown[by].astype(str), xerr=error, fmt="o", capsize=3)
+    largest = frame.dropna(subset="value").nlargest(_MOST_GROUPS, "flows").sort_values("value")
+    error = [largest["value"] - largest["low"], largest["high"] - largest["value"]]
+    ax.errorbar(largest["value"], largest[by].astype(str), xerr=error, fmt="o", capsize=3)
     ax.set(xlabel=f"{quantity}, 95 % interval", ylabel=by, xscale="log")
     return ax
 

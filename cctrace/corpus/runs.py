@@ -295,7 +295,7 @@ def _work(store: Store, order: Order, executor: Executor, summary: Summary, prog
     committed = {name.rpartition("/")[2].removesuffix(".json") for name in store.names(batch.COMMITS, ".json")}
     planned = list(manifest.batches(store))
     cut = {name.rstrip("ab") for name in committed if name[-1] in "ab"}
-    todo = [part for whole in planned for part in _pending(whole, committed, cut)]
+    todo = [part for planned_batch in planned for part in _pending(planned_batch, committed, cut)]
     total, left = sum(one.captures for one in planned), sum(one.captures for one in todo)
     summary.already = total - left
     tally = Tally(total, summary.already)
@@ -323,13 +323,13 @@ def _work(store: Store, order: Order, executor: Executor, summary: Summary, prog
     progress(tally.text())
 
 
-def _pending(whole: Batch, committed: set[str], cut: set[str]) -> list[Batch]:
+def _pending(planned_batch: Batch, committed: set[str], cut: set[str]) -> list[Batch]:
     """Return the uncommitted parts of a batch: itself, halves of it, or none."""
-    if whole.name in committed:
+    if planned_batch.name in committed:
         return []
-    if whole.captures > 1 and whole.name.rstrip("ab") in cut:
-        return [part for half in manifest.halves(whole) for part in _pending(half, committed, cut)]
-    return [whole]
+    if planned_batch.captures > 1 and planned_batch.name.rstrip("ab") in cut:
+        return [part for half in manifest.halves(planned_batch) for part in _pending(half, committed, cut)]
+    return [planned_batch]
 
 
 def _stale(store: Store, tasks: Sequence[str], todo: set[str]) -> dict[str, list[str]]:

@@ -257,11 +257,11 @@ def _whatif(flow: Any, key: dict[str, Any], variant: str) -> Rows:
     return {"whatifs": rows}
 
 
-def _figures(sender: str, told: Row | None) -> Row:
+def _figures(sender: str, given: Row | None) -> Row:
     """Return the columns of the three figures of a sender."""
     columns: Row = {}
     for figure in _CHANGES.values():
-        columns |= _estimate(f"{sender}_{figure}", (told or {}).get(figure))
+        columns |= _estimate(f"{sender}_{figure}", (given or {}).get(figure))
     return columns
 
 

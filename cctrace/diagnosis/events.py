@@ -199,7 +199,7 @@ def _rtts(record: Record) -> list[Event]:
 def _bursts(record: Record) -> list[Event]:
     """Segments that left back to back, more than a super-packet holds."""
     sends = record.events.sends
-    if record.bottleneck is None or len(sends) < 2 or not record.bottleneck.seen:
+    if record.bottleneck is None or len(sends) < 2 or not record.bottleneck.is_measured:
         return []
     packet_us = (record.table.mss + HEADER_BYTES) / record.bottleneck.rate
     gap_us = np.diff(sends["time_ns"], prepend=sends["time_ns"][:1]) / 1e3

@@ -10,7 +10,6 @@ from cctrace.diagnosis.catalogue import CAUSES, ORDER
 from cctrace.diagnosis.findings import Effect, Finding, Verdict
 from cctrace.diagnosis.wording import fill
 
-GOALS = ("goodput", "delay", "loss")  # what a user may want most
 REMEDIED = {"congestive_loss", "self_induced_queue"}  # simulated is another queue: what that makes worse is no cost
 ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited", "pacing_limited"}  # if for little time
 

@@ -115,7 +115,7 @@ class Collapse(Serialised, Summarized):
     'no'
     """
 
-    shown_as, shown_once = "minRTT collapse", "forecasts_"
+    shown_as, fitted_by = "minRTT collapse", "forecasts_"
 
     def __init__(self, controllers: Sequence[str] = CONTROLLERS, quick: bool = False, seed: int = 1) -> None:
         for name in controllers:
@@ -141,9 +141,9 @@ class Collapse(Serialised, Summarized):
         steps = _one_rate(its, path.constant_rate[0] if its is path.sent else constant_rate(its)[0])
         error = float(rate_errors(its, steps)[0])
         without = deviation(its, constant(1e6))
-        seen = error <= 0.2 and without - deviation(its, steps) >= 0.01 * without
+        is_certain = error <= 0.2 and without - deviation(its, steps) >= 0.01 * without
         _, rate, _ = delivered_rate(its, max(5e5, 4 * its.least_rtt_us))
-        if not seen or rate.max() > FASTER * steps.rate[0]:
+        if not is_certain or rate.max() > FASTER * steps.rate[0]:
             raise FitError(_unfilled(its, rate.max() * 8))
         self.rate_bps_ = Estimate.around(steps.rate[0] * 8e6, steps.rate[0] * 8e6 * error)
         if self.quick and self.rate_bps_.number > QUICK_BPS:

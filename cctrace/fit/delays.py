@@ -49,10 +49,10 @@ def of_counters(flow: CounterFlow) -> str:
     """Return why counters do not tell jitter, with what they do tell."""
     polls = flow.polls.frame()
     least, varies = (polls[name].where(polls[name] > 0).dropna() for name in ("min_rtt", "rttvar"))
-    told = [f"an RTT without queue of at most {least.min():.0f} us"] if len(least) else []
+    reported = [f"an RTT without queue of at most {least.min():.0f} us"] if len(least) else []
     if len(varies):
-        told.append(f"RTTs, queue included, that deviate by {varies.median():.0f} us from their smoothed mean")
-    known = f"; these tell {' and '.join(told)}" if told else ""
+        reported.append(f"RTTs, queue included, that deviate by {varies.median():.0f} us from their smoothed mean")
+    known = f"; these tell {' and '.join(reported)}" if reported else ""
     return (
         "counters hold smoothed RTTs, queue and jitter together, at the times of polls: neither distribution nor "
         f"process can be told from them{known}. A capture at the sender is needed (tcpdump, headers suffice)"

@@ -375,19 +375,19 @@ def fit_family(
         One descent, to half a unit of log L.
     """
     event = data.event[data.group]
-    seen = data.delay_us[event] if event.any() else data.delay_us
-    sd = max(float(np.subtract(*np.quantile(seen, [0.84, 0.16]))) / 2, 1.0)
+    observed = data.delay_us[event] if event.any() else data.delay_us
+    sd = max(float(np.subtract(*np.quantile(observed, [0.84, 0.16]))) / 2, 1.0)
     if start is None:
-        start = np.array([*family.guess(data.low, float(np.quantile(seen, 0.3)), sd), -3.0])
+        start = np.array([*family.guess(data.low, float(np.quantile(observed, 0.3)), sd), -3.0])
     start = np.array(start if stalls else start[:-1])  # the caller's stays as it is
     if family.located:
         start[0] = max(start[0], 0.0)
 
-    def whole(p: Floats) -> Floats:
+    def assembled(p: Floats) -> Floats:
         return p if stalls else np.append(p, -20.0)
 
     def cost(p: Floats) -> float:
-        p = whole(p)
+        p = assembled(p)
         if family.located and not 0 <= p[0] < data.low:
             return 1e15
         if not np.all(np.abs(p[1:]) < 40):
@@ -400,4 +400,4 @@ def fit_family(
     for _ in range(1 if quick else 2):  # a simplex may stop early; started anew where it stopped it goes on
         simplex = np.vstack([start, start + np.diag(steps)])
         start, least = descend(cost, simplex, 0.5 if quick else 0.05, 1e-2, 400)
-    return Fitted(family, whole(start), -least)
+    return Fitted(family, assembled(start), -least)

@@ -17,6 +17,7 @@ import numpy as np
 
 from cctrace.display import Progress, Public, of_summary, silent
 from cctrace.estimates import Z95, Estimate, to_dict
+from cctrace.fit.components import Components, bucket_bytes, components_of
 from cctrace.fit.constants import (
     CLOCK_ERROR,
     RATE_SHOWS,
@@ -24,7 +25,6 @@ from cctrace.fit.constants import (
     UNSURE,
 )
 from cctrace.fit.draws import draws, fields_of, read_estimates
-from cctrace.fit.seen import Seen, bucket_bytes, seen_of
 from cctrace.path.bottleneck import (
     constant,
     delivered_rate,
@@ -220,13 +220,13 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
     progress("token buckets")
     shaper, policer = evidence.shaper, evidence.policer
     progress("jitter")
-    seen = seen_of(evidence, quick)
+    parts = components_of(evidence, quick)
     unseen: list[str] = []
-    rates = _rates(flow, seen, unseen)
-    base = seen.base()
-    if seen.delays is None:  # others' packets stood in the queue all the time
+    rates = _rates(flow, parts, unseen)
+    base = parts.base()
+    if parts.delays is None:  # others' packets stood in the queue all the time
         unseen.append("base_rtt")
-    losses = losses_of(table, flow, seen.steps, None if policer is None else policer.explained, seen.errors.max())
+    losses = losses_of(table, flow, parts.steps, None if policer is None else policer.explained, parts.errors.max())
     if losses.buffer_bytes.value is None:
         unseen.append("buffer")
     if losses.aqm in (None, "other"):
@@ -236,14 +236,14 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
         "base_rtt_us": base,
         "buffer_bytes": _less(losses.buffer_bytes, bucket_bytes(shaper)),
         "loss": _loss(losses),
-        "jitter": seen.as_jitter(),
+        "jitter": parts.as_jitter(),
         "policer": None if policer is None else policer.as_estimates(),
         "shaper": None if shaper is None else shaper.as_estimates(),
         "aqm": losses.aqm,
         "acks": None if evidence.acks is None else evidence.acks._asdict(),
-        "cross_traffic": _cross_traffic(seen.delays, others),
+        "cross_traffic": _cross_traffic(parts.delays, others),
         "unseen": unseen,
-        "correlation": seen.correlation(),
+        "correlation": parts.correlation(),
         "rate_counts": COUNTS,
     }
     if route is not None and base.value is not None:
@@ -252,18 +252,18 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
             for start, shift in zip(*route, strict=True)
         ]
     fitted = FittedPath.of(estimates)
-    object.__setattr__(fitted, "_seen", (table, flow, seen))
+    object.__setattr__(fitted, "_parts", (table, flow, parts))
     return fitted
 
 
-def _rates(flow: Sent, seen: Seen, unseen: list[str]) -> list[dict[str, float | None]]:
+def _rates(flow: Sent, parts: Components, unseen: list[str]) -> list[dict[str, float | None]]:
     """Return the rows of ``rate_bps``; a rate that no queue showed is bounded by what was delivered."""
-    steps, errors = seen.steps, seen.errors
+    steps, errors = parts.steps, parts.errors
     window = max(200_000.0, flow.least_rtt_us)
     _, rate, _ = delivered_rate(flow, window)
     fastest = float(np.quantile(rate[rate > 0], 0.99)) * 8e6
-    bounds = seen.joint.bounds if seen.joint is not None else None
-    if len(steps.rate) == 1 and (not _shows(flow, seen) or errors[0] > UNSURE or (bounds and bounds[1] is None)):
+    bounds = parts.joint.bounds if parts.joint is not None else None
+    if len(steps.rate) == 1 and (not _shows(flow, parts) or errors[0] > UNSURE or (bounds and bounds[1] is None)):
         unseen.append("rate")
         low = bounds[0] * 8e6 if bounds and bounds[0] else fastest
         return [{"start_s": 0.0, "value": max(fastest, low), "low": low, "high": None}]
@@ -277,11 +277,11 @@ def _rates(flow: Sent, seen: Seen, unseen: list[str]) -> list[dict[str, float | 
     return rows
 
 
-def _shows(flow: Sent, seen: Seen) -> bool:
+def _shows(flow: Sent, parts: Components) -> bool:
     """Return whether a queue at this rate explains any of the delays."""
-    if seen.joint is not None:
-        return seen.joint.bounds is None or None not in seen.joint.bounds
-    with_queue, without = deviation(flow, seen.steps), deviation(flow, constant(1e6))
+    if parts.joint is not None:
+        return parts.joint.bounds is None or None not in parts.joint.bounds
+    with_queue, without = deviation(flow, parts.steps), deviation(flow, constant(1e6))
     return without - with_queue >= RATE_SHOWS * without
 
 

@@ -97,8 +97,8 @@ def answer_text(forecasts: Mapping[str, Forecast]) -> str:
         for name, one in forecasts.items():
             if one.verdict == verdict:
                 alike.setdefault(limit_text(one), []).append(name)
-        said = [f"{listed(names)} {limit}" for limit, names in alike.items()]
-        parts += [f"{answer}: {', '.join(said)}"] if said else []
+        limits = [f"{listed(names)} {limit}" for limit, names in alike.items()]
+        parts += [f"{answer}: {', '.join(limits)}"] if limits else []
     text = "; ".join(parts)
     return text[:1].upper() + text[1:]
 

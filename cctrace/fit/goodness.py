@@ -123,18 +123,18 @@ def product_limit(
     weight = np.ones(len(data.event)) if weights is None else weights
     at_risk = weight[data.group].astype(float)
     if not data.ordered:
-        shown = at_risk
+        drop = at_risk
     else:
         place = np.arange(len(data.group)) - np.searchsorted(data.group, data.group)
         rows = np.flatnonzero(data.event[data.group] & (place < FIRST))
         hazard = np.maximum(reverse_hazard(value[rows]), 1e-12)
         total = np.bincount(data.group[rows], hazard, len(data.event))
-        shown = np.zeros(len(value))
-        shown[rows] = weight[data.group[rows]] * hazard / total[data.group[rows]]
+        drop = np.zeros(len(value))
+        drop[rows] = weight[data.group[rows]] * hazard / total[data.group[rows]]
     order = np.argsort(value, kind="stable")
     risk = np.cumsum(at_risk[order])
     with np.errstate(divide="ignore", invalid="ignore"):
-        stays = np.log1p(-np.minimum(shown[order] / np.maximum(risk, 1e-12), 1.0))
+        stays = np.log1p(-np.minimum(drop[order] / np.maximum(risk, 1e-12), 1.0))
     log_cdf = np.append(np.cumsum(stays[::-1])[::-1][1:], 0.0)  # at each value: the product over those above it
     cdf, value = np.exp(np.maximum(log_cdf, -700.0)), value[order]
     mass = np.diff(cdf, prepend=0.0)

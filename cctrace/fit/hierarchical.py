@@ -75,7 +75,7 @@ class Hierarchical(Summarized):
     '1.08 (0.62 to 1.53)'
     """
 
-    shown_as, shown_once = "Pooled over flows", "mean_"
+    shown_as, fitted_by = "Pooled over flows", "mean_"
 
     def __init__(
         self, estimator: Estimator | None = None, of: Callable[[Any], Estimate | None] | str | None = None
@@ -187,8 +187,8 @@ def shortfall(values: Floats, errors: Floats, taus: ArrayLike) -> Floats:
     variances = errors**2 + np.asarray(taus)[..., None] ** 2
     weights = 1 / variances
     total = weights.sum(axis=-1)
-    apart = values - (weights @ values / total)[..., None]
-    return 0.5 * (np.log(variances).sum(axis=-1) + np.log(total) + (weights * apart**2).sum(axis=-1))
+    residuals = values - (weights @ values / total)[..., None]
+    return 0.5 * (np.log(variances).sum(axis=-1) + np.log(total) + (weights * residuals**2).sum(axis=-1))
 
 
 def spread(values: Floats, errors: Floats) -> float:

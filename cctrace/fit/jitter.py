@@ -38,8 +38,8 @@ from cctrace.fit.constants import (
 from cctrace.fit.delays import of_counters, uncongested_rtt
 from cctrace.fit.families import EMPIRICAL, FAMILIES, Censored, Fitted, fit_family, score_rows, without_stalls
 from cctrace.fit.goodness import Goodness, goodness, product_limit
+from cctrace.fit.observed import observed_draws
 from cctrace.fit.process import Process, correlation_time, process_of
-from cctrace.fit.shown import shown_draws
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.arrays import Floats
 from cctrace.path.blocks import block_sizes, blocked, student
@@ -102,7 +102,7 @@ class Jitter(Serialised, Summarized):
     ('normal', True)
     """
 
-    shown_as, shown_once = "Jitter", "sd_us_"
+    shown_as, fitted_by = "Jitter", "sd_us_"
 
     def __init__(self, families: Sequence[str] = tuple(FAMILIES), seed: int = 1, events: int = MOST_EVENTS) -> None:
         known = [*FAMILIES, "empirical"]
@@ -134,7 +134,7 @@ class Jitter(Serialised, Summarized):
                 f"the RTT without queue is constant (98 % within {spread:.1f} us): there is no jitter to be fitted"
             )
         self.process_, self.wander_us_ = process_of(delays), 0.0
-        self._fit(shown_draws(delays, self.process_, self.events), delays.effective_samples, progress)
+        self._fit(observed_draws(delays, self.process_, self.events), delays.effective_samples, progress)
         self._data_of = delays
         if self.process_.name in ("packet", "reorder") and self._refuted(WANDERS):
             self._without_wander(delays, progress)
@@ -151,7 +151,7 @@ class Jitter(Serialised, Summarized):
         families = [name for name in self.families if name != "mixture"] or self.families
         try:
             fit = Jitter(families, self.seed, self.events)._fit(
-                shown_draws(steady, self.process_, self.events), steady.effective_samples, progress
+                observed_draws(steady, self.process_, self.events), steady.effective_samples, progress
             )
         except FitError:
             return
@@ -308,7 +308,7 @@ class Jitter(Serialised, Summarized):
             data = Censored(draws, np.arange(len(draws)), np.ones(len(draws), bool), ordered=False)
         else:
             delays = source if isinstance(source, Delays) else uncongested_rtt(source)
-            data = shown_draws(delays, self.process_, self.events)
+            data = observed_draws(delays, self.process_, self.events)
         best = self._best
         return data.log_likelihood(best.family, best.p[:-1], best.stalls) / len(data.event)
 

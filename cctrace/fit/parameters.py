@@ -86,7 +86,7 @@ class Parameters(Summarized):
     0.7
     """
 
-    shown_as, shown_once = "Parameters of a controller", "estimates_"
+    shown_as, fitted_by = "Parameters of a controller", "estimates_"
 
     def __init__(
         self,

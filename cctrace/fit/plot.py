@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from cctrace.fit.components import Components
     from cctrace.fit.fitted_path import FittedPath
-    from cctrace.fit.seen import Seen
     from cctrace.path.bottleneck import Sent
     from cctrace.path.transmissions import Transmissions
 
@@ -27,14 +27,14 @@ SEEN_COLOUR, FIT_COLOUR, LOST_COLOUR = "#9aa5b1", "#1f5fa8", "#c0392b"
 
 def figure(path: FittedPath) -> Figure:
     """Return the figure; see `FittedPath.plot`."""
-    if not hasattr(path, "_seen"):
+    if not hasattr(path, "_parts"):
         raise ArgumentError("this path was read from JSON: only what `cctrace.fit.fitted_path` returned can be drawn")
-    table, flow, seen = vars(path)["_seen"]
+    table, flow, parts = vars(path)["_parts"]
     drawing = needed("matplotlib.figure", "plot").Figure(figsize=(10, 8), layout="constrained")
     rates, delays, queue = drawing.subplots(3, 1, sharex=True)
     _rates(rates, path, flow)
-    _delays(delays, flow, seen)
-    _queue(queue, path, table, flow, seen)
+    _delays(delays, flow, parts)
+    _queue(queue, path, table, flow, parts)
     queue.set_xlabel("time (s)")
     for axes in (rates, delays, queue):
         axes.grid(alpha=0.3)
@@ -56,22 +56,22 @@ def _rates(axes: Axes, path: FittedPath, flow: Sent) -> None:
     axes.set_ylabel("Mbit/s")
 
 
-def _delays(axes: Axes, flow: Sent, seen: Seen) -> None:
+def _delays(axes: Axes, flow: Sent, parts: Components) -> None:
     rows = flow.known[:: max(len(flow.known) // MOST_POINTS, 1)]
     time = flow.sent_us[rows] / 1e6
-    own = departures(flow.sent_us, flow.wire_bytes, seen.steps)[rows] - flow.sent_us[rows]
+    own = departures(flow.sent_us, flow.wire_bytes, parts.steps)[rows] - flow.sent_us[rows]
     axes.plot(time, flow.rtt_us[rows] / 1e3, ".", markersize=2, color=SEEN_COLOUR, label="RTT")
-    if seen.delays is not None:
-        base = seen.base().number
+    if parts.delays is not None:
+        base = parts.base().number
         axes.plot(time, (own + base) / 1e3, color=FIT_COLOUR, linewidth=0.8, label="its queue and the base RTT")
         axes.axhline(base / 1e3, color=FIT_COLOUR, linestyle="--", linewidth=0.8, label="base RTT")
     axes.set_ylim(0, 1.1 * float(np.quantile(flow.rtt_us[rows], 0.999)) / 1e3)
     axes.set_ylabel("ms")
 
 
-def _queue(axes: Axes, path: FittedPath, table: Transmissions, flow: Sent, seen: Seen) -> None:
+def _queue(axes: Axes, path: FittedPath, table: Transmissions, flow: Sent, parts: Components) -> None:
     time_us = (table.sent_ns - table.start_ns) / 1e3
-    met, lost = backlog_met(flow, seen.steps, time_us) / 1e3, table.state == LOST
+    met, lost = backlog_met(flow, parts.steps, time_us) / 1e3, table.state == LOST
     rows = np.arange(0, len(met), max(len(met) // MOST_POINTS, 1))
     axes.plot(time_us[rows] / 1e6, met[rows], color=SEEN_COLOUR, linewidth=0.8, label="backlog")
     axes.plot(time_us[lost] / 1e6, met[lost], "x", markersize=4, color=LOST_COLOUR, label="met by lost packets")

@@ -48,21 +48,21 @@ def distribution(fit: Jitter, axes: Sequence[Axes] | None = None) -> tuple[Axes,
     if not hasattr(fit, "_data"):
         raise ArgumentError("a Jitter read from JSON has no delays to draw; draw it where it was fitted")
     left, right = _axes(axes, 2)
-    seen = product_limit(fit._data, fit._reverse_hazard)[0] / 1e3
+    observed = product_limit(fit._data, fit._reverse_hazard)[0] / 1e3
     fitted = fit.predict(SHARES) / 1e3
-    left.step(seen, SHARES, where="mid", color="#888888", label="draws, without a family")
+    left.step(observed, SHARES, where="mid", color="#888888", label="draws, without a family")
     left.plot(fitted, SHARES, color="#c0392b", label=f"{fit.distribution_}, sd {fit.sd_us_.number / 1e3:.3g} ms")
     left.set(xlabel="delay without queue (ms)", ylabel="share of draws below", ylim=(0, 1))
     left.legend(loc="lower right", fontsize=8, frameon=False)
-    inner = (seen > seen[0] + 1e-6) & (SHARES[-1] > SHARES)  # below the least that showed the draws tell nothing
-    right.plot(fitted[inner], seen[inner], ".", ms=3, color="#2b6a8f")
-    ends = [min(fitted[inner][0], seen[inner][0]), max(fitted[-2], seen[-2])]
+    inner = (observed > observed[0] + 1e-6) & (SHARES[-1] > SHARES)  # the draws say nothing below the least observed
+    right.plot(fitted[inner], observed[inner], ".", ms=3, color="#2b6a8f")
+    ends = [min(fitted[inner][0], observed[inner][0]), max(fitted[-2], observed[-2])]
     right.plot(ends, ends, lw=0.8, color="#888888")
     right.set(xlabel=f"quantiles of the {fit.distribution_} (ms)", ylabel="quantiles of the draws (ms)")
     found = fit.goodness_
     if found is not None:
-        said = f"distance of residuals {found.distance:.3f}, p = {found.probability:.2g}"
-        right.set_title(said, fontsize=9)
+        title = f"distance of residuals {found.distance:.3f}, p = {found.probability:.2g}"
+        right.set_title(title, fontsize=9)
     left.set_title(f"process: {fit.process_.name}", fontsize=9)
     return left, right
 

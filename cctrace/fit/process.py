@@ -102,9 +102,9 @@ def _shared(
     at_burst, usual = starts_burst[ends].mean(), starts_burst[pairs].mean()
     middle = (departed[:-1] + departed[1:]) / 2
     # Draws hold for a slot at least: no slot is longer than the shortest times between changes.
-    apart = np.diff(middle[ends])
-    apart = apart[apart > packets_us]
-    shortest = float(np.quantile(apart, 0.1)) if len(apart) else packets_us
+    spacing = np.diff(middle[ends])
+    spacing = spacing[spacing > packets_us]
+    shortest = float(np.quantile(spacing, 0.1)) if len(spacing) else packets_us
     slot = slot_length(middle[ends], packets_us, middle[pairs], 1.5 * shortest)
     if at_burst > 0.9 and usual < 0.8 * at_burst and (slot is None or at_burst > 0.98):
         why = f"{100 * at_burst:.0f} % of the changes come with a new burst of the sender"

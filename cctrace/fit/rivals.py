@@ -83,8 +83,8 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     return found
 
 
-def _instead(path: FittedPath, changed: dict[str, Any], *seen: str) -> FittedPath:
-    """Return a path with some of its estimates replaced; `seen` are those that are no longer unseen."""
-    unseen = {name for name in path.estimates["unseen"] if name not in seen}
+def _instead(path: FittedPath, changed: dict[str, Any], *determined: str) -> FittedPath:
+    """Return a path with some of its estimates replaced; `determined` are those that are no longer unseen."""
+    unseen = {name for name in path.estimates["unseen"] if name not in determined}
     unseen |= {"buffer"} if changed["buffer_bytes"].value is None else set()
     return FittedPath.of(path.estimates | changed | {"unseen": sorted(unseen)})

@@ -99,7 +99,7 @@ class Share(Summarized):
     'outside'
     """
 
-    shown_as, shown_once = "Shares of a bottleneck", "flows_"
+    shown_as, fitted_by = "Shares of a bottleneck", "flows_"
 
     def __init__(self, senders: Mapping[int, str] | None = None) -> None:
         self.senders = dict(senders or {})
@@ -154,11 +154,11 @@ class Share(Summarized):
         bins = np.array([delivered(flow, begin, end) for flow in flows], float)
         draws = resampled(bins)
         of = {flow.index: k for k, flow in enumerate(flows)}
-        seen, total = bins.sum(axis=1) / bins.sum(), draws.sum(axis=0)
-        self.flows_ = {k: (senders[k], Estimate.of_draws(seen[row], draws[row] / total)) for k, row in of.items()}
+        observed, total = bins.sum(axis=1) / bins.sum(), draws.sum(axis=0)
+        self.flows_ = {k: (senders[k], Estimate.of_draws(observed[row], draws[row] / total)) for k, row in of.items()}
         bbr = [row for k, row in of.items() if kinds[k] == "bbr"]
         self.bbr_flows_, self.loss_based_flows_ = len(bbr), len(flows) - len(bbr)
-        self.bbr_share_ = Estimate.of_draws(seen[bbr].sum(), draws[bbr].sum(axis=0) / total)
+        self.bbr_share_ = Estimate.of_draws(observed[bbr].sum(), draws[bbr].sum(axis=0) / total)
         value, low, high = self.bbr_share_.sides()
         self.loss_based_share_ = Estimate(1 - value, 1 - high, 1 - low)
 
@@ -192,7 +192,7 @@ class Share(Summarized):
         gain = np.maximum(self.gain_.number * (1 + relative(self.gain_) * rng.standard_normal(SHARE_DRAWS)), 0.01)
         base_s, packets = self.base_rtt_us_.number / 1e6, self.rate_bps_.number / 8 / PACKET_BYTES
         n, m, r = self.bbr_flows_, self.loss_based_flows_, self.ratio_.value
-        asked = {
+        laws = {
             "obbr": (lambda x, g: 1 - models.loss_based_share(g, x), models.share_domain(r, n, m)),
             "ware": (
                 lambda x, g: models.ware_bbr_share(x, base_s, packets, n, self.common_s_),
@@ -200,7 +200,7 @@ class Share(Summarized):
             ),
             "mishra": (lambda x, g: np.mean(models.mishra_bounds(x, m), axis=0), models.mishra_domain(r, n, m)),
         }
-        for name, (model, domain) in asked.items():
+        for name, (model, domain) in laws.items():
             value = float(model(r, self.gain_.number))
             self.predicted_[name] = Prediction(Estimate.of_draws(value, model(ratio, gain)), domain.text)
 

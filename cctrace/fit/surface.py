@@ -33,7 +33,7 @@ class Axis(NamedTuple):
     name: str
     low: float
     high: float
-    whole: bool
+    is_integer: bool
     least: float | None
 
     @classmethod
@@ -61,7 +61,7 @@ class Axis(NamedTuple):
             value = self.low
         else:
             value = self.least * (self.high / self.least) ** place
-        return min(max(round(value), self.low), self.high) if self.whole else float(value)
+        return min(max(round(value), self.low), self.high) if self.is_integer else float(value)
 
     def place(self, value: float) -> float:
         """Return the place of a value."""
@@ -168,7 +168,7 @@ class Surface:
         most = self.at(self.best)
         equal = [self.values(point)[k] for point in self.scores if self.at(point) >= most - 1e-9]
         middle = (min(equal) + max(equal)) / 2
-        return round(middle) if self.axes[k].whole else float(middle)
+        return round(middle) if self.axes[k].is_integer else float(middle)
 
     def interval(self, k: int, accepts: Callable[[Floats, Floats], bool]) -> tuple[float | None, float | None]:
         """Return the least and largest accepted value along axis `k`, the others at their likeliest; None: no bound.
@@ -187,7 +187,7 @@ class Surface:
 
         inside = [point[k] for point in self.scores if accepts(best, self.scores[point])]
         low, high = (self._edge(k, accepted, inside, upwards) for upwards in (False, True))
-        if self.axes[k].whole and (low == self.axes[k].high or high == self.axes[k].low):
+        if self.axes[k].is_integer and (low == self.axes[k].high or high == self.axes[k].low):
             return (high, high) if low is None else (low, low)
         return low, high
 
@@ -221,4 +221,4 @@ class Surface:
                 edge = middle
             else:
                 outside = middle
-        return self.axes[k].value(edge if self.axes[k].whole else outside)
+        return self.axes[k].value(edge if self.axes[k].is_integer else outside)

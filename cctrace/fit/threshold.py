@@ -53,7 +53,7 @@ class Threshold(NamedTuple):
     queue_us: float  # mean queueing delay of the run nearest below the threshold
     tried: int = 0  # runs at the sd there is, and how many of them collapsed
     collapsed: int = 0
-    seen: tuple[tuple[float, float], ...] = ()  # of each run: the sd, us, and the share of the link that the flow got
+    seen: tuple[tuple[float, float], ...] = ()  # of each run: the sd, us, and the share of the link
 
 
 class _Search:
@@ -143,9 +143,8 @@ def simulated_threshold(
     if high is None or low is None:
         bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
         least, most = (bound, None) if high is None else (None, bound)
-        return Threshold(
-            None, 0.0, UNKNOWN_SPREAD, least, most, runs, queue_us, *_now(search, now_us, bound), search.seen
-        )
+        tried = _now(search, now_us, bound)
+        return Threshold(None, 0.0, UNKNOWN_SPREAD, least, most, runs, queue_us, *tried, search.seen)
     while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
         middle = (low + high) / 2
         if search.collapses(np.exp(middle)):
@@ -163,9 +162,8 @@ def simulated_threshold(
     runs, queue_us = len(search.x), search.queue_us[nearest]
     tried = _now(search, now_us, np.exp(x))
     if x > np.log(most_us):  # beyond what was tried: of the curve only its lower end is known
-        return Threshold(
-            None, error, spread, float(min(np.exp(x - Z95 * error), most_us)), None, runs, queue_us, *tried, search.seen
-        )
+        least = float(min(np.exp(x - Z95 * error), most_us))
+        return Threshold(None, error, spread, least, None, runs, queue_us, *tried, search.seen)
     return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.seen)
 
 

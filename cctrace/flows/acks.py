@@ -193,12 +193,12 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
 
 def newly_marked_bytes(tp):
     """Return by how much the receiver's count of bytes with CE has grown, of 24 bits; -1 where that is not known."""
-    if tp.ce_told == NO_COUNTER:
+    if tp.ce_reported == NO_COUNTER:
         return -1
-    grown = (tp.ce_told - tp.ce_bytes) & 0xFFFFFF
+    grown = (tp.ce_reported - tp.ce_bytes) & 0xFFFFFF
     known = tp.ce_bytes >= 0 and grown < 0x800000  # else the first one, or one that runs back
     if tp.ce_bytes < 0 or known:
-        tp.ce_bytes = tp.ce_told
+        tp.ce_bytes = tp.ce_reported
     return grown if known else -1
 
 

@@ -193,9 +193,9 @@ def _moved(polls: TcpInfo, alignment: Alignment, first_ns: int) -> TcpInfo:
         return polls
     columns = dict(polls.columns)
     for name in ("time_ns", "time_after_ns"):
-        told = columns[name]
-        bend = np.rint((told - first_ns) * (alignment.drift_ppm / 1e6)).astype(np.int64)
-        columns[name] = np.where(told == MISSING, MISSING, told + alignment.offset_ns + bend)
+        stamps = columns[name]
+        bend = np.rint((stamps - first_ns) * (alignment.drift_ppm / 1e6)).astype(np.int64)
+        columns[name] = np.where(stamps == MISSING, MISSING, stamps + alignment.offset_ns + bend)
     return TcpInfo(
         columns, polls.extra, polls.connection, polls.connections, polls.source, polls.format, polls.warnings
     )

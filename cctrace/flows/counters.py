@@ -122,12 +122,12 @@ class CounterFlow(Carded):
         """Return (time_ns, bytes acknowledged until then), both int64; empty where the source does not tell."""
         time_ns, acked = self.polls["time_ns"], self.values("bytes_acked")
         if np.isnan(acked).all() and "interval_bytes" in self.polls.extra:  # iperf3: bytes of each interval
-            told = self.values("interval_us") > 0  # flent looks at sockets in between
-            if not told.any():
-                return time_ns[told], np.zeros(0, np.int64)
-            acked = np.cumsum(np.nan_to_num(self.values("interval_bytes"))[told])
-            begin = time_ns[told][:1] - self.polls["interval_us"][told][:1] * 1000
-            time_ns, acked = np.concatenate([begin, time_ns[told]]), np.concatenate([[0], acked]).astype(np.int64)
+            reported = self.values("interval_us") > 0  # flent looks at sockets in between
+            if not reported.any():
+                return time_ns[reported], np.zeros(0, np.int64)
+            acked = np.cumsum(np.nan_to_num(self.values("interval_bytes"))[reported])
+            begin = time_ns[reported][:1] - self.polls["interval_us"][reported][:1] * 1000
+            time_ns, acked = np.concatenate([begin, time_ns[reported]]), np.concatenate([[0], acked]).astype(np.int64)
             return time_ns, quantized.smooth(time_ns, acked)
         if np.isnan(acked).all() and self.packets is not None:
             return _acked_packets(self.packets)
@@ -141,8 +141,8 @@ class CounterFlow(Carded):
         """Return the segments sent and not acknowledged at every poll, NaN where unknown."""
         segments = self.values("unacked")
         if np.isnan(segments).all() and {"snd_una", "snd_nxt"} <= set(self.polls.extra):
-            apart = (self.values("snd_nxt") - self.values("snd_una")) % (1 << 32)
-            return np.ceil(apart / (coarse.mss_of(self) or coarse.MSS_IF_UNKNOWN))
+            span = (self.values("snd_nxt") - self.values("snd_una")) % (1 << 32)
+            return np.ceil(span / (coarse.mss_of(self) or coarse.MSS_IF_UNKNOWN))
         return segments
 
     @functools.cached_property
@@ -336,12 +336,12 @@ def _acked_packets(packets: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64],
     for space in set(packets["space"][sent]):
         mine = np.flatnonzero(sent & (packets["space"] == space) & (packets["bytes"] > 0))
         mine = mine[np.argsort(packets["first"][mine], kind="stable")]
-        told = acks[packets["space"][acks] == space]
+        reported = acks[packets["space"][acks] == space]
         numbers, bytes_ = packets["first"][mine], packets["bytes"][mine]
-        low = np.searchsorted(numbers, packets["first"][told])
-        high = np.searchsorted(numbers, packets["last"][told], side="right")
+        low = np.searchsorted(numbers, packets["first"][reported])
+        high = np.searchsorted(numbers, packets["last"][reported], side="right")
         open_, done = np.ones(len(mine), bool), 0  # everything before `done` is acknowledged
-        for ack, start, end in zip(told.tolist(), low.tolist(), high.tolist(), strict=True):
+        for ack, start, end in zip(reported.tolist(), low.tolist(), high.tolist(), strict=True):
             begin = max(start, done)
             sizes.append(int(bytes_[begin:end][open_[begin:end]].sum()))
             times.append(packets["time_ns"][ack])

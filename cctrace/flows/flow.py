@@ -89,12 +89,12 @@ class Flow(Carded):
 
         row = self.row
         rtts = [row[f"rtt_{which}_us"] for which in ("min", "median", "p95")]  # None without a sample
-        told = ", ".join(format_time(value * 1000) if isinstance(value, int) else "unknown" for value in rtts)
+        rtt_texts = ", ".join(format_time(value * 1000) if isinstance(value, int) else "unknown" for value in rtts)
         again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
         rows: list[tuple[str, object]] = [
             ("sent", f"{format_size(row['bytes_sent'])} in {row['segments_sent']} segments"),
             ("goodput", format_rate(row["goodput_bps"])),
-            ("RTT min, median, p95", told),
+            ("RTT min, median, p95", rtt_texts),
             ("retransmitted", f"{row['retransmitted_segments']} segments ({format_share(again)})"),
             ("duration", format_time(row["duration_s"] * 1e9)),
             ("captured at", self.taken_at),

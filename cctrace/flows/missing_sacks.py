@@ -66,24 +66,24 @@ def restored(flow: Flow) -> Flow:
     acks = np.flatnonzero(~mine & (columns["flags"] & ACK > 0) & (columns["flags"] & SYN == 0))
     if not len(acks) or not isinstance(flow.row["rtt_min_us"], int):  # None without a sample
         return flow
-    asked = unwrapped(columns["ack"][acks], int(p["isn"]))
+    acked = unwrapped(columns["ack"][acks], int(p["isn"]))
     rtt_ns = int(flow.row["rtt_min_us"]) * 1000
-    arrived = _arrived(tx_ns, begin, end, columns["time_ns"][acks], asked, rtt_ns)
+    arrived = _arrived(tx_ns, begin, end, columns["time_ns"][acks], acked, rtt_ns)
     ack_ns = columns["time_ns"][acks]
-    pace = _pace(tx_ns, end, ack_ns, asked, int(p["mss"]), rtt_ns)
-    told = _Receiver(tx_ns[arrived], begin[arrived], end[arrived], rtt_ns, *pace)
-    blocks = told.all_blocks(ack_ns, asked, *_answers(tx_ns, begin, ack_ns, SOON * rtt_ns))
+    pace = _pace(tx_ns, end, ack_ns, acked, int(p["mss"]), rtt_ns)
+    receiver = _Receiver(tx_ns[arrived], begin[arrived], end[arrived], rtt_ns, *pace)
+    blocks = receiver.all_blocks(ack_ns, acked, *_answers(tx_ns, begin, ack_ns, SOON * rtt_ns))
     return _with_blocks(flow, columns, acks, blocks, int(p["isn"]))
 
 
 def _pace(
-    tx_ns: NDArray[Any], end: NDArray[Any], ack_ns: NDArray[Any], asked: NDArray[Any], mss: int, rtt_ns: float
+    tx_ns: NDArray[Any], end: NDArray[Any], ack_ns: NDArray[Any], acked: NDArray[Any], mss: int, rtt_ns: float
 ) -> tuple[float, float]:
     """Return how many segments the path delivers per ns, and how many at once, where it delivers them in order."""
     highest = np.maximum.accumulate(end)[np.maximum(np.searchsorted(tx_ns, ack_ns, side="right") - 1, 0)]
-    new = np.diff(asked, prepend=asked[:1])
+    new = np.diff(acked, prepend=acked[:1])
     repairs = np.maximum.accumulate(np.where(new <= 0, highest, 0))  # until this is acknowledged, holes are filled
-    came = np.cumsum(np.where(asked > repairs, np.maximum(new, 0), 0) / max(mss, 1))
+    came = np.cumsum(np.where(acked > repairs, np.maximum(new, 0), 0) / max(mss, 1))
     span_ns = max(rtt_ns, LEAST_SPAN_NS)
     found = []
     for within_ns in (span_ns, BURST_NS):
@@ -123,11 +123,11 @@ def _arrived(
     begin: NDArray[Any],
     end: NDArray[Any],
     ack_ns: NDArray[Any],
-    asked: NDArray[Any],
+    acked: NDArray[Any],
     rtt_ns: float,
 ) -> NDArray[np.bool_]:
     """Return which transmissions arrived: of those of one segment only the last that its ACK can have answered."""
-    highest = np.maximum.accumulate(asked) if len(asked) else asked
+    highest = np.maximum.accumulate(acked) if len(acked) else acked
     at = np.searchsorted(highest, end)
     until = np.append(ack_ns, np.iinfo(np.int64).max)[at]
     arrived = np.ones(len(tx_ns), bool)
@@ -159,7 +159,7 @@ class _Receiver:
     ) -> None:
         self.arrivals = list(zip(tx_ns.tolist(), begin.tolist(), end.tolist(), strict=True))
         self.size = max((e - b for _, b, e in self.arrivals), default=1)
-        self.rtt_ns, self.next, self.asked = rtt_ns, 0, -1
+        self.rtt_ns, self.next, self.acked = rtt_ns, 0, -1
         self.has = 1  # all up to here; the SYN is 0
         self.beyond: list[
             list[int]
@@ -169,29 +169,29 @@ class _Receiver:
         self.recovers = -1  # until this is acknowledged, the sender needs no DUPLICATES more
 
     def all_blocks(
-        self, ack_ns: NDArray[Any], asked: NDArray[Any], answers: NDArray[Any], left_ns: NDArray[Any]
+        self, ack_ns: NDArray[Any], acked: NDArray[Any], answers: NDArray[Any], left_ns: NDArray[Any]
     ) -> list[list[tuple[int, int]]]:
         """Return the SACK blocks of each ACK, lists of (begin, end).
 
-        `ack_ns`, `asked`: when the ACKs came, and for what they ask. `answers`, `left_ns`: the last segment that was
+        `ack_ns`, `acked`: when the ACKs came, and for what they ask. `answers`, `left_ns`: the last segment that was
         sent again upon each, -1 for none; when it had left before.
         """
         found: list[list[tuple[int, int]]] = []
-        apart = np.flatnonzero(np.diff(ack_ns) * self.rate >= AT_ONCE) + 1
-        ends = np.append(apart, len(ack_ns))[np.searchsorted(apart, np.arange(len(ack_ns)), side="right")]
+        rest = np.flatnonzero(np.diff(ack_ns) * self.rate >= AT_ONCE) + 1
+        ends = np.append(rest, len(ack_ns))[np.searchsorted(rest, np.arange(len(ack_ns)), side="right")]
         for k, (now_ns, number, answer) in enumerate(
-            zip(ack_ns.tolist(), asked.tolist(), answers.tolist(), strict=True)
+            zip(ack_ns.tolist(), acked.tolist(), answers.tolist(), strict=True)
         ):
-            if number < self.asked:
+            if number < self.acked:
                 found.append([])
                 continue
             new = self.rate * (now_ns - self.now_ns)
             self.room = min(new + (self.room if new < AT_ONCE else 0.0), self.burst)
             self.now_ns = now_ns
-            if number > self.asked:
+            if number > self.acked:
                 self._advance(number)
             else:
-                burst = asked[k : ends[k]]
+                burst = acked[k : ends[k]]
                 self._repeat(now_ns, int(ack_ns[ends[k] - 1]), int(np.sum(burst == number)))
             if answer >= self.has:
                 self._be_told(now_ns, answer, int(left_ns[k]))
@@ -200,15 +200,15 @@ class _Receiver:
 
     def _tell(self) -> list[tuple[int, int]]:
         """Return the blocks of an ACK, the latest first; what no ACK has told of yet before all."""
-        told = sorted(self.beyond, key=lambda block: block[2])[:BLOCKS]
-        for block in told:
+        receiver = sorted(self.beyond, key=lambda block: block[2])[:BLOCKS]
+        for block in receiver:
             block[2] = True
-        return [(block[0], block[1]) for block in told]
+        return [(block[0], block[1]) for block in receiver]
 
-    def _advance(self, asked: int) -> None:
-        while self.has < asked and self.next < len(self.arrivals):
+    def _advance(self, acked: int) -> None:
+        while self.has < acked and self.next < len(self.arrivals):
             self._take()
-        self.has = self.asked = asked
+        self.has = self.acked = acked
         self._clear()
 
     def _repeat(self, now_ns: int, until_ns: int, duplicates: int) -> None:
@@ -227,13 +227,13 @@ class _Receiver:
         since_ns = now_ns + BURST_NS - self.rtt_ns
         while not self._is_lost(again, left_ns) and self._is_beyond() and self.arrivals[self.next][0] <= since_ns:
             self._take()
-        if self.asked >= self.recovers and self.next:
+        if self.acked >= self.recovers and self.next:
             self.recovers = max(end for _, end, _ in self.beyond) if self.beyond else again
 
     def _is_lost(self, segment: int, left_ns: int) -> bool:
         """Whether what was told lets the sender take a segment for lost [RFC 6675, RFC 8985]."""
         beyond = sum(max(end - max(begin, segment), 0) for begin, end, _ in self.beyond)
-        recovers = self.asked < self.recovers
+        recovers = self.acked < self.recovers
         late = self.arrivals[self.next - 1][0] >= left_ns + REORDERING * self.rtt_ns if self.next else False
         return beyond >= (1 if recovers or late else DUPLICATES) * self.size
 
@@ -253,13 +253,13 @@ class _Receiver:
 
     def _put(self, block: list[int]) -> None:
         """Join a segment with its neighbours; what grew last comes first."""
-        apart = []
+        rest = []
         for other in self.beyond:
             if other[0] <= block[1] and block[0] <= other[1]:
                 block = [min(block[0], other[0]), max(block[1], other[1]), False]
             else:
-                apart.append(other)
-        self.beyond = [block, *apart]
+                rest.append(other)
+        self.beyond = [block, *rest]
 
     def _clear(self) -> None:
         """What lay above a hole that is filled is no longer told."""

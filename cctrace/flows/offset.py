@@ -107,11 +107,11 @@ def _bounds(
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None:
     """Return (poll time, lowest and highest offset) for the polls whose value the capture shows coming and going."""
     k = np.searchsorted(reached, value, side="right") - 1
-    seen = (k >= 0) & (k < len(reached) - 1)
-    if not seen.any():
+    between = (k >= 0) & (k < len(reached) - 1)
+    if not between.any():
         return None
-    k = k[seen]
-    return start[seen], time_ns[k] - end[seen], time_ns[k + 1] - start[seen]
+    k = k[between]
+    return start[between], time_ns[k] - end[between], time_ns[k + 1] - start[between]
 
 
 def _slacks(start: NDArray[Any], end: NDArray[Any]) -> tuple[int, ...]:
@@ -281,5 +281,5 @@ def _spread(
     inside = (at > time_ns[0]) & (at < time_ns[-1])
     if np.count_nonzero(inside) < max(FEW, len(at) // 10):
         return None
-    apart = value[inside] - np.interp(at[inside] - time_ns[0], time_ns - time_ns[0], reached)
-    return float(np.median(np.abs(apart - np.median(apart)))) / float(np.mean(inside)) ** 2
+    residuals = value[inside] - np.interp(at[inside] - time_ns[0], time_ns - time_ns[0], reached)
+    return float(np.median(np.abs(residuals - np.median(residuals)))) / float(np.mean(inside)) ** 2

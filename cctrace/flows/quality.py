@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from cctrace.flows.unshown import unshown_bytes
+from cctrace.flows.uncaptured import uncaptured_bytes
 from cctrace.flows.vantage import CONFIDENCE, PLACES
 
 if TYPE_CHECKING:
@@ -65,5 +65,5 @@ def _unseen_segments(flow: Flow, made_up: int) -> int:
     """Return how many of these segments the sender sent while the capture ran."""
     rtt_us = flow.row["rtt_median_us"]  # None without a sample
     rtt_ns = 1e3 * rtt_us if isinstance(rtt_us, int) else math.nan
-    lacking = unshown_bytes(flow.capture, flow.index, rtt_ns)
+    lacking = uncaptured_bytes(flow.capture, flow.index, rtt_ns)
     return min(made_up, -(-lacking // int(flow.capture.connections.mss[flow.index])))

@@ -34,8 +34,8 @@ def chunk(sizes: NDArray[Any]) -> float:
     typical = float(np.sort(full)[(len(full) - 1) // 2])
     for step in (typical, typical / 2, typical / 3):
         count = np.rint(sizes / step)
-        whole = np.abs(sizes - count * step) <= NEAR * step
-        if whole.mean() >= MOST and SEVERAL <= np.mean(count[whole] == 1) <= 1 - SEVERAL:
+        is_multiple = np.abs(sizes - count * step) <= NEAR * step
+        if is_multiple.mean() >= MOST and SEVERAL <= np.mean(count[is_multiple] == 1) <= 1 - SEVERAL:
             return step
     return np.nan
 

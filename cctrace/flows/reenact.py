@@ -247,9 +247,9 @@ def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
     q = sequence[k]
     fl = flags[q]
     a = unwrap(ack[q], p.isn, tp.snd_una)
-    tp.tsecr, tp.ts_newer, tp.ce_told = 0, 0, np.int64(NO_COUNTER)
+    tp.tsecr, tp.ts_newer, tp.ce_reported = 0, 0, np.int64(NO_COUNTER)
     if options[q] & OPT_ACCURATE_ECN:
-        tp.ce_told = np.int64(ce_bytes[q])
+        tp.ce_reported = np.int64(ce_bytes[q])
     if options[q] & OPT_TIMESTAMPS:
         tp.tsecr = tsecr[q]
         newer = (np.int64(tsval[q]) - tp.ts_recent) & 0xFFFFFFFF

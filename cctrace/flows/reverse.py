@@ -109,8 +109,8 @@ def _answers(
     end = start + size
     before = np.maximum.accumulate(np.concatenate(([start.min()], end)))[:-1]
     new = end > before
-    told = ahead["flags"] & ACK != 0
-    acked = np.maximum.accumulate(unwrapped(ahead["ack"][told], base)) if told.any() else np.zeros(0, np.int64)
+    has_ack = ahead["flags"] & ACK != 0
+    acked = np.maximum.accumulate(unwrapped(ahead["ack"][has_ack], base)) if has_ack.any() else np.zeros(0, np.int64)
     first, last = np.maximum(start, before)[new], end[new]  # both ascend: what is new begins where the known ends
     again = np.zeros(len(last) + 1, np.int64)
     np.add.at(again, np.searchsorted(last, start[~new], side="right"), 1)
@@ -118,7 +118,7 @@ def _answers(
     once = np.cumsum(again[:-1]) <= 0
     by = np.searchsorted(acked, last[once])
     found = by < len(acked)
-    waited = ahead["time_ns"][told][by[found]] - time_ns[new][once][found]
+    waited = ahead["time_ns"][has_ack][by[found]] - time_ns[new][once][found]
     return int((last - first).sum()), new, waited[waited >= 0]
 
 

@@ -95,19 +95,19 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             me.opened_ns = at
         if options[q] & OPT_TIMESTAMPS:
             # How long the way from here to this endpoint and back takes: until it echoes what passed here.
-            if me.asked and ((np.int64(tsecr[q]) - me.asked_val) & 0xFFFFFFFF) < 0x80000000:
-                me.asked = 0
-                took = now - me.asked_ns
+            if me.timed and ((np.int64(tsecr[q]) - me.timed_val) & 0xFFFFFFFF) < 0x80000000:
+                me.timed = 0
+                took = now - me.timed_ns
                 if me.typical_ns:
                     took = (7 * me.typical_ns + min(took, 2 * me.typical_ns)) >> 3  # pauses are not the way's
                 me.typical_ns = max(1, took)
-                if me.echo_ns == 0 or now - me.asked_ns < me.echo_ns:
-                    me.echo_ns = max(1, now - me.asked_ns)
-                if size and (me.echo_data_ns == 0 or now - me.asked_ns < me.echo_data_ns):
-                    me.echo_data_ns = max(1, now - me.asked_ns)
-            if not peer.asked and ((np.int64(tsval[q]) - peer.asked_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
-                peer.asked = 1
-                peer.asked_val, peer.asked_ns = tsval[q], now
+                if me.echo_ns == 0 or now - me.timed_ns < me.echo_ns:
+                    me.echo_ns = max(1, now - me.timed_ns)
+                if size and (me.echo_data_ns == 0 or now - me.timed_ns < me.echo_data_ns):
+                    me.echo_data_ns = max(1, now - me.timed_ns)
+            if not peer.timed and ((np.int64(tsval[q]) - peer.timed_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
+                peer.timed = 1
+                peer.timed_val, peer.timed_ns = tsval[q], now
         if options[q] & OPT_TIMESTAMPS and size:
             x = now // 1000 - np.int64(tsval[q]) * 1000
             if me.ts_count == 0:

@@ -323,10 +323,10 @@ def explain(tp, seg, rs, out, i):
 
 def show_late(tp, a, b):
     """Return whether [a, b) is data of which the capture showed an ACK first: stamps of two queues cross."""
-    shown = min(b, tp.late_high) - max(a, tp.late_low)
-    if shown <= 0:
+    arrived_late = min(b, tp.late_high) - max(a, tp.late_low)
+    if arrived_late <= 0:
         return False
-    tp.unseen = max(0, tp.unseen - (shown + tp.mss - 1) // tp.mss)
+    tp.unseen = max(0, tp.unseen - (arrived_late + tp.mss - 1) // tp.mss)
     tp.late_low = min(b, tp.late_high)
     return True
 

@@ -52,8 +52,8 @@ def take_front(tp, seg, i, end, is_dup):
     shifts = i > tp.head and (is_dup or s.flags & (LOST | RETRANS) != RETRANS)
     if shifts:
         prior = seg[(i - 1) & mask]
-        whole = prior.end_seq - prior.seq == tp.mss
-        shifts = whole and prior.flags & (SACKED | LOST | RETRANS) == SACKED
+        is_full_sized = prior.end_seq - prior.seq == tp.mss
+        shifts = is_full_sized and prior.flags & (SACKED | LOST | RETRANS) == SACKED
     if not shifts:
         fragment(tp, seg, end)
         return

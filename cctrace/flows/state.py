@@ -59,7 +59,7 @@ TP = _i8(
     "tlp_high_seq tlp_retrans sack_ok ts_ok ecn reduced_us blur_us "
     # the peer's latest time stamp, and whether this ACK carries a newer one; the receiver's count of bytes with CE, by
     # this ACK and by the latest (-1: not known)
-    "ts_recent ts_newer ce_told ce_bytes "
+    "ts_recent ts_newer ce_reported ce_bytes "
     # RACK
     "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen "
     "reo_first_us reo_last_us armed_us probe_us loss_probes "
@@ -128,7 +128,7 @@ SIDE = _i8(
     "packets data_packets data_bytes distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
     "syn syn_ack syn_ns syn_count ecn_syn ace_first ecn_bits begin_ns opening first_data_ns last_ns largest gcd fin "
     "mss sent again "
-    "opened_ns echo_ns echo_data_ns asked asked_val asked_ns "
+    "opened_ns echo_ns echo_data_ns timed timed_val timed_ns "
     "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut copies "
     "late_low late_high lowest refilled rtt_ns typical_ns fins single "
     "head tail ring width holes gaps room"

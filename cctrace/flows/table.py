@@ -134,7 +134,7 @@ class Connections:
         single = (mine("syn_count") == 1) & (mine("syn_count", other=True) == 1)
         single &= answered > 0
         handshake = np.where(single, np.maximum(answered - mine("syn_ns", other=True), 1), 0)  # 0: unknown
-        waiting = np.where((echo == 0) & (mine("asked") > 0), mine("last_ns") - mine("asked_ns"), 0)
+        waiting = np.where((echo == 0) & (mine("timed") > 0), mine("last_ns") - mine("timed_ns"), 0)
         far = np.where(self.rtt[:, 3] > 0, np.maximum(self.rtt[:, 0], 1), 0) * 1000
         place, confidence, away = vantage.judge(np.where(echo > 0, echo, handshake), waiting, far)
         data = mine("echo_data_ns")  # a segment of data takes longer through the bottleneck than the handshake's ACK
@@ -258,8 +258,8 @@ def _warnings(
 
 def _mss_option(table: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
     """Return the smaller of the two MSS options, no less than what a sender accepts; -1 where one is unknown."""
-    told = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
-    return np.where(told > 0, np.maximum(told, LEAST_MSS), -1)
+    smaller = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
+    return np.where(smaller > 0, np.maximum(smaller, LEAST_MSS), -1)
 
 
 def _as(column: NDArray[Any], dtype: Any) -> NDArray[Any]:

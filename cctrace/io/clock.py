@@ -26,16 +26,16 @@ def _fraction_ns(digits: str | None) -> int:
     return int((digits or "0")[:9].ljust(9, "0"))
 
 
-def epoch_ns(whole: str, fraction: str | None = None) -> int:
+def epoch_ns(seconds: str, fraction: str | None = None) -> int:
     """Return nanoseconds for an epoch number in s, ms, us or ns; its size shows which.
 
     >>> epoch_ns("1700000000", "5"), epoch_ns("1700000000500")
     (1700000000500000000, 1700000000500000000)
     """
     for digits, unit in ((12, 10**9), (14, 10**6), (17, 10**3), (20, 1)):
-        if len(whole) < digits:
-            return int(whole) * unit + _fraction_ns(fraction) * unit // 10**9
-    raise ValueError(f"{whole} is no epoch time")
+        if len(seconds) < digits:
+            return int(seconds) * unit + _fraction_ns(fraction) * unit // 10**9
+    raise ValueError(f"{seconds} is no epoch time")
 
 
 def _calendar_ns(

@@ -154,7 +154,7 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
 
     Returns (bits seen, time stamp value, echo, next free SACK row, well-formed, where an AccECN option is or 0).
     """
-    seen, tsval, tsecr, counters_at = 0, 0, 0, np.int64(0)
+    have, tsval, tsecr, counters_at = 0, 0, 0, np.int64(0)
     while q < stop:
         kind = u8(b, q)
         if kind == 0:
@@ -164,34 +164,34 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
             continue
         length = u8(b, q + 1) if q + 1 < stop else 0
         if length < 2 or q + length > stop:
-            return seen, tsval, tsecr, s, False, counters_at
+            return have, tsval, tsecr, s, False, counters_at
         if kind == 8 and length == 10:
             tsval, tsecr = be32(b, q + 2), be32(b, q + 6)
-            seen |= 1
+            have |= 1
         elif kind == 5 and length >= 10 and length % 8 == 2:
             for at in range(q + 2, q + length, 8):
                 left[s], right[s] = be32(b, at), be32(b, at + 4)
                 s += 1
-            seen |= 2
+            have |= 2
         elif kind == 2 and length == 4:
-            seen |= 4
+            have |= 4
             if is_syn:
                 c[k, MSS + d] = be16(b, q + 2)
         elif kind == 3 and length == 3:
-            seen |= 8
+            have |= 8
             if is_syn:
                 c[k, WSCALE + d] = u8(b, q + 2)
         elif kind == 4 and length == 2:
-            seen |= 16
+            have |= 16
             if is_syn:
                 c[k, SACK_OK + d] = 1
         elif (kind == 172 or kind == 174) and length % 3 == 2 and length <= 11:
-            seen |= 32
+            have |= 32
             counters_at = q
         elif kind == 8 or (kind >= 2 and kind <= 5):  # a known option of impossible length
-            return seen, tsval, tsecr, s, False, counters_at
+            return have, tsval, tsecr, s, False, counters_at
         q += length
-    return seen, tsval, tsecr, s, True, counters_at
+    return have, tsval, tsecr, s, True, counters_at
 
 
 def _ecn_counter(b, at, which):
@@ -343,20 +343,20 @@ def decode_frames(
             c[k, CLOSED] = 1
 
         first = s
-        seen, value, echo, s, good, counted = _options(b, p + 20, min(end, p + header), left, right, s, c, k, d, is_syn)
+        have, value, echo, s, good, counted = _options(b, p + 20, min(end, p + header), left, right, s, c, k, d, is_syn)
         if not good or p + header > end:
-            seen |= 128
+            have |= 128
             counters[CUT_OPTIONS] += 1
         counters[ZERO_IP_LENGTH] += zero
         counters[BEYOND_WIRE] += wire_end > frame_end
 
         # Mirror ports deliver packets twice. An IP ID tells a copy from a retransmission; without one, only time
         # stamps on what occupies sequence numbers do.
-        if packet_id or (seen & 1 and (payload_len or bits & 3)):
+        if packet_id or (have & 1 and (payload_len or bits & 3)):
             print_ = _mix(_mix((seq_no << 32) | ack_no) + ((value * 65537) ^ echo))
             print_ = _mix(print_ + (packet_id << 32 | bits << 16 | win)) + payload_len
             if _is_copy(c, k, d, print_, now, packet_id):
-                seen |= 64
+                have |= 64
                 counters[DUPLICATES] += 1
         _track(
             c, k, d, seq_no, (seq_no + payload_len + (bits & 1) + is_syn) & 0xFFFFFFFF, ack_no, bits & 16 != 0, counters
@@ -365,14 +365,14 @@ def decode_frames(
         time_ns[row], conn[row], direction[row], flags[row] = now, k, d, bits
         seq[row], ack[row], window[row], payload[row] = seq_no, ack_no, win, payload_len
         ip_len[row], tos[row], ttl[row], ip_id[row] = wire_end - ip, service, hops, packet_id
-        tsval[row], tsecr[row], options[row] = value, echo, seen
+        tsval[row], tsecr[row], options[row] = value, echo, have
         sack_row[row], sack_count[row] = (first if s > first else -1), s - first
         frame[row] = counters[FRAMES]
         ecn_e0[row], ecn_ce[row], ecn_e1[row] = NO_COUNTER, NO_COUNTER, NO_COUNTER
         if counted:
             ecn_e0[row], ecn_ce[row] = _ecn_counter(b, counted, 0), _ecn_counter(b, counted, 1)
             ecn_e1[row] = _ecn_counter(b, counted, 2)
-        if fragment and not seen & 64:
+        if fragment and not have & 64:
             counters[FIRST_FRAGMENTS] += 1
             i = gather(b, ip, p, wire_end - p, g, now)
             if i:

@@ -44,13 +44,13 @@ def read(source: Source) -> tcpinfo.TcpInfo:
         Not flent's JSON, or no samples of a socket in it (flent takes them with `--socket-stats`).
     """
     try:
-        whole = json.loads(source.text())
+        document = json.loads(source.text())
     except ValueError as error:
         raise FormatError(f"{source.name}: not JSON: {source.cut or error}") from None
-    series = whole["metadata"].get("SERIES_META") or {}
+    series = document["metadata"].get("SERIES_META") or {}
     polls = tcpinfo.PollColumns()
     connections: list[dict[str, Any]] = []
-    for name, entries in sorted(whole["raw_values"].items()):
+    for name, entries in sorted(document["raw_values"].items()):
         if not any(key in entry for entry in entries or () for key in _VALUES):
             continue
         meta = series.get(name) or {}

@@ -90,10 +90,10 @@ def _parse(text: str, name: str, warnings: list[str]) -> tuple[dict[str, Any], l
     """Return (start, intervals, end) of either form; of a truncated stream, what its complete lines hold."""
     if not text.lstrip().startswith('{"event"'):
         try:
-            whole = json.loads(text)
+            document = json.loads(text)
         except ValueError as error:
             raise FormatError(f"{name}: not JSON: {error}") from None
-        return whole.get("start", {}), whole.get("intervals", []), whole.get("end", {}) | _error(whole)
+        return document.get("start", {}), document.get("intervals", []), document.get("end", {}) | _error(document)
     parts: dict[str, dict[str, Any]] = {"start": {}, "end": {}}
     intervals = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -114,5 +114,5 @@ def _parse(text: str, name: str, warnings: list[str]) -> tuple[dict[str, Any], l
     return parts["start"], intervals, parts["end"]
 
 
-def _error(whole: dict[str, Any]) -> dict[str, Any]:
-    return {"error": whole["error"]} if "error" in whole else {}
+def _error(document: dict[str, Any]) -> dict[str, Any]:
+    return {"error": document["error"]} if "error" in document else {}

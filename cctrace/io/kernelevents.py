@@ -106,9 +106,9 @@ class KernelEvents:
         early = np.isin(self["state"], _HANDSHAKE)
         seconds = np.sort(self["second_of_day"][mine & (self["kind"] != "L") & ~early])
         table = flow.retransmissions.copy()
-        seen = (table["time_ns"].to_numpy() // 10**9) % _DAY_S
+        polled = (table["time_ns"].to_numpy() // 10**9) % _DAY_S
         zones = range(-12 * 3600, 14 * 3600 + 1, _ZONE_S)
-        pairs = {zone: _pairs((seconds - zone) % _DAY_S, seen) for zone in zones}
+        pairs = {zone: _pairs((seconds - zone) % _DAY_S, polled) for zone in zones}
         # Of zones with equally many matches, the nearest to UTC.
         zone = max(zones, key=lambda one: (len(pairs[one]), -abs(one))) if len(seconds) else 0
         table["kernel"] = np.isin(np.arange(len(table)), pairs[zone])
@@ -139,10 +139,10 @@ class KernelEvents:
         return Beside(f"{reported}; the capture: {sent / 1024:.1f} KiB in {took:.0f} ms", figures, None)
 
 
-def _pairs(reported: NDArray[np.int64], seen: NDArray[np.int64]) -> list[int]:
-    """Return a row of `seen` for each second in `reported` that matches it or the next; both in s of the day."""
+def _pairs(reported: NDArray[np.int64], polled: NDArray[np.int64]) -> list[int]:
+    """Return a row of `polled` for each second in `reported` that matches it or the next; both in s of the day."""
     left: dict[int, list[int]] = {}
-    for row, second in enumerate(seen.tolist()):
+    for row, second in enumerate(polled.tolist()):
         left.setdefault(second, []).append(row)
     found = []
     for second in reported.tolist():

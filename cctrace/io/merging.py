@@ -39,12 +39,12 @@ def merged(tables: Sequence[TcpInfo], source: str) -> TcpInfo:
     kinds = {table.format for table in tables}
     warnings = [text for table in tables for text in table.warnings]
     kind = kinds.pop() if len(kinds) == 1 else "several"
-    whole = TcpInfo(columns, extra, connection, connections, source, kind, warnings)
+    joint = TcpInfo(columns, extra, connection, connections, source, kind, warnings)
     logged = [(of, table.events) for of, table in zip(numbers, tables, strict=True) if table.events is not None]
     if logged:
-        whole.events = joined = {name: np.concatenate([log[name] for _, log in logged]) for name in logged[0][1]}
+        joint.events = joined = {name: np.concatenate([log[name] for _, log in logged]) for name in logged[0][1]}
         joined["connection"] = np.concatenate([of[events["connection"]] for of, events in logged])
-    return whole
+    return joint
 
 
 def _joined(parts: Sequence[NDArray[Any] | None], sizes: Sequence[int]) -> NDArray[Any]:

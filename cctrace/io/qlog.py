@@ -109,13 +109,13 @@ def _traces(text: str, name: str, warnings: list[str]) -> list[dict[str, Any]]:
     if text.lstrip(" \t\r\n").startswith(_RS):  # (a bare lstrip takes the separator for a blank)
         return _sequences(text.split(_RS)[1:], warnings, name)
     try:
-        whole = json.loads(text)
+        document = json.loads(text)
     except ValueError as error:
         lines = text.split("\n")
         if len(lines) > 1 and _is_json(lines[0]):
             return _sequences(lines, warnings, name)
-        whole = _salvage(text, error, warnings, name)
-    traces = whole.get("traces", []) if isinstance(whole, dict) else []
+        document = _salvage(text, error, warnings, name)
+    traces = document.get("traces", []) if isinstance(document, dict) else []
     return [trace for trace in traces if isinstance(trace, dict)]
 
 
@@ -152,8 +152,8 @@ def _salvage(text: str, error: ValueError, warnings: list[str], name: str) -> di
     if not match:
         raise FormatError(f"{name}: not JSON: {error}")
     try:
-        whole = json.loads(text[: match.end()] + "]}]}")
-        last = whole["traces"][-1]
+        document = json.loads(text[: match.end()] + "]}]}")
+        last = document["traces"][-1]
     except (ValueError, LookupError):
         raise FormatError(f"{name}: not JSON: {error}") from None
     decoder, at, events = json.JSONDecoder(), match.end(), []
@@ -167,7 +167,7 @@ def _salvage(text: str, error: ValueError, warnings: list[str], name: str) -> di
         events.append(event)
     warnings.append(f"{name}: the JSON breaks off at offset {at}; read the {len(events)} events before")
     last["events"] = events
-    return whole
+    return document
 
 
 def _connection(trace: dict[str, Any]) -> dict[str, Any]:
@@ -221,16 +221,16 @@ def _kind(name: str) -> str:
 
 def _metrics(data: dict[str, Any], unit_ns: int) -> dict[str, Any]:
     """Return the metrics of an update, known ones in our units; those that are not 64-bit numbers are missing."""
-    told = {}
+    values = {}
     for theirs, value in data.items():
         name = _ALIASES.get(theirs, theirs)
         if name in _METRICS and value is not None:
             ours, factor = _METRICS[name]
             number = float(value) * (unit_ns / 1000 if name in _TIMES else factor)
-            told[ours] = _int64(number) if abs(number) < 1 << 62 else None
+            values[ours] = _int64(number) if abs(number) < 1 << 62 else None
         elif type(value) in (int, float) and abs(value) < 1 << 62:
-            told[theirs] = value
-    return told
+            values[theirs] = value
+    return values
 
 
 def _add_packet(events: _Packets, time_ns: int, at: int, kind: str, data: dict[str, Any]) -> None:
@@ -325,5 +325,5 @@ def _exact(number: Any, unit_ns: int) -> int:
     """Return nanoseconds exactly: a float of seconds since the epoch would lose digits."""
     if isinstance(number, str):
         number = int(number) if number.lstrip("-").isdigit() else float(number)
-    whole = int(number)
-    return _int64(whole * unit_ns + round((number - whole) * unit_ns))
+    integer = int(number)
+    return _int64(integer * unit_ns + round((number - integer) * unit_ns))

@@ -106,8 +106,8 @@ class Source:
         """
         rest, number = b"", 0
         while data := self.read(1 << 20):
-            *whole, rest = (rest + data).split(b"\n")
-            for line in whole:
+            *complete, rest = (rest + data).split(b"\n")
+            for line in complete:
                 number += 1
                 yield _text(line)
             if len(rest) > longest:

@@ -127,9 +127,9 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     elif latest_ns < 366 * 86400 * 10**9:
         warnings.append(f"{name}: the time stamps have no year; counted from 1970-01-01")
     if odd:
-        shown = ", ".join(dict.fromkeys(map(shortened, odd[:_SHOWN_ODD])))
+        examples = ", ".join(dict.fromkeys(map(shortened, odd[:_SHOWN_ODD])))
         warnings.append(
-            f"{name}: {len(odd)} words are not as ss prints them ({shown}); kept as text in the columns text_…"
+            f"{name}: {len(odd)} words are not as ss prints them ({examples}); kept as text in the columns text_…"
         )
     omitted = _omitted(polls)
     polls.replace_missing(omitted)
@@ -180,17 +180,17 @@ class _Nameless:
 
     def __init__(self) -> None:
         self.latest: dict[int, dict[str, Any]] = {}  # poll of each connection
-        self._asked: set[int] = set()
+        self._taken: set[int] = set()
         self._sample: int | None = None
 
     def key(self, poll: dict[Any, Any]) -> tuple[None, int, None, None]:
         """Return the key of the connection that a poll is of."""
         if poll["time_ns"] is None or poll["time_ns"] != self._sample:
-            self._sample, self._asked = poll["time_ns"], set()
-        able = [n for n, last in self.latest.items() if n not in self._asked and _continues(last, poll)]
+            self._sample, self._taken = poll["time_ns"], set()
+        able = [n for n, last in self.latest.items() if n not in self._taken and _continues(last, poll)]
         number = max(able, key=lambda n: self.latest[n].get("bytes_acked", 0), default=len(self.latest))
         self.latest[number] = dict(poll)
-        self._asked.add(number)
+        self._taken.add(number)
         return None, number, None, None
 
 

@@ -290,7 +290,7 @@ def build(
         if values.dtype.kind in "iu":
             values = _signed(values, _NONE.get(plain))
         if plain in columns:
-            columns[plain] = values if values.dtype == np.int64 else _whole(values)
+            columns[plain] = values if values.dtype == np.int64 else _integers(values)
         else:
             extra["connection_column" if plain == "connection" else plain] = values  # `frame` has a column of that name
     warnings += [f"{source}: {line}" for line in door.plausible(columns, MISSING)]
@@ -351,7 +351,7 @@ def _signed(values: NDArray[Any], none: int | None) -> NDArray[np.int64]:
     return out
 
 
-def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _integers(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return floats as int64, rounded to nearest, NaN as MISSING."""
     gap = np.isnan(values)
     return np.where(gap, MISSING, np.rint(np.where(gap, 0, values)).astype(np.int64))

@@ -124,13 +124,13 @@ def _time_fields(columns: dict[str, tuple[str, ...]], numbers: Sequence[int], na
     column = next(c for c in (*_TIMES, *_UNITLESS_TIMES) if c in columns)
     out = []
     for number, cell in zip(numbers, columns.pop(column), strict=True):
-        whole, _, fraction = cell.partition(".")
+        integer, _, fraction = cell.partition(".")
         try:
             if column in _TIMES:
                 unit = _TIMES[column]
-                out.append(int(whole) * unit + int((fraction or "0")[:9].ljust(9, "0")) * unit // 10**9)
+                out.append(int(integer) * unit + int((fraction or "0")[:9].ljust(9, "0")) * unit // 10**9)
             else:
-                out.append(epoch_ns(whole, fraction) if whole.isdigit() else parse_iso(cell))
+                out.append(epoch_ns(integer, fraction) if integer.isdigit() else parse_iso(cell))
         except ValueError:
             raise FormatError(f"{name}: line {number}, column {column}: {cell!r} is not a time") from None
     return {"time_ns": np.array(out, np.int64)}

@@ -56,8 +56,8 @@ def read(source: Source) -> tcpinfo.TcpInfo:
 def _records(source: Source) -> list[Any]:
     text = source.text()
     try:
-        whole = json.loads(text)
-        return whole if isinstance(whole, list) else [whole]
+        document = json.loads(text)
+        return document if isinstance(document, list) else [document]
     except ValueError as error:
         first = error
     records = []
@@ -95,9 +95,9 @@ def _poll(record: dict[str, Any]) -> dict[Any, Any]:
 
 
 def _time(value: object) -> int:
-    whole, _, fraction = str(value).partition(".")
-    if whole.isdigit():
-        return epoch_ns(whole, fraction)
+    seconds, _, fraction = str(value).partition(".")
+    if seconds.isdigit():
+        return epoch_ns(seconds, fraction)
     return parse_iso(str(value))
 
 

@@ -83,9 +83,9 @@ class _Reader:
         transaction = self._raw.setdefault(number, _Transaction()) if number else self._grouped
         words = text.split()
         if tag == "Timestamp" and len(words) > 1:
-            whole, _, fraction = words[1].partition(".")
-            if whole.isdigit():
-                transaction.time_ns = epoch_ns(whole, fraction)
+            seconds, _, fraction = words[1].partition(".")
+            if seconds.isdigit():
+                transaction.time_ns = epoch_ns(seconds, fraction)
         elif tag == "ReqStart" and len(words) > 1 and words[1].isdigit():
             transaction.client = tcpinfo.plain_address(words[0]), int(words[1])
         elif tag == "SessOpen" and len(words) > 4 and words[4].isdigit():

@@ -60,8 +60,8 @@ def cache_dir() -> Path:
 
 
 @lru_cache(maxsize=8)
-def _usable(asked: str | None, home: str | None, temporary: str) -> Path:
-    wanted = Path(asked) if asked else Path("~/.cache/cctrace").expanduser()
+def _usable(configured: str | None, home: str | None, temporary: str) -> Path:
+    wanted = Path(configured) if configured else Path("~/.cache/cctrace").expanduser()
     reason = _why_not(wanted)
     if reason is None:
         return wanted
@@ -124,8 +124,8 @@ def _checksum(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest().encode()
 
 
-def _write(path: Path, digest: str, said: dict[str, Any], code: bytes) -> None:
-    data = json.dumps({"key": digest, "said": said}).encode() + b"\n" + code
+def _write(path: Path, digest: str, description: dict[str, Any], code: bytes) -> None:
+    data = json.dumps({"key": digest, "said": description}).encode() + b"\n" + code
     try:
         handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         with os.fdopen(handle, "wb") as file:

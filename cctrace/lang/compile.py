@@ -99,10 +99,12 @@ class Compiled:
         self.cls, self.key, self.fingerprint = cls, fingerprint.text(), fingerprint
         self.state_dtype, self.ack_dtype = record_dtype(fields_of(cls)), ack_dtype(cls)
         self._functions = fingerprint.functions
-        said, code = cache.obtain(cls.__name__, self.key, lambda: _build(cls, fingerprint.functions))
-        entries = {event: Entry(name, returns, tuple(columns)) for event, name, returns, columns in said["entries"]}
+        description, code = cache.obtain(cls.__name__, self.key, lambda: _build(cls, fingerprint.functions))
+        entries = {
+            event: Entry(name, returns, tuple(columns)) for event, name, returns, columns in description["entries"]
+        }
         self.flat = Flat(entries, {})
-        self._sites = said["sites"]
+        self._sites = description["sites"]
         self.columns = _columns(cls, entries)
         self.address, self._row, failed = objects.link(code, "call", "row", "failed")
         self._failed = ctypes.c_int64.from_address(failed)

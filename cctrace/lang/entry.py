@@ -70,8 +70,8 @@ def build(function: FunctionType, args: Sequence[Any], functions: list[FunctionT
     head = f"define i64 @entry({given}) {{\nentry:\n  %status = alloca i64\n  store i64 0, ptr %status"
     module.texts.append("\n".join([head, *main.allocas, *main.lines, "}"]))
     shape = "several" if isinstance(result, Several) else "one"
-    said = {"words": main.taken, "results": kinds, "shape": shape, "sites": places(module.sites, functions)}
-    return said, objects.object_code(module.text())
+    description = {"words": main.taken, "results": kinds, "shape": shape, "sites": places(module.sites, functions)}
+    return description, objects.object_code(module.text())
 
 
 def places(sites: list[tuple[str, FunctionType, int]], functions: list[FunctionType]) -> list[tuple[str, int, int]]:

@@ -333,11 +333,11 @@ class Expressions(Emitter):
         if lowered.returned == "void":
             self.do(call)
             return None
-        whole = self.op(call)
+        aggregate = self.op(call)
         count = lowered.can_fail + len(words_of(lowered.result))
-        parts = [whole]
+        parts = [aggregate]
         if count > 1:
-            parts = [self.op(f"extractvalue {lowered.returned} {whole}, {k}") for k in range(count)]
+            parts = [self.op(f"extractvalue {lowered.returned} {aggregate}, {k}") for k in range(count)]
         if lowered.can_fail:
             self.can_fail = True
             bad, good = self.name("bad"), self.name("good")

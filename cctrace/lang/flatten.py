@@ -250,8 +250,8 @@ class _Translator(ast.NodeTransformer):
     def visit_Constant(self, node: Any) -> Any:
         known = number(node.value)
         if known is None or known.kind == "uint":
-            shown = "None" if node.value is None else kind_of(node.value)
-            self.refuse(node, f"uses {node.value!r} ({shown}); only numbers of at most 64 bits are flattened")
+            text = "None" if node.value is None else kind_of(node.value)
+            self.refuse(node, f"uses {node.value!r} ({text}); only numbers of at most 64 bits are flattened")
         return node
 
     def visit_Name(self, node: Any) -> Any:

@@ -112,7 +112,7 @@ def _converted(kind: str) -> Lowering:
     return lambda f, x: f.convert(x, kind)
 
 
-def _whole(name: str) -> Lowering:
+def _to_integer(name: str) -> Lowering:
     def lowered(f: Emitter, x: Value) -> Value:
         if isinstance(x, Scalar) and x.kind in ("int", "bool"):
             return f.convert(x, "int")
@@ -207,8 +207,8 @@ INTRINSICS: dict[Any, tuple[Lowering, int, int]] = {
     math.frexp: (_frexp, 1, 1),
     math.sqrt: (_sqrt, 1, 1),
     math.fabs: (_fabs, 1, 1),
-    math.floor: (_whole("floor"), 1, 1),
-    math.ceil: (_whole("ceil"), 1, 1),
+    math.floor: (_to_integer("floor"), 1, 1),
+    math.ceil: (_to_integer("ceil"), 1, 1),
     math.pow: (_of_c("pow"), 2, 2),
     np.sqrt: (_sqrt, 1, 1),
     cmath.u8: (_masked(0xFF), 1, 1),

@@ -166,10 +166,10 @@ class _Function(Expressions):
         returned = "void" if not parts else parts[0][0]
         if len(parts) > 1:
             returned = f"{{ {', '.join(t for t, _ in parts)} }}"
-            whole = "poison"
+            aggregate = "poison"
             for k, (t, name) in enumerate(loaded):
-                whole = self.op(f"insertvalue {returned} {whole}, {t} {name}, {k}")
-            self.do(f"ret {returned} {whole}")
+                aggregate = self.op(f"insertvalue {returned} {aggregate}, {t} {name}, {k}")
+            self.do(f"ret {returned} {aggregate}")
         else:
             self.do(f"ret {returned} {loaded[0][1]}" if parts else "ret void")
         variables = ["  %status = alloca i64", "  store i64 0, ptr %status"] if self.can_fail else []

@@ -111,11 +111,11 @@ class Machine:
         fingerprint = Fingerprint()
         fingerprint.function(self.function)
         key = f"{fingerprint.text()}\n{[str(kind) for kind in kinds]!r} {_MODE}"
-        said, code = cache.obtain(
+        description, code = cache.obtain(
             self.function.__name__, key, lambda: _build(self.function, args, fingerprint.functions)
         )
         (address,) = objects.link(code, "entry")
-        return _Entry(address, said, fingerprint.functions)
+        return _Entry(address, description, fingerprint.functions)
 
 
 def _as_float(word: int) -> float:
@@ -125,10 +125,10 @@ def _as_float(word: int) -> float:
 class _Entry:
     """Compiled code for arguments of certain kinds."""
 
-    def __init__(self, address: int, said: dict[str, Any], functions: list[FunctionType]) -> None:
-        self._call = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (said["words"] + 1))(address)
-        self._kinds, self._shape = said["results"], said["shape"]
-        self._sites, self._functions = said["sites"], functions
+    def __init__(self, address: int, description: dict[str, Any], functions: list[FunctionType]) -> None:
+        self._call = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (description["words"] + 1))(address)
+        self._kinds, self._shape = description["results"], description["shape"]
+        self._sites, self._functions = description["sites"], functions
         self._out = ctypes.c_int64 * max(1, len(self._kinds))
 
     def __call__(self, words: list[int]) -> Any:

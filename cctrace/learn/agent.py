@@ -144,8 +144,8 @@ class Agent:
             k, beta = self.searches[number].elected() if elected else self.now(number)
             cell = {"min_rtt_ms": min_rtt_ms, "rate_mbps": rate_mbps, "beta": beta, "k": k}
             bins.append(cell | {"trials": len(self.searches[number].tried)})
-        said = f"cctrace learn: {self.flows} flows a trial, utility [Chung18] Eq. 6 with slope {self.slope:g}"
-        return {"provenance": said, "gamma": [self.gamma], "delta": "min_rtt", "bins": bins}
+        provenance = f"cctrace learn: {self.flows} flows a trial, utility [Chung18] Eq. 6 with slope {self.slope:g}"
+        return {"provenance": provenance, "gamma": [self.gamma], "delta": "min_rtt", "bins": bins}
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write all that the agent knows, to be read by `load`; the file is replaced only when it is complete."""

@@ -80,7 +80,7 @@ class Environment:
         >>> len(found), bool(found.goodput_bps.between(1e6, 10e6).all())
         (1, True)
         """
-        rng = np.random.default_rng([self.seed, *_whole(self.min_rtt_ms), *_whole(self.rate_mbps)])
+        rng = np.random.default_rng([self.seed, *_rounded(self.min_rtt_ms), *_rounded(self.rate_mbps)])
         given = ",".join(f"{name}={value}" for name, value in ({"beta": beta, "k": k} | params).items())
         rows = []
         for number, (flows, *places) in enumerate(_spread(rng, self.paths)):
@@ -102,7 +102,7 @@ class Environment:
         return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _whole(bounds: Bounds) -> list[int]:
+def _rounded(bounds: Bounds) -> list[int]:
     return [0 if side is None else int(side) for side in bounds]
 
 

@@ -77,12 +77,12 @@ class Captures:
         found = self._analysis(file, flow, tcpinfo)
         diagnosis = found.diagnosis
         verdicts = [verdict.to_dict() for verdict in diagnosis.verdicts[:8]] if diagnosis else []
-        told: dict[str, Any] = {"flow": self._index(file, flow), "ends": found.title, "summary": found.sentence}
-        told |= {"cause": diagnosis.cause if diagnosis else None, "verdicts": verdicts}
-        told |= {"controller": found.controller or found.variant, "variant": found.variant}
-        told |= {"limits": shares(diagnosis.limits) if diagnosis else {}, "taken_at": _taken_at(found)}
-        told |= {name: found.row.get(name) for name in _ROW[4:]}
-        return answer(told | {"notes": list(found.notes)[:20]})
+        result: dict[str, Any] = {"flow": self._index(file, flow), "ends": found.title, "summary": found.sentence}
+        result |= {"cause": diagnosis.cause if diagnosis else None, "verdicts": verdicts}
+        result |= {"controller": found.controller or found.variant, "variant": found.variant}
+        result |= {"limits": shares(diagnosis.limits) if diagnosis else {}, "taken_at": _taken_at(found)}
+        result |= {name: found.row.get(name) for name in _ROW[4:]}
+        return answer(result | {"notes": list(found.notes)[:20]})
 
     def limits(
         self, file: str, flow: int | None = None, from_s: float = 0.0, to_s: float | None = None, limit: int = 100
@@ -187,8 +187,8 @@ class Captures:
         from cctrace.identification.identify import identify
 
         found = identify(self.any_flow(file, flow))
-        told = {"name": found.name, "group": list(found.group), "paced": found.paced, "reason": found.reason}
-        return answer(told | {"candidates": [one._asdict() for one in found.candidates]})
+        result = {"name": found.name, "group": list(found.group), "paced": found.paced, "reason": found.reason}
+        return answer(result | {"candidates": [one._asdict() for one in found.candidates]})
 
     # What the tools share.
 

@@ -82,12 +82,12 @@ class Files:
 
     def _walk(self, begin: Path) -> Iterator[Path]:
         """Yield the regular files below a folder in the order of their names; links are not followed."""
-        seen = 0
+        entries = 0
         for folder, folders, names in os.walk(begin):
             folders[:] = sorted(one for one in folders if not one.startswith("."))
             for name in sorted(names):
-                seen += 1
-                if seen > _MOST_SEEN:
+                entries += 1
+                if entries > _MOST_SEEN:
                     return
                 path = Path(folder) / name
                 if not path.is_symlink() and path.is_file() and path.stat().st_size <= LARGEST:

@@ -47,16 +47,16 @@ def acks_of(table: Transmissions) -> Acks | None:
 
 def _slot(told_us: Any) -> Any:
     """Return the slot whose multiples lie between ACKs, an `Estimate`, or None."""
-    apart = np.diff(told_us)
-    apart = apart[(apart > 0) & (apart < 4 * np.median(apart))]
-    if len(apart) < LEAST_ACKS:
+    spacing = np.diff(told_us)
+    spacing = spacing[(spacing > 0) & (spacing < 4 * np.median(spacing))]
+    if len(spacing) < LEAST_ACKS:
         return None
     # The shortest distances that many ACKs have: those of neighbouring slots.
-    shortest = float(np.quantile(apart, 0.1))
-    near = apart[np.abs(apart / shortest - 1) < NEAR_GRID]
+    shortest = float(np.quantile(spacing, 0.1))
+    near = spacing[np.abs(spacing / shortest - 1) < NEAR_GRID]
     slot = float(np.median(near)) if len(near) else shortest
-    off = np.abs(apart / slot - np.round(apart / slot))
-    if np.mean((off < NEAR_GRID) & (apart > (1 - NEAR_GRID) * slot)) < ON_GRID:
+    off = np.abs(spacing / slot - np.round(spacing / slot))
+    if np.mean((off < NEAR_GRID) & (spacing > (1 - NEAR_GRID) * slot)) < ON_GRID:
         return None
     error = float(np.std(near)) / np.sqrt(len(near)) if len(near) > 1 else NEAR_GRID * slot
     return Estimate.around(slot, max(error, 1e-3))

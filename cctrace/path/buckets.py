@@ -193,15 +193,15 @@ def _judged(tried: _Tried, rate: float) -> _Judged:
     episode = tried.time_us[first] < tried.time_us[first[0]] + 1e6
     bucket = float(np.median(met[first][episode][:32])) - PACKET_BYTES / 2
     time, size, lost = tried.time_us.tolist(), tried.size.tolist(), tried.lost.tolist()
-    level, before, seen = 0.0, time[0], np.empty(len(time))
+    level, before, levels = 0.0, time[0], np.empty(len(time))
     for k in range(len(time)):
         level = max(level - (time[k] - before) * rate, 0.0) + size[k]
-        before, seen[k] = time[k], level
+        before, levels[k] = time[k], level
         if lost[k]:
             level = bucket if level > bucket / 2 else level - size[k]
-    explained = seen[tried.lost] > bucket - 3 * PACKET_BYTES
-    spared = float(np.mean(seen[~tried.lost] > bucket + 2 * PACKET_BYTES))
-    return _Judged(rate, bucket, seen, explained, spared)
+    explained = levels[tried.lost] > bucket - 3 * PACKET_BYTES
+    spared = float(np.mean(levels[~tried.lost] > bucket + 2 * PACKET_BYTES))
+    return _Judged(rate, bucket, levels, explained, spared)
 
 
 def _candidates(tried: _Tried) -> list[float]:
@@ -243,8 +243,8 @@ def _guesses(tried: _Tried) -> list[tuple[float, float]]:
     losses = np.flatnonzero(tried.lost)
     passed = np.concatenate([[0.0], np.cumsum(np.where(tried.lost, 0.0, tried.size))])
     each = []
-    for apart in (4, 16, 64, 256):
-        a, b = losses[:-apart], losses[apart:]
+    for lag in (4, 16, 64, 256):
+        a, b = losses[:-lag], losses[lag:]
         span = tried.time_us[b] - tried.time_us[a]
         each.append((passed[b] - passed[a])[span > 2e5] / span[span > 2e5])
     rates = np.concatenate(each)

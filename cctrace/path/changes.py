@@ -42,9 +42,9 @@ def rate_changes(path: PathEvidence) -> list[Change]:
     stretches = [found for a, b in itertools.pairwise(edges) if (found := _stretch(path, a, b))]
     changes: list[Change] = []
     for one, two in itertools.pairwise(stretches):
-        apart = abs(np.log(two.rate / one.rate))
+        difference = abs(np.log(two.rate / one.rate))
         if (
-            apart > max(np.log(RATE_DIFFERS), 3 * (one.spread + two.spread))
+            difference > max(np.log(RATE_DIFFERS), 3 * (one.spread + two.spread))
             and min(one, two, key=lambda s: s.rate).full
         ):
             at = _when(path, two.begin_s, one.rate, two.rate)
@@ -83,17 +83,17 @@ def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | Non
     inside = (middle > begin_s) & (middle < end_s) & (rate > 0)
     if inside.sum() < LEAST_WINDOWS:
         return None
-    queued, whole = inside & _waited(path), float(np.median(rate[inside]))
+    queued, overall = inside & _waited(path), float(np.median(rate[inside]))
     # A queue that drains at the rate that holds afterwards, too, shows that rate.
     enough = queued.sum() >= LEAST_WINDOWS
     full = enough and (
-        queued.sum() >= MOSTLY_QUEUED * inside.sum() or abs(np.median(rate[queued]) / whole - 1) < QUEUED_ALIKE
+        queued.sum() >= MOSTLY_QUEUED * inside.sum() or abs(np.median(rate[queued]) / overall - 1) < QUEUED_ALIKE
     )
     # Whoever waits at that rate waits for one packet at least, and for itself; late ACKs of a small window are less.
     full = full and np.median(rtt[queued]) - path.uncongested[0] > 2 * PACKET_BYTES / np.median(rate[queued])
-    typical = float(np.median(rate[queued])) if full else whole
+    typical = float(np.median(rate[queued])) if full else overall
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
-    own = path.require_bottleneck.seen and typical > 0.9 * path.require_bottleneck.rate
+    own = path.require_bottleneck.is_measured and typical > 0.9 * path.require_bottleneck.rate
     return _Stretch(begin_s, end_s, typical, spread, bool(full or own)) if spread < STEADY_RATE else None
 
 

@@ -108,8 +108,8 @@ class Delays(Carded):
     @property
     def segments_per_ack(self) -> float:
         """How many segments an ACK covers where they came apart."""
-        apart = np.bincount(self.group)[self.event]
-        return float(np.mean(np.minimum(apart, 2))) if len(apart) else 1.0
+        sizes = np.bincount(self.group)[self.event]
+        return float(np.mean(np.minimum(sizes, 2))) if len(sizes) else 1.0
 
     def steady(self, stretch_us: Any) -> Any:
         """Return the delays less what moves the medians of stretches of time, and the sd of that, us."""
@@ -223,9 +223,9 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
 
 def _gaps(table: Transmissions, flow: Sent, rows: Ints) -> Floats:
     """Return how much later the ACKs that told of these rows came than the ones before them, of whatever they told."""
-    told = np.flatnonzero(table.ack_row >= 0)
-    acks, where = np.unique(table.ack_row[told], return_index=True)
-    time_us = (table.told_ns[told[where]] - table.start_ns) / 1e3
+    acked = np.flatnonzero(table.ack_row >= 0)
+    acks, where = np.unique(table.ack_row[acked], return_index=True)
+    time_us = (table.told_ns[acked[where]] - table.start_ns) / 1e3
     at = np.searchsorted(acks, flow.row[rows])
     return np.where(at > 0, time_us[at] - time_us[np.maximum(at - 1, 0)], np.inf)
 

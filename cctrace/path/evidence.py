@@ -139,11 +139,11 @@ class PathEvidence:
     @functools.cached_property
     def coarse(self) -> Sent | None:
         """`sent` with neighbouring packets counted as one; None if too little is known to seek a rate."""
-        whole = self.sent
-        moves = len(whole.sent_us) > 0 and whole.sent_us[-1] > whole.sent_us[0]  # not one time stamp for all
-        if len(whole.known) < ENOUGH_RTTS or not whole.first[whole.known].any() or not moves:
+        every = self.sent
+        moves = len(every.sent_us) > 0 and every.sent_us[-1] > every.sent_us[0]  # not one time stamp for all
+        if len(every.known) < ENOUGH_RTTS or not every.first[every.known].any() or not moves:
             return None
-        return coarser(whole, packets_per_unit(len(whole.sent_us)))
+        return coarser(every, packets_per_unit(len(every.sent_us)))
 
     @functools.cached_property
     def bottleneck(self) -> Bottleneck | None:

@@ -128,8 +128,8 @@ def _codel(lost: Bools, wait_us: Floats, time_us: Floats) -> bool:
         return False
     long = wait_us >= NEAR_TARGET * CODEL_TARGET_US
     unlikely = long.mean() ** lost.sum() < CHANCE and np.mean(long[lost]) >= 0.98
-    apart = np.diff(time_us[lost])
-    return bool(unlikely and np.mean(apart > CODEL_TARGET_US) >= 0.95)
+    spacing = np.diff(time_us[lost])
+    return bool(unlikely and np.mean(spacing > CODEL_TARGET_US) >= 0.95)
 
 
 def _early(lost: Bools, met: Floats) -> bool:

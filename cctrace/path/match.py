@@ -33,7 +33,7 @@ def _undelivered(after, i):
     return root
 
 
-def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, told, ack_row, after, when):
+def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, reported, ack_row, after, when):
     """Walk through a connection's packets in order and note for every transmission how it ended.
 
     Parameters
@@ -68,7 +68,7 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, t
             for k in range(first[row], first[row] + count[row]):
                 segment = unit[k]
                 before[k], latest[segment] = latest[segment], k
-                told[k] = now  # when it was sent, until it ends
+                reported[k] = now  # when it was sent, until it ends
             continue
         if ack[row] < 0:
             continue
@@ -97,25 +97,25 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, t
                     latest,
                     before,
                     state,
-                    told,
+                    reported,
                     ack_row,
                     after,
                 )
     return (una,)
 
 
-def _cover(i, stop, now, row, least_ns, latest, before, state, told, ack_row, after):
+def _cover(i, stop, now, row, least_ns, latest, before, state, reported, ack_row, after):
     """The receiver has the segments from i up to `stop`."""
     i = _undelivered(after, i)
     while i < stop:
         k = latest[i]
         # The latest transmission that can have arrived. Earlier ones were lost, and later ones too, unless a D-SACK
         # says that they came for nothing.
-        while k >= 0 and before[k] >= 0 and now - told[k] < least_ns:
+        while k >= 0 and before[k] >= 0 and now - reported[k] < least_ns:
             state[k] = LOST
             k = before[k]
         if k >= 0:
-            state[k], told[k], ack_row[k] = DELIVERED, now, row
+            state[k], reported[k], ack_row[k] = DELIVERED, now, row
             k = before[k]
             while k >= 0:
                 if state[k] == WAITING:

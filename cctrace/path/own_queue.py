@@ -55,14 +55,14 @@ class Bottleneck:
     queue_us: np.ndarray
     rest_us: np.ndarray
     sent_us: np.ndarray
-    shown: float
+    explained: float
     by_losses: float = 0.0
     bucket_bytes: float = 0.0
 
     @property
-    def seen(self) -> bool:
+    def is_measured(self) -> bool:
         """Whether a queue or its overflow showed the rate; else it is no more than what was delivered."""
-        return self.shown > QUEUE_SHOWS or self.by_losses > LOSSES_SHOW
+        return self.explained > QUEUE_SHOWS or self.by_losses > LOSSES_SHOW
 
 
 class Uncongested(NamedTuple):
@@ -111,20 +111,20 @@ def delivered_of(flow: Sent | None) -> Delivered:
     window_us = max(WINDOW_US, flow.least_rtt_us)
     middle, rate, rtt = delivered_rate(flow, window_us)
     order = np.argsort(flow.told_us[flow.known], kind="stable")
-    told = flow.told_us[flow.known][order]
-    total, last = np.cumsum(flow.wire_bytes[flow.known][order]), np.append(np.diff(told) > 0, True)
+    acked = flow.told_us[flow.known][order]
+    total, last = np.cumsum(flow.wire_bytes[flow.known][order]), np.append(np.diff(acked) > 0, True)
     edges = np.append(middle - window_us / 2, middle[-1] + window_us / 2)
-    even = np.diff(np.interp(edges, told[last], total[last], left=0.0)) / window_us
+    even = np.diff(np.interp(edges, acked[last], total[last], left=0.0)) / window_us
     return Delivered(middle / 1e6, np.where(rate > 0, even, 0.0), rtt)
 
 
-def coarser(whole: Sent, size: int) -> Sent:
+def coarser(sent: Sent, size: int) -> Sent:
     """Return a `Sent` in which `size` neighbours count as one packet, sent and told of when its last was."""
     if size <= 1:
-        return whole
-    last = np.arange(size - 1, len(whole.sent_us), size)
-    total = np.add.reduceat(whole.wire_bytes, last - size + 1)[: len(last)]
-    sent_us, told_us, first = whole.sent_us[last], whole.told_us[last], whole.first[last]
+        return sent
+    last = np.arange(size - 1, len(sent.sent_us), size)
+    total = np.add.reduceat(sent.wire_bytes, last - size + 1)[: len(last)]
+    sent_us, told_us, first = sent.sent_us[last], sent.told_us[last], sent.first[last]
     # So many of one are told by ACKs of their own, and none of these rests on a millisecond.
     return Sent(sent_us, total, told_us, np.arange(len(last)), first, np.ones(len(last), bool))
 
@@ -137,12 +137,12 @@ def packets_per_unit(packets: int, most: int = COARSE_PACKETS) -> int:
 def bottleneck_of(path: PathEvidence, flow: Sent) -> Bottleneck:
     """Return the `Bottleneck` of a flow as its `coarse` shows it."""
     found = _by_delays(flow)
-    bucket = shaper_of(flow, constant(found.rate)) if found.shown > SHAPER_SHOWS else None
+    bucket = shaper_of(flow, constant(found.rate)) if found.explained > SHAPER_SHOWS else None
     bucket = bucket or refilled_shaper(flow, found.rate)
     # A bucket of a few packets that were put together is what putting them together makes.
     if bucket is not None and bucket.size_bytes.sides()[0] > 4 * float(np.median(flow.wire_bytes)):
-        return _with_rate(flow, bucket.rate.sides()[0], found.shown, bucket_bytes=bucket.size_bytes.sides()[0])
-    if not found.seen and path.lost.sum() >= LEAST_LOST:
+        return _with_rate(flow, bucket.rate.sides()[0], found.explained, bucket_bytes=bucket.size_bytes.sides()[0])
+    if not found.is_measured and path.lost.sum() >= LEAST_LOST:
         return _shown_by_losses(path, flow, found)
     return found
 
@@ -153,7 +153,9 @@ def _by_delays(flow: Sent) -> Bottleneck:
     return _with_rate(flow, rate, float((without - cost) / without) if without > 0 else 0.0)
 
 
-def _with_rate(flow: Sent, rate: float, shown: float, by_losses: float = 0.0, bucket_bytes: float = 0.0) -> Bottleneck:
+def _with_rate(
+    flow: Sent, rate: float, explained: float, by_losses: float = 0.0, bucket_bytes: float = 0.0
+) -> Bottleneck:
     left = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket_bytes)
     known = flow.known[flow.first[flow.known]]
     rest = flow.told_us[known] - left[known]
@@ -161,7 +163,7 @@ def _with_rate(flow: Sent, rate: float, shown: float, by_losses: float = 0.0, bu
     # A bucket that let packets through sooner than a queue does leaves less than nothing: no RTT is as short.
     least, base = float(np.nanmin(flow.rtt_us)), float(np.quantile(rest, 0.02))
     base = max(base if base >= LEAST_BASE * least else least, 1.0)
-    return Bottleneck(rate, base, queue, rest, flow.sent_us[known], shown, by_losses, bucket_bytes)
+    return Bottleneck(rate, base, queue, rest, flow.sent_us[known], explained, by_losses, bucket_bytes)
 
 
 def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottleneck:
@@ -174,7 +176,7 @@ def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottl
         for value in plateau * np.linspace(0.9, 1.15, 26)
     ]
     rank, value = max(ranked)
-    tried = _with_rate(flow, value, found.shown, rank)
+    tried = _with_rate(flow, value, found.explained, rank)
     # Packets that had come before a queue of that rate let them go would refute it.
     return tried if rank > LOSSES_SHOW and tried.base_us > 0.9 * path.least_rtt_us else found
 

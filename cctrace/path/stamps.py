@@ -109,14 +109,14 @@ def clock_set(flow: Flow) -> tuple[float, float] | None:
     capture, index = flow.capture, flow.index
     rows = capture.connections.order[capture.connections.first[index] : capture.connections.first[index + 1]]
     time = capture.packets["time_ns"][rows].astype(np.int64)
-    apart = np.diff(time) / 1e3
-    odd = np.flatnonzero((apart >= CLOCK_SET_US) | (apart <= -CLOCK_BACK_US))
+    spacing = np.diff(time) / 1e3
+    odd = np.flatnonzero((spacing >= CLOCK_SET_US) | (spacing <= -CLOCK_BACK_US))
     ends = [stamps_of(flow, of_sender) for of_sender in (True, False)] if len(odd) else []
-    for k in odd[np.argsort(-np.abs(apart[odd]))][:MOST_GAPS]:
+    for k in odd[np.argsort(-np.abs(spacing[odd]))][:MOST_GAPS]:
         by = [_later(end, k) for end in ends]
         least = min(by, key=abs)
         agree = max(abs(one - least) for one in by) < max(5 * max(end.tick_us for end in ends), 0.1 * abs(least))
-        if agree and abs(least) > abs(apart[k]) / 2:
+        if agree and abs(least) > abs(spacing[k]) / 2:
             return float((time[k] - time[0]) / 1e9), least
     return None
 

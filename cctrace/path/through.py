@@ -38,8 +38,8 @@ def through_bottleneck(path: PathEvidence) -> Through:
     """Return what went `Through` the bottleneck of a flow."""
     if path.shared is not None and path.shared.is_common:
         start_ns, others = path.transmissions.start_ns, path.shared.flows
-        whole = merged([path.sent, *(on_clock(path.companions[k], start_ns) for k in others)])
-        return Through(whole, constant(constant_rate(whole)[0]), others, None)
+        joined = merged([path.sent, *(on_clock(path.companions[k], start_ns) for k in others)])
+        return Through(joined, constant(constant_rate(joined)[0]), others, None)
     route = route_steps(path.sent, path.steps)
     if len(route.start_us) == 1:
         return Through(path.sent, path.steps, (), None)

@@ -206,15 +206,15 @@ def _matched(
     rows = tuple(np.ascontiguousarray(c, np.int64) for c in (time_ns, first, count, ack, sack_row, sack_count))
     left, right = (np.ascontiguousarray(c, np.int64) for c in sacks)
     unit = np.ascontiguousarray(unit.reshape(-1), np.int64)
-    before, state, told, ack_row, when = _run(rows, (left, right), starts, ends, 0, unit)
+    before, state, reported, ack_row, when = _run(rows, (left, right), starts, ends, 0, unit)
     single = (np.bincount(unit)[unit] == 1) & (state == DELIVERED)
     if single.any():  # retransmissions acknowledged in less time than any segment takes were not what was acknowledged
-        least_ns = int(NO_SOONER * (told - time_ns[packet])[single].min())
-        before, state, told, ack_row, when = _run(rows, (left, right), starts, ends, least_ns, unit)
+        least_ns = int(NO_SOONER * (reported - time_ns[packet])[single].min())
+        before, state, reported, ack_row, when = _run(rows, (left, right), starts, ends, least_ns, unit)
     again = before >= 0
     return Transmissions(
         sent_ns=time_ns[packet],
-        told_ns=np.where(state == DELIVERED, told, -1),
+        told_ns=np.where(state == DELIVERED, reported, -1),
         ack_row=ack_row,
         wire_bytes=(size + HEADER_BYTES).astype(float),
         seq=start,
@@ -239,9 +239,9 @@ def _run(
     """Return before, state, told, ack_row and when of `match`."""
     n, when = len(unit), np.zeros(len(rows[0]), np.int64)
     latest, after = np.full(len(starts), -1, np.int64), np.arange(len(starts) + 1)
-    before, ack_row, told, state = (np.full(n, value, np.int64) for value in (-1, -1, 0, WAITING))
-    _match(rows, sacks, starts, ends, least_ns, unit, latest, before, state, told, ack_row, after, when)
-    return before, state, told, ack_row, when
+    before, ack_row, reported, state = (np.full(n, value, np.int64) for value in (-1, -1, 0, WAITING))
+    _match(rows, sacks, starts, ends, least_ns, unit, latest, before, state, reported, ack_row, after, when)
+    return before, state, reported, ack_row, when
 
 
 def _exact(state: Ints, ack_row: Ints, again: Bools, packets: int) -> Bools:

@@ -35,5 +35,5 @@ def shares(limits: Iterable[Any]) -> dict[str, float]:
     lasted: dict[str, float] = {}
     for limit in limits:
         lasted[limit.name] = lasted.get(limit.name, 0.0) + limit.end_s - limit.start_s
-    whole = sum(lasted.values()) or 1.0
-    return {name: time / whole for name, time in sorted(lasted.items(), key=lambda item: -item[1])}
+    total = sum(lasted.values()) or 1.0
+    return {name: time / total for name, time in sorted(lasted.items(), key=lambda item: -item[1])}

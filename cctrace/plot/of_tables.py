@@ -365,7 +365,7 @@ def over_time(
     down = -(-len(series) // across)
     drawing = blank((5.2 * across + 0.3, 2.5 * down + 0.8), title)
     grid = drawing.subplots(down, across, squeeze=False, sharex=True)
-    shown = []
+    all_axes = []
     for axes, (name, curves) in zip(grid.flat, series.items(), strict=False):
         second = axes.twinx() if right else None
         for k, (time_s, values, label, options) in enumerate(curves):
@@ -377,15 +377,15 @@ def over_time(
         axes.set(ylabel=ylabel, ylim=(0, None))
         axes.set_title(name, fontsize=9)
         axes.grid(color="#e4e8ed", lw=0.6)
-        shown.append(axes)
+        all_axes.append(axes)
         if second is not None:
             second.set(ylabel=right, ylim=(0, None))
-            shown.append(second)
+            all_axes.append(second)
     for axes in list(grid.flat)[len(series) :]:
         axes.set_visible(False)
     for axes in grid[-1]:
         axes.set_xlabel(xlabel)
-    _legend(drawing, shown)
+    _legend(drawing, all_axes)
     return drawing
 
 

@@ -133,11 +133,11 @@ def _end(rows: Any) -> float:
 
 def _bars(axes: Axes, k: int, phases: Phases, low: float, high: float) -> None:
     """Draw the states of a lane, those of a name in one call."""
-    shown: dict[str, list] = {}
+    spans_of: dict[str, list] = {}
     for start, end, name in phases.spans:
         if end > low and start < high:
-            shown.setdefault(name, []).append((start, end - start))
-    for name, spans in shown.items():
+            spans_of.setdefault(name, []).append((start, end - start))
+    for name, spans in spans_of.items():
         axes.broken_barh(
             spans, (k - 0.35, 0.7), facecolor=STATE_COLOURS.get(name, OTHER)[0], edgecolor="#52606d", lw=0.2
         )

@@ -116,13 +116,13 @@ class Comparison(Carded):
         """Return what the kernel logged at each poll, in the model's unit; NaN where nothing, inf where no bound."""
         column, _, unit = QUANTITIES[name]
         if name in OF_BOUNDED:
-            told = self._info["bbr_version"][self.polls] > 1
-            if not told.any():
+            is_reported = self._info["bbr_version"][self.polls] > 1
+            if not is_reported.any():
                 return np.full(len(self.polls), np.nan)
         if name == "mode":
-            return np.where(told, _codes(self._info[column][self.polls]), np.nan)
+            return np.where(is_reported, _codes(self._info[column][self.polls]), np.nan)
         values = self._info[column][self.polls]
-        none = np.where(told, np.inf, np.nan) if name in OF_BOUNDED else np.nan
+        none = np.where(is_reported, np.inf, np.nan) if name in OF_BOUNDED else np.nan
         return np.where(values >= 0, values * unit, none)
 
     def _replayed(self, name: str) -> NDArray[Any]:
@@ -147,9 +147,9 @@ class Comparison(Carded):
         sizes = np.maximum(high - low + 1, 0)  # none where the times of the polls go back
         poll = np.repeat(np.arange(last + 1), sizes)
         rows = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(low, sizes)
-        got, asked = values[rows], want[poll]
+        got, target = values[rows], want[poll]
         with np.errstate(invalid="ignore"):  # of two bounds that are not set
-            near = (got == asked) | (np.abs(got - asked) <= np.maximum(rel * np.abs(asked), absolute))
+            near = (got == target) | (np.abs(got - target) <= np.maximum(rel * np.abs(target), absolute))
         found = np.zeros(last + 1, bool)
         np.logical_or.at(found, poll, near)
         return found

@@ -30,7 +30,7 @@ HELD_US = 200_000  # bbr_probe_rtt_mode_ms
 MANY_ACKS, FEW_PLACES = 100, 2000
 EARLY_US = 200_000  # by which a dip may seem too early: where it begins is an estimate
 DIP, BACK = 0.65, 1.5  # of the usual flight; of the flight within
-_seen: weakref.WeakKeyDictionary[Events, NDArray[np.int64]] = (
+_dip_rows: weakref.WeakKeyDictionary[Events, NDArray[np.int64]] = (
     weakref.WeakKeyDictionary()
 )  # {Events: what `probe_rtts` returned}
 
@@ -61,12 +61,12 @@ def probe_rtts(events: Events, window_us: int = 0) -> NDArray[np.int64]:
     v1, to half a BDP in v2 and v3. In a capture that was not taken at the sender the time at which the minimum RTT was
     last seen is not known, so this is what tells when it expired.
     """
-    if events not in _seen:
-        _seen[events] = _dips(events)
+    if events not in _dip_rows:
+        _dip_rows[events] = _dips(events)
     now_us = np.asarray(events.now_us)
     since_us = now_us[0] if events.meta["complete"] else -window_us
     found = []
-    for row in _seen[events].tolist():
+    for row in _dip_rows[events].tolist():
         if now_us[row] - since_us > window_us - EARLY_US:
             found.append(row)
             since_us = now_us[row]

@@ -12,6 +12,7 @@ from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
 from cctrace.cc.bbr_draft_model import UNSET_BW
 from cctrace.errors import ArgumentError
 from cctrace.flows.source import flow_of
+from cctrace.replaying.words import UNBOUNDED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from cctrace.columns import Columns
     from cctrace.replaying.run import Run
 
-_UNBOUNDED = 0x3FFFFFFF  # Linux says ~0U or 0x7fffffff
 _FIELDS = (
     *("snd_cwnd", "snd_ssthresh", "pacing_rate", "mode", "cycle_idx", "pacing_gain", "cwnd_gain", "min_rtt_us"),
     *("lt_use_bw", "lt_bw", "bw_lo", "bw_hi0", "bw_hi1", "inflight_hi", "inflight_lo"),
@@ -70,7 +70,7 @@ def model_table(controller: type[Controller], decisions: Mapping[str, Any], time
     for name, draft in (("inflight_hi", "inflight_longterm"), ("inflight_lo", "inflight_shortterm")):
         if name in held or draft in held:
             bound = held[name if name in held else draft].astype(np.float64)
-            table[f"{name}_segments"] = np.where(bound >= _UNBOUNDED, np.inf, bound)
+            table[f"{name}_segments"] = np.where(bound >= UNBOUNDED, np.inf, bound)
     pacing = held["pacing_rate"].astype(np.float64)
     if (pacing > 0).any():
         table["pacing_rate_Bps"] = np.where(pacing > 0, pacing, np.nan)
@@ -82,7 +82,7 @@ def model_table(controller: type[Controller], decisions: Mapping[str, Any], time
     if bw is not None:
         table["bw_Bps"] = np.where(bw > 0, bw * unit, np.nan)
     if "bw_lo" in held:
-        table["bw_lo_Bps"] = np.where(held["bw_lo"] >= _UNBOUNDED, np.inf, held["bw_lo"] * unit)
+        table["bw_lo_Bps"] = np.where(held["bw_lo"] >= UNBOUNDED, np.inf, held["bw_lo"] * unit)
     if "bw_shortterm" in held:
         table["bw_Bps"] = np.where(held["bw"] > 0, held["bw"], np.nan)
         table["bw_lo_Bps"] = np.where(held["bw_shortterm"] >= UNSET_BW, np.inf, held["bw_shortterm"])

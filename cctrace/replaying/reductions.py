@@ -59,14 +59,14 @@ def set_right(
             follower.edit(pending[0])
             made.append(pending.pop(0))
         follower.run(row)
-        told = limited[
+        full = limited[
             np.searchsorted(limited, row, "right") : np.searchsorted(limited, min(following, row + MOST_ROWS))
         ]
         since = rows[k - 1] if k else -1
         latest = limited[np.searchsorted(limited, since, "right") : np.searchsorted(limited, row, "right")][-LATEST:]
-        seen = _beyond(follower, latest) if k < at_first else ()
-        less = min(seen, default=0) if len(latest) == LATEST else 0
-        by = _nearest(follower, told, (*NEAR, *seen)) if len(told) >= FEW else min(less, 0)
+        excesses = _beyond(follower, latest) if k < at_first else ()
+        less = min(excesses, default=0) if len(latest) == LATEST else 0
+        by = _nearest(follower, full, (*NEAR, *excesses)) if len(full) >= FEW else min(less, 0)
         if by:
             made.append(Edit(row, "snd_cwnd", by))
             follower.edit(made[-1])
@@ -81,16 +81,16 @@ def _beyond(follower: Follower, latest: NDArray[np.int64]) -> tuple[int, ...]:
     return (by,) if abs(by) > max(NEAR) else ()
 
 
-def _nearest(follower: Follower, told: NDArray[Any], tried: Sequence[int]) -> int:
-    """Return by how many segments a larger window at this row fits the flights before rows `told` clearly best."""
+def _nearest(follower: Follower, full: NDArray[Any], tried: Sequence[int]) -> int:
+    """Return by how many segments a larger window at this row fits the flights before rows `full` clearly best."""
     saved, off = follower.save(), []
-    flight = follower.rows.rs_prior_in_flight[told].astype(float)
+    flight = follower.rows.rs_prior_in_flight[full].astype(float)
     for by in tried:
         if follower.get("snd_cwnd") + by >= 2:
             follower.set("snd_cwnd", follower.get("snd_cwnd") + by)
-            follower.run(int(told[-1]))
-            apart = flight - follower.recorded["snd_cwnd"][told - 1] + WAITING
-            off.append(float(np.mean(np.minimum(np.abs(apart), ASTRAY))))
+            follower.run(int(full[-1]))
+            distance = flight - follower.recorded["snd_cwnd"][full - 1] + WAITING
+            off.append(float(np.mean(np.minimum(np.abs(distance), ASTRAY))))
             follower.restore(saved)
         else:
             off.append(np.inf)

@@ -320,8 +320,8 @@ def follow(
 def _socket_limit(flow: FlowSource | None, most_Bps: float) -> dict[str, int]:
     """Return what attached counters tell: that a socket with an SO_MAX_PACING_RATE paces, and at most how fast."""
     info = flow.tcpinfo if flow else None
-    told = None if info is None else (info.columns | info.extra).get("max_pacing_rate")
-    known = np.zeros(0) if told is None else np.unique(told[told > 0])
+    limits = None if info is None else (info.columns | info.extra).get("max_pacing_rate")
+    known = np.zeros(0) if limits is None else np.unique(limits[limits > 0])
     if not len(known):
         return {}
     return {"paced": 1} | ({"max_pacing_rate": min(int(known[0]), int(most_Bps))} if len(known) == 1 else {})

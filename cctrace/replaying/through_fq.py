@@ -113,11 +113,11 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
     if flow.through_fq is not None:
         return flow
     if flow not in _found:
-        told = passage(flow, believed)
-        if told.through_fq and told.controller is not None:
-            _found[flow] = _converged(flow, told.controller)[0]
+        passed = passage(flow, believed)
+        if passed.through_fq and passed.controller is not None:
+            _found[flow] = _converged(flow, passed.controller)[0]
         else:
-            _found[flow] = flow if told.through_fq is None else flow.as_left(DIRECTLY)
+            _found[flow] = flow if passed.through_fq is None else flow.as_left(DIRECTLY)
     return _found[flow]
 
 
@@ -125,28 +125,28 @@ def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
     """Return whether a captured flow was sent through fq, by the controller that explains best what left: `Passage`."""
     if not _may_tell(flow):
         return UNKNOWN
-    told = UNKNOWN
+    passed = UNKNOWN
     for packets, rounds in LOOKS:
-        told = _passage(flow.first(packets), believed, rounds)
-        if told.through_fq is not None or told.likelihood <= 0:
+        passed = _passage(flow.first(packets), believed, rounds)
+        if passed.through_fq is not None or passed.likelihood <= 0:
             break
-    return told
+    return passed
 
 
 def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) -> Passage:
     place = believed and f"{believed.__module__}:{believed.__qualname__}"
     known = tuple(name for name, registered in REGISTRY.items() if registered == place)
-    told = UNKNOWN
+    passed = UNKNOWN
     for suspects, enough in ((known, BELIEVED), (SUSPECTS, EXPLAINED)) if known else ((SUSPECTS, EXPLAINED),):
         plain = {one: _play(beginning, one, _block_us(beginning)) for one in suspects}
         likeliest = max(played.mean for played in plain.values())
         close = [one for one in suspects if plain[one].mean > likeliest - CLOSE]
-        explained, told = max(
+        explained, passed = max(
             (_compare(beginning, one, plain[one], rounds) for one in close), key=lambda compared: compared[0]
         )
         if explained > enough:
-            return told
-    return Passage(None, None, told.likelihood)
+            return passed
+    return Passage(None, None, passed.likelihood)
 
 
 def _may_tell(flow: Flow) -> bool:
@@ -265,19 +265,19 @@ def _play(flow: Flow, controller: Suspect, block_us: int) -> _Played:
     follower.restore(begin)
     stops, sent = blocks(events, block_us)
     likelihood = follower.score(script, stops, bk.TIMED_SENDS)
-    told = follower.recorded
-    probing = told["mode"] == cls.states.index("PROBE_RTT") if "mode" in told else False
+    recorded = follower.recorded
+    probing = recorded["mode"] == cls.states.index("PROBE_RTT") if "mode" in recorded else False
     paces = cls.sets_pacing_rate or bool(follower.params.get("paced", 0))
-    rate = told["pacing_rate"].clip(min=0) if paces else 0
-    columns = np.broadcast_arrays(events["time_ns"], rate, told["snd_cwnd"], probing)
+    rate = recorded["pacing_rate"].clip(min=0) if paces else 0
+    columns = np.broadcast_arrays(events["time_ns"], rate, recorded["snd_cwnd"], probing)
     decided = np.column_stack(columns).astype(np.int64)
     some = sent > 0
     now_us, firsts = np.asarray(events.now_us), np.append(0, stops[:-1])
     number = (now_us[stops - 1] - now_us[0]) // block_us
     rates = np.column_stack([bound.reduceat(decided[:, 1], firsts) for bound in (np.minimum, np.maximum)])
     held, paced = _held(events, decided, stops, PAUSE_BLOCKS * block_us * 1000)
-    shown = likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some]
-    return _Played(*shown, decided, cls, params, one_pass.timed(script, follower))
+    evidence = likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some]
+    return _Played(*evidence, decided, cls, params, one_pass.timed(script, follower))
 
 
 def _held(

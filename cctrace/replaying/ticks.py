@@ -125,8 +125,8 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
         follower.restore(before)
         if work.likelihood > most + CLEARLY:
             best, most = ticks, work.likelihood
-        seen = 2 * flights[min(LAST_ROWS, len(follower.rows))]  # each twice
-        if most / math.log(NOT_FULL) <= ALMOST * seen or is_foreign(most, seen):
+        weight = 2 * flights[min(LAST_ROWS, len(follower.rows))]  # each twice
+        if most / math.log(NOT_FULL) <= ALMOST * weight or is_foreign(most, weight):
             break
     follower.set_ticks(given, 0)
     return best

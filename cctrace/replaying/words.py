@@ -12,7 +12,7 @@ from cctrace.units import format_number, format_rate, format_size, format_time
 if TYPE_CHECKING:
     from cctrace.cc.base import Controller
 
-UNBOUNDED = 0x3FFFFFFF  # a kernel's word for "none yet" is larger
+UNBOUNDED = 0x3FFFFFFF  # Linux writes ~0U or 0x7fffffff where there is no bound yet
 
 
 def in_words(controller: type[Controller], state: dict[str, Any], mss: int | None) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ class Packed(NamedTuple):
         What the files hold, compressed.
     """
 
-    shown: tuple[Sent, Received]
+    drawn: tuple[Sent, Received]
     spans: list[dict[str, Any]]
     columns: list[dict[str, dict[str, Any]]]
 
@@ -112,7 +112,7 @@ def fitting(
             beside.append((packed, stem))
             names = [f"{stem}-packets{k}.js" for k in range(1, len(packed.spans) + 1)]
             spans = [{"src": name, **span} for name, span in zip(names, packed.spans, strict=True)]
-            section = replace(section, packets=packed.shown, packed=None, beside=spans)
+            section = replace(section, packets=packed.drawn, packed=None, beside=spans)
         kept.append(section)
     return kept, itertools.chain.from_iterable(files(packed, stem) for packed, stem in beside)
 

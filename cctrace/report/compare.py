@@ -68,15 +68,15 @@ def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     compared = pairs(left, right)
-    shown = [side for pair in compared for side in pair]
+    chosen = [side for pair in compared for side in pair]
     marks = [f"{mark}{k if len(compared) > 1 else ''}" for k in range(1, len(compared) + 1) for mark in "AB"]
-    whole = report_of(shown)
+    joint = report_of(chosen)
     flows = [
         section and replace(section, title=f"{mark}: {section.title}")
-        for mark, section in zip(marks, whole.flows, strict=True)
+        for mark, section in zip(marks, joint.flows, strict=True)
     ]
     columns = ["Which", *COLUMNS, "Verdict"]
-    rows = [[mark, *row_of(side), side.sentence] for mark, side in zip(marks, shown, strict=True)]
+    rows = [[mark, *row_of(side), side.sentence] for mark, side in zip(marks, chosen, strict=True)]
     report = Report(
         title=" against ".join(_names(left[0].file, right[0].file)),
         source=f"A: {left[0].file} · B: {right[0].file}",
@@ -84,7 +84,7 @@ def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]
         rows=rows,
         flows=flows,
         notes=[note for k, pair in enumerate(compared) for note in _limits_in_words(marks[2 * k : 2 * k + 2], *pair)],
-        comparison=_curves(marks, shown),
+        comparison=_curves(marks, chosen),
     )
     page = folder / "report.html"
     write_pages(report, page)
@@ -97,8 +97,8 @@ def _names(*files: str) -> list[str]:
     return names if len(set(names)) > 1 else short_names(files)
 
 
-def _curves(marks: Sequence[str], shown: Sequence[FlowAnalysis]) -> FlowSection | None:
-    views = {mark: side.view for mark, side in zip(marks, shown, strict=True) if side.view is not None}
+def _curves(marks: Sequence[str], chosen: Sequence[FlowAnalysis]) -> FlowSection | None:
+    views = {mark: side.view for mark, side in zip(marks, chosen, strict=True) if side.view is not None}
     if len(views) < 2:
         return None
     panels, duration_s = comparison_panels(views, aligned=True)[::2]

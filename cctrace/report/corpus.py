@@ -29,7 +29,7 @@ from cctrace.units import format_rate, format_share, format_size, format_time
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cctrace.corpus.whole import Corpus
+    from cctrace.corpus.queries import Corpus
     from cctrace.identification.identify import Identification
 
 
@@ -105,7 +105,7 @@ def _flows(corpus: Corpus, by: str) -> pd.DataFrame:
     flows = corpus.flows.frame(list(dict.fromkeys(columns)))
     sent = flows["segments_sent"].astype(float)
     flows["retransmitted_share"] = flows.pop("retransmitted_segments").astype(float) / sent.where(sent > 0)
-    told = {"verdict": "unknown", "text": "", "controller": None}
+    unknown = {"verdict": "unknown", "text": "", "controller": None}
     if "verdicts" in corpus.tables:
         verdicts = corpus.verdicts.frame([*keys, "verdict", "text", "controller", "refused"])
         verdicts["verdict"] = (
@@ -114,7 +114,7 @@ def _flows(corpus: Corpus, by: str) -> pd.DataFrame:
         verdicts["text"] = verdicts["text"].fillna(verdicts.pop("refused"))
         flows = flows.merge(verdicts, on=keys, how="inner")
     else:
-        flows = flows.assign(**told)
+        flows = flows.assign(**unknown)
     if "controllers" in corpus.tables:
         found = corpus.controllers.frame([*keys, "controller"]).rename(columns={"controller": "identified"})
         flows = flows.merge(found, on=keys, how="left")
@@ -139,8 +139,8 @@ def _pages_of(corpus: Corpus, capture: str, chosen: pd.DataFrame, folder: Path) 
     from cctrace.analysis.analyze import analyze
     from cctrace.report.overview import write_report
 
-    told = corpus.captures.frame(["counters"], capture=capture)["counters"]
-    counters = list(told.iloc[0]) if len(told) else []
+    column = corpus.captures.frame(["counters"], capture=capture)["counters"]
+    counters = list(column.iloc[0]) if len(column) else []
     known = _identified(corpus, capture)
     ends = {tuple(row[_ENDS]): int(row["connection"]) for _, row in chosen.iterrows()}
     pages = {}
@@ -231,14 +231,14 @@ def _render(corpus: Corpus, flows: pd.DataFrame, by: str, links: Mapping[tuple[s
 
 def _figures(corpus: Corpus, flows: pd.DataFrame, errors: pd.DataFrame) -> str:
     packets = int(corpus.captures.frame(["packets"])["packets"].sum())
-    said = [
+    items = [
         ("Captures", f"{len(corpus.captures):,}"),
         ("Packets", f"{packets:,}"),
         ("Connections", f"{len(corpus.flows):,}"),
         ("Bulk flows", f"{len(flows):,}"),
         ("Errors", f"{len(errors):,}"),
     ]
-    return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in said) + "</dl>"
+    return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in items) + "</dl>"
 
 
 def _distributions(flows: pd.DataFrame) -> str:
@@ -258,11 +258,11 @@ def _histogram(title: str, values: NDArray[np.float64], form: Callable[[float], 
     known = values[np.isfinite(values)]
     above = known[known > 0]
     zeros = len(known) - len(above)
-    said = f"{len(known):,} flows"
-    said += f", median {form(float(np.median(known)))}" if len(known) else ""
-    said += f", zero in {zeros:,}" if zeros else ""
+    caption = f"{len(known):,} flows"
+    caption += f", median {form(float(np.median(known)))}" if len(known) else ""
+    caption += f", zero in {zeros:,}" if zeros else ""
     if not len(above):
-        return f'<div class="card"><h3>{title}</h3><p class="soft">{said}</p></div>'
+        return f'<div class="card"><h3>{title}</h3><p class="soft">{caption}</p></div>'
     low, high = np.log10(above.min()), np.log10(above.max())
     edges = np.linspace(low, max(high, low + 0.1) + 1e-9, _BARS + 1)
     counts, _ = np.histogram(np.log10(above), edges)
@@ -279,8 +279,8 @@ def _histogram(title: str, values: NDArray[np.float64], form: Callable[[float], 
     labels = "".join(
         f'<text x="{x}" y="130" text-anchor="{anchor}">{escape(form(10**at))}</text>' for x, anchor, at in places
     )
-    return f"""<div class="card"><h3>{title}</h3><p class="soft">{escape(said)}</p>
-<svg viewBox="0 0 400 136" role="img" aria-label="{title}: {escape(said)}">{"".join(bars)}
+    return f"""<div class="card"><h3>{title}</h3><p class="soft">{escape(caption)}</p>
+<svg viewBox="0 0 400 136" role="img" aria-label="{title}: {escape(caption)}">{"".join(bars)}
 <line class="axis" x1="0" y1="115" x2="400" y2="115"/>{labels}</svg></div>"""
 
 
@@ -297,12 +297,12 @@ def _groups(flows: pd.DataFrame, by: str, classes: Mapping[str, str]) -> str:
             f'height="1"><title>{escape(verdict)}: {escape(format_share(share))}</title></rect>'
             for verdict, share in shares.items()
         )
-        said = ", ".join(f"{verdict} {format_share(share)}" for verdict, share in shares.items())
+        caption = ", ".join(f"{verdict} {format_share(share)}" for verdict, share in shares.items())
         goodput = _or(format_rate, one["goodput_bps"].median())
         rtt = _or(_time, one["rtt_min_us"].astype(float).median())
         body.append(
             f'<tr><td class="text name">{escape(str(name))}</td><td>{len(one):,}</td><td>{goodput}</td>'
-            f'<td>{rtt}</td><td class="text"><svg class="mix" role="img" aria-label="{escape(said)}" '
+            f'<td>{rtt}</td><td class="text"><svg class="mix" role="img" aria-label="{escape(caption)}" '
             f'viewBox="0 0 100 1" preserveAspectRatio="none">{mix}</svg></td></tr>'
         )
     key = "".join(f'<span><i class="{mark}"></i>{escape(name)}</span>' for name, mark in classes.items())
@@ -329,7 +329,7 @@ def _errors(errors: pd.DataFrame) -> str:
 
 
 def _table(flows: pd.DataFrame, by: str, links: Mapping[tuple[str, int], str]) -> str:
-    shown = flows.head(_MOST_ROWS)
+    largest = flows.head(_MOST_ROWS)
     heads = (
         "Capture",
         "Flow",
@@ -346,7 +346,7 @@ def _table(flows: pd.DataFrame, by: str, links: Mapping[tuple[str, int], str]) -
         f'<th scope="col"{" class=text" if i < 5 else ""}><button type="button">{escape(name)}</button></th>'
         for i, name in enumerate(heads)
     )
-    body = "\n".join(_row(row, by, links) for row in shown.to_dict("records"))
+    body = "\n".join(_row(row, by, links) for row in largest.to_dict("records"))
     names = "".join(f"<option>{escape(name)}</option>" for name in sorted(flows["verdict"].unique()))
     more = f" The {_MOST_ROWS:,} largest of {len(flows):,}." if len(flows) > _MOST_ROWS else ""
     return f"""<h2 id="table">Flows</h2>

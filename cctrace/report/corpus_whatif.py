@@ -10,7 +10,7 @@ from cctrace.display import escape
 from cctrace.units import format_number, format_share
 
 if TYPE_CHECKING:
-    from cctrace.corpus.whole import Corpus
+    from cctrace.corpus.queries import Corpus
 
 
 _WORDS = {"goodput": ("more goodput", "less goodput"), "rtt": ("a shorter RTT", "a longer RTT")}
@@ -36,10 +36,10 @@ told may be either.</p>
 
 
 def _sentence(row: Mapping[Hashable, Any]) -> str:
-    name, asked = row["controller"], row["asked"] - row["sent"]
+    name, wanted = row["controller"], row["asked"] - row["sent"]
     if not row["answered"]:
-        return f"{name}: none of {asked:,} flows that others sent came out again over its inferred path: no answer."
-    left = asked - row["answered"]
+        return f"{name}: none of {wanted:,} flows that others sent came out again over its inferred path: no answer."
+    left = wanted - row["answered"]
     others = f" {left:,} more are left out: refused, or their recording does not come out again." if left else ""
     others += f" {row['sent']:,} were sent by it." if row["sent"] else ""
     return (

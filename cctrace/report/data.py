@@ -77,8 +77,8 @@ def _lane(lane: Lane, pack: Pack) -> dict[str, Any]:
     names = sorted({name for _, _, name in lane.phases.spans})
     starts = np.array([start for start, _, _ in lane.phases.spans])
     codes = [names.index(name) for _, _, name in lane.phases.spans]
-    shown = {"label": lane.label, "names": names, "end": lane.phases.spans[-1][1] if len(codes) else 0.0}
-    return shown | {"t": integers(np.rint(starts * 1e6), 1e-6, pack), "code": integers(codes, pack=pack)}
+    packed = {"label": lane.label, "names": names, "end": lane.phases.spans[-1][1] if len(codes) else 0.0}
+    return packed | {"t": integers(np.rint(starts * 1e6), 1e-6, pack), "code": integers(codes, pack=pack)}
 
 
 def _class(name: str) -> str:

@@ -12,6 +12,7 @@ from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.diagnosis.order import is_remedy, matters
 from cctrace.display import escape
 from cctrace.refusals import Refusal
+from cctrace.report.whatif import in_two_lines
 from cctrace.units import format_number, format_share
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def effects_card(found: Effects | Refusal | None, verdicts: Sequence[Verdict]) -
         return ""
     if isinstance(found, Refusal):
         return _card(f"<p>Not simulated: {escape(found.reason)}.</p>")
-    told = [one for one in verdicts if one.effect is not None]
-    body = f"<p>{escape(_act(verdicts))}</p>{_bars(told)}{_beside(found)}{_unanswered(verdicts)}"
+    weighed = [one for one in verdicts if one.effect is not None]
+    body = f"<p>{escape(_act(verdicts))}</p>{_bars(weighed)}{_beside(found)}{_unanswered(verdicts)}"
     return _card(body + _remarks(f"not excluded: {text}" for text in found.unseen))
 
 
@@ -142,7 +143,7 @@ def _beside(found: Effects) -> str:
     """Return the recorded flow beside the simulated one, and that beside itself without each cause."""
     head = "".join(f'<th scope="col">{name}</th>' for name in _HEADS)
     rows = "".join(
-        f"<tr><td>{escape(name)}</td>" + "".join(f"<td>{_split(text)}</td>" for text in cells(figures)) + "</tr>"
+        f"<tr><td>{escape(name)}</td>" + "".join(f"<td>{in_two_lines(text)}</td>" for text in cells(figures)) + "</tr>"
         for name, figures in found.rows()
     )
     return (
@@ -151,11 +152,6 @@ def _beside(found: Effects) -> str:
         f'<p class="soft">“{escape(found.own)} simulated” is the check: the flow\'s own controller over the inferred '
         "path reproduces what was recorded. Below each value where 90 % of further such runs would be.</p>"
     )
-
-
-def _split(text: str) -> str:
-    value, bracket, rest = text.partition(" (")
-    return f'{escape(value)}<br><span class="soft">{escape(rest[:-1])}</span>' if bracket else escape(value)
 
 
 def _unanswered(verdicts: Sequence[Verdict]) -> str:

@@ -96,16 +96,16 @@ def _runs(forecast: Collapse) -> str:
         return ""
     widest, groups = _widest(forecast, now_us), _groups(forecast)
     x, y = _scale(widest, _LEFT, _RIGHT), _scale(1.05, _BOTTOM, _TOP)
-    said = f"this flow: sd {format_time(now_us * 1e3)}"
+    caption = f"this flow: sd {format_time(now_us * 1e3)}"
     label = (
-        f"Share of the link that simulated flows got over the jitter's standard deviation; {said}; "
+        f"Share of the link that simulated flows got over the jitter's standard deviation; {caption}; "
         "the table above has the thresholds"
     )
     marks = "".join(_group(k, names, one, x, y) for k, (names, one) in enumerate(groups))
     half = f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(0.5):.1f}" y2="{y(0.5):.1f}" class="half"/>'
     return (
         f'<svg class="surface" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">'
-        f"{_ticks(widest, x, y)}{half}{marks}{_here(now_us, forecast.sd_us_, said, x)}</svg>"
+        f"{_ticks(widest, x, y)}{half}{marks}{_here(now_us, forecast.sd_us_, caption, x)}</svg>"
     )
 
 
@@ -113,7 +113,7 @@ def _scale(most: float, start: float, end: float) -> Scale:
     return lambda value: start + (end - start) * min(max(value / most, 0.0), 1.0)
 
 
-def _here(now_us: float, sd_us: Estimate, said: str, x: Scale) -> str:
+def _here(now_us: float, sd_us: Estimate, caption: str, x: Scale) -> str:
     """Return the flow's own jitter as a line, its interval as a band."""
     low, high = (x(now_us if side is None else side) for side in (sd_us.low, sd_us.high))
     at = x(now_us)
@@ -121,7 +121,7 @@ def _here(now_us: float, sd_us: Estimate, said: str, x: Scale) -> str:
     return (
         f'<rect x="{low:.1f}" y="{_TOP}" width="{max(high - low, 0.5):.1f}" height="{_BOTTOM - _TOP}" class="band"/>'
         f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{_BOTTOM}" class="here"/>'
-        f'<text x="{at + shift:.1f}" y="{_BOTTOM - 10}" text-anchor="{end}">{escape(said)}</text>'
+        f'<text x="{at + shift:.1f}" y="{_BOTTOM - 10}" text-anchor="{end}">{escape(caption)}</text>'
     )
 
 

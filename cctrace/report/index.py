@@ -81,7 +81,7 @@ def write_index(
         try:
             analyses = analyze([file], controller=controller, keep=keeper(), **options)
             write_report(analyses, folder / name)
-            lines = [(link(name, PAGE, fragment=f"flow{i}"), *_told(one)) for i, one in enumerate(analyses)]
+            lines = [(link(name, PAGE, fragment=f"flow{i}"), *_row_of(one)) for i, one in enumerate(analyses)]
         except Exception as error:
             notes.append(f"no report of {file}: {one_line(error)}")
             failed(error)
@@ -97,6 +97,6 @@ def write_index(
     return page, objects, notes
 
 
-def _told(analysis: FlowAnalysis) -> tuple[list[str], dict[str, Any]]:
+def _row_of(analysis: FlowAnalysis) -> tuple[list[str], dict[str, Any]]:
     """Return the texts of a flow under the columns of the list, but for the first, and the flow for programs."""
     return [*row_of(analysis), analysis.sentence], analysis.to_dict()

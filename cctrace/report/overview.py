@@ -80,8 +80,8 @@ def row_of(analysis: FlowAnalysis) -> list[str]:
 
 def _controller(analysis: FlowAnalysis) -> str:
     """Return who sent a flow; of what the counters name what was replayed for it, if that has another name."""
-    told, replayed = analysis.controller, analysis.replayed
-    return f"{told} (as {replayed})" if told and replayed not in (None, told) else _sender(analysis)
+    named, replayed = analysis.controller, analysis.replayed
+    return f"{named} (as {replayed})" if named and replayed not in (None, named) else _sender(analysis)
 
 
 def _sender(analysis: FlowAnalysis) -> str:
@@ -257,8 +257,8 @@ def _comparison(analyses: Sequence[FlowAnalysis]) -> FlowSection | None:
         views = {title: view for title, view in views.items() if spans[title][0] <= last and spans[title][1] >= first}
     if len(views) < 2:
         return None
-    shown = dict(list(views.items())[:COMPARED])
-    panels, start_ns, duration_s = comparison_panels(shown)
+    chosen = dict(list(views.items())[:COMPARED])
+    panels, start_ns, duration_s = comparison_panels(chosen)
     notes = [f"The {COMPARED} largest of {len(views)} flows."] if len(views) > COMPARED else []
     return FlowSection("The flows beside each other", [], panels, Phases(), duration_s, notes=notes, start_ns=start_ns)
 
@@ -299,7 +299,7 @@ def _section_of_counters(analysis: FlowAnalysis, counters: CounterFlow) -> FlowS
 def _section_of_packets(analysis: FlowAnalysis, view: FlowView) -> FlowSection:
     kept = analysis.packets if analysis.flow is None else packets_of(analysis.flow)
     packed = kept if isinstance(kept, Packed) else None
-    packets = packed.shown if packed else kept if isinstance(kept, tuple) else None
+    packets = packed.drawn if packed else kept if isinstance(kept, tuple) else None
     return replace(
         _in_words(analysis),
         panels=_panels(view, packets),

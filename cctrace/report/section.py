@@ -124,8 +124,8 @@ def _verdicts(verdicts: Sequence[Verdict], headline: str) -> str:
     more = (
         f"{len(verdicts) - 1} more verdicts" if len(verdicts) > 2 else "one more verdict" if len(verdicts) == 2 else ""
     )
-    said = f"How sure that is, what would refute it{more and f', and {more}'}"
-    return f'<details class="card"><summary>{said}</summary><ol>{items}</ol></details>'
+    label = f"How sure that is, what would refute it{more and f', and {more}'}"
+    return f'<details class="card"><summary>{label}</summary><ol>{items}</ol></details>'
 
 
 _LIKELY = 0.005  # candidates that are listed

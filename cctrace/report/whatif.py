@@ -31,18 +31,18 @@ def whatif_card(found: WhatIf | Refusal | None) -> str:
     )
     mark = "" if found.reproduces else ' class="card warning"'
     trust = f"<p{mark}>{escape(_sentence(found.trust()))}</p>"
-    told = "Below each value where 90 % of further such runs would be."
+    caption = "Below each value where 90 % of further such runs would be."
     if found.original:
-        told += f" “{found.own} simulated” is the check: the flow's own controller over the inferred path."
-    return _card(_title(found), f'{table}<p class="soft">{escape(told)}</p>{trust}{_unseen(found)}')
+        caption += f" “{found.own} simulated” is the check: the flow's own controller over the inferred path."
+    return _card(_title(found), f'{table}<p class="soft">{escape(caption)}</p>{trust}{_unseen(found)}')
 
 
 def _row(name: str, figures: dict[str, Estimate], advice: str) -> str:
-    told = "".join(f"<td>{_split(text)}</td>" for text in cells(figures))
-    return f"<tr><td>{escape(name)}</td>{told}<td>{escape(advice)}</td></tr>"
+    values = "".join(f"<td>{in_two_lines(text)}</td>" for text in cells(figures))
+    return f"<tr><td>{escape(name)}</td>{values}<td>{escape(advice)}</td></tr>"
 
 
-def _split(text: str) -> str:
+def in_two_lines(text: str) -> str:
     """Return a value, and its interval on a line of its own."""
     value, bracket, rest = text.partition(" (")
     return f'{escape(value)}<br><span class="soft">{escape(rest[:-1])}</span>' if bracket else escape(value)

@@ -107,9 +107,9 @@ def _fallback(section: FlowSection) -> str:
         note = "Single packets are drawn where the notebook's kernel runs."
         section = replace(section, packets=None, notes=[*section.notes, note])
     page = render(Report(section.title, "", [], [], [section]), _FALLBACK_BYTES)
-    whole = html.escape(page)  # noqa: TID251 (a page, whose texts are escaped)
+    document = html.escape(page)  # noqa: TID251 (a page, whose texts are escaped)
     return (
-        f'<iframe srcdoc="{whole}" title="{escape(section.title)}" '
+        f'<iframe srcdoc="{document}" title="{escape(section.title)}" '
         f'style="width:100%;height:{_FALLBACK_HEIGHT}px;border:0"></iframe>'
     )
 

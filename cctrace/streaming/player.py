@@ -174,13 +174,13 @@ class Player:
         size = self.video.sizes_bits[index][quality]
         progress = self.network.download(size, quality, ask if self.settings.abandon else None)
         self._play(progress.ms)
-        whole = progress.abandon_to is None
-        self.buffered += whole
+        is_complete = progress.abandon_to is None
+        self.buffered += is_complete
         self._note(index, progress, level)
         self.rule.downloaded(self, progress)
-        if whole:
+        if is_complete:
             self._learn(progress)
-        return whole
+        return is_complete
 
     def _wait(self, ms: float, full: bool = False) -> None:
         if ms > 0:

@@ -100,7 +100,7 @@ class Rates:
         """See `Network`."""
         first_ms = self._latency()
         if ask is None:
-            return Progress(quality, size, size, first_ms + self._whole(size), first_ms)
+            return Progress(quality, size, size, first_ms + self._duration_ms(size), first_ms)
         ms, bits, least_ms = first_ms, 0.0, self.STEP_MS - first_ms
         while bits < size:
             more, spent_ms = self._piece(size - bits, self.STEP_BITS, least_ms)
@@ -124,7 +124,7 @@ class Rates:
             self._turn()
         return total
 
-    def _whole(self, size: float) -> float:
+    def _duration_ms(self, size: float) -> float:
         """Wait for so many bits."""
         total = 0.0
         while size > 0:

@@ -234,23 +234,23 @@ class Transport:
     def download(self, size: float, quality: int, ask: Ask | None) -> Progress:
         """See `Network`; the client's clock has a resolution of 1 ms."""
         began, connection = self.connection.now_ns, self.connection
-        whole = int(-(-size // 8))
-        connection.request(whole)
+        size_in_bytes = int(-(-size // 8))
+        connection.request(size_in_bytes)
         first_ms = self._until(began, 1)
         asked_ms = bits = 0.0
         while True:
             if ask is None:
-                ms = self._until(began, whole)
+                ms = self._until(began, size_in_bytes)
             else:
-                self._until(began, min(int(-(-(bits + Rates.STEP_BITS) // 8)), whole))
-                ms = self._until(began, whole, began + round((asked_ms + Rates.STEP_MS) * MS))
+                self._until(began, min(int(-(-(bits + Rates.STEP_BITS) // 8)), size_in_bytes))
+                ms = self._until(began, size_in_bytes, began + round((asked_ms + Rates.STEP_MS) * MS))
             bits = min(8 * connection.received_bytes(), size)
-            seen = Progress(quality, size, bits, ms, max(0, min(first_ms, ms - 1)))
+            progress = Progress(quality, size, bits, ms, max(0, min(first_ms, ms - 1)))
             if bits >= size:
-                return seen
-            if ask and (lower := ask(seen)) is not None:
+                return progress
+            if ask and (lower := ask(progress)) is not None:
                 connection.cancel()
-                return seen._replace(abandon_to=lower)
+                return progress._replace(abandon_to=lower)
             asked_ms = ms
 
     def _until(self, began: int, size_bytes: int, until_ns: int | None = None) -> float:

@@ -24,19 +24,19 @@ def ace_of(flags: int) -> int:
     return (flags >> ACE_SHIFT) & ACE_MASK
 
 
-def agreed(asked: int, answered: int) -> int:
+def agreed(requested: int, answered: int) -> int:
     """Return the feedback that a SYN and its SYN-ACK agree on, by their AE, CWR and ECE [RFC9768] table 2.
 
     The answer 7 is that of a server which reflects what it does not know. The reserved answer 5 means accurate feedback
     to a client that asked for it (§3.1.3), and ECN-nonce, gone since, to one that asked for classic ECN. A server takes
     reserved questions for 7.
     """
-    if asked == 0 or answered == 0 or answered == ACE_MASK:
+    if requested == 0 or answered == 0 or answered == ACE_MASK:
         return NO_ECN
-    if asked == ASKS_CLASSIC:
+    if requested == ASKS_CLASSIC:
         return CLASSIC_ECN if answered & ASKS_CLASSIC == ECHO else NO_ECN
     if answered == ECHO:
-        return CLASSIC_ECN if asked == ASKS_ACCURATE else NO_ECN
+        return CLASSIC_ECN if requested == ASKS_ACCURATE else NO_ECN
     return ACCURATE_ECN
 
 

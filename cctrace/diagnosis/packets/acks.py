@@ -88,7 +88,7 @@ def ack_batches(record: Record) -> AckBatches | None:
     silence, quiet, after = silence[moving], quiet[moving], after[moving]
     pause, carried = float(np.average(silence, weights=after)), float(np.average(after, weights=after))
     serial_s = carried * (record.table.mss + HEADER_BYTES) / record.bottleneck.rate / 1e6
-    if not record.bottleneck.seen:
+    if not record.bottleneck.is_measured:
         serial_s = pause
     lasted = float(np.average(time[last] - time[first], weights=total))
     apart = max(lasted, pause - np.average(quiet, weights=after)) < 0.5 * pause  # mostly nothing comes

@@ -21,11 +21,11 @@ def min_rtt(record: Record, limits: list[Limit]) -> MinRtt:
         min_rtt_us=_least_of_filter(record),
         uncongested_rtt_us=mean,
         jitter_sd_us=spread,
-        used_share=record.use if bottleneck.seen else NAN,
+        used_share=record.use if bottleneck.is_measured else NAN,
         goodput_bps=record.goodput_bps,
         acts_as_bbr=_acts_as_bbr(record, share),
-        rate_bps=bottleneck.rate * 8e6 if bottleneck.seen else NAN,
-        are_probes_short=not bottleneck.seen and not record.lost.any() and by_timer,
+        rate_bps=bottleneck.rate * 8e6 if bottleneck.is_measured else NAN,
+        are_probes_short=not bottleneck.is_measured and not record.lost.any() and by_timer,
     )
 
 
@@ -34,7 +34,7 @@ def _acts_as_bbr(record: Record, share: dict[str, float]) -> bool:
 
     What hardly uses its path is idle, whatever its min_rtt.
     """
-    if record.is_loss_based or (record.bottleneck.seen and not record.use >= const.LEAST_USED):
+    if record.is_loss_based or (record.bottleneck.is_measured and not record.use >= const.LEAST_USED):
         return False
     return record.is_model_based or share.get("probe_rtt", 0.0) > 0 or share.get("pacing", 0.0) >= const.PACED_SHARE
 
@@ -75,7 +75,7 @@ def inflated(record: Record) -> Inflated | None:
 def jitter(record: Record) -> Jitter | None:
     """Return by how much delays vary within an RTT, where the bottleneck's queue is known."""
     mean, spread = record.uncongested
-    return Jitter(spread, mean) if record.bottleneck.seen else None
+    return Jitter(spread, mean) if record.bottleneck.is_measured else None
 
 
 def reordering(record: Record) -> Reordering | None:

@@ -151,7 +151,7 @@ def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
     if _is_queued(record):
         return None
     rate, even, faster = even_rate(record)
-    if record.bottleneck.seen and rate >= const.SPARE_RATE * record.bottleneck.rate:
+    if record.bottleneck.is_measured and rate >= const.SPARE_RATE * record.bottleneck.rate:
         return None
     share, sizes = shares(limits), record.table.wire_bytes[~record.table.again] - HEADER_BYTES
     return EvenSends(
@@ -160,7 +160,7 @@ def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
         partly_filled_share=float((sizes < record.table.mss).mean()),
         goodput_bps=record.goodput_bps,
         is_by_timer=share.get("pacing", 0.0) > share.get("cwnd", 0.0),
-        carried_bps=_carried_bps(record) if record.bottleneck.seen else NAN,
+        carried_bps=_carried_bps(record) if record.bottleneck.is_measured else NAN,
         faster_share=faster,
         lost_share=float(record.lost.mean()),
     )
@@ -191,7 +191,7 @@ def even_rate(record: Record) -> tuple[float, float, float]:
 def _is_queued(record: Record) -> bool:
     """Return whether more than what leaves or arrives together typically waited at the bottleneck."""
     bottleneck = record.bottleneck
-    if bottleneck is None or not bottleneck.seen:
+    if bottleneck is None or not bottleneck.is_measured:
         return False
     return float(np.median(bottleneck.queue_us)) * bottleneck.rate > const.PACKETS_TOGETHER * (
         record.table.mss + HEADER_BYTES
@@ -199,7 +199,11 @@ def _is_queued(record: Record) -> bool:
 
 
 def _had_more(record: Record, rate: float) -> bool:
-    return record.bottleneck is not None and record.bottleneck.seen and rate < const.SPARE_RATE * record.bottleneck.rate
+    return (
+        record.bottleneck is not None
+        and record.bottleneck.is_measured
+        and rate < const.SPARE_RATE * record.bottleneck.rate
+    )
 
 
 def _carried_bps(record: Record) -> float:

@@ -22,7 +22,7 @@ def losses(record: Record) -> Losses | None:
     lost = int(record.lost.sum())
     if not lost:
         return None
-    placed = record.bottleneck.seen and not record.changes
+    placed = record.bottleneck.is_measured and not record.changes
     rank, episodes = _before(record, record.lost)
     known, at = record.rtt_us[np.isfinite(record.rtt_us)], record.sent_s[record.lost]
     return Losses(
@@ -162,7 +162,7 @@ def bursts(record: Record) -> Bursts | None:
     typical, rank = float(np.median(ahead[lost])), mean_rank(ahead.astype(float), ahead[lost].astype(float))
     filled = float(np.median(ahead[lost] / np.maximum(met[lost], ahead[lost] + 1)))
     many, at = len(lost), record.sent_s[record.lost]
-    if not record.bottleneck.seen:  # a rate that is no more than a guess: what overflows time and again only
+    if not record.bottleneck.is_measured:  # a rate that is no more than a guess: what overflows time and again only
         apart = np.diff(record.sent_s[lost], prepend=-np.inf) > const.OVERFLOW_RTTS * record.median_rtt_us / 1e6
         many = int(apart.sum())
     count, span = int(record.lost.sum()), (float(at.min()), float(at.max()))

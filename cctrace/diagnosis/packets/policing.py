@@ -54,7 +54,7 @@ def _is_the_links(record: Record, rate: float) -> bool:
     A full queue drops as an empty bucket does, whatever waits in it; but behind a policer nothing waits at its rate.
     """
     shared = record.path.shared
-    alone = record.bottleneck.rate if record.bottleneck.shown > const.RATE_SHOWN else np.nan
+    alone = record.bottleneck.rate if record.bottleneck.explained > const.RATE_SHOWN else np.nan
     rates = [alone, shared.rate] if shared and shared.is_common else [alone]
     return any(abs(one / rate - 1) < const.POLICED_RATE_SAME for one in rates)
 

@@ -94,10 +94,10 @@ def queue(record: Record) -> Queue:
         uncongested_us=mean,
         spread_us=spread,
         rate_bps=bottleneck.rate * 8e6,
-        used_share=record.use if bottleneck.seen else NAN,
+        used_share=record.use if bottleneck.is_measured else NAN,
         queue_us=float(np.median(bottleneck.queue_us)),
         queued_share=float(record.standing.mean()) if len(record.standing) else 0.0,
-        explained=bottleneck.shown,
+        explained=bottleneck.explained,
         lost=int(record.lost.sum()),
     )
 

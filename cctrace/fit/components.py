@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cctrace.path.transmissions import Transmissions
 
 
-class Seen(NamedTuple):
-    """Rate, delays and jitter as the data show them together; see `seen_of`."""
+class Components(NamedTuple):
+    """Rate, delays and jitter as the data show them together; see `components_of`."""
 
     steps: Steps
     errors: Floats  # standard errors of the logs of the rates
@@ -104,7 +104,7 @@ class Seen(NamedTuple):
         return found
 
 
-def seen_of(path: PathEvidence, quick: bool = False) -> Seen:
+def components_of(path: PathEvidence, quick: bool = False) -> Components:
     """Return rate, delays and jitter: each as the others have it.
 
     Parameters
@@ -123,7 +123,7 @@ def seen_of(path: PathEvidence, quick: bool = False) -> Seen:
         try:
             own = flow is path.sent and steps is path.steps
             delays = path.delays if own else delays_of(table, flow, steps, bucket)
-            if quick and _tells_nothing(delays, lever(flow, steps)):
+            if quick and _is_uninformative(delays, lever(flow, steps)):
                 break
             if quick and families == tuple(FAMILIES):
                 jitter = quick_jitter(path, delays)
@@ -141,8 +141,8 @@ def seen_of(path: PathEvidence, quick: bool = False) -> Seen:
             break
         moved = np.abs(np.log(found.steps.rate / steps.rate)).max()
         steps = found.steps
-        untold = quick and found.bounds is not None and None in found.bounds  # whatever the delays at another rate
-        if untold or (moved < MOVED and found.family == jitter.distribution_):
+        is_one_sided = quick and found.bounds is not None and None in found.bounds  # at whatever other rate
+        if is_one_sided or (moved < MOVED and found.family == jitter.distribution_):
             break
         families = (found.family,)
     k = len(steps.rate)
@@ -154,10 +154,10 @@ def seen_of(path: PathEvidence, quick: bool = False) -> Seen:
     else:
         errors = rate_errors(flow, steps)
     drift = 0.0 if delays is None or found is not None else _drift(table, flow, steps, errors, delays, bucket)
-    return Seen(steps, errors, delays, jitter, found, drift, float(np.nanmin(table.rtt_us)))
+    return Components(steps, errors, delays, jitter, found, drift, float(np.nanmin(table.rtt_us)))
 
 
-def _tells_nothing(delays: Delays, lever_us: float) -> bool:
+def _is_uninformative(delays: Delays, lever_us: float) -> bool:
     """Return whether delays are too alike to show their process, and say nothing of the rate that a queue does not."""
     spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
     return lever_us > STANDS * spread and process_of(delays).name == "unknown"

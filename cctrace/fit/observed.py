@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cctrace.path.delays import Delays
 
 
-def shown_draws(delays: Delays, process: Process, most: int) -> Censored:
+def observed_draws(delays: Delays, process: Process, most: int) -> Censored:
     """Return what a flow shows of draws: of packets, or of the slots or bursts that share one."""
     if process.name == "slot" and process.slot_us is not None:
         return _of_units(delays, _slots(delays, process.slot_us.number))
@@ -46,15 +46,15 @@ def _of_units(delays: Delays, unit: Ints) -> Censored:
     new = np.diff(unit, prepend=unit[0] - 1) != 0
     begin = np.flatnonzero(new)
     # A packet that comes apart from the one before shows its draw; the first of a unit may still belong to the queue.
-    shown = np.where(event, value, np.inf)
-    least = np.minimum.reduceat(np.where(np.isfinite(shown), shown, np.inf), begin)
+    own_delay = np.where(event, value, np.inf)
+    least = np.minimum.reduceat(np.where(np.isfinite(own_delay), own_delay, np.inf), begin)
     bound = np.minimum.reduceat(value, begin)
-    seen = np.isfinite(least)
-    delay = np.where(seen, np.where(seen, least, 0.0), bound)
+    is_observed = np.isfinite(least)
+    delay = np.where(is_observed, np.where(is_observed, least, 0.0), bound)
     # What the unit would have waited for: the ACK before that of its first packet that came apart.
     first = np.minimum.reduceat(np.where(event, np.arange(len(value)), len(value)), begin)
-    gap = np.where(seen, delay - value[first % len(value)] + delays.gap_us[first % len(value)], np.inf)
-    return Censored(delay, np.arange(len(delay)), seen, gap_us=gap, clock_us=delays.packet_us)
+    gap = np.where(is_observed, delay - value[first % len(value)] + delays.gap_us[first % len(value)], np.inf)
+    return Censored(delay, np.arange(len(delay)), is_observed, gap_us=gap, clock_us=delays.packet_us)
 
 
 def _thinned(data: Censored, most: int) -> Censored:

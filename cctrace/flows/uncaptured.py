@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SINGLE = 1  # byte, of a FIN, or of a probe of a shut window: no data that the capture lacks
 
 
-def unshown_bytes(capture: Capture, index: int, rtt_ns: float) -> int:
+def uncaptured_bytes(capture: Capture, index: int, rtt_ns: float) -> int:
     """Return how many payload bytes of a connection's sender were acknowledged, but never shown.
 
     `index`: of the connection. `rtt_ns`: a round trip, within which all that was in flight when the capture began has
@@ -34,8 +34,8 @@ def unshown_bytes(capture: Capture, index: int, rtt_ns: float) -> int:
     begin = unwrapped(packets["seq"][rows], mine, base)
     end = begin + packets["payload"][rows]
     near = np.maximum.accumulate(np.where(mine, end, 0))
-    told = ~mine & ((packets["flags"][rows] & (ACK | SYN | RST)) == ACK)
-    acked = np.where(told, unwrap(packets["ack"][rows].astype(np.int64), base, near), 0)
+    is_ack = ~mine & ((packets["flags"][rows] & (ACK | SYN | RST)) == ACK)
+    acked = np.where(is_ack, unwrap(packets["ack"][rows].astype(np.int64), base, near), 0)
     least = 1
     if not table.sides[index, sender]["syn"]:  # what was in flight when the capture began is not its to show
         early = table.clock[rows] <= table.clock[rows[0]] + np.nan_to_num(rtt_ns, nan=1e9)
