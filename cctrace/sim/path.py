@@ -282,8 +282,7 @@ class Path:
             given |= {"police": 1, "token_rate_Bps": rate, "police_bucket": bucket, "tokens": float(bucket)}
         if self.shaper is not None:
             times, rates, bucket = _shaper(self.shaper)
-            given |= {"shaping": 1, "shape_rate_Bps": rates[0], "shape_bucket": bucket}
-            given["shape_tokens"] = bucket * 1e9 / rates[0] if rates[0] > 0 else 0.0  # ns, as those of sch_tbf
+            given |= {"shaping": 1, "shape_rate_Bps": rates[0], "shape_bucket": bucket, "shape_tokens": float(bucket)}
             given |= {"shape_ns": times, "shape_values": rates, "shape_steps": len(times)}
         return given
 
