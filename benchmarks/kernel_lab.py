@@ -11,7 +11,7 @@ import numpy as np
 import cctrace as cct
 from cctrace.cc import controller
 from cctrace.sim.core.receive_window import scaling_ratio
-from cctrace.sim.core.structs import TAP_SENT
+from cctrace.sim.core.structs import TAP_LACKS, TAP_SENT
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Path
 from cctrace.sim.recorder import ends
@@ -55,6 +55,14 @@ def transmissions(c):
     first = int(c["seq"][np.flatnonzero(c["flags"] & SYN)[0]]) + 1
     data = (c["direction"] == 0) & (c["payload"] > 0)
     return (c["seq"][data] - first) % 2**32, c["time_ns"][data]
+
+
+def offsets(sent):
+    """Return the first byte of each segment sent, of the rows that a tap noted of them."""
+    index, lacks = sent[:, 2], sent[:, 1] >> 3 + TAP_LACKS
+    size = np.zeros(index.max(initial=-1) + 1, np.int64)
+    size[index] = MSS - lacks
+    return (np.cumsum(size) - size)[index]
 
 
 def passages(sender, receiver, start_ns):
@@ -153,6 +161,8 @@ class Recording:
         receiver = packets_of(found[0]) if found else None
         packet_ns = PACKET_BYTES * 8e3 / scenario["parameters"]["rate"]
         losses, behind = lost(sender, receiver, packet_ns) if found else (None, ())
+        if not scenario["parameters"].get("loss"):
+            behind = ()  # the queue dropped them; after a step of the rate their neighbours' distance tells nothing
         instants = passages(sender, receiver, start_ns)
         syn_ns = int(sender["time_ns"][0]) - start_ns
         return cls(scenario, offsets, times - start_ns, syn_ns, draws, losses, behind, instants)
@@ -183,6 +193,8 @@ class Recording:
         forward_ns, reverse_ns = (
             p[name] * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS for name in ("fwd_delay", "rev_delay")
         )
+        if p.get("steps"):
+            forward_ns -= PACKET_BYTES * 8 * 10**9 // LINK_BPS  # the lab's link behind the bucket takes no time
         return Path(
             **bottleneck,
             rtt=f"{forward_ns + reverse_ns}ns",
@@ -249,7 +261,7 @@ class Recording:
         finally:
             world.close()
         sent = rows[(rows[:, 1] & 7) == TAP_SENT]
-        return sent[:, 2] * MSS, sent[:, 0] - FIRST_NS, rtt_us
+        return offsets(sent), sent[:, 0] - FIRST_NS, rtt_us
 
     def until(self, seconds):
         """Return (first byte, time in ns) of every segment sent before a time."""

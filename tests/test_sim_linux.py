@@ -15,6 +15,7 @@ from cctrace.sim.core.sendmsg import sendmsg
 from cctrace.sim.core.structs import LOST, NEVER, SACKED, segments
 from cctrace.sim.core.view import CWND
 from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.core.write_queue import WRITE_BYTES, discard_unsent
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 
@@ -229,7 +230,7 @@ def test_a_duplicate_for_every_retransmission_undoes_the_recovery():
 
 def test_a_tail_loss_probe_is_not_counted_among_the_retransmissions():
     sender = AckedByHand(window=2)
-    sender.f.write_seq = sender.f.nxt
+    discard_unsent(sender.f)
     send_loss_probe(sender.w, sender.f, START + 60 * MS)
     assert sender.f.n_retx == 1
     assert sender.f.retrans_out == 0
@@ -240,13 +241,13 @@ def test_a_sender_waits_for_a_third_of_its_window_if_an_ack_is_near():
     sender = AckedByHand(window=12)
     w, f, now = sender.w, sender.f, START + 19 * MS  # the first ACK is due in a millisecond
     f.wstamp_ns = now
-    assert defers(w, f, 3, 45, 45, now)
-    assert not defers(w, f, 4, 45, 45, now)  # a third
-    assert not defers(w, f, 3, 3, 45, now)  # a full burst
-    assert not defers(w, f, 3, 45, 45, now - MS)  # the ACK is too far
-    assert not defers(w, f, 3, 45, 45, now + 2 * MS)  # it was quiet for a millisecond
+    assert defers(w, f, 3, 45, 45 * 1448, now)
+    assert not defers(w, f, 4, 45, 45 * 1448, now)  # a third
+    assert not defers(w, f, 3, 3, 45 * 1448, now)  # a full burst
+    assert not defers(w, f, 3, 45, 45 * 1448, now - MS)  # the ACK is too far
+    assert not defers(w, f, 3, 45, 45 * 1448, now + 2 * MS)  # it was quiet for a millisecond
     f.ca_state = CA_RECOVERY
-    assert not defers(w, f, 3, 45, 45, now)
+    assert not defers(w, f, 3, 45, 45 * 1448, now)
 
 
 def test_the_rate_sample_is_that_of_the_segment_sent_last():
@@ -285,3 +286,13 @@ def test_a_reenactment_of_the_senders_capture_finds_the_same_losses_and_undos(co
 def test_bad_limits_of_compression_are_refused():
     with pytest.raises(cct.errors.ArgumentError, match="comp_sack_nr=256 must be an integer from 0 to 255"):
         Sender("reno", comp_sack_nr=256)
+
+
+def test_a_write_that_empties_a_small_buffer_ends_in_a_short_segment(tmp_path):
+    path = cct.Path(rate="38.7Mbit", rtt="61ms", buffer="2bdp")
+    sim = cct.simulate(path, "cubic6", "3s", packets=True, ack_every=2, send_buffer="16kB")
+    sim.to_pcap(tmp_path / "sender.pcap", "sender")
+    packets = cct.read(tmp_path / "sender.pcap").packets
+    sizes = packets["payload"][packets["payload"] > 0]
+    assert set(sizes.tolist()) == {1448, WRITE_BYTES % 1448}  # as a recording of Linux 6.12 has them
+    assert packets["seq"].max() + sizes[-1] == 1 + sizes.sum()  # none is missing, none was sent again

@@ -7,9 +7,11 @@ from collections import Counter
 from itertools import pairwise
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace.lang.memory import place
 from cctrace.sim.core import output
 from cctrace.sim.core.receiver import quick
 from cctrace.sim.core.structs import LINUX
@@ -84,9 +86,8 @@ def test_a_window_based_sender_waits_for_acks_that_fill_its_bursts(seen):
 
 def test_duplicates_bring_quick_acks():
     names = ("quick_acks", "rcv_acked", "fwd_ns", "rev_ns")
-    flow = SimpleNamespace(
-        **dict.fromkeys(names, 0), rcv_nxt=8, rcv_duplicate=8, rcv_right=9 * 1448, mss=1448, rwnd=100
-    )
+    state = {"rcv_nxt": 8, "rcv_duplicate": 8, "rcv_right": 9 * 1448, "mss": 1448, "rwnd": 100, "mask": 7}
+    flow = SimpleNamespace(**dict.fromkeys(names, 0) | state, lacks=place(np.zeros(8, np.int64)))
     assert quick(flow, 7)
     assert flow.quick_acks == 4  # half the window
 

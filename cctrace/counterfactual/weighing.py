@@ -144,9 +144,12 @@ def _apart(mine: NDArray[np.float64], runs: Sequence[NDArray[np.float64]]) -> tu
 
 
 def weighed(scene: Scene, flow: Flow, evidence: PathEvidence) -> dict[str, tuple[FittedPath, float]]:
-    """Return every path that may lie behind a flow with its `unlikeness`; 0 where nothing tells it from others."""
+    """Return every path that may lie behind a flow with its `unlikeness`; 0 where nothing tells it from others.
+
+    Behind a send buffer whose size is still to be fitted, over one of these paths, simulations tell nothing either.
+    """
     rivals = rivals_of(scene.path, evidence)
-    if len(rivals) == 1 or scene.own is None:
+    if len(rivals) == 1 or scene.own is None or scene.held.send_buffer_bytes:
         return {name: (path, 0.0) for name, path in rivals.items()}
     recorded = course_of(flow, evidence.transmissions)
     senders = (_own(scene), *scene.others)

@@ -81,7 +81,8 @@ class Path:
         Rate and burst of a policer before the queue: ``("10Mbit", "100kB")``; what exceeds them is dropped.
     shaper : (str, str), optional
         Rate and burst of a token bucket that empties the queue; what exceeds them waits, the burst leaves at `rate`.
-        The bucket's rate may vary in steps: ``([(0, "40Mbit"), (10, "10Mbit")], "100kB")``.
+        The bucket's rate may vary in steps, each of which fills it, as in Linux (tbf_change):
+        ``([(0, "40Mbit"), (10, "10Mbit")], "100kB")``.
     trace : str or LinkTrace, optional
         A Mahimahi trace or UCC log (file, or what `cctrace.read` made of it), repeated for an hour; replaces `rate`.
         A UCC log with PING columns also gives `rtt` (PINGMIN) and `loss` (PINGLOSS), each value until the next.
@@ -282,7 +283,8 @@ class Path:
             given |= {"police": 1, "token_rate_Bps": rate, "police_bucket": bucket, "tokens": float(bucket)}
         if self.shaper is not None:
             times, rates, bucket = _shaper(self.shaper)
-            given |= {"shaping": 1, "shape_rate_Bps": rates[0], "shape_bucket": bucket, "shape_tokens": float(bucket)}
+            given |= {"shaping": 1, "shape_rate_Bps": rates[0], "shape_bucket": bucket}
+            given["shape_tokens"] = bucket * 1e9 / rates[0] if rates[0] > 0 else 0.0  # ns, as those of sch_tbf
             given |= {"shape_ns": times, "shape_values": rates, "shape_steps": len(times)}
         return given
 

@@ -27,6 +27,7 @@ from cctrace.sim.core.structs import (
     TAP_ACK_ARRIVED,
     TAP_ARRIVED,
     TAP_DISCARDED,
+    TAP_LACKS,
     TAP_SENT,
     TAP_SYN,
     TAP_SYN_ACK,
@@ -153,7 +154,8 @@ class _Wire:
             tuple[int, int, int, int]
         ] = []  # (time stamp ms, segment, marks, time stamp echoed) of each transmission
         self.acks: list[Said] = []  # what each ACK says
-        self.receiver = _Receiver(flow.mss)
+        self.begins = [0]  # of each segment and of the next, bytes
+        self.receiver = _Receiver(self.begins)
         self.heard_ms = 0  # the newest time stamp of the receiver that the sender knows
 
     def packets(self) -> tuple[list[Row], list[Blocks]]:
@@ -169,6 +171,9 @@ class _Wire:
                 self.handshake(syn_ns, now)
                 acked_ns = now + self.flow.forward_ns
             elif what == TAP_SENT:
+                lacks, marks = marks >> TAP_LACKS, marks & (1 << TAP_LACKS) - 1
+                if value + 1 == len(self.begins):
+                    self.begins.append(self.begins[value] + self.flow.mss - lacks)
                 self.sent.append((now // 1_000_000, value, marks, self.heard_ms))
                 if self.at_sender:
                     self.data(now, *self.sent[-1])
@@ -220,6 +225,8 @@ class _Wire:
         """A data segment passes; what it echoes is what its sender had heard when it left."""
         flags = ACK_FLAG | (CWR_FLAG if marks & REDUCED else 0) | (PSH_FLAG if marks & PUSHED else 0)
         flags |= _ace(ACE_START) if self.accurate else 0  # no ACK was marked
+        first = self.begins[segment]
+        size = self.begins[segment + 1] - first
         tos = 3 if marks & CE else 1 if marks & ECT_1 else 2 if marks & ECT else 0
         if self.tso:
             joins = self.following == (now, segment, len(self.rows))  # an ACK of the same instant ends a super-packet
@@ -227,16 +234,16 @@ class _Wire:
             if joins:
                 *before, _ = row = self.rows[-1]
                 before[_COLUMNS.index("flags")] |= flags
-                before[_COLUMNS.index("payload")] += self.flow.mss
+                before[_COLUMNS.index("payload")] += size
                 self.rows[-1] = (*before, row[-1])
                 return
-        self.add(now, 0, flags, 1 + segment * self.flow.mss, 1, stamp_ms, echo_ms, payload=self.flow.mss, tos=tos)
+        self.add(now, 0, flags, 1 + first, 1, stamp_ms, echo_ms, payload=size, tos=tos)
 
     def ack(self, now: int, said: Said) -> None:
         """An ACK passes."""
         stamp_ms, echo, window, expected, echo_ms, blocks = said
         flags = ACK_FLAG | (_ace(echo) if self.accurate else ECE_FLAG if echo else 0)
-        window = -(-window * self.flow.mss >> _wscale(self.flow))  # rounded up, as by the kernel
+        window = -(-window >> _wscale(self.flow))  # rounded up, as by the kernel
         self.add(now, 1, flags, 1, expected, stamp_ms, echo_ms, window=window, blocks=blocks)
 
     def add(
@@ -264,10 +271,10 @@ class _Wire:
 
 
 class _Receiver:
-    """What has arrived, as a TCP receiver reports it; edges in segments."""
+    """What has arrived, as a TCP receiver reports it; edges in segments, which begin at `begins` (bytes)."""
 
-    def __init__(self, mss: int) -> None:
-        self.mss = mss
+    def __init__(self, begins: list[int]) -> None:
+        self.begins = begins
         self.expected = self.acked = 0
         self.stamp_ms = 0
         self.beyond: list[tuple[int, int]] = []  # [left, right) in order of their last change, newest first
@@ -300,5 +307,5 @@ class _Receiver:
         blocks = [] if self.duplicate is None else [(self.duplicate, self.duplicate + 1)]
         blocks = (blocks + self.beyond)[:MOST_BLOCKS]
         self.acked, self.duplicate = self.expected, None
-        edges = [(1 + left * self.mss, 1 + right * self.mss) for left, right in blocks]
-        return 1 + self.expected * self.mss, self.stamp_ms, edges
+        edges = [(1 + self.begins[left], 1 + self.begins[right]) for left, right in blocks]
+        return 1 + self.begins[self.expected], self.stamp_ms, edges

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Counters = dict[str, NDArray[Any]]  # over flows
 
 _COUNTERS = (
-    "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked", "goodput_segs", "rtt_sum_us",
+    "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked", "goodput_bytes", "rtt_sum_us",
     "rtt_count", "qdelay_sum_ns", "qdelay_count",
 )  # fmt: skip
 _TALLIES = ("rtt_tally", "queue_tally")
@@ -217,12 +217,9 @@ def rows_of(
     for k, flow in enumerate(flows):
         f = world.flows[k]
         row: dict[str, Any] = {"cc": flow.name, "profile": "quic" if f.profile == QUIC else flow.profile}
-        mss = int(f.mss)
-        row |= _figures({n: c[k] for n, c in whole.items()}, mss, duration_ns)
+        row |= _figures({n: c[k] for n, c in whole.items()}, duration_ns)
         if first is not None:
-            tail = _figures(
-                {n: c[k] - first[n][k] for n, c in whole.items()}, mss, duration_ns - tail_start_ns(duration_ns)
-            )
+            tail = _figures({n: c[k] - first[n][k] for n, c in whole.items()}, duration_ns - tail_start_ns(duration_ns))
             row |= {f"tail_{name}": value for name, value in tail.items()}
         counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked")
         names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost", "marked")
@@ -262,7 +259,7 @@ def _unanswered(flow: Sender, path: Path) -> str:
 
 def link_figures(world: World, whole: Counters, path: Path, duration_ns: int) -> dict[str, float]:
     """Return the dict `Simulation.link`."""
-    goodput = whole["goodput_segs"] * world.flows.mss
+    goodput = whole["goodput_bytes"]
     times, rates = path.rate_steps()
     spans = np.diff(np.minimum(np.append(times, duration_ns), duration_ns))
     capacity_bytes = float(np.dot(spans, rates)) / 8e9
@@ -274,9 +271,9 @@ def link_figures(world: World, whole: Counters, path: Path, duration_ns: int) ->
     }
 
 
-def _figures(counted: dict[str, Any], mss: int, span_ns: int) -> dict[str, float]:
+def _figures(counted: dict[str, Any], span_ns: int) -> dict[str, float]:
     return {
-        "goodput_bps": counted["goodput_segs"] * mss * 8e9 / span_ns,
+        "goodput_bps": counted["goodput_bytes"] * 8e9 / span_ns,
         "retransmit_ratio": _ratio(counted["n_retx"], counted["n_sent"]),
         "rtt_mean_us": _ratio(counted["rtt_sum_us"], counted["rtt_count"]),
         "rtt_p95_us": _percentile(counted["rtt_tally"], 0.95),

@@ -83,7 +83,7 @@ class Runner:
     def there(self) -> bool:
         """Whether a flow has delivered what is awaited of it."""
         f = self.world.flows
-        return bool(((f.awaited > 0) & (f.rcv_nxt >= f.awaited)).any())
+        return bool(((f.awaited > 0) & (f.rcv_nxt * f.mss - f.rcv_lack >= f.awaited * f.mss)).any())
 
     def empty(self) -> None:
         """Take the rows out of traces and taps, and make room for what one event can add."""

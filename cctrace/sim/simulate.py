@@ -190,7 +190,7 @@ def counts_of(world: World) -> dict[str, NDArray[Any]]:
     """Return {column: one value per flow}: what was delivered and sent so far, and the RTTs."""
     f = world.flows
     return {
-        "delivered_segments": f["goodput_segs"].copy(),
+        "delivered_segments": f["goodput_bytes"] // f["mss"],
         "srtt_us": np.where(f["profile"] == QUIC, f["q_avg_rtt"] * 1000, f["srtt"] // 8),
         "rtt_sum_us": f["rtt_sum_us"].copy(),
         "sent_segments": f["n_sent"].copy(),

@@ -117,7 +117,7 @@ def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) 
         for k, at in enumerate(time_s):
             runner.to(FIRST_NS + round(at * 1e9))
             f = world.flows
-            noted[k] = [*f.goodput_segs * f.wire_bytes, f.rtt_sum_us[0], f.rtt_count[0]]
+            noted[k] = [*f.goodput_bytes * f.wire_bytes // f.mss, f.rtt_sum_us[0], f.rtt_count[0]]
             if modes:
                 held.append(world.held(0))
         mss = int(world.flows.mss[0])

@@ -82,34 +82,39 @@ def random_loss(w, now):
 
 
 def fill_shaper(w, until):
-    """Let tokens come into the shaper's bucket until a time, at the rate that holds; it changes in steps."""
+    """Let tokens, nanoseconds of the link, come into the shaper's bucket; a new rate fills it (tbf_change)."""
+    most = float(NEVER)
     while w.shape_step + 1 < w.shape_steps and words(w.shape_ns)[w.shape_step + 1] <= until:
-        edge = words(w.shape_ns)[w.shape_step + 1]
-        w.shape_tokens = min(float(w.shape_bucket), w.shape_tokens + (edge - w.shape_at) / 1e9 * w.shape_rate_Bps)
-        w.shape_at = edge
         w.shape_step += 1
+        w.shape_at = words(w.shape_ns)[w.shape_step]
         w.shape_rate_Bps = reals(w.shape_values)[w.shape_step]
-    w.shape_tokens += (until - w.shape_at) / 1e9 * w.shape_rate_Bps
+        w.shape_tokens = most = shaper_ns(w, w.shape_bucket)
+    w.shape_tokens = min(most, w.shape_tokens + (until - w.shape_at))
     w.shape_at = until
 
 
+def shaper_ns(w, size):
+    """psched_l2t_ns: how long the shaper takes for so many bytes, whole nanoseconds."""
+    return float(np.int64(size * 1e9 / w.shape_rate_Bps)) if w.shape_rate_Bps > 0.0 else 0.0
+
+
 def shaper_wait(w, start, size):
-    """How long (ns) the token bucket holds `size` bytes back that could be sent at `start`."""
+    """How long (ns) the token bucket holds `size` bytes back that could be sent at `start`; it takes their tokens.
+
+    The timer of what waits stays set when the rate changes (tbf_dequeue); without a rate it waits for the next.
+    """
     fill_shaper(w, start)
-    w.shape_tokens = min(float(w.shape_bucket), w.shape_tokens)
-    if w.shape_tokens >= size:
-        return 0
-    missing, now, step = size - w.shape_tokens, start, w.shape_step
-    while True:
-        rate = reals(w.shape_values)[step]
-        end = words(w.shape_ns)[step + 1] if step + 1 < w.shape_steps else NEVER
-        if rate > 0.0:
-            done = now + np.int64(missing * 1e9 / rate) + 1
-            if done <= end:
-                return done - start
-            missing -= rate * (end - now) / 1e9
-        now = end
-        step += 1
+    if w.shape_rate_Bps > 0.0:
+        w.shape_tokens = min(shaper_ns(w, w.shape_bucket), w.shape_tokens)
+        wait = np.int64(max(shaper_ns(w, size) - w.shape_tokens, 0.0))
+    else:
+        step = w.shape_step + 1
+        while reals(w.shape_values)[step] == 0.0:
+            step += 1
+        wait = words(w.shape_ns)[step] - start
+    fill_shaper(w, start + wait)
+    w.shape_tokens -= shaper_ns(w, size)
+    return wait
 
 
 def mark(f, order):

@@ -2,7 +2,6 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import (
-    fill_shaper,
     leave,
     mark,
     queue_now,
@@ -16,6 +15,7 @@ from cctrace.sim.core.bottleneck import (
 )
 from cctrace.sim.core.delay import forward_delay, leg_delay, set_out
 from cctrace.sim.core.managed import admit
+from cctrace.sim.core.positions import packet_bytes
 from cctrace.sim.core.structs import ARRIVALS, GETS_LOST, LOST_BEHIND, LOST_IN_QUEUE, NEVER, NOT_TOLD, legs
 
 
@@ -52,8 +52,8 @@ def enter(w, f, order, now):
     if w.aqm > 0:
         admit(w, f, order, told, now)
         return
-    queued = queue_now(w, now)
-    full = queued + f.wire_bytes > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w)
+    queued, size = queue_now(w, now), packet_bytes(f, order)
+    full = queued + size > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w)
     if f.losses_told == 1:
         full = told == LOST_IN_QUEUE
     if full:
@@ -61,17 +61,14 @@ def enter(w, f, order, now):
         return
     start = max(now, w.free_at)
     if w.shaping == 1:
-        start += shaper_wait(w, start, f.wire_bytes)
-    end = service_end(w, start, f.wire_bytes)
+        start += shaper_wait(w, start, size)
+    end = service_end(w, start, size)
     if end == NEVER:
         f.drops_queue += 1
         return
-    if w.shaping == 1:
-        fill_shaper(w, start)
-        w.shape_tokens -= f.wire_bytes
     if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
         mark(f, order)
-    serve(w, start, end, f.wire_bytes)
+    serve(w, start, end, size)
     leave(w, f, order, now, start, end)
 
 

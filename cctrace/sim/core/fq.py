@@ -8,16 +8,17 @@ as sent follows the hand-over, what a capture shows follows fq. [Linux612] net/s
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import MOST_LATE_NS, first_departure, instant_near, step_up
 from cctrace.sim.core.entry import forward
-from cctrace.sim.core.structs import NEVER, NOT_TOLD, SENDS, SKB_END, SKB_LAST, TAP_SENT, segments
-from cctrace.sim.core.tap import tap
+from cctrace.sim.core.positions import length
+from cctrace.sim.core.structs import NEVER, NOT_TOLD, SENDS, SKB_END, SKB_LAST, segments
+from cctrace.sim.core.tap import tap_sent
 from cctrace.sim.core.view import PACING
 from cctrace.sim.core.write_queue import overhead
 from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
 
 
-def truesize(f, count):
-    """Memory of an skb of so many segments."""
-    return overhead(f) + count * f.mss
+def truesize(f, size):
+    """Memory of an skb of so many bytes."""
+    return overhead(f) + size
 
 
 def pacing_rate(f):
@@ -26,10 +27,10 @@ def pacing_rate(f):
     return min(rate, f.max_rate) if f.max_rate > 0 and rate > 0 else rate
 
 
-def throttled(f, count, again):
-    """tcp_small_queue_check: whether an skb of `count` segments must wait; TCP then goes on when others have left."""
+def throttled(f, size, again):
+    """tcp_small_queue_check: whether an skb of `size` bytes must wait; TCP then goes on when others have left."""
     rate_Bps = max(pacing_rate(f), 0)
-    if not is_throttled(f.wmem_alloc, truesize(f, count), rate_Bps, again, 1 if few_outstanding(f) else 2):
+    if not is_throttled(f.wmem_alloc, truesize(f, size), rate_Bps, again, 1 if few_outstanding(f) else 2):
         return False
     f.tsq_throttled = 1
     return True
@@ -46,7 +47,8 @@ def few_outstanding(f):
 def hand_over(w, f, count, now):
     """fq_enqueue: the last `count` transmissions are a super-packet; what is due leaves."""
     words(f.tx_marks)[(f.tx_next - 1) & f.mask] |= SKB_LAST
-    f.wmem_alloc += truesize(f, count)
+    first = words(f.tx_seg)[(f.tx_next - count) & f.mask]
+    f.wmem_alloc += truesize(f, length(f, first, count))
     release(w, f, now)
 
 
@@ -55,16 +57,16 @@ def release(w, f, now):
     left = False
     while f.fq_next < f.tx_next and words(f.tx_ns)[f.fq_next & f.mask] <= now:
         left = True
-        count = 0
+        size = 0
         last = 0
         while last == 0:
             place = f.fq_next & f.mask
-            tap(f, now, TAP_SENT, words(f.tx_marks)[place], words(f.tx_seg)[place])
+            tap_sent(f, now, f.fq_next)
             forward(w, f, f.fq_next, now)
-            count += 1
+            size += length(f, words(f.tx_seg)[place])
             last = words(f.tx_marks)[place] & SKB_LAST
             f.fq_next += 1
-        f.wmem_alloc -= truesize(f, count)
+        f.wmem_alloc -= truesize(f, size)
     if left and f.tsq_throttled == 1:
         f.tsq_throttled = 0
         f.tsq_at = now

@@ -10,6 +10,7 @@ from cctrace.sim.core.ca_states import LOST_DATA, NEW_DATA, NOTHING, begin_recov
 from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, mstamp, set_state
 from cctrace.sim.core.fq import hand_over
 from cctrace.sim.core.output import push_new, retransmit, transmit
+from cctrace.sim.core.positions import begins
 from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.reduction import (
     cong_control,
@@ -25,7 +26,7 @@ from cctrace.sim.core.sack import rack_detect_loss, rack_update_reo_wnd, take_re
 from cctrace.sim.core.samples import rate_gen, start_rate_sample
 from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, segments
 from cctrace.sim.core.view import CWND, CWND_CNT
-from cctrace.sim.core.write_queue import check_space, free_acked, note_sent
+from cctrace.sim.core.write_queue import check_space, free_acked, note_sent, unsent
 from cctrace.tcp.ecn import ACCURATE_ECN
 from cctrace.tcp.rack import DEFAULT_REORDERING
 
@@ -51,7 +52,7 @@ def linux_ack(w, f, now):
         accecn_process(f, echoed)
     advanced = f.una > prior_una
     free_acked(f, prior_una)
-    f.max_window = max(f.max_window, min(f.snd_right - f.una, f.rwnd) * f.mss)
+    f.max_window = max(f.max_window, min(f.snd_right - begins(f, f.una), f.rwnd * f.mss))
     rexmit = NOTHING
     if outstanding:
         call(w, f, PKTS_ACKED, f.una - prior_una, now)
@@ -123,7 +124,8 @@ def send_loss_probe(w, f, now):
     if f.tlp_high_seq == 0:
         new = f.nxt < f.write_seq and window_left(f) > 0
         f.tlp_retrans = 0 if new else 1
-        transmit(w, f, f.nxt if new else f.nxt - 1, 0, now, True)
+        lacks = max(f.mss - unsent(f), 0) if new else 0
+        transmit(w, f, f.nxt if new else f.nxt - 1, 0, now, True, lacks)
         if new:
             note_sent(f)
         if f.fq == 1:

@@ -131,7 +131,7 @@ def run(w, until_ns, check=None):
         f.next_ns = next_time(f)
         if check is not None:
             check(w, f)
-        if f.awaited > 0 and f.rcv_nxt >= f.awaited:
+        if f.awaited > 0 and f.rcv_nxt * f.mss - f.rcv_lack >= f.awaited * f.mss:
             return now
 
 

@@ -14,7 +14,7 @@ from cctrace.sim.core.aqm import (
     pop,
     update,
 )
-from cctrace.sim.core.bottleneck import drop, fill_shaper, leave, mark, service_end, shaper_wait
+from cctrace.sim.core.bottleneck import drop, leave, mark, service_end, shaper_wait
 from cctrace.sim.core.structs import (
     CODEL,
     DUALPI2,
@@ -103,9 +103,6 @@ def serve_next(w, q, now):
         if end == NEVER:
             drop(f, q.order)
             continue
-        if w.shaping == 1:
-            fill_shaper(w, start)
-            w.shape_tokens -= f.wire_bytes
         q.serving = f.wire_bytes
         w.queue_bytes += q.serving
         q.packets += 1

@@ -6,15 +6,16 @@ from cctrace.sim.core.bottleneck import step_up
 from cctrace.sim.core.calls import CWND_EVENT, call, in_flight, mstamp
 from cctrace.sim.core.entry import forward
 from cctrace.sim.core.fq import hand_over, pacing_rate, throttled
-from cctrace.sim.core.receive_window import window_left
+from cctrace.sim.core.positions import length, note_length
+from cctrace.sim.core.receive_window import window_bytes, window_left
 from cctrace.sim.core.rings import make_room
 from cctrace.sim.core.rtx_timer import arm, current_rto, probes, rearm_rto, schedule_loss_probe
 from cctrace.sim.core.samples import rate_skb_sent
 from cctrace.sim.core.skbs import fragment, join_skbs, share_in_flight
 from cctrace.sim.core.structs import (
+    BULK,
     EVER_RETRANS,
     LINUX,
-    LINUX_6_1,
     LOST,
     NEVER,
     PROBE_TIMER,
@@ -25,12 +26,11 @@ from cctrace.sim.core.structs import (
     RTO_TIMER,
     SENDS,
     SKB_END,
-    TAP_SENT,
     segments,
 )
-from cctrace.sim.core.tap import tap
+from cctrace.sim.core.tap import tap_sent
 from cctrace.sim.core.view import CWND
-from cctrace.sim.core.write_queue import check_space, cut_head, end_skb, head_segments, note_sent, pushes, write_end
+from cctrace.sim.core.write_queue import check_space, cut_head, end_skb, note_sent, pushes, skb_bytes, unsent
 from cctrace.tcp.pacing import (
     GSO_MAX_SIZE,
     MIN_TSO_SEGS,
@@ -67,10 +67,10 @@ def retransmit(w, f, now):
         head = index == f.una
         prior = f.wstamp_ns
         burst = lost_together(f, index, min(longest, words(f.state)[CWND] - in_flight(f)))
-        if f.fq == 1 and throttled(f, burst, 1):
+        if f.fq == 1 and throttled(f, length(f, index, burst), 1):
             break
         retransmit_skb(w, f, index, burst, now)
-        update_pacing(w, f, burst, prior, now)
+        update_pacing(w, f, burst, length(f, index, burst), prior, now)
         sent += burst
         if f.profile == LINUX and head and (f.timer != REORDERING_TIMER or f.rto_at == NEVER):
             arm(f, RTO_TIMER, current_rto(f), now)
@@ -103,41 +103,48 @@ def retransmit_skb(w, f, index, burst, now):
         hand_over(w, f, burst, now)
 
 
-def push_new(w, f, sent, now, once=False):
-    """tcp_write_xmit: new data, as far as window, pacing and application allow; `once` sends one burst, unasked."""
+def push_new(w, f, sent, now, once=False, nagle=True):
+    """tcp_write_xmit: new data, as far as window, pacing and application allow; `once` sends one burst, unasked.
+
+    Without `nagle` a segment that is not full goes even if another is outstanding (TCP_NAGLE_PUSH).
+    """
     limited = False
     while f.nxt < f.write_seq:
         if f.profile == LINUX and must_wait(w, f, now):  # whatever the windows say: its timer is set
             break
         quota = words(f.state)[CWND] - in_flight(f)
-        if quota <= 0 or window_left(f) <= 0 or must_wait(w, f, now):
+        if quota <= 0 or not fits_window(f) or must_wait(w, f, now):
             break
         longest = tso_segments(w, f)
-        burst = min(min(longest, quota), min(f.write_seq - f.nxt, window_left(f)))
+        most = min(longest, quota)
+        size = min(most, min(f.write_seq - f.nxt, window_left(f))) * f.mss
         if f.profile == LINUX:
-            burst = min(burst, max(words(f.state)[CWND] >> 1, 1))  # tcp_cwnd_test: at least two bursts in flight
-            held = skb_segments(f, min(longest, quota))
-            if not once and defers(w, f, min(quota, window_left(f)), longest, held, now):
-                limited = quota < window_left(f) and quota <= held
+            held = skb_bytes(f, most * f.mss)
+            if not once and defers(w, f, quota, longest, held, now):
+                limited = quota * f.mss < min(window_bytes(f), held + 1)
                 break
-            burst = min(burst, held)
-            if f.fq == 1 and throttled(f, burst, 0):
-                cut_head(f, burst)
+            most = min(most, max(words(f.state)[CWND] >> 1, 1))  # tcp_cwnd_test: at least two bursts in flight
+            size = split_point(f, held, most, nagle and not once)
+            if size == 0:
                 break
+            if f.fq == 1 and throttled(f, size, 0):
+                cut_head(f, size)
+                break
+        burst = -(-size // f.mss)
         prior = f.wstamp_ns
         f.burst_id += 1
         ends = f.nxt + burst
-        pushed = burst > 1 or (f.profile == LINUX and pushes(f, f.nxt))
+        pushed = burst > 1 or (f.profile == LINUX and pushes(f, size))
         while f.nxt < ends - 1:
             transmit(w, f, f.nxt, 0, now)
-        transmit(w, f, f.nxt, PUSHED if pushed else 0, now)
+        transmit(w, f, f.nxt, PUSHED if pushed else 0, now, False, burst * f.mss - size)
         if f.profile == LINUX:
             share_in_flight(f, burst, in_flight(f))
             note_sent(f)
             if f.fq == 1:
                 hand_over(w, f, burst, now)
             check_space(f, now)
-        update_pacing(w, f, burst, prior, now)
+        update_pacing(w, f, burst, size, prior, now)
         sent += burst
         if once:
             break
@@ -161,21 +168,38 @@ def push_one(w, f, now):
     push_new(w, f, 0, now, True)
 
 
-def skb_segments(f, wanted):
-    """tcp_grow_skb: how many segments the next skb holds, filled up from the one behind it since Linux 6.10."""
-    held = head_segments(f)
-    if f.kernel == LINUX_6_1 or held >= wanted or f.wq_tail - f.wq_head < 2:
-        return held
-    return min(wanted, -(-write_end(f, f.wq_head + 1) // f.mss) - f.nxt)
+def fits_window(f):
+    """tcp_snd_wnd_test: a segment, or what there is of it."""
+    window = window_bytes(f)
+    return window >= f.mss or (f.profile == LINUX and window >= unsent(f))
 
 
-def defers(w, f, room, longest, held, now):
-    """tcp_tso_should_defer: whether an skb of `held` segments waits for the next ACK, for a longer burst."""
-    if held == 1 or room >= longest or f.una == f.nxt or f.ca_state >= CA_RECOVERY:
+def split_point(f, held, most, nagle):
+    """tcp_mss_split_point, tcp_nagle_check: how much of an skb of `held` bytes goes, in at most so many segments.
+
+    Bytes beyond a multiple of the MSS, which the end of a write or the window's edge leaves, wait with `nagle` while
+    such a segment is outstanding [Minshall]; those of applications other than bulk always do.
+    """
+    if f.app_kind != BULK:
+        return min(min(most, window_left(f)), min(-(-held // f.mss), f.write_seq - f.nxt)) * f.mss
+    size, window = min(held, most * f.mss), window_bytes(f)
+    last = held >= unsent(f)
+    if not last and size <= window and (held <= f.mss or most * f.mss <= window):
+        return size
+    size = min(size, window)
+    return size - size % f.mss if nagle and f.small_sent > f.una else size
+
+
+def defers(w, f, quota, longest, held, now):
+    """tcp_tso_should_defer: whether an skb of `held` bytes waits for the next ACK, for a longer burst."""
+    window = window_bytes(f)
+    room = min(quota * f.mss, window)
+    if held <= f.mss or room >= longest * f.mss or f.una == f.nxt or f.ca_state >= CA_RECOVERY:
         return False
     if room >= held and f.wq_tail - f.wq_head > 1:
         return False  # all of it goes, and nothing will be added
-    if now - f.wstamp_ns > SOON_NS or 3 * room >= min(words(f.state)[CWND], window_left(f) + f.nxt - f.una):
+    third = min(words(f.state)[CWND] * f.mss, window + length(f, f.una, f.nxt - f.una)) // 3
+    if now - f.wstamp_ns > SOON_NS or room >= third:
         return False
     srtt_ns = f.srtt * 125
     next_ack = segments(f.seg)[f.una & f.mask].sent_ns + srtt_ns
@@ -201,10 +225,11 @@ def next_lost(w, f):
     return -1
 
 
-def transmit(w, f, index, marks, now, probe=False):
+def transmit(w, f, index, marks, now, probe=False, lacks=0):
     """__tcp_transmit_skb for one segment: stamps, rate-sample marks, pacing clock, then the path.
 
-    A tail-loss probe is not among the retransmissions that a D-SACK or an ACK must answer (tcp_send_loss_probe).
+    New data lack so many bytes of a full segment. A tail-loss probe is not among the retransmissions that a D-SACK or
+    an ACK must answer (tcp_send_loss_probe).
     """
     f.wstamp_ns = max(f.wstamp_ns, now)
     if in_flight(f) == 0:
@@ -235,6 +260,7 @@ def transmit(w, f, index, marks, now, probe=False):
     words(f.tx_echo)[order & f.mask] = f.heard_ms
     rate_skb_sent(w, f, seg, mstamp(f.wstamp_ns))
     if index == f.nxt:
+        note_length(f, lacks)
         f.nxt += 1
         if (f.rto_at == NEVER or f.timer == PROBE_TIMER) and not probes(f):  # else `push_new` sets the timer
             rearm_rto(f, now)
@@ -245,7 +271,7 @@ def transmit(w, f, index, marks, now, probe=False):
     f.data_segs_out += 1
     f.n_sent += 1
     if f.fq == 0:
-        tap(f, now, TAP_SENT, words(f.tx_marks)[order & f.mask], index)
+        tap_sent(f, now, order)
         forward(w, f, order, now)
 
 
@@ -267,11 +293,11 @@ def set_ecn(f, order, index):
         words(f.tx_marks)[order & f.mask] |= f.ect_marks
 
 
-def update_pacing(w, f, segments, prior_wstamp, now):
+def update_pacing(w, f, segments, size, prior_wstamp, now):
     """tcp_update_skb_after_send."""
     if f.paced == 1:
-        length = segments * (f.mss + f.pace_overhead)
-        f.wstamp_ns = next_departure(prior_wstamp, now, length, pacing_rate(f), f.data_segs_out)
+        size += segments * f.pace_overhead
+        f.wstamp_ns = next_departure(prior_wstamp, now, size, pacing_rate(f), f.data_segs_out)
 
 
 def tso_segments(w, f):

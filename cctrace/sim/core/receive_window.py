@@ -5,14 +5,15 @@ what it holds; the buffer follows what the application took during the last roun
 grows (dynamic right-sizing), and room for what waits behind a hole. A round trip is the receiver's own estimate, of
 time stamps in milliseconds and of the time that a whole window takes to arrive; the least counts at once, others by an
 eighth. The right edge never moves back, and is rounded up to what the window scale can say. So a start-up that
-overflows the queue stalls on the window long before its congestion window does. Windows and buffers are in bytes,
-sequence numbers and what was copied in segments; the application reads at once. [Linux618] tcp_input.c, tcp_output.c.
+overflows the queue stalls on the window long before its congestion window does. Windows, buffers and what was copied
+are in bytes, sequence numbers in segments; the application reads at once. [Linux618] tcp_input.c, tcp_output.c.
 
 Kernels differ: before 6.16 or so the buffer has a cushion of 16 segments and no room for what waits behind a hole
 [Linux612]; 6.1 takes half of all memory for payload, whatever the segments' is [Linux61].
 """
 
 from cctrace.lang.memory import words
+from cctrace.sim.core.positions import begins, length, next_begins
 from cctrace.sim.core.structs import LINUX_6_1, LINUX_6_18
 
 FIRST_BUFFER_BYTES = 131_072  # tcp_rmem[1]
@@ -43,9 +44,10 @@ def window_clamp(f):
     return window_of(f, f.rcvbuf)
 
 
-def truesize(f):
+def truesize(f, segment):
     """Memory of an skb with one segment; a longer one takes more in proportion."""
-    return f.rcv_truesize if f.mss == PLAIN_BYTES else f.mss * f.rcv_truesize // PLAIN_BYTES
+    lacks = f.mss - length(f, segment)
+    return (f.rcv_truesize if f.mss == PLAIN_BYTES else f.mss * f.rcv_truesize // PLAIN_BYTES) - lacks
 
 
 def joins(f, segment):
@@ -61,13 +63,13 @@ def joins(f, segment):
 
 def fragments(f, segment):
     """Of how many page fragments a segment consists: two where the sender's page ends in it."""
-    first = segment * f.mss
-    return 1 if first // PAGE_FRAG_BYTES == (first + f.mss - 1) // PAGE_FRAG_BYTES else 2
+    first = begins(f, segment)
+    return 1 if first // PAGE_FRAG_BYTES == (begins(f, segment + 1) - 1) // PAGE_FRAG_BYTES else 2
 
 
 def held_by(f, segment):
     """Bytes of the buffer that a segment takes before its window grows: in order it is unread, else it may join."""
-    return truesize(f) if segment == f.rcv_nxt else f.mss if joins(f, segment) else 0
+    return truesize(f, segment) if segment == f.rcv_nxt else length(f, segment) if joins(f, segment) else 0
 
 
 def hold(f, segment):
@@ -75,10 +77,10 @@ def hold(f, segment):
     if joins(f, segment):
         begun = words(f.got)[(segment - 1) & f.mask] >> 2
         words(f.got)[segment & f.mask] = 1 | (begun + fragments(f, segment)) << 2
-        f.rcv_held += f.mss
+        f.rcv_held += length(f, segment)
     else:
         words(f.got)[segment & f.mask] = 3 | fragments(f, segment) << 2
-        f.rcv_held += truesize(f)
+        f.rcv_held += truesize(f, segment)
 
 
 def join_waiting(f, segment):
@@ -95,7 +97,7 @@ def join_waiting(f, segment):
         count += waiting
         if count <= f.rcv_frags:
             words(f.got)[end & f.mask] &= ~2
-            f.rcv_held -= truesize(f) - f.mss
+            f.rcv_held -= truesize(f, end) - length(f, end)
         else:
             count = waiting
         end = last + 1
@@ -104,7 +106,7 @@ def join_waiting(f, segment):
 
 def release(f, segment):
     """The application reads a segment."""
-    f.rcv_held -= truesize(f) if words(f.got)[segment & f.mask] & 2 else f.mss
+    f.rcv_held -= truesize(f, segment) if words(f.got)[segment & f.mask] & 2 else length(f, segment)
     words(f.got)[segment & f.mask] = 0
 
 
@@ -120,12 +122,12 @@ def measure_rtt(f, now, echo_ms):
 
 def measure_window_rtt(f, now):
     """tcp_rcv_rtt_measure, for the next in order: a window has come since it was advertised, at least a round trip."""
-    read = (f.rcv_nxt + 1) * f.mss
+    read = begins(f, f.rcv_nxt + 1)
     if read < f.rcv_rtt_edge:
         return
     if f.rcv_rtt_at > 0:
         update_rtt(f, max((now - f.rcv_rtt_at) // 1000, 1), True)
-    f.rcv_rtt_edge = read + f.rcv_right - f.rcv_acked * f.mss
+    f.rcv_rtt_edge = read + f.rcv_right - begins(f, f.rcv_acked)
     f.rcv_rtt_at = now
 
 
@@ -171,23 +173,23 @@ def adjust_space(f, read, now):
     """
     if f.rcv_rtt8 == 0 or now // 1000 - f.rcv_copied_at // 1000 < f.rcv_rtt8 >> 3:
         return
-    copied = read - f.rcv_copied_to
+    copied = begins(f, read) - f.rcv_copied_to
     if f.kernel != LINUX_6_1:
-        copied -= f.rcv_nxt - read
+        copied -= length(f, read, f.rcv_nxt - read)
     if copied > f.rcv_copied:
         grow_buffer(f, copied)
-    f.rcv_copied_to = read
+    f.rcv_copied_to = begins(f, read)
     f.rcv_copied_at = now
 
 
 def grow_buffer(f, copied):
     """tcp_rcvbuf_grow: room for what the next round trip may bring, and for what waits behind a hole."""
-    window = 2 * copied * f.mss
+    window = 2 * copied
     if f.kernel != LINUX_6_18:
         window += CUSHION_SEGMENTS * f.mss
     window += 2 * (window * (copied - f.rcv_copied) // f.rcv_copied)
     if f.kernel == LINUX_6_18:
-        window += max(f.rcv_high - f.rcv_nxt, 0) * f.mss
+        window += length(f, f.rcv_nxt, max(f.rcv_high - f.rcv_nxt, 0))
     memory = (min(window, f.rwnd * f.mss) << 8) // f.rcv_ratio
     if f.kernel == LINUX_6_1:
         memory = min(window, f.rwnd * f.mss) // f.mss * (PLAIN_RCVMEM_BYTES * f.mss // PLAIN_BYTES)
@@ -196,12 +198,11 @@ def grow_buffer(f, copied):
 
 
 def advertise(f):
-    """tcp_select_window: return the right edge that an ACK sent now carries, in whole segments."""
+    """tcp_select_window: return the right edge that an ACK sent now carries."""
     if f.rcv_copied > 0:
-        read = f.rcv_nxt * f.mss
+        read = begins(f, f.rcv_nxt)
         edge = max(f.rcv_right, read + free_window(f))
         f.rcv_right = read + round_up(edge - read)
-        return f.rcv_right // f.mss
     return f.rcv_right
 
 
@@ -229,9 +230,14 @@ def keeps_window(f):
     """
     if f.rcv_copied == 0:
         return True
-    return round_up(free_window(f)) >= f.rcv_right - f.rcv_acked * f.mss
+    return round_up(free_window(f)) >= f.rcv_right - begins(f, f.rcv_acked)
 
 
 def window_left(f):
-    """Return how many more segments the receive window admits."""
-    return min(f.una + f.most_out, f.snd_right) - f.nxt
+    """Return how many more full segments the receive window admits."""
+    return window_bytes(f) // f.mss
+
+
+def window_bytes(f):
+    """Return how many more bytes the receive window admits."""
+    return min((f.una + f.most_out - f.nxt) * f.mss, f.snd_right - next_begins(f))

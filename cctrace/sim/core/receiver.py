@@ -14,6 +14,7 @@ from cctrace.lang.memory import words
 from cctrace.sim.acks import DELAYED
 from cctrace.sim.core.bottleneck import losing, step_up
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
+from cctrace.sim.core.positions import begins, length
 from cctrace.sim.core.quic_receiver import quic_at_once
 from cctrace.sim.core.receive_window import (
     advertise,
@@ -109,7 +110,7 @@ def linux_receive(w, f, order, segment, echo_changed, now):
     reported = segment > f.rcv_nxt and f.ack_every == DELAYED and note_block(w, f, segment, now)
     if in_order and f.ack_every == DELAYED:
         note_pause(f, now)
-        f.rcv_pushed |= words(f.tx_marks)[order & f.mask] & PUSHED > 0
+        f.rcv_pushed |= words(f.tx_marks)[order & f.mask] & PUSHED > 0 or length(f, segment) < f.mss
     log_arrival(f, order, now)
     note_stamp(f, order, segment)
     mark_received(w, f, segment, now)
@@ -231,7 +232,7 @@ def quick(f, segment):
 
 def first_quick_acks(f):
     """tcp_incr_quickack: half the window's segments, from 2 to 16."""
-    return min(max(min(f.rcv_right // f.mss - f.rcv_acked, f.rwnd) // 2, 2), MAX_QUICK_ACKS)
+    return min(max(min((f.rcv_right - begins(f, f.rcv_acked)) // f.mss, f.rwnd) // 2, 2), MAX_QUICK_ACKS)
 
 
 def acknowledge_disorder(w, f, now):
@@ -363,11 +364,12 @@ def mark_received(w, f, segment, now):
         if segment == f.rcv_nxt:
             measure_window_rtt(f, now)
         grow_window(f, held_by(f, segment))
-    f.goodput_segs += 1
+    f.goodput_bytes += length(f, segment)
     hold(f, segment)
     f.rcv_high = max(f.rcv_high, segment + 1)
     if segment == f.rcv_nxt:
         f.rcv_nxt = join_waiting(f, segment)
+        f.rcv_lack = words(f.lacks)[f.rcv_nxt & f.mask]
     if f.rcv_copied > 0 and segment > f.rcv_nxt and f.kernel == LINUX_6_18:
         grow_buffer(f, f.rcv_copied)
 
@@ -395,7 +397,7 @@ def send_ack(w, f, now):
             now,
             TAP_ACK,
             (said + ACE_START if f.ecn == ACCURATE_ECN else said) & 7 | age_ms << 3,
-            min(right - f.rcv_nxt, f.rwnd),
+            min(right - begins(f, f.rcv_nxt), f.rwnd * f.mss),
         )
     if w.ack_loss > 0.0:
         w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)

@@ -11,7 +11,7 @@ from cctrace.sim.core.structs import LINUX, NEVER, QUIC, SEGMENT, lanes, segment
 RINGS = (
     "seg", "tx_seg", "tx_ns", "tx_marks", "tx_echo", "resend", "way_ns", "way_order", "arr_ns", "arr_order",
     "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id",
-    "wq_ends",
+    "wq_ends", "lacks",
 )  # fmt: skip
 SIZE, NEXT_ROW = 0, len(RINGS) + 1
 SEGMENT_WORDS = SEGMENT.itemsize // 8
@@ -79,6 +79,7 @@ def grow(f):
     f.ack_right = moved(f, row, 19, f.ack_right, f.ack_tail, 1)
     f.ack_id = moved(f, row, 20, f.ack_id, f.ack_tail, 1)
     f.wq_ends = moved(f, row, 21, f.wq_ends, f.wq_tail, 1)
+    f.lacks = moved(f, row, 22, f.lacks, f.nxt + 1, 1)
     f.mask = row[SIZE] - 1
     f.larger_rings = row[NEXT_ROW]
     return True

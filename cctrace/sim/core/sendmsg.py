@@ -5,11 +5,21 @@ Function names are the kernel's ([Linux612] net/ipv4/tcp.c).
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import in_flight
+from cctrace.sim.core.fq import truesize
 from cctrace.sim.core.output import push_new, push_one
 from cctrace.sim.core.rings import grow, is_full
-from cctrace.sim.core.structs import NEVER
+from cctrace.sim.core.structs import LINUX, NEVER
 from cctrace.sim.core.view import APP_LIMITED, CWND
-from cctrace.sim.core.write_queue import WRITE_BYTES, is_writeable, overhead, size_goal, wait_for_space, write_end
+from cctrace.sim.core.write_queue import (
+    WRITE_BYTES,
+    count_unsent,
+    is_writeable,
+    overhead,
+    size_goal,
+    unsent,
+    wait_for_space,
+    write_end,
+)
 from cctrace.tcp.rate import app_limited_until
 
 
@@ -17,8 +27,6 @@ def write(w, f, now):
     """What the application does when it may write. Where reading the clock takes a process time, sends come later."""
     f.write_at = NEVER
     now += w.clock_read_ns
-    if f.write_seq * f.mss > f.written:
-        f.written = f.write_seq * f.mss  # set from outside
     while f.written < f.app_end * f.mss:
         sendmsg(w, f, min(WRITE_BYTES, f.app_end * f.mss - f.written), now)
         if not is_writeable(f):
@@ -47,17 +55,26 @@ def sendmsg(w, f, left, now):
         f.wmem_queued += copy
         left -= copy
         words(f.wq_ends)[place] = f.written << 1 | pushed
-        f.write_seq = f.written // f.mss
+        count_unsent(f)
         if left > 0 and f.written - f.pushed_seq > f.max_window >> 1:  # forced_push
             mark_push(f)
             now += w.clock_read_ns
-            push_new(w, f, 0, now)
+            push_new(w, f, 0, now, False, False)
         elif left > 0 and f.wq_tail - f.wq_head == 1:
             now += w.clock_read_ns
             push_one(w, f, now)
     if f.written > begun:
         mark_push(f)
-        push_new(w, f, 0, now + w.clock_read_ns)
+        if autocorks(f, goal):
+            f.tsq_throttled = 1
+        else:
+            push_new(w, f, 0, now + w.clock_read_ns, False, left == 0)
+
+
+def autocorks(f, goal):
+    """tcp_should_autocork: a small skb waits for what the device still holds, and may be filled until then."""
+    size = tail_bytes(f)
+    return f.fq == 1 and 0 < size < goal and f.una < f.nxt and f.wmem_alloc > truesize(f, size)
 
 
 def has_room(f, goal):
@@ -67,10 +84,9 @@ def has_room(f, goal):
 
 def tail_bytes(f):
     """Bytes in the last skb of the write queue."""
-    begins = f.nxt * f.mss
     if f.wq_tail - f.wq_head > 1:
-        begins = max(begins, write_end(f, f.wq_tail - 2))
-    return f.written - begins
+        return min(unsent(f), f.written - write_end(f, f.wq_tail - 2))
+    return unsent(f)
 
 
 def mark_push(f):
@@ -82,5 +98,6 @@ def mark_push(f):
 
 def check_app_limited(w, f):
     """tcp_rate_check_app_limited: the sender had nothing to send although window and recovery would have let it."""
-    if f.nxt >= f.write_seq and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
+    idle = unsent(f) < f.mss if f.profile == LINUX else f.nxt >= f.write_seq
+    if idle and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
         words(f.state)[APP_LIMITED] = app_limited_until(f.delivered, in_flight(f))

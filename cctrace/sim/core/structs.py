@@ -13,7 +13,7 @@ _FLOW = (
     # where its arrays are, and the size of its rings less one
     "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
     "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc",
-    "way_ns", "way_order", "before", "behind", "index",
+    "way_ns", "way_order", "lacks", "before", "behind", "index",
     "mask", "larger_rings", "tx_full",  # rings.py: next row of its table, 0 if none; `tx_next` without room
     "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows",
     "tap_size",
@@ -27,6 +27,7 @@ _FLOW = (
     # the send buffer (write_queue.py): bytes, but for write_seq; what the application has of it is app_end
     "write_seq", "written", "pushed_seq", "max_window", "wmem_queued", "sndbuf", "most_sndbuf", "nospace", "write_at",
     "wq_ends", "wq_head", "wq_tail",
+    "small_sent", "snd_lack",  # positions.py: the segment after one that was not full; what all those sent lack
     # fq.py; fq_next is a transmission
     "fq", "fq_next", "fq_at", "fq_due_ns", "fq_soft_ns", "wmem_alloc", "tsq_throttled", "tsq_at",
     "awaited",  # in order at the receiver: when so much is there, `loop.run` returns; 0: never (served.py)
@@ -52,7 +53,7 @@ _FLOW = (
     # receiver
     "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce", "ce_acked", "n_acks",
     "log_next", "log_seen", "unacked_data", "delack_at", "dack_at", "dack_pending", "ato",
-    "rcv_nxt", "rcv_high", "quick_acks", "rcv_last_ns",
+    "rcv_nxt", "rcv_lack", "rcv_high", "quick_acks", "rcv_last_ns",
     "dup_acks", "compressed", "comp_due_ns", "compressed_at_nxt", "n_blocks", "syn_ack_ns", "rcv_first_rtt", "rcv_rtt8",
     "rcv_echo_ms",
     "rcv_mstamp", "heard_ms", "n_discarded", "rcv_largest", "rcv_since_gap",
@@ -76,7 +77,7 @@ _FLOW = (
     "smp_prior_inflight", "smp_total_acked", "smp_total_loss", "smp_loss",
     # counters
     "next_ns", "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked",
-    "goodput_segs", "rtt_sum_us", "rtt_count", "qdelay_sum_ns", "qdelay_count",
+    "goodput_bytes", "rtt_sum_us", "rtt_count", "qdelay_sum_ns", "qdelay_count",
 )
 _SEGMENT = (
     "marks", "order", "sent_ns", "tx_delivered", "tx_delivered_mstamp", "tx_first_mstamp", "tx_in_flight",
@@ -144,6 +145,7 @@ RTO_TIMER, REORDERING_TIMER, PROBE_TIMER = range(3)  # what the retransmission t
 TRACE_WIDTH = 80  # words of a row of a trace
 TAP_WIDTH = 3  # words of a row of a tap
 TAP_SYN, TAP_SYN_ACK, TAP_SENT, TAP_ARRIVED, TAP_ACK, TAP_ACK_ARRIVED, TAP_DISCARDED = range(7)  # what it saw
+TAP_LACKS = 8  # where beside the marks of a transmission stands by how many bytes it is not full
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
 SACKED, LOST, RETRANS, EVER_RETRANS, FRESH = 1, 2, 4, 8, 16  # FRESH: reported by the ACK being processed

@@ -1,7 +1,8 @@
 """The tap: what captures at both ends of a simulated TCP flow would see, noted only where a buffer is given."""
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.structs import TAP_WIDTH
+from cctrace.sim.core.positions import length
+from cctrace.sim.core.structs import TAP_LACKS, TAP_SENT, TAP_WIDTH
 
 
 def tap(f, now, what, marks, value):
@@ -14,6 +15,14 @@ def tap(f, now, what, marks, value):
     row[at + 1] = what | marks << 3
     row[at + 2] = value
     f.tap_rows += 1
+
+
+def tap_sent(f, now, order):
+    """Note a transmission, and by how many bytes its segment is not full."""
+    if f.tap_size > 0:
+        index = words(f.tx_seg)[order & f.mask]
+        lacks = f.mss - length(f, index)
+        tap(f, now, TAP_SENT, words(f.tx_marks)[order & f.mask] | lacks << TAP_LACKS, index)
 
 
 def tap_room(f):

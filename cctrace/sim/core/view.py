@@ -3,6 +3,7 @@
 from cctrace import schema
 from cctrace.lang.memory import words
 from cctrace.sim.core.chance import CC_STREAM, random_bits
+from cctrace.sim.core.positions import begins, next_begins
 from cctrace.sim.core.structs import segments
 
 _names = schema.names(schema.LINUX_VIEW)
@@ -50,9 +51,9 @@ def fill_linux_view(w, f, event, arg, now):
     v = words(w.linux_view)
     v[V_ARG] = arg
     v[V_CA_STATE] = f.ca_state
-    v[V_SND_UNA] = 1 + f.mss * f.una
+    v[V_SND_UNA] = 1 + begins(f, f.una)
     v[V_ACK] = v[V_SND_UNA] if f.log_seen > 0 else 0
-    v[V_SND_NXT] = 1 + f.mss * f.nxt
+    v[V_SND_NXT] = 1 + next_begins(f)
     v[V_PACKETS_OUT] = f.nxt - f.una
     v[V_SACKED_OUT] = f.sacked_out
     v[V_LOST_OUT] = f.lost_out

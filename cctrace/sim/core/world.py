@@ -303,12 +303,11 @@ class World:
         f.rcv_truesize = PLAIN_TRUESIZE_BYTES
         f.rcv_ratio = scaling_ratio(f.kernel, PLAIN_TRUESIZE_BYTES)
         if profile == LINUX and flow.rwnd is None:
-            f.snd_right = FIRST_WINDOW_BYTES // f.mss
-            f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES
+            f.snd_right = f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES
             if f.kernel != LINUX_6_18:
                 f.rcv_ssthresh = FIRST_CLAMP_BYTES
             f.rcvbuf = FIRST_BUFFER_BYTES
-            f.rcv_copied = min(INITIAL_COPIED, FIRST_WINDOW_BYTES // f.mss)
+            f.rcv_copied = min(INITIAL_COPIED, FIRST_WINDOW_BYTES // f.mss) * f.mss
         f.start_ns = FIRST_NS + flow.start_ns
         f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else NEVER
         f.hz = flow.hz

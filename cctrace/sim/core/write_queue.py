@@ -14,7 +14,8 @@ Function names are the kernel's ([Linux612] net/ipv4/tcp.c, tcp_input.c, tcp_out
 from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, TCP_INIT_CWND
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import in_flight
-from cctrace.sim.core.structs import LINUX_6_1, NEVER, SACKED, SKB_END, segments
+from cctrace.sim.core.positions import length, next_begins
+from cctrace.sim.core.structs import BULK, LINUX_6_1, NEVER, SACKED, SKB_END, segments
 from cctrace.sim.core.view import CWND
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 
@@ -41,23 +42,38 @@ def write_end(f, k):
     return words(f.wq_ends)[k & f.mask] >> 1
 
 
-def head_segments(f):
-    """How many segments the first skb of the write queue still holds, a last one that is not full among them."""
-    return -(-write_end(f, f.wq_head) // f.mss) - f.nxt
+def unsent(f):
+    """How many bytes were written and not sent."""
+    return f.written - next_begins(f)
 
 
-def cut_head(f, count):
-    """tso_fragment: the first `count` segments of the write queue are an skb of their own, although not sent yet."""
-    end = (f.nxt + count) * f.mss
+def count_unsent(f):
+    """Note up to which segment what was written goes: only a bulk sender sends a last one that is not full."""
+    more = f.mss - 1 if f.app_kind == BULK else 0
+    f.write_seq = f.nxt + (unsent(f) + more) // f.mss
+
+
+def skb_bytes(f, wanted):
+    """tcp_grow_skb: how much the next skb holds, filled from the one behind it since Linux 6.10 if more is wanted."""
+    begun = next_begins(f)
+    held = write_end(f, f.wq_head) - begun
+    if f.kernel == LINUX_6_1 or held >= wanted or f.wq_tail - f.wq_head < 2:
+        return held
+    return min(wanted, write_end(f, f.wq_head + 1) - begun)
+
+
+def cut_head(f, size):
+    """tso_fragment: the first `size` bytes of the write queue are an skb of their own, although not sent yet."""
+    end = next_begins(f) + size
     if write_end(f, f.wq_head) > end:
         f.wq_head -= 1
         words(f.wq_ends)[f.wq_head & f.mask] = end << 1
         f.wmem_queued += overhead(f)
 
 
-def pushes(f, index):
-    """Whether the skb that ends with segment `index`, if one does, carries PSH."""
-    end = (index + 1) * f.mss
+def pushes(f, size):
+    """Whether the skb that ends after the next `size` bytes, if one does, carries PSH."""
+    end = next_begins(f) + size
     k = f.wq_head
     while k < f.wq_tail and write_end(f, k) < end:
         k += 1
@@ -66,11 +82,12 @@ def pushes(f, index):
 
 def note_sent(f):
     """tcp_event_new_data_sent, after tso_fragment or tcp_grow_skb: a super-packet up to `nxt` is an skb of its own."""
-    sent = f.nxt * f.mss
+    sent = next_begins(f)
     while f.wq_head < f.wq_tail and write_end(f, f.wq_head) <= sent:
         f.wmem_queued -= overhead(f)
         f.wq_head += 1
     end_skb(f, f.nxt - 1)
+    count_unsent(f)
 
 
 def end_skb(f, index):
@@ -104,7 +121,7 @@ def account_sacked(f, index):
 
 def free_acked(f, prior_una):
     """tcp_rtx_queue_unlink_and_free, tcp_trim_head: what the ACK covers makes room."""
-    f.wmem_queued -= (f.una - prior_una) * f.mss
+    f.wmem_queued -= length(f, prior_una, f.una - prior_una)
     for index in range(prior_una, f.una):
         if segments(f.seg)[index & f.mask].marks & SKB_END:
             f.wmem_queued -= overhead(f)
@@ -112,10 +129,11 @@ def free_acked(f, prior_una):
 
 def discard_unsent(f):
     """The application takes back what it has written and TCP has not sent: it closes, or thinks better of it."""
-    f.wmem_queued -= f.written - f.nxt * f.mss + (f.wq_tail - f.wq_head) * overhead(f)
+    f.wmem_queued -= unsent(f) + (f.wq_tail - f.wq_head) * overhead(f)
     f.wq_head = f.wq_tail
-    f.written = f.nxt * f.mss
-    f.app_end = f.write_seq = min(f.app_end, f.nxt)
+    f.written = next_begins(f)
+    f.app_end = min(f.app_end, f.written // f.mss)
+    f.write_seq = f.nxt
 
 
 def expand_sndbuf(f):
