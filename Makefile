@@ -10,6 +10,10 @@ RECORDINGS := datasets
 CAPTURES := datasets tests/golden/classes
 MINUTES := 10
 
+# The packages are installed without bytecode: unless Python may keep what it compiles, each of the suite's processes
+# (workers, notebooks, commands) would compile SciPy, pandas and cctrace anew, for a second or more.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-slow lint check check-external bench validate fuzz notebooks docs clean
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,7 +24,7 @@ $(STAMP): setup.cfg pyproject.toml
 	@test -n "$(PYTHON)" || { echo "cctrace needs Python 3.11: install it, or run make PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m cctrace.prepare
+	$(BIN)/python -m cctrace.prepare
 	touch $@
 
 # What tests, benchmarks and developers need besides.

@@ -199,7 +199,7 @@ def test_the_quic_forms_lose_less_than_their_parent_in_a_shallow_buffer(name):
 
 @pytest.mark.parametrize("name", QUIC_FORMS)
 def test_the_quic_forms_decide_alike_compiled_and_interpreted(name):
-    compiled, interpreted = (simulate(SHALLOW, name, "1500ms", mode=mode).flows for mode in ("compiled", "interpreted"))
+    compiled, interpreted = (simulate(SHALLOW, name, "700ms", mode=mode).flows for mode in ("compiled", "interpreted"))
     assert compiled.equals(interpreted)
 
 

@@ -226,7 +226,7 @@ def test_convert_writes_what_flows_then_reads_the_same(run, tmp_path):
 @pytest.mark.parametrize("command", ["flows", "analyze", "convert"])
 def test_the_limit_for_bombs_is_an_option_of_every_command_that_reads_captures(run, tmp_path, command):
     file = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
-    target = {"flows": [], "analyze": ["-o", tmp_path], "convert": [tmp_path / "out.csv"]}[command]
+    target = {"flows": [], "analyze": ["--no-effects", "-o", tmp_path], "convert": [tmp_path / "out.csv"]}[command]
     status, _, err = run(command, file, *target, "--limit", "100kB")
     assert status == 2
     assert "raise the limit (limit=, --limit)" in err
@@ -268,7 +268,7 @@ def test_analyze_writes_a_page_and_tables(analysis):
 
 def test_analyze_replays_a_loss_based_controller_with_the_stacks_own_reductions(run, tmp_path):
     capture, polls = (datasets.path("loss_cubic_1pct", f) for f in ("sender.pcap.zst", "tcpinfo.csv.zst"))
-    command = ["analyze", capture, "--tcpinfo", polls, "--controller", "cubic6", "-o", tmp_path]
+    command = ["analyze", capture, "--tcpinfo", polls, "--controller", "cubic6", "--no-effects", "-o", tmp_path]
     status, out, _ = run(*command, "--json")
     assert status == 0
     assert json.loads(out)[0]["agreement"]["cwnd_2"] >= 0.95
@@ -277,14 +277,15 @@ def test_analyze_replays_a_loss_based_controller_with_the_stacks_own_reductions(
 
 def test_analyze_prints_the_keys_of_flows_and_what_it_found(run, tmp_path):
     capture = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
-    status, out, err = run("analyze", capture, "-o", tmp_path, "--json")
+    command = ["analyze", capture, "--no-effects", "-o", tmp_path]
+    status, out, err = run(*command, "--json")
     assert status == 0
     (flow,) = json.loads(out)
     assert set(FLOW_KEYS) <= set(flow)
     assert flow["controller"] is None
     assert flow["retransmitted_share"] == pytest.approx(57 / flow["segments_sent"])
     assert f"report: {tmp_path / 'report.html'}" in err
-    assert f"report: {tmp_path / 'report.html'}" in run("analyze", capture, "-o", tmp_path)[1]
+    assert f"report: {tmp_path / 'report.html'}" in run(*command)[1]
 
 
 @pytest.mark.parametrize(
@@ -317,11 +318,11 @@ def replayed(tmp_path_factory):
     """The clean BBR recording through the command line, with its counters and without, the controller given."""
     folder = tmp_path_factory.mktemp("replayed")
     capture, polls = (str(datasets.path("jitter_bbr_sd2ms", f)) for f in ("sender.pcap.zst", "tcpinfo.csv.zst"))
+    command = ["analyze", capture, "--no-effects", "--json"]
     with contextlib.redirect_stdout(io.StringIO()) as known:
-        assert cli.main(["analyze", capture, "--tcpinfo", polls, "-o", str(folder / "known"), "--json"]) == 0
+        assert cli.main([*command, "--tcpinfo", polls, "-o", str(folder / "known")]) == 0
     with contextlib.redirect_stdout(io.StringIO()) as assumed:
-        command = ["analyze", capture, "--controller", "bbr2022", "-o", str(folder / "assumed"), "--json"]
-        assert cli.main(command) == 0
+        assert cli.main([*command, "--controller", "bbr2022", "-o", str(folder / "assumed")]) == 0
     return folder, json.loads(known.getvalue())[0], json.loads(assumed.getvalue())[0]
 
 

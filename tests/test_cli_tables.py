@@ -71,10 +71,10 @@ def test_a_text_is_wrapped_between_words_and_numbers_stay_with_their_units(termi
     assert wrapped("run /a/rather/long/name-of/a/file", 12) == ["run", "  /a/rather/long/name-of/a/file"]
 
 
-@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("width", [80, 140])
 def test_analyze_names_flow_and_cause_at_any_width(terminal, tmp_path, width):
     capture = str(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
-    lines = terminal(width, cli.main, ["analyze", capture, "-o", str(tmp_path)])
+    lines = terminal(width, cli.main, ["analyze", capture, "--no-effects", "-o", str(tmp_path)])
     assert max(len(line) for line in lines if "datasets/" not in line and not line.startswith("report:")) <= width
     assert "…" not in "".join(lines)
     table = "\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith("Flow")) :])

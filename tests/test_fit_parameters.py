@@ -16,7 +16,7 @@ from cctrace.fit.surface import Axis, Surface
 JITTERY = {"rate": "10Mbit", "rtt": "40ms", "buffer": "1bdp", "loss": "0.02%", "jitter": "normal:sd=0.5ms"}
 
 
-def sender(spec, duration="5s", seed=2, **path):
+def sender(spec, duration="3s", seed=2, **path):
     return cct.simulate(cct.Path(**JITTERY | path), spec, duration, seed, packets=True)
 
 
@@ -95,7 +95,7 @@ def test_another_controllers_flow_is_refused():
 
 
 def test_what_does_not_show_sends_is_refused():
-    sim = sender("bbr2022", duration="3s")
+    sim = sender("bbr2022")
     with pytest.raises(FitError, match="taken at the sender is needed"):
         Parameters("bbr2022", ["cwnd_gain"]).fit(sim.capture(0, side="receiver").flow(0))
     short = sender("bbr2022", duration="1s")

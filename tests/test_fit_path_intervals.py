@@ -46,12 +46,13 @@ def test_intervals_hold_over_random_paths():
     from fit_path import QUANTITIES, run
 
     shares = {name: [] for name in QUANTITIES}
-    for seed in range(40, 50):
+    for seed in range(40, 45):
         for name, (below, _, truth) in run(seed)[1].items():
             if below is not None and truth:
                 shares[name].append(below)
     every = np.concatenate([shares[name] for name in QUANTITIES])
-    # Ten paths prove no coverage: but one in three of the earlier intervals missed, most by many standard errors.
+    # Five paths prove no coverage, which benchmarks/fit_path.py measures: but one in three of the earlier intervals
+    # missed, most by many standard errors.
     assert np.mean((every > 0.025) & (every < 0.975)) > 0.8
     assert np.mean((every > 1e-6) & (every < 1 - 1e-6)) > 0.95
 

@@ -4,13 +4,13 @@ import html
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
-from cctrace import corpus, datasets
+import cctrace as cct
+from cctrace import corpus
 from cctrace.cli.common import print_json, print_table, progress
 from cctrace.corpus.names import short_names
 from cctrace.display import visible
@@ -20,7 +20,6 @@ from cctrace.report.document import link
 ESCAPE = "\x1b]0;PWNED\x07\x1b[31m\x9b2J\u202e"  # sets a terminal's title, colours, clears it; reverses the writing
 NOT_UTF8 = os.fsdecode(b"bad\xff")
 NAMES = ("..", ".", "javascript:alert(1)<!--", "50% #1?", f"{ESCAPE}red", NOT_UTF8, "report.html", "[bold]x[nosuch]")
-SHORT = datasets.path("tso_bbr_300m_veth", "sender.pcap.zst")
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +33,9 @@ def nobody_asks_who_sent_it(monkeypatch):
 def folder(tmp_path_factory):
     """Captures of hostile names."""
     here = tmp_path_factory.mktemp("captures")
+    run = cct.simulate(cct.Path(rate="2Mbit"), "cubic", "2s", packets=True)
     for name in NAMES:
-        shutil.copy(SHORT, here / f"{name}.pcap.zst")
+        run.to_pcap(here / f"{name}.pcap")
     return here
 
 
@@ -118,7 +118,7 @@ def test_tables_and_progress_on_a_terminal_show_names_without_markup(capsys, mon
 
 
 def test_a_name_that_is_not_utf8_goes_through_a_corpus(folder, tmp_path):
-    file = folder / f"{NOT_UTF8}.pcap.zst"
+    file = folder / f"{NOT_UTF8}.pcap"
     (tmp_path / "list.txt").write_bytes(os.fsencode(file))
     for number, inputs in enumerate((file, f"@{tmp_path / 'list.txt'}")):
         where = tmp_path / f"results{number}"

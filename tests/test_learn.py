@@ -41,7 +41,7 @@ def test_k_is_raised_until_the_optimum_stops_growing():
     assert max(k for k, _, _ in search.tried) == 7  # and the one before is elected
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_noise_of_three_per_cent_costs_less_than_that_and_no_search_has_more_than_fifteen_trials(seed):
     rng = np.random.default_rng(seed)

@@ -60,7 +60,7 @@ def test_compiled_and_interpreted_runs_agree_and_lose_nothing(kind):
 
 def test_a_queue_in_packets_holds_so_many():
     sim = simulate(
-        Path(rate="5Mbit", rtt="20ms", buffer="10packets", aqm="pie"), "cubic", "5s", mode="debug", sample="10ms"
+        Path(rate="5Mbit", rtt="20ms", buffer="10packets", aqm="pie"), "cubic", "1s", mode="debug", sample="10ms"
     )
     assert sim.flows.dropped[0] > 0
     assert sim.timeline.queue_delay_us.max() <= 10 * 1514 * 8 / 5 + 1

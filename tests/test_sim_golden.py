@@ -47,23 +47,23 @@ DELAYED = {"ack_every": 2}
 @pytest.mark.parametrize(
     ("name", "path", "flow", "rows"),
     [
-        ("bbr2016/slow_1_s1", SLOW, {}, 1500),
+        ("bbr2016/slow_1_s1", SLOW, {}, 600),
         ("bbr2022/slow_1_s1", SLOW, {}, 1500),
         ("cubic/clean_0.2_s1", SHALLOW, {}, 1500),
         ("cubic/cleanda_1_s1", Path(**FORTY, buffer="1bdp"), DELAYED, 2900),  # holes filled from 2747 on
         ("b3r/clean_0.2_s1", SHALLOW, {}, 800),
         ("quic_bbr/cleanda_1_s1", Path(**FORTY, buffer="1bdp"), DELAYED, 800),
-        ("bbr2/loss_10_s1", TENTH_LOST, {}, 1500),
+        ("bbr2/loss_10_s1", TENTH_LOST, {}, 600),
         ("cubic/loss_10_s1", TENTH_LOST, {}, 1500),  # nine timeouts, one of them needless and undone
         ("bbr2016/loss_1_s1", Path(**FORTY, buffer="16bdp", loss="1%"), {}, 600),
-        ("bbr2019/shal_1_s1", LOSSY, {}, 1500),
+        ("bbr2019/shal_1_s1", LOSSY, {}, 600),
         ("bbr2019/step_20_5_s1", STEP, {}, 1500),
         ("bbr3/shal_1_s1", LOSSY, {}, 1500),
         ("obbr_mu1/loss_10_s1", TENTH_LOST, {}, 600),
         ("quic_bbr2/shal_1_s1", LOSSY, {}, 600),
-        ("bbr2plus/jit40_20_s1", JITTERED, {}, 1500),
+        ("bbr2plus/jit40_20_s1", JITTERED, {}, 600),
         ("bbr_s/jit40_20_s1", JITTERED, {}, 1500),
-        ("bbr2022/kumar_1_s1", KUMAR, DELAYED, 1500),
+        ("bbr2022/kumar_1_s1", KUMAR, DELAYED, 600),
     ],
 )
 def test_the_reference_stacks_make_the_golden_rows(name, path, flow, rows):

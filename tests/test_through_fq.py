@@ -123,7 +123,7 @@ class Uncompilable(LinuxController):
 
 
 def test_whether_there_was_fq_is_told_for_a_class_that_does_not_compile():
-    flow = cct.read(cct.datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
+    flow = cct.read(RECORDINGS / "lab_cubic" / "sender.pcap.zst").flow(0)
     assert cct.replay(flow, Uncompilable, mode="interpreted").source.through_fq is False
 
 
