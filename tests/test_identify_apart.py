@@ -112,3 +112,11 @@ def test_who_was_held_back_by_the_receivers_window_is_anybody(tmp_path):
         found = cct.identify(cct.read(tmp_path / "held").flow(0))
         assert found.group == (UNKNOWN,) or len(found.group) > 3
         assert dict(found.candidates)[UNKNOWN] > 0.15
+
+
+@pytest.mark.parametrize(("send_buffer", "held"), [("64kB", True), (None, False)])
+def test_a_send_buffer_that_is_written_to_once_a_round_trip_holds_the_flight(send_buffer, held, tmp_path):
+    path = cct.Path(rate="38.7Mbit", rtt="61.3ms", buffer="2bdp")
+    sim = cct.simulate(path, cct.Sender("bbr2022", ack_every=2, send_buffer=send_buffer), "5s", 1, packets=True)
+    sim.to_pcap(tmp_path / "held", side="receiver")
+    assert record_of(cct.read(tmp_path / "held").flow(0)).held == held

@@ -26,7 +26,7 @@ EXPLAINED = 0.95  # of the intervals | set | where fewer are explained, another 
 # --- a fixed amount in flight, or a receive window, holds the sender -------------------------------------------------
 HELD_BLOCKS = 40  # blocks | set | twenty round trips, within which any congestion window grows
 HELD_WITHIN = 0.07  # of the amount | set | send buffers count the memory of super-packets, which differ (R)
-HELD_SHARE = 0.75  # of the blocks | set | 0.78 to 1.00 with full send buffers, at most 0.56 without (R)
+HELD_SHARE = 0.75  # of the blocks | set | 0.8 to 1.00 with full send buffers; at most 0.41 of flights that fall so (S)
 HELD_SWING = 0.82  # of the amount | set | a twentieth of the flights is below: at 0.27 to 0.78; else at 0.87 (R, S)
 HELD_GROWTH = 0.25  # segments a round | definition | Reno grows by one, CUBIC by half a segment at least
 HELD_BACK = 0.8  # of the ACKs | set | before which cwnd was not the limit (W)

@@ -146,26 +146,28 @@ class HalfRounds:
     def held_from(self) -> int | None:
         """Return the row from which a fixed amount in flight held the sender; None if none did.
 
-        A send buffer ends the growth of slow start at an amount that is kept from then on: no loss reduces it, no probe
-        exceeds it, it grows by less than any congestion window, and before each write it falls by up to a third, by
-        which the kernel wakes the application ([Linux618] net/core/stream.c sk_stream_write_space). It counts the
-        memory of super-packets, which differ, so that it may hold the sender from half of this amount on: what follows
-        says nothing of the controller.
+        A send buffer ends the growth of the window, within the first quarter, at an amount that is kept from then on:
+        no loss reduces it, no probe exceeds it, it grows by less than any congestion window, and before each write, at
+        least one in a round trip, it falls by up to a third, by which the kernel wakes the application ([Linux618]
+        net/core/stream.c sk_stream_write_space). It counts the memory of super-packets, which differ, so that it may
+        hold the sender from half of this amount on: what follows says nothing of the controller.
         """
-        if len(self.reductions) or len(self) < const.HELD_BLOCKS:
-            return None
         early, late = (len(self) * part // 4 for part in (1, 3))
+        last = int(np.searchsorted(self.acks, self.reductions[-1])) if len(self.reductions) else 0
+        if len(self) < const.HELD_BLOCKS or last >= self.edges[early]:
+            return None
         flight = self.most(self.flight)[self.edges[1:]]
         amount = np.minimum(
             flight[early:], flight[early - 1 : -1]
         ).max()  # of two blocks: a probe lasts for a round trip
         grown = np.median(flight[late:]) - np.median(flight[early : 2 * early])
         slow_start = self.flight[0] <= amount / 2
-        kept = np.mean(np.abs(flight[early:] / amount - 1) <= const.HELD_WITHIN + 1 / amount)
+        filled = self.most(self.flight, blocks=2)[self.edges[1:]][early:]  # in a round trip
+        kept = np.mean(np.abs(filled / amount - 1) <= const.HELD_WITHIN + 1 / amount)
         woken = np.quantile(self.flight[self.edges[early] :], 0.05) < const.HELD_SWING * amount
         if not (slow_start and woken) or kept < const.HELD_SHARE or grown >= const.HELD_GROWTH * (late - early) / 2:
             return None
-        return int(self.acks[np.argmax(self.flight >= amount / 2)])
+        return int(self.acks[last + np.argmax(self.flight[last:] >= amount / 2)])
 
 
 def _jitter(acks: NDArray[Any]) -> float:
