@@ -2,11 +2,30 @@
 
 _ROUNDING = "a segment or a tick: what the RFC's real numbers leave to a kernel's integers"
 _UNUSED = "no decision is read from it before it is set anew"
+_BEGINS = "fields begin so"
 _SAMPLES = "takes the RTTs of an epoch's first second, too, as RFC 9438 would"
 _HYSTART = "whether HyStart runs, which RFC 9438 leaves open"
 
 EQUIVALENT = {
     "bbr_draft": {
+        "init, line 4: left out: self.snd_ssthresh = TCP_INFINITE_SSTHRESH": _BEGINS,
+        "init, line 5: number 0": "an RTT below an eighth of a microsecond",
+        "init, line 11: left out: self.reset_congestion_signals()": _BEGINS,
+        "init, line 12: left out: self.reset_short_term_model()": _BEGINS,
+        "init, line 13: left out: self.init_round_counting()": _BEGINS,
+        "init, line 14: left out: self.reset_full_bw()": _BEGINS,
+        "init_round_counting, line 3: left out: self.next_round_delivered = 0": _BEGINS,
+        "init_round_counting, line 4: False inverted": _UNUSED,
+        "init_round_counting, line 4: left out: self.round_start = False": _BEGINS,
+        "init_round_counting, line 5: left out: self.round_count = 0": _BEGINS,
+        "init_pacing_rate, line 4: number 0": "an RTT below an eighth of a microsecond",
+        "init_pacing_rate, line 5: number 1": "an RTT of less than two microseconds",
+        "enter_drain, line 5: left out: self.cwnd_gain = self.startup_cwnd_gain": "Startup, before it, has the same",
+        "enter_probe_bw, line 3: left out: self.cwnd_gain = self.probe_bw_cwnd_gain": "DOWN sets the same next",
+        "ssthresh, line 3: left out: self.save_cwnd(ack)": "SaveStateUponLoss, next, saves it, too",
+        "ssthresh, line 4: left out: self.save_state_upon_loss(ack)": "the recovery's first loss has saved it",
+        "inflight_at_loss, line 6: number 0": "a flight of none or of one, below 0.7 of the target",
+        "raise_inflight_longterm_slope, line 4: number 30": "UP does not last 30 rounds",
         "init_round_counting, line 3: number 0": "the SYN counts as delivered: Linux's v3 begins with 1",
         "set_pacing_rate_with_gain, line 5: number 1": "a rate of 1 byte/s or of 2",
         "advance_latest_delivery_signals, line 5: number 0": "a sample has delivered something",
@@ -33,7 +52,7 @@ EQUIVALENT = {
         "reset, line 6: number 0": "W_max of one segment is below every cwnd, too",
         "reset, line 10: left out: self.epoch_start = 0": "the reduction before it has ended the epoch",
         "follow_curve, line 4: left out: self.last_time = ack.jiffies": "no increment is kept",
-        "init, line 3: left out: self.reset()": "fields begin so",
+        "init, line 3: left out: self.reset()": _BEGINS,
         "init, line 4: left out: self.start_hystart_round(ack)": _HYSTART,
         "set_state, line 5: left out: self.start_hystart_round(ack)": _HYSTART,
         "reset, line 3: number 0": _UNUSED,

@@ -9,7 +9,7 @@ from cctrace import conform
 from cctrace.cc.base import LinuxController
 from cctrace.cc.bbr_draft import BBRDraft
 from cctrace.conform import bbr
-from cctrace.conform.stage import Cell
+from cctrace.conform.stage import Cell, Stage
 from cctrace.errors import ArgumentError
 
 CELL = Cell("10Mbit", "40ms", 1448, 2)
@@ -50,6 +50,17 @@ def test_the_release_fails_only_where_it_differs_by_intent(release):
     assert drain.time_s > 0.1
 
 
+def test_only_losses_of_many_ranges_end_an_app_limited_startup_and_a_spurious_recovery_returns_to_it():
+    stage = Stage("bbr_draft", Cell("1Gbit", "100ms", 32000))
+    cases = {case.id: case.play(stage) for case in bbr.CASES if case.id in ("A.2", "B.2", "B.3")}
+    assert all(scene.found.exercised and scene.found.row is None for scene in cases.values())
+    spec = conform.spec_of("bbr")
+    for case, name in (("A.2", "startup.high_loss"), ("B.2", "startup.high_loss"), ("B.3", "undo.state")):
+        found = next(row for row in spec.requirements if row.id == name).check(cases[case].record)
+        assert found.exercised
+        assert found.row is None
+
+
 class Unpaced(BBRDraft):
     def set_pacing_rate_with_gain(self, pacing_gain):
         self.pacing_rate = 1 << 40
@@ -59,6 +70,11 @@ class LateProbeRTT(BBRDraft):
     def check_probe_rtt(self, ack):
         if self.probe_rtt_expired and self.round_count % 2 == 0:
             super().check_probe_rtt(ack)
+
+
+class SavesTooLate(BBRDraft):
+    def note_loss(self, ack):
+        self.is_loss_in_round = True
 
 
 class WrongUnit(BBRDraft):
@@ -72,6 +88,7 @@ class WrongUnit(BBRDraft):
         (Unpaced, "pacing.rate"),
         (LateProbeRTT, "probe_rtt.entry"),
         (WrongUnit, "cwnd.max_inflight"),
+        (SavesTooLate, "undo.saved"),
         ("bbr_draft:up_pacing_gain=1.1", "up.gain"),
         ("bbr_draft:loss_beta=0.5", "loss.bw_shortterm"),
         ("bbr_draft:probe_rtt_ms=100", "probe_rtt.stay"),

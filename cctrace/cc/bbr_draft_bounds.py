@@ -160,9 +160,10 @@ class BBRDraftBounds(BBRDraftModel):
             self.handle_inflight_too_high(ack, tx_in_flight, ack.skb_tx_app_limited)
 
     def note_loss(self, ack):  # 5.5.10.2 NoteLoss
-        """The first loss of a round begins the loss round."""
+        """The first loss of a round begins the loss round; that of a recovery may come within one."""
         if not self.is_loss_in_round:
             self.loss_round_delivered = ack.delivered
+        if not self.is_loss_in_round or not self.undo_saved:
             self.save_state_upon_loss(ack)
         self.is_loss_in_round = True
 

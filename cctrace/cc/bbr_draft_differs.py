@@ -25,6 +25,14 @@ FROM_BBR3 = (
         "undo and inflight_longterm", "saved at the first loss of the recovery", "saved on entering recovery, after "
         "the losses were answered", "5.5.11.1 SaveStateUponLoss", "bbr_ssthresh", ("undo.bounds",),
     ),
+    Counterpart(
+        "window saved on entering recovery", "that of the moment", "not below the one saved before, while the last ACK "
+        "was of a recovery", "5.6.4.4 SaveCwnd", "bbr_save_cwnd", ("recovery.save",),
+    ),
+    Counterpart(
+        "a probe's sample that lost more than 2 %", "only lost packets end the probe", "ends it, too",
+        "5.3.3.9 AdaptLongTermModel", "bbr_adapt_upper_bounds", ("probe.samples", "probe.verdict"),
+    ),
     Counterpart("ECN", "none", "DCTCP-like, on routes with TCP_ECN_LOW", "3.7", "bbr_update_ecn_alpha"),
     Counterpart("PLB", "none", "rehashes congested paths (off by default)", "none", "bbr_plb"),
     Counterpart(
@@ -57,7 +65,7 @@ FROM_BBR3 = (
     ),
     Counterpart(
         "flight for DRAIN, UP and DOWN", "C.inflight", "at the earliest departure time of the next packet", "5.3.3.9",
-        "bbr_packets_in_net_at_edt", ("drain.inflight", "cruise.inflight", "up.exit", "A.3"),
+        "bbr_packets_in_net_at_edt", ("drain.inflight", "cruise.inflight", "up.exit", "probe.verdict", "A.3"),
     ),
     Counterpart(
         "pacing while the pipe fills", "0.99 of the gain's rate", "the same, in 256ths and 10000ths", "5.6.2",

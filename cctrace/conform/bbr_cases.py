@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     Values = NDArray[Any]
 
-SIX_LOSSES_BDP = 60  # segments in flight from which a burst of losses has six ranges in a round
+SIX_LOSSES_BDP = 60  # segments that fill the path, from which a burst of losses has six ranges in a round
+LIMITED = 0.4  # of the rate: what an application writes without Startup finding a plateau
 
 
 class Case(NamedTuple):
@@ -86,18 +87,18 @@ def limited_then_lossy(stage: Stage) -> Record | None:
     """Return an app-limited run whose Startup a burst of losses ends."""
     if stage.cell.bdp < SIX_LOSSES_BDP:
         return None
-    at_s = stage.settled_s / 2
-    loss = burst(stage, at_s, "15%", 3)
-    return stage.record(stage.plain_s, path={"loss": loss}, sender=app(stage, 0.8))
+    loss = burst(stage, stage.settled_s / 2, "25%", 3)
+    return stage.record(stage.plain_s, path={"loss": loss}, sender=app(stage, LIMITED))
 
 
 @case(2, "Exiting STARTUP on loss when application-limited")
 def startup_loss(stage: Stage) -> Scene:
-    """15 % lost over three RTTs of an application at 80 % of the rate."""
+    """25 % lost over three RTTs of an application at 40 % of the rate, which finds no plateau."""
     r = limited_then_lossy(stage)
-    if r is None or not r.has("state"):
+    if r is None or not r.has("full_bw_now"):
         return UNSET_SCENE
-    return Scene(r, came(r, moves(r, STARTUP, DRAIN) | begins_probe_bw(r), "DRAIN by losses"))
+    exits = (moves(r, STARTUP, DRAIN) | begins_probe_bw(r)) & ~r.after["full_bw_now"].astype(bool)
+    return Scene(r, came(r, exits, "DRAIN by losses"))
 
 
 @case(3, "Exiting DRAIN based on inflight")
@@ -152,8 +153,8 @@ def up_loss(stage: Stage) -> Scene:
     ended = entered(before, DOWN, limited[1])
     if ended is not None and ended <= at_s + 3 * stage.cell.rtt_s:
         return UNSET_SCENE
-    loss = burst(stage, stage.settled_s / 2, "15%", 3) + burst(stage, at_s, "10%", 2)[1:]
-    r = stage.record(stage.plain_s, path={"loss": loss}, sender=app(stage, 0.8))
+    loss = burst(stage, stage.settled_s / 2, "25%", 3) + burst(stage, at_s, "10%", 2)[1:]
+    r = stage.record(stage.plain_s, path={"loss": loss}, sender=app(stage, LIMITED))
     return Scene(r, left(r, UP, moves(r, UP, DOWN, at_s), "DOWN by losses", at_s))
 
 

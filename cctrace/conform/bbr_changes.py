@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from cctrace.cc.linux import CA_LOSS
-from cctrace.conform.bbr_cases import CASES, Case, case, never
+from cctrace.cc.linux import CA_LOSS, EVENT_TX_START
+from cctrace.conform.bbr_cases import CASES, LIMITED, SIX_LOSSES_BDP, Case, case, never
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, STARTUP, UP
 from cctrace.conform.requirements import Found, at_least
 from cctrace.conform.scenes import (
     NOTHING,
     UNSET_SCENE,
     Scene,
+    app,
     both,
     burst,
     came,
@@ -170,4 +171,47 @@ def real_then_spurious(stage: Stage) -> Scene:
     return Scene(r, Found(int((r.is_call("undo_cwnd") & (r.time_s > late)).sum())))
 
 
-CASES.append(Case("B.1", "A spurious recovery after a probe that losses ended", real_then_spurious))
+def few_ranges(stage: Stage) -> Scene:
+    """Five short outages, two RTTs apart, of an app-limited Startup: more than 2 % lost, in few ranges."""
+    if stage.cell.bdp < SIX_LOSSES_BDP:
+        return UNSET_SCENE
+    rtt, at_s = stage.cell.rtt_s, stage.settled_s / 2
+    steps = [(0, "0%")]
+    for k in range(5):
+        begin = at_s + 2 * k * rtt
+        steps += [(round(begin, 7), "100%"), (round(begin + 0.1 * rtt, 7), "0%")]
+    r = stage.record(at_s + 14 * rtt, path={"loss": steps}, sender=app(stage, LIMITED))
+    return Scene(r, Found(int(np.count_nonzero(r.is_call("on_ack") & (r.ack("rs_losses") > 0)))))
+
+
+def spurious_startup(stage: Stage) -> Scene:
+    """Packets of an app-limited Startup overtake each other for two RTTs: what ended it were no losses."""
+    if stage.cell.bdp < SIX_LOSSES_BDP:
+        return UNSET_SCENE
+    rtt, at_s = stage.cell.rtt_s, stage.settled_s / 2
+    mixed = f"normal:sd={rtt * 0.3e6:.0f}us,reorder"
+    jitter = [(0, "none"), (round(at_s, 6), mixed), (round(at_s + 2 * rtt, 6), "none")]
+    r = stage.record(at_s + 20 * rtt, path={"jitter": jitter}, sender=app(stage, LIMITED))
+    if not r.has("state"):
+        return UNSET_SCENE
+    left = (r.before["state"] == STARTUP) & (r.after["state"] != STARTUP)
+    return Scene(r, Found(int((r.is_call("undo_cwnd") & (np.cumsum(left) > 0)).sum())))
+
+
+def idle_in_probe_rtt(stage: Stage) -> Scene:
+    """The application pauses in ProbeRTT, and for longer than that lasts."""
+    at_s = entered(stage.plain, PROBE_RTT)
+    if at_s is None:
+        return UNSET_SCENE
+    on_s, off_s = at_s + stage.cell.rtt_s + 0.05, 0.4 + 3 * stage.cell.rtt_s
+    r = stage.record(on_s + 2 * off_s + 8 * stage.cell.rtt_s, sender={"app": f"onoff:on={on_s:.6f}s,off={off_s:.6f}s"})
+    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["state"] == PROBE_RTT)
+    return Scene(r, Found(int(starts.sum())))
+
+
+CASES += [
+    Case("B.1", "A spurious recovery after a probe that losses ended", real_then_spurious),
+    Case("B.2", "Startup goes on if more than 2 % are lost, but in few ranges", few_ranges),
+    Case("B.3", "A spurious recovery whose losses ended STARTUP", spurious_startup),
+    Case("B.4", "Idle in PROBE_RTT until it is over", idle_in_probe_rtt),
+]

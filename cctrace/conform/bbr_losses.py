@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.cc.bbr_draft_model import UNSET_BW
 from cctrace.cc.linux import CA_RECOVERY
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, STARTUP, STATES, UP
 from cctrace.conform.bbr_oracle import begins_probe_bw, is_exact, target_inflight
@@ -87,7 +88,8 @@ def _noted(r: Record) -> Found:
 def _reset(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     clean = (r.after["bw_latest"] == 0) & (r.after["inflight_latest"] == 0)
-    # A loss that ends UP is itself noted; what an ACK brings begins the next round of loss with itself.
+    clean &= ~r.after["is_loss_in_round"].astype(bool)
+    # What an ACK brings begins the next round of loss with itself.
     where = (was != now) & (now == DOWN) & (r.is_call("skb_marked_lost") | ~r.after["loss_round_start"].astype(bool))
     return all_of(where, clean, r.after["bw_latest"], "0")
 
@@ -213,12 +215,13 @@ def _slope_reset(r: Record) -> Found:
 
 
 @requirement("up.limited", "5.3.3.7", "Where inflight_longterm limits the flow, UP looks for a plateau anew.",
-             "full_bw_count", "full_bw_now", "inflight_longterm", "prev_probe_too_high")  # fmt: skip
+             "full_bw", "full_bw_count", "full_bw_now", "inflight_longterm", "prev_probe_too_high")  # fmt: skip
 def _limited_anew(r: Record) -> Found:
     stays = (r.before["state"] == UP) & (r.after["state"] == UP) & r.is_call("on_ack")
     limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
-    good = (r.after["full_bw_count"] == 0) & ~r.after["full_bw_now"].astype(bool)
-    return all_of(stays & limited, good, r.after["full_bw_count"], "0")
+    near = np.abs(r.after["full_bw"] - r.delivery_rate) <= 0.02 * r.delivery_rate + (1e-3 if is_exact(r) else 200)
+    good = (r.after["full_bw_count"] == 0) & ~r.after["full_bw_now"].astype(bool) & near
+    return all_of(stays & limited, good, r.after["full_bw"], r.delivery_rate)
 
 
 @requirement("longterm.safe", "5.3.3.9", "A flight that lost no more than 2 % raises inflight_longterm to itself, and "
@@ -235,17 +238,25 @@ def _safe(r: Record) -> Found:
 
 
 # --- spurious recoveries ----------------------------------------------------------------------------------------------
-def _at_episode(r: Record, name: str) -> Values:
-    """Return what a column held before the first loss of the recovery that is under way (or was the last)."""
-    marks = r.is_call("skb_marked_lost") | (r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
+def _marks(r: Record) -> Values:
+    """Return the calls that begin a recovery, or find more losses in it."""
+    return r.is_call("skb_marked_lost") | (r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
+
+
+def _episode(r: Record) -> Values:
+    """Return the row of the first loss of the recovery that is under way, or was the last; -1 before any."""
     ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
     spell = np.cumsum(ends | r.is_call("undo_cwnd"))
     first = np.full(int(spell.max(initial=0)) + 2, -1)
-    rows = np.flatnonzero(marks)
+    rows = np.flatnonzero(_marks(r))
     first[spell[rows][::-1]] = rows[::-1]
     place = np.where(r.is_call("undo_cwnd"), np.maximum(spell - 1, 0), spell)
-    earlier = np.maximum.accumulate(first)
-    at = earlier[place]
+    return np.maximum.accumulate(first)[place]
+
+
+def _at_episode(r: Record, name: str) -> Values:
+    """Return what a column held before the first loss of the recovery that is under way (or was the last)."""
+    at = _episode(r)
     return np.where(at >= 0, r.before[name][np.maximum(at, 0)], r.before[name])
 
 
@@ -269,17 +280,16 @@ def _bounds(r: Record) -> Found:
 
 
 def _ended_by_loss(r: Record, state: int) -> Values:
-    """Return the rows before which losses of the recovery under way have ended a state."""
+    """Return the rows before which losses of the recovery under way, or of the last, have ended a state."""
     moves = (r.before["state"] == state) & (r.after["state"] != state) & (r.after["state"] != PROBE_RTT)
     if state == UP:
         by_loss = r.is_call("skb_marked_lost") & moves
     else:
         by_loss = r.is_call("on_ack") & moves & ~r.after["full_bw_now"].astype(bool)
+    at, undone = np.maximum(_episode(r), 0), np.cumsum(r.is_call("undo_cwnd"))
     ended = np.cumsum(by_loss)
-    ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
-    ends |= np.concatenate([[False], r.is_call("undo_cwnd")[:-1]])
-    at_end = np.maximum.accumulate(np.where(ends | r.is_call("init"), np.arange(len(r)), 0))
-    return ended - ended[at_end] > 0
+    once = undone - r.is_call("undo_cwnd") == undone[at]  # a second D-SACK of the same recovery restores nothing
+    return (ended - ended[at] + by_loss[at] > 0) & once
 
 
 @requirement("undo.state", "5.5.11.2", "A flow whose Startup or UP ended by these losses returns to Startup, or to "
@@ -295,6 +305,30 @@ def _state(r: Record) -> Found:
     return all_of(where, (now == expected) & reached, np.array(STATES)[now], np.array(STATES)[expected])
 
 
-@requirement("undo.plateau", "5.5.11.2", "A spurious recovery restarts the plateau detector.", "full_bw_count")
+@requirement("undo.plateau", "5.5.11.2", "A spurious recovery restarts the plateau detector.", "full_bw",
+             "full_bw_count", "full_bw_now")  # fmt: skip
 def _plateau(r: Record) -> Found:
-    return all_of(r.is_call("undo_cwnd"), r.after["full_bw_count"] == 0, r.after["full_bw_count"], "0")
+    anew = (r.after["full_bw"] == 0) & (r.after["full_bw_count"] == 0) & ~r.after["full_bw_now"].astype(bool)
+    return all_of(r.is_call("undo_cwnd"), anew, r.after["full_bw_count"], "0, from no bandwidth")
+
+
+@requirement("undo.signals", "5.5.11.2", "And forgets that the round has lost something.", "is_loss_in_round")
+def _signals(r: Record) -> Found:
+    noted = r.after["is_loss_in_round"]
+    return all_of(r.is_call("undo_cwnd"), ~noted.astype(bool), noted, "no loss")
+
+
+@requirement("undo.saved", "5.5.11.1", "The first loss of a recovery saves the bounds that its undo restores; later "
+             "ones leave what is saved.", "undo_bw_shortterm", "undo_inflight_shortterm",
+             "undo_inflight_longterm")  # fmt: skip
+def _saved(r: Record) -> Found:
+    began = np.cumsum(_marks(r))
+    ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
+    spells = np.maximum.accumulate(np.where(ends | r.is_call("undo_cwnd"), began, 0))
+    where = _marks(r) & (began > spells)
+    good = np.ones(len(r), bool)
+    for name in ("bw_shortterm", "inflight_shortterm", "inflight_longterm"):
+        saved = r.after[f"undo_{name}"]
+        saved = np.where(saved >= UNSET_BW, np.inf, saved) if name == "bw_shortterm" else saved
+        good &= saved == _at_episode(r, name)
+    return all_of(where, good, r.after["undo_inflight_longterm"], _at_episode(r, "inflight_longterm"))

@@ -26,6 +26,7 @@ MARGIN = 0.99  # BBR.PacingMarginPercent
 COARSE = 0.02  # fixed point: 1/256 of a gain, and of a rate at the slowest links a unit of bandwidth
 GRAIN_BPS = 300.0  # three units of the kernel's bandwidth, bytes/s
 MIN_RTT_US = 10_000_000  # BBR.MinRTTFilterLen
+KEPT_ROUNDS = 4  # for which a filter of 10 rounds keeps a maximum, however coarse it is
 
 
 def _rate_slack(r: Record) -> dict[str, float]:
@@ -64,6 +65,12 @@ def _restart(r: Record) -> Found:
 
 
 # --- bandwidth and delay ----------------------------------------------------------------------------------------------
+@requirement("sample.rate", "4.1.2.3", "The delivery rate is what was delivered over its interval, and none without a "
+             "sample.", "delivery_rate")  # fmt: skip
+def _sample(r: Record) -> Found:
+    return equal(r.is_call("on_ack"), r.after["delivery_rate"], r.delivery_rate, rel=1e-9)
+
+
 def _accepted(r: Record) -> Values:
     sample = r.delivery_rate
     fair = (sample >= r.before["max_bw"] * (1 - 1e-9)) | (r.ack("rs_is_app_limited") == 0)
@@ -127,13 +134,23 @@ def _min_rtt(r: Record) -> Found:
     return equal(r.is_call("on_ack") & sure, r.after["min_rtt_us"], expected)
 
 
-@requirement("min_rtt.recent", "5.3.4.3", "The least RTT of 5 s, which times ProbeRTT, falls with every lower sample.",
-             "probe_rtt_min_delay", "probe_rtt_min_stamp")  # fmt: skip
+@requirement("min_rtt.stamp", "5.3.4.3", "A min_rtt is as old as its sample.", "min_rtt_us", "min_rtt_stamp",
+             "probe_rtt_min_stamp")  # fmt: skip
+def _min_rtt_stamp(r: Record) -> Found:
+    taken = r.is_call("on_ack") & (r.after["min_rtt_us"] != r.before["min_rtt_us"])
+    taken &= r.before["state"] != PROBE_RTT  # leaving it stamps the least RTT of 5 s
+    return equal(taken, r.after["min_rtt_stamp"], r.after["probe_rtt_min_stamp"], within=0 if is_exact(r) else 2000)
+
+
+@requirement("min_rtt.recent", "5.3.4.3", "The least RTT of 5 s, which times ProbeRTT, falls with every lower sample, "
+             "and is any after 5 s.", "probe_rtt_min_delay", "probe_rtt_min_stamp")  # fmt: skip
 def _recent(r: Record) -> Found:
-    rtt = r.ack("rs_rtt_us")
-    lower = r.is_call("on_ack") & (rtt >= 0) & (rtt < r.before["probe_rtt_min_delay"])
-    good = (r.after["probe_rtt_min_delay"] == rtt) & (r.after["probe_rtt_min_stamp"] >= r.ack("now_us") - 2000)
-    return all_of(lower, good, r.after["probe_rtt_min_delay"], rtt)
+    now, rtt = r.ack("now_us"), r.ack("rs_rtt_us")
+    slack = 0 if is_exact(r) else 2000
+    old = now > r.before["probe_rtt_min_stamp"] + 5_000_000 + slack
+    taken = r.is_call("on_ack") & (rtt >= 0) & ((rtt < r.before["probe_rtt_min_delay"]) | old)
+    good = (r.after["probe_rtt_min_delay"] == rtt) & (r.after["probe_rtt_min_stamp"] >= now - slack)
+    return all_of(taken, good, r.after["probe_rtt_min_delay"], rtt)
 
 
 # --- aggregation ------------------------------------------------------------------------------------------------------
@@ -165,13 +182,29 @@ def _window(r: Record) -> Found:
     return at_most(acks, r.after["extra_acked"], np.where(full, steady, startup), within=1)
 
 
+@requirement("extra_acked.kept", "5.5.9", "A maximum of extra_acked holds for rounds after it.", "extra_acked",
+             "round_count", "extra_acked_interval_start", "extra_acked_delivered", "full_bw_reached")  # fmt: skip
+def _kept_extra(r: Record) -> Found:
+    acks = r.is_call("on_ack")
+    full = acks & r.after["full_bw_reached"].astype(bool)
+    if not full.any():
+        return Found(0)
+    rounds = r.after["round_count"].astype(np.int64)
+    best = np.zeros(int(rounds.max(initial=0)) + 1)
+    np.maximum.at(best, rounds, np.where(full, _extra(r), 0))
+    complete = np.concatenate([np.zeros(1), _rolling(best, KEPT_ROUNDS)[:-1]])[rounds]  # before the round under way
+    return at_least(full, r.after["extra_acked"], complete, within=1)
+
+
 @requirement("extra_acked.clock", "5.5.9", "An episode of aggregation ends when ACKs fall behind bw.",
              "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
 def _episode(r: Record) -> Found:
     expected = r.before["bw"] * (r.ack("now_us") - r.before["extra_acked_interval_start"]) / (1e6 * r.ack("mss"))
     over = r.before["extra_acked_delivered"] <= expected
     delivered = np.where(over, 0, r.before["extra_acked_delivered"]) + r.ack("rs_acked_sacked")
-    return equal(r.is_call("on_ack"), r.after["extra_acked_delivered"], delivered)
+    start = np.where(over, r.ack("now_us"), r.before["extra_acked_interval_start"])
+    good = (r.after["extra_acked_delivered"] == delivered) & (r.after["extra_acked_interval_start"] == start)
+    return all_of(r.is_call("on_ack"), good, r.after["extra_acked_delivered"], delivered)
 
 
 def _rolling(values: Values, length: int) -> Values:
@@ -303,10 +336,22 @@ def _probe_rtt_cwnd(r: Record) -> Found:
     return at_most(r.is_call("on_ack") & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], half, within=within)
 
 
-@requirement("recovery.save", "5.6.4.4", "Entering recovery or ProbeRTT saves cwnd.", "prior_cwnd")
+@requirement("probe_rtt.depth", "5.6.4.5", "And no less than that.", "bw", "min_rtt_us", "inflight_longterm",
+             "extra_acked", "cwnd_gain")  # fmt: skip
+def _probe_rtt_depth(r: Record) -> Found:
+    half = np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
+    least = np.minimum(np.minimum(half, r.before["snd_cwnd"]), np.maximum(_cap(r), MIN_PIPE))
+    slack = {"within": 1.0} if is_exact(r) else {"within": 3.0, "rel": 0.05}
+    return at_least(r.is_call("on_ack") & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], least, **slack)
+
+
+@requirement("recovery.save", "5.6.4.4", "Entering recovery or ProbeRTT saves cwnd, and a larger one stays saved only "
+             "while there.", "prior_cwnd")  # fmt: skip
 def _save(r: Record) -> Found:
     enters = r.is_call("ssthresh") & (r.ack("ca_state") < 3) & (r.before["state"] != PROBE_RTT)
-    return at_least(enters, r.after["prior_cwnd"], r.before["snd_cwnd"])
+    dips = r.is_call("on_ack") & (r.before["state"] != PROBE_RTT) & (r.after["state"] == PROBE_RTT)
+    saved, cwnd = r.after["prior_cwnd"], r.before["snd_cwnd"]
+    return all_of(enters | dips, (saved == cwnd) | (dips & (saved > cwnd)), saved, cwnd)
 
 
 @requirement("recovery.restore", "5.6.4.4", "Leaving recovery restores cwnd.", "prior_cwnd")

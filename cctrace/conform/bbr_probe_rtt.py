@@ -9,7 +9,8 @@ import numpy as np
 from cctrace.cc.linux import EVENT_TX_START
 from cctrace.conform.bbr_names import CRUISE, PROBE_RTT, STARTUP, STATES
 from cctrace.conform.bbr_oracle import first_time_us, is_exact, since, states_of
-from cctrace.conform.requirements import Found, Table, all_of, at_least
+from cctrace.conform.bbr_states import TICK_US
+from cctrace.conform.requirements import Found, Table, all_of, at_least, equal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 requirement = Table()
 
 INTERVAL_US, DURATION_US = 5_000_000, 200_000  # BBR.ProbeRTTInterval, BBR.ProbeRTTDuration
-TICK_US = 2_000  # two ticks of a kernel at 1000 Hz, which counts its times in them
 
 
 def _clock_slack(r: Record) -> float:
@@ -68,6 +68,28 @@ def _leave(r: Record) -> Found:
     return all_of(where, now != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
 
 
+@requirement("probe_rtt.interval", "5.3.4.3", "The 5 s to the next ProbeRTT begin when one ends.",
+             "probe_rtt_min_stamp")  # fmt: skip
+def _interval(r: Record) -> Found:
+    was, now = states_of(r)
+    leaves = (r.is_call("on_ack") | r.is_call("cwnd_event")) & (was == PROBE_RTT) & (now != PROBE_RTT)
+    stamp = r.after["probe_rtt_min_stamp"]
+    return at_least(leaves, stamp, r.ack("now_us"), within=_clock_slack(r))
+
+
+@requirement("probe_rtt.clock", "5.3.4.3", "The 200 ms begin once the flight is down, and no later.",
+             "probe_rtt_done_stamp", "min_rtt_us", "bw")  # fmt: skip
+def _clock(r: Record) -> Found:
+    inside = r.is_call("on_ack") & (r.after["state"] == PROBE_RTT)
+    due = inside & (r.inflight <= np.maximum(_half_bdp(r), 4))
+    armed = inside & (r.before["probe_rtt_done_stamp"] == 0) & (r.after["probe_rtt_done_stamp"] != 0)
+    over = r.ack("now_us") + DURATION_US
+    good = (r.after["probe_rtt_done_stamp"] != 0) & (
+        ~armed | (np.abs(r.after["probe_rtt_done_stamp"] - over) <= _clock_slack(r))
+    )
+    return all_of(due, good, r.after["probe_rtt_done_stamp"], over)
+
+
 @requirement("probe_rtt.round", "5.3.4.3", "ProbeRTT lasts a round from when the flight is down.",
              "probe_rtt_round_done", "probe_rtt_done_stamp")  # fmt: skip
 def _round(r: Record) -> Found:
@@ -98,6 +120,24 @@ def _rtt_reset(r: Record) -> Found:
     was, now = states_of(r)
     return all_of((was == PROBE_RTT) & (now != PROBE_RTT), np.isinf(r.after["bw_shortterm"]), r.after["bw_shortterm"],
                   "no bound")  # fmt: skip
+
+
+@requirement("idle.probe_rtt", "5.4.1", "ProbeRTT whose time is over while idle ends as sending begins again.",
+             "probe_rtt_done_stamp")  # fmt: skip
+def _idle_probe_rtt(r: Record) -> Found:
+    stamp = r.before["probe_rtt_done_stamp"]
+    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
+    over = (stamp > 0) & (r.ack("now_us") > stamp + _clock_slack(r)) & (r.inflight == 0)
+    where = starts & (r.before["state"] == PROBE_RTT) & over
+    return all_of(where, r.after["state"] != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
+
+
+@requirement("idle.aggregation", "5.4.1", "Sending again after idling begins an episode of aggregation.",
+             "extra_acked_interval_start")  # fmt: skip
+def _idle_aggregation(r: Record) -> Found:
+    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START)
+    starts &= (r.before["app_limited"] != 0) & (r.inflight == 0)
+    return equal(starts, r.after["extra_acked_interval_start"], r.ack("now_us"))
 
 
 @requirement("idle.restart", "5.4.1", "Sending again after idling notes it, and the next ACK forgets it.",

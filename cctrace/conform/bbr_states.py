@@ -45,6 +45,7 @@ GAINS = {
     UP: (1.25, 2.25),
     PROBE_RTT: (1.0, 0.5),
 }
+TICK_US = 2_000  # two ticks of a kernel at 1000 Hz, which counts its times in them
 GAIN_STEP = 1 / 256  # as coarse as the kernel's gains may be
 MOVES = {
     (STARTUP, DRAIN), (STARTUP, DOWN), (STARTUP, CRUISE), (STARTUP, REFILL), (STARTUP, PROBE_RTT), (DRAIN, DOWN),
@@ -54,6 +55,7 @@ MOVES = {
     (PROBE_RTT, CRUISE), (PROBE_RTT, STARTUP),
 }  # fmt: skip
 WAIT_US = (2_000_000, 3_000_000)  # BBR.bw_probe_wait
+MOST_ROUNDS = 63  # of that wait
 
 
 def _gain(state: int, section: str) -> None:
@@ -90,6 +92,17 @@ def _moves(r: Record) -> Found:
     names = np.array(STATES)
     texts = np.char.add(np.char.add(names[was], " to "), names[now])
     return all_of(changed, allowed[was, now], texts, "a transition of the diagram")
+
+
+@requirement("init.model", "5.2.1", "A flow begins in Startup, with the RTT of its handshake, and its clocks start.",
+             "min_rtt_us", "min_rtt_stamp", "probe_rtt_min_stamp", "extra_acked_interval_start")  # fmt: skip
+def _init(r: Record) -> Found:
+    where = r.is_call("init") & (r.ack("srtt_us8") > 0)
+    now, slack = r.ack("now_us"), 0 if is_exact(r) else TICK_US
+    good = (r.after["state"] == STARTUP) & (r.after["min_rtt_us"] == r.ack("srtt_us8") >> 3)
+    for stamp in ("min_rtt_stamp", "probe_rtt_min_stamp", "extra_acked_interval_start"):
+        good &= np.abs(now - r.after[stamp]) <= slack
+    return all_of(where, good, r.after["min_rtt_us"], r.ack("srtt_us8") >> 3)
 
 
 # --- Startup and the plateau ------------------------------------------------------------------------------------------
@@ -197,7 +210,7 @@ def _drain_rounds(r: Record) -> Found:
 def _probe_due(r: Record) -> Values:
     """Return where the wait for a probe is over."""
     elapsed = r.ack("now_us") > r.before["cycle_stamp"] + r.before["probe_wait_us"]
-    return elapsed | (r.after["rounds_since_probe"] >= np.minimum(target_inflight(r), 63))
+    return elapsed | (r.after["rounds_since_probe"] >= np.minimum(target_inflight(r), MOST_ROUNDS))
 
 
 def _cautious(r: Record) -> Values:
@@ -236,10 +249,19 @@ def _spread(r: Record) -> Found:
     return Found(1, int(drawn[2]), "the same wait three times", "random waits") if same else Found(1)
 
 
-@requirement("down.starts", "5.3.3.9", "Entering DOWN starts the clock of the cycle.", "cycle_stamp", "ack_phase")
+@requirement("probe.rounds", "5.5.1", "The wait counts every round since it was drawn.", "rounds_since_probe",
+             "cycle_stamp", "round_start")  # fmt: skip
+def _probe_rounds(r: Record) -> Found:
+    where = r.is_call("on_ack") & (r.after["cycle_stamp"] == r.before["cycle_stamp"])
+    expected = r.before["rounds_since_probe"] + (r.after["round_start"] != 0)
+    return equal(where, *(np.minimum(rounds, MOST_ROUNDS) for rounds in (r.after["rounds_since_probe"], expected)))
+
+
+@requirement("down.starts", "5.3.3.9, 5.3.4.4", "Entering DOWN, and CRUISE after ProbeRTT, starts the clock of the "
+             "cycle.", "cycle_stamp", "ack_phase")  # fmt: skip
 def _down_starts(r: Record) -> Found:
     was, now = states_of(r)
-    where = r.is_call("on_ack") & (was != DOWN) & (now == DOWN)
+    where = r.is_call("on_ack") & (((was != DOWN) & (now == DOWN)) | ((was == PROBE_RTT) & (now == CRUISE)))
     phase = np.where(begins_probe_bw(r) & r.after["round_start"].astype(bool), ACKS_INIT, ACKS_PROBE_STOPPING)
     return all_of(where, (r.after["cycle_stamp"] == r.ack("now_us")) & (r.after["ack_phase"] == phase),
                   r.after["cycle_stamp"], r.ack("now_us"))  # fmt: skip
@@ -271,12 +293,13 @@ def _refill_reset(r: Record) -> Found:
 
 
 @requirement("up.begin", "5.3.3.9", "UP measures growth from the current sample, and its samples count as a probe's.",
-             "full_bw", "is_bw_probe_sample")  # fmt: skip
+             "full_bw", "full_bw_now", "is_bw_probe_sample")  # fmt: skip
 def _up_begin(r: Record) -> Found:
     was, now = states_of(r)
     where = r.is_call("on_ack") & (was == REFILL) & (now == UP)
     near = np.abs(r.after["full_bw"] - r.delivery_rate) <= 0.02 * r.delivery_rate + (1e-3 if is_exact(r) else 200)
-    good = near & r.after["is_bw_probe_sample"].astype(bool) & (r.after["full_bw_count"] == 0)
+    anew = (r.after["full_bw_count"] == 0) & ~r.after["full_bw_now"].astype(bool)
+    good = near & anew & r.after["is_bw_probe_sample"].astype(bool)
     return all_of(where, good, r.after["full_bw"], r.delivery_rate)
 
 
@@ -291,6 +314,31 @@ def _up_exit(r: Record) -> Found:
     leave = risky | (~limited & r.after["full_bw_now"].astype(bool))
     where = r.is_call("on_ack") & (was == UP) & (now != PROBE_RTT) & ~_cautious(r)
     return all_of(where, (now == DOWN) == leave, np.array(STATES)[now], np.where(leave, "DOWN", "UP"))
+
+
+@requirement("probe.verdict", "5.3.3.9", "That a probe went too far is kept until the next one ends for another "
+             "reason; one that ends for that was cautious, which REFILL forgets.", "prev_probe_too_high",
+             "prev_probe_precautionary", "inflight_longterm")  # fmt: skip
+def _verdict(r: Record) -> Found:
+    was, now = states_of(r)
+    ends = r.is_call("on_ack") & (was == UP) & (now == DOWN)
+    risky = r.before["prev_probe_too_high"].astype(bool) & (r.inflight >= r.after["inflight_longterm"])
+    refills = r.is_call("on_ack") & (was != REFILL) & (now == REFILL)
+    cautious, high = r.after["prev_probe_precautionary"].astype(bool), r.after["prev_probe_too_high"].astype(bool)
+    good = np.where(ends, ~high & (cautious == risky), ~cautious)
+    return all_of(ends | refills, good, cautious, np.where(ends, risky, False))
+
+
+@requirement("probe.samples", "5.3.3.9", "A probe's samples end with the round after it; no other ACK ends them.",
+             "is_bw_probe_sample", "ack_phase", "round_start")  # fmt: skip
+def _samples(r: Record) -> Found:
+    was, _ = states_of(r)
+    over = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) | begins_probe_bw(r)
+    over &= r.after["round_start"].astype(bool)
+    before, after = r.before["is_bw_probe_sample"].astype(bool), r.after["is_bw_probe_sample"].astype(bool)
+    where = r.is_call("on_ack") & r.before["full_bw_reached"].astype(bool)
+    where &= (was != REFILL) | ~r.after["round_start"].astype(bool)  # UP begins, if ProbeRTT does not cut it short
+    return all_of(where, after == (before & ~over), after, before & ~over)
 
 
 @requirement("phase.acks", "5.3.3.9", "ACKs are told apart by what was sent for them: refill, probe, its end.",
