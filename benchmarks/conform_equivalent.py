@@ -2,6 +2,8 @@
 
 _ROUNDING = "a segment or a tick: what the RFC's real numbers leave to a kernel's integers"
 _UNUSED = "no decision is read from it before it is set anew"
+_ECN = "of ECN, not of PRR"
+_PROBES = "of tail-loss probes, not of PRR"
 _BEGINS = "fields begin so"
 _SAMPLES = "takes the RTTs of an epoch's first second, too, as RFC 9438 would"
 _HYSTART = "whether HyStart runs, which RFC 9438 leaves open"
@@ -65,9 +67,19 @@ EQUIVALENT = {
         "additive_increase, line 10: inverted: self.snd_cwnd_cnt >= segments_per_increment": "grows with the next ACK",
     },
     "prr": {
-        "init_cwnd_reduction, line 9: inverted: f.ecn != ACCURATE_ECN": "of ECN, not of PRR",
-        "prr_cwnd, line 32: sign: ssthresh * prr_delivered + prior_cwnd - 1": _ROUNDING,
-        "prr_cwnd, line 32: sign: ssthresh * prr_delivered + prior_cwnd": _ROUNDING,
-        "prr_cwnd, line 32: number 1": _ROUNDING,
+        "init_cwnd_reduction, line 3: left out: f.high_seq = f.nxt": "where recovery ends is RFC 6675's",
+        "init_cwnd_reduction, line 4: number 0": _PROBES,
+        "init_cwnd_reduction, line 4: left out: f.tlp_high_seq = 0": _PROBES,
+        "init_cwnd_reduction, line 5: number 0": "a share of a segment of later growth",
+        "init_cwnd_reduction, line 9: number 0": _ECN,
+        "init_cwnd_reduction, line 9: inverted: f.ecn > 0": _ECN,
+        "init_cwnd_reduction, line 9: inverted: f.ecn != ACCURATE_ECN": _ECN,
+        "init_cwnd_reduction, line 9: and for or: f.ecn > 0 and f.ecn != ACCURATE_ECN": _ECN,
+        "init_cwnd_reduction, line 9: number 1": _ECN,
+        "init_cwnd_reduction, line 9: left out: f.queue_cwr = 1 if f.ecn > 0 and f.ecn != ACCURATE_ECN else 0": _ECN,
+        "end_cwnd_reduction, line 3: number 1": "of controllers that set cwnd themselves",
+        "end_cwnd_reduction, line 5: inverted: f.ca_state == CA_CWR": _ECN,
+        "end_cwnd_reduction, line 5: number 0": "a flow that loses its first segment",
+        "end_cwnd_reduction, line 7: left out: call(w, f, CWND_EVENT, EVENT_COMPLETE_CWR, now)": "a notice",
     },
 }
