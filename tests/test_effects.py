@@ -93,12 +93,22 @@ def effects(sender, *without, **path):
 def test_of_two_limits_the_second_is_said_to_come_next():
     sender = cct.Sender("cubic6", ack_every=2, rwnd="20kB")
     found, truth = effects(sender, "rwnd", "loss", loss="0.6%")
-    first, other = found.causes["random_loss"].effect, found.causes["receiver_limited"].effect
-    assert first.then == "receiver_limited"
+    first, other = found.causes["receiver_limited"].effect, found.causes["random_loss"].effect
+    assert first.then == "random_loss"
+    assert first.goodput.value == pytest.approx(1.48, rel=0.05)  # simulated without a limit of the window, 1.48 times
+    assert other.goodput.value == pytest.approx(1.22, rel=0.05)  # without loss, 1.22 times
     assert first.without_both.low < truth < first.without_both.high
     assert truth > 1.5 * first.goodput.value * other.goodput.value  # together they cost more than each
-    assert "then limited by receiver's window" in effect_words(first)
+    assert "then limited by random loss" in effect_words(first)
     assert other.without_both is None
+
+
+def test_a_window_that_a_pacing_limit_hides_is_kept_where_the_pacing_limit_is_removed():
+    sender = cct.Sender("cubic6", max_pacing_rate="4Mbit", rwnd="25kB", ack_every=2)
+    found, truth = effects(sender, "max_pacing_rate")
+    effect = found.causes["pacing_limited"].effect
+    assert effect.goodput.low < truth < effect.goodput.high < 2 < effect.without_both.low
+    assert effect.then == "receiver_limited"  # less than half of it is free: a receiver would have let it grow
 
 
 @pytest.mark.parametrize("cc", ["bbr3", "cubic6"])
@@ -162,7 +172,7 @@ def test_a_competitor_that_no_verdict_names_is_asked_about_unless_a_fair_queue_i
 @pytest.mark.parametrize(("low", "lost", "asked"), [(0.002, 7, True), (0.0, 7, False), (0.002, 2, False)])
 def test_random_losses_of_the_path_are_asked_about_although_others_dropped_more(low, lost, asked):
     loss = {"model": "bernoulli", "share": Estimate90(0.005, low, 0.01), "congestive": 62, "random": lost}
-    scene = SimpleNamespace(others=(), path=SimpleNamespace(estimates={"loss": loss}))
+    scene = SimpleNamespace(others=(), held=HeldBack(), path=SimpleNamespace(estimates={"loss": loss}))
 
     def names(*verdicts):
         diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])

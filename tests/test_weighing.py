@@ -4,9 +4,11 @@ import pytest
 
 import cctrace as cct
 from cctrace.counterfactual.effects import effects_of
+from cctrace.counterfactual.runs import Runs
 from cctrace.counterfactual.scene import scene_of
 from cctrace.counterfactual.weighing import CLEARLY, course_of, likeliest, weighed
-from cctrace.fit.rivals import AS_INFERRED, CHANCE, TAIL_DROPS, rivals_of
+from cctrace.fit.fitted_path import FittedPath
+from cctrace.fit.rivals import AS_INFERRED, CHANCE, CODEL_AND_CHANCE, TAIL_DROPS, rivals_of
 from cctrace.path.evidence import evidence_of
 from cctrace.path.transmissions import as_flow
 
@@ -35,6 +37,24 @@ def test_a_wrong_split_of_losses_is_replaced():
     path = likeliest(mistaken, flow, evidence)
     assert path.estimates["loss"]["model"] == "none"
     assert path.buffer_bytes == pytest.approx(50_000, rel=0.1)
+
+
+def test_losses_of_packets_that_hardly_waited_are_chances_beside_an_unknown_queue_management():
+    managed = {"rate": "20Mbit", "rtt": "30ms", "buffer": "4bdp", "aqm": "codel", "loss": "0.2%"}
+    right, _, evidence = scene(managed, "bbr3")
+    unknown = FittedPath.of(right.path.estimates | {"aqm": "other"})
+    both = rivals_of(unknown, evidence)[CODEL_AND_CHANCE]
+    assert both.aqm == "codel"
+    share = both.estimates["loss"]["share"]
+    assert share.low < 0.002 < share.high
+
+
+def test_draws_are_those_with_which_a_flow_had_the_luck_of_the_recorded_one():
+    found = scene(LOSSY, "cubic6")[0]
+    recorded = found.recorded["goodput_bps"]
+    of_any, of_this = (Runs(found, 6, 1, tries=tries).original["goodput_bps"] for tries in (1, 4))
+    assert of_this.low < recorded < of_this.high
+    assert of_this.high - of_this.low < (of_any.high - of_any.low) / 2
 
 
 def test_one_explanation_needs_no_simulation():

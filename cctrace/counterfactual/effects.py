@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     Figures = dict[str, Estimate]
 
 DRAWS = 8  # paths; what-if, which is asked for by itself, takes more
+TRIES = 4  # times as many, of which those are kept that did as the recorded flow did, where chance decides that
 LEAST_DRAWS = 4  # of a flow of many segments
 SEGMENTS = 2_000_000  # simulated for a question, two seconds of a core: with fewer draws where they would be more
 MOST_SEGMENTS = 1_000_000  # of a flow
@@ -214,7 +215,8 @@ def effects_of(
         scene = scene_of_polls(flow, suspects[0], diagnosis)
     else:
         scene = scene_of(flow, suspects[0], diagnosis, progress, quick=True)
-    tried = [Runs(replace(scene, own=one), draws, seed, progress) for one in suspects]
+    tries = TRIES if isinstance(flow, Flow) else 1  # polls know the luck of a flow no better than its path
+    tried = [Runs(replace(scene, own=one), draws, seed, progress, tries) for one in suspects]
     kept = [runs for runs in tried if runs.reproduces]
     if not kept:
         raise FitError(_unlike(scene, tried[0].original or {}))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 OPTIONS = ("rwnd", "app", "pacing", "send_buffer", "fq")  # changes of a what-if that concern the hosts
 WINDOW_SHUT = 0.01  # share of the time, from which on the receive window is part of the path
+GROWN_WINDOW = 2.0  # times what arrives in an RTT: a window that may still grow is larger [Linux] tcp_rcv_space_adjust
 APPLICATION = 0.05  # share of the time without data to send, from which on writes are inferred
 WRITTEN_EARLY = 0.10  # the same, from which on a send buffer is looked for where writes do not begin after pauses
 FEWEST_WRITES = 4  # of which times and sizes are taken
@@ -52,7 +53,7 @@ class HeldBack:
     send_buffer_bytes : float or None
         SO_SNDBUF, about: what was in flight on average.
     window_bytes : float or None
-        The largest receive window, where that was shut at times.
+        The largest receive window, where that was shut at times, or no longer grew with what arrived.
     largest_window_bytes : float
         The same whether or not it was shut; 0 if unknown.
     fq : bool or None
@@ -132,19 +133,22 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         unseen.append(f"that the application had less to send for up to {format_share(idle)} of the time")
     if pacing_bps is not None:
         unseen.append(f"a pacing rate above {format_rate(pacing_bps)}, which held back and is kept (pacing changes it)")
-    outstanding = record.goodput_bps / 8e6 * record.median_rtt_us if buffered else None
+    in_flight = record.goodput_bps / 8e6 * record.median_rtt_us
+    outstanding = in_flight if buffered else None
     if outstanding is not None:
         size = format_size(outstanding)
         unseen.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")
     largest = float(record.largest_window_bytes)
     shut = spans["receive_window"] > WINDOW_SHUT or "receiver_limited" in names
-    window = largest if shut and largest else None
+    hidden = not shut and 0 < largest < GROWN_WINDOW * in_flight
+    window = largest if largest and (shut or hidden) else None
     for verdict in diagnosis.verdicts:
         if verdict.name == "window_limited" and window is None:  # held by something that acts as such a window
             window = verdict.evidence["window_bytes"]
     if window is not None:
-        text = f"a receive window above the {window / 1e3:.0f} kB seen, which held back and is kept (rwnd changes it)"
-        unseen.append(text)
+        did = "did not grow with what arrived" if hidden else "held back"
+        shown = f"{window / 1e3:.0f} kB"
+        unseen.append(f"a receive window above the {shown} seen, which {did} and is kept (rwnd changes it)")
     fq = at_hand_over(record.flow).through_fq
     lacks = app is None and not buffered and (idle > APPLICATION or "app_limited_samples" in names)
     return HeldBack(app, pacing_bps, paced_share, outstanding, window, largest, fq, tuple(unseen), lacks)

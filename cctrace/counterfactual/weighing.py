@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cctrace.path.evidence import PathEvidence
     from cctrace.path.transmissions import Transmissions
 
+AS_DROPTAIL = ("other", "early")  # `aqm` of a fit, which a simulation does not have
 CLEARLY = 2 * np.log(20.0)  # by which the log likelihood, twice, must be higher for another path than the inferred one
 UNSEEN = ("cubic6", "bbr2022")  # competitors that the capture may not show
 RUNS = 4  # simulations of each explanation
@@ -198,8 +199,13 @@ def unseen_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosi
 
 
 def likeliest(scene: Scene, flow: Flow, evidence: PathEvidence) -> FittedPath:
-    """Return the path under which what was recorded is likeliest; the inferred one where that is as good."""
+    """Return the path under which what was recorded is likeliest; the inferred one where that is as good.
+
+    An inferred path whose queue is managed in a way that no simulation has ("other") is simulated without: of that,
+    any other explanation that is likelier takes the place.
+    """
     found = weighed(scene, flow, evidence)
     name = min(found, key=lambda name: found[name][1])
     better = found[AS_INFERRED][1] - found[name][1]
-    return found[name][0] if better > CLEARLY else scene.path
+    least = 0.0 if scene.path.estimates["aqm"] in AS_DROPTAIL else CLEARLY
+    return found[name][0] if better > least else scene.path

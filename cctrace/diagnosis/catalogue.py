@@ -48,8 +48,7 @@ _EVEN = (
     "[{lost_share?}{lost_share} of them were lost|nothing was lost][, and the path carried {carried_bps}]"
 )
 
-# The most important first.
-CAUSES = {
+CAUSES = {  # the most important first
     "capture_artefact": _cause(
         "unknown: the capture misleads",
         "The capture lacks {unseen_share} of what was sent (acknowledged, but never shown), so that losses and windows "
@@ -82,7 +81,8 @@ CAUSES = {
         "receiver's window",
         "The receiver's window [held it back for {held_share} of the time it had data to send|was full: {used_share} "
         "of {advertised_bytes} in flight|was full: {used_share} of it was typically in flight|was spent: the rate on "
-        "average took {average_share} of {advertised_bytes} per RTT][: about {window_bytes} {per_rtt}].",
+        "average took {average_share} of {advertised_bytes} per RTT|did not grow beyond {kept_bytes}, although more "
+        "than half of that arrived per RTT][: about {window_bytes} {per_rtt}].",
         "A larger receive buffer would help (or a receiver that reads faster); another congestion control would not.",
         "Windows in the ACKs that leave a segment or more free.",
     ),

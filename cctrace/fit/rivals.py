@@ -1,6 +1,6 @@
 """Other paths that may lie behind the same capture: what was lost by chance, and what by which queue.
 
-    rivals_of(path, evidence)       {"as inferred": path, "tail drops": ..., "chance": ...}
+    rivals_of(path, evidence)       {"as inferred": path, "tail drops": ..., "chance": ..., "codel and chance": ...}
 
 A packet's fate does not say what dropped it. Where the backlog that lost packets met leaves that open, each explanation
 is a path of its own; which of them is right shows in what a simulation over it does (`counterfactual.weighing`).
@@ -15,6 +15,7 @@ import numpy as np
 
 from cctrace.estimates import Estimate
 from cctrace.fit.fitted_path import FittedPath
+from cctrace.path.constants import CODEL_TARGET_US, NEAR_TARGET
 from cctrace.path.losses import backlog_met, decided_ns, proportion
 from cctrace.path.transmissions import LOST
 from cctrace.tcp.wire import PACKET_BYTES
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cctrace.path.evidence import PathEvidence
 
 AS_INFERRED, TAIL_DROPS, CHANCE, CODEL = "as inferred", "tail drops", "chance", "codel"
+CODEL_AND_CHANCE = "codel and chance"
 FEWEST = 3  # losses, for what dropped them to be asked
 NO_LOSS = {"model": "none", "share": Estimate(0.0, 0.0, 0.0), "congestive": 0, "random": 0}
 
@@ -39,6 +41,12 @@ class Lost:
     def longest(self) -> float:
         """The longest backlog that a packet passed with."""
         return float(self.passed.max(initial=PACKET_BYTES))
+
+    def waited_less(self, wait_us: float, path: FittedPath) -> tuple[int, int]:
+        """Return how many were lost of the packets that met a shorter wait than this at a path's highest rate."""
+        backlog = wait_us * path.max_rate_bps() / 8e6
+        lost = int(np.count_nonzero(self.met < backlog))
+        return lost, lost + int(np.count_nonzero(self.passed < backlog))
 
 
 def lost_of(evidence: PathEvidence) -> Lost:
@@ -80,6 +88,10 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     if estimates["aqm"] not in (None, "droptail", "codel") and longest > 0.25 * bdp:
         buffer = Estimate(None, longest, None)
         found[CODEL] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": NO_LOSS})
+        if (short := lost.waited_less(NEAR_TARGET * CODEL_TARGET_US, path))[0]:  # which CoDel cannot have dropped
+            share = Estimate(short[0] / short[1], *proportion(*short))
+            loss = {"model": "bernoulli", "share": share, "congestive": len(lost.met) - short[0], "random": short[0]}
+            found[CODEL_AND_CHANCE] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": loss})
     return found
 
 
