@@ -14,6 +14,7 @@ Sources: [ngx_bbr] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr.c, commit 3ae3f
 Differs from quic_bbr in: on_ack (adds adapt_probe), cycle_gain.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import f32, u64_lt
 from cctrace.cc.quic_bbr import B3R_COLUMNS, QuicBBR
 
@@ -35,12 +36,12 @@ class B3R(QuicBBR):
     b3r_timer: int = 0  # ms of the last loss
     b3r_gain0: f32 = f32(1.25)  # pacing gain of the probing phase
 
-    def on_ack(self, ack):  # [ngx_bbr] ngx_bbr_on_ack
+    def on_ack(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_on_ack
         """Adapt the probing gain, then run BBR."""
         self.adapt_probe(ack)
         super().on_ack(ack)
 
-    def adapt_probe(self, ack):
+    def adapt_probe(self, ack: Ack) -> None:
         """Probe less after a loss."""
         if ack.smp_loss:
             self.b3r_gum = max(GUM_MIN, self.b3r_gum - GUM_STEP)
@@ -49,7 +50,7 @@ class B3R(QuicBBR):
         if u64_lt(self.min_rtt_ms, ack.now_ms - self.b3r_timer):
             self.b3r_gum = min(GUM_MAX, self.b3r_gum + GUM_STEP)
 
-    def cycle_gain(self):
+    def cycle_gain(self) -> f32:
         """Return the pacing gain of this phase of PROBE_BW."""
         if self.cycle_idx == 0:
             return self.b3r_gain0

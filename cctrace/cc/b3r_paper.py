@@ -18,6 +18,7 @@ advance_cycle_phase; from the released `b3r` in: the gain follows at once (there
 counted in time (there in ACKs), one step per round (there per ACK with loss).
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.bbr1_model import GAIN_UNIT, PROBE_BW
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.bold_probe import STEPS_PER_UNIT, BoldProbe
@@ -30,19 +31,19 @@ class B3RPaper(BoldProbe, BBR2016):
 
     up_pacing_gain: float = 1.25  # until the adapted gain replaces it
 
-    def update_cycle_phase(self, ack):  # [Bi23] §5.1
+    def update_cycle_phase(self, ack: Ack) -> None:  # [Bi23] §5.1
         """Adapt the probing gain, then cycle as BBR does."""
         self.adapt_boldness(ack.rs_losses, ack.now_us, self.min_rtt_us, self.rtt_cnt)
         if self.mode == PROBE_BW and self.pacing_gain > GAIN_UNIT:
             self.pacing_gain = self.probe_gain()
         super().update_cycle_phase(ack)
 
-    def advance_cycle_phase(self, ack):  # [Bi23] §5.1
+    def advance_cycle_phase(self, ack: Ack) -> None:  # [Bi23] §5.1
         """Enter the next phase, with the adapted gain if it probes."""
         super().advance_cycle_phase(ack)
         if self.pacing_gain > GAIN_UNIT:
             self.pacing_gain = self.probe_gain()
 
-    def probe_gain(self):  # [Bi23] §5.1
+    def probe_gain(self) -> int:  # [Bi23] §5.1
         """Return the pacing gain of a probe, << 8."""
         return GAIN_UNIT * (STEPS_PER_UNIT + self.boldness) // STEPS_PER_UNIT

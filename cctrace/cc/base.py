@@ -20,6 +20,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import f32, u32
 from cctrace.cc.linux import segments_in_flight
 from cctrace.errors import ArgumentError
@@ -140,17 +141,17 @@ class Controller:
 
     draws: int = 0  # random numbers drawn in the current call; the engine resets it before each call
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.has_on_ack = hasattr(cls, "on_ack")
 
-    def __init__(self, **params):
+    def __init__(self, **params: float) -> None:
         for name, field in declared_fields(type(self)).items():
             setattr(self, name, field.values() if isinstance(field, ArrayField) else field)
         for name, value in checked_params(type(self), params).items():
             setattr(self, self.params[name].field or name, value)
 
-    def draw(self, ack):
+    def draw(self, ack: Ack) -> int:
         """Return the next raw random number recorded for this call (Linux: 32 bits, QUIC: 31 bits)."""
         self.draws = self.draws + 1
         if self.draws == 1:
@@ -260,35 +261,35 @@ class LinuxController(Controller):
     pacing_rate: int = -1  # bytes/s; ~0UL until a controller sets it
     app_limited: int = 0
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """Connection established [Linux61] tcp_congestion_ops.init."""
 
-    def packets_in_flight(self, ack):
+    def packets_in_flight(self, ack: Ack) -> int:
         """Segments believed to be in the network [Linux61] tcp_packets_in_flight."""
         return segments_in_flight(ack.packets_out, ack.sacked_out, ack.lost_out, ack.retrans_out)
 
-    def in_slow_start(self):
+    def in_slow_start(self) -> bool:
         """[Linux61] tcp_in_slow_start."""
         return self.snd_cwnd < self.snd_ssthresh
 
-    def is_cwnd_limited(self, ack):
+    def is_cwnd_limited(self, ack: Ack) -> bool:
         """Whether cwnd held the sender back; slow start may run ahead to twice what was used [Linux61] same name."""
         if ack.is_cwnd_limited != 0:
             return True
         return self.in_slow_start() and self.snd_cwnd < 2 * ack.max_packets_out
 
-    def slow_start(self, acked):
+    def slow_start(self, acked: int) -> int:
         """Grow one by one up to ssthresh; return the ACKs left over [Linux61] tcp_slow_start."""
         cwnd = min(u32(self.snd_cwnd + acked), self.snd_ssthresh)
         acked = u32(acked - (cwnd - self.snd_cwnd))
         self.snd_cwnd = cwnd
         return acked
 
-    def prior_cwnd_of_stack(self, ack):
+    def prior_cwnd_of_stack(self, ack: Ack) -> int:
         """cwnd when the stack last began to reduce it [Linux61] tp->prior_cwnd."""
         return ack.prior_cwnd_tp
 
-    def random_below(self, ack, bound):
+    def random_below(self, ack: Ack, bound: int) -> int:
         """Return a draw in [0, bound) [Linux61] prandom_u32_max, get_random_u32_below."""
         return (u32(self.draw(ack)) * bound) >> 32
 
@@ -323,5 +324,5 @@ class QuicController(Controller):
     pacing_rate: int = 0  # bytes/s
     app_limited: int = 0
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """Connection established."""

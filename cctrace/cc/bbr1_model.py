@@ -16,6 +16,7 @@ Units, as in the kernel: bw in segments/us << 24, gains << 8, RTTs us, stamps in
 Sources: [Linux412] net/ipv4/tcp_bbr.c; [Cardwell16].
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import LinuxController, Param, ints
 from cctrace.cc.cmath import U32_MAX, s32, u32, u64, u64_shr
 from cctrace.cc.filters import running_max
@@ -81,17 +82,17 @@ class BBR1Model(LinuxController):
 
     # ---- estimates ---------------------------------------------------------------------------------------------------
 
-    def max_bw(self):
+    def max_bw(self) -> int:
         """Windowed maximum of the delivery rate [Linux412] bbr_max_bw."""
         return self.bw_v[0]
 
-    def bw(self):
+    def bw(self) -> int:
         """Estimate in use: the policer's rate, if there seems to be one [Linux412] bbr_bw."""
         if self.lt_use_bw != 0:
             return self.lt_bw
         return self.max_bw()
 
-    def rate_bytes_per_sec(self, ack, rate, gain):
+    def rate_bytes_per_sec(self, ack: Ack, rate: int, gain: int) -> int:
         """Convert segments/us << 24 to bytes/s [Linux412] bbr_rate_bytes_per_sec.
 
         Counts headers as bytes to be paced; the product wraps at 64 bits above about 200 Gbit/s * gain.
@@ -99,18 +100,18 @@ class BBR1Model(LinuxController):
         scaled = (rate * (ack.mss + MTU_HEADERS) * gain) >> GAIN_SCALE
         return u64_shr(u64(scaled * USEC_PER_SEC), BW_SCALE)
 
-    def bdp(self, bw, gain):
+    def bdp(self, bw: int, gain: int) -> int:
         """Segments of gain * bw * min_rtt, rounded up; the initial window without an RTT [Linux412] bbr_target_cwnd."""
         if self.min_rtt_us == U32_MAX:
             return TCP_INIT_CWND
         scaled = u64_shr(u64(u64(bw * self.bdp_rtt_us()) * gain), GAIN_SCALE)
         return u32((scaled + BW_UNIT - 1) >> BW_SCALE)
 
-    def bdp_rtt_us(self):
+    def bdp_rtt_us(self) -> int:
         """Delay of the bandwidth-delay product: the least RTT; `compensation` adds jitter."""
         return self.min_rtt_us
 
-    def delivered_jiffies(self, ack):
+    def delivered_jiffies(self, ack: Ack) -> int:
         """Tick of the last delivery, 0 before the first [Linux412] tp->delivered_mstamp.stamp_jiffies."""
         if ack.delivered_mstamp_us == 0:
             return 0
@@ -118,7 +119,7 @@ class BBR1Model(LinuxController):
 
     # ---- bandwidth -------------------------------------------------------------------------------------------------
 
-    def update_bw(self, ack):
+    def update_bw(self, ack: Ack) -> None:
         """Count rounds and feed the bandwidth filter [Linux412] bbr_update_bw."""
         self.round_start = 0
         if ack.rs_delivered < 0 or ack.rs_interval_us <= 0:
@@ -134,13 +135,13 @@ class BBR1Model(LinuxController):
         if ack.rs_is_app_limited == 0 or bw >= self.bw_v[0]:
             running_max(self.bw_v, self.bw_t, self.bw_rtts, self.rtt_cnt, u32(bw))
 
-    def delivery_rate(self, ack):
+    def delivery_rate(self, ack: Ack) -> int:
         """Segments/us << 24; do_div() takes the interval as a u32."""
         return ack.rs_delivered * BW_UNIT // u32(ack.rs_interval_us)
 
     # ---- policer ---------------------------------------------------------------------------------------------------
 
-    def lt_bw_sampling(self, ack, losses, is_app_limited):
+    def lt_bw_sampling(self, ack: Ack, losses: int, is_app_limited: int) -> None:
         """Look for a token-bucket policer: an interval is 4 to 16 rounds from loss to loss, with 20 % lost.
 
         [Linux412] bbr_lt_bw_sampling. Starting and ending at a loss means starting and ending with an empty bucket.
@@ -171,7 +172,7 @@ class BBR1Model(LinuxController):
             return
         self.close_lt_interval(ack, delivered)
 
-    def count_lt_rounds(self, ack):
+    def count_lt_rounds(self, ack: Ack) -> None:
         """Obey the policer's rate for 48 rounds of PROBE_BW, then look again [Linux412] bbr_lt_bw_sampling."""
         if self.mode == PROBE_BW and self.round_start != 0:
             self.lt_rtt_cnt = self.lt_rtt_cnt + 1
@@ -179,10 +180,10 @@ class BBR1Model(LinuxController):
                 self.reset_lt_bw_sampling(ack)
                 self.enter_probe_bw(ack)
 
-    def enter_probe_bw(self, ack):
+    def enter_probe_bw(self, ack: Ack) -> None:
         """Begin the gain cycle anew, which is that of the class that has one."""
 
-    def close_lt_interval(self, ack, delivered):
+    def close_lt_interval(self, ack: Ack, delivered: int) -> None:
         """Compute the interval's rate; its length is known in jiffies only [Linux412] bbr_lt_bw_sampling."""
         ticks = s32(self.delivered_jiffies(ack) - self.lt_last_stamp)
         if ticks < 1:
@@ -193,7 +194,7 @@ class BBR1Model(LinuxController):
             return
         self.lt_bw_interval_done(ack, u32(delivered * BW_UNIT // interval_us))
 
-    def lt_bw_interval_done(self, ack, bw):
+    def lt_bw_interval_done(self, ack: Ack, bw: int) -> None:
         """Two intervals of the same rate are a policer [Linux412] bbr_lt_bw_interval_done."""
         if self.lt_bw != 0:
             difference = u32(abs(s32(bw - self.lt_bw)))
@@ -209,20 +210,20 @@ class BBR1Model(LinuxController):
         self.lt_bw = bw
         self.reset_lt_bw_sampling_interval(ack)
 
-    def reset_lt_bw_sampling(self, ack):
+    def reset_lt_bw_sampling(self, ack: Ack) -> None:
         """Forget the policer [Linux412] bbr_reset_lt_bw_sampling."""
         self.lt_bw = 0
         self.lt_use_bw = 0
         self.lt_is_sampling = 0
         self.reset_lt_bw_sampling_interval(ack)
 
-    def reset_lt_bw_sampling_interval(self, ack):
+    def reset_lt_bw_sampling_interval(self, ack: Ack) -> None:
         """Start a new interval here [Linux412] bbr_reset_lt_bw_sampling_interval."""
         self.lt_last_stamp = self.lt_stamp(ack)
         self.lt_last_delivered = ack.delivered
         self.lt_last_lost = ack.lost
         self.lt_rtt_cnt = 0
 
-    def lt_stamp(self, ack):
+    def lt_stamp(self, ack: Ack) -> int:
         """Clock of the long-term intervals: jiffies."""
         return self.delivered_jiffies(ack)

@@ -32,6 +32,7 @@ at four packets, reaction to loss and ECN, no long-term (policer) sampling.
 
 from typing import ClassVar
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import LinuxController, Param
 from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING, BBR2Bounds
 from cctrace.cc.bbr2_model import (
@@ -127,7 +128,7 @@ class BBR2(BBR2Bounds):
     loss_events_in_round: int = 0
     ce_state: int = 0  # of received data
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """Start in STARTUP, paced for the initial window [BBRv2alpha] bbr_init, bbr2_init."""
         self.init_cwnd = min(0x7F, self.snd_cwnd)
         self.prior_cwnd = self.prior_cwnd_of_stack(ack)
@@ -145,7 +146,7 @@ class BBR2(BBR2Bounds):
         self.ecn_alpha = BBR_UNIT  # so that a path congested from the start is answered at once
         self.seen_delivered_ce = ack.delivered_ce
 
-    def on_ack(self, ack):
+    def on_ack(self, ack: Ack) -> None:
         """Update the model and then the controls [BBRv2alpha] bbr2_main."""
         self.update_round(ack)
         self.update_ece(ack)
@@ -154,13 +155,13 @@ class BBR2(BBR2Bounds):
             self.update_control(ack)
         self.finish_ack(ack)
 
-    def finish_ack(self, ack):
+    def finish_ack(self, ack: Ack) -> None:
         """Remember what the next ACK compares with [BBRv2alpha] bbr2_main."""
         self.prev_ca_state = ack.ca_state
         self.loss_in_cycle = self.loss_in_cycle or ack.rs_lost > 0
         self.ecn_in_cycle = self.ecn_in_cycle or ack.rs_delivered_ce > 0
 
-    def run_fast_path(self, ack):
+    def run_fast_path(self, ack: Ack) -> bool:
         """Update the model; skip most of it while app-limited samples tell nothing [BBRv2alpha] bbr2_fast_path.
 
         Returns whether the controls can stay as they are.
@@ -174,7 +175,7 @@ class BBR2(BBR2Bounds):
         self.update_state(ack)
         return self.mode == mode and self.min_rtt_us == min_rtt_us and self.try_fast_path
 
-    def update_model(self, ack):
+    def update_model(self, ack: Ack) -> None:
         """Take in the sample, then move through the states [BBRv2alpha] bbr2_update_model."""
         self.update_congestion_signals(ack)
         self.update_ack_aggregation(ack)
@@ -182,13 +183,13 @@ class BBR2(BBR2Bounds):
         self.check_full_bw_reached(ack)
         self.update_state(ack)
 
-    def update_state(self, ack):
+    def update_state(self, ack: Ack) -> None:
         """Leave DRAIN, go through PROBE_BW, enter or leave PROBE_RTT."""
         self.check_drain(ack)
         self.update_cycle_phase(ack)
         self.update_min_rtt(ack)
 
-    def update_control(self, ack):
+    def update_control(self, ack: Ack) -> None:
         """Set gains, pacing rate and cwnd [BBRv2alpha] bbr2_main."""
         self.update_gains()
         bw = self.bw()
@@ -196,7 +197,7 @@ class BBR2(BBR2Bounds):
         self.set_cwnd(ack, bw, self.cwnd_gain)
         self.bound_cwnd()
 
-    def update_gains(self):
+    def update_gains(self) -> None:
         """Gains of the mode and phase [BBRv2alpha] bbr_update_gains."""
         if self.mode == STARTUP:
             self.pacing_gain = in_256ths(self.startup_pacing_gain)
@@ -211,7 +212,7 @@ class BBR2(BBR2Bounds):
             self.pacing_gain = BBR_UNIT
             self.cwnd_gain = BBR_UNIT
 
-    def phase_pacing_gain(self):
+    def phase_pacing_gain(self) -> int:
         """Pacing gain of the phase of PROBE_BW, 256ths [BBRv2alpha] bbr_pacing_gain[]."""
         if self.cycle_idx == UP:
             return in_256ths(self.up_pacing_gain)
@@ -220,7 +221,7 @@ class BBR2(BBR2Bounds):
         return BBR_UNIT
 
     # --- STARTUP and DRAIN ------------------------------------------------------------------------------------------
-    def check_loss_too_high_in_startup(self, ack):
+    def check_loss_too_high_in_startup(self, ack: Ack) -> None:
         """End STARTUP after a recovery round with many and heavy losses [BBRv2alpha] bbr2_check_loss_too_high."""
         if self.full_bw_reached:
             return
@@ -234,7 +235,7 @@ class BBR2(BBR2Bounds):
         else:
             self.loss_events_in_round = 0
 
-    def check_full_bw_reached(self, ack):
+    def check_full_bw_reached(self, ack: Ack) -> None:
         """Three rounds without 25 % more bandwidth: the pipe is full [BBRv2alpha] bbr_check_full_bw_reached."""
         if self.full_bw_reached or not self.round_start or ack.rs_is_app_limited:
             return
@@ -245,7 +246,7 @@ class BBR2(BBR2Bounds):
         self.full_bw_cnt += 1
         self.full_bw_reached = self.full_bw_cnt >= FULL_BW_CNT
 
-    def check_drain(self, ack):
+    def check_drain(self, ack: Ack) -> None:
         """Enter DRAIN with a full pipe, leave it once the queue is gone [BBRv2alpha] bbr2_check_drain."""
         if self.mode == STARTUP and self.full_bw_reached:
             self.mode = DRAIN
@@ -256,20 +257,20 @@ class BBR2(BBR2Bounds):
             if in_net <= self.inflight(ack, self.max_bw(), BBR_UNIT):
                 self.enter_probe_bw(ack)
 
-    def enter_probe_bw(self, ack):
+    def enter_probe_bw(self, ack: Ack) -> None:
         """Begin with DOWN: the queue of STARTUP has just drained [BBRv2alpha] bbr2_check_drain."""
         self.mode = PROBE_BW
         self.start_bw_probe_down(ack)
 
     # --- PROBE_BW ---------------------------------------------------------------------------------------------------
-    def update_cycle_phase(self, ack):
+    def update_cycle_phase(self, ack: Ack) -> None:
         """Adapt inflight_hi, then see whether the phase is over [BBRv2alpha] bbr2_update_cycle_phase."""
         if not self.full_bw_reached or self.adapt_upper_bounds(ack) or self.mode != PROBE_BW:
             return
         inflight = self.packets_in_net_at_edt(ack, ack.rs_prior_in_flight)
         self.run_phase(ack, inflight)
 
-    def run_phase(self, ack, inflight):
+    def run_phase(self, ack: Ack, inflight: int) -> None:
         """Do what the phase does [BBRv2alpha] bbr2_update_cycle_phase."""
         if self.cycle_idx == CRUISE:
             self.cruise(ack)
@@ -280,17 +281,17 @@ class BBR2(BBR2Bounds):
         else:
             self.probe_down(ack, inflight)
 
-    def cruise(self, ack):
+    def cruise(self, ack: Ack) -> None:
         """Pace at the estimate and wait [BBRv2alpha] bbr2_update_cycle_phase, CRUISE."""
         self.check_time_to_probe_bw(ack)
 
-    def refill(self, ack):
+    def refill(self, ack: Ack) -> None:
         """Fill the pipe for one round, so that UP does not probe an empty one [BBRv2alpha] same, REFILL."""
         if self.round_start:
             self.bw_probe_samples = True
             self.start_bw_probe_up(ack)
 
-    def probe_up(self, ack, inflight):
+    def probe_up(self, ack: Ack, inflight: int) -> None:
         """Push until inflight_hi or 1.25 BDP is reached; losses stop it elsewhere [BBRv2alpha] same, UP."""
         risky = self.is_probe_risky(inflight)
         if risky:
@@ -299,26 +300,26 @@ class BBR2(BBR2Bounds):
             self.prev_probe_too_high = False
             self.start_bw_probe_down(ack)
 
-    def is_probe_risky(self, inflight):
+    def is_probe_risky(self, inflight: int) -> bool:
         """Whether the flight is back where the probe before went too far [BBRv2alpha] same, UP."""
         return self.prev_probe_too_high and inflight >= self.inflight_hi
 
-    def is_probe_done(self, ack, inflight):
+    def is_probe_done(self, ack: Ack, inflight: int) -> bool:
         """Whether UP has lasted a min_rtt and built a queue of a quarter BDP [BBRv2alpha] same, UP."""
         if not self.has_elapsed_in_phase(ack, self.min_rtt_us):
             return False
         return inflight >= self.inflight(ack, self.max_bw(), in_256ths(self.bw_probe_pif_gain))
 
-    def probe_down(self, ack, inflight):
+    def probe_down(self, ack: Ack, inflight: int) -> None:
         """Drain to the lesser of BDP and inflight_hi with headroom [BBRv2alpha] same, DOWN."""
         if not self.check_time_to_probe_bw(ack) and self.is_time_to_cruise(ack, inflight):
             self.start_bw_probe_cruise(ack)
 
-    def is_time_to_cruise(self, ack, inflight):
+    def is_time_to_cruise(self, ack: Ack, inflight: int) -> bool:
         """Whether the queue is gone and headroom left [BBRv2alpha] bbr2_check_time_to_cruise."""
         return inflight <= self.inflight_with_headroom() and inflight <= self.inflight(ack, self.max_bw(), BBR_UNIT)
 
-    def check_time_to_probe_bw(self, ack):
+    def check_time_to_probe_bw(self, ack: Ack) -> bool:
         """Start a probe if its time has come; return whether [BBRv2alpha] bbr2_check_time_to_probe_bw."""
         marks_ceased = self.ecn_eligible and self.ecn_in_cycle and not self.loss_in_cycle and ack.ca_state == CA_OPEN
         if self.ecn_reprobe_gain > 0.0 and marks_ceased:  # look quickly whether the cross traffic has gone
@@ -330,29 +331,29 @@ class BBR2(BBR2Bounds):
             return True
         return False
 
-    def is_probe_wait_over(self, ack):
+    def is_probe_wait_over(self, ack: Ack) -> bool:
         """Whether the random 2..3 s have passed [BBRv2alpha] bbr2_check_time_to_probe_bw."""
         return self.has_elapsed_in_phase(ack, self.probe_wait_us)
 
-    def has_elapsed_in_phase(self, ack, interval_us):
+    def has_elapsed_in_phase(self, ack: Ack, interval_us: int) -> bool:
         """Whether the phase is older than this [BBRv2alpha] bbr2_has_elapsed_in_phase."""
         return ack.now_us > self.cycle_mstamp + interval_us
 
-    def is_reno_coexistence_probe_time(self, ack):
+    def is_reno_coexistence_probe_time(self, ack: Ack) -> bool:
         """Whether a Reno flow of our flight would have lost again [BBRv2alpha] bbr2_is_reno_coexistence_probe_time."""
         return self.rounds_since_probe >= min(self.bw_probe_max_rounds, self.target_inflight(ack))
 
-    def pick_probe_wait(self, ack):
+    def pick_probe_wait(self, ack: Ack) -> None:
         """Draw the wait in rounds and by the clock, against synchronised flows [BBRv2alpha] bbr2_pick_probe_wait."""
         self.rounds_since_probe = self.random_below(ack, BW_PROBE_RAND_ROUNDS)
         self.probe_wait_us = self.bw_probe_base_us + self.random_below(ack, self.bw_probe_rand_us)
 
-    def set_cycle_idx(self, cycle_idx):
+    def set_cycle_idx(self, cycle_idx: int) -> None:
         """Enter a phase; its window and rate are yet to be computed [BBRv2alpha] bbr2_set_cycle_idx."""
         self.cycle_idx = cycle_idx
         self.try_fast_path = False
 
-    def start_bw_probe_refill(self, ack, bw_probe_up_rounds):
+    def start_bw_probe_refill(self, ack: Ack, bw_probe_up_rounds: int) -> None:
         """[BBRv2alpha] bbr2_start_bw_probe_refill."""
         self.reset_lower_bounds()
         self.bw_probe_up_rounds = bw_probe_up_rounds
@@ -362,7 +363,7 @@ class BBR2(BBR2Bounds):
         self.next_rtt_delivered = ack.delivered
         self.set_cycle_idx(REFILL)
 
-    def start_bw_probe_up(self, ack):
+    def start_bw_probe_up(self, ack: Ack) -> None:
         """[BBRv2alpha] bbr2_start_bw_probe_up."""
         self.ack_phase = ACKS_PROBE_STARTING
         self.next_rtt_delivered = ack.delivered
@@ -370,12 +371,12 @@ class BBR2(BBR2Bounds):
         self.set_cycle_idx(UP)
         self.raise_inflight_hi_slope()
 
-    def start_bw_probe_down(self, ack):
+    def start_bw_probe_down(self, ack: Ack) -> None:
         """Begin a cycle: draw its wait, start its clock [BBRv2alpha] bbr2_start_bw_probe_down."""
         self.begin_cycle(ack)
         self.set_cycle_idx(DOWN)
 
-    def begin_cycle(self, ack):
+    def begin_cycle(self, ack: Ack) -> None:
         """What every draining phase starts with [BBRv2alpha] bbr2_start_bw_probe_down."""
         self.reset_congestion_signals()
         self.bw_probe_up_cnt = UNSET  # inflight_hi grows no more
@@ -384,14 +385,14 @@ class BBR2(BBR2Bounds):
         self.ack_phase = ACKS_PROBE_STOPPING
         self.next_rtt_delivered = ack.delivered
 
-    def start_bw_probe_cruise(self, ack):
+    def start_bw_probe_cruise(self, ack: Ack) -> None:
         """[BBRv2alpha] bbr2_start_bw_probe_cruise."""
         if self.inflight_lo != UNSET:
             self.inflight_lo = min(self.inflight_lo, self.inflight_hi)
         self.set_cycle_idx(CRUISE)
 
     # --- PROBE_RTT --------------------------------------------------------------------------------------------------
-    def update_min_rtt(self, ack):
+    def update_min_rtt(self, ack: Ack) -> None:
         """Track the least RTT of 5 s and 10 s; dip when the former expires [BBRv2alpha] bbr_update_min_rtt."""
         window = msecs_to_jiffies(min(self.probe_rtt_win_ms, self.min_rtt_win_sec * 1000), self.hz)
         expired = before(self.probe_rtt_min_stamp + window, ack.jiffies)
@@ -409,11 +410,11 @@ class BBR2(BBR2Bounds):
         if ack.rs_delivered > 0:
             self.idle_restart = False
 
-    def is_lower_rtt(self, rtt_us):
+    def is_lower_rtt(self, rtt_us: int) -> bool:
         """An equal RTT refreshes the estimate too [BBRv2alpha] bbr_update_min_rtt."""
         return rtt_us <= self.probe_rtt_min_us
 
-    def enter_probe_rtt(self, ack):
+    def enter_probe_rtt(self, ack: Ack) -> None:
         """[BBRv2alpha] bbr_update_min_rtt."""
         self.mode = PROBE_RTT
         self.save_cwnd()
@@ -421,7 +422,7 @@ class BBR2(BBR2Bounds):
         self.ack_phase = ACKS_PROBE_STOPPING
         self.next_rtt_delivered = ack.delivered
 
-    def stay_in_probe_rtt(self, ack):
+    def stay_in_probe_rtt(self, ack: Ack) -> None:
         """Count 200 ms and one round from the moment the flight is down to half a BDP [BBRv2alpha] same."""
         in_flight = self.packets_in_flight(ack)
         self.app_limited = max(u32(ack.delivered + in_flight), 1)  # these samples must not lower the bandwidth
@@ -435,14 +436,14 @@ class BBR2(BBR2Bounds):
             if self.probe_rtt_round_done:
                 self.check_probe_rtt_done(ack)
 
-    def check_probe_rtt_done(self, ack):
+    def check_probe_rtt_done(self, ack: Ack) -> None:
         """[BBRv2alpha] bbr_check_probe_rtt_done."""
         if self.probe_rtt_done_stamp and before(self.probe_rtt_done_stamp, ack.jiffies):
             self.probe_rtt_min_stamp = ack.jiffies
             self.snd_cwnd = max(self.snd_cwnd, self.prior_cwnd)
             self.exit_probe_rtt(ack)
 
-    def exit_probe_rtt(self, ack):
+    def exit_probe_rtt(self, ack: Ack) -> None:
         """To CRUISE, the flight being low; to STARTUP if the pipe was never full [BBRv2alpha] bbr2_exit_probe_rtt."""
         self.reset_lower_bounds()
         if self.full_bw_reached:
@@ -450,14 +451,14 @@ class BBR2(BBR2Bounds):
         else:
             self.mode = STARTUP
 
-    def enter_probe_bw_after_dip(self, ack):
+    def enter_probe_bw_after_dip(self, ack: Ack) -> None:
         """Schedule a new cycle and skip its DOWN [BBRv2alpha] bbr2_exit_probe_rtt."""
         self.mode = PROBE_BW
         self.start_bw_probe_down(ack)
         self.start_bw_probe_cruise(ack)
 
     # --- restart from idle ------------------------------------------------------------------------------------------
-    def cwnd_event(self, ack):
+    def cwnd_event(self, ack: Ack) -> None:
         """Restart from idle; ECN of received data [BBRv2alpha] bbr_cwnd_event."""
         if ack.arg == EVENT_TX_START and self.app_limited:
             self.idle_restart = True

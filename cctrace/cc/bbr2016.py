@@ -33,6 +33,7 @@ segments. No cap of snd_cwnd or of the pacing rate is modelled (the kernel's def
 Sources: [Linux412] net/ipv4/tcp_bbr.c, tcp_output.c tcp_tso_autosize(), skbuff.h skb_mstamp; [Cardwell16].
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.bbr1_model import (
     BW_UNIT,
@@ -121,7 +122,7 @@ class BBR2016(BBR1Model):
 
     # ---- entry points ----------------------------------------------------------------------------------------------
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """Start afresh, pacing at high_gain * cwnd / srtt [Linux412] bbr_init."""
         self.prior_cwnd = 0
         self.tso_segs_goal = 0
@@ -147,7 +148,7 @@ class BBR2016(BBR1Model):
         self.reset_lt_bw_sampling(ack)
         self.enter_startup(ack)
 
-    def on_ack(self, ack):
+    def on_ack(self, ack: Ack) -> None:
         """Update the model, then decide [Linux412] bbr_main."""
         self.update_model(ack)
         bw = self.bw()
@@ -155,7 +156,7 @@ class BBR2016(BBR1Model):
         self.set_tso_segs_goal(ack)
         self.set_cwnd(ack, bw)
 
-    def update_model(self, ack):
+    def update_model(self, ack: Ack) -> None:
         """Learn from one ACK, in this order [Linux412] bbr_update_model."""
         self.update_bw(ack)
         self.update_cycle_phase(ack)
@@ -163,16 +164,16 @@ class BBR2016(BBR1Model):
         self.check_drain(ack)
         self.update_min_rtt(ack)
 
-    def ssthresh(self, ack):
+    def ssthresh(self, ack: Ack) -> int:
         """Remember cwnd; BBR itself has no use for ssthresh [Linux412] bbr_ssthresh."""
         self.save_cwnd()
         return TCP_INFINITE_SSTHRESH
 
-    def undo_cwnd(self, ack):
+    def undo_cwnd(self, ack: Ack) -> int:
         """Nothing was cut, so nothing is undone [Linux412] bbr_undo_cwnd."""
         return self.snd_cwnd
 
-    def set_state(self, ack):
+    def set_state(self, ack: Ack) -> None:
         """Treat a timeout as the end of a round with a loss [Linux412] bbr_set_state."""
         if ack.arg == CA_LOSS:
             self.prev_ca_state = CA_LOSS
@@ -180,12 +181,12 @@ class BBR2016(BBR1Model):
             self.round_start = 1
             self.lt_bw_sampling(ack, 1, 0)
 
-    def cwnd_event(self, ack):
+    def cwnd_event(self, ack: Ack) -> None:
         """Resume from idle at the estimated bw, without a burst [Linux412] bbr_cwnd_event."""
         if ack.arg == EVENT_TX_START and self.app_limited != 0:
             self.restart_from_idle(ack)
 
-    def restart_from_idle(self, ack):
+    def restart_from_idle(self, ack: Ack) -> None:
         """First transmission with nothing in flight after the application paused [Linux412] bbr_cwnd_event."""
         self.idle_restart = 1
         if self.mode == PROBE_BW:
@@ -193,7 +194,7 @@ class BBR2016(BBR1Model):
 
     # ---- rates and windows -----------------------------------------------------------------------------------------
 
-    def init_pacing_rate(self, ack):
+    def init_pacing_rate(self, ack: Ack) -> None:
         """Pace the initial window over the handshake's RTT, or 1 ms if it is unknown [Linux412] bbr_init."""
         rtt_us = ack.srtt_us8 >> 3
         if rtt_us == 0:
@@ -203,13 +204,13 @@ class BBR2016(BBR1Model):
         self.pacing_rate = 0
         self.set_pacing_rate(ack, bw, in_256ths(self.high_gain))
 
-    def set_pacing_rate(self, ack, bw, gain):
+    def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
         """Pace at gain * bw; in STARTUP never slower than before [Linux412] bbr_set_pacing_rate."""
         rate = self.rate_bytes_per_sec(ack, bw, gain)
         if self.mode != STARTUP or u64_lt(self.pacing_rate, rate):
             self.pacing_rate = rate
 
-    def tso_segs(self, ack):
+    def tso_segs(self, ack: Ack) -> int:
         """Segments of one burst: about 1 ms at the pacing rate [Linux412] tcp_tso_autosize."""
         min_segs = 2
         if u64_lt(self.pacing_rate, MIN_TSO_RATE_BPS >> 3):
@@ -217,16 +218,16 @@ class BBR2016(BBR1Model):
         size = min(u64_shr(self.pacing_rate, PACING_SHIFT), GSO_MAX_SIZE - 1 - MAX_TCP_HEADER)
         return min(max(size // ack.mss, min_segs), TSO_SEGS_MAX)
 
-    def set_tso_segs_goal(self, ack):
+    def set_tso_segs_goal(self, ack: Ack) -> None:
         """Keep the burst size until the next ACK [Linux412] bbr_set_tso_segs_goal."""
         self.tso_segs_goal = self.tso_segs(ack)
 
-    def quantization_budget(self, ack, cwnd):
+    def quantization_budget(self, ack: Ack, cwnd: int) -> int:
         """Add three bursts (qdisc, sender's and receiver's offload) and make it even, for delayed ACKs."""
         cwnd = u32(cwnd + 3 * self.tso_segs_goal)
         return u32(cwnd + 1) & ~1
 
-    def inflight(self, ack, bw, gain):
+    def inflight(self, ack: Ack, bw: int, gain: int) -> int:
         """Segments in flight that make gain * BDP [Linux412] bbr_target_cwnd."""
         if self.min_rtt_us == U32_MAX:
             return TCP_INIT_CWND  # unlike later releases, without a budget
@@ -234,14 +235,14 @@ class BBR2016(BBR1Model):
 
     # ---- decisions -------------------------------------------------------------------------------------------------
 
-    def save_cwnd(self):
+    def save_cwnd(self) -> None:
         """Remember the last cwnd that neither recovery nor PROBE_RTT had cut [Linux412] bbr_save_cwnd."""
         if self.prev_ca_state < CA_RECOVERY and self.mode != PROBE_RTT:
             self.prior_cwnd = self.snd_cwnd
         else:
             self.prior_cwnd = max(self.prior_cwnd, self.snd_cwnd)
 
-    def recover_or_restore(self, ack):
+    def recover_or_restore(self, ack: Ack) -> int:
         """Return cwnd after the rules of recovery; sets `packet_conservation`.
 
         [Linux412] bbr_set_cwnd_to_recover_or_restore: in the first round send what is delivered, then slow-start;
@@ -265,7 +266,7 @@ class BBR2016(BBR1Model):
             cwnd = max(cwnd, u32(self.packets_in_flight(ack) + ack.rs_acked_sacked))
         return cwnd
 
-    def set_cwnd(self, ack, bw):
+    def set_cwnd(self, ack: Ack, bw: int) -> None:
         """Grow towards the target by what was acked, snap down to it once the pipe is full [Linux412] bbr_set_cwnd."""
         if ack.rs_acked_sacked == 0:
             return  # so PROBE_RTT's cap has to wait for the next ACK as well
@@ -276,11 +277,11 @@ class BBR2016(BBR1Model):
         if self.mode == PROBE_RTT:
             self.snd_cwnd = min(cwnd, self.cwnd_min_target)
 
-    def target_cwnd(self, ack, bw):
+    def target_cwnd(self, ack: Ack, bw: int) -> int:
         """Segments that cwnd heads for [Linux412] bbr_target_cwnd."""
         return self.inflight(ack, bw, self.cwnd_gain)
 
-    def grow_cwnd(self, ack, cwnd, target):
+    def grow_cwnd(self, ack: Ack, cwnd: int, target: int) -> int:
         """Slow-start towards `target`; only a full pipe allows to cut [Linux412] bbr_set_cwnd."""
         if self.full_bw_reached != 0:
             cwnd = min(u32(cwnd + ack.rs_acked_sacked), target)
@@ -290,12 +291,12 @@ class BBR2016(BBR1Model):
 
     # ---- PROBE_BW --------------------------------------------------------------------------------------------------
 
-    def update_cycle_phase(self, ack):
+    def update_cycle_phase(self, ack: Ack) -> None:
         """Cycle the gain; at a policer's rate there is nothing to probe [Linux412] bbr_update_cycle_phase."""
         if self.mode == PROBE_BW and self.lt_use_bw == 0 and self.is_next_cycle_phase(ack):
             self.advance_cycle_phase(ack)
 
-    def is_next_cycle_phase(self, ack):
+    def is_next_cycle_phase(self, ack: Ack) -> bool:
         """Whether this phase has lasted a min_rtt, or drained its queue [Linux412] bbr_is_next_cycle_phase."""
         is_full_length = self.phase_length_us(ack) > self.min_rtt_us
         if self.pacing_gain == GAIN_UNIT:
@@ -307,7 +308,7 @@ class BBR2016(BBR1Model):
             return is_full_length and (ack.rs_losses != 0 or in_flight >= self.inflight(ack, bw, self.pacing_gain))
         return is_full_length or in_flight <= self.inflight(ack, bw, GAIN_UNIT)
 
-    def phase_length_us(self, ack):
+    def phase_length_us(self, ack: Ack) -> int:
         """Time since the phase began [Linux412] skb_mstamp_us_delta.
 
         The us stamps are 32 bits: jiffies step in where their difference is not positive or too long to trust.
@@ -318,42 +319,42 @@ class BBR2016(BBR1Model):
             elapsed = jiffies_to_usecs(ticks, self.hz)
         return u32(elapsed)
 
-    def in_flight_at_departure(self, ack, in_flight):
+    def in_flight_at_departure(self, ack: Ack, in_flight: int) -> int:
         """What counts as in flight; later releases subtract what pacing still holds back."""
         return in_flight
 
-    def advance_cycle_phase(self, ack):
+    def advance_cycle_phase(self, ack: Ack) -> None:
         """Enter the next phase [Linux412] bbr_advance_cycle_phase."""
         self.cycle_idx = (self.cycle_idx + 1) & (CYCLE_LEN - 1)
         self.stamp_cycle(ack)
         self.pacing_gain = self.phase_pacing_gain()
 
-    def phase_pacing_gain(self):
+    def phase_pacing_gain(self) -> int:
         """Ask for more for one min_rtt, give back what that queued in the next, cruise for six; << 8."""
         if self.cycle_idx > 1:
             return GAIN_UNIT
         return in_256ths(self.up_pacing_gain if self.cycle_idx == 0 else self.down_pacing_gain)
 
-    def stamp_cycle(self, ack):
+    def stamp_cycle(self, ack: Ack) -> None:
         """Note when the phase began, in both clocks."""
         self.cycle_mstamp = u32(ack.delivered_mstamp_us)
         self.cycle_jiffies = self.delivered_jiffies(ack)
 
     # ---- modes -----------------------------------------------------------------------------------------------------
 
-    def enter_startup(self, ack):
+    def enter_startup(self, ack: Ack) -> None:
         """[Linux412] bbr_reset_startup_mode."""
         self.mode = STARTUP
         self.pacing_gain = in_256ths(self.high_gain)
         self.cwnd_gain = in_256ths(self.high_gain)
 
-    def enter_drain(self, ack):
+    def enter_drain(self, ack: Ack) -> None:
         """[Linux412] bbr_check_drain."""
         self.mode = DRAIN
         self.pacing_gain = in_256ths(self.drain_gain)
         self.cwnd_gain = in_256ths(self.high_gain)  # the queue drains by pacing, not by starving the window
 
-    def enter_probe_bw(self, ack):
+    def enter_probe_bw(self, ack: Ack) -> None:
         """Begin the gain cycle at a random phase [Linux412] bbr_reset_probe_bw_mode."""
         self.mode = PROBE_BW
         self.pacing_gain = GAIN_UNIT
@@ -361,20 +362,20 @@ class BBR2016(BBR1Model):
         self.cycle_idx = CYCLE_LEN - 1 - self.random_below(ack, CYCLE_RAND)
         self.advance_cycle_phase(ack)
 
-    def enter_probe_rtt(self, ack):
+    def enter_probe_rtt(self, ack: Ack) -> None:
         """[Linux412] bbr_update_min_rtt."""
         self.mode = PROBE_RTT
         self.pacing_gain = GAIN_UNIT
         self.cwnd_gain = GAIN_UNIT
 
-    def leave_probe_rtt(self, ack):
+    def leave_probe_rtt(self, ack: Ack) -> None:
         """Return to where the pipe's fill says [Linux412] bbr_reset_mode."""
         if self.full_bw_reached == 0:
             self.enter_startup(ack)
         else:
             self.enter_probe_bw(ack)
 
-    def check_full_bw_reached(self, ack):
+    def check_full_bw_reached(self, ack: Ack) -> None:
         """Count rounds without 25 % more bw: three mean the pipe is full [Linux412] bbr_check_full_bw_reached.
 
         Three, because the receive window needs one round to grow, one to be filled and one to show.
@@ -390,7 +391,7 @@ class BBR2016(BBR1Model):
         if self.full_bw_cnt >= self.bbr_full_bw_cnt:
             self.full_bw_reached = 1
 
-    def check_drain(self, ack):
+    def check_drain(self, ack: Ack) -> None:
         """Leave STARTUP when the pipe is full, DRAIN when the queue is gone [Linux412] bbr_check_drain."""
         if self.mode == STARTUP and self.full_bw_reached != 0:
             self.enter_drain(ack)
@@ -401,7 +402,7 @@ class BBR2016(BBR1Model):
 
     # ---- min_rtt and PROBE_RTT -------------------------------------------------------------------------------------
 
-    def update_min_rtt(self, ack):
+    def update_min_rtt(self, ack: Ack) -> None:
         """Keep the minimum RTT of 10 s, and dip to 4 packets when none renewed it [Linux412] bbr_update_min_rtt."""
         expired = before(self.min_rtt_stamp + self.min_rtt_win_sec * self.hz, ack.jiffies)
         if self.takes_rtt(ack, expired):
@@ -416,11 +417,11 @@ class BBR2016(BBR1Model):
             self.run_probe_rtt(ack)
         self.end_idle_restart(ack)
 
-    def takes_rtt(self, ack, expired):
+    def takes_rtt(self, ack: Ack, expired: bool) -> bool:
         """Whether this RTT becomes min_rtt; an equal one renews it, so a steady path never dips."""
         return ack.rs_rtt_us >= 0 and (ack.rs_rtt_us <= self.min_rtt_us or expired)
 
-    def run_probe_rtt(self, ack):
+    def run_probe_rtt(self, ack: Ack) -> None:
         """Time 200 ms and one round from when 4 packets are left [Linux412] bbr_update_min_rtt."""
         # Delivery rates of this mode say nothing about the path: have them marked app-limited.
         self.app_limited = u32(ack.delivered + self.packets_in_flight(ack))
@@ -437,13 +438,13 @@ class BBR2016(BBR1Model):
         if self.probe_rtt_round_done != 0:
             self.check_probe_rtt_done(ack)
 
-    def check_probe_rtt_done(self, ack):
+    def check_probe_rtt_done(self, ack: Ack) -> None:
         """Leave PROBE_RTT once its time is up; cwnd returns with the next ACK."""
         if before(self.probe_rtt_done_stamp, ack.jiffies):
             self.min_rtt_stamp = ack.jiffies
             self.restore_cwnd = 1
             self.leave_probe_rtt(ack)
 
-    def end_idle_restart(self, ack):
+    def end_idle_restart(self, ack: Ack) -> None:
         """Any ACK ends it."""
         self.idle_restart = 0

@@ -20,6 +20,7 @@ Sources: [Linux54] net/ipv4/tcp_bbr.c.   Differs from bbr2016:
 * ssthresh is written once, on entering DRAIN, for others to see.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param, ints
 from cctrace.cc.bbr1_model import (
     BW_SCALE,
@@ -72,7 +73,7 @@ class BBR2019(BBR2016):
 
     # ---- entry points ----------------------------------------------------------------------------------------------
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """[Linux54] bbr_init."""
         self.snd_ssthresh = TCP_INFINITE_SSTHRESH
         self.has_seen_rtt = 0
@@ -85,14 +86,14 @@ class BBR2019(BBR2016):
         self.extra_acked[0] = 0
         self.extra_acked[1] = 0
 
-    def on_ack(self, ack):
+    def on_ack(self, ack: Ack) -> None:
         """Update the model, then decide [Linux54] bbr_main."""
         self.update_model(ack)
         bw = self.bw()
         self.set_pacing_rate(ack, bw, self.pacing_gain)
         self.set_cwnd(ack, bw)
 
-    def update_model(self, ack):
+    def update_model(self, ack: Ack) -> None:
         """Learn from one ACK, in this order [Linux54] bbr_update_model."""
         self.update_bw(ack)
         self.update_ack_aggregation(ack)
@@ -102,19 +103,19 @@ class BBR2019(BBR2016):
         self.update_min_rtt(ack)
         self.update_gains()
 
-    def ssthresh(self, ack):
+    def ssthresh(self, ack: Ack) -> int:
         """Remember cwnd, leave ssthresh as it is [Linux54] bbr_ssthresh."""
         self.save_cwnd()
         return self.snd_ssthresh
 
-    def undo_cwnd(self, ack):
+    def undo_cwnd(self, ack: Ack) -> int:
         """The loss was spurious: search for the plateau and the policer anew [Linux54] bbr_undo_cwnd."""
         self.full_bw = 0
         self.full_bw_cnt = 0
         self.reset_lt_bw_sampling(ack)
         return self.snd_cwnd
 
-    def restart_from_idle(self, ack):
+    def restart_from_idle(self, ack: Ack) -> None:
         """Silence is no aggregation; and PROBE_RTT may have passed meanwhile [Linux54] bbr_cwnd_event."""
         self.ack_epoch_mstamp = ack.now_us
         self.ack_epoch_acked = 0
@@ -124,12 +125,12 @@ class BBR2019(BBR2016):
 
     # ---- rates and windows -----------------------------------------------------------------------------------------
 
-    def rate_bytes_per_sec(self, ack, rate, gain):
+    def rate_bytes_per_sec(self, ack: Ack, rate: int, gain: int) -> int:
         """Segments/us << 24 to bytes/s of payload, less the margin; wraps at 64 bits [Linux54] same name."""
         scaled = (rate * ack.mss * gain) >> GAIN_SCALE
         return u64_shr(u64(scaled * (USEC_PER_SEC // 100 * (100 - PACING_MARGIN_PERCENT))), BW_SCALE)
 
-    def init_pacing_rate(self, ack):
+    def init_pacing_rate(self, ack: Ack) -> None:
         """Pace cwnd over the RTT, or over 1 ms until there is one [Linux54] bbr_init_pacing_rate_from_rtt."""
         rtt_us = USEC_PER_MSEC
         if ack.srtt_us8 != 0:
@@ -139,7 +140,7 @@ class BBR2019(BBR2016):
             ack, u32(self.snd_cwnd * BW_UNIT // rtt_us), in_256ths(self.high_gain)
         )
 
-    def set_pacing_rate(self, ack, bw, gain):
+    def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
         """Pace at gain * bw; never slower than before until the pipe is full [Linux54] bbr_set_pacing_rate."""
         rate = self.rate_bytes_per_sec(ack, bw, gain)
         if self.has_seen_rtt == 0 and ack.srtt_us8 != 0:
@@ -147,7 +148,7 @@ class BBR2019(BBR2016):
         if self.full_bw_reached != 0 or u64_lt(self.pacing_rate, rate):
             self.pacing_rate = rate
 
-    def quantization_budget(self, ack, cwnd):
+    def quantization_budget(self, ack: Ack, cwnd: int) -> int:
         """Three bursts, even, and 2 more while probing, lest 5/4 of a small BDP round to no probe.
 
         [Linux54] bbr_quantization_budget.
@@ -158,23 +159,23 @@ class BBR2019(BBR2016):
             cwnd = u32(cwnd + 2)
         return cwnd
 
-    def inflight(self, ack, bw, gain):
+    def inflight(self, ack: Ack, bw: int, gain: int) -> int:
         """Segments in flight that make gain * BDP, with the budget [Linux54] bbr_inflight."""
         return self.quantization_budget(ack, self.bdp(bw, gain))
 
-    def target_cwnd(self, ack, bw):
+    def target_cwnd(self, ack: Ack, bw: int) -> int:
         """BDP, aggregation and budget [Linux54] bbr_set_cwnd."""
         target = u32(self.bdp(bw, self.cwnd_gain) + self.ack_aggregation_cwnd())
         return self.quantization_budget(ack, target)
 
-    def ack_aggregation_cwnd(self):
+    def ack_aggregation_cwnd(self) -> int:
         """Segments to send on while ACKs are held back, at most 100 ms' worth [Linux54] same name."""
         if self.full_bw_reached == 0:
             return 0
         extra = in_256ths(self.extra_acked_gain) * max(self.extra_acked[0], self.extra_acked[1]) >> GAIN_SCALE
         return min(extra, u32(self.bw() * EXTRA_ACKED_MAX_US // BW_UNIT))
 
-    def in_flight_at_departure(self, ack, in_flight):
+    def in_flight_at_departure(self, ack: Ack, in_flight: int) -> int:
         """What will be in the network when the next segment departs [Linux54] bbr_packets_in_net_at_edt.
 
         Pacing has given departure times to segments that count as in flight already. When raising the queue the burst
@@ -190,7 +191,7 @@ class BBR2019(BBR2016):
 
     # ---- decisions -------------------------------------------------------------------------------------------------
 
-    def recover_or_restore(self, ack):
+    def recover_or_restore(self, ack: Ack) -> int:
         """Return cwnd after the rules of recovery [Linux54] bbr_set_cwnd_to_recover_or_restore."""
         cwnd = self.snd_cwnd
         if ack.rs_losses > 0:
@@ -207,7 +208,7 @@ class BBR2019(BBR2016):
             cwnd = max(cwnd, u32(self.packets_in_flight(ack) + ack.rs_acked_sacked))
         return cwnd
 
-    def set_cwnd(self, ack, bw):
+    def set_cwnd(self, ack: Ack, bw: int) -> None:
         """As the parent, but an ACK of nothing applies PROBE_RTT's cap too [Linux54] bbr_set_cwnd."""
         super().set_cwnd(ack, bw)
         if self.mode == PROBE_RTT:
@@ -215,40 +216,40 @@ class BBR2019(BBR2016):
 
     # ---- modes -----------------------------------------------------------------------------------------------------
 
-    def update_cycle_phase(self, ack):
+    def update_cycle_phase(self, ack: Ack) -> None:
         """Cycle the gain, at a policer's rate too [Linux54] bbr_update_cycle_phase."""
         if self.mode == PROBE_BW and self.is_next_cycle_phase(ack):
             self.advance_cycle_phase(ack)
 
-    def phase_length_us(self, ack):
+    def phase_length_us(self, ack: Ack) -> int:
         """Time since the phase began, as a u32: it wraps after 71 minutes [Linux54] tcp_stamp_us_delta."""
         return u32(max(ack.delivered_mstamp_us - self.cycle_mstamp, 0))
 
-    def advance_cycle_phase(self, ack):
+    def advance_cycle_phase(self, ack: Ack) -> None:
         """Enter the next phase; its gain follows in `update_gains` [Linux54] bbr_advance_cycle_phase."""
         self.cycle_idx = (self.cycle_idx + 1) & (CYCLE_LEN - 1)
         self.cycle_mstamp = ack.delivered_mstamp_us
 
-    def enter_startup(self, ack):
+    def enter_startup(self, ack: Ack) -> None:
         """[Linux54] bbr_reset_startup_mode."""
         self.mode = STARTUP
 
-    def enter_drain(self, ack):
+    def enter_drain(self, ack: Ack) -> None:
         """Publish one BDP as ssthresh [Linux54] bbr_check_drain."""
         self.mode = DRAIN
         self.snd_ssthresh = self.inflight(ack, self.max_bw(), GAIN_UNIT)
 
-    def enter_probe_bw(self, ack):
+    def enter_probe_bw(self, ack: Ack) -> None:
         """Begin the gain cycle at a random phase [Linux54] bbr_reset_probe_bw_mode."""
         self.mode = PROBE_BW
         self.cycle_idx = CYCLE_LEN - 1 - self.random_below(ack, CYCLE_RAND)
         self.advance_cycle_phase(ack)
 
-    def enter_probe_rtt(self, ack):
+    def enter_probe_rtt(self, ack: Ack) -> None:
         """[Linux54] bbr_update_min_rtt."""
         self.mode = PROBE_RTT
 
-    def update_gains(self):
+    def update_gains(self) -> None:
         """Gains of the mode [Linux54] bbr_update_gains."""
         if self.mode == STARTUP:
             self.pacing_gain = in_256ths(self.high_gain)
@@ -267,13 +268,13 @@ class BBR2019(BBR2016):
 
     # ---- min_rtt and PROBE_RTT -------------------------------------------------------------------------------------
 
-    def takes_rtt(self, ack, expired):
+    def takes_rtt(self, ack: Ack, expired: bool) -> bool:
         """As the parent, but a delayed ACK does not replace an expired minimum [Linux54] bbr_update_min_rtt."""
         if ack.rs_rtt_us < 0:
             return False
         return ack.rs_rtt_us <= self.min_rtt_us or (expired and ack.rs_is_ack_delayed == 0)
 
-    def check_probe_rtt_done(self, ack):
+    def check_probe_rtt_done(self, ack: Ack) -> None:
         """Leave PROBE_RTT once its time is up; asked on restart from idle as well [Linux54] same name."""
         if self.probe_rtt_done_stamp == 0 or not before(self.probe_rtt_done_stamp, ack.jiffies):
             return
@@ -281,14 +282,14 @@ class BBR2019(BBR2016):
         self.snd_cwnd = max(self.snd_cwnd, self.prior_cwnd)
         self.leave_probe_rtt(ack)
 
-    def end_idle_restart(self, ack):
+    def end_idle_restart(self, ack: Ack) -> None:
         """Only data delivered end it [Linux54] bbr_update_min_rtt."""
         if ack.rs_delivered > 0:
             self.idle_restart = 0
 
     # ---- ACK aggregation -------------------------------------------------------------------------------------------
 
-    def update_ack_aggregation(self, ack):
+    def update_ack_aggregation(self, ack: Ack) -> None:
         """Maximum of what was ACKed beyond bw * elapsed [Linux54] bbr_update_ack_aggregation."""
         if ack.rs_acked_sacked == 0 or ack.rs_delivered < 0 or ack.rs_interval_us <= 0:
             return
@@ -306,7 +307,7 @@ class BBR2019(BBR2016):
         if extra > self.extra_acked[self.extra_acked_win_idx]:
             self.extra_acked[self.extra_acked_win_idx] = u16(extra)  # 16 bits: wraps for windows above 65535
 
-    def advance_extra_acked_window(self):
+    def advance_extra_acked_window(self) -> None:
         """Every few rounds forget the older of the two slots [Linux54] bbr_update_ack_aggregation."""
         self.extra_acked_win_rtts = min(EXTRA_ACKED_WIN_ROUNDS_MAX, self.extra_acked_win_rtts + 1)
         if self.extra_acked_win_rtts >= self.bbr_extra_acked_win_rtts:
@@ -316,11 +317,11 @@ class BBR2019(BBR2016):
 
     # ---- policer ---------------------------------------------------------------------------------------------------
 
-    def lt_stamp(self, ack):
+    def lt_stamp(self, ack: Ack) -> int:
         """Clock of the long-term intervals: ms, a u32 [Linux54] bbr_reset_lt_bw_sampling_interval."""
         return u32(ack.delivered_mstamp_us // USEC_PER_MSEC)
 
-    def close_lt_interval(self, ack, delivered):
+    def close_lt_interval(self, ack: Ack, delivered: int) -> None:
         """Compute the interval's rate [Linux54] bbr_lt_bw_sampling."""
         interval_ms = u32(self.lt_stamp(ack) - self.lt_last_stamp)
         if s32(interval_ms) < 1:

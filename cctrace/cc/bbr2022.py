@@ -15,6 +15,7 @@ Sources: [Linux61] net/ipv4/tcp_bbr.c.   Differs from bbr2019:
 * a delivery rate's interval may exceed 32 bits.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.bbr1_model import BW_UNIT
 from cctrace.cc.bbr2019 import BBR2019
 
@@ -22,17 +23,17 @@ from cctrace.cc.bbr2019 import BBR2019
 class BBR2022(BBR2019):
     """BBR of Linux 6.1; see the module's header."""
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """[Linux61] bbr_init."""
         super().init(ack)
         self.next_rtt_delivered = ack.delivered
 
-    def takes_rtt(self, ack, expired):
+    def takes_rtt(self, ack: Ack, expired: bool) -> bool:
         """Strictly smaller [Linux61] bbr_update_min_rtt."""
         if ack.rs_rtt_us < 0:
             return False
         return ack.rs_rtt_us < self.min_rtt_us or (expired and ack.rs_is_ack_delayed == 0)
 
-    def delivery_rate(self, ack):
+    def delivery_rate(self, ack: Ack) -> int:
         """Segments/us << 24 [Linux61] bbr_update_bw."""
         return ack.rs_delivered * BW_UNIT // ack.rs_interval_us

@@ -18,6 +18,7 @@ them at each use. What moves the bounds is in `bbr2_bounds`, the state machine t
 Sources: [BBRv2alpha] google/bbr, branch v2alpha, net/ipv4/tcp_bbr2.c. Function names in comments are that file's.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import LinuxController
 from cctrace.cc.cmath import U32_MAX, s32, u16, u32, u64, u64_lt, u64_shr
 from cctrace.cc.linux import (
@@ -61,19 +62,19 @@ EXTRA_ACKED_MAX_US = 100_000
 ACK_EPOCH_ACKED_RESET = 1 << 20
 
 
-def in_8_bits(fraction):
+def in_8_bits(fraction: float) -> int:
     """The same for a bit field of eight bits, which the source fills with at most 255: 1.0 means 255/256."""
     return min(255, int(fraction * BBR_UNIT))
 
 
-def bw_to_pacing_rate(bw, mss, gain):
+def bw_to_pacing_rate(bw: int, mss: int, gain: int) -> int:
     """Bytes/s at `gain` 256ths of `bw`, less the margin; a u64 that may wrap [BBRv2alpha] bbr_bw_to_pacing_rate."""
     rate = u64_shr(u64(bw * mss * gain), BBR_SCALE)
     rate = u64_shr(u64(rate * (10_000 * (100 - PACING_MARGIN_PERCENT))), BW_SCALE)
     return max(rate, 1)
 
 
-def ilog2(x):
+def ilog2(x: int) -> int:
     """Index of the highest set bit, -1 for 0 [Linux61] ilog2()."""
     bit = -1
     while x > 0:
@@ -126,30 +127,30 @@ class BBR2Model(LinuxController):
     try_fast_path: bool = False
 
     # --- what the model says ----------------------------------------------------------------------------------------
-    def max_bw(self):
+    def max_bw(self) -> int:
         """Best bandwidth of the last one to two probing cycles [BBRv2alpha] bbr_max_bw."""
         return max(self.bw_hi0, self.bw_hi1)
 
-    def bw(self):
+    def bw(self) -> int:
         """Bandwidth to pace at: the maximum, unless recent losses say less [BBRv2alpha] bbr_bw."""
         return min(self.max_bw(), self.bw_lo)
 
-    def bdp(self, bw, gain):
+    def bdp(self, bw: int, gain: int) -> int:
         """Segments that fill the path, rounded up; the initial window while no RTT is known [BBRv2alpha] bbr_bdp."""
         if self.min_rtt_us == UNSET:
             return self.init_cwnd
         scaled = u64_shr(u64(u64(bw * self.bdp_rtt_us()) * gain), BBR_SCALE)
         return u32((scaled + BW_UNIT - 1) >> BW_SCALE)
 
-    def bdp_rtt_us(self):
+    def bdp_rtt_us(self) -> int:
         """Delay of the bandwidth-delay product: the least RTT; `compensation` adds jitter."""
         return self.min_rtt_us
 
-    def min_tso_segs(self):
+    def min_tso_segs(self) -> int:
         """Least burst, in segments [BBRv2alpha] bbr_min_tso_segs."""
         return 1 if u64_lt(self.pacing_rate, MIN_TSO_RATE) else 2
 
-    def tso_segs_goal(self, ack):
+    def tso_segs_goal(self, ack: Ack) -> int:
         """Burst that the stack should build: 1 ms at the pacing rate, more on short paths [BBRv2alpha] bbr_tso_segs."""
         size = u64_shr(self.pacing_rate, PACING_SHIFT)
         halvings = self.min_rtt_us >> TSO_RTT_SHIFT
@@ -158,22 +159,22 @@ class BBR2Model(LinuxController):
         size = min(u32(size), GSO_MAX_SIZE - 1 - MAX_TCP_HEADER)
         return max(size // ack.mss, self.min_tso_segs())
 
-    def quantization_budget(self, ack, cwnd):
+    def quantization_budget(self, ack: Ack, cwnd: int) -> int:
         """Room for three bursts and a minimum of four segments [BBRv2alpha] bbr_quantization_budget."""
         cwnd = max(cwnd, 3 * self.tso_segs_goal(ack), CWND_MIN_TARGET)
         if self.mode == PROBE_BW and self.cycle_idx == UP:
             cwnd += 2  # so that probing exceeds even a tiny BDP
         return u32(cwnd)
 
-    def inflight(self, ack, bw, gain):
+    def inflight(self, ack: Ack, bw: int, gain: int) -> int:
         """Flight to aim at for `gain` 256ths of the BDP [BBRv2alpha] bbr_inflight."""
         return self.quantization_budget(ack, self.bdp(bw, gain))
 
-    def target_inflight(self, ack):
+    def target_inflight(self, ack: Ack) -> int:
         """One BDP, unless congestion has cut cwnd below it [BBRv2alpha] bbr2_target_inflight."""
         return min(self.inflight(ack, self.bw(), BBR_UNIT), self.snd_cwnd)
 
-    def packets_in_net_at_edt(self, ack, inflight_now):
+    def packets_in_net_at_edt(self, ack: Ack, inflight_now: int) -> int:
         """Flight when the next segment may leave, after the pacing gap [BBRv2alpha] bbr_packets_in_net_at_edt."""
         interval_us = (max(ack.wstamp_ns, ack.clock_ns) - ack.clock_ns) // NSEC_PER_USEC
         delivered = u32(u64_shr(u64(self.bw() * interval_us), BW_SCALE))
@@ -181,11 +182,11 @@ class BBR2Model(LinuxController):
             inflight_now = u32(inflight_now + self.tso_segs_goal(ack))  # the segment itself counts when growing
         return max(inflight_now - delivered, 0)
 
-    def probe_rtt_cwnd(self):
+    def probe_rtt_cwnd(self) -> int:
         """Window of PROBE_RTT: half a BDP, at least four segments [BBRv2alpha] bbr_probe_rtt_cwnd."""
         return max(CWND_MIN_TARGET, self.bdp(self.bw(), in_8_bits(self.probe_rtt_cwnd_gain)))
 
-    def inflight_with_headroom(self):
+    def inflight_with_headroom(self) -> int:
         """`inflight_hi` less 15 %, left to other flows [BBRv2alpha] bbr2_inflight_with_headroom."""
         if self.inflight_hi == UNSET:
             return UNSET
@@ -193,7 +194,7 @@ class BBR2Model(LinuxController):
         return max(s32(self.inflight_hi - headroom), CWND_MIN_TARGET)  # compared signed in the source
 
     # --- measurements -----------------------------------------------------------------------------------------------
-    def update_round(self, ack):
+    def update_round(self, ack: Ack) -> None:
         """Notice that a packet-timed round trip has passed [BBRv2alpha] bbr_update_round_start, bbr2_main."""
         self.round_start = False
         if ack.rs_interval_us > 0 and not before(ack.rs_prior_delivered, self.next_rtt_delivered):
@@ -202,27 +203,27 @@ class BBR2Model(LinuxController):
             self.rounds_since_probe = min(self.rounds_since_probe + 1, 0xFF)
             self.update_ecn_alpha(ack)
 
-    def update_ecn_alpha(self, ack):
+    def update_ecn_alpha(self, ack: Ack) -> None:
         """Once a round, for the class that heeds ECN."""
 
-    def calculate_bw_sample(self, ack):
+    def calculate_bw_sample(self, ack: Ack) -> None:
         """Delivery rate of this sample, rounded up [BBRv2alpha] bbr_calculate_bw_sample."""
         self.sample_bw = 0
         if ack.rs_interval_us > 0 and ack.rs_delivered >= 0:
             self.sample_bw = u32((ack.rs_delivered * BW_UNIT + ack.rs_interval_us - 1) // ack.rs_interval_us)
 
-    def take_bw_sample(self, ack):
+    def take_bw_sample(self, ack: Ack) -> None:
         """Let the sample raise this cycle's maximum; app-limited ones only if higher [BBRv2alpha] bbr2_take_bw_hi."""
         if not ack.rs_is_app_limited or self.sample_bw >= self.max_bw():
             self.bw_hi1 = max(self.sample_bw, self.bw_hi1)
 
-    def advance_bw_hi_filter(self):
+    def advance_bw_hi_filter(self) -> None:
         """Forget the cycle before last, unless this one has seen nothing [BBRv2alpha] bbr2_advance_bw_hi_filter."""
         if self.bw_hi1:
             self.bw_hi0 = self.bw_hi1
             self.bw_hi1 = 0
 
-    def update_ack_aggregation(self, ack):
+    def update_ack_aggregation(self, ack: Ack) -> None:
         """Track how far ACKs run ahead of the bandwidth, in bursts [BBRv2alpha] bbr_update_ack_aggregation."""
         if ack.rs_acked_sacked == 0 or ack.rs_delivered < 0 or ack.rs_interval_us <= 0:
             return
@@ -244,7 +245,7 @@ class BBR2Model(LinuxController):
         if extra_acked > (self.extra_acked1 if self.extra_acked_win_idx else self.extra_acked0):
             self.set_extra_acked(u16(extra_acked))
 
-    def set_extra_acked(self, extra_acked):
+    def set_extra_acked(self, extra_acked: int) -> None:
         """Write the current half of the two-window filter [BBRv2alpha] bbr_update_ack_aggregation."""
         if self.extra_acked_win_idx:
             self.extra_acked1 = extra_acked
@@ -252,7 +253,7 @@ class BBR2Model(LinuxController):
             self.extra_acked0 = extra_acked
 
     # --- control ----------------------------------------------------------------------------------------------------
-    def init_pacing_rate_from_rtt(self, ack):
+    def init_pacing_rate_from_rtt(self, ack: Ack) -> None:
         """Pace the first window over the RTT, or over 1 ms if none [BBRv2alpha] bbr_init_pacing_rate_from_rtt."""
         rtt_us = USEC_PER_MSEC
         if ack.srtt_us8:
@@ -261,7 +262,7 @@ class BBR2Model(LinuxController):
         bw = u32(self.snd_cwnd * BW_UNIT // rtt_us)
         self.pacing_rate = bw_to_pacing_rate(bw, ack.mss, in_256ths(self.startup_pacing_gain))
 
-    def set_pacing_rate(self, ack, bw, gain):
+    def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
         """Pace at `gain` times `bw`; while the pipe fills only ever faster [BBRv2alpha] bbr_set_pacing_rate."""
         rate = bw_to_pacing_rate(bw, ack.mss, gain)
         if not self.has_seen_rtt and ack.srtt_us8:
@@ -269,20 +270,20 @@ class BBR2Model(LinuxController):
         if self.full_bw_reached or u64_lt(self.pacing_rate, rate):
             self.pacing_rate = rate
 
-    def ack_aggregation_cwnd(self):
+    def ack_aggregation_cwnd(self) -> int:
         """Extra window for bursts of ACKs, at most 100 ms of them [BBRv2alpha] bbr_ack_aggregation_cwnd."""
         extra_acked = (EXTRA_ACKED_GAIN * max(self.extra_acked0, self.extra_acked1)) >> BBR_SCALE
         return min(extra_acked, (self.bw() * EXTRA_ACKED_MAX_US) >> BW_SCALE)
 
-    def find_target_cwnd(self, ack, bw, gain):
+    def find_target_cwnd(self, ack: Ack, bw: int, gain: int) -> int:
         """Window to grow to [BBRv2alpha] bbr_set_cwnd."""
         return self.model_target_cwnd(ack, bw, gain)
 
-    def model_target_cwnd(self, ack, bw, gain):
+    def model_target_cwnd(self, ack: Ack, bw: int, gain: int) -> int:
         """Window that the model wants: BDP and aggregation, quantised [BBRv2alpha] bbr_set_cwnd."""
         return self.quantization_budget(ack, u32(self.bdp(bw, gain) + self.ack_aggregation_cwnd()))
 
-    def set_cwnd(self, ack, bw, gain):
+    def set_cwnd(self, ack: Ack, bw: int, gain: int) -> None:
         """Grow by what was acknowledged up to the target, or snap down to it [BBRv2alpha] bbr_set_cwnd."""
         cwnd = self.snd_cwnd
         if ack.rs_acked_sacked:
@@ -303,7 +304,7 @@ class BBR2Model(LinuxController):
             cwnd = min(cwnd, self.probe_rtt_cwnd())
         self.snd_cwnd = cwnd
 
-    def bound_cwnd(self):
+    def bound_cwnd(self) -> None:
         """Keep cwnd within the bound of the phase [BBRv2alpha] bbr2_bound_cwnd_for_inflight_model."""
         cap = UNSET
         if self.mode == PROBE_BW and self.cycle_idx != CRUISE:

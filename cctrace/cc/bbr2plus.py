@@ -40,6 +40,7 @@ Differs from bbr2 in: the phases and their gains, when the bandwidth filter move
 modes, the compensation of cwnd.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param, ints
 from cctrace.cc.bbr2 import BBR2, BW_PROBE_RAND_ROUNDS
 from cctrace.cc.bbr2_model import (
@@ -149,7 +150,7 @@ class BBR2Plus(BBR2):
     probe_wait_round: int = 0
     rounds_since_adv: int = 0
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """[BBRv2plus] bbr2_init, bbr2plus_init."""
         super().init(ack)
         self.fast_conv_on = True
@@ -165,7 +166,7 @@ class BBR2Plus(BBR2):
         self.ever_measured_mrtt = UNSET
 
     # --- delay ------------------------------------------------------------------------------------------------------
-    def update_round(self, ack):
+    def update_round(self, ack: Ack) -> None:
         """Count rounds and note the RTTs that the two modes compare [BBRv2plus] bbr2_main."""
         super().update_round(ack)
         cruising = self.mode == PROBE_BW and self.cycle_idx == CRUISE
@@ -180,13 +181,13 @@ class BBR2Plus(BBR2):
             if self.rtt_cnt % 1500 or ack.rs_rtt_us < self.ever_measured_mrtt:
                 self.ever_measured_mrtt = u32(ack.rs_rtt_us)
 
-    def update_control(self, ack):
+    def update_control(self, ack: Ack) -> None:
         """Track the rounds' RTTs, then set the controls [BBRv2plus] bbr2_main."""
         if self.fast_conv_on and ack.rs_rtt_us > 0:
             self.update_round_rtts(u32(ack.rs_rtt_us))
         super().update_control(ack)
 
-    def update_round_rtts(self, rtt_us):
+    def update_round_rtts(self, rtt_us: int) -> None:
         """Least and smoothed RTT of this round and of the last [BBRv2plus] bbr2p_update_rtt.
 
         The smoothed RTT never moves on to the next round; see the quirks in the module's docstring.
@@ -210,18 +211,18 @@ class BBR2Plus(BBR2):
             self.curr_round_srtt_us = u32(7 * self.curr_round_srtt_us + rtt_us) >> 3
 
     # --- bandwidth filter -------------------------------------------------------------------------------------------
-    def take_bw_sample(self, ack):
+    def take_bw_sample(self, ack: Ack) -> None:
         """A new maximum postpones the forced advance [BBRv2plus] bbr2_update_congestion_signals."""
         super().take_bw_sample(ack)
         if self.sample_bw >= self.max_bw():
             self.rounds_since_adv = 0
 
-    def end_bw_cycle(self):
+    def end_bw_cycle(self) -> None:
         """Only as BBRv2 does the end of a probe advance the filter [BBRv2plus] bbr2_adapt_upper_bounds."""
         if not self.fast_conv_on:
             super().end_bw_cycle()
 
-    def try_to_advance_bw_filter(self):
+    def try_to_advance_bw_filter(self) -> None:
         """Algorithm 1 [Yang22]: forget the old maximum when RTT grew [BBRv2plus] bbr2p_try_to_advance_bw_filter."""
         thresh = u32((self.rc_min_rtt_v[0] * in_256ths(self.advance_rtt_thresh)) >> BBR_SCALE)
         grew = self.curr_round_min_rtt_us != UNSET and self.curr_round_min_rtt_us > thresh
@@ -230,12 +231,12 @@ class BBR2Plus(BBR2):
             self.rounds_since_adv = 0
 
     # --- PROBE_BW ---------------------------------------------------------------------------------------------------
-    def is_probing_bandwidth(self):
+    def is_probing_bandwidth(self) -> bool:
         """All phases but CRUISE and the two that drain [BBRv2plus] bbr2_is_probing_bandwidth."""
         draining = self.cycle_idx == DOWN or self.cycle_idx == DOWN_SLIGHTLY
         return self.mode == STARTUP or (self.mode == PROBE_BW and not draining and self.cycle_idx != CRUISE)
 
-    def phase_pacing_gain(self):
+    def phase_pacing_gain(self) -> int:
         """[BBRv2plus] bbr_pacing_gain[]."""
         if self.cycle_idx == PRE_UP:
             return in_256ths(self.pre_up_pacing_gain)
@@ -243,7 +244,7 @@ class BBR2Plus(BBR2):
             return in_256ths(self.down_slightly_pacing_gain)
         return super().phase_pacing_gain()
 
-    def run_phase(self, ack, inflight):
+    def run_phase(self, ack: Ack, inflight: int) -> None:
         """The three phases that wait for a round [BBRv2plus] bbr2_update_cycle_phase."""
         if self.cycle_idx == PRE_UP or self.cycle_idx == GUARD or self.cycle_idx == POST_UP:
             if self.round_start:
@@ -251,7 +252,7 @@ class BBR2Plus(BBR2):
         else:
             super().run_phase(ack, inflight)
 
-    def end_round_phase(self, ack):
+    def end_round_phase(self, ack: Ack) -> None:
         """Judge a try or a probe by the RTTs of its round [BBRv2plus] bbr2_update_cycle_phase."""
         if self.cycle_idx == PRE_UP:
             self.set_cycle_idx(GUARD)
@@ -263,32 +264,32 @@ class BBR2Plus(BBR2):
             self.bw_probe_samples = True
             self.start_bw_probe_up(ack)
 
-    def with_margin(self, rtt_us, fraction):
+    def with_margin(self, rtt_us: int, fraction: float) -> int:
         """An RTT and its tolerance, u32 [BBRv2plus] bbr2p_go_probe_up."""
         return u32(rtt_us + min(u32(rtt_us * in_256ths(fraction)) >> BBR_SCALE, self.rtt_error_us))
 
-    def is_try_ok(self):
+    def is_try_ok(self) -> bool:
         """Whether srtt has not grown over the first RTT [BBRv2plus] bbr2p_go_probe_up."""
         return self.curr_round_srtt_us <= self.with_margin(self.last_round_srtt_us, self.preup_rtt_thresh)
 
-    def is_probe_ok(self):
+    def is_probe_ok(self) -> bool:
         """Whether UP has built no queue, so that there may be more [BBRv2plus] bbr2_update_cycle_phase, POST_UP."""
         return self.last_round_min_rtt_us <= self.with_margin(self.mrtt_before_probe, self.probe_again_thresh)
 
-    def cruise(self, ack):
+    def cruise(self, ack: Ack) -> None:
         """[BBRv2plus] bbr2_update_cycle_phase, CRUISE."""
         if self.fast_conv_on and self.round_start:
             self.try_to_advance_bw_filter()
         super().cruise(ack)
 
-    def refill(self, ack):
+    def refill(self, ack: Ack) -> None:
         """Try before probing [BBRv2plus] bbr2_update_cycle_phase, REFILL."""
         if not self.fast_conv_on:
             super().refill(ack)
         elif self.round_start:
             self.set_cycle_idx(PRE_UP)
 
-    def probe_up(self, ack, inflight):
+    def probe_up(self, ack: Ack, inflight: int) -> None:
         """Having filled 1.25 BDP, wait for the round that tells its effect [BBRv2plus] same, UP."""
         if self.fast_conv_on and not self.is_probe_risky(inflight):
             if self.is_probe_done(ack, inflight):
@@ -296,43 +297,43 @@ class BBR2Plus(BBR2):
         else:
             super().probe_up(ack, inflight)
 
-    def probe_down(self, ack, inflight):
+    def probe_down(self, ack: Ack, inflight: int) -> None:
         """[BBRv2plus] bbr2_update_cycle_phase, DOWN and DOWN_SLIGHTLY."""
         if self.fast_conv_on and self.round_start:
             self.try_to_advance_bw_filter()
         super().probe_down(ack, inflight)
 
-    def is_probe_wait_over(self, ack):
+    def is_probe_wait_over(self, ack: Ack) -> bool:
         """[BBRv2plus] bbr2p_should_probe_more."""
         return self.probe_wait_round <= 0 if self.fast_conv_on else super().is_probe_wait_over(ack)
 
-    def pick_probe_wait(self, ack):
+    def pick_probe_wait(self, ack: Ack) -> None:
         """Three draws, of which each mode uses two [BBRv2plus] bbr2_pick_probe_wait."""
         self.rounds_since_probe = self.random_below(ack, BW_PROBE_RAND_ROUNDS)
         self.probe_wait_round = self.probe_cycle_base + self.random_below(ack, self.probe_cycle_random)
         self.probe_wait_us = self.bw_probe_base_us + self.random_below(ack, self.bw_probe_rand_us)
 
-    def start_bw_probe_up(self, ack):
+    def start_bw_probe_up(self, ack: Ack) -> None:
         """[BBRv2plus] bbr2_start_bw_probe_up."""
         super().start_bw_probe_up(ack)
         self.mrtt_before_probe = self.curr_round_min_rtt_us
 
-    def start_bw_probe_post_up(self, ack):
+    def start_bw_probe_post_up(self, ack: Ack) -> None:
         """[BBRv2plus] bbr2p_start_bw_probe_post_up."""
         self.next_rtt_delivered = ack.delivered
         self.set_cycle_idx(POST_UP)
 
-    def start_bw_probe_down_slightly(self, ack):
+    def start_bw_probe_down_slightly(self, ack: Ack) -> None:
         """[BBRv2plus] bbr2p_start_bw_probe_down_slightly."""
         self.begin_cycle(ack)
         self.set_cycle_idx(DOWN_SLIGHTLY)
 
-    def start_bw_probe_cruise(self, ack):
+    def start_bw_probe_cruise(self, ack: Ack) -> None:
         """Note the RTTs of the cruise before, then cruise [BBRv2plus] bbr2_start_bw_probe_cruise."""
         self.begin_cruise()
         super().start_bw_probe_cruise(ack)
 
-    def begin_cruise(self):
+    def begin_cruise(self) -> None:
         """The last cruise is over: choose the mode by it [BBRv2plus] bbr2_start_bw_probe_cruise."""
         known = self.mrtt_in_cruise != UNSET and self.last_mrtt_in_cruise != UNSET
         if self.switch_to_bbr2_thresh > 0 and known:
@@ -341,7 +342,7 @@ class BBR2Plus(BBR2):
         self.mrtt_in_cruise = UNSET
 
     # --- two modes --------------------------------------------------------------------------------------------------
-    def choose_mode(self):
+    def choose_mode(self) -> None:
         """Algorithm 2 [Yang22]: fall back to BBRv2 or return [BBRv2plus] bbr2_start_bw_probe_cruise."""
         if self.fast_conv_on:
             margin = (self.ever_measured_mrtt * in_256ths(self.switch_rtt_high)) >> BBR_SCALE
@@ -355,12 +356,12 @@ class BBR2Plus(BBR2):
                 self.fast_conv_on = True
                 self.cruise_round_of_mrtt_change = 0
 
-    def count_cruise(self, suggests_change):
+    def count_cruise(self, suggests_change: bool) -> int:
         """Cruises in a row that suggest changing the mode."""
         self.cruise_round_of_mrtt_change = self.cruise_round_of_mrtt_change + 1 if suggests_change else 0
         return self.cruise_round_of_mrtt_change
 
-    def fall_back(self):
+    def fall_back(self) -> None:
         """Become BBRv2 and regain by STARTUP what was yielded [BBRv2plus] bbr2_start_bw_probe_cruise."""
         self.fast_conv_on = False
         self.cruise_round_of_mrtt_change = 0
@@ -371,17 +372,17 @@ class BBR2Plus(BBR2):
         self.full_bw = 0
 
     # --- compensation -----------------------------------------------------------------------------------------------
-    def enter_probe_bw(self, ack):
+    def enter_probe_bw(self, ack: Ack) -> None:
         """[BBRv2plus] bbr2_check_drain."""
         self.rtt_comp_thresh = JITTER_FACTOR
         super().enter_probe_bw(ack)
 
-    def find_target_cwnd(self, ack, bw, gain):
+    def find_target_cwnd(self, ack: Ack, bw: int, gain: int) -> int:
         """Add what jitter hides of the BDP [BBRv2plus] bbr_set_cwnd."""
         target = self.model_target_cwnd(ack, bw, gain)
         return u32(target + self.compensate_cwnd(ack)) if self.rtt_comp_on else target
 
-    def compensate_cwnd(self, ack):
+    def compensate_cwnd(self, ack: Ack) -> int:
         """Algorithm 3 [Yang22], as a window: segments that arrive during the jitter [BBRv2plus] of the same name."""
         if self.rtt_cnt > 0:
             running_max(self.max_jitter_v, self.max_jitter_t, JITTER_WIN, self.rtt_cnt, ack.mdev_us4 >> 2)
@@ -392,6 +393,6 @@ class BBR2Plus(BBR2):
         return u32(u64_shr(u64(self.max_bw() * extra_us), BW_SCALE))
 
     # --- timeouts ---------------------------------------------------------------------------------------------------
-    def cwnd_before_timeout(self):
+    def cwnd_before_timeout(self) -> int:
         """[BBRv2plus] bbr2_set_state."""
         return self.prior_cwnd

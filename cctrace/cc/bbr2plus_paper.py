@@ -36,6 +36,7 @@ Differs from bbr2plus in: what a try and a probe compare (minima, no 2000 us cap
 the two modes compare (RTprop alone, at the end of the cruise), compensation within the BDP, alpha, mu.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr2_model import CRUISE, PROBE_BW, UNSET
@@ -62,43 +63,43 @@ class BBR2PlusPaper(JitterCompensation, BBR2Plus):
     }
 
     # --- section 4.2: ProbeTry, ProbeUp, Algorithm 1 ----------------------------------------------------------------
-    def is_try_ok(self):
+    def is_try_ok(self) -> bool:
         """Whether the try's round shows no more queue than the round before [Yang22] section 4.2."""
         return self.curr_round_min_rtt_us <= self.gamma * self.last_round_min_rtt_us
 
-    def is_probe_ok(self):
+    def is_probe_ok(self) -> bool:
         """Whether probing has built no queue, so that there may be more [Yang22] section 4.2."""
         return self.curr_round_min_rtt_us <= self.gamma * self.mrtt_before_probe
 
-    def start_bw_probe_post_up(self, ack):
+    def start_bw_probe_post_up(self, ack: Ack) -> None:
         """The RTTs that show the probe come from now on."""
         super().start_bw_probe_post_up(ack)
         self.last_round_min_rtt_us = self.curr_round_min_rtt_us
         self.curr_round_min_rtt_us = NO_RTT_YET
 
-    def try_to_advance_bw_filter(self):
+    def try_to_advance_bw_filter(self) -> None:
         """A round well above RTprop: the bandwidth has dropped [Yang22] Algorithm 1."""
         known = self.curr_round_min_rtt_us < NO_RTT_YET
         if known and self.curr_round_min_rtt_us > self.theta * self.min_rtt_us:
             self.advance_bw_hi_filter()
 
-    def end_bw_cycle(self):
+    def end_bw_cycle(self) -> None:
         """As BBRv2 in both modes: Algorithm 1 comes on top."""
         self.advance_bw_hi_filter()
 
     # --- section 4.3: dual mode -------------------------------------------------------------------------------------
-    def start_bw_probe_refill(self, ack, bw_probe_up_rounds):
+    def start_bw_probe_refill(self, ack: Ack, bw_probe_up_rounds: int) -> None:
         """A cruise ends here: choose the mode, and probe unless that means a restart [Yang22] Algorithm 2."""
         if self.cycle_idx == CRUISE and self.eta1 > 0 and self.mrtt_in_cruise != UNSET:
             self.choose_mode()
         if self.mode == PROBE_BW:
             super().start_bw_probe_refill(ack, bw_probe_up_rounds)
 
-    def begin_cruise(self):
+    def begin_cruise(self) -> None:
         """Measure this cruise afresh."""
         self.mrtt_in_cruise = UNSET
 
-    def choose_mode(self):
+    def choose_mode(self) -> None:
         """Compare the cruise's least RTT with RTprop [Yang22] Algorithm 2."""
         if self.fast_conv_on:
             filling = self.mrtt_in_cruise > self.lambda1 * self.min_rtt_us
@@ -110,12 +111,12 @@ class BBR2PlusPaper(JitterCompensation, BBR2Plus):
                 self.fast_conv_on = True
                 self.cruise_round_of_mrtt_change = 0
 
-    def fall_back(self):
+    def fall_back(self) -> None:
         """Restart from Startup with nothing that would hold it back [Yang22] Algorithm 2, line 9."""
         super().fall_back()
         self.reset_lower_bounds()
 
     # --- section 4.4: compensation ----------------------------------------------------------------------------------
-    def find_target_cwnd(self, ack, bw, gain):
+    def find_target_cwnd(self, ack: Ack, bw: int, gain: int) -> int:
         """The BDP is compensated already, by `bdp_rtt_us` [Yang22] Algorithm 3."""
         return self.model_target_cwnd(ack, bw, gain)

@@ -29,6 +29,7 @@ are kept across such a probe and updated before the fast path, ECN (strictly abo
 and reprobing when marks cease), bw_lo at least 1, no burst below two segments.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.bbr2 import BBR2, FULL_BW_CNT, FULL_BW_THRESH
 from cctrace.cc.bbr2_bounds import ECN_THRESH
@@ -63,12 +64,12 @@ class BBR3(BBR2):
 
     full_bw_now: bool = False
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """The first round ends when something now unsent is delivered [BBRv3] bbr_init."""
         super().init(ack)
         self.next_rtt_delivered = ack.delivered
 
-    def on_ack(self, ack):
+    def on_ack(self, ack: Ack) -> None:
         """Update the model and then the controls [BBRv3] bbr_main."""
         self.update_round(ack)
         self.update_ece(ack)
@@ -80,51 +81,51 @@ class BBR3(BBR2):
         self.finish_ack(ack)
 
     # --- model ------------------------------------------------------------------------------------------------------
-    def min_tso_segs(self):
+    def min_tso_segs(self) -> int:
         """Bursts of two segments at any rate [BBRv3] bbr_tso_segs_generic."""
         return MIN_TSO_SEGS
 
-    def update_congestion_signals(self, ack):
+    def update_congestion_signals(self, ack: Ack) -> None:
         """The latest delivery signals are `on_ack`'s, so that the fast path has them [BBRv3] of the same name."""
         self.adapt_to_congestion(ack)
 
-    def advance_latest_delivery_signals(self, ack):
+    def advance_latest_delivery_signals(self, ack: Ack) -> None:
         """A tail-loss probe keeps what was delivered before the loss [BBRv3] of the same name."""
         if not ack.rs_is_acking_tlp_retrans:
             super().advance_latest_delivery_signals(ack)
 
-    def adapt_lower_bounds(self):
+    def adapt_lower_bounds(self) -> None:
         """A bandwidth of 0 would never recover [BBRv3] bbr_adapt_lower_bounds."""
         super().adapt_lower_bounds()
         self.bw_lo = max(self.bw_lo, 1)
 
-    def handle_queue_too_high_in_startup(self, ack):
+    def handle_queue_too_high_in_startup(self, ack: Ack) -> None:
         """What the last round delivered is tolerable as well [BBRv3] of the same name."""
         super().handle_queue_too_high_in_startup(ack)
         self.inflight_hi = max(self.inflight_hi, self.inflight_latest)  # draft: max(BBR.bdp, BBR.inflight_latest)
 
-    def is_lower_rtt(self, rtt_us):
+    def is_lower_rtt(self, rtt_us: int) -> bool:
         """An equal RTT refreshes nothing: on a path of constant RTT PROBE_RTT comes [BBRv3] bbr_update_min_rtt."""
         return rtt_us < self.probe_rtt_min_us  # draft: RS.rtt < BBR.min_rtt
 
-    def update_gains(self):
+    def update_gains(self) -> None:
         """UP has room for its queue [BBRv3] bbr_update_gains."""
         super().update_gains()
         if self.mode == PROBE_BW and self.cycle_idx == UP:
             self.cwnd_gain = in_256ths(self.up_cwnd_gain)
 
     # --- ECN --------------------------------------------------------------------------------------------------------
-    def can_use_ecn(self, ack):
+    def can_use_ecn(self, ack: Ack) -> bool:
         """ECN negotiated on a route known for shallow thresholds [BBRv3] bbr_can_use_ecn."""
         return self.ecn_enable != 0 and ack.ecn_ok != 0
 
-    def update_ece(self, ack):
+    def update_ece(self, ack: Ack) -> None:
         """Marks matter from eligibility on [BBRv3] bbr_main."""
         marked = ack.delivered_ce != self.seen_delivered_ce
         self.seen_delivered_ce = ack.delivered_ce
         self.ecn_in_round = self.ecn_in_round or (marked and self.ecn_eligible)
 
-    def update_ecn_alpha(self, ack):
+    def update_ecn_alpha(self, ack: Ack) -> None:
         """The average starts with eligibility [BBRv3] bbr_update_ecn_alpha."""
         if self.can_use_ecn(ack) and self.is_ecn_path():
             self.ecn_eligible = True
@@ -133,19 +134,19 @@ class BBR3(BBR2):
         if self.ecn_eligible and delivered > 0 and delivered_ce >= 0:
             self.mix_ecn_alpha(ack, (delivered_ce << BBR_SCALE) // delivered)
 
-    def is_ce_too_high(self, delivered, delivered_ce):
+    def is_ce_too_high(self, delivered: int, delivered_ce: int) -> bool:
         """More than half of a sample marked [BBRv3] bbr_is_inflight_too_high."""
         marked = delivered_ce > 0 and delivered > 0 and self.ecn_eligible
         return marked and delivered_ce > (delivered * ECN_THRESH) >> BBR_SCALE
 
     # --- the plateau detector, of STARTUP and of UP -----------------------------------------------------------------
-    def reset_full_bw(self):
+    def reset_full_bw(self) -> None:
         """Look for a plateau anew [BBRv3] bbr_reset_full_bw."""
         self.full_bw = 0  # draft: BBR.full_bw = 0
         self.full_bw_cnt = 0  # draft: BBR.full_bw_count = 0
         self.full_bw_now = False  # draft: BBR.full_bw_now = 0
 
-    def check_full_bw_reached(self, ack):
+    def check_full_bw_reached(self, ack: Ack) -> None:
         """Three rounds without a sample 25 % higher [BBRv3] bbr_check_full_bw_reached."""
         # draft: if (BBR.full_bw_now || !BBR.round_start || RS.is_app_limited) return
         # The release takes a higher sample at any time, and counts rounds only at their start.
@@ -159,17 +160,17 @@ class BBR3(BBR2):
             self.full_bw_now = self.full_bw_cnt >= FULL_BW_CNT  # draft: BBR.full_bw_now = (BBR.full_bw_count >= 3)
             self.full_bw_reached = self.full_bw_reached or self.full_bw_now
 
-    def start_bw_probe_up(self, ack):
+    def start_bw_probe_up(self, ack: Ack) -> None:
         """UP looks for a plateau of its own [BBRv3] bbr_start_bw_probe_up."""
         super().start_bw_probe_up(ack)
         self.restart_full_bw()
 
-    def restart_full_bw(self):
+    def restart_full_bw(self) -> None:
         """Measure growth from the current sample [BBRv3] bbr_reset_full_bw, where UP begins and where it is limited."""
         self.reset_full_bw()  # draft: ResetFullBW()
         self.full_bw = self.sample_bw  # draft: BBR.full_bw = RS.delivery_rate
 
-    def is_probe_done(self, ack, inflight):
+    def is_probe_done(self, ack: Ack, inflight: int) -> bool:
         """Whether bandwidth has stopped growing, inflight_hi not being what limits it [BBRv3] same, UP."""
         # draft: if (C.is_cwnd_limited && C.cwnd >= BBR.inflight_longterm) ResetFullBW()
         if ack.is_cwnd_limited and self.snd_cwnd >= self.inflight_hi:
@@ -177,7 +178,7 @@ class BBR3(BBR2):
             return False
         return self.full_bw_now  # draft: else if (BBR.full_bw_now) return true
 
-    def probe_inflight_hi_upward(self, ack):
+    def probe_inflight_hi_upward(self, ack: Ack) -> None:
         """Raise inflight_hi by one per bw_probe_up_cnt ACKed [BBRv3] bbr_probe_inflight_hi_upward."""
         # draft: if (!C.is_cwnd_limited || C.cwnd < BBR.inflight_longterm) return
         if not ack.is_cwnd_limited or self.snd_cwnd < self.inflight_hi:
@@ -188,27 +189,27 @@ class BBR3(BBR2):
             self.raise_inflight_hi_slope()  # draft: if (BBR.round_start) RaiseInflightLongtermSlope()
 
     # --- calls outside ACK processing -------------------------------------------------------------------------------
-    def cwnd_event(self, ack):
+    def cwnd_event(self, ack: Ack) -> None:
         """Of the events, a loss repaired by a tail-loss probe is new [BBRv3] bbr_cwnd_event."""
         if ack.arg == EVENT_TLP_RECOVERY:
             self.run_loss_probe_recovery(ack)
         else:
             super().cwnd_event(ack)
 
-    def run_loss_probe_recovery(self, ack):
+    def run_loss_probe_recovery(self, ack: Ack) -> None:
         """Count the loss that the probe repaired, as one of the last flight [BBRv3] of the same name."""
         self.note_loss(ack)
         tx_in_flight = u32(self.inflight_latest + 1)
         if self.bw_probe_samples and self.is_inflight_too_high(1, tx_in_flight, 0, 0):
             self.handle_inflight_too_high(ack, tx_in_flight, ack.tlp_orig_data_app_limited)
 
-    def undo_cwnd(self, ack):
+    def undo_cwnd(self, ack: Ack) -> int:
         """[BBRv3] bbr_undo_cwnd."""
         self.full_bw_now = False
         self.try_fast_path = False
         return super().undo_cwnd(ack)
 
-    def set_state(self, ack):
+    def set_state(self, ack: Ack) -> None:
         """[BBRv3] bbr_set_state."""
         if ack.arg == CA_LOSS:
             self.reset_full_bw()

@@ -31,6 +31,7 @@ Differs from its parent in everything: it is written afresh. How it differs from
 variants bbr_draft bbr3`.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import LinuxController, Param
 from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING
 from cctrace.cc.bbr2_model import CRUISE, DOWN, DRAIN, PROBE_BW, PROBE_RTT, REFILL, STARTUP, UNSET, UP
@@ -108,7 +109,7 @@ class BBRDraft(BBRDraftBounds):
     probe_rtt_round_done: bool = False
 
     # --- 5.2 what runs when -------------------------------------------------------------------------------------------
-    def init(self, ack):  # 5.2.1 OnInit
+    def init(self, ack: Ack) -> None:  # 5.2.1 OnInit
         """Begin in Startup, paced for the initial window."""
         self.initial_cwnd = self.snd_cwnd
         self.snd_ssthresh = TCP_INFINITE_SSTHRESH
@@ -125,13 +126,13 @@ class BBRDraft(BBRDraftBounds):
         self.init_pacing_rate(ack)
         self.enter_startup()
 
-    def on_ack(self, ack):  # 5.2.3 UpdateOnACK
+    def on_ack(self, ack: Ack) -> None:  # 5.2.3 UpdateOnACK
         """Sample, model, control."""
         self.generate_rate_sample(ack)
         self.update_model_and_state(ack)
         self.update_control_parameters(ack)
 
-    def update_model_and_state(self, ack):  # 5.2.3 UpdateModelAndState
+    def update_model_and_state(self, ack: Ack) -> None:  # 5.2.3 UpdateModelAndState
         """Take in the sample, then move through the states."""
         self.update_latest_delivery_signals(ack)
         self.update_congestion_signals(ack)
@@ -145,32 +146,32 @@ class BBRDraft(BBRDraftBounds):
         self.advance_latest_delivery_signals(ack)
         self.bound_bw_for_model()
 
-    def update_control_parameters(self, ack):  # 5.2.3 UpdateControlParameters
+    def update_control_parameters(self, ack: Ack) -> None:  # 5.2.3 UpdateControlParameters
         """Set pacing rate, send quantum and cwnd."""
         self.set_pacing_rate()
         self.set_send_quantum(ack)
         self.set_cwnd(ack)
 
     # --- 5.3.1 Startup ------------------------------------------------------------------------------------------------
-    def enter_startup(self):  # 5.3.1.1 EnterStartup
+    def enter_startup(self) -> None:  # 5.3.1.1 EnterStartup
         """Double the sending rate each round."""
         self.mode = STARTUP
         self.pacing_gain = self.startup_pacing_gain
         self.cwnd_gain = self.startup_cwnd_gain
 
-    def check_startup_done(self, ack):  # 5.3.1.1 CheckStartupDone
+    def check_startup_done(self, ack: Ack) -> None:  # 5.3.1.1 CheckStartupDone
         """A full pipe ends Startup."""
         self.check_startup_high_loss(ack)
         if self.mode == STARTUP and self.full_bw_reached:
             self.enter_drain()
 
-    def reset_full_bw(self):  # 5.3.1.2 ResetFullBW
+    def reset_full_bw(self) -> None:  # 5.3.1.2 ResetFullBW
         """Look for a plateau anew."""
         self.full_bw = 0.0
         self.full_bw_count = 0
         self.full_bw_now = False
 
-    def check_full_bw_reached(self, ack):  # 5.3.1.2 CheckFullBWReached
+    def check_full_bw_reached(self, ack: Ack) -> None:  # 5.3.1.2 CheckFullBWReached
         """Three rounds without 25 % more: the pipe is full."""
         if self.full_bw_now or not self.round_start or ack.rs_is_app_limited != 0:
             return
@@ -183,7 +184,7 @@ class BBRDraft(BBRDraftBounds):
         if self.full_bw_now:
             self.full_bw_reached = True
 
-    def check_startup_high_loss(self, ack):  # 5.3.1.3 CheckStartupHighLoss
+    def check_startup_high_loss(self, ack: Ack) -> None:  # 5.3.1.3 CheckStartupHighLoss
         """Six losses and more than 2 % in a round of recovery: the pipe is full."""
         if self.full_bw_reached:
             return
@@ -200,14 +201,14 @@ class BBRDraft(BBRDraftBounds):
         self.loss_events_in_round = 0
 
     # --- 5.3.2 Drain --------------------------------------------------------------------------------------------------
-    def enter_drain(self):  # 5.3.2 EnterDrain
+    def enter_drain(self) -> None:  # 5.3.2 EnterDrain
         """Drain the queue of Startup."""
         self.mode = DRAIN
         self.pacing_gain = self.drain_pacing_gain
         self.cwnd_gain = self.startup_cwnd_gain
         self.drain_start_round = self.round_count
 
-    def check_drain_done(self, ack):  # 5.3.2 CheckDrainDone
+    def check_drain_done(self, ack: Ack) -> None:  # 5.3.2 CheckDrainDone
         """The queue is gone, or three rounds were not enough."""
         if self.mode == DRAIN and (
             self.packets_in_flight(ack) <= self.inflight(ack, self.bw, 1.0)
@@ -216,19 +217,21 @@ class BBRDraft(BBRDraftBounds):
             self.enter_probe_bw(ack)
 
     # --- 5.3.3 ProbeBW ------------------------------------------------------------------------------------------------
-    def enter_probe_bw(self, ack):  # 5.3.3.9 EnterProbeBW
+    def enter_probe_bw(self, ack: Ack) -> None:  # 5.3.3.9 EnterProbeBW
         """Begin with DOWN."""
         self.cwnd_gain = self.probe_bw_cwnd_gain
         self.start_probe_bw_down(ack)
 
-    def enter_probe_bw_state(self, cycle_idx, pacing_gain, cwnd_gain):  # 5.6.1, the table of gains
+    def enter_probe_bw_state(
+        self, cycle_idx: int, pacing_gain: float, cwnd_gain: float
+    ) -> None:  # 5.6.1, the table of gains
         """Set BBR.state and its gains."""
         self.mode = PROBE_BW
         self.cycle_idx = cycle_idx
         self.pacing_gain = pacing_gain
         self.cwnd_gain = cwnd_gain
 
-    def start_probe_bw_down(self, ack):  # 5.3.3.9 StartProbeBW_DOWN
+    def start_probe_bw_down(self, ack: Ack) -> None:  # 5.3.3.9 StartProbeBW_DOWN
         """Begin a cycle: draw its wait, start its clock, drain."""
         self.reset_congestion_signals()
         self.probe_up_acked_per_inc = UNSET
@@ -238,11 +241,11 @@ class BBRDraft(BBRDraftBounds):
         self.start_round(ack)
         self.enter_probe_bw_state(DOWN, self.down_pacing_gain, self.probe_bw_cwnd_gain)
 
-    def start_probe_bw_cruise(self):  # 5.3.3.9 StartProbeBW_CRUISE
+    def start_probe_bw_cruise(self) -> None:  # 5.3.3.9 StartProbeBW_CRUISE
         """Send at the estimate."""
         self.enter_probe_bw_state(CRUISE, 1.0, self.probe_bw_cwnd_gain)
 
-    def start_probe_bw_refill(self, ack):  # 5.3.3.9 StartProbeBW_REFILL
+    def start_probe_bw_refill(self, ack: Ack) -> None:  # 5.3.3.9 StartProbeBW_REFILL
         """Fill the pipe for a round, so that UP does not probe an empty one."""
         self.reset_short_term_model()
         self.bw_probe_up_rounds = 0
@@ -252,7 +255,7 @@ class BBRDraft(BBRDraftBounds):
         self.start_round(ack)
         self.enter_probe_bw_state(REFILL, 1.0, self.probe_bw_cwnd_gain)
 
-    def start_probe_bw_up(self, ack):  # 5.3.3.9 StartProbeBW_UP
+    def start_probe_bw_up(self, ack: Ack) -> None:  # 5.3.3.9 StartProbeBW_UP
         """Push, and look for a plateau from the current rate on."""
         self.ack_phase = ACKS_PROBE_STARTING
         self.start_round(ack)
@@ -261,7 +264,7 @@ class BBRDraft(BBRDraftBounds):
         self.enter_probe_bw_state(UP, self.up_pacing_gain, self.up_cwnd_gain)
         self.raise_inflight_longterm_slope()
 
-    def update_probe_bw_cycle_phase(self, ack):  # 5.3.3.9 UpdateProbeBWCyclePhase
+    def update_probe_bw_cycle_phase(self, ack: Ack) -> None:  # 5.3.3.9 UpdateProbeBWCyclePhase
         """Adapt inflight_longterm, then see whether the state is over."""
         if not self.full_bw_reached or self.adapt_long_term_model(ack) or not self.is_in_a_probe_bw_state():
             return
@@ -278,12 +281,12 @@ class BBRDraft(BBRDraftBounds):
             self.prev_probe_too_high = False
             self.start_probe_bw_down(ack)
 
-    def is_time_to_cruise(self, ack):  # 5.3.3.9 IsTimeToCruise
+    def is_time_to_cruise(self, ack: Ack) -> bool:  # 5.3.3.9 IsTimeToCruise
         """Whether the queue is gone and headroom left."""
         inflight = self.packets_in_flight(ack)
         return inflight <= self.inflight_with_headroom() and inflight <= self.inflight(ack, self.max_bw, 1.0)
 
-    def is_time_to_go_down(self, ack):  # 5.3.3.9 IsTimeToGoDown
+    def is_time_to_go_down(self, ack: Ack) -> bool:  # 5.3.3.9 IsTimeToGoDown
         """Whether the path is used up, or a probe that was too high is back where it was."""
         if self.prev_probe_too_high and self.packets_in_flight(ack) >= self.inflight_longterm:
             self.prev_probe_precautionary = True
@@ -294,29 +297,29 @@ class BBRDraft(BBRDraftBounds):
             return False
         return self.full_bw_now
 
-    def has_elapsed_in_phase(self, ack, interval_us):  # 5.3.3.9 HasElapsedInPhase
+    def has_elapsed_in_phase(self, ack: Ack, interval_us: int) -> bool:  # 5.3.3.9 HasElapsedInPhase
         """Whether the cycle is older than this."""
         return ack.now_us > self.cycle_stamp + interval_us
 
     # --- 5.3.3.8.3 when to probe --------------------------------------------------------------------------------------
-    def is_time_to_probe_bw(self, ack):  # 5.3.3.8.3 IsTimeToProbeBW
+    def is_time_to_probe_bw(self, ack: Ack) -> bool:  # 5.3.3.8.3 IsTimeToProbeBW
         """Start a probe if its time has come; return whether."""
         if self.has_elapsed_in_phase(ack, self.probe_wait_us) or self.is_reno_coexistence_probe_time():
             self.start_probe_bw_refill(ack)
             return True
         return False
 
-    def pick_probe_wait(self, ack):  # 5.3.3.8.3 PickProbeWait
+    def pick_probe_wait(self, ack: Ack) -> None:  # 5.3.3.8.3 PickProbeWait
         """Draw the wait in rounds and by the clock."""
         self.rounds_since_probe = self.random_below(ack, 2)
         self.probe_wait_us = self.bw_probe_base_us + self.random_below(ack, self.bw_probe_rand_us)
 
-    def is_reno_coexistence_probe_time(self):  # 5.3.3.8.3 IsRenoCoexistenceProbeTime
+    def is_reno_coexistence_probe_time(self) -> bool:  # 5.3.3.8.3 IsRenoCoexistenceProbeTime
         """Whether a Reno flow of our flight would have lost again."""
         return self.rounds_since_probe >= min(self.target_inflight(), self.bw_probe_max_rounds)
 
     # --- 5.3.4 ProbeRTT -----------------------------------------------------------------------------------------------
-    def check_probe_rtt(self, ack):  # 5.3.4.3 CheckProbeRTT
+    def check_probe_rtt(self, ack: Ack) -> None:  # 5.3.4.3 CheckProbeRTT
         """Enter ProbeRTT when the least RTT of 5 s has expired, unless idleness drained the queue."""
         if self.mode != PROBE_RTT and self.probe_rtt_expired and not self.idle_restart:
             self.enter_probe_rtt()
@@ -329,13 +332,13 @@ class BBRDraft(BBRDraftBounds):
         if ack.rs_delivered > 0:
             self.idle_restart = False
 
-    def enter_probe_rtt(self):  # 5.3.4.3 EnterProbeRTT
+    def enter_probe_rtt(self) -> None:  # 5.3.4.3 EnterProbeRTT
         """Half a BDP."""
         self.mode = PROBE_RTT
         self.pacing_gain = 1.0
         self.cwnd_gain = self.probe_rtt_cwnd_gain
 
-    def handle_probe_rtt(self, ack):  # 5.3.4.3 HandleProbeRTT
+    def handle_probe_rtt(self, ack: Ack) -> None:  # 5.3.4.3 HandleProbeRTT
         """Count 200 ms and one round from the moment the flight is down."""
         inflight = self.packets_in_flight(ack)
         self.app_limited = max(u32(ack.delivered + inflight), 1)  # MarkConnectionAppLimited
@@ -349,14 +352,14 @@ class BBRDraft(BBRDraftBounds):
             if self.probe_rtt_round_done:
                 self.check_probe_rtt_done(ack)
 
-    def check_probe_rtt_done(self, ack):  # 5.3.4.3 CheckProbeRTTDone
+    def check_probe_rtt_done(self, ack: Ack) -> None:  # 5.3.4.3 CheckProbeRTTDone
         """The time is over."""
         if self.probe_rtt_done_stamp != 0 and ack.now_us > self.probe_rtt_done_stamp:
             self.probe_rtt_min_stamp = ack.now_us
             self.restore_cwnd()
             self.exit_probe_rtt(ack)
 
-    def exit_probe_rtt(self, ack):  # 5.3.4.4 ExitProbeRTT
+    def exit_probe_rtt(self, ack: Ack) -> None:  # 5.3.4.4 ExitProbeRTT
         """To CRUISE, the flight being low; to Startup if the pipe was never full."""
         self.reset_short_term_model()
         if self.full_bw_reached:
@@ -366,12 +369,12 @@ class BBRDraft(BBRDraftBounds):
             self.enter_startup()
 
     # --- 5.4 restart from idle ----------------------------------------------------------------------------------------
-    def cwnd_event(self, ack):  # 5.2.2 OnTransmit, as far as it concerns the flow
+    def cwnd_event(self, ack: Ack) -> None:  # 5.2.2 OnTransmit, as far as it concerns the flow
         """Sending begins with nothing in flight."""
         if ack.arg == EVENT_TX_START:
             self.handle_restart_from_idle(ack)
 
-    def handle_restart_from_idle(self, ack):  # 5.4.1 HandleRestartFromIdle
+    def handle_restart_from_idle(self, ack: Ack) -> None:  # 5.4.1 HandleRestartFromIdle
         """Pace at the estimate; idleness counts as an attempt to drain the queue."""
         if self.packets_in_flight(ack) == 0 and self.app_limited != 0:
             self.idle_restart = True

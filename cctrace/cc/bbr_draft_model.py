@@ -15,6 +15,7 @@ A method per function of the draft, named as there and with its section; what th
 Sources: [BBRdraft] sections 5.2, 5.5 and 5.6.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import LinuxController, ints
 from cctrace.cc.bbr2_model import CRUISE, PROBE_BW, PROBE_RTT, REFILL, STARTUP, UNSET, UP
 from cctrace.cc.filters import running_max
@@ -23,7 +24,7 @@ from cctrace.cc.linux import CA_RECOVERY, USEC_PER_MSEC, USEC_PER_SEC
 UNSET_BW = 1e18  # bytes/s: the draft's Infinity
 
 
-def whole_segments(volume):
+def whole_segments(volume: float) -> int:
     """Return a volume rounded up to segments."""
     segments = int(volume)
     return segments + 1 if volume > segments else segments
@@ -77,26 +78,26 @@ class BBRDraftModel(LinuxController):
     prior_cwnd: int = 0
 
     # --- what the state says ------------------------------------------------------------------------------------------
-    def is_in_a_probe_bw_state(self):  # 5.3.3.9 IsInAProbeBWState
+    def is_in_a_probe_bw_state(self) -> bool:  # 5.3.3.9 IsInAProbeBWState
         """Whether BBR.state is one of the four of ProbeBW."""
         return self.mode == PROBE_BW
 
-    def is_probing_bw(self):  # 5.3.3.9 IsProbingBW
+    def is_probing_bw(self) -> bool:  # 5.3.3.9 IsProbingBW
         """Whether loss now tells of our own probing."""
         return self.mode == STARTUP or (self.mode == PROBE_BW and (self.cycle_idx == REFILL or self.cycle_idx == UP))
 
-    def in_loss_recovery(self, ack):  # 5.6.4.4 InLossRecovery
+    def in_loss_recovery(self, ack: Ack) -> bool:  # 5.6.4.4 InLossRecovery
         """Whether the transport repairs losses."""
         return ack.ca_state >= CA_RECOVERY
 
     # --- 5.5.1 rounds -------------------------------------------------------------------------------------------------
-    def init_round_counting(self):  # 5.5.1 InitRoundCounting
+    def init_round_counting(self) -> None:  # 5.5.1 InitRoundCounting
         """The first sample starts a round."""
         self.next_round_delivered = 0
         self.round_start = False
         self.round_count = 0
 
-    def update_round(self, ack):  # 5.5.1 UpdateRound
+    def update_round(self, ack: Ack) -> None:  # 5.5.1 UpdateRound
         """Notice that a packet-timed round trip has passed."""
         self.round_start = False
         if ack.rs_delivered >= 0 and ack.rs_prior_delivered >= self.next_round_delivered:
@@ -105,30 +106,30 @@ class BBRDraftModel(LinuxController):
             self.rounds_since_probe += 1
             self.round_start = True
 
-    def start_round(self, ack):  # 5.5.1 StartRound
+    def start_round(self, ack: Ack) -> None:  # 5.5.1 StartRound
         """What is sent from now on ends the round when it is delivered."""
         self.next_round_delivered = ack.delivered
 
     # --- 5.5.2 to 5.5.7 bandwidth and delay ---------------------------------------------------------------------------
-    def generate_rate_sample(self, ack):  # 4.1 GenerateRateSample: the stack's, in bytes/s
+    def generate_rate_sample(self, ack: Ack) -> None:  # 4.1 GenerateRateSample: the stack's, in bytes/s
         """Take the delivery rate of the packet that has just been ACKed; 0 where there is none."""
         self.delivery_rate = 0.0
         if ack.rs_interval_us > 0 and ack.rs_delivered > 0:
             self.delivery_rate = ack.rs_delivered * ack.mss * float(USEC_PER_SEC) / ack.rs_interval_us
 
-    def update_max_bw(self, ack):  # 5.5.5 UpdateMaxBw
+    def update_max_bw(self, ack: Ack) -> None:  # 5.5.5 UpdateMaxBw
         """Let the sample raise this cycle's maximum; app-limited ones only if they are no lower."""
         self.update_round(ack)
         if self.delivery_rate > 0.0 and (self.delivery_rate >= self.max_bw or ack.rs_is_app_limited == 0):
             self.max_bw_now = max(self.max_bw_now, self.delivery_rate)
             self.max_bw = max(self.max_bw_before, self.max_bw_now)
 
-    def advance_max_bw_filter(self):  # 5.5.6 AdvanceMaxBwFilter
+    def advance_max_bw_filter(self) -> None:  # 5.5.6 AdvanceMaxBwFilter
         """Forget the cycle before last: the window is two cycles."""
         self.max_bw_before = self.max_bw_now
         self.max_bw_now = 0.0
 
-    def update_min_rtt(self, ack):  # 5.3.4.3 UpdateMinRTT
+    def update_min_rtt(self, ack: Ack) -> None:  # 5.3.4.3 UpdateMinRTT
         """Track the least RTT of 5 s, which times ProbeRTT, and that of 10 s."""
         now = ack.now_us
         self.probe_rtt_expired = now > self.probe_rtt_min_stamp + self.probe_rtt_win_ms * USEC_PER_MSEC
@@ -141,7 +142,7 @@ class BBRDraftModel(LinuxController):
             self.min_rtt_stamp = self.probe_rtt_min_stamp
 
     # --- 5.5.9 aggregation --------------------------------------------------------------------------------------------
-    def update_ack_aggregation(self, ack):  # 5.5.9 UpdateACKAggregation
+    def update_ack_aggregation(self, ack: Ack) -> None:  # 5.5.9 UpdateACKAggregation
         """Track how far ACKs run ahead of the bandwidth: maximum of one round in Startup, of ten afterwards."""
         interval_us = ack.now_us - self.extra_acked_interval_start
         expected = self.bw * interval_us / (float(USEC_PER_SEC) * ack.mss)
@@ -157,11 +158,11 @@ class BBRDraftModel(LinuxController):
         self.extra_acked = running_max(self.extra_acked_v, self.extra_acked_t, filter_len, self.round_count, extra)
 
     # --- 5.6.2, 5.6.3 pacing ------------------------------------------------------------------------------------------
-    def bound_bw_for_model(self):  # 5.5.10.3 BoundBWForModel
+    def bound_bw_for_model(self) -> None:  # 5.5.10.3 BoundBWForModel
         """The bandwidth to use is the maximum, unless recent losses say less."""
         self.bw = min(self.max_bw, self.bw_shortterm)
 
-    def init_pacing_rate(self, ack):  # 5.6.2 InitPacingRate
+    def init_pacing_rate(self, ack: Ack) -> None:  # 5.6.2 InitPacingRate
         """Pace the first window over the RTT, or over 1 ms while none is known."""
         srtt_us = USEC_PER_MSEC
         if ack.srtt_us8 > 0:
@@ -169,33 +170,33 @@ class BBRDraftModel(LinuxController):
         nominal_bandwidth = self.initial_cwnd * ack.mss * float(USEC_PER_SEC) / srtt_us
         self.pacing_rate = int(self.startup_pacing_gain * nominal_bandwidth)
 
-    def set_pacing_rate_with_gain(self, pacing_gain):  # 5.6.2 SetPacingRateWithGain
+    def set_pacing_rate_with_gain(self, pacing_gain: float) -> None:  # 5.6.2 SetPacingRateWithGain
         """Pace at `pacing_gain` times the bandwidth, less 1 %; until the pipe was full only ever faster."""
         rate = int(pacing_gain * self.bw * (100 - self.pacing_margin_percent) / 100)
         if self.full_bw_reached or rate > self.pacing_rate:
             self.pacing_rate = max(rate, 1)
 
-    def set_pacing_rate(self):  # 5.6.2 SetPacingRate
+    def set_pacing_rate(self) -> None:  # 5.6.2 SetPacingRate
         """Pace by the gain of the state."""
         self.set_pacing_rate_with_gain(self.pacing_gain)
 
-    def set_send_quantum(self, ack):  # 5.6.3 SetSendQuantum
+    def set_send_quantum(self, ack: Ack) -> None:  # 5.6.3 SetSendQuantum
         """Bursts of 1 ms, from 2 segments to 64 kB; the stack builds them so by itself."""
         self.send_quantum = max(min(self.pacing_rate // 1000, 64 * 1024), 2 * ack.mss)
 
     # --- 5.6.4 cwnd ---------------------------------------------------------------------------------------------------
-    def bdp_multiple(self, ack, bw, gain):  # 5.6.4.2 BDPMultiple
+    def bdp_multiple(self, ack: Ack, bw: float, gain: float) -> int:  # 5.6.4.2 BDPMultiple
         """`gain` times the flight that `bw` fills the path with; the initial window while no RTT is known."""
         if self.min_rtt_us == UNSET:
             return self.initial_cwnd
         self.bdp = self.bw * self.min_rtt_us / (float(USEC_PER_SEC) * ack.mss)
         return whole_segments(gain * bw * self.min_rtt_us / (float(USEC_PER_SEC) * ack.mss))
 
-    def update_offload_budget(self, ack):  # 5.5.8 UpdateOffloadBudget
+    def update_offload_budget(self, ack: Ack) -> None:  # 5.5.8 UpdateOffloadBudget
         """Three quanta for TCP, one for QUIC, by the parameter `offload_quanta`."""
         self.offload_budget = self.offload_quanta * whole_segments(self.send_quantum / ack.mss)
 
-    def quantization_budget(self, ack, inflight_cap):  # 5.6.4.2 QuantizationBudget
+    def quantization_budget(self, ack: Ack, inflight_cap: int) -> int:  # 5.6.4.2 QuantizationBudget
         """Room for offload, at least four segments, and two more in UP."""
         self.update_offload_budget(ack)
         cap = max(inflight_cap, self.offload_budget, self.min_pipe_cwnd)
@@ -203,36 +204,36 @@ class BBRDraftModel(LinuxController):
             cap += 2
         return cap
 
-    def inflight(self, ack, bw, gain):  # 5.6.4.2 Inflight
+    def inflight(self, ack: Ack, bw: float, gain: float) -> int:  # 5.6.4.2 Inflight
         """Flight to aim at for `gain` BDPs."""
         return self.quantization_budget(ack, self.bdp_multiple(ack, bw, gain))
 
-    def update_max_inflight(self, ack):  # 5.6.4.2 UpdateMaxInflight
+    def update_max_inflight(self, ack: Ack) -> None:  # 5.6.4.2 UpdateMaxInflight
         """The window that the model wants."""
         inflight_cap = self.bdp_multiple(ack, self.bw, self.cwnd_gain) + self.extra_acked
         self.max_inflight = self.quantization_budget(ack, inflight_cap)
 
-    def save_cwnd(self, ack):  # 5.6.4.4 SaveCwnd
+    def save_cwnd(self, ack: Ack) -> None:  # 5.6.4.4 SaveCwnd
         """Remember the last window that neither recovery nor ProbeRTT had modulated."""
         if not self.in_loss_recovery(ack) and self.mode != PROBE_RTT:
             self.prior_cwnd = self.snd_cwnd
         else:
             self.prior_cwnd = max(self.prior_cwnd, self.snd_cwnd)
 
-    def restore_cwnd(self):  # 5.6.4.4 RestoreCwnd
+    def restore_cwnd(self) -> None:  # 5.6.4.4 RestoreCwnd
         """Return to that window."""
         self.snd_cwnd = max(self.snd_cwnd, self.prior_cwnd)
 
-    def probe_rtt_cwnd(self, ack):  # 5.6.4.5 ProbeRTTCwnd
+    def probe_rtt_cwnd(self, ack: Ack) -> int:  # 5.6.4.5 ProbeRTTCwnd
         """Half a BDP, at least four segments."""
         return max(self.bdp_multiple(ack, self.bw, self.probe_rtt_cwnd_gain), self.min_pipe_cwnd)
 
-    def bound_cwnd_for_probe_rtt(self, ack):  # 5.6.4.5 BoundCwndForProbeRTT
+    def bound_cwnd_for_probe_rtt(self, ack: Ack) -> None:  # 5.6.4.5 BoundCwndForProbeRTT
         """Drain the queue in ProbeRTT."""
         if self.mode == PROBE_RTT:
             self.snd_cwnd = min(self.snd_cwnd, self.probe_rtt_cwnd(ack))
 
-    def set_cwnd(self, ack):  # 5.6.4.6 SetCwnd
+    def set_cwnd(self, ack: Ack) -> None:  # 5.6.4.6 SetCwnd
         """Grow by what was acknowledged up to max_inflight; cut down to it only once the pipe was full."""
         self.update_max_inflight(ack)
         if self.full_bw_reached:
@@ -243,14 +244,14 @@ class BBRDraftModel(LinuxController):
         self.bound_cwnd_for_probe_rtt(ack)
         self.bound_cwnd_for_model()
 
-    def inflight_with_headroom(self):  # 5.3.3.9 InflightWithHeadroom
+    def inflight_with_headroom(self) -> int:  # 5.3.3.9 InflightWithHeadroom
         """inflight_longterm less 15 %, left to other flows."""
         if self.inflight_longterm == UNSET:
             return UNSET
         headroom = max(1, int(self.inflight_headroom * self.inflight_longterm))
         return max(self.inflight_longterm - headroom, self.min_pipe_cwnd)
 
-    def bound_cwnd_for_model(self):  # 5.6.4.7 BoundCwndForModel
+    def bound_cwnd_for_model(self) -> None:  # 5.6.4.7 BoundCwndForModel
         """Keep cwnd within the volume cap of the state."""
         cap = UNSET
         if self.mode == PROBE_BW and self.cycle_idx != CRUISE:

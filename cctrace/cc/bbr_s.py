@@ -19,6 +19,7 @@ Sources: [ngx_bbr] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr.c, commit 3ae3f
 Differs from quic_bbr in: update_bandwidth (adds take_percentile), max_bw.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import ints
 from cctrace.cc.cmath import s32
 from cctrace.cc.quic import delivery_rate
@@ -38,13 +39,13 @@ class BBRS(QuicBBR):
     bbrs_tot: int = 0  # place of the next sample in the ring
     bbrs_flag: bool = False  # the ring has been filled once
 
-    def max_bw(self):  # [ngx_bbr] ngx_bbr_max_bw
+    def max_bw(self) -> int:  # [ngx_bbr] ngx_bbr_max_bw
         """Return the bandwidth estimate, bytes/s."""
         if self.bbrs_flag:
             return self.bw
         return super().max_bw()
 
-    def update_bandwidth(self, ack):  # [ngx_bbr] ngx_bbr_update_bandwidth
+    def update_bandwidth(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_update_bandwidth
         """Take the sample into the maximum filter and into the percentile."""
         super().update_bandwidth(ack)
         if ack.smp_interval_ms == 0:
@@ -56,7 +57,7 @@ class BBRS(QuicBBR):
         if self.bbrs_flag:
             self.bw = max(self.sorted_bw[SAMPLES - RANK], 0)
 
-    def replace_sample(self, bw):
+    def replace_sample(self, bw: int) -> None:
         """Put `bw` in the place of the oldest sample."""
         oldest = self.recent_bw[self.bbrs_tot]
         self.recent_bw[self.bbrs_tot] = bw
@@ -73,7 +74,7 @@ class BBRS(QuicBBR):
             place = place + 1
         self.sorted_bw[place] = bw
 
-    def place_of(self, bw):
+    def place_of(self, bw: int) -> int:
         """Return the first place of a sample in `sorted_bw` that is not smaller than `bw`."""
         low = 0
         high = SAMPLES - 1

@@ -22,6 +22,7 @@ released `bbr_s` in: window in rounds, also before 100 samples, also for the BDP
 """
 
 from cctrace.cc import percentile_bw
+from cctrace.cc.ack import Ack
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.cmath import u32
 from cctrace.cc.percentile_bw import PercentileBw
@@ -32,11 +33,11 @@ class BBRSPaper(PercentileBw, BBR2016):
 
     params = BBR2016.params | percentile_bw.PARAMS
 
-    def max_bw(self):  # [Bi23] §5.1
+    def max_bw(self) -> int:  # [Bi23] §5.1
         """Return the percentile, in segments/us << 24."""
         return self.percentile_bw
 
-    def update_bw(self, ack):  # [Bi23] §5.1
+    def update_bw(self, ack: Ack) -> None:  # [Bi23] §5.1
         """Count rounds as BBR does, and take the sample into the percentile."""
         super().update_bw(ack)
         if ack.rs_delivered < 0 or ack.rs_interval_us <= 0:

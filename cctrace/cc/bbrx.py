@@ -28,10 +28,11 @@ parameters hold in every bin.
 """
 
 import functools
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from cctrace import presets
-from cctrace.cc.base import ArrayField, Param
+from cctrace.cc.ack import Ack
+from cctrace.cc.base import ArrayField, Controller, Param
 from cctrace.cc.bbr1_model import BW_UNIT
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.cmath import U32_MAX
@@ -45,7 +46,7 @@ TABLE_RTT_US = tuple(1000 * cell["min_rtt_ms"][0] for cell in _BINS[::COLUMNS])
 LEAST_K, MOST_K, MOST_BETA = 4, 40, 2.0
 
 
-def table_values(name):
+def table_values(name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Return (beta, k) of every bin, in Table I's order, of a table: of `models/` by name, or a file.
 
     A cell that is lost in the paper's text is taken as its row's first.
@@ -65,13 +66,13 @@ def table_values(name):
     return beta, k
 
 
-def with_table(cls, name):
+def with_table(cls: type[Controller], name: str) -> type[Controller]:
     """Return the controller with another table in place of Table I."""
     return _with_values(cls, *table_values(name))
 
 
 @functools.lru_cache(maxsize=64)
-def _with_values(cls, beta, k):
+def _with_values(cls: type[Controller], beta: tuple[float, ...], k: tuple[int, ...]) -> type[Controller]:
     fields = {"table_beta": ArrayField(len(beta), beta), "table_k": ArrayField(len(k), k)}
     return type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__} | fields)
 
@@ -87,7 +88,7 @@ class BBRx(BBR2016):
         "beta": Param(-1.0, -1.0, MOST_BETA, "queue control constant [Chung18] Eq. 4; below 0: from the table"),
         "k": Param(0, 0, MOST_K, "target RTT in quarters of min_rtt, from 4 [Chung18] Eq. 5; 0: from the table"),
     }
-    named_settings: ClassVar[dict] = {"table": with_table}
+    named_settings: ClassVar[dict[str, Any]] = {"table": with_table}
 
     table_beta = ArrayField(len(_BETA1), _BETA1)
     table_k = ArrayField(len(_K1), _K1)
@@ -96,34 +97,34 @@ class BBRx(BBR2016):
     bin_k: int = 4
     bin_beta: float = 0.0  # in force, as `bin_k`, since the last entry into STARTUP or PROBE_BW
 
-    def on_ack(self, ack):
+    def on_ack(self, ack: Ack) -> None:
         """Note the latest RTT, then as the parent."""
         if ack.rs_rtt_us >= 0:
             self.latest_rtt_us = ack.rs_rtt_us
         super().on_ack(ack)
 
-    def set_pacing_rate(self, ack, bw, gain):
+    def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
         """Pace at gain * r [Chung18] Eq. 5."""
         super().set_pacing_rate(ack, int(bw * self.law()), gain)
 
-    def law(self):
+    def law(self) -> float:
         """Return r / C [Chung18] Eq. 5."""
         if self.latest_rtt_us < 0 or self.min_rtt_us == 0 or self.min_rtt_us == U32_MAX:
             return self.gamma
         surplus = (self.latest_rtt_us - 0.25 * self.bin_k * self.min_rtt_us) / self.min_rtt_us
         return max(self.gamma - self.bin_beta * surplus, self.drain_gain)
 
-    def enter_startup(self, ack):
+    def enter_startup(self, ack: Ack) -> None:
         """As the parent, with the bin read anew."""
         super().enter_startup(ack)
         self.read_table(ack)
 
-    def enter_probe_bw(self, ack):
+    def enter_probe_bw(self, ack: Ack) -> None:
         """As the parent, with the bin read anew."""
         super().enter_probe_bw(ack)
         self.read_table(ack)
 
-    def read_table(self, ack):
+    def read_table(self, ack: Ack) -> None:
         """Look up beta and k for this path [Chung18] Table I."""
         mbps = self.max_bw() * ack.mss * 8 / BW_UNIT  # segments/us: Mbit/s follow at once
         cell = 0

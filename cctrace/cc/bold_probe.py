@@ -18,7 +18,7 @@ class BoldProbe:
     loss_round: int = -1  # round of the last step down
     step_stamp: int = 0  # when the gain last changed, or a loss forbade it to grow
 
-    def adapt_boldness(self, lost, now, min_rtt, round_cnt):  # [Bi23] §5.1
+    def adapt_boldness(self, lost: int, now: int, min_rtt: int, round_cnt: int) -> None:  # [Bi23] §5.1
         """Take a step down in a round with loss, a step up after a min_rtt without."""
         if lost > 0:
             self.step_stamp = now

@@ -15,53 +15,52 @@ import numpy as np
 
 U16_MAX = 0xFFFF
 U32_MAX = 0xFFFFFFFF
-S32_MAX = 0x7FFFFFFF
 _M64 = 0xFFFFFFFFFFFFFFFF
 
 f32 = np.float32  # C float: wrap the result of every single-precision operation
 
 
-def u8(x):
+def u8(x: int) -> int:
     """Wrap to an unsigned 8-bit integer."""
     return x & 0xFF
 
 
-def u16(x):
+def u16(x: int) -> int:
     """Wrap to an unsigned 16-bit integer."""
     return x & U16_MAX
 
 
-def u32(x):
+def u32(x: int) -> int:
     """Wrap to an unsigned 32-bit integer."""
     return x & U32_MAX
 
 
-def s32(x):
+def s32(x: int) -> int:
     """Wrap to a signed 32-bit integer; `s32(a - b) > 0` is the kernel's after(a, b)."""
     return ((x + 0x80000000) & U32_MAX) - 0x80000000
 
 
-def u64(x):
+def u64(x: int) -> int:
     """Wrap to 64 bits; returned as the int64 of the same bits."""
     return ((x + (1 << 63)) & _M64) - (1 << 63)
 
 
-def u64_shr(x, n):
+def u64_shr(x: int, n: int) -> int:
     """Shift the u64 `x` right by `n` bits, filling with zeros; 0 < n < 64."""
     return (x & _M64) >> n
 
 
-def u64_div(x, y):
+def u64_div(x: int, y: int) -> int:
     """Quotient of two u64 (both given as int64 bits), y nonzero."""
     return u64((x & _M64) // (y & _M64))
 
 
-def u64_lt(x, y):
+def u64_lt(x: int, y: int) -> bool:
     """Compare two u64: x < y."""
     return (x & _M64) < (y & _M64)
 
 
-def idiv(x, y):
+def idiv(x: int, y: int) -> int:
     """Signed C division: truncates towards zero; y nonzero."""
     q = abs(x) // abs(y)
     return q if (x < 0) == (y < 0) else -q

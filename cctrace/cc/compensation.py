@@ -18,6 +18,7 @@ Left open there, and chosen here:
 Differs from its parent in: `bdp_rtt_us`, and `on_ack` tracks the jitter.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param, ints
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr2019 import BBR2019
@@ -35,14 +36,14 @@ class JitterCompensation:
     jitter_t = ints(3)
     jitter_round: int = 0
 
-    def on_ack(self, ack):
+    def on_ack(self, ack: Ack) -> None:
         """Note the jitter before the parent decides [Yang22] Table 1, Max_4RTT(jitter)."""
         running_max(self.jitter_v, self.jitter_t, JITTER_WIN, self.jitter_round, ack.mdev_us4 >> 2)
         super().on_ack(ack)
         if self.round_start:
             self.jitter_round = u32(self.jitter_round + 1)
 
-    def bdp_rtt_us(self):
+    def bdp_rtt_us(self) -> int:
         """RTprop as the path would show it without luck [Yang22] Algorithm 3."""
         if self.jitter_v[0] > self.mu * self.min_rtt_us:
             return u32(self.min_rtt_us + self.jitter_v[0])

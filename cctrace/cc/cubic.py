@@ -26,6 +26,7 @@ Sources: [Linux415] net/ipv4/tcp_cubic.c; [RFC9438]; [Ha08] (CUBIC); [Ha11] (HyS
 Differs from reno: everything above; the window limit of slow start is judged by packets out alone.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.cmath import idiv, s32, u32, u64, u64_div, u64_lt, u64_shr
 from cctrace.cc.linux import CA_LOSS, EVENT_TX_START, USEC_PER_MSEC, before, msecs_to_jiffies
@@ -54,7 +55,7 @@ CBRT_TABLE = (
 )  # fmt: skip
 
 
-def bit_length(x):
+def bit_length(x: int) -> int:
     """Position of the highest set bit of a u64, counted from 1; 0 for 0 [Linux415] fls64."""
     bits = 0
     while x != 0:
@@ -63,7 +64,7 @@ def bit_length(x):
     return bits
 
 
-def cubic_root(a):
+def cubic_root(a: int) -> int:
     """Cube root of a u64 by table and one Newton step, within 0.2 % on average [Linux415] cubic_root.
 
     >>> cubic_root(10**9)
@@ -109,12 +110,12 @@ class Cubic(Reno):
 
     # ---- entry points ----------------------------------------------------------------------------------------------
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """[Linux415] bictcp_init."""
         self.reset()
         self.start_hystart_round(ack)
 
-    def cong_avoid(self, ack):
+    def cong_avoid(self, ack: Ack) -> None:
         """Slow start to ssthresh, then along the curve [Linux415] bictcp_cong_avoid."""
         if not self.is_cwnd_limited(ack):
             return
@@ -128,7 +129,7 @@ class Cubic(Reno):
         self.update_cnt(ack, acked)
         self.additive_increase(self.cnt, acked)
 
-    def ssthresh(self, ack):
+    def ssthresh(self, ack: Ack) -> int:
         """End the epoch; give way faster where the plateau falls [Linux415] bictcp_recalc_ssthresh."""
         self.epoch_start = 0
         beta = self.beta_1024ths()
@@ -141,17 +142,17 @@ class Cubic(Reno):
         # §4.6: ssthresh = flight_size * beta_cubic, here of cwnd
         return max(u32(self.snd_cwnd * beta) // BETA_SCALE, 2)
 
-    def beta_1024ths(self):
+    def beta_1024ths(self) -> int:
         """Fixed point of the module."""
         return int(self.beta * BETA_SCALE)
 
-    def set_state(self, ack):
+    def set_state(self, ack: Ack) -> None:
         """A timeout forgets the path [Linux415] bictcp_state."""
         if ack.arg == CA_LOSS:
             self.reset()
             self.start_hystart_round(ack)
 
-    def cwnd_event(self, ack):
+    def cwnd_event(self, ack: Ack) -> None:
         """Idle time does not count on the curve [Linux415] bictcp_cwnd_event."""
         if ack.arg != EVENT_TX_START:
             return
@@ -161,7 +162,7 @@ class Cubic(Reno):
             if before(ack.jiffies, self.epoch_start):
                 self.epoch_start = ack.jiffies
 
-    def pkts_acked(self, ack):
+    def pkts_acked(self, ack: Ack) -> None:
         """Track the minimum RTT and run HyStart [Linux415] bictcp_acked."""
         if ack.rs_rtt_us < 0:
             return
@@ -176,7 +177,7 @@ class Cubic(Reno):
 
     # ---- window ----------------------------------------------------------------------------------------------------
 
-    def reset(self):
+    def reset(self) -> None:
         """[Linux415] bictcp_reset."""
         self.cnt = 0
         self.last_max_cwnd = 0
@@ -190,21 +191,21 @@ class Cubic(Reno):
         self.tcp_cwnd = 0
         self.found = 0
 
-    def is_cwnd_limited(self, ack):
+    def is_cwnd_limited(self, ack: Ack) -> bool:
         """Slow start may run ahead to twice what was used; else ask the stack [Linux415] tcp_is_cwnd_limited."""
         if self.in_slow_start():
             return self.snd_cwnd < 2 * ack.max_packets_out
         return ack.is_cwnd_limited != 0
 
-    def delay_of(self, rtt_us):
+    def delay_of(self, rtt_us: int) -> int:
         """RTT in the unit of `delay_min` [Linux415] bictcp_acked."""
         return u32(idiv(s32(rtt_us << 3), USEC_PER_MSEC))
 
-    def delay_min_jiffies(self):
+    def delay_min_jiffies(self) -> int:
         """Minimum RTT in ticks, rounded up [Linux415] msecs_to_jiffies."""
         return msecs_to_jiffies(self.delay_min >> 3, self.hz)
 
-    def update_cnt(self, ack, acked):
+    def update_cnt(self, ack: Ack, acked: int) -> None:
         """Set `cnt`, the segments to be acked for one increment [Linux415] bictcp_update."""
         cwnd = self.snd_cwnd
         self.ack_cnt = u32(self.ack_cnt + acked)
@@ -216,7 +217,7 @@ class Cubic(Reno):
         self.keep_up_with_reno(cwnd)
         self.cnt = max(self.cnt, 2)
 
-    def follow_curve(self, ack, acked, cwnd):
+    def follow_curve(self, ack: Ack, acked: int, cwnd: int) -> None:
         """Reach in one round where the curve will be in a minimum RTT [Linux415] bictcp_update, [RFC9438] §4.4."""
         self.last_cwnd = cwnd
         self.last_time = ack.jiffies
@@ -230,7 +231,7 @@ class Cubic(Reno):
         if self.last_max_cwnd == 0 and self.cnt > MAX_CNT_UNKNOWN:
             self.cnt = MAX_CNT_UNKNOWN
 
-    def start_epoch(self, ack, acked, cwnd):
+    def start_epoch(self, ack: Ack, acked: int, cwnd: int) -> None:
         """Put the curve's plateau where the last loss was, or here if we are above [Linux415] bictcp_update."""
         self.epoch_start = ack.jiffies
         self.ack_cnt = acked
@@ -243,7 +244,7 @@ class Cubic(Reno):
             self.bic_K = cubic_root(u64(CUBE_UNIT // (10 * self.bic_scale) * (self.last_max_cwnd - cwnd)))
             self.bic_origin_point = self.last_max_cwnd
 
-    def target(self, ack):
+    def target(self, ack: Ack) -> int:
         """W(t + minimum RTT) [Linux415] bictcp_update, [RFC9438] Eq. 1: W_cubic(t) = C * (t - K)^3 + W_max."""
         ticks = s32(ack.jiffies - self.epoch_start) + self.delay_min_jiffies()
         t = u64_div(u64(ticks << BIC_HZ), self.hz)  # unsigned: an epoch in the future lies very far ahead
@@ -257,7 +258,7 @@ class Cubic(Reno):
             return u32(self.bic_origin_point - delta)
         return u32(self.bic_origin_point + delta)
 
-    def keep_up_with_reno(self, cwnd):
+    def keep_up_with_reno(self, cwnd: int) -> None:
         """Estimate Reno's window, and grow as fast if it is larger [Linux415] bictcp_update; [RFC9438] §4.3, Eq. 4."""
         if self.tcp_friendliness == 0:
             return
@@ -273,13 +274,13 @@ class Cubic(Reno):
 
     # ---- HyStart ---------------------------------------------------------------------------------------------------
 
-    def clock(self, ack):
+    def clock(self, ack: Ack) -> int:
         """Milliseconds: jiffies where they are as fine, else wall time [Linux415] bictcp_clock."""
         if self.hz == 1000:
             return ack.jiffies
         return u32(ack.now_us // USEC_PER_MSEC)
 
-    def start_hystart_round(self, ack):
+    def start_hystart_round(self, ack: Ack) -> None:
         """A round ends when what was sent by now is acked [Linux415] bictcp_hystart_reset."""
         self.round_start = self.clock(ack)
         self.last_ack = self.round_start
@@ -287,7 +288,7 @@ class Cubic(Reno):
         self.curr_rtt = 0
         self.sample_cnt = 0
 
-    def run_hystart(self, ack, delay):
+    def run_hystart(self, ack: Ack, delay: int) -> None:
         """Look for the two signs; set ssthresh here on either [Linux415] hystart_update."""
         if not self.in_slow_start() or self.snd_cwnd < HYSTART_LOW_WINDOW or self.found != 0:
             return
@@ -303,7 +304,7 @@ class Cubic(Reno):
         elif self.curr_rtt > u32(self.delay_min + min(max(self.delay_min >> 3, HYSTART_DELAY_MIN), HYSTART_DELAY_MAX)):
             self.leave_slow_start(HYSTART_DELAY)
 
-    def leave_slow_start(self, sign):
+    def leave_slow_start(self, sign: int) -> None:
         """Note which sign it was [Linux415] hystart_update."""
         self.found = self.found | sign
         self.snd_ssthresh = self.snd_cwnd

@@ -20,6 +20,7 @@ No golden vectors exist; recordings of 6.18 and 6.12.117 agree in where slow sta
 see reno) and of others.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import U32_MAX, s32, u32, u64_div
 from cctrace.cc.cubic import (
     HYSTART_DELAY,
@@ -39,7 +40,7 @@ UNSET_RATE = -1  # ~0UL: where nothing set or observed the pacing rate, it is co
 class Cubic6(Cubic):
     """CUBIC of today's Linux; see the module's header."""
 
-    def cong_avoid(self, ack):
+    def cong_avoid(self, ack: Ack) -> None:
         """Slow start to ssthresh, then along the curve [Linux614] cubictcp_cong_avoid."""
         if not self.is_cwnd_limited(ack):
             return
@@ -51,30 +52,30 @@ class Cubic6(Cubic):
         self.update_cnt(ack, acked)
         self.additive_increase(self.cnt, acked)
 
-    def is_cwnd_limited(self, ack):
+    def is_cwnd_limited(self, ack: Ack) -> bool:
         """As in reno [Linux61] tcp_is_cwnd_limited."""
         if ack.is_cwnd_limited != 0:
             return True
         return self.in_slow_start() and self.snd_cwnd < 2 * ack.max_packets_out
 
-    def delay_of(self, rtt_us):
+    def delay_of(self, rtt_us: int) -> int:
         """Microseconds."""
         return u32(rtt_us)
 
-    def delay_min_jiffies(self):
+    def delay_min_jiffies(self) -> int:
         """Minimum RTT in ticks, rounded up [Linux614] usecs_to_jiffies."""
         return (self.delay_min * self.hz + USEC_PER_SEC - 1) // USEC_PER_SEC
 
-    def clock(self, ack):
+    def clock(self, ack: Ack) -> int:
         """Microseconds [Linux614] bictcp_clock_us."""
         return u32(ack.now_us)
 
-    def start_hystart_round(self, ack):
+    def start_hystart_round(self, ack: Ack) -> None:
         """[Linux614] bictcp_hystart_reset."""
         super().start_hystart_round(ack)
         self.curr_rtt = U32_MAX
 
-    def burst_us(self, ack):
+    def burst_us(self, ack: Ack) -> int:
         """Time of four of the largest bursts at the pacing rate, at most 1 ms [Linux614] hystart_ack_delay."""
         rate = self.pacing_rate
         if rate == UNSET_RATE:
@@ -83,7 +84,7 @@ class Cubic6(Cubic):
             return 0
         return min(u64_div(GSO_MAX_SIZE * 4 * USEC_PER_SEC, rate), USEC_PER_MSEC)
 
-    def stack_pacing_rate(self, ack):
+    def stack_pacing_rate(self, ack: Ack) -> int:
         """Rate that the stack notes for a controller that sets none, paced or not [Linux614] tcp_update_pacing_rate."""
         if ack.srtt_us8 == 0:
             return UNSET_RATE
@@ -93,7 +94,7 @@ class Cubic6(Cubic):
         window = max(self.snd_cwnd, ack.packets_out)
         return ack.mss * (USEC_PER_SEC // 100 * 8) * percent * window // ack.srtt_us8
 
-    def run_hystart(self, ack, delay):
+    def run_hystart(self, ack: Ack, delay: int) -> None:
         """Look for the two signs [Linux614] hystart_update."""
         if self.found != 0 or not self.in_slow_start():
             return

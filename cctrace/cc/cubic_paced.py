@@ -12,6 +12,7 @@ is Linux's. (Linux itself has these two ratios, but turns to 1.2 at half of ssth
 packets out.)
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.linux import USEC_PER_SEC
@@ -27,17 +28,17 @@ class CubicPaced(Cubic6):
         "avoidance_ratio": Param(1.2, 1.0, 10.0, "pacing rate over cwnd/srtt afterwards [Bi23] §5.1"),
     }
 
-    def pkts_acked(self, ack):
+    def pkts_acked(self, ack: Ack) -> None:
         """HyStart, then the rate: in a recovery too."""
         super().pkts_acked(ack)
         self.set_pacing_rate(ack)
 
-    def cong_avoid(self, ack):
+    def cong_avoid(self, ack: Ack) -> None:
         """Grow, then pace the new window."""
         super().cong_avoid(ack)
         self.set_pacing_rate(ack)
 
-    def set_pacing_rate(self, ack):
+    def set_pacing_rate(self, ack: Ack) -> None:
         """Bytes/s, payload [Bi23] §5.1."""
         if ack.srtt_us8 == 0:
             return

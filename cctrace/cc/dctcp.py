@@ -21,6 +21,7 @@ counted, as in Debian's 6.12.117; older kernels did that before (tcp_in_ack_even
 rounds.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.cmath import u32
 from cctrace.cc.linux import CA_RECOVERY, EVENT_LOSS, before
@@ -46,7 +47,7 @@ class DCTCP(Reno):
     next_seq: int = 0  # whose acknowledgement ends the round
     loss_cwnd: int = 0
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """[Linux61] dctcp_init."""
         self.has_ecn = ack.ecn_ok != 0
         if not self.has_ecn:
@@ -55,20 +56,20 @@ class DCTCP(Reno):
         self.loss_cwnd = 0
         self.start_round(ack)
 
-    def start_round(self, ack):
+    def start_round(self, ack: Ack) -> None:
         """[Linux61] dctcp_reset."""
         self.next_seq = u32(ack.snd_nxt)
         self.old_delivered = ack.delivered
         self.old_delivered_ce = ack.delivered_ce
 
-    def pkts_acked(self, ack):
+    def pkts_acked(self, ack: Ack) -> None:
         """Update alpha if a round has ended: the kernel's in_ack_event [Linux61] dctcp_update_alpha."""
         if self.has_ecn and not before(u32(ack.snd_una), self.next_seq):
             delivered_ce = u32(ack.delivered_ce - self.old_delivered_ce)
             self.average(u32(ack.delivered - self.old_delivered), delivered_ce)
             self.start_round(ack)
 
-    def average(self, delivered, delivered_ce):
+    def average(self, delivered: int, delivered_ce: int) -> None:
         """Average the share of marks of a round in."""
         alpha = self.dctcp_alpha
         decay = alpha >> self.shift_g
@@ -80,29 +81,29 @@ class DCTCP(Reno):
             alpha = min(u32(alpha + share), MAX_ALPHA)
         self.dctcp_alpha = alpha
 
-    def ssthresh(self, ack):
+    def ssthresh(self, ack: Ack) -> int:
         """Shrink by half of alpha [Linux61] dctcp_ssthresh."""
         if not self.has_ecn:
             return max(self.snd_cwnd >> 1, 2)
         self.loss_cwnd = self.snd_cwnd
         return max(u32(self.snd_cwnd - (u32(self.snd_cwnd * self.dctcp_alpha) >> (MAX_ALPHA_SHIFT + 1))), 2)
 
-    def set_state(self, ack):
+    def set_state(self, ack: Ack) -> None:
         """A loss halves the window, whatever alpha is [Linux61] dctcp_state."""
         if self.has_ecn and ack.arg == CA_RECOVERY and ack.ca_state != CA_RECOVERY:
             self.react_to_loss()
 
-    def cwnd_event(self, ack):
+    def cwnd_event(self, ack: Ack) -> None:
         """So does a timeout [Linux61] dctcp_cwnd_event; what received data say of marks changes only its ACKs."""
         if self.has_ecn and ack.arg == EVENT_LOSS:
             self.react_to_loss()
 
-    def react_to_loss(self):
+    def react_to_loss(self) -> None:
         """[Linux61] dctcp_react_to_loss."""
         self.loss_cwnd = self.snd_cwnd
         self.snd_ssthresh = max(self.snd_cwnd >> 1, 2)
 
-    def undo_cwnd(self, ack):
+    def undo_cwnd(self, ack: Ack) -> int:
         """[Linux61] dctcp_cwnd_undo."""
         if not self.has_ecn:
             return max(self.snd_cwnd, self.prior_cwnd_of_stack(ack))

@@ -18,7 +18,7 @@ Sources: [Linux61] lib/win_minmax.c.
 from cctrace.cc.cmath import u32
 
 
-def reset_filter(values, times, now, sample):
+def reset_filter(values: list[int], times: list[int], now: int, sample: int) -> int:
     """Forget everything but `sample`, taken at `now`; return it [Linux61] minmax_reset()."""
     for i in range(3):
         values[i] = sample
@@ -26,7 +26,7 @@ def reset_filter(values, times, now, sample):
     return sample
 
 
-def running_max(values, times, window, now, sample):
+def running_max(values: list[int], times: list[int], window: int, now: int, sample: int) -> int:
     """Take a sample and return the windowed maximum [Linux61] minmax_running_max().
 
     `values`, `times`: the filter, best sample first; changed in place. `window`: length of the window, in the unit of
@@ -50,7 +50,7 @@ def running_max(values, times, window, now, sample):
     return age_filter(values, times, window, now, sample)
 
 
-def running_min(values, times, window, now, sample):
+def running_min(values: list[int], times: list[int], window: int, now: int, sample: int) -> int:
     """Take a sample and return the windowed minimum; the filter as in `running_max` [Linux61] minmax_running_min().
 
     >>> values, times = [9, 9, 9], [0, 0, 0]
@@ -67,7 +67,7 @@ def running_min(values, times, window, now, sample):
     return age_filter(values, times, window, now, sample)
 
 
-def age_filter(values, times, window, now, sample):
+def age_filter(values: list[int], times: list[int], window: int, now: int, sample: int) -> int:
     """Let the passing of time promote runners-up; return the best [Linux61] minmax_subwin_update()."""
     age = u32(now - times[0])
     if age > window:
@@ -83,14 +83,14 @@ def age_filter(values, times, window, now, sample):
     return values[0]
 
 
-def drop_best(values, times, now, sample):
+def drop_best(values: list[int], times: list[int], now: int, sample: int) -> None:
     """Promote the runners-up by one place and append the newest sample."""
     set_sample(values, times, 0, times[1], values[1])
     set_sample(values, times, 1, times[2], values[2])
     set_sample(values, times, 2, now, sample)
 
 
-def set_sample(values, times, place, now, sample):
+def set_sample(values: list[int], times: list[int], place: int, now: int, sample: int) -> None:
     """Write one of the three samples."""
     values[place] = sample
     times[place] = now

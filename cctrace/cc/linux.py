@@ -35,35 +35,33 @@ GSO_MAX_SIZE = 65536  # bytes a device takes at once (sk_gso_max_size is the sam
 PACING_SHIFT = 10  # sk_pacing_shift: a burst is about 1 ms at the pacing rate
 MIN_TSO_SEGS = 2  # sysctl tcp_min_tso_segs
 MTU_HEADERS = 52  # bytes: IPv4 + TCP + time stamps; tcp_mss_to_mtu(mss) = mss + 52
-SND_CWND_CLAMP = 0xFFFFFFFF  # segments; no limit
-MAX_PACING_RATE = -1  # bytes/s; ~0UL as the int64 of its bits: no limit
 
 
-def before(a, b):
+def before(a: int, b: int) -> bool:
     """Whether sequence number (or tick) `a` precedes `b` modulo 2**32 [Linux61] before()."""
     return s32(a - b) < 0
 
 
-def msecs_to_jiffies(ms, hz):
+def msecs_to_jiffies(ms: int, hz: int) -> int:
     """Ticks of 1/hz s that cover `ms` milliseconds, rounded up [Linux61] msecs_to_jiffies()."""
     return (ms * hz + 999) // 1000
 
 
-def jiffies_to_usecs(jiffies, hz):
+def jiffies_to_usecs(jiffies: int, hz: int) -> int:
     """Microseconds of `jiffies` ticks, as a u32 that wraps after 71 minutes [Linux61] jiffies_to_usecs()."""
     return u32(jiffies * USEC_PER_SEC // hz)
 
 
-def jiffies_at(now_jiffies, now_us, then_us, hz):
+def jiffies_at(now_jiffies: int, now_us: int, then_us: int, hz: int) -> int:
     """Tick of the moment `then_us`, given that `now_us` lies in the tick `now_jiffies` (all as u32 ticks)."""
     return u32(now_jiffies - (now_us * hz // USEC_PER_SEC - then_us * hz // USEC_PER_SEC))
 
 
-def in_256ths(fraction):
+def in_256ths(fraction: float) -> int:
     """Fixed point of BBR's gains and fractions, BBR_UNIT * fraction, truncated as its integer divisions do."""
     return int(fraction * 256)
 
 
-def segments_in_flight(packets_out, sacked_out, lost_out, retrans_out):
+def segments_in_flight(packets_out: int, sacked_out: int, lost_out: int, retrans_out: int) -> int:
     """Segments believed to be in the network, a u32 [Linux61] tcp_packets_in_flight()."""
     return u32(packets_out - (sacked_out + lost_out) + retrans_out)

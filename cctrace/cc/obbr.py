@@ -27,6 +27,7 @@ Sources: [ngx_bbr] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr.c, commit 3ae3f
 Differs from quic_bbr in: on_ack (adds adapt_gain, detect_bw_drop, run_experiment), inflight_gain, bound_cwnd.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.cmath import f32, s32, u32, u64_lt
 from cctrace.cc.filters import reset_filter, running_max
@@ -71,7 +72,7 @@ class OBBR(QuicBBR):
     first_sent: int = 0  # bytes sent before the interval
     first_delivered: int = 0  # bytes delivered before it
 
-    def on_ack(self, ack):  # [ngx_bbr] ngx_bbr_update_cc_mode: before bw and min_rtt know of this ACK
+    def on_ack(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_update_cc_mode: before bw and min_rtt know of this ACK
         """Adapt the cap and look for a bandwidth drop, then run BBR."""
         if not self.is_clean_startup(ack):
             self.adapt_gain(ack)
@@ -84,13 +85,13 @@ class OBBR(QuicBBR):
                 self.start_interval(ack)
         super().on_ack(ack)
 
-    def is_clean_startup(self, ack):
+    def is_clean_startup(self, ack: Ack) -> bool:
         """Whether STARTUP has lost less than 10 % so far; a connection that delivered nothing counts as lossy."""
         if self.mode != STARTUP or ack.smp_total_acked == 0:
             return False
         return ack.smp_total_loss * 100.0 / ack.smp_total_acked < STARTUP_LOSS_PERCENT
 
-    def adapt_gain(self, ack):  # [Bi23] §4.1
+    def adapt_gain(self, ack: Ack) -> None:  # [Bi23] §4.1
         """Scale g to the buffer on loss, let it recover otherwise."""
         if ack.smp_loss != 0 and self.min_rtt_ms != 0:
             queueing_ms = float(ack.smp_rtt_ms - self.min_rtt_ms)
@@ -101,7 +102,7 @@ class OBBR(QuicBBR):
             step = GAIN_STEP * ack.smp_acked / self.target_cwnd(f32(1.0))
             self.cwnd_gain = f32(min(float(self.cwnd_gain) + step, GAIN_MAX))
 
-    def detect_bw_drop(self, ack):  # [Bi23] §4.2
+    def detect_bw_drop(self, ack: Ack) -> None:  # [Bi23] §4.2
         """Start an experiment if samples or RTTs say that the bandwidth fell, and a loss agrees."""
         if ack.smp_rtt_ms > 2.5 * self.min_rtt_ms:
             self.up_rtt = self.up_rtt + 1
@@ -112,13 +113,13 @@ class OBBR(QuicBBR):
             self.cc = 0
             self.change_sc = True
 
-    def start_interval(self, ack):
+    def start_interval(self, ack: Ack) -> None:
         """Begin a monitor interval."""
         self.first_sent = s32(ack.cg_po_sent)
         self.first_delivered = s32(ack.cg_delivered)
         self.score_time = ack.now_ms
 
-    def end_interval(self, ack):
+    def end_interval(self, ack: Ack) -> None:
         """Score the interval that ends, and take the experiment one step further."""
         sent = s32(ack.cg_po_sent - self.first_sent)
         delivered = s32(ack.cg_delivered - self.first_delivered)
@@ -139,7 +140,7 @@ class OBBR(QuicBBR):
                 return
         self.cc = self.cc + 1
 
-    def lower_bw(self):
+    def lower_bw(self) -> None:
         """Let the estimate fall to the mean of the last samples."""
         total = 0
         for i in range(MAX_DOWN_SAMPLES):
@@ -149,14 +150,14 @@ class OBBR(QuicBBR):
         self.up_rtt = 0
         self.bw_down_cnt = 0
 
-    def judge_bw(self, ack):
+    def judge_bw(self, ack: Ack) -> None:
         """Return to the old estimate if the flow fared better with it, at most once in 10 min_rtt."""
         worse = self.score3 + self.score4 < self.score1 + self.score2
         if worse and u64_lt(10 * self.min_rtt_ms, ack.now_ms - self.re_timer):
             running_max(self.bw_v, self.bw_t, self.bw_rtts, self.round_cnt, u32(self.bw_back))
             self.re_timer = s32(ack.now_ms)
 
-    def inflight_gain(self, ack):  # [ngx_bbr] ngx_bbr_set_cwnd
+    def inflight_gain(self, ack: Ack) -> f32:  # [ngx_bbr] ngx_bbr_set_cwnd
         """Return g, raised while PROBE_BW (or STARTUP) probes, most of all when losses are 3 s past."""
         gain = self.cwnd_gain
         if self.pacing_gain > f32(1.0):
@@ -165,7 +166,7 @@ class OBBR(QuicBBR):
                 gain = f32(max(GAIN_MAX, float(gain)))
         return gain
 
-    def bound_cwnd(self, ack):  # [ngx_bbr] ngx_bbr_set_cwnd
+    def bound_cwnd(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_set_cwnd
         """Clamp the window to g * BDP."""
         if float(self.cwnd_gain) < GAIN_MAX:
             self.cwnd = min(self.cwnd, self.target_cwnd(self.inflight_gain(ack)))

@@ -49,7 +49,7 @@ class OBBRLaw:
     scores: int = 0  # intervals scored, up to 2
     score_before_update: int = 0  # sum of two
 
-    def adapt_cap(self, lost, acked, bdp, rtt, min_rtt):  # [Bi23] §4.1
+    def adapt_cap(self, lost: int, acked: int, bdp: int, rtt: int, min_rtt: int) -> None:  # [Bi23] §4.1
         """Scale g to a shallow buffer on loss, let it recover otherwise; a `min_rtt` of 0 is not known yet."""
         if self.g == 0.0:
             self.g = self.g_max
@@ -63,30 +63,30 @@ class OBBRLaw:
         if self.g < self.g_max:
             self.g = min(self.g + self.alpha * acked / max(bdp, 1), self.g_max)
 
-    def cap(self, probing):
+    def cap(self, probing: bool) -> float:
         """Return what may be in flight, BDP."""
         return max(self.g, PROBE_CAP) if probing else self.g
 
     # ---- bandwidth drops -------------------------------------------------------------------------------------------
 
-    def note_rtt(self, rtt, min_rtt):  # [Bi23] §4.2
+    def note_rtt(self, rtt: int, min_rtt: int) -> None:  # [Bi23] §4.2
         """Count high RTTs of PROBE_BW."""
         high = rtt > (self.g_max + HIGH_RTT_MARGIN) * min_rtt
         self.high_rtt_count = self.high_rtt_count + 1 if high else 0
 
-    def note_rate(self, bw, best_bw):  # [Bi23] §4.2
+    def note_rate(self, bw: int, best_bw: int) -> None:  # [Bi23] §4.2
         """Count low bandwidth samples of PROBE_BW, and keep the last k."""
         self.low_bw_count = self.low_bw_count + 1 if bw < LOW_BW * best_bw else 0
         self.recent_bw[self.recent_place] = bw
         self.recent_place = self.recent_place + 1 if self.recent_place + 1 < self.k else 0
         self.recent_count = min(self.recent_count + 1, self.k)
 
-    def bw_fell(self):  # [Bi23] §4.2
+    def bw_fell(self) -> bool:  # [Bi23] §4.2
         """Whether bw is to fall to the mean of the last k samples."""
         suspected = self.low_bw_count >= self.k or self.high_rtt_count >= self.k
         return suspected and self.trial == WATCHING and self.recent_count >= self.k
 
-    def begin_trial(self, old_bw):  # [Bi23] §4.2
+    def begin_trial(self, old_bw: int) -> None:  # [Bi23] §4.2
         """Note that bw fell, from `old_bw`; with two intervals before it, it is on trial for two."""
         self.old_bw = old_bw
         self.low_bw_count = 0
@@ -96,14 +96,14 @@ class OBBRLaw:
             self.trial = FIRST_INTERVAL
             self.interval_start = 0
 
-    def mean_recent_bw(self):
+    def mean_recent_bw(self) -> int:
         """Return the mean of the last k samples."""
         total = 0
         for i in range(self.k):
             total = total + self.recent_bw[i]
         return total // self.k
 
-    def score_interval(self, now, interval, sent, total_delivered):  # [Bi23] §4.2
+    def score_interval(self, now: int, interval: int, sent: int, total_delivered: int) -> bool:  # [Bi23] §4.2
         """Score U over each interval; return whether the trial that ends says to take the old bw again.
 
         `interval` 0 begins the interval anew.
@@ -123,7 +123,7 @@ class OBBRLaw:
         self.delivered_before = total_delivered
         return old_was_better
 
-    def advance_trial(self):  # [Bi23] §4.2
+    def advance_trial(self) -> bool:  # [Bi23] §4.2
         """Return whether, after the second interval, the flow fared better with the old bw."""
         if self.trial == FIRST_INTERVAL:
             self.trial = SECOND_INTERVAL

@@ -37,6 +37,7 @@ intervals; bursts on top of g * BDP; STARTUP keeps its gain; g survives PROBE_RT
 """
 
 from cctrace.cc import obbr_law
+from cctrace.cc.ack import Ack
 from cctrace.cc.bbr1_model import GAIN_UNIT, PROBE_BW, PROBE_RTT
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.cmath import U32_MAX, u32
@@ -53,7 +54,7 @@ class OBBRPaper(OBBRLaw, BBR2016):
     bbr_cwnd_gain: float = 2.0  # g replaces it
     latest_rtt_us: int = 0
 
-    def update_model(self, ack):  # [Bi23] §4
+    def update_model(self, ack: Ack) -> None:  # [Bi23] §4
         """Learn what BBR learns, then adapt the cap and look for a bandwidth drop."""
         super().update_model(ack)
         if ack.rs_rtt_us >= 0:
@@ -72,7 +73,7 @@ class OBBRPaper(OBBRLaw, BBR2016):
                 reset_filter(self.bw_v, self.bw_t, self.rtt_cnt, self.mean_recent_bw())
             self.cwnd_gain = int(self.cap(self.pacing_gain > GAIN_UNIT) * GAIN_UNIT)
 
-    def note_samples(self, ack):  # [Bi23] §4.2
+    def note_samples(self, ack: Ack) -> None:  # [Bi23] §4.2
         """Count low bandwidth samples and high RTTs."""
         if ack.rs_rtt_us >= 0:
             self.note_rtt(ack.rs_rtt_us, self.min_rtt_us)

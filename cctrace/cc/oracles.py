@@ -17,6 +17,7 @@ Left open by the paper, and chosen here:
 * the rate is given as payload, as BBR counts: 1 Gbit/s of 1514-byte frames with 1448 bytes each are 119.55 MB/s.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.bbr1_model import BW_UNIT
 from cctrace.cc.bbr2016 import BBR2016
@@ -32,21 +33,21 @@ class CorrectBandwidth:
 
     mss: int = 1448
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """Note the segment size first: the parent may ask for the rate."""
         self.mss = ack.mss
         super().init(ack)
 
-    def on_ack(self, ack):
+    def on_ack(self, ack: Ack) -> None:
         """As the parent, for this segment size."""
         self.mss = ack.mss
         super().on_ack(ack)
 
-    def max_bw(self):
+    def max_bw(self) -> int:
         """The truth, in segments/us << 24."""
         return max(self.true_bw_Bps * BW_UNIT // (self.mss * USEC_PER_SEC), 1)
 
-    def bw(self):
+    def bw(self) -> int:
         """The truth, policer or not."""
         return self.max_bw()
 
@@ -54,12 +55,12 @@ class CorrectBandwidth:
 class CorrectMinRtt:
     """The given RTT for min_rtt."""
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """The truth from the start."""
         super().init(ack)
         self.min_rtt_us = self.true_rtt_us
 
-    def update_min_rtt(self, ack):
+    def update_min_rtt(self, ack: Ack) -> None:
         """As the parent, then forget what it measured."""
         super().update_min_rtt(ack)
         self.min_rtt_us = self.true_rtt_us

@@ -35,17 +35,21 @@ Differs from cubic (Linux 4.15; the release patches 4.13) in: pkts_acked (adds t
 """
 
 import functools
-from typing import ClassVar
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.asking import answering, ask
-from cctrace.cc.base import Param, floats
+from cctrace.cc.base import Controller, Param, floats
 from cctrace.cc.cubic import Cubic
 from cctrace.cc.linux import USEC_PER_MSEC, USEC_PER_SEC
 from cctrace.errors import ArgumentError
 from cctrace.extras import program
 
+Policy = Callable[[np.ndarray], float]
 OBSERVATION = 7
 HISTORY = 10
 MIN_CWND = 4
@@ -55,7 +59,7 @@ LOSS_WEIGHT = 5
 MAX_PACING = 10.0
 
 
-def no_policy(observations):
+def no_policy(observations: np.ndarray) -> float:
     """Stand for the policy that the user has to give."""
     raise ArgumentError(
         "orca needs a policy, and its learned weights are not part of cctrace: "
@@ -63,7 +67,7 @@ def no_policy(observations):
     )
 
 
-def with_policy(policy):
+def with_policy(policy: Policy) -> type[Controller]:
     """Return an `Orca` class that asks `policy`.
 
     `policy`: takes an ndarray of shape (10, 7), see the module's header, and returns a number, clipped to [-1, 1].
@@ -74,10 +78,10 @@ def with_policy(policy):
     return type("Orca", (Orca,), {"policy_at": _address_of(policy), "__module__": __name__})
 
 
-def _address_of(policy):
+def _address_of(policy: Policy) -> int:
     """Return where compiled code asks a policy."""
 
-    def decide(numbers):
+    def decide(numbers: np.ndarray) -> float:
         action = float(policy(numbers.reshape(HISTORY, OBSERVATION)))
         if action != action:
             raise ArgumentError("the policy of orca returned NaN; it must return a number in [-1, 1]")
@@ -86,7 +90,7 @@ def _address_of(policy):
     return answering(decide, HISTORY * OBSERVATION)
 
 
-def onnx_policy(path):
+def onnx_policy(path: str | os.PathLike[str]) -> Policy:
     """Return the policy that an ONNX model computes.
 
     `path`: a model of one input of shape (1, 70), float32, and one output, the action. Raises `ArgumentError` if
@@ -99,7 +103,7 @@ def onnx_policy(path):
     session = onnxruntime.InferenceSession(str(path))
     name = session.get_inputs()[0].name
 
-    def policy(observations):
+    def policy(observations: np.ndarray) -> float:
         inputs = {name: observations.astype(np.float32).reshape(1, -1)}
         return float(np.ravel(session.run(None, inputs)[0])[0])
 
@@ -107,14 +111,14 @@ def onnx_policy(path):
 
 
 @functools.lru_cache(maxsize=16)
-def _with_file(cls, path):
+def _with_file(cls: type[Controller], path: str) -> type[Controller]:
     return with_policy(onnx_policy(path))
 
 
 class Orca(Cubic):
     """Orca's frame around a policy; see the module's header."""
 
-    named_settings: ClassVar[dict] = {"policy": _with_file}
+    named_settings: ClassVar[dict[str, Any]] = {"policy": _with_file}
     params = Cubic.params | {"interval_ms": Param(20, 1, 10_000, "time between decisions, ms [Abbasloo20]")}
 
     policy_at: int = _address_of(no_policy)
@@ -126,7 +130,7 @@ class Orca(Cubic):
     max_throughput: float = 0.0  # bytes/s
     slow_start_passed: bool = False
 
-    def pkts_acked(self, ack):  # [orca-src] CntThread
+    def pkts_acked(self, ack: Ack) -> None:  # [orca-src] CntThread
         """Count the ACK; at the end of an interval let the policy rescale the window."""
         super().pkts_acked(ack)
         if ack.rs_rtt_us < 0:
@@ -138,14 +142,14 @@ class Orca(Cubic):
             self.end_interval(ack)
             self.start_interval(ack)
 
-    def start_interval(self, ack):
+    def start_interval(self, ack: Ack) -> None:
         """Begin a monitor interval."""
         self.interval_start_us = ack.now_us
         self.delivered_before = ack.delivered
         self.lost_before = ack.lost
         self.rtt_samples = 0
 
-    def end_interval(self, ack):  # [orca-src] CntThread
+    def end_interval(self, ack: Ack) -> None:  # [orca-src] CntThread
         """Speed up slow start, or decide."""
         self.slow_start_passed = self.slow_start_passed or self.snd_ssthresh < self.snd_cwnd
         if not self.slow_start_passed:
@@ -156,7 +160,7 @@ class Orca(Cubic):
         percent = int(100 * 4.0 ** min(max(action, -1.0), 1.0))
         self.snd_cwnd = max(percent * self.snd_cwnd // 100, MIN_CWND)
 
-    def observe(self, ack):  # [orca-src] envwrapper.py TCP_Env_Wrapper.get_state
+    def observe(self, ack: Ack) -> None:  # [orca-src] envwrapper.py TCP_Env_Wrapper.get_state
         """Append the interval's seven numbers to what the policy sees."""
         seconds = (ack.now_us - self.interval_start_us) / USEC_PER_SEC
         throughput = (ack.delivered - self.delivered_before) * ack.mss / seconds
@@ -174,11 +178,11 @@ class Orca(Cubic):
         self.past[oldest + 5] = ack.tcp_min_rtt_us / srtt_us
         self.past[oldest + 6] = min(DELAY_MARGIN * ack.tcp_min_rtt_us / srtt_us, 1.0)
 
-    def of_most(self, rate):
+    def of_most(self, rate: float) -> float:
         """Return a rate as a share of the largest throughput so far; 0 before there is any."""
         return rate / self.max_throughput if self.max_throughput > 0.0 else 0.0
 
-    def stack_pacing_rate(self, ack):
+    def stack_pacing_rate(self, ack: Ack) -> float:
         """Bytes/s that Linux would pace CUBIC at [Linux415] tcp_update_pacing_rate."""
         ratio = 2.0 if self.snd_cwnd < self.snd_ssthresh // 2 else 1.2
         window = max(self.snd_cwnd, ack.packets_out) * ack.mss

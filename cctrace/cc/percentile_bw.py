@@ -24,7 +24,7 @@ class PercentileBw:
     count: int = 0
     sorted_bw = ints(MAX_SAMPLES)  # the same, ascending
 
-    def take_sample(self, bw, now, rounds):
+    def take_sample(self, bw: int, now: int, rounds: int) -> None:
         """Drop what is older than `rounds`, add `bw` of the round `now`, and look up the rank."""
         while self.count > 0 and (self.count == MAX_SAMPLES or u32(now - self.ring_round[self.first]) > rounds):
             self.drop_oldest()
@@ -37,7 +37,7 @@ class PercentileBw:
             rank = rank + 1
         self.percentile_bw = self.sorted_bw[max(rank, 1) - 1]
 
-    def drop_oldest(self):
+    def drop_oldest(self) -> None:
         """Take the oldest sample out of both orders."""
         place = self.place_of(self.ring_bw[self.first])
         self.first = (self.first + 1) % MAX_SAMPLES
@@ -46,7 +46,7 @@ class PercentileBw:
             self.sorted_bw[place] = self.sorted_bw[place + 1]
             place = place + 1
 
-    def insert_sorted(self, bw):
+    def insert_sorted(self, bw: int) -> None:
         """Add a sample to the ascending order."""
         place = self.count
         while place > 0 and self.sorted_bw[place - 1] > bw:
@@ -55,7 +55,7 @@ class PercentileBw:
         self.sorted_bw[place] = bw
         self.count = self.count + 1
 
-    def place_of(self, bw):
+    def place_of(self, bw: int) -> int:
         """Return the first place whose sample is not smaller than `bw`."""
         low = 0
         high = self.count - 1

@@ -23,6 +23,7 @@ Quirks: the increase counts the whole of what an ACK delivers beyond its marks, 
 the window of it. Below 1 Mbit/s packets shrink (tcp_sync_mss), parameter `resizes_packets`.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import LinuxController, Param
 from cctrace.cc.cmath import u32
 from cctrace.cc.linux import CA_CWR, CA_OPEN, CA_RECOVERY, EVENT_LOSS, MTU_HEADERS, USEC_PER_SEC, before
@@ -42,7 +43,7 @@ HSRTT_SHIFT = 7
 RTT2SEC_SHIFT = 23  # of us in eighths, to a second of 2**20 us
 
 
-def product_shr(a, b, shift):
+def product_shr(a: int, b: int, shift: int) -> int:
     """(a * b) >> shift without an overflow of 64 bits, for b < 2**43 << shift [Linux61] mul_u64_u64_shr."""
     return a * (b >> shift) + ((a * (b & ((1 << shift) - 1))) >> shift)
 
@@ -92,7 +93,7 @@ class Prague(LinuxController):
     mtu: int = 0  # of the packets now, with headers
     marks_before: int = 0  # delivered_ce at the last ACK: the kernel's rs->ece_delta is what came since
 
-    def init(self, ack):
+    def init(self, ack: Ack) -> None:
         """[Prague07] prague_init."""
         self.mtu = ack.mss + MTU_HEADERS
         self.alpha_stamp = ack.now_us
@@ -110,7 +111,7 @@ class Prague(LinuxController):
         self.by_rate = 1 if self.cwnd_mode == 1 else 0
         self.new_round(ack)
 
-    def on_ack(self, ack):
+    def on_ack(self, ack: Ack) -> None:
         """[Prague07] prague_cong_control."""
         self.mtu = ack.mss + MTU_HEADERS
         self.update_cwnd(ack)
@@ -120,7 +121,7 @@ class Prague(LinuxController):
         if self.cwnd_mode == 2:
             self.choose_mode(ack)
 
-    def update_cwnd(self, ack):
+    def update_cwnd(self, ack: Ack) -> None:
         """Grow by what was not marked; cwnd follows [Prague07] prague_update_cwnd."""
         acked = ack.rs_acked_sacked
         marks = u32(ack.delivered_ce - self.marks_before)
@@ -140,7 +141,7 @@ class Prague(LinuxController):
             self.grow(ack, acked)
         self.follow(ack)
 
-    def grow(self, ack, acked):
+    def grow(self, ack: Ack, acked: int) -> None:
         """[Prague07] the middle of prague_update_cwnd."""
         if self.goes_by_rate():
             rtt = self.virtual_rtt(ack)
@@ -157,7 +158,7 @@ class Prague(LinuxController):
         self.frac_cwnd = self.frac_cwnd + max(acked, increase * MTU_SYS // self.mtu)
         self.rate_bytes = max(self.rate_bytes + acked, self.rate_of_cwnd(ack))
 
-    def follow(self, ack):
+    def follow(self, ack: Ack) -> None:
         """Take cwnd a segment closer to the window [Prague07] the end of prague_update_cwnd."""
         wanted = self.whole_cwnd()
         if self.snd_cwnd > wanted:
@@ -168,13 +169,13 @@ class Prague(LinuxController):
             self.snd_cwnd = self.snd_cwnd + 1
             self.set_increase(ack)
 
-    def round_elapsed(self, ack):
+    def round_elapsed(self, ack: Ack) -> bool:
         """Whether a round has ended, which may not be shorter than the target [Prague07] prague_should_update_ewma."""
         if before(u32(ack.snd_una), self.next_seq):
             return False
         return not self.is_rtt_independent() or self.since(ack, self.alpha_stamp) >= self.rtt_target_us
 
-    def update_alpha(self, ack):
+    def update_alpha(self, ack: Ack) -> None:
         """Average the share of marks of a round in [Prague07] prague_update_alpha."""
         if self.saw_ce == 1:
             alpha = self.upscaled_alpha - (self.upscaled_alpha >> SHIFT_G)
@@ -188,7 +189,7 @@ class Prague(LinuxController):
         self.hsrtt_us = self.hsrtt_us + ack.srtt_us8 - (self.hsrtt_us >> HSRTT_SHIFT)
         self.new_round(ack)
 
-    def resize_packets(self, ack):
+    def resize_packets(self, ack: Ack) -> None:
         """Make packets so small that there are two in a target RTT [Prague07] within prague_update_alpha."""
         mtu = max(min(self.mtu_cache, u32(self.wanted_mtu(ack))), MIN_MTU)
         if mtu == self.mtu:
@@ -202,7 +203,7 @@ class Prague(LinuxController):
             self.snd_ssthresh = u32(u32(self.snd_ssthresh * used) // mtu)
             self.set_increase(ack)
 
-    def wanted_mtu(self, ack):
+    def wanted_mtu(self, ack: Ack) -> int:
         """[Prague07] prague_pacing_rate_to_max_mtu."""
         if self.goes_by_rate():
             window = product_shr(self.rate_bytes, self.virtual_rtt(ack), RTT2SEC_SHIFT)
@@ -213,7 +214,7 @@ class Prague(LinuxController):
             window = product_shr(self.mtu, scaled, CWND_UNIT)
         return (window + 1) // 2
 
-    def new_round(self, ack):
+    def new_round(self, ack: Ack) -> None:
         """[Prague07] prague_new_round."""
         self.next_seq = u32(ack.snd_nxt)
         self.old_delivered_ce = ack.delivered_ce
@@ -224,7 +225,7 @@ class Prague(LinuxController):
                 self.round = self.rtt_transition
         self.set_increase(ack)
 
-    def set_increase(self, ack):
+    def set_increase(self, ack: Ack) -> None:
         """Slow the increase on paths shorter than the target [Prague07] prague_ai_ack_increase."""
         rtt, target = ack.srtt_us8, self.target_rtt8()
         self.ai_ack_increase = ONE_CWND
@@ -232,7 +233,7 @@ class Prague(LinuxController):
             divisor = target * target
             self.ai_ack_increase = ((rtt << CWND_UNIT) * rtt + divisor // 2) // divisor
 
-    def update_pacing_rate(self, ack):
+    def update_pacing_rate(self, ack: Ack) -> None:
         """[Prague07] prague_update_pacing_rate."""
         if self.goes_by_rate():
             offset = (RATE_OFFSET * self.rate_bytes) >> OFFSET_UNIT
@@ -247,7 +248,7 @@ class Prague(LinuxController):
         self.max_tso_burst = max(1, u32((rate // self.mtu) >> self.burst_shift))
         self.pacing_rate = rate
 
-    def choose_mode(self, ack):
+    def choose_mode(self, ack: Ack) -> None:
         """By rate where the window is small and marks have come [Prague07] the end of prague_cong_control."""
         small = self.snd_cwnd * self.mtu <= self.cwnd_transit * MTU_SYS
         if self.saw_ce == 1 and small:
@@ -257,7 +258,7 @@ class Prague(LinuxController):
             self.by_rate = 0
             self.rate_bytes = self.rate_of_cwnd(ack)
 
-    def set_state(self, ack):
+    def set_state(self, ack: Ack) -> None:
         """[Prague07] prague_state."""
         if ack.arg == ack.ca_state:
             return
@@ -268,7 +269,7 @@ class Prague(LinuxController):
         elif ack.arg == CA_OPEN:
             self.in_loss = 0
 
-    def enter_cwr(self, ack):
+    def enter_cwr(self, ack: Ack) -> None:
         """Shrink by half of alpha, once in a target RTT [Prague07] prague_enter_cwr."""
         if self.is_rtt_independent() and self.since(ack, self.cwr_stamp) < self.rtt_target_us:
             return
@@ -283,7 +284,7 @@ class Prague(LinuxController):
             self.frac_cwnd = self.frac_cwnd - ((alpha * self.frac_cwnd + MAX_ALPHA) >> (ALPHA_BITS + 1))
             self.rate_bytes = self.rate_of_cwnd(ack)
 
-    def enter_loss(self, ack):
+    def enter_loss(self, ack: Ack) -> None:
         """Halve [Prague07] prague_enter_loss."""
         self.mtu = ack.mss + MTU_HEADERS
         self.loss_cwnd = self.snd_cwnd
@@ -296,16 +297,16 @@ class Prague(LinuxController):
             self.rate_bytes = self.rate_of_cwnd(ack)
         self.in_loss = 1
 
-    def cwnd_event(self, ack):
+    def cwnd_event(self, ack: Ack) -> None:
         """[Prague07] prague_cwnd_event."""
         if ack.arg == EVENT_LOSS:
             self.enter_loss(ack)
 
-    def ssthresh(self, ack):
+    def ssthresh(self, ack: Ack) -> int:
         """It stays: cwnd is led by the window [Prague07] prague_ssthresh."""
         return self.snd_ssthresh
 
-    def undo_cwnd(self, ack):
+    def undo_cwnd(self, ack: Ack) -> int:
         """[Prague07] prague_cwnd_undo."""
         self.mtu = ack.mss + MTU_HEADERS
         self.in_loss = 0
@@ -313,42 +314,42 @@ class Prague(LinuxController):
         self.frac_cwnd = self.cwnd_of_rate(ack)
         return max(self.loss_cwnd, self.snd_cwnd)
 
-    def whole_cwnd(self):
+    def whole_cwnd(self) -> int:
         """The window, rounded up [Prague07] prague_frac_cwnd_to_snd_cwnd."""
         return max(MIN_CWND, u32((self.frac_cwnd + ONE_CWND - 1) >> CWND_UNIT))
 
-    def packet_rate(self, ack):
+    def packet_rate(self, ack: Ack) -> int:
         """Bytes/s of one packet per RTT."""
         rate = (USEC_PER_SEC << 3) * self.mtu
         return rate // ack.srtt_us8 if ack.srtt_us8 > 0 else rate
 
-    def rate_of_cwnd(self, ack):
+    def rate_of_cwnd(self, ack: Ack) -> int:
         """[Prague07] prague_frac_cwnd_to_pacing_rate."""
         return max(product_shr(self.packet_rate(ack), self.frac_cwnd, CWND_UNIT), MINIMUM_RATE)
 
-    def cwnd_of_rate(self, ack):
+    def cwnd_of_rate(self, ack: Ack) -> int:
         """[Prague07] prague_pacing_rate_to_frac_cwnd."""
         rtt = self.hsrtt_us >> HSRTT_SHIFT
         if rtt == 0:
             rtt = ack.srtt_us8
         return (product_shr(self.rate_bytes, rtt, RTT2SEC_SHIFT - CWND_UNIT) + self.mtu - 1) // self.mtu
 
-    def target_rtt8(self):
+    def target_rtt8(self) -> int:
         """The target, in eighths of us [Prague07] prague_target_rtt."""
         return self.rtt_target_us << 3
 
-    def virtual_rtt(self, ack):
+    def virtual_rtt(self, ack: Ack) -> int:
         """[Prague07] prague_virtual_rtt, in eighths of us."""
         return max(self.target_rtt8(), ack.srtt_us8)
 
-    def since(self, ack, stamp_us):
+    def since(self, ack: Ack, stamp_us: int) -> int:
         """[Linux61] tcp_stamp_us_delta."""
         return max(ack.now_us - stamp_us, 0)
 
-    def is_rtt_independent(self):
+    def is_rtt_independent(self) -> bool:
         """[Prague07] prague_is_rtt_indep."""
         return not self.in_slow_start() and self.round >= self.rtt_transition
 
-    def goes_by_rate(self):
+    def goes_by_rate(self) -> bool:
         """Whether the rate is what grows and shrinks."""
         return self.by_rate == 1 and self.is_rtt_independent()

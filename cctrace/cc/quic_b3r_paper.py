@@ -13,6 +13,7 @@ Differs from quic_bbr in: update_cycle_phase (adds adapt_boldness),
 cycle_gain. Differs from the released `b3r` as `b3r_paper` does.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.bold_probe import STEPS_PER_UNIT, BoldProbe
 from cctrace.cc.cmath import f32
 from cctrace.cc.quic_bbr import PROBE_BW, QuicBBR
@@ -25,14 +26,14 @@ class QuicB3RPaper(BoldProbe, QuicBBR):
 
     up_pacing_gain: float = 1.25  # until the adapted gain replaces it
 
-    def update_cycle_phase(self, ack):  # [Bi23] §5.1
+    def update_cycle_phase(self, ack: Ack) -> None:  # [Bi23] §5.1
         """Adapt the probing gain, then cycle as BBR does."""
         self.adapt_boldness(ack.smp_loss, ack.now_ms, self.min_rtt_ms, self.round_cnt)
         if self.mode == PROBE_BW and self.pacing_gain > f32(1.0):
             self.pacing_gain = self.cycle_gain()
         super().update_cycle_phase(ack)
 
-    def cycle_gain(self):  # [Bi23] §5.1
+    def cycle_gain(self) -> f32:  # [Bi23] §5.1
         """Return the pacing gain of this phase of PROBE_BW, the adapted one where it probes."""
         if self.cycle_idx == 0:
             return f32((STEPS_PER_UNIT + self.boldness) / STEPS_PER_UNIT)

@@ -31,6 +31,7 @@ Sources: [ngx_bbr] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr.c, commit 3ae3f
 Differs from its parent in everything: it is written afresh (the Linux family starts at `bbr2016`).
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param, QuicController, ints
 from cctrace.cc.cmath import f32, u32, u64_lt
 from cctrace.cc.filters import running_max
@@ -150,7 +151,7 @@ class QuicBBR(QuicController):
     bw_cnt: int = 0  # place of the next one
     change_sc: bool = False  # start a new monitor interval
 
-    def init(self, ack):  # [ngx_bbr] ngx_bbr_init
+    def init(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_init
         """Connection established."""
         self.min_rtt_ms = ack.smp_srtt_ms if ack.smp_srtt_ms else RTT_UNKNOWN
         self.min_rtt_stamp = ack.now_ms
@@ -158,14 +159,14 @@ class QuicBBR(QuicController):
         self.enter_startup()
         self.init_pacing_rate(ack.smp_srtt_ms)
 
-    def on_ack(self, ack):  # [ngx_bbr] ngx_bbr_on_ack
+    def on_ack(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_on_ack
         """Take in an ACK that gave a rate sample."""
         self.update_model(ack)
         self.update_recovery_mode(ack)
         self.set_pacing_rate(ack.smp_srtt_ms)
         self.set_cwnd(ack)
 
-    def update_model(self, ack):  # [ngx_bbr] ngx_bbr_on_ack
+    def update_model(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_on_ack
         """Learn from the ACK, and change the mode."""
         self.update_bandwidth(ack)
         self.update_cycle_phase(ack)
@@ -174,7 +175,7 @@ class QuicBBR(QuicController):
         self.update_min_rtt(ack)
 
     # -- model ---------------------------------------------------------------------------------------------------------
-    def update_bandwidth(self, ack):  # [ngx_bbr] ngx_bbr_update_bandwidth
+    def update_bandwidth(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_update_bandwidth
         """Count rounds and take the delivery-rate sample."""
         self.round_start = False
         if ack.smp_interval_ms == 0:
@@ -192,25 +193,25 @@ class QuicBBR(QuicController):
             running_max(self.bw_v, self.bw_t, self.bw_rtts, self.round_cnt, bw)
         running_max(self.max_rtt_v, self.max_rtt_t, MAX_RTT_WINDOW_ROUNDS, self.round_cnt, u32(ack.smp_rtt_ms))
 
-    def note_sample(self, bw):  # [ngx_bbr] ngx_bbr_update_bandwidth
+    def note_sample(self, bw: int) -> None:  # [ngx_bbr] ngx_bbr_update_bandwidth
         """Remember a PROBE_BW sample, and how many in a row fell short of the estimate."""
         self.max_down[self.bw_cnt] = bw
         self.bw_cnt = (self.bw_cnt + 1) % MAX_DOWN_SAMPLES
         self.bw_down_cnt = self.bw_down_cnt + 1 if bw < self.bw * 0.75 else 0
 
-    def max_bw(self):  # [ngx_bbr] ngx_bbr_max_bw
+    def max_bw(self) -> int:  # [ngx_bbr] ngx_bbr_max_bw
         """Return the bandwidth estimate, bytes/s, and show it in `bw`."""
         self.bw = self.bw_v[0]
         return self.bw
 
-    def update_cycle_phase(self, ack):  # [ngx_bbr] ngx_bbr_update_cycle_phase
+    def update_cycle_phase(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_update_cycle_phase
         """Move to the next of the eight gains of PROBE_BW when its time has come."""
         if self.mode == PROBE_BW and self.is_next_cycle_phase(ack):
             self.cycle_idx = (self.cycle_idx + 1) % 8
             self.last_cycle_start = ack.smp_now
             self.pacing_gain = self.cycle_gain()
 
-    def is_next_cycle_phase(self, ack):  # [ngx_bbr] ngx_bbr_is_next_cycle_phase
+    def is_next_cycle_phase(self, ack: Ack) -> bool:  # [ngx_bbr] ngx_bbr_is_next_cycle_phase
         """Whether this phase lasted long enough, or did what it is for."""
         full_length = u64_lt(self.min_rtt_ms, ack.smp_now - self.last_cycle_start)
         if self.pacing_gain > f32(1.0):  # until the pipe is filled to the gain, or overflows
@@ -219,7 +220,7 @@ class QuicBBR(QuicController):
             return full_length or ack.smp_prior_inflight <= self.target_cwnd(f32(1.0))
         return full_length
 
-    def cycle_gain(self):  # [ngx_bbr] ngx_bbr_get_pacing_gain
+    def cycle_gain(self) -> f32:  # [ngx_bbr] ngx_bbr_get_pacing_gain
         """Return the pacing gain of this phase of PROBE_BW."""
         if self.cycle_idx == 0:
             return f32(self.up_pacing_gain)
@@ -227,7 +228,7 @@ class QuicBBR(QuicController):
             return f32(self.down_pacing_gain)
         return f32(1.0)
 
-    def check_full_bw_reached(self, ack):  # [ngx_bbr] ngx_bbr_check_full_bw_reached
+    def check_full_bw_reached(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_check_full_bw_reached
         """Look once a round whether STARTUP still finds more bandwidth."""
         if not self.round_start or self.full_bw_reached or ack.smp_is_app_limited:
             return
@@ -239,7 +240,7 @@ class QuicBBR(QuicController):
         self.full_bw_cnt = self.full_bw_cnt + 1
         self.full_bw_reached = self.full_bw_cnt >= self.bbr_full_bw_cnt
 
-    def check_drain(self, ack):  # [ngx_bbr] ngx_bbr_check_drain
+    def check_drain(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_check_drain
         """Leave STARTUP for DRAIN, and DRAIN for PROBE_BW."""
         if self.mode == STARTUP and self.full_bw_reached:
             self.mode = DRAIN
@@ -248,13 +249,13 @@ class QuicBBR(QuicController):
         if self.mode == DRAIN and ack.smp_in_flight <= self.target_cwnd(f32(1.0)):
             self.enter_probe_bw(ack, ack.smp_now)
 
-    def enter_startup(self):  # [ngx_bbr] ngx_bbr_enter_startup
+    def enter_startup(self) -> None:  # [ngx_bbr] ngx_bbr_enter_startup
         """Double the rate each round."""
         self.mode = STARTUP
         self.pacing_gain = f32(self.high_gain)
         self.cwnd_gain = f32(self.high_gain)
 
-    def enter_probe_bw(self, ack, now_ms):  # [ngx_bbr] ngx_bbr_enter_probe_bw
+    def enter_probe_bw(self, ack: Ack, now_ms: int) -> None:  # [ngx_bbr] ngx_bbr_enter_probe_bw
         """Start the gain cycle in a random phase other than 0.75 (there is no queue of its own to drain)."""
         self.mode = PROBE_BW
         self.cwnd_gain = f32(self.bbr_cwnd_gain)
@@ -263,7 +264,7 @@ class QuicBBR(QuicController):
         self.pacing_gain = self.cycle_gain()
         self.last_cycle_start = now_ms
 
-    def update_min_rtt(self, ack):  # [ngx_bbr] ngx_bbr_update_min_rtt
+    def update_min_rtt(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_update_min_rtt
         """Keep the minimum RTT of 10 s; when it has expired, stand aside to see it again."""
         expired = ack.smp_now > self.min_rtt_stamp + self.min_rtt_win_sec * MSEC_PER_SEC
         if ack.smp_rtt_ms <= self.min_rtt_ms or expired:
@@ -280,7 +281,7 @@ class QuicBBR(QuicController):
         if ack.smp_delivered > 0:
             self.idle_restart = False
 
-    def stay_in_probe_rtt(self, ack):  # [ngx_bbr] ngx_bbr_update_min_rtt
+    def stay_in_probe_rtt(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_update_min_rtt
         """Wait until the time at 4 packets and one round have passed."""
         self.change_sc = True
         # Rate samples from here on are low because of the small window: mark them.
@@ -296,7 +297,7 @@ class QuicBBR(QuicController):
         if self.probe_rtt_round_done:
             self.check_probe_rtt_done(ack, ack.smp_now)
 
-    def check_probe_rtt_done(self, ack, now_ms):  # [ngx_bbr] ngx_bbr_check_probe_rtt_done
+    def check_probe_rtt_done(self, ack: Ack, now_ms: int) -> None:  # [ngx_bbr] ngx_bbr_check_probe_rtt_done
         """Go back to work once the chosen moment has come."""
         if self.probe_rtt_round_done_stamp == 0 or now_ms < self.probe_rtt_round_done_stamp:
             return
@@ -308,12 +309,12 @@ class QuicBBR(QuicController):
             self.enter_startup()
 
     # -- recovery ------------------------------------------------------------------------------------------------------
-    def on_lost(self, ack):  # [ngx_bbr] ngx_bbr_on_lost
+    def on_lost(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_on_lost
         """Remember a loss; every loss moves the end of recovery, so that high random loss does not re-enter it."""
         self.save_cwnd()
         self.recovery_start_time = ack.now_ms
 
-    def update_recovery_mode(self, ack):  # [ngx_bbr] ngx_bbr_update_recovery_mode
+    def update_recovery_mode(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_update_recovery_mode
         """Enter recovery on the first ACK after a loss, leave it when a packet sent after the last loss is ACKed."""
         sent_before_loss = ack.smp_po_sent_time <= self.recovery_start_time
         if sent_before_loss and self.recovery_mode == NOT_IN_RECOVERY:
@@ -324,14 +325,14 @@ class QuicBBR(QuicController):
             self.just_exit_recovery = True
             self.recovery_start_time = 0
 
-    def save_cwnd(self):  # [ngx_bbr] ngx_bbr_save_cwnd
+    def save_cwnd(self) -> None:  # [ngx_bbr] ngx_bbr_save_cwnd
         """Remember the window that recovery or PROBE_RTT will restore."""
         if self.recovery_mode != IN_RECOVERY and self.mode != PROBE_RTT:
             self.prior_cwnd = self.cwnd
         else:
             self.prior_cwnd = max(self.cwnd, self.prior_cwnd)
 
-    def reset_cwnd(self, ack):  # [ngx_bbr] ngx_bbr_reset_cwnd
+    def reset_cwnd(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_reset_cwnd
         """Persistent congestion: start over from 4 packets."""
         self.save_cwnd()
         self.cwnd = MIN_WINDOW
@@ -341,14 +342,14 @@ class QuicBBR(QuicController):
         self.recovery_start_time = 0
 
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def init_pacing_rate(self, srtt_ms):  # [ngx_bbr] ngx_bbr_init_pacing_rate
+    def init_pacing_rate(self, srtt_ms: int) -> None:  # [ngx_bbr] ngx_bbr_init_pacing_rate
         """Pace the window over the RTT at the current gain; an unknown RTT counts as 1 ms."""
         if srtt_ms:
             self.has_srtt = True
         rate = self.cwnd * MSEC_PER_SEC // (srtt_ms if srtt_ms else 1)
         self.pacing_rate = float_to_u32(f32(self.pacing_gain * f32(rate)))
 
-    def set_pacing_rate(self, srtt_ms):  # [ngx_bbr] ngx_bbr_set_pacing_rate
+    def set_pacing_rate(self, srtt_ms: int) -> None:  # [ngx_bbr] ngx_bbr_set_pacing_rate
         """Pace at the estimated bandwidth times the gain."""
         if not self.has_srtt and srtt_ms:
             self.init_pacing_rate(srtt_ms)
@@ -356,13 +357,13 @@ class QuicBBR(QuicController):
         if self.pacing_rate == 0:
             self.init_pacing_rate(srtt_ms)
 
-    def pace_at(self, gain):  # [ngx_bbr] _ngx_bbr_set_pacing_rate_helper
+    def pace_at(self, gain: f32) -> None:  # [ngx_bbr] _ngx_bbr_set_pacing_rate_helper
         """Set the pacing rate; before the pipe is full it only grows."""
         rate = float_to_u32(f32(f32(self.max_bw()) * gain))
         if self.full_bw_reached or rate > self.pacing_rate:
             self.pacing_rate = rate
 
-    def restart_from_idle(self, ack):  # [ngx_bbr] ngx_bbr_restart_from_idle
+    def restart_from_idle(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_restart_from_idle
         """Sending begins again: pace at the estimate, without a probe's gain."""
         self.idle_restart = True
         if self.mode == PROBE_BW:
@@ -372,14 +373,14 @@ class QuicBBR(QuicController):
         elif self.mode == PROBE_RTT:
             self.check_probe_rtt_done(ack, ack.now_ms)
 
-    def target_cwnd(self, gain):  # [ngx_bbr] ngx_bbr_target_cwnd
+    def target_cwnd(self, gain: f32) -> int:  # [ngx_bbr] ngx_bbr_target_cwnd
         """Return `gain` times the BDP in bytes, at least 4 packets."""
         if self.min_rtt_ms == RTT_UNKNOWN:
             return INITIAL_WINDOW
         bdp = u32(max(self.min_rtt_ms, 1) * self.bw_v[0] // MSEC_PER_SEC)
         return max(float_to_u32(f32(gain * f32(bdp))), MIN_WINDOW)
 
-    def burst(self):  # [ngx_bbr] ngx_bbr_quantum
+    def burst(self) -> int:  # [ngx_bbr] ngx_bbr_quantum
         """Return the bytes that may be sent back to back."""
         if self.pacing_rate < SLOW_RATE:
             return MSS
@@ -387,11 +388,11 @@ class QuicBBR(QuicController):
             return 2 * MSS
         return min(self.pacing_rate // MSEC_PER_SEC, MAX_BURST)
 
-    def inflight_gain(self, ack):  # [ngx_bbr] ngx_bbr_set_cwnd
+    def inflight_gain(self, ack: Ack) -> f32:  # [ngx_bbr] ngx_bbr_set_cwnd
         """Return the multiple of the BDP that may be in flight."""
         return self.cwnd_gain
 
-    def set_cwnd(self, ack):  # [ngx_bbr] ngx_bbr_set_cwnd
+    def set_cwnd(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_set_cwnd
         """Move the window towards its target by what was ACKed."""
         if ack.smp_acked != 0:
             target = u32(self.target_cwnd(self.inflight_gain(ack)) + 3 * self.burst())
@@ -406,7 +407,7 @@ class QuicBBR(QuicController):
         if self.mode == PROBE_RTT:
             self.cwnd = min(self.cwnd, MIN_WINDOW)
 
-    def modulate_cwnd_for_recovery(self, ack):  # [ngx_bbr] ngx_bbr_modulate_cwnd_for_recovery
+    def modulate_cwnd_for_recovery(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_modulate_cwnd_for_recovery
         """Give up what was lost; in the first round of recovery send one packet per packet delivered."""
         if ack.smp_loss > 0:
             self.cwnd = max(self.cwnd - ack.smp_loss, MSS)
@@ -422,6 +423,6 @@ class QuicBBR(QuicController):
         if self.packet_conservation:
             self.cwnd = u32(max(self.cwnd, ack.cg_in_flight + ack.smp_acked))
 
-    def bound_cwnd(self, ack):  # [ngx_bbr] ngx_bbr_set_cwnd
+    def bound_cwnd(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_set_cwnd
         """Never fewer than 4 packets."""
         self.cwnd = max(self.cwnd, MIN_WINDOW)

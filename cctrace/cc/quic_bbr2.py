@@ -20,6 +20,7 @@ Sources: [ngx_bbr2] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr2.c, commit b2a
 Differs from its parent in everything: it is written afresh. What it shares with `quic_bbr` is the stack, not the model.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import f32, u32
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, MSS, RTT_UNKNOWN, delivery_rate, float_to_u32
 from cctrace.cc.quic_bbr2_model import (
@@ -117,7 +118,7 @@ class QuicBBR2(QuicBBR2Model):
     has_srtt: bool = False
     idle_restart: bool = False
 
-    def init(self, ack):  # [ngx_bbr2] ngx_bbr2_init
+    def init(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_init
         """Connection established."""
         rtt = ack.smp_srtt_ms if ack.smp_srtt_ms else RTT_UNKNOWN
         self.min_rtt = rtt
@@ -129,7 +130,7 @@ class QuicBBR2(QuicBBR2Model):
         self.enter_startup()
         self.init_pacing_rate(ack.smp_srtt_ms)
 
-    def on_ack(self, ack):  # [ngx_bbr2] ngx_bbr2_on_ack
+    def on_ack(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_on_ack
         """Take in an ACK that gave a rate sample."""
         self.update_round_start(ack)
         bw = delivery_rate(ack.smp_delivered, ack.smp_interval_ms) if ack.smp_interval_ms else 0
@@ -147,13 +148,13 @@ class QuicBBR2(QuicBBR2Model):
         self.bound_cwnd_for_inflight_model()
 
     # -- states --------------------------------------------------------------------------------------------------------
-    def enter_startup(self):  # [ngx_bbr2] ngx_bbr2_enter_startup
+    def enter_startup(self) -> None:  # [ngx_bbr2] ngx_bbr2_enter_startup
         """Double the rate each round."""
         self.mode = STARTUP
         self.pacing_gain = HIGH_GAIN
         self.cwnd_gain = STARTUP_CWND_GAIN
 
-    def check_loss_too_high_in_startup(self, ack):  # [ngx_bbr2] ngx_bbr2_check_loss_too_high_in_startup
+    def check_loss_too_high_in_startup(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_check_loss_too_high_in_startup
         """End STARTUP on heavy loss."""
         if self.full_bw_reached:
             return
@@ -168,7 +169,7 @@ class QuicBBR2(QuicBBR2Model):
             return
         self.loss_events_in_round = 0
 
-    def check_full_bw_reached(self, ack):  # [ngx_bbr2] ngx_bbr2_check_full_bw_reached
+    def check_full_bw_reached(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_check_full_bw_reached
         """Look once a round whether STARTUP still finds more bandwidth."""
         if not self.round_start or self.full_bw_reached or ack.smp_is_app_limited:
             return
@@ -179,7 +180,7 @@ class QuicBBR2(QuicBBR2Model):
         self.full_bw_cnt = self.full_bw_cnt + 1
         self.full_bw_reached = self.full_bw_cnt >= FULL_BW_ROUNDS
 
-    def check_drain(self, ack):  # [ngx_bbr2] ngx_bbr2_check_drain
+    def check_drain(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_check_drain
         """Leave STARTUP for DRAIN, and DRAIN for PROBE_BW."""
         if self.mode == STARTUP and self.full_bw_reached:
             self.mode = DRAIN
@@ -189,7 +190,7 @@ class QuicBBR2(QuicBBR2Model):
         if self.mode == DRAIN and ack.smp_in_flight <= self.inflight(self.max_bw(), f32(1.0)):
             self.enter_probe_down(ack, ack.smp_now, ack.smp_total_acked)
 
-    def update_cycle_phase(self, ack):  # [ngx_bbr2] ngx_bbr2_update_cycle_phase
+    def update_cycle_phase(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_update_cycle_phase
         """Walk through the phases of PROBE_BW."""
         if not self.full_bw_reached or self.adapt_upper_bounds(ack) or self.mode != PROBE_BW:
             return
@@ -204,7 +205,7 @@ class QuicBBR2(QuicBBR2Model):
         elif not self.check_time_to_probe_bw(ack) and self.is_time_to_cruise(ack.smp_prior_inflight):
             self.enter_probe_cruise()
 
-    def adapt_upper_bounds(self, ack):  # [ngx_bbr2] ngx_bbr2_adapt_upper_bounds
+    def adapt_upper_bounds(self, ack: Ack) -> bool:  # [ngx_bbr2] ngx_bbr2_adapt_upper_bounds
         """Adapt inflight_hi to what the probe shows; return whether the phase changed to REFILL."""
         if self.ack_phase == ACKS_PROBE_STARTING and self.round_start:
             self.ack_phase = ACKS_PROBE_FEEDBACK
@@ -227,7 +228,7 @@ class QuicBBR2(QuicBBR2Model):
                 self.probe_inflight_hi_upward(ack)
         return False
 
-    def handle_inflight_too_high(self, ack):  # [ngx_bbr2] ngx_bbr2_handle_inflight_too_high
+    def handle_inflight_too_high(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_handle_inflight_too_high
         """Take what was in flight as the upper bound and end the probe."""
         self.prev_probe_too_high = True
         self.bw_probe_samples = False
@@ -237,26 +238,26 @@ class QuicBBR2(QuicBBR2Model):
         if self.mode == PROBE_BW and self.cycle_idx == UP:
             self.enter_probe_down(ack, ack.smp_now, ack.smp_total_acked)
 
-    def check_time_to_probe_bw(self, ack):  # [ngx_bbr2] ngx_bbr2_check_time_to_probe_bw
+    def check_time_to_probe_bw(self, ack: Ack) -> bool:  # [ngx_bbr2] ngx_bbr2_check_time_to_probe_bw
         """Start a probe when the wait is over, or when Reno would have grown by a BDP; return whether it did."""
         if self.has_elapsed_in_phase(ack, self.probe_wait_ms) or self.is_reno_coexistence_probe_time():
             self.enter_probe_refill(ack)
             return True
         return False
 
-    def has_elapsed_in_phase(self, ack, interval_ms):  # [ngx_bbr2] ngx_bbr2_has_elapsed_in_phase
+    def has_elapsed_in_phase(self, ack: Ack, interval_ms: int) -> bool:  # [ngx_bbr2] ngx_bbr2_has_elapsed_in_phase
         """Whether the phase is older than `interval_ms`."""
         return ack.smp_now > interval_ms + self.cycle_start_stamp
 
-    def is_reno_coexistence_probe_time(self):  # [ngx_bbr2] ngx_bbr2_is_reno_coexistence_probe_time
+    def is_reno_coexistence_probe_time(self) -> bool:  # [ngx_bbr2] ngx_bbr2_is_reno_coexistence_probe_time
         """Whether as many rounds passed as there are packets in flight."""
         return self.rounds_since_probe >= min(PROBE_MAX_ROUNDS, self.target_inflight() // MSS)
 
-    def is_time_to_cruise(self, inflight):  # [ngx_bbr2] ngx_bbr2_check_time_to_cruise
+    def is_time_to_cruise(self, inflight: int) -> bool:  # [ngx_bbr2] ngx_bbr2_check_time_to_cruise
         """Whether the queue is drained and headroom is left."""
         return inflight <= self.inflight_with_headroom() and inflight <= self.inflight(self.max_bw(), f32(1.0))
 
-    def check_probe_up_done(self, ack):  # [ngx_bbr2] ngx_bbr2_update_cycle_phase
+    def check_probe_up_done(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_update_cycle_phase
         """End UP at a bound that was too high before, or when a queue has formed."""
         if self.prev_probe_too_high and ack.smp_prior_inflight >= self.inflight_hi:
             self.stopped_risky_probe = True
@@ -268,13 +269,13 @@ class QuicBBR2(QuicBBR2Model):
         self.prev_probe_too_high = False
         self.enter_probe_down(ack, ack.smp_now, ack.smp_total_acked)
 
-    def enter_phase(self, phase):  # [ngx_bbr2] ngx_bbr2_set_cycle_idx
+    def enter_phase(self, phase: int) -> None:  # [ngx_bbr2] ngx_bbr2_set_cycle_idx
         """Take on the gains of a phase of PROBE_BW."""
         self.cycle_idx = phase
         self.cwnd_gain = CWND_GAIN
         self.pacing_gain = f32(PHASE_GAINS[phase])
 
-    def enter_probe_down(self, ack, now_ms, total_acked):  # [ngx_bbr2] ngx_bbr2_enter_probe_down
+    def enter_probe_down(self, ack: Ack, now_ms: int, total_acked: int) -> None:  # [ngx_bbr2] ngx_bbr2_enter_probe_down
         """Drain, and choose when to probe next."""
         self.mode = PROBE_BW
         self.reset_congestion_signals()
@@ -286,13 +287,13 @@ class QuicBBR2(QuicBBR2Model):
         self.next_round_delivered = u32(total_acked)
         self.enter_phase(DOWN)
 
-    def enter_probe_cruise(self):  # [ngx_bbr2] ngx_bbr2_enter_probe_cruise
+    def enter_probe_cruise(self) -> None:  # [ngx_bbr2] ngx_bbr2_enter_probe_cruise
         """Send at the estimated bandwidth."""
         if self.inflight_lo != UNSET:
             self.inflight_lo = min(self.inflight_lo, self.inflight_hi)
         self.enter_phase(CRUISE)
 
-    def enter_probe_refill(self, ack):  # [ngx_bbr2] ngx_bbr2_enter_probe_refill
+    def enter_probe_refill(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_enter_probe_refill
         """Fill the pipe before probing."""
         self.reset_lower_bounds()
         self.bw_probe_up_rounds = 0
@@ -302,7 +303,7 @@ class QuicBBR2(QuicBBR2Model):
         self.next_round_delivered = u32(ack.smp_total_acked)
         self.enter_phase(REFILL)
 
-    def enter_probe_up(self, ack):  # [ngx_bbr2] ngx_bbr2_enter_probe_up
+    def enter_probe_up(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_enter_probe_up
         """Push in-flight data up."""
         self.ack_phase = ACKS_PROBE_STARTING
         self.next_round_delivered = u32(ack.smp_total_acked)
@@ -311,7 +312,7 @@ class QuicBBR2(QuicBBR2Model):
         self.enter_phase(UP)
 
     # -- minimum RTT ---------------------------------------------------------------------------------------------------
-    def update_min_rtt(self, ack):  # [ngx_bbr2] ngx_bbr2_update_min_rtt
+    def update_min_rtt(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_update_min_rtt
         """Keep the minimum RTT; when no smaller one came for 2.5 s, go and look for it."""
         expired = ack.smp_now > self.probe_rtt_min_ms_stamp + PROBE_RTT_WINDOW_MS
         if ack.smp_rtt_ms <= self.probe_rtt_min_ms or expired:
@@ -332,7 +333,7 @@ class QuicBBR2(QuicBBR2Model):
         if ack.smp_delivered > 0:
             self.idle_restart = False
 
-    def stay_in_probe_rtt(self, ack):  # [ngx_bbr2] ngx_bbr2_update_min_rtt
+    def stay_in_probe_rtt(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_update_min_rtt
         """Wait until in-flight data have fallen, and then 200 ms and a round."""
         pipe = u32(ack.cg_delivered + ack.cg_in_flight)
         self.app_limited = pipe if ack.cg_delivered + ack.cg_in_flight else 1
@@ -347,7 +348,9 @@ class QuicBBR2(QuicBBR2Model):
         if self.probe_rtt_round_done:
             self.check_probe_rtt_done(ack, ack.smp_now, ack.smp_total_acked)
 
-    def check_probe_rtt_done(self, ack, now_ms, total_acked):  # [ngx_bbr2] ngx_bbr2_check_probe_rtt_done
+    def check_probe_rtt_done(
+        self, ack: Ack, now_ms: int, total_acked: int
+    ) -> None:  # [ngx_bbr2] ngx_bbr2_check_probe_rtt_done
         """Go back to work once the time is over."""
         if self.probe_rtt_round_done_stamp == 0 or now_ms < self.probe_rtt_round_done_stamp:
             return
@@ -360,18 +363,18 @@ class QuicBBR2(QuicBBR2Model):
         else:
             self.enter_startup()
 
-    def probe_rtt_cwnd(self):  # [ngx_bbr2] ngx_bbr2_probe_rtt_cwnd
+    def probe_rtt_cwnd(self) -> int:  # [ngx_bbr2] ngx_bbr2_probe_rtt_cwnd
         """Return the window of PROBE_RTT, bytes."""
         return max(MIN_WINDOW, self.inflight(self.current_bw(), PROBE_RTT_CWND_GAIN))
 
     # -- recovery ------------------------------------------------------------------------------------------------------
-    def on_lost(self, ack):  # [ngx_bbr2] ngx_bbr2_on_lost
+    def on_lost(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_on_lost
         """Remember a loss; `arg` is the lost packet's send time."""
         self.loss_in_round = True
         if self.recovery_mode != LOSS and ack.arg > self.recovery_start_time:
             self.recovery_start_time = ack.now_ms
 
-    def update_recovery_mode(self, ack):  # [ngx_bbr2] ngx_bbr2_update_recovery_mode
+    def update_recovery_mode(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_update_recovery_mode
         """Leave LOSS and RECOVERY when a packet sent after their start is ACKed."""
         if ack.smp_po_sent_time > self.loss_start_time and self.recovery_mode == LOSS:
             self.recovery_mode = OPEN
@@ -385,7 +388,7 @@ class QuicBBR2(QuicBBR2Model):
             self.recovery_mode = OPEN
             self.recovery_start_time = 0
 
-    def update_startup_gain(self):  # [ngx_bbr2] ngx_bbr2_update_pacing_gain_for_loss_recovery
+    def update_startup_gain(self) -> None:  # [ngx_bbr2] ngx_bbr2_update_pacing_gain_for_loss_recovery
         """Grow more slowly in STARTUP while losses are being repaired."""
         if self.mode != STARTUP:
             return
@@ -394,7 +397,7 @@ class QuicBBR2(QuicBBR2Model):
         elif self.recovery_mode == OPEN:
             self.pacing_gain = HIGH_GAIN
 
-    def reset_cwnd(self, ack):  # [ngx_bbr2] ngx_bbr2_reset_cwnd
+    def reset_cwnd(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_reset_cwnd
         """Persistent congestion: start over from 4 packets."""
         self.save_cwnd()
         self.cwnd = MIN_WINDOW
@@ -405,7 +408,7 @@ class QuicBBR2(QuicBBR2Model):
             self.inflight_lo = self.prior_cwnd
         self.recovery_start_time = 0
 
-    def save_cwnd(self):  # [ngx_bbr2] ngx_bbr2_save_cwnd
+    def save_cwnd(self) -> None:  # [ngx_bbr2] ngx_bbr2_save_cwnd
         """Remember the window that LOSS or PROBE_RTT will restore."""
         if self.recovery_mode != RECOVERY and self.mode != PROBE_RTT:
             self.prior_cwnd = self.cwnd
@@ -413,14 +416,14 @@ class QuicBBR2(QuicBBR2Model):
             self.prior_cwnd = max(self.cwnd, self.prior_cwnd)
 
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def init_pacing_rate(self, srtt_ms):  # [ngx_bbr2] ngx_bbr2_init_pacing_rate
+    def init_pacing_rate(self, srtt_ms: int) -> None:  # [ngx_bbr2] ngx_bbr2_init_pacing_rate
         """Pace the window over the RTT at the current gain; an unknown RTT counts as 1 s."""
         if srtt_ms:
             self.has_srtt = True
         rate = self.cwnd * MSEC_PER_SEC // (srtt_ms if srtt_ms else UNKNOWN_RTT_MS)
         self.pacing_rate = float_to_u32(f32(self.pacing_gain * f32(rate)))
 
-    def set_pacing_rate(self, srtt_ms):  # [ngx_bbr2] ngx_bbr2_set_pacing_rate
+    def set_pacing_rate(self, srtt_ms: int) -> None:  # [ngx_bbr2] ngx_bbr2_set_pacing_rate
         """Pace 1 % below the estimated bandwidth times the gain."""
         if not self.has_srtt and srtt_ms:
             self.init_pacing_rate(srtt_ms)
@@ -428,13 +431,13 @@ class QuicBBR2(QuicBBR2Model):
         if self.pacing_rate == 0:
             self.init_pacing_rate(srtt_ms)
 
-    def pace_at(self, gain):  # [ngx_bbr2] _ngx_bbr2_set_pacing_rate_helper
+    def pace_at(self, gain: f32) -> None:  # [ngx_bbr2] _ngx_bbr2_set_pacing_rate_helper
         """Set the pacing rate; before the pipe is full it only grows, unless losses are being repaired."""
         rate = float_to_u32(float(f32(f32(self.current_bw()) * gain)) * (1.0 - float(PACING_MARGIN)))
         if self.full_bw_reached or rate > self.pacing_rate or self.recovery_mode == RECOVERY:
             self.pacing_rate = rate
 
-    def restart_from_idle(self, ack):  # [ngx_bbr2] ngx_bbr2_restart_from_idle
+    def restart_from_idle(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_restart_from_idle
         """Sending begins again (`arg`: delivered so far): pace at the estimate, without a probe's gain."""
         self.idle_restart = True
         self.extra_ack_stamp = ack.now_ms
@@ -446,7 +449,7 @@ class QuicBBR2(QuicBBR2Model):
         elif self.mode == PROBE_RTT:
             self.check_probe_rtt_done(ack, ack.now_ms, ack.arg)
 
-    def set_cwnd(self, ack):  # [ngx_bbr2] ngx_bbr2_set_cwnd
+    def set_cwnd(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_set_cwnd
         """Move the window towards its target by what was ACKed."""
         if ack.smp_acked != 0:
             target = u32(self.inflight(self.current_bw(), self.cwnd_gain) + self.ack_aggregation_cwnd())
@@ -459,7 +462,7 @@ class QuicBBR2(QuicBBR2Model):
         if self.mode == PROBE_RTT:
             self.cwnd = min(self.cwnd, self.probe_rtt_cwnd())
 
-    def bound_cwnd_for_inflight_model(self):  # [ngx_bbr2] ngx_bbr2_bound_cwnd_for_inflight_model
+    def bound_cwnd_for_inflight_model(self) -> None:  # [ngx_bbr2] ngx_bbr2_bound_cwnd_for_inflight_model
         """Keep the window within the bounds that probing and losses have set."""
         cap = UNSET
         if self.mode == PROBE_BW and self.cycle_idx != CRUISE:

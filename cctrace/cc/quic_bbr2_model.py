@@ -15,6 +15,7 @@ Sources: [ngx_bbr2] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr2.c, commit b2a
 Differs from its parent in everything: it is written afresh.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import QuicController, ints
 from cctrace.cc.cmath import U32_MAX, f32, u32
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, MSS, RTT_UNKNOWN, float_to_u32
@@ -83,7 +84,7 @@ class QuicBBR2Model(QuicController):
     epoch_ack: int = 0
 
     # -- signals -------------------------------------------------------------------------------------------------------
-    def update_round_start(self, ack):  # [ngx_bbr2] ngx_bbr2_update_round_start
+    def update_round_start(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_update_round_start
         """Count rounds."""
         self.round_start = ack.smp_interval_ms != 0 and self.next_round_delivered <= ack.smp_prior_delivered
         if self.round_start:
@@ -91,7 +92,7 @@ class QuicBBR2Model(QuicController):
             self.rounds_since_probe = min(self.rounds_since_probe + 1, 0xFF)
             self.round_cnt = u32(self.round_cnt + 1)
 
-    def update_congestion_signals(self, ack, bw):  # [ngx_bbr2] ngx_bbr2_update_congestion_signals
+    def update_congestion_signals(self, ack: Ack, bw: int) -> None:  # [ngx_bbr2] ngx_bbr2_update_congestion_signals
         """Take the sample `bw` and the losses; once per loss round let them lower the bounds."""
         self.loss_round_start = False
         if ack.smp_interval_ms == 0 or ack.smp_acked == 0:
@@ -111,7 +112,7 @@ class QuicBBR2Model(QuicController):
         self.bw_latest = bw
         self.inflight_latest = ack.smp_delivered
 
-    def adapt_lower_bounds(self):  # [ngx_bbr2] ngx_bbr2_adapt_lower_bounds
+    def adapt_lower_bounds(self) -> None:  # [ngx_bbr2] ngx_bbr2_adapt_lower_bounds
         """After a round with loss cut the lower bounds by 30 %, not below what was just delivered."""
         if self.is_probing_bandwidth() or not self.loss_in_round:
             return
@@ -123,18 +124,18 @@ class QuicBBR2Model(QuicController):
         self.bw_lo = float_to_u32(max(f32(self.bw_latest), f32(kept * f32(self.bw_lo))))
         self.inflight_lo = float_to_u32(max(f32(self.inflight_latest), f32(kept * f32(self.inflight_lo))))
 
-    def is_probing_bandwidth(self):  # [ngx_bbr2] ngx_bbr2_is_probing_bandwidth
+    def is_probing_bandwidth(self) -> bool:  # [ngx_bbr2] ngx_bbr2_is_probing_bandwidth
         """Whether more than the estimated bandwidth is being sent, or about to be."""
         probing_up = self.cycle_idx == REFILL or self.cycle_idx == UP
         return self.mode == STARTUP or (self.mode == PROBE_BW and probing_up)
 
-    def reset_congestion_signals(self):  # [ngx_bbr2] ngx_bbr2_reset_congestion_signals
+    def reset_congestion_signals(self) -> None:  # [ngx_bbr2] ngx_bbr2_reset_congestion_signals
         """Forget the current loss round."""
         self.loss_in_round = False
         self.bw_latest = 0
         self.inflight_latest = 0
 
-    def update_ack_aggregation(self, ack):  # [ngx_bbr2] ngx_update_ack_aggregation
+    def update_ack_aggregation(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_update_ack_aggregation
         """Measure how far ACKs run ahead of the bandwidth estimate."""
         if ack.smp_interval_ms == 0 or ack.smp_acked == 0:
             return
@@ -154,56 +155,56 @@ class QuicBBR2Model(QuicController):
         extra = min(self.epoch_ack - expected, self.cwnd)
         self.extra_ack[self.extra_ack_idx] = max(self.extra_ack[self.extra_ack_idx], extra)
 
-    def ack_aggregation_cwnd(self):  # [ngx_bbr2] ngx_bbr2_ack_aggregation_cwnd
+    def ack_aggregation_cwnd(self) -> int:  # [ngx_bbr2] ngx_bbr2_ack_aggregation_cwnd
         """Return the allowance for aggregated ACKs, at most 100 ms of bandwidth, bytes."""
         most = float_to_u32(f32(f32(self.current_bw()) * EXTRA_ACK_MAX_S))
         return min(max(self.extra_ack[0], self.extra_ack[1]), most)
 
-    def reset_lower_bounds(self):  # [ngx_bbr2] ngx_bbr2_reset_lower_bounds
+    def reset_lower_bounds(self) -> None:  # [ngx_bbr2] ngx_bbr2_reset_lower_bounds
         """Forget what losses taught."""
         self.bw_lo = UNSET
         self.inflight_lo = UNSET
 
     # -- bandwidth and volume ------------------------------------------------------------------------------------------
-    def max_bw(self):  # [ngx_bbr2] ngx_bbr2_max_bw
+    def max_bw(self) -> int:  # [ngx_bbr2] ngx_bbr2_max_bw
         """Return the upper bound of the bandwidth, bytes/s."""
         return max(self.bw_hi[0], self.bw_hi[1])
 
-    def current_bw(self):  # [ngx_bbr2] ngx_bbr2_bw
+    def current_bw(self) -> int:  # [ngx_bbr2] ngx_bbr2_bw
         """Return the bandwidth estimate, bytes/s, and show it in `bw`."""
         self.bw = min(self.max_bw(), self.bw_lo)
         return self.bw
 
-    def inflight(self, bw, gain):  # [ngx_bbr2] ngx_bbr2_inflight
+    def inflight(self, bw: int, gain: f32) -> int:  # [ngx_bbr2] ngx_bbr2_inflight
         """Return `gain` times the BDP of `bw` in bytes, through a float even for a gain of 1."""
         if self.min_rtt == RTT_UNKNOWN:
             return INITIAL_WINDOW
         return float_to_u32(f32(f32(self.min_rtt * bw // MSEC_PER_SEC) * gain))
 
-    def target_inflight(self):  # [ngx_bbr2] ngx_bbr2_target_inflight
+    def target_inflight(self) -> int:  # [ngx_bbr2] ngx_bbr2_target_inflight
         """Return the bytes in flight that the model aims at."""
         return min(self.inflight(self.current_bw(), f32(1.0)), self.cwnd)
 
-    def inflight_with_headroom(self):  # [ngx_bbr2] ngx_bbr2_inflight_with_headroom
+    def inflight_with_headroom(self) -> int:  # [ngx_bbr2] ngx_bbr2_inflight_with_headroom
         """Return inflight_hi less 15 %, for other flows to enter."""
         if self.inflight_hi == UNSET:
             return UNSET
         headroom = max(float_to_u32(f32(f32(self.inflight_hi) * HEADROOM)), MSS)
         return max(self.inflight_hi - headroom, MIN_WINDOW)
 
-    def is_inflight_too_high(self, ack):  # [ngx_bbr2] ngx_bbr2_is_inflight_too_high
+    def is_inflight_too_high(self, ack: Ack) -> bool:  # [ngx_bbr2] ngx_bbr2_is_inflight_too_high
         """Whether more than 2 % of what was in flight at the sampled packet's send was lost since."""
         if ack.smp_lost_pkts > 0 and ack.smp_tx_in_flight:
             return ack.smp_lost_pkts > float_to_u32(f32(f32(u32(ack.smp_tx_in_flight)) * LOSS_THRESH))
         return False
 
-    def advance_bw_hi_filter(self):  # [ngx_bbr2] ngx_bbr2_advance_bw_hi_filter
+    def advance_bw_hi_filter(self) -> None:  # [ngx_bbr2] ngx_bbr2_advance_bw_hi_filter
         """Forget the bandwidth of the cycle before last."""
         if self.bw_hi[1]:
             self.bw_hi[0] = self.bw_hi[1]
             self.bw_hi[1] = 0
 
-    def probe_inflight_hi_upward(self, ack):  # [ngx_bbr2] ngx_bbr2_probe_inflight_hi_upward
+    def probe_inflight_hi_upward(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_probe_inflight_hi_upward
         """Raise inflight_hi by ever larger steps, while the window is what limits."""
         if self.cwnd - ack.smp_prior_inflight >= MSS or self.inflight_hi > self.cwnd:
             self.bw_probe_up_acks = 0
@@ -216,7 +217,7 @@ class QuicBBR2Model(QuicController):
         if self.round_start:
             self.raise_inflight_hi_slope()
 
-    def raise_inflight_hi_slope(self):  # [ngx_bbr2] ngx_bbr2_raise_inflight_hi_slope
+    def raise_inflight_hi_slope(self) -> None:  # [ngx_bbr2] ngx_bbr2_raise_inflight_hi_slope
         """Double the growth per round."""
         growth = 1 << self.bw_probe_up_rounds
         self.bw_probe_up_rounds = min(self.bw_probe_up_rounds + 1, 30)

@@ -14,6 +14,7 @@ target_cwnd (the percentile for the BDP too). Differs from the released `bbr_s` 
 """
 
 from cctrace.cc import percentile_bw
+from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import f32, u32
 from cctrace.cc.percentile_bw import PercentileBw
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, RTT_UNKNOWN, delivery_rate, float_to_u32
@@ -25,12 +26,12 @@ class QuicBBRSPaper(PercentileBw, QuicBBR):
 
     params = QuicBBR.params | percentile_bw.PARAMS
 
-    def max_bw(self):  # [Bi23] §5.1
+    def max_bw(self) -> int:  # [Bi23] §5.1
         """Return the percentile, bytes/s."""
         self.bw = self.percentile_bw
         return self.bw
 
-    def update_bandwidth(self, ack):  # [Bi23] §5.1
+    def update_bandwidth(self, ack: Ack) -> None:  # [Bi23] §5.1
         """Count rounds as BBR does, and take the sample into the percentile."""
         super().update_bandwidth(ack)
         if ack.smp_interval_ms == 0:
@@ -39,7 +40,7 @@ class QuicBBRSPaper(PercentileBw, QuicBBR):
         if not ack.smp_is_app_limited or bw >= self.percentile_bw:
             self.take_sample(bw, self.round_cnt, self.bw_rtts)
 
-    def target_cwnd(self, gain):  # [ngx_bbr] ngx_bbr_target_cwnd, of the percentile
+    def target_cwnd(self, gain: f32) -> int:  # [ngx_bbr] ngx_bbr_target_cwnd, of the percentile
         """Return `gain` times the BDP in bytes, at least 4 packets."""
         if self.min_rtt_ms == RTT_UNKNOWN:
             return INITIAL_WINDOW

@@ -21,6 +21,7 @@ Sources: [ngx_cubic] bpq233/oBBR nginx-quic/src/event/quic/cubic.c, commit b2a8c
 Differs from its parent in everything: it is written afresh (bytes and milliseconds; `cubic` is the kernel's).
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import QuicController
 from cctrace.cc.cmath import U32_MAX, u64, u64_lt, u64_shr
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSS
@@ -69,11 +70,11 @@ class QuicCubic(QuicController):
     min_rtt: int = 0  # ms
     recovery_start: int = 0  # ms
 
-    def init(self, ack):  # [ngx_cubic] CubicInit
+    def init(self, ack: Ack) -> None:  # [ngx_cubic] CubicInit
         """Connection established."""
         self.cwnd = INITIAL_WINDOW
 
-    def on_ack(self, ack):  # [ngx_cubic] CubicOnAck
+    def on_ack(self, ack: Ack) -> None:  # [ngx_cubic] CubicOnAck
         """Grow the window."""
         rtt = ack.now_ms - ack.smp_po_sent_time
         if self.min_rtt == 0 or u64_lt(rtt, self.min_rtt):
@@ -89,7 +90,7 @@ class QuicCubic(QuicController):
             self.tcp_cwnd = self.tcp_cwnd + MSS * MSS // self.tcp_cwnd
             self.follow_cubic(ack)
 
-    def follow_cubic(self, ack):  # [ngx_cubic] CubicUpdate
+    def follow_cubic(self, ack: Ack) -> None:  # [ngx_cubic] CubicUpdate
         """Set the window to the cubic function of the time since the loss."""
         if self.epoch_start == 0:
             self.start_epoch(ack.now_ms)
@@ -103,7 +104,7 @@ class QuicCubic(QuicController):
             target = fastest
         self.cwnd = max(self.tcp_cwnd, target)
 
-    def start_epoch(self, now_ms):  # [ngx_cubic] CubicUpdate
+    def start_epoch(self, now_ms: int) -> None:  # [ngx_cubic] CubicUpdate
         """Choose the origin of the cubic function and K, the time to reach it."""
         self.epoch_start = now_ms
         if self.cwnd >= self.last_max_cwnd:
@@ -122,7 +123,7 @@ class QuicCubic(QuicController):
         self.bic_k = int(low)
         self.bic_origin_point = self.last_max_cwnd
 
-    def on_lost(self, ack):  # [ngx_cubic] CubicOnLost
+    def on_lost(self, ack: Ack) -> None:  # [ngx_cubic] CubicOnLost
         """Reduce the window once per round; `arg` is the lost packet's send time."""
         if ack.arg <= self.recovery_start:
             return
@@ -137,7 +138,7 @@ class QuicCubic(QuicController):
         self.tcp_cwnd = self.cwnd
         self.ssthresh = self.cwnd
 
-    def reset_cwnd(self, ack):  # [ngx_cubic] CubicReset
+    def reset_cwnd(self, ack: Ack) -> None:  # [ngx_cubic] CubicReset
         """Persistent congestion: start over from 4 packets."""
         self.epoch_start = 0
         self.cwnd = MIN_WINDOW

@@ -17,6 +17,7 @@ Differs from quic_bbr in: update_model (adds the law), inflight_gain; from the r
 """
 
 from cctrace.cc import obbr_law
+from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import f32, u32
 from cctrace.cc.filters import reset_filter, running_max
 from cctrace.cc.obbr_law import OBBRLaw
@@ -31,7 +32,7 @@ class QuicOBBRPaper(OBBRLaw, QuicBBR):
 
     bbr_cwnd_gain: float = 2.0  # g replaces it
 
-    def update_model(self, ack):  # [Bi23] §4
+    def update_model(self, ack: Ack) -> None:  # [Bi23] §4
         """Learn what BBR learns, then adapt the cap and look for a bandwidth drop."""
         super().update_model(ack)
         min_rtt_ms = 0 if self.min_rtt_ms == RTT_UNKNOWN else self.min_rtt_ms
@@ -48,7 +49,7 @@ class QuicOBBRPaper(OBBRLaw, QuicBBR):
                 self.begin_trial(self.max_bw())
                 reset_filter(self.bw_v, self.bw_t, self.round_cnt, self.mean_recent_bw())
 
-    def inflight_gain(self, ack):  # [Bi23] §4.1
+    def inflight_gain(self, ack: Ack) -> f32:  # [Bi23] §4.1
         """Return g in PROBE_BW, what BBR allows elsewhere."""
         if self.mode == PROBE_BW:
             return f32(self.cap(self.pacing_gain > f32(1.0)))

@@ -16,6 +16,7 @@ whether it belongs to the recovery period; the window does not grow when that pa
 Sources: [RFC9002] section 7, appendix B.   Differs from its parent in everything: it is written afresh.
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param, QuicController
 from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.quic import MSEC_PER_SEC, MSS
@@ -51,19 +52,19 @@ class QuicReno(QuicController):
     ssthresh: int = U32_MAX  # bytes
     recovery_start_time: int = 0  # ms, 0: none
 
-    def init(self, ack):  # [RFC9002] 7.2
+    def init(self, ack: Ack) -> None:  # [RFC9002] 7.2
         """Connection established: ten packets, limited to 14720 bytes or two packets."""
         size = self.max_datagram_size
         self.cwnd = min(INITIAL_PACKETS * size, max(INITIAL_BYTES, MIN_PACKETS * size))
         self.pace(ack)
 
-    def on_ack(self, ack):  # [RFC9002] B.5 OnPacketAcked
+    def on_ack(self, ack: Ack) -> None:  # [RFC9002] B.5 OnPacketAcked
         """Grow the window, unless it was not used or losses are being repaired."""
         if ack.smp_is_app_limited == 0 and not self.in_recovery(ack.smp_po_sent_time):
             self.grow(ack.smp_acked)
         self.pace(ack)
 
-    def grow(self, acked):  # [RFC9002] 7.3.1, 7.3.3
+    def grow(self, acked: int) -> None:  # [RFC9002] 7.3.1, 7.3.3
         """Double the window each round, or add a packet each round."""
         if self.cwnd < self.ssthresh:
             self.mode = SLOW_START
@@ -72,7 +73,7 @@ class QuicReno(QuicController):
             self.mode = AVOIDANCE
             self.cwnd = self.cwnd + self.max_datagram_size * acked // self.cwnd
 
-    def on_lost(self, ack):  # [RFC9002] B.6 OnCongestionEvent
+    def on_lost(self, ack: Ack) -> None:  # [RFC9002] B.6 OnCongestionEvent
         """Halve the window, once per recovery period; `arg` is the lost packet's send time."""
         if self.in_recovery(ack.arg):
             return
@@ -82,18 +83,18 @@ class QuicReno(QuicController):
         self.cwnd = max(self.ssthresh, MIN_PACKETS * self.max_datagram_size)
         self.pace(ack)
 
-    def reset_cwnd(self, ack):  # [RFC9002] 7.6.2, B.8
+    def reset_cwnd(self, ack: Ack) -> None:  # [RFC9002] 7.6.2, B.8
         """Persistent congestion: start over from two packets."""
         self.mode = SLOW_START
         self.cwnd = MIN_PACKETS * self.max_datagram_size
         self.recovery_start_time = 0
         self.pace(ack)
 
-    def in_recovery(self, sent_ms):  # [RFC9002] B.5 InCongestionRecovery
+    def in_recovery(self, sent_ms: int) -> bool:  # [RFC9002] B.5 InCongestionRecovery
         """Whether a packet sent at `sent_ms` belongs to the recovery period."""
         return sent_ms <= self.recovery_start_time
 
-    def pace(self, ack):  # [RFC9002] 7.7
+    def pace(self, ack: Ack) -> None:  # [RFC9002] 7.7
         """Spread the window over four fifths of the smoothed RTT."""
         rtt = INITIAL_RTT_MS
         if ack.smp_srtt_ms > 0:

@@ -19,6 +19,7 @@ Sources: [RFC5681] §3.1; [Linux61] net/ipv4/tcp_cong.c tcp_reno_*, tcp_slow_sta
 include/net/tcp.h tcp_is_cwnd_limited().
 """
 
+from cctrace.cc.ack import Ack
 from cctrace.cc.base import LinuxController, Param
 from cctrace.cc.cmath import u32
 
@@ -38,7 +39,7 @@ class Reno(LinuxController):
         ("CONGESTION_AVOIDANCE", "SLOW_START"): "a timeout cut cwnd to 1",
     }
 
-    def cong_avoid(self, ack):
+    def cong_avoid(self, ack: Ack) -> None:
         """Grow cwnd by `ack.arg` acked segments [Linux61] tcp_reno_cong_avoid."""
         if not self.is_cwnd_limited(ack):
             return
@@ -49,15 +50,15 @@ class Reno(LinuxController):
                 return
         self.additive_increase(self.snd_cwnd, acked)
 
-    def ssthresh(self, ack):
+    def ssthresh(self, ack: Ack) -> int:
         """Half of cwnd, at least 2 [RFC5681] Eq. 4, [Linux61] tcp_reno_ssthresh (cwnd stands for FlightSize)."""
         return max(self.snd_cwnd >> 1, 2)
 
-    def undo_cwnd(self, ack):
+    def undo_cwnd(self, ack: Ack) -> int:
         """Return to cwnd as it was when the spurious recovery began [Linux61] tcp_reno_undo_cwnd."""
         return max(self.snd_cwnd, self.prior_cwnd_of_stack(ack))
 
-    def additive_increase(self, segments_per_increment, acked):
+    def additive_increase(self, segments_per_increment: int, acked: int) -> None:
         """Grow by one for every `segments_per_increment` acked [Linux61] tcp_cong_avoid_ai.
 
         Credit from before the increment became cheaper counts once, gently.

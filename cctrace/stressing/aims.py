@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from cctrace.stressing.trial import Course
 
-AIMS = ("floor", "stall", "delay", "starve", "state")
-
 
 @dataclass(frozen=True)
 class Aim:
