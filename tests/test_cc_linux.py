@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from build_stack import Stack
 
+import cctrace as cct
 from cctrace import schema
 from cctrace.cc import controller, filters, linux
 from cctrace.cc.base import declared_fields
@@ -351,9 +352,21 @@ def test_bbrx_without_the_law_is_bbr2016_decision_by_decision(path):
 def test_bbrx_paces_at_equation_5(latest_ms, k, beta, gamma, share):
     stack = started(BBRx, beta=beta, k=k, gamma=gamma)
     stack.cc.latest_rtt_us = latest_ms * 1000
+    stack.cc.share = stack.cc.law()
     stack.cc.set_pacing_rate(stack.ack, stack.cc.bw(), 256)
     whole = stack.cc.rate_bytes_per_sec(stack.ack, stack.cc.bw(), 256)
     assert stack.cc.pacing_rate == pytest.approx(share * whole, abs=2 * whole / stack.cc.bw())  # bw is whole
+
+
+def test_bbrx_evaluates_its_law_once_an_epoch_of_min_rtt():
+    path = cct.Path(rate="5Mbit", rtt="25ms", buffer="125kB")
+    run = cct.simulate(path, "bbrx:beta=0.5,k=6", "5s", sample="1ms", watch=("share", "epoch_us", "min_rtt_us")).timeline
+    renewed = np.flatnonzero(np.diff(run["epoch_us"]) > 0)
+    assert len(renewed) > 50
+    assert np.all(np.diff(run["epoch_us"])[renewed] >= run["min_rtt_us"].to_numpy()[renewed + 1])
+    assert np.ptp(run["share"]) > 0.1
+    changed = np.flatnonzero(np.diff(run["share"]) != 0)
+    assert set(changed) <= set(renewed)
 
 
 def test_bbrx_paces_at_gamma_c_until_it_knows_an_rtt():

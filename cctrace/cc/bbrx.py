@@ -3,7 +3,8 @@
 Model:  r = gamma C - (beta / delta) C (R - k/4 Rmin),   delta = Rmin                              [Chung18] Eqs. 4, 5
 
 C is BBR's bandwidth estimate, R the latest RTT, Rmin BBR's min_rtt. C times the time by which the RTT exceeds its
-target k/4 Rmin is the surplus queue; the rate gives way by the share beta of it per min_rtt. States as in `bbr2016`.
+target k/4 Rmin is the surplus queue; the rate gives way by the share beta of it per min_rtt. The law is evaluated once
+in every epoch of delta (Algorithm 1). States as in `bbr2016`.
 On entering STARTUP and PROBE_BW the flow reads beta from the bin of Table I that its C and Rmin fall in:
 
     models/bbrx_table1.json: beta from 0.25 (long and slow paths) to 0.75 (short or fast ones), k = 4 everywhere; of the
@@ -16,7 +17,8 @@ Left open by the paper, and chosen here:
 
 * gain cycling: kept, the pacing gain multiplies r;
 * cwnd: BBR's, from C (Eq. 4 speaks of the rate alone);
-* R: the latest RTT sample, as measured (no smoothing); without one, or without min_rtt, r = gamma C;
+* R: the latest RTT sample at the end of an epoch, as measured (no smoothing); without one, or without min_rtt, r = gamma C;
+* between epochs r stays the same share of C, so that BBR's probing goes on while C changes;
 * STARTUP: BBR's rule that the rate does not fall there is kept, so the law slows its rise and does not cut;
 * a floor: the law goes negative where R - k/4 Rmin exceeds Rmin / beta; r is kept at C * 88/256 at least, BBR's own
   slowest rate (DRAIN), so that samples go on coming;
@@ -94,18 +96,28 @@ class BBRx(BBR2016):
     table_k = ArrayField(len(_K1), _K1)
 
     latest_rtt_us: int = -1
+    epoch_us: int = -1  # when the law was last evaluated; -1: not yet
+    share: float = 1.0  # r / C in this epoch
     bin_k: int = 4
     bin_beta: float = 0.0  # in force, as `bin_k`, since the last entry into STARTUP or PROBE_BW
 
-    def on_ack(self, ack: Ack) -> None:
-        """Note the latest RTT, then as the parent."""
+    def init(self, ack: Ack) -> None:
+        """Start at gamma C."""
+        self.share = self.gamma
+        super().init(ack)
+
+    def update_model(self, ack: Ack) -> None:
+        """As the parent; evaluate the law once an epoch, with the latest RTT [Chung18] Algorithm 1."""
+        super().update_model(ack)
         if ack.rs_rtt_us >= 0:
             self.latest_rtt_us = ack.rs_rtt_us
-        super().on_ack(ack)
+        if self.epoch_us < 0 or ack.now_us - self.epoch_us >= self.min_rtt_us:
+            self.epoch_us = ack.now_us
+            self.share = self.law()
 
     def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
         """Pace at gain * r [Chung18] Eq. 5."""
-        super().set_pacing_rate(ack, int(bw * self.law()), gain)
+        super().set_pacing_rate(ack, int(bw * self.share), gain)
 
     def law(self) -> float:
         """Return r / C [Chung18] Eq. 5."""

@@ -5,8 +5,9 @@ Fig. 2: k = 6, one flow, 5 Mbit/s, 25 ms, queues of 40 to 200 ms. Fig. 3: six fl
 presets instead, beta = 0.5 and k = 6 as in section IV, against BBR of Linux 4.15 (`bbr2016`).
 
 Utility: Eq. 6, slope 100 (PCC Allegro's; the paper has none). Stability margins beside it: the linear loop of
-`cctrace.analytic.pilaw` with the RTT at its target, k/4 Rmin. There beta/delta times the RTT is beta k/4: neither rate
-nor Rmin is left in it, so linear margins cannot give what Fig. 3 shows of either.
+`cctrace.analytic.pilaw` with the RTT at its target, k/4 Rmin, and a rate that is set once per epoch of Rmin. Its delay
+is then beta (k/4 + 1/2) of an epoch: neither rate nor Rmin is left in it, so linear margins cannot give what Fig. 3
+shows of either.
 
 Sources: [Chung18].
 """
@@ -25,6 +26,7 @@ from cctrace.papers.runs import Result, Run
 from cctrace.papers.traces import of_preset
 
 K = 6
+HOLD = 0.5  # epochs, the mean age of a rate that is set once in each (`pilaw.loop_gain`)
 BETAS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 QUEUES_MS = (40, 80, 120, 160, 200)
 FLAT = 0.02  # of the best utility: a beta this close belongs to its range
@@ -71,7 +73,7 @@ class _Utility(Chung18):
         rates = np.array([flow["goodput_bps"] / 1e6 for flow in flows])
         lost = np.array([flow["retransmit_ratio"] for flow in flows])
         delta = labels.get("rtt_ms", 25) / 1e3
-        phase, gain = pilaw.margins(labels["beta"], delta, K / 4 * delta)
+        phase, gain = pilaw.margins(labels["beta"], delta, K / 4 * delta, HOLD)
         return {
             "utility": float(pilaw.mean_utility(rates, lost)),
             "mbps": float(rates.mean()),
@@ -115,7 +117,7 @@ class Fig2(_Utility):
         least, best = {q: c[1][0] for q, c in curve.items()}, {q: c[1].max() for q, c in curve.items()}
         last = {q: c[1][-1] for q, c in curve.items()}
         middle = (betas >= 0.2) & (betas <= 0.6)
-        edge = float(pilaw.largest_beta(1.0, K / 4))
+        edge = float(pilaw.largest_beta(1.0, K / 4, hold=HOLD))
         yield judge(
             "2",
             "with a small beta BBRx is BBR, and loses utility to overflows as the buffer gets shorter",
@@ -134,7 +136,7 @@ class Fig2(_Utility):
             {"at the largest beta 2 % below the best": all(last[q] < 0.98 * best[q] for q in queues)},
             paper="decreases, unstable",
             here=f"{listed(last.values())} at beta {betas[-1]:g}, best {listed(best.values())}",
-            mechanism=f"the linear loop is stable up to beta {edge:.2f} (RTT at its target), past the figure",
+            mechanism=f"the linear loop is stable up to beta {edge:.2f} (RTT at its target)",
         )
         yield judge(
             "2",
@@ -146,7 +148,7 @@ class Fig2(_Utility):
             },
             paper="[0.2, 0.6]",
             here=", ".join("{:g} ms [{:g}, {:g}]".format(q, *flat_range(*curve[q])) for q in queues)
-            + f"; phase margin {listed(np.degrees(np.pi / 2 - np.array([0.2, 0.6]) * K / 4), '{:.0f}')} degrees",
+            + f"; phase margin {listed(pilaw.margins([0.2, 0.6], 1.0, K / 4, HOLD)[0], '{:.0f}')} degrees",
         )
 
 
@@ -200,7 +202,7 @@ class Fig3(_Utility):
                 {"narrower": high1 - low1 < high0 - low0, "its middle lower": low1 + high1 < low0 + high0},
                 paper="[0.2, 0.4]",
                 here=_ranges(ranges, rates[:1], rtts),
-                mechanism="no linear margin can tell: it depends on beta k/4 alone",
+                mechanism="no linear margin can tell: it depends on beta and k alone",
                 reading=f"queue {queue} ms",
             )
             yield judge(
