@@ -172,7 +172,7 @@ def known_of_stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.b
     row = np.searchsorted(events["time_ns"], known_ns, side="right") - 1
     last, began = np.maximum(row, 0), row >= 0
     after = np.minimum(row + 1, len(events) - 1)  # the state is noted before each call
-    tcp_state = np.where(began, events["ca_state"][after], UNKNOWN).astype(np.int8)
+    tcp_state = np.where(began, events["ca_state"][after].astype(np.int8), UNKNOWN)
     held = events[["packets_out", "sacked_out", "lost_out", "retrans_out"]][last]
     flying = held["packets_out"].astype(np.int64) - held["sacked_out"] - held["lost_out"] + held["retrans_out"]
     # A first send that never was, so that there is one before every packet.
