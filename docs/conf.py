@@ -1,5 +1,6 @@
 """How the documentation site is built: `make docs`, into docs/_build; a warning is an error."""
 
+import inspect
 import re
 import runpy
 import sys
@@ -47,9 +48,22 @@ def setup(app):
     _write_if_new(Path(app.srcdir) / "commands.md", runpy.run_path(f"{app.srcdir}/make_commands.py")["page"]())
     app.add_html_math_renderer("mathml", (_math_in_line, None), (_math_in_lines, None))
     app.connect("autodoc-process-docstring", _keys_as_text)
+    app.connect("autodoc-process-signature", _arrays_as_written)
     app.connect("doctree-read", _names_as_links)
     app.connect("build-finished", _for_all_readers)
     app.add_lexer("mermaid", TextLexer)  # state diagrams are shown as their text
+
+
+_ALIAS = re.compile(r"~?numpy\.ndarray\[tuple\[(?:~?typing\.)?Any, \.\.\.\], ~?numpy\.dtype\[([^\[\]]+)\]\]")
+
+
+def _arrays_as_written(app, what, name, obj, options, signature, returned):
+    """Write ``NDArray[float64]``, as the code does, for what Python makes of it; equations take numbers and arrays alike."""
+    if what == "function" and name.startswith("cctrace.analytic."):
+        own = inspect.signature(obj)
+        plain = [parameter.replace(annotation=parameter.empty) for parameter in own.parameters.values()]
+        return str(own.replace(parameters=plain, return_annotation=own.empty)), None
+    return tuple(text and _ALIAS.sub(r"~numpy.typing.NDArray[\1]", text) for text in (signature, returned))
 
 
 def _names_as_links(app, doctree):

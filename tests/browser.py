@@ -70,7 +70,7 @@ class Browser:
         os.close(self._write)
         os.close(self._read)
 
-    def call(self, method, timeout=120, **params):
+    def call(self, method, timeout=300, **params):
         """Call a method of the protocol and return its result."""
         number = next(self._ids)
         message = {"id": number, "method": method, "params": params}
