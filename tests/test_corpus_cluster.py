@@ -170,6 +170,7 @@ def test_a_capture_that_brings_down_every_worker_is_found_by_halving(cluster, tm
     """A pipe that no one writes to; whoever works at it is killed, worker and all."""
     folder = build_corpus.write(tmp_path / "in", 90, 60)
     os.mkfifo(folder / "0000050-killer.pcap")
+    captures = sorted(folder.iterdir())  # by name, since a folder is listed without pipes
     over = threading.Event()
 
     def hunt():
@@ -184,7 +185,7 @@ def test_a_capture_that_brings_down_every_worker_is_found_by_halving(cluster, tm
     hunter = threading.Thread(target=hunt)
     hunter.start()
     try:
-        summary = cct.corpus.run(folder, tmp_path / "out", scheduler=cluster.address)
+        summary = cct.corpus.run(captures, tmp_path / "out", scheduler=cluster.address)
     finally:
         over.set()
         hunter.join()
