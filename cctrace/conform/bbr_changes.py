@@ -176,7 +176,7 @@ def few_ranges(stage: Stage) -> Scene:
     if stage.cell.bdp < SIX_LOSSES_BDP:
         return UNSET_SCENE
     rtt, at_s = stage.cell.rtt_s, stage.settled_s / 2
-    steps = [(0, "0%")]
+    steps = [(0.0, "0%")]
     for k in range(5):
         begin = at_s + 2 * k * rtt
         steps += [(round(begin, 7), "100%"), (round(begin + 0.1 * rtt, 7), "0%")]

@@ -254,7 +254,7 @@ def _spread(r: Record) -> Found:
 def _probe_rounds(r: Record) -> Found:
     where = r.is_call("on_ack") & (r.after["cycle_stamp"] == r.before["cycle_stamp"])
     expected = r.before["rounds_since_probe"] + (r.after["round_start"] != 0)
-    return equal(where, *(np.minimum(rounds, MOST_ROUNDS) for rounds in (r.after["rounds_since_probe"], expected)))
+    return equal(where, np.minimum(r.after["rounds_since_probe"], MOST_ROUNDS), np.minimum(expected, MOST_ROUNDS))
 
 
 @requirement("down.starts", "5.3.3.9, 5.3.4.4", "Entering DOWN, and CRUISE after ProbeRTT, starts the clock of the "
