@@ -58,7 +58,7 @@ _ALIAS = re.compile(r"~?numpy\.ndarray\[tuple\[(?:~?typing\.)?Any, \.\.\.\], ~?n
 
 
 def _arrays_as_written(app, what, name, obj, options, signature, returned):
-    """Write ``NDArray[float64]``, as the code does, for what Python makes of it; equations take numbers and arrays alike."""
+    """Write ``NDArray[float64]``, as the code does, for what Python makes of it; equations take numbers as well."""
     if what == "function" and name.startswith("cctrace.analytic."):
         own = inspect.signature(obj)
         plain = [parameter.replace(annotation=parameter.empty) for parameter in own.parameters.values()]

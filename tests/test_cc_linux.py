@@ -360,7 +360,9 @@ def test_bbrx_paces_at_equation_5(latest_ms, k, beta, gamma, share):
 
 def test_bbrx_evaluates_its_law_once_an_epoch_of_min_rtt():
     path = cct.Path(rate="5Mbit", rtt="25ms", buffer="125kB")
-    run = cct.simulate(path, "bbrx:beta=0.5,k=6", "5s", sample="1ms", watch=("share", "epoch_us", "min_rtt_us")).timeline
+    run = cct.simulate(
+        path, "bbrx:beta=0.5,k=6", "5s", sample="1ms", watch=("share", "epoch_us", "min_rtt_us")
+    ).timeline
     renewed = np.flatnonzero(np.diff(run["epoch_us"]) > 0)
     assert len(renewed) > 50
     assert np.all(np.diff(run["epoch_us"])[renewed] >= run["min_rtt_us"].to_numpy()[renewed + 1])

@@ -17,7 +17,7 @@ Left open by the paper, and chosen here:
 
 * gain cycling: kept, the pacing gain multiplies r;
 * cwnd: BBR's, from C (Eq. 4 speaks of the rate alone);
-* R: the latest RTT sample at the end of an epoch, as measured (no smoothing); without one, or without min_rtt, r = gamma C;
+* R: the latest RTT sample of an epoch, as measured (no smoothing); without one, or without min_rtt, r = gamma C;
 * between epochs r stays the same share of C, so that BBR's probing goes on while C changes;
 * STARTUP: BBR's rule that the rate does not fall there is kept, so the law slows its rise and does not cut;
 * a floor: the law goes negative where R - k/4 Rmin exceeds Rmin / beta; r is kept at C * 88/256 at least, BBR's own

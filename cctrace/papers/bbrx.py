@@ -148,7 +148,7 @@ class Fig2(_Utility):
             },
             paper="[0.2, 0.6]",
             here=", ".join("{:g} ms [{:g}, {:g}]".format(q, *flat_range(*curve[q])) for q in queues)
-            + f"; phase margin {listed(pilaw.margins([0.2, 0.6], 1.0, K / 4, HOLD)[0], '{:.0f}')} degrees",
+            + f"; phase margin {listed(pilaw.margins(np.array([0.2, 0.6]), 1.0, K / 4, HOLD)[0], '{:.0f}')} degrees",
         )
 
 
