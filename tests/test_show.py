@@ -61,7 +61,7 @@ def test_it_is_printed_as_a_tree_with_the_texts_behind(capsys):
     tree, _, texts = capsys.readouterr().out.partition("\n# ")
     assert "ssthresh  (Reno)" in tree
     assert "cctrace/cc/reno.py:" in texts
-    assert "def ssthresh(self, ack):" in texts
+    assert "def ssthresh(self, ack: Ack)" in texts
     assert cli.main(["variants", "show", "reno", "--json"]) == 0
     assert {"step", "class", "source"} <= set(json.loads(capsys.readouterr().out)[0])
 

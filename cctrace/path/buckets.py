@@ -118,7 +118,10 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     best = next((found for found in fit if not _delayed(tables[0], found.met[place], found, base_us)), None)
     if best is None:
         return None
-    low, high = _plateau(tried, best.rate)
+    plateau = _plateau(tried, best.rate)
+    if plateau is None:
+        return None
+    low, high = plateau
     best = _judged(tried, np.sqrt(low * high))
     rate, bucket = best.rate, best.bucket
     errors = _errors(tried, best)
@@ -131,14 +134,17 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     return Bucket(Estimate(rate, min(least, low), max(most, high)), size_bytes, mask)
 
 
-def _plateau(tried: _Tried, rate: float) -> tuple[float, float]:
-    """Return the bounds of the rates that tell lost and passed apart as well as this one does.
+def _plateau(tried: _Tried, rate: float) -> tuple[float, float] | None:
+    """Return the bounds of the rates that tell lost and passed apart as well as this one does; None if any rate does.
 
     A bucket of a few packets is full again in milliseconds: the losses then say little of how fast. Counts of what is
-    misjudged wander by their root.
+    misjudged wander by their root. Where ten times and a tenth of the rate do as well, bursts alone decide what is
+    lost, as in a short queue.
     """
     most = tried.misjudged(rate)
     most += Z95 * np.sqrt(max(most, 1.0))
+    if all(tried.misjudged(rate * np.exp(side * MOST_PLATEAU)) <= most for side in (-1, 1)):
+        return None
     bounds = []
     for side in (-1, 1):
         inside, step = 0.0, 1e-4
