@@ -97,6 +97,12 @@ def test_a_pacing_limit_shows_beside_random_losses(cc):
     assert "pacing_limited" not in [one.name for one in free]
 
 
+def test_bbr3_that_cruises_evenly_below_its_path_and_probes_has_no_pacing_limit():
+    path = cct.Path(rate="25Mbit", rtt="30ms", buffer="1bdp", loss="0.5%")
+    flow = cct.simulate(path, ["bbr3"], "10s", seed=3, packets=True).capture().flow(0)
+    assert diagnose(flow).cause == "random_loss"
+
+
 def test_small_writes_that_come_evenly_are_the_applications_and_no_limit_of_pacing():
     talk = Conversation()
     for k in range(400):

@@ -71,7 +71,7 @@ class EvenSends:
     goodput_bps: float
     is_by_timer: bool
     carried_bps: float = NAN
-    faster_share: float = 0.0  # of the time
+    faster_rtts: float = 0.0  # the longest time above that rate
     lost_share: float = 0.0  # of the packets
 
 

@@ -150,7 +150,7 @@ def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
     """Return how evenly packets left, where that was below the path's rate and none waited."""
     if _is_queued(record):
         return None
-    rate, even, faster = even_rate(record)
+    rate, even, faster_s = even_rate(record)
     if record.bottleneck.is_measured and rate >= const.SPARE_RATE * record.bottleneck.rate:
         return None
     share, sizes = shares(limits), record.table.wire_bytes[~record.table.again] - HEADER_BYTES
@@ -161,15 +161,15 @@ def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
         goodput_bps=record.goodput_bps,
         is_by_timer=share.get("pacing", 0.0) > share.get("cwnd", 0.0),
         carried_bps=_carried_bps(record) if record.bottleneck.is_measured else NAN,
-        faster_share=faster,
+        faster_rtts=faster_s * 1e6 / record.median_rtt_us,
         lost_share=float(record.lost.mean()),
     )
 
 
 def even_rate(record: Record) -> tuple[float, float, float]:
-    """Return rate in bytes/us, and the shares of the time at it and above it, of what left after the start.
+    """Return the median rate after the start, bytes/us, the share of the time at it, and the longest time above it, s.
 
-    Of too few bursts the rate is NaN, and no time at it or above.
+    With too few bursts the rate is NaN and the times are 0.
     """
     bursts = record.bursts
     later = bursts.time_s > startup_end_s(record)
@@ -185,7 +185,8 @@ def even_rate(record: Record) -> tuple[float, float, float]:
     middle = float(rate[order][np.searchsorted(np.cumsum(gap[order]), gap.sum() / 2)])
     of_middle = rate / middle - 1
     at_it, above = np.abs(of_middle) < const.SAME_RATE, of_middle >= const.SAME_RATE
-    return middle, float(gap[at_it].sum() / gap.sum()), float(gap[above].sum() / gap.sum())
+    runs = np.add.reduceat(np.where(above, gap, 0.0), np.flatnonzero(np.diff(above, prepend=not above[0])))
+    return middle, float(gap[at_it].sum() / gap.sum()), float(runs.max())
 
 
 def _is_queued(record: Record) -> bool:

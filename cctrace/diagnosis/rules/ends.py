@@ -118,21 +118,22 @@ def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
 def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     """Packets left at one rate, below the path's: a sender whose data wait sends whole segments.
 
-    Where some were lost, what the losses allow is below that at times; hardly anything may leave faster.
+    A limit lets nothing leave faster but bursts after a pause; BBR probes for a round trip and more. Where packets were
+    lost, the rate may be below the limit at times.
     """
     even = facts.even_sends
     if even is None or found.sure & {*ENDS, "competition", "fair_queueing", "policer"}:
         return
-    lossy = even.lost_share > 0
+    lossy, is_ceiling = even.lost_share > 0, even.faster_rtts < const.PROBE_RTTS
     if not even.even_share >= (const.MOST_OF_TIME if lossy else const.EVEN):
         return
     if lossy:
-        if even.is_by_timer and even.faster_share <= const.FASTER:
+        if even.is_by_timer and is_ceiling:
             limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}
             yield facts.finding("pacing_limited", 0.65, limit, "evenly").saying(**vars(even))
     elif even.partly_filled_share > const.PARTLY_FILLED:
         yield facts.finding("application_limited", 0.7, even, "evenly")
-    else:
+    elif is_ceiling:
         limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}
         sure = 0.65 if even.is_by_timer else 0.55
         yield facts.finding("pacing_limited", sure, limit, "evenly").saying(**vars(even))
