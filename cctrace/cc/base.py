@@ -18,7 +18,7 @@ So that `cctrace.lang` can compile a class, methods are written in a subset of P
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import f32, u32
@@ -76,19 +76,20 @@ class ArrayField(NamedTuple):
         return list(self.fill) if isinstance(self.fill, tuple) else [self.fill] * self.length
 
 
-def ints(length: int, fill: float = 0) -> ArrayField:
+# Typed as what a controller has in the field, as `dataclasses.field` is: the class holds the declaration.
+def ints(length: int, fill: float | tuple[int, ...] = 0) -> list[int]:
     """Declare a field that is an array of int64."""
-    return ArrayField(length, int(fill))
+    return cast("list[int]", ArrayField(length, fill if isinstance(fill, tuple) else int(fill)))
 
 
-def floats(length: int, fill: float = 0.0) -> ArrayField:
+def floats(length: int, fill: float | tuple[float, ...] = 0.0) -> list[float]:
     """Declare a field that is an array of float64."""
-    return ArrayField(length, float(fill))
+    return cast("list[float]", ArrayField(length, fill if isinstance(fill, tuple) else float(fill)))
 
 
-def f32s(length: int, fill: float = 0.0) -> ArrayField:
+def f32s(length: int, fill: float = 0.0) -> list[f32]:
     """Declare a field that is an array of C floats."""
-    return ArrayField(length, f32(fill))
+    return cast("list[f32]", ArrayField(length, f32(fill)))
 
 
 class Controller:
@@ -166,9 +167,11 @@ class Controller:
 def declared_fields(cls: "type[Controller]") -> dict[str, Any]:
     """Return {name: default or ArrayField} of a controller class, base classes first, parameters not included."""
     fields: dict[str, Any] = {}
+    parameters = param_fields(cls).keys()  # which a class to be mixed in declares without a value
     for base in reversed(cls.__mro__):
         declared = inspect.get_annotations(base)
-        fields |= {name: getattr(cls, name) for name, kind in declared.items() if "ClassVar" not in str(kind)}
+        known = {name for name, kind in declared.items() if "ClassVar" not in str(kind)} - parameters
+        fields |= {name: getattr(cls, name) for name in declared if name in known}
         fields |= {name: value for name, value in vars(base).items() if isinstance(value, ArrayField)}
     return fields
 

@@ -19,7 +19,7 @@ Sources: [BBRv2alpha] google/bbr, branch v2alpha, net/ipv4/tcp_bbr2.c. Function 
 """
 
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import LinuxController
+from cctrace.cc.base import LinuxController, Param
 from cctrace.cc.cmath import U32_MAX, s32, u16, u32, u64, u64_lt, u64_shr
 from cctrace.cc.linux import (
     GSO_MAX_SIZE,
@@ -84,8 +84,33 @@ def ilog2(x: int) -> int:
 
 
 class BBR2Model(LinuxController):
-    """Measurements and control laws that BBRv2, BBRv2+ and BBRv3 share; parameters are those of `bbr2.BBR2`."""
+    """Measurements and control laws that BBRv2, BBRv2+ and BBRv3 share.
 
+    Parameters are the release's module parameters; fractions and gains are plain numbers (0.02 is 2 %).
+    """
+
+    params = LinuxController.params | {
+        "startup_pacing_gain": Param(739 / 256, 1.0, 2047 / 256, "pacing gain of STARTUP, 2/ln 2"),
+        "startup_cwnd_gain": Param(739 / 256, 1.0, 2047 / 256, "cwnd gain of STARTUP and DRAIN"),
+        "drain_pacing_gain": Param(88 / 256, 0.0, 1023 / 256, "pacing gain of DRAIN, ln 2 / 2"),
+        "up_pacing_gain": Param(1.25, 0.0, 1023 / 256, "pacing gain of PROBE_BW UP"),
+        "down_pacing_gain": Param(0.75, 0.0, 1023 / 256, "pacing gain of PROBE_BW DOWN"),
+        "probe_bw_cwnd_gain": Param(2.0, 0.0, 2047 / 256, "cwnd gain of PROBE_BW"),
+        "probe_rtt_cwnd_gain": Param(0.5, 0.0, 1.0, "cwnd in PROBE_RTT, BDP"),
+        "probe_rtt_win_ms": Param(5000, 1, 16383, "age of the least RTT that starts PROBE_RTT, ms"),
+        "min_rtt_win_sec": Param(10, 1, 31, "window of min_rtt, s"),
+        "loss_thresh": Param(0.02, 0.0, 1.0, "loss rate of a probe that went too far: alpha of BBRv2(alpha, beta)"),
+        "beta": Param(0.3, 0.0, 1.0, "cut of the bounds on loss: beta of BBRv2(alpha, beta)"),
+        "inflight_headroom": Param(0.15, 0.0, 1.0, "share of inflight_hi left free while cruising"),
+        "full_loss_cnt": Param(8, 1, 15, "loss events in a round that end STARTUP"),
+        "bw_probe_pif_gain": Param(1.25, 0.0, 511 / 256, "flight that ends PROBE_BW UP, BDP"),
+        "bw_probe_max_rounds": Param(63, 0, 255, "longest wait for a probe, rounds"),
+        "bw_probe_base_us": Param(2_000_000, 0, (1 << 26) - 1, "shortest wait for a probe by the clock, us"),
+        "bw_probe_rand_us": Param(1_000_000, 0, (1 << 26) - 1, "random addition to that wait, us"),
+        "ecn_enable": Param(0, 0, 1, "1: CE marks come from a shallow threshold, so respond as DCTCP"),
+        "ecn_max_rtt_us": Param(5000, 0, 524287, "longest min_rtt at which ECN is used, us; 0 any"),
+        "ecn_reprobe_gain": Param(0.0, 0.0, 511 / 256, "first growth when marks cease, of inflight_hi; 0 off"),
+    }
     model_based = True
     bursts_by_min_rtt = True
 

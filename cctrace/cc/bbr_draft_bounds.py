@@ -35,6 +35,7 @@ class BBRDraftBounds(BBRDraftModel):
     probe_up_acked_per_inc: int = UNSET
     bw_probe_up_rounds: int = 0
     prev_probe_too_high: bool = False
+    prev_probe_precautionary: bool = False
     undo_state: int = NO_STATE
     undo_bw_shortterm: float = 0.0
     undo_inflight_shortterm: int = 0

@@ -16,7 +16,7 @@ Sources: [BBRdraft] sections 5.2, 5.5 and 5.6.
 """
 
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import LinuxController, ints
+from cctrace.cc.base import LinuxController, Param, ints
 from cctrace.cc.bbr2_model import CRUISE, PROBE_BW, PROBE_RTT, REFILL, STARTUP, UNSET, UP
 from cctrace.cc.filters import running_max
 from cctrace.cc.linux import CA_RECOVERY, USEC_PER_MSEC, USEC_PER_SEC
@@ -31,8 +31,37 @@ def whole_segments(volume: float) -> int:
 
 
 class BBRDraftModel(LinuxController):
-    """What the draft measures and what it derives from that; parameters are those of `bbr_draft.BBRDraft`."""
+    """What the draft measures and what it derives from that."""
 
+    params = LinuxController.params | {
+        "startup_pacing_gain": Param(2.77, 1.0, 8.0, "BBR.StartupPacingGain, 4 ln 2 [BBRdraft] 2.5"),
+        "startup_cwnd_gain": Param(2.0, 1.0, 8.0, "BBR.DefaultCwndGain, in Startup and Drain [BBRdraft] 2.6"),
+        "drain_pacing_gain": Param(0.5, 0.0, 4.0, "BBR.DrainPacingGain [BBRdraft] 2.5"),
+        "drain_rounds": Param(3, 0, 255, "longest stay in Drain, rounds [BBRdraft] 5.3.2"),
+        "up_pacing_gain": Param(1.25, 0.0, 4.0, "pacing gain of ProbeBW_UP [BBRdraft] 5.6.1"),
+        "down_pacing_gain": Param(0.9, 0.0, 4.0, "pacing gain of ProbeBW_DOWN [BBRdraft] 5.6.1"),
+        "probe_bw_cwnd_gain": Param(2.0, 0.0, 8.0, "cwnd gain of ProbeBW, but for UP [BBRdraft] 5.6.1"),
+        "up_cwnd_gain": Param(2.25, 0.0, 8.0, "cwnd gain of ProbeBW_UP [BBRdraft] 5.6.1"),
+        "probe_rtt_cwnd_gain": Param(0.5, 0.0, 1.0, "BBR.ProbeRTTCwndGain [BBRdraft] 2.17.2"),
+        "probe_rtt_win_ms": Param(5000, 1, 60000, "BBR.ProbeRTTInterval, ms [BBRdraft] 2.17.2"),
+        "probe_rtt_ms": Param(200, 0, 60000, "BBR.ProbeRTTDuration, ms [BBRdraft] 2.17.2"),
+        "min_rtt_win_sec": Param(10, 1, 3600, "BBR.MinRTTFilterLen, s [BBRdraft] 2.17.1"),
+        "full_bw_thresh": Param(1.25, 1.0, 8.0, "growth of the delivery rate that is no plateau [BBRdraft] 5.3.1.2"),
+        "full_bw_rounds": Param(3, 1, 255, "rounds of less growth that are one [BBRdraft] 5.3.1.2"),
+        "full_loss_cnt": Param(6, 1, 255, "BBRStartupFullLossCnt, lost ranges of a round [BBRdraft] 5.3.1.3"),
+        "loss_thresh": Param(0.02, 0.0, 0.99, "BBR.LossThresh [BBRdraft] 2.9"),
+        "loss_beta": Param(0.7, 0.0, 1.0, "BBR.Beta: what a round of losses leaves of a bound [BBRdraft] 2.9"),
+        "inflight_headroom": Param(0.15, 0.0, 1.0, "BBR.Headroom [BBRdraft] 2.9"),
+        "min_pipe_cwnd": Param(4, 1, 64, "BBR.MinPipeCwnd, segments [BBRdraft] 2.9"),
+        "pacing_margin_percent": Param(1, 0, 99, "BBR.PacingMarginPercent [BBRdraft] 2.5"),
+        "extra_acked_rounds": Param(10, 1, 255, "BBR.ExtraAckedFilterLen, rounds [BBRdraft] 2.13"),
+        "offload_quanta": Param(3, 0, 16, "send quanta in the offload budget: 3 for TCP, 1 for QUIC [BBRdraft] 5.5.8"),
+        "bw_probe_max_rounds": Param(63, 1, 255, "longest wait for a probe, rounds [BBRdraft] 5.3.3.8.3"),
+        "bw_probe_base_us": Param(
+            2_000_000, 0, 60_000_000, "shortest wait for a probe by the clock, us [BBRdraft] same"
+        ),
+        "bw_probe_rand_us": Param(1_000_000, 1, 60_000_000, "random addition to that wait, us [BBRdraft] same"),
+    }
     model_based = True
     slow_burst_segments = 2  # 5.6.3: C.send_quantum is at least two C.SMSS
 

@@ -22,6 +22,7 @@ Differs from quic_bbr in: update_bandwidth (adds take_percentile), max_bw.
 from cctrace.cc.ack import Ack
 from cctrace.cc.base import ints
 from cctrace.cc.cmath import s32
+from cctrace.cc.filters import place_of
 from cctrace.cc.quic import delivery_rate
 from cctrace.cc.quic_bbr import BBR_S_COLUMNS, QuicBBR
 
@@ -65,7 +66,7 @@ class BBRS(QuicBBR):
         if self.bbrs_tot >= SAMPLES:
             self.bbrs_flag = True
             self.bbrs_tot = 0
-        place = self.place_of(oldest)
+        place = place_of(self.sorted_bw, SAMPLES, oldest)
         while place > 0 and self.sorted_bw[place - 1] > bw:
             self.sorted_bw[place] = self.sorted_bw[place - 1]
             place = place - 1
@@ -73,15 +74,3 @@ class BBRS(QuicBBR):
             self.sorted_bw[place] = self.sorted_bw[place + 1]
             place = place + 1
         self.sorted_bw[place] = bw
-
-    def place_of(self, bw: int) -> int:
-        """Return the first place of a sample in `sorted_bw` that is not smaller than `bw`."""
-        low = 0
-        high = SAMPLES - 1
-        while low < high:
-            middle = (low + high) // 2
-            if self.sorted_bw[middle] < bw:
-                low = middle + 1
-            else:
-                high = middle
-        return low

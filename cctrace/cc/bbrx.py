@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 
 from cctrace import presets
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import ArrayField, Controller, Param
+from cctrace.cc.base import Controller, Param, floats, ints
 from cctrace.cc.bbr1_model import BW_UNIT
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.cmath import U32_MAX
@@ -70,12 +70,12 @@ def table_values(name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
 
 def with_table(cls: type[Controller], name: str) -> type[Controller]:
     """Return the controller with another table in place of Table I."""
-    return _with_values(cls, *table_values(name))
+    return _with_values(cls, *table_values(name))  # type: ignore[arg-type]  # mypy holds that classes have no hash
 
 
 @functools.lru_cache(maxsize=64)
 def _with_values(cls: type[Controller], beta: tuple[float, ...], k: tuple[int, ...]) -> type[Controller]:
-    fields = {"table_beta": ArrayField(len(beta), beta), "table_k": ArrayField(len(k), k)}
+    fields = {"table_beta": floats(len(beta), beta), "table_k": ints(len(k), k)}
     return type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__} | fields)
 
 
@@ -92,8 +92,8 @@ class BBRx(BBR2016):
     }
     named_settings: ClassVar[dict[str, Any]] = {"table": with_table}
 
-    table_beta = ArrayField(len(_BETA1), _BETA1)
-    table_k = ArrayField(len(_K1), _K1)
+    table_beta = floats(len(_BETA1), _BETA1)
+    table_k = ints(len(_K1), _K1)
 
     latest_rtt_us: int = -1
     epoch_us: int = -1  # when the law was last evaluated; -1: not yet

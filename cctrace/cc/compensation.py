@@ -18,8 +18,10 @@ Left open there, and chosen here:
 Differs from its parent in: `bdp_rtt_us`, and `on_ack` tracks the jitter.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import Param, ints
+from cctrace.cc.base import LinuxController, Param, ints
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr2019 import BBR2019
 from cctrace.cc.cmath import u32
@@ -29,7 +31,22 @@ JITTER_WIN = 4  # rounds
 COMPENSATION = {"mu": Param(0.5, 0.0, 10.0, "jitter that calls for compensation, min_rtt [Yang22] section 4.4")}
 
 
-class JitterCompensation:
+if TYPE_CHECKING:
+
+    class Parent(LinuxController):
+        """What the two BBRs it is mixed into have."""
+
+        mu: float  # a parameter
+        min_rtt_us: int
+        round_start: Any  # 0 or 1, as its source declares it
+
+        def on_ack(self, ack: Ack) -> None:
+            """Decide."""
+else:
+    Parent = object
+
+
+class JitterCompensation(Parent):
     """Adds the jitter of the last four rounds to the delay of the BDP; see the module's docstring."""
 
     jitter_v = ints(3)

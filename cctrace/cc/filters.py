@@ -94,3 +94,16 @@ def set_sample(values: list[int], times: list[int], place: int, now: int, sample
     """Write one of the three samples."""
     values[place] = sample
     times[place] = now
+
+
+def place_of(ascending: list[int], count: int, sample: int) -> int:
+    """Return the first of the `count` places whose sample is not smaller than `sample`; the last if there is none."""
+    low = 0
+    high = count - 1
+    while low < high:
+        middle = (low + high) // 2
+        if ascending[middle] < sample:
+            low = middle + 1
+        else:
+            high = middle
+    return low

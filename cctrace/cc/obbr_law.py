@@ -32,6 +32,10 @@ PARAMS = {
 class OBBRLaw:
     """Cap and bandwidth drops of oBBR; see the module's header."""
 
+    mu: float  # parameters
+    g_max: float
+    alpha: float
+    k: int
     g: float = 0.0  # the cap, BDP; 0 before the first ACK
     recent_bw = ints(MAX_SAMPLES)  # ring of the last k samples of PROBE_BW
     recent_place: int = 0

@@ -17,6 +17,8 @@ Left open by the paper, and chosen here:
 * the rate is given as payload, as BBR counts: 1 Gbit/s of 1514-byte frames with 1448 bytes each are 119.55 MB/s.
 """
 
+from typing import TYPE_CHECKING
+
 from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.bbr1_model import BW_UNIT
@@ -27,10 +29,16 @@ from cctrace.cc.linux import USEC_PER_SEC
 TRUE_BW = {"true_bw_Bps": Param(119_550_000, 1_000, 10**11, "payload rate of the bottleneck, bytes/s [Kumar19] §IV")}
 TRUE_RTT = {"true_rtt_us": Param(5_000, 1, 10**8, "uncongested average RTT, us [Kumar19] RTT_UCAV")}
 
+if TYPE_CHECKING:
+    from cctrace.cc.bbr2016 import BBR2016 as Parent  # what they are mixed into
+else:
+    Parent = object
 
-class CorrectBandwidth:
+
+class CorrectBandwidth(Parent):
     """The given rate for the estimate; needs the field `mss` of the last ACK."""
 
+    true_bw_Bps: int  # a parameter
     mss: int = 1448
 
     def init(self, ack: Ack) -> None:
@@ -52,8 +60,10 @@ class CorrectBandwidth:
         return self.max_bw()
 
 
-class CorrectMinRtt:
+class CorrectMinRtt(Parent):
     """The given RTT for min_rtt."""
+
+    true_rtt_us: int  # a parameter
 
     def init(self, ack: Ack) -> None:
         """The truth from the start."""

@@ -8,6 +8,7 @@ Sources: [Bi23] section 5.1, of [Vargas21].
 
 from cctrace.cc.base import Param, ints
 from cctrace.cc.cmath import u32
+from cctrace.cc.filters import place_of
 
 MAX_SAMPLES = 256
 
@@ -17,6 +18,7 @@ PARAMS = {"percentile": Param(85.0, 1.0, 100.0, "rank of the estimate among the 
 class PercentileBw:
     """The latest samples in order of time and of size; see the module's header."""
 
+    percentile: float  # a parameter
     percentile_bw: int = 0  # the estimate
     ring_bw = ints(MAX_SAMPLES)  # samples in order of time
     ring_round = ints(MAX_SAMPLES)  # ... and their rounds
@@ -39,7 +41,7 @@ class PercentileBw:
 
     def drop_oldest(self) -> None:
         """Take the oldest sample out of both orders."""
-        place = self.place_of(self.ring_bw[self.first])
+        place = place_of(self.sorted_bw, self.count, self.ring_bw[self.first])
         self.first = (self.first + 1) % MAX_SAMPLES
         self.count = self.count - 1
         while place < self.count:
@@ -54,15 +56,3 @@ class PercentileBw:
             place = place - 1
         self.sorted_bw[place] = bw
         self.count = self.count + 1
-
-    def place_of(self, bw: int) -> int:
-        """Return the first place whose sample is not smaller than `bw`."""
-        low = 0
-        high = self.count - 1
-        while low < high:
-            middle = (low + high) // 2
-            if self.sorted_bw[middle] < bw:
-                low = middle + 1
-            else:
-                high = middle
-        return low

@@ -52,5 +52,5 @@ class QuicOBBRPaper(OBBRLaw, QuicBBR):
     def inflight_gain(self, ack: Ack) -> f32:  # [Bi23] §4.1
         """Return g in PROBE_BW, what BBR allows elsewhere."""
         if self.mode == PROBE_BW:
-            return f32(self.cap(self.pacing_gain > f32(1.0)))
+            return f32(self.cap(bool(self.pacing_gain > f32(1.0))))
         return super().inflight_gain(ack)
