@@ -82,7 +82,7 @@ def over(path, name, seconds, seeds=4):
 def as_trace(table, p):
     """Return the recorded delivery rate as the rate of a link, in steps of 100 ms: the baseline that is biased."""
     got = table.state == DELIVERED
-    slot = (table.told_ns[got] - table.start_ns) // 100_000_000
+    slot = (table.acked_ns[got] - table.start_ns) // 100_000_000
     rates = np.bincount(slot, table.wire_bytes[got]) * 80.0
     least = float(np.nanmin(table.rtt_us))
     steps = [(k / 10, float(max(rate, 1e4))) for k, rate in enumerate(rates)]
@@ -120,7 +120,7 @@ def _predictions(path, runs, options):
     for source in KERNEL:
         p, flow, table, own = runs[source, 1]
         targets = [target for target in KERNEL if target != source]
-        seconds = (int(table.told_ns.max()) - table.start_ns) / 1e9
+        seconds = (int(table.acked_ns.max()) - table.start_ns) / 1e9
         began = time.process_time()
         answer = None
         try:
@@ -336,7 +336,7 @@ def truth(options):
             p, _, table, figures = load(folder)
             run = json.loads((folder / "scenario.json").read_text())["run"]
             row = {"path": name[1], "cc": name[2], "repeat": int(name[3])} | {key: p.get(key) for key in PATH_KEYS}
-            row |= {"seconds": round((int(table.told_ns.max()) - table.start_ns) / 1e9, 2)}
+            row |= {"seconds": round((int(table.acked_ns.max()) - table.start_ns) / 1e9, 2)}
             row |= {key: round(value, 6) for key, value in figures.items()}
             rows.append(row | {"stalls_over_4ms": run["emulator_stalls"]["intervals_over_4ms"]})
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)

@@ -118,7 +118,7 @@ def at_once(table):
 
 def without_a_sign(table):
     """Nothing is known to have arrived."""
-    return replace(table, told_ns=np.full(len(table), -1))
+    return replace(table, acked_ns=np.full(len(table), -1))
 
 
 @pytest.mark.parametrize(("change", "caught"), [(at_once, "tlp.time"), (without_a_sign, "rack.overtaken")])

@@ -7,7 +7,7 @@ import pytest
 import cctrace as cct
 from cctrace import datasets
 from cctrace.diagnosis.catalogue import CAUSES
-from cctrace.diagnosis.facts import LOOK, PACKETS, POLLS, Facts
+from cctrace.diagnosis.facts import PACKETS, POLLS, SINGLE_POLL, Facts
 from cctrace.diagnosis.groups import (
     Losses,
     MinRtt,
@@ -84,7 +84,7 @@ OF_ALL_KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", [PACKETS, POLLS, LOOK])
+@pytest.mark.parametrize("kind", [PACKETS, POLLS, SINGLE_POLL])
 @pytest.mark.parametrize("cause", OF_ALL_KINDS)
 def test_the_same_facts_have_the_same_cause_and_sentence_whatever_told_them(cause, kind):
     first = verdict(judge(Facts(kind, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, **OF_ALL_KINDS[cause]))[0])

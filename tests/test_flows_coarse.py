@@ -64,7 +64,7 @@ def test_between_polls_one_ack_per_round_trip_is_made_up():
     )
     assert rows["delivered"].tolist() == [34, 67, 101, 134, 167, 201, 234, 267, 301]
     assert (rows["rs_rtt_us"] >= 0).tolist() == [False, False, True] * 3
-    assert flow.facts["coarse"] == {"polls": 6, "interval_ms": 100.0, "acks": 9, "made_up": 6, "in_flight_told": False}
+    assert flow.facts["coarse"] == {"polls": 6, "interval_ms": 100.0, "acks": 9, "made_up": 6, "in_flight_known": False}
 
 
 def test_samples_are_the_kernels_where_it_tells_them_and_means_elsewhere():

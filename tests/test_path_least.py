@@ -18,19 +18,19 @@ def flow_of(rng, count=3_000, rate=2.0):
     """Bursts through a queue of 2 bytes/us, jitter behind it; one delay in ten is unknown."""
     sent_us = np.sort(rng.choice(np.arange(0.0, 5e6, 20_000), count)) + np.sort(rng.uniform(0, 500, count))
     size = rng.choice([60.0, 1514.0], count)
-    told_us = departures(sent_us, size, constant(rate)) + 20_000 + rng.normal(0, 300, count)
-    told_us[rng.random(count) < 0.1] = np.nan
-    return Sent(sent_us, size, told_us, np.arange(count), np.ones(count, bool), np.ones(count, bool))
+    acked_us = departures(sent_us, size, constant(rate)) + 20_000 + rng.normal(0, 300, count)
+    acked_us[rng.random(count) < 0.1] = np.nan
+    return Sent(sent_us, size, acked_us, np.arange(count), np.ones(count, bool), np.ones(count, bool))
 
 
 def with_bucket(flow, rate, least_us):
     """What a token bucket leaves, by the definition: `refilled_shaper`."""
-    left = (flow.told_us - departures(flow.sent_us, flow.wire_bytes, constant(rate)))[flow.known] - least_us
+    left = (flow.acked_us - departures(flow.sent_us, flow.wire_bytes, constant(rate)))[flow.acked] - least_us
     bucket = -np.quantile(left, SPENT) * rate
     if not bucket > 0:
         return np.inf
     gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
-    return np.mean(np.log1p(np.abs((flow.told_us - gone)[flow.known] - least_us) / SMALL_US))
+    return np.mean(np.log1p(np.abs((flow.acked_us - gone)[flow.acked] - least_us) / SMALL_US))
 
 
 @pytest.mark.parametrize("rate", [0.3, 1.9, 2.0, 2.3, 40.0])

@@ -46,7 +46,7 @@ class Sent(NamedTuple):
     """
 
     sent_ns: Values
-    told_ns: Values
+    acked_ns: Values
     again: Values
     earlier: Values
     newest: Values
@@ -77,16 +77,16 @@ def sent(r: Record) -> Sent:
         earlier[place] = last.get(seq, -1)
         head_ns[place] = table.sent_ns[last.get(oldest, place)]
         last[seq] = place
-    known = np.flatnonzero(table.told_ns >= 0)
-    known = known[np.argsort(table.told_ns[known], kind="stable")]
+    known = np.flatnonzero(table.acked_ns >= 0)
+    known = known[np.argsort(table.acked_ns[known], kind="stable")]
     newest = np.concatenate([[-1], np.maximum.accumulate(known)])
-    rtt = np.where(table.again[known], np.iinfo(np.int64).max, table.told_ns[known] - table.sent_ns[known])
+    rtt = np.where(table.again[known], np.iinfo(np.int64).max, table.acked_ns[known] - table.sent_ns[known])
     least = np.concatenate([[0], np.minimum.accumulate(rtt)]) if len(known) else np.zeros(1, np.int64)
-    told_before = np.searchsorted(table.told_ns[known], table.sent_ns, "right")
+    acked_before = np.searchsorted(table.acked_ns[known], table.sent_ns, "right")
     changes = r.is_call("set_state")
     state = np.where(changes, r.ack("arg"), r.ack("ca_state"))
-    return Sent(table.sent_ns, table.told_ns, table.again, earlier, newest[told_before], head_ns, row,
-                state[row], r.ack("srtt_us8")[row] * 125, least[told_before])  # fmt: skip
+    return Sent(table.sent_ns, table.acked_ns, table.again, earlier, newest[acked_before], head_ns, row,
+                state[row], r.ack("srtt_us8")[row] * 125, least[acked_before])  # fmt: skip
 
 
 def _all(s: Sent, where: Values, holds: Values, value: Values, expected: str) -> Found:
@@ -120,9 +120,9 @@ def _repairs(r: Record) -> Found:
     again = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY))
     first = s.earlier[again]
     # When the first ACK came of something sent after it.
-    known = np.flatnonzero(s.told_ns >= 0)
+    known = np.flatnonzero(s.acked_ns >= 0)
     late = np.full(len(s.sent_ns) + 1, np.iinfo(np.int64).max)
-    late[known] = s.told_ns[known]
+    late[known] = s.acked_ns[known]
     soonest = np.minimum.accumulate(late[::-1])[::-1]
     waited = np.zeros(len(s.sent_ns), np.int64)
     waited[again] = s.sent_ns[again] - soonest[first + 1]
@@ -157,10 +157,10 @@ def _time(r: Record) -> Found:
 def _one(r: Record) -> Found:
     s = sent(r)
     probes = np.flatnonzero(s.probes)
-    known = np.sort(s.told_ns[s.told_ns >= 0])
-    told = np.searchsorted(known, s.sent_ns, "right")
+    known = np.sort(s.acked_ns[s.acked_ns >= 0])
+    acked = np.searchsorted(known, s.sent_ns, "right")
     second = np.zeros(len(s.sent_ns), bool)
-    pairs = (told[probes[1:]] == told[probes[:-1]]) & (s.sent_ns[probes[1:]] > s.sent_ns[probes[:-1]])
+    pairs = (acked[probes[1:]] == acked[probes[:-1]]) & (s.sent_ns[probes[1:]] > s.sent_ns[probes[:-1]])
     second[probes[1:][pairs]] = True
     return _all(s, s.probes, ~second, _quiet_ns(s), "an ACK between two probes")
 
@@ -182,10 +182,12 @@ def _first(r: Record) -> Found:
 def _backoff(r: Record) -> Found:
     s = sent(r)
     lone = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_LOSS) & ~s.overtaken)
-    known = np.sort(s.told_ns[s.told_ns >= 0])
-    told = np.searchsorted(known, s.sent_ns, "right")
+    known = np.sort(s.acked_ns[s.acked_ns >= 0])
+    acked = np.searchsorted(known, s.sent_ns, "right")
     waits = np.diff(s.sent_ns[lone])
-    row = (told[lone[2:]] == told[lone[:-2]]) & (waits[:-1] > LEAST_RTO_NS / 2) if len(lone) > 2 else np.zeros(0, bool)
+    row = (
+        (acked[lone[2:]] == acked[lone[:-2]]) & (waits[:-1] > LEAST_RTO_NS / 2) if len(lone) > 2 else np.zeros(0, bool)
+    )
     where, holds = np.zeros(len(s.sent_ns), bool), np.ones(len(s.sent_ns), bool)
     where[lone[2:][row]] = True
     holds[lone[2:]] = waits[1:] >= 2 * WHEEL * waits[:-1] - TICK_NS if len(lone) > 2 else holds[lone[2:]]

@@ -50,19 +50,19 @@ def held(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
 def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     """Return the verdicts of what may have mattered although others explain as much: for those that do matter."""
     found, others, names = list(diagnosis.explained_away), len(scene.others), {one.name for one in diagnosis.verdicts}
-    window, whole = scene.held.window_bytes, (0.0, diagnosis.limits[-1].end_s)
+    window, full_span = scene.held.window_bytes, (0.0, diagnosis.limits[-1].end_s)
     if window is not None and not shares(diagnosis.limits).get("receive_window") and "window_limited" not in names:
         kept = {"kept_bytes": window}  # what holds back more may hide it
-        found.append(verdict(Finding("receiver_limited", const.DOUBTFUL, whole, kept, kept)))
+        found.append(verdict(Finding("receiver_limited", const.DOUBTFUL, full_span, kept, kept)))
     if others and not names & {"competition", "fair_queueing"}:
         words = {"others": f"{others} other flow{'s' if others > 1 else ''}", "link_bps": scene.path.max_rate_bps()}
-        span = scene.others[0].start_ns / 1e9, whole[1]
+        span = scene.others[0].start_ns / 1e9, full_span[1]
         form = "unshown" if scene.are_unshown else "beside"
         words |= {"from_s": span[0]}
         found.append(verdict(Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, form)))
     if (loss := _by_chance(scene)) and "random_loss" not in {one.name for one in [*diagnosis.verdicts, *found]}:
         said = {"whatever": "beside those that a queue dropped", "answers_losses": False}
-        found.append(verdict(Finding("random_loss", const.DOUBTFUL, whole, loss, said)))
+        found.append(verdict(Finding("random_loss", const.DOUBTFUL, full_span, loss, said)))
     return found
 
 

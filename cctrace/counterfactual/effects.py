@@ -80,11 +80,11 @@ def effect_words(effect: Effect) -> str:
     'with no policer: 3.2 times the goodput (2.9 or more), about the same RTT (-1 to +1 %), 1 points less sent again (0.8 to 1.2)'
     """  # noqa: E501
     differ = {"goodput_bps": _more(effect.goodput), "rtt_mean_us": _more(effect.rtt), SHARE: effect.retransmitted}
-    told = f"with {effect.without}: {in_words(differ)}"
+    text = f"with {effect.without}: {in_words(differ)}"
     if effect.without_both is None:
-        return told
+        return text
     both = in_words(differ | {"goodput_bps": _more(effect.without_both)}).split(",")[0]
-    return f"{told}; then limited by {CAUSES[effect.then].words}, and without that, too, {both}"
+    return f"{text}; then limited by {CAUSES[effect.then].words}, and without that, too, {both}"
 
 
 def _more(ratio: Estimate) -> Estimate:
@@ -167,8 +167,8 @@ class Effects(Summarized):
         """Return it as plain objects."""
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
         figures = {cause: one.figures for cause, one in self.causes.items()}
-        told = {"own": self.own, "original": self.original, "without": figures, "unanswered": self.unanswered}
-        return to_dict({"recorded": recorded} | told | {"unseen": self.unseen})
+        text = {"own": self.own, "original": self.original, "without": figures, "unanswered": self.unanswered}
+        return to_dict({"recorded": recorded} | text | {"unseen": self.unseen})
 
 
 def effects_of(
@@ -210,13 +210,13 @@ def effects_of(
     draws = draws or int(np.clip(SEGMENTS // max(segments, 1), LEAST_DRAWS, DRAWS))
     if diagnosis.cause == "capture_artefact":
         raise FitError("the capture itself misleads: a path inferred from it would, too")
-    suspects = [own] if isinstance(own, str | type) else list(own)
+    senders = [own] if isinstance(own, str | type) else list(own)
     if isinstance(flow, CounterFlow):
-        scene = scene_of_polls(flow, suspects[0], diagnosis)
+        scene = scene_of_polls(flow, senders[0], diagnosis)
     else:
-        scene = scene_of(flow, suspects[0], diagnosis, progress, quick=True)
+        scene = scene_of(flow, senders[0], diagnosis, progress, quick=True)
     tries = TRIES if isinstance(flow, Flow) else 1  # polls know the luck of a flow no better than its path
-    tried = [Runs(replace(scene, own=one), draws, seed, progress, tries) for one in suspects]
+    tried = [Runs(replace(scene, own=one), draws, seed, progress, tries) for one in senders]
     kept = [runs for runs in tried if runs.reproduces]
     if not kept:
         raise FitError(_unlike(scene, tried[0].original or {}))
@@ -241,7 +241,7 @@ def effects_of(
             unanswered.pop(one.name, None)
     names = " or ".join(called(runs.scene.own or "") for runs in kept)
     doubt = f"that another controller than {names} sent it: which did is not known"
-    unseen = [*scene.unseen, *([doubt] if len(suspects) > 1 else [])]
+    unseen = [*scene.unseen, *([doubt] if len(senders) > 1 else [])]
     if scene.held.app is None and any(
         (one.effect.goodput.value or 0) > 1 + const.GOODPUT_CHANGES for one in causes.values()
     ):

@@ -53,10 +53,10 @@ def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
     StreamError
         If nothing was acknowledged, or time does not move.
     """
-    told = table.told_ns[table.told_ns >= 0]
-    if not len(told):
+    acked = table.acked_ns[table.acked_ns >= 0]
+    if not len(acked):
         raise StreamError("nothing that was sent was acknowledged, so there is nothing to compare with")
-    if told.max() <= table.start_ns:
+    if acked.max() <= table.start_ns:
         raise StreamError("all its packets bear one time stamp, so there is no rate to compare with")
     delivered = (table.wire_bytes - HEADER_BYTES)[table.state == DELIVERED].sum()
     samples = flow.rtt_samples["rtt_us"]
@@ -64,7 +64,7 @@ def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
     if not delivered or not rtt_us > 0:
         raise StreamError("no delivery or no RTT is known, so there is nothing to compare with")
     return {
-        "goodput_bps": float(delivered * 8e9 / (int(told.max()) - table.start_ns)),
+        "goodput_bps": float(delivered * 8e9 / (int(acked.max()) - table.start_ns)),
         "rtt_mean_us": rtt_us,
         SHARE: float(table.again.mean()),
     }

@@ -108,11 +108,11 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         If the application did most of the time, and its writes show no pattern.
     """
     names = [verdict.name for verdict in diagnosis.verdicts]
-    whole = sum(limit.end_s - limit.start_s for limit in diagnosis.limits) or 1.0
+    total_s = sum(limit.end_s - limit.start_s for limit in diagnosis.limits) or 1.0
     spans = dict.fromkeys(("application", "send_buffer", "receive_window"), 0.0)
     for limit in diagnosis.limits:
         if limit.name in spans:
-            spans[limit.name] += (limit.end_s - limit.start_s) / whole
+            spans[limit.name] += (limit.end_s - limit.start_s) / total_s
     buffered = "send_buffer_limited" in names[:1] or spans["send_buffer"] > APPLICATION
     pacing_bps, paced_share = _pacing_limit(record, "pacing_limited" in names)
     app, idle, unseen = None, spans["application"], []

@@ -127,7 +127,7 @@ def scene_of(
     path = path_of(evidence, progress, quick)
     progress("whose flow it was")
     sent_by, doubt = (own, "") if own else _identified(flow)
-    told = table.told_ns[table.told_ns >= 0]
+    acked = table.acked_ns[table.acked_ns >= 0]
     complete = flow.taken_at in AT_SENDER
     lost = f"what was lost before the capture, taken at the {flow.taken_at}: sent again may be more"
     scene = Scene(
@@ -135,7 +135,7 @@ def scene_of(
         sent_by,
         held,
         recorded_figures(flow, table),
-        f"{(int(told.max()) - table.start_ns) / 1e9:.3f}s",
+        f"{(int(acked.max()) - table.start_ns) / 1e9:.3f}s",
         _acks(table, diagnosis),
         flow.hz,
         _others(flow, evidence, path),
@@ -168,7 +168,7 @@ def _marking(flow: Flow, evidence: PathEvidence, path: FittedPath) -> dict[str, 
 
 def _acks(table: Transmissions, diagnosis: Diagnosis) -> tuple[dict[str, Any], ...]:
     """Return how the receiver may acknowledge: every segment or every second one, and as verdicts on ACKs say."""
-    per_ack = np.sum(table.told_ns >= 0) / max(len(np.unique(table.ack_row[table.ack_row >= 0])), 1)
+    per_ack = np.sum(table.acked_ns >= 0) / max(len(np.unique(table.ack_row[table.ack_row >= 0])), 1)
     plain: dict[str, Any] = {"ack_every": 1 if per_ack < 1.5 else 2}
     said: dict[str, Any] = {}
     for verdict in diagnosis.verdicts:
@@ -214,4 +214,4 @@ def _base_rtt_us(evidence: PathEvidence, index: int) -> float:
     """Return what a flow's RTTs are, typically, beyond the queue of all flows: whoever came late never met it empty."""
     part, through = evidence.parts[index], evidence.through
     met = through.steps.served(part.sent_us) + backlog_met(through.sent, through.steps, part.sent_us)
-    return float(np.nanmedian(part.told_us - through.steps.when(met)))
+    return float(np.nanmedian(part.acked_us - through.steps.when(met)))

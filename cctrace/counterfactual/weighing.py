@@ -88,8 +88,8 @@ class Course:
 
 def course_of(flow: Flow, table: Transmissions) -> Course:
     """Return the `Course` of a captured flow."""
-    told = np.sort(table.told_ns[table.state == DELIVERED])
-    end_s = (int(table.told_ns.max()) - table.start_ns) / 1e9
+    acked = np.sort(table.acked_ns[table.state == DELIVERED])
+    end_s = (int(table.acked_ns.max()) - table.start_ns) / 1e9
     at_ns = table.start_ns + (np.arange(1, int(end_s / GRID_S) + 1) * GRID_S * 1e9).astype(np.int64)
 
     def so_far(times_ns: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -102,7 +102,7 @@ def course_of(flow: Flow, table: Transmissions) -> Course:
     first = np.maximum(last - LAST_RTTS, 0)
     smoothed = (total[last] - total[first]) / np.maximum(last - first, 1)
     again = np.sort(table.sent_ns[table.again])
-    return Course(so_far(told), so_far(table.sent_ns), so_far(again), smoothed, float(rtt_us.mean()))
+    return Course(so_far(acked), so_far(table.sent_ns), so_far(again), smoothed, float(rtt_us.mean()))
 
 
 def courses(runs: Sequence[Run]) -> list[Course]:

@@ -136,8 +136,8 @@ class WhatIf(Summarized):
 
     def lines(self) -> list[str]:
         """Return what to tell in short: a line per candidate, or one that says why there is no advice."""
-        told = [f"what if {name}: {text}" for name, text in self.advice().items() if text]
-        return told or [f"what if: {self.trust()}"]
+        lines = [f"what if {name}: {text}" for name, text in self.advice().items() if text]
+        return lines or [f"what if: {self.trust()}"]
 
     def trust(self) -> str:
         """Return in words whether the figures are advice."""

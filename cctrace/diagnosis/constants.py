@@ -21,8 +21,8 @@ MOST_SURE = 0.99  # confidence | set | no verdict is surer
 DOUBTFUL = 0.5  # confidence | set | below it a verdict goes behind all others, and its confidence stays
 EXPLAINS = 0.6  # confidence | set | from which on a cause explains what others would, too
 UNSURE = 0.4  # confidence | set | of a cause whose times or counts are the capture's doing, at most
-LOOK_SURE = 0.5  # confidence | set | of one look, an instant, at most
-LOOK_SURE_OF_ENDS = 0.7  # confidence | set | the same of the kernel's accounts, which are of the whole time
+SINGLE_POLL_SURE = 0.5  # confidence | set | of one look, an instant, at most
+SINGLE_POLL_SURE_OF_LIMITS = 0.7  # confidence | set | the same of the kernel's accounts, which are of the whole time
 EITHER = 0.6  # confidence | set | of an application, at most, where it may be the send buffer
 
 # --- what the capture spoils -----------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ INFINITE = 0x7FFFFFFF  # segments | definition | snd_ssthresh before the first l
 STARTUP_GAIN = 640  # 256ths | definition | of BBR: a pacing gain above 2.5 is STARTUP's
 UNIT = 256  # 256ths | definition | a gain of 1
 MOST_WINDOWS = 4  # windows | accuracy | per poll: where a gap is long, what lies in it is interpolated anyway
-LOSSY_LOOK = 0.005  # of the segments | set | sent again, from which on one look tells of losses
+SINGLE_POLL_LOSSY = 0.005  # of the segments | set | sent again, from which on one look tells of losses
 AMPLE = 2.0  # times | set | the window that losses allow: these do not explain the rate
 START_LOSES = 4.0  # bandwidth-delay products | set | that a start may lose
 DELAYED_US = 40_000  # us | definition | of a delayed ACK [Linux] TCP_DELACK_MIN

@@ -5,7 +5,7 @@
     limits      an account of the whole time                            diagnosis.limits, diagnosis.polled
     events      what happened when, in sentences with numbers           diagnosis.events, diagnosis.polled
     facts       what is known, the same of packets, of polls, of a single look     diagnosis.packets, polled_facts,
-                                                                                   one_look
+                                                                                   single_poll
     rules       which causes hold of these facts                                   diagnosis.rules
     verdicts    the causes in words, most important first                          diagnosis.catalogue, diagnosis.order
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cctrace.diagnosis import one_look, packets, polled, polled_facts
+from cctrace.diagnosis import packets, polled, polled_facts, single_poll
 from cctrace.diagnosis.events import events_of
 from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Event, Limit, Verdict
@@ -175,9 +175,9 @@ def _of_counters(flow: CounterFlow, controller: str | None) -> Diagnosis:
         limits = polled.limits_of(polls)
         verdicts = _verdicts(polled_facts.facts_of(polls, limits))
         return Diagnosis.of(limits, polled.events_of(polls), verdicts, coarse=True, note=FROM_POLLS)
-    look = one_look.Look(flow, controller)
-    if look.tells_nothing:
+    poll = single_poll.SinglePoll(flow, controller)
+    if poll.tells_nothing:
         raise StreamError(f"{flow.polls.source}: the counters tell nothing of what limited this connection")
     duration = float(np.nan_to_num(flow.row["duration_s"]))
     limits = [Limit("unknown", 0.0, duration)]
-    return Diagnosis.of(limits, [], _verdicts(one_look.facts_of(look)), coarse=True, note=look.note)
+    return Diagnosis.of(limits, [], _verdicts(single_poll.facts_of(poll)), coarse=True, note=poll.note)

@@ -49,7 +49,7 @@ from cctrace.diagnosis.groups import (
 )
 from cctrace.units import format_time
 
-PACKETS, POLLS, LOOK = "packets", "polls", "look"
+PACKETS, POLLS, SINGLE_POLL = "packets", "polls", "single poll"
 
 
 @dataclass(frozen=True)

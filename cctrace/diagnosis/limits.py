@@ -179,11 +179,11 @@ def written(record: Record) -> NDArray[np.float64]:
     apart = gap > const.PAUSED_TIMES * np.minimum(before, after)
     delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # the last: before the first ACK
     early = np.searchsorted(record.ack_s, time[1:] - record.late_s, side="right") - 1
-    told = delivered[last[1:]] - delivered[np.minimum(early, place[1:] - 1)]
+    acked = delivered[last[1:]] - delivered[np.minimum(early, place[1:] - 1)]
     unused = delivered[np.maximum(early, place[:-1])] - delivered[place[:-1]]
     unasked = (
         (since[1:] > record.late_s)
-        | (size[1:] > 2 * told + const.SPARE_SEGMENTS)
+        | (size[1:] > 2 * acked + const.SPARE_SEGMENTS)
         | (apart & (unused >= np.maximum(size[1:], 4)))
     )
     wrote = unasked & (gap > const.WRITE_S) & (large | apart)

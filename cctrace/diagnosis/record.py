@@ -202,10 +202,10 @@ class Record:
         end = np.maximum.accumulate(np.where(mine, seq + packets["payload"][rows], 0))
         offset = (packets["ack"][rows].astype(np.int64) - base - end) & 0xFFFFFFFF
         ack = end + offset - ((offset >> 31) << 32)
-        told = ~mine & ((packets["flags"][rows] & SYN) == 0)
-        window = np.where(told, packets["window"][rows].astype(np.int64) << int(self.flow.facts["wscale"]), 0)
-        edge = np.maximum.accumulate(np.where(told, ack + window, 0))
-        last = np.maximum.accumulate(np.where(told, np.arange(len(rows)), 0))
+        from_receiver = ~mine & ((packets["flags"][rows] & SYN) == 0)
+        window = np.where(from_receiver, packets["window"][rows].astype(np.int64) << int(self.flow.facts["wscale"]), 0)
+        edge = np.maximum.accumulate(np.where(from_receiver, ack + window, 0))
+        last = np.maximum.accumulate(np.where(from_receiver, np.arange(len(rows)), 0))
         known = edge > 0
         return self.seconds(clock[rows])[known], (edge - end)[known], window[last][known]
 
@@ -239,9 +239,9 @@ class Record:
         capture, index = self.flow.capture, self.flow.index
         clock, order, first = capture.at_the_sender(np.array([index]))
         rows, packets = order[first[0] : first[1]], capture.packets
-        told = packets["direction"][rows] != int(capture.connections.sender[index])
-        told &= (packets["window"][rows] == 0) & ((packets["flags"][rows] & (SYN | RST)) == 0)
-        return self.seconds(clock[rows][told])
+        from_receiver = packets["direction"][rows] != int(capture.connections.sender[index])
+        from_receiver &= (packets["window"][rows] == 0) & ((packets["flags"][rows] & (SYN | RST)) == 0)
+        return self.seconds(clock[rows][from_receiver])
 
     @functools.cached_property
     def timeouts_s(self) -> NDArray[np.float64]:

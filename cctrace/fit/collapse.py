@@ -135,8 +135,8 @@ class Collapse(Serialised, Summarized):
         path = evidence_of(source)
         table, its = path.transmissions, path.sent
         require_rtts(its)
-        if self.quick and len(its.known) > QUICK_PACKETS:
-            its = _part(its, 0.0, its.sent_us[its.known[QUICK_PACKETS]])
+        if self.quick and len(its.acked) > QUICK_PACKETS:
+            its = _part(its, 0.0, its.sent_us[its.acked[QUICK_PACKETS]])
         progress("rate of the bottleneck")
         steps = _one_rate(its, path.constant_rate[0] if its is path.sent else constant_rate(its)[0])
         error = float(rate_errors(its, steps)[0])
@@ -363,7 +363,7 @@ def _outermost(pick: Callable[[list[float]], float], ends: Sequence[float | None
 
 def _unfilled(its: Sent, fastest_mbps: float) -> str:
     """Return why the path's rate is not known, and what a flow shows that did not fill its path."""
-    rtt = its.rtt_us[its.known]
+    rtt = its.rtt_us[its.acked]
     sd, mean = float(np.std(rtt)), float(np.mean(rtt))
     text = (
         "the flow never filled the path long enough to show its rate, which is at least "
@@ -386,7 +386,7 @@ def _one_rate(its: Sent, rate: float) -> Steps:
     starts = np.concatenate([[0.0], candidate_steps(its), [np.inf]])
     for begin, end in itertools.pairwise(starts if len(starts) > 2 else ()):
         part = _part(its, begin, end)
-        if len(part.known) < LEAST_PART:
+        if len(part.acked) < LEAST_PART:
             continue
         own, deviates = constant_rate(part)
         if abs(np.log(own / steps.rate[0])) > CHANGED and deviates < 0.8 * deviation(part, steps):

@@ -149,7 +149,7 @@ class _Model:
         kept = _pieces(len(delays.event), groups)
         of_kept = kept[delays.group]
         self.rows, self.event = rows[of_kept], delays.event[kept]
-        self.told_us = (flow.told_us[rows] + slack[delays.group])[of_kept]
+        self.acked_us = (flow.acked_us[rows] + slack[delays.group])[of_kept]
         self.group = np.unique(delays.group[of_kept], return_inverse=True)[1].reshape(-1)
         self.start_us, self.k = delays.steps.start_us, len(delays.steps.rate)
         self.sd = jitter.sd_us_.number
@@ -185,7 +185,7 @@ class _Model:
         logs = theta[-self.k :]
         data = self._data.get(logs.tobytes())
         if data is None:
-            data = self._data[logs.tobytes()] = Censored(self.told_us - self._departed(logs), self.group, self.event)
+            data = self._data[logs.tobytes()] = Censored(self.acked_us - self._departed(logs), self.group, self.event)
             if len(self._data) > KEPT_RATES:
                 del self._data[next(iter(self._data))]
         return data

@@ -57,7 +57,7 @@ def _rates(axes: Axes, path: FittedPath, flow: Sent) -> None:
 
 
 def _delays(axes: Axes, flow: Sent, parts: Components) -> None:
-    rows = flow.known[:: max(len(flow.known) // MOST_POINTS, 1)]
+    rows = flow.acked[:: max(len(flow.acked) // MOST_POINTS, 1)]
     time = flow.sent_us[rows] / 1e6
     own = departures(flow.sent_us, flow.wire_bytes, parts.steps)[rows] - flow.sent_us[rows]
     axes.plot(time, flow.rtt_us[rows] / 1e3, ".", markersize=2, color=SEEN_COLOUR, label="RTT")

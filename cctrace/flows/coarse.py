@@ -77,7 +77,7 @@ def events_of(flow: CounterFlow, hz: int) -> Events:
             "interval_ms": float(np.median(np.diff(known.time_ns))) / 1e6,
             "acks": len(acks.rows) - 1,
             "made_up": int((~acks.polled).sum()) - 1,
-            "in_flight_told": not bool(np.isnan([*flow.outstanding(), *flow.values("bytes_in_flight")]).all()),
+            "in_flight_known": not bool(np.isnan([*flow.outstanding(), *flow.values("bytes_in_flight")]).all()),
         },
     }
     return Events(rows, meta)
@@ -85,10 +85,10 @@ def events_of(flow: CounterFlow, hz: int) -> Events:
 
 def caveats(events: Events) -> list[str]:
     """Return what a reader of anything computed from a coarse stream should know, a list of one-line texts."""
-    told = events.meta["coarse"]
+    meta = events.meta["coarse"]
     return [
-        f"coarse event stream: {told['polls']} polls, typically {format_time(1e6 * told['interval_ms'])} apart, and "
-        f"{told['made_up']} of {told['acks']} ACKs made up between them; rates are means or single samples, RTTs means "
+        f"coarse event stream: {meta['polls']} polls, typically {format_time(1e6 * meta['interval_ms'])} apart, and "
+        f"{meta['made_up']} of {meta['acks']} ACKs made up between them; rates are means or single samples, RTTs means "
         "(so that minima are too high), gain cycles out of step, and windows that grow by the ACK not to be trusted"
     ]
 
@@ -99,9 +99,9 @@ class _Known:
     def __init__(self, flow: CounterFlow) -> None:
         self.flow, polls = flow, flow.polls
         source = polls.source
-        told = mss_of(flow)
-        self.mss_known = told is not None
-        self.mss = told or _datagram(flow.packets) or MSS_IF_UNKNOWN
+        reported = mss_of(flow)
+        self.mss_known = reported is not None
+        self.mss = reported or _datagram(flow.packets) or MSS_IF_UNKNOWN
         self.poll_ns = polls["time_ns"]
         time_ns, delivered = self.poll_ns, flow.values("delivered")
         if np.isnan(delivered).all():
@@ -282,10 +282,10 @@ def _fill_samples(acks: _Acks, known: _Known) -> None:
     rate = flow.values("delivery_rate_Bps")
     rate = np.where((rate > 0) & (np.diff(rate, prepend=np.nan) != 0), rate, np.nan)
     rate = np.where(acks.polled, known.after(rate, time_ns), np.nan)
-    told = ~np.isnan(rate)
-    number[told] = np.maximum(np.rint(rate[told] * back_us[told] / 1e6 / known.mss), 1)
-    interval[told] = np.rint(number[told] * known.mss * 1e6 / rate[told])
-    unknown = (number < 1) | ((seen < 0) & (not known.complete) & ~told)
+    reported = ~np.isnan(rate)
+    number[reported] = np.maximum(np.rint(rate[reported] * back_us[reported] / 1e6 / known.mss), 1)
+    interval[reported] = np.rint(number[reported] * known.mss * 1e6 / rate[reported])
+    unknown = (number < 1) | ((seen < 0) & (not known.complete) & ~reported)
     unknown[0] = True
     rows["rs_delivered"], rows["rs_interval_us"] = np.where(unknown, -1, number), np.where(unknown, -1, interval)
     limited = np.nan_to_num(known.after(flow.values("delivery_rate_app_limited"), time_ns))
@@ -310,10 +310,10 @@ def _fill_idle(acks: _Acks, known: _Known, then_ns: NDArray[Any]) -> None:
 
 def _fill_states(acks: _Acks, known: _Known) -> None:
     """Fill in the congestion state: the polls', and Recovery where segments were lost without any poll showing it."""
-    told = np.nan_to_num(known.after(known.flow.values("ca_state"), acks.rows["time_ns"])).astype(np.int64)
-    state = told.copy()
+    reported = np.nan_to_num(known.after(known.flow.values("ca_state"), acks.rows["time_ns"])).astype(np.int64)
+    state = reported.copy()
     losing = acks.rows["rs_losses"] > 0
-    state[1:][losing[1:] & (told[1:] < CA_CWR) & (told[:-1] < CA_CWR)] = CA_RECOVERY
+    state[1:][losing[1:] & (reported[1:] < CA_CWR) & (reported[:-1] < CA_CWR)] = CA_RECOVERY
     acks.state = state
     before = np.append(state[:1], state[:-1])
     acks.rows["ca_state"] = before

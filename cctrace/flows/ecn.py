@@ -116,10 +116,10 @@ class Ecn(Summarized):
             share = format_share(self.ce_share) if self.delivered else "none"
             lines.append(f"marked, as the receiver reports: {format_count(self.delivered_ce)} segments ({share})")
         if self.received_bytes is not None:
-            told = ", ".join(
+            handshake = ", ".join(
                 f"{format_size(count)} {NAMES[CODEPOINTS.index(n)]}" for n, count in self.received_bytes.items()
             )
-            lines.append(f"received, as the receiver counts bytes: {told}")
+            lines.append(f"received, as the receiver counts bytes: {handshake}")
         return "\n".join(lines + self.tampering)
 
     def frame(self, bins: int = BINS) -> pd.DataFrame:
@@ -171,28 +171,28 @@ def feedback(mine: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDA
         tp->delivered_ce when the table of connections begins: mid-flow what makes the first ACE field no news.
     ndarray of bool
     """
-    told = (mine["syn"] > 0) & (other["syn"] > 0)
+    handshake = (mine["syn"] > 0) & (other["syn"] > 0)
     first = np.where(mine["syn_ack"] > 0, other["ecn_syn"], mine["ecn_syn"])
     second = np.where(mine["syn_ack"] > 0, mine["ecn_syn"], other["ecn_syn"])
     ace = other["ace_first"] - 1  # -1: nothing followed
     is_accurate = (mine["ecn_bits"] | other["ecn_bits"]) & _ACCURATE_BIT != 0
     behaves = np.where(is_accurate, ACCURATE_ECN, np.where(other["ecn_bits"] & ECHO != 0, CLASSIC_ECN, NO_ECN))
-    mode = np.where(told, _AGREED[first, second], behaves)
-    mode = np.where(told & (mode == ACCURATE_ECN) & (ace == 0), NO_ECN, mode)
+    mode = np.where(handshake, _AGREED[first, second], behaves)
+    mode = np.where(handshake & (mode == ACCURATE_ECN) & (ace == 0), NO_ECN, mode)
     answer = np.where(mine["syn_ack"] > 0, ace, second)  # which says how the sender's SYN or SYN-ACK arrived
-    before = np.where(told, answer == CE_ON_SYN, (ace - ACE_START) & ACE_MASK)
-    return mode, np.where((mode == ACCURATE_ECN) & (ace >= 0), before, 0).astype(np.int64), told
+    before = np.where(handshake, answer == CE_ON_SYN, (ace - ACE_START) & ACE_MASK)
+    return mode, np.where((mode == ACCURATE_ECN) & (ace >= 0), before, 0).astype(np.int64), handshake
 
 
-def feedback_name(mode: int, told: bool) -> str:
+def feedback_name(mode: int, handshake: bool) -> str:
     """Return the feedback as `Ecn.feedback` has it."""
-    return UNKNOWN if mode == NO_ECN and not told else FEEDBACK[int(mode)]
+    return UNKNOWN if mode == NO_ECN and not handshake else FEEDBACK[int(mode)]
 
 
 def feedback_of(flow: Flow) -> str:
     """Return `Ecn.feedback` of a flow of a capture."""
-    mode, _, told = feedback(*(side[None] for side in _sides(flow)))
-    return feedback_name(int(mode[0]), bool(told[0]))
+    mode, _, handshake = feedback(*(side[None] for side in _sides(flow)))
+    return feedback_name(int(mode[0]), bool(handshake[0]))
 
 
 def _sides(flow: Flow) -> tuple[Any, Any]:
@@ -207,27 +207,29 @@ def ecn_of(flow: Flow) -> Ecn:
     c, packets = flow.capture.connections, flow.capture.packets
     sender = int(c.sender[flow.index])
     mine, other = _sides(flow)
-    mode, before, told = (column[0] for column in feedback(mine[None], other[None]))
+    mode, before, handshake = (column[0] for column in feedback(mine[None], other[None]))
     rows = c.order[c.first[flow.index] : c.first[flow.index + 1]]
     rows = rows[packets["options"][rows] & OPT_COPY == 0]
     columns = {name: packets[name][rows] for name in ("direction", "flags", "tos", "payload")}
     sent = (columns["direction"] == sender) & (columns["payload"] > 0)
     count = np.bincount(columns["tos"][sent] & CE, minlength=4).tolist()
     times = _counted(flow, int(before))
-    found = [*_of_handshake(mine, other, columns, sender, bool(told))]
-    if told and not _AGREED[_asked_answered(mine, other)] and count[CE] > FEW:
+    found = [*_of_handshake(mine, other, columns, sender, bool(handshake))]
+    if handshake and not _AGREED[_asked_answered(mine, other)] and count[CE] > FEW:
         found.append(
             f"{count[CE]} packets of data carry CE though no ECN was agreed on: something rewrites the TOS byte."
         )
     found += _of_path(flow, int(mode), count, times)
-    received = _received(packets, rows[columns["direction"] != sender], bool(told))
+    received = _received(packets, rows[columns["direction"] != sender], bool(handshake))
     if received is not None and int(mode) == ACCURATE_ECN:
         found += _of_bytes(count, received)
     ecn = dict(zip(CODEPOINTS, count, strict=True))
     delivered, marked = (int(column[-1]) if len(column) else 0 for column in times[1:3])
     alpha = times[4] if int(mode) == ACCURATE_ECN else np.full(len(times[0]), np.nan)
     over_time = (*times[:3], alpha)
-    return Ecn(feedback_name(int(mode), bool(told)), bool(told), ecn, delivered, marked, received, found, over_time)
+    return Ecn(
+        feedback_name(int(mode), bool(handshake)), bool(handshake), ecn, delivered, marked, received, found, over_time
+    )
 
 
 def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
@@ -280,10 +282,12 @@ def alpha_of(delivered: NDArray[Any], marked: NDArray[Any], prior_delivered: NDA
     return alpha
 
 
-def _of_handshake(mine: Any, other: Any, columns: dict[str, NDArray[Any]], sender: int, told: bool) -> Iterator[str]:
+def _of_handshake(
+    mine: Any, other: Any, columns: dict[str, NDArray[Any]], sender: int, handshake: bool
+) -> Iterator[str]:
     """Yield what the handshake shows of a path, or an end, that tampers."""
     asked, answered = _asked_answered(mine, other)
-    if not told or asked == 0:
+    if not handshake or asked == 0:
         return
     if answered == ACE_MASK and asked:
         yield "The SYN-ACK reflects flags of the SYN that it should answer: no ECN [RFC 9768, table 2]."
@@ -304,7 +308,7 @@ def _of_handshake(mine: Any, other: Any, columns: dict[str, NDArray[Any]], sende
             yield f"The {what} passed here as {NAMES[left]} and arrived as {NAMES[arrived]}: the path rewrites ECN."
 
 
-def _received(packets: Packets, rows: NDArray[Any], told: bool) -> dict[str, int] | None:
+def _received(packets: Packets, rows: NDArray[Any], handshake: bool) -> dict[str, int] | None:
     """Return what the packets of `rows` count as received, bytes by codepoint; None where none has an AccECN option."""
     rows = rows[packets["options"][rows] & OPT_ACCURATE_ECN != 0]
     if not len(rows):
@@ -313,7 +317,7 @@ def _received(packets: Packets, rows: NDArray[Any], told: bool) -> dict[str, int
     for name, (column, start) in _COUNTERS.items():
         values = packets[column][rows].astype(np.int64)
         values = values[values != NO_COUNTER]
-        grown = np.diff(values, prepend=start if told else values[:1]) & COUNTER_MASK
+        grown = np.diff(values, prepend=start if handshake else values[:1]) & COUNTER_MASK
         received[name] = int(grown[grown <= COUNTER_MASK >> 1].sum())  # one that was overtaken runs back
     return received
 

@@ -49,7 +49,7 @@ class Events(Carded, Framed):
         classic, accurate, unknown), ``sack_ok``,
         ``complete`` (the capture shows the handshake), ``inferred`` (names of the facts above that are guesses). Of a
         coarse stream also ``coarse``: ``polls``, ``interval_ms`` between them, ``acks``, how many are ``made_up``, and
-        ``in_flight_told``.
+        ``in_flight_known``.
     sends : structured ndarray, optional
         Fields of `schema.SENDS`: what left, between the rows; None where nobody saw it.
     zero_ns : int, optional

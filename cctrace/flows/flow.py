@@ -230,7 +230,7 @@ class Flow(Carded):
         polls, alignment = matching(self, tcpinfo)
         return self._like(tcpinfo=polls, alignment=alignment)
 
-    def as_left(self, how: int, decided: NDArray[np.int64] | None = None) -> Flow:
+    def paced_by(self, how: int, decided: NDArray[np.int64] | None = None) -> Flow:
         """Return this flow as having left in a way of `state` (DIRECTLY, THROUGH_FQ, LATE_TIMER).
 
         `decided` is that of `answers`: rate and cwnd tell when TCP handed what over; without, cwnd held nothing back.

@@ -194,7 +194,7 @@ class _Receiver:
                 burst = acked[k : ends[k]]
                 self._repeat(now_ns, int(ack_ns[ends[k] - 1]), int(np.sum(burst == number)))
             if answer >= self.has:
-                self._be_told(now_ns, answer, int(left_ns[k]))
+                self._receive_report(now_ns, answer, int(left_ns[k]))
             found.append(self._tell())
         return found
 
@@ -222,7 +222,7 @@ class _Receiver:
             if self._is_beyond():
                 self._take()
 
-    def _be_told(self, now_ns: int, again: int, left_ns: int) -> None:
+    def _receive_report(self, now_ns: int, again: int, left_ns: int) -> None:
         """Take in what the sender must know to send a segment again that had left before."""
         since_ns = now_ns + BURST_NS - self.rtt_ns
         while not self._is_lost(again, left_ns) and self._is_beyond() and self.arrivals[self.next][0] <= since_ns:

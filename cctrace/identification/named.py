@@ -44,12 +44,12 @@ def controller_name(tcpinfo: TcpInfo | None) -> str | None:
     return str(name) if name else "bbr" if (tcpinfo["bbr_bw_Bps"] >= 0).any() else None
 
 
-def leaves_open(tcpinfo: TcpInfo | None, told: str | None) -> bool:
+def leaves_open(tcpinfo: TcpInfo | None, reported: str | None) -> bool:
     """Whether counters that name a controller leave it open which BBR it is."""
-    return told == "bbr" and generation(tcpinfo) is None
+    return reported == "bbr" and generation(tcpinfo) is None
 
 
-def sender(tcpinfo: TcpInfo | None, told: str | None, *named: str) -> tuple[str | None, str | None]:
+def sender(tcpinfo: TcpInfo | None, reported: str | None, *named: str) -> tuple[str | None, str | None]:
     """Return (kernel's name, variant) of a flow's sender; None for what is not known.
 
     Parameters
@@ -62,9 +62,9 @@ def sender(tcpinfo: TcpInfo | None, told: str | None, *named: str) -> tuple[str 
         The variants that an identification names (its group), the likeliest first. The first that agrees with the
         counters is believed; where none does, and the counters leave it open which BBR it is, the likeliest.
     """
-    own = [name for name in named if told in (None, kernel_name(name))]
-    if not own and named and leaves_open(tcpinfo, told) and kernel_name(named[0]) in BBR_GENERATIONS.values():
+    own = [name for name in named if reported in (None, kernel_name(name))]
+    if not own and named and leaves_open(tcpinfo, reported) and kernel_name(named[0]) in BBR_GENERATIONS.values():
         own = [named[0]]
     if own:
         return kernel_name(own[0]), own[0]
-    return told, KERNEL_NAMES.get(told or "", named[0] if named else None)
+    return reported, KERNEL_NAMES.get(reported or "", named[0] if named else None)

@@ -42,7 +42,7 @@ _HELD = {
 }
 
 
-def believed(found: Identification | None, told: str | None) -> Identification | None:
+def believed(found: Identification | None, reported: str | None) -> Identification | None:
     """Return an identification as it is where the kernel's counters name the controller: theirs, or a variant of it.
 
     Parameters
@@ -52,18 +52,18 @@ def believed(found: Identification | None, told: str | None) -> Identification |
     told : str or None
         The kernel's name, as `named.controller_name` gives it.
     """
-    if told is None:
+    if reported is None:
         return found
-    left = [one for one in found.candidates if kernel_name(one.name) == told] if found else []
+    left = [one for one in found.candidates if kernel_name(one.name) == reported] if found else []
     total = sum(one.probability for one in left)
     if found is None or not total:
         return Identification(
-            [Candidate(told, 1.0)], (told,), f"the counters name {told}", found.seconds if found else 0.0
+            [Candidate(reported, 1.0)], (reported,), f"the counters name {reported}", found.seconds if found else 0.0
         )
     left = [one._replace(probability=one.probability / total) for one in left]
     group = tuple(one.name for one in left if one.probability * const.ALIKE >= left[0].probability)
     tells = f"; {found.reason}" if set(found.group) <= {one.name for one in left} else ""
-    return dataclasses.replace(found, candidates=left, group=group, reason=f"the counters name {told}{tells}")
+    return dataclasses.replace(found, candidates=left, group=group, reason=f"the counters name {reported}{tells}")
 
 
 def group_words(group: tuple[str, ...]) -> str:

@@ -1,1 +1,1 @@
-"""What the packets of a flow show about its path."""
+"""Path properties inferred from a flow's packets."""

@@ -1,7 +1,7 @@
-"""How the receiver acknowledges: every packet, every second, or all that came in a slot of time.
+"""How the receiver acknowledges: every packet, every second one, or everything that arrived in a time slot.
 
-Of ACKs in order it is counted of how many segments each tells. An ACK for every n has most at n; one for what came in a
-slot (aggregation, by a radio link or a host that coalesces) tells of more the faster they come, and ACKs come at
+Counts the segments that each in-order ACK covers. With an ACK every n segments, most ACKs cover n. With slotted ACKs
+(aggregation by a radio link or an interrupt-coalescing host), the count grows with the data rate, and ACK spacings are
 multiples of the slot.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Acks(NamedTuple):
-    """Segments per ACK, and the slot in which ACKs are gathered (us), or None."""
+    """Segments per ACK, and the ACK aggregation slot (us) or None."""
 
     every: Estimate
     aggregation_us: Estimate | None
@@ -38,20 +38,20 @@ def acks_of(table: Transmissions) -> Acks | None:
     ack, first, count = np.unique(table.ack_row[rows], return_index=True, return_counts=True)
     if len(ack) < LEAST_ACKS:
         return None
-    told_us = table.told_ns[rows[first]] / 1e3
+    acked_us = table.acked_ns[rows[first]] / 1e3
     low, middle, high = np.quantile(count, [0.1, 0.5, 0.9])
     gathered = count.mean() > GATHERED and np.mean(count == middle) < ALWAYS
-    slot = _slot(told_us) if gathered else None
+    slot = _slot(acked_us) if gathered else None
     return Acks(Estimate(float(middle), float(low), float(high)), slot)
 
 
-def _slot(told_us: Any) -> Any:
-    """Return the slot whose multiples lie between ACKs, an `Estimate`, or None."""
-    spacing = np.diff(told_us)
+def _slot(acked_us: Any) -> Any:
+    """Return the slot of which ACK spacings are multiples, an `Estimate`, or None."""
+    spacing = np.diff(acked_us)
     spacing = spacing[(spacing > 0) & (spacing < 4 * np.median(spacing))]
     if len(spacing) < LEAST_ACKS:
         return None
-    # The shortest distances that many ACKs have: those of neighbouring slots.
+    # The shortest spacings of many ACKs: those of adjacent slots.
     shortest = float(np.quantile(spacing, 0.1))
     near = spacing[np.abs(spacing / shortest - 1) < NEAR_GRID]
     slot = float(np.median(near)) if len(near) else shortest

@@ -1,10 +1,10 @@
-r"""Dependent samples: how many independent ones they are worth, and errors that know it.
+r"""Effective sample size and standard errors of autocorrelated samples.
 
-Samples of one flow hang together, and errors computed as if they did not are too small by any factor. Everything here
-works on blocks so long that neighbouring ones hardly know of each other: the mean of a block is then one fact.
+Samples of one flow are autocorrelated, and errors computed as if they were independent are far too small. The functions
+here use blocks long enough that block means are nearly independent.
 
 The block length is [Politis04]_'s (with [Patton09]_'s correction) for the circular block bootstrap; the effective
-number of samples is n times the variance of one over the long-run variance, :math:`n \gamma_0 / \sum_k \gamma_k`.
+number of samples is n times the variance over the long-run variance, :math:`n \gamma_0 / \sum_k \gamma_k`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def block_length(series: Floats) -> int:
     lags = min(max(2 * most, reach), MOST_LAGS, n - 1)
     gamma = autocovariances(series, lags)
     small = np.abs(gamma[1:] / gamma[0]) < 2 * np.sqrt(np.log10(n) / n)
-    # The first lag from which on the correlations stay insignificant for a while.
+    # The first lag from which the correlations stay insignificant.
     runs = np.convolve(small, np.ones(reach), "valid") >= reach
     m = int(np.argmax(runs)) if runs.any() else lags
     m = min(2 * max(m, 1), lags)
@@ -70,12 +70,12 @@ def effective_samples(series: Floats) -> float:
 
 
 def block_sizes(series: Floats, least: int = 20) -> int:
-    """Return a length of block for sandwich errors: three times the bootstrap's, but at least `least` blocks."""
+    """Return the block length for sandwich errors: three times the bootstrap's, but at least `least` blocks."""
     return int(np.clip(3 * block_length(series), 1, max(len(series) // least, 1)))
 
 
 def block_means(series: Floats, length: int) -> Floats:
-    """Return the means of successive blocks; what does not fill one at the end is left out."""
+    """Return the means of successive blocks; an incomplete last block is dropped."""
     count = max(len(series) // length, 1)
     return np.asarray(series[: count * length], float).reshape(count, -1).mean(axis=1)
 
@@ -87,5 +87,5 @@ def blocked(rows: Floats, length: int) -> Floats:
 
 
 def student(degrees: int) -> float:
-    """Return how much wider a 95 % interval of Student's distribution is than a normal one."""
+    """Return the ratio of a 95 % interval of Student's t distribution to a normal one."""
     return float(special.stdtrit(degrees, 0.975) / Z95)

@@ -1,13 +1,12 @@
-r"""The rate of the bottleneck over time: the one that explains the delays of a flow by its own queue.
+r"""Bottleneck rate over time: the rate at which the flow's own queue explains its delays.
 
-What was sent when and how large it was is in the capture, so the queue at a bottleneck of rate C follows by Lindley's
-recursion, :math:`d_i = \max(s_i, d_{i-1}) + x_i / C`, for any C. The RTT less that departure is what the rest of the
-path took. Where C is right that is a constant and jitter; where it is not, the queue is left in it: a rate one per cent
-off shifts the RTTs at the end of a second of standing queue by ten milliseconds. The rate is therefore taken at which
-what is left deviates least (`deviation`), and its error from how much of the remaining wander, in blocks, a change of
-the rate could explain.
+The capture has the departure time and size of every packet, so Lindley's recursion, :math:`d_i = \max(s_i, d_{i-1}) +
+x_i / C`, gives the queue for any bottleneck rate C. The residual delay, arrival minus departure from the queue, is
+constant plus jitter if C is right. Otherwise it contains part of the queue: an error of one per cent shifts the RTT by
+ten milliseconds after a second of standing queue. The estimate is the rate with the least residual deviation
+(`deviation`); its error follows from how much of the residuals' block-wise wander a change of the rate could explain.
 
-Times are microseconds since the flow's first packet, rates bytes per microsecond (Mbyte/s) of the wire.
+Times are microseconds since the flow's first packet; rates are bytes per microsecond on the wire.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from cctrace.path.constants import (
     WINDOW_US,
 )
 from cctrace.path.least import least_within
-from cctrace.path.lindley import deviation_by_bucket, deviation_by_queue, left_by_queue
+from cctrace.path.lindley import deviation_by_bucket, deviation_by_queue, residual_delays
 from cctrace.path.pairs import pair_rate
 from cctrace.path.transmissions import DELIVERED, LOST
 
@@ -42,80 +41,80 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sent:
-    """What the queue sees and what became of it; times in us since the first packet of the flow."""
+    """Packets that pass the bottleneck, and when they were acknowledged; times in us since the flow's first packet."""
 
-    sent_us: np.ndarray  # of what was not lost, ascending
+    sent_us: np.ndarray  # delivered packets only, ascending
     wire_bytes: np.ndarray
-    told_us: np.ndarray  # NaN: not known when it arrived
-    row: np.ndarray  # which ACK told of it
-    first: np.ndarray  # bool: sent for the first time
-    prompt: np.ndarray  # bool: told of at once
+    acked_us: np.ndarray  # when an ACK reported the delivery; NaN: unknown
+    row: np.ndarray  # packet number of that ACK
+    first: np.ndarray  # bool: first transmission
+    prompt: np.ndarray  # bool: reported without delay
 
     @functools.cached_property
-    def known(self) -> Ints:
-        """Rows of which it is known when they arrived."""
-        return np.flatnonzero(np.isfinite(self.told_us))
+    def acked(self) -> Ints:
+        """Rows whose delivery time is known."""
+        return np.flatnonzero(np.isfinite(self.acked_us))
 
     @functools.cached_property
-    def shown(self) -> Ints:
-        """Rows of which it is known to the clock when they arrived: the last that a prompt ACK told of."""
-        known = self.known[np.argsort(self.row[self.known], kind="stable")]
+    def timed(self) -> Ints:
+        """Rows whose delivery time is exact: the last packet reported by each prompt ACK."""
+        known = self.acked[np.argsort(self.row[self.acked], kind="stable")]
         last = np.append(np.diff(self.row[known]) != 0, True)
         rows = np.sort(known[last & self.prompt[known]])
-        return rows if len(rows) >= LEAST_RTTS else self.known
+        return rows if len(rows) >= LEAST_RTTS else self.acked
 
     @functools.cached_property
     def rtt_us(self) -> Floats:
         """RTTs, NaN where unknown."""
-        return self.told_us - self.sent_us
+        return self.acked_us - self.sent_us
 
     @functools.cached_property
     def least_rtt_us(self) -> float:
-        """The RTT that one in fifty is below."""
+        """2 % quantile of the RTTs, us."""
         return float(np.nanquantile(self.rtt_us, 0.02))
 
     @functools.cached_property
     def _work(self) -> tuple[Floats, Floats, Floats]:
-        """(when each packet came, bytes that came before it, and with it)."""
+        """Arrival time, and cumulative bytes before and after each packet."""
         total = np.cumsum(self.wire_bytes)
         return np.maximum(self.sent_us, 0.0), total - self.wire_bytes, total
 
     def unexplained(self, steps: Steps) -> Floats:
-        """Return what the queue at `steps` leaves of the delays of `shown`: arrivals less `departures`, us.
+        """Return the residual delays of the `timed` rows: acknowledgement time minus `departures`, us.
 
-        Of one rate, of which searches ask hundreds of times, without the bytes that were served at any time.
+        A single rate, which searches evaluate hundreds of times, takes a compiled path.
         """
         if len(steps.rate) > 1:
-            return self.told_us[self.shown] - departures(self.sent_us, self.wire_bytes, steps)[self.shown]
-        found = np.empty(len(self.shown))
-        left_by_queue(*self._work, self.told_us, self.shown, float(steps.rate[0]), found)
+            return self.acked_us[self.timed] - departures(self.sent_us, self.wire_bytes, steps)[self.timed]
+        found = np.empty(len(self.timed))
+        residual_delays(*self._work, self.acked_us, self.timed, float(steps.rate[0]), found)
         return found
 
-    def deviation_at(self, rate: float, most: float, whole: bool = False) -> float:
-        """Return `deviation` with one rate, but for rounding, or infinity where it exceeds `most`."""
-        size = len(self.shown) if whole else _window_rows(self)
-        delays = *self._work, self.told_us, self.shown
+    def deviation_at(self, rate: float, most: float, all_rows: bool = False) -> float:
+        """Return `deviation` at one rate, up to rounding, or infinity where it exceeds `most`."""
+        size = len(self.timed) if all_rows else _window_rows(self)
+        delays = *self._work, self.acked_us, self.timed
         return deviation_by_queue(*delays, float(rate), size, SMALL_US, float(most), *self._rooms)
 
     def deviation_with_bucket(self, rate: float, most: float, share: float, least_us: float) -> float:
-        """Return what `buckets.refilled_shaper` seeks the least of, or infinity where it exceeds `most`."""
-        delays = *self._work, self.told_us, self.known
+        """Return the cost that `buckets.refilled_shaper` minimises, or infinity where it exceeds `most`."""
+        delays = *self._work, self.acked_us, self.acked
         return deviation_by_bucket(*delays, float(rate), share, least_us, SMALL_US, float(most), *self._rooms)
 
     @functools.cached_property
     def _rooms(self) -> tuple[Floats, Floats]:
-        """Two arrays for what compiled code works with."""
-        return np.empty(len(self.known)), np.empty(len(self.known))
+        """Scratch arrays for compiled code."""
+        return np.empty(len(self.acked)), np.empty(len(self.acked))
 
 
 class Steps(NamedTuple):
-    """A rate over time: from start_us[k] on it is rate[k] bytes/us; start_us[0] is 0."""
+    """A piecewise constant rate: rate[k] bytes/us from start_us[k] on; start_us[0] is 0."""
 
     start_us: np.ndarray
     rate: np.ndarray
 
     def served(self, time_us: Floats) -> Floats:
-        """Return how many bytes a busy server would have sent by a time."""
+        """Return the bytes that a busy server has sent by a time."""
         if len(self.rate) == 1:
             return np.maximum(time_us, 0.0) * self.rate[0]
         return np.interp(time_us, self._knots_us, self._knots_bytes) + self.rate[-1] * np.maximum(
@@ -123,7 +122,7 @@ class Steps(NamedTuple):
         )
 
     def when(self, served_bytes: Floats) -> Floats:
-        """Return by when a busy server has sent so much: the inverse of `served`."""
+        """Return when a busy server has sent so many bytes: the inverse of `served`."""
         if len(self.rate) == 1:
             return np.maximum(served_bytes, 0.0) / self.rate[0]
         inside = np.interp(served_bytes, self._knots_bytes, self._knots_us)
@@ -150,7 +149,7 @@ def sent(table: Transmissions) -> Sent:
     return Sent(
         (table.sent_ns[rows] - table.start_ns) / 1e3,
         table.wire_bytes[rows],
-        np.where(known, (table.told_ns[rows] - table.start_ns) / 1e3, np.nan),
+        np.where(known, (table.acked_ns[rows] - table.start_ns) / 1e3, np.nan),
         table.ack_row[rows],
         ~table.again[rows],
         table.prompt[rows],
@@ -158,7 +157,7 @@ def sent(table: Transmissions) -> Sent:
 
 
 def departures(sent_us: Floats, wire_bytes: Floats, steps: Steps, bucket_bytes: float = 0.0) -> Floats:
-    """Return when each packet has left a queue that is served at `steps`.
+    """Return when each packet leaves a queue served at `steps`.
 
     Parameters
     ----------
@@ -166,53 +165,53 @@ def departures(sent_us: Floats, wire_bytes: Floats, steps: Steps, bucket_bytes: 
         Arrivals, ascending.
     steps : Steps
     bucket_bytes : float
-        Of a token bucket at that rate: so much leaves at once after a pause.
+        Size of a token bucket at that rate, which passes bursts after a pause.
     """
     clock, behind = work_done(sent_us, wire_bytes, steps)
     return left_at(sent_us, clock, behind, steps, bucket_bytes)
 
 
 def work_done(sent_us: Floats, wire_bytes: Floats, steps: Steps) -> tuple[Floats, Floats]:
-    """Return what a busy server has sent, in bytes, when each packet comes, and when it has left."""
+    """Return the bytes that a busy server has sent when each packet arrives, and when it has left."""
     clock = steps.served(sent_us)
     total = np.cumsum(wire_bytes)
     return clock, total + np.maximum.accumulate(clock - (total - wire_bytes))
 
 
 def left_at(sent_us: Floats, clock: Floats, behind: Floats, steps: Steps, bucket_bytes: float) -> Floats:
-    """Return `departures` of what `work_done` returned."""
+    """Return `departures` from the results of `work_done`."""
     if bucket_bytes:
         return np.where(behind - bucket_bytes > clock, steps.when(behind - bucket_bytes), sent_us)
     return steps.when(behind)
 
 
 def backlog(sent_us: Floats, wire_bytes: Floats, steps: Steps) -> Floats:
-    """Return the bytes in the queue just after each packet came, itself included."""
+    """Return the bytes in the queue just after each arrival, itself included."""
     clock, behind = work_done(sent_us, wire_bytes, steps)
     return behind - clock
 
 
-def deviation(flow: Sent, steps: Steps, whole: bool = False) -> float:
-    """Return the deviation of the delays that the queue does not explain: mean of log(1 + |x - median| / SMALL_US).
+def deviation(flow: Sent, steps: Steps, all_rows: bool = False) -> float:
+    """Return the deviation of the residual delays: mean of log(1 + |x - median| / SMALL_US).
 
-    The median is that of a second or ten RTTs: a backlog that others or a stalled host left in the queue stays until
-    the queue empties, and is no fault of the rate. The logarithm lets a rate that explains most packets closely win
-    over one that explains all of them badly. With `whole` the median is that of the whole flow.
+    The median is a running one over a second or ten RTTs: a backlog left by other flows or a stalled host stays until
+    the queue empties, and must not count against the rate. The logarithm prefers a rate that explains most packets
+    closely to one that explains all of them badly. With `all_rows` the median is that of the entire flow.
     """
     left = flow.unexplained(steps)
-    if whole:
+    if all_rows:
         return float(np.mean(np.log1p(np.abs(left - np.median(left)) / SMALL_US)))
     size = _window_rows(flow)
     return float(np.mean(np.log1p(np.abs(_around(left[: len(left) // size * size], size)) / SMALL_US)))
 
 
 def bend(flow: Sent, steps: Steps) -> float:
-    """Return the `deviation` around the median of `WINDOW_US`.
+    """Return the `deviation` around a running median over `WINDOW_US`.
 
-    A wrong rate bends the delays of such a stretch wherever a queue stands; a host that stalled shifts them, and may
-    make a second of them look as if another rate were right.
+    A wrong rate bends the residual delays within such a window wherever a queue stands. A stalled host only shifts
+    them, which over a second may look like another rate.
     """
-    known, left = flow.shown, flow.unexplained(steps)
+    known, left = flow.timed, flow.unexplained(steps)
     span_us = flow.sent_us[-1] - flow.sent_us[0] + 1
     window_us = max(WINDOW_US, LEAST_BENT * span_us / len(known))
     stretch = (flow.sent_us[known] / window_us).astype(np.int64)
@@ -224,16 +223,16 @@ def bend(flow: Sent, steps: Steps) -> float:
 
 
 def _window_rows(flow: Sent) -> int:
-    """Return how many rows of `shown` a second or ten RTTs have."""
+    """Return the number of `timed` rows in a second or ten RTTs."""
     window_us, span_us = max(1e6, 10 * flow.least_rtt_us), flow.sent_us[-1] - flow.sent_us[0] + 1
-    return min(max(int(len(flow.shown) * window_us / span_us), 20), len(flow.shown))
+    return min(max(int(len(flow.timed) * window_us / span_us), 20), len(flow.timed))
 
 
 # --- constant rate ---------------------------------------------------------------------------------------------------
 def delivered_rate(flow: Sent, window_us: float) -> tuple[Floats, Floats, Floats]:
-    """Return the middles and rates of windows in which something was delivered, and their mean excess of RTT."""
-    known = np.isfinite(flow.told_us)
-    told, size, rtt = flow.told_us[known], flow.wire_bytes[known], flow.rtt_us[known]
+    """Return the centres, rates and mean excess RTTs of the windows with deliveries."""
+    known = np.isfinite(flow.acked_us)
+    told, size, rtt = flow.acked_us[known], flow.wire_bytes[known], flow.rtt_us[known]
     order = np.argsort(told, kind="stable")
     told, size, rtt = told[order], size[order], rtt[order]
     place = (told / window_us).astype(np.int64)
@@ -249,20 +248,20 @@ def delivered_rate(flow: Sent, window_us: float) -> tuple[Floats, Floats, Floats
 
 
 class Search(NamedTuple):
-    """How closely a rate is sought, of all and near what is delivered: points of a grid, relative tolerance."""
+    """Search effort: (grid points, relative tolerance) over the full range and near the delivered rate."""
 
     wide: tuple[int, float]
     near: tuple[int, float]
 
 
-# Where a queue stands for long, a rate a quarter of a per cent too high already has it drain: near the delivered rate
-# the search goes in steps of a thousandth.
+# Where a queue stands for long, a rate a quarter of a per cent too high already drains it: near the delivered rate the
+# grid step is a thousandth.
 CLOSELY = Search((40, 1e-4), (80, 1e-5))
 ROUGHLY = Search((28, 3e-3), (24, 1e-3))  # to half a per cent, in a third of the time
 
 
 def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
-    """Return the constant rate that explains the delays best, and their deviation with it."""
+    """Return the constant rate that explains the delays best, and their deviation at that rate."""
 
     paired = pair_rate(flow) if search is CLOSELY else None
     if paired is not None and (paired[1] < PAIR_EXACT or not stands(flow, constant(paired[0]))):
@@ -271,29 +270,26 @@ def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
     wide = least_within(flow.deviation_at, most / 2, most * 8, *search.wide)
     near = least_within(flow.deviation_at, plateau * 0.97, plateau * 1.05, *search.near)
     rate = min(wide, near, key=lambda found: found[1])[0]
-    if (
-        search is CLOSELY
-    ):  # within its error, the rate at which delays do not drift from one end of the flow to the other
-        drift = functools.partial(flow.deviation_at, whole=True)
+    if search is CLOSELY:  # within its error, prefer the rate at which residual delays do not drift over the flow
+        drift = functools.partial(flow.deviation_at, all_rows=True)
         rate = least_within(drift, rate * 0.998, rate * 1.002, 41, 2e-6)[0]
     return rate, deviation(flow, constant(rate))
 
 
 def _bounds(flow: Sent) -> tuple[float, float]:
-    """Return the largest rate that was delivered, and that at which most was delivered while a queue stood.
+    """Return the largest delivered rate, and the rate delivered most often while a queue stood.
 
-    Where others' packets go through the queue, of which it is not known when they arrived, what was sent stands for
-    what was delivered.
+    Where the queue also serves packets whose delivery times are unknown, sent bytes replace delivered ones.
     """
     low, span_us = flow.least_rtt_us, flow.sent_us[-1] - flow.sent_us[0]
     window_us = max(WINDOW_US, 4 * low)
     if span_us < 4 * window_us:
         window_us = max(span_us / 4, 1.0)
     _, rate, mean_rtt = delivered_rate(flow, window_us)
-    if len(flow.known) > 0.9 * len(flow.sent_us):
+    if len(flow.acked) > 0.9 * len(flow.sent_us):
         some, standing = rate[rate > 0], rate[(mean_rtt > 1.05 * low) & (rate > 0)]
     else:
-        place = np.maximum(flow.sent_us / window_us, 0).astype(np.int64)  # others may have begun before
+        place = np.maximum(flow.sent_us / window_us, 0).astype(np.int64)  # other flows may have started earlier
         rate = np.bincount(place, flow.wire_bytes)[:-1] / window_us
         some = standing = rate[rate > 0]
     plateau = float(np.median(standing)) if len(standing) else float(np.quantile(some, 0.9))
@@ -301,23 +297,23 @@ def _bounds(flow: Sent) -> tuple[float, float]:
 
 
 def lever(flow: Sent, steps: Steps) -> float:
-    """Return by how many us delays move per unit of the logarithm of the rates: for how long a queue stood."""
+    """Return how much the delays change (us) per unit of log rate: the duration of standing queues."""
     up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, steps.rate * 1.0001))
-    moved = np.abs(up - departures(flow.sent_us, flow.wire_bytes, steps))[flow.shown]
+    moved = np.abs(up - departures(flow.sent_us, flow.wire_bytes, steps))[flow.timed]
     return float(np.quantile(moved, 0.9)) / 1e-4
 
 
 def stands(flow: Any, steps: Any) -> Any:
-    """Return whether a queue stood for so long that delays by themselves tell the rate better than neighbours do."""
+    """Return whether a queue stood long enough for delays to determine the rate better than packet pairs do."""
     left = flow.unexplained(steps)
     return lever(flow, steps) * PAIR_AGREE > float(np.subtract(*np.quantile(left, [0.84, 0.16]))) / 2
 
 
 # --- where it may change ---------------------------------------------------------------------------------------------
 def candidate_steps(flow: Sent, most: int = MOST_RATE_STEPS, reach: int = 5) -> Floats:
-    """Return the times at which the delivered rate changes while a queue stands, us, ascending.
+    """Return when the delivered rate changes while a queue stands, us, ascending.
 
-    A change is where the medians of `reach` windows before and after differ most, and by more than they wander.
+    A change is where the medians of `reach` windows before and after differ most, and by more than their scatter.
     """
     low = flow.least_rtt_us
     middle, rate, mean_rtt = delivered_rate(flow, max(WINDOW_US, low))
@@ -326,7 +322,7 @@ def candidate_steps(flow: Sent, most: int = MOST_RATE_STEPS, reach: int = 5) -> 
 
 
 def jumps(times: Floats, values: Floats, most: int = MOST_RATE_STEPS, reach: int = 5) -> Floats:
-    """Return the times at which the level of a series of logarithms changes, ascending; see `candidate_steps`."""
+    """Return when the level of a logarithmic series changes, ascending; see `candidate_steps`."""
     if len(values) < 2 * reach + 2:
         return np.zeros(0)
     windows = np.lib.stride_tricks.sliding_window_view(values, reach)
@@ -338,7 +334,7 @@ def jumps(times: Floats, values: Floats, most: int = MOST_RATE_STEPS, reach: int
     found: list[float] = []
     while clear.any() and len(found) < most:
         k = int(np.argmax(np.where(clear, jump, -1)))
-        # The jump is between the windows whose difference is largest near there.
+        # The jump lies between the adjacent windows that differ most.
         near = np.arange(max(k + reach - 2, 1), min(k + reach + 3, len(values)))
         at = near[np.argmax(np.abs(values[near] - values[near - 1]))]
         found.append((times[at - 1] + times[at]) / 2)
@@ -348,12 +344,12 @@ def jumps(times: Floats, values: Floats, most: int = MOST_RATE_STEPS, reach: int
 
 # --- errors ----------------------------------------------------------------------------------------------------------
 def rate_errors(flow: Sent, steps: Steps) -> Floats:
-    r"""Return the standard error of every rate, relative to it.
+    r"""Return the relative standard error of every rate.
 
-    The delays left over are regressed on their derivatives by the rates, :math:`\partial d_i / \partial \log C_k`, with
-    blocks as long as the delays hang together (sandwich).
+    The residual delays are regressed on their derivatives by the rates, :math:`\partial d_i / \partial \log C_k`, with
+    blocks as long as their autocorrelation (sandwich estimator).
     """
-    known = flow.shown
+    known = flow.timed
     base = departures(flow.sent_us, flow.wire_bytes, steps)
     columns = []
     for k in range(len(steps.rate)):
@@ -361,15 +357,15 @@ def rate_errors(flow: Sent, steps: Steps) -> Floats:
         columns.append((departures(flow.sent_us, flow.wire_bytes, up) - base)[known] / 5e-4)
     size = _window_rows(flow)
     rows = len(known) // size * size
-    noise, x = _around(flow.told_us[known][:rows] - base[known][:rows], size), np.column_stack(columns)[:rows]
+    noise, x = _around(flow.acked_us[known][:rows] - base[known][:rows], size), np.column_stack(columns)[:rows]
     x = np.column_stack([_around(column, size, np.mean) for column in x.T])
-    weight = 1 / ((np.abs(noise) + SMALL_US / 10) * (SMALL_US + np.abs(noise)))  # of the deviation's logarithm
+    weight = 1 / ((np.abs(noise) + SMALL_US / 10) * (SMALL_US + np.abs(noise)))  # of the log deviation
     scores = blocked(x * (noise * weight)[:, None], max(block_sizes(noise), size))
     bread = np.linalg.pinv((x * weight[:, None]).T @ x)
     return np.sqrt(np.diag(bread @ (scores.T @ scores) @ bread))
 
 
 def _around(values: Floats, size: int, middle: Callable[..., Any] = np.median) -> Floats:
-    """Return values less the middle of the `size` around them."""
+    """Return values minus the running median of `size` values."""
     parts = values.reshape(-1, size)
     return (parts - middle(parts, axis=1)[:, None]).ravel()

@@ -1,14 +1,14 @@
-r"""Token buckets: policers, which drop what exceeds them, and shapers, which let it wait.
+r"""Token buckets: policers, which drop excess packets, and shapers, which delay them.
 
-A policer of rate r and bucket B is a drop-tail queue that nobody waits in: with its *deficit* V, the tokens that are
-missing in the bucket, V grows by every packet that passes and falls at r, and a packet is dropped where V and its size
-exceed B. So V is Lindley's recursion again, of what passed, and r and B are those for which what was lost met a larger
-V than what passed: at another rate V drifts away between losses. A queue would have delayed packets by V / r, a policer
-does not; that tells the two apart. A shaper delays, but only what exceeds V = B.
+A policer of rate r and bucket B acts like a drop-tail queue without waiting. Its *deficit* V, the tokens missing from
+the bucket, grows with every packet that passes and falls at r; a packet is dropped if V plus its size exceeds B. V thus
+follows Lindley's recursion over the packets that passed, and r and B are the values that best separate the deficits met
+by lost and by passed packets: at another rate, V drifts between losses. A queue would have delayed packets by V / r, a
+policer does not. A shaper delays packets, but only by the part of V above B.
 
-Bytes are those of `cctrace.Path` (payload and 66 a segment). Which bytes a router counts cannot be told from flows of
-full segments alone, where every layer differs by a constant factor; that of the captures of `benchmarks/fit.py
-policers`, whose rate is known, counts Ethernet frames with their check sequence: 1518 where 1514 stand here.
+Bytes are those of `cctrace.Path` (payload plus 66 per segment). Which bytes a router counts cannot be inferred from
+full-sized segments, where layers differ by a constant factor; the policer of the captures of `benchmarks/fit.py
+policers` counts Ethernet frames with their check sequence (1518 instead of 1514).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Bucket(NamedTuple):
-    """A token bucket: rate in bytes/us, bytes, and the share of losses that it explains."""
+    """A token bucket: rate in bytes/us, size in bytes, and which losses it explains."""
 
     rate: Estimate
     size_bytes: Estimate
@@ -52,14 +52,14 @@ class Bucket(NamedTuple):
 
 
 class _Tried(NamedTuple):
-    """Everything that came to a policer, in the order of sending."""
+    """All packets that reached a policer, in order of sending."""
 
     time_us: np.ndarray
     size: np.ndarray
     lost: np.ndarray
 
     def met(self, rate: float) -> Floats:
-        """Return the deficit that each packet met, itself included."""
+        """Return the deficit at each packet, itself included."""
         passed = ~self.lost
         time, size = self.time_us[passed], self.size[passed]
         level = backlog(time, size, constant(rate))
@@ -72,22 +72,22 @@ class _Tried(NamedTuple):
         return met
 
     def cost(self, rate: float, bucket: float | None = None) -> tuple[float, float]:
-        """Return how badly lost and passed packets are told apart, and the bucket that does it best."""
+        """Return how badly the deficit separates lost and passed packets, and the best bucket size."""
         met = self.met(rate)
         lost, passed = met[self.lost], met[~self.lost]
         best = (np.inf, 0.0)
         for size in [bucket] if bucket else np.quantile(lost, np.linspace(0.05, 0.95, 13)) - PACKET_BYTES / 2:
             early = np.log1p(np.maximum(size - lost, 0.0) / PACKET_BYTES).mean()
-            if early <= best[0]:  # else no size can make up for it
+            if early <= best[0]:  # otherwise no size can compensate
                 late = np.log1p((passed[passed > size] - size) / PACKET_BYTES).sum() / len(passed)
                 best = min(best, (early + late, size))
         return best
 
     def misjudged(self, rate: float) -> int:
-        """Return how many packets are on the wrong side of the deficit that tells lost and passed apart best."""
+        """Return the number of packets on the wrong side of the best deficit threshold between lost and passed."""
         met = self.met(rate)
         lost = self.lost[np.argsort(met, kind="stable")]
-        below = np.concatenate([[0], np.cumsum(lost)])  # lost though they met less
+        below = np.concatenate([[0], np.cumsum(lost)])  # lost at a smaller deficit
         above = np.concatenate([[0], np.cumsum(~lost)])
         return int((below + above[-1] - above).min())
 
@@ -135,11 +135,11 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
 
 
 def _plateau(tried: _Tried, rate: float) -> tuple[float, float] | None:
-    """Return the bounds of the rates that tell lost and passed apart as well as this one does; None if any rate does.
+    """Return the range of rates that separate lost and passed packets as well as this one; None if any rate does.
 
-    A bucket of a few packets is full again in milliseconds: the losses then say little of how fast. Counts of what is
-    misjudged wander by their root. Where ten times and a tenth of the rate do as well, bursts alone decide what is
-    lost, as in a short queue.
+    A small bucket refills within milliseconds, so its losses say little about the rate. The tolerance is the Poisson
+    scatter of misjudged packets. If ten times and a tenth of the rate fit as well, bursts alone decide what is lost, as
+    in a short queue.
     """
     most = tried.misjudged(rate)
     most += Z95 * np.sqrt(max(most, 1.0))
@@ -161,9 +161,9 @@ def _plateau(tried: _Tried, rate: float) -> tuple[float, float] | None:
 
 
 def _queued(table: Transmissions, base_us: float) -> bool:
-    """Return whether what was sent about the time of losses waited: a queue dropped, no policer.
+    """Return whether packets sent around the losses waited: then a queue dropped them, not a policer.
 
-    The losses of an RTT count once: those of a flow's start, its most, may overflow a queue elsewhere.
+    All losses within an RTT count once: the many at a flow's start may overflow a queue elsewhere.
     """
     known = np.flatnonzero(np.isfinite(table.rtt_us) & ~table.again)
     lost = np.flatnonzero(table.state == LOST)
@@ -175,7 +175,7 @@ def _queued(table: Transmissions, base_us: float) -> bool:
 
 
 class _Judged(NamedTuple):
-    """A policer that was tried: rate, bucket, the deficit each packet met, which losses it explains, what it spared."""
+    """A policer hypothesis: rate, bucket, deficit at each packet, explained losses, share of packets wrongly spared."""
 
     rate: float
     bucket: float
@@ -189,10 +189,10 @@ class _Judged(NamedTuple):
 
 
 def _judged(tried: _Tried, rate: float) -> _Judged:
-    """Return how well a policer of this rate explains what was lost and what passed.
+    """Return how well a policer of this rate explains which packets were lost and which passed.
 
-    At a loss the bucket is empty, whatever went before: the deficit is set to the bucket's size there, so that a packet
-    that was miscounted (a duplicate, one of a flow that the capture does not show) is forgotten at the next loss.
+    At a loss the bucket must be empty, so the deficit is reset to the bucket's size; a miscounted packet (a duplicate,
+    or one of a flow outside the capture) is thus forgotten at the next loss.
     """
     met = tried.met(rate)
     first = np.flatnonzero(tried.lost)
@@ -211,7 +211,7 @@ def _judged(tried: _Tried, rate: float) -> _Judged:
 
 
 def _candidates(tried: _Tried) -> list[float]:
-    """Return rates to judge: of what passed between losses, and of how well lost and passed are told apart."""
+    """Return candidate rates: from bytes passed between losses, and from the separation of lost and passed packets."""
     mean = tried.size[~tried.lost].sum() / (tried.time_us[-1] - tried.time_us[0])
     places = [(mean / 3, mean * 30, 90), *((*bounds, 25) for bounds in _guesses(tried))]
     found = [min((least_of(lambda x: tried.cost(x)[0], *place, 1e-4) for place in places), key=lambda one: one[1])[0]]
@@ -234,7 +234,7 @@ def _candidates(tried: _Tried) -> list[float]:
 
 
 def _between(tried: _Tried, span_us: float) -> tuple[Floats, Floats]:
-    """Return the bytes that passed between losses that lie so far apart, and the time between them."""
+    """Return the bytes passed between losses at least this far apart, and the time between them."""
     losses = np.flatnonzero(tried.lost)
     passed = np.concatenate([[0.0], np.cumsum(np.where(tried.lost, 0.0, tried.size))])
     time = tried.time_us[losses]
@@ -245,7 +245,7 @@ def _between(tried: _Tried, span_us: float) -> tuple[Floats, Floats]:
 
 
 def _guesses(tried: _Tried) -> list[tuple[float, float]]:
-    """Return intervals of rates to look at: of what passed between losses, where the bucket was empty at both."""
+    """Return candidate rate intervals, from bytes passed between losses, both of which found the bucket empty."""
     losses = np.flatnonzero(tried.lost)
     passed = np.concatenate([[0.0], np.cumsum(np.where(tried.lost, 0.0, tried.size))])
     each = []
@@ -257,14 +257,14 @@ def _guesses(tried: _Tried) -> list[tuple[float, float]]:
     rates = rates[rates > 0]
     if not len(rates):
         return []
-    # Where most of them agree, and everything there is.
+    # The most frequent rates, and the full range.
     counts, edges = np.histogram(np.log(rates), bins=max(int(np.ptp(np.log(rates)) / 0.02), 1))
     often = np.argsort(counts)[-6:]
     return [(np.exp(edges[k] - 0.02), np.exp(edges[k + 1] + 0.02)) for k in often if counts[k]]
 
 
 def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -> bool:
-    """Return whether packets waited where the bucket was short of tokens, as they would in a queue."""
+    """Return whether packets waited when the bucket was short of tokens, as they would in a queue."""
     rtt = table.rtt_us
     known = np.isfinite(rtt) & ~table.again
     wait = met / best.rate
@@ -276,7 +276,7 @@ def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -
 
 
 def _errors(tried: _Tried, best: _Judged) -> tuple[float, float]:
-    """Return standard errors of rate and bucket: of rates between losses in parts of the flow, and of the deficits."""
+    """Return standard errors of rate and bucket: scatter of rates over parts of the flow, of deficits at losses."""
     passed, span = _between(tried, 2e6)
     rates = passed / np.maximum(span, 1.0)
     near = np.abs(rates / best.rate - 1) < 0.05
@@ -290,13 +290,13 @@ def _errors(tried: _Tried, best: _Judged) -> tuple[float, float]:
 def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     """Return the shaper that delayed the packets, a `Bucket`, or None.
 
-    With a bucket in its way a queue of the same rate is as much shorter as the bucket is large: once it is empty, every
-    packet comes by bucket / rate sooner than from the queue alone, which is sooner than the least RTT allows.
+    A bucket shortens the queue at the same rate by its size: once it is empty, every packet arrives bucket / rate
+    earlier than from the queue alone, which is earlier than the minimum RTT allows.
     """
     if len(steps.rate) > 1:
         return None
-    rate, known = float(steps.rate[0]), flow.known
-    rest = (flow.told_us - departures(flow.sent_us, flow.wire_bytes, steps))[known]
+    rate, known = float(steps.rate[0]), flow.acked
+    rest = (flow.acked_us - departures(flow.sent_us, flow.wire_bytes, steps))[known]
     least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate
     margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
     if np.quantile(rest, 0.6) > least - margin:
@@ -304,7 +304,7 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
 
     def cost(rate: float, bucket: float) -> float:
         gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
-        return float(np.mean(np.log1p(np.abs((flow.told_us - gone)[known] - least) / 200.0)))
+        return float(np.mean(np.log1p(np.abs((flow.acked_us - gone)[known] - least) / 200.0)))
 
     bucket = (least - float(np.median(rest))) * rate
     for _ in range(2):
@@ -315,11 +315,11 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
 
 
 def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
-    """Return the shaper that delayed packets at a lower rate than the one that explains their delays best, or None.
+    """Return a shaper with a lower rate than the one that explains the delays best, or None.
 
-    Where a sender pauses or slows down, tokens come back, and the link's own rate shows while they last; a single rate
-    then explains either. The shaper's is near what was delivered while delays were long; with its bucket the path
-    alone is left of nearly all of them, while tokens last as well as when they are spent.
+    When a sender pauses or slows down, tokens accumulate, and the link's own rate is visible while they last; a single
+    rate then fits either phase. The shaper's rate is close to the rate delivered while delays were long; with its
+    bucket, nearly all residual delays equal the base RTT, both with and without tokens.
 
     Parameters
     ----------
@@ -327,26 +327,26 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
     rate : float
         The rate that explains the delays best, bytes/us.
     """
-    known = flow.known
+    known = flow.acked
     least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate
     margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
 
     def with_bucket(rate: float) -> tuple[float, Floats]:
-        """Return the bucket, and what is left of the delays; without it where it is none.
+        """Return the bucket and the residual delays with it, or without if there is none.
 
-        By so much sooner than from the queue alone packets come, once the bucket is empty.
+        Once the bucket is empty, packets arrive that much earlier than from the queue alone.
         """
         clock, behind = work_done(flow.sent_us, flow.wire_bytes, constant(rate))
-        left = (flow.told_us - left_at(flow.sent_us, clock, behind, constant(rate), 0.0))[known] - least
+        left = (flow.acked_us - left_at(flow.sent_us, clock, behind, constant(rate), 0.0))[known] - least
         bucket = -float(np.quantile(left, SPENT)) * rate
         if bucket > 0:
-            left = (flow.told_us - left_at(flow.sent_us, clock, behind, constant(rate), bucket))[known] - least
+            left = (flow.acked_us - left_at(flow.sent_us, clock, behind, constant(rate), bucket))[known] - least
         return bucket, left
 
     def cost(rate: float, most: float) -> float:
         return flow.deviation_with_bucket(rate, most, SPENT, least)
 
-    rest = (flow.told_us - departures(flow.sent_us, flow.wire_bytes, constant(rate)))[known]
+    rest = (flow.acked_us - departures(flow.sent_us, flow.wire_bytes, constant(rate)))[known]
     if np.quantile(rest - least, 0.8) < margin:
         return None
     _, delivered, delay = delivered_rate(flow, max(3e5, 2 * least))

@@ -1,4 +1,4 @@
-"""When the rate of a flow's path changed, and how it varied: while a queue stands, what is delivered is that rate."""
+"""Changes and variation of a path's rate: while a queue stands, the delivered rate is the path's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Change(NamedTuple):
-    """The path's rate changed: when (s), from and to what (bit/s), until when the second held (s)."""
+    """A rate change of the path: time (s), rates before and after (bit/s), and the end of the second rate (s)."""
 
     at_s: float
     before_bps: float
@@ -25,10 +25,10 @@ class Change(NamedTuple):
 
 
 def rate_changes(path: PathEvidence) -> list[Change]:
-    """Return the `Change` list of a flow.
+    """Return the rate changes of a flow's path, a list of `Change`.
 
-    A change is the path's if the path was full at the lower of two rates: what the flow had had, or got later, was
-    then no longer, or not yet, to be had.
+    A change is attributed to the path if the path was full at the lower of the two rates, so that the higher rate was
+    not available then.
     """
     middle, _, _ = path.delivered
     if not len(path.rate_jumps_s):
@@ -53,7 +53,7 @@ def rate_changes(path: PathEvidence) -> list[Change]:
 
 
 def _when(path: Any, near_s: Any, before: Any, after: Any) -> Any:
-    """Return from when on, in the second before a jump was seen, every window was nearer to the new rate; seconds."""
+    """Return from when, in the second before a jump was detected, every window was closer to the new rate; seconds."""
     middle, rate, _ = path.delivered
     window = middle[1] - middle[0]
     rows = np.flatnonzero((middle > near_s - 1.0) & (middle < near_s + 2 * window))
@@ -65,7 +65,7 @@ def _when(path: Any, near_s: Any, before: Any, after: Any) -> Any:
 
 
 class _Stretch(NamedTuple):
-    """A time of one rate (bytes/us): relative deviation, and whether the path was full."""
+    """A period of one rate (bytes/us), with its relative deviation and whether the path was full."""
 
     begin_s: float
     end_s: float
@@ -75,21 +75,23 @@ class _Stretch(NamedTuple):
 
 
 def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | None:
-    """Return what was delivered between two jumps, None if it had no one rate.
+    """Return the rate delivered between two jumps, or None if it was not constant.
 
-    The path was full if the rate is the bottleneck's, or if a queue stood that the bottleneck's rate does not explain.
+    The path was full if the rate is the bottleneck's, or if a queue stood that the bottleneck's rate does not
+    explain.
     """
     middle, rate, rtt = path.delivered
     inside = (middle > begin_s) & (middle < end_s) & (rate > 0)
     if inside.sum() < LEAST_WINDOWS:
         return None
     queued, overall = inside & _waited(path), float(np.median(rate[inside]))
-    # A queue that drains at the rate that holds afterwards, too, shows that rate.
+    # A queue that drains at the rate that also holds afterwards reveals that rate.
     enough = queued.sum() >= LEAST_WINDOWS
     full = enough and (
         queued.sum() >= MOSTLY_QUEUED * inside.sum() or abs(np.median(rate[queued]) / overall - 1) < QUEUED_ALIKE
     )
-    # Whoever waits at that rate waits for one packet at least, and for itself; late ACKs of a small window are less.
+    # A packet that waits at that rate waits for at least one other packet and itself; late ACKs of a small window add
+    # less.
     full = full and np.median(rtt[queued]) - path.uncongested[0] > 2 * PACKET_BYTES / np.median(rate[queued])
     typical = float(np.median(rate[queued])) if full else overall
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
@@ -100,7 +102,7 @@ def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | Non
 def _waited(path: PathEvidence) -> Bools:
     """Return which windows of `delivered` had a queue that the bottleneck's rate, taken as constant, does not explain.
 
-    Packets are placed in the windows by when they left the sender.
+    Packets belong to the window in which they were sent.
     """
     middle, bottleneck = path.delivered[0], path.require_bottleneck
     place = np.clip(np.searchsorted(middle, bottleneck.sent_us / 1e6), 0, len(middle) - 1)
@@ -110,7 +112,7 @@ def _waited(path: PathEvidence) -> Bools:
 
 
 def variation(path: PathEvidence) -> tuple[float, float] | None:
-    """Return (10th, 90th percentile) of the rate, bit/s, while a queue stood, over half a second; None if too short."""
+    """Return (10th, 90th percentile) of the rate while a queue stood, bit/s, over half a second; None if too short."""
     middle, rate, _ = path.delivered
     size = LEAST_WINDOWS
     if len(middle) < 6 * size:

@@ -1,11 +1,10 @@
-r"""What a path adds to packets beyond the queue: the RTT without congestion, of every packet that shows it.
+r"""The uncongested RTT: delays beyond the bottleneck's queue, for every packet that reveals them.
 
-The queue at the bottleneck follows from what the flow itself sent (`bottleneck`); what is left of an RTT is
-propagation, jitter, and whatever stood in the queue that the flow did not put there: other flows, a host that stalled.
-That backlog stays until the queue empties, and then it is gone: it shows as stretches of time whose median lies above
-the least by more than delays vary within one. Such stretches are left out, so that a growing queue is not taken for
-jitter. No list of states is needed: PROBE_RTT, starts and pauses count because they leave the queue empty, whoever the
-controller.
+The flow's own packets determine its queue at the bottleneck (`bottleneck`). The rest of the RTT is propagation,
+jitter, and any backlog that the flow did not cause: other flows, a stalled host. Such a backlog lasts until the
+queue empties, so it shows as periods whose median exceeds the lowest ones by more than the scatter within a period.
+These periods are excluded, so that a growing queue is not mistaken for jitter. Controller states are not needed:
+PROBE_RTT, starts and pauses count because they empty the queue.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delays(Carded):
-    """Delays beyond the bottleneck, in the order of their ACKs; times in us since the first packet of the flow.
+    """Delays beyond the bottleneck, in order of their ACKs; times in us since the flow's first packet.
 
     Attributes
     ----------
     departed_us : ndarray
-        When each packet had left the bottleneck.
+        When each packet left the bottleneck.
     delay_us : ndarray
-        From then until the ACK: what the RTT is without queue and serialisation.
+        From then until the ACK: RTT minus queueing and serialisation.
     queue_us : ndarray
-        What it waited and was served at the bottleneck.
+        Queueing and serialisation delay at the bottleneck.
     group : ndarray of int
-        Packets that one ACK told of.
+        Packets reported by the same ACK.
     gap_us : ndarray
-        Per group: how much later its ACK came than the one before.
+        Per group: time since the previous ACK.
     burst : ndarray of bool
-        Whether a packet is the first of a burst of the sender.
+        Whether a packet is the first of a burst.
     reordered_share : float
-        Share of packets that arrived after one that was sent later.
+        Share of packets that arrived after a packet sent later.
     quiet_share : float
-        Share of the samples that were not left out because more than the flow's own queue stood before them.
+        Share of the samples that were kept, because no foreign backlog was found before them.
     tie_us : float
-        Arrivals closer than that came together.
+        Arrivals closer than this are simultaneous.
     steps : Steps
         The bottleneck's rate.
     table : Transmissions
@@ -87,17 +86,17 @@ class Delays(Carded):
 
     @functools.cached_property
     def event(self) -> Bools:
-        """Per group: whether it came by itself, and not right behind the group before."""
+        """Per group: whether it arrived on its own, not right behind the previous group."""
         return self.gap_us > self.tie_us
 
     @functools.cached_property
     def last(self) -> Ints:
-        """Rows of the last packet of every group: the one whose arrival the ACK answered."""
+        """Rows of the last packet of every group: the one that triggered the ACK."""
         return np.append(np.flatnonzero(np.diff(self.group)), len(self.group) - 1)
 
     @property
     def packet_us(self) -> float:
-        """Time that a full packet takes at the bottleneck, us."""
+        """Serialisation time of a full packet at the bottleneck, us."""
         return PACKET_BYTES / float(np.median(self.steps.rate))
 
     @property
@@ -107,12 +106,12 @@ class Delays(Carded):
 
     @property
     def segments_per_ack(self) -> float:
-        """How many segments an ACK covers where they came apart."""
+        """How many segments an ACK covers, where segments arrived apart."""
         sizes = np.bincount(self.group)[self.event]
         return float(np.mean(np.minimum(sizes, 2))) if len(sizes) else 1.0
 
     def steady(self, stretch_us: Any) -> Any:
-        """Return the delays less what moves the medians of stretches of time, and the sd of that, us."""
+        """Return the delays minus the wander of period medians, and the standard deviation of that wander, us."""
         value = self.rtt_us
         stretch = np.unique((self.departed_us[self.last] / stretch_us).astype(np.int64), return_inverse=True)[1]
         order = np.argsort(stretch, kind="stable")
@@ -124,7 +123,7 @@ class Delays(Carded):
 
     @functools.cached_property
     def effective_samples(self) -> float:
-        """How many independent RTTs these are worth."""
+        """Effective number of independent RTTs."""
         return effective(self.rtt_us)
 
     @functools.cached_property
@@ -134,7 +133,7 @@ class Delays(Carded):
 
     @functools.cached_property
     def mean_us(self) -> Estimate:
-        """RTT_UCAV, the mean RTT without queue, an `Estimate`; robust against stalls (0.5 % at each end trimmed)."""
+        """RTT_UCAV, the mean RTT without queue, an `Estimate`; robust against stalls (0.5 % winsorised at each end)."""
         return mean_of(self.rtt_us)
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
@@ -152,10 +151,10 @@ class Delays(Carded):
 
 
 def mean_of(series: Floats) -> Estimate:
-    """Return the mean of dependent samples, an `Estimate`; 0.5 % at each end are cut to the next.
+    """Return the mean of dependent samples, an `Estimate`; 0.5 % at each end are winsorised.
 
-    The error is that of the means of blocks (three times as long as the bootstrap's, at least 10 of them), of Student's
-    distribution: there may be few.
+    The error comes from block means (blocks three times as long as the bootstrap's, at least 10 of them) and
+    Student's t distribution, as blocks may be few.
     """
     low, high = np.quantile(series, [0.005, 0.995])
     kept = np.clip(series, low, high)
@@ -167,22 +166,22 @@ def mean_of(series: Floats) -> Estimate:
 
 
 def require_rtts(flow: Sent) -> None:
-    """Refuse a `Sent` of which too few RTTs are known with a `FitError` that says what would be needed."""
-    if len(flow.known) < LEAST_RTTS:
+    """Raise a `FitError` that says what is needed if a `Sent` has too few known RTTs."""
+    if len(flow.acked) < LEAST_RTTS:
         raise FitError(
-            f"only {len(flow.known)} RTTs are known; at least {LEAST_RTTS} are needed, so capture a longer flow"
+            f"only {len(flow.acked)} RTTs are known; at least {LEAST_RTTS} are needed, so capture a longer flow"
         )
 
 
 def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: float = 0.0) -> Delays:
-    """Return the `Delays` of what went through a bottleneck of known rate; see `cctrace.fit.uncongested_rtt`."""
+    """Return the `Delays` of the packets through a bottleneck of known rate; see `cctrace.fit.uncongested_rtt`."""
     departed = departures(flow.sent_us, flow.wire_bytes, steps, bucket_bytes)
-    rows = flow.known[flow.first[flow.known]]
+    rows = flow.acked[flow.first[flow.acked]]
     if not len(rows):
         raise FitError("no ACK tells of single packets: each one's RTT is hidden by those sent with it")
     rows = rows[np.argsort(flow.row[rows], kind="stable")]
     in_order = np.sort(rows)
-    inverted = flow.told_us[in_order] < np.maximum.accumulate(flow.told_us[in_order]) - 1.0
+    inverted = flow.acked_us[in_order] < np.maximum.accumulate(flow.acked_us[in_order]) - 1.0
     packet_us = PACKET_BYTES / float(np.median(steps.rate))
     burst = np.diff(flow.sent_us, prepend=-np.inf) > max(TIE * packet_us, 20.0)
     group = np.cumsum(np.diff(flow.row[rows], prepend=-1) != 0) - 1
@@ -190,14 +189,14 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
     gap = _gaps(table, flow, rows[np.append(True, np.diff(group) != 0)])
     prompt, held_us = flow.prompt[rows], np.zeros(len(rows))
     overtaken = inverted.mean() > REORDERED
-    if overtaken:  # who comes late is told of at once, who comes before is not: all count, held ones by half
+    if overtaken:  # late packets are reported at once, those before them are not: use all, delayed ones by half
         held_us = np.where(prompt, 0.0, np.minimum(gap[group], HELD_US) / 2)
-    elif len(np.unique(group[prompt])) >= LEAST_RTTS:  # SACKs that a timer held back tell of arrivals late
+    elif len(np.unique(group[prompt])) >= LEAST_RTTS:  # compressed SACKs report arrivals late
         rows, gap = rows[prompt], gap[np.unique(group[prompt])]
         group, held_us = np.unique(group[prompt], return_inverse=True)[1].reshape(-1), held_us[prompt]
-    delay = flow.told_us[rows] - departed[rows] - held_us
+    delay = flow.acked_us[rows] - departed[rows] - held_us
     quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= SHORT_QUEUE * packet_us)
-    # Whole groups, so that what one ACK told of stays together.
+    # Keep the packets reported by one ACK together.
     keep = quiet[group]
     rows, kept = rows[keep], keep.mean()
     group = np.unique(group[keep], return_inverse=True)[1].reshape(-1)
@@ -222,32 +221,32 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
 
 
 def _gaps(table: Transmissions, flow: Sent, rows: Ints) -> Floats:
-    """Return how much later the ACKs that told of these rows came than the ones before them, of whatever they told."""
+    """Return the time from the previous ACK to the ACK that reported each of these rows, us."""
     acked = np.flatnonzero(table.ack_row >= 0)
     acks, where = np.unique(table.ack_row[acked], return_index=True)
-    time_us = (table.told_ns[acked[where]] - table.start_ns) / 1e3
+    time_us = (table.acked_ns[acked[where]] - table.start_ns) / 1e3
     at = np.searchsorted(acks, flow.row[rows])
     return np.where(at > 0, time_us[at] - time_us[np.maximum(at - 1, 0)], np.inf)
 
 
 def _tie_us(gap: Floats, packet_us: float) -> float:
-    """Return how close arrivals come that left a queue of the path together: as the closest do, in this capture."""
+    """Return the largest spacing of packets that left a later queue together, taken from the closest arrivals."""
     close = gap[gap < TIE * packet_us]
     return float(min(max(3 * np.quantile(close, 0.75), 1.0) if len(close) else 1.0, TIE * packet_us))
 
 
 def _without_timer(flow: Sent, departed: Floats, rows: Ints, group: Ints) -> tuple[Ints, Ints]:
-    """Leave out single segments whose ACK waited for the receiver's timer [RFC1122] 4.2.3.2."""
+    """Drop single segments whose ACK waited for the delayed-ACK timer [RFC1122] 4.2.3.2."""
     alone = np.bincount(group)[group] == 1
-    delay = flow.told_us[rows] - departed[rows]
-    # After it nothing was sent for so long that a second segment could have called for the ACK.
+    delay = flow.acked_us[rows] - departed[rows]
+    # No second segment followed in time to trigger the ACK.
     next_sent = np.append(flow.sent_us[1:], np.inf)[rows]
     waited = alone & (delay > np.median(delay) + ACK_TIMER_US) & (next_sent - flow.sent_us[rows] > ACK_TIMER_US)
     return rows[~waited], np.unique(group[~waited], return_inverse=True)[1].reshape(-1)
 
 
 def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
-    """Return per group whether its stretch of time shows no more than the flow's own queue."""
+    """Return per group whether its period contains no backlog but the flow's own."""
     last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
     time, value = departed[last], delay[last]
     stretch = np.maximum.accumulate((time / WINDOW_US).astype(np.int64) - int(time.min() / WINDOW_US))
@@ -259,11 +258,11 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     many = np.array([len(part) for part in parts]) >= 8
     if many.sum() < 3:
         return np.ones(group[-1] + 1, bool)
-    # How far medians of stretches wander of themselves: by the samples in one that are worth an independent one.
+    # Scatter of period medians expected from the samples' autocorrelation within periods.
     within = np.clip(value - medians[stretch], *np.quantile(value - medians[stretch], [0.005, 0.995]))
     worth = max(effective(within[many[stretch]]) / many.sum(), 1.0)
     spread = float(np.median(spreads[many]))
-    # The least are looked for where the flow's own queue was short, whatever its rate; a few may be low by chance.
+    # Take the minimum where the flow's own queue was short at any rate; a few medians may be low by chance.
     shorts = [part[own] for part, own in zip(parts, np.split(short[last], edges[1:-1]), strict=True)]
     mean_size = len(value) / len(parts)
 
@@ -275,6 +274,6 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
         tried = [part for part in parts if len(part) >= 8]
     tried.sort(key=surely)
     base = float(np.median(tried[min(max(1, int(0.02 * len(tried))), len(tried) - 1)]))
-    # On a path that keeps order packets far apart see less delay than packets that wait for each other.
+    # On an order-preserving path, isolated packets see less delay than packets that wait for each other.
     margin = WANDER * 1.25 * spread / np.sqrt(worth) + 2.5 * spread + 300.0
     return ((medians <= base + margin) & (medians >= base - margin))[stretch]

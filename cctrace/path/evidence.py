@@ -1,13 +1,13 @@
-"""What packets show about the path of a flow, each part computed once, when it is first asked for.
+"""Path properties inferred from a flow's packets, each computed once, on first use.
 
-    path = evidence_of(flow)
-    path.transmissions      what became of every packet
-    path.bottleneck         rate and base RTT, and the queue that the flow put there
-    path.through            the same as exactly as a fit needs it: rate over time, of all flows that share the queue
+    path = evidence_of(flow) path.transmissions      the fate of every packet path.bottleneck         rate, base RTT
+    and the flow's own queue path.through            the same with the accuracy that fits need: rate over time, with
+    all flows that share the queue
 
-Diagnosis, fits, what-ifs and the report read one and the same `PathEvidence` of a flow. `coarse` and what follows from
-it (`bottleneck`, `delivered`, `uncongested` and so on) count neighbouring packets as one, which is enough to explain a
-flow and takes a fraction of the time; `through` and what follows from it (`route`, `shaper`, `delays`) count each.
+Diagnosis, fits, what-ifs and the report share one `PathEvidence` per flow. `coarse` and everything derived from it
+(`bottleneck`, `delivered`, `uncongested` and so on) merge neighbouring packets, which suffices for a diagnosis and
+takes a fraction of the time; `through` and everything derived from it (`route`, `shaper`, `delays`) use every
+packet.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PathEvidence:
-    """What the packets of one flow show about its path; get it from `evidence_of`.
+    """Path properties inferred from one flow's packets; get it from `evidence_of`.
 
-    Times are those of the sender, and results count from the flow's first packet. Rates are bytes of the wire per
-    microsecond, as `cctrace.Path` counts them. What the packets do not show is None.
+    Times are the sender's and count from the flow's first packet. Rates are bytes on the wire per microsecond, as
+    in `cctrace.Path`. Properties that the packets do not reveal are None.
 
     Raises
     ------
@@ -63,32 +63,32 @@ class PathEvidence:
     capture: Capture
     index: int
     one_bottleneck: bool = False
-    kept: dict[Any, Any] = field(default_factory=dict)  # what rooms above make of it once, by the function that does
+    kept: dict[Any, Any] = field(default_factory=dict)  # results of other packages, cached by function
 
     # --- packets -----------------------------------------------------------------------------------------------------
     @functools.cached_property
     def transmissions(self) -> Transmissions:
-        """What became of every packet."""
+        """The fate of every packet."""
         return transmissions(self.capture.flow(self.index))
 
     @functools.cached_property
     def sent(self) -> Sent:
-        """What the queue at the bottleneck gets to see of this flow."""
+        """The flow's packets as the bottleneck receives them."""
         return sent(self.transmissions)
 
     @functools.cached_property
     def sent_s(self) -> Floats:
-        """When each transmission left, seconds."""
+        """Departure time of each transmission, seconds."""
         return (self.transmissions.sent_ns - self.transmissions.start_ns) / 1e9
 
     @functools.cached_property
     def lost(self) -> Bools:
-        """Which transmissions were lost: by a queue, a policer or chance; `losses.losses_of` tells by which."""
+        """Which transmissions were lost, to a queue, a policer or chance; `losses.losses_of` distinguishes them."""
         return self.transmissions.state == LOST
 
     @functools.cached_property
     def rtt_us(self) -> Floats:
-        """RTT of each transmission of data that were sent once, NaN where unknown."""
+        """RTT of each first transmission, us; NaN where unknown."""
         return np.where(self.transmissions.again, np.nan, self.transmissions.rtt_us)
 
     @functools.cached_property
@@ -97,35 +97,35 @@ class PathEvidence:
 
     @functools.cached_property
     def least_rtt_us(self) -> float:
-        """The least RTT; NaN if none is known."""
+        """Minimum RTT; NaN if none is known."""
         return float(self._known_rtts_us.min()) if len(self._known_rtts_us) else np.nan
 
     @functools.cached_property
     def median_rtt_us(self) -> float:
-        """The median RTT; NaN if none is known."""
+        """Median RTT; NaN if none is known."""
         return float(np.median(self._known_rtts_us)) if len(self._known_rtts_us) else np.nan
 
     @functools.cached_property
     def acks(self) -> Acks | None:
-        """How the receiver acknowledges; None where too few ACKs came in order."""
+        """How the receiver acknowledges; None if too few ACKs came in order."""
         return acks_of(self.transmissions)
 
     # --- other flows -------------------------------------------------------------------------------------------------
     @functools.cached_property
     def companions(self) -> dict[int, Transmissions]:
-        """Transmissions of the other flows of the capture that may share the queue, by their index."""
+        """Transmissions of other flows of the capture that may share the queue, by flow index."""
         return companions_of(self.capture, neighbours(self.capture.columns, self.index, self.one_bottleneck))
 
     @functools.cached_property
     def parts(self) -> dict[int, Sent]:
-        """`Sent` of this flow and of its companions, on this flow's clock, each as coarse as all together require."""
+        """`Sent` of this flow and its companions, on this flow's clock, at the coarseness that all together require."""
         return parts_of({self.index: self.transmissions, **self.companions}, self.transmissions.start_ns)
 
     @functools.cached_property
     def shared(self) -> Shared | None:
-        """How well the queue of this flow and its companions together explains its delays; None without companions.
+        """How well the joint queue of this flow and its companions explains its delays; None without companions.
 
-        Of all companions, or of those between the same two hosts: whichever explain them better.
+        Either all companions, or those between the same two hosts, whichever explains the delays better.
         """
         if not self.companions or self.bottleneck is None:
             return None
@@ -138,49 +138,49 @@ class PathEvidence:
     # --- the bottleneck, as a diagnosis needs it ---------------------------------------------------------------------
     @functools.cached_property
     def coarse(self) -> Sent | None:
-        """`sent` with neighbouring packets counted as one; None if too little is known to seek a rate."""
+        """`sent` with neighbouring packets merged; None if too little is known to infer a rate."""
         every = self.sent
         moves = len(every.sent_us) > 0 and every.sent_us[-1] > every.sent_us[0]  # not one time stamp for all
-        if len(every.known) < ENOUGH_RTTS or not every.first[every.known].any() or not moves:
+        if len(every.acked) < ENOUGH_RTTS or not every.first[every.acked].any() or not moves:
             return None
         return coarser(every, packets_per_unit(len(every.sent_us)))
 
     @functools.cached_property
     def bottleneck(self) -> Bottleneck | None:
-        """The bottleneck as the flow's own queue shows it; None if too few delays are known."""
+        """The bottleneck as inferred from the flow's own queue; None if too few delays are known."""
         return None if self.coarse is None else bottleneck_of(self, self.coarse)
 
     @property
     def require_bottleneck(self) -> Bottleneck:
-        """`bottleneck`, where it must be known; else a `FitError`."""
+        """`bottleneck`, or a `FitError` if it is None."""
         if self.bottleneck is None:
             raise FitError(f"fewer than {ENOUGH_RTTS} RTTs are known: the bottleneck does not show")
         return self.bottleneck
 
     @functools.cached_property
     def uncongested(self) -> Uncongested:
-        """Mean and spread of the RTT without queue; there must be a `bottleneck`."""
+        """Mean and spread of the RTT without queue; requires a `bottleneck`."""
         return uncongested_of(self.require_bottleneck)
 
     @functools.cached_property
     def queued_us(self) -> float:
-        """The delay from which on something stood before a packet: what jitter hardly reaches."""
+        """RTT from which a queue must have stood: what jitter hardly reaches, us."""
         mean, spread = self.uncongested
         return mean + max(3 * spread, 0.03 * mean, 1000.0)
 
     @functools.cached_property
     def delivered(self) -> Delivered:
-        """What was delivered, in windows of 100 ms or an RTT."""
+        """Deliveries in windows of 100 ms or an RTT."""
         return delivered_of(self.coarse)
 
     @functools.cached_property
     def standing(self) -> Bools:
-        """Which windows of `delivered` had a queue before them: RTTs above the uncongested by more than jitter."""
+        """Which windows of `delivered` had a queue: RTTs above the uncongested ones by more than jitter."""
         return (self.delivered.rate > 0) & (self.delivered.rtt_us > self.queued_us)
 
     @functools.cached_property
     def rate_jumps_s(self) -> Floats:
-        """When the delivered rate changed, seconds; `rate_changes` tells of which the path was the cause."""
+        """When the delivered rate changed, seconds; `rate_changes` has those caused by the path."""
         rate = self.delivered.rate
         return jumps(self.delivered.middle_s[rate > 0], np.log(rate[rate > 0]))
 
@@ -191,18 +191,18 @@ class PathEvidence:
 
     @functools.cached_property
     def rate_range_bps(self) -> tuple[float, float] | None:
-        """10th and 90th percentile of a rate that varies all the time; None of one that does not."""
+        """10th and 90th percentile of a continuously varying rate; None if the rate does not vary."""
         return variation(self)
 
     # --- the bottleneck, as exactly as a fit needs it ----------------------------------------------------------------
     @functools.cached_property
     def constant_rate(self) -> tuple[float, float]:
-        """The constant rate that explains the delays of this flow alone best, and their deviation with it."""
+        """The constant rate that best explains the delays of this flow alone, and the deviation at that rate."""
         return constant_rate(self.sent)
 
     @functools.cached_property
     def steps(self) -> Steps:
-        """The rate over time that explains the delays of this flow alone best."""
+        """The rate over time that best explains the delays of this flow alone."""
         return rate_steps(self.sent, self.constant_rate)[0]
 
     @functools.cached_property
@@ -212,13 +212,13 @@ class PathEvidence:
         Raises
         ------
         FitError
-            If too few are known, or others' packets stood in the queue all the time.
+            If too few are known, or other flows occupied the queue all the time.
         """
         return delays_of(self.transmissions, self.sent, self.steps)
 
     @functools.cached_property
     def through(self) -> Through:
-        """What went through the bottleneck, and at which rate over time."""
+        """The traffic through the bottleneck, and the bottleneck's rate over time."""
         return through_bottleneck(self)
 
     @functools.cached_property
@@ -228,7 +228,7 @@ class PathEvidence:
 
     @functools.cached_property
     def policer(self) -> Bucket | None:
-        """The token bucket that dropped packets; a full queue behind a `shaper` drops like one, and is none."""
+        """The token bucket that dropped packets; None behind a `shaper`, whose full queue drops like one."""
         if self.shaper is not None:
             return None
         table = self.transmissions
@@ -237,24 +237,24 @@ class PathEvidence:
 
 
 def forget(flow: Flow) -> None:
-    """Drop what `evidence_of` keeps of a flow, which takes several times the memory of its packets."""
+    """Drop a flow's cached `PathEvidence`, which takes several times the memory of its packets."""
     flow._kept.clear()
 
 
 def evidence_of(source: Flow | Simulation, one_bottleneck: bool = False) -> PathEvidence:
-    """Return what packets show about a flow's path; computed once, and kept as long as the flow.
+    """Return the path properties of a flow; computed once and cached with the flow.
 
     Parameters
     ----------
     source : Flow or Simulation
         Of a simulation (``packets=True``) the first flow.
     one_bottleneck : bool
-        Whether all flows of the capture may be taken to share a bottleneck, also between other hosts.
+        Assume that all flows of the capture share a bottleneck, even between different hosts.
 
     Raises
     ------
     ArgumentError
-        If it is of another kind.
+        If `source` is neither.
     """
     flow = as_flow(source)
     key = (PathEvidence, one_bottleneck)

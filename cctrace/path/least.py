@@ -1,4 +1,4 @@
-"""Where a cost is least that has many small dips: a grid, then golden section around its best point."""
+"""Minimise a cost with many small local minima: a grid, then golden-section search around its best point."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-_STRIDE = 8  # points of a grid between those that are asked first
+_STRIDE = 8  # grid points between those that are evaluated first
 
 
 def least_of(cost: Callable[..., Any], low: float, high: float, points: int, tolerance: float) -> tuple[float, float]:
-    """Return where a cost is least between low and high: the best of a grid, then golden section around it."""
+    """Return (argument, cost) at the minimum between low and high: grid search, then golden section."""
     return least_within(lambda x, most: cost(x), low, high, points, tolerance)
 
 
 def least_within(
     cost: Callable[[float, float], float], low: float, high: float, points: int, tolerance: float
 ) -> tuple[float, float]:
-    """Return the same as `least_of`, of a cost that receives what it has to stay below to be of interest.
+    """Like `least_of`, for a cost that receives the bound it has to stay below to matter.
 
-    Where it does not, it may return any number above that.
+    A cost above the bound may be any number above it.
     """
     grid = np.geomspace(low, high, points)
     values = np.full(points, np.inf)

@@ -1,56 +1,58 @@
-"""Compiled: what the queue at one rate leaves of a flow's delays, for `bottleneck` and `buckets`, hundreds of times.
+"""Compiled: residual delays of a flow at one bottleneck rate, which `bottleneck` and `buckets` evaluate hundreds of
+times.
 
-Deviations are sums of logarithms, taken of products of their arguments, which takes one logarithm for dozens of delays.
+Sums of logarithms are computed as logarithms of products, one for dozens of delays.
 """
 
 import math
 
 from cctrace.lang.machine import Machine
 
-_LARGEST = 1e280  # of a product, to which one more factor may come
+_LARGEST = 1e280  # of a product, before one more factor
 
 
-def left(came, before, total, told, shown, rate, out):
-    """Note of the packets that are shown by how much they arrived later than they had left a queue of one rate.
+def left(came, before, total, acked, timed, rate, out):
+    """Compute the residual delay of the `timed` packets: acknowledgement time minus departure from a queue of one
+    rate.
 
     Parameters
     ----------
     came, before, total : ndarray of float64
-        When each packet came, us, how many bytes came before it, and with it.
-    told : ndarray of float64
-        When it arrived, us.
-    shown : ndarray of int64
+        Arrival time of each packet, us, and cumulative bytes before and after it.
+    acked : ndarray of float64
+        When it was acknowledged, us.
+    timed : ndarray of int64
         Rows of packets, ascending.
     rate : float
         Bytes per us.
     out : ndarray of float64
-        Receives a number for each of `shown`.
+        Receives one value per row of `timed`.
     """
-    start, row = -1e300, 0  # when the busy period would have begun, were all its work one packet
-    for k in range(len(shown)):
-        while row <= shown[k]:
+    start, row = -1e300, 0  # start of the busy period, were all its work one packet
+    for k in range(len(timed)):
+        while row <= timed[k]:
             start = max(start, came[row] - before[row] / rate)
             row += 1
-        out[k] = told[shown[k]] - start - total[shown[k]] / rate
+        out[k] = acked[timed[k]] - start - total[timed[k]] / rate
 
 
-def deviating(came, before, total, told, shown, rate, size, small, most, out, room):
-    """Return the mean of log(1 + |x - median| / small) over what the queue leaves of the delays.
+def deviating(came, before, total, acked, timed, rate, size, small, most, out, room):
+    """Return the mean of log(1 + |x - median| / small) over the residual delays.
 
     Parameters
     ----------
-    came, before, total, told, shown, rate
+    came, before, total, acked, timed, rate
         As for `left`.
     size : int
-        Delays of which the median is taken; those after the last full `size` are left out.
+        Number of delays per median; those after the last full `size` are ignored.
     small : float
     most : float
-        A mean above that is none of interest: infinity then stands for it.
+        If the mean exceeds this, the result is infinity.
     out, room : ndarray of float64
-        At least as long as `shown`; overwritten.
+        Scratch, at least as long as `timed`.
     """
-    left(came, before, total, told, shown, rate, out)
-    count = len(shown) // size * size
+    left(came, before, total, acked, timed, rate, out)
+    count = len(timed) // size * size
     found = 0.0
     for window in range(count // size):
         begin, end = window * size, window * size + size
@@ -61,36 +63,36 @@ def deviating(came, before, total, told, shown, rate, size, small, most, out, ro
     return found / count
 
 
-def shaped(came, before, total, told, known, rate, share, least, small, most, out, room):
-    """Return the mean of log(1 + |x| / small) over what a token bucket of one rate leaves of the delays.
+def shaped(came, before, total, acked, rows, rate, share, least, small, most, out, room):
+    """Return the mean of log(1 + |x| / small) over the residual delays behind a token bucket of one rate.
 
     Parameters
     ----------
-    came, before, total, told, known, rate
-        As for `left`, with `known` for `shown`.
+    came, before, total, acked, rows, rate
+        As for `left`, with `rows` for `timed`.
     share : float
-        By the quantile of the delays at this share packets come sooner than from a queue: the bucket's size.
+        The bucket's size is the delay by which packets at this quantile arrive earlier than from a queue.
     least : float
-        Delay of the path alone, us.
+        Base RTT, us.
     small, most, out, room
-        As for `deviating`. Infinity stands for a rate that leaves no bucket, too.
+        As for `deviating`. The result is also infinity for a rate without a bucket.
     """
-    count = len(known)
-    left(came, before, total, told, known, rate, out)
+    count = len(rows)
+    left(came, before, total, acked, rows, rate, out)
     room[0:count] = out[0:count]
     bucket_us = least - quantile(room, count, share)
     if not bucket_us > 0:
         return math.inf
     for k in range(count):
-        row = known[k]
-        # Time that packets leave before they would from a queue, unless they came later than that.
-        out[k] = min(out[k] + bucket_us, told[row] - came[row]) - least
+        row = rows[k]
+        # Packets leave this much earlier than from a queue, but not before they arrive.
+        out[k] = min(out[k] + bucket_us, acked[row] - came[row]) - least
     found = logs(out, 0, count, 0.0, small) / count
     return math.inf if found > most else found
 
 
 def logs(values, begin, end, centre, small):
-    """Return the sum of log(1 + |x - centre| / small) over a part of an array."""
+    """Return the sum of log(1 + |x - centre| / small) over part of an array."""
     found, product = 0.0, 1.0
     for k in range(begin, end):
         product *= 1.0 + abs(values[k] - centre) / small
@@ -101,7 +103,7 @@ def logs(values, begin, end, centre, small):
 
 
 def middle(values, count):
-    """Return the median of the first `count` of an array, which is reordered."""
+    """Return the median of the first `count` values of an array, which is reordered."""
     half = count // 2
     high = ranked(values, count, half)
     if count % 2:
@@ -113,7 +115,7 @@ def middle(values, count):
 
 
 def quantile(values, count, share):
-    """Return a quantile of the first `count` of an array, which is reordered, as `numpy.quantile` does."""
+    """Return a quantile of the first `count` values of an array, which is reordered; as `numpy.quantile`."""
     place = share * (count - 1)
     below = int(place)
     low = ranked(values, count, below)
@@ -126,7 +128,7 @@ def quantile(values, count, share):
 
 
 def ranked(values, count, rank):
-    """Return the element of a rank among the first `count`; those before it are then no larger, others no smaller."""
+    """Return the value of a given rank among the first `count`, partitioning them around it."""
     low, high = 0, count - 1
     while low < high:
         first, last = min(values[low], values[high]), max(values[low], values[high])
@@ -152,6 +154,6 @@ def ranked(values, count, rank):
     return values[rank]
 
 
-left_by_queue = Machine(left)
+residual_delays = Machine(left)
 deviation_by_queue = Machine(deviating)
 deviation_by_bucket = Machine(shaped)

@@ -1,9 +1,9 @@
-"""Which losses are the queue's and which are chance: by the backlog that each lost packet met.
+"""Congestive and random losses, distinguished by the backlog that each lost packet met.
 
-The backlog at the bottleneck is computed from what was sent (`bottleneck`). A drop-tail queue drops where it is full
-and nowhere else, chance drops anywhere. So what is lost with the queue less than half as long as it ever was is chance,
-at a share that holds for the long queue too; what is lost in excess of it there is congestion, and the backlog those
-packets met is the buffer.
+The backlog at the bottleneck is computed from the packets sent (`bottleneck`). A drop-tail queue drops only when it
+is full; random loss is independent of the queue. Losses while the queue is less than half its longest are therefore
+random, and give the random-loss share; losses in excess of that share at a long queue are congestive, and the
+backlog that they met is the buffer.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ class Losses(NamedTuple):
     Attributes
     ----------
     share : Estimate
-        Chance of a packet to be lost at random.
+        Probability of random loss.
     burst : (Estimate, Estimate) or None
-        Gilbert-Elliott: chance of entering and of leaving the state in which everything is lost; None: Bernoulli.
+        Gilbert-Elliott: probabilities of entering and leaving the loss state; None: Bernoulli.
     congestive : int
-        Packets that the full queue dropped.
+        Packets dropped by a full queue.
     random : float
-        Packets that chance dropped.
+        Packets lost at random.
     buffer_bytes : Estimate
-        Size of the queue; without congestive drops only bounded from below, by the longest backlog.
+        Size of the queue; without congestive drops only a lower bound, the longest backlog.
     aqm : str or None
-        "droptail", "codel", "early" (likelier the longer the queue, as RED and PIE drop), "other"; None: too few drops.
+        "droptail", "codel", "early" (drop probability grows with the queue, as in RED and PIE), "other"; None: too
+        few drops.
     """
 
     share: Estimate
@@ -64,7 +65,7 @@ class Losses(NamedTuple):
 
 
 def backlog_met(flow: Sent, steps: Steps, time_us: Floats) -> Floats:
-    """Return the bytes in the queue at the given times, before what came then."""
+    """Return the bytes in the queue at the given times, before that instant's arrivals."""
     level = backlog(flow.sent_us, flow.wire_bytes, steps)
     before = np.searchsorted(flow.sent_us, time_us, "right") - 1
     served = steps.served(time_us) - steps.served(flow.sent_us[np.maximum(before, 0)])
@@ -80,12 +81,12 @@ def losses_of(
     ----------
     table : Transmissions
     flow : Sent
-        What passes the bottleneck: of this flow, and of those that share it.
+        All packets through the bottleneck: of this flow and of those that share it.
     steps : Steps
     policed : ndarray of bool, optional
         Which transmissions a policer dropped before the queue.
     rate_error : float
-        Standard error of the logarithm of the rate.
+        Standard error of the log rate.
     """
     rows = np.ones(len(table), bool) if policed is None else ~policed
     rows &= table.sent_ns <= decided_ns(table)
@@ -101,13 +102,13 @@ def losses_of(
         shifted = backlog_met(flow, Steps(steps.start_us, steps.rate * 1.0001), time_us[congestive])
         slope = float(np.median(np.abs(shifted - met[congestive]))) / 1e-4
         found, droptail = _buffer(met[congestive], time_us[congestive], size, slope * rate_error)
-        # A full queue lets nothing pass: if much did where packets were dropped, something else drops.
+        # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
         passing = np.sum(~lost & (met > np.median(met[congestive]) + ABOVE_FULL * size))
         droptail &= bool(passing <= PASSING * (1 + congestive.sum()))
         aqm = "droptail" if droptail else "other"
         if passing <= PASSING * (1 + congestive.sum()):
             buffer = found
-        # Where the queue had room for a packet, chance alone drops.
+        # Where the queue had room for a packet, losses are random.
         room = np.quantile(met[congestive], 0.05) - size if droptail else longest / 2
         clear = (met < max(room, longest / 2)) & ~(high & _near(time_us, time_us[congestive]))
     if aqm != "droptail" and _codel(lost, wait_us, time_us):
@@ -118,12 +119,12 @@ def losses_of(
     count, n = int((lost & clear).sum()), int(clear.sum())
     (low, most), all_lost = proportion(count, n), proportion(int(lost.sum()), len(lost))[1]
     value = count / max(n, 1)
-    share = Estimate(value, low, max(min(most, all_lost), value))  # few met no queue: no more than if all was chance
+    share = Estimate(value, low, max(min(most, all_lost), value))  # at most as if all losses were random
     return Losses(share, _bursts(random, share.sides()[0]), int(congestive.sum()), int(random.sum()), buffer, aqm)
 
 
 def _codel(lost: Bools, wait_us: Floats, time_us: Floats) -> bool:
-    """Return whether CoDel drops [RFC8289]: single packets, none that waited less than 5 ms though many packets did."""
+    """Return whether CoDel drops [RFC8289]: single packets, none queued for less than 5 ms although many were."""
     if lost.sum() < LEAST_CODEL:
         return False
     long = wait_us >= NEAR_TARGET * CODEL_TARGET_US
@@ -133,10 +134,10 @@ def _codel(lost: Bools, wait_us: Floats, time_us: Floats) -> bool:
 
 
 def _early(lost: Bools, met: Floats) -> bool:
-    """Return whether packets are lost the likelier the longer the queue, over all its lengths and not at one."""
+    """Return whether the loss probability grows with the queue over its entire range, not just at one length."""
     if lost.sum() < LEAST_EARLY:
         return False
-    half = met < np.quantile(met[lost], 0.9)  # whatever happens at the longest queue
+    half = met < np.quantile(met[lost], 0.9)  # ignore the longest queues
     if lost[half].sum() < LEAST_EARLY / 2 or np.ptp(met[half]) <= 0:
         return False
     among, dropped = np.sort(met[half]), met[half & lost]
@@ -146,15 +147,15 @@ def _early(lost: Bools, met: Floats) -> bool:
 
 
 def decided_ns(table: Transmissions) -> float:
-    """Return the time (ns) up to which it is known of what was sent whether it was lost: two RTTs before the end."""
+    """Return the time (ns) until which the fate of transmissions is known: two RTTs before the end."""
     return table.sent_ns[-1] - 2e3 * float(np.nanquantile(table.rtt_us, 0.9))
 
 
 def _buffer(met: Floats, time_us: Floats, size: float, error: float) -> tuple[Estimate, bool]:
-    """Return the buffer's size, and whether what was dropped met one length of the queue.
+    """Return the buffer's size, and whether all drops met the same queue length.
 
-    A queue that holds N packets of one size drops when N are in it, of which a part has left: backlogs met lie between
-    N - 1 and N packets, and a buffer of bytes has room for less than N + 1.
+    A queue of N equal packets drops when it holds N, one of which is partly sent: the backlogs met lie between N -
+    1 and N packets, and a buffer in bytes has room for less than N + 1.
     """
     low, middle, high, top = np.quantile(met, [0.16, 0.5, 0.84, 0.95])
     spread = (high - low) / 2
@@ -175,32 +176,33 @@ def overflows(
     longest: float,
     time_us: Floats,
 ) -> Bools:
-    """Return which losses are the queue's: those near its longest, if more are there than chance would have it."""
+    """Return which losses are congestive: those near the longest queue, if there are more than random loss predicts."""
     chance = lost[~high].mean() if (~high).any() else 0.0
     expected = chance * high.sum()
     excess = lost[high].sum() - expected
     none = np.zeros(len(lost), bool)
     if excess < max(LEAST_DROPS, 4 * np.sqrt(expected)):
         return none
-    # Where a full queue drops, the share of lost packets rises steeply: take those beyond the rise.
+    # The loss share rises steeply where a full queue drops: take the losses beyond the rise.
     levels = np.linspace(0.5, 0.98, 25) * longest
     beyond = np.array([lost[met >= level].sum() for level in levels])
     tried = np.array([(met >= level).sum() for level in levels])
     keeps = beyond - chance * tried >= 0.85 * excess
     level = levels[np.flatnonzero(keeps)[-1]] if keeps.any() else levels[0]
     full = lost & (met >= level)
-    # What goes soon before or after with a long queue is the same overflow, of which others' packets hid a part.
+    # Losses at a long queue shortly before or after belong to the same overflow, part of which other flows' packets
+    # hid.
     return full | (lost & high & _near(time_us, time_us[full]))
 
 
 def _near(time_us: Floats, at: Floats) -> Bools:
-    """Return which times are near one of some others."""
+    """Return which times are close to any of the others."""
     place = np.clip(np.searchsorted(at, time_us), 1, len(at) - 1) if len(at) > 1 else np.zeros(len(time_us), int)
     return np.minimum(np.abs(time_us - at[place]), np.abs(time_us - at[place - 1])) < SAME_OVERFLOW_US
 
 
 def proportion(count: int, n: int) -> tuple[float, float]:
-    """Return the 95 % interval of a proportion ([Brown01]_: Jeffreys')."""
+    """Return the 95 % interval of a proportion ([Brown01]_: Jeffreys)."""
     low = float(special.betaincinv(count + 0.5, n - count + 0.5, 0.025)) if count else 0.0
     return low, float(special.betaincinv(count + 0.5, max(n - count, 0) + 0.5, 0.975))
 
@@ -210,7 +212,7 @@ def _episodes(times_us: Floats, apart_us: float = 200_000.0) -> int:
 
 
 def _bursts(random: Bools, share: float) -> tuple[Estimate, Estimate] | None:
-    """Return the chances of a Gilbert-Elliott process, or None where losses do not come in bursts."""
+    """Return the transition probabilities of a Gilbert-Elliott process, or None if losses are not bursty."""
     after = random[1:][random[:-1]]
     if len(after) < 20 or after.mean() < BURSTY * share:
         return None

@@ -1,14 +1,14 @@
-"""Which queue management marks: the laws by which each does, held against the marks of a flow.
+"""Identification of the AQM that marked a flow's packets, by the likelihood of the marks under each AQM's law.
 
-    step       every packet that waited longer than a threshold
-    red        by chance, in proportion to what the average queue exceeds a threshold by; evenly spread [Floyd93]
-    codel      one packet when the wait has exceeded the target for an interval, then every interval / sqrt(n) [RFC8289]
-    pie        by chance, with a probability that a PI controller keeps [RFC8033]
-    dualpi2    by the square of such a probability; ECT(1) by a step and, below it, as others' queue demands [RFC9332]
+    step       every packet queued for longer than a threshold red        at random, in proportion to the excess of
+    the average queue over a threshold; evenly spread [Floyd93] codel      one packet after the delay exceeded the
+    target for an interval, then every interval / sqrt(n) [RFC8289] pie        at random, with a probability set by
+    a PI controller [RFC8033] dualpi2    with the square of such a probability; ECT(1) by a step, or coupled to the
+    classic queue [RFC9332]
 
-Each law says, of the waits and marks before it, how likely each packet is marked: so each has a likelihood, with its
-parameters where that is greatest. fq_codel marks each flow as CoDel does. Where two laws explain the marks about as
-well, or none does better than an arbitrary dependence on the wait, which one it was cannot be told.
+Each law gives the marking probability of every packet, given the delays and marks before it; its parameters
+maximise the likelihood. fq_codel marks each flow as CoDel does. If several laws explain the marks about equally
+well, or none does better than an arbitrary dependence on the delay, the marker remains unknown.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ NAMES = ("step", "red", "codel", "pie", "dualpi2")
 
 @dataclass(frozen=True)
 class Law:
-    """A law with the parameters that explain the marks best.
+    """A marking law with its maximum-likelihood parameters.
 
     Attributes
     ----------
     name : str
-        One of `NAMES`, or `by_wait` or `by_chance`, which say nothing of the queue's management.
+        One of `NAMES`, or `by_wait` or `by_chance`, which identify no AQM.
     score : float
-        Logarithm of the likelihood, less half a logarithm of the number of packets for each parameter [Schwarz78].
+        Log likelihood, minus half the log of the number of packets per parameter [Schwarz78].
     threshold_us : float
-        From which wait on (target of codel, pie and dualpi2, least of red), us.
+        Delay from which it marks (target of codel, pie and dualpi2, lower threshold of red), us.
     low_us, high_us : float
-        Its 95 % interval, by the profile of the likelihood.
+        Its 95 % interval, from the profile likelihood.
     """
 
     name: str
@@ -58,14 +58,14 @@ class Law:
 
 @dataclass(frozen=True)
 class Marker:
-    """Who marks.
+    """The AQM that marked a flow's packets.
 
     Attributes
     ----------
     names : tuple of str
-        What may have been it, the likeliest first: one name says which it was, none that no law explains the marks.
+        Candidates, the likeliest first: a single name is an identification; empty if no law explains the marks.
     law : Law or None
-        The likeliest.
+        The likeliest law.
     """
 
     names: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Marker:
 
 
 def marker_of(path: PathEvidence) -> Marker:
-    """Return which queue management may have marked a flow's packets.
+    """Return which AQMs may have marked a flow's packets.
 
     Raises
     ------
@@ -84,37 +84,41 @@ def marker_of(path: PathEvidence) -> Marker:
 
 
 def judged(marking: Marking) -> Marker:
-    """Return which laws explain marks about as well as the best one."""
+    """Return the laws that explain the marks about as well as the best one."""
     if marking.counts[1].sum() < const.LEAST_MARKS:
         return Marker()
     laws = sorted((law(marking) for law in LAWS), key=lambda law: -law.score)
     best = laws[0]
     if best.name == "by_chance" and marking.is_l4s and np.median(marking.wait_us) < const.LOW_LATENCY_US:
-        best = replace(best, name="dualpi2")  # whatever the own wait: as the other queue demands (coupled)
+        best = replace(best, name="dualpi2")  # independent of the flow's own delay: coupled to the other queue
         laws = [best, *(law for law in laws[1:] if law.name != "dualpi2")]
     near = [law for law in laws if law.score > best.score - const.LAWS_APART]
     if any(law.name not in NAMES for law in near):
         return Marker()
     names = [law.name for law in near]
-    if marking.is_l4s and names[0] == "step" and "dualpi2" in names:  # which has the step, and nothing shows the rest
+    if (
+        marking.is_l4s and names[0] == "step" and "dualpi2" in names
+    ):  # dualpi2 includes the step, and nothing reveals the rest
         names.remove("dualpi2")
     return Marker(tuple(names), best)
 
 
 def _log_likelihood(chance: Floats, packets: Floats, marked: Floats) -> Floats:
-    """Return the logarithm of the likelihood of marks, each packet by its own chance; summed along the last axis."""
+    """Return the log likelihood of marks under each packet's probability, summed along the last axis."""
     chance = np.clip(chance, const.RAREST_MARK, 1 - const.RAREST_MARK)
     total: Floats = (marked * np.log(chance) + (packets - marked) * np.log1p(-chance)).sum(-1)
     return total
 
 
 def _scored(name: str, scores: Floats, thresholds: Floats, parameters: int, packets: float) -> Law:
-    """Return a law by the likelihoods along a grid of its threshold."""
+    """Return a law from the likelihoods along a grid of its threshold."""
     order = np.argsort(thresholds, kind="stable")
     scores, thresholds = scores[order], thresholds[order]
     best = int(np.argmax(scores))
     near = thresholds[scores >= scores[best] - const.PROFILE_DROP]
-    low = np.max(thresholds, initial=0.0, where=thresholds < near[0])  # the truth may lie up to the next one tried
+    low = np.max(
+        thresholds, initial=0.0, where=thresholds < near[0]
+    )  # the true value may lie up to the next grid point
     high = np.min(thresholds, initial=np.inf, where=thresholds > near[-1])
     low, high = (low if low > 0 else near[0]), (high if high < np.inf else near[-1])
     score = float(scores[best]) - parameters / 2 * math.log(packets)
@@ -122,13 +126,13 @@ def _scored(name: str, scores: Floats, thresholds: Floats, parameters: int, pack
 
 
 def _sums(part: Ints, column: Floats, parts: int) -> Floats:
-    """Return the sum of a column in each part."""
+    """Return the sum of a column over each part."""
     total: Floats = np.bincount(part, column, parts).astype(np.float64)
     return total
 
 
 def _grouped(marking: Marking) -> tuple[Floats, Floats, Ints]:
-    """Return packets and marks of neighbouring ACKs taken together, and the last ACK of each group."""
+    """Return packets and marks of groups of neighbouring ACKs, and the last ACK of each group."""
     rows = len(marking)
     first = np.unique(np.linspace(0, rows, min(rows, const.GROUPS), endpoint=False).astype(int))
     packets, marked = (np.add.reduceat(column, first) for column in marking.counts)
@@ -137,7 +141,7 @@ def _grouped(marking: Marking) -> tuple[Floats, Floats, Ints]:
 
 # --- laws ------------------------------------------------------------------------------------------------------------
 def step(marking: Marking) -> Law:
-    """Every packet that waited longer than a threshold, hardly one else; jitter blurs the edge."""
+    """Every packet queued for longer than a threshold, hardly any other; jitter blurs the edge."""
     packets, marked = marking.counts
     edges = np.unique(np.quantile(marking.wait_us, np.linspace(0, 1, const.WAITS + 1)))
     part = np.clip(np.searchsorted(edges, marking.wait_us, side="right") - 1, 0, len(edges) - 1)
@@ -153,15 +157,15 @@ def step(marking: Marking) -> Law:
         for rest, most in itertools.product(const.REST_MARKED, const.STEP_MARKED):
             found.append(np.where(blurred, -np.inf, _log_likelihood(rest + (most - rest) * above, n, k)))
     law = _scored("step", np.max(found, axis=0), thresholds, 3, n.sum())
-    # Any law by which long waits are marked more often resembles a step a little.
+    # Any law that marks long delays more often resembles a step a little.
     one_rate = float(_log_likelihood(np.full(len(n), k.sum() / n.sum()), n, k))
     return law if law.score > (1 - const.STEP_EXPLAINS) * one_rate else replace(law, score=-math.inf)
 
 
 def codel(marking: Marking) -> Law:
-    """One packet at a time, when the wait has exceeded the target for an interval."""
+    """One packet at a time, once the delay has exceeded the target for an interval."""
     packets, marked = marking.counts
-    waits = smoothed(marking.wait_us)  # or as they are: what jitter spoils, and what one packet ends
+    waits = smoothed(marking.wait_us)  # or unsmoothed: jitter spoils them, and a single packet may end an interval
     top = max(float(np.quantile(waits, 0.999)), 2 * const.LEAST_TARGET_US)
     targets = np.geomspace(max(top / 50, const.LEAST_TARGET_US), top, const.TARGETS)
     scores = np.full(len(targets), -np.inf)
@@ -173,7 +177,7 @@ def codel(marking: Marking) -> Law:
 
 
 def _two_rates(due: Bools, packets: Floats, marked: Floats) -> float:
-    """Return the greatest log likelihood of one chance where a mark is due, and of a small one elsewhere."""
+    """Return the maximum log likelihood with one probability where a mark is due and a small one elsewhere."""
     n, k = float(packets[due].sum()), float(marked[due].sum())
     score = 0.0
     rest = (packets.sum() - n, marked.sum() - k, const.RAREST_MARK, const.SPURIOUS_MARKS)
@@ -184,8 +188,8 @@ def _two_rates(due: Bools, packets: Floats, marked: Floats) -> float:
 
 
 def _due(marking: Marking, above: Bools, interval_s: float) -> Bools:
-    """Return at which ACKs CoDel is about to mark, by the marks before: [RFC8289] §5, as Linux does it."""
-    # What is due while the receiver repeats a mark counts as marked.
+    """Return at which ACKs CoDel is about to mark, given the marks before: [RFC8289] §5, as implemented in Linux."""
+    # Marks due while the receiver repeats one count as set.
     time, hits = marking.time_s, np.flatnonzero((marking.marked > 0) | ~marking.is_known)
     due = np.zeros(len(time), bool)
     edges = np.flatnonzero(np.diff(above.astype(np.int8), prepend=0, append=0))
@@ -214,8 +218,8 @@ def _due(marking: Marking, above: Bools, interval_s: float) -> Bools:
 
 
 def red(marking: Marking) -> Law:
-    """By chance, in proportion to what the average queue exceeds a threshold by, evenly spread."""
-    from scipy.signal import lfilter  # late: it takes a second of CPU time, with scipy.stats
+    """At random, in proportion to the excess of the average queue over a threshold, evenly spread."""
+    from scipy.signal import lfilter  # imported late: with scipy.stats, it takes a second of CPU time
 
     n, k, last = _grouped(marking)
     every = np.repeat(marking.wait_us, marking.packets)
@@ -228,7 +232,7 @@ def red(marking: Marking) -> Law:
             excess = np.maximum(average - least, 0.0)
             since = _since(excess * n, k > 0)
             chance = slopes * excess / np.maximum(1 - slopes * since, const.LEAST_LEFT)
-            for most in const.RED_MOST:  # all are marked from where the chance would be more
+            for most in const.RED_MOST:  # above this probability every packet is marked
                 forced = np.where(slopes * excess > most, 1.0, chance)
                 scores.append(float(_log_likelihood(forced, n, k).max()))
                 thresholds.append(least)
@@ -236,20 +240,20 @@ def red(marking: Marking) -> Law:
 
 
 def _since(amounts: Floats, hit: Bools) -> Floats:
-    """Return the sum of amounts since the last hit, that of the row itself left out."""
+    """Return the sum of amounts since the last hit, excluding the row itself."""
     total = np.cumsum(amounts)
     base = np.maximum.accumulate(np.where(hit, total, 0.0))
     return total - amounts - np.concatenate([[0.0], base[:-1]])
 
 
 def pie(marking: Marking) -> Law:
-    """By chance, with the probability of a PI controller."""
+    """At random, with the probability of a PI controller."""
     scores, targets_us = pie_log_likelihood(marking)
     return _scored("pie", scores, targets_us, 2, marking.counts[0].sum())
 
 
 def dualpi2(marking: Marking) -> Law:
-    """By the square of a PI controller's probability; ECT(1) by a step and, below it, at a rate that changes slowly."""
+    """With the square of a PI controller's probability; ECT(1) by a step and, below it, at a slowly changing rate."""
     if not marking.is_l4s:
         scores, targets_us = dualpi2_log_likelihood(marking)
         return _scored("dualpi2", scores, targets_us, 2, marking.counts[0].sum())
@@ -268,7 +272,7 @@ def dualpi2(marking: Marking) -> Law:
 
 # --- what says nothing of a queue's management -----------------------------------------------------------------------
 def by_wait(marking: Marking) -> Law:
-    """Any dependence on the wait: a chance for each tenth of the packets, by their wait."""
+    """Any dependence on the delay: one probability per decile of the delays."""
     packets, marked = marking.counts
     part = np.searchsorted(np.quantile(marking.wait_us, np.linspace(0.1, 0.9, 9)), marking.wait_us)
     n, k = _sums(part, packets, 10), _sums(part, marked, 10)
@@ -276,14 +280,14 @@ def by_wait(marking: Marking) -> Law:
 
 
 def by_chance(marking: Marking) -> Law:
-    """At a rate that changes slowly."""
+    """At a slowly changing rate."""
     n, k, _ = _grouped(marking)
     return Law("by_chance", float(_log_likelihood(_slow_rate(n, k), n, k)) - math.log(k.sum()) / 2)
 
 
 def _slow_rate(packets: Floats, marked: Floats) -> Floats:
     """Return the share of marks among the packets before each row."""
-    from scipy.signal import lfilter  # late, as above
+    from scipy.signal import lfilter  # imported late, as above
 
     fade = math.exp(-packets.sum() / max(len(packets), 1) / const.CHANCE_PACKETS)
     hits, size = (np.concatenate([[0.0], lfilter([1], [1, -fade], column)[:-1]]) for column in (marked, packets))

@@ -1,11 +1,11 @@
-"""What ACKs report of marks (ECN), beside the queue that the packets had met.
+"""ECN marks reported by ACKs, with the queueing delay of the packets.
 
     marking = marking_of(flow)
-    marking.wait_us         what the newest segment that an ACK delivers had waited
-    marking.marked          how many segments of it were marked, where `is_known`
+    marking.wait_us         queueing delay of the newest segment that an ACK delivers
+    marking.marked          how many of its segments were marked, where `is_known`
 
-Accurate feedback counts every mark. Classic feedback shows the first one of an echo only: until the sender has
-answered, every ACK has ECE, whatever its segments met.
+Accurate feedback counts every mark. Classic feedback reports only the first mark of an echo: until the sender
+responds, every ACK has ECE set, whether its segments were marked or not.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Marking:
-    """One row per ACK that delivers something and gives an RTT, in order; n of them.
+    """One row per ACK that delivers data and gives an RTT, in order; n rows.
 
     Attributes
     ----------
     time_s : ndarray of float, shape (n,)
-        When it came, seconds since the flow's first packet.
+        Arrival time, seconds since the flow's first packet.
     wait_us : ndarray of float, shape (n,)
-        Its RTT above the least one.
+        RTT minus the minimum RTT.
     packets, marked : ndarray of int64, shape (n,)
-        Segments it delivers, and those of them that were marked.
+        Segments delivered, and those of them that were marked.
     is_known : ndarray of bool, shape (n,)
         False while classic feedback repeats a mark: whether these segments were marked is unknown.
     """
@@ -44,11 +44,11 @@ class Marking:
     packets: Ints
     marked: Ints
     is_known: Bools
-    is_l4s: bool = False  # most packets left as ECT(1)
+    is_l4s: bool = False  # most packets were sent as ECT(1)
 
     @property
     def counts(self) -> tuple[Floats, Floats]:
-        """Packets and marks of each row, 0 where these are not known."""
+        """Packets and marks of each row, 0 where unknown."""
         return np.where(self.is_known, self.packets, 0.0), np.where(self.is_known, self.marked, 0.0)
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class Marking:
 
 
 def marking_of(path: PathEvidence) -> Marking:
-    """Return what the ACKs of a flow report of marks.
+    """Return the marks reported by a flow's ACKs.
 
     Raises
     ------
@@ -77,14 +77,14 @@ def marking_of(path: PathEvidence) -> Marking:
     marked = np.minimum(marked, packets)
     time_s = (rows["time_ns"] - path.transmissions.start_ns) / 1e9
     wait_us = np.maximum(rows["rs_rtt_us"] - path.least_rtt_us, 0.0)
-    told = rows["rs_rtt_us"] >= 0
-    told[told] = (packets[told] > 1) | (wait_us[told] < smoothed(wait_us[told]) + const.DELAYED_ACK_US)
+    has_rtt = rows["rs_rtt_us"] >= 0
+    has_rtt[has_rtt] = (packets[has_rtt] > 1) | (wait_us[has_rtt] < smoothed(wait_us[has_rtt]) + const.DELAYED_ACK_US)
     is_l4s = flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"]
-    return Marking(time_s[told], wait_us[told], packets[told], marked[told], is_known[told], is_l4s)
+    return Marking(time_s[has_rtt], wait_us[has_rtt], packets[has_rtt], marked[has_rtt], is_known[has_rtt], is_l4s)
 
 
 def smoothed(wait_us: Floats) -> Floats:
-    """Return waits without what single packets have by jitter or a delayed ACK: medians of five."""
+    """Return running medians of five, without single packets delayed by jitter or a delayed ACK."""
     if not len(wait_us):
         return wait_us
     return np.median(np.lib.stride_tricks.sliding_window_view(np.pad(wait_us, 2, mode="edge"), 5), axis=1)

@@ -1,18 +1,18 @@
-"""The pass behind `transmissions`, compiled: which ACK told of which transmission.
+"""Compiled matching of ACKs and transmissions, for `transmissions`.
 
-Segments are taken apart at their sequence numbers; `unit` is the segment at each start, found by binary search. What
-an ACK or a SACK block covers is found without looking at it again: `after` jumps over what is delivered already.
+Segments are split at their sequence numbers; `unit` is the segment at each start, found by binary search. The
+segments covered by an ACK or a SACK block are found without rescanning: `after` skips delivered ones.
 """
 
 import numpy as np
 
 WAITING, DELIVERED, LOST, NEEDLESS = 0, 1, 2, 3  # state of a transmission
-LATE, AT_ONCE, FILLS = 0, 1, 2  # an ACK that may have waited, that did not, that filled a hole and tells of others late
-PROMPT = 3  # ACKs of disorder that a Linux receiver sends at once, before it compresses SACKs (tcp_fastretrans_thresh)
+LATE, AT_ONCE, FILLS = 0, 1, 2  # ACKs: possibly delayed; immediate; filling a hole, which reports other segments late
+PROMPT = 3  # duplicate ACKs that a Linux receiver sends before it compresses SACKs (tcp_fastretrans_thresh)
 
 
 def _find(starts, seq):
-    """Return the first row of `starts` that is not below `seq`."""
+    """Return the first row of `starts` not below `seq`."""
     low, high = 0, starts.shape[0]
     while low < high:
         middle = (low + high) // 2
@@ -34,7 +34,7 @@ def _undelivered(after, i):
 
 
 def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, reported, ack_row, after, when):
-    """Walk through a connection's packets in order and note for every transmission how it ended.
+    """Process a connection's packets in order and record the fate of every transmission.
 
     Parameters
     ----------
@@ -46,18 +46,18 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, r
     starts, ends : ndarray of int64
         Segments, ascending.
     least_ns : int
-        No transmission is acknowledged sooner: what seems to be was an earlier one.
+        Minimum RTT: an ACK sooner than this belongs to an earlier transmission.
     unit : ndarray of int64
         Segment of each transmission.
     latest : ndarray of int64
-        Of each segment its latest transmission; -1 at first.
-    before, state, told, ack_row : ndarray of int64
-        Per transmission, written: the one before of the same segment (-1), how it ended, when the sender learned so,
-        and in which packet.
+        Latest transmission of each segment; initially -1.
+    before, state, reported, ack_row : ndarray of int64
+        Per transmission, output: the previous one of the same segment (-1), its state, when an ACK reported it, and
+        in which packet.
     after : ndarray of int64
-        Union-find over the segments, one longer than they: the identity at first.
+        Union-find over the segments, one element longer; initially the identity.
     when : ndarray of int64
-        Per packet, written: whether the receiver sent this ACK as soon as what it tells of had arrived.
+        Per packet, output: whether the receiver sent this ACK without delay.
     """
     time_ns, first, count, ack, sack_row, sack_count = packets
     left, right = sacks
@@ -68,17 +68,17 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, r
             for k in range(first[row], first[row] + count[row]):
                 segment = unit[k]
                 before[k], latest[segment] = latest[segment], k
-                reported[k] = now  # when it was sent, until it ends
+                reported[k] = now  # departure time, until its state is known
             continue
         if ack[row] < 0:
             continue
         moves = ack[row] > una
-        # An ACK that moves on while a hole is left is the first of those of the next hole.
+        # An ACK that advances while a hole remains is the first of the next hole's.
         repeats = repeats + 1 if not moves else 1 if highest > ack[row] else 0
         when[row] = (FILLS if highest > una else AT_ONCE) if moves else (AT_ONCE if repeats <= PROMPT else LATE)
         covered, una = una, max(una, ack[row])
         for b in range(sack_row[row] - 1, sack_row[row] + sack_count[row]):
-            if b < sack_row[row]:  # what the ACK itself covers
+            if b < sack_row[row]:  # segments covered by the ACK itself
                 low, high = covered, una
             else:
                 low, high = left[b], right[b]
@@ -105,12 +105,12 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, r
 
 
 def _cover(i, stop, now, row, least_ns, latest, before, state, reported, ack_row, after):
-    """The receiver has the segments from i up to `stop`."""
+    """Mark the segments from i up to `stop` as delivered."""
     i = _undelivered(after, i)
     while i < stop:
         k = latest[i]
         # The latest transmission that can have arrived. Earlier ones were lost, and later ones too, unless a D-SACK
-        # says that they came for nothing.
+        # reports them as duplicates.
         while k >= 0 and before[k] >= 0 and now - reported[k] < least_ns:
             state[k] = LOST
             k = before[k]
@@ -126,7 +126,7 @@ def _cover(i, stop, now, row, least_ns, latest, before, state, reported, ack_row
 
 
 def _needless(i, stop, latest, before, state):
-    """A D-SACK: the receiver had the segments from i up to `stop` twice, so the one thought lost came after all."""
+    """Process a D-SACK: segments from i up to `stop` arrived twice, so none of their transmissions was lost."""
     for segment in range(i, stop):
         k = latest[segment]
         while k >= 0 and state[k] != LOST:

@@ -1,4 +1,4 @@
-"""Which other flows of a capture share a flow's queue: candidates, and whether one queue explains the delays better."""
+"""Flows of a capture that share a flow's queue: candidates, and whether a joint queue explains the delays better."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Shared(NamedTuple):
-    """The queue of a flow and of `flows`: by which share it explains the delays better than the own one; its rate."""
+    """The joint queue of a flow and `flows`: its gain over the own queue in explaining delays, and its rate."""
 
     gain: float
     rate: float
@@ -30,12 +30,12 @@ class Shared(NamedTuple):
 
     @property
     def is_common(self) -> bool:
-        """Whether they go through one queue."""
+        """Whether they share a queue."""
         return self.gain >= COMMON
 
 
 class Presence(NamedTuple):
-    """When a flow was up (of any clock and unit) and how much it sent: numbers, or arrays of several flows."""
+    """When a flow was active (any clock and unit) and how much it sent: numbers, or arrays for several flows."""
 
     begin: Any
     end: Any
@@ -43,15 +43,15 @@ class Presence(NamedTuple):
 
 
 def matters(mine: Presence, other: Presence) -> Any:
-    """Return whether another flow would matter in the same queue: a fifth of the time, a fiftieth of the bytes."""
+    """Return whether another flow would matter in the same queue: a fifth of the time and a fiftieth of the bytes."""
     overlap = np.minimum(mine.end, other.end) - np.maximum(mine.begin, other.begin)
     return (overlap > LEAST_OVERLAP * (mine.end - mine.begin)) & (other.sent_bytes > LEAST_BYTES * mine.sent_bytes)
 
 
 def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False) -> list[int]:
-    """Return the indices of the flows of a capture that may share the queue of one.
+    """Return the indices of the flows of a capture that may share a flow's queue.
 
-    They have an end in common with it (or all may be taken to share one bottleneck), and `matters` says so.
+    They share an end with it (or are assumed to share one bottleneck), and satisfy `matters`.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False
 
 
 def companions_of(capture: Capture, indices: list[int]) -> dict[int, Transmissions]:
-    """Return {index: Transmissions} of those flows that can be reconstructed."""
+    """Return {index: Transmissions} of the flows that can be reconstructed."""
     found = {}
     for index in indices:
         with contextlib.suppress(StreamError):
@@ -78,27 +78,27 @@ def companions_of(capture: Capture, indices: list[int]) -> dict[int, Transmissio
 
 
 def on_clock(table: Transmissions, start_ns: int, size: int = 1) -> Sent:
-    """Return the `Sent` of a flow, `size` neighbours counted as one, in microseconds since another one's `start_ns`."""
+    """Return the `Sent` of a flow, `size` neighbours counted as one, in microseconds since `start_ns`."""
     its, shift = coarser(sent(table), size), (table.start_ns - start_ns) / 1e3
-    return replace(its, sent_us=its.sent_us + shift, told_us=its.told_us + shift)
+    return replace(its, sent_us=its.sent_us + shift, acked_us=its.acked_us + shift)
 
 
 def parts_of(tables: dict[int, Transmissions], start_ns: int) -> dict[int, Sent]:
-    """Return {index: Sent} of flows on one clock, as coarse as all of them together require."""
+    """Return {index: Sent} of flows on one clock, at the coarseness that all together require."""
     size = packets_per_unit(sum(map(len, tables.values())), 2 * COARSE_PACKETS)
     return {index: on_clock(table, start_ns, size) for index, table in tables.items()}
 
 
 def merged(parts: list[Sent]) -> Sent:
-    """Return the `Sent` of all flows in the order of sending; only of the first it is known when what arrived."""
+    """Return the `Sent` of all flows in order of sending; delivery times are kept for the first flow only."""
     own, *others = parts
-    parts = [own, *(replace(other, told_us=np.full(len(other.sent_us), np.nan)) for other in others)]
+    parts = [own, *(replace(other, acked_us=np.full(len(other.sent_us), np.nan)) for other in others)]
     order = np.argsort(np.concatenate([part.sent_us for part in parts]), kind="stable")
     return Sent(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in Sent.__dataclass_fields__))
 
 
 def shared_queue(parts: dict[int, Sent], index: int, others: tuple[int, ...], own_rate: float) -> Shared:
-    """Return the `Shared` of a flow, whose delays a bottleneck of `own_rate` explains best, and of others."""
+    """Return how well a queue joint with `others` explains a flow's delays; `own_rate` is that of its own queue."""
     alone = deviation(parts[index], constant(own_rate))
     rate, cost = constant_rate(merged([parts[k] for k in (index, *others)]), ROUGHLY)
     return Shared((alone - cost) / alone if alone > 0 else 0.0, rate, others)

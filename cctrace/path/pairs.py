@@ -1,4 +1,4 @@
-"""Neighbours that left together: they arrive as far apart as the bottleneck takes for one, whatever its queue."""
+"""Packet pairs: packets sent together arrive spaced by the bottleneck's service time, however long the queue."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 class Pairs(NamedTuple):
-    """Neighbours that left together and arrived one after the other: when (us), and the log of the rate they show."""
+    """Packet pairs: when the second one was acknowledged (us), and the log of the rate that their spacing implies."""
 
-    told_us: np.ndarray
+    acked_us: np.ndarray
     log_rate: np.ndarray
 
 
 def pairs_of(flow: Sent) -> Pairs:
-    """Return the `Pairs` of a flow: whatever the queue, they come apart by the time in service."""
-    rows = flow.shown
+    """Return the packet `Pairs` of a flow."""
+    rows = flow.timed
     total = np.cumsum(flow.wire_bytes)
-    size, took, sent_apart = (np.diff(column[rows]) for column in (total, flow.told_us, flow.sent_us))
+    size, took, sent_apart = (np.diff(column[rows]) for column in (total, flow.acked_us, flow.sent_us))
     behind = (took > 0) & (sent_apart < PAIR_BEHIND * took) & (size < PAIR_BYTES)
-    return Pairs(flow.told_us[rows][1:][behind], np.log(size[behind] / took[behind]))
+    return Pairs(flow.acked_us[rows][1:][behind], np.log(size[behind] / took[behind]))
 
 
 def pair_rate(flow: Sent) -> tuple[float, float] | None:
-    """Return the rate at which packets that left together arrived, and its standard error; None if they do not agree.
+    """Return the rate that packet pairs agree on, and its standard error; None if they do not agree.
 
-    Neighbours that share their delay, as they do without jitter or where it changes in slots, come apart by their time
-    in service: most of their distances give one rate.
+    Without jitter, or if jitter changes in slots, neighbours share their delay and arrive spaced by their service time,
+    so most spacings give the same rate.
     """
     logs = np.sort(pairs_of(flow).log_rate)
     if len(logs) < LEAST_PAIRS:

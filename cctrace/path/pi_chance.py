@@ -1,9 +1,8 @@
-"""How likely marks are by a PI controller's probability, which no packet shows: PIE's and DualPI2's.
+"""Likelihood of marks under PIE and DualPI2, whose marking probability is a hidden state.
 
-The controller moves its probability with the queue's delay, which RTTs show; its value at the start, and what errors
-of the delay sum up to, is unknown. So many values at once follow the law, each weighted by the marks that it explains,
-and those that explain none give way to those that do (a particle filter [Gordon93]). The sum of the
-logarithms of the average weights is the likelihood of the marks.
+The controller updates its probability from the queue delay, which RTTs reveal; its initial value and the accumulated
+error of the delays are unknown. A particle filter [Gordon93] tracks many values at once: each is weighted by the marks
+that it explains, and unlikely ones are resampled. The sum of the logarithms of the mean weights is the log likelihood.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ Controller = Callable[[Floats, Floats, float, float], Floats]
 
 
 def pie_log_likelihood(marking: Marking) -> tuple[Floats, Floats]:
-    """Return the log likelihood of marks by PIE, for each of several targets (us)."""
+    """Return the log likelihood of the marks under PIE, for each of several targets (us)."""
     return _filtered(marking, _pie, power=1, spread=const.PIE_LEAST_SUM)
 
 
 def dualpi2_log_likelihood(marking: Marking) -> tuple[Floats, Floats]:
-    """Return the log likelihood of classic packets' marks by DualPI2, for each of several targets (us)."""
+    """Return the log likelihood of classic packets' marks under DualPI2, for each of several targets (us)."""
     return _filtered(marking, _pi2, power=2, spread=0.0)
 
 
@@ -51,7 +50,7 @@ def _filtered(marking: Marking, controller: Controller, power: int, spread: floa
         part = np.clip(chance**power, const.RAREST_MARK, 1 - const.RAREST_MARK)
         if (
             spread
-        ):  # [Linux618] pie_drop_early: none of a short queue, none before the probabilities since the last mark sum up
+        ):  # [Linux618] pie_drop_early: none for a short queue, or until the probabilities since the last mark add up
             since = since + part * n
             is_early = (since < spread) | ((wait < targets / 2) & (chance < const.PIE_SHORT))
             part = np.where(is_early, const.PIE_SOONER * part, part)
@@ -68,7 +67,7 @@ def _filtered(marking: Marking, controller: Controller, power: int, spread: floa
 def _resampled(
     chance: Floats, since: Floats, weight: Floats, random: np.random.Generator
 ) -> tuple[Floats, Floats, Floats]:
-    """Return particles as many times as their weight says, a few of them anywhere."""
+    """Return particles resampled by weight, a few of them drawn at random."""
     rows, many = weight.shape
     steps = (np.arange(many) + random.random()) / many
     total = np.cumsum(weight, axis=1)
@@ -79,7 +78,7 @@ def _resampled(
 
 
 def _pie(chance: Floats, targets: Floats, wait: float, before: float) -> Floats:
-    """Return by how much PIE's probability changes: pie_calculate_probability."""
+    """Return PIE's change of the probability: pie_calculate_probability."""
     scale = np.where(chance < 0.1, 0.5, 1.0) * 0.25 ** (chance[..., None] < const.PIE_SCALES).sum(axis=-1)
     change: Floats = scale * (const.PIE_ALPHA_HZ * (wait - targets) + const.PIE_BETA_HZ * (wait - before))
     change = np.where((change > const.PIE_MOST) & (chance >= 0.1), const.PIE_MOST, change)
@@ -87,6 +86,6 @@ def _pie(chance: Floats, targets: Floats, wait: float, before: float) -> Floats:
 
 
 def _pi2(chance: Floats, targets: Floats, wait: float, before: float) -> Floats:
-    """Return by how much DualPI2's probability changes: calculate_probability."""
+    """Return DualPI2's change of the probability: calculate_probability."""
     change: Floats = const.PI2_ALPHA_HZ * (wait - targets) + const.PI2_BETA_HZ * (wait - before) + 0.0 * chance
     return change

@@ -1,8 +1,8 @@
-"""A route that changes: steps of the base RTT.
+"""Route changes: steps of the base RTT.
 
-What the queue does not explain of the delays lies at one level, with jitter about it. When the route changes the level
-jumps, and stays; what others put into the queue, or a host that stalls, comes and goes. So steps are looked for in
-medians of a tenth of a second, a second apart at least, and kept where the level holds on both sides of them.
+Residual delays lie at a constant level plus jitter. A route change shifts that level for good, while other flows'
+queues and stalled hosts come and go. Steps are therefore sought in medians over a tenth of a second, at least a second
+apart, and kept if the level is stable on both sides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Route(NamedTuple):
-    """When the base RTT changes, us, and by how much it is above what it was at first, us: arrays that begin with 0."""
+    """When the base RTT changes, us, and its increase over the initial value, us; both arrays start with 0."""
 
     start_us: np.ndarray
     above_us: np.ndarray
@@ -56,13 +56,13 @@ def route_steps(flow: Sent, steps: Steps) -> Route:
     for k, a in enumerate(edges[1:]):
         inside = np.flatnonzero((departed >= time[max(a - 2, 0)]) & (departed <= time[min(a + 1, len(time) - 1)]))
         nearer_before = np.abs(rest[inside] - levels[k]) - np.abs(rest[inside] - levels[k + 1])
-        cost = np.cumsum(nearer_before)  # of calling the first so many "before"
+        cost = np.cumsum(nearer_before)  # cost of assigning the first k packets to "before"
         starts.append(float(departed[inside[int(np.argmin(cost))]]))
     return Route(np.array(starts), levels - levels[0])
 
 
 def _levels(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
-    """Return times and medians of the delays beyond the queue, by window."""
+    """Return times and medians of the residual delays, by window."""
     departed, rest = _rest(flow, steps)
     window = np.maximum.accumulate((departed / WINDOW_US).astype(np.int64))
     begin = np.flatnonzero(np.diff(window, prepend=-1))
@@ -74,16 +74,16 @@ def _levels(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
 
 
 def _rest(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
-    """Return when packets had left the bottleneck, and what they took from then."""
-    departed = departures(flow.sent_us, flow.wire_bytes, steps)[flow.shown]
-    return departed, flow.told_us[flow.shown] - departed
+    """Return when packets left the bottleneck, and their residual delays."""
+    departed = departures(flow.sent_us, flow.wire_bytes, steps)[flow.timed]
+    return departed, flow.acked_us[flow.timed] - departed
 
 
 def _split(level: Floats, a: int, b: int, least: float) -> list[int]:
     """Return where the level changes between rows a and b."""
     if b - a < 2 * ROUTE_WINDOWS:
         return []
-    # The least sum of squares of ranks: a few windows of a stalled host weigh no more than others.
+    # Minimise the sum of squares of ranks: a few windows of a stalled host weigh no more than others.
     rank = np.argsort(np.argsort(level[a:b])).astype(float)
     total, n = np.cumsum(rank), np.arange(1, b - a + 1)
     between = (total[:-1] - n[:-1] * rank.mean()) ** 2 / (n[:-1] * (b - a - n[:-1]))
@@ -94,17 +94,17 @@ def _split(level: Floats, a: int, b: int, least: float) -> list[int]:
     jump = abs(np.median(near[1]) - np.median(near[0]))
     wander = max(float(np.subtract(*np.quantile(side, [0.84, 0.16]))) / 2 for side in near)
     if jump < least or wander > ROUTE_HOLDS * jump:
-        # Two changes back and forth hide in one split: each half may show one.
+        # Two opposite changes may hide in one split: each half may show one.
         return []
     return [*_split(level, a, at, least), at, *_split(level, at, b, least)] if len(before) and len(after) else []
 
 
 def on_one_route(flow: Sent, steps: Steps, route: Route) -> Sent:
-    """Return the flow as it would have been had the route not changed."""
+    """Return the flow as if the route had not changed."""
     starts, shifts = route
     departed = departures(flow.sent_us, flow.wire_bytes, steps)
     later = shifts[np.searchsorted(starts, departed, "right") - 1]
-    told = flow.told_us - later
-    for start in starts[1:]:  # packets of both routes, which may have waited for each other
+    told = flow.acked_us - later
+    for start in starts[1:]:  # packets of both routes may have waited for each other
         told[np.abs(departed - start) < flow.least_rtt_us] = np.nan
-    return replace(flow, told_us=told)
+    return replace(flow, acked_us=told)

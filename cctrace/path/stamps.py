@@ -1,8 +1,8 @@
-"""What the time stamps of both ends [RFC7323] tell of the capture itself: a queue before it, a clock that was set.
+"""Time stamps of both ends [RFC7323] as a check of the capture: a queue before the capture point, a clock that was set.
 
-A packet is stamped when its sender's TCP makes it, and timed when it passes the capture. What lies between the two is
-constant, but for the stamp's resolution, unless something holds packets in between; and it changes for both ends at
-once, by the same amount, only where the capture's own clock does.
+A packet is stamped when its sender's TCP makes it, and timed when it passes the capture point. The difference is
+constant, up to the stamp's resolution, unless packets were held in between. Only a step of the capture's own clock
+changes it for both ends at once, by the same amount.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 
 class Stamps(NamedTuple):
-    """The packets of one end: when they were captured, and their stamps, us; the stamps' resolution; which packets
-    of the connection they are.
-    """
+    """Packets of one end: capture times, stamps and the stamps' resolution, us, and numbers in the connection."""
 
     time_us: np.ndarray
     stamp_us: np.ndarray
@@ -40,7 +38,7 @@ class Stamps(NamedTuple):
 
 
 def stamps_of(flow: Flow, of_sender: bool = True) -> Stamps:
-    """Return the `Stamps` of the packets of a flow's sender, or of its receiver, by the capture's clock."""
+    """Return the `Stamps` of a flow's sender or receiver, on the capture's clock."""
     capture, index = flow.capture, flow.index
     table, packets = capture.connections, capture.packets
     side = int(table.sender[index]) if of_sender else 1 - int(table.sender[index])
@@ -58,10 +56,10 @@ def stamps_of(flow: Flow, of_sender: bool = True) -> Stamps:
 
 
 def held_us(stamps: Stamps) -> float:
-    """Return for how long packets had typically been held between their stamp and the capture, us; 0 if unknown.
+    """Return how long packets were typically held between stamp and capture, us; 0 if unknown.
 
-    That is the median of what lies above the line below all of them: clocks may drift apart by `CLOCK_SKEW`. Where a
-    line of any slope leaves nothing, the stamps are of a clock of unknown rate, and tell nothing.
+    This is the median height above the line below all points: clocks may drift apart by `CLOCK_SKEW`. If a line of any
+    slope fits perfectly, the stamps come from a clock of unknown rate and are useless here.
 
     Examples
     --------
@@ -69,7 +67,7 @@ def held_us(stamps: Stamps) -> float:
     >>> stamp = time // 1000 * 1000
     >>> bool(held_us(Stamps(time, stamp, 1000)) < 1000)  # stamped when captured
     True
-    >>> queue = np.where(time > 1e5, 30e3, 0.0)  # what a shaper's queue adds
+    >>> queue = np.where(time > 1e5, 30e3, 0.0)  # delay added by a shaper's queue
     >>> 20e3 < held_us(Stamps(time, (time - queue) // 1000 * 1000, 1000)) < 32e3
     True
     """
@@ -85,13 +83,13 @@ def held_us(stamps: Stamps) -> float:
 
 
 def _above(place: Floats, above: Floats, drift: float) -> float:
-    """Return the median of what lies above the line of this drift from end to end that lies below all."""
+    """Return the median height above the line of this drift that lies below all points."""
     left = above - drift * place
     return float(np.median(left) - left.min())
 
 
 def _lower_slopes(place: Floats, above: Floats) -> list[float]:
-    """Return slopes of lines through the least of the first and of the last parts of the flow."""
+    """Return slopes of lines through the minima of the first and the last parts of the flow."""
     slopes = []
     for share in (0.02, 0.1, 0.3):
         first, last = above[place <= share], above[place >= 1 - share]
@@ -103,8 +101,8 @@ def _lower_slopes(place: Floats, above: Floats) -> list[float]:
 def clock_set(flow: Flow) -> tuple[float, float] | None:
     """Return (when in s, by how much in us) the capture's clock was set, or None: forward by 20 ms, or back.
 
-    Set forward it leaves a silence, after which the stamps of both ends lag by as much; set back, records that are
-    older than those before them in the file, and stamps that lag by less.
+    A forward step leaves a silence after which the stamps of both ends lag by as much; a backward step leaves records
+    older than their predecessors in the file, and stamps that lag by less.
     """
     capture, index = flow.capture, flow.index
     rows = capture.connections.order[capture.connections.first[index] : capture.connections.first[index + 1]]
@@ -122,11 +120,11 @@ def clock_set(flow: Flow) -> tuple[float, float] | None:
 
 
 def _later(stamps: Stamps, place: int) -> float:
-    """Return by how much more the stamps lag after a packet of the connection than before, us; 0 if too few tell."""
+    """Return how much more the stamps lag after a packet of the connection than before, us; 0 if too few are known."""
     lag = stamps.time_us - stamps.stamp_us
     split = int(np.searchsorted(stamps.place, place, side="right"))
     before, after = (
         lag[max(split - STAMPS_FAR, 0) : split],
         lag[split : split + STAMPS_FAR],
-    )  # a host that stalls catches up
+    )  # a stalled host catches up
     return float(np.median(after) - np.median(before)) if min(len(before), len(after)) >= STAMPS_NEAR else 0.0

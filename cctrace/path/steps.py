@@ -1,7 +1,7 @@
-"""A bottleneck's rate that changes: when, and from which rate to which.
+"""Steps of a bottleneck's rate: when, and from which rate to which.
 
-Candidates are where the delivered rate jumps while a queue stands (`bottleneck.candidate_steps`); then each time and
-each rate is moved to where the delays are explained best, and steps that explain nothing are left out.
+Candidates are jumps of the delivered rate while a queue stands (`bottleneck.candidate_steps`). Each time and rate is
+then moved to where it explains the delays best, and steps that explain nothing are dropped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Ste
     ----------
     flow : Sent
     best : (float, float), optional
-        Its `constant_rate`, if that is known.
+        Its `constant_rate`, if known.
     """
     rate, cost = best or constant_rate(flow)
     steps = constant(rate)
@@ -66,20 +66,20 @@ def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Ste
 
 
 def _of_pairs(flow: Sent) -> list[Steps]:
-    """Return the steps that packets which left together show, also where no queue ever stood; none if there are none.
+    """Return the rate steps found by packet pairs, even where no queue ever stood; empty if there are none.
 
-    Where the distances of most of them tell a rate, they tell another one after a change.
+    Where most spacings agree on a rate, they agree on another one after a change.
     """
-    told_us, log_rate = pairs_of(flow)
+    acked_us, log_rate = pairs_of(flow)
     size = max(LEAST_PAIRS, len(log_rate) // MOST_PARTS)
     parts = len(log_rate) // size
     if parts < 2 * PARTS_REACH + 2:
         return []
-    times, logs = (np.median(column[: parts * size].reshape(parts, size), axis=1) for column in (told_us, log_rate))
+    times, logs = (np.median(column[: parts * size].reshape(parts, size), axis=1) for column in (acked_us, log_rate))
     changes = jumps(times, logs, reach=PARTS_REACH)
     if not len(changes):
         return []
-    part = np.searchsorted(changes, told_us)
+    part = np.searchsorted(changes, acked_us)
     rates = np.array([np.median(log_rate[part == k]) for k in range(len(changes) + 1)])
     agree = np.mean(np.abs(log_rate - rates[part]) < RATE_JUMP)
     return [Steps(np.concatenate([[0.0], changes]), np.exp(rates))] if agree >= PAIRS_TELL else []
@@ -136,7 +136,7 @@ def _polished(flow: Sent, steps: Steps, cost: float, sweeps: int = 2) -> tuple[S
 
 
 def _last_rate(flow: Sent, steps: Steps, k: int) -> Steps:
-    """Return the steps with one rate where delays drift least, as `constant_rate` does it."""
+    """Return the steps with the last rate at which delays drift least, as in `constant_rate`."""
 
     def of(rate: float) -> Steps:
         return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
@@ -146,15 +146,15 @@ def _last_rate(flow: Sent, steps: Steps, k: int) -> Steps:
 
 
 def _both(flow: Sent, steps: Steps) -> float:
-    """Return the deviations around the median nearby and that of all: a queue that stays looks like a longer path."""
-    return deviation(flow, steps) + deviation(flow, steps, whole=True)
+    """Return the deviations around the running and the overall median: a lasting queue looks like a longer path."""
+    return deviation(flow, steps) + deviation(flow, steps, all_rows=True)
 
 
 def _without(flow: Sent, steps: Steps, k: int) -> tuple[Steps, float]:
-    """Return steps without the `k`-th, and their deviation: the rate before it goes on, or that after it came earlier.
+    """Return steps without the `k`-th, and their deviation: the previous rate continues, or the next began earlier.
 
-    Where a fall of the rate cost so many packets that few delays show its time, a rate lower still, until the queue is
-    as it was, explains them as well as the right time does.
+    If a rate drop cost so many packets that few delays show its time, a still lower rate until the queue has recovered
+    explains them as well as the right time does.
     """
     fewer = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k))
     found = [_move_rate(flow, fewer, k - 1, deviation(flow, fewer), 0.2)]
@@ -166,7 +166,7 @@ def _without(flow: Sent, steps: Steps, k: int) -> tuple[Steps, float]:
 
 
 def _pruned(flow: Sent, steps: Steps, cost: float) -> tuple[Steps, float]:
-    """Leave out steps without which the delays are explained as well."""
+    """Drop steps without which the delays are explained as well."""
     k = 1
     while k < len(steps.rate):
         fewer, without = _without(flow, steps, k)

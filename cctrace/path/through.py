@@ -1,4 +1,4 @@
-"""What went through a flow's bottleneck, and at which rate: alone or with others, over one route or several."""
+"""The traffic through a flow's bottleneck, and its rate: alone or with other flows, over one or several routes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class Through(NamedTuple):
-    """What went through a bottleneck.
+    """The traffic through a bottleneck.
 
     Attributes
     ----------
     sent : Sent
-        Of this flow and of those that share its queue, as it would have been had the route not changed.
+        This flow's packets and those of flows that share its queue, corrected for route changes.
     steps : Steps
         The bottleneck's rate over time.
     others : tuple of int
-        Which other flows of the capture share it.
+        Indices of the other flows that share it.
     route : Route or None
         When the base RTT changed; None if it did not.
     """
@@ -35,7 +35,7 @@ class Through(NamedTuple):
 
 
 def through_bottleneck(path: PathEvidence) -> Through:
-    """Return what went `Through` the bottleneck of a flow."""
+    """Return the `Through` of a flow's bottleneck."""
     if path.shared is not None and path.shared.is_common:
         start_ns, others = path.transmissions.start_ns, path.shared.flows
         joined = merged([path.sent, *(on_clock(path.companions[k], start_ns) for k in others)])

@@ -1,7 +1,7 @@
-"""Every transmission of a segment, when it left and when the sender learned its fate.
+"""Every transmission of a segment: when it left, and when and how the sender learned its fate.
 
-The event stream has a row per call; what a path did to a packet needs a row per packet. Segments of super-packets are
-taken apart. Times are those of the sender: a capture taken elsewhere is corrected as the re-enactment does it.
+The event stream has one row per controller call; path analysis needs one row per packet. Super-packets are split into
+segments. Times are the sender's: captures taken elsewhere are corrected as in the re-enactment.
 """
 
 from __future__ import annotations
@@ -34,38 +34,39 @@ _match = Machine(match)
 
 @dataclass(frozen=True)
 class Transmissions:
-    """One row per transmission, in the order of sending; n of them.
+    """One row per transmission, in order of sending; n rows.
 
     Attributes
     ----------
     sent_ns : ndarray of int64
         Capture clock.
-    told_ns : ndarray of int64
-        When an ACK or SACK told that it arrived; -1 if none did.
+    acked_ns : ndarray of int64
+        When an ACK or SACK reported the delivery; -1 if none did.
     ack_row : ndarray of int64
-        Which packet told so (equal for what one ACK told of); -1 none.
+        Packet number of that ACK (the same for everything that it reported); -1 none.
     wire_bytes : ndarray of float
-        Payload and 66 bytes of headers, as `cctrace.Path` counts.
+        Payload plus 66 bytes of headers, as in `cctrace.Path`.
     seq : ndarray of int64
-        First byte, unwrapped; the first of the flow is 1.
+        First byte, unwrapped; the first byte of the flow is 1.
     state : ndarray of int64
-        WAITING when the capture ended, DELIVERED, LOST, or NEEDLESS (a copy of what had arrived).
+        WAITING at the end of the capture, DELIVERED, LOST, or NEEDLESS (a copy of data that had arrived).
     again : ndarray of bool
-        Sent before.
+        Retransmission.
     exact : ndarray of bool
-        `told_ns` is when the receiver had it: told by an ACK in order or by SACK, not by one that filled a hole.
+        Whether `acked_ns` follows the arrival directly: reported by an in-order ACK or a SACK, not by an ACK that
+        filled a hole.
     prompt : ndarray of bool
-        The receiver said so at once: not in an ACK that its timer for SACKs held back, by up to a millisecond. (Delayed
-        ACKs tell of the last of their segments at once.)
+        Whether the receiver reported it without delay, not in a compressed SACK (held back by up to a millisecond). A
+        delayed ACK reports the last of its segments without delay.
     push : ndarray of bool
-        The last segment of what the application or the stack pushed.
+        Last segment of a write of the application or the stack.
     start_ns : int
         First packet of the flow; times in results are relative to it.
     mss : int
     """
 
     sent_ns: np.ndarray
-    told_ns: np.ndarray
+    acked_ns: np.ndarray
     ack_row: np.ndarray
     wire_bytes: np.ndarray
     seq: np.ndarray
@@ -89,13 +90,13 @@ class Transmissions:
 
     @property
     def rtt_us(self) -> Floats:
-        """Microseconds until an ACK told of it; NaN where none did, or where an ACK did so late."""
+        """Time until an ACK reported the delivery, us; NaN if none did, or only later."""
         known = (self.state == DELIVERED) & self.exact
-        return np.where(known, (self.told_ns - self.sent_ns) / 1e3, np.nan)
+        return np.where(known, (self.acked_ns - self.sent_ns) / 1e3, np.nan)
 
 
 def as_flow(source: Flow | Simulation, index: int = 0) -> Flow:
-    """Return the captured flow that `source` is, or that a simulation with ``packets=True`` would have shown.
+    """Return the captured flow: `source` itself, or that of a simulation with ``packets=True``.
 
     Raises
     ------
@@ -116,7 +117,7 @@ def as_flow(source: Flow | Simulation, index: int = 0) -> Flow:
 
 
 def transmissions(source: Flow | Simulation) -> Transmissions:
-    """Return the `Transmissions` of a flow; computed once, and kept as long as its capture.
+    """Return the `Transmissions` of a flow; computed once, and cached with its capture.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ def transmissions(source: Flow | Simulation) -> Transmissions:
     Raises
     ------
     ArgumentError
-        If it is of another kind.
+        If it is neither.
     StreamError
         If the capture lacks the data or the acknowledgements.
     """
@@ -159,7 +160,7 @@ def _of(flow: Flow) -> Transmissions:
 
 
 def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: int) -> tuple[Ints, ...]:
-    """Return ack (-1 none), left, right, sack_row and sack_count, unwrapped to what had been sent by then."""
+    """Return ack (-1 none), left, right, sack_row and sack_count, unwrapped relative to the data sent so far."""
     near = np.maximum.accumulate(np.where(mine, seq, 0))
     acks = (~mine) & ((packets["flags"][rows] & 16) > 0) & ((packets["flags"][rows] & 2) == 0)
 
@@ -186,7 +187,7 @@ def _matched(
     sack_count: Ints,
     flags: NDArray[Any],
 ) -> Transmissions:
-    """Take super-packets apart, find how every transmission ended, and build the table."""
+    """Split super-packets, match transmissions with ACKs, and build the table."""
     at = np.flatnonzero(data)
     pieces = np.maximum(1, -(-payload[at] // mss))
     first = np.full(len(time_ns), -1, np.int64)
@@ -208,13 +209,13 @@ def _matched(
     unit = np.ascontiguousarray(unit.reshape(-1), np.int64)
     before, state, reported, ack_row, when = _run(rows, (left, right), starts, ends, 0, unit)
     single = (np.bincount(unit)[unit] == 1) & (state == DELIVERED)
-    if single.any():  # retransmissions acknowledged in less time than any segment takes were not what was acknowledged
+    if single.any():  # an ACK sooner after a retransmission than the minimum RTT acknowledges an earlier copy
         least_ns = int(NO_SOONER * (reported - time_ns[packet])[single].min())
         before, state, reported, ack_row, when = _run(rows, (left, right), starts, ends, least_ns, unit)
     again = before >= 0
     return Transmissions(
         sent_ns=time_ns[packet],
-        told_ns=np.where(state == DELIVERED, reported, -1),
+        acked_ns=np.where(state == DELIVERED, reported, -1),
         ack_row=ack_row,
         wire_bytes=(size + HEADER_BYTES).astype(float),
         seq=start,
@@ -236,7 +237,7 @@ def _run(
     least_ns: int,
     unit: Ints,
 ) -> tuple[Ints, ...]:
-    """Return before, state, told, ack_row and when of `match`."""
+    """Return before, state, acked, ack_row and when of `match`."""
     n, when = len(unit), np.zeros(len(rows[0]), np.int64)
     latest, after = np.full(len(starts), -1, np.int64), np.arange(len(starts) + 1)
     before, ack_row, reported, state = (np.full(n, value, np.int64) for value in (-1, -1, 0, WAITING))
@@ -245,14 +246,14 @@ def _run(
 
 
 def _exact(state: Ints, ack_row: Ints, again: Bools, packets: int) -> Bools:
-    """Return which were told of when they arrived: an ACK that a retransmission brought tells of others late."""
+    """Return which rows were reported on arrival: an ACK triggered by a retransmission reports other segments late."""
     filled = np.zeros(packets, bool)
     filled[ack_row[(state == DELIVERED) & again]] = True
     return (state == DELIVERED) & (again | ~filled[ack_row])
 
 
 def _prompt(state: Ints, ack_row: Ints, when: Ints) -> Bools:
-    """Return which were told of at once; an ACK that fills a hole, if it tells of that alone."""
+    """Return which rows were reported without delay; for an ACK that fills a hole, only if it reports nothing else."""
     delivered = state == DELIVERED
     alone = np.bincount(ack_row[delivered], minlength=len(when)) == 1
     how = when[np.maximum(ack_row, 0)]

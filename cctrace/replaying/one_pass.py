@@ -213,7 +213,7 @@ class Leader:
     # ---- what it goes by --------------------------------------------------------------------------------------------
     @property
     def decided(self) -> NDArray[np.int64]:
-        """What was decided so far, as `Flow.as_left` takes it: a row for each row of the stream."""
+        """What was decided so far, as `Flow.paced_by` takes it: a row for each row of the stream."""
         return self._decided[: int(self._work.at["led_rows"][0])]
 
     @property
@@ -352,7 +352,7 @@ class Leader:
 
 
 def hand_over(flow: Flow, cls: type[Controller], params: dict[str, Any], script: Timed) -> NDArray[np.int64]:
-    """Return what a controller decides over a flow that left through fq, as `Flow.as_left` takes it.
+    """Return what a controller decides over a flow that left through fq, as `Flow.paced_by` takes it.
 
     See `Leader` for the arguments. `script` tells what no record shows, but for when BBRv2 and v3 probe, which the pass
     infers: it says when BBR fills the pipe, by what is handed over.

@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 
 # One of each family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; DCTCP and Prague send as
 # Reno.
-SUSPECTS = (*(name for name in KERNEL_NAMES.values() if name not in ("dctcp", "prague")), "bbr2016")
+SENDERS = (*(name for name in KERNEL_NAMES.values() if name not in ("dctcp", "prague")), "bbr2016")
 BELIEVED = 1.0  # log likelihood of a send, at least, that the controller which is believed to have sent it explains
 # Log likelihood of a send whose own sender is replayed. Where ACKs wait in the backlog of a busy host, its rate follows
 # them late, too, but not as regularly as through fq.
-AS_ITS_OWN = 1.75
+OWN_SENDER_FITS = 1.75
 FAR_BETTER = 1.0  # log likelihood of a send: no backlog makes a sender look as much more like one with fq
 CLOSE = 1.5  # log likelihood of a send by which fq may be what makes the sender's own look worse than another's
 # Packets that are looked at, and rounds of reconstruction and replay: slow start, in which rates change with every ACK,
 # and more if that does not tell.
-LOOKS = (5_000, 3), (25_000, 6)
+STAGES = (5_000, 3), (25_000, 6)
 LEAST_BLOCK_US = 20_000  # what is sent in a round trip, or so long, says much the same: n sends count as sqrt(n)
 PAUSE_BLOCKS = 2  # blocks: an application pauses for longer; room in a full send buffer comes within a round trip
 MOST_ROUNDS = 12  # of passes and inference; usually two or three change anything
@@ -64,7 +64,7 @@ WAITING = 3  # gaps between super-packets, for which the next ones wait in fq
 SENT_THROUGH_FQ = (
     "sent through fq (the tap is behind this qdisc): what TCP had handed to it counts as sent from then on"
 )
-Suspect: TypeAlias = "str | type[Controller]"
+Sender: TypeAlias = "str | type[Controller]"
 FQ_IN_WORDS: dict[bool | None, str] = {
     True: "fq (its tap is behind the qdisc)",
     False: "no fq",
@@ -88,7 +88,7 @@ class Passage(NamedTuple):
     """
 
     through_fq: bool | None
-    controller: Suspect | None
+    controller: Sender | None
     likelihood: float
 
 
@@ -117,7 +117,7 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
         if passed.through_fq and passed.controller is not None:
             _found[flow] = _converged(flow, passed.controller)[0]
         else:
-            _found[flow] = flow if passed.through_fq is None else flow.as_left(DIRECTLY)
+            _found[flow] = flow if passed.through_fq is None else flow.paced_by(DIRECTLY)
     return _found[flow]
 
 
@@ -126,7 +126,7 @@ def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
     if not _may_tell(flow):
         return UNKNOWN
     passed = UNKNOWN
-    for packets, rounds in LOOKS:
+    for packets, rounds in STAGES:
         passed = _passage(flow.first(packets), believed, rounds)
         if passed.through_fq is not None or passed.likelihood <= 0:
             break
@@ -137,10 +137,10 @@ def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) ->
     place = believed and f"{believed.__module__}:{believed.__qualname__}"
     known = tuple(name for name, registered in REGISTRY.items() if registered == place)
     passed = UNKNOWN
-    for suspects, enough in ((known, BELIEVED), (SUSPECTS, EXPLAINED)) if known else ((SUSPECTS, EXPLAINED),):
-        plain = {one: _play(beginning, one, _block_us(beginning)) for one in suspects}
+    for senders, enough in ((known, BELIEVED), (SENDERS, EXPLAINED)) if known else ((SENDERS, EXPLAINED),):
+        plain = {one: _play(beginning, one, _block_us(beginning)) for one in senders}
         likeliest = max(played.mean for played in plain.values())
-        close = [one for one in suspects if plain[one].mean > likeliest - CLOSE]
+        close = [one for one in senders if plain[one].mean > likeliest - CLOSE]
         explained, passed = max(
             (_compare(beginning, one, plain[one], rounds) for one in close), key=lambda compared: compared[0]
         )
@@ -160,14 +160,14 @@ def _may_tell(flow: Flow) -> bool:
     return int(events["tcp_min_rtt_us"][-1]) > WAITING * np.median(np.diff(begins_ns)) / 1000
 
 
-def _compare(flow: Flow, controller: Suspect, plain: _Played, rounds: int) -> tuple[float, Passage]:
+def _compare(flow: Flow, controller: Sender, plain: _Played, rounds: int) -> tuple[float, Passage]:
     """Return how well a controller explains what left, and the `Passage` if it is the sender's."""
     _, through = _converged(flow, controller, plain, 1)
     ratio = TEMPER * _evidence(plain, plain, through)
     far_worse = through.mean <= plain.mean - FAR_BETTER
     if plain.mean > BELIEVED and far_worse and ratio < -math.log(1 / FALSE_ALARM):  # a late timer tells nothing else
         return plain.mean, Passage(False, controller, ratio)
-    late = _play(flow.as_left(LATE_TIMER, plain.decided), controller, _block_us(flow))
+    late = _play(flow.paced_by(LATE_TIMER, plain.decided), controller, _block_us(flow))
     timer = max(plain, late, key=lambda one: one.mean)
     if through.mean > timer.mean - FAR_BETTER:  # else no further round makes up for it
         through = _converged(flow, controller, through, rounds - 1)[1]
@@ -175,9 +175,9 @@ def _compare(flow: Flow, controller: Suspect, plain: _Played, rounds: int) -> tu
     sure = abs(ratio) > math.log(1 / FALSE_ALARM)
     far_better = through.mean - timer.mean > FAR_BETTER
     if ratio > 0:
-        sure &= through.mean > AS_ITS_OWN or far_better
+        sure &= through.mean > OWN_SENDER_FITS or far_better
     elif ratio == 0:  # something else held nearly every block; times of those may be wrong, but not by as much
-        sure = through.mean > AS_ITS_OWN and far_better
+        sure = through.mean > OWN_SENDER_FITS and far_better
     return max(timer.mean, through.mean), Passage(ratio >= 0 if sure else None, controller, ratio)
 
 
@@ -222,7 +222,7 @@ class _Played(NamedTuple):
     rates : ndarray, shape (blocks, 2)
         Lowest and highest pacing rate in it.
     decided : ndarray
-        What the controller decided, for `Flow.as_left`.
+        What the controller decided, for `Flow.paced_by`.
     cls, params
         The controller's class, and its parameters.
     script : one_pass.Timed
@@ -250,7 +250,7 @@ def _block_us(flow: Flow) -> int:
     return max(int(flow.events["tcp_min_rtt_us"][-1]), LEAST_BLOCK_US)
 
 
-def _play(flow: Flow, controller: Suspect, block_us: int) -> _Played:
+def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     """Replay a controller over a flow, `_Played`; a socket that hands packets to fq paces, whatever its controller."""
     events, (cls, given) = flow.events, resolve(controller)
     given = {"hz": flow.hz} | given if "hz" in cls.params else given
@@ -317,7 +317,7 @@ def _held(
 
 
 def _converged(
-    flow: Flow, controller: Suspect, played: _Played | None = None, rounds: int = MOST_ROUNDS
+    flow: Flow, controller: Sender, played: _Played | None = None, rounds: int = MOST_ROUNDS
 ) -> tuple[Flow, _Played]:
     """Return a flow as handed to fq by what a controller decides, and its replay: the fixpoint, or the likeliest."""
     block_us = _block_us(flow)
@@ -325,7 +325,7 @@ def _converged(
     found = []
     for _ in range(rounds):
         decided = one_pass.hand_over(flow, played.cls, played.params, played.script)
-        handed = flow.as_left(THROUGH_FQ, decided)
+        handed = flow.paced_by(THROUGH_FQ, decided)
         played = _play(handed, controller, block_us)
         found.append((handed, played))
         if played.cls.probe_draws or np.array_equal(played.decided, decided):

@@ -105,8 +105,8 @@ def outcome_of(run: Run, stop: threading.Event | None = None) -> Outcome:
                 first = counters(world)
             if sample_ns and at_ns % sample_ns == 0:
                 samples.append(counts_of(world))
-        whole = counters(world)
-        flows = rows_of(run.senders, world, first, whole, duration_ns)
-        return Outcome(flows, link_figures(world, whole, run.path, duration_ns), samples)
+        totals = counters(world)
+        flows = rows_of(run.senders, world, first, totals, duration_ns)
+        return Outcome(flows, link_figures(world, totals, run.path, duration_ns), samples)
     finally:
         world.close()

@@ -198,16 +198,16 @@ def counters(world: World) -> Counters:
 
 
 def table(
-    flows: Sequence[Sender], world: World, first: Counters | None, whole: Counters, duration_ns: int
+    flows: Sequence[Sender], world: World, first: Counters | None, totals: Counters, duration_ns: int
 ) -> pd.DataFrame:
     """Return the table `Simulation.flows`; see `rows_of`."""
     import pandas as pd
 
-    return pd.DataFrame(rows_of(flows, world, first, whole, duration_ns))
+    return pd.DataFrame(rows_of(flows, world, first, totals, duration_ns))
 
 
 def rows_of(
-    flows: Sequence[Sender], world: World, first: Counters | None, whole: Counters, duration_ns: int
+    flows: Sequence[Sender], world: World, first: Counters | None, totals: Counters, duration_ns: int
 ) -> list[dict[str, Any]]:
     """Return the rows of `Simulation.flows` from the counters where the tail begins (None: without it) and at the end.
 
@@ -217,13 +217,15 @@ def rows_of(
     for k, flow in enumerate(flows):
         f = world.flows[k]
         row: dict[str, Any] = {"cc": flow.name, "profile": "quic" if f.profile == QUIC else flow.profile}
-        row |= _figures({n: c[k] for n, c in whole.items()}, duration_ns)
+        row |= _figures({n: c[k] for n, c in totals.items()}, duration_ns)
         if first is not None:
-            tail = _figures({n: c[k] - first[n][k] for n, c in whole.items()}, duration_ns - tail_start_ns(duration_ns))
+            tail = _figures(
+                {n: c[k] - first[n][k] for n, c in totals.items()}, duration_ns - tail_start_ns(duration_ns)
+            )
             row |= {f"tail_{name}": value for name, value in tail.items()}
         counts = ("n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked")
         names = ("sent", "retransmitted", "timeouts", "undos", "dropped", "lost", "marked")
-        rows.append(row | {name: int(whole[c][k]) for name, c in zip(names, counts, strict=True)})
+        rows.append(row | {name: int(totals[c][k]) for name, c in zip(names, counts, strict=True)})
     return rows
 
 
@@ -257,17 +259,17 @@ def _unanswered(flow: Sender, path: Path) -> str:
     return f"its RTT of {rtt_us} us is above ecn_max_rtt_us={limit_us}" if 0 < limit_us < rtt_us else ""
 
 
-def link_figures(world: World, whole: Counters, path: Path, duration_ns: int) -> dict[str, float]:
+def link_figures(world: World, totals: Counters, path: Path, duration_ns: int) -> dict[str, float]:
     """Return the dict `Simulation.link`."""
-    goodput = whole["goodput_bytes"]
+    goodput = totals["goodput_bytes"]
     times, rates = path.rate_steps()
     spans = np.diff(np.minimum(np.append(times, duration_ns), duration_ns))
     capacity_bytes = float(np.dot(spans, rates)) / 8e9
-    passed = np.dot(whole["qdelay_count"], world.flows.wire_bytes)
+    passed = np.dot(totals["qdelay_count"], world.flows.wire_bytes)
     return {
         "jain": _ratio(float(goodput.sum()) ** 2, len(goodput) * float(np.square(goodput, dtype=float).sum())),
         "utilisation": min(_ratio(float(passed), capacity_bytes), 1.0),
-        "queue_delay_mean_us": _ratio(whole["qdelay_sum_ns"].sum(), whole["qdelay_count"].sum()) / 1e3,
+        "queue_delay_mean_us": _ratio(totals["qdelay_sum_ns"].sum(), totals["qdelay_count"].sum()) / 1e3,
     }
 
 

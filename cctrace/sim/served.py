@@ -154,11 +154,11 @@ class Served:
 
     def result(self) -> Simulation:
         """Return the `Simulation` so far; its figures are for the whole time (no ``tail_*``)."""
-        whole, w = counters(self._world), self._world
+        totals, w = counters(self._world), self._world
         kept = [ends(f, rows) for f, rows in zip(w.flows, self._runner.packets, strict=False)]
         return Simulation(
-            table(self.flows, w, None, whole, self.now_ns),
-            link_figures(w, whole, self.path, self.now_ns),
+            table(self.flows, w, None, totals, self.now_ns),
+            link_figures(w, totals, self.path, self.now_ns),
             None,
             self.path,
             self.now_ns / 1e9,

@@ -137,11 +137,11 @@ def simulate(
                 first = counters(world)
             if sample_ns and at % sample_ns == 0:
                 samples.append(_sample(world, at, watch, senders))
-        whole = counters(world)
+        totals = counters(world)
         missed = [f"until={until!r} was not delivered in {duration!r}"] if until is not None and not run.there() else []
         return Simulation(
-            table(senders, world, first, whole, duration_ns),
-            link_figures(world, whole, path, duration_ns),
+            table(senders, world, first, totals, duration_ns),
+            link_figures(world, totals, path, duration_ns),
             _timeline(samples, senders, world) if samples else None,
             path,
             duration_ns / 1e9,

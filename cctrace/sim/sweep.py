@@ -134,9 +134,9 @@ def _load(file: str | os.PathLike[str]) -> dict[str, Result]:
     results: dict[str, Result] = {}
     if not file.exists():
         return results
-    *whole, tail = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    *complete, tail = file.read_text(encoding="utf-8", errors="replace").split("\n")
     try:
-        for line in whole:
+        for line in complete:
             row = json.loads(line)
             results[row["key"]] = row["result"]
     except (ValueError, KeyError, TypeError):
@@ -144,7 +144,7 @@ def _load(file: str | os.PathLike[str]) -> dict[str, Result]:
     if tail:
         if not _BEGIN.startswith(tail[: len(_BEGIN)]):
             raise FormatError(f"{file}: not the results of a sweep; name another file")
-        file.write_text("".join(f"{line}\n" for line in whole), encoding="utf-8")
+        file.write_text("".join(f"{line}\n" for line in complete), encoding="utf-8")
     return results
 
 

@@ -42,8 +42,8 @@ def _acts_as_bbr(record: Record, share: dict[str, float]) -> bool:
 def _least_of_filter(record: Record) -> float:
     polls = record.flow.tcpinfo
     if polls is not None and (polls["bbr_min_rtt_us"] > 0).any():
-        told = polls["bbr_min_rtt_us"]
-        return float(np.median(told[told > 0]))
+        reported = polls["bbr_min_rtt_us"]
+        return float(np.median(reported[reported > 0]))
     return float(np.median(_filtered_min(record)[1]))
 
 
@@ -86,8 +86,8 @@ def reordering(record: Record) -> Reordering | None:
     rows = np.flatnonzero(np.isfinite(rtt) & (times[segment.reshape(-1)] == 1))
     if len(rows) < const.LEAST_ARRIVALS:
         return None
-    told = record.table.told_ns[rows] / 1e3
-    first = told - told[0]
+    reported = record.table.acked_ns[rows] / 1e3
+    first = reported - reported[0]
     late = first < np.maximum.accumulate(first) - const.OVERTAKEN_US
     spurious = int(record.flow.sent_again["spurious"].sum())
     return Reordering(float(late.mean()), int(late.sum()), spurious, int(record.lost.sum()))

@@ -35,14 +35,14 @@ def policer(record: Record) -> Policer | None:
     rate, size = bucket.rate.value or 0.0, bucket.size_bytes.value or 0.0
     if not rate or _is_the_links(record, rate):
         return None
-    if size < 2 * _told_at_once(record):
+    if size < 2 * _acked_at_once(record):
         return None  # between two ACKs most of a queue of that size would have come and gone: waits do not show
     lost, times = tables[0].state == LOST, record.sent_s[record.lost]
     explained = float(bucket.explained[lost].mean())
     return Policer(rate * 8e6, size, explained, int(lost.sum()), (float(times.min()), float(times.max())))
 
 
-def _told_at_once(record: Record) -> float:
+def _acked_at_once(record: Record) -> float:
     """Return how much an ACK tells of, on average over what was delivered, bytes."""
     got = np.ediff1d(record.acks["delivered"].astype(np.int64))
     return float(np.average(got, weights=got)) * record.table.mss if got.sum() > 0 else 0.0

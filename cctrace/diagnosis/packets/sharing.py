@@ -74,7 +74,7 @@ def _got(record: Record, shared: Shared) -> _Got | None:
     """
     parts = [record.path.parts[k] for k in (record.flow.index, *shared.flows)]
     begin, end = (1e6 * at_s for at_s in _overlap(record))
-    window_us = max(100_000.0, *(part.least_rtt_us for part in parts if len(part.known)))
+    window_us = max(100_000.0, *(part.least_rtt_us for part in parts if len(part.acked)))
     edges = np.arange(begin, end + 1.0, window_us)
     if len(edges) < 2:
         return None
@@ -121,7 +121,7 @@ def _others_show_turns(record: Record) -> bool:
 def _in_turns(record: Record, gain: float) -> _Turns | None:
     """Return the `_Turns` if all flows got equal parts whenever they had data, else None."""
     own, *others = record.path.parts.values()
-    window_us = max(100_000.0, *(part.least_rtt_us for part in (own, *others) if len(part.known)))
+    window_us = max(100_000.0, *(part.least_rtt_us for part in (own, *others) if len(part.acked)))
     edges = np.arange(0.0, own.sent_us[-1] + window_us, window_us)
     if len(edges) < const.LEAST_SHARED:
         return None
@@ -167,12 +167,12 @@ def _served(others: list[Sent], link: float, pause_us: float) -> Steps:
 
 def _rates(part: Sent, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what was delivered of a flow in windows, bytes/us; 0 where nothing was."""
-    told, size = part.told_us[part.known], part.wire_bytes[part.known]
-    order = np.argsort(told, kind="stable")
-    told, total = told[order], np.cumsum(size[order])
-    last = np.append(np.diff(told) > 0, True)
-    even = np.diff(np.interp(edges, told[last], total[last], left=0.0)) / (edges[1] - edges[0])
-    return np.where(np.histogram(told, edges)[0] > 0, even, 0.0)
+    acked_us, size = part.acked_us[part.acked], part.wire_bytes[part.acked]
+    order = np.argsort(acked_us, kind="stable")
+    acked_us, total = acked_us[order], np.cumsum(size[order])
+    last = np.append(np.diff(acked_us) > 0, True)
+    even = np.diff(np.interp(edges, acked_us[last], total[last], left=0.0)) / (edges[1] - edges[0])
+    return np.where(np.histogram(acked_us, edges)[0] > 0, even, 0.0)
 
 
 def _overlap(record: Record) -> tuple[float, float]:

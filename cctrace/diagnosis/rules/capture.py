@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.facts import LOOK, Facts
+from cctrace.diagnosis.facts import SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
 
@@ -28,9 +28,12 @@ def vantage_point(facts: Facts, found: Found) -> Iterator[Finding]:
 
 def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
     """Return findings no surer than the record allows: one that misleads, or a single look."""
-    if facts.kind == LOOK:
+    if facts.kind == SINGLE_POLL:
         of_ends = ENDS | {"reordering"}  # which the kernel counts
-        most = {one.name: const.LOOK_SURE_OF_ENDS if one.name in of_ends else const.LOOK_SURE for one in found}
+        most = {
+            one.name: const.SINGLE_POLL_SURE_OF_LIMITS if one.name in of_ends else const.SINGLE_POLL_SURE
+            for one in found
+        }
     elif any(one.name == "capture_artefact" for one in found):
         most = {one.name: 1.0 if one.name in OWN else const.UNSURE for one in found}
     else:

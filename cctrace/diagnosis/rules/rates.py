@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.facts import LOOK, PACKETS, Facts
+from cctrace.diagnosis.facts import PACKETS, SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
 
@@ -83,7 +83,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     queue = facts.queue
     if queue is None or _ends(found) or "collapse" in found.names:  # what looks like a full path is a window then
         return
-    if facts.kind == LOOK and found.names:
+    if facts.kind == SINGLE_POLL and found.names:
         return
     numbers = {
         name: getattr(queue, name)
@@ -102,8 +102,8 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
         words = {"long_rtt_us": queue.rtt_us, "least_rtt_us": facts.least_rtt_us}
         sure = 0.75 if steady else 0.6 if facts.kind == PACKETS else 0.55
         yield facts.finding("path_full", sure, numbers).saying(**words)
-    elif facts.kind == LOOK:
-        yield from _at_a_look(facts, numbers)
+    elif facts.kind == SINGLE_POLL:
+        yield from _at_one_poll(facts, numbers)
 
 
 def _steady(facts: Facts) -> bool:
@@ -113,7 +113,7 @@ def _steady(facts: Facts) -> bool:
     return queue is not None and queue.is_steady and queue.rtt_us > little * queue.least_rtt_us
 
 
-def _at_a_look(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
+def _at_one_poll(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
     now, queue = facts.instant, facts.queue
     if now is None or queue is None:
         return

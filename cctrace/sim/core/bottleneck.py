@@ -16,7 +16,7 @@ from cctrace.sim.core.structs import (
     ECT,
     GETS_LOST,
     NEVER,
-    NOT_TOLD,
+    NOT_GIVEN,
 )
 from cctrace.sim.core.tally import count
 
@@ -144,11 +144,11 @@ def first_departure(w, since):
     return NEVER
 
 
-def told_lost(f, order):
+def given_loss(f, order):
     """Where a transmission gets lost that is among those that are told to, in ascending order; 0 if it does not."""
-    while f.lost_at < f.lost_told and words(f.lost_orders)[f.lost_at] >> 2 < order:
+    while f.lost_at < f.lost_given and words(f.lost_orders)[f.lost_at] >> 2 < order:
         f.lost_at += 1
-    if f.lost_at < f.lost_told and words(f.lost_orders)[f.lost_at] >> 2 == order:
+    if f.lost_at < f.lost_given and words(f.lost_orders)[f.lost_at] >> 2 == order:
         return words(f.lost_orders)[f.lost_at] & 3
     return 0
 
@@ -158,11 +158,11 @@ def leave(w, f, order, since, start, end):
     f.qdelay_sum_ns += start - since
     f.qdelay_count += 1
     count(f.queue_tally, start - since)
-    told = words(f.tx_marks)[order & f.mask] & GETS_LOST > 0
-    if told or (w.loss_behind == 1 and random_loss(w, since)):
+    given = words(f.tx_marks)[order & f.mask] & GETS_LOST > 0
+    if given or (w.loss_behind == 1 and random_loss(w, since)):
         f.drops_random += 1
         return
-    left = step_up(w, end, NOT_TOLD)
+    left = step_up(w, end, NOT_GIVEN)
     arrive(f, order, step_up(w, left + forward_delay(w, f, left), ARRIVALS))
 
 
@@ -175,10 +175,10 @@ def step_up(w, at, kind):
     """
     if w.one_host == 0:
         return at
-    told = instant_near(w, at, MOST_LATE_NS, kind)
-    if told != NEVER:
-        return told
-    if kind == NOT_TOLD and words(w.instants)[0] < words(w.instants)[NOT_TOLD]:
+    given = instant_near(w, at, MOST_LATE_NS, kind)
+    if given != NEVER:
+        return given
+    if kind == NOT_GIVEN and words(w.instants)[0] < words(w.instants)[NOT_GIVEN]:
         return at  # the instant that is told of what follows counts
     real = at + w.timer_phase_ns + 1
     if real // w.timer_step_ns * w.timer_step_ns < at:

@@ -2,6 +2,7 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import (
+    given_loss,
     leave,
     mark,
     queue_now,
@@ -11,12 +12,11 @@ from cctrace.sim.core.bottleneck import (
     service_end,
     shaper_wait,
     step_up,
-    told_lost,
 )
 from cctrace.sim.core.delay import forward_delay, leg_delay, set_out
 from cctrace.sim.core.managed import admit
 from cctrace.sim.core.positions import packet_bytes
-from cctrace.sim.core.structs import ARRIVALS, GETS_LOST, LOST_BEHIND, LOST_IN_QUEUE, NEVER, NOT_TOLD, legs
+from cctrace.sim.core.structs import ARRIVALS, GETS_LOST, LOST_BEHIND, LOST_IN_QUEUE, NEVER, NOT_GIVEN, legs
 
 
 def forward(w, f, order, now):
@@ -46,16 +46,16 @@ def enter(w, f, order, now):
             f.drops_queue += 1
             return
         w.tokens -= f.wire_bytes
-    told = told_lost(f, order) if f.losses_told == 1 else 0
-    if told == LOST_BEHIND:
+    given = given_loss(f, order) if f.losses_given == 1 else 0
+    if given == LOST_BEHIND:
         words(f.tx_marks)[order & f.mask] |= GETS_LOST
     if w.aqm > 0:
-        admit(w, f, order, told, now)
+        admit(w, f, order, given, now)
         return
     queued, size = queue_now(w, now), packet_bytes(f, order)
     full = queued + size > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w)
-    if f.losses_told == 1:
-        full = told == LOST_IN_QUEUE
+    if f.losses_given == 1:
+        full = given == LOST_IN_QUEUE
     if full:
         f.drops_queue += 1
         return
@@ -91,5 +91,5 @@ def forward_bare(w, f, options, now):
     if queued + size <= w.buffer_bytes and not 0 < w.buffer_packets <= queued_packets(w):
         serve(w, start, end, size)
     w.free_at = end
-    left = step_up(w, end, NOT_TOLD)
+    left = step_up(w, end, NOT_GIVEN)
     return step_up(w, left + forward_delay(w, f, left), ARRIVALS)

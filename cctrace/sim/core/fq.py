@@ -9,7 +9,7 @@ from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import MOST_LATE_NS, first_departure, instant_near, step_up
 from cctrace.sim.core.entry import forward
 from cctrace.sim.core.positions import length
-from cctrace.sim.core.structs import NEVER, NOT_TOLD, SENDS, SKB_END, SKB_LAST, segments
+from cctrace.sim.core.structs import NEVER, NOT_GIVEN, SENDS, SKB_END, SKB_LAST, segments
 from cctrace.sim.core.tap import tap_sent
 from cctrace.sim.core.view import PACING
 from cctrace.sim.core.write_queue import overhead
@@ -89,4 +89,4 @@ def watch(w, f):
     if f.fq_at < NEVER:
         f.fq_at = f.fq_soft_ns = max(f.fq_at, due)  # a recorded instant may be a step of the clock too early
     else:
-        f.fq_at = min(step_up(w, due + TIMER_SLACK_NS, NOT_TOLD), max(first_departure(w, due), due))
+        f.fq_at = min(step_up(w, due + TIMER_SLACK_NS, NOT_GIVEN), max(first_departure(w, due), due))

@@ -33,14 +33,14 @@ MOST_DROPPED = 64  # of a full queue of fq_codel at a time: drop_batch_size
 UNLISTED, NEW, OLD = range(3)
 
 
-def admit(w, f, order, told, now):
+def admit(w, f, order, given, now):
     """Transmission `order` arrives at the queue."""
     q = aqms(w.aqm)[0]
     update(w, q, now)
     queued = w.queue_bytes
     full = overfull(w, q, f.wire_bytes) and q.kind != FQ_CODEL
-    if f.losses_told == 1:
-        full = told == LOST_IN_QUEUE
+    if f.losses_given == 1:
+        full = given == LOST_IN_QUEUE
     # RED averages before it looks for room; PIE looks for room first.
     if (full and q.kind != RED) or drops_early(w, q, f, order) or full:
         drop(f, order)
@@ -59,7 +59,7 @@ def admit(w, f, order, told, now):
         if lane.listed == UNLISTED:
             lane.deficit = q.quantum
             put_last(w, q, which, NEW)
-        if overfull(w, q, 0) and f.losses_told == 0:
+        if overfull(w, q, 0) and f.losses_given == 0:
             drop_of_fattest(w, q)
     if w.serve_at == NEVER:
         serve_next(w, q, now)

@@ -35,7 +35,7 @@ _FLOW = (
     "una", "nxt", "sacked_out", "lost_out", "retrans_out", "delivered", "delivered_ce", "lost", "high_seq",
     "ca_state", "undo_marker", "undo_proof", "prior_cwnd", "prior_ssthresh", "prr_delivered", "prr_out",
     "tx_next", "tx_head", "d1", "d2", "d3", "retrans_scan", "data_segs_out", "retransmits",
-    "losses_told", "lost_orders", "lost_told", "lost_at",  # what the path is told to lose: transmissions, in order
+    "losses_given", "lost_orders", "lost_given", "lost_at",  # prescribed losses: transmissions, in order
     # clocks
     "delivered_mstamp", "first_tx_mstamp", "wstamp_ns", "lsndtime_us", "pace_at", "rto_at", "probe_at",
     "srtt", "mdev", "mdev_max", "rttvar", "rtt_seq", "rto_us", "backoff", "min_rtt", "min_rtt_stamp",
@@ -85,7 +85,7 @@ _SEGMENT = (
 )
 _WORLD = (
     "flows", "n", "linux_view", "quic_view", "rng",  # addresses, and the number of flows
-    "told_draws", "told", "told_used",  # numbers that the controllers are told to draw, and how many of them
+    "given_draws", "given", "given_used",  # random numbers prescribed to the controllers; how many there are, were used
     # how exact timers are, whether those of both hosts are of one kernel, how long a process takes to read the clock
     "timer_step_ns", "timer_phase_ns", "one_host", "instants", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",
     "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes", "free_at",
@@ -154,9 +154,9 @@ SKB_END = 32  # the last segment of its skb (profile linux)
 ECT, REDUCED, CE, PUSHED = 1, 2, 4, 8
 SKB_LAST = 16  # the last of its super-packet in fq
 ECT_1 = 32  # beside ECT: the codepoint ECT(1), else ECT(0)
-GETS_LOST = 64  # behind the queue, as the path is told
-ARRIVALS, ACKS, SENDS, ANSWERS, NOT_TOLD = range(5)  # of packets whose instants a world may be told
-LOST_IN_QUEUE, LOST_BEHIND = 1, 2  # where a transmission is told to get lost
+GETS_LOST = 64  # lost behind the queue, as prescribed
+ARRIVALS, ACKS, SENDS, ANSWERS, NOT_GIVEN = range(5)  # kinds of packets whose instants may be prescribed
+LOST_IN_QUEUE, LOST_BEHIND = 1, 2  # where a transmission is prescribed to be lost
 ECHOED_ECN = 3  # beside those of `tcp.ecn`: echoed packet by packet, as DCTCP wants it
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
 DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of a leg's delay, see `legs.next_delay`

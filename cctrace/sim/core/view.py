@@ -141,8 +141,8 @@ def replace_used(w, f, view, first, bits):
 def draw(w, view, first, kept, bits):
     """Put new random numbers into a view, behind the `kept` first ones; those that were told come first."""
     for k in range(kept, DRAWN):
-        if w.told_used < w.told:
-            words(view)[first + k] = words(w.told_draws)[w.told_used]
-            w.told_used += 1
+        if w.given_used < w.given:
+            words(view)[first + k] = words(w.given_draws)[w.given_used]
+            w.given_used += 1
         else:
             words(view)[first + k] = random_bits(w, CC_STREAM, bits)

@@ -37,7 +37,7 @@ from cctrace.sim.core.structs import (
     LOST_BEHIND,
     LOST_IN_QUEUE,
     NEVER,
-    NOT_TOLD,
+    NOT_GIVEN,
     QUIC,
     SEGMENT,
     TALLY_SIZE,
@@ -82,7 +82,7 @@ class World:
         self.record.flows = self.place(self.flows)
         self.record.n = len(flows)
         self.record.timer_step_ns = 1
-        self.record.instants = self.place(np.full(NOT_TOLD + 2, NOT_TOLD + 2))
+        self.record.instants = self.place(np.full(NOT_GIVEN + 2, NOT_GIVEN + 2))
         self.record.linux_view = self.place(np.zeros(len(schema.LINUX_VIEW), np.int64))
         self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
         self.record.rng = self.place(seeded(seed).view(np.int64))
@@ -104,8 +104,8 @@ class World:
 
     def tell(self, draws):
         """Have the controllers draw these raw numbers, before any others."""
-        self.record.told = len(draws)
-        self.record.told_draws = self.place(np.array(draws, np.int64))
+        self.record.given = len(draws)
+        self.record.given_draws = self.place(np.array(draws, np.int64))
         self._draw_first()
 
     def lose(self, flow, orders, behind=()):
@@ -114,7 +114,7 @@ class World:
         The queue drops them, except those that are also in `behind`, which get lost after they have passed it.
         """
         f = self.flows[flow]
-        f.losses_told, f.lost_told, f.lost_at = 1, len(orders), 0
+        f.losses_given, f.lost_given, f.lost_at = 1, len(orders), 0
         places = np.where(np.isin(orders, behind), LOST_BEHIND, LOST_IN_QUEUE)
         f.lost_orders = self.place(np.append(np.array(orders, np.int64) << 2 | places, 0))
 
@@ -123,7 +123,7 @@ class World:
 
         `kinds` are the times of ARRIVALS, ACKS, SENDS and ANSWERS, ns of the simulation, each in ascending order.
         """
-        ends = NOT_TOLD + 2 + np.cumsum([0, *map(len, kinds), 0])
+        ends = NOT_GIVEN + 2 + np.cumsum([0, *map(len, kinds), 0])
         self.record.instants = self.place(np.concatenate([ends, *kinds]).astype(np.int64))
 
     def _draw_first(self):

@@ -9,7 +9,7 @@ import numpy as np
 
 from cctrace.cc import is_model_based
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.facts import LOOK, Facts
+from cctrace.diagnosis.facts import SINGLE_POLL, Facts
 from cctrace.diagnosis.groups import (
     NAN,
     Instant,
@@ -32,7 +32,7 @@ from cctrace.units import format_rate, format_share, format_time
 DESPITE = "neither a window nor the application was the limit"
 
 
-class Look:
+class SinglePoll:
     """The last poll of a connection: columns by name, NaN unknown; and rates since the beginning."""
 
     def __init__(self, flow: CounterFlow, controller: str | None = None) -> None:
@@ -77,99 +77,99 @@ class Look:
         return self[name] / self.busy_us if self.busy_us > 0 else NAN
 
 
-def facts_of(look: Look) -> Facts:
+def facts_of(poll: SinglePoll) -> Facts:
     """Return the facts of one look."""
-    window, took = look["snd_wnd"], look.busy_bps / 8e6 * look.rtt_us
-    sent_share = look["reord_seen"] / look.sent if look.sent > 0 else NAN
+    window, took = poll["snd_wnd"], poll.busy_bps / 8e6 * poll.rtt_us
+    sent_share = poll["reord_seen"] / poll.sent if poll.sent > 0 else NAN
     return Facts(
-        LOOK,
+        SINGLE_POLL,
         0.0,
-        look["delivery_rate_Bps"] * 8,
-        is_model_based=is_model_based(look.controller) or look.has_model,
+        poll["delivery_rate_Bps"] * 8,
+        is_model_based=is_model_based(poll.controller) or poll.has_model,
         has_polls=True,
         despite=DESPITE,
-        rtt_us=look.rtt_us,
-        least_rtt_us=look.least_us,
+        rtt_us=poll.rtt_us,
+        least_rtt_us=poll.least_us,
         window=ReceiverWindow(
-            receiver_share=look.held("rwnd_limited_us"),
-            window_used=window_used(look.flow),
+            receiver_share=poll.held("rwnd_limited_us"),
+            window_used=window_used(poll.flow),
             window_average=min(1.0, took / window) if window > 0 else NAN,
             advertised_bytes=window,
         ),
-        send_buffer=SendBuffer(look.held("sndbuf_limited_us")),
-        start=_start(look),
-        socket_limit=_socket_limit(look),
-        instant=_instant(look),
-        sharing=_sharing(look),
-        losses=_losses(look),
-        queue=Queue(look.rtt_us, look.least_us, look.least_us, retransmitted=look.again),
-        reordering=Reordering(sent_share, look["reord_seen"], NAN, is_kernels=True),
-        min_rtt=_min_rtt(look),
+        send_buffer=SendBuffer(poll.held("sndbuf_limited_us")),
+        start=_start(poll),
+        socket_limit=_socket_limit(poll),
+        instant=_instant(poll),
+        sharing=_sharing(poll),
+        losses=_losses(poll),
+        queue=Queue(poll.rtt_us, poll.least_us, poll.least_us, retransmitted=poll.again),
+        reordering=Reordering(sent_share, poll["reord_seen"], NAN, is_kernels=True),
+        min_rtt=_min_rtt(poll),
     )
 
 
-def _start(look: Look) -> Start | None:
+def _start(poll: SinglePoll) -> Start | None:
     """Return how many least RTTs it has had data, of a connection that sent all it had, and nothing again."""
-    if not look.is_idle or look.again > 0 or not look.least_us > 0:
+    if not poll.is_idle or poll.again > 0 or not poll.least_us > 0:
         return None
-    return Start(look.busy_us / look.least_us, look["bytes_acked"], look.least_us, is_growing=True, is_complete=False)
+    return Start(poll.busy_us / poll.least_us, poll["bytes_acked"], poll.least_us, is_growing=True, is_complete=False)
 
 
-def _socket_limit(look: Look) -> SocketLimit:
-    limit, share = socket_limit(look.flow.values("pacing_rate_Bps")[-1:], look.flow.values("max_pacing_rate")[-1:])
-    rate = max(look["delivery_rate_Bps"], look.busy_bps / 8, key=np.nan_to_num)
-    return SocketLimit(8 * limit, share, look["delivery_rate_Bps"] * 8, is_at(rate, limit))
+def _socket_limit(poll: SinglePoll) -> SocketLimit:
+    limit, share = socket_limit(poll.flow.values("pacing_rate_Bps")[-1:], poll.flow.values("max_pacing_rate")[-1:])
+    rate = max(poll["delivery_rate_Bps"], poll.busy_bps / 8, key=np.nan_to_num)
+    return SocketLimit(8 * limit, share, poll["delivery_rate_Bps"] * 8, is_at(rate, limit))
 
 
-def _instant(look: Look) -> Instant:
-    cwnd, used = look["snd_cwnd"], look.busy_bps / (look.estimate_bps or NAN)
+def _instant(poll: SinglePoll) -> Instant:
+    cwnd, used = poll["snd_cwnd"], poll.busy_bps / (poll.estimate_bps or NAN)
     return Instant(
-        is_idle=look.is_idle,
-        is_waiting=look.is_waiting,
+        is_idle=poll.is_idle,
+        is_waiting=poll.is_waiting,
         used_share=used,
-        cwnd_used=look["unacked"] / cwnd if cwnd > 0 else NAN,
+        cwnd_used=poll["unacked"] / cwnd if cwnd > 0 else NAN,
         cwnd_segments=cwnd,
-        has_model=look.has_model,
+        has_model=poll.has_model,
     )
 
 
-def _min_rtt(look: Look) -> MinRtt | None:
-    if not look.has_model:
+def _min_rtt(poll: SinglePoll) -> MinRtt | None:
+    if not poll.has_model:
         return None
-    used = look.busy_bps / (look.estimate_bps or NAN)
-    rate = look["delivery_rate_Bps"] * 8
-    return MinRtt(look["bbr_min_rtt_us"], look.rtt_us, look["rttvar"], used, rate, acts_as_bbr=True)
+    used = poll.busy_bps / (poll.estimate_bps or NAN)
+    rate = poll["delivery_rate_Bps"] * 8
+    return MinRtt(poll["bbr_min_rtt_us"], poll.rtt_us, poll["rttvar"], used, rate, acts_as_bbr=True)
 
 
-def _losses(look: Look) -> Losses | None:
+def _losses(poll: SinglePoll) -> Losses | None:
     """Return what was sent again, if as much, evenly, as explains the rate; a full queue drops far more at once.
 
     Of a controller that takes losses for congestion the window on average is then that of [Mathis97], sqrt(1.5 / p);
     BBR's start may overflow a queue by some of its bandwidth-delay products.
     """
-    share = look.again / look.sent if look.sent > 0 else NAN
-    mss, bw = look["snd_mss"] or NAN, look["bbr_bw_Bps"]
+    share = poll.again / poll.sent if poll.sent > 0 else NAN
+    mss, bw = poll["snd_mss"] or NAN, poll["bbr_bw_Bps"]
     if bw > 0:
-        explains = share >= const.LOSSY_LOOK and look.again > const.START_LOSES * bw * look.least_us / 1e6 / mss
+        explains = share >= const.SINGLE_POLL_LOSSY and poll.again > const.START_LOSES * bw * poll.least_us / 1e6 / mss
     else:
-        window = look.busy_bps / 8e6 * look.rtt_us / mss
-        explains = look.again >= const.LEAST_RESENT and (
-            window < const.AMPLE * np.sqrt(1.5 / share) if np.isfinite(window) else share >= const.LOSSY_LOOK
+        window = poll.busy_bps / 8e6 * poll.rtt_us / mss
+        explains = poll.again >= const.LEAST_RESENT and (
+            window < const.AMPLE * np.sqrt(1.5 / share) if np.isfinite(window) else share >= const.SINGLE_POLL_LOSSY
         )
     # At the end of a transfer the last ACK was delayed, which an eighth of goes into the smoothed RTT.
-    if not explains or not look.rtt_us < const.UNQUEUED * look.least_us + (const.DELAYED_US / 8 if look.is_idle else 0):
+    if not explains or not poll.rtt_us < const.UNQUEUED * poll.least_us + (const.DELAYED_US / 8 if poll.is_idle else 0):
         return None
-    lost, span, room = int(look.again), (0.0, 0.0), look.rtt_us - look.least_us
-    return Losses(lost, look.sent, share, span, 0.5, 1, room, look.least_us, is_gathered=lambda: False)
+    lost, span, room = int(poll.again), (0.0, 0.0), poll.rtt_us - poll.least_us
+    return Losses(lost, poll.sent, share, span, 0.5, 1, room, poll.least_us, is_gathered=lambda: False)
 
 
-def _sharing(look: Look) -> Sharing | None:
+def _sharing(poll: SinglePoll) -> Sharing | None:
     """Return what other connections of the table, to the same host as far as known, got while they had data."""
-    table, mine, rates = look.flow.table, look.flow.connection, {}
+    table, mine, rates = poll.flow.table, poll.flow.connection, {}
     for index, known in enumerate(table.connections[: const.MOST_CONNECTIONS]):
         if known is mine or known.get("dst") != mine.get("dst"):
             continue
-        other = Look(CounterFlow(table, index))
+        other = SinglePoll(CounterFlow(table, index))
         up, its_up = (
             # A list without times is of one moment.
             Presence(
@@ -177,17 +177,17 @@ def _sharing(look: Look) -> Sharing | None:
                 np.nan_to_num(one["time_ns"]) / 1e3,
                 one["bytes_acked"],
             )
-            for one in (look, other)
+            for one in (poll, other)
         )
-        if min(look.busy_us, other.busy_us) > 0 and matters(up, its_up):
+        if min(poll.busy_us, other.busy_us) > 0 and matters(up, its_up):
             rates[f"{known.get('src')}:{known.get('sport')}"] = other.busy_bps
     if not rates:
         return None
     best, total = max(rates, key=lambda name: rates[name]), sum(rates.values())
     return Sharing(
         flows=1 + len(rates),
-        share=look.busy_bps / (look.busy_bps + total),
-        mine_bps=look.busy_bps,
+        share=poll.busy_bps / (poll.busy_bps + total),
+        mine_bps=poll.busy_bps,
         their_rate_bps=total,
         best=best,
         best_bps=rates[best],
