@@ -1,13 +1,13 @@
 """Fit models, paths and parameters to recorded and simulated flows, with intervals.
 
-    delays = cct.fit.uncongested_rtt(flow)      the RTTs that the flow would have had without any queue
-    path = cct.fit.path(flow)                   a cct.Path, with an estimate of everything in it
+    delays = cct.fit.uncongested_rtt(flow)      the RTTs that the flow would have had without a queue
+    path = cct.fit.path(flow)                   a cct.Path, with an estimate of each of its properties
     fit = cct.fit.Jitter().fit(delays)          distribution and process of the path's jitter
-    cct.fit.Collapse().fit(flow)                the jitter at which BBR would collapse, and the jitter there is
+    cct.fit.Collapse().fit(flow)                the jitter at which BBR would collapse, and the path's jitter
 
-Estimators follow scikit-learn's habits: `fit`, `predict`, `score`, results with a trailing underscore, `summary()`.
-Every value is an `Estimate` with a 95 % interval; what the data do not tell is refused by a `FitError` that says what
-would be needed. See docs/fitting.md.
+Estimators follow scikit-learn: `fit`, `predict`, `score`, results with a trailing underscore, `summary()`. Every
+value is an `Estimate` with a 95 % interval. If the data do not determine a value, a `FitError` says what would be
+needed. See docs/fitting.md.
 """
 
 from cctrace.errors import FitError

@@ -1,14 +1,14 @@
-r"""Will BBR collapse on this path? From a capture to the jitter at which it would, and the jitter there is.
+r"""Forecast of a minRTT collapse: the jitter at which BBR would collapse on a captured path, and the path's jitter.
 
-The path of the flow (rate, delay without queue, distribution and process of the jitter, segments per ACK) is run in
-closed loop with each controller, its jitter stretched until the flow gets less than half of the link (`threshold`).
-So the window's queueing delay :math:`\delta(\sigma)` of [Kumar19], min_rtt's samples and their dependence come from the
-runs; nothing is typed in. Stretched means: every draw is multiplied, the delay without jitter stays as it is. The sd is
-counted as `cctrace.Jitter` does, a normal one before it is cut at zero delay.
+The fitted path (rate, uncongested delay, distribution and process of the jitter, segments per ACK) is simulated in
+closed loop with each controller, its jitter scaled until the flow gets less than half of the link (`threshold`).
+The window's queueing delay :math:`\delta(\sigma)` of [Kumar19], the min_rtt samples and their dependence thus come
+from the runs. Scaling multiplies every draw and leaves the jitter-free delay unchanged. The standard deviation is
+defined as in `cctrace.Jitter`: a normal one before truncation at zero delay.
 
-Errors: of the search (its runs' scatter), of the fitted shape, and SHAPE_ERROR for a shape that only resembles the
-true one further out. The chance of being collapsed is that of a run of the threshold's search, whose seed decides near
-the threshold: :math:`P = \Phi(\log(\sigma / \sigma_{1/2}) / s)`, s the scatter of runs along log sd.
+The error combines the search (scatter of its runs), the fitted shape, and SHAPE_ERROR for a shape that only
+resembles the true one further out. The probability of a collapse is that of one run, whose seed decides near the
+threshold: :math:`P = \Phi(\log(\sigma / \sigma_{1/2}) / s)`, with s the scatter of runs in log sd.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from cctrace.sim.result import Simulation
 
 CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
-TWINS = {"bbr2019": "bbr2022"}  # they differ in what equal RTTs do to min_rtt; with jitter no two are equal
+TWINS = {"bbr2019": "bbr2022"}  # they differ in how equal RTTs refresh min_rtt; with jitter, RTTs are never equal
 
 
 class Collapse(Serialised, Summarized):
@@ -85,10 +85,10 @@ class Collapse(Serialised, Summarized):
     Parameters
     ----------
     controllers : sequence of str
-        Controllers of the simulator that are to be asked about.
+        Controllers to simulate.
     quick : bool
-        Do it in about a second, as `cctrace analyze` does: fewer runs, families of distributions and packets, and no
-        threshold where runs far above the jitter there is do not collapse.
+        Take about a second, as `cctrace analyze` does: fewer runs, families and packets, and no threshold if runs
+        far above the path's jitter do not collapse.
     seed : int
         Of the first run.
 
@@ -97,15 +97,16 @@ class Collapse(Serialised, Summarized):
     forecasts_ : dict of str to Forecast
     rate_bps_ : Estimate
     sd_us_ : Estimate
-        The jitter's sd.
+        Standard deviation of the path's jitter.
     process_ : str
-        As `Jitter.process_`; "unknown" where the jitter is too small to tell: the threshold is then that of normal
-        draws per slot of 5 ms, and its interval spans draws per packet too (with `quick` it has no upper end).
+        As `Jitter.process_`; "unknown" if the jitter is too small to determine it: the threshold is then that of
+        normal draws per slot of 5 ms, and its interval includes draws per packet (with `quick` it has no upper
+        end).
     queue_us_ : float
         Mean queueing delay of the flow itself.
     fell_to_ : float or None
-        Least share of the rate that this flow got over 5 s; None if that is one half or more, if it never had more than
-        0.8 in a second, or if losses may be to blame, or there is little jitter.
+        Smallest share of the rate that this flow got over 5 s; None if it is at least one half, if the flow never
+        had more than 0.8 in a second, if losses may be the cause, or if there is little jitter.
 
     Examples
     --------
@@ -119,7 +120,7 @@ class Collapse(Serialised, Summarized):
 
     def __init__(self, controllers: Sequence[str] = CONTROLLERS, quick: bool = False, seed: int = 1) -> None:
         for name in controllers:
-            Sender(name)  # an unknown one is refused there
+            Sender(name)  # raises if unknown
         self.controllers, self.quick, self.seed = tuple(controllers), quick, seed
 
     def fit(self, source: Flow | Simulation | CounterFlow, progress: Progress = silent) -> Self:
@@ -128,7 +129,7 @@ class Collapse(Serialised, Summarized):
         Raises
         ------
         FitError
-            If the flow never showed the path's rate, or too few RTTs; says what would be needed.
+            If the flow does not reveal the path's rate or too few RTTs are known; says what would be needed.
         """
         if isinstance(source, CounterFlow):
             raise FitError(of_counters(source))
@@ -174,7 +175,7 @@ class Collapse(Serialised, Summarized):
         return self
 
     def _describe(self, path: PathEvidence, delays: Delays, progress: Progress) -> None:
-        """Take what the runs need of the jitter; a normal one is assumed where it is too small to tell its process."""
+        """Extract the jitter model for the runs; a normal one if the jitter is too small to reveal its process."""
         middle = float(np.median(delays.rtt_us))
         spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
         try:
@@ -215,7 +216,7 @@ class Collapse(Serialised, Summarized):
         return f"outside: {'; '.join(reasons)}" if reasons else "inside"
 
     def jitter(self, sd_us: float, per: str | None = None) -> Simulated:
-        """Return the `cctrace.Jitter` of this path were its sd another."""
+        """Return the path's `cctrace.Jitter` with another sd."""
         from cctrace.sim.jitter import Jitter as Simulated
 
         drawn, factor = self._drawn, sd_us / self._drawn["sd_us"]
@@ -227,7 +228,7 @@ class Collapse(Serialised, Summarized):
         return Simulated(drawn["kind"], sd=f"{sd_us:.4f}us", mean=mean, per=per, reorder=reorder)
 
     def path(self, sd_us: float, per: str | None = None, base_us: float | None = None) -> Path:
-        """Return the fitted `cctrace.Path`, with another sd of the jitter and a buffer that never overflows."""
+        """Return the fitted `cctrace.Path` with another sd of the jitter and a buffer that never overflows."""
         from cctrace.sim.path import Path
 
         base_us = self.base_us_ if base_us is None else base_us
@@ -242,7 +243,7 @@ class Collapse(Serialised, Summarized):
     def share(
         self, sd_us: float, controller: str = CONTROLLERS[-1], base_us: float | None = None, duration: str = "60s"
     ) -> float:
-        """Return the share of the link that a run of `controller` gets, were the sd (and the delay) another."""
+        """Return the share of the link that a run of `controller` gets with another sd and base RTT."""
         from cctrace.sim.simulate import simulate
 
         sender = Sender(controller, ack_every=self.ack_every_)
@@ -265,21 +266,18 @@ class Collapse(Serialised, Summarized):
         )
 
     def _enough_us(self, most_us: float) -> float | None:
-        """The sd at which runs that do not collapse say enough of the jitter there is; None if it is beyond `most_us`.
-
-        So far above it that, were the threshold anywhere beyond, no run at the sd there is would collapse.
-        """
+        """Return an sd at which runs without a collapse rule one out at the path's jitter; None beyond `most_us`."""
         largest = max(self.sd_us_.sides()[2], self._now_us)
         enough = max(largest / NO_COLLAPSE, FAR_SHARE * self.delay_us_)
         return enough if enough < most_us else None
 
     @property
     def _now_us(self) -> float:
-        """The sd there is as `path` takes it."""
+        """The path's jitter sd, as `path` takes it."""
         return 0.0 if self.process_ == "unknown" else float(self._drawn["sd_us"])
 
     def _forecast(self, controller: str) -> Forecast:
-        # Of processes that keep order slow draws are the worst for BBR.
+        # Among order-preserving processes, slow ones are the worst for BBR.
         processes = [None] if self.process_ != "unknown" else [f"slot:{ASSUMED_SLOT_US:.0f}us", "packet"]
         found = [self._search(controller, per) for per in (processes[:1] if self.quick else processes)]
         first = next((each for each in found if each.sd_us is not None), found[0])
@@ -303,12 +301,12 @@ class Collapse(Serialised, Summarized):
         )
 
     def predict(self, sd_us: float, controller: str = CONTROLLERS[-1]) -> float:
-        """Return the chance that `controller` is collapsed on this path were the jitter's sd `sd_us`."""
+        """Return the probability that `controller` collapses on this path at a jitter sd of `sd_us`."""
         forecast = self.forecasts_[controller]
         return chance_of(forecast.threshold_sd_us, Estimate(sd_us, sd_us, sd_us), forecast.spread).number
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `cctrace fit collapse --json` prints: an object per controller, and what they share."""
+        """Return the output of `cctrace fit collapse --json`: an object per controller, and common fields."""
         each = {name: {**f._asdict(), "collapses": f.verdict} for name, f in self.forecasts_.items()}
         shared = {
             "process": self.process_,
@@ -338,7 +336,7 @@ class Collapse(Serialised, Summarized):
         return text if self.domain_ == "inside" else f"{text}; {self.domain_}"
 
     def summary(self) -> str:
-        """Return what was found, as text."""
+        """Return the result as text."""
         lines = [f"jitter: sd {self.sd_us_.text('{:.0f}')} us, process {self.process_}"]
         for name, f in self.forecasts_.items():
             lines.append(
@@ -349,20 +347,20 @@ class Collapse(Serialised, Summarized):
         return "\n".join(lines)
 
     def plot(self, controller: str | None = None, axes: Axes | None = None) -> Axes:
-        """Draw the share of the link over the jitter's sd and the delay, with the flow's own point; see `plots`."""
+        """Draw the share of the link over jitter sd and delay, with the flow's own point; see `plots`."""
         from cctrace.fit.plots import surface
 
         return surface(self, controller, axes)
 
 
 def _outermost(pick: Callable[[list[float]], float], ends: Sequence[float | None]) -> float | None:
-    """Return the least or largest of the ends of intervals, None where one of them is open."""
+    """Return the smallest or largest end of intervals, None if one of them is open."""
     known = [end for end in ends if end is not None]
     return pick(known) if len(known) == len(ends) else None
 
 
 def _unfilled(its: Sent, fastest_mbps: float) -> str:
-    """Return why the path's rate is not known, and what a flow shows that did not fill its path."""
+    """Return why the path's rate is unknown, and what a flow that did not fill its path still reveals."""
     rtt = its.rtt_us[its.acked]
     sd, mean = float(np.std(rtt)), float(np.mean(rtt))
     text = (
@@ -378,9 +376,9 @@ def _unfilled(its: Sent, fastest_mbps: float) -> str:
 
 
 def _one_rate(its: Sent, rate: float) -> Steps:
-    """Return the one rate of the path as `Steps`; a rate that changed is refused.
+    """Return the constant rate of the path as `Steps`; raise if the rate changed.
 
-    Between the times at which a change is likely each part of the flow is asked for its own rate.
+    Every part of the flow between likely changes gets its own rate.
     """
     steps = constant(rate)
     starts = np.concatenate([[0.0], candidate_steps(its), [np.inf]])
@@ -398,7 +396,7 @@ def _one_rate(its: Sent, rate: float) -> Steps:
 
 
 def _fall(its: Sent, rate: float) -> float | None:
-    """Return the least share of the rate over 5 s, None if it is above one half or no second had 0.8 of it."""
+    """Return the smallest share of the rate over 5 s; None if at least one half, or if no second reached 0.8."""
     _, delivered, _ = delivered_rate(its, 1e6)
     share = delivered[1:-1] / rate
     if len(share) < 5 or share.max() < 0.8:

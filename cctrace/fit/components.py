@@ -1,4 +1,4 @@
-"""Rate, delays and jitter of a path as the data show them together: each is estimated as the others have it."""
+"""Joint estimation of a path's rate, delays and jitter, which depend on each other."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ if TYPE_CHECKING:
 
 
 class Components(NamedTuple):
-    """Rate, delays and jitter as the data show them together; see `components_of`."""
+    """Mutually consistent rate, delays and jitter; see `components_of`."""
 
     steps: Steps
     errors: Floats  # standard errors of the logs of the rates
     delays: Delays | None
     jitter: Jitter | None
     joint: Joint | None
-    drift_us: float  # by how much the base RTT moves with the rate's error
+    drift_us: float  # change of the base RTT with the rate's error
     least_rtt_us: float
 
     @property
     def _overtaking_us(self) -> Floats | None:
-        """Quantiles of the delays of packets that overtake each other, if they are of no family that is simulated.
+        """Quantiles of the delays on a reordering path, if they follow no simulated family.
 
-        All that an ACK tells of has the delay of its last packet: a packet that came early has an ACK of its own.
+        All packets of an ACK have the delay of its last one, but a packet that overtakes others has an ACK of its
+        own.
         """
         delays, jitter = self.delays, self.jitter
         if delays is None or jitter is None or jitter.process_.name != "reorder" or jitter.distribution_ in DRAWN:
@@ -70,7 +71,7 @@ class Components(NamedTuple):
         return Estimate.around(middle, max(np.hypot(error, self.drift_us), GRAIN_US), 0.0)
 
     def correlation(self) -> dict[str, list[list[float]] | list[str]] | None:
-        """Return how errors hang together: {names, matrix}, or None where they were not estimated together."""
+        """Return the correlation of the errors: {names, matrix}, or None if they were not estimated jointly."""
         if self.joint is None:
             return None
         rates = [f"rate_bps.{k}" for k in range(len(self.steps.rate))]
@@ -86,7 +87,7 @@ class Components(NamedTuple):
             return None
         found = self.jitter.as_estimates()
         if found["distribution"] not in DRAWN:
-            # Of packets that overtake every delay is a draw: those of the few that came early must stay as few.
+            # On a reordering path every delay is a draw: few packets are early, and must remain few.
             quantiles = self._overtaking_us
             if quantiles is None:
                 quantiles = self.jitter.predict((np.arange(200) + 0.5) / 200)
@@ -105,14 +106,14 @@ class Components(NamedTuple):
 
 
 def components_of(path: PathEvidence, quick: bool = False) -> Components:
-    """Return rate, delays and jitter: each as the others have it.
+    """Return mutually consistent rate, delays and jitter.
 
     Parameters
     ----------
     path : PathEvidence
     quick : bool
-        With `quick_jitter` and a `joint` fit of as many draws; with neither where what is left of the delays is too
-        little to show how it is drawn, and a queue stood for so long that they tell the rate by themselves.
+        Use `quick_jitter` and a `joint` fit with as few draws; neither if the residual delays are too small to
+        reveal a process and a queue stood long enough to determine the rate.
     """
     table, (flow, steps, others, _), shaper = path.transmissions, path.through, path.shaper
     bucket = bucket_bytes(shaper)
@@ -136,12 +137,12 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
             break
         found = joint(flow, delays, jitter, quick)
         if found is not None and found.bounds and lever(flow, steps) > STANDS * jitter.sd_us_.number:
-            found = None  # a queue stood for so long that delays tell the rate, whatever the likelihood of the jitter
+            found = None  # a queue stood long enough for the delays to determine the rate, whatever the jitter
         if found is None:
             break
         moved = np.abs(np.log(found.steps.rate / steps.rate)).max()
         steps = found.steps
-        is_one_sided = quick and found.bounds is not None and None in found.bounds  # at whatever other rate
+        is_one_sided = quick and found.bounds is not None and None in found.bounds  # at any other rate
         if is_one_sided or (moved < MOVED and found.family == jitter.distribution_):
             break
         families = (found.family,)
@@ -158,14 +159,14 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
 
 
 def _is_uninformative(delays: Delays, lever_us: float) -> bool:
-    """Return whether delays are too alike to show their process, and say nothing of the rate that a queue does not."""
+    """Return whether residual delays are too small to reveal their process, and the queue alone determines the rate."""
     spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
     return lever_us > STANDS * spread and process_of(delays).name == "unknown"
 
 
 def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
-    """Return by how much the median delay moves with one standard error of the rates."""
-    # Nothing bounds the rate of a path that no queue ever stood at: a hundred times as high is the limit without one.
+    """Return the change of the median delay with one standard error of the rates."""
+    # Without a queue the rate has no upper bound: a hundred times as high is as good as infinite.
     higher = steps.rate * np.exp(np.minimum(errors, np.log(100.0)))
     up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, higher), bucket)
     at = departures(flow.sent_us, flow.wire_bytes, steps, bucket)

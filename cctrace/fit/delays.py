@@ -1,4 +1,4 @@
-"""The RTTs that a flow would have had without any queue, and why counters do not tell them."""
+"""Uncongested RTTs of a flow, and why counters cannot provide them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def uncongested_rtt(source: Flow | Simulation) -> Delays:
-    """Return the RTTs that a flow would have had without any queue, as `Delays`.
+    """Return the RTTs that a flow would have had without a queue, as `Delays`.
 
     Parameters
     ----------
@@ -24,12 +24,12 @@ def uncongested_rtt(source: Flow | Simulation) -> Delays:
     Returns
     -------
     Delays
-        Its `mean_us` is what [Kumar19] calls RTT_UCAV.
+        Its `mean_us` is RTT_UCAV of [Kumar19].
 
     Raises
     ------
     FitError
-        If too few RTTs are known, or the path never was without a queue of others; says what would be needed.
+        If too few RTTs are known, or the queue was never free of other flows' packets; says what would be needed.
     StreamError
         If the capture lacks the data or the acknowledgements.
 
@@ -46,7 +46,7 @@ def uncongested_rtt(source: Flow | Simulation) -> Delays:
 
 
 def of_counters(flow: CounterFlow) -> str:
-    """Return why counters do not tell jitter, with what they do tell."""
+    """Return why counters cannot provide the jitter, and what they do provide."""
     polls = flow.polls.frame()
     least, varies = (polls[name].where(polls[name] > 0).dropna() for name in ("min_rtt", "rttvar"))
     reported = [f"an RTT without queue of at most {least.min():.0f} us"] if len(least) else []

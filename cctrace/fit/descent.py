@@ -1,5 +1,6 @@
-"""Nelder and Mead's descent, step for step that of scipy: `scipy.optimize` takes a tenth of a second to import, and as
-much again for the thousand steps of the fits of one flow's jitter.
+"""Nelder-Mead minimisation, step for step that of SciPy, without the import of `scipy.optimize`.
+
+The import takes a tenth of a second, as long as the thousand steps of fitting one flow's jitter.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 def descend(
     cost: Callable[[Floats], float], simplex: Floats, fatol: float, xatol: float, most: int
 ) -> tuple[Floats, float]:
-    """Return where a function of n numbers is least, near a simplex, and its value there [Nelder65]_.
+    """Return the minimum of a function of n numbers near a simplex, and its value there [Nelder65]_.
 
     Parameters
     ----------
     cost : callable
     simplex : ndarray, shape (n + 1, n)
-        Where to begin.
+        Initial simplex.
     fatol, xatol : float
-        It ends where no corner's value is farther than `fatol` from the best one's, and no coordinate than `xatol`.
+        Stop if no corner's value and coordinate differ by more than these from the best one's.
     most : int
-        Steps.
+        Maximum number of steps.
 
     Examples
     --------

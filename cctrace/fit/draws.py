@@ -1,9 +1,8 @@
-"""The distribution behind an estimate: of what an interval is the middle 95 %, and how estimates hang together.
+"""Distributions of estimates, of which the interval is the central 95 %, and their correlation.
 
-An `Estimate` is a value with the ends of a 95 % interval. Between them it is taken for a normal distribution, of the
-value or, where it cannot fall below zero and its interval is wide, of its logarithm, with a width for each side: so the
-distribution has the value as its median and the interval as its middle 95 %. A buffer that is known to the packet is
-equally likely anywhere within it.
+An `Estimate` is a value with a 95 % interval. Its distribution is taken as normal, in the value or, for a positive
+quantity with a wide interval, in its logarithm, with a separate width on each side; the value is its median. A
+buffer known to a packet is uniformly distributed within its interval.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from cctrace.sim.jitter import Jitter
 from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES
 
-DRAWN = ("normal", "gamma", "lognormal", "exponential")  # distributions that `cctrace.Jitter` draws from as they are
-EVEN = 0.95  # of a uniform distribution between the ends of its interval
+DRAWN = ("normal", "gamma", "lognormal", "exponential")  # distributions that `cctrace.Jitter` draws directly
+EVEN = 0.95  # of a uniform distribution, within the interval
 
 
 def at_share(even: bool, estimate: Estimate, share: ArrayLike) -> Floats:
-    """Return the value below which a share of the estimate's distribution lies.
+    """Return a quantile of the estimate's distribution.
 
     Parameters
     ----------
     even : bool
-        Uniform, not normal.
+        Uniform instead of normal.
     estimate : Estimate
         With both ends.
     share : float or ndarray
@@ -55,9 +54,9 @@ def at_share(even: bool, estimate: Estimate, share: ArrayLike) -> Floats:
 
 
 def share_below(even: bool, estimate: Estimate, truth: float, u: float = 0.5) -> float:
-    """Return which share of the estimate's distribution lies below a number: the inverse of `at_share`.
+    """Return the share of the estimate's distribution below a number: the inverse of `at_share`.
 
-    `u` (from 0 to 1) says where in the step a number lies that the distribution has as a whole.
+    `u` (0 to 1) is the position within the step if the number is an atom of the distribution.
     """
     value, low, high = estimate.sides()
     if even:
@@ -80,16 +79,16 @@ def _logarithmic(estimate: Estimate) -> bool:
 
 # --- paths -----------------------------------------------------------------------------------------------------------
 def fields_of(estimates: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `cctrace.Path` for these estimates; what is only bounded takes its bound.
+    """Return the arguments of `cctrace.Path` for these estimates; one-sided estimates take their bound.
 
-    The base RTT of estimates has the jitter's mean in it; `cctrace.Path` adds that of a jitter that is not normal.
+    The estimated base RTT includes the jitter's mean, which `cctrace.Path` adds for a jitter that is not normal.
     """
     rates = [
         (row["start_s"], float(row["low"] if row["value"] is None else row["value"])) for row in estimates["rate_bps"]
     ]
     base = _steps_or_one(estimates)
     jitter = estimates["jitter"]
-    # Of what the clock does not resolve the process is unknown, and it would change nothing.
+    # The process of jitter below the clock's resolution is unknown, and irrelevant.
     drawn = None if jitter is None or jitter["process"] == "unknown" else simulated(jitter)
     beyond = 0.0 if drawn is None or drawn.kind == "normal" else _mean_us(jitter)
     rtt = [(start, f"{max(value - beyond, 1.0):.1f}us") for start, value in base]
@@ -117,7 +116,7 @@ def _steps_or_one(estimates: dict[str, Any]) -> list[tuple[float, float]]:
 
 
 def simulated(jitter: dict[str, Any]) -> Jitter:
-    """Return the `cctrace.Jitter` of estimates; of distributions that it does not draw from, of their quantiles."""
+    """Return the `cctrace.Jitter` of estimates, by quantiles if it cannot draw the distribution directly."""
     sd, mean = jitter["sd_us"].value, jitter["mean_us"].value
     per = "packet"
     if jitter["process"] == "burst" or (jitter["process"] == "slot" and jitter["slot_us"] is None):
@@ -136,7 +135,7 @@ def simulated(jitter: dict[str, Any]) -> Jitter:
 
 
 def _mean_us(jitter: dict[str, Any]) -> float:
-    """Return what a jitter that adds to the base RTT adds on average."""
+    """Return the mean that a jitter adds to the base RTT."""
     return jitter["mean_us"].value if jitter["distribution"] in DRAWN else float(np.mean(jitter["quantiles_us"]))
 
 
@@ -160,9 +159,9 @@ def draws(estimates: dict[str, Any], n: int, seed: int) -> Iterator[dict[str, An
 
 
 def _drawn(value: Any, z: dict[str, float], rng: np.random.Generator, name: str) -> Any:
-    """Return estimates with one value drawn for each; `z` has the normal numbers of those that hang together."""
+    """Return estimates with one value drawn for each; `z` has the normal numbers of correlated ones."""
     if isinstance(value, Estimate) and value.value is None and value.low is None:
-        return value  # no more than an upper bound, which is what the path has
+        return value  # only an upper bound, which the path takes
     if isinstance(value, Estimate):
         share = special.ndtr(z[name]) if name in z else rng.random()
         return Estimate(float(_one(value, share, even=name == "buffer_bytes")))
@@ -188,7 +187,7 @@ KEYS = ("rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "policer", 
 
 
 def read_estimates(text: str | bytes | dict[str, Any]) -> dict[str, Any]:
-    """Return the estimates that JSON holds; see `FittedPath.from_json`."""
+    """Parse estimates from JSON; see `FittedPath.from_json`."""
     try:
         found = json.loads(text) if isinstance(text, str | bytes) else text
     except ValueError as error:
@@ -199,7 +198,7 @@ def read_estimates(text: str | bytes | dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(value: Any, name: str = "") -> Any:
-    """Return JSON with its {"value", "low", "high"} as `Estimate`s."""
+    """Return JSON with each {"value", "low", "high"} as an `Estimate`."""
     if isinstance(value, dict):
         return estimate_in(value) or {key: _read(item, key) for key, item in value.items()}
     if isinstance(value, list):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FORMS = ("netem", "mahimahi", "json")
 MTU = 1500
-LOOP_S = 60.0  # length of a Mahimahi trace of a constant rate; Mahimahi repeats it
+LOOP_S = 60.0  # length of a constant-rate Mahimahi trace, which Mahimahi repeats
 
 
 def export(path: FittedPath, to: str) -> str:

@@ -1,17 +1,17 @@
-r"""Families of delay distributions, and their likelihood where a path keeps packets in order.
+r"""Families of delay distributions, and their likelihood on an order-preserving path.
 
-A packet that catches up with its predecessor waits for it, so its own draw is known only to be no larger than the
-delay it shows: :math:`a_k = \max(a_{k-1}, d_k + J_k)` with d when it left the bottleneck. What one ACK tells of, the
-packets i of group k, arrived by :math:`t_k`; at least one of them then, unless :math:`t_k = t_{k-1}`. Independent draws
+A packet that catches up with its predecessor waits for it, so its own draw is left-censored at its observed delay:
+:math:`a_k = \max(a_{k-1}, d_k + J_k)`, with d the departure from the bottleneck. The packets i of group k, reported
+by one ACK, arrived by :math:`t_k`, and at least one of them then, unless :math:`t_k = t_{k-1}`. Independent draws
 with distribution F and density f have the likelihood
 
 .. math:: \log L = \sum_i \log F(t_k - d_i) +
         \sum_{k:\,t_k > t_{k-1}} \log \sum_{i \in k, i \le 2} \frac{f}{F}(t_k - d_i)
 
-which is that of left-censored data, the censoring known beforehand. The inner sum is over those that may have been the
-late one: a receiver does not wait for more than two segments, so the third of a group and those after it arrived behind
-one of the first two. (Whoever sums over all of the group finds an sd a fifth too small.) Of reordering paths nothing is
-censored and every group is an event: the same formula.
+which is that of left-censored data with known censoring. The inner sum covers the packets that may have been the
+late one: a receiver waits for at most two segments, so the third and later ones of a group arrived behind one of
+the first two. (Summing over the entire group underestimates the sd by a fifth.) On reordering paths nothing is
+censored and every group is an event: the formula is the same.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Family(NamedTuple):
     log_pdf: Curve
     log_cdf: Curve
     moments: Callable[[Params], tuple[float, float]]
-    guess: Callable[[float, float, float], tuple[float, ...]]  # of the least delay, a middle one and the sd
-    located: bool  # the first parameter is the least delay
+    guess: Callable[[float, float, float], tuple[float, ...]]  # from the minimum delay, a central one and the sd
+    located: bool  # the first parameter is the minimum delay
 
     def __reduce__(self) -> tuple[Callable[[str], Family], tuple[str]]:
-        # Functions made by functions have no name to be pickled by; a family has.
+        # Functions made by functions cannot be pickled by name; a family can.
         return _family, (self.name,)
 
 
@@ -53,7 +53,7 @@ def _family(name: str) -> Family:
 
 
 def _log_mass(p: Params) -> float:
-    """Return log of the share of a normal distribution above zero delay: below, a delay is drawn again."""
+    """Return the log of a normal distribution's mass above zero delay: values below are redrawn."""
     return special.log_ndtr(p[0] / np.exp(p[1]))
 
 
@@ -132,7 +132,7 @@ def _weibull_moments(p: Params) -> tuple[float, float]:
 
 
 def _mixed(function: Curve) -> Curve:
-    """Return the same of two normal components: the second begins exp(p[2]) later and has a share expit(p[4])."""
+    """Return a mixture of two normal components: the second starts exp(p[2]) later and has a share of expit(p[4])."""
 
     def of(x: Floats, p: Params) -> Floats:
         first, second = _components(p)
@@ -222,7 +222,7 @@ FAMILIES = {
 
 
 class Censored:
-    """Delays in groups, of which some are events (see the module's header); all that the likelihood needs.
+    """Grouped delays, some of them events (see the module's docstring): the data of the likelihood.
 
     Parameters
     ----------
@@ -231,13 +231,14 @@ class Censored:
     group : ndarray of int
         Group of each delay, ascending from 0.
     event : ndarray of bool
-        Per group: whether it arrived later than the group before.
+        Per group: whether it arrived later than the previous group.
     ordered : bool
-        False: packets overtake, every delay is a draw.
+        False: packets overtake each other, and every delay is a draw.
     gap_us : ndarray, optional
-        Per group: how much later it came than what it would have waited for; for residuals (`goodness`). NaN: unknown.
+        Per group: how much later it arrived than the packet it may have waited for; for residuals (`goodness`).
+        NaN: unknown.
     clock_us : float
-        Gaps that short may be those of hosts; residuals are those of longer ones.
+        Gaps up to this may be caused by hosts; residuals use longer ones.
     """
 
     def __init__(
@@ -254,7 +255,7 @@ class Censored:
         self.clock_us = clock_us
         low, high = float(delay_us.min()), float(delay_us.max())
         self.low, self.high = low, high
-        # Finer where there is most to tell apart: half the points by quantile, half evenly.
+        # Half the points by quantile, half evenly.
         spread = np.quantile(delay_us, np.linspace(0, 1, GRID // 2))
         self.grid = np.unique(np.r_[spread, np.linspace(low, high, GRID // 2), high + 1.0])
         cell = np.clip(np.searchsorted(self.grid, delay_us, "right") - 1, 0, len(self.grid) - 2)
@@ -285,7 +286,7 @@ class Censored:
         return float(self._weights @ log_cdf + np.log(self._events(log_pdf, log_cdf) + _TINY).sum())
 
     def _events(self, log_pdf: Floats, log_cdf: Floats) -> Floats:
-        """Return what the hazard, f/F, sums up to over the delays of each event; overwritten by the next call."""
+        """Return the sums of the hazard, f/F, over the delays of each event; overwritten by the next call."""
         hazard, found, sum_up = self._sums
         np.exp(np.minimum(log_pdf - log_cdf, 50.0), out=hazard)
         sum_up()
@@ -293,7 +294,7 @@ class Censored:
 
     @functools.cached_property
     def _sums(self) -> tuple[Floats, Floats, Callable[[], object]]:
-        """The hazard on the grid, its sums over events, and the function that sums up."""
+        """The hazard on the grid, its sums over events, and the summation function."""
         hazard, found = np.empty(len(self.grid)), np.empty(len(self._begin))
         return hazard, found, sums_of_groups.bind(hazard, *self._places, found)
 
@@ -301,7 +302,7 @@ class Censored:
         return {name: value for name, value in vars(self).items() if name != "_sums"}  # functions cannot be pickled
 
     def per_group(self, family: Family, p: Floats, stalls: float) -> Floats:
-        """Return log L group by group."""
+        """Return log L per group."""
         log_pdf, log_cdf = self.tables(family, p, stalls)
         below = log_cdf if self.ordered else log_pdf
         below = below[self._cell] * (1 - self._part) + below[self._cell + 1] * self._part
@@ -313,7 +314,7 @@ class Censored:
 
 
 class Fitted(NamedTuple):
-    """A family at its maximum: parameters (the last: log-odds of stalls), log L."""
+    """A family at its maximum: parameters (the last one: log-odds of stalls), log L."""
 
     family: Family
     p: np.ndarray
@@ -331,14 +332,14 @@ class Fitted(NamedTuple):
 
     @property
     def aic(self) -> float:
-        """Akaike's criterion; smaller is better."""
+        """Akaike's information criterion; smaller is better."""
         return 2 * len(self.p) - 2 * self.log_likelihood
 
 
 def score_rows(data: Censored, fitted: Fitted) -> Floats:
-    """Return the scores per group at the maximum, (n, parameters), by differences; the parameters' units are alike.
+    """Return the scores per group at the maximum, (n, parameters), by finite differences in comparable units.
 
-    The first parameter is counted in standard deviations. That of the stalls is left out where there are none.
+    The first parameter is in units of the sd. The stalls' parameter is omitted if there are none.
     """
     p, family = fitted.p, fitted.family
     scale = np.full(len(p), 0.01)
@@ -348,12 +349,12 @@ def score_rows(data: Censored, fitted: Fitted) -> Floats:
     def of(q: Floats) -> Floats:
         return data.per_group(family, q[:-1], STALL * special.expit(q[-1]))
 
-    with np.errstate(invalid="ignore"):  # a maximum at the edge of what a family allows: NaN, which is refused
+    with np.errstate(invalid="ignore"):  # at the edge of a family's domain the result is NaN, and rejected
         return np.column_stack([(of(p + shift) - of(p - shift)) / 0.02 for shift in shifts])
 
 
 def without_stalls(data: Censored, fitted: Fitted, quick: bool = False) -> Fitted:
-    """Return the maximum without stalls if it is as good: what the family itself draws must not pass for them."""
+    """Return the maximum without stalls if it is as good: draws of the family must not pass for stalls."""
     plain = fit_family(data, fitted.family, fitted.p, stalls=False, quick=quick)
     return plain if plain.log_likelihood > fitted.log_likelihood - STALLS_SHOW else fitted
 
@@ -368,7 +369,7 @@ def fit_family(
     data : Censored
     family : Family
     start : ndarray, optional
-        Where to begin.
+        Initial parameters.
     stalls : bool
         Whether some of the delays may be stalls.
     quick : bool
@@ -379,7 +380,7 @@ def fit_family(
     sd = max(float(np.subtract(*np.quantile(observed, [0.84, 0.16]))) / 2, 1.0)
     if start is None:
         start = np.array([*family.guess(data.low, float(np.quantile(observed, 0.3)), sd), -3.0])
-    start = np.array(start if stalls else start[:-1])  # the caller's stays as it is
+    start = np.array(start if stalls else start[:-1])  # do not modify the caller's array
     if family.located:
         start[0] = max(start[0], 0.0)
 
@@ -397,7 +398,7 @@ def fit_family(
 
     steps = np.full(len(start), 0.3)
     steps[0] = sd / 3
-    for _ in range(1 if quick else 2):  # a simplex may stop early; started anew where it stopped it goes on
+    for _ in range(1 if quick else 2):  # a simplex may stop early: restart it where it stopped
         simplex = np.vstack([start, start + np.diag(steps)])
         start, least = descend(cost, simplex, 0.5 if quick else 0.05, 1e-2, 400)
     return Fitted(family, assembled(start), -least)

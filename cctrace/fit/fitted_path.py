@@ -1,12 +1,12 @@
-"""The path of a flow: rate over time, base RTT, buffer, losses by cause, jitter, and what the flow could not see.
+"""Fitted path of a flow: rate over time, base RTT, buffer, losses by cause, jitter, and what the flow left open.
 
-    path = cct.fit.path(flow)                        # a cct.Path, and an estimate of everything in it
-    cct.simulate(path, "bbr2022", "20s")             # the same path, whatever is to be asked of it
+    path = cct.fit.path(flow)                        # a cct.Path, with an estimate of each of its properties
+    cct.simulate(path, "bbr2022", "20s")             # simulate anything over the same path
     print(path.summary()); path.export("netem")
 
-The order is that of what depends on what: the rate explains the delays best (`bottleneck`), the queue follows from the
-rate, delays without queue give base RTT and jitter (`delays`, `jitter`), the backlog that lost packets met tells
-congestion from chance and bounds the buffer (`losses`).
+The steps follow from their dependence: the rate is the one that explains the delays best (`bottleneck`); the rate
+gives the queue; uncongested delays give base RTT and jitter (`delays`, `jitter`); the backlog at losses
+distinguishes congestive from random loss and bounds the buffer (`losses`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class FittedPath(Path, Public):
 
     @classmethod
     def of(cls, estimates: dict[str, Any]) -> FittedPath:
-        """Return the path of these estimates; what is only bounded takes its bound (an unseen buffer twice that)."""
+        """Return the path of these estimates; one-sided ones take their bound (an unobserved buffer twice that)."""
         fitted = cls(**fields_of(estimates))
         object.__setattr__(fitted, "estimates", estimates)
         return fitted
@@ -99,14 +99,14 @@ class FittedPath(Path, Public):
         return cls.of(read_estimates(text))
 
     def draws(self, n: int = 100, seed: int = 1) -> list[Path]:
-        """Return `n` plausible paths: drawn from what the estimates leave open, as they hang together.
+        """Return `n` plausible paths, drawn from the joint distribution of the estimates.
 
-        Of what was seen from one side only the bound is multiplied by up to ten, evenly in the logarithm.
+        One-sided estimates are drawn log-uniformly from their bound to ten times that.
         """
         return [Path(**fields_of(drawn)) for drawn in draws(self.estimates, n, seed)]
 
     def plot(self) -> Figure:
-        """Draw rate, queue, delays and losses of the flow with what was fitted to them; needs matplotlib.
+        """Draw rate, queue, delays and losses of the flow with the fit; needs matplotlib.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class FittedPath(Path, Public):
         return figure(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `cctrace fit path --json` prints."""
+        """Return the output of `cctrace fit path --json`."""
         return to_dict(self.estimates)
 
     def to_json(self) -> str:
@@ -143,7 +143,7 @@ class FittedPath(Path, Public):
         return of_summary("Path, fitted", self.summary())
 
     def summary(self) -> str:
-        """Return what was found, as text."""
+        """Return the result as text."""
         e = self.estimates
         lines = [f"rate from {row['start_s']:.2f} s: {_mbit(row)} Mbit/s" for row in e["rate_bps"]]
         lines.append(f"base RTT: {e['base_rtt_us'].text('{:.0f}')} us")
@@ -203,15 +203,15 @@ def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
 
 
 def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = False) -> FittedPath:
-    """Return the `FittedPath` of what packets show; see `path`.
+    """Return the `FittedPath` from a flow's evidence; see `path`.
 
     Parameters
     ----------
     evidence : PathEvidence
     progress : callable, optional
     quick : bool
-        With less about the jitter: a distribution of a few families, fitted to fewer draws, and none where the jitter
-        is too small to be simulated. For the simulations of `cctrace analyze`, whose intervals are far wider.
+        Fit fewer jitter families to fewer draws, and none if the jitter is too small to simulate. For the
+        simulations of `cctrace analyze`, whose intervals are far wider.
     """
     table = evidence.transmissions
     require_rtts(evidence.sent)
@@ -224,7 +224,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
     unseen: list[str] = []
     rates = _rates(flow, parts, unseen)
     base = parts.base()
-    if parts.delays is None:  # others' packets stood in the queue all the time
+    if parts.delays is None:  # other flows occupied the queue all the time
         unseen.append("base_rtt")
     losses = losses_of(table, flow, parts.steps, None if policer is None else policer.explained, parts.errors.max())
     if losses.buffer_bytes.value is None:
@@ -257,7 +257,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
 
 
 def _rates(flow: Sent, parts: Components, unseen: list[str]) -> list[dict[str, float | None]]:
-    """Return the rows of ``rate_bps``; a rate that no queue showed is bounded by what was delivered."""
+    """Return the rows of ``rate_bps``; without a queue, the delivered rate is a lower bound."""
     steps, errors = parts.steps, parts.errors
     window = max(200_000.0, flow.least_rtt_us)
     _, rate, _ = delivered_rate(flow, window)
@@ -269,7 +269,9 @@ def _rates(flow: Sent, parts: Components, unseen: list[str]) -> list[dict[str, f
         return [{"start_s": 0.0, "value": max(fastest, low), "low": low, "high": None}]
     rows: list[dict[str, float | None]] = []
     for start, value, error in zip(steps.start_us, steps.rate * 8e6, errors, strict=True):
-        error = min(np.hypot(error, CLOCK_ERROR), np.log(UNSEEN_REACH) / Z95)  # of a stretch that shows no rate
+        error = min(
+            np.hypot(error, CLOCK_ERROR), np.log(UNSEEN_REACH) / Z95
+        )  # of a period that does not determine the rate
         estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
         if bounds:
             estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
@@ -292,9 +294,9 @@ def _loss(losses: Losses) -> dict[str, Any]:
 
 
 def _cross_traffic(delays: Delays | None, others: tuple[int, ...]) -> dict[str, float | str]:
-    """Return what else went through the bottleneck, as far as it shows."""
+    """Return the detectable cross traffic of the bottleneck."""
     quiet = 0.0 if delays is None else delays.quiet_share
-    # Unknown: more than the flow's own queue stood before it half of the time.
+    # Unknown: for half of the time, a backlog stood that the flow did not cause.
     kind = "elastic" if others else "unknown" if quiet < 0.5 else "none"
     return {"kind": kind, "flows_in_capture": len(others), "quiet_share": quiet}
 

@@ -1,4 +1,4 @@
-"""What is forecast of one controller on one path, and in which words."""
+"""Forecast of one controller on one path, and its wording."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ if TYPE_CHECKING:
 
 
 class Forecast(NamedTuple):
-    """What awaits a controller.
+    """Forecast of a collapse.
 
     Attributes
     ----------
     threshold_sd_us : Estimate
-        The jitter's sd at which a flow gets half of the link.
+        Jitter sd at which a flow gets half of the link.
     sd_us : Estimate
-        The sd there is.
+        Sd of the path's jitter.
     probability, probability_hour : Estimate
-        Of getting less than half of the link: over 40 s, and for 40 s at some time within an hour.
+        Of getting less than half of the link: over 40 s, and over any 40 s within an hour.
     queue_delay_us : float
-        Delta: mean queueing delay in the run nearest below the threshold.
+        Delta: mean queueing delay in the run just below the threshold.
     spread : float
-        How far chance moves the threshold of a single run, of log sd.
+        Scatter of a single run's threshold, of log sd.
     runs : int
-        Runs that the threshold stands on.
+        Runs behind the threshold.
     domain : str
     seen : tuple of (float, float)
-        Every run of the search, those at the sd there is too: the jitter's sd (us), and the share of the link that the
-        flow got.
+        All runs of the search, including those at the path's jitter: sd (us) and share of the link.
     """
 
     threshold_sd_us: Estimate
@@ -52,7 +51,7 @@ class Forecast(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Collapses: "yes", "no", or "close" where the interval or the seed decides."""
+        """Whether it collapses: "yes", "no", or "close" if the interval or the seed decides."""
         if self.threshold_sd_us.low is None:
             return "yes"
         _, least, most = self.sd_us.sides()
@@ -63,7 +62,7 @@ class Forecast(NamedTuple):
 
 
 def chance_of(threshold: Estimate, sd_us: Estimate, spread: float) -> Estimate:
-    """Return the chance that a run is collapsed at `sd_us`, an `Estimate`, given the threshold's."""
+    """Return the probability that a run collapses at `sd_us`, an `Estimate`, given the threshold's."""
 
     def chance(sd: float, at: float | None) -> float:
         if at is None or sd <= 0:
@@ -71,14 +70,14 @@ def chance_of(threshold: Estimate, sd_us: Estimate, spread: float) -> Estimate:
         return float(special.ndtr(np.log(sd / at) / spread))
 
     if threshold.value is None and threshold.low is None:
-        return Estimate(1.0, 0.5, 1.0)  # collapsed at every sd that was tried
+        return Estimate(1.0, 0.5, 1.0)  # collapsed at every sd tried
     sd, least, most = sd_us.sides()
     value = chance(sd, threshold.value)
     return Estimate(value, min(chance(least, threshold.high), value), max(chance(most, threshold.low), value))
 
 
 def seen_chance(chance: Estimate, found: Threshold) -> Estimate:
-    """Return the chance with the runs at the sd there is: where some collapse and others do not, they tell it."""
+    """Return the probability updated by the runs at the path's jitter, if only some of them collapse."""
     if not found.collapsed:
         return chance
     low, high = special.betaincinv(found.collapsed + 0.5, found.tried - found.collapsed + 0.5, [0.025, 0.975])
@@ -90,7 +89,7 @@ _ANSWERS = {"yes": "yes", "close": "perhaps", "no": "no"}
 
 
 def answer_text(forecasts: Mapping[str, Forecast]) -> str:
-    """Return for which controllers minRTT would collapse: "No: bbr2016 would from 22 ± 3.4 ms of jitter on"."""
+    """Return which controllers would collapse: "No: bbr2016 would from 22 ± 3.4 ms of jitter on"."""
     parts = []
     for verdict, answer in _ANSWERS.items():
         alike: dict[str, list[str]] = {}
@@ -113,7 +112,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def limit_text(forecast: Forecast) -> str:
-    """Return at which jitter a controller collapses, in words, and how often it does with the jitter there is."""
+    """Return at which jitter a controller collapses, in words, and how often it does at the path's jitter."""
     sd, chance = forecast.threshold_sd_us, forecast.probability.number
     now = f" ({100 * chance:.0f} % of the runs do now)" if chance >= UNLIKELY / 2 else ""
     if sd.value is None and sd.low is not None:

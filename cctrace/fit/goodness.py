@@ -1,17 +1,16 @@
-r"""How well a distribution fits delays that hide behind each other and hang together.
+r"""Goodness of fit for censored, autocorrelated delays.
 
-*Residuals.* Given what came before, a group that arrives apart has arrived between the one before it and t_k with
-probability :math:`u_k = (G(t_k) - G(t_{k-1})) / (1 - G(t_{k-1}))`, :math:`G(t) = \prod_i F(t - d_i)`. If F is right the
-u are uniform; if draws are independent so are they. (A host that lets waiting packets go lets them go one by one: gaps
-of less than a packet's time are left out, and the others counted from there.)
+*Residuals.* Given the past, a group that arrives apart arrived between the previous one and t_k with probability
+:math:`u_k = (G(t_k) - G(t_{k-1})) / (1 - G(t_{k-1}))`, :math:`G(t) = \prod_i F(t - d_i)`. If F is right, the u are
+uniform; if draws are independent, so are they. (A host releases waiting packets one by one: gaps below a packet's
+time are ignored, and the others counted from there.)
 
-*The test.* The largest distance of the u's distribution from the uniform one is compared with what blocks of the
-flow show, multiplied by random numbers of mean 0. Parameters were fitted to the same delays, which makes the distance
-smaller than chance would: each multiplied block moves them along (its scores), and the distance is taken after that.
-So neither dependence nor fitting makes the test say what it should not, as Kolmogorov's tables do.
+*Test.* The largest distance of the u's distribution from uniformity is compared with that of a multiplier block
+bootstrap. Since the parameters were fitted to the same delays, which reduces the distance, each bootstrap sample
+also moves them, by its scores. The test is thus valid under dependence and fitting, unlike Kolmogorov's tables.
 
-*Without a family.* The distribution that maximises the likelihood of left-censored delays is the product-limit estimate
-counted from the top (Kaplan and Meier's, time reversed).
+*Without a family*, the maximum-likelihood distribution of left-censored delays is the product-limit estimate
+counted from the top (Kaplan-Meier in reversed time).
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ SHARES = (np.arange(401) + 0.5) / 401  # of the quantiles that describe a distri
 
 
 class Goodness(NamedTuple):
-    """Largest distance between the distributions of the residuals and of what they should be, and its probability.
+    """Largest distance between the distributions of residuals and expectation, and its p-value.
 
     Attributes
     ----------
     distance : float
         0 to 1.
     probability : float
-        Of a distance as large if the family is right, however the delays hang together.
+        Of a distance as large if the family is right, whatever the autocorrelation of the delays.
     samples : int
-        Delays that were seen, not merely bounded.
+        Uncensored delays.
     """
 
     distance: float
@@ -52,7 +51,7 @@ class Goodness(NamedTuple):
 
 
 def residuals(data: Censored, family: Family, p: Floats, stalls: float) -> tuple[Floats, Ints]:
-    """Return the u of the groups that are events, in order, and the rows of these groups; see the module's header."""
+    """Return the u of the event groups, in order, and the rows of these groups; see the module's docstring."""
     log_cdf = data.tables(family, p, stalls)[1]
 
     def of(x: Floats) -> Floats:
@@ -75,7 +74,7 @@ def goodness(
 ) -> Goodness | None:
     """Return the `Goodness` of a fitted family, None if too few delays have residuals.
 
-    `scores` and `inverse` are those of `Jitter._errors`.
+    `scores` and `inverse` come from `Jitter._errors`.
     """
     p, x = fitted.p, np.linspace(0, 1, TEST_POINTS + 2)[1:-1]
 
@@ -109,13 +108,13 @@ def goodness(
 def product_limit(
     data: Censored, reverse_hazard: Callable[[Floats], Floats], weights: Floats | None = None
 ) -> tuple[Floats, float, float]:
-    """Return quantiles (at `SHARES`), mean and sd of the distribution that explains censored delays best.
+    """Return quantiles (at `SHARES`), mean and sd of the maximum-likelihood distribution of censored delays.
 
     Parameters
     ----------
     data : Censored
     reverse_hazard : callable
-        f/F of a family that fits roughly: of two delays of one group, which one it was that showed.
+        f/F of a family that fits roughly: weighs which of two delays of a group was the late one.
     weights : ndarray, optional
         Per group, of a bootstrap.
     """

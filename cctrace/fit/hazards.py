@@ -1,19 +1,19 @@
-"""Compiled: what a likelihood of jitter sums over thousands of delays, hundreds of times for a fit (`families`)."""
+"""Compiled sums over thousands of delays, which a jitter fit evaluates hundreds of times (`families`)."""
 
 from cctrace.lang.machine import Machine
 
 
 def sums(hazard, cell, part, rest, begin, out):
-    """Sum a function of the delay over the delays of each group, in their order.
+    """Sum a function of the delay over the delays of each group, in order.
 
     Parameters
     ----------
     hazard : ndarray of float64
         The function on a grid.
     cell, part, rest : ndarray
-        Per delay: the point of the grid below it, which part of the way to the next one it lies, and what is left.
+        Per delay: the grid point below it, the fraction of the way to the next one, and one minus that.
     begin : ndarray of int64
-        Where each group begins.
+        First delay of each group.
     out : ndarray of float64
         Receives the sums.
     """

@@ -1,18 +1,18 @@
-r"""One quantity over many flows of a path: each flow has its own value, the path has their mean and spread.
+r"""Hierarchical model of one quantity over many flows of a path: each flow has its own value, the path a mean and
+spread.
 
-Two levels, with the errors :math:`\sigma_k` of the single fits known and the spread :math:`\tau` between flows not:
+Two levels, with known errors :math:`\sigma_k` of the single fits and an unknown spread :math:`\tau` between flows:
 
 .. math:: \hat\theta_k \sim N(\theta_k, \sigma_k^2), \qquad \theta_k \sim N(\mu, \tau^2)
 
-:math:`\tau^2` is that of restricted maximum likelihood [Viechtbauer05]_; its interval holds what Cochran's Q does not
-exclude [Viechtbauer07]_. A flow's own value shrinks to the mean by the share
-:math:`\sigma_k^2 / (\sigma_k^2 + \tau^2)`: the less it told by itself, the more. How much depends on :math:`\tau`, of
-which few flows tell little; so own values are averaged over all :math:`\tau`, by the same likelihood [Gelman06]_. For
-the mean that average is too cautious where flows are few, and Hartung's, Knapp's and Sidik's t interval over the
-scatter that is seen [IntHout14]_ too short where their errors differ: its interval is half way between the two
-(docs/fitting.md has how often each holds).
+:math:`\tau^2` is the restricted-maximum-likelihood estimate [Viechtbauer05]_; its interval contains what Cochran's
+Q does not reject [Viechtbauer07]_. A flow's value shrinks towards the mean by :math:`\sigma_k^2 / (\sigma_k^2 +
+\tau^2)`. As few flows leave :math:`\tau` uncertain, the values are averaged over all :math:`\tau` by the same
+likelihood [Gelman06]_. For the mean, that average is too cautious with few flows, while the
+Hartung-Knapp-Sidik-Jonkman t interval [IntHout14]_ is too short if the flows' errors differ: the interval used is
+half-way between the two (docs/fitting.md has the coverage of each).
 
-Sixty lines of NumPy and SciPy: statsmodels has the same as ``combine_effects``, but weighs more than cctrace.
+statsmodels has the same as ``combine_effects``, but is larger than cctrace.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONFIDENCE = 0.95
 
 
 class Estimator(Protocol):
-    """What can be fitted to a flow."""
+    """An estimator for single flows."""
 
     def fit(self, source: Flow | Simulation, /) -> object:
         """Return the fitted object."""
@@ -50,23 +50,23 @@ class Hierarchical(Summarized):
     Parameters
     ----------
     estimator : object with ``fit``, optional
-        A fresh copy is fitted to each flow of `fit`: ``Parameters("cubic6", ["beta"])``, ``Jitter()``.
+        `fit` fits a fresh copy to each flow: ``Parameters("cubic6", ["beta"])``, ``Jitter()``.
     of : callable or str, optional
-        Takes the fitted estimator and returns an `Estimate`; or the name of an attribute, or of a parameter. Default:
-        the only one that `Parameters` was asked for.
+        Takes the fitted estimator and returns an `Estimate`; or the name of an attribute or parameter. Default: the
+        only parameter of `Parameters`.
 
     Attributes
     ----------
     mean_ : Estimate
         Of the group.
     spread_ : Estimate
-        The standard deviation between flows, without the errors of the fits.
+        Standard deviation between flows, without the errors of the fits.
     flows_ : list of Estimate
-        Of each flow that told something, shrunken towards the mean.
+        Of each informative flow, shrunken towards the mean.
     single_ : list of Estimate
         The same before pooling.
     refused_ : dict of int to str
-        Why a flow, by its place, has no value of its own.
+        Flow index to the reason why the flow has no value.
 
     Examples
     --------
@@ -83,12 +83,12 @@ class Hierarchical(Summarized):
         self.estimator, self.of = estimator, of
 
     def fit(self, flows: Iterable[Flow | Simulation], progress: Progress = silent) -> Self:
-        """Fit the estimator to each flow, and pool.
+        """Fit the estimator to each flow, and pool the results.
 
         Raises
         ------
         FitError
-            If fewer than LEAST_FLOWS flows tell something by themselves; says why the others do not.
+            If fewer than LEAST_FLOWS flows determine the value; says why the others do not.
         """
         import copy
 
@@ -128,7 +128,7 @@ class Hierarchical(Summarized):
         return known[name] if name in known else getattr(fitted, name)
 
     def pool(self, estimates: Iterable[Estimate]) -> Self:
-        """Pool estimates of single flows, whose intervals tell their errors.
+        """Pool estimates of single flows, taking the errors from their intervals.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class Hierarchical(Summarized):
         values, lows, highs = np.array([estimate.sides() for estimate in estimates]).T
         errors = (highs - lows) / (2 * Z95)
         scale = max(float(np.ptp(values)), float(errors.max()), 1e-300)
-        errors = np.maximum(errors, 1e-6 * scale)  # an interval of no length is no infinite weight
+        errors = np.maximum(errors, 1e-6 * scale)  # an interval of zero length must not get infinite weight
         tau = scale * spread(values / scale, errors / scale)
         weights = 1 / (errors**2 + tau**2)
         mean = float(weights @ values / weights.sum())
@@ -165,19 +165,19 @@ class Hierarchical(Summarized):
         return float(special.stdtrit(degrees, (1 + CONFIDENCE) / 2)) * np.sqrt(scatter / weights.sum())
 
     def predict(self) -> Estimate:
-        """Return the interval in which the value of another flow of the path lies with 95 %."""
+        """Return the 95 % prediction interval for another flow of the path."""
         half = float(special.stdtrit(max(len(self.single_) - 2, 1), (1 + CONFIDENCE) / 2))
         mean, _, high = self.mean_.sides()
         return Estimate.around(mean, half / Z95 * float(np.hypot(self.spread_.number, (high - mean) / Z95)))
 
     def summary(self) -> str:
-        """Return what was found, as text."""
+        """Return the result as text."""
         lines = [f"mean of {len(self.single_)} flows: {self.mean_.text()}", f"sd between flows: {self.spread_.text()}"]
         lines += [f"flow: {s.text()}, pooled {p.text()}" for s, p in zip(self.single_, self.flows_, strict=True)]
         return "\n".join(lines + [f"flow {k} left out: {why}" for k, why in self.refused_.items()])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return the result as plain objects."""
         keys = ("mean_", "spread_", "flows_", "single_", "refused_")
         return to_dict({key.rstrip("_"): getattr(self, key) for key in keys})
 
@@ -192,12 +192,12 @@ def shortfall(values: Floats, errors: Floats, taus: ArrayLike) -> Floats:
 
 
 def spread(values: Floats, errors: Floats) -> float:
-    """Return the likeliest sd between flows, values of order one."""
+    """Return the maximum-likelihood sd between flows, for values of order one."""
     places = np.append(0.0, np.geomspace(1e-4, 10.0, 61))
     k = int(np.argmin(shortfall(values, errors, places)))
     if k == 0:
         return 0.0
-    from scipy import optimize  # late: it takes a tenth of a second
+    from scipy import optimize  # imported late: it takes a tenth of a second
 
     between = places[k - 1], places[min(k + 1, len(places) - 1)]
     return float(
@@ -206,7 +206,7 @@ def spread(values: Floats, errors: Floats) -> float:
 
 
 def shrunken(values: Floats, errors: Floats) -> tuple[Floats, Floats, float]:
-    """Return own values, their errors and that of the mean, averaged over the sd between flows [Gelman06]_."""
+    """Return shrunken values, their errors and that of the mean, averaged over the sd between flows [Gelman06]_."""
     taus = np.linspace(0, MOST_BETWEEN, BETWEEN_POINTS)
     heights = shortfall(values, errors, taus)
     chances = np.exp(heights.min() - heights)
@@ -222,7 +222,7 @@ def shrunken(values: Floats, errors: Floats) -> tuple[Floats, Floats, float]:
 
 
 def spread_bounds(values: Floats, errors: Floats) -> tuple[float, float]:
-    """Return the sds between flows that Cochran's Q does not exclude, the least and the largest [Viechtbauer07]_."""
+    """Return the smallest and largest sd between flows that Cochran's Q does not reject [Viechtbauer07]_."""
 
     def q(tau: float) -> float:
         weights = 1 / (errors**2 + tau**2)

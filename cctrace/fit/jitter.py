@@ -1,14 +1,14 @@
-"""Jitter: the distribution of one draw, and the process by which draws reach packets.
+"""Jitter: the distribution of a draw, and the process by which draws apply to packets.
 
     fit = cct.fit.Jitter().fit(flow)
-    fit.summary()                      # distribution, process, intervals, the families that were compared
+    fit.summary()                      # distribution, process, intervals, compared families
     fit.jitter()                       # a cct.Jitter, which cct.Path takes
 
-The process comes first (`process`), because it says what a draw is: a packet's, a burst's or a slot's, seen or hidden
-by the packet before it. Then each family is fitted by maximum likelihood to what was seen of draws (`families`), and
-the one with the least AIC is kept (the first of those that are as good). Errors are those of a block bootstrap of the
-likelihood's scores, with blocks as long as delays hang together (`blocks`): 100,000 RTTs of one flow are far fewer
-facts.
+The process is determined first (`process`), since it defines a draw: per packet, burst or slot, observed or hidden
+by the previous packet. Each family is then fitted by maximum likelihood to the observed draws (`families`), and the
+one with the least AIC is kept (the first of those that are as good). Errors come from a block bootstrap of the
+likelihood's scores, with blocks as long as the delays' autocorrelation (`blocks`): 100,000 RTTs of one flow are
+worth far fewer independent ones.
 """
 
 from __future__ import annotations
@@ -67,32 +67,32 @@ class Jitter(Serialised, Summarized):
     Parameters
     ----------
     families : sequence of str
-        Which distributions to compare: normal (cut at zero delay), gamma, lognormal, weibull, exponential (all but the
-        normal beyond a least delay that is fitted too).
+        Distributions to compare: normal (truncated at zero delay), gamma, lognormal, weibull, exponential (all but
+        the normal above a fitted minimum delay).
     seed : int
         Of the bootstrap.
     events : int
-        Draws that are used of a long flow: whole pieces of it, evenly spread. With fewer than by default the descent
-        to a maximum is not repeated either.
+        Draws used of a long flow, in evenly spread blocks. With fewer than the default, descents are not repeated
+        either.
 
     Attributes
     ----------
     distribution_ : str
         The family with the least AIC, or the first that is as good.
     process_ : Process
-        ``name`` packet, burst, slot (with ``slot_us``) or reorder, as `cctrace.Jitter` has them; unknown.
+        ``name`` packet, burst, slot (with ``slot_us``) or reorder, as in `cctrace.Jitter`; or unknown.
     sd_us_, mean_us_ : Estimate
-        Of one draw. The mean is counted as `cctrace.Path` does: 0 for a normal jitter, what exceeds the least delay
-        for the others.
+        Of one draw. The mean is defined as in `cctrace.Path`: 0 for a normal jitter, the excess over the minimum
+        delay for the others.
     delay_us_ : Estimate
-        Mean delay without queue, jitter's mean included: the base RTT of the path.
+        Mean uncongested delay including the jitter's mean: the base RTT of the path.
     stalls_ : float
-        Share of delays that no jitter of the family explains (of a host that stopped), left out of the sd.
+        Share of delays that no jitter of the family explains (host stalls), excluded from the sd.
     aic_ : dict of str to float
-        Of every family, less the least.
+        Of every family, relative to the least.
     effective_samples_ : float
     events_ : int
-        Draws that were seen, not merely bounded.
+        Uncensored draws.
 
     Examples
     --------
@@ -113,12 +113,12 @@ class Jitter(Serialised, Summarized):
         self.families, self.seed, self.events = tuple(families), seed, events
 
     def fit(self, source: Source | CounterFlow, progress: Progress = silent) -> Self:
-        """Fit to a flow, a simulation with ``packets=True``, `Delays`, or delays of independent draws (us).
+        """Fit to a flow, a simulation with ``packets=True``, `Delays`, or independent delays (us).
 
         Raises
         ------
         FitError
-            If the delays do not tell; says what would be needed.
+            If the delays do not determine the jitter; says what would be needed.
         """
         if isinstance(source, Delays):
             delays = source
@@ -145,9 +145,9 @@ class Jitter(Serialised, Summarized):
         return found is not None and found.probability < REFUTED and found.distance > distance
 
     def _without_wander(self, delays: Delays, progress: Progress) -> None:
-        """Take out what moves all packets of 50 ms together, if the family then fits: backlog, not draws of packets."""
+        """Remove shifts common to all packets within 50 ms (backlog, not jitter) if the family then fits."""
         steady, wander_us = delays.steady(WANDER_US)
-        # What is left at the steps of the medians would pass for a second component.
+        # Residues at the steps of the medians would pass for a second component.
         families = [name for name in self.families if name != "mixture"] or self.families
         try:
             fit = Jitter(families, self.seed, self.events)._fit(
@@ -181,17 +181,17 @@ class Jitter(Serialised, Summarized):
         fits, quick = [], self.events < MOST_EVENTS
         for name in self.families:
             if name == "mixture" and data.ordered and data.event.mean() < MIXTURE_SHOWS and len(self.families) > 1:
-                continue  # where most draws hide, a second component may be anywhere
+                continue  # where most draws are censored, a second component is arbitrary
             if name != "empirical":
                 progress(f"jitter: {name}")
                 fits.append(fit_family(data, FAMILIES[name], quick=quick))
         if not fits:
             fits = [fit_family(data, FAMILIES["normal"])]
-        # Of delays nearly all of which are equal a family may take the few others for a tail without end.
+        # If nearly all delays are equal, a family may take the few others for an endless tail.
         widest = WIDEST * (data.high - data.low)
         fits = [one for one in fits if one.log_likelihood > -1e14 and not one.moments[1] > widest] or fits[:1]
         least = min(fitted.aic for fitted in fits)
-        # Of those that explain the delays as well the first: a far-off gamma, too, looks like a normal.
+        # The first of those that explain the delays as well: a far-off gamma resembles a normal.
         as_good = [fitted for fitted in fits if fitted.aic <= least + max(AS_GOOD, NEAR_AIC * abs(least))]
         self._best, self._data = without_stalls(data, as_good[0], quick), data
         self.aic_ = {f.family.name: f.aic - least for f in sorted(fits, key=lambda fitted: fitted.aic)}
@@ -203,7 +203,7 @@ class Jitter(Serialised, Summarized):
         return self
 
     def _without_family(self) -> None:
-        """Take the distribution that explains the delays best, whatever its family; resample blocks for its errors."""
+        """Fit the maximum-likelihood distribution without a family; its errors come from a block bootstrap."""
         data = self._data
         table, mean, sd = product_limit(data, self._reverse_hazard)
         size = block_sizes(np.bincount(data.group, data.delay_us) / np.bincount(data.group))
@@ -232,11 +232,11 @@ class Jitter(Serialised, Summarized):
         return np.exp(np.minimum(np.interp(x, data.grid, log_pdf - log_cdf), 50.0))
 
     def _errors(self) -> None:
-        """Take the errors from blocks of scores, as long as delays hang together (sandwich).
+        """Compute the errors from block sums of the scores, with blocks as long as the autocorrelation (sandwich).
 
-        The information is the scores' own (their outer product): second differences of a likelihood over a grid are
-        noise in the direction in which least delay, shape and scale make up for each other. Blocks that happen to
-        scatter less than independent draws do are not believed.
+        The information is the outer product of the scores: second differences on a grid are noise in the direction
+        in which minimum delay, shape and scale compensate each other. Blocks that happen to scatter less than
+        independent draws are ignored.
         """
         best = self._best
         scores = score_rows(self._data, best)
@@ -250,7 +250,7 @@ class Jitter(Serialised, Summarized):
         wider = student(len(sums) - 1)
         by_blocks = inverse @ (sums.T @ sums) @ inverse * len(sums) / max(len(sums) - 1, 1) * wider**2
         changes = self._changes()[: scores.shape[1]]
-        changes[0] *= max(best.moments[1], 0.1)  # as `score_rows` counts it
+        changes[0] *= max(best.moments[1], 0.1)  # in the units of `score_rows`
         errors = [np.sqrt(max(c @ by_blocks @ c, c @ inverse @ c)) for c in changes.T]
         (mean, sd), beyond = best.moments, self._beyond(best.p)
         self.distribution_ = best.family.name
@@ -260,7 +260,7 @@ class Jitter(Serialised, Summarized):
         self.ratio_error_ = float(errors[3])
 
     def _changes(self) -> Floats:
-        """Return derivatives, by each parameter, of mean, log sd, log of the mean beyond the least, and `_ratio`."""
+        """Return derivatives of mean, log sd, log mean above the minimum, and `_ratio`, by each parameter."""
         p, family = self._best.p, self._best.family
 
         def of(q: Floats) -> Floats:
@@ -281,21 +281,21 @@ class Jitter(Serialised, Summarized):
 
     @property
     def base_us_(self) -> float:
-        """What `cctrace.Path` calls the RTT of a path with this jitter, us."""
+        """RTT of a `cctrace.Path` with this jitter, us."""
         return float(self.predict(1e-4)) if self.distribution_ == "mixture" else float(self._best.p[0])
 
     @property
     def nominal_sd_us_(self) -> float:
-        """The sd as `cctrace.Jitter` takes it, us: of a normal jitter before it is cut at zero delay."""
+        """The sd as `cctrace.Jitter` takes it, us: of a normal jitter before truncation at zero delay."""
         return float(np.exp(self._best.p[1])) if self.distribution_ == "normal" else self.sd_us_.number
 
     @property
     def slot_us_(self) -> Estimate | None:
-        """Length of a slot; None of another process."""
+        """Slot length; None for other processes."""
         return self.process_.slot_us
 
     def predict(self, shares: ArrayLike) -> Floats:
-        """Return the delays (us, queue excluded) below which the given shares of draws lie."""
+        """Return quantiles of the delay (us, without queue)."""
         low, high = self.range_us_
         grid = np.linspace(max(low - (high - low), 0.0), high + (high - low), 8192)
         log_cdf = self._best.family.log_cdf(grid, self._best.p[:-1])
@@ -313,9 +313,9 @@ class Jitter(Serialised, Summarized):
         return data.log_likelihood(best.family, best.p[:-1], best.stalls) / len(data.event)
 
     def jitter(self) -> Simulated:
-        """Return the `cctrace.Jitter` that `cctrace.Path` takes.
+        """Return the `cctrace.Jitter` for `cctrace.Path`.
 
-        A Weibull one, a mixture and one without a family become a thousand of their quantiles.
+        A Weibull jitter, a mixture and one without a family are converted to a thousand quantiles.
         """
         from cctrace.sim.jitter import Jitter as Simulated
 
@@ -353,7 +353,7 @@ class Jitter(Serialised, Summarized):
         return distribution(self, axes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `cctrace fit jitter --json` prints."""
+        """Return the output of `cctrace fit jitter --json`."""
         return to_dict(self.as_estimates())
 
     def as_estimates(self) -> dict[str, Any]:
@@ -376,7 +376,7 @@ class Jitter(Serialised, Summarized):
         }
 
     def summary(self) -> str:
-        """Return what was found, as text."""
+        """Return the result as text."""
         slot = f" of {self.slot_us_.text('{:.0f}')} us" if self.slot_us_ else ""
         others = ", ".join(f"{name} {value:.0f}" for name, value in self.aic_.items())
         return "\n".join(
@@ -395,12 +395,12 @@ QUICK_FAMILIES = ("normal", "gamma", "lognormal")
 
 
 def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent) -> Jitter:
-    """Return a fit of fewer families to fewer draws, a fifth of the work; that of the path's own delays is kept.
+    """Return a fit of fewer families to fewer draws, with a fifth of the work; the path's own is cached.
 
     Raises
     ------
     FitError
-        If the delays do not tell.
+        If the delays do not determine the jitter.
     """
     kept = path.kept.get(quick_jitter)
     if kept is None or kept[0] is not delays:
@@ -409,5 +409,5 @@ def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent
 
 
 def _ratio(base: float, mean: float, sd: float) -> float:
-    """Return log of what a threshold of the sd depends on: the least delay, and the sd over the mean beyond it."""
+    """Return the log of what an sd threshold depends on: minimum delay, and sd over the mean above it."""
     return float(np.log(max(base, 1.0)) + np.log(sd) - np.log(max(mean - base, 1e-3)))

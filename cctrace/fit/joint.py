@@ -1,10 +1,10 @@
-r"""Rate and jitter together, where every packet draws its own delay and the path keeps their order.
+r"""Joint fit of rate and jitter, for independent per-packet jitter on an order-preserving path.
 
-A packet that waits for its predecessor looks like one in a queue, so the rate at which the delays deviate least is too
-low where the queue is short and jitter is not. The likelihood of `families` knows of that wait; with delays
-:math:`t_k - d_i(C)` in it, it is one of the rate C too. Errors are those of the sandwich over blocks. Where the delays
-hardly tell the rate, its likelihood is looked at as a whole: the interval is where the profile (over the parameters of
-the jitter) lies less than 1.92 below its maximum, stretched as the sandwich says.
+A packet that waits for its predecessor looks queued, so the rate of least deviation is too low where the queue is
+short and jitter is large. The likelihood of `families` includes that wait; with delays :math:`t_k - d_i(C)` it is a
+likelihood of the rate C, too. Errors come from the block sandwich. Where the delays barely determine the rate, its
+profile likelihood (over the jitter's parameters) gives the interval: values within 1.92 of the maximum, widened by
+the sandwich.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ if TYPE_CHECKING:
 
 
 class Joint(NamedTuple):
-    """What the likelihood says.
+    """Result of the joint fit.
 
     Attributes
     ----------
     steps : Steps
         At the maximum.
     covariance : ndarray
-        Of the logs of the rates, then the mean delay (us), the log of the sd, the log of the mean beyond the least.
+        Of the log rates, the mean delay (us), the log sd, and the log mean above the minimum.
     mean_us, sd_us, beyond_us : float
         At the maximum.
     bounds : (float or None, float or None) or None
-        95 % interval of the rate where that is not twice its standard error to each side; None: not told from more.
+        95 % interval of the rate if asymmetric; an end is None if the rate is unbounded on that side.
     family : str
         Distribution of the jitter.
     """
@@ -78,7 +78,7 @@ class Joint(NamedTuple):
 
 
 def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Joint | None:
-    """Return the `Joint` fit of rates and jitter, begun at those given, or None where it does not improve on them.
+    """Return the `Joint` fit of rates and jitter, started at those given; None if it does not improve on them.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Jo
     jitter : Jitter
         Fitted to the delays.
     quick : bool
-        From fewer ACKs, and for the family of `jitter` alone.
+        Use fewer ACKs and only the family of `jitter`.
     """
     if len(delays.steps.rate) > MOST_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
         return None
@@ -122,7 +122,7 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Jo
 
 
 def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple[_Model, Floats]:
-    """Return model and maximum of the family that is likeliest once the rate is free: at a wrong rate others may be."""
+    """Return model and maximum of the likeliest family with a free rate: at a wrong rate, another may be likelier."""
     best = (model, theta, 2 * (len(theta) - least))
     for name in [
         name
@@ -138,13 +138,13 @@ def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple
 
 
 class _Model:
-    """Likelihood of (parameters of the family, log-odds of stalls, logs of the rates)."""
+    """Likelihood of (parameters of the family, log-odds of stalls, log rates)."""
 
     def __init__(self, flow: Sent, delays: Delays, jitter: Jitter, groups: int) -> None:
         departed = departures(flow.sent_us, flow.wire_bytes, delays.steps)
         self.flow, self.family = flow, FAMILIES[jitter.distribution_]
         rows = np.searchsorted(departed, delays.departed_us)
-        # What came within the clock's reach of the packet before is known to have come no later than that.
+        # Arrivals within the clock's resolution of the previous packet are upper bounds.
         slack = np.where(delays.event, 0.0, delays.tie_us - np.maximum(delays.gap_us, 0.0))
         kept = _pieces(len(delays.event), groups)
         of_kept = kept[delays.group]
@@ -154,7 +154,7 @@ class _Model:
         self.start_us, self.k = delays.steps.start_us, len(delays.steps.rate)
         self.sd = jitter.sd_us_.number
         self.rate_h = self._steps(delays.steps)
-        self._data: dict[bytes, Censored] = {}  # by the logs of the rates, of which differences ask again and again
+        self._data: dict[bytes, Censored] = {}  # by the log rates, at which differentiation evaluates repeatedly
 
     def of(self, family: Family) -> _Model:
         """Return the model with another family."""
@@ -164,7 +164,7 @@ class _Model:
 
     @property
     def h(self) -> Floats:
-        """By how much each parameter is moved to see a derivative."""
+        """Step of each parameter for numerical derivatives."""
         count = len(FAMILIES[self.family.name].guess(0.0, 1.0, 1.0))
         return np.concatenate([[max(0.03 * self.sd, 1e-3)], np.full(count, 0.03), self.rate_h])
 
@@ -198,7 +198,7 @@ class _Model:
         return not (mean > 0 and self.sd / MOST_TIMES < sd < self.sd * MOST_TIMES)
 
     def each(self, theta: Floats) -> Floats:
-        """Return log L group by group."""
+        """Return log L per group."""
         data, p = self.data(theta), theta[: -self.k]
         with np.errstate(all="ignore"):
             each = data.per_group(self.family, p[:-1], STALL * special.expit(p[-1]))
@@ -214,7 +214,7 @@ class _Model:
         return value if np.isfinite(value) and abs(value) < 1e12 else -np.inf
 
     def free(self, theta: Floats) -> Ints:
-        """Return which parameters may move: not stalls of which there are none."""
+        """Return which parameters are free: stalls only if there are any."""
         free = np.ones(len(theta), bool)
         free[-self.k - 1] = theta[-self.k - 1] > NO_STALLS
         return np.flatnonzero(free)
@@ -228,7 +228,7 @@ class _Model:
         return np.column_stack(columns)
 
     def climbed(self, theta: Floats) -> tuple[Floats, float]:
-        """Return the maximum and log L there: steps by the scores' outer product, halved until they lead up."""
+        """Return the maximum and log L there: steps by the scores' outer product, halved until log L increases."""
         at = self.total(theta)
         free = self.free(theta)
         for _ in range(MOST_MOVES):
@@ -256,7 +256,7 @@ class _Model:
         return theta, at
 
     def errors(self, theta: Floats) -> tuple[Floats, Floats] | None:
-        """Return the covariance by the sandwich over blocks, and as the curvature alone has it; None if it has none."""
+        """Return the covariance from the block sandwich and from the curvature alone; None if singular."""
         free = self.free(theta)
         scores = self.scores(theta, free)
         n, h = len(free), self.h[free]
@@ -270,7 +270,7 @@ class _Model:
         if not (np.all(np.isfinite(scores)) and np.all(np.isfinite(curvature))):
             return None
         bread = _inverse(curvature)
-        if bread is None:  # differences of differences may drown in the tables' grain
+        if bread is None:  # second differences may drown in the tables' grain
             bread = _inverse(scores.T @ scores)
         if bread is None:
             return None
@@ -279,7 +279,7 @@ class _Model:
         count = len(blocks)
         meat = blocks.T @ blocks * count / max(count - n, 1)
         sandwich = bread @ meat @ bread
-        # Of few blocks that tell something the sandwich is too small as often as it is too large.
+        # With few informative blocks the sandwich may be too small.
         short = np.sqrt(np.maximum(np.diag(bread) / np.maximum(np.diag(sandwich), 1e-300), 1.0))
         wide, plain = np.zeros((2, len(theta), len(theta)))
         place = np.ix_(free, free)
@@ -287,7 +287,7 @@ class _Model:
         return wide, plain
 
     def at_rate(self, theta: Floats, log_rate: float) -> tuple[Floats, float]:
-        """Return theta with the jitter that is likeliest at a rate, and log L."""
+        """Return theta with the likeliest jitter at a rate, and log L."""
         theta = theta.copy()
         theta[-1] = log_rate
         data, free = self.data(theta), self.free(theta)[:-1]
@@ -330,7 +330,7 @@ def _inverse(matrix: Floats) -> Floats | None:
 
 
 def _pieces(groups: int, most: int) -> Bools:
-    """Return which of the groups are used: whole pieces, evenly spread."""
+    """Return which groups are used: evenly spread blocks."""
     if groups <= most:
         return np.ones(groups, bool)
     pieces = np.arange(groups) // PIECE
@@ -371,6 +371,6 @@ def _crossing(logs: Floats, less: Floats) -> float | None:
     k = beyond[0]
     if k == 0:
         return float(logs[0])
-    # The root of the deviance is nearly straight.
+    # The root of the deviance is nearly linear.
     a, b, c = np.sqrt(np.maximum([less[k - 1], DROP, less[k]], 0.0))
     return float(logs[k - 1] + (logs[k] - logs[k - 1]) * (b - a) / (c - a))

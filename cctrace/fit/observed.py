@@ -1,4 +1,4 @@
-"""What a flow shows of the draws of jitter: of packets, or of the slots or bursts that share one."""
+"""Observed draws of jitter: of packets, or of the slots or bursts that share one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def observed_draws(delays: Delays, process: Process, most: int) -> Censored:
-    """Return what a flow shows of draws: of packets, or of the slots or bursts that share one."""
+    """Return the observed draws: of packets, or of the slots or bursts that share one."""
     if process.name == "slot" and process.slot_us is not None:
         return _of_units(delays, _slots(delays, process.slot_us.number))
     if process.name == "burst":
@@ -24,14 +24,14 @@ def observed_draws(delays: Delays, process: Process, most: int) -> Censored:
     if process.name == "reorder":
         group = np.arange(len(delays))
         return _thinned(Censored(delays.delay_us, group, np.ones(len(group), bool), ordered=False), most)
-    # What came within the clock's reach of the packet before is known to have come no later than that.
+    # Arrivals within the clock's resolution of the previous packet are upper bounds.
     slack = np.where(delays.event, 0.0, delays.tie_us - np.maximum(delays.gap_us, 0.0))
     value = delays.delay_us + slack[delays.group]
     return _thinned(Censored(value, delays.group, delays.event, gap_us=delays.gap_us, clock_us=delays.packet_us), most)
 
 
 def _slots(delays: Delays, slot_us: float) -> Ints:
-    """Return the slot of every packet: the grid is where the delays change."""
+    """Return the slot of every packet: the grid on which the delays change."""
     departed, rtt = delays.departed_us[delays.last], delays.rtt_us
     both = delays.event[1:] & delays.event[:-1] & (np.abs(np.diff(rtt)) > delays.tie_us)
     middle = (departed[1:] + departed[:-1])[both] / 2
@@ -40,25 +40,25 @@ def _slots(delays: Delays, slot_us: float) -> Ints:
 
 
 def _of_units(delays: Delays, unit: Ints) -> Censored:
-    """Return one delay per slot or burst: what its packets showed, or the bound that the last of them gives."""
+    """Return one delay per slot or burst: observed by its packets, or bounded by the last of them."""
     last = delays.last
     unit, value, event = unit[last], delays.rtt_us, delays.event
     new = np.diff(unit, prepend=unit[0] - 1) != 0
     begin = np.flatnonzero(new)
-    # A packet that comes apart from the one before shows its draw; the first of a unit may still belong to the queue.
+    # A packet that arrives apart from the previous one reveals its draw; the first of a unit may still be queued.
     own_delay = np.where(event, value, np.inf)
     least = np.minimum.reduceat(np.where(np.isfinite(own_delay), own_delay, np.inf), begin)
     bound = np.minimum.reduceat(value, begin)
     is_observed = np.isfinite(least)
     delay = np.where(is_observed, np.where(is_observed, least, 0.0), bound)
-    # What the unit would have waited for: the ACK before that of its first packet that came apart.
+    # What the unit may have waited for: the ACK before that of its first packet that arrived apart.
     first = np.minimum.reduceat(np.where(event, np.arange(len(value)), len(value)), begin)
     gap = np.where(is_observed, delay - value[first % len(value)] + delays.gap_us[first % len(value)], np.inf)
     return Censored(delay, np.arange(len(delay)), is_observed, gap_us=gap, clock_us=delays.packet_us)
 
 
 def _thinned(data: Censored, most: int) -> Censored:
-    """Return part of the groups of long data: whole pieces, evenly spread."""
+    """Return evenly spread blocks of the groups of long data."""
     count = int(data.event.sum()) if data.ordered else len(data.event) // 2
     keep = count / most
     if keep <= 1.2:

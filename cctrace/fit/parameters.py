@@ -1,24 +1,26 @@
-r"""Which parameters did the sender run with? Every value is replayed, and the one that explains the sends best is kept.
+r"""Parameters of the sender's controller: every value is replayed, and the one that explains the sends best is kept.
 
-    1. replay     the controller decides again on the recorded ACKs with a value of the parameter; what no record shows
-                  (draws, ticks) is inferred anew for every value
-    2. score      by what left and when (`replaying.likelihood.any_send`); the sends of 0.2 s count once
-    3. maximise   a grid over the allowed range, finer until some value explains the sends, then smaller and smaller
-                  steps around the best of it
+    1. replay     the controller decides again on the recorded ACKs with a value of the parameter; unrecorded inputs
+                  (random draws, ticks) are inferred anew for every value
+    2. score      by what was sent and when (`replaying.likelihood.any_send`); the sends within 0.2 s count once 3.
+      maximise   a grid over the allowed range, refined until some value explains the sends, then smaller and
+      smaller
+                  steps around its maxima
     4. interval   the values that are not clearly worse: those whose summed shortfall
 
                   .. math:: D(\theta) = \sum_b \left( s_b(\hat\theta) - s_b(\theta) \right)
 
                   is at most DROP, or at most SCORE_SPREAD times its own standard error
 
-The second bound makes the interval honest where the likelihood is not the sender's: with score variance :math:`V` and
-curvature :math:`H` the shortfall of the truth is :math:`H \delta^2 / 2` where :math:`\delta \sim N(0, V/H^2)`, and its
-standard error :math:`\sqrt{V} |\delta|`, so their ratio is half a standard normal, whatever :math:`V/H` (1 if the model
-were right) [Royall03]_. The standard error is the long-run one, as neighbouring intervals hang together. No derivative
-is taken: the likelihood has steps, since windows are whole segments and gains fixed point.
+The second bound keeps the interval honest where the likelihood is not the sender's: with score variance :math:`V`
+and curvature :math:`H` the shortfall of the true value is :math:`H \delta^2 / 2` with :math:`\delta \sim N(0,
+V/H^2)`, and its standard error :math:`\sqrt{V} |\delta|`, so their ratio is half a standard normal for any
+:math:`V/H` (1 if the model were right) [Royall03]_. The standard error is the long-run one, as neighbouring
+intervals are correlated. No derivatives are used, because the likelihood has steps: windows are integers and gains
+fixed point.
 
-A parameter of which nothing depended on this flow, or only for values beyond some bound, is not given a value: see
-`Parameters.unidentified_`. How often the intervals hold: docs/fitting.md.
+A parameter that had no effect on this flow gets no value, nor one bounded on one side only: see
+`Parameters.unidentified_`. docs/fitting.md has the coverage of the intervals.
 """
 
 from __future__ import annotations
@@ -50,29 +52,29 @@ MOST_PARAMETERS = 2
 
 
 class Parameters(Summarized):
-    """Estimator of a controller's parameters from what a flow sent.
+    """Estimator of a controller's parameters from a flow's sends.
 
     Parameters
     ----------
     controller : str or type
-        A Linux controller, with parameters that are known: ``"bbr2022"``, ``"cubic6:hz=1000"``.
+        A Linux controller, with known parameters: ``"bbr2022"``, ``"cubic6:hz=1000"``.
     parameters : sequence of str, or mapping of str to (low, high)
-        One or two names, see `cctrace variants NAME`; with the range to look in, instead of all that is allowed.
+        One or two names, see `cctrace variants NAME`; with a search range, instead of the allowed one.
 
     Attributes
     ----------
     estimates_ : dict of str to Estimate
-        A side that the flow does not bound is None; then the value is, too.
+        An end that the flow does not bound is None, and so is the value then.
     unidentified_ : dict of str to str
-        Why, for each parameter that has no value.
+        The reason, for each parameter without a value.
     correlation_ : float or None
         Of the errors of two parameters.
     explained_ : float
         Share of the intervals of 0.2 s whose sends the best values explain.
     intervals_ : int
-        With sends.
+        Number of intervals with sends.
     best_ : dict of str to float
-        The likeliest values, also where others are as likely.
+        The likeliest values, even if others are as likely.
     spec_ : str
         The controller with these values, as `cctrace.replay` takes it.
 
@@ -109,13 +111,13 @@ class Parameters(Summarized):
             raise ArgumentError(f"controller {self.controller!r} sets {sorted(fixed)[0]!r}, which is to be fitted")
 
     def fit(self, source: Flow | Simulation, progress: Progress = silent) -> Self:
-        """Fit to a flow of a capture that was taken at the sender, or to a simulation with ``packets=True``.
+        """Fit to a flow of a capture taken at the sender, or to a simulation with ``packets=True``.
 
         Raises
         ------
         FitError
-            If the capture was not taken at the sender, the flow is too short, the controller does not explain what was
-            sent whatever the value, or no parameter is identifiable on this flow; says what would be needed.
+            If the capture was not taken at the sender, the flow is too short, no value explains the sends, or no
+            parameter is identifiable on this flow; says what would be needed.
         """
         surface = self._surface(as_flow(source))
         best = surface.maximise(progress, UNKNOWN_LOG)
@@ -146,13 +148,13 @@ class Parameters(Summarized):
         return self
 
     def profile(self, name: str) -> tuple[Floats, Floats]:
-        """Return what was tried of a parameter, ascending, and by how much the sends are less likely there than best.
+        """Return the values tried for a parameter, ascending, and the shortfall of their log likelihood.
 
         Returns
         -------
         values, shortfall : ndarray
-            The shortfall is summed over intervals of 0.2 s, in logarithms; of two parameters that of the best value of
-            the other that was tried.
+            The shortfall is summed over intervals of 0.2 s; of two parameters, at the best value tried of the
+            other.
         """
         names = [axis.name for axis in self.axes]
         if name not in names:
@@ -164,7 +166,7 @@ class Parameters(Summarized):
         return tried, highest.max() - highest
 
     def score(self, source: Flow | Simulation) -> float:
-        """Return the mean log likelihood of the sends of another flow under the likeliest values."""
+        """Return the mean log likelihood of another flow's sends under the likeliest values."""
         return float(np.mean(self._surface(as_flow(source)).replay(self.best_)))
 
     def _surface(self, flow: Flow) -> Surface:
@@ -193,7 +195,7 @@ class Parameters(Summarized):
         return bool(shortfall.sum() <= max(DROP, SCORE_SPREAD * sum_error(shortfall)))
 
     def _estimate(self, axis: Axis, surface: Surface, k: int, low: float | None, high: float | None) -> Estimate:
-        """Return the estimate of one parameter; note why it has no value, if it has none."""
+        """Return the estimate of one parameter, or record why it has no value."""
         if low is not None and high is not None:
             return Estimate(surface.plateau(k), low, high)
         if low is None and high is None:
@@ -216,7 +218,7 @@ class Parameters(Summarized):
         return Estimate(None, low, high)
 
     def _correlation(self) -> float | None:
-        """Return the correlation of two estimates if the intervals of 0.2 s were others: of resampled maxima."""
+        """Return the correlation of two estimates over resampled intervals of 0.2 s."""
         if any(estimate.value is None for estimate in self.estimates_.values()):
             return None
         points, scores = np.array(self._values), self._scores
@@ -228,7 +230,7 @@ class Parameters(Summarized):
         return float(np.corrcoef(drawn.T)[0, 1])
 
     def summary(self) -> str:
-        """Return what was found, as text."""
+        """Return the result as text."""
         lines = [f"{self.controller} explains {self.explained_:.0%} of {self.intervals_} intervals of 0.2 s"]
         for name, estimate in self.estimates_.items():
             lines.append(f"{name}: {estimate.text()}" + (f" (default {self._default(name):g})"))
@@ -241,7 +243,7 @@ class Parameters(Summarized):
         return self.cls.params[name].default
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `cctrace fit parameters --json` prints."""
+        """Return the output of `cctrace fit parameters --json`."""
         return to_dict(
             {
                 "controller": self.controller,

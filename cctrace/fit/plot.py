@@ -1,4 +1,4 @@
-"""The figure of a fitted path: what was delivered, how long it took, and what lost packets met, with the fit."""
+"""Figure of a fitted path: deliveries, delays and the backlog at losses, with the fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawings of fitted jitter and of the collapse it may cause; matplotlib is imported when one is made."""
+"""Plots of fitted jitter and of the collapse that it may cause; matplotlib is imported on use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cctrace.fit.collapse import Collapse
     from cctrace.fit.jitter import Jitter
 
-LIMITS = 0.25, 3.0  # of the threshold (or of what was tried), on the axis of the sd
+LIMITS = 0.25, 3.0  # of the threshold (or of the sds tried), on the sd axis
 STEPS = 9
 SURFACE_S = "21s"
 
@@ -30,18 +30,18 @@ def _axes(axes: Any, count: int) -> Any:
 
 
 def distribution(fit: Jitter, axes: Sequence[Axes] | None = None) -> tuple[Axes, Axes]:
-    """Draw the distribution of the draws with the fit on the left, their quantiles against the fit's on the right.
+    """Draw the distribution of the draws with the fit (left), and a quantile-quantile plot (right).
 
     Parameters
     ----------
     fit : Jitter
-        With the delays it was fitted to: not one that was read from JSON.
+        With the delays that it was fitted to: not read from JSON.
     axes : pair of matplotlib Axes, optional
 
     Raises
     ------
     ArgumentError
-        If the delays are not at hand, or matplotlib is not installed.
+        If the delays are missing, or matplotlib is not installed.
     """
     from cctrace.fit.goodness import SHARES, product_limit
 
@@ -54,7 +54,9 @@ def distribution(fit: Jitter, axes: Sequence[Axes] | None = None) -> tuple[Axes,
     left.plot(fitted, SHARES, color="#c0392b", label=f"{fit.distribution_}, sd {fit.sd_us_.number / 1e3:.3g} ms")
     left.set(xlabel="delay without queue (ms)", ylabel="share of draws below", ylim=(0, 1))
     left.legend(loc="lower right", fontsize=8, frameon=False)
-    inner = (observed > observed[0] + 1e-6) & (SHARES[-1] > SHARES)  # the draws say nothing below the least observed
+    inner = (observed > observed[0] + 1e-6) & (
+        SHARES[-1] > SHARES
+    )  # the draws say nothing below the smallest observed one
     right.plot(fitted[inner], observed[inner], ".", ms=3, color="#2b6a8f")
     ends = [min(fitted[inner][0], observed[inner][0]), max(fitted[-2], observed[-2])]
     right.plot(ends, ends, lw=0.8, color="#888888")
@@ -68,15 +70,15 @@ def distribution(fit: Jitter, axes: Sequence[Axes] | None = None) -> tuple[Axes,
 
 
 def surface(fit: Collapse, controller: str | None = None, axes: Axes | None = None) -> Axes:
-    """Draw the share of the link that `controller` gets over the jitter's sd and the delay, with the flow's own point.
+    """Draw the share of the link that `controller` gets over jitter sd and delay, with the flow's own point.
 
-    Each of 81 cells is a run of 21 s, all of them together take a few seconds.
+    Each of the 81 cells is a run of 21 s; all of them take a few seconds.
 
     Parameters
     ----------
     fit : Collapse
     controller : str, optional
-        By default the first that the forecast is about.
+        By default the first one of the forecast.
     axes : matplotlib Axes, optional
     """
     axes = _axes(axes, 1)

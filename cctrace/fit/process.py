@@ -1,10 +1,9 @@
-r"""How successive delays hang together: a draw per packet, per burst, per slot of time, or packets that overtake.
+r"""Dependence of successive delays: a draw per packet, per burst, per slot of time, or reordering.
 
-What a path does between two packets that left the bottleneck one after the other tells the process. If both share a
-draw, their delays agree to within the clock, although they could have differed: a *flat* pair. Where each has its own,
-flat pairs are chance. Of flat pairs it is told whether what ends them is the beginning of a burst of the sender, or a
-grid in time; the grid's period is where the times of the changes, folded by it, pile up (the periodogram of the points,
-[Bartlett63]).
+The delays of two packets that left the bottleneck one after the other reveal the process. If they share a draw,
+their delays agree to within the clock although they could have differed: a *flat* pair. With independent draws,
+flat pairs are rare. Flat runs end either at the start of a burst or on a time grid, whose period is where the
+change times, folded by it, pile up (the periodogram of the points, [Bartlett63]).
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class Process(NamedTuple):
-    """How draws of jitter follow each other.
+    """Dependence of successive draws of jitter.
 
     Attributes
     ----------
     name : "packet", "burst", "slot", "reorder" or "unknown"
-        As `cctrace.Jitter` takes it for `per`; reorder: a draw per packet, and packets overtake.
+        As in `cctrace.Jitter`'s `per`; reorder: a draw per packet, and packets overtake each other.
     slot_us : Estimate or None
-        Length of a slot.
+        Slot length.
     flat_share : Estimate
-        Share of pairs of neighbours that share a draw.
+        Share of neighbouring pairs that share a draw.
     correlation_time_us : Estimate
-        Sum of the autocorrelations of the delays that packets showed, times their distance.
+        Sum of the autocorrelations of the observed delays, times their spacing.
     why : str
     """
 
@@ -68,7 +67,7 @@ def process_of(delays: Delays) -> Process:
     clock = max(delays.tie_us, 2.0)
     flat = change <= clock
     share = float(flat.mean())
-    # By chance: pairs as far apart as neighbours of neighbours, drawn anew.
+    # Expected by chance: pairs of distant packets.
     shuffled = np.abs(rtt[1:][both] - np.roll(rtt[1:][both], 37))
     chance = float(np.mean(shuffled <= clock))
     error = np.sqrt(share * (1 - share) / both.sum() + 1e-9)
@@ -91,7 +90,7 @@ def _shared(
     share: Estimate,
     correlation: Estimate,
 ) -> Process:
-    """Tell bursts from slots where neighbours share draws."""
+    """Distinguish bursts from slots where neighbours share draws."""
     pairs = np.flatnonzero(both)
     ends = pairs[~flat]
     packets_us = 3 * PACKET_BYTES / float(np.median(delays.steps.rate))
@@ -101,7 +100,7 @@ def _shared(
     starts_burst = _burst_between(delays)
     at_burst, usual = starts_burst[ends].mean(), starts_burst[pairs].mean()
     middle = (departed[:-1] + departed[1:]) / 2
-    # Draws hold for a slot at least: no slot is longer than the shortest times between changes.
+    # Draws hold for at least a slot, so no slot is longer than the shortest times between changes.
     spacing = np.diff(middle[ends])
     spacing = spacing[spacing > packets_us]
     shortest = float(np.quantile(spacing, 0.1)) if len(spacing) else packets_us
@@ -116,7 +115,7 @@ def _shared(
 
 
 def _burst_between(delays: Delays) -> Bools:
-    """Return for each pair of neighbouring groups whether a burst of the sender begins with the later one."""
+    """Return for each pair of neighbouring groups whether a burst of the sender starts with the later one."""
     first = np.searchsorted(delays.group, np.arange(delays.group[-1] + 1))
     begins = np.add.reduceat(delays.burst.astype(int), first) > 0
     return begins[1:]
@@ -128,13 +127,13 @@ def slot_length(
     possible_us: Floats | None = None,
     most_us: float = np.inf,
 ) -> Estimate | None:
-    """Return the period of a grid on which points lie, an `Estimate` in us; None if they lie on none.
+    """Return the period of a grid on which points lie, an `Estimate` in us; None if there is none.
 
-    Of points that can lie only at `possible_us` (where there are packets, which come with ACKs of the round trip
-    before) it is what these times do not explain.
+    If points can lie only at `possible_us` (packets arrive with the ACKs of the previous round trip), only what
+    these times do not explain counts.
 
-    Each slot's end is seen only roughly, by the packets before and after it, and not every slot's end is a change.
-    Grids finer than `least_us` are those of the packets themselves, and none is coarser than `most_us`.
+    The end of a slot is known only to the spacing of the packets around it, and not every slot ends with a change.
+    Periods below `least_us` are those of the packets themselves; none exceeds `most_us`.
     """
     span = float(times_us[-1] - times_us[0]) if len(times_us) >= 20 else 0.0
     if span <= 0:
@@ -156,7 +155,7 @@ def slot_length(
     peak = float(power[usable].max())
     if peak < 25 * max(noise, 1e-12) or peak < 0.05 * len(times_us):
         return None
-    # Harmonics may be as strong as the fundamental: the lowest frequency that is.
+    # Harmonics may be as strong as the fundamental: take the lowest strong frequency.
     strong = np.flatnonzero(usable & (power > 0.4 * peak))
     at = strong[0]
     near = np.arange(max(at - 3, 1), min(at + 4, len(power)))
@@ -178,9 +177,9 @@ def _refined(times_us: Floats, period: float, span: float) -> float:
 def correlation_time(series: Floats, step_us: float) -> Estimate:
     r"""Return the autocorrelation time of evenly spaced samples, an `Estimate` in us.
 
-    Half a step and the sum of the correlations, up to the lag that is five times what it comes to [Sokal97]: beyond,
-    only noise would be added. Its relative error is :math:`\sqrt{4 (M + 1/2 - \tau) / n}`, M that lag and tau the time
-    in samples [Wolff04]; the estimate, a sum of squares, is uncertain by a factor.
+    Half a step plus the sum of the correlations up to a lag of five times the result [Sokal97]; larger lags would
+    only add noise. Its relative error is :math:`\sqrt{4 (M + 1/2 - \tau) / n}`, with M that lag and tau the time in
+    samples [Wolff04]; as a sum of squares, the estimate is uncertain by a factor.
     """
     low, high = np.quantile(series, [0.005, 0.995])
     n = len(series)
@@ -192,6 +191,6 @@ def correlation_time(series: Floats, step_us: float) -> Estimate:
     lag = int(beyond[0]) if len(beyond) else len(times) - 1
     value = max(float(times[lag]), 0.5)
     error = min(Z95 * np.sqrt(4 * max(lag + 1.5 - value, 0.5) / n), 3.0)
-    # Half of what subtracting the mean takes away; the choice of the lag, where noise ends it, gives the other half.
+    # Half the bias of subtracting the mean; the choice of the lag makes up the other half.
     value *= 1 + (lag + 1) / n
     return Estimate(value * step_us, value * step_us * np.exp(-error), value * step_us * np.exp(error))

@@ -1,9 +1,9 @@
-"""Other paths that may lie behind the same capture: what was lost by chance, and what by which queue.
+"""Rival explanations of a capture's losses: by chance, or by which queue.
 
     rivals_of(path, evidence)       {"as inferred": path, "tail drops": ..., "chance": ..., "codel and chance": ...}
 
-A packet's fate does not say what dropped it. Where the backlog that lost packets met leaves that open, each explanation
-is a path of its own; which of them is right shows in what a simulation over it does (`counterfactual.weighing`).
+A packet's fate does not reveal what dropped it. If the backlog at losses leaves that open, each explanation becomes
+a path, and simulations over it decide which one is right (`counterfactual.weighing`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 AS_INFERRED, TAIL_DROPS, CHANCE, CODEL = "as inferred", "tail drops", "chance", "codel"
 CODEL_AND_CHANCE = "codel and chance"
-FEWEST = 3  # losses, for what dropped them to be asked
+FEWEST = 3  # losses, to distinguish explanations
 NO_LOSS = {"model": "none", "share": Estimate(0.0, 0.0, 0.0), "congestive": 0, "random": 0}
 
 
 @dataclass(frozen=True)
 class Lost:
-    """What was lost, and the backlogs (bytes) of the flow's own queue that lost packets met and others passed."""
+    """Lost packets, and the backlogs (bytes) of the flow's own queue met by lost and passed packets."""
 
     sent: int
     met: np.ndarray
@@ -39,18 +39,18 @@ class Lost:
 
     @property
     def longest(self) -> float:
-        """The longest backlog that a packet passed with."""
+        """The longest backlog of a packet that passed."""
         return float(self.passed.max(initial=PACKET_BYTES))
 
     def waited_less(self, wait_us: float, path: FittedPath) -> tuple[int, int]:
-        """Return how many were lost of the packets that met a shorter wait than this at a path's highest rate."""
+        """Return how many lost packets met a shorter delay than this at a path's highest rate."""
         backlog = wait_us * path.max_rate_bps() / 8e6
         lost = int(np.count_nonzero(self.met < backlog))
         return lost, lost + int(np.count_nonzero(self.passed < backlog))
 
 
 def lost_of(evidence: PathEvidence) -> Lost:
-    """Return what was `Lost` of a flow."""
+    """Return the `Lost` of a flow."""
     table, through = evidence.transmissions, evidence.through
     decided = table.sent_ns <= decided_ns(table)
     lost = table.state[decided] == LOST
@@ -59,13 +59,13 @@ def lost_of(evidence: PathEvidence) -> Lost:
 
 
 def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]:
-    """Return the paths that may lie behind a capture, the inferred one first; only that where nothing is open.
+    """Return the paths that may explain a capture, the inferred one first; only that if there is no ambiguity.
 
     Parameters
     ----------
     path : FittedPath
     evidence : PathEvidence
-        That it was inferred from.
+        From which it was inferred.
     """
     found = {AS_INFERRED: path}
     lost = lost_of(evidence)
@@ -88,7 +88,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     if estimates["aqm"] not in (None, "droptail", "codel") and longest > 0.25 * bdp:
         buffer = Estimate(None, longest, None)
         found[CODEL] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": NO_LOSS})
-        if (short := lost.waited_less(NEAR_TARGET * CODEL_TARGET_US, path))[0]:  # which CoDel cannot have dropped
+        if (short := lost.waited_less(NEAR_TARGET * CODEL_TARGET_US, path))[0]:  # not CoDel's drops
             share = Estimate(short[0] / short[1], *proportion(*short))
             loss = {"model": "bernoulli", "share": share, "congestive": len(lost.met) - short[0], "random": short[0]}
             found[CODEL_AND_CHANCE] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": loss})
@@ -96,7 +96,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
 
 
 def _instead(path: FittedPath, changed: dict[str, Any], *determined: str) -> FittedPath:
-    """Return a path with some of its estimates replaced; `determined` are those that are no longer unseen."""
+    """Return a path with some estimates replaced; `determined` are those no longer unseen."""
     unseen = {name for name in path.estimates["unseen"] if name not in determined}
     unseen |= {"buffer"} if changed["buffer_bytes"].value is None else set()
     return FittedPath.of(path.estimates | changed | {"unseen": sorted(unseen)})

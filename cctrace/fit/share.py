@@ -1,15 +1,16 @@
-r"""Who got how much of a bottleneck that BBR and loss-based flows shared, and does a model say so?
+r"""Shares of a bottleneck that BBR and loss-based flows competed for, compared with models.
 
-    R, buffer   of the path that is fitted to the flow that sent most (`fit.path`, which sees the others' packets too)
-    g           what a BBR flow keeps in flight while it probes for bandwidth, over its own estimate of the BDP, from a
-                replay of its controller: its window's gain, with bursts and aggregation in it
-    p, N        the loss-based flows' share of what was delivered, and how many flows of each kind there are
-    predicted   BBR's share after oBBR's Q_r [Bi23]_, Ware [Ware19]_ and Mishra [Mishra22]_ (`cctrace.analytic.share`),
-                each with its domain, which is said as well
+    R, buffer   of the path fitted to the flow that sent most (`fit.path`, which includes the other flows' packets)
+    g           data that a BBR flow keeps in flight while it probes for bandwidth, over its own estimate of the
+    BDP, from a
+                replay of its controller: the window's gain, including bursts and aggregation
+    p, N        the loss-based flows' share of the deliveries, and the number of flows of each kind
+    predicted   BBR's share by oBBR's Q_r [Bi23]_, Ware [Ware19]_ and Mishra [Mishra22]_ (`cctrace.analytic.share`),
+                each with its domain of validity
 
-Shares are of the time in which all flows were up, less its first fifth, in which they sort themselves out. Intervals
-are those of a bootstrap over blocks of that time; those of predictions carry on the errors of R and g, not the model's
-own, which docs/models.md shows.
+Shares refer to the time in which all flows were active, except its first fifth, in which they converge. Intervals
+come from a bootstrap over blocks of that time; those of predictions propagate the errors of R and g, not the
+model's own, which docs/models.md shows.
 """
 
 from __future__ import annotations
@@ -44,25 +45,25 @@ SENDERS = ("bbr2016", "bbr2022", "bbr2", "bbr3", "cubic6", "cubic", "reno")
 
 
 class Prediction(NamedTuple):
-    """BBR's share after one model, and whether the model was made for this case."""
+    """BBR's share by one model, and whether the case lies in the model's domain."""
 
     bbr_share: Estimate
     domain: str
 
 
 class OfFlow(NamedTuple):
-    """What a fitted `Share` says of one of its flows."""
+    """Result of a fitted `Share` for one of its flows."""
 
     fit: Share
     number: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `cctrace fit share --json` prints."""
+        """Return the output of `cctrace fit share --json`."""
         name, share = self.fit.flows_[self.number]
         return to_dict({"controller": name, "share": share}) | self.fit.to_dict()
 
     def summary(self) -> str:
-        """Return what was found, as text."""
+        """Return the result as text."""
         return self.fit.summary()
 
 
@@ -72,12 +73,12 @@ class Share(Summarized):
     Parameters
     ----------
     senders : mapping of int to str, optional
-        Controllers of flows, by their number in the capture; those of the others are found by replaying SENDERS.
+        Controllers of flows, by flow number; those of the others are identified by replaying SENDERS.
 
     Attributes
     ----------
     flows_ : dict of int to (str, Estimate)
-        By number: the controller, and the share of what all delivered.
+        By flow number: the controller, and the share of all deliveries.
     bbr_share_, loss_based_share_ : Estimate
         Of each kind together; the latter is p.
     bbr_flows_, loss_based_flows_ : int
@@ -85,10 +86,10 @@ class Share(Summarized):
     ratio_, gain_ : Estimate
         R, buffer over BDP, and g.
     buffer_bytes_, rate_bps_, base_rtt_us_ : Estimate
-        Of the path, in the terms of `cct.Path`.
+        Of the path, as in `cct.Path`.
     predicted_ : dict of str to Prediction
     common_s_ : float
-        Seconds that shares are counted over.
+        Time over which shares are computed, seconds.
 
     Examples
     --------
@@ -113,8 +114,8 @@ class Share(Summarized):
         Raises
         ------
         FitError
-            If the capture was not taken at the sender, flows do not overlap long enough, or there is no BBR or no
-            loss-based flow among them; says what would be needed.
+            If the capture was not taken at the sender, flows do not overlap long enough, or BBR or loss-based flows
+            are missing; says what would be needed.
         """
         capture = source.capture() if isinstance(source, Simulation) else source
         if not isinstance(capture, Capture):
@@ -149,7 +150,7 @@ class Share(Summarized):
     def _count(
         self, flows: Sequence[Flow], senders: dict[int, str], kinds: dict[int, str], begin: int, end: int
     ) -> None:
-        """Take shares of what was delivered."""
+        """Compute the shares of deliveries."""
         self.common_s_ = (end - begin) / 1e9
         bins = np.array([delivered(flow, begin, end) for flow in flows], float)
         draws = resampled(bins)
@@ -182,7 +183,7 @@ class Share(Summarized):
             self.ratio_ = Estimate.around(middle, middle * float(np.sqrt(np.square(errors).sum())), 0.0)
 
     def _predict(self) -> None:
-        """Ask the models."""
+        """Evaluate the models."""
         self.predicted_: dict[str, Prediction] = {}
         if self.ratio_.value is None or self.ratio_.value <= 0:
             return
@@ -205,26 +206,26 @@ class Share(Summarized):
             self.predicted_[name] = Prediction(Estimate.of_draws(value, model(ratio, gain)), domain.text)
 
     def of(self, number: int) -> OfFlow:
-        """Return what was found as seen by one flow, by its number in the capture.
+        """Return the result for one flow, by its number in the capture.
 
         Raises
         ------
         FitError
-            If the flow did not compete: it was up for less than half of the time of the longest.
+            If the flow did not compete: it was active for less than half of the longest flow's time.
         """
         if number not in self.flows_:
             raise FitError(f"this flow was up for less than {LEAST_TOGETHER:.0%} of the time of the longest")
         return OfFlow(self, number)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `cctrace fit share --json` prints for every flow."""
+        """Return the output of `cctrace fit share --json` for every flow."""
         shares = ("bbr_share", "loss_based_share", "bbr_flows", "loss_based_flows", "gain", "ratio")
         path = ("buffer_bytes", "rate_bps", "base_rtt_us", "common_s")
         common = {key: getattr(self, f"{key}_") for key in shares + path}
         return to_dict(common | {"predicted": {name: found._asdict() for name, found in self.predicted_.items()}})
 
     def summary(self) -> str:
-        """Return what was found, as text."""
+        """Return the result as text."""
         lines = [f"flow {k} ({name}): {share.text('{:.3f}')}" for k, (name, share) in self.flows_.items()]
         ratio, gain = self.ratio_.text("{:.2f}"), self.gain_.text("{:.2f}")
         lines.append(
@@ -239,9 +240,9 @@ class Share(Summarized):
 
 
 def competitors(flows: Sequence[Flow]) -> tuple[list[Flow], int, int]:
-    """Return the flows that were up together, and the capture times between which their shares are counted.
+    """Return the flows that were active together, and the capture times between which shares are computed.
 
-    A flow that was up for less than half of the time of the longest is left out; the first fifth is as well.
+    Flows active for less than half of the longest one's time are excluded, as is the first fifth.
     """
     spans = {flow.index: (int(flow.events["time_ns"][0]), int(flow.events["time_ns"][-1])) for flow in flows}
     longest = max(last - first for first, last in spans.values())
@@ -265,7 +266,7 @@ def delivered(flow: Flow, begin: int, end: int) -> Ints:
 
 
 def resampled(bins: Floats) -> Floats:
-    """Return sums of each flow over SHARE_DRAWS circular block resamples of the bins, shape (flows, SHARE_DRAWS)."""
+    """Return sums per flow over SHARE_DRAWS circular block resamples of the bins, shape (flows, SHARE_DRAWS)."""
     count = bins.shape[1]
     length = min(max(block_length(row) for row in bins), max(count // 4, 1))
     rng = np.random.default_rng(1)
@@ -298,14 +299,14 @@ def sender_of(flow: Flow) -> str:
 
 
 def gain_of(flows: Sequence[Flow], senders: dict[int, str], begin: int, end: int) -> Estimate:
-    """Return g: what BBR flows have in flight in PROBE_BW, over the BDP that they estimate; medians of bins."""
+    """Return g: BBR's data in flight in PROBE_BW over its estimated BDP; medians of bins."""
     medians: list[float] = []
     for flow in flows:
         name = senders[flow.index]
         wanted = "bw_v[0]" if name.startswith(("bbr2016", "bbr2019", "bbr2022")) else "bw_hi1"
         run = replay(flow, name, record=["mode", "min_rtt_us", wanted])
         held = run.decisions
-        source = run.source if isinstance(run.source, Flow) else flow  # as its sender saw it, behind fq
+        source = run.source if isinstance(run.source, Flow) else flow  # with hand-over times if it was sent through fq
         rows, time_ns = source.events.rows, np.asarray(held["time_ns"])
         bdp = np.asarray(held[wanted], float) / BW_UNIT * np.asarray(held["min_rtt_us"], float)
         flight = np.asarray(rows["rs_prior_in_flight"], float)
@@ -321,6 +322,6 @@ def gain_of(flows: Sequence[Flow], senders: dict[int, str], begin: int, end: int
 
 
 def relative(estimate: Estimate) -> float:
-    """Return the relative standard error that an interval means; 0 where there is none."""
+    """Return the relative standard error of an interval; 0 if there is none."""
     value, low, high = estimate.sides()
     return (high - low) / (2 * 1.96 * abs(value)) if value != 0 and None not in estimate else 0.0

@@ -1,7 +1,8 @@
-"""A likelihood over one or two parameters of a controller: where it is highest, and how far around that it is high.
+"""A likelihood over one or two parameters of a controller: its maximum and its width.
 
-It is known point by point, each a replay; it has steps, plateaus and cliffs. So there is a grid and a search by halving
-steps, and nothing is taken to be smooth. Points lie in [0, 1] on each axis, which is linear or geometric in the value.
+Each point is a replay; the function has steps, plateaus and cliffs. It is therefore searched by a grid and by
+halving steps, without assuming smoothness. Points lie in [0, 1] on each axis, which is linear or geometric in the
+value.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from cctrace.path.arrays import Floats
 if TYPE_CHECKING:
     from cctrace.cc.base import Controller
 
-Point = tuple[float, ...]  # a place on each axis
+Point = tuple[float, ...]  # position on each axis
 
 FIRST_GRID = {1: 33, 2: 13}  # points on each axis
-CLOSER = {1: 8, 2: 2}  # times as fine
-EDGE = {1: 0.01, 2: 0.05}  # error of an end of an interval, of its length
+CLOSER = {1: 8, 2: 2}  # refinement factor
+EDGE = {1: 0.01, 2: 0.05}  # tolerance of an interval's ends, of its length
 
 
 class Axis(NamedTuple):
-    """A parameter and its range; `least` is where a geometric axis that begins at 0 goes on from 0, None: linear."""
+    """A parameter and its range; `least` is the first positive value of a geometric axis from 0, None: linear."""
 
     name: str
     low: float
@@ -40,7 +41,7 @@ class Axis(NamedTuple):
     def of(
         cls, controller: type[Controller], called: str, name: str, between: tuple[float, float] | None = None
     ) -> Axis:
-        """Return the axis of a parameter of a controller class, over all that is allowed or `between` two values."""
+        """Return the axis of a controller's parameter, over the allowed range or `between` two values."""
         if name not in controller.params:
             raise ArgumentError(f"{called} has no parameter {name!r} (it has: {', '.join(controller.params)})")
         param = controller.params[name]
@@ -82,7 +83,7 @@ class Surface:
     Attributes
     ----------
     scores : dict of tuple to ndarray
-        Of every point looked at so far.
+        Of every point evaluated so far.
     best : tuple
         The likeliest of them.
     """
@@ -90,7 +91,7 @@ class Surface:
     def __init__(self, axes: Iterable[Axis], replay: Callable[[dict[str, float]], Floats]) -> None:
         self.axes, self.replay = list(axes), replay
         self.scores: dict[Point, Floats] = {}
-        self._known: dict[tuple[float, ...], Floats] = {}  # by the values, of which several points may have the same
+        self._known: dict[tuple[float, ...], Floats] = {}  # by value, which several points may share
 
     def values(self, point: Point) -> tuple[float, ...]:
         """Return the values at a point."""
@@ -107,11 +108,11 @@ class Surface:
 
     @property
     def best(self) -> Point:
-        """The likeliest point so far; of equals the first."""
+        """The likeliest point so far, the first of equals."""
         return max(self.scores, key=self.at)
 
     def maximise(self, progress: Progress, explained: float) -> Point:
-        """Look for the maximum; the grid is made finer until the mean score of its best point exceeds `explained`."""
+        """Find the maximum, refining the grid until the mean score of its best point exceeds `explained`."""
         number = FIRST_GRID[len(self.axes)]
         for _ in range(MOST_GRIDS):
             grid = np.linspace(0, 1, number).tolist()
@@ -145,7 +146,7 @@ class Surface:
         return found
 
     def _climb(self, point: Point, step: float, fixed: int | None = None, finest: float = FINEST) -> Point:
-        """Return the likeliest point near one, by ever smaller steps along the axes but a fixed one."""
+        """Return the likeliest point near one, by ever smaller steps along the axes except a fixed one."""
         free = [k for k in range(len(self.axes)) if k != fixed]
         while step > finest:
             steps = [move for move in itertools.product((-step, 0, step), repeat=len(free)) if any(move)]
@@ -171,9 +172,9 @@ class Surface:
         return round(middle) if self.axes[k].is_integer else float(middle)
 
     def interval(self, k: int, accepts: Callable[[Floats, Floats], bool]) -> tuple[float | None, float | None]:
-        """Return the least and largest accepted value along axis `k`, the others at their likeliest; None: no bound.
+        """Return the smallest and largest accepted value along axis `k`, with the others optimised; None: no bound.
 
-        Of whole numbers the last accepted ones; where one alone is left of a range, as of a switch, it is both.
+        For integers these are accepted values themselves; if only one remains, as of a switch, it is both.
 
         Parameters
         ----------
@@ -192,7 +193,7 @@ class Surface:
         return low, high
 
     def _profile(self, k: int, place: float) -> Point:
-        """Return the likeliest point with this place on axis `k`."""
+        """Return the likeliest point at this position on axis `k`."""
         if len(self.axes) == 1:
             self.at((place,))
             return (place,)
@@ -202,7 +203,7 @@ class Surface:
         return self._climb(start, 1 / 64, k, 1 / 1024)
 
     def _edge(self, k: int, accepted: Callable[[float], bool], inside: Sequence[float], upwards: bool) -> float | None:
-        """Return the value beyond which none is accepted (the nearest that is not; or the last whole one), or None."""
+        """Return the nearest value beyond which none is accepted (for integers the last accepted one), or None."""
         edge = max(inside) if upwards else min(inside)
         limit = 1.0 if upwards else 0.0
         if edge == limit or accepted(limit):

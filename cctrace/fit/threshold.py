@@ -1,9 +1,9 @@
-r"""The jitter at which a controller collapses on a path: searched in closed loop, by simulation.
+r"""The jitter at which a controller collapses on a path, searched by closed-loop simulation.
 
-A flow counts as collapsed that gets less than half of the link. Its share of the link falls with the jitter's sd, and
-near the threshold it also depends on the seed. So the sd is doubled or halved until the share crosses one half, the
-bracket is narrowed, and a logistic curve :math:`u(\sigma) = u_0 / (1 + (\sigma / \sigma_{1/2})^{1/w})` through all runs
-gives the threshold and its standard error: neighbouring runs share the noise.
+A flow that gets less than half of the link counts as collapsed. Its share falls with the jitter's sd, and near the
+threshold depends on the seed. The sd is doubled or halved until the share crosses one half, the bracket is
+narrowed, and a logistic curve :math:`u(\sigma) = u_0 / (1 + (\sigma / \sigma_{1/2})^{1/w})` through all runs gives
+the threshold and its standard error, averaging over the runs' noise.
 
 Every run has its own seed; the same path gives the same threshold.
 """
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
 
 
 class Threshold(NamedTuple):
-    """A threshold of the jitter's sd: value and standard error of its logarithm; without a value only bounded."""
+    """A threshold of the jitter's sd: value and standard error of its logarithm; without a value only bounds."""
 
     sd_us: float | None
     error: float
-    spread: float  # how far chance moves the threshold of one run, of log sd
+    spread: float  # scatter of the threshold of one run, of log sd
     least_us: float | None
     most_us: float | None
     runs: int
     queue_us: float  # mean queueing delay of the run nearest below the threshold
-    tried: int = 0  # runs at the sd there is, and how many of them collapsed
+    tried: int = 0  # runs at the path's jitter, and how many of them collapsed
     collapsed: int = 0
     seen: tuple[tuple[float, float], ...] = ()  # of each run: the sd, us, and the share of the link
 
 
 class _Search:
-    """Runs of one controller over `path_of(sd_us)`, and what they showed."""
+    """Runs of one controller over `path_of(sd_us)`, with their results."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class _Search:
 
     @property
     def seen(self) -> tuple[tuple[float, float], ...]:
-        """Every run so far: its sd, us, and the share of the link that it got."""
+        """All runs so far: sd, us, and share of the link."""
         return tuple((float(np.exp(x)), float(share)) for x, share in zip(self.x, self.share, strict=True))
 
     @property
@@ -87,7 +87,7 @@ class _Search:
         return self.rate_bps / 8 / PACKET_BYTES
 
     def at(self, *sds_us: float) -> list[float]:
-        """Return the share of the link that a flow gets at each sd: runs that need not wait for each other."""
+        """Return the share of the link that a flow gets at each sd, from independent runs."""
         duration, seed = f"{self.duration_s:.3f}s", self.seed + len(self.x)
         runs = [Run(self.path_of(sd), (self.sender,), duration, seed + k) for k, sd in enumerate(sds_us)]
         for sd_us, outcome in zip(sds_us, batch(runs), strict=True):
@@ -124,15 +124,15 @@ def simulated_threshold(
     controller : str
     rate_bps : float
     guess_us, most_us : float
-        Where to begin, and the largest sd to try.
+        Initial and largest sd.
     now_us : float
-        The sd there is. Where it is not far from the threshold half as many runs more are made at it: in order, and
-        with a window that grows with the jitter, some seeds collapse and others never do.
+        Sd of the path's jitter. If it is near the threshold, half as many additional runs are made there: with
+        ordered packets and a window that grows with the jitter, some seeds collapse and others never do.
     enough_us : float, optional
-        If `FAR_RUNS` runs at this sd keep half of the link, that is the answer: the threshold is not below.
+        If `FAR_RUNS` runs at this sd keep half of the link, the threshold is not below, and the search ends.
     ack_every : int
     segments : int
-        How many may be simulated; 11 runs of 21 s are made in any case.
+        Simulation budget; 11 runs of 21 s are made in any case.
     seed : int
     """
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
@@ -161,14 +161,14 @@ def simulated_threshold(
     nearest = min(below, key=lambda k: abs(search.x[k] - x), default=0)
     runs, queue_us = len(search.x), search.queue_us[nearest]
     tried = _now(search, now_us, np.exp(x))
-    if x > np.log(most_us):  # beyond what was tried: of the curve only its lower end is known
+    if x > np.log(most_us):  # beyond the range: only the lower end of the curve is known
         least = float(min(np.exp(x - Z95 * error), most_us))
         return Threshold(None, error, spread, least, None, runs, queue_us, *tried, search.seen)
     return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.seen)
 
 
 def _now(search: _Search, now_us: float, threshold_us: float) -> tuple[int, int]:
-    """Return how many runs were made at the sd there is, and how many of them collapsed."""
+    """Return the number of runs at the path's jitter, and how many of them collapsed."""
     if now_us < NO_COLLAPSE * threshold_us:
         return 0, 0
     tried = search.runs // 2
@@ -182,7 +182,7 @@ def _bracket(search: _Search, start_us: float, most_us: float) -> tuple[float | 
     step = np.log(STEP) * (-1 if collapsed else 1)
     while True:
         if x >= most and not collapsed:
-            # Chance decides near the threshold: another seed must agree.
+            # Chance decides near the threshold: require a second seed to agree.
             if not search.collapses(most_us):
                 return x, None
             return most - np.log(STEP), most
@@ -195,12 +195,12 @@ def _bracket(search: _Search, start_us: float, most_us: float) -> tuple[float | 
 
 
 def _curve(search: _Search, about: float) -> tuple[float, float, float]:
-    """Return log of the threshold, its standard error and a single run's, of a logistic curve through the runs."""
-    from scipy import optimize  # late: it takes a tenth of a second
+    """Return log threshold, its standard error and a single run's, from a logistic curve through the runs."""
+    from scipy import optimize  # imported late: it takes a tenth of a second
 
     x, share = np.array(search.x), np.array(search.share)
     top = max(float(share.max()), 0.9)
-    weight = 1 / np.sqrt(1 + ((x - about) / CLOSE) ** 2)  # far off the curve is not logistic
+    weight = 1 / np.sqrt(1 + ((x - about) / CLOSE) ** 2)  # far from the threshold the curve is not logistic
 
     def off(p: Floats) -> Floats:
         middle, width = p[0], np.exp(p[1])
@@ -211,7 +211,7 @@ def _curve(search: _Search, about: float) -> tuple[float, float, float]:
     middle, width = float(found.x[0]), float(np.exp(found.x[1]))
     near = np.abs(x - middle) < max(NEAR_THRESHOLD, 2 * width)
     noise = np.sqrt(np.sum((off(found.x)[:-1] / weight)[near] ** 2) / max(near.sum() - 2, 1))
-    slope = (2 * top - 1) / (4 * top * width)  # of the share by log sd, where it is one half
+    slope = (2 * top - 1) / (4 * top * width)  # of the share by log sd, at one half
     error = noise / slope / np.sqrt(max(near.sum(), 1))
     return (
         middle,
