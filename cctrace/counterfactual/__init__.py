@@ -1,1 +1,1 @@
-"""What another controller, or another path, would have done."""
+"""What-if: the performance of another controller, or over another path."""

@@ -1,11 +1,11 @@
-"""Which causes are asked about: those of the verdicts, and those that no verdict names although they may matter.
+"""Causes whose removal is simulated: those of the verdicts, and others that may matter although no verdict names them.
 
-    held(scene, diagnosis)          what the account of time, or the kernel, shows to have held the flow back
-    beside(scene, diagnosis)        what may matter although other causes explain as much
-    removals(verdicts, scene)       whose removal can be simulated, and why not of the others
+    held(scene, diagnosis)          host limits found by the time accounting or the kernel's counters
+    beside(scene, diagnosis)        causes that may matter although other causes explain as much
+    removals(verdicts, scene)       which removals can be simulated, and why the others cannot
 
-A verdict says what explains a flow best; a rule says nothing where an earlier one has explained as much. What two
-causes did together shows only where each of them is left out.
+A verdict names what explains a flow best, and a rule stays silent if an earlier one has explained as much. The
+joint effect of two causes shows only if each is removed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ if TYPE_CHECKING:
     from cctrace.counterfactual.scene import Scene
     from cctrace.diagnosis.diagnose import Diagnosis
 
-FROM_LIMITS = 0.2, 0.5  # confidence of what only the account shows: so much, and so much times its share of the time
+FROM_LIMITS = (
+    0.2,
+    0.5,
+)  # confidence of a cause known from the accounting only: a constant, and a multiple of its share of the time
 _SAYS_AS_MUCH = {"receiver_limited": "window_limited"}
 Removals = dict[str, tuple[Intervention, Verdict]]
 
 
 def held(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
-    """Return the verdicts of what held the flow back by the account of time, where none says so yet."""
+    """Return verdicts on host limits found by the time accounting, unless a verdict names them already."""
     named, by, account = {one.name for one in diagnosis.verdicts}, scene.held, shares(diagnosis.limits)
     found = []
-    waited = account.get("application", 0.0) + account.get("send_buffer", 0.0)  # a capture shows no buffer, but pauses
+    waited = account.get("application", 0.0) + account.get("send_buffer", 0.0)  # a capture shows pauses, not buffers
     for cause, is_held, share, number, words in (
         ("application_limited", by.app, account.get("application", 0.0), "application_share", {}),
         ("receiver_limited", by.window_bytes, account.get("receive_window", 0.0), "receiver_share", {}),
@@ -48,11 +51,11 @@ def held(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
 
 
 def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
-    """Return the verdicts of what may have mattered although others explain as much: for those that do matter."""
+    """Return verdicts on causes that may matter although others explain as much, limited to those that do matter."""
     found, others, names = list(diagnosis.explained_away), len(scene.others), {one.name for one in diagnosis.verdicts}
     window, full_span = scene.held.window_bytes, (0.0, diagnosis.limits[-1].end_s)
     if window is not None and not shares(diagnosis.limits).get("receive_window") and "window_limited" not in names:
-        kept = {"kept_bytes": window}  # what holds back more may hide it
+        kept = {"kept_bytes": window}  # a stricter limit may hide it
         found.append(verdict(Finding("receiver_limited", const.DOUBTFUL, full_span, kept, kept)))
     if others and not names & {"competition", "fair_queueing"}:
         words = {"others": f"{others} other flow{'s' if others > 1 else ''}", "link_bps": scene.path.max_rate_bps()}
@@ -67,7 +70,7 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
 
 
 def _by_chance(scene: Scene) -> dict[str, float]:
-    """Return the numbers of the inferred path's random losses, as far as these are certain; none of a path without."""
+    """Return the inferred path's random losses where these are certain, else none."""
     loss = scene.path.estimates["loss"]
     share = loss["share"]
     if loss["model"] == "none" or not share.low or loss.get("random", 0) < const.LEAST_LOSSES:
@@ -76,7 +79,7 @@ def _by_chance(scene: Scene) -> dict[str, float]:
 
 
 def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str, str]]:
-    """Return the causes whose removal can be simulated, and why not of the others."""
+    """Return the causes whose removal can be simulated, and why the others cannot."""
     known = {one.name: (INTERVENTIONS[one.name], one) for one in verdicts if one.name in INTERVENTIONS}
     unanswered = {one.name: NOT_SIMULATED[one.name] for one in verdicts if one.name not in known}
     for cause in [cause for cause, (removal, _) in known.items() if removal.is_alone and not scene.others]:
@@ -84,7 +87,7 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
         del known[cause]
     path = scene.path
     for cause, has_it in (("aqm", path.aqm != "droptail"), ("policer", path.policer is not None)):
-        if cause in known and not has_it:  # RED and PIE, of which a fit knows none: to leave them out changes nothing
+        if cause in known and not has_it:  # RED and PIE, which no fit models: removing them changes nothing
             unanswered[cause] = "the inferred path has none, so that no simulation can leave it out"
             del known[cause]
     if "ecn_marking" in known and not scene.marking:
@@ -94,7 +97,7 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
         del known["ecn_marking"]
     for cause in known.keys() & {"shallow_buffer", "congestive_loss"}:
         lost = path.estimates["loss"]
-        if lost.get("congestive") == 0 and lost.get("random", 0) > 0:  # `weighing` took all losses for chance
+        if lost.get("congestive") == 0 and lost.get("random", 0) > 0:  # `weighing` attributed all losses to chance
             unanswered[cause] = "over the path that explains the recording best, no packet is lost to a full queue"
             del known[cause]
     return known, unanswered

@@ -1,10 +1,10 @@
-"""What each cause cost: the inferred path simulated as it is and without the cause, over the same draws by chance.
+"""The cost of each cause: the inferred path simulated with and without it, over the same random draws.
 
     found = effects_of(flow, diagnosis, "cubic6")
-    found.causes["random_loss"].effect          goodput and RTT without random loss, as multiples of those with it
-    found.joined(diagnosis, goal="goodput")     the diagnosis, its verdicts in the order of their effects
+    found.causes["random_loss"].effect          goodput and RTT without random loss, relative to those with it
+    found.joined(diagnosis, goal="goodput")     the diagnosis, with its verdicts ordered by effect
 
-`counterfactual.candidates` has which causes are asked about.
+`counterfactual.candidates` selects the causes.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
     Figures = dict[str, Estimate]
 
-DRAWS = 8  # paths; what-if, which is asked for by itself, takes more
-TRIES = 4  # times as many, of which those are kept that did as the recorded flow did, where chance decides that
-LEAST_DRAWS = 4  # of a flow of many segments
-SEGMENTS = 2_000_000  # simulated for a question, two seconds of a core: with fewer draws where they would be more
-MOST_SEGMENTS = 1_000_000  # of a flow
+DRAWS = 8  # paths; the what-if command uses more
+TRIES = 4  # times as many draws, if chance matters, of which those closest to the recorded flow are kept
+LEAST_DRAWS = 4  # for a flow of many segments
+SEGMENTS = 2_000_000  # simulated per question, two seconds of a core; a larger budget is met by fewer draws
+MOST_SEGMENTS = 1_000_000  # per flow
 NO_MORE_DATA = "an application that has hardly more to send than it sent: what kept its data back would hide that"
-# Each of these alone can set how fast a flow is, whatever the others are.
+# Each of these alone can determine a flow's rate.
 LIMITS = {
     "receiver_limited",
     "window_limited",
@@ -63,7 +63,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Without:
-    """A cause removed: figures of the flow's own controller then, and how they differ from those with the cause."""
+    """A removed cause: figures of the flow's own controller without it, and their difference to those with it."""
 
     figures: Figures
     effect: Effect
@@ -88,28 +88,28 @@ def effect_words(effect: Effect) -> str:
 
 
 def _more(ratio: Estimate) -> Estimate:
-    """Return a ratio as what it is more than one."""
+    """Return a ratio as relative increase."""
     return type(ratio)(*(None if side is None else side - 1 for side in ratio))
 
 
 @dataclass(frozen=True, repr=False)
 class Effects(Summarized):
-    """What would be different without each of the causes.
+    """Effects of removing each cause.
 
     Attributes
     ----------
     recorded : dict
-        ``goodput_bps``, ``rtt_mean_us`` and ``retransmitted_share`` of the flow as it was captured.
+        ``goodput_bps``, ``rtt_mean_us`` and ``retransmitted_share`` of the flow as captured.
     own : str
-        The controller that sent it, or those that may have.
+        The sender's controller, or its candidates.
     original : dict
-        The same figures of `own` over the inferred path: `Estimate`, 90 % intervals of the next such run.
+        The same figures of `own` over the inferred path: `Estimate`, 90 % prediction intervals.
     causes : dict of str to Without
         By cause.
     unanswered : dict of str to str
-        Causes whose effect cannot be told, and why.
+        Causes whose effect is unknown, and why.
     added : list of Verdict
-        Causes that no verdict names: what the account of time shows, and what matters although others explain as much.
+        Causes that no verdict names: from the time accounting, or relevant although others explain as much.
     unseen : list of str
         What the capture cannot exclude, in words.
     """
@@ -125,12 +125,12 @@ class Effects(Summarized):
     unseen: list[str]
 
     def ordered(self, verdicts: Sequence[Verdict]) -> Effects:
-        """Return the same with the causes in the order of verdicts."""
+        """Return the same effects, ordered as the verdicts."""
         causes = {one.name: self.causes[one.name] for one in verdicts if one.name in self.causes}
         return replace(self, causes=causes)
 
     def joined(self, diagnosis: Diagnosis, goal: str = "goodput") -> Diagnosis:
-        """Return the diagnosis with the effect in each verdict, in the order of the effects on a goal."""
+        """Return the diagnosis with the effect of each verdict, ordered by the effects on a goal."""
         verdicts = [self._with_effect(one) for one in self.added + diagnosis.verdicts]
         return diagnosis.reordered([_calibrated(one) for one in by_effect(verdicts, goal)])
 
@@ -140,7 +140,7 @@ class Effects(Summarized):
         return replace(one, no_effect=self.unanswered.get(one.name, ""))
 
     def rows(self) -> list[tuple[str, Figures]]:
-        """Return (words, {figure: Estimate}) of the recording, of the original, and without each of the causes."""
+        """Return (words, {figure: Estimate}) of the recording, the original, and each removal."""
         rows = [("recorded", {name: Estimate(value) for name, value in self.recorded.items()})]
         rows.append((f"{self.own} simulated", self.original))
         return rows + [(f"with {one.effect.without}", one.figures) for one in self.causes.values()]
@@ -164,7 +164,7 @@ class Effects(Summarized):
         return "\n".join(lines + [f"not excluded: {text}" for text in self.unseen])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain objects."""
+        """Return the effects as plain objects."""
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
         figures = {cause: one.figures for cause, one in self.causes.items()}
         text = {"own": self.own, "original": self.original, "without": figures, "unanswered": self.unanswered}
@@ -180,18 +180,18 @@ def effects_of(
     seed: int = 1,
     progress: Progress = silent,
 ) -> Effects:
-    """Return what would be different without each of the causes of a diagnosis.
+    """Return the effects of removing each cause of a diagnosis.
 
     Parameters
     ----------
     flow : Flow or CounterFlow
     diagnosis : Diagnosis
-        Of it.
+        Of the flow.
     own : str or class, or sequence of these
-        The controller that sent it; or several that may have, the likeliest first: intervals then span the answers of
-        all with which the recording is reproduced.
+        The sender's controller, or its candidates, the likeliest first: intervals then cover the results of all
+        candidates that reproduce the recording.
     draws : int, optional
-        How many paths are drawn from what the capture leaves open; 8 by default, or fewer for a flow of many segments.
+        Number of paths drawn from the fit's uncertainty; 8 by default, or fewer for a flow of many segments.
     seed : int
         The same seed gives the same numbers.
     progress : callable
@@ -200,7 +200,7 @@ def effects_of(
     Raises
     ------
     FitError
-        If the path cannot be inferred, does not reproduce what was recorded, or would take long to simulate.
+        If the path cannot be inferred, does not reproduce the recording, or would take too long to simulate.
     StreamError
         If the capture lacks one direction.
     """
@@ -215,7 +215,7 @@ def effects_of(
         scene = scene_of_polls(flow, senders[0], diagnosis)
     else:
         scene = scene_of(flow, senders[0], diagnosis, progress, quick=True)
-    tries = TRIES if isinstance(flow, Flow) else 1  # polls know the luck of a flow no better than its path
+    tries = TRIES if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
     tried = [Runs(replace(scene, own=one), draws, seed, progress, tries) for one in senders]
     kept = [runs for runs in tried if runs.reproduces]
     if not kept:
@@ -250,10 +250,10 @@ def effects_of(
 
 
 def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]) -> dict[str, Without]:
-    """Return the causes with what limits the flow next, once the one that costs most is removed.
+    """Return the causes with what limits the flow next, once the costliest one is removed.
 
-    Where two limits are about as strong, removing one of them changes little, and each hides the other: then both have
-    the effect of removing both.
+    If two limits are about equally strong, removing only one changes little, and each hides the other: both then
+    get the effect of their joint removal.
     """
     first, *others = sorted(causes.keys() & LIMITS, key=lambda name: -(causes[name].effect.goodput.value or 0)) or [""]
     if not others:
@@ -274,14 +274,14 @@ def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]
 
 
 def _is_above(ratio: Estimate, other: float | None) -> bool:
-    """Return whether a ratio of goodputs is likely to be higher than another by what matters."""
+    """Return whether a goodput ratio is likely to exceed another one materially."""
     if ratio.value is None or ratio.low is None or other is None:
         return False
     return math.log(ratio.value / other) >= const.GOODPUT_CHANGES and ratio.low > other
 
 
 def _span(several: Sequence[Figures]) -> Figures:
-    """Return the first figures, their intervals long enough for all."""
+    """Return the first figures, with intervals widened to cover all."""
     found: Figures = {}
     for name, first in several[0].items():
         lows, highs = [one[name].low for one in several], [one[name].high for one in several]
@@ -294,13 +294,13 @@ def _span(several: Sequence[Figures]) -> Figures:
 def _unlike(scene: Scene, original: Figures) -> str:
     got = cells(original)
     want = cells({name: Estimate(value) for name, value in scene.recorded.items()})
-    each = zip(("goodput", "RTT", "sent again"), got, want, strict=False)  # nothing is simulated of an unknown sender
+    each = zip(("goodput", "RTT", "sent again"), got, want, strict=False)  # an unknown sender is not simulated
     pairs = "; ".join(f"{word} {one} simulated, {other} recorded" for word, one, other in each)
     return f"the inferred path does not reproduce the recording ({pairs}), so that no number would mean anything"
 
 
 def _calibrated(one: Verdict) -> Verdict:
-    """Return a verdict with an effect as sure as such effects were right."""
+    """Return a verdict whose confidence is the calibrated probability of such effects."""
     if one.effect is None:
         return one
     return replace(one, confidence=one.effect.confidence, presence=one.confidence)

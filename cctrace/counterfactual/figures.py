@@ -1,10 +1,11 @@
-"""The figures of a what-if: of what was recorded, of simulated runs with intervals, and of two senders' difference.
+"""Figures of a what-if: of the recording, of simulated runs with intervals, and of the difference between two senders.
 
-Everything is on the scale on which errors are alike: logarithms, a share's of half a point more than it is.
+All intervals are computed on a scale on which errors are homogeneous: logarithms; for a share, of the share plus
+half a point.
 
-    runs        {figure: a value per drawn path}
-    estimated   median and 90 % interval of the next such run
-    difference  of a candidate and the flow's own controller over the same paths with the same chance
+    runs        {figure: one value per drawn path}
+    estimated   median and 90 % prediction interval of the next run
+    difference  of a candidate and the flow's own controller over the same paths with the same random numbers
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ if TYPE_CHECKING:
 
 FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransmitted_share": "retransmit_ratio"}
 SHARE = "retransmitted_share"
-# "Comes out again" is what the project asks of its predictions: within 10 %, 20 %, a factor of 2 or 0.3 points.
+# A recording is reproduced within these bounds: 10 %, 20 %, a factor of 2 or 0.3 points.
 NEAR = {"goodput_bps": 0.10, "rtt_mean_us": 0.20}
 NEAR_FACTOR, NEAR_POINTS = 2.0, 0.003
 SIDES = (0.05, 0.95)  # 90 % intervals
-# How far simulations of a known path are from recordings of it, as the half of a 90 % interval on the scale of `log`,
-# told from recordings of a quiet lab that no what-if is judged by: `python benchmarks/whatif.py simulator`.
+# Error of simulations over a known path, half a 90 % interval on the scale of `log`, from recordings of a quiet lab
+# that are not used to evaluate what-ifs: `python benchmarks/whatif.py simulator`.
 SIMULATOR = {"goodput_bps": 0.01 * Z90, "rtt_mean_us": 0.012 * Z90, SHARE: 0.03 * Z90}
 
 
 def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
-    """Return goodput (bit/s of payload, from the first packet to the last ACK), mean RTT (us) and share sent again.
+    """Return goodput (bit/s of payload, first packet to last ACK), mean RTT (us) and retransmitted share.
 
     Parameters
     ----------
     flow : Flow
     table : Transmissions
-        Of it.
+        Of the flow.
 
     Raises
     ------
     StreamError
-        If nothing was acknowledged, or time does not move.
+        If nothing was acknowledged, or all time stamps are equal.
     """
     acked = table.acked_ns[table.acked_ns >= 0]
     if not len(acked):
@@ -71,7 +72,7 @@ def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
 
 
 def log(name: str, value: ArrayLike) -> NDArray[np.float64]:
-    """Return a figure on the scale on which its errors are alike."""
+    """Return a figure on the scale on which its errors are homogeneous."""
     return np.log(np.asarray(value, float) + (NEAR_POINTS if name == SHARE else 0.0))
 
 
@@ -81,20 +82,20 @@ def unlog(name: str, value: float) -> float:
 
 
 def sides(estimate: Estimate) -> tuple[float, float, float]:
-    """Return value, low and high; what is not bounded is infinite, what is unknown NaN."""
+    """Return value, low and high; open ends are infinite, unknown values NaN."""
     value, low, high = estimate
     return np.nan if value is None else value, -np.inf if low is None else low, np.inf if high is None else high
 
 
 def near(name: str, got: float, want: float) -> bool:
-    """Return whether a figure comes out again."""
+    """Return whether a figure is reproduced."""
     if name in NEAR:
         return abs(got / want - 1) <= NEAR[name]
     return abs(got - want) <= NEAR_POINTS or max(got, want) <= NEAR_FACTOR * min(got, want)
 
 
 def missed(name: str, estimate: Estimate, want: float) -> float:
-    """Return by how much an estimate missed a figure beyond what its interval allows for, on the scale of `log`."""
+    """Return by how much an estimate missed a figure beyond its interval, on the scale of `log`."""
     value, low, high = sides(estimate)
     middle, side = log(name, value), log(name, low if want < value else high)
     beyond = float((middle - log(name, want)) ** 2 - (middle - side) ** 2)
@@ -102,11 +103,11 @@ def missed(name: str, estimate: Estimate, want: float) -> float:
 
 
 def interval(values: ArrayLike, *further: float) -> tuple[float, float, float]:
-    """Return the median of a few runs, and where 90 % of further runs would be.
+    """Return the median of a few runs, and the interval in which 90 % of further runs lie.
 
-    `further` are half widths that come on top, of errors that do not depend on these. Quantiles of n runs are no such
-    interval: of 12 they would hold 76 %. Here it is that of a normal sample, sqrt(1 + 1/n) times Student's quantile
-    ([Hahn91]_), with a spread for each side of the median.
+    `further` are half widths of independent errors. Sample quantiles would be too narrow: of 12 runs they cover 76
+    %. The interval is the prediction interval of a normal sample, sqrt(1 + 1/n) times Student's quantile
+    ([Hahn91]_), with a separate spread on each side of the median.
     """
     given = np.asarray(values, float)
     n, middle = len(given), float(np.median(given))
@@ -118,7 +119,7 @@ def interval(values: ArrayLike, *further: float) -> tuple[float, float, float]:
 
 
 def estimated(runs: Runs, misfit: Mapping[str, float]) -> dict[str, Estimate]:
-    """Return {figure: Estimate} of runs: their spread, the simulator's error, and by how much the original `missed`."""
+    """Return {figure: Estimate} of runs: their spread, the simulator's error, and the original's `missed`."""
     found: dict[str, Estimate] = {}
     for name, values in runs.items():
         sides = interval(log(name, values), SIMULATOR[name], misfit.get(name, 0.0))
@@ -127,9 +128,9 @@ def estimated(runs: Runs, misfit: Mapping[str, float]) -> dict[str, Estimate]:
 
 
 def difference(runs: Runs, original: Runs, misfit: Mapping[str, float]) -> dict[str, Estimate]:
-    """Return {figure: Estimate} of what changes against the own controller: relative, of the share in parts of one.
+    """Return {figure: Estimate} of the change against the flow's own controller: relative, for the share absolute.
 
-    The runs are over the same drawn paths, so that what is not known of these cancels as far as it acts on both.
+    Runs share the drawn paths, so that their uncertainty cancels as far as it affects both.
     """
     found: dict[str, Estimate] = {}
     for name, values in runs.items():
@@ -143,20 +144,21 @@ def difference(runs: Runs, original: Runs, misfit: Mapping[str, float]) -> dict[
 
 # --- in words --------------------------------------------------------------------------------------------------------
 _WORDS = {"goodput_bps": "goodput", "rtt_mean_us": "RTT", SHARE: "sent again"}
-ALIKE = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 0.3}  # per cent, points: up to here figures are about the same
+ALIKE = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 0.3}  # per cent, points: smaller changes are "about the same"
 
 
 def in_words(differ: Mapping[str, Estimate]) -> str:
-    """Return how two senders differ, in words.
+    """Return the difference between two senders in words.
 
     Examples
     --------
-    >>> told = {"goodput_bps": Estimate90(-0.12, -0.15, -0.08), "rtt_mean_us": Estimate90(0.01, -0.03, 0.04)}
-    >>> in_words(told | {SHARE: Estimate90(0.004, 0.002, None)})
+    >>> figures = {"goodput_bps": Estimate90(-0.12, -0.15, -0.08), "rtt_mean_us": Estimate90(0.01, -0.03, 0.04)}
+    >>> in_words(figures | {SHARE: Estimate90(0.004, 0.002, None)})
     '12 % less goodput (8 to 15 %), about the same RTT (-3 to +4 %), 0.4 points more sent again (0.2 or more)'
-    >>> in_words(told | {"goodput_bps": Estimate90(1.5, 1.2, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
-    '2.5 times the goodput (2.2 to 3), about the same RTT (-3 to +4 %), about the same sent again (-0.1 to +0.1 points)'
-    >>> in_words(told | {"goodput_bps": Estimate90(1.5, None, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
+    >>> in_words(figures | {"goodput_bps": Estimate90(1.5, 1.2, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
+    '2.5 times the goodput (2.2 to 3), about the same RTT (-3 to +4 %), about the same sent again (-0.1 to +0.1
+    points)'
+    >>> in_words(figures | {"goodput_bps": Estimate90(1.5, None, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
     '3 times the goodput at most, about the same RTT (-3 to +4 %), about the same sent again (-0.1 to +0.1 points)'
     """
     return ", ".join(_differs(name, differ[name]) for name in FIGURES)
@@ -193,5 +195,5 @@ def _ends(nearest: float, farthest: float, unit: str) -> str:
 
 
 def _two(value: float) -> str:
-    """Return the size of a number with two digits, or as a whole number."""
+    """Return the magnitude of a number with two significant digits, or as an integer."""
     return f"{abs(value):.0f}" if abs(value) >= 10 else format_number(abs(value), 2) if abs(value) >= 0.005 else "0"

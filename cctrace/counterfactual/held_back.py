@@ -1,11 +1,11 @@
-"""What at the two hosts held a flow back, as the simulated senders are to have it too.
+"""Limits at the two hosts that held a flow back, for simulated senders to share.
 
     held = held_back(flow, diagnosis)       application, pacing limit, send buffer, receive window, fq
     held.options(changes)                   the same as options of a `cctrace.Sender`
 
-A path is not all that decides: an application that writes a chunk a second, SO_MAX_PACING_RATE or a small buffer hold
-every controller back alike. Of the application its writes are inferred: what was sent between two times at which
-everything had been acknowledged and nothing was left to send.
+An application that writes a chunk a second, SO_MAX_PACING_RATE or a small buffer limits every controller alike. The
+application's writes are inferred from what was sent between idle times: everything acknowledged, and nothing left
+to send.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from cctrace.diagnosis.diagnose import Diagnosis
     from cctrace.diagnosis.record import Record
 
-OPTIONS = ("rwnd", "app", "pacing", "send_buffer", "fq")  # changes of a what-if that concern the hosts
-WINDOW_SHUT = 0.01  # share of the time, from which on the receive window is part of the path
-GROWN_WINDOW = 2.0  # times what arrives in an RTT: a window that may still grow is larger [Linux] tcp_rcv_space_adjust
-APPLICATION = 0.05  # share of the time without data to send, from which on writes are inferred
-WRITTEN_EARLY = 0.10  # the same, from which on a send buffer is looked for where writes do not begin after pauses
-FEWEST_WRITES = 4  # of which times and sizes are taken
-IDLE_RTTS = 1.0  # without anything to send between two writes: what ACKs let out follows them at once
-EVEN = 0.7  # times as evenly spread as writes begin: pauses of requests, each of which waits for the answer
+OPTIONS = ("rwnd", "app", "pacing", "send_buffer", "fq")  # what-if changes at the hosts
+WINDOW_SHUT = 0.01  # share of the time with a closed window, from which the receive window is modelled
+GROWN_WINDOW = 2.0  # times the data per RTT: a window that may still grow is larger [Linux] tcp_rcv_space_adjust
+APPLICATION = 0.05  # share of the time without data to send, from which writes are inferred
+WRITTEN_EARLY = 0.10  # the same, from which a send buffer is assumed if writes do not follow pauses
+FEWEST_WRITES = 4  # for a pattern of times and sizes
+IDLE_RTTS = 1.0  # without data between two writes: ACK-clocked sends follow ACKs at once
+EVEN = 0.7  # ratio of the pauses' regularity to the writes': requests that wait for the response
 
 
 @dataclass(frozen=True)
 class HeldBack:
-    """What at the hosts held a flow back; None of what did not.
+    """Host limits; None for each that does not apply.
 
     Attributes
     ----------
@@ -51,18 +51,18 @@ class HeldBack:
     paced_share : float
         Share of the polls in which the socket paced at that limit; 0 without counters.
     send_buffer_bytes : float or None
-        SO_SNDBUF, about: what was in flight on average.
+        SO_SNDBUF, approximately: the mean data in flight.
     window_bytes : float or None
-        The largest receive window, where that was shut at times, or no longer grew with what arrived.
+        The largest receive window, if it closed at times or stopped growing.
     largest_window_bytes : float
-        The same whether or not it was shut; 0 if unknown.
+        The same regardless of that; 0 if unknown.
     fq : bool or None
-        Whether the sender's packets went through fq; None if unknown.
+        Whether packets left through fq; None if unknown.
     unseen : tuple of str
         What that leaves open, in words.
     may_lack_data : bool
-        Whether the application paused at times, in no pattern that a simulation could keep: whatever else kept data
-        back may have hidden for how long it would have paused.
+        Whether the application paused without a pattern that a simulation could follow; other limits may hide how
+        long it would have paused.
     """
 
     app: str | None = None
@@ -76,7 +76,7 @@ class HeldBack:
     may_lack_data: bool = False
 
     def options(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options of a `cctrace.Sender`: what held the flow back, unless `changes` say otherwise."""
+        """Return options of a `cctrace.Sender`: the flow's limits, unless `changes` override them."""
         options = {
             "app": changes.get("app", self.app),
             "max_pacing_rate": self._changed("pacing", self.pacing_bps, "bit", changes),
@@ -88,7 +88,7 @@ class HeldBack:
 
     @staticmethod
     def _changed(name: str, value: float | None, unit: str, changes: Mapping[str, Any], base: float = 0) -> str | None:
-        """Return a limit as `cctrace.Sender` takes it, the flow's own or another; None for none."""
+        """Return a limit as `cctrace.Sender` takes it, the flow's own or a changed one; None for none."""
         text = changes.get(name)
         if text == "none":
             return None
@@ -100,12 +100,12 @@ class HeldBack:
 
 
 def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
-    """Return what at the hosts held a flow back.
+    """Return the host limits of a flow.
 
     Raises
     ------
     FitError
-        If the application did most of the time, and its writes show no pattern.
+        If the application was the main limit, and its writes show no pattern.
     """
     names = [verdict.name for verdict in diagnosis.verdicts]
     total_s = sum(limit.end_s - limit.start_s for limit in diagnosis.limits) or 1.0
@@ -118,7 +118,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     app, idle, unseen = None, spans["application"], []
     if not buffered and "pacing_limited" not in names and idle > APPLICATION:
         app = writes_of(record)
-        # What was written while data were in flight waited for room; or a window that was shut for longer made pauses.
+        # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
         buffered = app is None and idle > max(WRITTEN_EARLY, spans["receive_window"])
         if buffered and names[:1] == ["application_limited"]:
             raise FitError(
@@ -143,7 +143,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     hidden = not shut and 0 < largest < GROWN_WINDOW * in_flight
     window = largest if largest and (shut or hidden) else None
     for verdict in diagnosis.verdicts:
-        if verdict.name == "window_limited" and window is None:  # held by something that acts as such a window
+        if verdict.name == "window_limited" and window is None:  # limited by something that acts like a receive window
             window = verdict.evidence["window_bytes"]
     if window is not None:
         did = "did not grow with what arrived" if hidden else "held back"
@@ -167,9 +167,9 @@ def _in_words(app: str) -> str:
 
 
 def _pacing_limit(record: Record, is_named: bool) -> tuple[float | None, float]:
-    """Return the limit of the pacing rate, bits/s of payload, and the share of the polls at it.
+    """Return the pacing limit, bits/s of payload, and the share of polls at it.
 
-    The limit is that of the counters, else the rate at which packets left, if a verdict says so; None if unknown.
+    The limit comes from the counters or, if a verdict says so, from the rate of departures; None if unknown.
     """
     polls = record.flow.tcpinfo
     if polls is not None and "max_pacing_rate" in polls.columns | polls.extra:
@@ -182,17 +182,17 @@ def _pacing_limit(record: Record, is_named: bool) -> tuple[float | None, float]:
 
 
 def shut_window_bytes(record: Record) -> float | None:
-    """Return the largest receive window of a flow that this held back at times; None if it did not."""
+    """Return the largest receive window of a flow that it limited at times, else None."""
     shut = record.window_shut_s
     share = float(np.diff(shut)[:, 0].sum()) / max(record.duration_s, 1e-9) if len(shut) else 0.0
     return float(record.largest_window_bytes) if share > WINDOW_SHUT and record.largest_window_bytes else None
 
 
 def writes_of(record: Record) -> str | None:
-    """Return the application's writes as `cctrace.Sender` takes them; None where they show no pattern.
+    """Return the application's writes as `cctrace.Sender` takes them; None if they show no pattern.
 
-    A write begins with what is sent after a pause in which nothing was outstanding. The first may be the hello of
-    another protocol, and the last may have been cut off: neither counts.
+    A write starts with the first data after a pause with nothing outstanding. The first one may be another
+    protocol's handshake, and the last may be truncated: neither counts.
     """
     sends = record.events.sends
     new = sends[sends["again"] == 0]
@@ -209,6 +209,6 @@ def writes_of(record: Record) -> str | None:
     if np.std(paused) < EVEN * np.std(apart):
         return f"requests:size={np.median(written):.0f}B,think={np.median(paused) * 1e6:.0f}us"
     every = float(np.median(apart))
-    turns = np.maximum(np.rint(apart / every), 1)  # a write that was not done when the next one came leaves no pause
+    turns = np.maximum(np.rint(apart / every), 1)  # a write not finished when the next one came leaves no pause
     every = float(apart.sum() / turns.sum())
     return f"chunks:size={written.sum() / turns.sum():.0f}B,every={every * 1e6:.0f}us"

@@ -1,10 +1,9 @@
-"""The inferred path without one cause: what removing each cause of the catalogue means for a simulation.
+"""Removal of each cause from the inferred path.
 
     INTERVENTIONS["random_loss"].words          "no random loss"
     INTERVENTIONS["random_loss"].changed(path, verdict), .hosts, .is_alone
 
-A cause that is not in the table has no removal that a simulation over the inferred path can show; `NOT_SIMULATED` says
-why.
+The removal of other causes cannot be simulated; `NOT_SIMULATED` says why.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ def _same(path: Path, verdict: Verdict) -> Path:
 
 @dataclass(frozen=True)
 class Intervention:
-    """What is different without a cause.
+    """The removal of a cause.
 
     Attributes
     ----------
     words : str
-        The difference, as "with ..." goes on.
+        The difference, following "with".
     change : callable
-        (path, verdict) -> the path without it.
+        (path, verdict) -> the path without the cause.
     hosts : mapping
         Changes of `HeldBack.options`, and options of a `cctrace.Sender`.
     is_alone : bool
-        Whether the other flows of the capture are gone.
+        Whether the capture's other flows are removed.
     """
 
     words: str
@@ -54,7 +53,7 @@ class Intervention:
     is_alone: bool = False
 
     def and_also(self, other: Intervention, verdict: Verdict) -> Intervention:
-        """Return the removal of this cause and of another, whose verdict that is."""
+        """Return the joint removal of this cause and another one with its verdict."""
 
         def change(path: Path, mine: Verdict) -> Path:
             return other.change(self.change(path, mine), verdict)
@@ -68,7 +67,7 @@ def _without_loss(path: Path, verdict: Verdict) -> Path:
 
 
 def _without_jitter(path: Path, verdict: Verdict) -> Path:
-    """Return a path whose delay is always what it is on average."""
+    """Return a path with constant delay at the mean."""
     times, rtts = path.rtt_steps()
     jitters = path.jitter_steps()
     drawn = [jitters[1][np.searchsorted(jitters[0], time, "right") - 1] for time in times]
@@ -77,7 +76,7 @@ def _without_jitter(path: Path, verdict: Verdict) -> Path:
 
 
 def mean_ns(jitter: Jitter | None) -> float:
-    """Return what a jitter adds to the base RTT on average, ns."""
+    """Return the mean that a jitter adds to the base RTT, ns."""
     if jitter is None or jitter.kind == "normal":
         return 0.0
     if jitter.samples_ns is None:
@@ -108,7 +107,7 @@ def _twice_the_buffer(path: Path, verdict: Verdict) -> Path:
 
 
 def _one_rate(path: Path, verdict: Verdict) -> Path:
-    """Return a path that keeps its first rate; of one whose rate varied all the time, its mean over time."""
+    """Return a path with its first rate; of a continuously varying one, the mean rate."""
     times, rates = path.rate_steps()
     if "rate_p10_bps" in verdict.evidence and len(rates) > 1:
         lasted = np.diff(np.append(times, max(verdict.end_s * 1e9, times[-1] + 1.0)))
@@ -145,7 +144,7 @@ INTERVENTIONS: dict[str, Intervention] = {
 _NOT_SEEN = "what made it is not in the capture, so that no simulation can leave it out"
 _A_COUNT = "it is an effect of other causes"
 NOT_SIMULATED = {
-    "path_full": "",  # nothing was wrong
+    "path_full": "",  # no problem
     "unknown": "",
     "capture_artefact": "the capture itself misleads",
     "vantage_point": "it concerns the capture, not the flow",

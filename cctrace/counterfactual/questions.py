@@ -1,4 +1,4 @@
-"""A path with some of its quantities replaced, or multiplied."""
+"""Changes of a path: properties replaced or multiplied."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHANGES = ("rate", "rtt", "buffer", "jitter", "loss", "aqm", *OPTIONS)
 
 
 def check_changes(changes: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` for what cannot be changed of a path, or not to that."""
+    """Raise `ArgumentError` for an unknown change of a path, or an invalid value."""
     for name, value in changes.items():
         if name not in CHANGES:
             raise ArgumentError(f"{name}={value!r}: what can be changed is {', '.join(CHANGES)}")
@@ -39,7 +39,7 @@ def check_changes(changes: Mapping[str, Any]) -> None:
 
 
 def changed(path: Path, changes: Mapping[str, Any]) -> Path:
-    """Return a path with some of its quantities replaced, or multiplied where a text says ``"x2"``.
+    """Return a path with properties replaced, or multiplied if the value is a text like ``"x2"``.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
         fields[name] = value if factor is None else _times(path, name, factor)
         if name == "loss" and factor is None:
             fields["burst_loss"] = None
-        if name == "aqm":  # which marks, if any do
+        if name == "aqm":  # that marks, if any does
             fields["ecn_threshold"] = changes.get("ecn_threshold")
     if "rtt" in changes or "rate" in changes:
         fields["buffer"] = fields["buffer"] if "buffer" in changes else f"{path.buffer_bytes}B"
@@ -61,7 +61,7 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
 
 
 def alike(one: Path, other: Path) -> bool:
-    """Return whether two paths are the same to a simulation."""
+    """Return whether a simulation treats two paths alike."""
     return _quantities(one) == _quantities(other)
 
 
@@ -84,7 +84,7 @@ def _quantities(path: Path) -> str:
 
 
 def _times(path: Path, name: str, factor: float) -> Any:
-    """Return a quantity of a path times a factor, as `Path` takes it."""
+    """Return a property of a path times a factor, as `Path` takes it."""
     if name == "buffer":
         return f"{max(path.buffer_bytes * factor, PACKET_BYTES):.0f}B"
     if name == "jitter":
@@ -102,7 +102,7 @@ def _times(path: Path, name: str, factor: float) -> Any:
 
 
 def _louder(jitter: Jitter, factor: float) -> Jitter:
-    """Return a jitter with times the sd, and the mean where that belongs to it."""
+    """Return a jitter with its sd scaled, and its mean where that is part of it."""
     if jitter.kind == "empirical":
         return dataclasses.replace(jitter, samples_ns=np.asarray(jitter.samples_ns) * factor)
 

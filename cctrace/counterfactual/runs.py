@@ -1,8 +1,8 @@
-"""The simulations of a what-if: the flow's own controller first, as the check, then others over the same drawn paths.
+"""Simulations of a what-if: first the flow's own controller, as a check, then others over the same drawn paths.
 
-runs = Runs(scene, draws, seed)
-runs.original, runs.reproduces      the flow's own controller over the inferred path: is that what was recorded?
-runs.ask({"bbr3": Question(...)})   others over the same paths with the same chance; or the same ones, changed
+runs = Runs(scene, draws, seed) runs.original, runs.reproduces      the flow's own controller over the inferred
+path; whether it reproduces the recording runs.ask({"bbr3": Question(...)})   others over the same paths with the
+same random numbers; or changed paths
 """
 
 from __future__ import annotations
@@ -34,15 +34,20 @@ if TYPE_CHECKING:
     Figures = dict[str, Estimate]
     Values = dict[str, NDArray[np.float64]]
 
-OPEN_ENDED = 1.1  # times the RTT over the shorter half of unseen queues: longer ones would make it longer still
-MOST_BDP = 10.0  # buffers that paths have, at most or so
-BUFFER_REACH = 4.0  # times less than was in flight on average, down to which sizes of the send buffer are tried
-BUFFER_TRIALS, BUFFER_ROUNDS = 8, 3  # sizes, evenly in the logarithm; and each round between the neighbours of the best
+OPEN_ENDED = (
+    1.1  # times the RTT of the shorter half of unobserved queues, from which longer ones would increase it further
+)
+MOST_BDP = 10.0  # largest usual buffer
+BUFFER_REACH = 4.0  # smallest send buffer tried, as the mean data in flight divided by this
+BUFFER_TRIALS, BUFFER_ROUNDS = (
+    8,
+    3,
+)  # sizes, evenly in the logarithm; each round refines between the neighbours of the best
 
 
 @dataclass(frozen=True)
 class Question:
-    """A controller over the drawn paths: what of these, and of the hosts, is another.
+    """A controller over the drawn paths, with changes of the paths and hosts.
 
     Attributes
     ----------
@@ -52,7 +57,7 @@ class Question:
     change : callable, optional
         A drawn path -> the path to simulate.
     is_alone : bool
-        Whether the other flows are gone.
+        Whether the other flows are removed.
     """
 
     controller: Controller
@@ -62,41 +67,41 @@ class Question:
 
     @classmethod
     def of(cls, controller: Controller, changes: Mapping[str, Any]) -> Question:
-        """Return the question that changes, as `whatif` takes them, ask."""
+        """Return the question for changes in `whatif`'s syntax."""
         hosts = {key: value for key, value in changes.items() if key in OPTIONS}
         path = {key: value for key, value in changes.items() if key not in OPTIONS}
         return cls(controller, hosts, lambda drawn: changed(drawn, path)) if changes else cls(controller)
 
 
 class Answer(NamedTuple):
-    """Figures of a question, and by how much they differ from the original's: None without a known controller."""
+    """Figures of a question, and their difference to the original's (None without a known controller)."""
 
     figures: Figures
     differ: Figures | None
 
 
 class Runs:
-    """The runs over the paths that a scene leaves open.
+    """Runs over paths drawn from a scene's uncertainty.
 
     Parameters
     ----------
     scene : Scene
     draws : int
-        Paths that are drawn.
+        Number of paths.
     seed : int
     progress : callable
         Receives lines of progress.
     tries : int
-        How many times as many are drawn where chance decides what the flow's own controller gets; kept are those with
-        which that is nearest to what was recorded. 1 asks about the next such flow, more about the recorded one.
+        If chance decides the own controller's goodput, draw this many times as many paths and keep those closest to
+        the recording. 1 predicts the next such flow; larger values concern the recorded one.
 
     Attributes
     ----------
     original : dict of str to Estimate, or None
         {figure: Estimate} of the flow's own controller; None if that is unknown.
     reproduces : bool
-        Whether that is what was recorded: as near as predictions are asked to be, or as the runs of the same controller
-        over one path are to each other (90 % of them).
+        Whether that matches the recording: within the bounds of predictions, or within 90 % of the scatter of runs
+        of the same controller over one path.
     paths : list of Path
         The drawn paths.
     """
@@ -118,7 +123,7 @@ class Runs:
         return changed(path, self.scene.marking) if self.scene.marking else path
 
     def _check(self, own: Controller) -> None:
-        """Run the flow's own controller: over the draws, and over one path, for what chance alone changes."""
+        """Run the flow's own controller over the draws, and repeatedly over one path for the effect of chance alone."""
         recorded = self.scene.recorded
         if len(self.scene.acks) > 1:
             self._acks = self._likeliest_acks(own)
@@ -138,15 +143,15 @@ class Runs:
         self._misfit = {name: missed(name, original[name], recorded[name]) for name in FIGURES}
 
     def _is_by_chance(self) -> bool:
-        """Return whether the original's goodput differs from draw to draw by what matters."""
+        """Return whether the original's goodput differs materially between draws."""
         assert self._own is not None
         return float(np.log(self._own["goodput_bps"]).std(ddof=1)) > GOODPUT_CHANGES
 
     def _keep_nearest(self, own: Controller) -> None:
-        """Draw more paths and chance, and keep those with which the original is nearest to what was recorded.
+        """Draw more paths and random numbers, and keep those whose original is closest to the recording.
 
-        What the recorded flow would have done without a cause depends on the luck that it had: a flow that lost less
-        than such flows do on average gains less without losses.
+        The effect of a cause on the recorded flow depends on its random events: a flow that happened to lose less
+        than average gains less without losses.
         """
         assert self._own is not None
         draws, first = len(self.paths), self._seeds[0]
@@ -163,13 +168,13 @@ class Runs:
         self._own = {name: values[kept] for name, values in runs.items()}
 
     def _likeliest_acks(self, own: Controller) -> dict[str, Any]:
-        """Return the way of acknowledging with which goodput and RTT are nearest to what was recorded."""
+        """Return the ACK policy whose goodput and RTT are closest to the recording."""
         plain = dict.fromkeys({name for acks in self.scene.acks for name in acks})
         tried = self._over([self._marking(self.scene.path)], [Question(own, plain | acks) for acks in self.scene.acks])
         return self.scene.acks[int(np.argmin([self._unlike(runs) for runs in tried]))]
 
     def _with_send_buffer(self, own: Controller) -> HeldBack:
-        """Return the send buffer (and fq, where that is unknown) with which goodput and RTT are as recorded."""
+        """Return the send buffer (and fq, if unknown) whose goodput and RTT match the recording."""
         most = float(self._held.send_buffer_bytes or 0.0)
         tried: dict[tuple[bool, float], float] = {}
         for fq in (False, True) if self._held.fq is None else (self._held.fq,):
@@ -185,12 +190,12 @@ class Runs:
         return replace(self._held, send_buffer_bytes=size, fq=fq)
 
     def _unlike(self, runs: Values) -> float:
-        """Return how far goodput and RTT of a run are from what was recorded."""
+        """Return the distance of a run's goodput and RTT from the recording."""
         names = ("goodput_bps", "rtt_mean_us")
         return sum(float(abs(np.log(runs[name][0] / self.scene.recorded[name]))) for name in names)
 
     def ask(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
-        """Return {name: Answer} of questions, all over the same paths with the same chance."""
+        """Return {name: Answer} of questions, all over the same paths with the same random numbers."""
         others = {name: question for name, question in questions.items() if not self._is_original(question)}
         runs = dict(zip(others, self._over(self.paths, list(others.values())), strict=True))
         if self._own is not None:
@@ -212,19 +217,21 @@ class Runs:
         return Answer(figures, differ)
 
     def _unbound(self, answer: Figures, runs: Values, question: Question) -> None:
-        """Take the bounds away that the capture does not give."""
+        """Remove interval bounds that the capture does not support."""
         if not answer:
             return
         hosts, bounded = question.hosts, self.scene.path.estimates["unseen"]
         limited = self._held.options(hosts).keys() & {"app", "max_pacing_rate", "send_buffer"}
-        # Nobody can be seen to lack data behind what never lets more pass.
+        # Behind a policer, a lack of data cannot be observed.
         is_freed = self.scene.path.policer is not None and question.change(self.paths[0]).policer is None
         may_lack = self._held.may_lack_data or (is_freed and self._held.app is None)
         if may_lack and hosts.get("app") != "bulk" and self._is_more(runs):
-            answer["goodput_bps"] = answer["goodput_bps"]._replace(low=None)  # if it has data for all that is possible
+            answer["goodput_bps"] = answer["goodput_bps"]._replace(low=None)  # unless data is available at all times
             answer["rtt_mean_us"] = answer["rtt_mean_us"]._replace(low=None)
         if "rate" in bounded and (not limited or hosts.get("app") == "bulk"):
-            answer["goodput_bps"] = answer["goodput_bps"]._replace(high=None)  # a path that never filled may be faster
+            answer["goodput_bps"] = answer["goodput_bps"]._replace(
+                high=None
+            )  # a path that was never filled may be faster
         if not self.scene.complete:
             answer[SHARE] = answer[SHARE]._replace(high=None)
         if "buffer" in bounded:
@@ -240,7 +247,7 @@ class Runs:
         return bool(np.median(np.log(runs["goodput_bps"] / self._own["goodput_bps"])) > GOODPUT_CHANGES)
 
     def senders(self, question: Question) -> list[Sender]:
-        """Return the flow's sender, and the others, as a question has them."""
+        """Return a question's sender, and the other flows'."""
         hosts = {name: value for name, value in question.hosts.items() if name not in OPTIONS}
         ecn = self.scene.ecn if controller(question.controller)[0].view != "quic" else False  # no such stack has it
         options = {
@@ -255,7 +262,7 @@ class Runs:
     def _over(
         self, paths: Sequence[Path], questions: Sequence[Question], seeds: Sequence[int] | None = None
     ) -> list[Values]:
-        """Return {figure: value per path} of each question over paths; all runs are one batch."""
+        """Return {figure: value per path} of each question; all runs form one batch."""
         rows = []
         seeds = self._seeds if seeds is None else seeds
         try:
@@ -277,10 +284,10 @@ class Runs:
 
 
 def plausible(path: FittedPath, draws: int, seed: int) -> list[Path]:
-    """Return paths drawn from what a fit leaves open.
+    """Return paths drawn from a fit's uncertainty.
 
-    A queue that never overflowed may be as long as ten bandwidth-delay products, if that is more than ten times its
-    longest backlog: a flow that never made a queue says nothing of its length.
+    A queue that never overflowed may hold up to ten bandwidth-delay products, or ten times its longest backlog if
+    that is more: a flow without a queue does not reveal its size.
     """
     paths = path.draws(draws, seed)
     least = path.estimates["buffer_bytes"].low

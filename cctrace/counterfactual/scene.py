@@ -1,6 +1,6 @@
-"""What every run of a what-if has in common: the path, the senders, the receiver, the time. Each is found out once.
+"""Common inputs of a what-if's runs: path, senders, receiver, duration.
 
-scene = scene_of(flow)       what was recorded, over which path, by whom, and what held it back
+scene = scene_of(flow)       recording, path, senders and host limits
 runs = Runs(scene, ...)      simulates it, see `cctrace.counterfactual.runs`
 """
 
@@ -38,42 +38,41 @@ UNSEEN = {
     "buffer": "a longer queue: it never overflowed; its longest backlog to ten times that, or ten BDP, are tried",
     "base_rtt": "a shorter base RTT: others' packets stood in the queue all the time",
 }
-_SLOTS = {"ack_aggregation": "interval_us", "ack_compression": "sent_over_us"}  # verdict: slot in which ACKs gather
+_SLOTS = {"ack_aggregation": "interval_us", "ack_compression": "sent_over_us"}  # verdict: ACK aggregation slot
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A recorded flow as a simulation needs it.
+    """A recorded flow as input of a simulation.
 
     Attributes
     ----------
     path : FittedPath
         The inferred path.
     own : str, class or None
-        The controller that sent the flow; None if nothing tells.
+        The sender's controller; None if unknown.
     held : HeldBack
-        What at the hosts held it back.
+        Host limits.
     recorded : dict of str to float
         {figure: value}.
     duration : str
         From the first packet to the last ACK.
     acks : tuple of dict
-        How the receiver may acknowledge: options of a `cctrace.Sender`.
+        Possible ACK policies: options of a `cctrace.Sender`.
     hz : int
         Ticks per second of the sender's kernel.
     others : tuple of Sender
-        Who sent the other flows through the same bottleneck.
+        Senders of the other flows through the same bottleneck.
     complete : bool
-        Whether the capture holds what was lost too.
+        Whether the capture includes lost packets.
     unseen : tuple of str
         What the capture cannot exclude.
     are_unshown : bool
-        Whether the capture does not show the other flows, which only explain what was recorded.
+        Whether the other flows are not in the capture but hypothetical.
     marking : mapping
-        What makes the path's queue mark, as changes of it (`questions.changed`); empty where nothing marked, or it
-        cannot be told what did.
+        AQM of the path, as changes of it (`questions.changed`); empty if nothing marked, or the marker is unknown.
     ecn : str
-        The flow's feedback of marks, as `cctrace.Sender` takes it; False where `marking` is empty.
+        The flow's ECN feedback, as `cctrace.Sender` takes it; False if `marking` is empty.
     """
 
     path: FittedPath
@@ -104,18 +103,18 @@ def scene_of(
     ----------
     flow : Flow
     own : str or class, optional
-        The controller that sent it; by default as `identify` finds.
+        The sender's controller; by default identified.
     diagnosis : Diagnosis, optional
-        Of the flow, if it is at hand.
+        Of the flow, if available.
     progress : callable
         Receives lines of progress.
     quick : bool
-        Over a path that is fitted quickly, see `fit.fitted_path.path_of`.
+        Use a quickly fitted path, see `fit.fitted_path.path_of`.
 
     Raises
     ------
     FitError
-        If the path cannot be inferred, or not the path but the application held the flow back, without a pattern.
+        If the path cannot be inferred, or if the application limited the flow without a pattern.
     StreamError
         If the capture lacks one direction.
     """
@@ -156,7 +155,7 @@ def scene_of(
 
 
 def _marking(flow: Flow, evidence: PathEvidence, path: FittedPath) -> dict[str, str]:
-    """Return what makes a path's queue mark as this flow's packets were, as changes of the path."""
+    """Return the changes that make a path's queue mark as this flow's packets were."""
     marker = marker_of(evidence) if flow.ecn.delivered_ce else Marker()
     if marker.law is None or len(marker.names) > 1 or not np.isfinite(marker.law.threshold_us):
         return {}
@@ -167,7 +166,7 @@ def _marking(flow: Flow, evidence: PathEvidence, path: FittedPath) -> dict[str, 
 
 
 def _acks(table: Transmissions, diagnosis: Diagnosis) -> tuple[dict[str, Any], ...]:
-    """Return how the receiver may acknowledge: every segment or every second one, and as verdicts on ACKs say."""
+    """Return the possible ACK policies: every segment or every second one, and those of verdicts on ACKs."""
     per_ack = np.sum(table.acked_ns >= 0) / max(len(np.unique(table.ack_row[table.ack_row >= 0])), 1)
     plain: dict[str, Any] = {"ack_every": 1 if per_ack < 1.5 else 2}
     said: dict[str, Any] = {}
@@ -181,7 +180,7 @@ def _acks(table: Transmissions, diagnosis: Diagnosis) -> tuple[dict[str, Any], .
 
 
 def _identified(flow: Flow) -> tuple[Controller | None, str]:
-    """Return who sent the flow, or None, and what that leaves open ("" nothing)."""
+    """Return the sender or None, and what the identification leaves open ("" nothing)."""
     try:
         found = identify(flow)
     except StreamError as error:
@@ -211,7 +210,7 @@ def _others(flow: Flow, evidence: PathEvidence, path: FittedPath) -> tuple[Sende
 
 
 def _base_rtt_us(evidence: PathEvidence, index: int) -> float:
-    """Return what a flow's RTTs are, typically, beyond the queue of all flows: whoever came late never met it empty."""
+    """Return a flow's typical RTT beyond the joint queue: late flows never see it empty."""
     part, through = evidence.parts[index], evidence.through
     met = through.steps.served(part.sent_us) + backlog_met(through.sent, through.steps, part.sent_us)
     return float(np.nanmedian(part.acked_us - through.steps.when(met)))

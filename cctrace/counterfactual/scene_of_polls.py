@@ -1,8 +1,8 @@
-"""The scene of a connection of which only the kernel's counters are known: its path as far as polls bound it.
+"""The scene of a connection known from the kernel's counters only, with a path as far as polls bound it.
 
-What polls show of a path: the least RTT, the rate that was delivered while a queue stood (else only a bound), the
-longest queue, which is a bound of the buffer, and the share that was sent again. Of the hosts they show more than
-packets do: windows, limits of the pacing rate, and when there was nothing to send.
+Polls give the minimum RTT, the delivery rate while a queue stood (else a bound), the longest queue (a bound of the
+buffer), and the retransmitted share. Of the hosts they reveal more than packets: windows, pacing limits, and when
+there was nothing to send.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from cctrace.diagnosis.findings import Verdict
     from cctrace.flows.counters import CounterFlow
 
-LONGEST_S = 20.0  # that is simulated: polls tell of a steady state, and of nothing that lasts longer
+LONGEST_S = 20.0  # simulated time: polls describe a steady state
 LEAST_POLLS = 20  # with an RTT and a rate
-RATE_ERROR = 0.05  # of the rate of a path that was full, at a standard error
-FULL = {"path_full", "self_induced_queue", "congestive_loss", "shallow_buffer"}  # verdicts by which the path was full
-DROPPED = {"congestive_loss", "shallow_buffer"}  # and by which its queue overflowed
-FEWEST_WRITES = 4  # spans without data to send, for a pattern
-APPLICATION = 0.05  # share of the time without data to send, from which on writes are inferred
+RATE_ERROR = 0.05  # of a full path's rate, one standard error
+FULL = {"path_full", "self_induced_queue", "congestive_loss", "shallow_buffer"}  # verdicts that imply a full path
+DROPPED = {"congestive_loss", "shallow_buffer"}  # verdicts that imply an overflowing queue
+FEWEST_WRITES = 4  # idle periods, for a pattern
+APPLICATION = 0.05  # share of the time without data to send, from which writes are inferred
 
 
 def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> Scene:
@@ -44,14 +44,14 @@ def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> 
     ----------
     flow : CounterFlow
     own : str or class
-        The controller that sent it.
+        The sender's controller.
     diagnosis : Diagnosis
-        Of it.
+        Of the connection.
 
     Raises
     ------
     FitError
-        If the counters tell too little of rate and RTT over time.
+        If the counters reveal too little of rate and RTT over time.
     """
     polls = Polls(flow)
     rtt = polls.rtt[np.isfinite(polls.rtt) & (polls.rtt > 0)]
@@ -109,7 +109,7 @@ def _path(polls: Polls, rate_bps: Any, rtt_us: Any, verdicts: dict[str, Verdict]
 
 
 def _held(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict], rtt_us: float) -> HeldBack:
-    """Return what at the hosts held a polled connection back."""
+    """Return the host limits of a polled connection."""
     goodput_bps, unseen = float(polls.flow.row["goodput_bps"]), []
     pacing = window = buffer = app = None
     if "pacing_limited" in verdicts:
@@ -132,7 +132,7 @@ def _held(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict], rtt_
 
 
 def _writes(polls: Polls, diagnosis: Diagnosis, goodput_bps: float) -> str | None:
-    """Return the application's writes as `cctrace.Sender` takes them: as many as there were pauses; None of few."""
+    """Return the application's writes as `cctrace.Sender` takes them, one per pause; None if there are few."""
     pauses = sum(limit.name == "application" for limit in diagnosis.limits)
     if pauses < FEWEST_WRITES:
         return None

@@ -1,13 +1,13 @@
-"""How well a path reproduces a recording: goodput, RTTs and times of retransmission, beside simulations over it.
+"""Likelihood of a recording under a path: goodput, RTTs and retransmission times, compared with simulations.
 
-    course_of(flow, table)              what was recorded, on a grid of time
-    unseen_competitor(scene, ...)       a flow that the capture does not show, where only such a one explains it
-    courses(runs)                       what simulated runs do, on the same grid
-    unlikeness(recorded, runs)          -2 log likelihood of the one, given the others
+    course_of(flow, table)              the recording, on a time grid
+    unseen_competitor(scene, ...)       a flow outside the capture, if only that explains the recording
+    courses(runs)                       simulated runs, on the same grid
+    unlikeness(recorded, runs)          -2 log likelihood of the recording, given the runs
 
-Rival explanations of a recording (`fit.rivals`) differ in what the flow's own controller would have done: losses by
-chance come at any time, those of a full queue when it is long, and a controller that mistook one for the other leaves
-another goodput and other RTTs. The explanation under which the recording is likeliest is the one to ask what-if.
+Rival explanations of a recording (`fit.rivals`) predict different behaviour of the flow's own controller: random
+losses come at any time, those of a full queue when it is long, with different goodput and RTTs. What-ifs use the
+explanation with the greatest likelihood.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from cctrace.path.evidence import PathEvidence
     from cctrace.path.transmissions import Transmissions
 
-AS_DROPTAIL = ("other", "early")  # `aqm` of a fit, which a simulation does not have
-CLEARLY = 2 * np.log(20.0)  # by which the log likelihood, twice, must be higher for another path than the inferred one
-UNSEEN = ("cubic6", "bbr2022")  # competitors that the capture may not show
-RUNS = 4  # simulations of each explanation
+AS_DROPTAIL = ("other", "early")  # values of `aqm` in a fit that cannot be simulated
+CLEARLY = 2 * np.log(20.0)  # least gain in twice the log likelihood for a path other than the inferred one
+UNSEEN = ("cubic6", "bbr2022")  # hypothetical competitors outside the capture
+RUNS = 4  # simulations per explanation
 GRID_S = 0.1
-LAST_RTTS = 8  # samples whose mean is about the smoothed RTT [RFC6298]
-# How far a run over the true path is from a recording on top of chance: standard deviations of the features below.
+LAST_RTTS = 8  # samples whose mean approximates the smoothed RTT [RFC6298]
+# Distance of a run over the true path from a recording in excess of chance: standard deviations of the features below.
 SPREAD = {
     "goodput": 0.03,
     "rtt": 0.04,
@@ -54,16 +54,16 @@ SPREAD = {
 
 @dataclass(frozen=True)
 class Course:
-    """What a flow did over time, at the instants of a grid.
+    """A flow over time, on a grid.
 
     Attributes
     ----------
     delivered, sent, again : ndarray
-        Segments so far: that arrived, that were sent, and that were sent again.
+        Cumulative segments delivered, sent and retransmitted.
     rtt_us : ndarray
-        The smoothed RTT.
+        Smoothed RTT.
     rtt_mean_us : float
-        Of all samples.
+        Mean of all samples.
     """
 
     delivered: NDArray[np.float64]
@@ -73,7 +73,7 @@ class Course:
     rtt_mean_us: float
 
     def features(self) -> dict[str, float]:
-        """Return the features that do not need another course to compare with."""
+        """Return the features that need no comparison with another course."""
         known = self.rtt_us[self.rtt_us > 0]
         short, long = np.log(np.quantile(known, [0.1, 0.9])) if len(known) else (np.nan, np.nan)
         return {
@@ -117,7 +117,7 @@ def courses(runs: Sequence[Run]) -> list[Course]:
 
 
 def unlikeness(recorded: Course, runs: Sequence[Course]) -> float:
-    """Return -2 log likelihood (but for a constant) of a recording, given runs over a path that may be its own."""
+    """Return -2 log likelihood (up to a constant) of a recording, given runs over a path that may be its own."""
     total = 0.0
     mine, theirs = recorded.features(), [run.features() for run in runs]
     for name, value in mine.items():
@@ -134,7 +134,7 @@ def _distance(off: float, variance: float, spread: float) -> float:
 
 
 def _apart(mine: NDArray[np.float64], runs: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
-    """Return how much earlier or later what is counted came than in runs, as a share of the time, and its variance."""
+    """Return how much earlier counts are reached than in runs, as a share of the time, and its variance."""
     if mine[-1] <= 0 or any(run[-1] <= 0 for run in runs):
         return 0.0, 0.0
     length = min(len(mine), *(len(run) for run in runs))
@@ -145,9 +145,9 @@ def _apart(mine: NDArray[np.float64], runs: Sequence[NDArray[np.float64]]) -> tu
 
 
 def weighed(scene: Scene, flow: Flow, evidence: PathEvidence) -> dict[str, tuple[FittedPath, float]]:
-    """Return every path that may lie behind a flow with its `unlikeness`; 0 where nothing tells it from others.
+    """Return every path that may explain a flow with its `unlikeness`; 0 if there are no rivals.
 
-    Behind a send buffer whose size is still to be fitted, over one of these paths, simulations tell nothing either.
+    Simulations say nothing if the send buffer is still to be fitted over one of these paths.
     """
     rivals = rivals_of(scene.path, evidence)
     if len(rivals) == 1 or scene.own is None or scene.held.send_buffer_bytes:
@@ -178,11 +178,11 @@ def _each_unlike(recorded: Course, explanations: Sequence[list[Run]]) -> list[fl
 
 
 def unseen_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosis: Diagnosis) -> Sender | None:
-    """Return a flow that the capture does not show, as far as what was recorded is clearly likelier with it.
+    """Return a competitor outside the capture if the recording is clearly likelier with it.
 
-    A rate that falls and a competitor that comes leave the same rate to the flow. A step leaves delays that the flow's
-    own data explain at the lower rate; where more than its own queue stood before it, competitors of two kinds are
-    simulated beside it, from when the rate fell.
+    A drop of the rate and a new competitor leave the flow the same rate. A drop leaves delays that the flow's own
+    data explain at the lower rate; if there is additional queueing, two kinds of competitor are simulated from the
+    time of the drop.
     """
     if scene.own is None or scene.others or scene.path.estimates["cross_traffic"]["kind"] != "unknown":
         return None
@@ -199,10 +199,10 @@ def unseen_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosi
 
 
 def likeliest(scene: Scene, flow: Flow, evidence: PathEvidence) -> FittedPath:
-    """Return the path under which what was recorded is likeliest; the inferred one where that is as good.
+    """Return the path with the greatest likelihood; the inferred one if that is as good.
 
-    An inferred path whose queue is managed in a way that no simulation has ("other") is simulated without: of that,
-    any other explanation that is likelier takes the place.
+    An inferred path with an AQM that cannot be simulated ("other") is simulated without, and replaced by any
+    likelier one.
     """
     found = weighed(scene, flow, evidence)
     name = min(found, key=lambda name: found[name][1])

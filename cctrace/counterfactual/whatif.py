@@ -1,14 +1,14 @@
-"""What if another controller had sent this flow, or its path had been another?
+"""What if another controller had sent this flow, or its path had been different?
 
-    1. infer     the path, by `fit.path`, with draws of what the capture leaves open; whose flow it was, by `identify`
-    2. check     the flow's own controller over these paths: does what was recorded come out again?
-    3. ask       the candidates over the same draws, with the same chance (common random numbers)
+    1. infer     the path, by `fit.path`, with draws from its uncertainty; the sender, by `identify`
+    2. check     simulate the flow's own controller over these paths: is the recording reproduced?
+    3. predict   simulate the candidates over the same draws with the same random numbers (common random numbers)
 
-Others that share the bottleneck in the capture are simulated as the senders they are, not replayed: they react. What
-the capture cannot exclude is named in `WhatIf.unseen` and bounds the answer from one side.
+Other flows that share the bottleneck in the capture are simulated, not replayed: they react. What the capture
+cannot exclude is listed in `WhatIf.unseen` and opens the interval on one side.
 
-    scene, held_back    what was recorded: the path, the sender, what at the hosts held it back
-    questions           changes of the path and the hosts; `remedies` says which a diagnosis asks
+    scene, held_back    the recording: path, sender, host limits
+    questions           changes of path and hosts; `remedies` derives them from a diagnosis
     runs                the simulations
     figures             figures and their intervals
 """
@@ -53,29 +53,29 @@ LEAST_DRAWS = 3
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class WhatIf(Summarized):
-    """What would have happened.
+    """Result of a what-if.
 
     Attributes
     ----------
     recorded : dict
-        ``goodput_bps``, ``rtt_mean_us`` and ``retransmitted_share`` of the flow as it was captured.
+        ``goodput_bps``, ``rtt_mean_us`` and ``retransmitted_share`` of the flow as captured.
     own : str or None
-        The controller that sent it; None if nothing tells.
+        The sender's controller; None if unknown.
     original : dict or None
-        The same figures of `own` over the inferred path: `Estimate`, 90 % intervals of the next such run.
+        The same figures of `own` over the inferred path: `Estimate`, 90 % prediction intervals.
     reproduces : bool
-        Whether these are what was recorded: within 10 % of the goodput, 20 % of the mean RTT, a factor of 2 or 0.3
-        points of the share sent again; or within what chance makes of runs over one path. Where they are not, the path
-        is not understood, and the candidates' figures are no advice.
+        Whether these match the recording: within 10 % of the goodput, 20 % of the mean RTT, a factor of 2 or 0.3
+        points of the retransmitted share; or within the scatter of runs over one path. If not, the inferred path is
+        wrong, and the candidates' figures are no advice.
     candidates : dict
         {name: figures}.
     differences : dict
-        {name: figures}: how a candidate differs from the original over the same paths, with the same chance; goodput
-        and RTT relative (0.1: a tenth more), the share sent again in parts of one. Empty without `own`.
+        {name: figures}: difference of a candidate to the original over the same paths with the same random numbers;
+        goodput and RTT relative (0.1: a tenth more), the retransmitted share absolute. Empty without `own`.
     path : FittedPath
         The inferred path.
     changed : dict
-        What was changed of it, as given.
+        Changes of the path, as given.
     unseen : list of str
         What the capture cannot exclude, in words.
 
@@ -102,7 +102,7 @@ class WhatIf(Summarized):
     unseen: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `cctrace whatif --json` prints for a flow."""
+        """Return the output of `cctrace whatif --json` for a flow."""
         named = ("recorded", "own", "original", "reproduces", "candidates", "differences", "changed", "unseen")
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
         return to_dict({name: getattr(self, name) for name in named} | {"recorded": recorded})
@@ -112,7 +112,7 @@ class WhatIf(Summarized):
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def rows(self) -> list[tuple[str, Figures]]:
-        """Return (sender, {figure: Estimate}) of the recording, of the original, and of every candidate."""
+        """Return (sender, {figure: Estimate}) of the recording, the original, and every candidate."""
         rows = [("recorded", {name: Estimate(value) for name, value in self.recorded.items()})]
         if self.original:
             rows.append((f"{self.own} simulated", self.original))
@@ -129,18 +129,18 @@ class WhatIf(Summarized):
         return pd.DataFrame.from_dict(flat, orient="index")
 
     def advice(self) -> dict[str, str]:
-        """Return a sentence per candidate on what would change, "" each where nothing shows that the path is known."""
+        """Return a sentence per candidate on what would change; "" if the inferred path is not trusted."""
         if not self.reproduces:
             return dict.fromkeys(self.candidates, "")
         return {name: in_words(differ) for name, differ in self.differences.items()}
 
     def lines(self) -> list[str]:
-        """Return what to tell in short: a line per candidate, or one that says why there is no advice."""
+        """Return a summary: a line per candidate, or the reason why there is no advice."""
         lines = [f"what if {name}: {text}" for name, text in self.advice().items() if text]
         return lines or [f"what if: {self.trust()}"]
 
     def trust(self) -> str:
-        """Return in words whether the figures are advice."""
+        """Return in words whether the figures can be trusted."""
         if self.reproduces:
             return "the inferred path reproduces the recording"
         if self.original:
@@ -148,7 +148,7 @@ class WhatIf(Summarized):
         return "whose flow it was is unknown, so nothing shows that the path is understood: no advice"
 
     def summary(self) -> str:
-        """Return the answer as text."""
+        """Return the result as text."""
         lines = [_line(name, figures) for name, figures in self.rows()]
         lines.append(self.trust())
         lines += [f"{name}: {text}" for name, text in self.advice().items() if text]
@@ -168,42 +168,42 @@ def whatif(
     progress: Progress = silent,
     **changes: Any,
 ) -> WhatIf:
-    """Simulate other controllers, or another path, in place of those of a captured flow.
+    """Simulate other controllers, or another path, in place of a captured flow's.
 
     Parameters
     ----------
     flow : Flow or Simulation
         Of a capture (or of a simulation with ``packets=True``).
     candidates : str, class or sequence of these
-        Controllers, by name or classes of your own; none: only the flow's own.
+        Controllers, by name or your own classes; none: only the flow's own.
     own : str or class, optional
-        The controller that sent the flow; by default as `identify` finds.
+        The sender's controller; by default identified.
     draws : int
-        How many paths are drawn from what the capture leaves open; each is a run per candidate.
+        Number of paths drawn from the fit's uncertainty; each is a run per candidate.
     seed : int
         The same seed gives the same numbers.
     progress : callable
         Receives lines of progress.
     **changes
-        Of the path: ``rate``, ``rtt``, ``buffer``, ``jitter``, ``loss``, ``aqm``, as `Path` takes them, or ``"x2"``:
-        times 2. Of the hosts: ``rwnd``, the receive window, ``"2MB"`` or ``"x4"``: times the largest seen; ``app``, as
-        `cctrace.Sender` takes it; ``pacing`` (SO_MAX_PACING_RATE) and ``send_buffer`` (SO_SNDBUF), ``"none"``, a value
-        or a factor; ``fq``, True or False. What is not changed is as it was in the flow.
+        Of the path: ``rate``, ``rtt``, ``buffer``, ``jitter``, ``loss``, ``aqm``, as `Path` takes them, or ``"x2"``
+        for a factor. Of the hosts: ``rwnd``, the receive window, ``"2MB"``, or ``"x4"`` for a multiple of the
+        largest seen; ``app``, as `cctrace.Sender` takes it; ``pacing`` (SO_MAX_PACING_RATE) and ``send_buffer``
+        (SO_SNDBUF), ``"none"``, a value or a factor; ``fq``, True or False. Everything else stays as in the flow.
 
     Raises
     ------
     ArgumentError
         For an unknown controller or change.
     FitError
-        If the path cannot be inferred, or the application held the flow back and its writes show no pattern.
+        If the path cannot be inferred, or if the application limited the flow and its writes show no pattern.
     StreamError
         If the capture lacks one direction.
 
     Returns
     -------
     WhatIf
-        `frame()` has a row for what was recorded and one per candidate: goodput, mean RTT and the share sent again,
-        with 90 % intervals.
+        `frame()` has a row for the recording and one per candidate: goodput, mean RTT and retransmitted share, with
+        90 % intervals.
 
     Examples
     --------
@@ -239,22 +239,22 @@ def what_would_help(
     seed: int = 1,
     progress: Progress = silent,
 ) -> WhatIf:
-    """Return what would change if a diagnosis's advice were followed.
+    """Return the effect of following a diagnosis's advice.
 
     Parameters
     ----------
     flow : Flow
     diagnosis : Diagnosis
-        Of it.
+        Of the flow.
     own : str, optional
-        The controller that sent it; by default as `identify` finds.
+        The sender's controller; by default identified.
     draws, seed, progress
-        As of `whatif`.
+        As in `whatif`.
 
     Returns
     -------
     WhatIf
-        Asked is what `remedies.questions` names.
+        With the questions of `remedies.questions`.
 
     Raises
     ------
@@ -276,7 +276,7 @@ def answer(
     questions : dict of str to (str, dict)
         Name of the answer: controller and changes of the path.
     changes : dict, optional
-        What all the questions change.
+        Common changes of all questions.
     """
     answers = runs.ask({name: Question.of(*asked) for name, asked in questions.items()})
     candidates = {name: answer.figures for name, answer in answers.items()}
@@ -288,7 +288,7 @@ def answer(
 
 
 def cells(figures: Figures) -> list[str]:
-    """Return the texts of goodput, mean RTT and share sent again, each with its interval.
+    """Return goodput, mean RTT and retransmitted share as text, each with its interval.
 
     >>> again = Estimate(0.01, 0.0, 0.02)
     >>> cells({"goodput_bps": Estimate(9e6, 8e6), "rtt_mean_us": Estimate(4e4), "retransmitted_share": again})

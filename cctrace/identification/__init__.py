@@ -1,1 +1,1 @@
-"""Which controller sent a flow."""
+"""Identification of a flow's congestion control."""

@@ -1,12 +1,12 @@
-"""The numbers that identification depends on: one line each with value, unit, kind and reason.
+"""Constants of identification: value, unit, kind and reason on one line each.
 
-Kinds are those of `cctrace.path.constants`. What a number that is *set* was set on:
+Kinds are those of `cctrace.path.constants`. The data behind values that are *set*:
 
-    W   greatest likelihood of the sender in a softmax over 225 simulated flows from their receivers:
+    W   maximum likelihood of the sender in a softmax over 225 simulated flows captured at their receivers:
         `python -m benchmarks.identify --flows 25 --seed 41 --seen-from receiver`, and seed 42
     S   separates candidates' simulated flows (seeds 21, 22, 51 to 55) and recordings from strangers' (`--seed 71`)
     R   recordings of Linux 6.1 to 6.18: `python -m benchmarks.identify --recordings FOLDER... --seen-from sender`
-    C   counters of candidates and of known strangers: `--seed 71 --seen-from ss`
+    C   counters of candidates and of other known senders: `--seed 71 --seen-from ss`
 """
 
 # --- what is looked at -----------------------------------------------------------------------------------------------

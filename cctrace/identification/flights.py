@@ -1,23 +1,26 @@
-r"""Second stage: does a replayed candidate allow what was in flight, and how fast it was sent?
+r"""Second stage: do a replayed candidate's window and pacing rate allow the recorded flights?
 
-Over half a round trip, flights show what held the sender back:
+For each half round trip,
 
     over(block) = max( sent / (pacing x time) - 1,  in flight / cwnd - 1 )      0 for the sender's own controller
 
-Without pacing there is only the second. Both are relative to the larger of the two, so that they lie in [-1, 1]. Blocks
-are Laplace around 0 with a scale of the flow's own, the likeliest for the candidate at hand, and a few are anything.
+and only the second term without pacing. Both are relative to the larger operand, so that they lie in [-1, 1].
+Blocks are Laplace-distributed around 0, with the candidate's maximum-likelihood scale, plus a few outliers.
 
-Three measures more say what no candidate can do, whoever it is:
+Three more measures detect what no candidate would do:
 
-    astray     the share of ACKs at which an unpaced candidate's window is not the flow's, where times are exact. A
-               sender that cwnd limits fills its window, and all that decides about the window of Reno or CUBIC is in
-               the record, so the replay of its own controller has that window to the segment. Where the socket paces,
-               a timer may keep cwnd from being filled, but not for a whole round trip
-    still      the longest time for which what was in flight stayed the same: a BBR probes every eight round trips
-               (v1; or after 48, where it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the
-               latest (v2, v3), and a probe changes the flight; unless its window of two BDP holds v1 back
-    straight   the share of flights between losses that rise in a straight line, as those of a window do that grows
-               by so much a round trip: a BBR's stay where they are, or jump when it probes
+    astray     share of ACKs at which an unpaced candidate's window differs from the flow's, where times are exact.
+    A
+               cwnd-limited sender fills its window, and everything that determines the window of Reno or CUBIC is
+               in the record, so its own replay has that window to the segment. Where the socket paces, a timer may
+               keep cwnd from being filled, but not for an entire round trip
+    still      the longest time with constant data in flight: a BBR probes every eight round trips (v1; or after 48,
+    once
+               it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3), and a
+               probe changes the flight, unless v1's window of two BDP limits it
+    straight   share of flights between losses that rise linearly, as those of a window that grows by a constant per
+    round
+               trip: a BBR's stay constant, or jump when it probes
 
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; tcp_input.c tcp_cwnd_reduction.
 """
@@ -40,29 +43,29 @@ if TYPE_CHECKING:
 
 
 class Astray(NamedTuple):
-    """How many ACKs say something of the window, and at which share of them it is wrong (0 without any)."""
+    """Number of informative ACKs, and the share at which the window is wrong (0 without any)."""
 
     acks: int
     share: float
 
 
 class Flights(NamedTuple):
-    """How well a replay's windows and rates are those of a flow.
+    """Agreement of a replay's windows and rates with a flow.
 
     Attributes
     ----------
     halves : ndarray
         Log likelihood of each half round trip in which the application had more to send.
     scale : float
-        How far flights and rates usually were off, as a share.
+        Typical relative error of flights and rates.
     after : float
-        The same after reductions of cwnd, the median; NaN where there is none, or the candidate paces.
+        The same after reductions of cwnd, the median; NaN if there is none, or if the candidate paces.
     reductions : int
-        How many that is the median of.
+        Number of reductions in that median.
     astray : Astray or None
-        None where the candidate paces, or the flights are estimates.
+        None if the candidate paces, or the flights are estimates.
     foreign : float
-        Log odds against a candidate that paces, by what it cannot do; 0 where times are exact.
+        Log odds against a candidate that paces, from behaviour that it cannot show; 0 where times are exact.
     """
 
     halves: NDArray[np.float64]
@@ -85,7 +88,7 @@ def flights_of(record: Record, replay: Replay) -> Flights:
 
 
 def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:
-    """Return by which share of what a replay allowed each block exceeded it (below 0: fell short of it)."""
+    """Return the relative excess of each block over what a replay allowed (below 0: it fell short)."""
     before = np.maximum(halves.acks - 1, 0)
     window = halves.each(_share(halves.flight, replay.cwnd[before], const.ONE_SEGMENT))
     rate = replay.pacing_Bps[before]
@@ -97,13 +100,13 @@ def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:
 
 
 def _share(seen: NDArray[np.float64], allowed: NDArray[np.float64], slack: float) -> NDArray[np.float64]:
-    """Return by which share of the larger number of segments the two differ, beyond some slack."""
+    """Return the difference of two numbers of segments beyond some slack, relative to the larger one."""
     apart = seen - allowed
     return np.sign(apart) * np.maximum(np.abs(apart) - slack, 0) / np.maximum(np.maximum(seen, allowed), 1)
 
 
 def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Return the log likelihood of each block, at the likeliest scale, and that scale (the coarsest without any)."""
+    """Return each block's log likelihood at the likeliest scale, and that scale (the coarsest without blocks)."""
     if not len(over):
         return np.zeros(0), const.COARSEST_SCALE
     scales = np.geomspace(const.FINEST_SCALE, const.COARSEST_SCALE, 40)
@@ -113,9 +116,9 @@ def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
 
 
 def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[float, int]:
-    """Return by how much the first open blocks after a reduction are off, the median, and of how many; else NaN.
+    """Return the median error of the first open blocks after reductions, and their number; NaN without any.
 
-    Of the blocks of a round trip the nearest counts: a full send buffer takes so long to fill what a recovery emptied.
+    The better block of a round trip counts: a full send buffer takes that long to refill after a recovery.
     """
     after = [over[inside[: const.LEAST_AFTER]] for inside in halves.epochs() if len(inside) >= const.LEAST_AFTER]
     off = [blocks[np.argmin(np.abs(blocks))] for blocks in after]
@@ -123,7 +126,7 @@ def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[flo
 
 
 def awaited(rows: NDArray[Any], cwnd: NDArray[np.float64], mss: int) -> NDArray[np.float64]:
-    """Return for how many segments a sender without pacing waits to send them as one super-packet.
+    """Return how many segments an unpaced sender waits for to send a full super-packet.
 
     Parameters
     ----------
@@ -142,11 +145,11 @@ def awaited(rows: NDArray[Any], cwnd: NDArray[np.float64], mss: int) -> NDArray[
 
 
 def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
-    """Return how often the flights are not those of a replayed controller without pacing.
+    """Return how often the flights differ from those of a replayed controller without pacing.
 
-    Out of recovery and slow start (in which a window grows faster than it is filled) a flight must be what cwnd was
-    after the ACK before, give or take a segment and 2 %, or what senders wait for to send a super-packet of it; in
-    recovery, in which proportional rate reduction lets it fall, it may not be above.
+    Outside recovery and slow start (in which a window grows faster than it is filled), a flight must equal cwnd
+    after the previous ACK to within a segment and 2 %, or what senders wait for to fill a super-packet. In
+    recovery, when proportional rate reduction lowers it, it must not exceed cwnd.
     """
     if len(halves.acks) < 2:
         return Astray(0, 0.0)
@@ -165,7 +168,7 @@ def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
 
 
 def _foreign(record: Record, replay: Replay) -> float:
-    """Return the log odds against a candidate that paces, by what flights do that its own would not."""
+    """Return the log odds against a candidate that paces, from flights that it would not produce."""
     halves, is_v1 = record.halves, bool(replay.cls.phase_choices)
     if not len(halves):
         return 0.0
@@ -178,22 +181,22 @@ def _foreign(record: Record, replay: Replay) -> float:
 
 
 def waits_us(rtt_us: NDArray[np.float64], is_v1: bool) -> NDArray[np.float64]:
-    """Return how long a BBR waits at most before it probes, us, by the RTT of each block: it counts round trips."""
+    """Return the longest wait of a BBR before it probes, us, given the RTT of each block: it counts round trips."""
     if is_v1:
         return const.V1_WAIT_RTTS * rtt_us
     return np.minimum(const.WAIT_RTTS * rtt_us, const.WAIT_US)
 
 
 def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDArray[np.float64] | None = None) -> float:
-    """Return for how long at most what was in flight hardly changed, without the start, in waits for a probe.
+    """Return the longest time with nearly constant data in flight, after the start, in multiples of a probe's wait.
 
     Parameters
     ----------
     halves : HalfRounds
     wait_us : ndarray
-        How long such a wait is in each block.
+        That wait in each block.
     window : ndarray, optional
-        Of a candidate, in each block, segments: flights that it holds back do not count.
+        Of a candidate, in each block, segments: flights limited by it do not count.
     """
     if not len(halves):
         return 0.0
@@ -216,7 +219,7 @@ def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDAr
 
 
 def straight_rises(halves: HalfRounds) -> tuple[int, float]:
-    """Return how many stretches between losses are long enough to judge, and which share of them rises straight."""
+    """Return how many periods between losses are long enough to judge, and the share of them that rises linearly."""
     flight = halves.each(halves.flight)
     edges_s = halves.time_us[halves.edges] / 1e6
     middle = (edges_s[1:] + edges_s[:-1]) / 2
@@ -234,7 +237,8 @@ def straight_rises(halves: HalfRounds) -> tuple[int, float]:
 
 
 def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: bool) -> float:
-    """Return what `longest_still` and `straight_rises` say against a candidate that paces, log odds of 0 or more.
+    """Return the evidence of `longest_still` and `straight_rises` against a candidate that paces, log odds of 0 or
+    more.
 
     Parameters
     ----------
@@ -243,8 +247,10 @@ def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: b
     is_v1 : bool
         Whether it probes every eight round trips.
     """
-    shows = np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us  # else a probe is shorter than a block
-    shows &= not is_v1 or np.median(halves.flight) >= const.V1_LEAST_FLIGHT  # else it probes by a segment or two
+    shows = (
+        np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us
+    )  # otherwise a probe is shorter than a block
+    shows &= not is_v1 or np.median(halves.flight) >= const.V1_LEAST_FLIGHT  # otherwise it probes by a segment or two
     odds = const.STILL_WEIGHT * np.log(max(still, 1.0)) if shows else 0.0
     epochs, share = straight_rises(halves)
     straight = const.STRAIGHT_WEIGHT * max(share - const.STRAIGHT_SHARE, 0.0) * min(epochs / const.FEW_EPOCHS, 1.0)

@@ -1,7 +1,7 @@
-"""What was in flight, and how much was sent, in each half round trip: what flights and phases are judged by.
+"""Data in flight and data sent per half round trip, the basis of flights and phases.
 
-A block is half a round trip, and at least LEAST_SENT segments. Where the times of departure are estimates (a capture
-that was not taken at the sender), single sends say little, but over a block they show what held the sender back.
+A block is half a round trip, and at least LEAST_SENT segments. Where departure times are estimates (captures not
+taken at the sender), single sends are uninformative, but blocks still show what limited the sender.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class HalfRounds:
     acks : ndarray of int
         Rows of the ACKs.
     time_us, rtt_us, flight, left : ndarray, per ACK
-        Its time; the smoothed RTT; what was in flight before it, and what had left by then, segments.
+        Time; smoothed RTT; data in flight before it, and cumulative data sent by then, segments.
     open, free, idle : ndarray of bool, per ACK
-        No recovery; something else than cwnd limited an unpaced sender; the application had nothing more to send.
+        No recovery; something other than cwnd limited an unpaced sender; the application had no more data.
     edges : ndarray of int
-        The ACKs, by their number, between which the blocks lie.
+        Block boundaries, as ACK numbers.
     sent, acked, busy : ndarray, per block
-        Segments that left, and that arrived; whether the application always had more to send.
+        Segments sent and acknowledged; whether the application always had more data.
     reductions : ndarray of int
-        Rows of the calls with which a recovery begins.
+        Rows of the calls that start a recovery.
     held_back : bool
-        Whether mostly something else than cwnd held the sender, in a capture that was not taken there.
+        Whether something other than cwnd mostly limited the sender, in a capture not taken there.
     blur : float
-        By which share jitter may falsify what was in flight, in such a capture: half of it at either end of an RTT.
+        Relative error of the flight due to jitter, in such a capture: half of it at each end of an RTT.
     """
 
     def __init__(self, events: Events) -> None:
@@ -77,7 +77,7 @@ class HalfRounds:
         return len(self.sent)
 
     def _is_steady(self) -> bool:
-        """Whether no loss cut a flight that hardly ever changed: a window of fixed size held the sender, not cwnd."""
+        """Whether an almost constant flight was never cut by a loss: a fixed window limited the sender, not cwnd."""
         if len(self.reductions) or len(self) < const.STEADY_BLOCKS:
             return False
         tenth, middle = np.quantile(self.each(self.flight), [0.1, 0.5])
@@ -95,14 +95,14 @@ class HalfRounds:
         return np.array(kept)
 
     def each(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the mean of the values at the ACKs of each block."""
+        """Return the mean of per-ACK values over each block."""
         if len(self.edges) < 2:
             return np.zeros(0)
         sums = np.add.reduceat(values[: self.edges[-1] + 1].astype(float), self.edges[:-1] + 1)
         return sums / np.diff(self.edges)
 
     def most(self, values: NDArray[Any], blocks: int = 1) -> NDArray[np.float64]:
-        """Return at each ACK the largest value of its block, or, with ``blocks=2``, of that and the one before."""
+        """Return at each ACK the maximum over its block or, with ``blocks=2``, over that and the previous one."""
         begins = np.unique(np.append(0, self.edges[:-1]))
         most = np.maximum.reduceat(values, begins)
         if blocks == 2:
@@ -110,7 +110,7 @@ class HalfRounds:
         return np.repeat(most, np.diff(np.append(begins, len(values))))
 
     def epochs(self) -> list[NDArray[np.int64]]:
-        """Return the blocks without recovery between one reduction and the next, from the first reduction on."""
+        """Return the blocks without recovery between successive reductions, from the first one on."""
         first = np.searchsorted(self.acks, self.reductions)
         following = np.append(first, len(self.acks))[1:]
         whole = self.each(self.open) == 1
@@ -120,15 +120,15 @@ class HalfRounds:
         ]
 
     def limited(self) -> NDArray[np.bool_]:
-        """Return before which ACKs cwnd was what limited the sender, out of recovery."""
+        """Return before which ACKs the sender was cwnd-limited, outside recovery."""
         open_twice = self.open.copy()
         open_twice[1:] &= self.open[:-1]
         return open_twice & ~self.free & ~self._drains()
 
     def _drains(self) -> NDArray[np.bool_]:
-        """Return which ACKs found nothing more to send: the last send came before them, or a pause came after them.
+        """Return which ACKs found nothing more to send: the last send precedes them, or a pause follows.
 
-        What waits for cwnd alone leaves within a round trip of ACKs, and before a third of cwnd is free.
+        Data that waits for cwnd alone leaves within a round trip of ACKs, before a third of cwnd is free.
         """
         begins = np.append(True, np.diff(self.left) > 0)
         number = np.cumsum(begins) - 1
@@ -144,13 +144,13 @@ class HalfRounds:
         return self.flight >= self.most(self.flight)
 
     def held_from(self) -> int | None:
-        """Return the row from which a fixed amount in flight held the sender; None if none did.
+        """Return the row from which a fixed amount of data in flight limited the sender; None if there is none.
 
-        A send buffer ends the growth of the window, within the first quarter, at an amount that is kept from then on:
-        no loss reduces it, no probe exceeds it, it grows by less than any congestion window, and before each write, at
-        least one in a round trip, it falls by up to a third, by which the kernel wakes the application ([Linux618]
-        net/core/stream.c sk_stream_write_space). It counts the memory of super-packets, which differ, so that it may
-        hold the sender from half of this amount on: what follows says nothing of the controller.
+        A send buffer stops the growth of the window, within the first quarter, at an amount that is kept from then
+        on: no loss reduces it, no probe exceeds it, it grows more slowly than any congestion window, and before
+        each write, at least once per round trip, it falls by up to a third, when the kernel wakes the application
+        ([Linux618] net/core/stream.c sk_stream_write_space). It counts the memory of super-packets, which differ,
+        so it may limit the sender from half of this amount on; later rows are not informative about the controller.
         """
         early, late = (len(self) * part // 4 for part in (1, 3))
         last = int(np.searchsorted(self.acks, self.reductions[-1])) if len(self.reductions) else 0
@@ -159,10 +159,10 @@ class HalfRounds:
         flight = self.most(self.flight)[self.edges[1:]]
         amount = np.minimum(
             flight[early:], flight[early - 1 : -1]
-        ).max()  # of two blocks: a probe lasts for a round trip
+        ).max()  # over two blocks: a probe lasts for a round trip
         grown = np.median(flight[late:]) - np.median(flight[early : 2 * early])
         slow_start = self.flight[0] <= amount / 2
-        filled = self.most(self.flight, blocks=2)[self.edges[1:]][early:]  # in a round trip
+        filled = self.most(self.flight, blocks=2)[self.edges[1:]][early:]  # within a round trip
         kept = np.mean(np.abs(filled / amount - 1) <= const.HELD_WITHIN + 1 / amount)
         woken = np.quantile(self.flight[self.edges[early] :], 0.05) < const.HELD_SWING * amount
         if not (slow_start and woken) or kept < const.HELD_SHARE or grown >= const.HELD_GROWTH * (late - early) / 2:
@@ -171,7 +171,7 @@ class HalfRounds:
 
 
 def _jitter(acks: NDArray[Any]) -> float:
-    """Return by which share of itself an RTT usually differs from those right before and after it."""
+    """Return the typical relative difference of an RTT to its neighbours."""
     rtt_us = acks["rs_rtt_us"][acks["rs_rtt_us"] > 0].astype(float)
     if len(rtt_us) < const.SMOOTHED_RTTS:
         return 0.0

@@ -1,14 +1,15 @@
-"""Which congestion control sent this flow? Every candidate is replayed, and scored by the likelihood of what was sent.
+"""Identify the congestion control of a flow: replay every candidate, and score it by the likelihood of the sends.
 
-    1. sends       each candidate decides again on the recorded ACKs; what no record shows (draws, ticks) is inferred;
+    1. sends       each candidate decides again on the recorded ACKs; unrecorded inputs (random draws, ticks) are
+      inferred;
                    in a capture taken at the sender, each send is scored
-    2. flights     what was in flight, and how fast it was sent, against what the candidate allowed
-    3. phases      elsewhere than at the sender: in which phases of its gain cycle a BBR must have been
-    4. odds        what these weigh together, and whether the best explains the flow as its own sender would
-    or polls       counters: how cwnd, ssthresh and pacing rate went on from poll to poll
+    2. flights     data in flight and sending rate, compared with what the candidate allowed
+    3. phases      in captures taken elsewhere: the phases that a BBR's gain cycle must have gone through
+    4. odds        combine the evidence, and decide whether the best candidate fits as the sender's own replay would
+    or polls       counters: the evolution of cwnd, ssthresh and pacing rate from poll to poll
 
-Ports and addresses are not looked at, nor the name of the congestion control that counters give. Candidates that decide
-alike on a flow share its probability: they are a group. How often this is right: docs/identify.md.
+Ports, addresses and the congestion control's name in the counters are not used. Candidates that decide alike on a
+flow share its probability: they form a group. docs/identify.md has the accuracy.
 """
 
 from __future__ import annotations
@@ -42,25 +43,25 @@ from cctrace.lang.threads import each
 from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.through_fq import at_hand_over
 
-# The newest kernel's first, in which order those that a flow cannot tell apart are named.
+# Newest kernel first: the order in which indistinguishable candidates are listed.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
-HEED_MARKS = ("dctcp", "prague")  # those that only differ from the others where queues mark (ECN)
+HEED_MARKS = ("dctcp", "prague")  # differ from others only if queues mark (ECN)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Identification(Summarized):
-    """Who sent a flow.
+    """Result of an identification.
 
     Attributes
     ----------
     candidates : list of Candidate
-        The most probable first; "unknown" is one of them. They sum to 1.
+        Most probable first, including "unknown". They sum to 1.
     group : tuple of str
-        The best candidate, and those that this flow cannot tell from it.
+        The best candidate, and those indistinguishable from it on this flow.
     reason : str
-        Why, in a sentence.
+        The evidence, in a sentence.
     seconds : float
-        What it took, without reading the capture.
+        Run time without reading the capture.
     paced : bool
         Whether the socket paced although the controller sets no rate.
 
@@ -83,7 +84,7 @@ class Identification(Summarized):
 
     @property
     def name(self) -> str:
-        """The most probable of the group: "unknown" only where that is likelier than all candidates together."""
+        """Most probable member of the group; "unknown" only if that is likelier than all candidates together."""
         return self.group[0]
 
     @property
@@ -102,28 +103,29 @@ class Identification(Summarized):
 
 
 def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identification:
-    """Find out which congestion control sent a flow.
+    """Identify the congestion control of a flow.
 
     Parameters
     ----------
     flow : Flow or CounterFlow
-        Of a capture, wherever it was taken, or of counters.
+        Of a capture, taken anywhere, or of counters.
     check : str, optional
-        The candidate that the kernel's counters name: a quarter of a capture's first CHECKED_ROWS events is enough then
-        if it confirms the name, else all of them are. The name is no evidence: the result may contradict it.
+        The candidate named by the kernel's counters: a quarter of the capture's first CHECKED_ROWS events suffices
+        if it confirms the name, otherwise all of them are used. The name is no evidence: the result may contradict
+        it.
 
     Returns
     -------
     Identification
-        The likeliest candidate with its probability, and the others; ``unknown`` if none explains the flow.
+        The most probable candidate and the others with their probabilities; ``unknown`` if none explains the flow.
 
     Raises
     ------
     ArgumentError
         If it is neither.
     StreamError
-        If it is not known where the capture was taken, it lacks one direction, no ACK follows what was sent, or
-        counters do not say how the connection went on.
+        If the place of capture is unknown, one direction is missing, no ACK follows the data, or counters do not
+        show how the connection evolved.
 
     Examples
     --------
@@ -151,7 +153,7 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
 
 
 def _early(flow: Flow, believed: str) -> tuple[Judgement, Record] | None:
-    """Return what the first rows say of a believed candidate, more of them if few do not confirm it; None: ask all."""
+    """Return the judgement on the first rows if they confirm the named candidate; None: try all candidates."""
     for most in (const.CHECKED_ROWS // 4, const.CHECKED_ROWS):
         if len(flow.events) <= most:
             return None
@@ -170,7 +172,7 @@ def _confirms(judgement: Judgement, believed: str) -> bool:
 
 
 def _of_packets(record: Record) -> Judgement | None:
-    """Return who sent what a capture contains of a flow; None if nothing was sent, or acknowledged."""
+    """Return the identification from packets; None if nothing was sent, or acknowledged."""
     if not record.sent.any() or not len(record.halves.acks):
         return None
     fits = _fits(record)
@@ -180,8 +182,8 @@ def _of_packets(record: Record) -> Judgement | None:
 def _fits(record: Record) -> dict[str, Fit]:
     """Replay all candidates.
 
-    A socket paces or does not, whoever sets its window, so all candidates with the right windows have to say so: what
-    one of them explains by pacing, another explains without.
+    Whether the socket paces does not depend on the window's controller, so all candidates with the right windows
+    must agree on it: otherwise one would explain by pacing what another explains without.
     """
     marked = bool(record.events.rows["delivered_ce"].any())
     replays = each(functools.partial(replay_of, record), (*CANDIDATES, *(HEED_MARKS if marked else ())))
@@ -196,7 +198,7 @@ def _fits(record: Record) -> dict[str, Fit]:
 
 
 def _concluded(judgement: Judgement, record: Record | None, began: float) -> Identification:
-    """Return what follows from a judgement; `record` is what a capture contains of the flow."""
+    """Return the identification that follows from a judgement of a flow's record."""
     candidates = probabilities(judgement.evidence, judgement.known)
     group = group_of(candidates)
     if group == (UNKNOWN,):
@@ -219,13 +221,13 @@ _PACED = "packets leave as cwnd lets them, paced, as under fq or SO_MAX_PACING_R
 
 
 def _nobody(judgement: Judgement, off: str) -> str:
-    """Return in a sentence what speaks against all candidates."""
+    """Return the evidence against all candidates, in a sentence."""
     what = f"no candidate explains {_WHAT[judgement.how]}, as its own sender would"
     return f"{what}; the nearest, {judgement.best}, is {off}"
 
 
 def _somebody(judgement: Judgement, group: tuple[str, ...]) -> str:
-    """Return in a sentence what speaks for a group."""
+    """Return the evidence for a group, in a sentence."""
     best, how, paced = group[0], judgement.how, judgement.paced[group[0]]
     others = {name: value for name, value in judgement.evidence.items() if name not in group}
     if not others:
@@ -251,15 +253,15 @@ def identify_files(
     ----------
     files : sequence of path
     progress : callable
-        Receives lines that say what is being done.
+        Receives lines of progress.
     options
         `limit`, `decapsulate` of `cctrace.io.read_file`.
 
     Yields
     ------
     (str, Flow, Identification or StreamError)
-        Per capture, its flows of at least 100 kB, largest first; its largest flow if none is that large. A flow that
-        cannot be identified comes with the reason.
+        Per capture, its flows of at least 100 kB, largest first; its largest flow if none is that large. A flow
+        that cannot be identified comes with the reason.
     """
     for file in map(str, files):
         progress(f"reading {file}")

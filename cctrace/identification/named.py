@@ -1,8 +1,8 @@
-"""Which congestion control a sender's counters name, and the variant that follows from that.
+"""The congestion control named by a sender's counters, and its variant.
 
-The kernel's name of a controller is no more than a beginning: "bbr" is BBRv1, v2 or v3, as the kernel was built. Its
-counters say which, by the length and the version byte of struct tcp_bbr_info or by gains that only v3 has; where they
-do not, what was sent does (`identify`).
+The kernel's name is not sufficient: "bbr" is BBRv1, v2 or v3, depending on the kernel. Counters distinguish them by
+the length and version byte of struct tcp_bbr_info, or by gains that only v3 has; otherwise the sends do
+(`identify`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cctrace.cc import BBR_GENERATIONS, KERNEL_NAMES, kernel_name
 if TYPE_CHECKING:
     from cctrace.io.tcpinfo import TcpInfo
 
-# Gains of v3 alone, in 256ths: pacing of STARTUP and of PROBE_BW down; cwnd of PROBE_BW up [BBRv3] bbr_pacing_gain.
+# Gains of v3 only, in 256ths: pacing of STARTUP and PROBE_BW down; cwnd of PROBE_BW up [BBRv3] bbr_pacing_gain.
 _V3_PACING, _V3_CWND = (710, 232), 576
 
 
 def generation(tcpinfo: TcpInfo | None) -> int | None:
-    """Return the version of BBR that the counters of one connection give; None if they do not, or are another's."""
+    """Return the version of BBR that a connection's counters give; None if they do not, or are not BBR's."""
     if tcpinfo is None:
         return None
     version = int(tcpinfo["bbr_version"].max(initial=0))
@@ -32,9 +32,9 @@ def generation(tcpinfo: TcpInfo | None) -> int | None:
 
 
 def controller_name(tcpinfo: TcpInfo | None) -> str | None:
-    """Return the kernel's name of a connection's congestion control, None if its counters do not give it.
+    """Return the kernel's name of a connection's congestion control, None if the counters lack it.
 
-    Of BBR it is the generation, where that is known: "bbr" (v1, or not known), "bbr2", "bbr3".
+    For BBR the name includes the generation if known: "bbr" (v1, or unknown), "bbr2", "bbr3".
     """
     if tcpinfo is None:
         return None
@@ -45,22 +45,22 @@ def controller_name(tcpinfo: TcpInfo | None) -> str | None:
 
 
 def leaves_open(tcpinfo: TcpInfo | None, reported: str | None) -> bool:
-    """Whether counters that name a controller leave it open which BBR it is."""
+    """Whether counters that name BBR leave its version open."""
     return reported == "bbr" and generation(tcpinfo) is None
 
 
 def sender(tcpinfo: TcpInfo | None, reported: str | None, *named: str) -> tuple[str | None, str | None]:
-    """Return (kernel's name, variant) of a flow's sender; None for what is not known.
+    """Return (kernel's name, variant) of a flow's sender; None if unknown.
 
     Parameters
     ----------
     tcpinfo : TcpInfo or None
         Polls of the connection.
-    told : str or None
-        Its controller as `controller_name` gives it.
+    reported : str or None
+        Its controller according to `controller_name`.
     *named : str
-        The variants that an identification names (its group), the likeliest first. The first that agrees with the
-        counters is believed; where none does, and the counters leave it open which BBR it is, the likeliest.
+        The variants of an identification (its group), most probable first. The first one that agrees with the
+        counters is returned or, if none does and the counters leave the version of BBR open, the most probable.
     """
     own = [name for name in named if reported in (None, kernel_name(name))]
     if not own and named and leaves_open(tcpinfo, reported) and kernel_name(named[0]) in BBR_GENERATIONS.values():

@@ -1,24 +1,26 @@
-"""Last stage of packets: what sends, flights and phases weigh, and how probable it is that a stranger sent the flow.
+"""Last stage for packets: the combined evidence of sends, flights and phases, and the probability of an unknown
+sender.
 
-**Which candidate.** Where times are exact, the log likelihoods of sends count, by half, since blocks that follow each
-other are not independent. Elsewhere single sends say little, and what a replay is off by stays for the whole flow: a
-queue before the capture, a minimum RTT that it hides, a gain cycle out of step. So log likelihoods count little there,
-and per block less the more blocks there are:
+**Which candidate.** Where times are exact, the log likelihoods of sends count by half, since consecutive blocks are
+correlated. Otherwise single sends are uninformative, and a replay's errors persist for the entire flow: a queue
+before the capture point, a minimum RTT that it hides, a gain cycle out of step. Log likelihoods then count little,
+and less per block the more blocks there are:
 
     evidence = (300 / n)^(2/3) [ FAMILY   best of the candidates with a gain cycle, against those without (flights)
-                               + what speaks for each of them, against the best:
+                               + for each of them, relative to the best:
                                  FLIGHTS  flights                                     x short^(1/2)
                                + BANDWIDTH by_bandwidth + LEVEL by_level (phases)     x short^(4/3) ]
-               - AFTER wrong_factor         short = min(1, flight / 60 segments): the errors are of segments
-               - what flights say against one that paces (`Flights.foreign`)
+               - AFTER wrong_factor         short = min(1, flight / 60 segments): errors are of the order of
+                 segments
+               - evidence of flights against one that paces (`Flights.foreign`)
 
-A window that something else than cwnd holds, whoever's it is, tells neither those that pace from the others, nor that
-they should have probed.
+A window limited by something other than cwnd neither distinguishes controllers that pace from others, nor proves
+that a probe was due.
 
-**Or nobody.** A sender's own replay is near perfect, whatever the path; its nearest relative's is so for a while.
-Measures of the fit, each a share of what perfection would be, add to the log odds: the median log likelihood of a send
-(+2.4 of one's own in simulation, +1 on real hosts, less where super-packets are long), how often an unpaced window is
-wrong, how far flights and rates are off, and by how much the window after a reduction is.
+**Or none.** A sender's own replay is near perfect on any path; its closest relative's only for a while. Measures of
+fit, each relative to perfection, add to the log odds: the median log likelihood of a send (+2.4 for the own
+controller in simulation, +1 on real hosts, less with long super-packets), how often an unpaced window is wrong, and
+the errors of flights, rates, and windows after reductions.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ UNKNOWN = "unknown"
 
 
 class Candidate(NamedTuple):
-    """A controller, or "unknown", and how probable it is that it sent the flow.
+    """A controller, or "unknown", and the probability that it sent the flow.
 
     Examples
     --------
@@ -59,29 +61,29 @@ class Candidate(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """All that was measured of one candidate in a capture."""
+    """All measures of one candidate on a capture."""
 
     replay: Replay
     flights: Flights
 
 
 class Judgement(NamedTuple):
-    """What all candidates together amount to.
+    """The combined evidence for all candidates.
 
     Attributes
     ----------
     how : str
-        By what: "sends", "flights" or "counters".
+        Its kind: "sends", "flights" or "counters".
     evidence : {str: float}
         Log likelihood of the flow under each candidate.
     known : float
         Log odds that one of them sent the flow.
     pieces : {str: ndarray}
-        Log likelihoods of which that is made, of intervals, half round trips or polls.
+        Contributions to that, per interval, half round trip or poll.
     paced : {str: bool}
         Whether the socket paces although the candidate does not.
     off : str
-        By how much the nearest is off.
+        Error of the closest candidate.
     """
 
     how: str
@@ -98,7 +100,7 @@ class Judgement(NamedTuple):
 
 
 def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgement:
-    """Weigh sends, flights and phases; `cycles` where the times of sends are estimates."""
+    """Combine sends, flights and phases; `cycles` where departure times are estimates."""
     evidence = _evidence(record, fits, cycles)
     best = fits[max(evidence, key=evidence.__getitem__)]
     known = _known(record, fits, evidence) - (other_cycle(cycles, best.replay) if cycles else 0.0)
@@ -109,7 +111,7 @@ def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgem
 
 
 def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:
-    """Return the log of what speaks for each candidate."""
+    """Return the log evidence for each candidate."""
     if cycles is None:
         return {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
     halves = record.halves
@@ -133,7 +135,7 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
 
 
 def _among_paced(paces: list[str], flights: dict[str, float], cycles: Cycles, short: float) -> dict[str, float]:
-    """Return what speaks for each candidate that paces, against the best of them."""
+    """Return the log evidence for each candidate that paces, relative to the best of them."""
     value = {name: const.FLIGHTS * short**const.SHORT_FLIGHTS * flights[name] for name in paces}
     by_cycle = short**const.SHORT_PHASES
     for weight, scores in ((const.BANDWIDTH, cycles.by_bandwidth), (const.LEVEL, cycles.by_level)):
@@ -145,13 +147,13 @@ def _among_paced(paces: list[str], flights: dict[str, float], cycles: Cycles, sh
 
 
 def _said(fit: Fit, in_recovery: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return what each block's flight says; in recovery an unpaced replay follows the flight, which says little."""
+    """Return each block's log likelihood; in recovery an unpaced replay follows the flight, so it counts little."""
     each = fit.flights.halves
     return each if fit.replay.paces else np.where(in_recovery, np.minimum(each, const.NEUTRAL), each)
 
 
 def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> float:
-    """Return the log odds that a candidate sent the flow: those of each that may be the one, as probable as it is."""
+    """Return the log odds that a candidate sent the flow, averaged over the plausible ones by probability."""
     weights = softmax(evidence)
     odds = [
         weight * math.exp(min(_candidate_log_odds(record, fits[name]), const.MOST_ODDS))
@@ -162,7 +164,7 @@ def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> 
 
 
 def _candidate_log_odds(record: Record, fit: Fit) -> float:
-    """Return the log odds that a candidate sent a flow, against that a stranger did."""
+    """Return the log odds that a candidate, not an unknown sender, sent a flow."""
     replay, flights = fit
     total = const.BEFOREHAND
     halves = min(len(flights.halves) / const.FEW_HALVES, 1.0)
@@ -193,7 +195,7 @@ def _right_windows(astray: Astray, replay: Replay) -> float:
 
 
 def wrong_factor(flights: Flights) -> float:
-    """Return what it takes off a candidate's log odds that its windows are off after reductions."""
+    """Return the reduction of a candidate's log odds due to wrong windows after reductions."""
     if math.isnan(flights.after):
         return 0.0
     wrong = min(const.AFTER_WEIGHT * max(abs(flights.after) - const.AFTER_USUAL, 0.0), const.MOST_AGAINST)
@@ -209,7 +211,7 @@ def softmax(evidence: dict[str, float]) -> dict[str, float]:
 
 
 def probabilities(evidence: dict[str, float], known: float) -> list[Candidate]:
-    """Return the candidates, the most probable first; of equals those of newer kernels first.
+    """Return the candidates, most probable first; among equals newer kernels first.
 
     Parameters
     ----------
@@ -224,7 +226,7 @@ def probabilities(evidence: dict[str, float], known: float) -> list[Candidate]:
 
 
 def group_of(candidates: list[Candidate]) -> tuple[str, ...]:
-    """Return the best candidate and those that are not ALIKE times less probable; "unknown" where that is likelier."""
+    """Return the best candidate and those not ALIKE times less probable; "unknown" if that is more probable."""
     if dict(candidates)[UNKNOWN] >= 0.5:
         return (UNKNOWN,)
     named = [one for one in candidates if one.name != UNKNOWN]

@@ -1,18 +1,18 @@
-"""Third stage: in which phases did a BBR probe? A hidden Markov model of each generation's gain cycle, on rates.
+"""Third stage: the phases in which a BBR probed, by a hidden Markov model of each generation's gain cycle.
 
-A replay whose gain cycle runs out of step explains less than one of a stranger that hardly probes. So the phases are
-summed over instead: each candidate's cycle is a Markov chain over stages of its phases, whose mean durations are those
-of its code, in minimum RTTs,
+A replay whose gain cycle is out of step explains less than that of another controller that hardly probes. The
+phases are therefore summed over: each candidate's cycle is a Markov chain over stages of its phases, whose mean
+durations come from its code, in minimum RTTs,
 
-    v1      UP 1.25 -> DOWN 0.75 -> six of 1.0                                    8 RTTs
-    v2, v3  UP 1.25 -> DOWN (0.75; 0.91) -> CRUISE -> REFILL                      2.5 s, or as many rounds as segments
-    v2+     CRUISE -> REFILL -> PRE_UP 1.1 -> GUARD -> UP 1.25 or DOWN_SLIGHTLY 0.9      9.5 rounds and the tries
+    v1      UP 1.25 -> DOWN 0.75 -> six of 1.0                                    8 RTTs v2, v3  UP 1.25 -> DOWN
+    (0.75; 0.91) -> CRUISE -> REFILL                      2.5 s, or as many rounds as segments v2+     CRUISE ->
+    REFILL -> PRE_UP 1.1 -> GUARD -> UP 1.25 or DOWN_SLIGHTLY 0.9      9.5 rounds and the tries
 
-The rate of each half round trip is compared with the bandwidth that the candidate's replay holds (`by_bandwidth`), and
-with the usual rate around that time (`by_level`), which no replay can get wrong. Errors are Laplace, of what a time
-stamp of 1 ms and a super-packet leave open, times the likeliest of a few factors: jitter makes all of them larger.
-Where cwnd holds the sender back, mostly in blocks whose flight is the candidate's window, ACKs clock the sends: as much
-leaves as arrived, whatever the phase.
+The rate of each half round trip is compared with the replay's bandwidth estimate (`by_bandwidth`), and with the
+typical rate around that time (`by_level`), which does not depend on the replay. Errors are Laplace, from the
+resolution of time stamps (1 ms) and super-packets, scaled by the likeliest of a few factors, because jitter
+increases them. Where cwnd limits the sender, mostly in blocks whose flight equals the candidate's window, sends are
+ACK-clocked in any phase.
 
 Sources: [Linux618] net/ipv4/tcp_bbr.c; `cctrace.cc`'s bbr2, bbr2plus, bbr3.
 """
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from cctrace.identification.halves import HalfRounds
     from cctrace.identification.sends import Record, Replay
 
-FACTORS = np.array([0.7, 1.0, 1.5, 2.2, 3.5, 5.5])  # the likeliest multiplies the errors
-OTHERS = ((2, 1), (1, 2), (2, 2))  # cycles of strangers: gains so many times as far from 1, phases so much shorter
+FACTORS = np.array([0.7, 1.0, 1.5, 2.2, 3.5, 5.5])  # of the errors; the likeliest one is used
+OTHERS = ((2, 1), (1, 2), (2, 2))  # unknown senders' cycles: gains further from 1, phases shorter, by these factors
 
 
 class Phase(NamedTuple):
-    """One phase of a gain cycle: its mean duration in minimum RTTs, in stages; and which phases follow how often."""
+    """One phase of a gain cycle: mean duration in minimum RTTs, stages, probabilities of the next phases."""
 
     gain: float
     rtts: float
@@ -72,7 +72,7 @@ class Chain:
                 else:
                     for other, probability in phase.following.items():
                         rates[stage, first[other]] += rate * probability
-        from scipy.linalg import expm  # late: it takes a thirtieth of a second
+        from scipy.linalg import expm  # imported late: it takes a thirtieth of a second
 
         self.step: NDArray[np.float64] = expm(rates / const.STEPS_PER_RTT)
 
@@ -85,7 +85,7 @@ def chain(name: str, min_rtt_us: float, flight: float, further: float = 1.0, oft
     name : str
     min_rtt_us, flight : float
     further, often : float
-        For a stranger: gains are so many times as far from 1, and phases so many times shorter.
+        For an unknown sender: factors of the gains' distance from 1, and of the frequency of phases.
     """
     phases = _phases(name, min_rtt_us, flight)
     return Chain([one._replace(gain=1 + further * (one.gain - 1), rtts=one.rtts / often) for one in phases])
@@ -117,7 +117,7 @@ def _phases(name: str, min_rtt_us: float, flight: float) -> list[Phase]:
 
 
 class Rates:
-    """The rate of what was sent in each block, and how well a chain explains it."""
+    """The sending rate in each block, and its likelihood under a chain."""
 
     def __init__(self, halves: HalfRounds, min_rtt_us: float) -> None:
         self.halves, self.min_rtt_us = halves, max(min_rtt_us, 1.0)
@@ -132,26 +132,26 @@ class Rates:
         self.steps = np.maximum(np.round(const.STEPS_PER_RTT * self.length_us / self.min_rtt_us), 1).astype(int)
 
     def first(self, bandwidths: Iterable[NDArray[np.float64]]) -> int:
-        """Return the number of the block with which PROBE_BW begins in most replays, at the latest half way."""
+        """Return the block in which PROBE_BW starts in most replays, at most half way through."""
         acks = [int(np.flatnonzero(np.isfinite(bw))[0]) for bw in bandwidths]
         block = int(np.searchsorted(self.halves.edges, np.median(acks)))
         return block if block <= len(self.rate) // 2 else len(self.rate) // const.START_SHARE
 
     def level(self) -> NDArray[np.float64]:
-        """Return the log of the usual rate around each block."""
+        """Return the log of the typical rate around each block."""
         reach = const.LEVEL_RTTS * max(self.min_rtt_us, const.LEAST_RTT_US)
         first, last = (np.searchsorted(self.middle_us, self.middle_us + side * reach) for side in (-1, 1))
         return np.array([np.median(self.rate[a:b]) for a, b in zip(first, last, strict=True)])
 
     def bandwidth(self, bw: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the log of the bandwidth in each block, of that after each ACK, segments/s (NaN: not yet known)."""
+        """Return the log of the bandwidth in each block, from that after each ACK, segments/s (NaN: unknown)."""
         known = np.flatnonzero(np.isfinite(bw) & (bw > 0))
         held = bw[known[np.clip(np.searchsorted(known, np.arange(len(bw)), side="right") - 1, 0, None)]]
         middle = [np.median(held[a : b + 1]) for a, b in itertools.pairwise(self.halves.edges)]
         return np.asarray(np.log(middle))
 
     def full(self, cwnd: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return in which blocks what was in flight filled a window, given at each ACK."""
+        """Return in which blocks the data in flight filled a window, given at each ACK."""
         window = self.halves.each(cwnd[self.halves.acks])
         flight = self.halves.each(self.halves.flight)
         return flight > (1 - const.WINDOW_HOLDS) * window - const.WINDOW_HOLDS_SEGMENTS
@@ -159,15 +159,15 @@ class Rates:
     def likelihoods(
         self, cycle: Chain, usual: NDArray[np.float64], full: NDArray[np.bool_], start: int
     ) -> NDArray[np.float64]:
-        """Return the log likelihood of the rates from block `start` on, for each of some usual rates.
+        """Return the log likelihood of the rates from block `start` on, for each of several reference rates.
 
         Parameters
         ----------
         cycle : Chain
         usual : ndarray, shape (m, blocks)
-            Logarithms of usual rates.
+            Log reference rates.
         full : ndarray of bool, per block
-            Where cwnd probably held the sender back.
+            Where the sender was probably cwnd-limited.
         start : int
         """
         levels, which = np.unique(np.log(cycle.gains), return_inverse=True)
@@ -175,7 +175,9 @@ class Rates:
         held = np.where(full, const.HELD_FULL, self.held)
         clocked = held * _laplace(self.rate - self.acked, scale) + const.STRAY_RATE / 2
         by_phase = _laplace((self.rate - usual)[:, None, :, None] - levels, scale[:, :, None])
-        dense = (1 - held - const.STRAY_RATE)[:, None] * by_phase + clocked[:, :, None]  # usual, factor, block, level
+        dense = (1 - held - const.STRAY_RATE)[:, None] * by_phase + clocked[
+            :, :, None
+        ]  # reference, factor, block, level
         moves: dict[int, NDArray[np.float64]] = {}
         stage = np.full((len(usual), len(FACTORS), len(cycle.gains)), 1 / len(cycle.gains))
         total = np.zeros(stage.shape[:2])
@@ -195,15 +197,15 @@ def _laplace(off: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np
 
 
 class Cycles(NamedTuple):
-    """How well the gain cycles of candidates explain a record.
+    """Likelihoods of a record under the candidates' gain cycles.
 
     Attributes
     ----------
     by_bandwidth, by_level : {str: float}
-        Log likelihood of the rates under each candidate with a gain cycle; empty where there is too little to judge.
+        Log likelihood of the rates under each candidate with a gain cycle; empty if there are too few.
     rates : Rates or None
     start : int
-        The block with which PROBE_BW begins.
+        The block in which PROBE_BW starts.
     """
 
     by_bandwidth: dict[str, float]
@@ -213,7 +215,7 @@ class Cycles(NamedTuple):
 
 
 def cycles_of(record: Record, replays: list[Replay]) -> Cycles:
-    """Score the gain cycles of those candidates that have one and whose replay reaches PROBE_BW."""
+    """Score the gain cycles of the candidates that have one and whose replay reaches PROBE_BW."""
     bws = {one.name: one.bw for one in replays if np.isfinite(one.bw).any()}
     halves = record.halves
     if len(halves) < const.FEW_RATES or not bws:
@@ -230,10 +232,10 @@ def cycles_of(record: Record, replays: list[Replay]) -> Cycles:
 
 
 def other_cycle(cycles: Cycles, replay: Replay) -> float:
-    """Return the log odds against a candidate, 0 or more: how much better a cycle like its own explains the rates.
+    """Return the log odds against a candidate, 0 or more: how much better a modified cycle explains the rates.
 
-    A stranger's: gains twice as far from 1, or phases half as long, against the candidate's bandwidth as well as
-    against the usual rate.
+    Modified: gains twice as far from 1, or phases half as long, relative to both the candidate's bandwidth and the
+    typical rate.
     """
     rates, name = cycles.rates, replay.name
     if rates is None or name not in cycles.by_level:

@@ -1,19 +1,23 @@
-"""Could counters be a candidate's at all? What neither its windows nor its rates can do takes from the log odds.
+"""Log odds of a candidate given counters, reduced by windows and rates that it cannot produce.
 
-Polls give cwnd and ssthresh exactly, only not at the instant of a loss:
+Polls give cwnd and ssthresh exactly, but not at the instant of a loss:
 
-    reductions   ssthresh after it, against cwnd at the poll before: the candidate's factor (twice, if two fell between
-                 the polls), or somewhat more, by what cwnd grew until the loss
-    growth       cwnd's increments, against Reno's: one for each cwnd of segments delivered. Reno's own are that; CUBIC
-                 is never much slower (RFC 9438, 4.3), and may be faster
+    reductions   ssthresh afterwards over cwnd at the previous poll: the candidate's factor (squared, if two
+    reductions
+                 fell between the polls), or somewhat more, as cwnd grew until the loss
+    growth       increments of cwnd relative to Reno's: one per cwnd of segments delivered. Reno's equal that; CUBIC
+    is
+                 never much slower (RFC 9438, 4.3), and may be faster
 
-The bandwidth by which a BBR paces is what was delivered, whoever sent it, so a stranger's rate is near it, too. But
+A BBR paces by the delivery rate, which is similar for any sender, so an unknown sender's rate is close to it, too.
+But
 
-    gains        a rate is one of the candidate's gains times the bandwidth; were it any gain at all half of the time,
-                 and the bandwidth itself else, that may not explain the polls better
-    unchanged    a BBR probes, every eight round trips (v1; or after 48, once it takes losses for a policer's) or after
-                 3 s at the latest, and counts what was delivered anew: its rate does not stay the same to 2 in 1000
-                 for much longer, while it is used
+    gains        a rate is one of the candidate's gains times the bandwidth; a mixture of arbitrary gains and the
+                 bandwidth itself, half of the time each, must not explain the polls better
+    unchanged    a BBR probes every eight round trips (v1; or after 48, once it takes losses for a policer's) or
+    after 3 s
+                 at the latest, and updates its bandwidth: its rate does not stay the same to 2 in 1000 for much
+                 longer while it is used
 """
 
 from __future__ import annotations
@@ -31,12 +35,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Least and most growth that is a candidate's, against Reno's.
+# Range of growth relative to Reno's, by candidate.
 GROWTH = {"reno": (0.6, 1.5), "cubic": (0.3, np.inf), "cubic6": (0.3, np.inf)}
 
 
 class Windows(Protocol):
-    """What is read of polls: columns with one value per poll; `open`, `use` and `full` are flags."""
+    """Poll columns, one value per poll; `open`, `use` and `full` are flags."""
 
     cwnd: NDArray[np.float64]
     ssthresh: NDArray[np.float64]
@@ -49,7 +53,7 @@ class Windows(Protocol):
 
 
 def wrong_reductions(polls: Windows, factor: float) -> tuple[int, float]:
-    """Return how many reductions the polls contain, and at which share of them the factor was another one.
+    """Return how many reductions the polls contain, and the share of them with a wrong factor.
 
     Parameters
     ----------
@@ -71,7 +75,7 @@ def wrong_reductions(polls: Windows, factor: float) -> tuple[int, float]:
 
 
 def growth(polls: Windows) -> tuple[float, float]:
-    """Return Reno's increments of cwnd between reductions, and the share of them by which cwnd really grew."""
+    """Return Reno's increments of cwnd between reductions, and the growth of cwnd as a share of them."""
     grown = expected = 0.0
     for before, after in _neighbours(polls):
         same = polls.ssthresh[before] == polls.ssthresh[after] <= polls.cwnd[before]
@@ -87,7 +91,7 @@ def growth(polls: Windows) -> tuple[float, float]:
 
 
 def wrong_windows(polls: Windows, name: str, factor: float) -> float:
-    """Return what an unpaced candidate's reductions and growth take off the log odds that it made the counters.
+    """Return the reduction of an unpaced candidate's log odds due to the windows' reductions and growth.
 
     Parameters
     ----------
@@ -106,14 +110,16 @@ def wrong_windows(polls: Windows, name: str, factor: float) -> float:
     if increments >= const.INCREMENTS:
         least, most = GROWTH[name]
         share = max(share, const.SLOWEST)
-        rare = max(1 - const.RARE * cuts / int(np.sum(polls.use)), 0.0)  # between frequent ones growth is not visible
+        rare = max(
+            1 - const.RARE * cuts / int(np.sum(polls.use)), 0.0
+        )  # between frequent reductions, growth is not visible
         off = max(np.log(least) - np.log(share), np.log(share) - np.log(most), 0.0)
         total += rare * const.GROWTH_WEIGHT * off
     return float(total)
 
 
 def other_gains(explained: NDArray[np.float64], ratio: NDArray[np.float64], error: float) -> float:
-    """Return by how much the log odds fall as any gain explains the rates better than the candidate's do.
+    """Return the reduction of the log odds if arbitrary gains explain the rates better than the candidate's.
 
     Parameters
     ----------
@@ -137,12 +143,12 @@ def unchanged(
     rtt_us: NDArray[np.float64],
     is_v1: bool,
 ) -> float:
-    """Return by how much the log odds fall as the pacing rate stays the same for too long.
+    """Return the reduction of the log odds if the pacing rate stays constant for too long.
 
     Parameters
     ----------
     time_ns, rate_Bps, delivered, rtt_us : ndarray
-        Of all polls: pacing rate (0 or less: unknown), bytes delivered in all, round-trip time.
+        Of all polls: pacing rate (0 or less: unknown), cumulative bytes delivered, round-trip time.
     is_v1 : bool
         Whether the candidate probes every eight round trips.
     """
@@ -161,6 +167,6 @@ def unchanged(
 
 
 def _neighbours(polls: Windows) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of polls that follow each other."""
+    """Yield pairs of consecutive polls."""
     use = np.flatnonzero(polls.use)
     yield from zip(use[:-1][np.diff(use) == 1].tolist(), use[1:][np.diff(use) == 1].tolist(), strict=True)

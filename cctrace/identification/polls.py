@@ -1,14 +1,16 @@
-"""Whose counters are these? What each candidate would have made of a connection, poll by poll.
+"""Identification from counters: the likelihood of each candidate's state changes, poll by poll.
 
-    pacing rate    a sender that paces: one of its gains times the bandwidth (the counters' own if they give it, else
-                   the largest delivery rate of late); one that does not: `tcp_update_pacing_rate` of cwnd and RTT
-    ssthresh       after a reduction, against what the candidate makes of the window at the poll before
-    cwnd           between reductions, against the candidate's own growth, replayed over the coarse event stream
-    PROBE_RTT      four segments (v1) or half a BDP (v2, v3) in flight for two tenths of a second
+    pacing rate    a sender that paces: one of its gains times the bandwidth (the counters' own or, without it, the
+    largest
+                   recent delivery rate); one that does not: `tcp_update_pacing_rate` of cwnd and RTT
+    ssthresh       after a reduction, compared with the candidate's function of the window at the previous poll cwnd
+    between reductions, compared with the candidate's own growth, replayed over the coarse event stream PROBE_RTT
+    four segments (v1) or half a BDP (v2, v3) in flight for 200 ms
 
-The name of the congestion control is not looked at, nor whether the counters have BBR's fields at all.
+Neither the congestion control's name nor the presence of BBR's fields is used.
 
-Sources: [Linux618] net/ipv4/tcp_input.c tcp_update_pacing_rate; the constants of the controllers are `cctrace.cc`'s.
+Sources: [Linux618] net/ipv4/tcp_input.c tcp_update_pacing_rate; the constants of the controllers are
+`cctrace.cc`'s.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
     from cctrace.flows.counters import CounterFlow
 
-# {pacing gain: share of the time}, roughly: a few polls tell which gains there are, many how common each is.
+# {pacing gain: share of the time}, roughly: few polls reveal which gains occur, many how often.
 _V1 = {1.0: 0.70, 1.25: 0.12, 0.75: 0.12, 2.887: 0.05, 0.3466: 0.01}
 _V2 = {1.0: 0.82, 1.25: 0.07, 0.75: 0.05, 2.887: 0.05, 0.3466: 0.01}
 _V2PLUS = {1.0: 0.64, 1.25: 0.05, 0.75: 0.05, 1.1: 0.10, 0.9: 0.10, 2.887: 0.05, 0.3466: 0.01}
@@ -53,15 +55,15 @@ class PolledFit(NamedTuple):
     polls : ndarray
         Log likelihood of each poll.
     scale : float
-        How far its windows, or its rates, usually are off, as a share; NaN where no poll says.
+        Typical relative error of its windows or rates; NaN if no poll is informative.
     cut : float
-        The same of ssthresh after reductions; 0 where there are too few, or the candidate paces.
+        The same of ssthresh after reductions; 0 if there are too few, or if the candidate paces.
     usual : float
-        The `scale` that is not unusual for a sender that is a candidate.
+        The `scale` expected if the sender is a candidate.
     bandwidth_known : bool
         Whether the counters give the bandwidth by which the candidate paces.
     foreign : float
-        Log odds against the candidate (`polled_odds`): by its reductions and growth, or, if it paces, by its rates.
+        Log odds against the candidate (`polled_odds`), from its reductions and growth or, if it paces, its rates.
     paced : bool
         Whether the socket paces although the candidate does not: it has an SO_MAX_PACING_RATE.
     """
@@ -76,14 +78,14 @@ class PolledFit(NamedTuple):
 
 
 class Polls:
-    """The polls between which the connection goes on."""
+    """The polls between which the connection makes progress."""
 
     def __init__(self, flow: CounterFlow) -> None:
         self.flow = flow
         self.time_ns = flow.polls["time_ns"]
         intervals = np.diff(self.time_ns[self.time_ns != MISSING])
         interval_ns = float(np.median(intervals)) if len(intervals) else 0.0
-        self.often = min(const.OFTEN_NS / max(interval_ns, 1.0), 1.0)  # how much what happens between polls says
+        self.often = min(const.OFTEN_NS / max(interval_ns, 1.0), 1.0)  # weight of what happens between polls
         value = flow.values
         self.cwnd, self.ssthresh, self.rate = value("snd_cwnd"), value("snd_ssthresh"), value("pacing_rate_Bps")
         self.rtt_us, self.mss = flow.rtt_us(), value("snd_mss")
@@ -95,7 +97,7 @@ class Polls:
         self.use = (self.time_ns != MISSING) & (self.cwnd > 0) & (self.rtt_us > 0) & moved
         self.ssthresh = np.where(self.ssthresh > 0, self.ssthresh, TCP_INFINITE_SSTHRESH)
         self.open = np.nan_to_num(value("lost")) + np.nan_to_num(value("retrans")) == 0
-        self.full = ~(flow.outstanding() < const.LIMITED * self.cwnd)  # cwnd may limit the sender
+        self.full = ~(flow.outstanding() < const.LIMITED * self.cwnd)  # possibly cwnd-limited
         reported = value("bbr_bw_Bps")
         self.bandwidth_known = bool((reported > 0).any())
         self.bw = reported if self.bandwidth_known else _largest_of_late(value("delivery_rate_Bps"))
@@ -113,12 +115,12 @@ def _largest_of_late(rates: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def judge_polls(flow: CounterFlow, candidates: Iterable[str]) -> Judgement:
-    """Weigh what a connection's counters say for each candidate; among unpaced ones, reductions and growth count.
+    """Score the candidates by a connection's counters; among unpaced ones, by reductions and growth.
 
     Raises
     ------
     StreamError
-        If they do not give cwnd, RTT and progress at FEW_POLLS polls or more.
+        If they lack cwnd, RTT and progress at FEW_POLLS polls or more.
     """
     polls = Polls(flow)
     if len(polls) < const.FEW_POLLS:
@@ -145,7 +147,7 @@ def _of_paced(polls: Polls, name: str) -> PolledFit:
         (const.GAIN_ERROR, const.USUAL_GAIN) if polls.bandwidth_known else (const.GUESSED_GAIN, const.USUAL_GUESS)
     )
     foreign = other_gains(rate[polls.use], ratio[polls.use], error)
-    if not polls.paced:  # else the socket's limit is the rate
+    if not polls.paced:  # otherwise the socket's limit is the rate
         delivered = polls.delivered * polls.mss
         still = unchanged(polls.time_ns, polls.rate, delivered, polls.rtt_us, GAINS[name] is _V1)
         foreign += polls.often * still
@@ -170,8 +172,8 @@ def _of_unpaced(polls: Polls, name: str) -> PolledFit:
 
 
 def _pacing(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Return the log likelihood of each poll's pacing rate, the log of that rate over the bandwidth, and by which share
-    rates usually miss the nearest gain.
+    """Return the log likelihood of each poll's pacing rate, the log of that rate over the bandwidth, and the typical
+    relative distance of rates from the nearest gain.
     """
     if not (polls.rate > 0).any():
         return np.zeros(len(polls.rate)), np.full(len(polls.rate), np.nan), np.nan
@@ -194,7 +196,7 @@ def _pacing(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 
 def _probe_rtt(polls: Polls, name: str) -> NDArray[np.float64]:
-    """Return what windows as small as those of PROBE_RTT say."""
+    """Return the log likelihood of windows as small as those of PROBE_RTT."""
     bdp = polls.bw * polls.min_rtt_us / 1e6 / polls.mss
     mine, others = np.log(const.PROBE_RTT_OWN), np.log(const.PROBE_RTT_OTHER)
     own, other = (mine, others) if GAINS[name] is _V1 else (others, mine)
@@ -204,9 +206,9 @@ def _probe_rtt(polls: Polls, name: str) -> NDArray[np.float64]:
 
 
 def _windows(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return by how much the windows of a replay, and its reductions, are off at each poll, logarithms; NaN unknown.
+    """Return the errors of a replay's windows and reductions at each poll, logarithms; NaN unknown.
 
-    A window is judged where cwnd may limit the sender, out of slow start and recovery.
+    A window is judged where the sender may be cwnd-limited, outside slow start and recovery.
     """
     cls, given = resolve(name)
     events = polls.flow.events
@@ -228,7 +230,7 @@ def _windows(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.f
         steady = last is not None and polls.open[last]
         if reduced and steady and polls.ssthresh[k] < polls.cwnd[last]:
             kept, factor = np.log(polls.ssthresh[k] / polls.cwnd[last]), np.log(FACTORS[name])
-            cut[k] = min((kept - times * factor for times in (1, 2)), key=abs)  # perhaps twice since then
+            cut[k] = min((kept - times * factor for times in (1, 2)), key=abs)  # possibly twice since then
         elif steady and polls.open[k] and not slow_start and not reduced and (polls.full[k] or polls.full[last]):
             off[k] = apart
         if slow_start or reduced or not polls.open[k] or abs(apart) > const.FAR_WINDOW:
@@ -239,13 +241,13 @@ def _windows(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 def _reduced(polls: Polls, last: int, k: int) -> bool:
-    """Whether cwnd was reduced between two polls: another ssthresh, or the same one again."""
+    """Whether cwnd was reduced between two polls: to a new ssthresh, or to the same one again."""
     return bool(polls.ssthresh[k] != polls.ssthresh[last] or polls.cwnd[k] < const.REDUCED * polls.cwnd[last])
 
 
 def _known(name: str, best: PolledFit) -> float:
-    """Return the log odds that the best candidate made the counters, against that a stranger did."""
-    if not np.isfinite(best.scale):  # no rates to judge, or no window that cwnd limited
+    """Return the log odds that the best candidate, not an unknown sender, produced the counters."""
+    if not np.isfinite(best.scale):  # no rates to judge, or no cwnd-limited window
         return 0.0 if name in GAINS else const.BEFOREHAND - best.foreign
     before, weight = (
         (const.KNOWN_BEFOREHAND, const.KNOWN_WEIGHT)

@@ -1,12 +1,14 @@
-"""An unknown sender's nearest relative, and in what it differs from it.
+"""An unknown sender's closest relative, and the difference between them.
 
-    parameters   of a relative that has any: each value of a short list is replayed; the one that explains the flow far
+    parameters   of a relative that has any: each value of a short list is replayed, and one that explains the flow
+    far
                  better is named ("with bic_scale 164 instead of 41 cubic6 would explain it better")
-    windows      of a relative without pacing, else: which share of its window the sender keeps in a reduction, and how
-                 fast it grows between them, in segments a round
+    windows      otherwise, of an unpaced relative: the share of its window that the sender keeps in a reduction,
+    and its
+                 growth in segments per round
 
-Only the first RELATIVE_ROWS events are replayed, one parameter at a time: for values with intervals there is
-`cctrace.fit.parameters`.
+Only the first RELATIVE_ROWS events are replayed, one parameter at a time; `cctrace.fit.parameters` gives values
+with intervals.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ TRIED = {
 
 
 def difference(record: Record, name: str) -> str:
-    """Return in words, after a comma, in what an unknown sender differs from its nearest relative; "" if not known."""
+    """Return the difference of an unknown sender to its closest relative in words, after a comma; "" if unknown."""
     said = other_parameter(record, name) if record.exact else ""
     if not said and name in FACTORS:
         said = other_windows(record.halves, name, FACTORS[name])
@@ -44,7 +46,7 @@ def difference(record: Record, name: str) -> str:
 
 
 def other_parameter(record: Record, name: str) -> str:
-    """Return in words which value of a parameter lets the nearest relative explain a flow far better; "" for none."""
+    """Return in words which parameter value lets the closest relative explain a flow far better; "" for none."""
     cls, _ = resolve(name)
     few = first_rows(record, const.RELATIVE_ROWS)
     usual = replay_of(few, name)
@@ -61,7 +63,7 @@ def other_parameter(record: Record, name: str) -> str:
 
 
 def _gain(record: Record, usual: Replay, other: Replay) -> float:
-    """Return by how much a value explains more than the usual one; 0 or below if not far."""
+    """Return the gain of a parameter value over the default one; 0 or below if not substantial."""
     if usual.paces:
         return float(np.mean(other.sends) - np.mean(usual.sends)) - const.CLEARLY if len(other.sends) else 0.0
     before, after = (astray(record.halves, record.events.rows, one).share for one in (usual, other))
@@ -69,7 +71,7 @@ def _gain(record: Record, usual: Replay, other: Replay) -> float:
 
 
 def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
-    """Return what share of its window a sender keeps in a reduction, and its growth, segments a round; NaN unknown."""
+    """Return the share of the window kept in a reduction, and the growth in segments per round; NaN unknown."""
     judged = np.flatnonzero(halves.limited())
     places = np.searchsorted(halves.acks, halves.reductions)
     kept, grown, rounds = [], 0.0, 0.0
@@ -88,7 +90,7 @@ def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
 
 
 def other_windows(halves: HalfRounds, name: str, factor: float) -> str:
-    """Return in words how the windows of a sender differ from those of a relative that does not pace; "" if not known.
+    """Return in words how a sender's windows differ from those of an unpaced relative; "" if unknown.
 
     Parameters
     ----------

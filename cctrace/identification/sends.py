@@ -1,13 +1,13 @@
-"""First stage: each candidate is replayed over what a record holds of its sender, and scored by when it sent.
+"""First stage: each candidate is replayed over a sender's record, and scored by the times and sizes of sends.
 
-`record_of` takes from a flow what is judged (`Record`: at most MOST_ROWS rows), `replay_of` decides again on its ACKs
-as a candidate would (`Replay`). In a capture that was taken at the sender, each send is scored (when it left, and of
-how many segments) against what the candidate would have let go (`replaying.likelihood.any_send`).
+`record_of` extracts the rows to judge (`Record`: at most MOST_ROWS); `replay_of` decides again on its ACKs as a
+candidate would (`Replay`). In a capture taken at the sender, each send (time and number of segments) is scored
+against what the candidate would have allowed (`replaying.likelihood.any_send`).
 
-Elsewhere, where times of departure are estimates, an unpaced controller's window is corrected where the record shows it
-(`_corrected`): before each reduction (which then tells its factor), where it left slow start (HyStart decides that by
-microseconds that only the sender's capture has), and where a reduction seems to have been undone but was not (time
-stamps tell the sender alone what it sent in vain).
+In other captures, departure times are estimates, and an unpaced controller's window is corrected where the record
+reveals it (`_corrected`): before each reduction (which then reveals its factor), at the end of slow start (HyStart
+depends on microseconds that only the sender's capture has), and where a reduction was not undone although it seems
+so (only the sender learns from time stamps which retransmissions were spurious).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Record(NamedTuple):
-    """What is judged of a flow.
+    """The part of a flow that is judged.
 
     Attributes
     ----------
@@ -50,11 +50,11 @@ class Record(NamedTuple):
         Of the sender's kernel.
     hz_known : bool
     exact : bool
-        Whether the times at which segments left are the sender's own, and its losses as it detected them.
+        Whether departure times are the sender's own, and losses as it detected them.
     rebuilt : bool
-        Whether the SACKs had to be put back (`flows.missing_sacks`).
+        Whether missing SACKs were reconstructed (`flows.missing_sacks`).
     held : bool
-        Whether the record ends where a fixed amount in flight began to hold the sender (`HalfRounds.held_from`).
+        Whether the record ends where a fixed amount in flight began to limit the sender (`HalfRounds.held_from`).
     stops, sent : ndarray
         Intervals of 0.2 s and the super-packets in each, see `replaying.intervals.blocks`.
     halves : HalfRounds
@@ -72,7 +72,7 @@ class Record(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """What a candidate decides on a record's ACKs.
+    """A candidate's decisions on a record's ACKs.
 
     Attributes
     ----------
@@ -80,9 +80,9 @@ class Replay(NamedTuple):
         Of the candidate, with its parameters.
     cls : type
     sends : ndarray
-        Mean log likelihood of the sends of each interval of 0.2 s that has any; empty where their times are estimates.
+        Mean log likelihood of the sends of each interval of 0.2 s with sends; empty if their times are estimates.
     cwnd, ssthresh, pacing_Bps : ndarray
-        After each row of the stream; ssthresh only of those that do not pace.
+        After each row of the stream; ssthresh only of unpaced candidates.
     bw : ndarray
         Bandwidth after each ACK, segments/s, NaN before the first PROBE_BW; empty for one without a gain cycle.
     ticks : bool
@@ -108,7 +108,7 @@ class Replay(NamedTuple):
 
 
 def record_of(flow: Flow, most: int = const.MOST_ROWS) -> Record:
-    """Return what is judged of a captured flow: its first `most` rows, up to where a fixed amount held it."""
+    """Return the part of a captured flow to judge: its first `most` rows, until a fixed amount in flight limited it."""
     blind, rebuilt = _is_blind(flow), False
     if blind and "start_ns" not in flow.facts["inferred"]:
         completed = restored(flow)
@@ -116,10 +116,10 @@ def record_of(flow: Flow, most: int = const.MOST_ROWS) -> Record:
         flow, rebuilt = (flow, False) if blind else (completed, True)
     inferred = flow.facts["inferred"]
     events = flow.events
-    if rebuilt:  # nor are there the time stamps by which the sender took some of its RTTs
+    if rebuilt:  # the time stamps from which the sender took some of its RTTs are missing, too
         events = Events(events.rows, events.meta | {"inferred": (*inferred, "min_rtt")}, events.sends)
     exact = "start_ns" not in inferred and not blind
-    if exact and flow.through_fq is None:  # what waited in fq, if there was one, was not in flight for the capture
+    if exact and flow.through_fq is None:  # what waited in fq was not in flight for the capture
         events = Events(events.rows, events.meta | {"hand_over_unknown": True}, events.sends)
     record = _record(events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
     held = record.halves.held_from() if events.meta["complete"] else None
@@ -139,14 +139,14 @@ def _record(events: Events, most: int, hz: int, hz_known: bool, exact: bool, reb
 
 
 def _is_blind(flow: Flow) -> bool:
-    """Whether the SACKs are missing by which the sender had detected its losses."""
+    """Whether the SACKs by which the sender detected its losses are missing."""
     unexplained = flow.quality()["unexplained_retransmissions"]
     again = int(flow.row["retransmitted_segments"])
     return bool(unexplained >= const.LEAST_UNEXPLAINED and unexplained > const.UNEXPLAINED * again)
 
 
 def replay_of(record: Record, name: str, given: dict[str, Any] | None = None) -> Replay:
-    """Replay one candidate; where the sender's HZ is a guess and explains a part only, with others, too."""
+    """Replay one candidate; if the sender's HZ is a guess that explains only part of the flow, try others."""
     one, asked = _replayed(record, name, given or {}, record.hz, record.hz_known)
     explained = one.sends > UNKNOWN_LOG
     if not asked or not len(explained) or np.mean(one.sends) <= UNKNOWN_LOG or np.mean(explained) >= const.EXPLAINED:
@@ -156,7 +156,7 @@ def replay_of(record: Record, name: str, given: dict[str, Any] | None = None) ->
 
 
 def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known: bool) -> tuple[Replay, bool]:
-    """Return one replay, and whether its HZ is a guess that counts."""
+    """Return one replay, and whether it depends on a guessed HZ."""
     cls, given = resolve(name)
     given = given | more
     events, sent, halves = record.events, record.sent, record.halves
@@ -171,7 +171,7 @@ def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known
     if record.exact:
         if follower.counts_ticks and not cls.model_based:
             full = halves.limited() & halves.fullest() if paced else halves.limited()
-            first_ones = reductions.AT_FIRST if record.rebuilt else 0  # else HyStart tells old CUBIC from new
+            first_ones = reductions.AT_FIRST if record.rebuilt else 0  # HyStart would distinguish old CUBIC from new
             rows = halves.reductions.tolist()
             script = reductions.set_right(again, script, rows, halves.acks[full], first_ones)
             again = Follower(events, events.sends, cls, params, record=noted)
@@ -182,25 +182,25 @@ def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known
     bw = _bandwidth(out, halves, cls) if cls.model_based else np.zeros(0)
     cwnd, pacing_Bps = (out[column].astype(float) for column in ("snd_cwnd", "pacing_rate"))
     ssthresh = out.get("snd_ssthresh", np.zeros(0, np.int64))
-    guessed = not hz_known and follower.counts_ticks and cls.model_based  # else `infer` has found it
+    guessed = not hz_known and follower.counts_ticks and cls.model_based  # otherwise `infer` has inferred it
     return Replay(name, cls, sends, cwnd, ssthresh, pacing_Bps, bw, follower.counts_ticks, paced), guessed
 
 
 def _bandwidth(recorded: dict[str, NDArray[Any]], halves: HalfRounds, cls: type[Controller]) -> NDArray[np.float64]:
-    """Return what a BBR took for the bandwidth after each ACK, segments/s; NaN before its first PROBE_BW."""
+    """Return a BBR's bandwidth estimate after each ACK, segments/s; NaN before its first PROBE_BW."""
     rate, gain, mode = (recorded[name][halves.acks].astype(float) for name in ("pacing_rate", "pacing_gain", "mode"))
     bw = rate / np.maximum(gain / GAIN_UNIT, 1 / GAIN_UNIT) / (halves.mss + cls.pacing_overhead_bytes)
     return np.where(np.maximum.accumulate(mode == PROBE_BW), bw, np.nan)
 
 
 def super_packet(sends: NDArray[Any]) -> float:
-    """Return the usual number of segments of a super-packet."""
+    """Return the typical number of segments in a super-packet."""
     begins = np.flatnonzero(sends["begins"] != 0)
     return max(float(np.median(np.add.reduceat(sends["segments"].astype(float), begins))), 1.0) if len(begins) else 1.0
 
 
 def _corrected(follower: Follower, script: Script, halves: HalfRounds) -> None:
-    """Call all rows with what was inferred, and correct an unpaced controller's window, see above."""
+    """Run all rows with the inferred inputs, correcting an unpaced controller's window; see the module's docstring."""
     follower.begin(script)
     stops: list[tuple[int, int, Any]] = [(edit.row, 0, edit) for edit in script.edits]
     if not follower.cls.model_based:
@@ -224,7 +224,7 @@ def _corrected(follower: Follower, script: Script, halves: HalfRounds) -> None:
 
 
 def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
-    """Before a reduction: cwnd is what was in flight, where cwnd limited it."""
+    """Before a reduction: set cwnd to the data in flight where it was cwnd-limited."""
     last = int(np.searchsorted(halves.acks, row))
     some = slice(max(last - 5, 0), last + 1)
     limited = halves.open[some] & ~halves.free[some]
@@ -233,7 +233,7 @@ def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
 
 
 def _undo(follower: Follower, halves: HalfRounds, row: int) -> None:
-    """Take a reduction back only if the flights of the next round trip are as large as before it."""
+    """Undo a reduction only if the flights of the next round trip are as large as before it."""
     cwnd, ssthresh = follower.get("snd_cwnd"), follower.get("snd_ssthresh")
     follower.run(row + 1)
     begin = int(np.searchsorted(halves.acks, row))
@@ -245,7 +245,7 @@ def _undo(follower: Follower, halves: HalfRounds, row: int) -> None:
 
 
 def _leave_slow_start(follower: Follower, halves: HalfRounds, k: int) -> None:
-    """Before the first reduction: leave slow start when the record does, and not before."""
+    """Before the first reduction: leave slow start exactly when the record does."""
     edge = halves.edges[k]
     flight, cwnd = halves.flight[edge], follower.get("snd_cwnd")
     if k == 0 or halves.free[edge] or flight < const.LEAST_SENT:

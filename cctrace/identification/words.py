@@ -1,4 +1,4 @@
-"""Who sent a flow, as tables and pages say it."""
+"""A flow's sender in words, for tables and pages."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Verdict(Protocol):
-        """What is read of a cause that limited a flow."""
+        """The fields used of a cause that limited a flow."""
 
         @property
         def name(self) -> str:
             """Of the cause."""
 
     class Diagnosis(Protocol):
-        """What is read of a diagnosis."""
+        """The fields used of a diagnosis."""
 
         @property
         def verdicts(self) -> Iterable[Verdict]:
-            """What limited the flow, the likeliest first."""
+            """Causes that limited the flow, the likeliest first."""
 
 
-NAMES = 3  # controllers that are named; of more, the family is, if they have one
+NAMES = 3  # most controllers named; of more, their family if they have one
 OF_EITHER_FAMILY = "cannot be told from this record"
-# Verdict -> why such a flow says little of its controller.
+# Verdict -> why such a flow says little about its controller.
 _HELD = {
     "receiver_limited": "it was limited by the receiver",
     "receiver_pauses": "it was limited by the receiver",
@@ -43,14 +43,15 @@ _HELD = {
 
 
 def believed(found: Identification | None, reported: str | None) -> Identification | None:
-    """Return an identification as it is where the kernel's counters name the controller: theirs, or a variant of it.
+    """Return an identification that agrees with the kernel's counters: the controller that they name, or a variant of
+    it.
 
     Parameters
     ----------
     found : Identification or None
-        By what was sent.
-    told : str or None
-        The kernel's name, as `named.controller_name` gives it.
+        From the sends.
+    reported : str or None
+        The kernel's name, see `named.controller_name`.
     """
     if reported is None:
         return found
@@ -67,7 +68,7 @@ def believed(found: Identification | None, reported: str | None) -> Identificati
 
 
 def group_words(group: tuple[str, ...]) -> str:
-    """Return the names of a group; of one too large what they have in common, or that it cannot be told.
+    """Return the names of a group; if there are too many, their family, or that the sender is undecided.
 
     Examples
     --------
@@ -83,12 +84,12 @@ def group_words(group: tuple[str, ...]) -> str:
 
 
 def is_undecided(found: Identification | None) -> bool:
-    """Whether a flow's sends fit so many controllers, of several families, that none is named."""
+    """Whether a flow's sends fit too many controllers, of several families, to name one."""
     return found is not None and group_words(found.group) == OF_EITHER_FAMILY
 
 
 def sender_words(found: Identification | None, diagnosis: Diagnosis | None = None) -> str:
-    """Return whom an identification names and how sure that is; why nobody, if the diagnosis knows."""
+    """Return the identified sender and its probability; or, if none and the diagnosis explains it, the reason."""
     if found is None or found.group == (UNKNOWN,):
         return "unknown"
     words = group_words(found.group)
