@@ -1,3 +1,3 @@
-"""Why a flow behaved as it did: facts, limits, events, and the rules that name causes."""
+"""Diagnosis of a flow: facts, limits, events, and the rules that name causes."""
 
-GOALS = ("goodput", "delay", "loss")  # what the order of the verdicts may serve first
+GOALS = ("goodput", "delay", "loss")  # primary objective by which verdicts may be ordered

@@ -1,12 +1,11 @@
-"""Every cause once: its place in the order, its plain words, its sentence, its advice, and what would refute it.
+"""Catalogue of causes: priority, plain words, sentence, advice, and what would refute each one.
 
-    CAUSES["random_loss"].words         "random loss", as tables have it
-    order.verdict(finding)              what a rule has found, in words
+    CAUSES["random_loss"].words         "random loss", for tables
+    order.verdict(finding)              a rule's finding in words
 
-What the ends of a connection do comes before what its path does, what explains others before what it explains (a
-competitor fills the queue that drops), and `path_full` says that nothing was wrong. Templates are those of `wording`:
-a clause in brackets is left out where the record does not have its numbers, so that packets, polls and a single look
-share one sentence.
+Causes at the ends precede causes on the path, and a cause precedes its effects (a competitor fills the queue that
+drops); `path_full` says that nothing was wrong. Templates are those of `wording`: a bracketed clause is omitted if
+the record lacks its numbers, so that packets, polls and a single poll share one sentence.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Sentence:
-    """Templates of what is said of a cause, of the advice, and of what would refute it."""
+    """Templates of a cause's sentence, its advice, and what would refute it."""
 
     text: str
     advice: str = ""
@@ -25,7 +24,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause: plain words for a table, its sentence, and others where it shows in another way."""
+    """A cause: plain words for a table, its sentence, and variants for its other forms."""
 
     words: str
     sentence: Sentence

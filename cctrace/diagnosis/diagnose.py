@@ -1,16 +1,15 @@
-"""Why a flow behaved as it did: what limited it when, what happened, and the verdicts with their evidence.
+"""Diagnosis: what limited a flow over time, what happened to it, and the causes with their evidence.
 
     diagnose(flow)      flow: of a capture, or of counters alone
 
-    limits      an account of the whole time                            diagnosis.limits, diagnosis.polled
+    limits      what limited the flow at each time                      diagnosis.limits, diagnosis.polled
     events      what happened when, in sentences with numbers           diagnosis.events, diagnosis.polled
-    facts       what is known, the same of packets, of polls, of a single look     diagnosis.packets, polled_facts,
-                                                                                   single_poll
-    rules       which causes hold of these facts                                   diagnosis.rules
-    verdicts    the causes in words, most important first                          diagnosis.catalogue, diagnosis.order
+    facts       the same from packets, polls, or a single poll          diagnosis.packets, polled_facts, single_poll
+    rules       which causes follow from these facts                    diagnosis.rules
+    verdicts    the causes in words, most important first               diagnosis.catalogue, diagnosis.order
 
-What a verdict rests on is its evidence; what would show that it is wrong is said with it. `unknown` is a verdict too:
-the first of a flow of which the record tells nothing.
+A verdict comes with its evidence and with what would refute it. `unknown` is a verdict, too: the first one of a
+flow whose record is uninformative.
 """
 
 from __future__ import annotations
@@ -53,17 +52,17 @@ class Diagnosis(Summarized):
     figures : dict
         Its evidence.
     coarse : bool
-        It rests on polls of counters, not on packets: shares and minima are those of means.
+        Whether it rests on polls of counters, not on packets: shares and minima are those of means.
     limits : list of Limit
         What limited the flow when; from the first second to the last, without a gap.
     events : list of Event
-        In the order of time.
+        In order of time.
     verdicts : list of Verdict
         Most important first; at least one.
     lacks : list of str
-        What could not be asked, and why.
+        What could not be evaluated, and why.
     explained_away : list of Verdict
-        Causes that may hold beside those of the verdicts, which explain as much.
+        Causes that may hold in addition, but whose evidence the verdicts explain.
 
     Examples
     --------
@@ -88,16 +87,16 @@ class Diagnosis(Summarized):
 
     @property
     def in_words(self) -> str:
-        """The cause in a few plain words, as tables have it."""
+        """The cause in a few plain words, for tables."""
         return cause_words(self.cause, self.verdicts[0].is_there)
 
     def summary(self) -> str:
-        """Return the verdicts as text, the most important first, with how sure each is."""
+        """Return the verdicts as text, most important first, with their confidence."""
         lines = [f"{one.name} (confidence {one.confidence:.2g}): {one.line}" for one in self.verdicts]
         return "\n".join([*lines, f"{len(self.limits)} spans of limits, {len(self.events)} events"])
 
     def reordered(self, verdicts: list[Verdict]) -> Diagnosis:
-        """Return the diagnosis with these verdicts, the first of which is its cause now."""
+        """Return the diagnosis with reordered verdicts; the first one becomes its cause."""
         note, first = self.verdict.removeprefix(self.verdicts[0].line), verdicts[0]
         said = f"{first.line}{note}"
         return replace(self, cause=first.name, verdict=said, figures=first.evidence, verdicts=verdicts)
@@ -124,18 +123,18 @@ def diagnose(flow: Flow | CounterFlow, controller: str | None = None, paced: boo
     Parameters
     ----------
     flow : Flow or CounterFlow
-        Other flows of the same capture are judged with it.
+        Other flows of the same capture are taken into account.
     controller : str, optional
         The kernel's name of its congestion control, if known.
     paced : bool
-        Whether its socket is known to pace although that sets no rate (`Identification.paced`).
+        Whether its socket is known to pace although its controller sets no rate (`Identification.paced`).
 
     Raises
     ------
     ArgumentError
         If it is neither.
     StreamError
-        If a capture lacks the data or the acknowledgements; if counters tell nothing.
+        If a capture lacks the data or the acknowledgements, or counters are uninformative.
 
     Examples
     --------
@@ -169,7 +168,7 @@ def _verdicts(facts: Facts) -> list[Verdict]:
 
 
 def _of_counters(flow: CounterFlow, controller: str | None) -> Diagnosis:
-    """Return the diagnosis of polls: of several in time, or of a single look."""
+    """Return the diagnosis of several polls, or of a single one."""
     if flow.is_timed and len(flow.polls) > 1 and len(flow.acked()[1]) > 1:
         polls = polled.Polls(flow, controller)
         limits = polled.limits_of(polls)

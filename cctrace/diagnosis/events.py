@@ -1,4 +1,4 @@
-"""What happened to a flow, and when: sentences with numbers, in the order of time."""
+"""Events of a flow: sentences with numbers, in order of time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cctrace.units import format_rate, format_share, format_size, format_time
 
 
 def events_of(record: Record) -> list[Event]:
-    """Return the list of `Event` of a captured flow, in the order of time."""
+    """Return the list of `Event` of a captured flow, in order of time."""
     found = [*_rates(record), *_losses(record), *_marks(record), *_stalls(record), *_timeouts(record), *_zero(record)]
     found += [*_idle(record), *_routes(record), *_rtts(record), *_bursts(record)]
     return sorted(found, key=lambda event: event.start_s)
 
 
 def _some(events: list[Event], kind: str) -> list[Event]:
-    """Return no more than `MOST` events, the longest; the last says how many there were."""
+    """Return the `MOST` longest events; the last one says how many there were."""
     if len(events) <= const.MOST_EVENTS:
         return events
     kept = sorted(events, key=lambda event: event.start_s - event.end_s)[: const.MOST_EVENTS]
@@ -75,7 +75,7 @@ def _losses(record: Record) -> list[Event]:
 
 
 def _marks(record: Record) -> list[Event]:
-    """Marks that cut the window; cuts of successive round trips are one event."""
+    """Return window reductions by marks; those of successive round trips form one event."""
     at = reductions_s(record)
     if not len(at):
         return []
@@ -89,7 +89,7 @@ def _marks(record: Record) -> list[Event]:
 
 
 def _stalls(record: Record) -> list[Event]:
-    """Silences of the ACKs, with data outstanding."""
+    """Return periods without ACKs while data were outstanding."""
     acks, time = record.acks, record.ack_s
     if len(time) < 3:
         return []
@@ -139,7 +139,7 @@ def _idle(record: Record) -> list[Event]:
 
 
 def _routes(record: Record) -> list[Event]:
-    """A least RTT that changes for good, by more than it varies: another route (or a queue that stays for ever)."""
+    """Return lasting changes of the minimum RTT beyond its scatter: another route (or a queue that never empties)."""
     if record.bottleneck is None:
         return []
     time, rest = record.bottleneck.sent_us / 1e6, record.bottleneck.rest_us
@@ -153,7 +153,7 @@ def _routes(record: Record) -> list[Event]:
         return []
     windows = np.lib.stride_tricks.sliding_window_view(least, size)
     before, after = windows[:-size], windows[size:]
-    # Every stretch before is shorter than every one after, or the other way: no queue does that twice as long.
+    # Every window before is below every one after, or above: no queue does that for twice as long.
     up, down = after.min(axis=1) - before.max(axis=1), before.min(axis=1) - after.max(axis=1)
     jump = np.maximum(up, down)
     noise = np.maximum(np.ptp(before, axis=1), np.ptp(after, axis=1))
@@ -172,7 +172,7 @@ def _routes(record: Record) -> list[Event]:
 
 
 def _rtts(record: Record) -> list[Event]:
-    """RTTs that double, or halve, for a second at least."""
+    """Return when RTTs double or halve for at least a second."""
     middle, rate, rtt = record.delivered
     known = np.isfinite(rtt) & (rate > 0)
     time, value = middle[known], rtt[known]
@@ -197,7 +197,7 @@ def _rtts(record: Record) -> list[Event]:
 
 
 def _bursts(record: Record) -> list[Event]:
-    """Segments that left back to back, more than a super-packet holds."""
+    """Return bursts sent back to back that exceed a super-packet."""
     sends = record.events.sends
     if record.bottleneck is None or len(sends) < 2 or not record.bottleneck.is_measured:
         return []

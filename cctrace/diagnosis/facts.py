@@ -1,8 +1,8 @@
-"""What is known of a flow before any cause is named: the same facts, from packets, from polls, or from a single look.
+"""Facts of a flow, from which rules infer causes: the same from packets, polls, or a single poll.
 
-Rules read nothing else. A group of facts that a record does not have is None; a number that it lacks is NaN, which no
-comparison holds for: a rule whose facts are missing says nothing. The names of the numbers are those of a verdict's
-evidence, units last. Builders: `packets.facts_of`, `polls.facts_of`, `look.facts_of`.
+Rules read nothing else. A group of facts that a record lacks is None; a number that it lacks is NaN, for which
+every comparison is false: a rule without its facts stays silent. The names of the numbers are those of a verdict's
+evidence, units last. Builders: `packets.facts_of`, `polled_facts.facts_of`, `single_poll.facts_of`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PACKETS, POLLS, SINGLE_POLL = "packets", "polls", "single poll"
 
 @dataclass(frozen=True)
 class Artefact:
-    """What the capture spoils: in which form, and how sure that is."""
+    """A capture artefact: its form, and the confidence."""
 
     form: str
     confidence: float
@@ -64,7 +64,7 @@ class Artefact:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """How far from the sender, there and back, a capture was taken."""
+    """Distance of the capture point from the sender, as round-trip time."""
 
     sender_side_us: float
     is_measured: bool
@@ -72,18 +72,18 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that rules may ask of a flow."""
+    """All facts available to rules."""
 
     kind: str
     end_s: float
     goodput_bps: float
-    is_model_based: bool = False  # the controller is known to build a model of the path, as BBR does
-    why_nothing: str = ""  # why the record tells nothing of the path
-    is_blind: bool = False  # nothing can be asked of it but what the capture spoils
-    despite: str = ""  # what speaks against every cause, where none is found
-    has_polls: bool = False  # of counters, not packets
-    has_ecn: bool = False  # the ends agreed on it
-    rtt_us: float = NAN  # typically
+    is_model_based: bool = False  # the controller is known to model the path, as BBR does
+    why_nothing: str = ""  # why the record does not characterise the path
+    is_blind: bool = False  # no rule applies but that of the capture's artefact
+    despite: str = ""  # evidence against every cause, if none is found
+    has_polls: bool = False  # from counters, not packets
+    has_ecn: bool = False  # negotiated
+    rtt_us: float = NAN  # typical
     least_rtt_us: float = NAN
     window: ReceiverWindow | None = None
     pauses: Pauses | None = None
@@ -120,11 +120,11 @@ class Facts:
 
     @property
     def span(self) -> Span:
-        """The whole time."""
+        """The entire time of the flow."""
         return 0.0, self.end_s
 
     def finding(self, name: str, sure: float, known: object, form: str = "", span: Span | None = None) -> Finding:
-        """Return what a rule has found: a cause, how sure, and the numbers of a group of facts, or of a dict."""
+        """Return a rule's finding: cause, confidence, and the numbers of a group of facts or a dict."""
         facts: dict[str, Any] = known if isinstance(known, dict) else vars(known)
         numbers = {key: value for key, value in facts.items() if _is_number(value)}
         common = {"answers_losses": not self.is_model_based, "goodput_bps": self.goodput_bps, "per_rtt": self.per_rtt}
@@ -133,7 +133,7 @@ class Facts:
 
     @property
     def per_rtt(self) -> str:
-        """The words "per RTT of 40 ms"; without a number where the record's clock is too coarse for one."""
+        """The words "per RTT of 40 ms"; without a number if the record's clock is too coarse."""
         return f"per RTT of {format_time(self.rtt_us * 1000)}" if self.rtt_us >= const.LEAST_RTT_US else "per RTT"
 
 

@@ -1,4 +1,4 @@
-"""What a diagnosis consists of: limits over time, events, findings, and verdicts, which are findings in words."""
+"""Parts of a diagnosis: limits over time, events, findings, and verdicts, which are findings in words."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 from cctrace.diagnosis import constants as const
 from cctrace.estimates import Z90, Estimate
 
-# What limited a flow at an instant; the first of them that held for most of a short stretch of time names it.
+# What limits a flow at an instant; a short interval is named by the first of these that held for most of it.
 LIMITS = (
-    "rto_stall",  # nothing comes back, until the retransmission timer fires
-    "receive_window",  # the receiver's window keeps data back
-    "send_buffer",  # the send buffer is full of what is in flight: more cannot be written
-    "application",  # there is nothing to send
-    "probe_rtt",  # BBR looks for the least RTT with four segments in flight
-    "recovery",  # losses are being repaired
-    "marks",  # the window is being cut after marks (ECN)
-    "startup",  # slow start, or BBR's STARTUP: the window grows as fast as it may
-    "cwnd",  # the congestion window is full: what leaves is released by ACKs
-    "pacing",  # what leaves is released by the pacing timer
-    "unknown",  # the record does not tell
+    "rto_stall",  # no ACKs until the retransmission timer fires
+    "receive_window",  # the receive window is full
+    "send_buffer",  # the send buffer is full of data in flight: the application cannot write
+    "application",  # no data to send
+    "probe_rtt",  # BBR probes for the minimum RTT with four segments in flight
+    "recovery",  # loss recovery
+    "marks",  # window reduction after marks (ECN)
+    "startup",  # slow start, or BBR's STARTUP
+    "cwnd",  # the congestion window is full: sends are ACK-clocked
+    "pacing",  # sends are released by the pacing timer
+    "unknown",  # the record does not reveal it
 )
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What limited a flow for some time; the limits of a flow follow each other without a gap.
+    """What limited a flow for some time; a flow's limits follow each other without gaps.
 
     Attributes
     ----------
@@ -68,22 +68,22 @@ class Event:
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause that holds, as a rule has found it; `catalogue.verdict` puts it into words.
+    """A cause that a rule has found; `catalogue.verdict` puts it into words.
 
     Attributes
     ----------
     name : str
         Of the cause.
     confidence : float
-        0 to 1, before it is calibrated.
+        0 to 1, before calibration.
     span : (float, float)
         When it held, seconds since the first packet.
     numbers : dict of str to float
-        What it rests on, units in the names.
+        Its evidence, units in the names.
     words : dict
-        What the sentence has besides.
+        Additional words of the sentence.
     form : str
-        Which of the cause's sentences is right, if there are several.
+        Which of the cause's sentences applies, if there are several.
     """
 
     name: str
@@ -94,26 +94,26 @@ class Finding:
     form: str = ""
 
     def saying(self, **words: Any) -> Finding:
-        """Return it with more words for its sentence."""
+        """Return the finding with additional words for its sentence."""
         return replace(self, words=self.words | words)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What would be different without a cause, by whoever can simulate it; 90 % intervals.
+    """Effect of removing a cause, from simulation; 90 % intervals.
 
     Attributes
     ----------
     without : str
-        What is different, as "with ..." goes on.
+        The difference, following "with".
     goodput, rtt : Estimate
-        Goodput and mean RTT without the cause, as multiples of those with it.
+        Goodput and mean RTT without the cause, relative to those with it.
     retransmitted : Estimate
-        By how much the share of retransmissions is higher without the cause (-0.01: one point lower).
+        Change of the share of retransmissions (-0.01: one point lower).
     then : str
-        Which cause limits the flow then: without that, too, goodput would change once more; "" if none does.
+        The next limit: the cause whose removal, too, would change goodput again; "" if there is none.
     without_both : Estimate, optional
-        Goodput without both, as a multiple of that with both.
+        Goodput without both, relative to that with both.
 
     Examples
     --------
@@ -132,22 +132,22 @@ class Effect:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether only a bound of the goodput or of the RTT is known, because the capture does not show more."""
+        """Whether the capture gives only a bound of the goodput or the RTT."""
         return None in (*self.goodput, *self.rtt)
 
     @property
     def confidence(self) -> float:
-        """How often the removal of a cause changes what such an effect says by as much as it says.
+        """Probability that removing the cause has the stated effect.
 
-        Right is a goodput within 10 % and a mean RTT within 15 % of those of the same flow without the cause; where one
-        side is open, what is not beyond the other one.
+        Correct means a goodput within 10 % and a mean RTT within 15 % of those of the same flow without the cause;
+        for a one-sided interval, a value within the bound.
         """
         parts = ((self.goodput, const.GOODPUT_NEAR), (self.rtt, const.RTT_NEAR))
         return (1 - const.MISLED) * math.prod(_within(estimate, near) for estimate, near in parts)
 
 
 def _within(ratio: Estimate, near: float) -> float:
-    """Return the probability that a ratio with a 90 % interval is within a share of the truth; 1 where it is open."""
+    """Return the probability that a ratio with a 90 % interval is within a share of the truth; 1 if open."""
     if None in ratio:
         return 1.0
     _, low, high = ratio.sides()
@@ -157,31 +157,32 @@ def _within(ratio: Estimate, near: float) -> float:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why a flow behaved as it did.
+    """A cause of a flow's behaviour.
 
     Attributes
     ----------
     name : str
-        ``receiver_limited``, ``random_loss``, ... (docs/explain.md lists them); ``unknown``: the record does not tell.
+        ``receiver_limited``, ``random_loss``, ... (docs/explain.md lists them); ``unknown``: the record does not
+        reveal it.
     confidence : float
-        Of a verdict with an effect, how often the removal of such a cause changes as much as that says, else how sure
-        its rule is that the cause is there; 0 to 1.
+        With an effect, the probability that removing the cause has that effect; otherwise the rule's confidence
+        that the cause is present; 0 to 1.
     start_s, end_s : float
         When it held, seconds since the first packet.
     evidence : dict of str to float
-        What it rests on, units in the names.
+        Its evidence, units in the names.
     text : str
         One plain sentence.
     advice : str
         What would help.
     refuted_by : str
-        What would show that it is wrong.
+        What would refute it.
     effect : Effect or None
-        What would be different without it; None if that was not asked, or cannot be told.
+        Effect of removing it; None if not computed, or unknown.
     no_effect : str
-        Why it cannot be told.
+        Why it is unknown.
     presence : float, optional
-        How sure its rule is that the cause is there, where `confidence` is that of the effect.
+        The rule's confidence that the cause is present, if `confidence` is that of the effect.
 
     Examples
     --------
@@ -206,7 +207,7 @@ class Verdict:
 
     @property
     def is_there(self) -> float:
-        """How sure its rule is that the cause is there, 0 to 1."""
+        """The rule's confidence that the cause is present, 0 to 1."""
         return self.confidence if self.presence is None else self.presence
 
     @property
@@ -215,7 +216,7 @@ class Verdict:
         return f"{self.text} {self.advice}".strip()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain objects; ``bounded`` says that of its effect only a bound is known."""
+        """Return the verdict as plain objects; ``bounded``: only a bound of its effect is known."""
         effect = self.effect
         numbers = ("goodput", "rtt", "retransmitted")
         known = effect and {

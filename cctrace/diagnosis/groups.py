@@ -1,6 +1,6 @@
-"""Groups of facts, each about one thing that a record may tell of: see `facts`.
+"""Groups of facts, each about one aspect of a flow: see `facts`.
 
-The names of the numbers are those of a verdict's evidence, units last; NaN is a number that the record does not have.
+The names of the numbers are those of a verdict's evidence, units last; NaN is a number that the record lacks.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from cctrace.path.changes import Change
 from cctrace.path.markers import Marker
 
 NAN = float("nan")
-Span = tuple[float, float]  # begin and end, seconds since the first packet or poll
+Span = tuple[float, float]  # start and end, seconds since the first packet or poll
 
 
 # --- the ends of the connection --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ReceiverWindow:
-    """The receiver's window: for which share of the time with data it kept some back, which part of it was in use."""
+    """The receive window: share of the time with data in which it was the limit, and how much of it was used."""
 
     receiver_share: float = NAN
-    window_used: float = NAN  # in flight, typically
-    window_average: float = NAN  # what the average rate takes per RTT
-    window_bytes: float = NAN  # what is in flight, typically
+    window_used: float = NAN  # share in flight, typical
+    window_average: float = NAN  # share that the mean rate uses per RTT
+    window_bytes: float = NAN  # in flight, typical
     advertised_bytes: float = NAN
     rtt_us: float = NAN
     span: Span | None = None
@@ -31,7 +31,7 @@ class ReceiverWindow:
 
 @dataclass(frozen=True)
 class Pauses:
-    """How often the receiver shut its window altogether, and for how long in all."""
+    """How often the receiver closed its window, and for how long in total."""
 
     pauses: int
     shut_s: float
@@ -40,7 +40,7 @@ class Pauses:
 
 @dataclass(frozen=True)
 class Start:
-    """A transfer that was short and lost nothing: whether its window still grew when it ended."""
+    """A short transfer without losses: whether its window was still growing at the end."""
 
     rounds: float
     bytes: float
@@ -51,19 +51,19 @@ class Start:
 
 @dataclass(frozen=True)
 class SocketLimit:
-    """SO_MAX_PACING_RATE: for which share of the time the socket paced at it, and what it sent."""
+    """SO_MAX_PACING_RATE: share of the time in which the socket paced at it, and the sending rate."""
 
     limit_bps: float
     limited_share: float
     goodput_bps: float
-    is_at_limit: bool  # what was sent
+    is_at_limit: bool  # the sending rate
     is_queued: bool = False
-    carried_bps: float = NAN  # by the path, where that is more
+    carried_bps: float = NAN  # carried by the path, if more
 
 
 @dataclass(frozen=True)
 class EvenSends:
-    """Packets that left at one rate after the start, while no queue stood."""
+    """Packets sent at one rate after the start, while no queue stood."""
 
     rate_bps: float
     even_share: float  # of the time
@@ -71,13 +71,13 @@ class EvenSends:
     goodput_bps: float
     is_by_timer: bool
     carried_bps: float = NAN
-    faster_rtts: float = 0.0  # the longest time above that rate
+    faster_rtts: float = 0.0  # longest time above that rate
     lost_share: float = 0.0  # of the packets
 
 
 @dataclass(frozen=True)
 class Idle:
-    """Time in which there was less to send than could have been sent."""
+    """Time with less data to send than the path could carry."""
 
     application_share: float
     goodput_bps: float
@@ -85,7 +85,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Writes:
-    """What was in flight when data were written, the same each time; `is_by_acks`: a full send buffer made it so."""
+    """Constant data in flight at the application's writes; `is_by_acks`: because of a full send buffer."""
 
     level_segments: float
     in_flight_at_writes_bytes: float
@@ -95,10 +95,10 @@ class Writes:
 
 @dataclass(frozen=True)
 class SendBuffer:
-    """The share of the time with data in which the send buffer was full, by the kernel's account.
+    """Share of the time with data in which the send buffer was full, by the kernel's accounting.
 
-    The kernel counts only while nothing unsent is left and the application has been refused; `waited_share` of the time
-    more could have been sent, and all that had been written was in flight.
+    The kernel counts only while no unsent data are left and a write has been refused; for `waited_share` of the
+    time, more could have been sent while all data written were in flight.
     """
 
     send_buffer_share: float
@@ -107,19 +107,19 @@ class SendBuffer:
 
 @dataclass(frozen=True)
 class Instant:
-    """One look: how much of window and estimated rate is in use, and whether anything waits to be sent."""
+    """A single poll: how much of the window and the estimated rate is used, and whether data wait to be sent."""
 
-    is_idle: bool  # nothing outstanding, nothing unsent
-    is_waiting: bool  # idle, or the latest sample was taken while the application limited it
-    used_share: float  # of the estimated rate, on average while it had data
+    is_idle: bool  # nothing outstanding, no unsent data
+    is_waiting: bool  # idle, or the latest rate sample was application-limited
+    used_share: float  # of the estimated rate, mean while it had data
     cwnd_used: float
     cwnd_segments: float
-    has_model: bool  # BBR's counters are there
+    has_model: bool  # BBR's counters are present
 
 
 @dataclass(frozen=True)
 class Samples:
-    """The share of the bandwidth samples, and that of the time, in which the application limited the sender."""
+    """Share of the bandwidth samples, and of the time, that was application-limited."""
 
     limited_share: float
     application_share: float
@@ -127,7 +127,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Stalls:
-    """Silences that only the retransmission timer ended."""
+    """Periods without ACKs that only the retransmission timer ended."""
 
     stalled_share: float
     timeouts: int
@@ -138,7 +138,7 @@ class Stalls:
 # --- others ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Sharing:
-    """Other flows at the same time: what this one and they got, and what speaks for one queue."""
+    """Concurrent flows: rates of this one and of the others, and the evidence for a shared queue."""
 
     flows: int
     share: float
@@ -148,16 +148,16 @@ class Sharing:
     best_bps: float
     span: Span
     link_bps: float = NAN
-    explained_better_by: float = NAN  # by the queue of all than by its own
+    explained_better_by: float = NAN  # gain of the joint queue over its own
     rtt_correlation: float = NAN
-    filled: bool = True  # the link, by all together, where this one had data
-    by_time: bool = False  # one look: they had data at the same time, and nothing else is known
+    filled: bool = True  # the link, by all flows together, while this one had data
+    by_time: bool = False  # single poll: active at the same time, nothing else known
     same_destination: bool = True
 
 
 @dataclass(frozen=True)
 class Turns:
-    """Flows that got equal parts whenever all had data, out of queues of their own."""
+    """Flows with equal shares whenever all had data, from separate queues."""
 
     flows: int
     share: float
@@ -165,14 +165,14 @@ class Turns:
     link_bps: float
     deviation: float
     solo_bps: float  # while it was alone; 0: never
-    is_own: bool  # this one's delays are those of a queue of its own; else the largest other flow's are
+    is_own: bool  # whether this flow's delays are those of its own queue, otherwise the largest other flow's
     span: Span
 
 
 # --- the rate --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Stale:
-    """A fall of the rate after which a bandwidth estimate over ten round trips was too high for some time."""
+    """A drop of the rate after which a ten-round bandwidth estimate was too high for some time."""
 
     before_bps: float
     after_bps: float
@@ -185,7 +185,7 @@ class Stale:
 
 @dataclass(frozen=True)
 class RateChanges:
-    """When the path's rate changed in steps; else between which two it varied."""
+    """Steps of the path's rate, or the range over which it varied."""
 
     changes: list[Change]
     rate_p10_bps: float = NAN
@@ -197,26 +197,26 @@ class RateChanges:
 
 @dataclass(frozen=True)
 class Queue:
-    """RTTs, and what is known of the bottleneck's rate and of the queue that the flow put there."""
+    """RTTs, and what is known of the bottleneck's rate and the flow's own queue."""
 
     rtt_us: float
-    least_rtt_us: float  # the 0.1 % quantile
+    least_rtt_us: float  # 0.1 % quantile
     base_rtt_us: float = NAN
     uncongested_us: float = NAN  # mean RTT without a queue
-    spread_us: float = 0.0  # by which that varies
+    spread_us: float = 0.0  # its standard deviation
     rate_bps: float = NAN
-    used_share: float = NAN  # of a rate that a queue or its overflow showed
+    used_share: float = NAN  # of the rate, if a queue or its overflow determined it
     queue_us: float = NAN
     queued_share: float = NAN  # of the time
-    explained: float = NAN  # of the delays' deviation, by its own queue
+    explained: float = NAN  # of the delays' deviation, by the flow's own queue
     lost: float = NAN
-    is_steady: bool = False  # the rate, of polls
+    is_steady: bool = False  # rate, from polls
     retransmitted: float = NAN
 
 
 @dataclass(frozen=True)
 class Before:
-    """What the first packets took, beside later ones without a queue."""
+    """RTTs of the first packets, compared with later ones without a queue."""
 
     first_rtt_us: float
     least_rtt_us: float
@@ -226,7 +226,7 @@ class Before:
 
 @dataclass(frozen=True)
 class Shaper:
-    """A token bucket that lets the beginnings of bursts pass at once."""
+    """A token bucket that passes bursts."""
 
     rate_bps: float
     bucket_bytes: float
@@ -235,7 +235,7 @@ class Shaper:
 
 @dataclass(frozen=True)
 class Policer:
-    """A token bucket that drops what exceeds it."""
+    """A token bucket that drops excess packets."""
 
     rate_bps: float
     bucket_bytes: float
@@ -246,7 +246,7 @@ class Policer:
 
 @dataclass(frozen=True)
 class HeldWindow:
-    """The largest amount in flight of round after round, and by how much these differ."""
+    """The largest data in flight per round, and its scatter between rounds."""
 
     window_bytes: float
     rtt_us: float
@@ -257,29 +257,31 @@ class HeldWindow:
 # --- losses ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Met:
-    """What lost packets met in the queue that the flow put there: which overflowed it, and how the rest fell."""
+    """Backlogs of the flow's own queue at losses: which losses overflowed it, and how the others are distributed."""
 
     overflowed: int
-    overflows: int  # episodes of it
+    overflows: int  # number of overflow episodes
     rest: int
     rests: int
     rest_share: float
     share_low: float
     share_high: float
-    chance: float  # with which the rest would leave short queues alone as much
+    chance: float  # probability that random losses avoid short queues as much
     rtt_rank: float
     rtt_episodes: int
     buffer_bytes: float
     buffer_bdp: float
-    is_managed_length: bool  # longer than a few packets, and no shaper's
-    avoids_short: bool  # and so does each lost packet
-    waits_us: tuple[float, float, float, float]  # of the rest, 10, 50 and 90 %; the longest of all
-    is_gathered: Callable[[], bool]  # the rest came at some times, as by chance it would not
+    is_managed_length: bool  # longer than a few packets, and not a shaper's
+    avoids_short: bool  # every lost packet avoids short queues
+    waits_us: tuple[
+        float, float, float, float
+    ]  # queueing delay of the other losses, 10, 50 and 90 %; longest of all packets
+    is_gathered: Callable[[], bool]  # whether the other losses cluster in time more than random ones would
 
 
 @dataclass(frozen=True)
 class Losses:
-    """How many packets were lost, when, and after which RTTs (mean rank among all, 0 to 1)."""
+    """Losses: number, time, and mean rank (0 to 1) of the RTTs before them."""
 
     lost: int
     sent: float
@@ -287,37 +289,37 @@ class Losses:
     span: Span
     rtt_rank: float
     episodes: int
-    room_us: float  # by which RTTs rise above the least, at most
+    room_us: float  # largest rise of the RTT above the minimum
     least_rtt_us: float
     is_gathered: Callable[[], bool]
     met: Met | None = None
-    clear_rank: float = 0.0  # from which on a rank tells of a long queue
+    clear_rank: float = 0.0  # rank from which the queue was long
     can_be_chance: bool = True
-    of_polls: dict[str, float] = field(default_factory=dict)  # how unevenly segments were sent again
+    of_polls: dict[str, float] = field(default_factory=dict)  # dispersion of retransmissions
 
 
 @dataclass(frozen=True)
 class Marks:
-    """What queues marked (ECN), how often that cut the window, and at which queue."""
+    """ECN marks: how often they reduced the window, and at which queue."""
 
-    reported: int  # segments delivered by ACKs with ECE, or by the counter of AccECN
-    marked: float  # segments; NaN with classic feedback, which goes on until the sender answers
+    reported: int  # segments delivered by ACKs with ECE, or by AccECN's counter
+    marked: float  # segments; NaN with classic feedback, which repeats until the sender responds
     marked_share: float
     reductions: int
     loss_episodes: int
-    longest_pause_share: float  # of the time, in which no mark cut the window
-    queue_us: float  # when such a mark arrived, typically
-    is_l4s: bool  # most packets left as ECT(1)
+    longest_pause_share: float  # of the time, without a reduction by a mark
+    queue_us: float  # typical, at such marks
+    is_l4s: bool  # most packets were sent as ECT(1)
     span: Span
-    who: Marker | None = None  # which queue management it may have been; None where that was not asked
-    threshold_us: float = NAN  # from which it marks, and the 95 % interval of that
+    who: Marker | None = None  # candidate AQMs; None if not examined
+    threshold_us: float = NAN  # marking threshold with its 95 % interval
     threshold_us_low: float = NAN
     threshold_us_high: float = NAN
 
 
 @dataclass(frozen=True)
 class Bursts:
-    """What left before lost packets in the same burst, and what a sender that paces lets out at a time."""
+    """Bytes sent before lost packets within the same burst, and the burst size of a sender that paces."""
 
     burst_bytes: float
     paced_bytes: float
@@ -331,45 +333,45 @@ class Bursts:
 
 @dataclass(frozen=True)
 class SentAgain:
-    """Segments that were sent again, and how many of these had arrived."""
+    """Retransmitted segments, and how many of them had arrived."""
 
     retransmitted_share: float
     retransmitted_segments: int
     segments: int
     needless: int
-    is_before_capture: bool  # a capture beyond the sender had not seen them before
+    is_before_capture: bool  # captured beyond the sender, where the originals were missing
 
 
 # --- delays and ACKs -------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Reordering:
-    """Packets that arrived after one that was sent later; segments that were sent again for nothing."""
+    """Packets that arrived after packets sent later; spurious retransmissions."""
 
     reordered_share: float
     reordered: float
     spurious_retransmissions: float
     lost: float = NAN
     sent_again: float = NAN
-    is_kernels: bool = False  # the count
+    is_kernels: bool = False  # from the kernel's counter
 
 
 @dataclass(frozen=True)
 class MinRtt:
-    """BBR's min_rtt (or what it would be) beside the RTT that packets have without a queue."""
+    """BBR's min_rtt (or what it would be), compared with the RTT without a queue."""
 
     min_rtt_us: float
     uncongested_rtt_us: float
     jitter_sd_us: float
-    used_share: float  # of the bottleneck's rate, or of BBR's estimate of it
+    used_share: float  # of the bottleneck's rate, or of BBR's estimate
     goodput_bps: float
     acts_as_bbr: bool
     rate_bps: float = NAN
-    are_probes_short: bool = False  # a timer lets packets out, and neither a queue nor a loss shows
+    are_probes_short: bool = False  # paced, and neither a queue nor a loss is visible
 
 
 @dataclass(frozen=True)
 class Jitter:
-    """By how much RTTs vary within an RTT, whatever the flow's own queue, and their mean without a queue."""
+    """Scatter of RTTs within an RTT that the flow's own queue does not cause, and mean RTT without a queue."""
 
     jitter_sd_us: float
     uncongested_rtt_us: float
@@ -377,7 +379,7 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Inflated:
-    """What no RTT was below for ten seconds, for three quarters of the time."""
+    """Ten-second minimum of the RTT, exceeded for three quarters of the time."""
 
     min_rtt_us: float
     base_rtt_us: float
@@ -386,7 +388,7 @@ class Inflated:
 
 @dataclass(frozen=True)
 class AckBunches:
-    """ACKs that left the receiver one after another, by its time stamps, and came together."""
+    """ACKs sent one by one, by the receiver's time stamps, that arrived together."""
 
     bunched_share: float
     acks_per_bunch: float
@@ -397,7 +399,7 @@ class AckBunches:
 
 @dataclass(frozen=True)
 class AckBatches:
-    """ACKs that come at fixed times, with what there is."""
+    """ACKs that arrive at fixed times, covering whatever has arrived."""
 
     interval_us: float
     segments_per_batch: float
@@ -406,7 +408,7 @@ class AckBatches:
 
 @dataclass(frozen=True)
 class AckCounts:
-    """Segments per ACK, and per packet as captured; `is_jittered` where delays have put packets together."""
+    """Segments per ACK, and per captured packet; `is_jittered`: delays merged packets."""
 
     segments_per_ack: float
     segments_per_ack_p95: float

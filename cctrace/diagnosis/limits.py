@@ -1,8 +1,8 @@
-"""What limited a flow when: an account of its time, from the first packet to the last.
+"""What limited a flow over time, from the first packet to the last.
 
-Each limit holds in intervals; of a stretch of time (a quarter of an RTT, or a two-thousandth of the flow) the first of
-`findings.LIMITS` that covers half of it is the name, else the one that covers most. Neighbours of one name are one
-`Limit`, so that the account sums to the whole duration.
+Each limit holds in intervals. A time slice (a quarter of an RTT, or a two-thousandth of the flow) is named by the
+first of `findings.LIMITS` that covers half of it, otherwise by the one that covers most. Neighbouring slices of one
+name form a `Limit`, so that the limits add up to the flow's duration.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def limits_of(record: Record) -> list[Limit]:
 
 
 def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Return when the kernel counted a closed window and a full send buffer; empty without polls close enough.
+    """Return when the kernel counted a closed window and a full send buffer; empty without frequent polls.
 
-    A capture does not show a full send buffer, nor whether the pacing timer would have held back what the window did.
-    Of each bin a part may have counted: as many of them are marked as were counted in all.
+    A capture shows neither a full send buffer, nor whether the pacing timer would have delayed what the window did.
+    If only part of a bin was counted, the total marked equals the total counted.
     """
     polls = record.flow.tcpinfo
     if polls is None or len(polls) < 2 or len(edges_s) < 2:
@@ -58,12 +58,12 @@ def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[n
 
 
 def edges_of(end_s: float, step_s: float) -> NDArray[np.float64]:
-    """Return the edges of the stretches of an account."""
+    """Return the edges of the time slices."""
     return np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / max(step_s, 1e-6)), 1, const.MOST_BINS)) + 1)
 
 
 def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: float) -> list[Limit]:
-    """Return the limits of stretches of `step_s` from 0 to `end_s`.
+    """Return the limits of slices of `step_s` from 0 to `end_s`.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def covered(intervals: ArrayLike, edges: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def shares(limits: list[Limit]) -> dict[str, float]:
-    """Return {name: share of the time} of an account."""
+    """Return {name: share of the time}."""
     total = sum(limit.end_s - limit.start_s for limit in limits) or 1.0
     found: dict[str, float] = {}
     for limit in limits:
@@ -116,7 +116,7 @@ def shares(limits: list[Limit]) -> dict[str, float]:
 
 
 def startup_end_s(record: Record) -> float:
-    """Return when the start ended: at the first loss, or when three rounds delivered no quarter more than before."""
+    """Return the end of the start phase: the first loss, or three rounds without growth by a quarter."""
     start, got, _ = record.rounds
     lost = record.sent_s[record.lost]
     first_loss = float(lost.min()) + record.least_rtt_us / 1e6 if len(lost) else np.inf
@@ -138,7 +138,7 @@ def _states(record: Record, least: int) -> NDArray[np.float64]:
 
 
 def _runs(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float) -> NDArray[np.float64]:
-    """Return the intervals [time of a row, time of the next) in which `held`, put together."""
+    """Return the intervals [time of a row, time of the next) in which `held`, merged."""
     if not len(times):
         return np.zeros((0, 2))
     after = np.append(times[1:], max(end_s, times[-1]))
@@ -148,10 +148,10 @@ def _runs(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float) -> 
 
 
 def _idle(record: Record) -> NDArray[np.float64]:
-    """Return when nothing was outstanding, or what left had been written late (bubbles of an application).
+    """Return when nothing was outstanding, or when data had been written late (application bubbles).
 
-    What is captured beyond a queue has left that at the queue's times, whenever ACKs had let it out: only a pause of
-    more than an RTT is the application's there.
+    Behind a queue at the sender, packets are captured at the queue's times, whenever ACKs released them: there,
+    only pauses of more than an RTT are attributed to the application.
     """
     if record.flow.taken_at != "sender":
         pauses = written(record)
@@ -161,13 +161,13 @@ def _idle(record: Record) -> NDArray[np.float64]:
 
 
 def written(record: Record) -> NDArray[np.float64]:
-    """Return the pauses that neither an ACK nor the pacing timer ended: the application wrote then.
+    """Return the pauses ended by a write of the application, not by an ACK or the pacing timer.
 
-    A pacing sender lets out a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize, at
-    distances that differ little: a pause that is several times longer than that before and after it is none of its.
-    What an ACK lets out is about what it acknowledged. A sender that takes its ACKs late is none that had nothing to
-    send: a write has no ACK before it for `Record.late_s`, or ones that tell of far less than is written, or ones
-    before those which told of as much and let nothing out.
+    A pacing sender releases a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize, at
+    similar intervals: a pause several times longer than those around it is not due to pacing. An ACK releases about
+    what it acknowledged. A host that answers ACKs late must not look idle: a write has no ACK before it for
+    `Record.late_s`, or only ACKs that cover far less than is written, or follow ACKs that covered as much and
+    released nothing.
     """
     time, since, size, place, last = record.bursts
     if len(time) < 3:
@@ -177,7 +177,7 @@ def written(record: Record) -> NDArray[np.float64]:
     before, after = np.append(np.inf, gap[:-1]), np.append(gap[1:], np.inf)
     large = size[1:] >= max(4, 2 * rate * const.PACED_S)
     apart = gap > const.PAUSED_TIMES * np.minimum(before, after)
-    delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # the last: before the first ACK
+    delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # last: before the first ACK
     early = np.searchsorted(record.ack_s, time[1:] - record.late_s, side="right") - 1
     acked = delivered[last[1:]] - delivered[np.minimum(early, place[1:] - 1)]
     unused = delivered[np.maximum(early, place[:-1])] - delivered[place[:-1]]
@@ -191,7 +191,7 @@ def written(record: Record) -> NDArray[np.float64]:
 
 
 def merged(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return intervals sorted, those that overlap put together."""
+    """Return intervals sorted, with overlapping ones merged."""
     intervals = intervals[np.argsort(intervals[:, 0], kind="stable")]
     if not len(intervals):
         return intervals
@@ -202,7 +202,7 @@ def merged(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def outside(intervals: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return those intervals whose middle lies in none of `others`, which are sorted and disjoint.
+    """Return those intervals whose centre lies in none of `others`, which are sorted and disjoint.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def outside(intervals: NDArray[np.float64], others: NDArray[np.float64]) -> NDAr
 
 
 def _timeouts(record: Record) -> NDArray[np.float64]:
-    """Return the silences that the retransmission timer ended."""
+    """Return the periods without ACKs that the retransmission timer ended."""
     fired = record.timeouts_s
     if not len(fired):
         return np.zeros((0, 2))
@@ -228,9 +228,9 @@ def _timeouts(record: Record) -> NDArray[np.float64]:
 
 
 def _probe_rtt(record: Record) -> NDArray[np.float64]:
-    """Return when a flow of many segments kept four in flight for a while, with more to send: PROBE_RTT of BBR v1.
+    """Return when a flow with many segments kept four in flight for a while despite more data: PROBE_RTT of BBR v1.
 
-    It begins with the pause, of half an RTT or more, in which what is in flight falls to that.
+    It starts with the pause, of half an RTT or more, in which the data in flight fall to that.
     """
     acks = record.acks
     flying = acks["rs_prior_in_flight"]
@@ -238,7 +238,9 @@ def _probe_rtt(record: Record) -> NDArray[np.float64]:
         return np.zeros((0, 2))
     runs = _runs(record.ack_s, (flying <= const.PROBE_SEGMENTS + 1) & (acks["ca_state"] < 2), record.duration_s)
     runs = runs[np.diff(runs)[:, 0] >= const.PROBE_S]
-    often = len(runs) > 1 + record.duration_s / const.PROBE_EVERY_S  # then something else keeps so little in flight
+    often = (
+        len(runs) > 1 + record.duration_s / const.PROBE_EVERY_S
+    )  # otherwise something else limits the data in flight
     if often:
         return runs[:0]
     rtt_s = record.median_rtt_us / 1e6
@@ -252,7 +254,7 @@ def _probe_rtt(record: Record) -> NDArray[np.float64]:
 
 
 def _released(record: Record) -> dict[str, NDArray[np.float64]]:
-    """Return {"cwnd", "pacing"}: whether ACKs or a timer let out what was sent, between one send and the next."""
+    """Return {"cwnd", "pacing"}: whether ACKs or a timer released the sends, between successive sends."""
     time = record.bursts.time_s
     if len(time) < 2:
         return {}

@@ -1,4 +1,4 @@
-"""From what rules have found to verdicts: in words, with calibrated confidence, the most important first."""
+"""From findings to verdicts: in words, with calibrated confidence, most important first."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from cctrace.diagnosis.catalogue import CAUSES, ORDER
 from cctrace.diagnosis.findings import Effect, Finding, Verdict
 from cctrace.diagnosis.wording import fill
 
-REMEDIED = {"congestive_loss", "self_induced_queue"}  # simulated is another queue: what that makes worse is no cost
-ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited", "pacing_limited"}  # if for little time
+REMEDIED = {"congestive_loss", "self_induced_queue"}  # the simulated remedy is another queue: its cost does not count
+ACCOUNTED = {
+    "receiver_limited",
+    "send_buffer_limited",
+    "application_limited",
+    "pacing_limited",
+}  # even if for little time
 
 
 def verdict(finding: Finding) -> Verdict:
-    """Return what a rule has found, in words, with calibrated confidence."""
+    """Return a rule's finding in words, with calibrated confidence."""
     cause = CAUSES[finding.name]
     sentence = cause.forms.get(finding.form, cause.sentence)
     known = finding.numbers | finding.words
@@ -37,15 +42,15 @@ def cause_words(name: str, confidence: float) -> str:
 
 
 def ordered(found: list[Finding]) -> list[Finding]:
-    """Return findings in the order of their importance; what is doubtful goes behind what is not."""
+    """Return findings in order of importance; doubtful ones go last."""
     return sorted(found, key=lambda finding: (finding.confidence < const.DOUBTFUL, _place(finding)))
 
 
 def calibrated(confidence: float) -> float:
-    """Return the confidence that is right as often as it says, of one as the rules give it; what is doubtful stays.
+    """Return the calibrated confidence of a rule's confidence; doubtful findings stay unchanged.
 
-    One number, the slope of its logarithmic odds, was set on simulated flows of one seed and tried on another's;
-    `python -m benchmarks.explain simulated` prints the one that makes its flows likeliest (docs/explain.md).
+    The slope of the log odds was fitted to simulated flows of one seed and tested on another's;
+    `python -m benchmarks.explain simulated` prints its maximum-likelihood value (docs/explain.md).
 
     Examples
     --------
@@ -59,26 +64,25 @@ def calibrated(confidence: float) -> float:
 
 
 def _place(finding: Finding) -> int:
-    """Return the place in `ORDER`; a shaper whose bucket is gone within an RTT is no more than a link."""
+    """Return the position in `ORDER`; a shaper whose bucket is spent within an RTT counts as a plain link."""
     slight = finding.name == "shaper" and finding.numbers["bucket_rtts"] < 1
     return ORDER.index("congestive_loss" if slight else finding.name)
 
 
 # --- by effect -------------------------------------------------------------------------------------------------------
 def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdict]:
-    """Return verdicts in the order of what changes without them; ties in the order given, which is the catalogue's.
+    """Return verdicts ordered by the effect of their removal; ties stay in the given order, which is the catalogue's.
 
     Parameters
     ----------
     verdicts : sequence of Verdict
     goal : {"goodput", "delay", "loss"}
-        What comes first: goodput, shorter RTTs, fewer retransmissions. Where a removal does not change goodput, that of
-        the RTT decides, and the other way round.
+        Primary objective: goodput, shorter RTTs, fewer retransmissions. If a removal does not change goodput, its
+        effect on the RTT decides, and vice versa.
 
-    Notes
-    -----
-    Causes without a number, or of whose effect only an upper bound is known, go behind those that change the goal, and
-    before those that change nothing: `path_full` (nothing is wrong) precedes a loss whose removal gains nothing.
+    Notes ----- Causes without a number, or with only an upper bound of their effect, follow those that change the
+    goal, and precede those that change nothing: `path_full` (nothing is wrong) precedes a loss whose removal gains
+    nothing.
     """
     first, second = (goal, "goodput" if goal != "goodput" else "delay")
 
@@ -101,19 +105,19 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
 
 
 def matters(one: Verdict) -> bool:
-    """Return whether goodput or RTT is likely to be another without a cause, or goodput may be higher."""
+    """Return whether removing a cause is likely to change goodput or RTT, or may increase goodput."""
     if one.effect is not None and _may_matter(one, one.effect, "goodput", "goodput"):
         return True
     return any(_matters(one, wanted, "goodput") for wanted in ("goodput", "delay"))
 
 
 def is_remedy(one: Verdict) -> bool:
-    """Return whether more goodput is certain without a cause."""
+    """Return whether removing a cause certainly increases goodput."""
     return one.effect is not None and _matters(one, "goodput", "goodput") and (one.effect.goodput.low or 0) > 1
 
 
 def _matters(one: Verdict, wanted: str, goal: str) -> bool:
-    """Return whether a removal changes what is wanted by enough, and three times in four in its direction."""
+    """Return whether a removal changes the objective enough, with a probability of three quarters for its direction."""
     if one.effect is None or _size(one, one.effect, wanted, goal) < _least(wanted):
         return False
     value, low, high = _change(one.effect, wanted)
@@ -122,29 +126,29 @@ def _matters(one: Verdict, wanted: str, goal: str) -> bool:
 
 
 def _may_matter(one: Verdict, effect: Effect, wanted: str, goal: str) -> bool:
-    """Return whether a removal may change what is wanted by enough, or not at all: its application may lack data."""
+    """Return whether a removal may change the objective enough, or not at all because the application may lack data."""
     return effect.goodput.low is None and _size(one, effect, wanted, goal) >= _least(wanted)
 
 
 def _least(wanted: str) -> float:
-    """Return by how much a removal must change something to matter."""
+    """Return the least change of an objective that matters."""
     return {"goodput": const.GOODPUT_CHANGES, "delay": const.RTT_CHANGES, "loss": const.LOSS_CHANGES}[wanted]
 
 
 def _tie(wanted: str) -> float:
-    """Return how far apart effects are that go in the catalogue's order."""
+    """Return the difference of effects below which the catalogue's order applies."""
     return const.LOSS_TIE if wanted == "loss" else const.RATIO_TIE
 
 
 def _size(one: Verdict, effect: Effect, wanted: str, goal: str) -> float:
-    """Return by how much a removal changes what is wanted; with a goal of delay or loss only if it is less."""
+    """Return the size of a removal's effect on an objective; for delay or loss only reductions count."""
     change = _change(effect, wanted)[0]
     better = change if wanted == "goodput" else -change
     return better if wanted == goal != "goodput" or one.name in REMEDIED else abs(change)
 
 
 def _change(effect: Effect, wanted: str) -> tuple[float, float, float]:
-    """Return value, low and high of a change: logarithms, or a difference of shares; infinite if not bounded."""
+    """Return value, low and high of a change: logarithms, or a difference of shares; open ends are infinite."""
     if wanted == "loss":
         value, low, high = effect.retransmitted
         return value or 0.0, -math.inf if low is None else low, math.inf if high is None else high

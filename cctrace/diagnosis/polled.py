@@ -1,9 +1,9 @@
-"""Why a flow behaved as it did, from polls of its counters alone: limits and events without a packet.
+"""Limits and events of a flow from polls of its counters alone, without packets.
 
-What the kernel accounts for (time with data, time limited by the receiver's window and by the send buffer, segments
-sent again, reordering seen) is as good as from packets, however seldom it is asked. What follows from how rate, RTT and
-losses move together needs several polls per change. `polled_facts` has what the rules ask for; docs/explain.md has the
-accuracy by the distance of the polls.
+What the kernel accounts for (time with data, time limited by the receive window and the send buffer,
+retransmissions, reordering) is as accurate as from packets, however rare the polls. What follows from joint changes
+of rate, RTT and losses needs several polls per change. `polled_facts` has the facts for the rules; docs/explain.md
+has the accuracy by poll interval.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cctrace.units import format_rate
 
 
 class Polls:
-    """The polls of one connection as columns of numbers, NaN where unknown; times in seconds since the first."""
+    """The polls of one connection as numeric columns, NaN where unknown; times in seconds since the first."""
 
     def __init__(self, flow: CounterFlow, controller: str | None = None) -> None:
         self.flow, self.controller = flow, controller or flow.connection.get("cc")
@@ -44,29 +44,29 @@ class Polls:
 
     @functools.cached_property
     def least_us(self) -> float:
-        """The least RTT that is known, us."""
+        """Minimum RTT, us."""
         known = np.concatenate([self["min_rtt"], self.rtt])
         known = known[(known > 0) & (known < const.NEVER_US)]
         return float(known.min()) if len(known) else np.nan
 
     @functools.cached_property
     def again(self) -> NDArray[np.float64]:
-        """Segments sent again so far, at every poll."""
+        """Cumulative retransmitted segments, at every poll."""
         return np.maximum.accumulate(np.nan_to_num(self["total_retrans"]))
 
     @functools.cached_property
     def sent(self) -> float:
-        """Segments sent, at the last poll; NaN unknown."""
+        """Segments sent by the last poll; NaN unknown."""
         return float(self.flow.row["segments_sent"] or np.nan)
 
     @property
     def is_model_based(self) -> bool:
-        """Whether the controller builds a model of the path."""
+        """Whether the controller models the path."""
         return bool((self["bbr_bw_Bps"] > 0).any()) or is_model_based(self.controller)
 
     @functools.cached_property
     def windows(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Return (middle_s, rate_bps, rtt_us) of windows of 100 ms, of an RTT, or of what lies between polls."""
+        """Return (middle_s, rate_bps, rtt_us) of windows of 100 ms, an RTT, or a poll interval."""
         time_ns, acked = self.flow.acked()
         if len(acked) < 3:
             return (np.zeros(0),) * 3
@@ -83,13 +83,13 @@ class Polls:
         return middle, got, rtt
 
     def span_us(self, name: str) -> float:
-        """Return how much an account of time grew, us, from the beginning of the connection; NaN unknown."""
+        """Return the growth of a time counter since the start of the connection, us; NaN unknown."""
         column = self[name]
         return float(np.nanmax(column)) if np.isfinite(column).any() else np.nan
 
 
 def limits_of(polls: Polls) -> list[Limit]:
-    """Return the list of `Limit`; of a single poll one limit of the whole time."""
+    """Return the list of `Limit`; a single poll has one limit for the entire time."""
     time, end = polls.time, polls.end
     if len(time) < 2 or not end > 0:
         return [Limit("unknown", 0.0, end)]
@@ -144,7 +144,7 @@ def events_of(polls: Polls) -> list[Event]:
 
 
 def rate_changes(polls: Polls) -> list[Change]:
-    """Return the changes of the delivered rate while RTTs tell of a queue on one side."""
+    """Return the changes of the delivered rate with a queue on one side."""
     middle, rate, rtt = polls.windows
     some = rate > 0
     if some.sum() < 12:
@@ -160,7 +160,7 @@ def rate_changes(polls: Polls) -> list[Change]:
                 plateaus.append((begin, end, typical, spread, float(np.quantile(rtt[inside], 0.9))))
     for (_, _, before, spread1, its), (begin, end, after, spread2, later) in itertools.pairwise(plateaus):
         apart = abs(np.log(after / before))
-        # A path that slows down makes a queue, longer than the one before; a sender that does leaves none.
+        # A path that slows down builds a longer queue; a sender that slows down does not.
         queued = later > const.LONGER * max(const.LONGER * polls.least_us, its)
         if apart > max(np.log(RATE_DIFFERS), 3 * (spread1 + spread2)) and (after > before or queued):
             found.append(Change(float(begin), before, after, end))

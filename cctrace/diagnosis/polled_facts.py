@@ -1,4 +1,4 @@
-"""The facts of a flow, from polls of its counters: what `facts.Facts` asks for, as far as they tell."""
+"""Facts of a flow from polls of its counters, as far as they go."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
 
 
 def window_used(flow: CounterFlow) -> float:
-    """Return which part of the receiver's window was in flight, typically (median of the polls); NaN unknown."""
+    """Return the typical share of the receive window in flight (median of the polls); NaN unknown."""
     window = flow.values("snd_wnd")
     used = flow.outstanding() * flow.values("snd_mss") / np.where(window > 0, window, np.nan)
     return float(min(1.0, np.nanmedian(used))) if not np.isnan(used).all() else NAN
 
 
 def _start(polls: Polls) -> Start | None:
-    """Return the start of a connection that sent nothing again: how many least RTTs its progress took."""
+    """Return the start of a connection without retransmissions: its duration in minimum RTTs."""
     time_ns, acked = polls.flow.acked()
     grown = np.flatnonzero(np.diff(acked))
     if polls.again[-1] > 0 or not polls.least_us > 0 or not len(grown):
@@ -88,7 +88,7 @@ def _socket_limit(polls: Polls, rtt: float) -> SocketLimit:
 
 
 def _sharing(polls: Polls) -> Sharing | None:
-    """Return what connections got whose RTTs move with this one's."""
+    """Return the rates of connections whose RTTs correlate with this one's."""
     table, mine = polls.flow.table, polls.flow.row
     if len(polls.time) < const.LEAST_POLLS:
         return None
@@ -120,7 +120,7 @@ def _sharing(polls: Polls) -> Sharing | None:
 
 
 def _correlation(polls: Polls, other: CounterFlow) -> float:
-    """Return how far the RTTs of two connections move together while both are up; NaN if they hardly are."""
+    """Return the correlation of two connections' RTTs while both are active; NaN if they hardly are."""
     begin = max(other.start_ns, polls.flow.start_ns)
     end = min(other.polls["time_ns"][-1], polls.flow.polls["time_ns"][-1])
     grid = np.linspace(0, end - begin, 200)
@@ -148,7 +148,7 @@ def _rates(polls: Polls, rtt: float) -> RateChanges | None:
 
 
 def _min_rtt(polls: Polls, rtt: float) -> MinRtt | None:
-    """Return BBR's own min_rtt and estimate of the rate, where its counters are there."""
+    """Return BBR's own min_rtt and rate estimate, if its counters are present."""
     least = polls["bbr_min_rtt_us"]
     least = least[(least > 0) & (least < const.NEVER_US)]
     deviation, goodput = polls["rttvar"], float(polls.flow.row["goodput_bps"])
@@ -160,7 +160,7 @@ def _min_rtt(polls: Polls, rtt: float) -> MinRtt | None:
 
 
 def _losses(polls: Polls) -> Losses | None:
-    """Return what was sent again, and after which RTTs."""
+    """Return the retransmissions, and the RTTs before them."""
     lost = float(polls.again[-1])
     share = lost / polls.sent if polls.sent > 0 else NAN
     if lost < const.LEAST_LOSSES or not share >= const.LOSSY_POLLS / 5:
@@ -172,7 +172,7 @@ def _losses(polls: Polls) -> Losses | None:
     apart = np.diff(polls.time[steps], prepend=0.0, append=polls.end)
     often = len(steps) >= const.LEAST_LOSSES and apart.max() < const.MOST_OF_TIME * polls.end
     dispersion, rest = _dispersion(polls)
-    # Polls that are some RTTs apart do not show which RTTs losses followed: a queue that stands speaks for itself then.
+    # Polls several RTTs apart do not show which RTTs preceded losses: a standing queue is evidence enough then.
     distance_us = float(np.median(np.diff(polls.time))) * 1e6
     blind = np.isnan(dispersion) and distance_us > const.COARSE * polls.least_us and typical > const.QUEUED
     once = len(steps) < 2 and typical < const.UNQUEUED and share > 5 * const.LOSSY_POLLS
@@ -193,7 +193,7 @@ def _losses(polls: Polls) -> Losses | None:
 
 
 def _marks(polls: Polls) -> Marks | None:
-    """Return what the receiver reported as marked, in how many stretches of polls, and at which queue."""
+    """Return what the receiver reported as marked, in how many poll intervals, and at which queue."""
     counted = polls["delivered_ce"]
     if not np.nanmax(counted, initial=0.0) > 0:
         return None
@@ -217,11 +217,11 @@ def _marks(polls: Polls) -> Marks | None:
 
 
 def _dispersion(polls: Polls) -> tuple[float, float]:
-    """Return how unevenly segments were sent again, and their share, both without the tenth of the time that had most.
+    """Return the dispersion and the share of retransmissions, without the tenth of the time with most of them.
 
-    Variance over mean of their counts, 1 by chance; NaN unknown. Stretches have as many segments each as hold ten
-    losses at the average share, and last two RTTs or more: what was lost together is sent again together. A start that
-    overflows a queue is left out: chance may act besides.
+    Dispersion is variance over mean of their counts, 1 for random losses; NaN unknown. Each interval contains as
+    many segments as ten losses take at the average share, and at least two RTTs, because packets lost together are
+    retransmitted together. A start that overflows a queue is excluded: there may be random losses besides.
     """
     sent = np.maximum.accumulate(np.nan_to_num(polls["data_segs_out"]))
     rtts = polls.time[-1] * 1e6 / (2 * polls.least_us)
@@ -239,7 +239,7 @@ def _dispersion(polls: Polls) -> tuple[float, float]:
 
 
 def _queue(polls: Polls, rtt: float) -> Queue:
-    """Return the RTTs beside the least, and whether the rates are all about one."""
+    """Return the RTTs relative to the minimum, and whether the rate is steady."""
     middle, rate, _ = polls.windows
     busy = rate[(rate > 0) & (middle > min(1.0, 0.2 * polls.end))]
     steady = len(rate) >= 8 and len(busy) > 0 and float(np.median(np.abs(busy / np.median(busy) - 1))) < const.PLATEAU

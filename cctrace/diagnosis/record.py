@@ -1,11 +1,11 @@
-"""What a diagnosis reads of a captured flow: every packet's fate, the bottleneck's rate and queue, windows, rounds.
+"""A captured flow as the diagnosis reads it: fate of every packet, bottleneck rate and queue, windows, rounds.
 
     record = Record(flow)
-    record.bottleneck       rate and base RTT of the path, and the queue that this flow put there
+    record.bottleneck       rate and base RTT of the path, and the flow's own queue
     record.lost             which packets were lost
 
-Everything is computed when it is first asked for. What packets show about the path is that of `PathEvidence`, with
-neighbouring packets counted as one and the rate to half a per cent: for the path itself, use `cctrace.fit.path`.
+Everything is computed on first use. Path properties are those of `PathEvidence`, with neighbouring packets merged
+and the rate to half a per cent; for the path itself, use `cctrace.fit.path`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Bursts(NamedTuple):
-    """What a sender let out together: when (s), how long after the ACK before it (s), segments, rows of that ACK and of
-    the last one that came before the burst's end.
+    """Bursts of a sender: time (s), delay after the previous ACK (s), segments, rows of that ACK and of the last one
+    before the burst's end.
     """
 
     time_s: np.ndarray
@@ -42,12 +42,12 @@ class Bursts(NamedTuple):
 
 
 def _of_path(name: str) -> property:
-    """Return the property that is that part of the flow's `PathEvidence`."""
+    """Return the property with that part of the flow's `PathEvidence`."""
     return property(operator.attrgetter(f"path.{name}"), doc=f"`{name}` of the flow's `PathEvidence`.")
 
 
 class Record:
-    """A captured flow, as its diagnosis reads it.
+    """A captured flow as the diagnosis reads it.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Record:
     controller : str, optional
         The kernel's name of the sender's congestion control.
     paced : bool
-        Whether its socket is known to pace although it sets no rate.
+        Whether its socket is known to pace although its controller sets no rate.
 
     Raises
     ------
@@ -79,7 +79,7 @@ class Record:
 
     @functools.cached_property
     def ack_s(self) -> NDArray[np.float64]:
-        """When they were, seconds since the first packet."""
+        """Their times, seconds since the first packet."""
         return self.seconds(self.acks["time_ns"])
 
     def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
@@ -92,7 +92,7 @@ class Record:
 
     @property
     def per_rtt(self) -> str:
-        """The words "per RTT of 40 ms"; without a number where the capture's clock is too coarse for one."""
+        """The words "per RTT of 40 ms"; without a number if the capture's clock is too coarse."""
         return (
             f"per RTT of {format_time(self.median_rtt_us * 1000)}"
             if self.median_rtt_us >= const.LEAST_RTT_US
@@ -104,7 +104,7 @@ class Record:
 
     @functools.cached_property
     def bursts(self) -> Bursts:
-        """What was sent anew, in bursts: arrays of a `Bursts`."""
+        """New data sent, in bursts: arrays of a `Bursts`."""
         sends = self.events.sends
         sends = sends[sends["again"] == 0]
         if not len(sends) or not len(self.ack_s):
@@ -113,23 +113,24 @@ class Record:
         first = np.flatnonzero(np.diff(time, prepend=-np.inf) > const.TOGETHER_S)
         size = np.add.reduceat(sends["segments"].astype(np.int64), first)
         end, time = time[np.append(first[1:], len(time)) - 1], time[first]
-        # Half of what the stack takes was taken off the one and put on the other: an answer may seem to be too soon.
+        # Half the stack's latency was subtracted at either side: an answer may seem early.
         place, last = (np.searchsorted(self.ack_s, at + self.took_s, side="right") - 1 for at in (time, end))
         since = np.maximum(time - self.ack_s[np.maximum(place, 0)], 0.0)
         return Bursts(time, np.where(place >= 0, since, np.inf), size, place, last)
 
     @functools.cached_property
     def took_s(self) -> float:
-        """What the sender's stack takes to answer an ACK, seconds (`flows.reaction`)."""
+        """Time that the sender's stack takes to answer an ACK, seconds (`flows.reaction`)."""
         return float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
 
     @functools.cached_property
     def late_s(self) -> float:
-        """Within what the sender has answered an ACK, seconds: `LATE_S`, or more where it always answers as late.
+        """Time within which the sender answers an ACK, seconds: `LATE_S`, or more if its answers are consistently
+        later.
 
-        A slow host, or a link between it and the capture, puts the same time between every ACK and what that lets out.
-        It is no timer's where it is short beside the time between ACKs and data are outstanding: an application's
-        writes fall anywhere between two ACKs.
+        A slow host, or a link between it and the capture point, adds a constant delay between an ACK and the data
+        that it releases. The delay is not a timer's if it is short compared with the ACK interval while data are
+        outstanding: an application's writes fall anywhere between two ACKs.
         """
         acks, sent = self.acks, self.seconds(self.events.sends["time_ns"])
         got = np.diff(acks["delivered"].astype(np.int64), prepend=0) > 0
@@ -149,9 +150,9 @@ class Record:
 
     @functools.cached_property
     def empty_s(self) -> NDArray[np.float64]:
-        """Intervals from an ACK that left nothing outstanding to what was sent next (or the end), seconds.
+        """Intervals from an ACK that left nothing outstanding to the next data (or the end), seconds.
 
-        What keeps a connection alive is nothing new.
+        Keep-alives do not count as data.
         """
         begin = self.ack_s[self.acks["packets_out"] == 0]
         sends = self.events.sends
@@ -161,10 +162,10 @@ class Record:
 
     @functools.cached_property
     def released(self) -> NDArray[np.bool_]:
-        """Whether an ACK had let each of `bursts` out just before.
+        """Whether an ACK just before released each of `bursts`.
 
-        A host that has slept takes longer to answer; what a timer lets out falls anywhere between two ACKs, and so one
-        time in ten within the tenth of their distance (or that from the one before) that counts as an answer.
+        A host that has slept takes longer to answer. A timer's sends fall anywhere between two ACKs, and thus one
+        time in ten within the tenth of the interval (or of the previous one) that counts as an answer.
         """
         since, place = self.bursts.since_s, self.bursts.place
         gap = np.diff(self.ack_s, prepend=-np.inf, append=np.inf)
@@ -179,17 +180,17 @@ class Record:
 
     @property
     def is_loss_based(self) -> bool:
-        """Whether the controller is known to take losses for congestion and to build no model of the path."""
+        """Whether the controller is known to treat losses as congestion and not to model the path."""
         return self.controller is not None and not self.is_model_based
 
     @property
     def is_model_based(self) -> bool:
-        """Whether the controller is known to build a model of the path, as BBR does."""
+        """Whether the controller is known to model the path, as BBR does."""
         return is_model_based(self.controller)
 
     @functools.cached_property
     def _windows(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return (time in s, bytes free in the receiver's window after it, that window) of every packet, in order."""
+        """Return (time in s, free bytes of the receive window after it, that window) of every packet, in order."""
         capture, index = self.flow.capture, self.flow.index
         if "wscale" in self.flow.facts["inferred"]:
             return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -211,7 +212,7 @@ class Record:
 
     @functools.cached_property
     def window_shut_s(self) -> NDArray[np.float64]:
-        """Intervals in which the receiver's window kept data back: less than a segment of it was free, seconds."""
+        """Intervals in which the receive window was the limit: less than a segment of it was free, seconds."""
         time, free, _ = self._windows
         shut = free < self.table.mss
         after = np.append(time[1:], time[-1:])
@@ -221,12 +222,12 @@ class Record:
 
     @property
     def largest_window_bytes(self) -> int:
-        """The largest receive window that was told; 0 if none is known."""
+        """The largest advertised receive window; 0 if unknown."""
         return int(np.max(self._windows[2], initial=0))
 
     @functools.cached_property
     def window_full_share(self) -> float:
-        """The share of the time in which nine tenths of the receiver's window were in flight; 0 if it is unknown."""
+        """Share of the time in which nine tenths of the receive window were in flight; 0 if unknown."""
         time, free, window = self._windows
         if len(time) < 2:
             return 0.0
@@ -235,7 +236,7 @@ class Record:
 
     @functools.cached_property
     def zero_window_s(self) -> NDArray[np.float64]:
-        """When the receiver said that its window is shut altogether, seconds."""
+        """When the receiver advertised a zero window, seconds."""
         capture, index = self.flow.capture, self.flow.index
         clock, order, first = capture.at_the_sender(np.array([index]))
         rows, packets = order[first[0] : first[1]], capture.packets
@@ -258,7 +259,7 @@ class Record:
             return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
         found, place, delivered = [], 0, acks["delivered"]
         prior = np.maximum.accumulate(acks["rs_prior_delivered"])
-        while place < len(acks):  # the next round begins when what was sent after this one's start is acknowledged
+        while place < len(acks):  # the next round starts when the data sent after this one's start are acknowledged
             found.append(place)
             place = max(int(np.searchsorted(prior, delivered[place])), place + 1)
         ends = np.array(found)
@@ -279,7 +280,7 @@ class Record:
 
     @functools.cached_property
     def use(self) -> float:
-        """The share of the bottleneck's rate that was delivered, in the windows that had data to send (median)."""
+        """Share of the bottleneck's rate that was delivered in windows with data to send (median)."""
         middle, rate, _ = self.delivered
         start = min(1.0, 0.2 * self.duration_s)
         busy = rate[(rate > 0) & (middle > start)]

@@ -1,8 +1,8 @@
-"""What would help, with numbers: the questions that a verdict's advice asks of `whatif`.
+"""Quantified remedies: the what-if questions that follow from a verdict's advice.
 
-remedies(verdict, own)          controllers and changes of the path that the advice names
-commands(verdict, flow, own)    `cctrace whatif ...`: the same as a command
-questions(diagnosis, own)       the same of a whole diagnosis, for `whatif.what_would_help`
+remedies(verdict, own)          controllers and path changes that the advice names
+commands(verdict, flow, own)    the same as `cctrace whatif ...` commands
+questions(diagnosis, own)       those of an entire diagnosis, for `whatif.what_would_help`
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
 
 Own = str | type | None  # the flow's controller
-Question = tuple[str | None, dict[str, Any]]  # a controller, None for the flow's own, and what of the path is another
+Question = tuple[str | None, dict[str, Any]]  # a controller, None for the flow's own, and changes of the path
 
-# Verdict -> (controllers, {what of the path: another}), as its advice names them. What no simulation over the inferred
-# path tells (a fair queue, a route) is not here.
+# Verdict -> (controllers, changes of the path), as in its advice. Remedies that cannot be simulated over the inferred
+# path (a fair queue, a route) are missing.
 REMEDIES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "receiver_limited": ((), {"rwnd": "x4"}),
     "application_limited": ((), {"app": "bulk"}),
@@ -39,12 +39,12 @@ REMEDIES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "path_full": ((), {"rate": "x2"}),
     "jitter": ((), {"jitter": "x0.5"}),
 }
-LIKELY = 0.5  # how sure a verdict must be to be asked about
-BESIDE = ("cubic6", "bbr2022", "bbr3")  # what is asked where no verdict names a remedy
+LIKELY = 0.5  # least confidence of a verdict
+BESIDE = ("cubic6", "bbr2022", "bbr3")  # candidates if no verdict names a remedy
 
 
 def remedies(verdict: str, own: Own = None) -> dict[str, Question]:
-    """Return the questions that a verdict's advice asks: {name: (controller or None for its own, changes)}.
+    """Return the questions that follow from a verdict's advice: {name: (controller or None for its own, changes)}.
 
     Parameters
     ----------
@@ -71,14 +71,14 @@ def _others(controllers: tuple[str, ...], own: Own) -> dict[str, Question]:
 
 
 def commands(verdict: str, flow: Flow, own: str | None = None) -> list[str]:
-    """Return what `cctrace whatif` is to be given to answer a verdict's advice: ["cctrace ... --cc bbr3", "--loss 0%"].
+    """Return the `cctrace whatif` command for a verdict's advice: ["cctrace ... --cc bbr3", "--loss 0%"].
 
-    The second and further ones take the place of the first one's option; none if no simulation would answer.
+    Further entries replace the first one's option; empty if no simulation would answer.
 
     Parameters
     ----------
     verdict, own : str
-        As of `remedies`.
+        As in `remedies`.
     flow : Flow
     """
     asked = list(remedies(verdict, own).values())
@@ -94,7 +94,7 @@ def commands(verdict: str, flow: Flow, own: str | None = None) -> list[str]:
 
 
 def with_commands(verdicts: list[Verdict], flow: Flow, own: str | None = None) -> list[Verdict]:
-    """Return verdicts whose advice names the commands that put numbers to it."""
+    """Return verdicts whose advice includes the commands that quantify it."""
     found = []
     for verdict in verdicts:
         asked = "; or there ".join(f"`{command}`" for command in commands(verdict.name, flow, own))
@@ -104,15 +104,15 @@ def with_commands(verdicts: list[Verdict], flow: Flow, own: str | None = None) -
 
 
 def questions(diagnosis: Diagnosis, own: Own) -> dict[str, tuple[str | type, dict[str, Any]]]:
-    """Return what to ask about a flow: {name: (controller, changes)}.
+    """Return the questions about a flow: {name: (controller, changes)}.
 
-    The remedies of the first verdict that is at least half sure and has some; other controllers if these name none.
+    The remedies of the first verdict that is at least half sure and has any; other controllers if there are none.
 
     Parameters
     ----------
     diagnosis : Diagnosis
     own : str, class or None
-        The flow's controller; without one no change of the path can be asked about.
+        The flow's controller; without one, path changes cannot be evaluated.
     """
     sure = [verdict.name for verdict in diagnosis.verdicts if verdict.is_there >= LIKELY]
     none: dict[str, Question] = {}

@@ -1,6 +1,6 @@
-"""The facts of a single look at a connection's counters: `ss -ti` pasted once, or the last poll.
+"""Facts from a single poll of a connection's counters: `ss -ti` pasted once, or the last poll.
 
-A look is an instant: nothing moves in it, and only what the kernel counted since the beginning tells of before.
+It describes one instant; only cumulative counters reveal what happened before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DESPITE = "neither a window nor the application was the limit"
 
 
 class SinglePoll:
-    """The last poll of a connection: columns by name, NaN unknown; and rates since the beginning."""
+    """The last poll of a connection: columns by name, NaN unknown; and mean rates since the start."""
 
     def __init__(self, flow: CounterFlow, controller: str | None = None) -> None:
         self.flow, self.controller = flow, controller or flow.connection.get("cc")
@@ -51,12 +51,12 @@ class SinglePoll:
 
     @property
     def tells_nothing(self) -> bool:
-        """Whether nothing is known that a rule could ask for."""
+        """Whether no rule could use any of the fields."""
         return not any(self[name] >= 0 for name in ("unacked", "busy_time_us", "snd_cwnd", "delivery_rate_Bps"))
 
     @property
     def note(self) -> str:
-        """What else the look tells, and that it is one look."""
+        """Further facts of the poll, and that it is a single one."""
         known = []
         if self["delivery_rate_Bps"] > 0:
             known.append(f"it delivered {format_rate(self['delivery_rate_Bps'] * 8)}")
@@ -73,12 +73,12 @@ class SinglePoll:
         return f"(One look: {', '.join(known) or 'no more is known'}; nothing tells how it was before or after.)"
 
     def held(self, name: str) -> float:
-        """Return an account of time as a share of the time with data."""
+        """Return a time counter as a share of the time with data."""
         return self[name] / self.busy_us if self.busy_us > 0 else NAN
 
 
 def facts_of(poll: SinglePoll) -> Facts:
-    """Return the facts of one look."""
+    """Return the facts of one poll."""
     window, took = poll["snd_wnd"], poll.busy_bps / 8e6 * poll.rtt_us
     sent_share = poll["reord_seen"] / poll.sent if poll.sent > 0 else NAN
     return Facts(
@@ -109,7 +109,7 @@ def facts_of(poll: SinglePoll) -> Facts:
 
 
 def _start(poll: SinglePoll) -> Start | None:
-    """Return how many least RTTs it has had data, of a connection that sent all it had, and nothing again."""
+    """Return the busy time in minimum RTTs, of a connection that sent all its data without retransmissions."""
     if not poll.is_idle or poll.again > 0 or not poll.least_us > 0:
         return None
     return Start(poll.busy_us / poll.least_us, poll["bytes_acked"], poll.least_us, is_growing=True, is_complete=False)
@@ -142,10 +142,11 @@ def _min_rtt(poll: SinglePoll) -> MinRtt | None:
 
 
 def _losses(poll: SinglePoll) -> Losses | None:
-    """Return what was sent again, if as much, evenly, as explains the rate; a full queue drops far more at once.
+    """Return the retransmissions, if they were evenly spread and frequent enough to explain the rate; a full queue
+    drops far more at once.
 
-    Of a controller that takes losses for congestion the window on average is then that of [Mathis97], sqrt(1.5 / p);
-    BBR's start may overflow a queue by some of its bandwidth-delay products.
+    For a controller that treats losses as congestion, the mean window is then that of [Mathis97], sqrt(1.5 / p);
+    BBR's start may overflow a queue by several bandwidth-delay products.
     """
     share = poll.again / poll.sent if poll.sent > 0 else NAN
     mss, bw = poll["snd_mss"] or NAN, poll["bbr_bw_Bps"]
@@ -156,7 +157,7 @@ def _losses(poll: SinglePoll) -> Losses | None:
         explains = poll.again >= const.LEAST_RESENT and (
             window < const.AMPLE * np.sqrt(1.5 / share) if np.isfinite(window) else share >= const.SINGLE_POLL_LOSSY
         )
-    # At the end of a transfer the last ACK was delayed, which an eighth of goes into the smoothed RTT.
+    # At the end of a transfer the last ACK was delayed, and an eighth of that enters the smoothed RTT.
     if not explains or not poll.rtt_us < const.UNQUEUED * poll.least_us + (const.DELAYED_US / 8 if poll.is_idle else 0):
         return None
     lost, span, room = int(poll.again), (0.0, 0.0), poll.rtt_us - poll.least_us
@@ -164,14 +165,14 @@ def _losses(poll: SinglePoll) -> Losses | None:
 
 
 def _sharing(poll: SinglePoll) -> Sharing | None:
-    """Return what other connections of the table, to the same host as far as known, got while they had data."""
+    """Return the rates of the table's other connections to the same host (if known) while they had data."""
     table, mine, rates = poll.flow.table, poll.flow.connection, {}
     for index, known in enumerate(table.connections[: const.MOST_CONNECTIONS]):
         if known is mine or known.get("dst") != mine.get("dst"):
             continue
         other = SinglePoll(CounterFlow(table, index))
         up, its_up = (
-            # A list without times is of one moment.
+            # A list without times describes one instant.
             Presence(
                 np.nan_to_num(one["time_ns"]) / 1e3 - one.busy_us,
                 np.nan_to_num(one["time_ns"]) / 1e3,

@@ -1,4 +1,4 @@
-"""A socket's limit of its pacing rate (SO_MAX_PACING_RATE), as the kernel's counters tell it."""
+"""A socket's pacing limit (SO_MAX_PACING_RATE), from the kernel's counters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def socket_limit(pacing_Bps: NDArray[np.float64], most_Bps: NDArray[np.float64])
     Parameters
     ----------
     pacing_Bps, most_Bps : ndarray
-        ``tcpi_pacing_rate`` and ``tcpi_max_pacing_rate`` of every poll; what is unknown, or no limit, is not positive.
+        ``tcpi_pacing_rate`` and ``tcpi_max_pacing_rate`` of every poll; not positive if unknown or unlimited.
 
     Examples
     --------
@@ -29,5 +29,5 @@ def socket_limit(pacing_Bps: NDArray[np.float64], most_Bps: NDArray[np.float64])
 
 
 def is_at(rate_Bps: float, limit_Bps: float) -> bool:
-    """Return whether a rate is that of a limit, whichever headers either counts."""
+    """Return whether a rate equals a limit, whichever headers either includes."""
     return const.AT_LIMIT * limit_Bps <= rate_Bps <= const.HEADERS * limit_Bps

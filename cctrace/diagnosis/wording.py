@@ -1,9 +1,10 @@
-"""Sentences from templates: numbers are written by the unit at the end of their names, clauses without theirs left out.
+"""Sentences from templates: numbers are formatted by the unit that ends their names, clauses with unknown ones
+omitted.
 
     fill("It got {rate_bps}[ of {link_bps}].", {"rate_bps": 4e6})        "It got 4 Mbit/s."
 
-`{name}` is a number or a word; `[...]` is left out unless everything in it is known, and `[one|other]` is the first of
-several of which everything is known. `{name?}` prints nothing: it asks for something true.
+`{name}` is a number or a word; `[...]` is omitted unless everything in it is known, and `[one|other]` is the first
+alternative that is fully known. `{name?}` prints nothing, but must be true.
 """
 
 from __future__ import annotations

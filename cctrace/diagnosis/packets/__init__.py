@@ -1,4 +1,4 @@
-"""The facts of a captured flow, from packets: what `facts.Facts` asks for, family by family."""
+"""Facts of a captured flow from its packets, group by group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DESPITE = "no queue grew, hardly anything was lost, and neither end held it back
 
 
 def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
-    """Return the facts of a captured flow, without those that cannot be computed, which `lacks` receives a note of."""
+    """Return the facts of a captured flow; those that cannot be computed are noted in `lacks`."""
     short = capture.too_short(record)
     blind = record.flow.taken_at == "unknown" or (bool(short) and not record.flow.facts["complete"])
     known: dict[str, Any] = {
@@ -38,7 +38,7 @@ def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
     for name, family in families:
         if not (
             name == "losses" and known.keys() & {"turns", "sharing"}
-        ):  # others' queues: what one's own does is moot
+        ):  # other flows' queues: the flow's own does not matter
             with Attempt(f"judgement of {name}", lacks):
                 known |= family(record, limits)
     return Facts(PACKETS, record.duration_s, record.goodput_bps, **known)

@@ -1,4 +1,4 @@
-"""The ways of ACKs, from packets: bunched by a queue on the way back, sent in batches by a clock, or too few."""
+"""Facts about ACKs, from packets: bunched by a queue on the reverse path, batched by a clock, or too few."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cctrace.tcp.wire import HEADER_BYTES
 
 
 def ack_bunches(record: Record) -> AckBunches | None:
-    """Return the ACKs that left the receiver one after another and came together: their time stamps tell."""
+    """Return the ACKs sent one by one, by their time stamps, that arrived together."""
     time, stamp_us = _stamped(record)
     if len(time) < const.LEAST_PROMPT:
         return None
@@ -55,7 +55,7 @@ def _stamped(record: Record) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 
 class _Arrivals(NamedTuple):
-    """ACKs that acknowledged something in good times: when (s), how many segments, and where batches of them begin."""
+    """Timely ACKs that acknowledge data: time (s), number of segments, and where batches start."""
 
     time_s: NDArray[np.float64]
     segments: NDArray[np.float64]
@@ -69,12 +69,12 @@ def _arrivals(record: Record) -> _Arrivals | None:
     if calm.sum() < const.LEAST_PROMPT:
         return None
     time = record.ack_s[calm]
-    apart = np.diff(time) > record.bottleneck.base_us / 20e6  # what comes within a twentieth of an RTT is one batch
+    apart = np.diff(time) > record.bottleneck.base_us / 20e6  # ACKs within a twentieth of an RTT form a batch
     return _Arrivals(time, got[calm].astype(float), np.concatenate([[True], apart]))
 
 
 def ack_batches(record: Record) -> AckBatches | None:
-    """Return the batches in which ACKs come by a clock."""
+    """Return the clocked batches of ACKs."""
     arrivals = _arrivals(record)
     if arrivals is None:
         return None
@@ -93,7 +93,7 @@ def ack_batches(record: Record) -> AckBatches | None:
     if not record.bottleneck.is_measured:
         serial_s = pause
     lasted = float(np.average(time[last] - time[first], weights=total))
-    apart = max(lasted, pause - np.average(quiet, weights=after)) < 0.5 * pause  # mostly nothing comes
+    apart = max(lasted, pause - np.average(quiet, weights=after)) < 0.5 * pause  # silent for most of the time
     long = carried >= 4 and min(pause, serial_s) > const.BATCH * base_s
     if not (apart and long and _varies(silence, after) < const.REGULAR and _by_clock(silence, after)):
         return None
@@ -101,13 +101,13 @@ def ack_batches(record: Record) -> AckBatches | None:
 
 
 def ack_counts(record: Record) -> AckCounts | None:
-    """Return how many segments an ACK acknowledges."""
+    """Return the number of segments per ACK."""
     arrivals = _arrivals(record)
     if arrivals is None:
         return None
     time, size, begins = arrivals
     mean, spread = record.uncongested
-    # Jitter puts packets together, which a receiver answers at once: ACKs closer than packets leave the bottleneck.
+    # Jitter merges packets, which a receiver acknowledges at once: ACKs closer than the bottleneck's packet spacing.
     close = np.mean(np.diff(time) * 1e6 < (record.table.mss + HEADER_BYTES) / record.bottleneck.rate) > const.CLOSE_ACKS
     jittered = bool(spread > const.JITTERED * mean and (close or len(time) / begins.sum() >= 2))
     per_packet = _segments_per_packet(record)
@@ -115,11 +115,11 @@ def ack_counts(record: Record) -> AckCounts | None:
 
 
 def _by_clock(silence: NDArray[np.float64], size: NDArray[np.float64]) -> bool:
-    """Return whether batches come at fixed times, with what there is, rather than when there is a fixed amount.
+    """Return whether batches are sent at fixed times with whatever has arrived, not whenever a fixed amount has.
 
-    What differs tells: a small batch at its time, or one that was left out (none had come: twice the time, or thrice)
-    speak for a clock; a batch of the usual size that came late speaks for an amount. Where nothing differs, the one
-    that varies less is the fixed one.
+    Exceptions decide: a small batch at its regular time, or a skipped one (twice or thrice the interval), indicates
+    a clock; a batch of the usual size that is late, an amount. Without exceptions, the less variable of the two is
+    the fixed one.
     """
     time, much = silence / np.median(silence), size / np.median(size)
     same_time, same_size = np.abs(time - 1) < 0.2, np.abs(much - 1) < 0.2
@@ -131,12 +131,12 @@ def _by_clock(silence: NDArray[np.float64], size: NDArray[np.float64]) -> bool:
 
 
 def _varies(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """Return the standard deviation over the mean, weighted."""
+    """Return the weighted coefficient of variation."""
     mean = np.average(values, weights=weights)
     return float(np.sqrt(np.average((values - mean) ** 2, weights=weights)) / mean)
 
 
 def _segments_per_packet(record: Record) -> float:
-    """Return the segments that arrive together since the sender's device cut them: of a captured packet, on average."""
+    """Return the mean number of segments that arrive together because the sender's NIC split one packet."""
     sends = record.events.sends
     return float(np.mean(sends["segments"])) if len(sends) else 1.0

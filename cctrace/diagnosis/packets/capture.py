@@ -1,4 +1,4 @@
-"""What the capture itself spoils, and where it was taken: its clock, queues before it, copies, gaps."""
+"""Facts about the capture, from packets: artefacts (clock, queues before it, copies, gaps), and where it was taken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def artefact(record: Record) -> tuple[Artefact, ...]:
-    """Return the first thing that the capture spoils, if any."""
+    """Return the first artefact of the capture, if any."""
     quality = record.flow.quality()
     for asked in (_clock, _copies, _held, _missing):
         for one in asked(record, quality):
@@ -25,7 +25,7 @@ def artefact(record: Record) -> tuple[Artefact, ...]:
 
 
 def elsewhere(flow: Flow) -> Elsewhere | None:
-    """Return how far from its sender a capture was taken, if further than the sender's own reaction takes."""
+    """Return the distance of the capture point from the sender, if longer than the sender's own reaction time."""
     if not is_elsewhere(flow):
         return None
     quality = flow.quality()
@@ -33,12 +33,12 @@ def elsewhere(flow: Flow) -> Elsewhere | None:
 
 
 def is_elsewhere(flow: Flow) -> bool:
-    """Return whether a capture was taken further from its sender than the sender's own reaction takes."""
+    """Return whether the capture point is further from the sender than the sender's own reaction time."""
     return bool(flow.capture.connections.sender_side_ns[flow.index] > const.HERE_US * 1000)
 
 
 def _clock(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
-    """The clock of the capture was set while it ran."""
+    """The capture's clock was set while it ran."""
     if (found := clock_set(record.flow)) is not None:
         at_s, by_us = found
         words: dict[str, float | str] = {"way": "forward" if by_us > 0 else "back", "set_by_us": abs(by_us)}
@@ -46,7 +46,7 @@ def _clock(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
 
 
 def _held(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
-    """Something before the capture holds what the sender's TCP has sent: a shaper on the interface itself."""
+    """Packets are held between the sender's TCP and the capture point: a shaper on the interface itself."""
     if is_elsewhere(record.flow) or record.flow.taken_at == "receiver":
         return
     stamps, rtt_us = stamps_of(record.flow), record.flow.row["rtt_median_us"]
@@ -56,7 +56,7 @@ def _held(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
 
 
 def _copies(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
-    """The capture holds packets several times, and not all copies could be told from what was sent again."""
+    """The capture contains duplicates, some of which cannot be distinguished from retransmissions."""
     copies = record.flow.capture.packets.counters.get("duplicates", 0)
     repeated = quality["unexplained_retransmissions"] / max(record.flow.row["segments_sent"], 1)
     if copies and repeated >= const.REPEATED:
@@ -64,7 +64,7 @@ def _copies(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
 
 
 def _missing(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
-    """What was acknowledged was never captured."""
+    """Acknowledged data were not captured."""
     unseen = quality["unseen_segments"]
     missing = unseen / max(unseen + record.flow.row["segments_sent"], 1)
     if missing > const.UNSEEN:
@@ -72,7 +72,7 @@ def _missing(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
 
 
 def too_short(record: Record) -> str:
-    """Return why the capture tells nothing of the path, or ""."""
+    """Return why the capture does not characterise the path, or ""."""
     if record.flow.taken_at == "unknown":
         return "Where it was captured cannot be told"
     if record.duration_s * 1e6 < const.FEWEST_RTTS * record.median_rtt_us:

@@ -1,4 +1,4 @@
-"""The facts of delays, from packets: order, jitter, BBR's min_rtt."""
+"""Facts about delays, from packets: order, jitter, BBR's min_rtt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cctrace.diagnosis.record import Record
 
 
 def min_rtt(record: Record, limits: list[Limit]) -> MinRtt:
-    """Return BBR's min_rtt (the kernel's, else the least RTT of ten seconds) beside RTTs without a queue."""
+    """Return BBR's min_rtt (the kernel's, else the ten-second minimum of the RTT), with RTTs without a queue."""
     bottleneck, share = record.bottleneck, shares(limits)
     mean, spread = record.uncongested
     by_timer = share.get("pacing", 0.0) > share.get("cwnd", 0.0)
@@ -30,9 +30,9 @@ def min_rtt(record: Record, limits: list[Limit]) -> MinRtt:
 
 
 def _acts_as_bbr(record: Record, share: dict[str, float]) -> bool:
-    """Return whether the sender is known to be BBR, or, where nobody is known, paces or probes for the RTT as it does.
+    """Return whether the sender is known to be BBR or, if unknown, paces or probes for the RTT as BBR does.
 
-    What hardly uses its path is idle, whatever its min_rtt.
+    A sender that hardly uses its path is idle, whatever its min_rtt.
     """
     if record.is_loss_based or (record.bottleneck.is_measured and not record.use >= const.LEAST_USED):
         return False
@@ -48,7 +48,7 @@ def _least_of_filter(record: Record) -> float:
 
 
 def _filtered_min(record: Record) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (time_s, least RTT of the ten seconds before, us), by stretches of a quarter of a second."""
+    """Return (time_s, minimum RTT of the previous ten seconds, us), every quarter of a second."""
     known = np.isfinite(record.rtt_us)
     time, rtt = record.sent_s[known], record.rtt_us[known]
     place = (time / const.MIN_RTT_STEP_S).astype(np.int64)
@@ -61,7 +61,7 @@ def _filtered_min(record: Record) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def inflated(record: Record) -> Inflated | None:
-    """Return what no RTT of ten seconds was below, of a flow that lasts longer."""
+    """Return the ten-second minimum of the RTT, of a flow that lasts longer."""
     if record.is_loss_based or record.duration_s < 1.5 * const.MIN_RTT_S:
         return None
     time, filtered = _filtered_min(record)
@@ -73,15 +73,15 @@ def inflated(record: Record) -> Inflated | None:
 
 
 def jitter(record: Record) -> Jitter | None:
-    """Return by how much delays vary within an RTT, where the bottleneck's queue is known."""
+    """Return the scatter of delays within an RTT, if the bottleneck's queue is known."""
     mean, spread = record.uncongested
     return Jitter(spread, mean) if record.bottleneck.is_measured else None
 
 
 def reordering(record: Record) -> Reordering | None:
-    """Return how many packets arrived after one that was sent later."""
+    """Return how many packets arrived after packets sent later."""
     rtt = record.table.rtt_us
-    # Of a segment that was sent more than once nobody knows which one was acknowledged.
+    # For a segment sent more than once it is unknown which transmission was acknowledged.
     _, segment, times = np.unique(record.table.seq, return_inverse=True, return_counts=True)
     rows = np.flatnonzero(np.isfinite(rtt) & (times[segment.reshape(-1)] == 1))
     if len(rows) < const.LEAST_ARRIVALS:

@@ -1,4 +1,4 @@
-"""The facts of the ends, from packets: windows, writes, silences, sends at an even rate, counters that are attached."""
+"""Facts about the ends, from packets: windows, writes, silences, evenly paced sends, attached counters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cctrace.tcp.wire import HEADER_BYTES
 
 
 def receiver_window(record: Record) -> ReceiverWindow | None:
-    """Return how the receiver's window held data back; None of a flow that had no data."""
+    """Return how the receive window limited the flow; None for a flow without data."""
     busy_us, held_us = record.flow.account
     if not busy_us > 0:
         return None
@@ -41,7 +41,7 @@ def receiver_window(record: Record) -> ReceiverWindow | None:
 
 
 def pauses(record: Record) -> Pauses | None:
-    """Return when the receiver shut its window; None if never."""
+    """Return when the receiver closed its window; None if never."""
     zero = record.zero_window_s
     if not len(zero):
         return None
@@ -51,7 +51,7 @@ def pauses(record: Record) -> Pauses | None:
 
 
 def start(record: Record, limits: list[Limit]) -> Start | None:
-    """Return the start of a flow that lost nothing."""
+    """Return the start of a flow without losses."""
     rounds, share = len(record.rounds[0]), shares(limits)
     if record.lost.any() or not rounds:
         return None
@@ -62,7 +62,7 @@ def start(record: Record, limits: list[Limit]) -> Start | None:
 
 
 def send_buffer(record: Record, limits: list[Limit]) -> SendBuffer | None:
-    """Return what the kernel's counters tell of the send buffer, where they are attached."""
+    """Return the send buffer's state from the kernel's counters, if attached."""
     polls = record.flow.tcpinfo
     if polls is None:
         return None
@@ -74,7 +74,7 @@ def send_buffer(record: Record, limits: list[Limit]) -> SendBuffer | None:
 
 
 def stalls(record: Record, limits: list[Limit]) -> Stalls | None:
-    """Return the silences that the retransmission timer ended."""
+    """Return the periods without ACKs that the retransmission timer ended."""
     times = record.timeouts_s
     share = shares(limits).get("rto_stall", 0.0)
     if not len(times):
@@ -86,16 +86,16 @@ def idle(record: Record, limits: list[Limit], buffer: SendBuffer | None) -> Idle
     """Return the share of the time without data to send."""
     share = shares(limits).get("application", 0.0)
     if buffer is not None and buffer.send_buffer_share >= const.COUNTED:
-        share -= buffer.waited_share  # the kernel knows what waited for room in the buffer
+        share -= buffer.waited_share  # the kernel knows which data waited for buffer space
     return Idle(share, record.goodput_bps)
 
 
 def writes(record: Record, share: float) -> Writes | None:
-    """Return what was in flight when data were written, None if not as much every time, or too seldom to matter.
+    """Return the data in flight at writes; None if it varies, or if writes are too rare to matter.
 
-    An application writes when its time has come, or when a reply has: then an ACK just before is chance, or nothing is
-    in flight. A full send buffer lets it write when ACKs have freed a part of it: so long after an ACK, whenever that
-    comes. Where ACKs themselves come like a clock the two are alike.
+    An application writes on a timer or after a response: an ACK just before is then a coincidence, or nothing is in
+    flight. A full send buffer lets it write when ACKs have freed part of it, a fixed time after an ACK, whenever
+    that arrives. If ACKs themselves arrive on a clock, the two cases look alike.
     """
     if share < const.MUCH_OF_TIME:
         return None
@@ -108,9 +108,9 @@ def writes(record: Record, share: float) -> Writes | None:
     gap = np.diff(record.ack_s, prepend=-np.inf)[place]
     since = bursts.since_s[wrote]
     apart, after = (np.subtract(*np.quantile(x, [0.75, 0.25])) for x in (np.diff(bursts.time_s[wrote]), since))
-    # No timer of an application falls upon the same microseconds after an ACK every time.
+    # No application timer follows ACKs by the same microseconds every time.
     prompt = max(3 * record.took_s, const.TOOK_S)
-    answers = (since < gap / 4) | (since <= prompt)  # jitter puts ACKs together: then a quarter of their gap is nothing
+    answers = (since < gap / 4) | (since <= prompt)  # jitter merges ACKs: a quarter of their gap then means nothing
     by_ack = np.quantile(since, const.MOST_WRITES) <= prompt < np.median(gap) / const.CHANCE_TIMES
     level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
     same = np.abs(left - level) <= max(2.0, const.ABOUT_IN_FLIGHT * most)
@@ -122,7 +122,7 @@ def writes(record: Record, share: float) -> Writes | None:
 
 
 def samples(record: Record, limits: list[Limit]) -> Samples | None:
-    """Return in which share of the bandwidth samples a pause of the application lies."""
+    """Return the share of bandwidth samples that contain a pause of the application."""
     sampled = record.acks["rs_interval_us"] > 0
     idle_s = np.array([(limit.start_s, limit.end_s) for limit in limits if limit.name == "application"]).reshape(-1, 2)
     if not sampled.any() or not len(idle_s):
@@ -135,7 +135,7 @@ def samples(record: Record, limits: list[Limit]) -> Samples | None:
 
 
 def of_socket(record: Record) -> SocketLimit | None:
-    """Return the limit of the socket's pacing rate by the kernel's counters, where they are attached."""
+    """Return the socket's pacing limit from the kernel's counters, if attached."""
     polls = record.flow.tcpinfo
     if polls is None or "max_pacing_rate" not in polls.columns | polls.extra:
         return None
@@ -147,7 +147,7 @@ def of_socket(record: Record) -> SocketLimit | None:
 
 
 def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
-    """Return how evenly packets left, where that was below the path's rate and none waited."""
+    """Return how evenly packets were sent, if below the path's rate and without a queue."""
     if _is_queued(record):
         return None
     rate, even, faster_s = even_rate(record)
@@ -190,7 +190,7 @@ def even_rate(record: Record) -> tuple[float, float, float]:
 
 
 def _is_queued(record: Record) -> bool:
-    """Return whether more than what leaves or arrives together typically waited at the bottleneck."""
+    """Return whether more than the packets of one burst or ACK typically waited at the bottleneck."""
     bottleneck = record.bottleneck
     if bottleneck is None or not bottleneck.is_measured:
         return False

@@ -1,4 +1,4 @@
-"""The facts of losses, from packets: what each lost packet met in the queue, which RTTs came before, in which burst."""
+"""Facts about losses, from packets: backlog at each lost packet, RTTs before, position in the burst."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cctrace.tcp.wire import PACKET_BYTES
 
 
 def losses(record: Record) -> Losses | None:
-    """Return which packets were lost, and what they met where the flow's own queue is known; None if none was."""
+    """Return the losses and, if the flow's own queue is known, the backlogs that they met; None without losses."""
     lost = int(record.lost.sum())
     if not lost:
         return None
@@ -65,7 +65,7 @@ def _met(record: Record) -> Met:
         rtt_episodes=episodes,
         buffer_bytes=buffer,
         buffer_bdp=buffer / met.bdp,
-        # Too short a queue to be managed, or one that holds what the link's own has left when tokens run out.
+        # Too short a queue to be managed, or one that holds the flow's packets once tokens run out.
         is_managed_length=met.longest > const.MANAGED_PACKETS * PACKET_BYTES
         and (few or not record.bottleneck.bucket_bytes),
         avoids_short=short,
@@ -75,27 +75,26 @@ def _met(record: Record) -> Met:
 
 
 class _Backlogs:
-    """What lost packets met in the queue that this flow put there."""
+    """Backlogs of this flow's queue at lost packets."""
 
     def __init__(self, record: Record) -> None:
         bottleneck = record.bottleneck
         steps = constant(bottleneck.rate)
         self.at_us, self.lost = record.sent_s * 1e6, record.lost
-        # What a shaper's tokens let through at once does not wait; what the link drops meanwhile is another queue's.
+        # Packets covered by a shaper's tokens do not wait; losses meanwhile belong to another queue.
         deficit = backlog_met(record.fluid, steps, self.at_us)
         self.met = np.maximum(deficit - bottleneck.bucket_bytes, 0.0)
         judged = deficit >= bottleneck.bucket_bytes
         self.base_us, self.bdp = bottleneck.base_us, bottleneck.rate * bottleneck.base_us
-        # What was sent last may yet have been lost, and would not have stood in the queue.
+        # The last packets may yet have been lost, and then were not in the queue.
         settled = ~self.lost & (record.table.sent_ns <= decided_ns(record.table))
         self.longest = float(self.met[settled if settled.any() else ~self.lost].max())
         packet = float(np.median(record.table.wire_bytes))
-        # A queue of the sender's host takes (and drops) a super-packet whole: its last segment must have room, too.
+        # A queue at the sender's host takes (or drops) super-packets as a unit: the last segment must have room, too.
         met = np.where(judged, self.met + _behind(record.table), 0.0)
         overflow = overflows(self.lost, met, met > self.longest / 2, self.longest, self.at_us)
         short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
-        # A full queue drops at its length, which is the longest that anything passed with: it lets nothing pass then,
-        # where an early drop (RED) lets much.
+        # A full queue drops at its longest and passes nothing then, unlike early drops (RED).
         full = short < max((1 - const.AT_FULL) * self.longest, 3 * packet)
         passed = np.sum(settled & (self.met > self.longest - short + ABOVE_FULL * packet))
         full &= bool(passed <= const.PASSED * (1 + overflow.sum()))
@@ -103,7 +102,7 @@ class _Backlogs:
         self.rest = self.lost & ~self.overflow & judged
 
     def episodes(self, which: NDArray[np.bool_]) -> int:
-        """Return how many of these losses are apart by an RTT: what chance may do is counted by them."""
+        """Return the number of these losses that are an RTT apart, the unit for chance."""
         found, end = 0, -np.inf
         for at in self.at_us[which].tolist():
             if at > end:
@@ -111,7 +110,7 @@ class _Backlogs:
         return found
 
     def by_chance(self) -> float:
-        """Return how likely it is, by chance, that what did not overflow left the short backlogs alone so much."""
+        """Return the probability that non-overflow losses avoid short backlogs as much by chance."""
         met, n = self.met[self.rest], self.episodes(self.rest)
         if not n:
             return 1.0
@@ -123,27 +122,27 @@ class _Backlogs:
 
 
 def _behind(table: Transmissions) -> NDArray[np.int64]:
-    """Return how much of what was captured as one packet follows each segment of it, bytes."""
+    """Return the bytes that follow each segment within its captured packet."""
     total = np.cumsum(table.wire_bytes)
     last = np.append(np.flatnonzero(np.diff(table.sent_ns)), len(table) - 1)
     return total[last[np.searchsorted(last, np.arange(len(table)))]] - total
 
 
 def _gathered(record: Record, lost: NDArray[np.bool_]) -> bool:
-    """Return whether losses came at some times rather than over the whole flow, as chance would spread them."""
+    """Return whether losses cluster in time more than random ones would."""
     per_rtt = max(int(len(lost) * record.least_rtt_us / 1e6 / max(record.duration_s, 1e-6)), 1)
-    place = np.unique(np.flatnonzero(lost) // per_rtt)  # round trips (of packets sent) that lost something
+    place = np.unique(np.flatnonzero(lost) // per_rtt)  # round trips (of packets sent) with losses
     rounds = -(-len(lost) // per_rtt)
     if len(place) < min(const.LEAST_LOSSES, rounds / 2):
         return int(lost.sum()) >= const.LEAST_LOSSES * len(place)
     at, before = (place + 0.5) / rounds, np.arange(len(place)) / len(place)
     distance = max(float(np.max(before + 1 / len(place) - at)), float(np.max(at - before)))
-    # Kolmogorov's test: that both sides are as far off is less likely still. scipy.stats takes long to import.
+    # Kolmogorov's test, as twice Smirnov's; scipy.stats takes long to import.
     return bool(2 * special.smirnov(len(place), distance) < const.UNLIKELY)
 
 
 def _before(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
-    """Return the mean rank of the RTTs before losses among all, and how many losses are apart by an RTT."""
+    """Return the mean rank of the RTTs before losses, and the number of losses an RTT apart."""
     rtt = record.rtt_us
     known = np.flatnonzero(np.isfinite(rtt))
     before = known[np.maximum(np.searchsorted(known, np.flatnonzero(lost)) - 1, 0)]
@@ -152,17 +151,17 @@ def _before(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
 
 
 def bursts(record: Record) -> Bursts | None:
-    """Return the bursts whose ends were lost; None of a capture that does not show them, or of too few losses."""
+    """Return the bursts with lost ends; None if the capture does not show bursts, or losses are too few."""
     if record.lost.sum() < const.FEWEST_IN_BURSTS or record.flow.taken_at not in ("sender", "unknown"):
         return None
     burst, ahead, met = _bursts(record)
     lost = np.flatnonzero(record.lost)
-    lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first of each burst
+    lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first loss of each burst
     quantum = max(2 * float(np.median(record.table.wire_bytes)), const.PACED_S * record.goodput_bps / 8)
     typical, rank = float(np.median(ahead[lost])), mean_rank(ahead.astype(float), ahead[lost].astype(float))
     filled = float(np.median(ahead[lost] / np.maximum(met[lost], ahead[lost] + 1)))
     many, at = len(lost), record.sent_s[record.lost]
-    if not record.bottleneck.is_measured:  # a rate that is no more than a guess: what overflows time and again only
+    if not record.bottleneck.is_measured:  # the rate is only a guess: require repeated overflow
         apart = np.diff(record.sent_s[lost], prepend=-np.inf) > const.OVERFLOW_RTTS * record.median_rtt_us / 1e6
         many = int(apart.sum())
     count, span = int(record.lost.sum()), (float(at.min()), float(at.max()))
@@ -170,7 +169,7 @@ def bursts(record: Record) -> Bursts | None:
 
 
 def _bursts(record: Record) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return of every transmission the number of its burst, and what of that left ahead it and what it met, bytes."""
+    """Return each transmission's burst number, and the bytes of the burst sent before it and the backlog it met."""
     table, rate = record.table, record.bottleneck.rate
     sent_us = record.sent_s * 1e6
     begins = np.diff(sent_us, prepend=-np.inf) > const.IN_A_BURST * table.wire_bytes / rate
@@ -180,7 +179,7 @@ def _bursts(record: Record) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
 
 
 def sent_again(record: Record) -> SentAgain | None:
-    """Return the segments that were sent again."""
+    """Return the retransmitted segments."""
     spurious = record.flow.sent_again["spurious"]
     sent, many = int(record.flow.row["segments_sent"]), len(spurious)
     if not sent:

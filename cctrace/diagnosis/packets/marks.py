@@ -1,4 +1,4 @@
-"""What queues marked instead of dropping it (ECN), from packets: how often the sender heeded that, at which queue."""
+"""Facts about ECN marks, from packets: how often the sender responded, and at which queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cctrace.schema import LINUX_EVENTS
 
 
 def marks(record: Record) -> Marks | None:
-    """Return what was marked and how often that cut the window; None if nothing was."""
+    """Return the marks and how often they reduced the window; None without marks."""
     ecn = record.flow.ecn
     if not ecn.delivered_ce:
         return None
@@ -54,7 +54,7 @@ def reductions_s(record: Record) -> NDArray[np.float64]:
 
 
 def _queue_us(record: Record, at: NDArray[np.float64]) -> float:
-    """Return the queue of RTTs when marks arrived that cut the window, typically, us; NaN unknown."""
+    """Return the typical queueing delay at the marks that reduced the window, us; NaN unknown."""
     rows = record.events.rows
     taken = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
     if not len(taken) or not len(at):

@@ -1,4 +1,4 @@
-"""A policer, from packets: a token bucket that drops what exceeds it, of this flow and of others of the capture."""
+"""Facts about a policer, from packets: a token bucket that drops excess packets of this and other flows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cctrace.path.losses import decided_ns
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import LOST
 
-# Transmissions of a flow in which a policer is looked for; the first that hold `ENOUGH` losses.
+# Number of first transmissions searched for a policer; the smallest with `ENOUGH` losses.
 
 
 def policer(record: Record) -> Policer | None:
@@ -22,7 +22,7 @@ def policer(record: Record) -> Policer | None:
     table = record.table
     among = const.POLICED_SENDS, const.POLICED_SENDS_MOST
     most = next((rows for rows in among if record.lost[:rows].sum() >= const.POLICED_LOSSES), among[-1])
-    # Of what was sent last it is not known whether it was lost, and so not what it met.
+    # The fate of the last packets, and hence the deficit that they met, is unknown.
     end_ns = min(table.sent_ns[min(most, len(table)) - 1], decided_ns(table))
     whole = (table, *record.companions.values())
     tables = [other.first(int(np.searchsorted(other.sent_ns, end_ns, "right"))) for other in whole]
@@ -36,22 +36,22 @@ def policer(record: Record) -> Policer | None:
     if not rate or _is_the_links(record, rate):
         return None
     if size < 2 * _acked_at_once(record):
-        return None  # between two ACKs most of a queue of that size would have come and gone: waits do not show
+        return None  # most of a queue of that size would come and go between two ACKs: delays do not show it
     lost, times = tables[0].state == LOST, record.sent_s[record.lost]
     explained = float(bucket.explained[lost].mean())
     return Policer(rate * 8e6, size, explained, int(lost.sum()), (float(times.min()), float(times.max())))
 
 
 def _acked_at_once(record: Record) -> float:
-    """Return how much an ACK tells of, on average over what was delivered, bytes."""
+    """Return the mean bytes acknowledged by an ACK, weighted by bytes."""
     got = np.ediff1d(record.acks["delivered"].astype(np.int64))
     return float(np.average(got, weights=got)) * record.table.mss if got.sum() > 0 else 0.0
 
 
 def _is_the_links(record: Record, rate: float) -> bool:
-    """Return whether packets waited in a queue that is served at this rate: what it drops is no policer's.
+    """Return whether packets waited in a queue served at this rate: then the queue drops, not a policer.
 
-    A full queue drops as an empty bucket does, whatever waits in it; but behind a policer nothing waits at its rate.
+    A full queue drops as an empty bucket does, but nothing waits behind a policer at its rate.
     """
     shared = record.path.shared
     alone = record.bottleneck.rate if record.bottleneck.explained > const.RATE_SHOWN else np.nan
@@ -60,7 +60,7 @@ def _is_the_links(record: Record, rate: float) -> bool:
 
 
 def _queue_dropped(record: Record) -> bool:
-    """Return whether losses followed the longest RTTs, time and again: then a short queue dropped, no policer."""
+    """Return whether losses repeatedly followed the longest RTTs: then a short queue drops, not a policer."""
     known = np.flatnonzero(np.isfinite(record.rtt_us))
     lost = np.flatnonzero(record.lost)
     before = known[np.maximum(np.searchsorted(known, lost) - 1, 0)]

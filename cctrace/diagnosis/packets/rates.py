@@ -1,4 +1,4 @@
-"""The facts of the path's rate and queue, from packets: steps of the rate, queue, first packets, bucket, window."""
+"""Facts about the path's rate and queue, from packets: rate steps, queue, first packets, bucket, window."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cctrace.tcp.wire import HEADER_BYTES
 
 
 def rate_changes(record: Record, limits: list[Limit]) -> RateChanges | None:
-    """Return how the path's rate changed; None if it did not."""
+    """Return the changes of the path's rate; None without."""
     changes, varied = record.changes, record.path.rate_range_bps
     if changes and not (varied and _between(record, changes) < const.STEPPED):
         drops = [change for change in changes if change.after_bps < change.before_bps]
         worst = max(drops, key=lambda change: change.before_bps / change.after_bps, default=None)
         return RateChanges(changes, stale=None if worst is None else _stale(record, worst, limits))
-    if varied and not _lasting(record):  # tokens that come back are no other rate
+    if varied and not _lasting(record):  # tokens that return are no rate change
         low, high = varied
         return RateChanges([], low, high, record.median_rtt_us, record.least_rtt_us)
     return None
@@ -36,7 +36,7 @@ def _lasting(record: Record) -> bool:
 
 
 def _between(record: Record, changes: list[Change]) -> float:
-    """Return which share of the time lies in stretches of one rate, of those that end or begin at a change."""
+    """Return the share of the time in periods of one rate adjacent to a change."""
     edges = [0.0, *(change.at_s for change in changes), changes[-1].until_s]
     inside = 0.0
     for begin, end in itertools.pairwise(edges):
@@ -47,7 +47,7 @@ def _between(record: Record, changes: list[Change]) -> float:
 
 
 def stale_seconds(record: Record, change: Change) -> float:
-    """Return for how long after a drop the maximum of ten rounds' rate samples exceeded the new rate by a tenth."""
+    """Return how long after a drop the ten-round maximum of rate samples exceeded the new rate by a tenth."""
     acks = record.acks
     sampled = (acks["rs_interval_us"] > 0) & (acks["rs_delivered"] > 0)
     wire = record.table.mss + HEADER_BYTES
@@ -63,7 +63,7 @@ def stale_seconds(record: Record, change: Change) -> float:
 
 
 def longest_rtt_us(record: Record, begin_s: float, end_s: float) -> float:
-    """Return the longest RTT of what was sent between two times, us; NaN unknown."""
+    """Return the longest RTT of packets sent between two times, us; NaN unknown."""
     rtt = record.rtt_us[(record.sent_s > begin_s) & (record.sent_s < end_s)]
     return float(np.nanmax(rtt)) if np.isfinite(rtt).any() else NAN
 
@@ -84,7 +84,7 @@ def _stale(record: Record, change: Change, limits: list[Limit]) -> Stale:
 
 
 def queue(record: Record) -> Queue:
-    """Return the RTTs, and what is known of the bottleneck's queue."""
+    """Return the RTTs and the bottleneck's queue, as far as known."""
     bottleneck, (mean, spread) = record.bottleneck, record.uncongested
     known = record.rtt_us[np.isfinite(record.rtt_us)]
     return Queue(
@@ -103,18 +103,18 @@ def queue(record: Record) -> Queue:
 
 
 def before(record: Record) -> Before | None:
-    """Return what the first packets of a flow took that was captured from its beginning."""
+    """Return the RTTs of the first packets, if the flow was captured from its start."""
     bottleneck = record.bottleneck
     early = bottleneck.sent_us < bottleneck.sent_us[0] + 2 * bottleneck.base_us
     if early.sum() < const.LEAST_FIRST or not record.flow.facts["complete"]:
         return None
     first, own = float(np.median(bottleneck.rest_us[early])), float(np.median(bottleneck.queue_us[early]))
-    least, spread = record.uncongested  # of stretches: jitter is in it
+    least, spread = record.uncongested  # of periods, including jitter
     return Before(first, least, own, spread)
 
 
 def shaper(record: Record) -> Shaper | None:
-    """Return the token bucket before the bottleneck's queue, of a path whose rate did not change."""
+    """Return the token bucket before the bottleneck's queue, of a path with constant rate."""
     bottleneck = record.bottleneck
     if not bottleneck.bucket_bytes or record.changes:
         return None
@@ -123,7 +123,7 @@ def shaper(record: Record) -> Shaper | None:
 
 
 def held_window(record: Record) -> HeldWindow | None:
-    """Return the largest amounts in flight of later rounds, of a flow that lost nothing."""
+    """Return the largest data in flight of later rounds, of a flow without losses."""
     first, _, most = record.rounds
     later = most[first > min(2.0, 0.3 * record.duration_s)]
     if len(later) < const.LEAST_ROUNDS or record.lost.any():

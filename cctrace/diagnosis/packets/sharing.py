@@ -1,4 +1,4 @@
-"""The facts of other flows, from packets: whose queue explains this one's delays, what each flow got."""
+"""Facts about other flows, from packets: the queue that explains this flow's delays, and each flow's rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cctrace.path.neighbours import Shared
 
 
 def others(record: Record) -> dict[str, Turns | Sharing]:
-    """Return the facts of flows served in turn, or of a queue that this one shares with others; nothing of neither."""
+    """Return the facts of flows served in turn, or of a shared queue; nothing for neither."""
     if not record.companions or record.fluid is None:
         return {}
     shared = record.path.shared
@@ -61,16 +61,18 @@ def _sharing(record: Record, gain: float, rate: float, got: _Got) -> Sharing:
 
 
 class _Got(NamedTuple):
-    """What a flow and its companions got while they were up together, bit/s of the wire, by their numbers."""
+    """Rates of a flow and its companions while all were active, bit/s on the wire, by flow number."""
 
     mine: float
     theirs: dict[int, float]
 
 
 def _got(record: Record, shared: Shared) -> _Got | None:
-    """Return the `_Got` of flows that filled the link together; None where most of this one's data met it half empty.
+    """Return the `_Got` of flows that filled the link together; None if most of this flow's data met a half-empty
+    link.
 
-    Whoever sends little into a link that others leave empty competes with nobody, whatever queue would explain.
+    A flow that sends little into a link that others leave empty does not compete, whatever queue explains its
+    delays.
     """
     parts = [record.path.parts[k] for k in (record.flow.index, *shared.flows)]
     begin, end = (1e6 * at_s for at_s in _overlap(record))
@@ -87,8 +89,8 @@ def _got(record: Record, shared: Shared) -> _Got | None:
 
 
 class _Turns(NamedTuple):
-    """Flows served in turn: the link's rate and this flow's while it was alone (0: never), bytes/us; this one's share
-    and what it keeps within of that, relative; the deviation of its delays with such a server, and with one for all.
+    """Flows served in turn: rates of the link and of this flow while alone (0: never), bytes/us; this flow's share and
+    its relative scatter; deviation of its delays with such a server, and with a common queue.
     """
 
     rate: float
@@ -100,12 +102,12 @@ class _Turns(NamedTuple):
 
     @property
     def hold(self) -> bool:
-        """Whether a queue of its own explains the flow's delays, and one for all does not."""
+        """Whether a queue of its own explains the flow's delays, and a common one does not."""
         return self.deviation < (1 - COMMON) * self.deviation_common
 
 
 def _others_show_turns(record: Record) -> bool:
-    """Return whether the largest companion's delays are those of a queue of its own, served in turn.
+    """Return whether the largest companion's delays are those of its own queue, served in turn.
 
     An AQM that drops much of this flow's own queue leaves delays that no queue explains.
     """
@@ -119,7 +121,7 @@ def _others_show_turns(record: Record) -> bool:
 
 
 def _in_turns(record: Record, gain: float) -> _Turns | None:
-    """Return the `_Turns` if all flows got equal parts whenever they had data, else None."""
+    """Return the `_Turns` if all flows had equal rates whenever they had data, else None."""
     own, *others = record.path.parts.values()
     window_us = max(100_000.0, *(part.least_rtt_us for part in (own, *others) if len(part.acked)))
     edges = np.arange(0.0, own.sent_us[-1] + window_us, window_us)
@@ -128,7 +130,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     rates = np.array([_rates(part, edges) for part in (own, *others)])
     busy = rates > 0
     many, total = busy.sum(axis=0), rates.sum(axis=0)
-    # Of a window in which a flow begins or ends it had data for a part only.
+    # In a window in which a flow starts or ends it had data for only part of the time.
     inside = np.all(busy == np.roll(busy, 1, axis=1), axis=0) & np.all(busy == np.roll(busy, -1, axis=1), axis=0)
     full = inside & busy[0] & (many > 1)
     if full.sum() < const.LEAST_SHARED:
@@ -152,7 +154,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
 
 
 def _served(others: list[Sent], link: float, pause_us: float) -> Steps:
-    """Return the `Steps` of what is left of a link for one flow while each of the others that sends takes its part."""
+    """Return the `Steps` of the link's rate left to one flow while each of the other active ones takes its share."""
     times, change = [0.0], [0]
     for other in others:
         sent_us = other.sent_us
@@ -166,7 +168,7 @@ def _served(others: list[Sent], link: float, pause_us: float) -> Steps:
 
 
 def _rates(part: Sent, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what was delivered of a flow in windows, bytes/us; 0 where nothing was."""
+    """Return a flow's deliveries in windows, bytes/us; 0 for none."""
     acked_us, size = part.acked_us[part.acked], part.wire_bytes[part.acked]
     order = np.argsort(acked_us, kind="stable")
     acked_us, total = acked_us[order], np.cumsum(size[order])

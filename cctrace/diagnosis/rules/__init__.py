@@ -1,7 +1,7 @@
-"""From facts to findings: one rule per cause, whatever the record; `judge` asks all of them.
+"""From facts to findings: one rule per cause, whatever the record; `judge` applies all of them.
 
-A rule reads the facts and what earlier ones have found, and says nothing where a fact is missing. They are asked in
-this order: what the ends did explains the path's part, and what others did explains losses and queues.
+A rule reads the facts and earlier findings, and stays silent if a fact is missing. The order matters: causes at the
+ends explain the path's state, and other flows explain losses and queues.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# Causes beside which others may go unnoticed: a simulation without them tells (`cctrace.counterfactual.candidates`).
+# Causes that may hide others: simulations without them decide (`cctrace.counterfactual.candidates`).
 SECOND = {"random_loss", "jitter", "reordering", "aqm", "rate_change"}
 
 
 def explained_away(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
-    """Return what rules would have found, had earlier ones not explained as much."""
+    """Return what rules would have found if earlier findings had not explained as much."""
     named = {finding.name for finding in findings}
     if facts.is_blind or named & {"capture_artefact", "slow_start_only"}:
         return []
@@ -65,7 +65,7 @@ def explained_away(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
 
 
 def judge(facts: Facts) -> list[Finding]:
-    """Return what is found of a flow, most important first; at least one."""
+    """Return the findings of a flow, most important first; at least one."""
     found = Found()
     for rule in CAPTURE if facts.is_blind else (*CAPTURE, *RULES):
         found.findings += rule(facts, found)

@@ -1,4 +1,4 @@
-"""What the capture itself does not allow to say: what it spoils, and where it was taken."""
+"""Rules on the capture: its artefacts, and where it was taken."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ OWN = {"capture_artefact", "vantage_point"}
 
 
 def capture_artefact(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Times or counts are the capture's doing."""
+    """Times or counts are artefacts of the capture."""
     for one in facts.artefacts[:1]:
         yield facts.finding("capture_artefact", one.confidence, one.numbers, one.form).saying(**one.words)
 
 
 def vantage_point(facts: Facts, found: Found) -> Iterator[Finding]:
-    """It was taken elsewhere than at the sender."""
+    """The capture was not taken at the sender."""
     place = facts.elsewhere
     if place is not None:
         yield facts.finding("vantage_point", 0.9 if place.is_measured else 0.6, place)
 
 
 def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
-    """Return findings no surer than the record allows: one that misleads, or a single look."""
+    """Return findings with the confidence that the record allows: a misleading one, or a single poll."""
     if facts.kind == SINGLE_POLL:
-        of_ends = ENDS | {"reordering"}  # which the kernel counts
+        of_ends = ENDS | {"reordering"}  # counted by the kernel
         most = {
             one.name: const.SINGLE_POLL_SURE_OF_LIMITS if one.name in of_ends else const.SINGLE_POLL_SURE
             for one in found
@@ -42,7 +42,7 @@ def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
 
 
 def unknown(facts: Facts) -> Finding:
-    """Return what is said of a flow of which nothing tells what limited it."""
+    """Return the finding for a flow whose limit is unknown."""
     numbers = {"goodput_bps": facts.goodput_bps, "rtt_least_us": facts.least_rtt_us}
     said = {"why": facts.why_nothing} if facts.why_nothing else {"despite": facts.despite or None}
     record = "these counters" if facts.has_polls else "the record"

@@ -1,4 +1,4 @@
-"""Delay that is no queue of the flow's own: jitter and what it does to BBR's min_rtt, reordering, the ways of ACKs."""
+"""Rules on delays other than the flow's own queue: jitter and its effect on BBR's min_rtt, reordering, ACKs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
 
-SHORT = "slow_start_only"  # then nothing else is asked of delays
+SHORT = "slow_start_only"  # then no other rule on delays applies
 
 
 def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Two packets in a thousand arrived after one that was sent later."""
+    """Two packets in a thousand arrived after packets sent later."""
     late = facts.reordering
     if (
         late is None
@@ -30,7 +30,7 @@ def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
-    """BBR's min_rtt is below half of the RTT without a queue, by jitter, and its rate below the path's."""
+    """Because of jitter, BBR's min_rtt is below half of the RTT without a queue, and its rate below the path's."""
     low = facts.min_rtt
     if low is None or not low.acts_as_bbr or found.sure & ENDS:
         return
@@ -40,7 +40,7 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
     by_jitter = (
         below < const.JITTERS_TAIL * low.jitter_sd_us and low.jitter_sd_us > const.NO_JITTER * low.uncongested_rtt_us
     )
-    # A little above a half, probes that last for a min_rtt end before their ACKs are back: no growth without a queue.
+    # Slightly above one half, probes that last a min_rtt end before their ACKs return: no growth without a queue.
     full = const.NO_COLLAPSE if facts.kind == PACKETS else const.NO_COLLAPSE_OF_ESTIMATE
     if (
         not by_jitter
@@ -59,14 +59,14 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def ack_compression(facts: Facts, found: Found) -> Iterator[Finding]:
-    """A fifth of the ACKs come in bunches that the receiver had sent over four times as long."""
+    """A fifth of the ACKs arrive in bunches that the receiver sent over four times as long."""
     bunches = facts.bunches
     if bunches is not None and bunches.bunched_share >= const.BUNCHED and not _scattered(found):
         yield facts.finding("ack_compression", min(max(0.6 + bunches.bunched_share / 2, 0.6), 0.95), bunches)
 
 
 def ack_aggregation(facts: Facts, found: Found) -> Iterator[Finding]:
-    """ACKs come by a clock, with what there is."""
+    """ACKs arrive on a clock, covering whatever has arrived."""
     batches = facts.batches
     if batches is None or "ack_compression" in found.names or _scattered(found):
         return
@@ -76,7 +76,7 @@ def ack_aggregation(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:
-    """More than three segments per ACK, that did not arrive together."""
+    """More than three segments per ACK that did not arrive together."""
     acks = facts.ack_counts
     if acks is None or found.names & {"ack_compression", "ack_aggregation"} or _scattered(found):
         return
@@ -86,7 +86,7 @@ def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def _scattered(found: Found) -> bool:
-    """Return whether ACKs come as what was sent, in parts or out of order, or are too few."""
+    """Return whether ACKs reflect the sender's bursts, reordering, or thinning."""
     return "reordering" in found.names or bool(found.sure & {"application_limited", "send_buffer_limited", SHORT})
 
 
@@ -95,7 +95,7 @@ def _is_short(found: Found) -> bool:
 
 
 def jitter(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Delays vary within an RTT, whatever the flow's own queue."""
+    """Delays vary within an RTT, independently of the flow's own queue."""
     varied = facts.jitter
     if varied is None or _is_short(found) or found.names & {"collapse", "ack_aggregation", "reordering"}:
         return
@@ -104,7 +104,7 @@ def jitter(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def inflated_min_rtt(facts: Facts, found: Found) -> Iterator[Finding]:
-    """For ten seconds at a time no RTT of a BBR flow came near the least."""
+    """For ten seconds at a time no RTT of a BBR flow came near the minimum."""
     high = facts.inflated
     if high is None or _is_short(found) or not facts.is_model_based:
         return

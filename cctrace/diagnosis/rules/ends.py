@@ -1,4 +1,4 @@
-"""Causes at the ends: the receiver's window, the application, the send buffer, a socket's pacing, a short transfer."""
+"""Rules on the ends: receive window, application, send buffer, socket pacing, short transfers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
 
-NOT_WAITING = {"competition", "reordering", "random_loss", "collapse"}  # what explains a rate below the estimate
+NOT_WAITING = {"competition", "reordering", "random_loss", "collapse"}  # they explain a rate below the estimate
 
 
 def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
-    """The receiver's window held data back for half of the time with data, or was full."""
+    """The receive window was the limit for half of the time with data, or was full."""
     window = facts.window
     if window is None:
         return
@@ -27,14 +27,14 @@ def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def slow_start_only(facts: Facts, found: Found) -> Iterator[Finding]:
-    """A transfer that lost nothing and ended while its window still grew."""
+    """A transfer without losses that ended while its window was still growing."""
     start = facts.start
     if start is not None and start.is_growing and start.rounds <= const.SHORT_ROUNDS:
         yield facts.finding("slow_start_only", 0.9 if start.is_complete else 0.6, start)
 
 
 def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
-    """The kernel counted a full send buffer for a quarter of the time with data, or at all while data were missing."""
+    """The kernel counted a full send buffer for a quarter of the time with data, or at all while data were lacking."""
     buffer = facts.send_buffer
     if buffer is None:
         return
@@ -45,20 +45,20 @@ def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def receiver_pauses(facts: Facts, found: Found) -> Iterator[Finding]:
-    """The receiver shut its window altogether."""
+    """The receiver closed its window."""
     pauses = facts.pauses
     if pauses is not None and pauses.shut_s >= const.LEAST_PAUSED * facts.end_s:
         yield facts.finding("receiver_pauses", 0.9, pauses)
 
 
 def stalls(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Silences that only the retransmission timer ended, for a quarter of the time."""
+    """For a quarter of the time, no ACKs arrived until the retransmission timer fired."""
     if facts.stalls is not None and facts.stalls.stalled_share >= const.MUCH_OF_TIME:
         yield facts.finding("stalls", min(0.95, 0.45 + facts.stalls.stalled_share / 2), facts.stalls)
 
 
 def pacing_limited(facts: Facts, found: Found) -> Iterator[Finding]:
-    """The socket's own limit: it paced at that, what it sent was that, and no queue stood."""
+    """The socket's own limit: its pacing rate and its sending rate equal it, and no queue stood."""
     limit = facts.socket_limit
     if limit is None or "receiver_limited" in found.names:
         return
@@ -67,7 +67,7 @@ def pacing_limited(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
-    """There was less to send than could have been sent; or data waited for room in a send buffer."""
+    """There was less data to send than the path could carry, or data waited for space in a send buffer."""
     idle, writes = facts.idle, facts.writes
     if (
         idle is None
@@ -77,7 +77,7 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     share = idle.application_share
     sure = min(0.99, 0.5 + share / 2) if share >= const.MOST_OF_TIME else 0.2 + 0.5 * share
-    if writes is not None and writes.is_by_acks:  # ACKs in batches make pauses, too, for less time
+    if writes is not None and writes.is_by_acks:  # batched ACKs cause pauses, too, but for less time
         sure, counted = min(sure, 0.7), facts.send_buffer is not None
         yield facts.finding("send_buffer_limited", sure, writes, "writes").saying(
             waited_share=share, has_counters=counted
@@ -90,7 +90,7 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def waiting(facts: Facts, found: Found) -> Iterator[Finding]:
-    """At one look nothing waits to be sent, and the rate was less than half of what the path is estimated to carry."""
+    """In a single poll no data wait to be sent, and the rate was less than half of the path's estimated rate."""
     now = facts.instant
     if now is None or found.names & NOT_WAITING or found.sure & ENDS:
         return
@@ -101,13 +101,13 @@ def waiting(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def nothing_to_send(facts: Facts, found: Found) -> Iterator[Finding]:
-    """At one look nothing waits to be sent, and nothing else explains the rate."""
+    """In a single poll no data wait to be sent, and nothing else explains the rate."""
     if facts.instant is not None and facts.instant.is_waiting and not found.names:
         yield facts.finding("application_limited", 0.4, facts.instant)
 
 
 def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Bandwidth samples of a model that tell of the application, not of the path."""
+    """Bandwidth samples of a model that reflect the application, not the path."""
     samples = facts.samples
     if samples is None or not facts.is_model_based or found.names & {"slow_start_only", "pacing_limited"}:
         return
@@ -116,10 +116,10 @@ def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Packets left at one rate, below the path's: a sender whose data wait sends whole segments.
+    """Packets were sent at one rate below the path's: a sender with data waiting sends full segments.
 
-    A limit lets nothing leave faster but bursts after a pause; BBR probes for a round trip and more. Where packets were
-    lost, the rate may be below the limit at times.
+    Nothing exceeds a limit but bursts after a pause, while BBR probes for a round trip or more. With losses, the
+    rate may at times be below the limit.
     """
     even = facts.even_sends
     if even is None or found.sure & {*ENDS, "competition", "fair_queueing", "policer"}:

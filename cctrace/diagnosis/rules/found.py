@@ -1,4 +1,4 @@
-"""What earlier rules have found, as later ones ask for it."""
+"""Earlier findings, for later rules."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ ENDS = {"receiver_limited", "application_limited", "slow_start_only", "send_buff
 
 
 class Found:
-    """Findings so far, and the names of all and of those that are sure."""
+    """Findings so far, with the names of all and of the sure ones."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
 
     @property
     def names(self) -> set[str]:
-        """The causes that were found."""
+        """The causes found."""
         return {finding.name for finding in self.findings}
 
     @property
     def sure(self) -> set[str]:
-        """Those that explain what others would, too."""
+        """Causes that explain others' evidence."""
         return {finding.name for finding in self.findings if finding.confidence >= const.EXPLAINS}

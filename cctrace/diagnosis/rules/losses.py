@@ -1,4 +1,4 @@
-"""Which losses they were: chance, a full queue's (a shallow one's), an active queue management's; and bursts."""
+"""Rules on losses: random, congestive (full or shallow queue), by an AQM; and bursts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import Losses, Met
 from cctrace.diagnosis.rules.found import Found
 
-EXPLAINED = {"competition", "fair_queueing", "policer"}  # they say what dropped
-TOLD = {"random_loss", "shallow_buffer"}  # causes whose sentences say how much was lost
+EXPLAINED = {"competition", "fair_queueing", "policer"}  # they explain the drops
+TOLD = {"random_loss", "shallow_buffer"}  # causes whose sentences quantify the losses
 
 
 def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -28,7 +28,7 @@ def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def losses(facts: Facts, found: Found) -> Iterator[Finding]:
-    """What dropped the packets that were lost, unless others filled the queue, or a policer dropped them."""
+    """Cause of the losses, unless other flows filled the queue or a policer dropped the packets."""
     lost = facts.losses
     if lost is None or found.names & EXPLAINED:
         return
@@ -36,18 +36,18 @@ def losses(facts: Facts, found: Found) -> Iterator[Finding]:
         causes = _placed(facts, lost, lost.met)
     else:
         causes = _unplaced(facts, lost) if lost.lost >= const.LEAST_LOSSES else iter(())
-    bursts = "poor_pacing" in found.names  # what they lose is neither chance's nor managed
+    bursts = "poor_pacing" in found.names  # their losses are neither random nor an AQM's
     yield from (one for one in causes if not bursts or one.name not in ("random_loss", "aqm"))
 
 
 def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
-    """Losses whose queue is known."""
-    if lost.lost < const.LEAST_LOSSES:  # two may show that a queue is managed: chance seldom hits long ones alone
+    """Losses with known backlogs."""
+    if lost.lost < const.LEAST_LOSSES:  # two may reveal an AQM: random losses seldom hit long queues only
         if met.avoids_short and met.is_managed_length and met.rests > 1 and met.chance < const.UNLIKELY:
             yield _aqm(facts, lost, met)
         return
     overflowed, dropped = met.overflowed, []
-    # A full queue drops many at a time; chance that cuts the window as often is as much of a cause.
+    # A full queue drops many at a time; random losses that cut the window as often are as much of a cause.
     often = met.rest >= (1 - const.MOSTLY_OVERFLOW) * lost.lost or met.rests >= met.overflows
     if met.rest >= const.LEAST_LOSSES and often:
         after_long = (met.rtt_rank - 0.5) * (
@@ -69,7 +69,7 @@ def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
 
 
 def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
-    """Losses of a flow whose queue is not known: chance, if nothing speaks against it."""
+    """Losses with unknown backlogs: random, if nothing contradicts it."""
     clear = (
         abs(lost.rtt_rank - 0.5) * (12 * lost.episodes) ** 0.5 > const.SURE_ERRORS and lost.rtt_rank > lost.clear_rank
     )
@@ -80,7 +80,7 @@ def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
             yield _full(facts, lost, lost.lost, lost.rtt_rank)
         return
     sure = 0.4 + 0.4 * min(lost.episodes / 30, 1)
-    if not exact:  # a policer, or a short buffer, may lose as evenly
+    if not exact:  # a policer, or a short buffer, may drop as evenly
         sure = min(max(sure, 0.55), 0.55 if facts.is_model_based else 0.6)
     numbers = {"loss_share": lost.loss_share, "lost": lost.lost, "rtt_rank": lost.rtt_rank} | lost.of_polls
     yield _by_chance(facts, lost, sure, numbers)
@@ -99,7 +99,7 @@ def _by_chance(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float
 
 
 def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
-    """A full queue that this flow's own data do not explain, or whose length is not known; a shallow one."""
+    """A full queue that this flow's own data do not explain, or of unknown length; or a shallow one."""
     numbers = {"lost": dropped, "rtt_rank": rank} | lost.of_polls
     exact, long = facts.kind == PACKETS, rank > 0.5
     if long and (exact or lost.can_be_chance) and lost.room_us < const.SHALLOW * lost.least_rtt_us:
@@ -137,7 +137,7 @@ def _aqm(facts: Facts, lost: Losses, met: Met) -> Finding:
 
 
 def sent_again(facts: Facts, found: Found) -> Iterator[Finding]:
-    """A twentieth of the segments was sent again, and no other sentence says so; or it was before the capture."""
+    """A twentieth of the segments was retransmitted, and no other sentence says so; or losses before the capture."""
     again = facts.sent_again
     if again is None:
         return

@@ -1,4 +1,4 @@
-"""Queues that mark instead of dropping (ECN): whether that is what held the window."""
+"""Rule on ECN: whether marks limited the window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
 from cctrace.path.markers import Marker
 
-# How a sentence has the laws of `path.markers`.
+# Sentence fragment per law of `path.markers`.
 NAMES = {
     "step": "a step (every packet that waits longer; DualPI2 marks ECT(1) so)",
     "red": "RED (by chance, from an average queue on)",
@@ -21,7 +21,7 @@ NAMES = {
 
 
 def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Marks cut the window time and again, more often than losses did; a model of the path takes no notice of them."""
+    """Marks reduced the window repeatedly, more often than losses did; a model of the path ignores them."""
     marks = facts.marks
     if marks is None or facts.is_model_based or found.sure & ENDS:
         return
@@ -35,7 +35,7 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def _who(marker: Marker) -> dict[str, str]:
-    """Return the word of the sentence that says which queue management marks, or that it does not show."""
+    """Return the sentence fragment on which AQM marks, or that it is unknown."""
     if not marker.names:
         return {"no_marker": "of none"}
     names = [NAMES[name] for name in marker.names]

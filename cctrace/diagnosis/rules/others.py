@@ -1,4 +1,4 @@
-"""Causes that other flows are: a queue for all, a server of flows in turn; and a policer, which drops of all."""
+"""Rules on other flows: a shared queue, fair queueing; and a policer, which drops from all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def policer(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
-    """All flows got equal parts whenever they had data, out of queues of their own, and no other limit made them so."""
+    """All flows had equal rates whenever they had data, from separate queues, and no other limit caused it."""
     turns = facts.turns
     if turns is None or found.sure & {"receiver_limited", "pacing_limited"}:
         return
@@ -29,7 +29,7 @@ def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def competition(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Other flows go through this one's queue: by its delays, by RTTs that move together, or as far as a look tells."""
+    """Other flows share this one's queue: by its delays, by correlated RTTs, or as far as a single poll reveals."""
     sharing = facts.sharing
     if sharing is None or "fair_queueing" in found.names or not sharing.filled:
         return
@@ -38,7 +38,7 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
     elif sharing.rtt_correlation > const.RTTS_ALIKE:
         sure = 0.5 + 0.4 * sharing.rtt_correlation
     elif sharing.by_time:
-        sure = 0.5 if sharing.same_destination else 0.4  # whether they went the same way is not known
+        sure = 0.5 if sharing.same_destination else 0.4  # whether they take the same path is unknown
     else:
         return
     mine, total = sharing.mine_bps, sharing.mine_bps + sharing.their_rate_bps

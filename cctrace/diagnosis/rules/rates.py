@@ -1,4 +1,4 @@
-"""The path's rate: full, changed, too long believed in; the queue that filling it made; a window nobody explains."""
+"""Rules on the path's rate: full, changed, overestimated; the queue that filling it caused; an unexplained window."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cctrace.diagnosis.rules.found import ENDS, Found
 
 
 def _ends(found: Found) -> bool:
-    """Return whether an end explains the rate, or something that paced it."""
+    """Return whether an end, or something that paced it, explains the rate."""
     return bool(found.sure & ENDS or "pacing_limited" in found.names)
 
 
 def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
-    """The path's rate changed in steps, or varied; and a bandwidth estimate was too high after it had fallen."""
+    """The path's rate changed in steps, or varied; and a bandwidth estimate was too high after a drop."""
     rates = facts.rates
     if rates is None or _ends(found) or found.sure & {"competition", "fair_queueing", "policer"}:
         return
@@ -41,7 +41,7 @@ def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Two base RTTs of queue, typically: the flow's own; where that is not known, of a sender that makes one."""
+    """A typical queue of two base RTTs: the flow's own or, if unknown, of a sender that builds queues."""
     queue = facts.queue
     if (
         queue is None
@@ -63,7 +63,7 @@ def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def congested_before(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Others' queue stood before the flow had sent anything to speak of."""
+    """Other flows' queue stood before the flow had sent much."""
     before = facts.before
     if before is None or _ends(found) or "competition" in found.sure:
         return
@@ -73,15 +73,15 @@ def congested_before(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def shaper(facts: Facts, found: Found) -> Iterator[Finding]:
-    """A token bucket lets the beginnings of bursts pass; more than a fair part, while others had nothing, is none."""
+    """A token bucket passes bursts; more than a fair share while others were idle does not count."""
     if facts.shaper is not None and not _ends(found) and "fair_queueing" not in found.sure:
         yield facts.finding("shaper", 0.8, facts.shaper)
 
 
 def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
-    """The bottleneck's rate, or RTTs (at one look a window) that say that more was in flight than the path holds."""
+    """The bottleneck's rate is used, or RTTs (in a single poll: a window) show more in flight than the path holds."""
     queue = facts.queue
-    if queue is None or _ends(found) or "collapse" in found.names:  # what looks like a full path is a window then
+    if queue is None or _ends(found) or "collapse" in found.names:  # a window then imitates a full path
         return
     if facts.kind == SINGLE_POLL and found.names:
         return
@@ -107,7 +107,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def _steady(facts: Facts) -> bool:
-    """Return whether polls' rates are all about one, and RTTs a little above the least."""
+    """Return whether the polled rate is steady, and RTTs slightly above the minimum."""
     queue = facts.queue
     little = const.LITTLE_QUEUE_OF_MODEL if facts.is_model_based else const.LITTLE_QUEUE
     return queue is not None and queue.is_steady and queue.rtt_us > little * queue.least_rtt_us
