@@ -152,7 +152,7 @@ class Record:
     def empty_s(self) -> NDArray[np.float64]:
         """Intervals from an ACK that left nothing outstanding to the next data (or the end), seconds.
 
-        Keep-alives do not count as data.
+        A keep-alive does not count as data.
         """
         begin = self.ack_s[self.acks["packets_out"] == 0]
         sends = self.events.sends
