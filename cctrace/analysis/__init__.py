@@ -1,1 +1,1 @@
-"""Everything about one flow, from all rooms below."""
+"""Everything about one flow, combining all lower packages."""

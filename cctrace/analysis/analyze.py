@@ -1,4 +1,4 @@
-"""What `cctrace analyze` finds out about the bulk flows of captures, before anything is printed or drawn."""
+"""Analysis of the bulk flows of captures, as in `cctrace analyze`, before printing or drawing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     File = str | os.PathLike[str]
     Key = tuple[str, int, str, int]  # src, sport, dst, dport
 
-FORECASTS = 20  # flows, of a second each
+FORECASTS = 20  # flows, a second each
 SIMULATED = 8  # flows whose causes are simulated, two seconds each
 NO_PACKETS = Refusal("what-if", "the kernel's counters alone show no packets: a capture at the sender is needed")
 COLLAPSE = "forecast of minRTT collapse"
@@ -44,7 +44,7 @@ IDLE = 0.01  # of the path's rate: no controller with data to send gets less
 
 @dataclass(frozen=True)
 class _Request:
-    """What is asked of every flow, see `analyze`."""
+    """Options for every flow, see `analyze`."""
 
     controller: str | None
     what_if: bool | Callable[[Flow, Progress], WhatIf] | None
@@ -72,26 +72,26 @@ def analyze(
     Parameters
     ----------
     files : sequence of path
-        Captures, taken at the sender; or counters of connections that no capture shows.
+        Captures, taken at the sender; or counters of connections without a capture.
     tcpinfo : sequence of path
         The kernel's counters for any of the flows.
     controller : str, optional
-        The controller to replay over every flow; by default the one that a flow's counters name, if any, and none over
-        counters alone.
+        The controller to replay over every flow; by default the one named by a flow's counters, if any, and none
+        over counters alone.
     progress : callable
         Receives lines of progress.
     what_if : bool or callable, optional
-        True: put numbers to the first verdict's advice (some seconds a flow); or ``function(flow, progress)``, which
+        True: quantify the first verdict's advice (some seconds a flow); or ``function(flow, progress)``, which
         returns a `WhatIf`.
     keep : callable, optional
-        Receives each flow of a file so large that its packets are not all held at a time, and returns what of them is.
+        Receives each flow of a file too large to hold all its packets, and returns what to keep of them.
     identifications : dict of (str, int, str, int) to Identification or None, optional
-        Only these flows of captures are analysed, by (src, sport, dst, dport), without a forecast; who sent them is not
-        asked again where it is known. Counters that belong to none of them are no error.
+        Analyse only these flows of captures, by (src, sport, dst, dport), without a forecast; known identifications
+        are reused. Counters that belong to none of them are no error.
     effects : bool
-        Simulate what each cause cost, and order the verdicts by that (a second or two a flow, of the first 8).
+        Simulate the cost of each cause, and order the verdicts by it (a second or two a flow, for the first 8).
     goal : {"goodput", "delay", "loss"}
-        What the order of the verdicts is to serve first.
+        Primary objective of the order of verdicts.
     options
         `limit`, `decapsulate` of `cctrace.io.read_file`.
 
@@ -105,8 +105,8 @@ def analyze(
     FormatError
         If a file cannot be read.
     ArgumentError
-        If a capture is given where counters should be or the reverse, counters belong to no flow, the controller is
-        unknown or not a Linux one, or there is no such goal.
+        If captures and counters are interchanged, counters belong to no flow, the controller is unknown or not a
+        Linux one, or there is no such goal.
     StreamError
         If no flow at all can be reconstructed; one among others only gets a note.
 
@@ -168,7 +168,7 @@ def _analyses(
 
 
 def _with_packets(analysis: FlowAnalysis, keep: Callable[[Flow], object], flow: Flow) -> FlowAnalysis:
-    """Return an analysis with the packets that are kept of its flow, or with the note that says why there are none."""
+    """Return an analysis with the packets kept of its flow, or with a note on why there are none."""
     with Attempt("packets") as part:
         return replace(analysis, packets=keep(flow))
     return replace(analysis, notes=(*analysis.notes, part.refused.note))
@@ -214,7 +214,7 @@ def _require_replayable(controller: str) -> None:
 
 
 def _forecast(flow: Flow, variant: str | None, number: int, progress: Progress) -> Collapse | Refusal | None:
-    """Return the forecast of minRTT collapse for the flow analysed as `number`, or the `Refusal`; None if no BBR's."""
+    """Return the minRTT collapse forecast for the flow analysed as `number`, or the `Refusal`; None if not BBR."""
     from cctrace.fit.collapse import Collapse
 
     if not is_model_based(variant):
@@ -234,7 +234,7 @@ def _forecast(flow: Flow, variant: str | None, number: int, progress: Progress) 
 
 
 def _what_if(flow: Flow, analysis: FlowAnalysis, number: int, request: _Request) -> WhatIf | Refusal:
-    """Return what another controller or path would have changed, or the `Refusal`."""
+    """Return the effect of another controller or path, or the `Refusal`."""
     if number > FORECASTS:
         reason = f"only asked of the first {FORECASTS} flows; `cctrace whatif` does it for all"
         return Refusal(NO_PACKETS.part, reason)
@@ -252,7 +252,7 @@ def _what_if(flow: Flow, analysis: FlowAnalysis, number: int, request: _Request)
 def _with_effects(
     flow: Flow | CounterFlow, analysis: FlowAnalysis, number: int, goal: str, progress: Progress
 ) -> FlowAnalysis:
-    """Return the analysis with the effect of each cause, and the verdicts in their order; or with the `Refusal`."""
+    """Return the analysis with the effect of each cause, and the verdicts ordered by it; or with the `Refusal`."""
     if (diagnosis := analysis.diagnosis) is None:
         return analysis
     if number > SIMULATED:

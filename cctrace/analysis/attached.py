@@ -1,4 +1,4 @@
-"""The kernel's counters that are given with captures, and which flows they belong to."""
+"""Kernel counters given with captures, and their assignment to flows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Counters:
         }
 
     def attach(self, flow: Flow) -> tuple[Flow, list[str]]:
-        """Return a flow with the counters that are its, and notes on those that are its receiver's."""
+        """Return a flow with its counters attached, and notes on those of its receiver."""
         notes = []
         for table in self.tables:
             try:
@@ -44,6 +44,6 @@ class Counters:
         return flow, notes
 
     def require_used(self) -> None:
-        """Raise `ArgumentError` if counters are of no flow of the captures."""
+        """Raise `ArgumentError` if counters belong to no flow of the captures."""
         if self._refused:
             raise ArgumentError(next(iter(self._refused.values())))

@@ -1,4 +1,4 @@
-"""`FlowAnalysis`: everything that is known about one flow, in one object."""
+"""`FlowAnalysis`: all results for one flow, in one object."""
 
 from __future__ import annotations
 
@@ -27,61 +27,61 @@ if TYPE_CHECKING:
     from cctrace.flows.offset import Alignment
     from cctrace.identification.identify import Identification
 
-SIMULATED = ("whatif", "effects")  # keys of answers of a shape of their own
+SIMULATED = ("whatif", "effects")  # keys of answers with a format of their own
 
 
 @dataclass(frozen=True, repr=False)
 class FlowAnalysis(Summarized):
-    """One bulk flow. Of a part that has no result `notes` say why.
+    """All results for one bulk flow. If a part has no result, `notes` say why.
 
     Attributes
     ----------
     file : str
         The capture, or the counters.
     row : dict
-        The flow's row of `Capture.flows`; of a capture taken elsewhere than at the sender with the RTTs of the sender's
-        view, which hold the queue on the way.
+        The flow's row of `Capture.flows`; for a capture not taken at the sender with the RTTs of the sender's view,
+        which include the queue in between.
     notes : tuple of str
-        What a reader of the numbers should know.
+        Caveats for the reader of the numbers.
     controller : str or None
-        The sender's congestion control by the kernel's name, None if nothing tells.
+        The kernel's name of the sender's congestion control, None if unknown.
     variant : str or None
-        Which of its variants, by the counters and by what was sent, see `cctrace.identification.named`.
+        Its variant, from the counters and the sends, see `cctrace.identification.named`.
     identification : Identification or None
-        Who sent the flow, by what was sent; where counters name the controller only its variants.
+        The sender, from the sends; limited to the variants of the controller that counters name.
     through_fq : bool or None
-        Whether it was sent through fq; None where that is not known.
+        Whether it was sent through fq; None if unknown.
     paced : bool
         Whether the socket paced although the replayed controller sets no rate.
     replayed : str or None
-        The controller that was replayed over the flow, None if none was.
+        The controller replayed over the flow, None if none was.
     agreement : dict or None
-        Its agreement with what the kernel logged, see `Comparison.to_dict`; None without counters.
+        Its agreement with the kernel's log, see `Comparison.to_dict`; None without counters.
     polled : dict of str to ndarray, or None
         The kernel's and the replay's values at each poll; `polls` as a DataFrame.
     diagnosis : Diagnosis or None
         What limited the flow; None if it has no event stream.
     ecn : dict or None
-        What a capture shows of ECN, see `Ecn.to_dict`.
+        The capture's ECN, see `Ecn.to_dict`.
     collapse : Collapse or Refusal or None
-        Forecast of minRTT collapse on the path of a BBR's flow; None of other controllers, and of counters.
+        Forecast of minRTT collapse on the path of a BBR's flow; None for other controllers, and for counters.
     whatif : WhatIf or Refusal or None
-        What another controller or path would have changed; None if it was not asked.
+        Effect of another controller or path; None if not requested.
     effects : Effects or Refusal or None
-        What would be different without each cause; None if it was not asked.
+        Effect of removing each cause; None if not requested.
     view : FlowView or None
-        What can be drawn; None if the sender's view could not be reconstructed.
+        Data to draw; None if the sender's view could not be reconstructed.
     flow : Flow or None
-        The flow itself; None of a file so large that its packets are not all held at a time.
+        The flow itself; None for a file too large to hold all its packets.
     packets : object
-        What `keep` returned, of a flow of such a file.
+        What `keep` returned for a flow of such a file.
     counters : CounterFlow or None
-        All that is known of a connection without a capture.
+        The counters of a connection without a capture.
     modelled : dict of str to ndarray, or None
-        What a controller replayed over counters held after each call, see `replaying.model.model_table`; `model` as a
-        DataFrame.
+        State of a controller replayed over counters after each call, see `replaying.model.model_table`; `model` as
+        a DataFrame.
     clock : Alignment or None
-        How the clock of the counters was related to the capture's.
+        Relation of the counters' clock to the capture's.
 
     Examples
     --------
@@ -124,7 +124,7 @@ class FlowAnalysis(Summarized):
 
     @property
     def model(self) -> pd.DataFrame | None:
-        """What a controller replayed over counters held after each call; None if none was."""
+        """State of a controller replayed over counters after each call; None if none was."""
         return None if self.modelled is None else frame_of(self.modelled)
 
     @property
@@ -143,26 +143,26 @@ class FlowAnalysis(Summarized):
 
     @property
     def sentence(self) -> str:
-        """Return in one sentence, without advice, why the flow behaved as it did; else why that is not known."""
+        """Return in one sentence, without advice, why the flow behaved as it did; or why that is unknown."""
         if self.diagnosis is None:
             return "; ".join(self.notes[:1])
         return self.diagnosis.verdicts[0].text if self.diagnosis.verdicts else self.diagnosis.verdict
 
     def summary(self) -> str:
-        """Return as text who sent the flow, why it behaved as it did, and what a reader should know."""
+        """Return as text the sender, the cause, and the caveats."""
         lines = [f"{self.title}: sent by {self.controller or self.variant or 'an unknown controller'}", self.sentence]
         if self.whatif is not None:
             lines += [f"what if: {self.whatif}"] if isinstance(self.whatif, Refusal) else self.whatif.lines()
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def frame(self) -> pd.DataFrame:
-        """Return a table of one row: what `to_dict` returns, but for what was simulated."""
+        """Return a table of one row: `to_dict` without the simulated parts."""
         import pandas as pd
 
         return pd.DataFrame([{name: value for name, value in self.to_dict().items() if name not in SIMULATED}])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the keys of `cctrace flows --json`, and what the analysis adds."""
+        """Return the keys of `cctrace flows --json`, plus those of the analysis."""
         known = {key: value for key, value in self.row.items() if key != "warnings"}
         found = self.identification
         return known | {
@@ -189,7 +189,7 @@ class FlowAnalysis(Summarized):
 
 
 def _modes(counters: CounterFlow) -> list[dict[str, Any]]:
-    """Return BBR's modes over time as polls tell: dicts of mode, start_s and end_s since the first poll."""
+    """Return BBR's modes over time from polls: dicts of mode, start_s and end_s since the first poll."""
     modes = counters.modes()
     spans = [] if modes is None else spans_of(counters.seconds(), modes)
     return [{"mode": None if mode == "None" else mode, "start_s": start, "end_s": end} for start, end, mode in spans]

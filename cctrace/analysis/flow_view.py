@@ -1,4 +1,4 @@
-"""What is known about one flow, gathered from capture, replay and counters for whoever draws or tabulates it."""
+"""Data of one flow from capture, replay and counters, for drawing and tables."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlowView:
-    """What is known about one flow, ready to draw.
+    """Data of one flow, ready to draw.
 
     Parameters
     ----------
     events : structured ndarray
         Rows of `schema.EVENTS` (`flow.events.rows`).
     model : dict of str to ndarray, optional
-        What the replayed controller held after each event, in common units: `time_ns`, `cwnd_segments`,
-        `pacing_rate_Bps`, `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN where it holds nothing.
-        A loss-based controller has no `bw_Bps`, `min_rtt_us`, `pacing_gain` and `phase`.
+        State of the replayed controller after each event, in common units: `time_ns`, `cwnd_segments`,
+        `pacing_rate_Bps`, `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN if unset. A loss-based
+        controller has no `bw_Bps`, `min_rtt_us`, `pacing_gain` and `phase`.
     kernel : dict of str to ndarray, optional
-        Columns of `schema.TCP_INFO`; what is missing in one of int64 is `MISSING`.
+        Columns of `schema.TCP_INFO`; missing values of int64 columns are `MISSING`.
     retransmissions : dict of str to ndarray, optional
         `time_ns` and `seq` (unwrapped, bytes) of every retransmitted segment.
     first_ns : int, optional
@@ -44,9 +44,9 @@ class FlowView:
     throughput : dict of str to ndarray, optional
         The columns of `Flow.throughput`.
     reverse : dict, optional
-        As `Flow.reverse` returns it.
+        From `Flow.reverse`.
     ecn : DataFrame, optional
-        As `cctrace.flows.ecn.Ecn.frame` returns it; None of a flow without marks.
+        From `cctrace.flows.ecn.Ecn.frame`; None for a flow without marks.
     """
 
     events: NDArray[Any]
@@ -74,7 +74,7 @@ class FlowView:
         StreamError
             If the flow cannot be reconstructed from its capture.
         """
-        if run is not None and isinstance(run.source, Flow):  # what it was replayed over, if it was sent through fq
+        if run is not None and isinstance(run.source, Flow):  # if sent through fq, the flow that it was replayed over
             flow = run.source
         kernel = None if flow.tcpinfo is None else flow.tcpinfo.table()
         model = None if run is None else model_of(run)
@@ -92,7 +92,7 @@ class FlowView:
 
     @property
     def start_ns(self) -> int:
-        """Return the time of the first packet (of the first event where that is not known), the zero of every axis."""
+        """Return the time of the first packet (or of the first event, if unknown), the origin of every axis."""
         return int(self.events["time_ns"][0]) if self.first_ns is None else self.first_ns
 
     def seconds(self, table: Any) -> NDArray[np.float64]:
@@ -101,11 +101,11 @@ class FlowView:
         return (np.asarray(table["time_ns"], np.int64) - self.start_ns) / 1e9
 
 
-_BINS = 200  # of the throughput drawn; more would draw the bursts of single round trips
+_BINS = 200  # of the drawn throughput; more would show the bursts of single round trips
 
 
 def _bin_s(flow: Flow) -> float:
-    """Return how long the bins of a picture of the throughput are: 1, 2 or 5 of a decade, two round trips or more."""
+    """Return the bin width for drawing the throughput: 1, 2 or 5 of a decade, at least two round trips."""
     rtt_us = flow.row["rtt_median_us"]
     least = max(flow.row["duration_s"] / _BINS, 2e-6 * (rtt_us or 0.0), 1e-6)
     decade = 10.0 ** np.floor(np.log10(least))

@@ -1,7 +1,7 @@
-"""One flow through all rooms: who sent it, its controller replayed, what limited it, what can be drawn.
+"""Analysis of one flow: sender, replay of its controller, limits, and data to draw.
 
-of_capture(file, flow, counters)        a captured flow, with the kernel's counters that are its
-of_counters(file, connection)           a connection of which only counters are known
+of_capture(file, flow, counters)        a captured flow, with its kernel counters
+of_counters(file, connection)           a connection known from counters only
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _Sender(NamedTuple):
-    """Who sent a flow: as `FlowAnalysis` has it, and the kernel's name with what was sent taken into account."""
+    """A flow's sender: the fields of `FlowAnalysis`, and the kernel's name according to counters and sends."""
 
     controller: str | None
     variant: str | None
@@ -43,18 +43,18 @@ class _Sender(NamedTuple):
 def of_capture(
     file: str, flow: Flow, counters: Counters, controller: str | None = None, known: Identification | None = None
 ) -> FlowAnalysis:
-    """Return the analysis of a captured flow, but for forecast and what-if.
+    """Return the analysis of a captured flow, without forecast and what-if.
 
     Parameters
     ----------
     file : str
     flow : Flow
     counters : Counters
-        Those that are this flow's are attached to it.
+        Those of this flow are attached to it.
     controller : str, optional
-        Replayed instead of the controller that sent the flow.
+        Replayed instead of the sender's controller.
     known : Identification, optional
-        Who sent the flow, if that was found out before.
+        The sender, if identified before.
     """
     row = flow.row
     flow, others = counters.attach(flow)
@@ -104,7 +104,7 @@ def of_capture(
 
 
 def _sender_rtts(view: FlowView) -> dict[str, int]:
-    """Return the RTTs that the sender took: elsewhere a capture has only the part of the path on its sender's side."""
+    """Return the sender's RTTs: elsewhere, a capture covers only the part of the path beyond it."""
     samples = view.acks["rs_rtt_us"]
     samples = samples[samples > 0]
     if not len(samples):
@@ -114,9 +114,9 @@ def _sender_rtts(view: FlowView) -> dict[str, int]:
 
 
 def of_counters(file: str, connection: CounterFlow, controller: str | None = None) -> FlowAnalysis:
-    """Return the analysis of a connection of which only the kernel's counters are known.
+    """Return the analysis of a connection known from the kernel's counters only.
 
-    A controller is replayed only if asked for: what the kernel itself decided is there already.
+    A controller is replayed only on request: the kernel's own decisions are already there.
     """
     row = connection.row
     notes = list(row["warnings"])
@@ -145,7 +145,7 @@ def of_counters(file: str, connection: CounterFlow, controller: str | None = Non
 
 
 def sender_to_simulate(analysis: FlowAnalysis) -> str | None:
-    """Return the variant that sent a flow, with ``paced=1`` where its socket paced; None if nothing tells."""
+    """Return the variant that sent a flow, with ``paced=1`` if its socket paced; None if unknown."""
     may_pace = analysis.variant is not None and "max_pacing_rate" in resolve(analysis.variant)[0].params
     return f"{analysis.variant}:paced=1" if may_pace and analysis.paced else analysis.variant
 
@@ -153,9 +153,9 @@ def sender_to_simulate(analysis: FlowAnalysis) -> str | None:
 def _sender(
     flow: Flow | CounterFlow, polls: TcpInfo | None, named: str | None, known: Identification | None, notes: list[str]
 ) -> _Sender:
-    """Return who sent a flow; `named` is the controller that its counters name, `known` what was found out before.
+    """Return a flow's sender; `named` is the controller named by its counters, `known` an earlier identification.
 
-    Noted is where the counters leave open which BBR it is, or where the sends look like another controller's.
+    A note is added if the counters leave the version of BBR open, or if the sends look like another controller's.
     """
     found = known or _identified(flow, named)
     group = () if found is None or found.name == UNKNOWN else found.group
@@ -172,7 +172,7 @@ def _sender(
 
 
 def _identified(flow: Flow | CounterFlow, named: str | None) -> Identification | None:
-    """Return who sent a flow, None if unknown; `named`, by the counters, leaves only its variants."""
+    """Return the identified sender, None if unknown; limited to the variants of `named`, the counters' controller."""
     if named is not None and named not in map(kernel_name, CANDIDATES):
         return None
     with Attempt("identification"):
@@ -181,7 +181,7 @@ def _identified(flow: Flow | CounterFlow, named: str | None) -> Identification |
 
 
 def _replayed(flow: Flow | CounterFlow, controller: str | None, notes: list[str]) -> Run | None:
-    """Return the replay of a controller, which records what a model of the path needs; None of none."""
+    """Return the replay of a controller with the fields that a path model needs; None without a controller."""
     if controller is None:
         return None
     with Attempt("replay", notes, once=True):
@@ -190,7 +190,7 @@ def _replayed(flow: Flow | CounterFlow, controller: str | None, notes: list[str]
 
 
 def _agreement(run: Run, notes: list[str]) -> tuple[Any, Any]:
-    """Return how far a replay agrees with the kernel's counters, and the polls; (None, None) with a note of neither."""
+    """Return a replay's agreement with the kernel's counters, and the polls; (None, None) and a note without."""
     with Attempt("comparison with the kernel's counters") as part:
         comparison = run.compare()
         return comparison.to_dict(), comparison.table()
@@ -198,7 +198,7 @@ def _agreement(run: Run, notes: list[str]) -> tuple[Any, Any]:
     return None, None
 
 
-# What a reader should know to be a guess; of `start_ns` the note on where it was captured says so.
+# Guessed attributes that a reader should know of; for `start_ns` the note on the place of capture says so.
 _GUESSED = {
     "isn": "initial sequence number",
     "wscale": "window scale",
@@ -217,13 +217,13 @@ def _assumptions(quality: dict[str, Any]) -> Iterator[str]:
         yield f"guessed, because the capture does not show it: {', '.join(guessed)}"
 
 
-LIKELY = 0.05  # probability, from which on a controller may have sent a flow
-MOST_SENDERS = 2  # that are simulated where it is not known which sent the flow
-USUAL = ("cubic6", "bbr2022")  # if nothing tells
+LIKELY = 0.05  # least probability of a possible sender
+MOST_SENDERS = 2  # that are simulated if the sender is unknown
+USUAL = ("cubic6", "bbr2022")  # without any evidence
 
 
 def senders_to_simulate(analysis: FlowAnalysis) -> list[str]:
-    """Return the variant that sent a flow; if nothing tells, those that may have, the likeliest first."""
+    """Return the variant that sent a flow or, if unknown, the possible ones, the likeliest first."""
     if (known := sender_to_simulate(analysis)) is not None:
         return [known]
     found = analysis.identification

@@ -1,4 +1,4 @@
-"""Spans of time in which a state had one name."""
+"""Time spans in which a state kept its name."""
 
 from __future__ import annotations
 

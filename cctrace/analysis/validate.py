@@ -1,12 +1,12 @@
-"""Agreement with the kernel: what cctrace reconstructs from a capture against the tcp_info of the sender's kernel.
+"""Agreement with the kernel: reconstruction from a capture compared with the tcp_info of the sender's kernel.
 
-A recording is a folder with `sender.pcap.zst`, `tcpinfo.csv.zst` (or other spellings of the same), `scenario.json` and,
-where the path was emulated, `queue.csv.gz`. A value *agrees at a poll* if it agrees at some instant between the
-poll's two time stamps: the reconstruction answers with every state that held within them. Polls inside an interval
-whose `late_max_us` exceeds 4 ms are set aside and counted: the emulator itself stalled there.
+A recording is a folder with `sender.pcap.zst`, `tcpinfo.csv.zst` (or other spellings), `scenario.json` and, if the
+path was emulated, `queue.csv.gz`. A value *agrees at a poll* if it agrees at some instant between the poll's two
+time stamps, during which the reconstruction may pass through several states. Polls inside an interval whose
+`late_max_us` exceeds 4 ms are excluded and counted: the emulator itself stalled there.
 
 Counters of a capture that starts in mid-flow are compared as differences from its first poll; `min_rtt` is not
-compared there, because the kernel remembers a minimum from before the capture.
+compared there, because the kernel's minimum predates the capture.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from cctrace.replaying.agreement import Comparison
 from cctrace.replaying.run import replay
 
 STALL_US = 4_000
-NON_OPEN_SHARE = 0.02  # recovery is compared on its own where at least this share of the polls is not Open
+NON_OPEN_SHARE = 0.02  # recovery is compared separately if at least this share of the polls is not Open
 ESTABLISHED = 1
 
 
 class Figure(NamedTuple):
-    """One figure of agreement: at which share of how many polls, and what is asked for."""
+    """One figure of agreement: share, number of polls, and target."""
 
     name: str
     share: float
@@ -46,7 +46,7 @@ class Figure(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Whether the figure reaches what is asked for."""
+        """Whether the figure reaches its target."""
         return self.share >= self.need
 
 

@@ -1,8 +1,8 @@
-"""A replay against the state that the recorded kernel logged, poll by poll.
+"""Comparison of a replay with the state polled from the kernel.
 
-A value *agrees at a poll* if it agrees at some instant from the poll's first time stamp to its second, and with
-`slack_polls` at some instant between the polls that many before and after: a state that changed while nobody looked may
-be seen one poll early or late. BBR is compared from its first sample of the bandwidth on.
+A value *agrees at a poll* if it agrees at some instant between the poll's first and second time stamp, and with
+`slack_polls` at some instant within that many polls before and after: a state that changes between polls may appear
+one poll early or late. BBR is compared from its first bandwidth sample on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cctrace.replaying.run import Run
 
-# Name, column of tcp_info, column of `model_table`, what the kernel's unit is in that of the model.
+# Name, tcp_info column, `model_table` column, factor from the kernel's unit to the model's.
 QUANTITIES = {
     "bw": ("bbr_bw_Bps", "bw_Bps", 1.0),
     "min_rtt": ("bbr_min_rtt_us", "min_rtt_us", 1.0),
@@ -39,7 +39,7 @@ QUANTITIES = {
     "inflight_lo": ("bbr_inflight_lo", "inflight_lo_segments", 1.0),
     "bw_lo": ("bbr_bw_lo_Bps", "bw_lo_Bps", 1.0),
 }
-OF_BOUNDED = ("mode", "inflight_hi", "inflight_lo", "bw_lo")  # told by the kernels of BBRv2 and v3 only
+OF_BOUNDED = ("mode", "inflight_hi", "inflight_lo", "bw_lo")  # reported by the kernels of BBRv2 and v3 only
 STARTUP_GAIN = 512  # the kernel's pacing gains above twice 256 are those of STARTUP, in every BBR
 
 
@@ -56,10 +56,10 @@ class Comparison(Carded):
     polls : ndarray of int64
         Rows of the flow's tcp_info that are compared.
     startup : ndarray of bool, shape of `polls`
-        Those before BBR left STARTUP, by the gains that the kernel logged. They are counted apart: while the estimates
-        settle, one sample decides.
+        Those before BBR left STARTUP, by the gains that the kernel logged. They are counted separately: while the
+        estimates settle, a single sample decides.
     locked : float
-        Share of the gain cycles in which the replay is in step with the sends; NaN where there is no cycle.
+        Share of the gain cycles in which the replay is in step with the sends; NaN without cycles.
 
     Raises
     ------
@@ -88,24 +88,24 @@ class Comparison(Carded):
         self.polls = np.flatnonzero((info["time_ns"] > time_ns[0]) & (info["time_after_ns"] < time_ns[-1]))
         if not len(self.polls):
             raise ArgumentError(f"{info.source}: no poll lies within the replayed time")
-        measured = np.flatnonzero(info["bbr_bw_Bps"][self.polls] > 1)  # v2 and v3 say 1 before the first
+        measured = np.flatnonzero(info["bbr_bw_Bps"][self.polls] > 1)  # v2 and v3 report 1 before the first sample
         if len(measured):
             self.polls = self.polls[measured[0] :]
         gain = info["bbr_pacing_gain"][self.polls]
         self.startup = (gain > 0).any() & ~np.logical_or.accumulate(gain <= STARTUP_GAIN)
-        # What has the same time stamp as the poll came before or after it: nothing tells, where a clock is coarse.
+        # With a coarse clock, rows with the poll's time stamp may precede or follow it.
         self._low = np.searchsorted(time_ns, info["time_ns"][self.polls], side="left") - 1
         self._high = np.searchsorted(time_ns, info["time_after_ns"][self.polls], side="right") - 1
 
     @functools.cached_property
     def model(self) -> Columns:
-        """What the replayed controller held after each call, in common units; see `replaying.model.model_table`."""
+        """State of the replayed controller after each call, in common units; see `replaying.model.model_table`."""
         run = self.run
         return model_of(run)
 
     @property
     def quantities(self) -> tuple[str, ...]:
-        """Names of what both the replay and the polls have."""
+        """Names of the quantities that both the replay and the polls have."""
         return tuple(
             name
             for name, (_, replayed, _) in QUANTITIES.items()
@@ -113,7 +113,7 @@ class Comparison(Carded):
         )
 
     def _logged(self, name: str) -> NDArray[Any]:
-        """Return what the kernel logged at each poll, in the model's unit; NaN where nothing, inf where no bound."""
+        """Return the kernel's value at each poll, in the model's unit; NaN if missing, inf for no bound."""
         column, _, unit = QUANTITIES[name]
         if name in OF_BOUNDED:
             is_reported = self._info["bbr_version"][self.polls] > 1
@@ -126,7 +126,7 @@ class Comparison(Carded):
         return np.where(values >= 0, values * unit, none)
 
     def _replayed(self, name: str) -> NDArray[Any]:
-        """Return what the replay held after each call."""
+        """Return the replay's value after each call."""
         values = self.model[QUANTITIES[name][1]]
         return _codes(values) if name == "mode" else values
 
@@ -144,11 +144,11 @@ class Comparison(Carded):
         last = len(want) - 1
         low = self._low[np.maximum(np.arange(last + 1) - slack_polls, 0)]
         high = self._high[np.minimum(np.arange(last + 1) + slack_polls, last)]
-        sizes = np.maximum(high - low + 1, 0)  # none where the times of the polls go back
+        sizes = np.maximum(high - low + 1, 0)  # empty if the polls' times go back
         poll = np.repeat(np.arange(last + 1), sizes)
         rows = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(low, sizes)
         got, target = values[rows], want[poll]
-        with np.errstate(invalid="ignore"):  # of two bounds that are not set
+        with np.errstate(invalid="ignore"):  # of two unset bounds
             near = (got == target) | (np.abs(got - target) <= np.maximum(rel * np.abs(target), absolute))
         found = np.zeros(last + 1, bool)
         np.logical_or.at(found, poll, near)
@@ -173,13 +173,13 @@ class Comparison(Carded):
 
     @property
     def locked(self) -> float:
-        """Share of the gain cycles of which the sends say that the replay is in step with them; NaN without any."""
+        """Share of the gain cycles in step with the sends; NaN without any."""
         return self.run.inferred.in_step
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures for reports and JSON: {name: share of polls}, `polls` and `locked`.
 
-        They are of the polls after STARTUP; of those in it, if the kernel never left it.
+        They cover the polls after STARTUP, or those in it if the kernel never left it.
         """
         only_startup = bool(self.startup.all())
         out = {"polls": int(np.count_nonzero(self.startup == only_startup)), "locked": self.locked}
@@ -196,7 +196,7 @@ class Comparison(Carded):
             "inflight_lo": ("inflight_lo", 0.0, 0.0, 0),
             "bw_lo_1%": ("bw_lo", 1e-2, 0.0, 0),
         }
-        if self.flow.caveats:  # of a coarse stream no more can be asked
+        if self.flow.caveats:  # a coarse stream allows no more
             wanted |= {"bw_5%": ("bw", 5e-2, 0.0, 0), "min_rtt_5%": ("min_rtt", 5e-2, 0.0, 0)}
         for label, (name, rel, absolute, slack) in wanted.items():
             if name in self.quantities:
@@ -215,10 +215,10 @@ class Comparison(Carded):
         return frame_of(self.table())
 
     def table(self) -> Columns:
-        """Return columns with an element per poll: when, and the kernel's and the replay's value of each quantity.
+        """Return columns with one element per poll: time, and the kernel's and the replay's value of each quantity.
 
-        ``time_s`` counts from the flow's first packet (of counters alone: from their first poll), ``time_ns`` is on the
-        capture's clock.
+        ``time_s`` counts from the flow's first packet (of counters alone: from their first poll), ``time_ns`` is on
+        the capture's clock.
         """
         time_ns = self._info["time_ns"][self.polls]
         table = {"time_s": self.flow.seconds(time_ns), "time_ns": time_ns}
@@ -230,7 +230,7 @@ class Comparison(Carded):
 
 
 def _codes(modes: Any) -> NDArray[np.float64]:
-    """Return the places of names of modes in BBR_MODES as float64; NaN for what is none."""
+    """Return indices of mode names in BBR_MODES as float64; NaN for other names."""
     codes = np.full(len(modes), np.nan)
     for code, name in enumerate(BBR_MODES):
         codes[np.asarray(modes) == name] = code

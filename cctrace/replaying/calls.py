@@ -23,7 +23,7 @@ _CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limi
 
 
 def offset_of(dtype: np.dtype, field: str) -> int:
-    """Return where a field of a record begins, bytes."""
+    """Return the offset of a record's field, bytes."""
     fields: Any = dtype.fields
     return int(fields[field][1])
 
@@ -41,7 +41,7 @@ class CompiledCalls:
         self.counts_ticks = "jiffies" in self.code.columns
 
     def check(self) -> None:
-        """Raise what a call failed with, if one has."""
+        """Raise the error of a failed call, if any."""
         self.code.check()
 
     def get(self, name: str) -> Any:
@@ -55,7 +55,7 @@ class CompiledCalls:
 
 
 class InterpretedCalls:
-    """An object of the class; of its fields, those that the stack shares and `Follower` records lie in slots, too."""
+    """An object of the class; its fields shared with the stack or recorded by `Follower` lie in slots, too."""
 
     def __init__(self, cls: type[Controller], params: dict[str, Any], mode: str) -> None:
         self.controller = (debug_class(cls) if mode == "debug" else cls)(**params)
@@ -64,7 +64,7 @@ class InterpretedCalls:
         self.slots = self.records.view(np.int64)
         self.ack = np.zeros(len(_NAMES), np.int64)
         self.entries = {n: n in _RETURNING for n in schema.LINUX_EVENTS if hasattr(cls, n)}
-        self.counts_ticks = False  # nothing is inferred of what is interpreted
+        self.counts_ticks = False  # interpreted runs infer nothing
         self._cls = cls
         self.address = callback(self._call)
         self._write()

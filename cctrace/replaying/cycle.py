@@ -1,8 +1,8 @@
-"""The gain cycle of BBR v1: the phase that it draws, and whether it stays in step with the sends.
+"""The gain cycle of BBR v1: the drawn phase, and whether the cycle stays in step with the sends.
 
-BBR v1 enters PROBE_BW at a random phase of its gain cycle. A cycle that runs may end a phase upon another ACK than it
-did in the kernel (microseconds decide, and ACKs come in clumps), and would be out of step until the next draw. At each
-cycle it is tried whether the cycle, shifted, explains the sends better.
+BBR v1 enters PROBE_BW at a random phase of its gain cycle. A replayed cycle may end a phase upon another ACK than
+in the kernel (microseconds decide, and ACKs arrive in bursts), and would stay out of step until the next draw. At
+each cycle it is therefore tested whether a shifted cycle explains the sends better.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cctrace.replaying.follow import Follower
 
 CYCLE_PHASES = 8
-DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, and the replay errs over more
+DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, replay errors last longer
 MIN_SPAN_US, MAX_SPAN_US = 100_000, 4_000_000
 SHIFTS = (-1.0, -0.5, 0.5, 1.0)  # minimum RTTs by which a running cycle may be late
 
@@ -36,7 +36,7 @@ class Cycle(Inference):
         self.probe_bw = follower.cls.states.index("PROBE_BW")
 
     def run(self) -> None:
-        """Run to the end, in step with the sends."""
+        """Run to the end, keeping the cycle in step with the sends."""
         follower, rows = self.follower, len(self.follower.rows)
         while follower.row < rows:
             stop = rows
@@ -53,12 +53,12 @@ class Cycle(Inference):
                 self.choose_draw()
 
     def edit(self, field: str, value: int) -> None:
-        """Add to a field, and note it."""
+        """Add to a field, and record the edit."""
         self.edits.append(Edit(self.follower.row, field, value))
         self.follower.edit(self.edits[-1])
 
     def choose_draw(self) -> None:
-        """The next call draws the phase: take the likeliest."""
+        """The next call draws the phase: choose the likeliest one."""
         follower, row = self.follower, self.follower.row
         span_us = min(max(DRAW_CYCLES * CYCLE_PHASES * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
         draws = [(raw_draw(choice, self.choices),) for choice in range(self.choices)]
@@ -69,13 +69,13 @@ class Cycle(Inference):
         self.found.append(Phase(row, int(best), float(likelihood[best]), float(likelihood[second])))
 
     def keep_in_step(self) -> None:
-        """Shift the running cycle if that explains the sends of the next one clearly better."""
+        """Shift the running cycle if that explains the next cycle's sends clearly better."""
         follower = self.follower
         min_rtt_us = follower.get("min_rtt_us")
         later = [0, *(int(shift * min_rtt_us) for shift in SHIFTS)]
         span = self.after(2 * CYCLE_PHASES * min_rtt_us)
         likelihood, ends, _ = follower.trials(span, changes=[{"cycle_mstamp": us} for us in later])
-        if ends.min() < ends.max():  # they draw anew at different times: too short to compare
+        if ends.min() < ends.max():  # they draw again at different times: too short to compare
             return
         best = int(np.argmax(likelihood))
         self.judged += 1

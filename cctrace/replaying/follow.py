@@ -1,8 +1,8 @@
-"""A controller that is replayed over a recorded flow: its state, run row by row, taken back, tried with changes.
+"""A controller replayed over a recorded flow: run row by row, saved and restored, tried with changes.
 
-`Follower` holds what `loop` works on. Compiled, rows and trials are machine code; interpreted, the controller is an
-object of its class and every call goes through it, so that breakpoints are met, and no trials are made: what they
-would have found is given as a `Script`.
+`Follower` owns the data of `loop`. Compiled, rows and trials are machine code. Interpreted, the controller is an
+object of its class and every call goes through it, so that breakpoints work; there are no trials, and inferred
+values are passed in as a `Script`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from cctrace.cc.base import Controller
 
 _MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "trials", "scan")}
-MOST, CHANGES = 512, 4  # hypotheses at a time, and what each may change
-BLUR_ELSEWHERE = 20  # captures not taken at the sender: a time stamp of 1 ms tells when a segment left
+MOST, CHANGES = 512, 4  # hypotheses at a time, and changes per hypothesis
+BLUR_ELSEWHERE = 20  # for captures not taken at the sender: departure times come from time stamps of 1 ms
 
-Watch: TypeAlias = tuple[str, int]  # a field, and the value that it waits for
+Watch: TypeAlias = tuple[str, int]  # a field, and the value that ends a trial
 
 
 class Follower:
@@ -48,12 +48,12 @@ class Follower:
     ----------
     events : Events
     sends : structured ndarray or None
-        `schema.SENDS`; None where nobody saw them (counters).
+        `schema.SENDS`; None for counters.
     cls : type
         Class of a Linux controller.
     params : dict
     record : sequence of str
-        What to record after every row.
+        Fields to record after every row.
     mode : "compiled", "interpreted" or "debug"
     """
 
@@ -93,7 +93,7 @@ class Follower:
         self._wanted = np.array([offset // 8 for offset, _ in self.places.values()], np.int64)
         self.out = np.zeros((len(record), len(self.rows)), np.int64)
         self._calls: dict[str, Callable[[], Any]] = {}
-        # What trials work on.
+        # Scratch memory of trials.
         self._work, self._base = np.zeros_like(self.slots), np.zeros_like(self.slots)
         self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
         self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
@@ -118,7 +118,7 @@ class Follower:
         slots = {bk.GAIN_SLOT: "pacing_gain", bk.CYCLE_SLOT: "cycle_mstamp", bk.MIN_RTT_SLOT: "min_rtt_us"}
         for place, name in slots.items():
             book[place] = self.slot(name) if name in self.fields else -1
-        if not self.cls.probe_draws:  # a phase of v1 lasts as long as it takes, and its cycle is kept in step by itself
+        if not self.cls.probe_draws:  # a phase of v1 has no fixed length, and its cycle is kept in step separately
             book[bk.CYCLE_SLOT] = -1
         book[bk.ECN_OK], book[bk.HANDS_OVER] = int(meta["ecn_ok"]), int(meta.get("through_fq", False))
         book[bk.WATCH_SLOT], book[bk.BLUR] = -1, BLUR_ELSEWHERE if elsewhere else 1
@@ -135,7 +135,7 @@ class Follower:
         return book
 
     def _probe_rtt_us(self) -> int:
-        """Return the age, us, at which the controller's minimum RTT calls for PROBE_RTT."""
+        """Return the age of the minimum RTT, us, at which the controller enters PROBE_RTT."""
         params = self.params
         return 1000 * params.get("probe_rtt_win_ms", params.get("min_rtt_win_sec", 0) * 1000)
 
@@ -143,7 +143,7 @@ class Follower:
     def run(self, stop: int | None = None, score: int = bk.NOTHING) -> int:
         """Call rows up to `stop` (default: all), or up to the first call that draws an unknown number.
 
-        With `score`, the log likelihood of what left on the way is added to ``likelihood[0]``.
+        With `score`, the log likelihood of the sends on the way is added to ``likelihood[0]``.
         """
         stop = len(self.rows) if stop is None else min(stop, len(self.rows))
         self._ask(self.row, stop, score)
@@ -152,7 +152,7 @@ class Follower:
         return self.row
 
     def check(self) -> None:
-        """Raise what a call failed with, if one has."""
+        """Raise the error of a failed call, if any."""
         self._machine.check()
 
     def _ask(
@@ -164,7 +164,7 @@ class Follower:
         book[bk.WATCH_SLOT], book[bk.WATCH_VALUE] = (self.slot(watch[0]), watch[1]) if watch else (-1, 0)
 
     def _bound(self, name: str) -> Callable[[], Any]:
-        """Return one of `loop`'s functions with its arrays, which stay the same."""
+        """Return one of `loop`'s functions with its constant arrays bound."""
         if name not in self._calls:
             self._calls[name] = self._bind(name)
         return self._calls[name]
@@ -186,7 +186,7 @@ class Follower:
         return _MACHINES[name].bind(*args)
 
     def play(self, script: Script) -> None:
-        """Call all rows with what was inferred."""
+        """Call all rows with the inferred values."""
         self.begin(script)
         for edit in script.edits:
             self.run(edit.row)
@@ -196,15 +196,15 @@ class Follower:
     def score(
         self, script: Script, stops: Sequence[int] | NDArray[np.int64], by: int = bk.ALL_SENDS
     ) -> NDArray[np.float64]:
-        """Call rows with what was inferred; return the log likelihood of the sends before each row of `stops`.
+        """Call rows with the inferred values; return the log likelihood of the sends before each row of `stops`.
 
         Parameters
         ----------
         script : Script
         stops : sequence of int
-            Ascending rows, up to the number of rows; each block of rows is scored by itself.
+            Ascending rows, up to the number of rows; each block of rows is scored separately.
         by : int
-            `bk.ALL_SENDS`, or `bk.TIMED_SENDS`: not by how many segments left at a time.
+            `bk.ALL_SENDS`, or `bk.TIMED_SENDS`: ignore the size of super-packets.
 
         Returns
         -------
@@ -225,7 +225,7 @@ class Follower:
         return found
 
     def begin(self, script: Script) -> None:
-        """Take over what was inferred, at row 0; edits are left to the caller."""
+        """Apply the inferred values at row 0, except edits, which the caller makes."""
         self._know(np.array(script.draws, np.int64).reshape(-1, 5))
         self.set_ticks(script.hz or self.params["hz"], script.tick_us)
         if script.paced is not None:
@@ -237,25 +237,25 @@ class Follower:
         return self.book[bk.PACED_SLOT] >= 0
 
     def set_paced(self, paced: int) -> None:
-        """Let the socket pace (1) or not (0)."""
+        """Set whether the socket paces (1) or not (0)."""
         self.params = self.params | {"paced": paced}
         self.set("paced", paced)
 
     def set_ticks(self, hz: int, tick_us: int) -> None:
-        """Let the kernel have so many ticks a second, so far ahead of the connection's clock."""
+        """Set the kernel's tick rate, and the lead of its ticks over the connection's clock."""
         self.params = self.params | {"hz": hz}
         self.set("hz", hz)
         self.stack[sk.HZ], self.stack[sk.TICK_US] = hz, tick_us
 
     def edit(self, edit: Edit) -> None:
-        """Make an edit at the row that it is for."""
+        """Make an edit at its row."""
         if edit.field == TICK:
             self.stack[sk.TICK_US] += edit.value
             return
         self.set(edit.field, self.get(edit.field) + edit.value)
 
     def draw(self, numbers: Sequence[int]) -> None:
-        """Make `numbers` (up to four raw ones) what the call at `row` draws."""
+        """Prescribe up to four raw random numbers for the call at `row`."""
         if self.drawn == len(self.draws):
             self._know(np.concatenate([self.draws, np.full((max(16, self.drawn), 5), -1, np.int64)]), self.drawn)
         self.draws[self.drawn] = 0
@@ -277,7 +277,7 @@ class Follower:
         self.draws[self.drawn :] = -1
 
     def slot(self, name: str) -> int:
-        """Return the slot of a field that is no array."""
+        """Return the slot of a scalar field."""
         return offset_of(self.dtype, name) // 8
 
     def get(self, name: str) -> Any:
@@ -297,22 +297,22 @@ class Follower:
         score: int = bk.PACED_SENDS,
         watch: Watch | None = None,
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
-        """Try up to MOST hypotheses from here up to row `last`; nothing of them is kept.
+        """Try up to MOST hypotheses from here up to row `last`, without changing the state.
 
         Parameters
         ----------
         draws : list of tuple of int, optional
-            What the call at `row` draws under each hypothesis.
+            Random numbers of the call at `row` under each hypothesis.
         changes : list of dict, optional
             What each adds to fields (or, at -1 - k, to element k of the stack) before that call.
         watch : (str, int), optional
-            A trial ends when this field holds this value.
+            A trial ends when this field has this value.
 
         Returns
         -------
         likelihood, ends, watched : ndarray, shape (hypotheses,)
-            Log likelihoods of the sends; the row after the last that was called, for each ends at its next draw; and
-            whether what is watched ended it.
+            Log likelihoods of the sends; the row after the last one called, since each trial ends at its next draw;
+            and whether the watched field ended it.
         """
         number = len(draws or changes or ())
         self._drawn[:number] = -1
@@ -332,12 +332,13 @@ class Follower:
     ) -> NDArray[np.float64]:
         """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to its row of `ends`.
 
-        `base` is made at once, and is what the rest goes on with. What either draws on its way is the largest number.
+        `base` is applied at once and is the alternative to each. Random numbers drawn on the way are the largest
+        possible.
 
         Returns
         -------
         likelihood : ndarray, shape (len(starts),)
-            Log of the likelihood ratio to the base over what each branch covers.
+            Log likelihood ratio to the base over each branch.
         """
         number = len(starts)
         self._base[:], self._memory[:] = self.slots, self.stack
@@ -384,7 +385,7 @@ class Follower:
 
     @property
     def recorded(self) -> dict[str, NDArray[Any]]:
-        """What was asked for, after each row called so far: {name: array of shape (n,)}."""
+        """The recorded fields after each row called so far: {name: array of shape (n,)}."""
         return {
             name: slots.view(dtype)[offset % 8 // dtype.itemsize :: 8 // dtype.itemsize]
             for slots, (name, (offset, dtype)) in zip(self.out, self.places.items(), strict=True)

@@ -1,4 +1,4 @@
-"""What inferring anything for a replay needs: what was found, how sure to be, and where to look next."""
+"""Common parts of a replay's inferences: results, significance, and the interface to run and try."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from cctrace.lang.fields import Field
 
 
-FALSE_ALARM = 1e-3  # probability with which something that is right is changed, see `infer`
+FALSE_ALARM = 1e-3  # probability of changing something correct, see `infer`
 
 
 class Phase(NamedTuple):
-    """One inference: at which row, what, its log likelihood and that of the next best.
+    """One inference: row, value, its log likelihood and that of the next best.
 
-    `choice` is what was drawn (the phase; the wait in us), or None where a running cycle was shifted by `shift` minimum
-    RTTs.
+    `choice` is the drawn value (the phase; the wait in us), or None if a running cycle was shifted by `shift`
+    minimum RTTs.
     """
 
     row: int
@@ -36,7 +36,7 @@ class Phase(NamedTuple):
 
 
 class Inferred(NamedTuple):
-    """What was found out: how to replay it, what it was, and the share of gain cycles in step (NaN: none seen)."""
+    """Inferred values: how to replay them, what they are, and the share of gain cycles in step (NaN: none seen)."""
 
     script: Script
     phases: list[Phase]
@@ -44,7 +44,7 @@ class Inferred(NamedTuple):
 
     @classmethod
     def nothing(cls) -> Inferred:
-        """Return that of a replay in which nothing was hidden."""
+        """Return the result for a replay without hidden values."""
         return cls(Script([], []), [], math.nan)
 
 
@@ -54,7 +54,7 @@ def raw_draw(choice: int, choices: int) -> int:
 
 
 class Subject(Protocol):
-    """What an inference runs and tries: a `Follower`, or the `one_pass.Leader` of a flow that left through fq."""
+    """What an inference runs: a `Follower`, or the `one_pass.Leader` of a flow sent through fq."""
 
     row: int
     cls: type[Controller]
@@ -63,7 +63,7 @@ class Subject(Protocol):
 
     @property
     def rows(self) -> NDArray[Any]:
-        """What is run: calls, or packets."""
+        """Its rows: calls, or packets."""
 
     @property
     def now_us(self) -> NDArray[np.int64]:
@@ -86,7 +86,7 @@ class Subject(Protocol):
         """Run up to `stop`, or up to the first call that draws an unknown number; return the next row."""
 
     def draw(self, numbers: Sequence[int]) -> None:
-        """Make `numbers` what is drawn next."""
+        """Prescribe the next random numbers."""
 
     def save(self) -> tuple[Any, ...]:
         """Return position and state, for `restore`."""
@@ -97,7 +97,7 @@ class Subject(Protocol):
     def trials(
         self, last: int, draws: Sequence[Sequence[int]], *, score: int, watch: tuple[str, int]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
-        """Try several draws up to row `last`; nothing of them is kept."""
+        """Try several draws up to row `last`, without changing the state."""
 
     def scan(
         self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Mapping[str, int], change: Mapping[str, int]
@@ -106,7 +106,7 @@ class Subject(Protocol):
 
 
 class Inference:
-    """A follower, and what was found out on its way."""
+    """A follower, and the values inferred along the way."""
 
     def __init__(self, follower: Subject) -> None:
         self.follower = follower

@@ -1,12 +1,12 @@
-"""What a replay has to find out, because no record shows it: numbers drawn, where ticks lay, whether the socket paced.
+"""Inference of unrecorded inputs of a replay: random draws, tick phase, whether the socket paced.
 
 The phase of BBR v1's gain cycle (`cycle`), the waits of v2, v2+ and v3 (`probes`), CUBIC's ticks (`ticks`) and the
-pacing of sockets whose controller sets no rate (`paced`) are found by the same means: hypotheses are run over the same
-rows (`Follower.trials`, `Follower.scan`, `Follower.score`), and the one under which the sends are likeliest
-(`likelihood`) is kept. What the kernel logged of its state is not looked at: it is what a comparison is made with.
+pacing of sockets whose controller sets no rate (`paced`) are inferred alike: hypotheses are run over the same rows
+(`Follower.trials`, `Follower.scan`, `Follower.score`), and the one that makes the sends likeliest (`likelihood`) is
+kept. The kernel's logged state is not used, since the replay will be compared with it.
 
-What runs (a gain cycle, a tick) is changed if the likelihood ratio exceeds hypotheses / FALSE_ALARM: by Markov's
-inequality what is right is then changed with a probability of at most FALSE_ALARM, as far as the likelihood is the
+A running gain cycle or tick is changed if the likelihood ratio exceeds hypotheses / FALSE_ALARM: by Markov's
+inequality, a correct one is then changed with a probability of at most FALSE_ALARM, as far as the likelihood is the
 sender's.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, paced_known: bool = False) -> Inferred:
-    """Run a follower over all its rows, and find out on the way what it needs.
+    """Run a follower over all its rows, inferring unrecorded values on the way.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, paced_kno
     hz_known : bool
         Whether the follower's HZ is more than a guess.
     paced_known : bool
-        Whether that the socket paces, or does not, is given.
+        Whether it is known that the socket paces, or does not.
     """
     cls = follower.cls
     hz, tick_us = follower.params["hz"], 0

@@ -1,4 +1,4 @@
-"""Intervals of time that count once each, where what is sent in them says much the same."""
+"""Time intervals whose correlated sends count once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BLOCK_US = 200_000
 
 
 def firsts_of_intervals(times: NDArray[Any], step: float) -> NDArray[np.int64]:
-    """Return the row that comes first in each interval of `step`, from the first time on; ascending times.
+    """Return the first row of each interval of `step`, from the first time on; ascending times.
 
-    As ``np.unique(np.searchsorted(times, np.arange(times[0], times[-1], step)))``, but what it takes grows with the
-    rows: a pause of years (a clock that was set) is no longer than one of a second.
+    As ``np.unique(np.searchsorted(times, np.arange(times[0], times[-1], step)))``, but its cost grows with the rows
+    only: a pause of years (a clock that was set) costs no more than one of a second.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def firsts_of_intervals(times: NDArray[Any], step: float) -> NDArray[np.int64]:
 
 
 def blocks(events: Events, block_us: int = BLOCK_US) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row that ends each interval of `block_us`, and how many super-packets leave in it."""
+    """Return the row that ends each interval of `block_us`, and the number of super-packets sent in it."""
     now_us = np.asarray(events.now_us)
     stops = np.append(firsts_of_intervals(now_us, block_us)[1:], len(now_us))
     sends = events.sends

@@ -1,18 +1,18 @@
-"""How likely is what left, if the replayed controller was the sender's? Plain functions, see `loop`.
+"""Likelihood of the recorded sends under a replayed controller. Plain functions, see `loop`.
 
-A super-packet leaves when its predecessor's length at the pacing rate is over (`stack.pace_skb`) and cwnd has room:
-where the replayed cwnd was full, not before the ACK that made room (`stack.WAS_FULL`). ACKs arrive at the bottleneck's
-rate, so what they let go would otherwise look paced at a gain of 1. It leaves late when something else held it back,
-or the timer or the CPU was late; never early, but by what the replay's rate is off. So the time by which it is late has
-the density
+A super-packet is due when its predecessor's length at the pacing rate has passed (`stack.pace_skb`) and cwnd has
+room: if the replayed cwnd was full, not before the ACK that made room (`stack.WAS_FULL`). (ACKs arrive at the
+bottleneck's rate, so the sends that they release would otherwise look paced at a gain of 1.) It is late if
+something else held it back, or if the timer or the CPU was late; it is early only by the error of the replay's
+rate. The density of its lateness is
 
     exact / (2 s) exp(-|late| / s)  +  rough / (2 S) exp(-|late| / S)  +  late > 0: held length / (length + late)^2
                                                                           late < 0: early / length
 
-with the errors of a good timer (s) and of a bad one (S). Its size is what tcp_tso_autosize makes of the rate, less
-where cwnd cut it. What leaves although the replayed cwnd is full tells against the hypothesis. Likelihoods are compared
-between hypotheses over the same sends, never by themselves: constants cancel. Every send is worth a bounded amount, so
-that a few that nothing explains decide nothing.
+with the errors of a good timer (s) and of a bad one (S). Its size is that of tcp_tso_autosize, or less if cwnd cut
+it. A send while the replayed cwnd is full counts against the hypothesis. Likelihoods are only compared between
+hypotheses over the same sends, so constants cancel. The contribution of every send is bounded, so that a few
+outliers decide nothing.
 
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_tso_autosize, tcp_pacing_check, tcp_cwnd_test.
 """
@@ -34,22 +34,22 @@ from cctrace.replaying.stack import (
 )
 
 EXACT, ROUGH, HELD, EARLY = 0.62, 0.25, 0.10, 0.03
-ANSWER_NS = 100_000  # a send this soon after an ACK was let go by it
+ANSWER_NS = 100_000  # a send this soon after an ACK was released by it
 EXACT_US, ROUGH_US = 20.0, 200.0
-BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, against one within
-AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # super-packets, against what autosizing makes
-UNIT_US = 1000.0  # of densities of time
-WHATEVER = 1e-4  # density of any time at all, per unit: what nothing explains decides nothing
+BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, relative to one within
+AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # likelihood of a super-packet's size, relative to autosizing
+UNIT_US = 1000.0  # of time densities
+WHATEVER = 1e-4  # density of any time, per unit: bounds the weight of outliers
 OTHER_LIMIT = 2  # `stack.WAS_FULL`: the recorded sender waited for the receive window or for the application
 LONGEST = 45  # segments of a super-packet
-NOT_FULL = 0.1 / 0.9  # likelihood that a window-limited sender does not fill cwnd, against that it does,
-FAR_FROM_FULL = 0.01 / 0.9  # and that it misses it by more than NEAR segments, or exceeds it
+NOT_FULL = 0.1 / 0.9  # likelihood of a window-limited sender not filling cwnd, relative to filling it,
+FAR_FROM_FULL = 0.01 / 0.9  # and of missing it by more than NEAR segments, or exceeding it
 NEAR = 2
-ALMOST_FULL = 0.01  # likelihood of a window-limited sender's super-packet that misses cwnd by 1 to NEAR segments
+ALMOST_FULL = 0.01  # likelihood of a window-limited sender's super-packet missing cwnd by 1 to NEAR segments
 
 
 def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
-    """Log likelihood of the super-packet that begins with send `k`; for the last three, see `loop`'s book."""
+    """Log likelihood of the super-packet that starts with send `k`; for the last three, see `loop`'s book."""
     rate = slots[PACING]
     send = sends[k]
     if rate <= 0 or stack[WSTAMP_NS] <= stack[SKB_NS]:
@@ -77,12 +77,12 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
 
 
 def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
-    """Log likelihood of the super-packet that begins with send `k`, under any controller, paced or not.
+    """Log likelihood of the super-packet that starts with send `k`, under any controller, paced or not.
 
-    It is due when pacing lets it go; where the replayed cwnd was full, not before the ACK that made room. A sender that
-    does not pace sends at once whatever cwnd has room for. Densities are on one scale for all
-    controllers and flows, so that those of different controllers, and of none, can be compared; `gap_us` is the usual
-    time between the super-packets of this flow, by which lateness without a known reason is judged.
+    It is due when pacing allows it and, if the replayed cwnd was full, not before the ACK that made room. An
+    unpaced sender sends whatever cwnd allows at once. Densities are on one scale for all controllers and flows, and
+    thus comparable; `gap_us`, the usual time between this flow's super-packets, is the scale of unexplained
+    lateness.
     """
     send = sends[k]
     total = send_time(send.tx_ns, slots, stack, gap_us)
@@ -100,7 +100,7 @@ def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
 
 
 def send_time(tx_ns, slots, stack, gap_us):
-    """Log likelihood of when a super-packet left, as `any_send` counts it."""
+    """Log likelihood of a super-packet's departure time, as in `any_send`."""
     paced = slots[PACING] > 0 and stack[WSTAMP_NS] > stack[SKB_NS]
     due_ns = stack[WSTAMP_NS] if paced else stack[SKB_NS]
     if stack[WAS_FULL] != 0:
@@ -113,7 +113,7 @@ def send_time(tx_ns, slots, stack, gap_us):
 
 
 def timed_send(sends, k, slots, stack, gap_us):
-    """Log likelihood of a super-packet but for its size: when it left, and whether cwnd had room for it."""
+    """Log likelihood of a super-packet without its size: departure time, and room in cwnd."""
     send = sends[k]
     total = send_time(send.tx_ns, slots, stack, gap_us)
     open_window = send.again == 0 and stack[CA_STATE] <= CA_DISORDER and stack[WAS_FULL] != OTHER_LIMIT
@@ -123,7 +123,7 @@ def timed_send(sends, k, slots, stack, gap_us):
 
 
 def segments_of(sends, k):
-    """Return how many segments the super-packet has that begins with send `k`."""
+    """Return the number of segments of the super-packet that starts with send `k`."""
     segments = 0
     last = k
     while last < sends.size and (last == k or sends[last].begins == 0):
@@ -133,20 +133,20 @@ def segments_of(sends, k):
 
 
 def size_likelihood(segments, made):
-    """Log likelihood of a super-packet of so many segments where the stack would have `made` so many."""
+    """Log likelihood of a super-packet's number of segments, given what the stack would have `made`."""
     if segments == made:
         return math.log(AS_LONG)
     return math.log(SHORTER / made) if segments < made else math.log(LONGER / LONGEST)
 
 
 def burst_size(sends, k, slots, stack, own_min_rtt, slow_burst):
-    """Log likelihood of how many segments the super-packet has that begins with send `k`."""
+    """Log likelihood of the number of segments of the super-packet that starts with send `k`."""
     return size_likelihood(segments_of(sends, k), usual_burst(slots, stack, own_min_rtt, slow_burst))
 
 
 def full_flight(row, cwnd):
-    """Log likelihood of what was in flight before an ACK, if cwnd was what limited the sender."""
+    """Log likelihood of the data in flight before an ACK, for a cwnd-limited sender."""
     if row.ca_state > CA_DISORDER or row.is_cwnd_limited == 0 or row.rs_prior_in_flight == cwnd:
         return 0.0
-    short = cwnd - np.int64(row.rs_prior_in_flight)  # by up to a super-packet's segments; nothing explains one too many
+    short = cwnd - np.int64(row.rs_prior_in_flight)  # up to a super-packet's segments; nothing explains one too many
     return math.log(NOT_FULL) if 0 < short <= NEAR else math.log(FAR_FROM_FULL)

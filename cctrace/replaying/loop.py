@@ -1,8 +1,8 @@
-"""The row loop of a replay over a recorded flow: sends and calls in their order, and trials that are scored as they go.
+"""Row loop of a replay over a recorded flow: sends and calls in order, and trials scored along the way.
 
-Plain functions over numpy records, run as they are or as machine code (`cctrace.lang.machine`). A *trial* is a run over
-a copy of the state, from which nothing is kept but its likelihood: how well what left agrees with what the controller
-would have let go. `follow` makes them; `likelihood` says what a send is worth.
+Plain functions over numpy records, interpreted or compiled (`cctrace.lang.machine`). A *trial* is a run over a copy
+of the state that returns only a likelihood: how well the recorded sends agree with what the controller would have
+allowed. `follow` makes trials; `likelihood` scores sends.
 """
 
 import numpy as np
@@ -108,12 +108,12 @@ A_TX_IN_FLIGHT, A_SKB_TX_IN_FLIGHT = _at["rs_tx_in_flight"], _at["skb_tx_in_flig
 A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
 A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
-LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches what ends it
+LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches its end condition
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
 
 def take_send(book, sends, slots, stack, marks, likelihood):
-    """The next packet leaves: mark it, and note when the one after it may."""
+    """Process the next packet: mark it, and compute when the one after it is due."""
     k = stack[NEXT_SEND]
     send = sends[k]
     if send.begins != 0:
@@ -138,7 +138,7 @@ def take_send(book, sends, slots, stack, marks, likelihood):
 
 
 def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
-    """Let everything leave that left before row `i`."""
+    """Process all sends before row `i`."""
     while stack[NEXT_SEND] < sends.size and sends[stack[NEXT_SEND]].row <= i:
         send = sends[stack[NEXT_SEND]]
         if i > 0:
@@ -186,14 +186,14 @@ def is_dip(book, i):
 
 
 def outlasts(book, slots, ack):
-    """Whether a phase of v2 or v3 has lasted for so long that something must have ended it."""
+    """Whether a phase of v2 or v3 has lasted so long that it must have ended."""
     if book[CYCLE_SLOT] < 0 or book[MIN_RTT_SLOT] < 0:
         return False
     return ack[A_DELIVERED_MSTAMP] - slots[book[CYCLE_SLOT]] > LONG_PHASE * slots[book[MIN_RTT_SLOT]]
 
 
 def take_draws(book, draws, i, stack, ack):
-    """Give the call of row `i` its random numbers; return whether they are known. `draws` rows: row, four numbers."""
+    """Set the random numbers of row `i`'s call; return whether they are known. `draws` rows: row, four numbers."""
     k = stack[NEXT_DRAW]
     if k < draws.shape[0] and draws[k, 0] == i:
         for j in range(4):
@@ -206,7 +206,7 @@ def take_draws(book, draws, i, stack, ack):
 
 
 def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
-    """Do what row `i` says; return whether the controller drew a number that nobody knows."""
+    """Execute row `i`; return whether the controller drew an unknown number."""
     take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
     row = rows[i]
     if i > 0 and row.time_ns > rows[i - 1].time_ns:
@@ -253,8 +253,8 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
 def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):
     """Replay rows from FIRST to before LAST and record; stop before the first call that draws an unknown number.
 
-    Returns the row. ``out[k, i]`` is ``slots[recorded[k]]`` after row `i`. `saved` is room for slots and stack, empty
-    where a class draws nothing.
+    Returns the row. ``out[k, i]`` is ``slots[recorded[k]]`` after row `i`. `saved` has room for slots and stack,
+    empty for a class without draws.
     """
     size = slots.size
     for i in range(book[FIRST], book[LAST]):
@@ -275,7 +275,7 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
 def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood):
     """Replay rows [first, last) for their likelihood.
 
-    Returns where it ended, which an unknown draw or what is watched may do before `last`, and whether the latter did.
+    Returns the end row, which an unknown draw or the watched field may bring forward, and whether the latter did.
     """
     for i in range(first, last):
         if call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
@@ -288,9 +288,9 @@ def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likel
 def trials(book, rows, sends, marks, draws, start, memory, changes, work, stack, ack, likelihood, out):
     """Try several hypotheses over rows FIRST to before LAST, from one state; fill a row of `out` for each.
 
-    Its columns are the log likelihood, where it ended, and whether what is watched ended it. `start` and `memory` are
-    slots and stack before the first row. `draws` has shape (hypotheses, draws, 5); `changes` (hypotheses, changes, 2)
-    holds slots and what is added to them: see `change`.
+    Its columns are the log likelihood, the end row, and whether the watched field ended it. `start` and `memory`
+    are slots and stack before the first row. `draws` has shape (hypotheses, draws, 5); `changes` (hypotheses,
+    changes, 2) holds slots and increments: see `change`.
     """
     for h in range(book[HYPOTHESES]):
         begin(start, memory, changes[h], work, stack)
@@ -300,7 +300,7 @@ def trials(book, rows, sends, marks, draws, start, memory, changes, work, stack,
 
 
 def begin(start, memory, changes, work, stack):
-    """Begin a hypothesis with copies of slots and stack, changed."""
+    """Start a hypothesis with changed copies of slots and stack."""
     work[:] = start
     own = stack[STATE]
     stack[:] = memory
@@ -309,7 +309,7 @@ def begin(start, memory, changes, work, stack):
 
 
 def change(changes, slots, stack):
-    """Make changes: rows of (slot, what is added); a negative slot -1 - k is element k of the stack."""
+    """Apply changes: rows of (slot, increment); a negative slot -1 - k is element k of the stack."""
     for k in range(changes.shape[0]):
         slot = changes[k, 0]
         if slot >= 0:
@@ -319,11 +319,11 @@ def change(changes, slots, stack):
 
 
 def scan(book, rows, sends, marks, draws, starts, base, memory, changes, work, stack, ack, likelihood, out):
-    """Make one change at each of several rows: where does it explain the sends better?
+    """Make one change at each of several rows, to find where it explains the sends better.
 
-    `starts`, shape (n, 2), holds these rows, ascending, and where each branch is to end. `base` and `memory` are slots
-    and stack before the first row, without the change, and are run from FIRST on to LAST. Fills `out` as `trials` does,
-    with the log of the likelihood ratio to the base over what each branch covers.
+    `starts`, shape (n, 2), holds these rows, ascending, and the end of each branch. `base` and `memory` are slots
+    and stack before the first row, without the change, and are run from FIRST on to LAST. Fills `out` as `trials`
+    does, with the log likelihood ratio to the base over each branch.
     """
     h, running, last = 0, 0, book[LAST]
     total = 0.0

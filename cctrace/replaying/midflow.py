@@ -1,8 +1,8 @@
-"""What a replay of a flow that was captured from its middle on has to be told of the time before.
+"""Initial state of a replay of a flow captured from its middle.
 
-BBR's minimum RTT is older than the capture until PROBE_RTT renews it, and nothing shows how old. But PROBE_RTT itself
-is seen: for 200 ms the sender keeps at most four segments in flight. The first one in the capture is taken for the
-moment at which the minimum expired; from then on the replay has its own.
+BBR's minimum RTT predates the capture until PROBE_RTT refreshes it, and its age is unknown. But PROBE_RTT itself is
+visible: for 200 ms the sender keeps at most four segments in flight. The first occurrence is taken as the time at
+which the minimum expired; from then on the replay has its own.
 
 Sources: [Linux61] net/ipv4/tcp_bbr.c bbr_update_min_rtt.
 """
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 FLOOR_SEGMENTS = 4  # bbr_cwnd_min_target
 HELD_US = 200_000  # bbr_probe_rtt_mode_ms
 MANY_ACKS, FEW_PLACES = 100, 2000
-EARLY_US = 200_000  # by which a dip may seem too early: where it begins is an estimate
+EARLY_US = 200_000  # by which a dip may seem early: its start is an estimate
 DIP, BACK = 0.65, 1.5  # of the usual flight; of the flight within
 _dip_rows: weakref.WeakKeyDictionary[Events, NDArray[np.int64]] = (
     weakref.WeakKeyDictionary()
-)  # {Events: what `probe_rtts` returned}
+)  # {Events: result of `probe_rtts`}
 
 
 def probe_rtt_row(events: Events) -> int:
@@ -52,14 +52,14 @@ def probe_rtt_row(events: Events) -> int:
 
 
 def probe_rtts(events: Events, window_us: int = 0) -> NDArray[np.int64]:
-    """Return the rows of the ACKs at which the recorded sender seems to have entered PROBE_RTT, ascending.
+    """Return the rows of the ACKs at which the recorded sender appears to have entered PROBE_RTT, ascending.
 
-    No two are nearer than `window_us`, by which a controller's minimum RTT is too old, nor is the first one that near
-    to the start: such a dip is of another kind, as DRAIN's.
+    They are at least `window_us`, the lifetime of a controller's minimum RTT, apart from each other and from the
+    start: closer dips have other causes, such as DRAIN.
 
-    In flight falls to a low level without any sends, stays there for 200 ms, and comes back: to four segments in BBR
-    v1, to half a BDP in v2 and v3. In a capture that was not taken at the sender the time at which the minimum RTT was
-    last seen is not known, so this is what tells when it expired.
+    The data in flight fall to a low level without sends, stay there for 200 ms, and recover: to four segments in
+    BBR v1, to half a BDP in v2 and v3. In captures not taken at the sender, this determines when the minimum RTT
+    expired.
     """
     if events not in _dip_rows:
         _dip_rows[events] = _dips(events)
@@ -101,6 +101,6 @@ def _dips(events: Events) -> NDArray[np.int64]:
 
 
 def age(follower: Follower) -> int:
-    """Return what to add to ``min_rtt_stamp`` for a BBR v1 to find its minimum RTT too old upon its next ACK."""
+    """Return what to add to ``min_rtt_stamp`` so that BBR v1's minimum RTT expires at its next ACK."""
     ticks = JIFFIES_START + int(follower.now_us[follower.row]) * follower.params["hz"] // USEC_PER_SEC
     return ticks - LONG_AGO - int(follower.get("min_rtt_stamp"))

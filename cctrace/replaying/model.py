@@ -1,4 +1,4 @@
-"""A controller's own fields, which differ from family to family, as the common quantities that the panels show."""
+"""Common quantities for the panels, from the fields of each controller family."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _ARRAYS = {"bw_v": ("bw_v[0]",)}
 
 
 def model_fields(controller: type[Controller]) -> list[str]:
-    """Return the fields of a Linux controller class that `model_table` needs, as names that a replay records."""
+    """Return the fields of a Linux controller class that `model_table` needs, as names for a replay to record."""
     declared = declared_fields(controller)
     elements = [name for array, names in _ARRAYS.items() if array in declared for name in names]
     return [name for name in _FIELDS if name in declared] + elements
 
 
 def model_of(run: Run) -> Columns:
-    """Return what a `Run` of a flow that recorded `model_fields` held after each call, see `model_table`."""
+    """Return the common quantities of a `Run` that recorded `model_fields`, after each call; see `model_table`."""
     flow = flow_of(run.source)
     if flow is None:
         raise ArgumentError("this replay is of no flow, so its segments' size is not known; see `decisions`")
@@ -47,7 +47,7 @@ def model_of(run: Run) -> Columns:
 
 
 def model_table(controller: type[Controller], decisions: Mapping[str, Any], time_ns: Any, mss: Any) -> Columns:
-    """Return what a replayed Linux controller held after each event, in common units.
+    """Return a replayed Linux controller's state after each event, in common units.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def model_table(controller: type[Controller], decisions: Mapping[str, Any], time
     -------
     dict of str to ndarray, shape (n,)
         Those that the controller has of: time_ns, cwnd_segments, ssthresh_segments, pacing_rate_Bps, min_rtt_us,
-        bw_Bps, cwnd_gain, pacing_gain, mode, phase, and inflight_hi_segments, inflight_lo_segments, bw_lo_Bps (infinite
-        while there is no such bound).
+        bw_Bps, cwnd_gain, pacing_gain, mode, phase, and inflight_hi_segments, inflight_lo_segments, bw_lo_Bps
+        (infinite if unset).
     """
     held = {name: np.asarray(decisions[name]) for name in model_fields(controller)}
     table = {"time_ns": np.asarray(time_ns, np.int64), "cwnd_segments": held["snd_cwnd"].astype(np.float64)}
@@ -96,12 +96,12 @@ def model_table(controller: type[Controller], decisions: Mapping[str, Any], time
 
 
 def _gain(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return gains, which released controllers keep in 256ths and `bbr_draft` as they are."""
+    """Return gains, which released controllers keep in 256ths and `bbr_draft` in units."""
     return values if values.dtype.kind == "f" else values / BBR_UNIT
 
 
 def _bandwidth(held: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
-    """Return the bandwidth that the controller works with, segments/us << 24, None if it has no such estimate."""
+    """Return the controller's bandwidth estimate, segments/us << 24, None if it has none."""
     if "bw_hi0" in held:
         highest = np.maximum(held["bw_hi0"], held["bw_hi1"])
         return np.minimum(highest, held["bw_lo"])
@@ -111,7 +111,7 @@ def _bandwidth(held: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
 
 
 def _phase(mode: NDArray[Any], gain: NDArray[Any]) -> NDArray[Any]:
-    """Return the name of each row's state; within PROBE_BW also what it is probing for."""
+    """Return the name of each row's state, and of the phase within PROBE_BW."""
     probing = mode == "PROBE_BW"
     up, down = probing & (gain > BBR_UNIT), probing & (gain < BBR_UNIT)
     return np.where(up, "PROBE_BW up", np.where(down, "PROBE_BW down", mode))

@@ -1,4 +1,4 @@
-"""A row of the event stream as what a Linux controller reads: `schema.EVENTS` into `schema.LINUX_VIEW`."""
+"""A row of the event stream as a Linux controller reads it: `schema.EVENTS` into `schema.LINUX_VIEW`."""
 
 
 def observe(row, ack):

@@ -1,11 +1,12 @@
-"""A flow re-enacted and its controller replayed in one pass, as a sender's kernel runs both.
+"""Re-enactment of a flow and replay of its controller in one pass, as in the sender's kernel.
 
-What TCP hands to fq depends on cwnd and pacing rate, which the controller decides upon rate samples, which depend on
-what had been handed over. So the controller leads: whenever the re-enactment (`flows.reenact`) has added rows and TCP
-may hand over next, it is called with them (`loop.call_row`), and what it decides says what is handed over.
+What TCP hands to fq depends on cwnd and pacing rate, which the controller computes from rate samples, which depend
+on what was handed over. The controller therefore leads: whenever the re-enactment (`flows.reenact`) has added rows
+and TCP may hand over data, the controller is called with them (`loop.call_row`), and its decision determines what
+is handed over.
 
-What no record shows (numbers drawn, where ticks lay) is given by time, where it was inferred from a stream whose rows
-may have been others (`hand_over`), or inferred on the way: a `Leader` can be tried with hypotheses as a `Follower` can.
+Unrecorded values (random draws, ticks) are given by time, if inferred from a stream with other rows (`hand_over`),
+or inferred on the way: a `Leader` supports trials as a `Follower` does.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
 
 NOT_YET = 1 << 60  # row of a packet that has not been sent
-# What `lead` notes: whether the controller paces, the slot of its mode (-1: it has none), that mode's PROBE_RTT; the
-# next of the draws and edits that are given by time; whether the next draw is given, and a draw that is not stops the
-# pass; the slot whose value stops it (-1: none); and as what `reenact` had stopped before.
+# State of `lead`: whether the controller paces, the slot of its mode (-1: none), that mode's PROBE_RTT; the next of the
+# draws and edits given by time; whether the next draw is given, and whether a missing one stops the pass; the slot
+# whose value stops it (-1: none); and the status with which `reenact` had stopped before.
 PACES, MODE_SLOT, PROBE_RTT, DRAW, EDIT, GIVEN, STOPS, WATCH_SLOT, WATCH_VALUE, STATUS, NOTES = range(11)
-DRAWN, WATCHED = PAUSED + 1, PAUSED + 2  # as what `lead` stops, besides those of `reenact`
+DRAWN, WATCHED = PAUSED + 1, PAUSED + 2  # statuses of `lead`, besides those of `reenact`
 
 
 class Timed(NamedTuple):
@@ -47,9 +48,9 @@ class Timed(NamedTuple):
     Attributes
     ----------
     draws : ndarray of int64, shape (n, 5)
-        When (ns, capture clock), and four raw numbers.
+        Time (ns, capture clock), and four raw numbers.
     edits : ndarray of int64, shape (m, 3)
-        When; the slot, or -1 - k for element k of the stack; what is added.
+        Time; the slot, or -1 - k for element k of the stack; the increment.
     hz, tick_us, paced
         As in `Script`.
     """
@@ -76,7 +77,7 @@ def timed(script: Script, follower: Follower) -> Timed:
 
 
 def give_draw(draws: Any, notes: Any, i: int, time_ns: int, one: Any) -> None:
-    """Let row `i` draw what was given for the next draw, or what was drawn nearest to its time."""
+    """Let row `i` draw the numbers given for the next draw, or those drawn closest to its time."""
     one[0, 0] = i if notes[GIVEN] != 0 else -1
     if draws.shape[0] == 0:
         return
@@ -103,7 +104,7 @@ def make_edits(edits: Any, notes: Any, time_ns: int, slots: Any, stack: Any) -> 
 def decide_rows(
     at: Any, tp: Any, out: Any, sent: Any, controller: Any, script: Any, notes: Any, marks: Any, decided: Any
 ) -> int:
-    """Call the controller with the rows that it does not know; return DRAWN or WATCHED where that stops, else 0."""
+    """Call the controller with the new rows; return DRAWN or WATCHED if that stops, else 0."""
     book, slots, stack, ack, likelihood, saved = controller
     draws, edits, one = script
     size = slots.size
@@ -137,10 +138,10 @@ def decide_rows(
 
 
 def lead(given: Any, tables: Any, controller: Any, script: Any, notes: Any, marks: Any, decided: Any) -> int:
-    """Re-enact the one connection of a pass, led by a controller; fill `decided`, a row for each row of the stream.
+    """Re-enact the single connection of a pass, led by a controller; fill `decided`, one row per row of the stream.
 
-    Returns as `reenact` does, but never ASKS, or DRAWN, where a number is drawn that nobody knows, or WATCHED. It goes
-    on from there when it is called again.
+    Returns as `reenact` does, but never ASKS; or DRAWN, if an unknown number is drawn, or WATCHED. Called again, it
+    continues from there.
     """
     packets, sacks, order, first, params, polls, nothing, marked, place = given
     out, _, sent, _, _, _, finals, _, _ = tables
@@ -165,14 +166,14 @@ _lead = Machine(lead)
 
 
 def _longer(table: NDArray[Any], rows: int) -> NDArray[Any]:
-    """Return a table of so many rows that begins with those of `table`."""
+    """Return a table of so many rows that starts with those of `table`."""
     return np.concatenate([table, np.zeros((rows - len(table), *table.shape[1:]), table.dtype)])
 
 
 class Leader:
-    """A controller that leads the re-enactment of a flow which left through fq.
+    """A controller that leads the re-enactment of a flow sent through fq.
 
-    For inference it is as a `Follower` is, but for what its rows are: packets in the order of their capture.
+    Inference uses it like a `Follower`, except that its rows are packets in order of capture.
 
     Parameters
     ----------
@@ -183,7 +184,7 @@ class Leader:
     params : dict
         Its parameters.
     script : Timed, optional
-        What no record shows; without, draws stop the pass.
+        Unrecorded values; without it, draws stop the pass.
     """
 
     def __init__(self, flow: Flow, cls: type[Controller], params: dict[str, Any], script: Timed | None = None):
@@ -213,7 +214,7 @@ class Leader:
     # ---- what it goes by --------------------------------------------------------------------------------------------
     @property
     def decided(self) -> NDArray[np.int64]:
-        """What was decided so far, as `Flow.paced_by` takes it: a row for each row of the stream."""
+        """The decisions so far, as `Flow.paced_by` takes them: one row per row of the stream."""
         return self._decided[: int(self._work.at["led_rows"][0])]
 
     @property
@@ -239,7 +240,7 @@ class Leader:
         return np.maximum.accumulate((time_ns[self._sequence] - params["start_ns"][0]) // 1000 + CLOCK_START_US)
 
     def srtt_us(self, row: int) -> int:
-        """Return the smoothed RTT at a packet, as without fq: it hardly depends on when what was handed over."""
+        """Return the smoothed RTT at a packet, as without fq: it hardly depends on the hand-over times."""
         rows = self._follower.rows
         place = int(np.searchsorted(rows.time_ns, self._work.given[0][0][self._sequence[row]]))
         return int(rows.srtt_us8[min(place, len(rows) - 1)]) >> 3
@@ -254,12 +255,12 @@ class Leader:
 
     # ---- the run ----------------------------------------------------------------------------------------------------
     def run(self, stop: int | None = None) -> int:
-        """Handle packets up to `stop` (default: all), or up to the first that has an unknown number drawn."""
+        """Process packets up to `stop` (default: all), or up to the first one with an unknown draw."""
         self._go(len(self.rows) if stop is None else stop)
         return self.row
 
     def _go(self, stop: int, score: int = bk.NOTHING) -> int:
-        """Handle packets up to `stop`; return what `lead` stops as."""
+        """Process packets up to `stop`; return `lead`'s status."""
         at, work = self._work.at, self._work
         at["until"] = stop if stop < len(self.rows) else NEVER
         self._follower.book[bk.SCORE] = score
@@ -279,7 +280,7 @@ class Leader:
         return ended
 
     def draw(self, numbers: Sequence[int]) -> None:
-        """Make `numbers` (up to four raw ones) what is drawn next."""
+        """Prescribe up to four raw numbers for the next draw."""
         self._one[0] = 0
         self._one[0, 1 : 1 + len(numbers)] = numbers
         self._notes[GIVEN] = 1
@@ -308,7 +309,7 @@ class Leader:
     def trials(
         self, last: int, draws: Sequence[Sequence[int]], score: int, watch: tuple[str, int]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Try several draws from here up to packet `last`; nothing of them is kept. See `Follower.trials`."""
+        """Try several draws from here up to packet `last`, without changing the state. See `Follower.trials`."""
         before = self.save()
         found = []
         for numbers in draws:
@@ -352,10 +353,10 @@ class Leader:
 
 
 def hand_over(flow: Flow, cls: type[Controller], params: dict[str, Any], script: Timed) -> NDArray[np.int64]:
-    """Return what a controller decides over a flow that left through fq, as `Flow.paced_by` takes it.
+    """Return a controller's decisions over a flow sent through fq, as `Flow.paced_by` takes them.
 
-    See `Leader` for the arguments. `script` tells what no record shows, but for when BBRv2 and v3 probe, which the pass
-    infers: it says when BBR fills the pipe, by what is handed over.
+    See `Leader` for the arguments. `script` has the unrecorded values, except when BBRv2 and v3 probe, which the
+    pass infers: it depends on when BBR fills the pipe, and thus on what is handed over.
     """
     if cls.probe_draws:
         leader = Leader(flow, cls, params)

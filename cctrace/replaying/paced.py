@@ -1,10 +1,10 @@
-"""Did the socket pace, although its controller sets no rate? A capture at the sender shows when each super-packet left.
+"""Whether the socket paced although its controller sets no rate, inferred from departure times at the sender.
 
-Under fq, with SO_MAX_PACING_RATE, or after a BBR, the stack spaces what Reno or CUBIC send, at twice cwnd / RTT in
-slow start and 1.2 times later [Linux618] tcp_update_pacing_rate; else they send at once what an ACK makes room for.
-Either is replayed from the start, and scored by when things left, and whether cwnd had room for them
-(`likelihood.timed_send`; not by how many segments left at a time, which depends on more than this). Intervals of 0.2 s
-count once. If the recorded sender ran another controller, neither explains what left, and nothing is found out.
+Under fq, with SO_MAX_PACING_RATE, or after a BBR, the stack paces Reno and CUBIC, at twice cwnd / RTT in slow start
+and 1.2 times later [Linux618] tcp_update_pacing_rate; otherwise they send at once what an ACK makes room for. Both
+are replayed from the start, and scored by departure times and room in cwnd (`likelihood.timed_send`; not by
+super-packet sizes, which depend on more than this). Intervals of 0.2 s count once. If the recorded sender ran
+another controller, neither explains the sends, and the result is open.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from cctrace.replaying.script import Script
 if TYPE_CHECKING:
     from cctrace.replaying.follow import Follower
 
-TEMPER = 0.5  # intervals that follow each other are not independent
-MOST_ROWS = 60_000  # of the stream, that are looked at
-EXPLAINED = -0.5  # log likelihood of a send, in the mean: of one's own sender some +2, of others -1 and far less
+TEMPER = 0.5  # successive intervals are correlated
+MOST_ROWS = 60_000  # of the stream
+EXPLAINED = -0.5  # mean log likelihood of a send: some +2 for the sender's own controller, -1 and far less for others
 
 
 def likely_paced(follower: Follower) -> int:
-    """Return 1 if a socket that paces explains what left, and clearly better than one that does not, else 0.
+    """Return 1 if a pacing socket explains the sends, and clearly better than one that does not, else 0.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def likely_paced(follower: Follower) -> int:
     stops, sent = blocks(follower.events)
     looked = int(np.sum(stops <= MOST_ROWS))
     if not looked or follower.book[bk.BLUR] >= BLUR_ELSEWHERE:
-        return 0  # estimated times do not tell
+        return 0  # estimated times are not informative
     stops, sent = stops[:looked], np.maximum(sent[:looked], 1)
     before, given = follower.save(), follower.params["paced"]
     likelihood = []

@@ -1,8 +1,8 @@
-"""A controller at a row of a view: run it to any row, take it back, choose its random draws.
+"""A controller at a row of a view: run it to any row, restore it, choose its random draws.
 
-Within a row: the observed values of what the stack also writes (`View.carried`) are set on the controller, `draws` is
-zeroed, the entry point is called if the class defines it, outputs are recorded, and the stack does with the returned
-value what it does: `ssthresh` stores it in snd_ssthresh, `undo_cwnd` in snd_cwnd. Recorded flows are `follow`'s.
+For each row: the observed values of what the stack also writes (`View.carried`) are set on the controller, `draws`
+is zeroed, the entry point is called if the class defines it, outputs are recorded, and the stack handles the
+returned value: `ssthresh` stores it in snd_ssthresh, `undo_cwnd` in snd_cwnd. `follow` handles recorded flows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cctrace.cc.base import Controller
 
 MODES = ("compiled", "interpreted", "debug")
-_CHUNK = 16_384  # rows turned into Python integers at a time
+_CHUNK = 16_384  # rows converted to Python integers at a time
 
 
 class Player:
@@ -65,7 +65,7 @@ class Player:
 
     Examples
     --------
-    Go on for some rows, and take them back:
+    Run some rows, and restore the state:
 
     >>> import cctrace as cct
     >>> flow = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
@@ -101,15 +101,15 @@ class Player:
     def run(self, stop: int | None = None, stop_at_draw: bool = False) -> int:
         """Call rows from `row` up to `stop` (default: all); return the next row.
 
-        With `stop_at_draw` it stops *before* the first call that draws a random number: the state is as that call
-        would find it. Set the draw and run on without `stop_at_draw` for one row.
+        With `stop_at_draw` it stops *before* the first call that draws a random number. Set the draw, then run one
+        row without `stop_at_draw`.
         """
         stop = len(self.view) if stop is None else min(stop, len(self.view))
         self.row = self._machine.run(self.row, stop, stop_at_draw)
         return self.row
 
     def set_draw(self, row: int, value: int, which: int = 0) -> None:
-        """Make `value` the raw random number number `which` of the call at `row`; the view itself is not changed."""
+        """Set raw random number `which` of the call at `row` to `value`; the view itself is not changed."""
         if not self._draws:
             self._draws = {f"rand{k}": self.view.columns[f"rand{k}"].copy() for k in range(4)}
             self._machine.replace_columns(self._draws)
@@ -126,7 +126,7 @@ class Player:
 
     @property
     def recorded(self) -> dict[str, NDArray[Any]]:
-        """What was asked for, after each call made so far: {name: array of shape (n,)}."""
+        """The recorded values after each call so far: {name: array of shape (n,)}."""
         return self._machine.recorded()
 
     @property
@@ -153,7 +153,7 @@ class CompiledMachine:
         self.carried = np.array([0 if c is None else c.ctypes.data for c in carried], dtype=np.int64)
         self.record = {name: self._place(cls, name) for name in record}
         self.wanted = np.array([offset // 8 for offset, _ in self.record.values()], dtype=np.int64)
-        # One row per recorded slot, in different lines of the cache for the reason given in `views.staggered`.
+        # One row per recorded slot, in different cache lines for the reason given in `views.staggered`.
         self.out = np.zeros((len(record), len(view) + -len(view) % 512 + 24), dtype=np.int64)
 
     def _place(self, cls: type[Controller], name: str) -> tuple[int, np.dtype]:
@@ -297,7 +297,7 @@ def _reader(controller: Controller, record: Sequence[str]) -> Callable[[Any], tu
 
 
 def _typed(cls: type[Controller], name: str, values: Any, dtype: np.dtype) -> NDArray[Any]:
-    """Return the values as an array of the dtype; refuse what would lose its fraction."""
+    """Return the values as an array of the dtype; raise if that would lose a fraction."""
     array = np.array(values)
     if dtype.kind in "ib" and array.dtype.kind not in "ib":
         raise mistyped(cls.__name__, name, "int", "float")

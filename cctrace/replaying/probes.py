@@ -1,9 +1,9 @@
-"""How long BBR v2, v2+ and v3 wait, at random, in rounds and by the clock, before they probe for bandwidth.
+"""Random waits of BBR v2, v2+ and v3 before bandwidth probes, in rounds and by the clock.
 
-All that the draws decide is upon which ACK the wait ends. So the ACKs at which it may are tried: those at which counts
-of rounds end it, a few, and those at which the clock does, which is a span of time that is searched in ever finer
-steps (half an RTT, in which a probe cannot hide; then half of the step before). Each is a branch of a run that never
-probes, and lasts until the probe has shown (`Follower.scan`).
+A draw only decides upon which ACK the wait ends, so the possible ACKs are tried: the few at which a round count
+ends it, and those at which the clock may, a time span that is searched in ever finer steps (half an RTT, in which a
+probe cannot hide; then half of the previous step). Each is a branch of a run that never probes, and lasts until the
+probe is visible (`Follower.scan`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
-REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 begins
+REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
 MARGIN_US = 100_000  # beyond the longest wait
-PROBE_RTTS = 5  # after the wait, in which a probe shows
-LEAST = 16  # moments that are tried first; half an RTT apart where that is more
-FINEST_US = 500  # between moments, then single ACKs
+PROBE_RTTS = 5  # after the wait, until a probe is visible
+LEAST = 16  # instants that are tried first; half an RTT apart if that is more
+FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
-ALIKE = 6  # digits of likelihoods, beyond which sums of the same terms differ
-PEAKS, LOWER = 2, 0.5  # that are climbed: of two that half an RTT shows, the lower may be the higher one
+ALIKE = 6  # significant digits of likelihoods: sums of the same terms may differ beyond
+PEAKS, LOWER = 2, 0.5  # that are refined: of two peaks at half-RTT resolution, the lower may be the higher one
 
 
 def _peaks(tried: dict[int, float]) -> list[int]:
-    """Return the rows whose likelihood is above that of both neighbours, the highest first.
+    """Return the rows whose likelihood exceeds both neighbours', the highest first.
 
-    Where some in a row are alike, the one in their middle: before a pause any wait may be what ended.
+    Of several equal ones in a row, the middle one: before a pause, any wait may have ended.
     """
     alike = [list(rows) for _, rows in itertools.groupby(sorted(tried), lambda row: round(tried[row], ALIKE))]
     height = [-np.inf, *(tried[rows[0]] for rows in alike), -np.inf]
@@ -48,7 +48,7 @@ def _peaks(tried: dict[int, float]) -> list[int]:
 
 
 def _likeliest(tried: dict[int, float]) -> int:
-    """Return the likeliest row; of some that the sends do not tell apart the one in the middle."""
+    """Return the likeliest row; of several that the sends do not distinguish, the middle one."""
     most = max(round(likelihood, ALIKE) for likelihood in tried.values())
     alike = sorted(row for row, likelihood in tried.items() if round(likelihood, ALIKE) == most)
     return alike[len(alike) // 2]
@@ -70,7 +70,7 @@ class Probes(Inference):
         self.acks_us = self.now_us[self.acks]
 
     def run(self) -> None:
-        """Run to the end, each wait as long as the sends say."""
+        """Run to the end with the likeliest waits."""
         while self.follower.run() < len(self.follower.rows):
             self.choose_wait()
 
@@ -78,7 +78,7 @@ class Probes(Inference):
         """The next call draws a wait: find the ACK that ends it."""
         follower, row = self.follower, self.follower.row
         numbers, first, last, longest = self.choices()
-        cut_off = last not in numbers  # PROBE_RTT comes before the longest wait is over
+        cut_off = last not in numbers  # PROBE_RTT precedes the end of the longest wait
         if len(numbers) + cut_off < 2 and last <= first:
             follower.draw(longest)
             follower.run(row + 1)
@@ -94,7 +94,7 @@ class Probes(Inference):
         follower.restore(before)
         best = _likeliest(tried)
         others = [likelihood for end, likelihood in tried.items() if end != best]
-        # Of rows that the sends do not tell apart, those at which rounds end the wait.
+        # Among rows that the sends do not distinguish, prefer those at which rounds end the wait.
         best = next((end for end in numbers if round(tried[end] - tried[best], ALIKE) == 0), best)
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
         follower.draw(chosen)
@@ -103,9 +103,9 @@ class Probes(Inference):
         self.found.append(Phase(row, wait_us, tried[best], max(others, default=-np.inf)))
 
     def choices(self) -> tuple[dict[int, tuple[int, ...]], int, int, tuple[int, ...]]:
-        """Return the rows at which counts of rounds end the wait, {row: numbers}, and those at which the clock may.
+        """Return the rows at which round counts end the wait, {row: numbers}, and those at which the clock may.
 
-        The last is what is drawn for the longest wait.
+        The last one is the draw of the longest wait.
         """
         follower = self.follower
         horizon = self.after(self.base_us + self.random_us + MARGIN_US)
@@ -121,10 +121,10 @@ class Probes(Inference):
     def scan(self, starts: Any, rtt_us: int) -> dict[int, float]:
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.
 
-        All are judged by what the last one is judged by: more of a probe would speak for those that end later.
+        All are judged by the last one's sends: with more of a probe in view, later ones would be preferred.
         """
         starts = np.unique(np.maximum(starts, self.follower.row))
-        # The queue that a probe or a fall of the rate left counts: nothing shows before a round trip is over.
+        # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
         longest_us = max(rtt_us, *(self.follower.srtt_us(row) for row in starts.tolist()))
         ends = np.full(len(starts), self.rounds_after(PROBE_RTTS, longest_us, int(starts[-1])))
         base = {} if self.follower.get("rounds_since_probe") < 0 else self.never
@@ -136,13 +136,13 @@ class Probes(Inference):
         return tried
 
     def rounds_after(self, rounds: int, rtt_us: int, row: int) -> int:
-        """Return the first row so many round trips after a row; a pause without any counts as one: no probe goes on."""
+        """Return the first row so many round trips after a row; a pause counts as one: no probe continues."""
         passed_us = np.cumsum(np.minimum(np.diff(self.now_us[row:]), rtt_us))
         end = row + 1 + int(np.searchsorted(passed_us, rounds * rtt_us))
         return min(end, len(self.now_us))
 
     def search(self, first: int, last: int, rtt_us: int) -> set[int]:
-        """Return rows around the likeliest moments in [first, last]; denser where they are likelier."""
+        """Return rows around the likeliest instants in [first, last]; denser where they are likelier."""
         low, high = int(self.now_us[first]), int(self.now_us[last])
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
         coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
@@ -155,7 +155,7 @@ class Probes(Inference):
         return found
 
     def climb(self, peak: int, step: int, bounds: tuple[int, int], rtt_us: int) -> set[int]:
-        """Return the rows of the ACKs around the moment that is likeliest, of ever nearer ones around a peak."""
+        """Return the rows of ever closer ACKs around a peak."""
         low, high = self.now_us[list(bounds)]
         best = self.now_us[peak]
         self.go_near(best - 2 * step)
@@ -169,7 +169,7 @@ class Probes(Inference):
         return set(few[(few >= bounds[0]) & (few <= bounds[1])].tolist())
 
     def go_near(self, time_us: int) -> None:
-        """Run on without probing to a time, so that not every search has to; the caller has saved the state."""
+        """Run on without probing up to a time, so that searches need not repeat it; the caller has saved the state."""
         follower = self.follower
         row = int(np.searchsorted(self.now_us, time_us))
         if row > follower.row:

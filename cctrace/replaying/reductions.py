@@ -1,10 +1,10 @@
-"""How large the window was before each reduction, to a segment: what the flights after it tell.
+"""Window before each reduction, to a segment, inferred from the flights after it.
 
-A replay of an unpaced controller that is a segment off (an ACK's exact number of delivered segments, a tick) carries it
-on through ssthresh, and CUBIC through its plateau: whether a window fell short of the last one, by one segment, decides
-how far it will grow. But a sender that cwnd limits fills its window, up to a segment that waits for a second one to go
-with it, so the flights up to the next reduction tell which window it was. Only a difference of NEAR segments is tried,
-and of a reduction's factor nothing is changed: another controller's windows stay wrong.
+An error of one segment in the replay of an unpaced controller (an ACK's exact number of delivered segments, a tick)
+persists through ssthresh, and for CUBIC through its plateau: whether a window fell short of the last one, by one
+segment, decides how far it will grow. But a cwnd-limited sender fills its window, up to a segment that waits for a
+second one, so the flights up to the next reduction reveal the window. Only a difference of NEAR segments is tried,
+and the reduction's factor is never changed: another controller's windows stay wrong.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     from cctrace.replaying.script import Script
 
 NEAR = (0, -1, 1, -2, 2)  # segments
-MOST_ROWS = 20_000  # that tell of one reduction
-WAITING = 0.25  # segments that usually wait
-ASTRAY = 4.0  # segments: what is further off, is off by anything
+MOST_ROWS = 20_000  # used per reduction
+WAITING = 0.25  # segments typically waiting
+ASTRAY = 4.0  # segments: larger errors are outliers
 CLEARLY = 0.2  # segments, in the mean of FEW flights or more
 FEW = 8
 AT_FIRST = 3  # reductions
-LATEST = 6  # ACKs before a reduction, of which the largest flight stands for the window
+LATEST = 6  # ACKs before a reduction whose largest flight stands for the window
 
 
 def set_right(
     follower: Follower, script: Script, rows: Sequence[int], limited: NDArray[np.int64], at_first: int = 0
 ) -> Script:
-    """Return a script that also has the windows before reductions as the flights after them tell.
+    """Return a script with the windows before reductions corrected by the flights after them.
 
     Parameters
     ----------
     follower : Follower
         At row 0, of a controller without `on_ack`, that records "snd_cwnd"; it is run.
     script : Script
-        What was inferred of it.
+        Values inferred so far.
     rows : sequence of int
         Ascending: those of the calls that return ssthresh.
     limited : ndarray of int
-        Ascending: rows of ACKs before which cwnd was what limited the sender.
+        Ascending: rows of ACKs before which the sender was cwnd-limited.
     at_first : int
-        Before so many first reductions the window may be what was in flight, by however much (AT_FIRST: where the
-        ACKs' SACKs are not the receiver's own).
+        Before so many first reductions the window may be set to the data in flight, by any difference (AT_FIRST: if
+        the ACKs' SACKs are reconstructed).
     """
     follower.begin(script)
     pending, made = list(script.edits), []
@@ -74,7 +74,7 @@ def set_right(
 
 
 def _beyond(follower: Follower, latest: NDArray[np.int64]) -> tuple[int, ...]:
-    """Return by how many segments more the largest of the latest flights is than the window, if that is not near."""
+    """Return by how much the largest of the latest flights exceeds the window, if beyond NEAR."""
     if not len(latest):
         return ()
     by = int(follower.rows.rs_prior_in_flight[latest].max()) - follower.get("snd_cwnd")
@@ -82,7 +82,7 @@ def _beyond(follower: Follower, latest: NDArray[np.int64]) -> tuple[int, ...]:
 
 
 def _nearest(follower: Follower, full: NDArray[Any], tried: Sequence[int]) -> int:
-    """Return by how many segments a larger window at this row fits the flights before rows `full` clearly best."""
+    """Return the increase of the window at this row that fits the flights before rows `full` clearly best."""
     saved, off = follower.save(), []
     flight = follower.rows.rs_prior_in_flight[full].astype(float)
     for by in tried:

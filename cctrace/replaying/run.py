@@ -1,7 +1,7 @@
 """Replay: a stream of calls through a controller, interpreted or compiled, with identical numbers.
 
-`replay` is the façade over `player` (streams that show everything, such as golden vectors) and `follow` (recorded
-flows, of which `infer` finds out what no record shows). `agreement` compares with what the kernel logged.
+`replay` is the façade over `player` (complete streams, such as golden vectors) and `follow` (recorded flows, whose
+unrecorded values `infer` infers). `agreement` compares the result with the kernel's log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cctrace.cc.base import Controller
     from cctrace.replaying.agreement import Comparison
 
-# Recorded by default: what the controller decides, and of its model what exists of these.
+# Recorded by default: the controller's outputs, and those of these model fields that exist.
 OUTPUTS = {"linux": ("snd_cwnd", "snd_ssthresh", "pacing_rate"), "quic": ("cwnd", "pacing_rate")}
 MODEL = (
     "mode",
@@ -59,13 +59,13 @@ MODEL = (
 
 @dataclass(frozen=True, repr=False)
 class Run(Carded):
-    """What a controller decided over a stream.
+    """A controller's decisions over a stream.
 
     Attributes
     ----------
     columns : dict of str to ndarray
         One element per call: ``time_s`` (since the flow's first packet, of a golden vector since its first call),
-        ``time_ns``, ``event`` (code) and what was recorded, after the call.
+        ``time_ns``, ``event`` (code) and the recorded fields, after the call.
     decisions : DataFrame
         The same with the names of events.
     state : dict
@@ -74,14 +74,14 @@ class Run(Carded):
     params : dict
         All parameters of the run.
     warnings : list of str
-        Columns that the controller reads although nobody observed them, and what else limits what the run tells.
+        Columns that the controller reads although they were not observed, and other limitations of the run.
     source : object
-        What was replayed.
+        The replayed stream.
     inferred : Inferred
-        What no record shows and had to be found out from the sends, see `cctrace.replaying.infer`: numbers drawn,
-        where the ticks lay, the share of gain cycles in step.
+        Unrecorded values inferred from the sends, see `cctrace.replaying.infer`: random draws, ticks, and the share
+        of gain cycles in step.
     marked : ndarray of uint8 or None
-        For each packet that the flow's sender sent, whether it left while the application limited the sender.
+        For each packet sent, whether it was application-limited.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class Run(Carded):
 
     @functools.cached_property
     def decisions(self) -> pd.DataFrame:
-        """What the controller decided in its own fields and units: DataFrame, one row per call."""
+        """Decisions in the controller's own fields and units: DataFrame, one row per call."""
         import pandas as pd
 
         names = sorted(schema.EVENT_CODES, key=schema.EVENT_CODES.__getitem__)
@@ -126,21 +126,21 @@ class Run(Carded):
         return f"Replay of {self.controller.__name__}, after its last call", rows, self.warnings
 
     def frame(self) -> pd.DataFrame:
-        """Return what the controller decided, with names and units: DataFrame, one row per call.
+        """Return the decisions with common names and units: DataFrame, one row per call.
 
-        Of a Linux controller as `cctrace.replaying.model.model_table`, if the replay recorded what that needs
-        (``record="all"``, or counters attached); ``decisions`` holds the controller's own fields and units.
+        For a Linux controller as `cctrace.replaying.model.model_table`, if the required fields were recorded
+        (``record="all"``, or counters attached); ``decisions`` has the controller's own fields and units.
         """
         return frame_of({"time_s": self.columns["time_s"]} | model_of(self))
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
-        """Write `decisions` as Parquet (with the extra "parquet"); returns the rows written."""
+        """Write `decisions` as Parquet (with the extra "parquet"); return the number of rows."""
         needed("pyarrow", "parquet")
         self.decisions.to_parquet(path)
         return len(self.decisions)
 
     def compare(self) -> Comparison:
-        """Compare with the state that the kernel logged; the flow needs tcp_info attached.
+        """Compare with the state logged by the kernel; the flow needs tcp_info attached.
 
         Raises
         ------
@@ -181,25 +181,25 @@ def replay(
     record: Sequence[str] | str | None = None,
     **params: Any,
 ) -> Run | list[Run]:
-    """Call a controller with everything a stream recorded, and return what it decides.
+    """Call a controller with every event of a stream, and return its decisions.
 
     Parameters
     ----------
     source : View, path of a golden vector, or anything with ``.view(kind, **params)``
-        Recorded and simulated flows have that method, and connections of which only counters are known.
+        Recorded and simulated flows have that method, and so have connections known from counters only.
     controller : str or type
         A name (``"bbr2"``, ``"obbr:mu=0.5"``) or a subclass of `LinuxController` or `QuicController`.
     mode : "compiled", "interpreted" or "debug"
-        The same numbers; interpreted obeys breakpoints, debug also checks the type of every assignment.
+        With identical results; interpreted supports breakpoints, debug also checks the type of every assignment.
     record : sequence of str or "all", optional
         Fields and array elements (``"bw_v[0]"``) to record instead of the outputs and the main model state.
     **params
-        Parameters of the controller. A list or array of values makes a grid: the runs of all combinations.
+        Parameters of the controller. Lists or arrays of values form a grid: one run per combination.
 
     Returns
     -------
     Run, or list of Run for a grid
-        The order is that of `itertools.product` over the lists as given.
+        In the order of `itertools.product` over the lists.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def _replay(
         kind = type(source).__name__
         raise ArgumentError(f"cannot replay {kind!r}; give a flow, a View or the path of a golden vector")
     if "hz" in cls.params and not hz_known and isinstance(source, Streamed):
-        params = params | {"hz": source.hz}  # the recorded sender's kernel
+        params = params | {"hz": source.hz}  # of the recorded sender's kernel
         hz_known = "hz" not in source.events.meta.get("inferred", ())
     flow = flow_of(source)
     if "max_pacing_rate" in cls.params and not paced_known:
@@ -278,7 +278,7 @@ def _replay(
 def _columns(
     kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: Columns, flow: FlowSource | None
 ) -> Columns:
-    """Return `Run.columns`; seconds since the flow's first packet, without one since the first call."""
+    """Return `Run.columns`; seconds since the flow's first packet or, without a flow, since the first call."""
     time_s = flow.seconds(time_ns) if flow else (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
     return {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": np.asarray(kinds)} | recorded
 
@@ -292,13 +292,13 @@ def follow(
     hz_known: bool = True,
     paced_known: bool = False,
 ) -> tuple[Follower, Inferred]:
-    """Replay a Linux controller over a recorded flow, or one of which counters are known.
+    """Replay a Linux controller over a recorded flow, or over one known from counters.
 
     Returns
     -------
     Follower, Inferred
-        At its end, and what had to be found out on the way. That is found with compiled code in every mode: an
-        interpreted run then meets each call once. Of a class that cannot be compiled nothing is found out.
+        At its end, and the inferred values. Inference uses compiled code in every mode, so an interpreted run makes
+        each call once. A class that cannot be compiled gets no inference.
     """
     if mode not in MODES:
         raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
@@ -318,7 +318,7 @@ def follow(
 
 
 def _socket_limit(flow: FlowSource | None, most_Bps: float) -> dict[str, int]:
-    """Return what attached counters tell: that a socket with an SO_MAX_PACING_RATE paces, and at most how fast."""
+    """Return from attached counters whether SO_MAX_PACING_RATE makes the socket pace, and its limit."""
     info = flow.tcpinfo if flow else None
     limits = None if info is None else (info.columns | info.extra).get("max_pacing_rate")
     known = np.zeros(0) if limits is None else np.unique(limits[limits > 0])
@@ -328,7 +328,7 @@ def _socket_limit(flow: FlowSource | None, most_Bps: float) -> dict[str, int]:
 
 
 def view_of(source: Source, cls: type[Controller], params: dict[str, Any]) -> View:
-    """Return the `View` of a source for a controller class: a path is read as a golden vector."""
+    """Return the `View` of a source for a controller class; a path is read as a golden vector."""
     if isinstance(source, Viewed):
         return source.view(cls.view, **params)
     if isinstance(source, Streamed):
@@ -339,11 +339,11 @@ def view_of(source: Source, cls: type[Controller], params: dict[str, Any]) -> Vi
 
 
 def recorded_names(cls: type[Controller], record: Sequence[str] | str | None) -> list[str]:
-    """Return the names that ``record=`` means: None the outputs and the main model state, "all" every field."""
+    """Return the names for ``record=``: None the outputs and the main model state, "all" every field."""
     fields = fields_of(cls)
     if record is None:
-        # A model value that the class keeps under another name (``bw`` is the best sample of a filter) is found as
-        # the golden vectors find it.
+        # A model value under another name (``bw`` is the best sample of a filter) is found by the class's mapping for
+        # golden vectors.
         names = [*OUTPUTS[cls.view], *(name if name in fields else cls.golden_names.get(f"s_{name}") for name in MODEL)]
         return [name for name in names if name and name.partition("[")[0] in fields]
     if isinstance(record, str):

@@ -1,6 +1,6 @@
-"""How well a controller explains what a flow sent, interval by interval: a replay, scored by `likelihood.any_send`.
+"""Scores of a controller on a flow's sends, per interval: a replay, scored by `likelihood.any_send`.
 
-The sends of an interval say much the same, so their mean counts once. What no record shows (draws, ticks) is inferred
+The sends of an interval are correlated, so their mean counts once. Unrecorded values (draws, ticks) are inferred
 anew for each controller and each choice of its parameters, as in any replay.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cctrace.cc.base import Controller
     from cctrace.flows.flow import Flow
 
-UNKNOWN_LOG = -1.8  # log likelihood of a send that nothing explains, on the scale of `any_send`; see docs/identify.md
+UNKNOWN_LOG = -1.8  # log likelihood of an unexplained send, on the scale of `any_send`; see docs/identify.md
 
 
 def replayed(
@@ -31,18 +31,18 @@ def replayed(
     sent: NDArray[Any],
     hz_known: bool,
 ) -> tuple[NDArray[np.float64], bool]:
-    """Return the mean log likelihood of the sends of each interval that has any, and whether its HZ is but a guess.
+    """Return the mean log likelihood of the sends of each interval with sends, and whether its HZ is only a guess.
 
     Parameters
     ----------
     flow : Flow
-        Of a capture that was taken at the sender.
+        Of a capture taken at the sender.
     cls : type
         A Linux controller.
     given : dict
         Its parameters; ``hz`` is that of the sender's kernel.
     stops, sent : ndarray
-        Of `blocks`.
+        From `blocks`.
     hz_known : bool
         Whether ``hz`` is more than a guess.
     """
@@ -52,5 +52,5 @@ def replayed(
     expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
     script = infer(follower, expiry, hz_known, "paced" in given).script
     likelihood = Follower(events, events.sends, cls, params).score(script, stops)
-    guessed = not hz_known and follower.counts_ticks and cls.has_on_ack  # else `infer` has found it
+    guessed = not hz_known and follower.counts_ticks and cls.has_on_ack  # otherwise `infer` has inferred it
     return likelihood[sent > 0] / sent[sent > 0], guessed

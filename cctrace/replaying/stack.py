@@ -1,4 +1,4 @@
-"""What the Linux stack itself does around a controller that is replayed over a recorded flow.
+"""The Linux stack around a controller that is replayed over a recorded flow.
 
 A replay carries the controller's own outputs from call to call; between the calls the stack writes them too:
 
@@ -8,8 +8,8 @@ A replay carries the controller's own outputs from call to call; between the cal
     ssthresh            remembers cwnd and ssthresh for an undo; snd_cwnd_cnt = 0       tcp_init_cwnd_reduction
     set_state Loss      cwnd = in flight + 1; snd_cwnd_cnt = 0                          tcp_enter_loss
     undo_cwnd           ssthresh is at least what it was before the reduction           tcp_undo_cwnd_reduction
-    on_ack              app_limited = 0 once what it marked has been delivered          tcp_rate_gen
-    a send              the application had nothing: app_limited = delivered + flight   tcp_rate_check_app_limited
+    on_ack              app_limited = 0 once the marked data have been delivered        tcp_rate_gen
+    a send              no data before it: app_limited = delivered + flight             tcp_rate_check_app_limited
                         flight >= cwnd: is_cwnd_limited (of a paced sender)             tcp_cwnd_validate
     the pacing timer    no room for a super-packet: is_cwnd_limited                     tcp_tso_should_defer
                         its samples are marked while app_limited is set                 tcp_rate_skb_sent
@@ -24,13 +24,13 @@ A replay carries the controller's own outputs from call to call; between the cal
     cong_avoid
     ==================  ==============================================================  ============================
 
-What was sent in a recovery, in flight and delivered is the recording's; ssthresh is the controller's. `slots` are the
-first fields of every Linux controller's record, `stack` is what the stack remembers besides, `ack` is a row of
-`schema.LINUX_VIEW`. The functions are plain: `loop` runs them as they are or compiled.
+Data sent in recovery, in flight and delivered come from the recording; ssthresh is the controller's. `slots` are
+the first fields of every Linux controller's record, `stack` is the stack's own state, `ack` is a row of
+`schema.LINUX_VIEW`. The functions are plain: `loop` runs them interpreted or compiled.
 
-Left out: tcp_cwnd_application_limited. It waits for an RTO after the last ACK that let cwnd grow, and by then either
-nothing is outstanding (CWND_RESTART) or the retransmission timer has fired. An undo that may not restore cwnd (after
-an ECN echo) leaves no trace in the event stream: cwnd then ends at ssthresh, too.
+Left out: tcp_cwnd_application_limited. It waits for an RTO after the last ACK that let cwnd grow, and by then
+either nothing is outstanding (CWND_RESTART) or the retransmission timer has fired. An undo that may not restore
+cwnd (after an ECN echo) leaves no trace in the event stream: cwnd then ends at ssthresh, too.
 
 Sources: [Linux618] net/ipv4/tcp_input.c, tcp_output.c, tcp_rate.c, tcp_recovery.c; RFC 6937 (PRR), RFC 2861.
 """
@@ -78,25 +78,25 @@ A_ACKED_SACKED, A_LOSSES, A_PRIOR_IN_FLIGHT = (
 # The first slots of every Linux controller's record [cctrace.cc.base] Controller, LinuxController.
 DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
 
-# What the stack remembers, besides where a replay is in the sends.
+# The stack's state, and the replay's position in the sends.
 (
     PRIOR_CWND,  # tp->prior_cwnd
     PRIOR_SSTHRESH,  # tp->prior_ssthresh
     PRR_DELIVERED,  # tp->prr_delivered
-    SENT_BEFORE,  # tp->data_segs_out when the reduction began; what exceeds it is tp->prr_out
+    SENT_BEFORE,  # tp->data_segs_out at the start of the reduction; the increase since then is tp->prr_out
     SND_UNA,  # tp->snd_una at the previous call
     CAN_UNDO,  # tp->undo_marker != 0
-    NEXT_SEND,  # row of the sends that is next
-    NEXT_DRAW,  # row of the known draws that is next
+    NEXT_SEND,  # next row of the sends
+    NEXT_DRAW,  # next row of the known draws
     SEGMENTS,  # tp->data_segs_out
     WSTAMP_NS,  # tp->tcp_wstamp_ns
     SKB_NS,  # when the super-packet being sent was stamped
     SKB_BYTES,  # and its bytes so far
-    PRIOR_WSTAMP_NS,  # when it could have left
+    PRIOR_WSTAMP_NS,  # when it was due
     ACKED_NS,  # when the previous ACK was handled
     CA_STATE,  # icsk_ca_state at the previous call
     HZ,  # of the sender's kernel
-    TICK_US,  # by how much the kernel's ticks are ahead of the connection's clock
+    TICK_US,  # lead of the kernel's ticks over the connection's clock
     MIN_RTT_US,  # tcp_min_rtt() at the previous call
     MSS,  # tp->mss_cache
     IS_CWND_LIMITED,  # tp->is_cwnd_limited, of a paced sender
@@ -104,18 +104,18 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     CWND_USAGE_SEQ,  # tp->cwnd_usage_seq
     WAS_FULL,  # the last ACK found no room for a super-packet in cwnd
     BURST,  # segments of the last super-packet
-    WAITING,  # the last ACK has not been followed by a send
-    UNANSWERED,  # ACKs so far that nothing followed, although pacing and cwnd let it
-    BEFORE_DRAIN_US,  # when a BBR was not in DRAIN yet, where flights are estimates
-    RATE_BPS,  # sk->sk_pacing_rate that the stack sets where the controller does not, by which it also sizes bursts
-    STATE,  # address of the slots that belong to it
+    WAITING,  # no send has followed the last ACK
+    UNANSWERED,  # ACKs without a send so far, although pacing and cwnd allowed one
+    BEFORE_DRAIN_US,  # last time at which a BBR was not yet in DRAIN, where flights are estimates
+    RATE_BPS,  # sk->sk_pacing_rate set by the stack if the controller sets none; also sizes bursts
+    STATE,  # address of its slots
     STACK_SIZE,
 ) = range(30)
 
 ONE_GAIN = 256  # BBR_UNIT
-LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # by which flights may err that were estimated from a capture taken elsewhere
-LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN empties the queue of STARTUP
-FEW_UNANSWERED = 3  # ACKs; one or two may cross what they let go
+LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
+LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN empties STARTUP's queue
+FEW_UNANSWERED = 3  # ACKs; one or two may cross the packets that they release
 CLOCK_START_US = JIFFIES_START = 1_000_000
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND = range(6)  # schema.LINUX_EVENTS
 CONG_AVOID = schema.LINUX_EVENTS["cong_avoid"]
@@ -132,7 +132,7 @@ def flight_of(row):
 
 
 def lean(gain, outlasts, ack):
-    """Let an estimated flight reach what ends a probe or a drain somewhat early: one that errs would never reach it."""
+    """Let an estimated flight reach the end of a probe or a drain slightly early: an error may keep it from it."""
     in_flight = ack[A_PRIOR_IN_FLIGHT]
     margin = in_flight if outlasts else LEAN_SEGMENTS + in_flight * LEAN_PERCENT // 100
     if gain > ONE_GAIN:
@@ -142,15 +142,15 @@ def lean(gain, outlasts, ack):
 
 
 def end_drain(gain, stack, ack):
-    """Let DRAIN last for a few RTTs at most: what hides a part of the flight hides that the queue was empty, too."""
-    if 2 * gain > ONE_GAIN:  # DRAIN alone sends at less than half the rate
+    """Limit DRAIN to a few RTTs: errors of the flight may hide that the queue is empty."""
+    if 2 * gain > ONE_GAIN:  # only DRAIN sends at less than half the rate
         stack[BEFORE_DRAIN_US] = ack[A_NOW]
     elif ack[A_NOW] - stack[BEFORE_DRAIN_US] > LONG_DRAIN * ack[A_SRTT] // 8:
         ack[A_PACKETS_OUT] -= packets_in_flight(ack)
 
 
 def before_call(event, ack, slots, stack, reducing, hz):
-    """What the stack does before the controller hears of an event."""
+    """Stack processing before the controller is called."""
     arg = ack[A_ARG]
     if event == ON_ACK:
         slots[APP_LIMITED] = app_limited_after(slots[APP_LIMITED], ack[A_DELIVERED])
@@ -167,7 +167,7 @@ def before_call(event, ack, slots, stack, reducing, hz):
 
 
 def after_call(event, ack, slots, stack, reducing, hz, returned):
-    """What the stack does with what the controller returned, and after it."""
+    """Stack processing of the returned value, and afterwards."""
     arg = ack[A_ARG]
     if event == SSTHRESH_CALL:
         slots[SSTHRESH] = returned
@@ -180,7 +180,7 @@ def after_call(event, ack, slots, stack, reducing, hz, returned):
             stack[CAN_UNDO] = 0
         elif arg == CA_RECOVERY:
             stack[CAN_UNDO] = 1
-            # The only entry into Recovery without an ACK is RACK's timer: it reduces at once.
+            # The only entry into Recovery without an ACK is RACK's timer, which reduces at once.
             if ack[A_PRIOR_IN_FLIGHT] == 0 and ack[A_ACK] == ack[A_SND_UNA]:
                 reduce_cwnd(ack, slots, stack, 1, 0, False)
     elif event == CWND_EVENT and arg == EVENT_CWND_RESTART and reducing:
@@ -188,7 +188,7 @@ def after_call(event, ack, slots, stack, reducing, hz, returned):
 
 
 def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
-    """Renew the rate that a controller does not set, of a `paced` socket or not [Linux618] tcp_update_pacing_rate."""
+    """Update the rate of a controller that sets none, for a `paced` socket or not [Linux618] tcp_update_pacing_rate."""
     if event in (ON_ACK, CONG_AVOID, INIT):
         cwnd, ssthresh = slots[CWND], slots[SSTHRESH]
         stack[RATE_BPS] = stack_pacing_rate(ack[A_MSS], cwnd, ssthresh, ack[A_PACKETS_OUT], ack[A_SRTT], most_Bps)
@@ -197,7 +197,7 @@ def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
 
 
 def usual_burst(slots, stack, own_min_rtt, slow_burst):
-    """Segments of a super-packet at the present rate [Linux618] tcp_tso_segs; for the last two see `loop`'s book."""
+    """Segments of a super-packet at the current rate [Linux618] tcp_tso_segs; for the last two see `loop`'s book."""
     if own_min_rtt >= 0:
         more = near_peer_bytes(GSO_MAX_SIZE, slots[own_min_rtt])
     else:
@@ -208,12 +208,12 @@ def usual_burst(slots, stack, own_min_rtt, slow_burst):
 
 
 def least_burst(slots, stack, own_min_rtt, slow_burst):
-    """Segments for which a sender waits until cwnd has room for them [Linux618] tcp_tso_should_defer."""
+    """Segments for which a sender waits until cwnd has room [Linux618] tcp_tso_should_defer."""
     return min(usual_burst(slots, stack, own_min_rtt, slow_burst), slots[CWND] // TSO_WIN_DIVISOR)
 
 
 def begin_reduction(ack, slots, stack):
-    """Remember what an undo restores [Linux618] tcp_enter_recovery, tcp_enter_loss, tcp_init_cwnd_reduction."""
+    """Save what an undo restores [Linux618] tcp_enter_recovery, tcp_enter_loss, tcp_init_cwnd_reduction."""
     stack[PRIOR_SSTHRESH] = ssthresh_before(ack[A_CA_STATE], slots[SSTHRESH], slots[CWND])
     stack[PRIOR_CWND] = slots[CWND]
     slots[CWND_CNT] = 0
@@ -222,7 +222,7 @@ def begin_reduction(ack, slots, stack):
 
 
 def reduce_cwnd(ack, slots, stack, delivered, lost, advanced):
-    """Let out in proportion to what is delivered, then at most as much as that [Linux618] tcp_cwnd_reduction."""
+    """Proportional rate reduction, then at most what is delivered [Linux618] tcp_cwnd_reduction."""
     if delivered <= 0 or stack[PRIOR_CWND] == 0:
         return
     sent = ack[A_DATA_SEGS_OUT] - stack[SENT_BEFORE]
@@ -247,10 +247,10 @@ def restart_from_idle(ack, slots, hz):
 
 
 def mark_app_limited(send, delivered, slots, stack, by_acks):
-    """The application had nothing to send before this send [Linux618] tcp_rate_check_app_limited.
+    """Mark that the application had no data before this send [Linux618] tcp_rate_check_app_limited.
 
-    It had let the pipe run empty, or waited for room in the send buffer: while it does, ACKs go unanswered. That is
-    noted when it writes again, or `by_acks`, in the kernels of BBRv2 and v3, before what is sent again as well.
+    It let the pipe run empty, or waited for room in the send buffer, during which ACKs go unanswered. That is
+    marked at its next write or, `by_acks` (kernels of BBRv2 and v3), also before retransmissions.
     """
     silent = stack[UNANSWERED] >= FEW_UNANSWERED and (by_acks or send.again == 0)
     if send.app_limited != 0 or silent:
@@ -258,7 +258,7 @@ def mark_app_limited(send, delivered, slots, stack, by_acks):
 
 
 def mark_rest(sends, k, ack, slots):
-    """An ACK comes while less than a segment waits, which send `k` is: the application limits that [BBRv3] tcp_ack."""
+    """An ACK arrives while less than a segment, send `k`, is waiting: application-limited [BBRv3] tcp_ack."""
     if k == sends.size:
         return
     send = sends[k]
@@ -269,7 +269,7 @@ def mark_rest(sends, k, ack, slots):
 
 
 def begin_skb(tx_ns, stack):
-    """A super-packet is stamped; nothing leaves before its time, so an estimate beyond it was wrong."""
+    """A super-packet is stamped; nothing leaves before its time, so a later estimate was wrong."""
     stack[PRIOR_WSTAMP_NS] = min(stack[WSTAMP_NS], tx_ns)
     stack[SKB_NS] = tx_ns
     stack[SKB_BYTES] = 0
@@ -277,7 +277,7 @@ def begin_skb(tx_ns, stack):
 
 
 def pace_skb(length, segments, rate_Bps, stack):
-    """Note when pacing lets the next super-packet go, after `length` more bytes of this one."""
+    """Compute when pacing releases the next super-packet, after `length` more bytes of this one."""
     stack[SKB_BYTES] += length
     stack[SEGMENTS] += segments
     stack[BURST] += segments
@@ -286,7 +286,7 @@ def pace_skb(length, segments, rate_Bps, stack):
 
 
 def validate_cwnd(limited, packets_out, snd_nxt, snd_una, stack):
-    """Note, after a write, whether cwnd limited it [Linux618] tcp_cwnd_validate."""
+    """Record, after a write, whether cwnd limited it [Linux618] tcp_cwnd_validate."""
     was_limited = stack[IS_CWND_LIMITED] != 0
     if note_usage(limited, snd_una >= stack[CWND_USAGE_SEQ], was_limited, packets_out, stack[MAX_PACKETS_OUT]):
         stack[IS_CWND_LIMITED] = 1 if limited else 0

@@ -1,15 +1,15 @@
-"""Was a flow sent through fq, and what did its sender know then? Found out from when packets left.
+"""Whether a flow was sent through fq, and the sender's view if so, inferred from departure times.
 
-A paced sender either waits for a timer of its own, or hands its packets to fq with the time at which each may leave,
-and fq waits. Both space packets alike. But what is handed over early leaves at the rate of then: when the rate changes,
-a sender with a timer follows at once, one with fq two super-packets later. So each is replayed over what the flow shows
-first, under the controllers that may have sent it, and scored by when things left (`likelihood.timed_send`), as
-`paced` does it for controllers that set no rate. If none of them explains the sends, or pacing held too few of them
-(the application or its send buffer did), it is not known.
+A paced sender either waits for its own timer, or hands packets to fq with their departure times, and fq waits. Both
+space packets alike. But packets handed over early leave at the rate of the hand-over: when the rate changes, a
+sender with a timer follows at once, one with fq two super-packets later. Both are therefore replayed over the
+beginning of the flow, with each controller that may have sent it, and scored by departure times
+(`likelihood.timed_send`), as in `paced` for controllers that set no rate. If no controller explains the sends, or
+pacing held back too few of them (but the application or its send buffer did), the result is open.
 
-When TCP handed over depends on cwnd and pacing rate, which the controller decides upon the samples of what was
-handed over: both run in one pass (`one_pass`). What no record shows, such as numbers that the controller drew, is
-inferred from the stream that came out, which may call for another pass.
+The hand-over depends on cwnd and pacing rate, which the controller computes from samples of what was handed over:
+both run in one pass (`one_pass`). Unrecorded values, such as random draws, are inferred from the resulting stream,
+which may require another pass.
 """
 
 from __future__ import annotations
@@ -44,23 +44,22 @@ if TYPE_CHECKING:
     from cctrace.flows.events import Events
     from cctrace.flows.flow import Flow
 
-# One of each family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; DCTCP and Prague send as
-# Reno.
+# One per family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; DCTCP and Prague send as Reno.
 SENDERS = (*(name for name in KERNEL_NAMES.values() if name not in ("dctcp", "prague")), "bbr2016")
-BELIEVED = 1.0  # log likelihood of a send, at least, that the controller which is believed to have sent it explains
-# Log likelihood of a send whose own sender is replayed. Where ACKs wait in the backlog of a busy host, its rate follows
-# them late, too, but not as regularly as through fq.
+BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
+# Log likelihood of a send when its own sender is replayed. Where ACKs wait in a busy host's backlog, its rate follows
+# them late, too, but less regularly than through fq.
 OWN_SENDER_FITS = 1.75
-FAR_BETTER = 1.0  # log likelihood of a send: no backlog makes a sender look as much more like one with fq
-CLOSE = 1.5  # log likelihood of a send by which fq may be what makes the sender's own look worse than another's
-# Packets that are looked at, and rounds of reconstruction and replay: slow start, in which rates change with every ACK,
-# and more if that does not tell.
+FAR_BETTER = 1.0  # log likelihood of a send: no backlog mimics fq that closely
+CLOSE = 1.5  # log likelihood of a send by which fq may make the true sender look worse than another
+# Packets used, and rounds of reconstruction and replay: slow start, in which rates change with every ACK, and more if
+# that is not decisive.
 STAGES = (5_000, 3), (25_000, 6)
-LEAST_BLOCK_US = 20_000  # what is sent in a round trip, or so long, says much the same: n sends count as sqrt(n)
-PAUSE_BLOCKS = 2  # blocks: an application pauses for longer; room in a full send buffer comes within a round trip
-MOST_ROUNDS = 12  # of passes and inference; usually two or three change anything
-FEW_SENDS = 50  # super-packets; fewer tell nothing
-WAITING = 3  # gaps between super-packets, for which the next ones wait in fq
+LEAST_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlated: n sends count as sqrt(n)
+PAUSE_BLOCKS = 2  # blocks: applications pause for longer; space in a full send buffer returns within a round trip
+MOST_ROUNDS = 12  # of passes and inference; usually two or three suffice
+FEW_SENDS = 50  # super-packets; fewer are uninformative
+WAITING = 3  # super-packet gaps for which the next ones wait in fq
 SENT_THROUGH_FQ = (
     "sent through fq (the tap is behind this qdisc): what TCP had handed to it counts as sent from then on"
 )
@@ -70,7 +69,7 @@ FQ_IN_WORDS: dict[bool | None, str] = {
     False: "no fq",
     None: "not known whether fq",
 }
-_found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {Flow: as its sender saw it}
+_found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {Flow: the sender's view}
 
 
 class Passage(NamedTuple):
@@ -79,12 +78,12 @@ class Passage(NamedTuple):
     Attributes
     ----------
     through_fq : bool or None
-        None where it is not known.
+        None if unknown.
     controller : str, type or None
-        What explains best what was sent; None if nothing does.
+        The controller that explains the sends best; None if none does.
     likelihood : float
-        Log of the likelihood ratio of fq to a timer of the sender's own, of what explains it best; NaN where the times
-        of sends cannot tell.
+        Log likelihood ratio of fq to the sender's own timer, under that controller; NaN if departure times are
+        uninformative.
     """
 
     through_fq: bool | None
@@ -96,19 +95,19 @@ UNKNOWN = Passage(None, None, math.nan)
 
 
 def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
-    """Return a captured flow as its sender saw it: what left through fq counts from when TCP handed it over.
+    """Return a captured flow in its sender's view: packets sent through fq count from their hand-over by TCP.
 
     Parameters
     ----------
     flow : Flow
     believed : type, optional
-        The Linux controller that is believed to have sent it; others are tried if it does not explain well what left,
-        or is a class of the user's own, which may not compile.
+        The presumed Linux controller; others are tried if it does not explain the sends, or is a user's class,
+        which may not compile.
 
     Returns
     -------
     Flow
-        Its ``through_fq`` says what was found; events are those of `flow` if that is not True.
+        Its ``through_fq`` has the result; unless that is True, events are those of `flow`.
     """
     if flow.through_fq is not None:
         return flow
@@ -122,7 +121,7 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
 
 
 def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
-    """Return whether a captured flow was sent through fq, by the controller that explains best what left: `Passage`."""
+    """Return the `Passage` of a captured flow: whether it was sent through fq, by the best controller."""
     if not _may_tell(flow):
         return UNKNOWN
     passed = UNKNOWN
@@ -150,7 +149,7 @@ def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) ->
 
 
 def _may_tell(flow: Flow) -> bool:
-    """Return whether the times of sends can tell: they are the sender's, and round trips outlast what waits in fq."""
+    """Return whether departure times are informative: they are the sender's, and round trips outlast the time in fq."""
     if not flow.facts["complete"] or flow.taken_at != "sender" or "start_ns" in flow.facts["inferred"]:
         return False
     events = flow.events
@@ -161,34 +160,35 @@ def _may_tell(flow: Flow) -> bool:
 
 
 def _compare(flow: Flow, controller: Sender, plain: _Played, rounds: int) -> tuple[float, Passage]:
-    """Return how well a controller explains what left, and the `Passage` if it is the sender's."""
+    """Return how well a controller explains the sends, and the `Passage` if it is the sender's."""
     _, through = _converged(flow, controller, plain, 1)
     ratio = TEMPER * _evidence(plain, plain, through)
     far_worse = through.mean <= plain.mean - FAR_BETTER
-    if plain.mean > BELIEVED and far_worse and ratio < -math.log(1 / FALSE_ALARM):  # a late timer tells nothing else
+    if (
+        plain.mean > BELIEVED and far_worse and ratio < -math.log(1 / FALSE_ALARM)
+    ):  # a late timer is no alternative then
         return plain.mean, Passage(False, controller, ratio)
     late = _play(flow.paced_by(LATE_TIMER, plain.decided), controller, _block_us(flow))
     timer = max(plain, late, key=lambda one: one.mean)
-    if through.mean > timer.mean - FAR_BETTER:  # else no further round makes up for it
+    if through.mean > timer.mean - FAR_BETTER:  # otherwise no further round makes up for it
         through = _converged(flow, controller, through, rounds - 1)[1]
     ratio = TEMPER * _evidence(plain, timer, through)
     sure = abs(ratio) > math.log(1 / FALSE_ALARM)
     far_better = through.mean - timer.mean > FAR_BETTER
     if ratio > 0:
         sure &= through.mean > OWN_SENDER_FITS or far_better
-    elif ratio == 0:  # something else held nearly every block; times of those may be wrong, but not by as much
+    elif ratio == 0:  # nearly every block had another limit, whose timing may be wrong, but not by as much
         sure = through.mean > OWN_SENDER_FITS and far_better
     return max(timer.mean, through.mean), Passage(ratio >= 0 if sure else None, controller, ratio)
 
 
 def _evidence(plain: _Played, timer: _Played, through: _Played) -> float:
-    """Return the log of the likelihood ratio of fq to a timer, over the blocks in which pacing held the sender.
+    """Return the log likelihood ratio of fq to a timer, over the blocks in which pacing limited the sender.
 
-    Only what pacing holds, or would hold, leaves at another time through fq; n such sends count as sqrt(n). Where the
-    application, its send buffer or the receive window held the sender, times tell of those, and so does the rate that
-    BBR sampled from what left then, which paces the next round trip: neither block counts. What follows a long pause
-    does. Blocks of one rate that follow each other count as one, because a rate that a replay has wrong is wrong for as
-    long as it lasts.
+    Only sends that pacing delays, or would delay, leave at other times through fq; n such sends count as sqrt(n).
+    Blocks limited by the application, its send buffer or the receive window do not count, nor do the next blocks,
+    which are paced by the rate that BBR sampled from them. What follows a long pause does. Consecutive blocks of
+    one rate count as one, because an error of the replayed rate lasts.
     """
     held = plain.number[plain.held]
     held = held[np.isin(held - 1, held) | ~np.isin(held - 1, plain.number)]
@@ -205,28 +205,28 @@ def _evidence(plain: _Played, timer: _Played, through: _Played) -> float:
 
 
 class _Played(NamedTuple):
-    """A replay, by blocks of time in which anything was sent.
+    """A replay, by blocks of time with sends.
 
     Attributes
     ----------
     likelihood : ndarray
         Mean log likelihood of a send in each block.
     sent : ndarray
-        Super-packets that leave in it.
+        Number of super-packets sent in it.
     number : ndarray
-        Which block it is, from the first row on.
+        Block number, from the first row on.
     held : ndarray of bool
-        Whether nothing but pacing and cwnd held the sender in it.
+        Whether only pacing and cwnd limited the sender in it.
     paced : ndarray
-        Super-packets in it that pacing held back, or would have.
+        Super-packets in it that pacing delayed, or would have.
     rates : ndarray, shape (blocks, 2)
         Lowest and highest pacing rate in it.
     decided : ndarray
-        What the controller decided, for `Flow.paced_by`.
+        The controller's decisions, for `Flow.paced_by`.
     cls, params
         The controller's class, and its parameters.
     script : one_pass.Timed
-        What no record shows.
+        Unrecorded values.
     """
 
     likelihood: np.ndarray
@@ -260,7 +260,7 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     record = ("pacing_rate", "snd_cwnd", *(("mode",) if "mode" in fields_of(cls) else ()))
     follower = Follower(events, events.sends, cls, params, record)
     begin = follower.save()
-    hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks tell little
+    hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
     script = infer(follower, -1, hz_known, "paced" in given).script
     follower.restore(begin)
     stops, sent = blocks(events, block_us)
@@ -283,18 +283,18 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
 def _held(
     events: Events, decided: NDArray[np.int64], stops: NDArray[np.int64], pause_ns: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Return for each block, which ends at a row of `stops`, what held the sender in it.
+    """Return what limited the sender in each block, which ends at a row of `stops`.
 
-    A super-packet that left later than its predecessor's length at the pacing rate explains, although cwnd had room
-    before the last ACK, had not been written yet, or waited for the receive window. One that left no later than that
-    was held by pacing, or would have been. Before what follows a pause of `pause_ns` or longer nothing waited.
+    A super-packet sent later than its predecessor's length at the pacing rate explains, although cwnd had room
+    before the last ACK, had not been written yet, or waited for the receive window. One sent no later was delayed
+    by pacing, or would have been. Nothing waited before what follows a pause of `pause_ns` or longer.
 
     Returns
     -------
     held : ndarray of bool
-        Whether nothing but pacing and cwnd held the sender.
+        Whether only pacing and cwnd limited the sender.
     paced : ndarray
-        Number of super-packets that pacing held.
+        Number of super-packets that pacing delayed.
     """
     sends = events.sends
     begins = np.flatnonzero(sends["begins"])
@@ -319,7 +319,7 @@ def _held(
 def _converged(
     flow: Flow, controller: Sender, played: _Played | None = None, rounds: int = MOST_ROUNDS
 ) -> tuple[Flow, _Played]:
-    """Return a flow as handed to fq by what a controller decides, and its replay: the fixpoint, or the likeliest."""
+    """Return a flow as a controller hands it to fq, and its replay: the fixpoint, or the likeliest iteration."""
     block_us = _block_us(flow)
     played = played or _play(flow, controller, block_us)
     found = []

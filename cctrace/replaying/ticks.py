@@ -1,9 +1,9 @@
-"""Where the ticks of the sender's kernel lay, and how many a second: CUBIC counts time in jiffies.
+"""Tick rate and phase of the sender's kernel: CUBIC measures time in jiffies.
 
-A capture shows no edge of them: at HZ = 250 a step of CUBIC's curve may come up to 4 ms early or late, and cwnd be one
-segment off, which the next ssthresh then inherits. But a sender that cwnd limits fills its window: before each ACK in
-Open or Disorder, in flight = cwnd (`likelihood.full_flight`). If the recorded sender ran another controller, any ticks
-are as good.
+A capture does not show the ticks: at HZ = 250 a step of CUBIC's curve may come up to 4 ms early or late, and cwnd
+be one segment off, which the next ssthresh inherits. But a cwnd-limited sender fills its window: before each ACK in
+Open or Disorder, in flight = cwnd (`likelihood.full_flight`). If the recorded sender ran another controller, no
+ticks are better than others.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
     from cctrace.replaying.follow import Follower
 
-TICKS = 40  # phases of a tick that are tried, 100 us apart at HZ = 250
-FIRST_ROWS = 2_000  # of the stream, that are looked at first
-CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely: dropped; a flight that is wrong stays so for a round
-MANY_ROWS, FEW = 8_000, 4  # that the first choice rests on; by how many is seen whether the flights tell at all
-NEAR = 4  # by how much finer the last choice is
-LAST_ROWS = 16_000  # that the choice among HZ rests on
+TICKS = 40  # tick phases that are tried, 100 us apart at HZ = 250
+FIRST_ROWS = 2_000  # of the stream, tried first
+CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely ones are dropped; a wrong flight stays wrong for a round
+MANY_ROWS, FEW = 8_000, 4  # for the first choice; and flights without which it is open
+NEAR = 4  # refinement factor of the last choice
+LAST_ROWS = 16_000  # for the choice of HZ
 SPAN_US = 500_000  # for which a tick may lie elsewhere
 MORE = 1.1  # times as unlikely as usual
 SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
 ALMOST = 0.01  # of the flights may not fill the window of the right ticks
-FOREIGN = 1.4  # times that unlikely, if all flights were: another controller sent them
-ENOUGH = 100  # flights to say so
-CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by how common they are
+FOREIGN = 1.4  # times as unlikely, if all flights were: another controller sent them
+ENOUGH = 100  # flights, for that conclusion
+CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by frequency of use
 
 
 class Ticks(Inference):
-    """CUBIC's clock: an ACK that the capture has some microseconds off may fall into another tick."""
+    """CUBIC's clock: an ACK whose time is some microseconds off may fall into another tick."""
 
     follower: Follower
 
@@ -58,9 +58,9 @@ class Ticks(Inference):
         self.usual = -1e9  # the best mean of a span so far
 
     def run(self, rows: int | None = None, least: float = -math.inf) -> None:
-        """Run on (to the end); where the flights do not fill the window, look whether another tick lets them.
+        """Run on (to the end); if flights do not fill the window, test whether another tick lets them.
 
-        Stop where the likelihood falls below `least`.
+        Stop if the likelihood falls below `least`.
         """
         follower = self.follower
         rows = len(follower.rows) if rows is None else rows
@@ -74,17 +74,17 @@ class Ticks(Inference):
                 self.edit(-shift)
 
     def edit(self, shift_us: int) -> None:
-        """Let the ticks be earlier from here on, and note it."""
+        """Move the ticks earlier from here on, and record the edit."""
         self.edits.append(Edit(self.follower.row, TICK, shift_us))
         self.follower.edit(self.edits[-1])
 
     def shift(self, last: int) -> int:
-        """Return by how much earlier ticks, us, explain the flights up to row `last` clearly better; 0 for none."""
+        """Return the lead of ticks, us, that explains the flights up to row `last` clearly better; 0 for none."""
         follower = self.follower
         (now,), _, _ = follower.trials(last, changes=[{}], score=bk.FULL_FLIGHTS)
         flights = self.flights[last] - self.flights[follower.row]
         self.likelihood += now
-        # Some flights never fill the window (delayed ACKs, bursts); more of them than usual tell of a wrong tick.
+        # Some flights never fill the window (delayed ACKs, bursts); more of them than usual indicate a wrong tick.
         usual, self.usual = self.usual, max(self.usual, now / max(flights, 1))
         if now >= usual * MORE * flights - CLEARLY or is_foreign(now, flights):
             return 0
@@ -100,16 +100,16 @@ class Ticks(Inference):
 
 
 def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]:
-    """Return how many ticks a second the sender's kernel counted, and how far they are ahead of the connection's clock.
+    """Return the tick rate of the sender's kernel, and the lead of its ticks over the connection's clock.
 
-    If the flights never tell, the first rate is kept.
+    If the flights are uninformative, the first rate is kept.
 
     Parameters
     ----------
     follower : Follower
         Compiled, at row 0; it is left there.
     rates : sequence of int
-        The HZ that it may be, the likeliest beforehand first.
+        Possible HZ, the most likely first.
     """
     before, given = follower.save(), follower.params["hz"]
     flights = Ticks(follower).flights
@@ -138,9 +138,9 @@ def is_foreign(likelihood: float, flights: int) -> bool:
 
 
 def tick(follower: Follower, hz: int, flights: NDArray[np.int64]) -> int:
-    """Return how far the kernel's ticks are ahead of the connection's clock, us, if it counts `hz` a second.
+    """Return the lead of the kernel's ticks over the connection's clock, us, at `hz` ticks per second.
 
-    `flights` tells how many of the rows up to each are of flights that cwnd limits.
+    `flights` has the cumulative number of rows with cwnd-limited flights.
     """
     left = [(hz, k * 1_000_000 // (hz * TICKS)) for k in range(TICKS)]
     few = left[:: len(left) // FEW]
@@ -163,7 +163,7 @@ def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, most:
         order = np.argsort(-likelihood, kind="stable")
         if rows >= min(most, len(follower.rows)) or len(left) == 1:
             best = np.flatnonzero(likelihood == likelihood[order[0]])
-            return left[best[len(best) // 2]]  # the middle of those that nothing tells apart
+            return left[best[len(best) // 2]]  # the middle of the equally likely ones
         kept = order[likelihood[order] >= likelihood[order[0]] - CLEARLY]
         left = [left[k] for k in sorted(kept)]
         rows *= 2

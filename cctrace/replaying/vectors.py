@@ -1,8 +1,8 @@
-"""Golden vectors: every call into the released code of a variant, with what it decided, and the test against it.
+"""Golden vectors: every call into a variant's released code with its result, and the comparison with cctrace's class.
 
-A file `<variant>/<scenario>.parquet` holds one connection. Its folder names the variant; `obbr_mu0.5` is `obbr` with
-mu = 0.5. Input columns become a `View` in which everything is observed. The columns after the call are expected
-values: `o_*` outputs, `s_*` (`s2_*`, `sc_*`) private state, `f32_*` C floats, `g_*` per-process state.
+A file `<variant>/<scenario>.parquet` holds one connection. Its folder names the variant; `obbr_mu0.5` is `obbr`
+with mu = 0.5. Input columns become a `View` in which everything is observed. The columns after the call are
+expected values: `o_*` outputs, `s_*` (`s2_*`, `sc_*`) private state, `f32_*` C floats, `g_*` per-process state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NEUTRAL = {"ecn_ok": 0, "delivered_ce": 0, "rs_delivered_ce": 0, "rand3": 0, "s
 
 
 class Vector(NamedTuple):
-    """A golden vector: the variant's name, its class and parameters, what it reads and what is expected of it."""
+    """A golden vector: the variant's name, its class and parameters, inputs and expected values."""
 
     path: str
     variant: str

@@ -1,6 +1,6 @@
-"""What did not leave although it might have: whether cwnd held it back, or the application had nothing to send.
+"""What limited a sender when it did not send: cwnd, or the application.
 
-A recorded sender was limited by the cwnd of its own controller. A replayed one decides by its own cwnd, and by what was
+A recorded sender was limited by its own controller's cwnd. A replayed one is limited by its own cwnd and the data
 in flight: plain functions of the row loop (`loop`).
 
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer, tcp_cwnd_validate.
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
     from cctrace.flows.events import Events
 
-SOON_NS = 1_000_000  # after the pacing timer, by when what waits for nothing else has left
-ANSWERED_NS = 60_000  # after an ACK, by when a stack has sent what it releases
+SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
+ANSWERED_NS = 60_000  # after an ACK, until the stack has sent what it releases
 
 
 def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
-    """Return whether most super-packets left as soon as an ACK had come, or with one that did: nothing paced them."""
+    """Return whether most super-packets left just after an ACK, or with one that did: ACK clocking, no pacing."""
     begins = sends["begins"] != 0
     tx_ns, rows = sends["tx_ns"][begins], sends["row"][begins]
     if not len(tx_ns):
@@ -64,11 +64,11 @@ def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
 
 
 def is_limit_replayed(book, sends, slots):
-    """Whether the replayed cwnd, not the recorded one, says what limited the sender.
+    """Whether the replayed cwnd, not the recorded one, determines what limited the sender.
 
-    That of a controller without pacing does where ACKs released what left: its timer may have limited a sender that
-    paced. It does not where such controllers are compared: a cwnd that stops growing soon above what is in flight would
-    make the sends of any of them look released by ACKs.
+    It does for a controller without pacing if sends were ACK-clocked: a paced sender may have been limited by its
+    timer. It does not if such controllers are compared: a cwnd that stops growing just above the data in flight
+    would make any sends look ACK-clocked.
     """
     if book[PACED] != 0 or (sends.size > 0 and is_paced(book, slots)):
         return True
@@ -76,14 +76,15 @@ def is_limit_replayed(book, sends, slots):
 
 
 def is_paced(book, slots):
-    """Whether the socket paces without its controller's doing."""
+    """Whether the socket paces independently of its controller."""
     return book[PACED_SLOT] >= 0 and slots[book[PACED_SLOT]] != 0
 
 
 def is_deferred(rows, sends, room, burst, slots, stack):
-    """Whether what cwnd has `room` for waits for a super-packet of `burst` segments [Linux618] tcp_tso_should_defer.
+    """Whether data for which cwnd has `room` wait for a super-packet of `burst` segments [Linux618]
+    tcp_tso_should_defer.
 
-    It fills the room, and the ACK that makes enough of it lets it go; what was written later finds more room.
+    They would fill the room, and the ACK that enlarges it releases them; data written later find more room.
     """
     k = stack[NEXT_SEND]
     if k == sends.size or not 0 < sends[k].row <= rows.size or segments_of(sends, k) < room:
@@ -93,10 +94,11 @@ def is_deferred(rows, sends, room, burst, slots, stack):
 
 
 def take_held(book, rows, i, sends, clock_ns, slots, stack):
-    """The pacing timer ran out before `clock_ns`, and nothing left: for cwnd, if that has no room for a super-packet.
+    """The pacing timer expired before `clock_ns` and nothing was sent: because of cwnd, if it has no room for a
+    super-packet.
 
-    Row `i` is the last one before. What cwnd leaves may wait for the next ACK: [Linux618] tcp_tso_should_defer. With fq
-    no timer of TCP's runs, and cwnd is asked with every ACK.
+    Row `i` is the last one before. Data that cwnd allows may wait for the next ACK: [Linux618]
+    tcp_tso_should_defer. With fq, TCP has no pacing timer, and cwnd is checked with every ACK.
     """
     row = rows[i]
     if (stack[WSTAMP_NS] > clock_ns and book[HANDS_OVER] == 0) or stack[NEXT_SEND] == 0:
@@ -115,7 +117,7 @@ def take_held(book, rows, i, sends, clock_ns, slots, stack):
 
 
 def note_unanswered(book, prior, clock_ns, slots, stack):
-    """Nothing followed the ACK of row `prior` by `clock_ns`: count it if neither pacing nor cwnd explains that."""
+    """No send followed the ACK of row `prior` by `clock_ns`: count it if neither pacing nor cwnd explains that."""
     if stack[WSTAMP_NS] + SOON_NS > clock_ns or stack[CA_STATE] > CA_DISORDER:
         return
     if slots[CWND] - flight_of(prior) >= least_burst(slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST]):
@@ -123,9 +125,9 @@ def note_unanswered(book, prior, clock_ns, slots, stack):
 
 
 def note_unanswered_unpaced(prior, clock_ns, slots, stack):
-    """The same where nothing paces: a sender does not wait for more room than a third of cwnd.
+    """The same without pacing: a sender does not wait for more room than a third of cwnd.
 
-    It answers at once, and many receivers acknowledge two segments at a time: the second such ACK tells already.
+    It responds at once, and many receivers acknowledge two segments at a time, so the second such ACK is decisive.
     """
     room, late = slots[CWND] - flight_of(prior), clock_ns - stack[ACKED_NS] > ANSWERED_NS
     if late and stack[CA_STATE] <= CA_DISORDER and room * TSO_WIN_DIVISOR > slots[CWND]:
@@ -133,7 +135,7 @@ def note_unanswered_unpaced(prior, clock_ns, slots, stack):
 
 
 def take_waiting(book, rows, i, sends, slots, stack):
-    """Time passes before row `i`: what did not leave meanwhile, although it might, waits for cwnd or the writer."""
+    """Time passes before row `i`: attribute the absence of sends to cwnd or the application."""
     prior, row = rows[i - 1], rows[i]
     clock_ns = row.time_ns - book[START_NS] + CLOCK_START_US * 1000
     paced = is_paced(book, slots)
