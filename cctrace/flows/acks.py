@@ -1,6 +1,6 @@
-"""What an ACK does to the sender: window, SACK blocks, cumulative acknowledgement, RTT, recovery, rate sample.
+"""Processing of an ACK at the sender: window, SACK blocks, cumulative acknowledgement, RTT, recovery, rate sample.
 
-The order of the steps is the kernel's, and so is the order of the calls written to the event stream.
+The order of the steps, and of the calls written to the event stream, is the kernel's.
 
 Sources: [Linux] tcp_ack, tcp_sacktag_write_queue, tcp_clean_rtx_queue, tcp_ack_update_rtt.
 """
@@ -51,7 +51,7 @@ def clear(rs):
 
 
 def update_window(tp, ack, ack_seq, window):
-    """Take over the advertised window; return whether the ACK counts as an update [Linux] tcp_ack_update_window."""
+    """Update the advertised window; return whether the ACK counts as an update [Linux] tcp_ack_update_window."""
     if ack > tp.snd_una or ack_seq > tp.snd_wl1 or (ack_seq == tp.snd_wl1 and (window > tp.snd_wnd or window == 0)):
         tp.snd_wl1 = ack_seq
         tp.snd_wnd = window
@@ -99,11 +99,11 @@ def sacktag(tp, seg, rs, log, blocks, count, prior_una):
 
 
 def update_rtt(tp, rs, seq_rtt, sack_rtt, ca_rtt):
-    """Choose and enter the RTT sample of an ACK [Linux] tcp_ack_update_rtt."""
+    """Select the RTT sample of an ACK and update the estimators [Linux] tcp_ack_update_rtt."""
     if seq_rtt < 0:
         seq_rtt = sack_rtt
     if seq_rtt < 0 and tp.ts_ok and tp.tsecr != 0 and rs.flag & (sb.DATA_ACKED | sb.SYN_ACKED):
-        # Everything acknowledged was retransmitted: only the echoed time stamp tells, at its own resolution.
+        # Everything acknowledged was retransmitted: use the echoed time stamp, at its own resolution.
         delta = ((tp.now_us + tp.ts_offset_us) // tp.ts_tick_us - tp.tsecr) & 0xFFFFFFFF
         if delta < 0x7FFFFFFF // tp.ts_tick_us:
             seq_rtt = max(1, delta) * tp.ts_tick_us
@@ -192,20 +192,20 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
 
 
 def newly_marked_bytes(tp):
-    """Return by how much the receiver's count of bytes with CE has grown, of 24 bits; -1 where that is not known."""
+    """Return the growth of the receiver's 24-bit count of bytes with CE; -1 if unknown."""
     if tp.ce_reported == NO_COUNTER:
         return -1
     grown = (tp.ce_reported - tp.ce_bytes) & 0xFFFFFF
-    known = tp.ce_bytes >= 0 and grown < 0x800000  # else the first one, or one that runs back
+    known = tp.ce_bytes >= 0 and grown < 0x800000  # otherwise the first one, or a decrease
     if tp.ce_bytes < 0 or known:
         tp.ce_bytes = tp.ce_reported
     return grown if known else -1
 
 
 def count_marks(tp, rs, ace, delivered):
-    """Take the marks that an ACK with accurate feedback reports [Linux618] tcp_accecn_process.
+    """Process the marks that an ACK with accurate feedback reports [Linux618] tcp_accecn_process.
 
-    One that brings nothing new may have been overtaken: its counter is old.
+    An ACK that acknowledges nothing new may have been overtaken: its counter is old.
     """
     progress = rs.flag & (sb.DATA_ACKED | sb.DATA_SACKED) != 0 or tp.ts_newer != 0
     if tp.ecn != ACCURATE_ECN or ace < 0 or not progress or rs.flag & sb.SYN_ACKED:

@@ -1,18 +1,19 @@
-"""The clock of a connection's polls against the clock of its capture, told from how far the connection had come.
+"""Clock offset between a connection's polls and its capture, inferred from the connection's progress.
 
-A counter of acknowledged bytes grows with every ACK, and the capture shows when. So each poll [p, q] that reads the
-value v says of the offset d of the two clocks (capture minus poller): within the poll, v was the present value, or
+A counter of acknowledged bytes grows with every ACK, at times that the capture shows. Each poll [p, q] with value v
+bounds the offset d of the two clocks (capture minus poller), because v was current at some time within the poll:
 
     t(v) - q  <=  d  <=  t(next value) - p            t(v): arrival of the ACK that reached v
 
-The offset is where most of these intervals overlap; how far they go on overlapping is how sure it is. A value occurs
-only once in the life of a connection, so whole hours (time zones) are found like microseconds.
+The offset is where most of these intervals overlap; the width of the overlap is its uncertainty. A value occurs
+only once in a connection, so offsets of hours (time zones) are found like microseconds.
 
-    polls of no width     a poller that notes the time once asks an unknown while later: slack is added until most fit
-    drift                 the same, block by block of the polls; a line through the blocks where it is clearly sloped
-    capture in mid-flow   nobody knows how many bytes went before: that number is sought together with the offset
-    capture far away      ACKs may have reached the sender any time later; when data left, its time stamps tell to a
-                          millisecond, so where ACKs explain too little the bytes sent are held against that
+    polls of no width     a poller that takes one time stamp queries at an unknown delay: slack is added until most
+    fit drift                 the same per block of polls; a line through the blocks if its slope is significant
+    capture in mid-flow   the number of bytes before the capture is unknown: it is fitted together with the offset
+    capture far away      ACKs may have reached the sender at any later time, while time stamps give the departure
+    of data
+                          to a millisecond: if ACKs explain too little, the bytes sent are used instead
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ if TYPE_CHECKING:
 
     from cctrace.flows.flow import Flow
 
-LEAST = 0.7  # below this share the polls are not this connection's
+LEAST = 0.7  # below this share of agreement the polls are another connection's
 _ACK, _SYN = 16, 2
 
 
 def _may_be(flow: Flow, known: Mapping[str, Any]) -> bool:
-    """Tell whether a connection whose own end is not named may be `flow`."""
+    """Return whether a connection with an unnamed end may be `flow`."""
     if known.get("src") is not None:
         return False
     return known.get("dst", flow.key[2]) == flow.key[2] and known.get("dport", flow.key[3]) == flow.key[3]
 
 
 def is_of_receiver(flow: Flow, tcpinfo: TcpInfo) -> bool:
-    """Return whether polls are of the other end of a flow's connection: what its receiver's kernel counted."""
+    """Return whether polls come from the other end of a flow's connection, its receiver's kernel."""
     src, sport, dst, dport = flow.key
     return any(
         (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (dst, dport, src, sport)
@@ -58,7 +59,7 @@ def matching(flow: Flow, tcpinfo: TcpInfo) -> tuple[TcpInfo, Alignment]:
     for index, known in enumerate(tcpinfo.connections):
         if (known.get("src"), known.get("sport"), known.get("dst"), known.get("dport")) == (src, sport, dst, dport):
             return align(flow, tcpinfo.select(index))
-    # Sources that do not name the endpoints: the polls whose progress is this flow's.
+    # Sources without endpoint names: the polls whose progress is this flow's.
     anonymous = [index for index, known in enumerate(tcpinfo.connections) if _may_be(flow, known)]
     if not anonymous:
         if is_of_receiver(flow, tcpinfo):
@@ -80,8 +81,8 @@ def matching(flow: Flow, tcpinfo: TcpInfo) -> tuple[TcpInfo, Alignment]:
 def align(flow: Flow, polls: TcpInfo) -> tuple[TcpInfo, Alignment]:
     """Return the polls on the capture's clock, and the `Alignment`.
 
-    `polls`: of one connection. Raises `ArgumentError` if the polls cannot be of this connection, or none of them shows
-    a state that the capture shows.
+    `polls`: of one connection. Raises `ArgumentError` if the polls cannot be of this connection, or none of them
+    has a state that the capture contains.
     """
     name = f"{polls.source}: connection of {_ends(flow)}"
     acks = acknowledged(flow)
@@ -114,7 +115,8 @@ def align(flow: Flow, polls: TcpInfo) -> tuple[TcpInfo, Alignment]:
 def best_alignment(found: list[tuple[TcpInfo, Alignment]]) -> tuple[TcpInfo, Alignment]:
     """Return the likeliest of (polls, `Alignment`) of several connections with one flow.
 
-    Equal clocks come first, then how many polls agree, then how sharply they do: twins of one size differ in pace.
+    Equal clocks come first, then the number of agreeing polls, then the uncertainty: flows of equal size differ in
+    pace.
     """
     likely = [pair for pair in found if pair[1].offset_ns == 0] or found
     agreeing = [np.nan_to_num(one.agreement) * one.polls for _, one in likely]
@@ -123,9 +125,9 @@ def best_alignment(found: list[tuple[TcpInfo, Alignment]]) -> tuple[TcpInfo, Ali
 
 
 def acknowledged(flow: Flow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (time_ns, bytes acknowledged from then on) as the sender's TCP learned it, each int64, both ascending.
+    """Return (time_ns, bytes acknowledged from then on) at the sender's TCP, each int64, both ascending.
 
-    Counted as the kernel counts `bytes_acked`: a SYN that the sender sent first is one byte. Where the capture starts
+    Counted as the kernel counts `bytes_acked`: a SYN that the sender sent first is one byte. If the capture starts
     in mid-flow, from there.
     """
     packets, c, i = flow.capture.packets, flow.capture.connections, flow.index
@@ -141,9 +143,9 @@ def acknowledged(flow: Flow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def first_sent(flow: Flow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (time_ns, bytes sent from then on) as the sender's TCP counted them, each int64, both ascending.
+    """Return (time_ns, bytes sent from then on) at the sender's TCP, each int64, both ascending.
 
-    Each byte counts once. Where the capture starts in mid-flow, from there.
+    Each byte counts once. If the capture starts in mid-flow, from there.
     """
     packets, c, i = flow.capture.packets, flow.capture.connections, flow.index
     clock, rows, _ = flow.capture.at_the_sender(np.array([i]))
@@ -157,13 +159,13 @@ def first_sent(flow: Flow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _has_gone_far(flow: Flow) -> bool:
-    """Return whether the capture was not taken at the sender, but of packets whose time stamps tell when they left."""
+    """Return whether the capture was taken elsewhere, with time stamps that give the departure times."""
     side = flow.capture.connections
     return bool(side.sender_side_ns[flow.index]) and bool(flow.capture.params([flow.index])["ts_ok"][0])
 
 
 def _sent_by(polls: TcpInfo) -> NDArray[Any]:
-    """Return the bytes sent for the first time until each poll, MISSING where unknown."""
+    """Return the bytes sent for the first time by each poll, MISSING where unknown."""
     known = (polls["bytes_sent"] != MISSING) & (polls["bytes_retrans"] != MISSING)
     return np.where(known, polls["bytes_sent"] - polls["bytes_retrans"], MISSING)
 
@@ -179,7 +181,7 @@ def _progress(polls: TcpInfo, flow: Flow) -> NDArray[Any]:
 
 
 def _unaligned(flow: Flow, polls: TcpInfo, name: str) -> tuple[TcpInfo, Alignment]:
-    """Return the polls as they are, if their times are within the capture's."""
+    """Return the polls unchanged, if their times are within the capture's."""
     begin = flow.row["start_ns"]
     end = begin + int(flow.row["duration_s"] * 1e9)
     inside = (polls["time_ns"] >= begin) & (polls["time_ns"] <= end + 1_000_000_000)

@@ -2,8 +2,8 @@
 
 cap = cct.read("sender.pcap.zst")
 cap.flows                      one row per connection
-flow = cap.flow(0)             one connection, seen from its bulk sender
-flow.events                    what the sender's TCP learned and did
+flow = cap.flow(0)             one connection, from the point of view of its bulk sender
+flow.events                    what the sender's TCP received and did
 flow.quality()                 what the capture lacks
 """
 
@@ -86,11 +86,11 @@ def read(
 
 
 BULK_BYTES = 100_000  # payload from which on a flow counts as bulk
-LARGEST_WSCALE = 14  # a larger one counts as this [RFC 7323] 2.3
-BLUR_US = 1000  # by which the times of sends may err in a capture that was not taken at the sender
+LARGEST_WSCALE = 14  # larger values count as this [RFC 7323] 2.3
+BLUR_US = 1000  # error of departure times in a capture not taken at the sender
 _READ = ("direction", "flags", "seq", "ack", "window", "payload", "tsval", "tsecr", "options", "sack_row", "sack_count",
          "ecn_ce_bytes")  # fmt: skip
-_SHOWN = 10  # flows in a notebook
+_SHOWN = 10  # rows in a notebook
 
 
 class Capture(Gridded):
@@ -116,8 +116,8 @@ class Capture(Gridded):
         self.packets = packets
         self.hz, self.hz_given = hz or DEFAULT_HZ, hz is not None
         self.warnings = list(packets.warnings)
-        self._reaction: dict[int, tuple[int, int]] = {}  # of connections whose senders' was measured
-        self._kept: dict[object, Any] = {}  # what rooms above computed of single flows, for all who ask
+        self._reaction: dict[int, tuple[int, int]] = {}  # measured reaction times of connections' senders
+        self._kept: dict[object, Any] = {}  # results of other packages for single flows
 
     def __len__(self) -> int:
         return len(self.connections)
@@ -142,7 +142,7 @@ class Capture(Gridded):
         return title, columns, rows, [*more, *self.warnings]
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
-        """Write the packets as Parquet, without loss; `cctrace.read` reads them back. Returns the rows written."""
+        """Write the packets as Parquet, losslessly; `cctrace.read` reads them back. Return the number of rows."""
         from cctrace.io.parquet import save_table
 
         return save_table(self.packets, path)
@@ -206,14 +206,14 @@ class Capture(Gridded):
         p = np.zeros(len(rows), PARAM)
         p["sender"], p["mss"] = s, c.mss[rows]
         wscale = np.where(s == 0, table["wscale_b"][rows], table["wscale_a"][rows])
-        # Scaling needs both SYNs to carry it. Without them, the largest scale: no window is then mistaken for a limit.
+        # Scaling needs both SYNs. Without them, assume the largest scale, so that no window is mistaken for a limit.
         both = (table["wscale_a"][rows] >= 0) & (table["wscale_b"][rows] >= 0)
         p["wscale"] = np.where(both, np.minimum(wscale, LARGEST_WSCALE), np.where(mine["syn"] > 0, 0, LARGEST_WSCALE))
         p["sack_ok"] = np.where(table["sack_ok"][rows] == 0, 0, 1)
         p["ts_ok"] = mine["ts_count"] > 0
         p["ecn"], p["delivered_ce"], _ = feedback(mine, other)
         p["has_syn"], p["passive"] = mine["syn"], mine["syn_ack"]
-        # Mid-flow, the first acknowledgement may ask for data older than the first captured.
+        # In mid-flow, the first acknowledgement may refer to data before the first captured ones.
         early = np.where((mine["syn"] == 0) & (mine["has_ack"] > 0), np.minimum(mine["first_ack"] - 1, 0), 0)
         p["isn"] = (mine["base"] + early) & 0xFFFFFFFF
         p["peer_isn"] = other["base"]
@@ -235,7 +235,7 @@ class Capture(Gridded):
         return p
 
     def _reactions(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return how long the senders of `rows` take to answer, and between segments of an skb, ns; see `reaction`."""
+        """Return the reaction times of the senders of `rows`, and the largest gap within an skb, ns; see `reaction`."""
         c = self.connections
         took_ns, same_ns = np.full(len(rows), reaction.TYPICAL_NS), np.full(len(rows), reaction.SAME_SKB_NS)
         measurable = (c.first[rows + 1] - c.first[rows] > 2 * reaction.ENOUGH) & (c.sender_side_ns[rows] == 0)
@@ -263,21 +263,21 @@ class Capture(Gridded):
         fq: int = DIRECTLY,
         most: int | None = None,
     ) -> Pass:
-        """Return a re-enactment that has not begun, a `Pass`.
+        """Return a re-enactment ready to run, a `Pass`.
 
         Parameters
         ----------
         rows : sequence of int
         polls : ndarray of int64, shape (n, 2), optional
-            Intervals (capture clock, ns) at which to answer as TCP_INFO would; only for a single connection.
+            Intervals (capture clock, ns) in which to answer as TCP_INFO would; only for a single connection.
         decided : ndarray of int64, shape (n, 4), optional
             As for `Flow.answers`; only for a single connection.
         marked : ndarray of uint8, optional
             As for `Flow.answers`; only for a single connection.
         fq : int
-            How the senders' packets had left before they were captured, `state.THROUGH_FQ` or others; see `handover`.
+            How packets left the senders, `state.THROUGH_FQ` or others; see `handover`.
         most : int, optional
-            How many packets to look at; only for a single connection.
+            Maximum number of packets; only for a single connection.
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)
@@ -292,12 +292,13 @@ class Capture(Gridded):
         return Pass(columns, sacks, order, first, self.params(rows, fq), polls, decided, marked)
 
     def at_the_sender(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return times and order of the packets of connections `rows` as at their senders, and where each begins.
+        """Return times and order of the packets of connections `rows` at their senders, and where each connection
+        starts.
 
-        The times are those of all packets, and only those of `rows` are the sender's.
+        The times are those of all packets, but only those of `rows` are the sender's.
 
-        Half the time from the capture to the sender and back is taken off its segments and added to the ACKs. What a
-        queue before the capture added to a segment shows in its time stamp, to half a millisecond.
+        Half the round-trip time from the capture point to the sender is subtracted from segments and added to ACKs.
+        Time stamps reveal the delay of a queue before the capture point, to half a millisecond.
         """
         c = self.connections
         first = np.concatenate([[0], np.cumsum(c.first[rows + 1] - c.first[rows])])

@@ -1,22 +1,25 @@
-"""The coarse event stream: what the sender's TCP must have learned between two polls of its counters.
+"""The coarse event stream: ACKs reconstructed between two polls of a sender's counters.
 
     poll            *-----------------*-----------------*        delivered, lost, RTT, in flight: known
     ACKs made up    .     .     .     |     .     .     |        one per RTT, each with its part of the difference
 
-Between two polls that differ in `delivered`, one ACK per smoothed RTT is made up, the last of them at the poll. Rounds
-of a controller therefore last as long as they did; what happened within them is lost:
+Between two polls that differ in `delivered`, one ACK per smoothed RTT is generated, the last of them at the poll. A
+controller's rounds thus have the right length, but their contents are lost:
 
-    rate sample     the kernel's own latest at a poll (`delivery_rate`), else the mean over the last RTT; a controller
-                    that takes the largest of all samples sees few of them
-    RTT             at a poll the kernel's `min_rtt` where it fell since the last poll, else the mean that moved the
-                    smoothed RTT (QUIC: the latest RTT); a minimum that is not new is therefore too high, unless few
-                    ACKs arrived since the last poll, as in PROBE_RTT. None between polls
-    losses          segments sent again or marked lost since the last poll, all upon the first ACK after it; a recovery
-                    that began and ended between polls is made up from them, tail-loss probes included
-    in flight       the polls', interpolated; without any, what one RTT delivered
+    rate sample     the kernel's own latest at a poll (`delivery_rate`), else the mean over the last RTT; a
+    controller with a
+                    maximum filter sees few of them
+    RTT             at a poll the kernel's `min_rtt` if it fell since the last poll, else the mean that explains the
+    change of
+                    the smoothed RTT (QUIC: the latest RTT); a minimum that is not new is therefore too high, unless
+                    few ACKs arrived since the last poll, as in PROBE_RTT. None between polls
+    losses          segments retransmitted or marked lost since the last poll, all with the first ACK after it; a
+    recovery
+                    that started and ended between polls is derived from them, tail-loss probes included
+    in flight       the polls', interpolated; without any, the deliveries of one RTT
 
-Counters that start in mid-connection give no rate samples within the first RTT. Sources that count bytes count segments
-of the MSS; a log of QUIC packets is a poll per ACK.
+Counters that start in mid-connection give no rate samples within the first RTT. Sources that count bytes count
+segments of the MSS; a log of QUIC packets is a poll per ACK.
 """
 
 from __future__ import annotations
@@ -40,10 +43,10 @@ if TYPE_CHECKING:
 
     from cctrace.flows.counters import CounterFlow
 
-MOST_ACKS = 1000  # made up between two polls
-MOST_ROWS = 2_000_000  # made up in all: 400 MB
+MOST_ACKS = 1000  # generated between two polls
+MOST_ROWS = 2_000_000  # generated in total: 400 MB
 MSS_IF_UNKNOWN = MSS_BYTES
-CWND_FULL = 0.9  # a share of cwnd in flight that tells that cwnd kept the sender from sending
+CWND_FULL = 0.9  # share of cwnd in flight from which the flow is cwnd-limited
 _CODE = schema.LINUX_EVENTS
 
 
@@ -84,7 +87,7 @@ def events_of(flow: CounterFlow, hz: int) -> Events:
 
 
 def caveats(events: Events) -> list[str]:
-    """Return what a reader of anything computed from a coarse stream should know, a list of one-line texts."""
+    """Return the caveats of results computed from a coarse stream, a list of one-line texts."""
     meta = events.meta["coarse"]
     return [
         f"coarse event stream: {meta['polls']} polls, typically {format_time(1e6 * meta['interval_ms'])} apart, and "
@@ -94,7 +97,7 @@ def caveats(events: Events) -> list[str]:
 
 
 class _Known:
-    """What the counters tell: progress at some instants, and everything else at the polls."""
+    """Contents of the counters: progress at some instants, everything else at the polls."""
 
     def __init__(self, flow: CounterFlow) -> None:
         self.flow, polls = flow, flow.polls
@@ -124,7 +127,7 @@ class _Known:
         self.complete = bool(self.delivered[0] <= 1)
 
     def between(self, values: NDArray[Any], time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return values of the polls, interpolated at other times; unknown ones are bridged."""
+        """Return values of the polls, interpolated to other times, skipping unknown ones."""
         known = ~np.isnan(values)
         if not known.any():
             return np.full(len(time_ns), np.nan)
@@ -142,10 +145,10 @@ class _Known:
         return np.interp(time_ns - zero, self.time_ns - zero, self.delivered).astype(np.int64)
 
     def sampled_rtt_us(self) -> NDArray[np.float64]:
-        """Return the RTT that each poll tells of the time since the last, us, NaN where none.
+        """Return the mean RTT since the previous poll, us, NaN where unknown.
 
-        A smoothed RTT s takes an eighth of each sample, so n samples of mean r leave r + (s - r) (7/8)^n of it. There
-        were at most as many samples as segments arrived: what is not known of n errs towards s.
+        A smoothed RTT s takes an eighth of each sample, so n samples of mean r leave r + (s - r) (7/8)^n of it.
+        There were at most as many samples as segments arrived, so the estimate errs towards s.
         """
         if not self.smoothed:
             return self.rtt_polls
@@ -161,7 +164,7 @@ class _Known:
         return np.where(lowest < so_far, lowest, mean)
 
     def lost(self) -> NDArray[np.int64]:
-        """Return the segments lost by each poll: those sent again, and those marked lost that were not yet."""
+        """Return the segments lost by each poll: retransmitted, or newly marked lost."""
         again = self.flow.values("total_retrans")
         if np.isnan(again).all():
             again = self.flow.values("bytes_retrans") / self.mss
@@ -173,13 +176,13 @@ class _Known:
 
 
 def mss_of(flow: CounterFlow) -> int | None:
-    """Return the segment size that counters tell, bytes; None if they do not."""
+    """Return the segment size according to the counters, bytes; None if unknown."""
     mss = flow.values("snd_mss")
     return int(np.median(mss[mss > 0])) if (mss > 0).any() else None
 
 
 def _begin(rtt_us: NDArray[Any], delivered: NDArray[Any]) -> int:
-    """Return the poll at which a connection begins: the first that knows an RTT, the last that knows no data."""
+    """Return the poll at which a connection starts: the first with an RTT, the last without data."""
     empty = np.flatnonzero(delivered <= 1)
     if not len(empty):
         return 0
@@ -188,7 +191,7 @@ def _begin(rtt_us: NDArray[Any], delivered: NDArray[Any]) -> int:
 
 
 def _datagram(packets: dict[str, NDArray[Any]] | None) -> int | None:
-    """Return the size that most of the larger packets of a log have, None without any."""
+    """Return the most common size of a log's larger packets, None without any."""
     if packets is None:
         return None
     sizes = packets["bytes"][(packets["kind"] == "sent") & (packets["bytes"] > 1000)]
@@ -197,13 +200,13 @@ def _datagram(packets: dict[str, NDArray[Any]] | None) -> int | None:
 
 @dataclass
 class _Acks:
-    """One row per ACK, the first of them the beginning; before its calls are set apart."""
+    """One row per ACK, the first one for the start of the connection; before it is split into calls."""
 
     rows: np.ndarray
     polled: np.ndarray  # it is at a poll
     first: np.ndarray  # it is the first after a poll
     state: np.ndarray  # congestion state after it
-    idle_ns: np.ndarray  # when sending began again from nothing in flight, 0 where it did not
+    idle_ns: np.ndarray  # restart time after idle, 0 for none
 
 
 def _acks(known: _Known) -> _Acks:
@@ -249,7 +252,7 @@ def _fill_counts(acks: _Acks, known: _Known) -> None:
     rows["rs_losses"][1:] = np.diff(rows["lost"].astype(np.int64))
     rows["rs_prior_in_flight"] = _in_flight(rows)
     rows["max_packets_out"] = rows["packets_out"]
-    cwnd = known.between(flow.values("snd_cwnd"), time_ns)  # as what is outstanding
+    cwnd = known.between(flow.values("snd_cwnd"), time_ns)  # as the data in flight
     rows["is_cwnd_limited"] = np.where(np.isnan(cwnd), 1, rows["packets_out"] >= CWND_FULL * cwnd)
 
 

@@ -35,11 +35,11 @@ COARSE = "from counters, without a capture: RTTs are the sender's smoothed ones,
 
 
 class CounterTable(TcpInfo):
-    """What `cctrace.read` returns for counters: `TcpInfo` with its connections as flows."""
+    """Counters as returned by `cctrace.read`: `TcpInfo` with its connections as flows."""
 
     @classmethod
     def of(cls, table: TcpInfo) -> CounterTable:
-        """Return a `TcpInfo` as this; its columns are shared."""
+        """Return a `TcpInfo` as a `CounterTable`; its columns are shared."""
         new = cls.__new__(cls)
         vars(new).update(vars(table))
         return new
@@ -76,16 +76,16 @@ class CounterFlow(Carded):
     ----------
     table : TcpInfo
     index : int
-        Which of its connections.
+        Of the connection.
 
     Attributes
     ----------
     table : TcpInfo
-        With the other connections, which this one may share a path with.
+        With the other connections, which may share a path with this one.
     polls : TcpInfo
-        In the order of time.
+        In order of time.
     packets : dict of str to ndarray, or None
-        Packet events, where the source logs them too (qlog).
+        Packet events, if the source logs them too (qlog).
 
     Examples
     --------
@@ -107,7 +107,7 @@ class CounterFlow(Carded):
             self.packets = {name: column[mine] for name, column in table.events.items()}
 
     def values(self, name: str) -> NDArray[np.float64]:
-        """Return a column as float64, shape (polls,), NaN where it is missing, text, or not reported at all."""
+        """Return a column as float64, shape (polls,), NaN if missing, text, or not reported."""
         if (name not in self.polls.columns and name not in self.polls.extra) or self.polls[name].dtype == object:
             return np.full(len(self.polls), np.nan)
         column = self.polls[name]
@@ -119,10 +119,10 @@ class CounterFlow(Carded):
         return np.where(rtt > 0, rtt, np.nan)
 
     def acked(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (time_ns, bytes acknowledged until then), both int64; empty where the source does not tell."""
+        """Return (time_ns, bytes acknowledged by then), both int64; empty if the source lacks them."""
         time_ns, acked = self.polls["time_ns"], self.values("bytes_acked")
         if np.isnan(acked).all() and "interval_bytes" in self.polls.extra:  # iperf3: bytes of each interval
-            reported = self.values("interval_us") > 0  # flent looks at sockets in between
+            reported = self.values("interval_us") > 0  # flent polls sockets in between
             if not reported.any():
                 return time_ns[reported], np.zeros(0, np.int64)
             acked = np.cumsum(np.nan_to_num(self.values("interval_bytes"))[reported])
@@ -131,7 +131,9 @@ class CounterFlow(Carded):
             return time_ns, quantized.smooth(time_ns, acked)
         if np.isnan(acked).all() and self.packets is not None:
             return _acked_packets(self.packets)
-        if np.isnan(acked).all() and "snd_una" in self.polls.extra:  # tcp_probe: as sent, from where it begins
+        if (
+            np.isnan(acked).all() and "snd_una" in self.polls.extra
+        ):  # tcp_probe: sequence numbers, relative to the first
             una = self.polls.extra["snd_una"].astype(np.uint32)
             return time_ns, np.maximum.accumulate(unwrapped(una, int(una[0])))
         known = ~np.isnan(acked)
@@ -218,12 +220,12 @@ class CounterFlow(Carded):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """(src, sport, dst, dport), None where the source does not tell."""
+        """(src, sport, dst, dport), None if the source lacks them."""
         return tuple(self.connection.get(name) for name in ("src", "sport", "dst", "dport"))
 
     @functools.cached_property
     def events(self) -> Events:
-        """The coarse event stream, an `Events`; see `coarse` for what it is and is not.
+        """The coarse event stream, an `Events`; see `coarse` for its limits.
 
         Raises `StreamError` if the counters show no progress, or no RTT.
         """
@@ -231,7 +233,7 @@ class CounterFlow(Carded):
 
     @property
     def rtt(self) -> pd.DataFrame:
-        """The RTTs that the polls tell, as of a capture's flow: DataFrame of time_s, time_ns and rtt_us."""
+        """RTTs of the polls, in the format of a captured flow: DataFrame of time_s, time_ns and rtt_us."""
         import pandas as pd
 
         rows = self.events.rows[self.events.of("on_ack")]
@@ -241,7 +243,7 @@ class CounterFlow(Carded):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What holds for the whole connection; the `meta` of `events`."""
+        """Attributes of the entire connection; the `meta` of `events`."""
         return self.events.meta
 
     @property
@@ -251,20 +253,20 @@ class CounterFlow(Carded):
 
     @property
     def caveats(self) -> list[str]:
-        """What a reader of anything computed from `events` should know, a list of str."""
+        """Caveats of results computed from `events`, a list of str."""
         return coarse.caveats(self.events)
 
     def view(self, kind: str, **params: Any) -> View:
         """Return what QUIC controllers read, a `cctrace.flows.views.View` of `events`; `kind` is "quic".
 
-        Of Linux controllers there is none (a `StreamError`): replay the flow itself.
+        There is none for Linux controllers (a `StreamError`): replay the flow itself.
         """
         from cctrace.flows import views
 
         return views.of_events(self.events, kind)
 
     def modes(self) -> NDArray[Any] | None:
-        """BBR's mode at every poll, as printed or as its gains tell: text, None where unknown; None without a BBR."""
+        """BBR's mode at every poll, printed or inferred from its gains: text, None if unknown; None without BBR."""
         modes = self.polls.extra.get("bbr_mode")
         return modes if modes is not None and any(mode is not None for mode in modes) else None
 
@@ -282,10 +284,10 @@ class CounterFlow(Carded):
         return (np.asarray(self.polls["time_ns"] if time_ns is None else time_ns, np.int64) - self.start_ns) / 1e9
 
     def throughput(self) -> pd.DataFrame:
-        """Return what was acknowledged per second, between one poll and the next.
+        """Return the acknowledged rate between successive polls.
 
-        Returns DataFrame: one row per interval: ``time_s``, where it begins, ``span_s``, its length, and ``acked_bps``,
-        in bits per second. Empty where the counters do not tell.
+        Returns DataFrame: one row per interval: ``time_s``, its start, ``span_s``, its length, and ``acked_bps``,
+        in bits per second. Empty if the counters lack it.
         """
         return frame_of(self.throughput_columns())
 
@@ -299,16 +301,16 @@ class CounterFlow(Carded):
 
     @property
     def start_ns(self) -> int:
-        """Return the time of the first poll or packet, `MISSING` where the source tells no times."""
+        """Return the time of the first poll or packet, `MISSING` if the source has no times."""
         logged = [] if self.packets is None else [self.packets["time_ns"]]
-        if "interval_us" in self.polls.extra:  # iperf3 tells of the time before its polls
+        if "interval_us" in self.polls.extra:  # an iperf3 poll covers the interval before it
             logged.append(self.polls["time_ns"] - self.polls["interval_us"] * 1000)
         times = np.concatenate([self.polls["time_ns"], *logged])
         return int(times[times > MISSING // 2].min(initial=np.iinfo(np.int64).max)) if self.is_timed else MISSING
 
     @property
     def is_timed(self) -> bool:
-        """Whether the source tells when it polled; `ss` does not, unless something else notes the time."""
+        """Whether the source has poll times; `ss` has none unless something else records them."""
         return bool((self.polls["time_ns"] != MISSING).any()) or (
             self.packets is not None and len(self.packets["time_ns"]) > 0
         )
@@ -323,14 +325,14 @@ def _in_time_order(polls: TcpInfo) -> TcpInfo:
 
 
 def _growth(acked: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the index of the last poll before a counter grew and of the first at its final value."""
+    """Return the index of the last poll before a counter grew, and of the first one at its final value."""
     if not len(acked):
         return 0, 0
     return int(np.searchsorted(acked, acked[0], side="right")) - 1, int(np.searchsorted(acked, acked[-1]))
 
 
 def _acked_packets(packets: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (time_ns, bytes) of a log of packets: the sizes of those sent, when they were acknowledged first."""
+    """Return (time_ns, bytes) of a log of packets: sizes of those sent, at their first acknowledgement."""
     sent, acks = packets["kind"] == "sent", np.flatnonzero(packets["kind"] == "acked")
     times, sizes = [], []
     for space in set(packets["space"][sent]):

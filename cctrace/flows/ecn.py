@@ -1,12 +1,12 @@
-"""ECN of one connection: what its handshake agreed on, which packets were ECN-capable, what was marked, who tampered.
+"""ECN of one connection: negotiation, ECN-capable packets, marks, and tampering.
 
 flow.ecn.feedback        none, classic, accurate (AccECN), or unknown
-flow.ecn.sent            the sender's packets of data by codepoint
-flow.ecn.frame()         what was delivered and marked over time
-flow.ecn.tampering       what no sender, receiver or queue does to these fields, in sentences
+flow.ecn.sent            the sender's data packets by codepoint
+flow.ecn.frame()         deliveries and marks over time
+flow.ecn.tampering       changes of these fields that no sender, receiver or queue makes, in sentences
 
-Sources: [RFC3168]; [RFC8257]; [RFC9768] §3.1.2, §3.2.2 (broken middleboxes: §3.2.2.3, §3.2.2.4); [RFC9331] (ECT(1) is
-L4S).
+Sources: [RFC3168]; [RFC8257]; [RFC9768] §3.1.2, §3.2.2 (broken middleboxes: §3.2.2.3, §3.2.2.4); [RFC9331] (ECT(1)
+is L4S).
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ UNKNOWN = "unknown"
 NOT_ECT, ECT1, ECT0, CE = range(4)  # the low two bits of the TOS byte
 CODEPOINTS = ("not_ect", "ect1", "ect0", "ce")
 NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
-# What AE, CWR and ECE of a SYN-ACK, or of the ACK that answers one, say of how the packet before arrived.
+# Codepoint on arrival of the previous packet, as reported by AE, CWR and ECE of a SYN-ACK, or of the ACK that answers
+# one.
 _ARRIVED = {2: NOT_ECT, 3: ECT1, 4: ECT0, 6: CE}
 _AGREED = np.array([[agreed(asked, answered) for answered in range(8)] for asked in range(8)])
-_ACCURATE_BIT = 4  # AE, which nothing else sets
+_ACCURATE_BIT = 4  # AE, which only AccECN sets
 COUNTER_MASK = 0xFFFFFF  # of the AccECN option
 _COUNTERS = {
     "ect0": ("ecn_e0_bytes", 1),
     "ce": ("ecn_ce_bytes", 0),
     "ect1": ("ecn_e1_bytes", 1),
 }  # columns, first values
-FEW = 3  # packets by which rare faults are excused: a bit that flips, a SYN sent again without ECN
+FEW = 3  # packets: tolerance for rare faults such as a flipped bit, or a SYN retransmitted without ECN
 BINS = 100
 ALPHA_GAIN = 1 / 16  # g of DCTCP and Prague
 
@@ -59,18 +60,18 @@ class Ecn(Summarized):
     Attributes
     ----------
     feedback : str
-        ``none``, ``classic`` [RFC3168]_ or ``accurate`` (AccECN); ``unknown`` where the handshake was not captured and
-        nothing after it tells.
+        ``none``, ``classic`` [RFC3168]_ or ``accurate`` (AccECN); ``unknown`` if neither the handshake nor later
+        packets reveal it.
     seen_handshake : bool
         Both SYNs were captured.
     sent : dict of str to int
-        The sender's packets of data by IP codepoint where they were captured: ``not_ect``, ``ect1``, ``ect0``, ``ce``.
+        The sender's data packets by IP codepoint at the capture point: ``not_ect``, ``ect1``, ``ect0``, ``ce``.
     delivered, delivered_ce : int
-        Segments delivered, and those of them that the receiver reported as marked, as the sender's kernel counts them.
+        Segments delivered, and those of them reported as marked, as the sender's kernel counts them.
     received_bytes : dict of str to int, or None
-        What the receiver counted by codepoint (``ect0``, ``ce``, ``ect1``), by its AccECN options; None without these.
+        Bytes received by codepoint (``ect0``, ``ce``, ``ect1``), from AccECN options; None without these.
     tampering : list of str
-        What no sender, receiver or queue does to these fields.
+        Changes of these fields that no sender, receiver or queue makes.
 
     Examples
     --------
@@ -93,12 +94,12 @@ class Ecn(Summarized):
 
     @property
     def ce_share(self) -> float:
-        """Share of what was delivered that was marked."""
+        """Share of delivered segments that were marked."""
         return self.delivered_ce / self.delivered if self.delivered else float("nan")
 
     @property
     def in_words(self) -> str:
-        """The feedback, and the share of marks where that is counted, as tables have it; empty without ECN."""
+        """The feedback, and the share of marks if counted, for tables; empty without ECN."""
         if self.feedback not in ("classic", "accurate"):
             return ""
         if self.feedback == "classic":
@@ -106,7 +107,7 @@ class Ecn(Summarized):
         return f"AccECN, {format_share(self.ce_share)} marked" if self.delivered else "AccECN"
 
     def summary(self) -> str:
-        """Return it as text."""
+        """Return the result as text."""
         how = "" if self.seen_handshake else " (by what followed: the handshake was not captured)"
         capable = ", ".join(
             f"{format_count(self.sent[name])} {text}" for name, text in zip(CODEPOINTS, NAMES, strict=True)
@@ -123,15 +124,15 @@ class Ecn(Summarized):
         return "\n".join(lines + self.tampering)
 
     def frame(self, bins: int = BINS) -> pd.DataFrame:
-        """Return what was delivered and marked over time.
+        """Return deliveries and marks over time.
 
         Returns
         -------
         DataFrame
-            ``time_s`` (the middle of each bin, s), ``delivered`` and ``delivered_ce`` (segments), ``ce_share`` (NaN
-            where nothing was delivered), and ``alpha`` at the end of the bin: the moving average of the share of marks
-            in each round trip, with gain 1/16, that DCTCP and Prague keep [RFC8257]_ §3.3; NaN with classic feedback,
-            which does not count marks.
+            ``time_s`` (centre of each bin, s), ``delivered`` and ``delivered_ce`` (segments), ``ce_share`` (NaN
+            without deliveries), and ``alpha`` at the end of the bin: DCTCP's and Prague's moving average, with gain
+            1/16, of the share of marks per round trip [RFC8257]_ §3.3; NaN with classic feedback, which does not
+            count marks.
         """
         import pandas as pd
 
@@ -153,10 +154,10 @@ class Ecn(Summarized):
 
 
 def feedback(mine: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-    """Return how receivers report marks to senders, what these had counted before, and whether the SYNs tell.
+    """Return the receivers' kind of ECN feedback, their initial counts, and whether the SYNs reveal it.
 
-    Without both SYNs the packets tell: nothing but AccECN sets AE, and nothing but classic ECN leaves it when ECE is
-    set. A field that arrives cleared (the first is 0) reports nothing [RFC9768] §3.2.2.3, §3.2.2.4.
+    Without both SYNs, packets do: only AccECN sets AE, and only classic ECN leaves it clear when ECE is set. A
+    field that arrives cleared (the first is 0) reports nothing [RFC9768] §3.2.2.3, §3.2.2.4.
 
     Parameters
     ----------
@@ -168,7 +169,8 @@ def feedback(mine: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDA
     ndarray of int64
         `NO_ECN`, `CLASSIC_ECN` or `ACCURATE_ECN`.
     ndarray of int64
-        tp->delivered_ce when the table of connections begins: mid-flow what makes the first ACE field no news.
+        tp->delivered_ce when the table of connections starts: in mid-flow, the value at which the first ACE field
+        is no change.
     ndarray of bool
     """
     handshake = (mine["syn"] > 0) & (other["syn"] > 0)
@@ -179,7 +181,9 @@ def feedback(mine: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDA
     behaves = np.where(is_accurate, ACCURATE_ECN, np.where(other["ecn_bits"] & ECHO != 0, CLASSIC_ECN, NO_ECN))
     mode = np.where(handshake, _AGREED[first, second], behaves)
     mode = np.where(handshake & (mode == ACCURATE_ECN) & (ace == 0), NO_ECN, mode)
-    answer = np.where(mine["syn_ack"] > 0, ace, second)  # which says how the sender's SYN or SYN-ACK arrived
+    answer = np.where(
+        mine["syn_ack"] > 0, ace, second
+    )  # reports the codepoint on arrival of the sender's SYN or SYN-ACK
     before = np.where(handshake, answer == CE_ON_SYN, (ace - ACE_START) & ACE_MASK)
     return mode, np.where((mode == ACCURATE_ECN) & (ace >= 0), before, 0).astype(np.int64), handshake
 
@@ -196,7 +200,7 @@ def feedback_of(flow: Flow) -> str:
 
 
 def _sides(flow: Flow) -> tuple[Any, Any]:
-    """Return what the table of connections knows of the sender and of the receiver, `state.SIDE` records."""
+    """Return the table's `state.SIDE` records of the sender and the receiver."""
     c = flow.capture.connections
     sender = int(c.sender[flow.index])
     return c.sides[flow.index, sender], c.sides[flow.index, 1 - sender]
@@ -239,7 +243,7 @@ def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
 
 
 def _counted(flow: Flow, before: int) -> tuple[NDArray[Any], ...]:
-    """Return times (s), delivered and marked by then, by how much marks exceed what an ACK delivers, and alpha."""
+    """Return times (s), delivered and marked by then, the excess of marks over deliveries per ACK, and alpha."""
     try:
         rows = flow.events.rows
     except StreamError:
@@ -258,10 +262,10 @@ def alpha_of(delivered: NDArray[Any], marked: NDArray[Any], prior_delivered: NDA
     Parameters
     ----------
     delivered, marked : ndarray of int64, shape (n,)
-        Segments by each ACK.
+        Cumulative segments by each ACK.
     prior_delivered : ndarray of int64, shape (n,)
-        What had been delivered when the newest segment of each ACK was sent: a round ends when that reaches what had
-        been delivered at its start.
+        Deliveries when the newest segment of each ACK was sent: a round ends when that reaches the deliveries at
+        its start.
 
     Returns
     -------
@@ -285,7 +289,7 @@ def alpha_of(delivered: NDArray[Any], marked: NDArray[Any], prior_delivered: NDA
 def _of_handshake(
     mine: Any, other: Any, columns: dict[str, NDArray[Any]], sender: int, handshake: bool
 ) -> Iterator[str]:
-    """Yield what the handshake shows of a path, or an end, that tampers."""
+    """Yield evidence in the handshake of tampering by the path or an end."""
     asked, answered = _asked_answered(mine, other)
     if not handshake or asked == 0:
         return
@@ -309,7 +313,7 @@ def _of_handshake(
 
 
 def _received(packets: Packets, rows: NDArray[Any], handshake: bool) -> dict[str, int] | None:
-    """Return what the packets of `rows` count as received, bytes by codepoint; None where none has an AccECN option."""
+    """Return the bytes that the packets of `rows` report as received, by codepoint; None without AccECN options."""
     rows = rows[packets["options"][rows] & OPT_ACCURATE_ECN != 0]
     if not len(rows):
         return None
@@ -318,12 +322,12 @@ def _received(packets: Packets, rows: NDArray[Any], handshake: bool) -> dict[str
         values = packets[column][rows].astype(np.int64)
         values = values[values != NO_COUNTER]
         grown = np.diff(values, prepend=start if handshake else values[:1]) & COUNTER_MASK
-        received[name] = int(grown[grown <= COUNTER_MASK >> 1].sum())  # one that was overtaken runs back
+        received[name] = int(grown[grown <= COUNTER_MASK >> 1].sum())  # an overtaken one decreases
     return received
 
 
 def _of_bytes(count: list[int], received: dict[str, int]) -> Iterator[str]:
-    """Yield what the receiver's count of bytes shows of a path that tampers."""
+    """Yield evidence in the receiver's byte counts of tampering by the path."""
     for codepoint, name, other in ((ECT1, "ect1", "ect0"), (ECT0, "ect0", "ect1")):
         if count[codepoint] <= FEW or received[name] or count[3 - codepoint] > FEW:
             continue
@@ -334,7 +338,7 @@ def _of_bytes(count: list[int], received: dict[str, int]) -> Iterator[str]:
 
 
 def _of_path(flow: Flow, mode: int, count: list[int], times: tuple[NDArray[Any], ...]) -> Iterator[str]:
-    """Yield what packets of data and their feedback show of a path that tampers."""
+    """Yield evidence in data packets and their feedback of tampering by the path."""
     if mode == NO_ECN:
         return
     marked, beyond = int(times[2][-1]) if len(times[2]) else 0, int((times[3] > 0).sum())

@@ -1,4 +1,4 @@
-"""The event stream of one flow: the rows of `schema.EVENTS` and the facts that hold for all of them."""
+"""The event stream of one flow: the rows of `schema.EVENTS` and their common attributes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 NAMES = tuple(column.name for column in schema.EVENTS)
-# What replays reckon with of the facts that hold for all rows, and what a file may say of it.
+# Bounds of the attributes that replays compute with, when read from a file.
 _FACTS: dict[str, tuple[int, int]] = {
     "mss": (1, 65535),
     "hz": (24, 10_000),
@@ -36,8 +36,8 @@ _FACTS: dict[str, tuple[int, int]] = {
 class Events(Carded, Framed):
     """One row per call that the sender's congestion control could have received.
 
-    Rows for every kind of controller are there (`pkts_acked`, `on_ack` and `cong_avoid` for one ACK, say); a controller
-    receives those it defines.
+    There are rows for every kind of controller (`pkts_acked`, `on_ack` and `cong_avoid` for one ACK, say); a
+    controller receives those that it defines.
 
     Parameters
     ----------
@@ -46,14 +46,13 @@ class Events(Carded, Framed):
     meta : dict
         ``mss`` (bytes), ``hz``, ``isn``, ``start_ns`` (capture time at which `now_us` is 1,000,000),
         ``handshake_rtt_us`` (-1 unknown), ``initial_cwnd`` (segments; -1 unknown), ``ecn_ok``, ``ecn`` (none,
-        classic, accurate, unknown), ``sack_ok``,
-        ``complete`` (the capture shows the handshake), ``inferred`` (names of the facts above that are guesses). Of a
-        coarse stream also ``coarse``: ``polls``, ``interval_ms`` between them, ``acks``, how many are ``made_up``, and
-        ``in_flight_known``.
+        classic, accurate, unknown), ``sack_ok``, ``complete`` (the capture includes the handshake), ``inferred``
+        (names of the attributes above that are guesses). Of a coarse stream also ``coarse``: ``polls``,
+        ``interval_ms`` between them, ``acks``, how many are ``made_up``, and ``in_flight_known``.
     sends : structured ndarray, optional
-        Fields of `schema.SENDS`: what left, between the rows; None where nobody saw it.
+        Fields of `schema.SENDS`: packets sent between the rows; None if unknown.
     zero_ns : int, optional
-        Where `frame` counts seconds from: the flow's first packet; default: the first row.
+        Origin of `frame`'s seconds: the flow's first packet; default: the first row.
 
     Examples
     --------
@@ -91,16 +90,16 @@ class Events(Carded, Framed):
 
     @property
     def coarse(self) -> bool:
-        """Whether these are not ACKs that anybody saw, but the differences between polls of counters."""
+        """Whether these are differences between polls of counters instead of captured ACKs."""
         return "coarse" in self.meta
 
     @property
     def confidence(self) -> dict[str, str]:
-        """How each column is known: {column: word}.
+        """Origin of each column: {column: word}.
 
         ``observed`` in the packets; ``computed`` from them by the kernel's rules; ``estimated``: the capture was
-        not taken at the sender; ``relative``, counted from where the capture begins; ``inferred`` from the sending
-        pattern; ``coarse``: made up between polls of counters, see `coarse`; ``unknown``.
+        not taken at the sender; ``relative`` to the start of the capture; ``inferred`` from the sending pattern;
+        ``coarse``: interpolated between polls of counters, see `coarse`; ``unknown``.
         """
         if self.coarse:
             return {column.name: "coarse" for column in schema.EVENTS} | {"tlp_orig_data_app_limited": "unknown"}
@@ -109,7 +108,7 @@ class Events(Carded, Framed):
         if not self.meta["complete"]:
             counters = ("delivered", "delivered_ce", "lost", "rs_prior_delivered", "tcp_min_rtt_us")
             words |= dict.fromkeys(counters, "relative")
-        if "start_ns" in self.meta["inferred"]:  # what was sent when, and before which ACK, is an estimate
+        if "start_ns" in self.meta["inferred"]:  # departure times, and their order relative to ACKs, are estimates
             words |= {name: "estimated" for name, word in words.items() if word == "computed" and name != "mss"}
             words |= dict.fromkeys(("time_ns", "snd_nxt"), "estimated")
         limits = ("is_cwnd_limited", "max_packets_out", "app_limited", "rs_is_app_limited", "skb_tx_app_limited")
@@ -140,14 +139,14 @@ class Events(Carded, Framed):
         return self.save(path)
 
     def save(self, path: str | os.PathLike[str]) -> int:
-        """Write the stream as Parquet, without loss; `Events.load` reads it back. Returns the rows written."""
+        """Write the stream as Parquet, losslessly; `Events.load` reads it back. Return the number of rows."""
         from cctrace.io import tablefile
 
         return tablefile.save(path, "events", [{name: self[name] for name in self._names}], self.meta)
 
     @classmethod
     def load(cls, source: Any) -> Events:
-        """Read what `save` wrote.
+        """Read a file written by `save`.
 
         Raises
         ------
@@ -176,7 +175,7 @@ class Events(Carded, Framed):
         """Return a DataFrame with one row per call.
 
         Its columns are `time_s`, seconds since the flow's first packet, and those of `schema.EVENTS`; `event` is a
-        text, and what was not observed is NA.
+        text, and unobserved values are NA.
         """
         import pandas as pd
 
@@ -198,7 +197,7 @@ class Events(Carded, Framed):
     def to_xarray(self) -> xarray.Dataset:
         """Return the columns of `schema.EVENTS` over the dimension ``call``, with units and meanings as attributes.
 
-        The coordinate `time_s` counts seconds since the flow's first packet; what was not observed is NaN.
+        The coordinate `time_s` counts seconds since the flow's first packet; unobserved values are NaN.
         """
         import xarray
 
@@ -220,7 +219,7 @@ class Events(Carded, Framed):
 
 
 def pointing(rows: NDArray[Any], sends: int) -> NDArray[Any]:
-    """Return rows whose `rs_send` points into the table of sends; a stream that was saved comes without its sends."""
+    """Return rows whose `rs_send` points into the table of sends; a saved stream lacks its sends."""
     beyond = rows["rs_send"] >= sends
     if beyond.any():
         rows = rows.copy()

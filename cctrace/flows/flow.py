@@ -1,4 +1,4 @@
-"""One connection of a capture: its event stream, the kernel's own account of it, views, retransmissions, quality."""
+"""One connection of a capture: its event stream, kernel counters, views, retransmissions, quality."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Flow(Carded):
-    """One connection, seen from the endpoint that sent more payload.
+    """One connection, from the point of view of the endpoint that sent more payload.
 
     Attributes
     ----------
@@ -39,11 +39,11 @@ class Flow(Carded):
     index : int
         Row of `Capture.flows`.
     tcpinfo : TcpInfo or None
-        The kernel's own account, see `attach`.
+        Kernel counters, see `attach`.
     alignment : cctrace.flows.offset.Alignment or None
-        How its clock was related to the capture's.
+        Relation of the counters' clock to the capture's.
     through_fq : bool or None
-        Whether its packets had passed fq before they were captured; None where nobody has found out, see
+        Whether its packets passed fq before the capture point; None if not yet inferred, see
         `cctrace.replaying.through_fq`.
 
     Examples
@@ -61,7 +61,7 @@ class Flow(Carded):
     ) -> None:
         self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
         self.through_fq, self._left, self._decided, self._most = None, DIRECTLY, None, None
-        self._kept: dict[object, Any] = {}  # what rooms above computed of its packets, for all who ask
+        self._kept: dict[object, Any] = {}  # cached results of other packages
 
     def _like(self, **changes: Any) -> Flow:
         """Return this flow with other attributes."""
@@ -104,7 +104,7 @@ class Flow(Carded):
 
     @property
     def taken_at(self) -> str:
-        """Where it was captured: sender, middle, receiver or unknown; see `vantage`."""
+        """Place of capture: sender, middle, receiver or unknown; see `vantage`."""
         return PLACES[int(self.capture.connections.vantage[0][self.index])]
 
     @functools.cached_property
@@ -124,7 +124,7 @@ class Flow(Carded):
         return self.capture.reenactment([self.index], polls, decided, marked, self._left, self._most).run()
 
     def reenactment(self, how: int) -> Pass:
-        """Return a re-enactment of this flow as having left in a way of `state`, not yet begun: `reenact.Pass`."""
+        """Return a re-enactment of this flow, whose packets left as `how` says (`state`), ready to run: `Pass`."""
         return self.capture.reenactment([self.index], fq=how, most=self._most)
 
     def require_both_directions(self) -> None:
@@ -165,14 +165,14 @@ class Flow(Carded):
         return (np.asarray(time_ns, np.int64) - int(self.row["start_ns"])) / 1e9
 
     def throughput(self, bin_s: float | None = None) -> pd.DataFrame:
-        """Return what was sent and acknowledged per second, in bins of time; see `throughput.throughput`."""
+        """Return sent and acknowledged rates in time bins; see `throughput.throughput`."""
         from cctrace.flows.throughput import throughput
 
         return throughput(self, bin_s)
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
-        """What holds for the whole connection; the `meta` of `events`."""
+        """Attributes of the entire connection; the `meta` of `events`."""
         rows = self._reenacted[0]
         p = self.capture.params([self.index])[0]
         complete = bool(p["has_syn"])
@@ -207,23 +207,23 @@ class Flow(Carded):
         return tuple(names)
 
     def attach(self, tcpinfo: TcpInfo) -> Flow:
-        """Return this flow with the kernel's own account of it.
+        """Return this flow with kernel counters attached.
 
         Parameters
         ----------
         tcpinfo : TcpInfo
-            Polls of one or several connections; those of this one are selected by addresses and ports, by their
-            progress where the source does not name them.
+            Polls of one or several connections; those of this one are selected by addresses and ports or, if the
+            source lacks them, by their progress.
 
         Returns
         -------
         Flow
-            Its `tcpinfo` is on the capture's clock; `alignment` says how the clocks differed and how sure that is.
+            Its `tcpinfo` is on the capture's clock; `alignment` has the clock offset and its uncertainty.
 
         Raises
         ------
         ArgumentError
-            If it holds no counters, or no connection of it can be this one, whatever its clock.
+            If it holds no counters, or none of its connections can be this one, whatever its clock.
         """
         if not isinstance(tcpinfo, TcpInfo):
             raise ArgumentError(f"cannot attach {type(tcpinfo).__name__!r}: use counters, as cctrace.read returns them")
@@ -231,39 +231,40 @@ class Flow(Carded):
         return self._like(tcpinfo=polls, alignment=alignment)
 
     def paced_by(self, how: int, decided: NDArray[np.int64] | None = None) -> Flow:
-        """Return this flow as having left in a way of `state` (DIRECTLY, THROUGH_FQ, LATE_TIMER).
+        """Return this flow, assuming that packets left as `how` says (`state`: DIRECTLY, THROUGH_FQ, LATE_TIMER).
 
-        `decided` is that of `answers`: rate and cwnd tell when TCP handed what over; without, cwnd held nothing back.
+        `decided` is that of `answers`: rate and cwnd determine when TCP handed packets over; without it, cwnd was
+        no limit.
         """
         return self._like(through_fq=how == THROUGH_FQ, _left=how, _decided=decided)
 
     def first(self, packets: int) -> Flow:
-        """Return what the first so many packets show of this flow."""
+        """Return this flow, limited to its first packets."""
         return self._like(_most=packets)
 
     @property
     def is_beginning(self) -> bool:
-        """Whether this is what the first packets show, see `first`."""
+        """Whether this flow is limited to its first packets, see `first`."""
         return self._most is not None
 
     def view(self, kind: str, **params: Any) -> View:
         """Return what QUIC controllers read, a `cctrace.flows.views.View` of `events`; `kind` is "quic".
 
-        Of Linux controllers there is none (a `StreamError`): replay the flow itself.
+        There is none for Linux controllers (a `StreamError`): replay the flow itself.
         """
         from cctrace.flows import views
 
         return views.of_events(self.events, kind)
 
     def reverse(self) -> dict[str, Any]:
-        """Return what the other end sent (packets, data, ACKs) and how soon it was answered; see `reverse.reverse`."""
+        """Return statistics of the other end's packets and of the response times; see `reverse.reverse`."""
         from cctrace.flows.reverse import reverse
 
         return reverse(self)
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What limits all that is computed from `events`: of a capture nothing but what `quality` tells."""
+        """Caveats of results computed from `events`; for a capture only those of `quality`."""
         return ()
 
     @property
@@ -273,7 +274,7 @@ class Flow(Carded):
 
     @functools.cached_property
     def sends(self) -> pd.DataFrame:
-        """What the sender sent, in the order of `events`: DataFrame, time_s and `schema.SENDS`, one row per packet."""
+        """The sender's packets, in the order of `events`: DataFrame, time_s and `schema.SENDS`, one row per packet."""
         import pandas as pd
 
         sent = self.events.sends
@@ -282,7 +283,7 @@ class Flow(Carded):
 
     @property
     def rtt(self) -> pd.DataFrame:
-        """The RTT samples that the sender took: DataFrame of time_s, time_ns and rtt_us, one row per sample."""
+        """The sender's RTT samples: DataFrame of time_s, time_ns and rtt_us, one row per sample."""
         return frame_of(self.rtt_samples)
 
     @property
@@ -293,17 +294,17 @@ class Flow(Carded):
         return {"time_s": self.seconds(taken["time_ns"]), "time_ns": taken["time_ns"], "rtt_us": taken["rs_rtt_us"]}
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return the event stream with units and meanings as attributes, and whose it is; see `Events.to_xarray`."""
+        """Return the event stream with units and meanings, and the flow's identity; see `Events.to_xarray`."""
         src, sport, dst, dport = self.key
         return self.events.to_xarray().assign_attrs(src=src, sport=sport, dst=dst, dport=dport)
 
     @property
     def account(self) -> tuple[float, ...]:
-        """(time with data outstanding, time in which the receiver's window kept data back), us, as re-enacted."""
+        """(time with data outstanding, time limited by the receive window), us, from the re-enactment."""
         final = self._reenacted[3]
         account = []
         for name in ("busy", "rwnd"):
-            since_us = final[f"{name}_since_us"]  # of what still went on (or, paced, was to begin) at the capture's end
+            since_us = final[f"{name}_since_us"]  # of what continued (or, paced, was to start) at the capture's end
             account.append(float(final[f"{name}_us"] + (max(0, final["now_us"] - since_us) if since_us else 0)))
         return tuple(account)
 
@@ -324,11 +325,11 @@ class Flow(Carded):
 
     @functools.cached_property
     def retransmissions(self) -> pd.DataFrame:
-        """Every segment that was sent again; DataFrame, one row per segment and transmission.
+        """Every retransmission; DataFrame, one row per segment and transmission.
 
-        ``time_s`` (since the flow's first packet), ``time_ns``, ``seq``, ``end_seq`` (unwrapped), ``why`` (fast: loss
-        detection marked it; probe: tail-loss probe; timeout: the retransmission timer or what followed it;
-        unexplained), ``spurious`` (a D-SACK reported it as a duplicate later on).
+        ``time_s`` (since the flow's first packet), ``time_ns``, ``seq``, ``end_seq`` (unwrapped), ``why`` (fast:
+        loss detection marked it; probe: tail-loss probe; timeout: the retransmission timer or what followed it;
+        unexplained), ``spurious`` (a D-SACK later reported it as a duplicate).
         """
         import pandas as pd
 
@@ -339,7 +340,7 @@ class Flow(Carded):
 
     @functools.cached_property
     def ecn(self) -> Ecn:
-        """What the handshake agreed on about ECN, which packets were ECN-capable, which marked: `ecn.Ecn`."""
+        """ECN negotiation, ECN-capable packets and marks: `ecn.Ecn`."""
         return ecn_of(self)
 
     def nstat(self) -> dict[str, int]:
@@ -350,17 +351,16 @@ class Flow(Carded):
         return nstat(rows, log, final)
 
     def quality(self) -> dict[str, Any]:
-        """Return what the capture lacks and what had to be assumed, a dict.
+        """Return what the capture lacks and what was assumed, a dict.
 
-        ``complete`` (the handshake is there), ``taken_at`` (sender, middle, receiver or unknown), how sure that is
-        (``taken_at_confidence``, see `vantage`) and ``sender_side_us`` (from the capture to the sender and back; where
-        it is not 0 all times are estimates, RTTs to half a millisecond at best),
-        ``unseen_segments`` (acknowledged, and never captured, of what was sent while the capture ran),
-        ``out_of_order``, ``unexplained_retransmissions`` (no rule says why the kernel sent them), ``not_counted``
-        (packets of the sender that other programs call sent again: copies of a mirror port, repeated SYNs and FINs,
-        single bytes that keep alive or probe the window), ``time_steps_back``
-        (records older than their predecessor), ``inferred`` (facts that are guesses), ``warnings`` (those of
-        `Capture.flows` and of the file).
+        ``complete`` (includes the handshake), ``taken_at`` (sender, middle, receiver or unknown) with its
+        confidence (``taken_at_confidence``, see `vantage`), ``sender_side_us`` (round trip from the capture point
+        to the sender; unless it is 0, all times are estimates, RTTs to half a millisecond at best),
+        ``unseen_segments`` (acknowledged but not captured, of those sent during the capture), ``out_of_order``,
+        ``unexplained_retransmissions`` (by no rule of the kernel), ``not_counted`` (packets that other programs
+        count as retransmissions: copies of a mirror port, repeated SYNs and FINs, keep-alives and window probes),
+        ``time_steps_back`` (records older than their predecessor), ``inferred`` (attributes that are guesses),
+        ``warnings`` (those of `Capture.flows` and of the file).
         """
         log, final = self._reenacted[1], self._reenacted[3]
         return quality(self, int((log["why"] == UNEXPLAINED).sum()), int(final["unseen"]))
@@ -381,13 +381,13 @@ class Flow(Carded):
         polls : array_like of int64, shape (n, 2)
             Start and end of each poll, capture clock, ns; ascending.
         decided : array_like of int64, shape (n, 4), optional
-            What a replay of the sender's controller decided: when (ns), pacing rate (Bps, 0 if it is not paced), cwnd
-            (segments), whether it was in PROBE_RTT. Rate and cwnd tell since when the receive window has held the
-            sender back: the kernel asks them first, and the capture itself gives a rough idea of them only. PROBE_RTT
-            has what is sent marked application-limited.
+            Decisions of a replayed controller: time (ns), pacing rate (Bps, 0 if unpaced), cwnd (segments), whether
+            it was in PROBE_RTT. Rate and cwnd determine since when the receive window was the limit, because the
+            kernel checks them first, and the capture gives only a rough idea of them. In PROBE_RTT, sends are
+            marked application-limited.
         marked : array_like of uint8, shape (sends,), optional
-            Which packets left, by that replay, while the application limited the sender (`Run.marked`); without, the
-            capture's rows tell.
+            Which packets were application-limited according to that replay (`Run.marked`); without it, the
+            capture's rows decide.
 
         Returns
         -------

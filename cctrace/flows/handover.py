@@ -1,15 +1,15 @@
-"""When TCP handed a super-packet to fq: captures behind this queue show only when fq let it go.
+"""Hand-over of super-packets to fq: captures behind this queue only show when fq released them.
 
-With fq, TCP does not wait until pacing lets a packet leave. It stamps the packet with that time (`tcp_wstamp_ns`),
-hands it to the queue and counts it as sent, and fq keeps it until then. The capture is taken behind the queue. So what
-TCP knew when it sent (what had been delivered by then, how much was in flight) belongs to an earlier moment than the
-packet's own. TCP hands over
+With fq, TCP does not wait for pacing. It stamps a packet with its departure time (`tcp_wstamp_ns`), hands it to the
+queue and counts it as sent; fq holds it until then. The capture point is behind the queue, so the sender's state
+when it sent a packet (data delivered, in flight) belongs to an earlier time than the captured one. TCP hands over
+data
 
-    when an ACK arrives, and when a packet leaves fq if the one after it had been held back for TCP Small Queues,
-    as long as cwnd and the receive window have room and what waits in fq is no more than `tcp.small_queue` allows.
+    when an ACK arrives, and when a packet leaves fq while the next one is held back by TCP Small Queues,
+    as long as cwnd and the receive window have room and the data waiting in fq do not exceed `tcp.small_queue`.
 
-Packets leave in the order in which they were handed over. One that leaves later than all this explains was not there
-before: the application had not written it, and TCP handed it over when it left.
+Packets leave in the order of hand-over. A packet that leaves later than this explains was not there before: the
+application had not written it, and TCP handed it over when it left.
 
 Sources: [Linux61] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tsq_write, __tcp_transmit_skb; net/sched/sch_fq.c.
 """
@@ -21,10 +21,10 @@ from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, 
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, TIMER_SLACK_NS, is_throttled, skb_truesize
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
-# By which a packet may leave later than its rate explains, besides a gap: the rate is a replay's, which may be wrong.
+# Tolerance for a packet's lateness beyond its rate, besides a gap: the replay's rate may be wrong.
 PATIENCE_NS = 50_000
-TASKLET_NS = 2_000  # until TCP goes on when a packet has left: a process that the same interrupt woke may come first
-AT_ONCE_NS = 1_000  # as what no timer fires: a few readings of a clock in steps of 256 ns
+TASKLET_NS = 2_000  # until TCP continues after a packet has left: a process woken by the same interrupt may come first
+AT_ONCE_NS = 1_000  # not by a timer: a few clock readings in steps of 256 ns
 SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
 U32_MAX = 0xFFFFFFFF
 
@@ -70,9 +70,9 @@ def due_ns(tp):
 
 
 def waited_in_timer(tp, p, ns):
-    """Return by how much a packet that left at `ns` left after its time: fq's timer may be late by its slack.
+    """Return the lateness of a packet that left at `ns`: fq's timer may be late by its slack.
 
-    What is due when TCP hands it over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue.
+    A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue.
     """
     due = tp.clock_ns
     if p.fq == LATE_TIMER:
@@ -111,9 +111,10 @@ def may_hand_over(tp, seg, ns, a, b, size):
 
 
 def is_ack_first(p, sequence, k, time_ns, direction):
-    """Return whether an ACK comes before TCP goes on because the packet at place `k` has left.
+    """Return whether an ACK comes before TCP continues because the packet at place `k` has left.
 
-    That is a tasklet's work, and receiving comes before tasklets [Linux61] include/linux/interrupt.h NET_RX_SOFTIRQ.
+    That is a tasklet's work, and receiving comes before tasklets [Linux61] include/linux/interrupt.h
+    NET_RX_SOFTIRQ.
     """
     until_ns = time_ns[sequence[k]] + SAME_PASS_NS
     for j in range(k + 1, sequence.size):
@@ -131,7 +132,7 @@ def is_single(tp, seg):
 
 
 def leave(tp, payload, is_last):
-    """A segment that waited leaves; return whether TCP, which waited for its super-packet to leave, goes on."""
+    """A waiting segment leaves; return whether TCP, which waited for its super-packet to leave, continues."""
     tp.queued -= payload
     if not is_last:
         return False

@@ -1,8 +1,8 @@
-"""Two captures of one connection joined: one-way delays of every segment and ACK, and which ones the path lost.
+"""Joint analysis of two captures of one connection: one-way delays of segments and ACKs, and losses on the path.
 
-A packet is recognised on the other side by its sequence and acknowledgement numbers and its IPv4 identification, which
-tells a retransmission from the original; without identification (IPv6) by its TCP time stamp and, among equals, order.
-Super-packets are taken apart into segments, whose identifications count up.
+A packet is matched by sequence and acknowledgement numbers and IPv4 identification, which distinguishes a
+retransmission from the original; without identification (IPv6) by its TCP time stamp and, among equals, order.
+Super-packets are split into segments, whose identifications count up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Which flows are looked at where nobody names one: the bulk flows, or the largest if there is none.
+"""Selection of flows if none is named: the bulk flows, or the largest if there is none.
 
-`bulk_flows` does so of captures larger than memory: it reads once for the table, and again for as many flows as fit.
+`bulk_flows` does so for captures larger than memory: it reads once for the table, and again for as many flows as
+fit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.table import of_file
 
 BATCH = 20_000_000  # packets, 1.2 GB of columns
-LARGE_FILE = 1_000_000_000  # bytes on disk, from which on not all packets of a capture are held at a time
+LARGE_FILE = 1_000_000_000  # bytes on disk, from which packets are not held all at a time
 
 
 def bulk_rows(bytes_sent: ArrayLike, at_least: float = BULK_BYTES) -> NDArray[np.intp]:

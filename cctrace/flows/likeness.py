@@ -1,6 +1,7 @@
-"""Which of several polled connections is a flow, where neither addresses nor progress tell: the one with its RTTs.
+"""Selection among polled connections by RTT, if neither addresses nor progress identify the flow.
 
-A smoothed RTT has a history of its own: two flows through one queue have similar RTTs, and seldom the same at one time.
+The history of a smoothed RTT is characteristic: two flows through one queue have similar RTTs, but seldom the same
+at one time.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
     from cctrace.flows.offset import Alignment
     from cctrace.io.tcpinfo import TcpInfo
 
-ABOUT_NS = 20_000_000  # pollers that run `ss` in a shell note the time so much before or after the kernel's answer
+ABOUT_NS = (
+    20_000_000  # pollers that run `ss` in a shell take their time stamp this much before or after the kernel's answer
+)
 SAME = 0.005  # of the RTT, or SAME_US: what is printed in milliseconds is rounded
 SAME_US = 2
-LEAST = 0.25  # share of the polls, below which no RTTs are the flow's own
+LEAST = 0.25  # share of agreeing polls below which the RTTs are another flow's
 
 
 def alike(flow: Flow, polls: TcpInfo) -> float:
-    """Return the share of polls about whose time the flow's own smoothed RTT was the polled one; 0 without any."""
+    """Return the share of polls close to which the flow's own smoothed RTT equals the polled one; 0 without any."""
     known = np.flatnonzero((polls["rtt"] > 0) & (polls["time_ns"] > 0))
     known = known[np.argsort(polls["time_ns"][known], kind="stable")]
     if not len(known):

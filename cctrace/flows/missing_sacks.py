@@ -1,17 +1,17 @@
-"""The SACKs that a capture lacks, put back: what the receiver must have told, from what was sent again and when.
+"""Reconstruction of SACKs that a capture lacks, from retransmissions and their times.
 
-Some captures come without TCP options (cut off, rewritten, made of a table). Their senders had SACKs all the same, and
-did by them what the bare acknowledgements do not explain. Of a capture taken at the sender they can be rebuilt:
+Some captures lack TCP options (truncated, rewritten, generated from a table), although their senders received SACKs
+and acted on them. For a capture taken at the sender they can be reconstructed:
 
     lost       every transmission of a segment but the one that had time to arrive before it was acknowledged
-    arrived    all others, in the order in which they left: the path is taken not to reorder
-    an ACK     that advances took in all that arrived up to the segment it asks for
-    another    a duplicate, took in arrivals from beyond a hole: of those that had time to come, as many as each other
-               duplicate of its burst (receivers merge what comes at once, or hold ACKs back); and at least as many as
-               the sender must have been told of before it sent again what it did
+    arrived    all others, in order of departure: the path is assumed not to reorder an ACK     that advances
+    follows the arrival of everything up to the segment that it asks for another    a duplicate, follows arrivals
+    beyond a hole: of those that had time to arrive, as many as each other duplicate
+               of its burst (receivers merge simultaneous arrivals, or delay ACKs); and at least as many as the
+               sender must have learned of before its retransmissions
 
-What lies above the acknowledgement is then named by SACK blocks, the latest first. A path that reorders or loses ACKs
-is not told: whether what was rebuilt explains the sender is to be seen afterwards (`Flow.quality`).
+Everything above the acknowledgement is then reported by SACK blocks, the latest first. Reordering and ACK losses
+are not detected: `Flow.quality` shows afterwards whether the reconstruction explains the sender.
 
 Sources: RFC 2018; [Linux618] net/ipv4/tcp_input.c tcp_sack_new_ofo_skb, __tcp_ack_snd_check.
 """
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
     from cctrace.flows.flow import Flow
 
-BLOCKS = 4  # that an ACK has room for
-NO_TIME = 0.8  # of the smallest round trip, in which no answer comes to what was sent again
-BURST_NS = 2_000_000  # by which an ACK comes late of itself; what arrives within, arrives at once
-OFTEN = 0.98  # of the ACKs: what the path delivered before them stands for what it can
-AT_ONCE = 0.5  # segments, that the path could deliver between two ACKs of a burst
-LEAST_SPAN_NS = 10_000_000  # over which, or over a round trip, the path's rate is taken
-SOON = 0.5  # of the smallest round trip, within which a retransmission answers an ACK
-REORDERING = 0.25  # of the smallest round trip, by which later ones may overtake a segment [RFC 8985]
-DUPLICATES = 3  # segments beyond a hole, from which on it is taken for lost [RFC 6675]
+BLOCKS = 4  # per ACK
+NO_TIME = 0.8  # of the minimum RTT, in which no retransmission is answered
+BURST_NS = 2_000_000  # lateness of ACKs; arrivals within count as simultaneous
+OFTEN = 0.98  # of the ACKs, that define the path's capability
+AT_ONCE = 0.5  # segments that the path could deliver between two ACKs of a burst
+LEAST_SPAN_NS = 10_000_000  # least span (or a round trip) for the path's rate
+SOON = 0.5  # of the minimum RTT, within which a retransmission answers an ACK
+REORDERING = 0.25  # of the minimum RTT, by which later segments may overtake [RFC 8985]
+DUPLICATES = 3  # segments beyond a hole, from which it is considered lost [RFC 6675]
 OPT_SACK = 2
 
 
 def restored(flow: Flow) -> Flow:
-    """Return a flow whose ACKs tell by SACKs what arrived.
+    """Return a flow whose ACKs carry SACKs for what arrived.
 
-    `flow`: captured at its sender, without SACKs. Returns a flow of a capture of this connection alone;
-    the flow itself if no ACK tells of its RTT.
+    `flow`: captured at its sender, without SACKs. Returns a flow of a capture of this connection alone; the flow
+    itself if no ACK gives its RTT.
 
     Examples
     --------
@@ -79,10 +79,12 @@ def restored(flow: Flow) -> Flow:
 def _pace(
     tx_ns: NDArray[Any], end: NDArray[Any], ack_ns: NDArray[Any], acked: NDArray[Any], mss: int, rtt_ns: float
 ) -> tuple[float, float]:
-    """Return how many segments the path delivers per ns, and how many at once, where it delivers them in order."""
+    """Return the path's rate in segments per ns, and its burst size, where it delivers in order."""
     highest = np.maximum.accumulate(end)[np.maximum(np.searchsorted(tx_ns, ack_ns, side="right") - 1, 0)]
     new = np.diff(acked, prepend=acked[:1])
-    repairs = np.maximum.accumulate(np.where(new <= 0, highest, 0))  # until this is acknowledged, holes are filled
+    repairs = np.maximum.accumulate(
+        np.where(new <= 0, highest, 0)
+    )  # until this is acknowledged, holes are being filled
     came = np.cumsum(np.where(acked > repairs, np.maximum(new, 0), 0) / max(mss, 1))
     span_ns = max(rtt_ns, LEAST_SPAN_NS)
     found = []
@@ -95,7 +97,7 @@ def _pace(
 def _answers(
     tx_ns: NDArray[Any], begin: NDArray[Any], ack_ns: NDArray[Any], soon_ns: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the last segment that was sent again soon upon each ACK (-1: none), and when it had left before."""
+    """Return the last segment retransmitted just after each ACK (-1: none), and its previous departure time."""
     upon = np.searchsorted(ack_ns, tx_ns, side="right") - 1
     soon = (upon >= 0) & (tx_ns - ack_ns[upon] <= soon_ns)
     last, left_ns = np.full(len(ack_ns), -1), np.zeros(len(ack_ns), np.int64)
@@ -108,7 +110,7 @@ def _answers(
 
 
 def _segments(columns: dict[str, NDArray[Any]], mine: NDArray[Any], p: Any) -> tuple[NDArray[Any], ...]:
-    """Return when each segment left, where it begins and ends; super-packets taken apart."""
+    """Return each segment's departure time, start and end; super-packets are split."""
     sent = np.flatnonzero(mine & (columns["payload"] > 0))
     first, payload = unwrapped(columns["seq"][sent], int(p["isn"])), columns["payload"][sent].astype(np.int64)
     mss = max(int(p["mss"]), 1)
@@ -126,7 +128,7 @@ def _arrived(
     acked: NDArray[Any],
     rtt_ns: float,
 ) -> NDArray[np.bool_]:
-    """Return which transmissions arrived: of those of one segment only the last that its ACK can have answered."""
+    """Return which transmissions arrived: of each segment only the last one that its ACK can have answered."""
     highest = np.maximum.accumulate(acked) if len(acked) else acked
     at = np.searchsorted(highest, end)
     until = np.append(ack_ns, np.iinfo(np.int64).max)[at]
@@ -142,16 +144,16 @@ def _arrived(
 
 
 class _Receiver:
-    """What the receiver has, as its ACKs come in.
+    """State of the receiver as its ACKs arrive.
 
     Parameters
     ----------
     tx_ns, begin, end : ndarray
         Of the segments that arrived, in this order.
     rtt_ns : int
-        The smallest round trip.
+        Minimum RTT.
     rate, burst : float
-        Segments that the path delivers per ns, and at once.
+        The path's rate, segments per ns, and burst size.
     """
 
     def __init__(
@@ -163,18 +165,18 @@ class _Receiver:
         self.has = 1  # all up to here; the SYN is 0
         self.beyond: list[
             list[int]
-        ] = []  # [begin, end, whether an ACK has told of it] of what lies above, the latest first
+        ] = []  # [start, end, whether an ACK has reported it] of data above, the latest first
         self.rate, self.burst = rate, burst
-        self.room, self.now_ns = 0.0, 0  # segments that the path can have delivered since the last that it did
-        self.recovers = -1  # until this is acknowledged, the sender needs no DUPLICATES more
+        self.room, self.now_ns = 0.0, 0  # segments that the path may have delivered since the last one
+        self.recovers = -1  # until this is acknowledged, the sender needs no further DUPLICATES
 
     def all_blocks(
         self, ack_ns: NDArray[Any], acked: NDArray[Any], answers: NDArray[Any], left_ns: NDArray[Any]
     ) -> list[list[tuple[int, int]]]:
-        """Return the SACK blocks of each ACK, lists of (begin, end).
+        """Return the SACK blocks of each ACK, lists of (start, end).
 
-        `ack_ns`, `acked`: when the ACKs came, and for what they ask. `answers`, `left_ns`: the last segment that was
-        sent again upon each, -1 for none; when it had left before.
+        `ack_ns`, `acked`: arrival times and acknowledgement numbers of the ACKs. `answers`, `left_ns`: the last
+        segment retransmitted upon each, -1 for none; its previous departure time.
         """
         found: list[list[tuple[int, int]]] = []
         rest = np.flatnonzero(np.diff(ack_ns) * self.rate >= AT_ONCE) + 1
@@ -199,7 +201,7 @@ class _Receiver:
         return found
 
     def _tell(self) -> list[tuple[int, int]]:
-        """Return the blocks of an ACK, the latest first; what no ACK has told of yet before all."""
+        """Return the blocks of an ACK, the latest first; unreported ones before all."""
         receiver = sorted(self.beyond, key=lambda block: block[2])[:BLOCKS]
         for block in receiver:
             block[2] = True
@@ -212,7 +214,7 @@ class _Receiver:
         self._clear()
 
     def _repeat(self, now_ns: int, until_ns: int, duplicates: int) -> None:
-        """One of so many duplicates of a burst: at least one segment from beyond a hole."""
+        """Process one of several duplicates of a burst: at least one segment beyond a hole."""
         since_ns = until_ns + BURST_NS - self.rtt_ns
         most = self.room + self.rate * (until_ns - now_ns) + 0.5
         come = 0
@@ -223,7 +225,7 @@ class _Receiver:
                 self._take()
 
     def _receive_report(self, now_ns: int, again: int, left_ns: int) -> None:
-        """Take in what the sender must know to send a segment again that had left before."""
+        """Add the arrivals that the sender must have learned of to retransmit a segment."""
         since_ns = now_ns + BURST_NS - self.rtt_ns
         while not self._is_lost(again, left_ns) and self._is_beyond() and self.arrivals[self.next][0] <= since_ns:
             self._take()
@@ -231,7 +233,7 @@ class _Receiver:
             self.recovers = max(end for _, end, _ in self.beyond) if self.beyond else again
 
     def _is_lost(self, segment: int, left_ns: int) -> bool:
-        """Whether what was told lets the sender take a segment for lost [RFC 6675, RFC 8985]."""
+        """Whether the reports let the sender consider a segment lost [RFC 6675, RFC 8985]."""
         beyond = sum(max(end - max(begin, segment), 0) for begin, end, _ in self.beyond)
         recovers = self.acked < self.recovers
         late = self.arrivals[self.next - 1][0] >= left_ns + REORDERING * self.rtt_ns if self.next else False
@@ -252,7 +254,7 @@ class _Receiver:
             self._clear()
 
     def _put(self, block: list[int]) -> None:
-        """Join a segment with its neighbours; what grew last comes first."""
+        """Merge a segment with its neighbours; the block that grew last comes first."""
         rest = []
         for other in self.beyond:
             if other[0] <= block[1] and block[0] <= other[1]:
@@ -262,7 +264,7 @@ class _Receiver:
         self.beyond = [block, *rest]
 
     def _clear(self) -> None:
-        """What lay above a hole that is filled is no longer told."""
+        """Forget the blocks above a filled hole."""
         while True:
             reached = [block for block in self.beyond if block[0] <= self.has]
             if not reached:

@@ -1,7 +1,7 @@
-"""What `nstat` on the sender would have counted for one connection: its retransmissions by class, and what caused them.
+"""`nstat` counters of the sender for one connection: retransmissions by class, and their causes.
 
-The kernel counts per host; with one connection in a network namespace the two are the same number
-(`benchmarks/classes.py` holds one against the other). Names are those of [Linux] net/ipv4/proc.c.
+The kernel counts per host; with one connection in a network namespace the two are equal (compared by
+`benchmarks/classes.py`). Names are those of [Linux] net/ipv4/proc.c.
 """
 
 from __future__ import annotations

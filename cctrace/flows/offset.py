@@ -1,4 +1,4 @@
-"""The offset of two clocks that most intervals of possible offsets allow, and how sure it is; see `align`."""
+"""Offset of two clocks: the value that most interval constraints allow, and its uncertainty; see `align`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SLACKS_NS = (0, 100_000, 1_000_000)  # for what the two records of one instant differ by
-LATE_NS = (10_000_000, 30_000_000)  # and for pollers that note the time once, before they ask
+SLACKS_NS = (0, 100_000, 1_000_000)  # tolerance for the difference between two records of one instant
+LATE_NS = (10_000_000, 30_000_000)  # tolerance for pollers that take their time stamp before the query
 ENOUGH = 0.9  # share of the polls that must fit before less slack is preferred to a better fit
 FEW = 5  # polls with distinct values; fewer say nothing about a connection's identity
-_NEAR = 0.99  # offsets at which this share of the best count fits are taken to be as likely
+_NEAR = 0.99  # offsets with at least this share of the best count are equally likely
 _DRIFT_PPM = 200  # more than two working clocks differ
 _BLOCKS = 8
 _SEEDS = 5
@@ -23,23 +23,23 @@ _SEEDS = 5
 
 @dataclass(frozen=True)
 class Alignment:
-    """How the clock of the polls was related to that of the capture.
+    """Relation of the polls' clock to the capture's.
 
     Attributes
     ----------
     offset_ns : int
-        What was added to the times of the polls; 0 where equal clocks explain them as well as anything else.
+        Added to the times of the polls; 0 if equal clocks explain them as well as any other offset.
     uncertainty_ns : int
         The true offset is within this of the estimate; -1 unknown.
     estimate_ns : int
         The offset that explains most polls, at the first of them.
     drift_ppm, drift_uncertainty_ppm : float
-        How much faster the capture's clock ran, parts per million; 0 where no drift is visible.
+        How much faster the capture's clock ran, parts per million; 0 if not significant.
     agreement : float
-        Share of the polls that the offset explains: the confidence. NaN where no counter tells how far the connection
-        had come, and equal clocks are assumed.
+        Share of the polls that the offset explains: the confidence. NaN if no counter gives the connection's
+        progress, and equal clocks are assumed.
     polls : int
-        Polls that could be held against the capture.
+        Polls that could be compared with the capture.
     """
 
     offset_ns: int
@@ -52,7 +52,7 @@ class Alignment:
 
     @property
     def text(self) -> str:
-        """One line that says what was done and how sure it is."""
+        """Return one line with the correction and its uncertainty."""
         if np.isnan(self.agreement):
             return "clocks assumed equal: these counters do not tell how far the connection had come"
         sure = (
@@ -83,7 +83,7 @@ def search(
     value: NDArray[Any],
     complete: bool,
 ) -> Alignment | None:
-    """Return the `Alignment` of polls against ACKs, or None if no poll reads what the capture shows."""
+    """Return the `Alignment` of polls with ACKs, or None if no poll has a value that the capture contains."""
     if len(time_ns) < 2 or not len(value):
         return None
     before = [0] if complete else _bytes_before(time_ns, reached, start, end, value)
@@ -92,7 +92,7 @@ def search(
     if not found:
         return None
     best = max(found, key=lambda one: one.agreement)
-    # What cannot be told apart is within the uncertainty; equal clocks are likelier than any other pair.
+    # Indistinguishable offsets are within the uncertainty; equal clocks are likelier than any other pair.
     lowest = min(one.estimate_ns - one.uncertainty_ns for one in found)
     highest = max(one.estimate_ns + one.uncertainty_ns for one in found)
     middle = (lowest + highest) // 2
@@ -105,7 +105,7 @@ def search(
 def _bounds(
     time_ns: NDArray[np.int64], reached: NDArray[Any], start: NDArray[Any], end: NDArray[Any], value: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None:
-    """Return (poll time, lowest and highest offset) for the polls whose value the capture shows coming and going."""
+    """Return (poll time, lowest and highest offset) for the polls whose value starts and ends in the capture."""
     k = np.searchsorted(reached, value, side="right") - 1
     between = (k >= 0) & (k < len(reached) - 1)
     if not between.any():
@@ -115,7 +115,7 @@ def _bounds(
 
 
 def _slacks(start: NDArray[Any], end: NDArray[Any]) -> tuple[int, ...]:
-    """Return how much polls may miss the capture by, from least to most."""
+    """Return the tolerated differences of polls and capture, ascending."""
     if np.median(end - start) > 0:
         return SLACKS_NS
     whole_seconds = len(start) > 1 and not np.any(start % 1_000_000_000)
@@ -139,7 +139,7 @@ def _offset(when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], slacks: S
 def _fit(
     when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], slope: float, error: float, slacks: Sequence[int]
 ) -> Alignment:
-    """Return the alignment for a given drift, with as little slack as fits."""
+    """Return the alignment for a given drift, with the smallest tolerance that fits."""
     bend = np.rint((when - when.min()) * slope).astype(np.int64)
     low, high = low - bend, high - bend
     for slack in slacks:
@@ -153,7 +153,7 @@ def _fit(
 
 
 def _overlap(low: NDArray[Any], high: NDArray[Any], slack: int) -> tuple[int, int, int]:
-    """Return (offset, how far from it as many agree, how many agree) where most intervals overlap."""
+    """Return (offset, half-width of the maximum, count) where most intervals overlap."""
     edges = np.concatenate([low - slack, high + slack])
     change = np.concatenate([np.ones(len(low), np.int64), -np.ones(len(low), np.int64)])
     order = np.lexsort((-change, edges))  # an interval still holds at its end
@@ -169,7 +169,7 @@ def _overlap(low: NDArray[Any], high: NDArray[Any], slack: int) -> tuple[int, in
 def _drift(
     when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], zone: int, slacks: Sequence[int]
 ) -> tuple[float, float]:
-    """Return (slope, its standard error) of a line through the offsets of blocks of polls; 0 where none is visible."""
+    """Return (slope, its standard error) of a line through the offsets of blocks of polls; 0 if not significant."""
     near = np.flatnonzero((low <= zone) & (high >= -zone))
     if len(near) < 4 * _BLOCKS:
         return 0.0, 0.0
@@ -220,7 +220,7 @@ def _bytes_before(
 def _likely_shifts(
     time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], step: int
 ) -> Iterator[int]:
-    """Yield rough offsets of the clocks, likeliest first: none, then where the two curves of progress run in parallel.
+    """Yield rough clock offsets, likeliest first: zero, then those at which the two progress curves run in parallel.
 
     The more polls an offset puts within the capture, the more it explains.
     """
@@ -242,7 +242,7 @@ def _likely_shifts(
 def _bytes_at(
     time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], shift: int, reach: int
 ) -> set[int]:
-    """Return the numbers of bytes before the capture that some polls allow, if clocks differ by nearly `shift`."""
+    """Return the byte counts before the capture that some polls allow, for a clock offset near `shift`."""
     inside = np.flatnonzero((middle + shift > time_ns[0]) & (middle + shift < time_ns[-1]))
     out: set[int] = set()
     for i in inside[[len(inside) // 4, len(inside) // 2]] if len(inside) else ():
@@ -276,7 +276,7 @@ def _counts(
 def _spread(
     time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], shift: int
 ) -> float | None:
-    """Return how far apart polls and capture are, once the median is taken off; None without overlap."""
+    """Return the scatter between polls and capture after removing the median; None without overlap."""
     at = middle + shift
     inside = (at > time_ns[0]) & (at < time_ns[-1])
     if np.count_nonzero(inside) < max(FEW, len(at) // 10):

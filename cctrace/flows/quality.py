@@ -1,4 +1,4 @@
-"""What the capture of a flow lacks, and what had to be assumed."""
+"""Quality of a captured flow: what the capture lacks, and what was assumed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
 
 DAY_S = 86_400
-LONGEST_S = 30 * DAY_S  # of a connection that is reconstructed; what it takes grows with its time
+LONGEST_S = 30 * DAY_S  # longest reconstructed connection; the cost grows with its duration
 
 
 def not_reconstructed(flow: Flow) -> str:
@@ -37,7 +37,7 @@ def not_reconstructed(flow: Flow) -> str:
 
 
 def quality(flow: Flow, unexplained: int, made_up: int) -> dict[str, Any]:
-    """Return what `Flow.quality` does; `made_up` are segments that were acknowledged and never captured."""
+    """Return the result of `Flow.quality`; `made_up` are segments acknowledged but not captured."""
     connections, i = flow.capture.connections, flow.index
     side = connections.sides[i, connections.sender[i]]
     place, confidence, away_ns = (int(column[i]) for column in connections.vantage)
@@ -62,7 +62,7 @@ def quality(flow: Flow, unexplained: int, made_up: int) -> dict[str, Any]:
 
 
 def _unseen_segments(flow: Flow, made_up: int) -> int:
-    """Return how many of these segments the sender sent while the capture ran."""
+    """Return how many of these segments the sender sent during the capture."""
     rtt_us = flow.row["rtt_median_us"]  # None without a sample
     rtt_ns = 1e3 * rtt_us if isinstance(rtt_us, int) else math.nan
     lacking = uncaptured_bytes(flow.capture, flow.index, rtt_ns)

@@ -1,9 +1,9 @@
-"""Progress that a counter tells in large steps, made smooth again.
+"""Smoothing of progress that a counter reports in large chunks.
 
-An application that fills the socket's buffer writes whenever a third of it is free. Counted by such writes (iperf3),
-the intervals of a steady flow hold none, one or two chunks each, and rates taken from them are wrong by a factor of
-two. What was sent by then lies between the counter and one chunk less; of all ways to go through that tube the
-shortest, the taut string, changes its rate least.
+An application that fills the socket's buffer writes whenever a third of it is free. Counted by such writes
+(iperf3), the intervals of a steady flow hold zero, one or two chunks, and rates derived from them are wrong by a
+factor of two. The data sent lie between the counter and one chunk less; the shortest path through that tube, the
+taut string, varies its rate least.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NEAR = 0.05  # of a chunk: what intervals differ from whole numbers of chunks, the last write being a part of one
-MOST = 0.5  # of the intervals; chunks grow with the buffer, and fall into two intervals
-SEVERAL = 0.02  # of the intervals hold one chunk, and as many another number: else there is nothing to be smoothed
+NEAR = 0.05  # of a chunk: largest deviation of intervals from integers, as the last write is partial
+MOST = 0.5  # of the intervals; chunks grow with the buffer, and may be split between two intervals
+SEVERAL = 0.02  # of the intervals hold one chunk, and as many another number: otherwise smoothing is unnecessary
 
 
 def chunk(sizes: NDArray[Any]) -> float:
-    """Return the size of the chunks of which intervals hold whole numbers, NaN if they do not.
+    """Return the chunk size of which intervals are multiples, NaN if there is none.
 
     >>> chunk(np.array([0, 1000, 1003, 2010, 998, 1001]))
     1001.0
@@ -41,7 +41,7 @@ def chunk(sizes: NDArray[Any]) -> float:
 
 
 def smooth(x: NDArray[Any], counted: NDArray[Any]) -> NDArray[Any]:
-    """Return the smoothest progress of which `counted` can be the count in chunks; `counted` itself if it has none.
+    """Return the smoothest progress that `counted` can be the chunk-wise count of; `counted` itself without chunks.
 
     `x`, shape (n,): times, ascending. `counted`, shape (n,): the counter, exact at its first and last value.
     """
@@ -57,7 +57,7 @@ def smooth(x: NDArray[Any], counted: NDArray[Any]) -> NDArray[Any]:
 
 
 def _taut(x: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> list[tuple[int, float]]:
-    """Return where the shortest way through the tube from `low` to `high` bends, as (index, value)."""
+    """Return the vertices of the shortest path through the tube from `low` to `high`, as (index, value)."""
     at, value, bends = 0, high[0], [(0, high[0])]
     last = len(x) - 1
     while at < last:

@@ -1,11 +1,11 @@
-"""Delivery-rate samples: how fast data reached the receiver between two moments the sender can tell apart.
+"""Delivery-rate samples: the rate at which data reached the receiver over one flight.
 
-When a segment is sent it remembers how much had been delivered by then, and when. When it is (S)ACKed,
+A segment records the data delivered, and the time, when it is sent. When it is (S)ACKed,
 
     rate = (delivered now - delivered then) / max(time between the ACKs, time between the sends)
 
-The longer of the two intervals counts, because ACKs may arrive compressed. A sample that includes a moment at which
-the application had nothing to send is marked: it is a lower bound only.
+The longer of the two intervals counts, because ACKs may arrive compressed. A sample that includes a time without
+data to send is marked application-limited: it is only a lower bound.
 
 Sources: draft-cheng-iccrg-delivery-rate-estimation; [Linux] net/ipv4/tcp_rate.c.
 """
@@ -15,7 +15,7 @@ from cctrace.tcp.rate import app_limited_after, rate_interval_us
 
 
 def on_sent(tp, s, in_flight):
-    """Remember the state of delivery in the sent segment `s` [Linux] tcp_rate_skb_sent."""
+    """Store the delivery state in the sent segment `s` [Linux] tcp_rate_skb_sent."""
     if tp.packets_out == 0:  # nothing in flight: the sample's clocks start with this send
         tp.first_tx_us = s.tx_us
         tp.delivered_us = s.tx_us
@@ -31,7 +31,7 @@ def on_sent(tp, s, in_flight):
 
 
 def on_delivered(tp, rs, s, end_seq):
-    """Let the (S)ACKed segment `s` compete to be the one this ACK is sampled by [Linux] tcp_rate_skb_delivered."""
+    """Consider the (S)ACKed segment `s` as the basis of this ACK's sample [Linux] tcp_rate_skb_delivered."""
     if s.tx_delivered_us == 0:
         return
     newest = s.tx_us > tp.first_tx_us or (s.tx_us == tp.first_tx_us and end_seq > rs.last_end_seq)

@@ -1,12 +1,13 @@
-"""How long the sender's stack takes between capture and TCP, measured on how fast it answers.
+"""Latency between capture point and TCP in the sender's stack, inferred from its response times.
 
-A capture stamps an ACK before TCP reads the clock for it, and a segment after TCP stamped it. Neither time is in a
-capture, but their sum nearly is: data that an ACK releases are captured that much later, plus what `tcp_ack` computes
-in between. The quickest tenth of such answers is taken for the sum; half of it counts before an ACK is handled, half
-after a segment was stamped. A capture whose clock stands still between ACK and answer (a simulated one, or one of
-milliseconds) shows neither: nothing is added to its times.
+A capture stamps an ACK before TCP reads the clock for it, and a segment after TCP has stamped it. Only the sum of
+both delays is observable: data released by an ACK are captured that much later, plus the computation in `tcp_ack`.
+The fastest tenth of such responses gives the sum; half of it is added before ACKs and half after segments. A
+capture whose clock does not advance between ACK and response (simulated, or with milliseconds) shows neither, and
+its times are not corrected.
 
-Source: [Linux] tcp_rcv_established and tcp_write_xmit, both of which read the clock; net/core/dev.c for the captures.
+Source: [Linux] tcp_rcv_established and tcp_write_xmit, both of which read the clock; net/core/dev.c for the
+captures.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ if TYPE_CHECKING:
 SAME_SKB_NS = 50_000  # a slow machine takes 15 us between two segments of a super-packet
 SPREAD = 40  # times the typical gap between them
 
-TYPICAL_NS = 6_000  # of a machine that is awake, where too few answers tell
-SLOWEST_NS = 12_000  # a longer one is the pacing timer's or the application's, not the stack's
-ANSWER = 10  # times what the stack takes: what leaves later was released by something else
+TYPICAL_NS = 6_000  # of an active machine, if there are too few responses
+SLOWEST_NS = 12_000  # longer times are due to the pacing timer or the application, not the stack
+ANSWER = 10  # times the stack's latency: later sends were released by something else
 QUICK_SHARE = 0.1
 ENOUGH = 100
-FEW = 3  # answers in no time at all are no chance,
-AT_ONCE_SHARE = 0.2  # if they are more than a few of the quick ones: clocks that step back make some equal
-NO_TIME_NS = 1_000  # no stack is as fast: if most answers are, it is the clock that all but stood still
+FEW = 3  # instantaneous responses that are no coincidence,
+AT_ONCE_SHARE = 0.2  # if they are more than a few of the fast ones: clock steps back make some equal
+NO_TIME_NS = 1_000  # faster than any stack: if most responses are, the clock hardly advanced
 
 
 def reaction_ns(time_ns: NDArray[np.int64], sent: NDArray[Any], data: NDArray[np.bool_]) -> int:
-    """Return the time from the capture of an ACK to that of the data it releases, ns.
+    """Return the time from the capture of an ACK to that of the data that it releases, ns.
 
     `time_ns`, shape (n,): of a connection's packets, ascending, captured at the sender. `sent`, `data`, shape (n,):
     whether the sender sent each packet, and whether it has payload.
@@ -52,12 +53,13 @@ def reaction_ns(time_ns: NDArray[np.int64], sent: NDArray[Any], data: NDArray[np
 
 
 def same_skb_ns(time_ns: NDArray[np.int64], payload: NDArray[Any], psh: NDArray[np.bool_]) -> int:
-    """Return how soon a segment follows another of its super-packet at the latest, ns.
+    """Return the largest gap between segments of one super-packet, ns.
 
-    Segments without PSH that are followed by more at once belong to a super-packet; their gaps are short, and alike.
+    Segments without PSH that are followed by more at once belong to a super-packet; their gaps are short, and
+    similar.
 
-    `time_ns`, shape (n,): of a connection's packets, ascending, captured at the sender. `payload`, shape (n,): of what
-    the sender sent, bytes; 0 of all else.
+    `time_ns`, shape (n,): of a connection's packets, ascending, captured at the sender. `payload`, shape (n,): of
+    the sender's packets, bytes; 0 of all others.
     """
     gaps_ns = np.diff(time_ns)[(payload[:-1] > 0) & (payload[1:] > 0) & ~psh[:-1]]
     gaps_ns = gaps_ns[gaps_ns < SAME_SKB_NS]

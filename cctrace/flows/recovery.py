@@ -38,7 +38,7 @@ UNDO_CWND = schema.LINUX_EVENTS["undo_cwnd"]
 
 
 def set_state(tp, rs, out, state):
-    """Change the congestion state, telling the controller first."""
+    """Change the congestion state, calling the controller first."""
     sb.emit(out, tp, rs, SET_STATE, state)
     tp.ca_state = state
 
@@ -67,7 +67,7 @@ def may_undo(tp):
 
 
 def init_undo(tp):
-    """Remember where recovery starts, so that it can be undone."""
+    """Store the start of recovery, so that it can be undone."""
     tp.has_undo = 1
     tp.undo_marker = tp.snd_una
     tp.undo_retrans = tp.retrans_out
@@ -78,7 +78,7 @@ def init_undo(tp):
 
 
 def undo(tp, seg, rs, out, unmark):
-    """Take a cwnd reduction back [Linux] tcp_undo_cwnd_reduction."""
+    """Undo a cwnd reduction [Linux] tcp_undo_cwnd_reduction."""
     if unmark:
         mask = seg.size - 1
         for i in range(tp.head, tp.tail):
@@ -99,7 +99,7 @@ def init_reduction(tp, rs, out):
 
 
 def end_reduction(tp, rs, out):
-    """Finish reducing cwnd; only controllers without cong_control are told."""
+    """Finish reducing cwnd; only controllers without cong_control are called."""
     sb.emit(out, tp, rs, CWND_EVENT, EVENT_COMPLETE_CWR)
 
 
@@ -224,7 +224,7 @@ def try_undo_loss(tp, seg, rs, out, frto):
 
 
 def try_undo_partial(tp, seg, rs, out, prior_una):
-    """A partial ACK in Recovery filled a hole with a delayed original. Return whether to leave all as it is."""
+    """Process a partial ACK in Recovery due to a delayed original. Return whether to leave all unchanged."""
     if tp.has_undo and packet_delayed(tp):
         sb.check_reordering(tp, prior_una)
         if tp.retrans_out:
@@ -301,7 +301,7 @@ def arm_reordering_timer(tp, wait_us):
 
 
 def reordering_timeout(tp, seg, rs, out):
-    """RACK's timer fired: mark what has had its time [Linux] tcp_rack_reo_timeout."""
+    """RACK's timer fired: mark segments past their deadline [Linux] tcp_rack_reo_timeout."""
     tp.reo_first_us = 0
     prior = sb.in_flight(tp)
     sb.rack_detect(tp, seg, rs, out)

@@ -1,6 +1,7 @@
-"""The pass over the packets of connections that re-enacts their senders by `sender`, in tables that grow.
+"""Compiled pass over the packets of connections that re-enacts their senders (`sender`), in growing tables.
 
-The compiled part allocates nothing: where a table lacks room for what the next packet can cause, it stops and says so.
+The compiled part allocates nothing: if a table lacks room for the consequences of the next packet, it stops and
+says so.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ from cctrace.tcp.small_queue import skb_truesize
 FIRST_RING = 64
 MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
 HANDED_SEGMENTS = 256  # that TCP hands to fq at a time: two of the largest super-packets, or an initial window
-# What may be missing between two packets of a connection. A number further ahead belongs to no data of it; and a file
-# of a kilobyte must not make up a gigabyte of segments, however small it says they are.
+# Most bytes that may be missing between two packets. A sequence number further ahead cannot belong to the connection;
+# and a file of a kilobyte must not produce a gigabyte of segments, however small it claims they are.
 BELIEVABLE_GAP = 1 << 28  # bytes
-MOST_UNSEEN = 1 << 18  # segments outstanding or missing in all: 380 MB of 1448
-UNSEEN_PER_PACKET = 64  # and so many more for each packet that was captured: a super-packet of 64 kB
-IGNORED, NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING, ASKS = range(-2, 6)  # from OUT on tables that lack room
+MOST_UNSEEN = 1 << 18  # segments outstanding or missing in total: 380 MB of 1448
+UNSEEN_PER_PACKET = 64  # and this many more per captured packet: a super-packet of 64 kB
+IGNORED, NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING, ASKS = range(-2, 6)  # from OUT on: tables that lack room
 PAUSED = ASKS + 1
 FINALS, SCRATCH = 6, 8  # of the tables, besides those
 
@@ -133,7 +134,7 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
 
 
 def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
-    """Return the table that lacks room for whatever the packet at place `k` can cause, NOTHING if none does.
+    """Return the table that lacks room for the consequences of the packet at place `k`, NOTHING if none does.
 
     IGNORED if it is a copy, or cannot belong to the connection.
     """
@@ -171,17 +172,17 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
 
 
 def handled_ns(p, time_ns, mine):
-    """Return when the stack handles a packet: the sender's own when it was captured."""
+    """Return when the stack processes a packet: for the sender's own, when it was captured."""
     return time_ns if mine else time_ns + p.ack_delay_ns
 
 
 def decide(tp, decided, i):
-    """Take what the controller decided at row `i` of `decided`."""
+    """Apply the controller's decision at row `i` of `decided`."""
     tp.rate_Bps, tp.cwnd, tp.probing_rtt = decided[i, 1], decided[i, 2], decided[i, 3]
 
 
 def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets, sacks, polls, decided, marked):
-    """The packet at place `k` is handled; `at.asks` says whether TCP may hand over to fq next."""
+    """Process the packet at place `k`; `at.asks` says whether TCP may hand over data to fq next."""
     time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _, _ = packets
     q = sequence[k]
     fl = flags[q]
@@ -266,13 +267,13 @@ def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
 
 
 def mark(tp, marked):
-    """Note whether a replay marks the next packet as limited by the application, where one was made."""
+    """Record whether a replay, if any, marks the next packet as application-limited."""
     if tp.sent < marked.size:
         tp.mark = np.int64(marked[tp.sent])
 
 
 def is_believable(tp, mss, ahead, missing, packets):
-    """Whether a number so many bytes ahead, so many of them missing, belongs to a connection of so many packets."""
+    """Whether a number so many bytes ahead, with so many missing, can belong to a connection of this many packets."""
     if ahead > BELIEVABLE_GAP:
         return False
     segments = missing // max(1, mss)
@@ -283,7 +284,7 @@ def is_believable(tp, mss, ahead, missing, packets):
 
 
 def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
-    """Send what TCP hands to fq now, behind the packet at place `k`: it leaves later; see `handover`."""
+    """Send what TCP hands to fq now, after the packet at place `k`: it leaves later; see `handover`."""
     time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _, _ = packets
     room = HANDED_SEGMENTS - 1
     while tp.established:
@@ -312,12 +313,12 @@ _reenact = Machine(reenact)
 
 
 class Pass:
-    """What a pass works on; see `Capture.reenactment`.
+    """Working data of a pass; see `Capture.reenactment`.
 
     Attributes
     ----------
     given : tuple
-        The arguments of `reenact` but for its tables.
+        The arguments of `reenact` without its tables.
     tables : tuple of ndarray
     """
 
@@ -352,7 +353,7 @@ class Pass:
         return (*self._growing, *self._rest)
 
     def grow(self, lacks: int) -> None:
-        """Make room in the table that lacks it."""
+        """Enlarge the table that lacks room."""
         needed, tp = int(self.at["needed"][0]), self.finals[self.at["connection"][0]]
         table = self._growing[lacks]
         if lacks == RING:

@@ -1,4 +1,4 @@
-"""The other direction of a connection: what the receiver of the bulk data sent, and how soon that was answered."""
+"""The reverse direction of a connection: packets of the bulk data's receiver, and response times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def reverse(flow: Flow) -> dict[str, Any]:
-    """Return what the other end of a flow sent.
+    """Return statistics of the other end's packets.
 
     Parameters
     ----------
@@ -28,14 +28,14 @@ def reverse(flow: Flow) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``packets``; of these ``data_packets`` with ``payload_bytes`` (each byte once) and ``retransmitted_packets``;
-        ``messages``: how often it began to send data after data of the bulk sender, or first; ``pure_acks``, and
-        ``bytes_per_ack``, payload that the bulk sender sent per pure ACK; ``sack_packets``, ``zero_windows`` and
-        ``ece_packets``, which carry SACK blocks, a window of 0, and ECE or news of marks (AccECN); ``answered_us``:
-        ``min``, ``median`` and ``p95`` of the time from data to their acknowledgement, without data that were sent
-        again [RFC6298]_; ``echoed_us``: the same from each new time stamp to the packet that echoes it [RFC7323]_. Both
-        are None without samples. They are measured from where it was captured to the bulk sender and back: at the
-        receiver RTTs as that end sees them, at the sender how long this host took to answer.
+        ``packets``; of these ``data_packets`` with ``payload_bytes`` (each byte once) and
+        ``retransmitted_packets``; ``messages``: how often it started to send data after data of the bulk sender, or
+        first; ``pure_acks``, and ``bytes_per_ack``, payload that the bulk sender sent per pure ACK;
+        ``sack_packets``, ``zero_windows`` and ``ece_packets``, which carry SACK blocks, a window of 0, and ECE or
+        new marks (AccECN); ``answered_us``: ``min``, ``median`` and ``p95`` of the time from data to their
+        acknowledgement, without retransmitted data [RFC6298]_; ``echoed_us``: the same from each new time stamp to
+        the packet that echoes it [RFC7323]_. Both are None without samples. They are round trips from the capture
+        point to the bulk sender: at the receiver that end's RTTs, at the sender this host's response times.
 
     Examples
     --------
@@ -92,7 +92,7 @@ _COLUMNS = (
 
 
 def _report_marks(flags: NDArray[Any], feedback: str) -> int:
-    """Return how many packets echo a mark, or (AccECN) have another count of them than the one before."""
+    """Return how many packets echo a mark or, with AccECN, change the count of marks."""
     ace = (flags >> ACE_SHIFT) & ACE_MASK
     return int((ace[1:] != ace[:-1]).sum() if feedback == "accurate" else (ace & ECHO != 0).sum())
 
@@ -100,7 +100,7 @@ def _report_marks(flags: NDArray[Any], feedback: str) -> int:
 def _answers(
     back: dict[str, NDArray[Any]], ahead: dict[str, NDArray[Any]], carries: NDArray[np.bool_]
 ) -> tuple[Any, ...]:
-    """Return the bytes of payload, each once; whether each packet with data is new; the times until new ones' ACKs."""
+    """Return the payload bytes, each once; whether each data packet is new; and the times until new ones' ACKs."""
     if not carries.any():
         return 0, np.zeros(0, bool), np.zeros(0, np.int64)
     time_ns, size = back["time_ns"][carries], back["payload"][carries].astype(np.int64)

@@ -1,7 +1,7 @@
-"""The pass behind the table of connections, compiled: statistics of both directions, packet by packet.
+"""Compiled statistics of both directions of every connection, packet by packet, for the table of connections.
 
-Per direction it keeps the highest sequence number, the holes below it (data the capture shows out of order), and the
-send times of what is outstanding; no scoreboard. Nothing is kept per packet: a capture may come in parts of any size.
+Per direction it keeps the highest sequence number, the holes below it (data captured out of order), and the send
+times of outstanding data; no scoreboard. Nothing is kept per packet, so a capture may come in parts of any size.
 """
 
 import math
@@ -40,26 +40,26 @@ def _room(me, pool, used, behind):
 
 
 def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
-    """Take in the packets from row `start` on, as far as the pool has room.
+    """Process the packets from row `start` on, as far as the pool has room.
 
     Parameters
     ----------
     packets : tuple of ndarray
         The columns in the order of `table.COLUMNS`, and the right edges of all SACK blocks.
     mss : ndarray of int64, shape (connections,)
-        Segment size, or, unless it `is_known`, the smaller MSS option of the SYNs so far (-1 unknown).
+        Segment size or, unless it `is_known`, the smaller MSS option of the SYNs so far (-1 unknown).
     sides : structured ndarray, shape (2, at least connections)
-        `state.SIDE` records, changed; what is said of both directions is in the first.
+        `state.SIDE` records, updated; fields of both directions are in the first.
     pool : ndarray of int64, shape (any, 3)
-        Rings of (end, time of sending, -) of what is outstanding, and (low, high, since when) of the holes.
+        Rings of (end, send time, -) of outstanding data, and (low, high, since when) of the holes.
     samples : ndarray of int64, shape (at least packets - start,)
         Receives RTT samples: (2 * connection + direction) << SAMPLE_BITS | microseconds.
     now : int
-        Time of the packet before, ns; time does not step back.
+        Time of the previous packet, ns; time does not step back.
 
     Returns
     -------
-    (next row, what is used of the pool, samples, time of the last packet)
+    (next row, used part of the pool, samples, time of the last packet)
     """
     time_ns, conn, direction, flags, seq, ack, payload, tsval, tsecr, options, sack_row, sack_count, right = packets
     rows, n = time_ns.size, 0
@@ -94,12 +94,12 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
         if not fl & SYN and me.opened_ns == 0:
             me.opened_ns = at
         if options[q] & OPT_TIMESTAMPS:
-            # How long the way from here to this endpoint and back takes: until it echoes what passed here.
+            # Round-trip time to this endpoint: until it echoes a value that passed here.
             if me.timed and ((np.int64(tsecr[q]) - me.timed_val) & 0xFFFFFFFF) < 0x80000000:
                 me.timed = 0
                 took = now - me.timed_ns
                 if me.typical_ns:
-                    took = (7 * me.typical_ns + min(took, 2 * me.typical_ns)) >> 3  # pauses are not the way's
+                    took = (7 * me.typical_ns + min(took, 2 * me.typical_ns)) >> 3  # pauses are not part of it
                 me.typical_ns = max(1, took)
                 if me.echo_ns == 0 or now - me.timed_ns < me.echo_ns:
                     me.echo_ns = max(1, now - me.timed_ns)
@@ -140,7 +140,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 me.base = (np.int64(seq[q]) - 1) & 0xFFFFFFFF
                 me.has_base = 1
                 me.snd_nxt = 1
-            if fl & FIN and not size:  # it is acknowledged like a byte, and tells the RTT as well
+            if fl & FIN and not size:  # it is acknowledged like a byte, and gives an RTT as well
                 end = unwrap(seq[q], me.base, me.snd_nxt) + 1
                 last = me.ring + ((me.tail - 1) & (me.width - 1))
                 if not me.fin and end == me.snd_nxt + 1:
@@ -220,7 +220,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 if filled:
                     me.out_of_order += 1
                     me.distinct_bytes += filled
-                    # An RTT after newer data it is a repair: what it repairs was lost before the capture.
+                    # An RTT after newer data it is a repair: the original was lost before the capture point.
                     usual = me.typical_ns + me.rtt_ns
                     if usual and (now - since) * 5 >= usual * 4:
                         me.refilled += count
@@ -236,7 +236,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 pool[me.ring + (me.tail & (me.width - 1)), 0] = b
                 pool[me.ring + (me.tail & (me.width - 1)), 1] = at
                 me.tail += 1
-            elif again:  # Karn: nothing sent before b gives an RTT once part of it was sent again
+            elif again:  # Karn: nothing sent before b gives an RTT once part of it was retransmitted
                 low, high = me.head, me.tail
                 while low < high:
                     mid = (low + high) >> 1

@@ -107,7 +107,7 @@ def count_delivered(tp, segments, ece):
 
 
 def rack_advance(tp, flags, end_seq, tx_us):
-    """Note the delivery of a segment sent at `tx_us` [Linux] tcp_rack_advance."""
+    """Record the delivery of a segment sent at `tx_us` [Linux] tcp_rack_advance."""
     rtt = tp.now_us - tx_us
     if rack_is_original(rtt, tp.min0, flags & (RETRANS | EVER) != 0):
         return
@@ -119,7 +119,7 @@ def rack_advance(tp, flags, end_seq, tx_us):
 
 
 def check_reordering(tp, low_seq):
-    """Note that `low_seq`, never retransmitted, arrived after higher data [Linux] tcp_check_sack_reordering."""
+    """Record that `low_seq`, never retransmitted, arrived after higher data [Linux] tcp_check_sack_reordering."""
     fack = tp.high_sack if tp.sacked_out else tp.snd_una
     if low_seq >= fack:
         return

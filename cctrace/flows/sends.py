@@ -1,9 +1,11 @@
-"""What a send does: the retransmission queue, what limited the sender, and why a segment is sent again.
+"""Sends: the retransmission queue, what limited the sender, and why a segment is retransmitted.
 
-A retransmission that the loss detection has not asked for is explained by the timer that must have fired: RACK's, the
-tail-loss probe's or the retransmission timer's. If none fits, it is `UNEXPLAINED`: the segment is taken to be lost.
+A retransmission that loss detection did not request is explained by the timer that must have fired: RACK's, the
+tail-loss probe's or the retransmission timer's. If none fits, it is `UNEXPLAINED`, and the segment is considered
+lost.
 
-Sources: [Linux] tcp_write_xmit, tcp_event_new_data_sent, tcp_retransmit_skb, tcp_send_loss_probe, tcp_cwnd_validate.
+Sources: [Linux] tcp_write_xmit, tcp_event_new_data_sent, tcp_retransmit_skb, tcp_send_loss_probe,
+tcp_cwnd_validate.
 """
 
 from cctrace import schema
@@ -27,7 +29,7 @@ from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.window import note_usage
 
 CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
-LATEST_US = 100_000  # after newer data; before any RTT is known, nothing but a timeout sends again
+LATEST_US = 100_000  # after newer data; before any RTT is known, only a timeout retransmits
 
 
 def append(tp, seg, end_seq, tx_us, ts, in_flight):
@@ -46,11 +48,11 @@ def append(tp, seg, end_seq, tx_us, ts, in_flight):
     tp.packets_out += 1
     tp.snd_nxt = end_seq
     if tp.blur_us and tp.ca_state == CA_RECOVERY and tx_us - tp.reduced_us <= tp.blur_us:
-        tp.high_seq = end_seq  # it may have left before the recovery began; else that would seem to end too early
+        tp.high_seq = end_seq  # it may precede the recovery, which would otherwise seem to end too early
 
 
 def before_send(tp, rs, out):
-    """Tell the controller of a start from idle; note, and return, whether the application had left the pipe empty."""
+    """Signal a start from idle to the controller; record and return whether the pipe had run empty."""
     clear(rs)
     rs.ack = tp.snd_una
     flying = sb.in_flight(tp)
@@ -84,10 +86,10 @@ def note_sent(tp, sent, ns, payload, begins, again, limited, psh):
 
 
 def validate_cwnd(tp, waiting):
-    """Note, after everything that one call of the stack sent, what limited it [Linux] tcp_cwnd_validate.
+    """Record, after all sends of one call of the stack, what limited it [Linux] tcp_cwnd_validate.
 
-    Data that is `waiting` was written since, and not sent because what cwnd left was too little for its super-packet:
-    [Linux] tcp_tso_should_defer.
+    Data that is `waiting` was written since, but cwnd had too little room for its super-packet: [Linux]
+    tcp_tso_should_defer.
     """
     if not tp.unvalidated and not waiting:
         return
@@ -101,21 +103,22 @@ def validate_cwnd(tp, waiting):
 
 
 def is_by_timer(tp):
-    """Return whether a send now is too long after the latest ACK to have been released by it."""
+    """Return whether a send is too long after the latest ACK to have been released by it."""
     return tp.now_us - tp.last_ack_us > tp.answer_us
 
 
 def note_pacing(tp):
-    """Learn, from a new send, whether sends follow ACKs or a pacing timer, and how far apart the timer puts them."""
+    """Learn from a new send whether sends follow ACKs or a pacing timer, and the timer's spacing."""
     if tp.rwnd_since_us == 0 and tp.lsnd_us:
         tp.paced += ((1024 if is_by_timer(tp) else 0) - tp.paced) >> 3
         tp.send_gap_us = tp.now_us - tp.lsnd_us
 
 
 def pace(tp, payload, begins):
-    """Note when pacing lets the next super-packet go, after `payload` more bytes [Linux] tcp_update_skb_after_send.
+    """Compute when pacing releases the next super-packet, after `payload` more bytes [Linux]
+    tcp_update_skb_after_send.
 
-    What `begins` a super-packet later than pacing had let it gets that time back, up to half of its own.
+    A super-packet that `begins` later than pacing allowed gets that time back, up to half of its own.
     """
     if begins:
         tp.skb_ns = tp.group_ns  # nothing leaves before its time, so an estimate beyond it was wrong
@@ -127,7 +130,7 @@ def pace(tp, payload, begins):
 
 
 def paced_until_us(tp):
-    """Return when the pacing timer ends: as the replay paces, else as far from the last send as that from its own."""
+    """Return when the pacing timer ends: by the replay's rate, or the last two sends' spacing."""
     if tp.hands_over:  # to a queue that waits instead
         return tp.now_us
     if tp.rate_Bps > 0:
@@ -159,10 +162,10 @@ def window_binds(tp):
 def note_burst(tp, segments):
     """Learn, at the end of a super-packet, its size; return whether cwnd cut it short.
 
-    One that the receive window cuts reaches to its edge [Linux] tcp_mss_split_point, or to the last whole segment while
-    a small one is unacknowledged [Linux] tcp_minshall_check. One that is shorter than its predecessors, and leaves
-    more of the window, was cut by cwnd, and so is the next: [Linux] tcp_write_xmit tests cwnd before the window. Only
-    a paced sender shows that: one that ACKs release may not have handled the last ACKs before its send.
+    One that the receive window cuts reaches its edge [Linux] tcp_mss_split_point, or the last full segment while a
+    small one is unacknowledged [Linux] tcp_minshall_check. One that is shorter than its predecessors, and leaves
+    more of the window, was cut by cwnd, and so is the next: [Linux] tcp_write_xmit tests cwnd before the window.
+    Only paced senders show that: an ACK-clocked one may not have processed the last ACKs before its send.
     """
     left = window_left(tp)
     at_edge = left <= 0 or (left < tp.mss and tp.small_end > tp.snd_una)
@@ -193,8 +196,8 @@ def ends_write(tp, end, begin):
 def account_window(tp, cut):
     """Start or stop the clock of receive-window limitation after a send [Linux] tcp_write_xmit.
 
-    A paced sender asks only when its timer has run out. If cwnd, now known to the segment, would not have let more out
-    than the window before this send, the wait for it was for cwnd.
+    A paced sender checks only when its timer has expired. If cwnd, now known to the segment, would not have allowed
+    more than the window before this send, cwnd was the limit.
     """
     stop_window_clock(tp)
     reach = window_left(tp) + sb.in_flight(tp) * tp.mss
@@ -219,7 +222,7 @@ def stop_window_clock(tp):
 
 
 def note_shut(tp):
-    """Note, after an ACK, since when the window has been shut with nothing outstanding."""
+    """Record, after an ACK, since when the window has been closed with nothing outstanding."""
     if tp.packets_out or not is_shut(tp):
         tp.shut_us = 0
     elif tp.shut_us == 0:
@@ -227,7 +230,7 @@ def note_shut(tp):
 
 
 def wait_since_shut(tp):
-    """Data turns out to wait for the window: what waits is outstanding time, too [Linux] tcp_chrono_start."""
+    """Data turn out to wait for the window: the wait counts as outstanding time, too [Linux] tcp_chrono_start."""
     if tp.shut_us and tp.rwnd_since_us == 0:
         tp.rwnd_since_us = tp.shut_us
         if tp.busy_since_us == 0:
@@ -235,10 +238,10 @@ def wait_since_shut(tp):
 
 
 def is_window_probe(tp, a, payload):
-    """Return whether the sender asks, with nothing outstanding, for the window it waits for.
+    """Return whether a packet probes the closed window with nothing outstanding.
 
-    Linux sends a byte that was acknowledged before, or none, from before it [Linux] tcp_xmit_probe_skb; others the next
-    byte, which does not fit. Only data in the queue make a sender ask.
+    Linux sends an acknowledged byte, or none, from before it [Linux] tcp_xmit_probe_skb; others the next byte,
+    which does not fit. Senders probe only with data in the queue.
     """
     if tp.packets_out or payload > 1 or not is_shut(tp):
         return False
@@ -246,13 +249,13 @@ def is_window_probe(tp, a, payload):
 
 
 def note_window_probe(tp, b):
-    """The window is probed; the byte before `b` may be new, and counts as sent once it is acknowledged."""
+    """Process a window probe; the byte before `b` may be new, and counts as sent once it is acknowledged."""
     wait_since_shut(tp)
     tp.probe_end = b
 
 
 def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why, joins):
-    """Note the retransmission of segment `i` [Linux] tcp_retransmit_skb; a tail-loss probe is not counted as out.
+    """Process the retransmission of segment `i` [Linux] tcp_retransmit_skb; a tail-loss probe is not counted as out.
 
     It `joins` the segment before it if both may have been sent as one: they are, if they were one super-packet.
     """
@@ -291,14 +294,14 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why, joins):
         s.flags |= RETRANS
         tp.retrans_out += 1
     if tp.retrans_stamp == 0:
-        tp.retrans_stamp = ts if ts else 1  # the kernel has its stamp also where none is sent
+        tp.retrans_stamp = ts if ts else 1  # the kernel has its stamp even if none is sent
     tp.undo_retrans = max(0, tp.undo_retrans) + 1
     if i == tp.head and tp.reo_first_us == 0:
         timers.restart(tp)
 
 
 def explain(tp, seg, rs, out, i):
-    """Find out why the kernel sends segment `i` again, bringing the state there; return the reason."""
+    """Determine why the kernel retransmits segment `i`, updating the state; return the reason."""
     s = seg[i & (seg.size - 1)]
     if s.flags & SACKED or (s.flags & LOST and not s.flags & RETRANS):
         return TIMEOUT if tp.ca_state == CA_LOSS else FAST
@@ -322,7 +325,7 @@ def explain(tp, seg, rs, out, i):
 
 
 def show_late(tp, a, b):
-    """Return whether [a, b) is data of which the capture showed an ACK first: stamps of two queues cross."""
+    """Return whether [a, b) is data captured after its ACK: time stamps of two queues cross."""
     arrived_late = min(b, tp.late_high) - max(a, tp.late_low)
     if arrived_late <= 0:
         return False
@@ -332,9 +335,9 @@ def show_late(tp, a, b):
 
 
 def show_reordered(tp, seg, a, b):
-    """Take [a, b) for the first transmission of what newer data had revealed, if it is; return whether.
+    """Treat [a, b) as the first transmission of data that newer data had revealed, if it is; return whether.
 
-    Nothing is sent again within half an RTT: the capture, or the path to it, changed the order.
+    Nothing is retransmitted within half an RTT: the capture, or the path to it, changed the order.
     """
     first = sb.find(tp, seg, max(a, tp.snd_una))
     i = first
@@ -352,14 +355,14 @@ def show_reordered(tp, seg, a, b):
 
 
 def fill_unseen(tp, seg, upto):
-    """Add the segments that must have been sent, up to `upto`, although the capture lacks them."""
+    """Add the segments up to `upto` that must have been sent although the capture lacks them."""
     while upto > tp.snd_nxt:
         is_probe = tp.probe_end == tp.snd_nxt + 1
         size = 1 if is_probe else min(tp.mss, upto - tp.snd_nxt)
         append(tp, seg, tp.snd_nxt + size, tp.now_us, 0, sb.in_flight(tp) + 1)
         s = seg[(tp.tail - 1) & (seg.size - 1)]
         s.flags |= UNSEEN | EVER  # no RTT and no rate sample may come of it
-        if tp.blur_us and tp.ca_state == CA_RECOVERY and s.seq == tp.high_seq:  # lost: who knows when it left
+        if tp.blur_us and tp.ca_state == CA_RECOVERY and s.seq == tp.high_seq:  # lost: its departure time is unknown
             tp.high_seq = s.end_seq
         s.tx_delivered_us = 0
         tp.unseen += 0 if is_probe else 1

@@ -1,7 +1,7 @@
-"""Sequence space: unwrapped numbers and the packets of each connection.
+"""Sequence space: unwrapped numbers, and the packets of each connection.
 
-Sequence numbers are 32-bit and wrap; here they are relative to the connection (the SYN is 0, the first byte of payload
-1) and grow without bound.
+Sequence numbers are 32-bit and wrap; here they are relative to the connection (the SYN is 0, the first byte of
+payload 1) and grow without bound.
 """
 
 from __future__ import annotations

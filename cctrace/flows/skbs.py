@@ -1,8 +1,8 @@
-"""Super-packets of the sender: what is sent, lost and retransmitted as one (struct sk_buff).
+"""Super-packets of the sender: sent, lost and retransmitted as a unit (struct sk_buff).
 
-Each segment of the queue knows the end of its super-packet (`skb_end`); those of one have in common what was in flight
-with it. A SACK, or a retransmission of a part, parts it for good. What the parts then count as in flight differs
-between the kernels of BBRv3 and of BBRv2 (`tx_in_flight_v2`); others do not count it.
+Each segment of the queue has the end of its super-packet (`skb_end`); segments of one share the data in flight at
+their send. A SACK, or a retransmission of a part, splits it for good. The parts' in-flight values differ between
+the kernels of BBRv3 and BBRv2 (`tx_in_flight_v2`); others do not keep them.
 
 Sources: [BBRv3], [BBRv2alpha] tcp_fragment, tcp_shifted_skb; [Linux] tcp_match_skb_to_sack, tcp_shift_skb_data.
 """
@@ -42,10 +42,10 @@ def fragment(tp, seg, i):
 
 
 def take_front(tp, seg, i, end, is_dup):
-    """Part the segments from `i` on that a SACK block covers from the rest of their super-packet, from `end` on.
+    """Split the segments from `i` on that a SACK block covers from the rest of their super-packet, from `end` on.
 
-    They are shifted to the super-packet before them, if that is SACKed, too [Linux] tcp_shift_skb_data; what remains
-    counts as sent without them. Else the super-packet is fragmented.
+    They are shifted to the previous super-packet if that is SACKed, too [Linux] tcp_shift_skb_data; the rest counts
+    as sent without them. Otherwise the super-packet is fragmented.
     """
     mask = seg.size - 1
     s = seg[i & mask]

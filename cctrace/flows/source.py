@@ -1,4 +1,4 @@
-"""What a replay asks of its source: a flow, of packets or of counters, or anything that has a stream or a view."""
+"""Interface of a replay's source: a flow, of packets or counters, or anything with a stream or a view."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Viewed(Protocol):
-    """Anything that has a `View` of its calls: a flow, of QUIC's controllers, and a view itself."""
+    """Anything with a `View` of its calls: a flow, for QUIC's controllers, and a view itself."""
 
     def view(self, kind: str, **params: Any) -> View:
         """Return what controllers of a kind ("linux" or "quic") read."""
@@ -28,7 +28,7 @@ class Viewed(Protocol):
 
 @runtime_checkable
 class Streamed(Protocol):
-    """Anything that has the event stream of one sender."""
+    """Anything with the event stream of one sender."""
 
     @property
     def events(self) -> Events:
@@ -40,32 +40,32 @@ class Streamed(Protocol):
 
 
 class FlowSource(Streamed, Viewed, Protocol):
-    """One connection, of which packets (`Flow`) or only counters (`CounterFlow`) are known."""
+    """One connection, known from packets (`Flow`) or counters only (`CounterFlow`)."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What holds for the whole connection; the `meta` of `events`."""
+        """Attributes of the entire connection; the `meta` of `events`."""
 
     @property
     def tcpinfo(self) -> TcpInfo | None:
-        """The kernel's own account; None where none is attached."""
+        """Kernel counters; None if not attached."""
 
     @property
     def caveats(self) -> Sequence[str]:
-        """What a reader of anything computed from `events` should know."""
+        """Caveats of results computed from `events`."""
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """(src, sport, dst, dport), None where the source does not tell."""
+        """(src, sport, dst, dport), None if unknown."""
 
     @property
     def row(self) -> dict[str, Any]:
         """Its row of `flows`, the table of connections."""
 
     def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
-        """Return times of the capture's clock in seconds since the flow's beginning."""
+        """Return times of the capture's clock in seconds since the flow's start."""
 
 
 def flow_of(source: object) -> FlowSource | None:
-    """Return a source that is one connection; None where it is but a stream, a view or the path of a golden vector."""
+    """Return a source that is one connection; None for a stream, a view or the path of a golden vector."""
     return source if isinstance(source, Flow | CounterFlow) else None

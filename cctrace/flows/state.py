@@ -1,9 +1,9 @@
-"""What the sender's TCP remembers: the records of the reconstruction.
+"""State of the sender's TCP: the records of the reconstruction.
 
-One connection is one `tp` record (the kernel's struct tcp_sock, as far as a capture shows it), one ring of `SEG`
-records (the retransmission queue, one record per segment of the MSS) and one `rs` record (what a single ACK learns).
-Times are int64 microseconds on the connection's own clock: it reads 1 s at the whole second of the capture's clock
-before the connection opens.
+One connection is one `tp` record (the kernel's struct tcp_sock, as far as a capture reveals it), one ring of `SEG`
+records (the retransmission queue, one record per segment of the MSS) and one `rs` record (the results of a single
+ACK). Times are int64 microseconds on the connection's own clock: it reads 1 s at the full second of the capture's
+clock before the connection opens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cctrace import schema
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 OPT_TIMESTAMPS, OPT_ACCURATE_ECN, OPT_COPY = 1, 32, 64
 
-# How packets left the sender: at once, through fq, or by a timer of the sender's that may be as late as fq's.
+# How packets left the sender: at once, through fq, or by a timer that may be as late as fq's.
 DIRECTLY, THROUGH_FQ, LATE_TIMER = range(3)
 
 # Tags of a segment, the kernel's TCPCB_* bits.
@@ -26,7 +26,7 @@ EVER = 8  # TCPCB_EVER_RETRANS
 LISTED = 16  # on the list ordered by time of (re)transmission
 UNSEEN = 32  # the capture lacks the packet; its time is that of the packet that revealed it
 
-# Why a segment was sent again; DSACK is the receiver's report of a duplicate.
+# Why a segment was retransmitted; DSACK is the receiver's report of a duplicate.
 FAST, PROBE, TIMEOUT, UNEXPLAINED, DSACK = range(5)
 
 CLOCK_START_US = 1_000_000
@@ -66,15 +66,15 @@ TP = _i8(
     # cwnd usage and time accounting
     "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsnd_us last_ack_us "
     "busy_since_us busy_us rwnd_since_us rwnd_us rwnd_reach credit_us credit_reach "
-    # since when the window has been shut with nothing outstanding, and the end of the byte that probed it
+    # since when the window has been closed with nothing outstanding, and the end of the byte that probed it
     "shut_us probe_end "
-    # what an ACK covered before the capture showed it
+    # data acknowledged before the capture showed it
     "late_low late_high "
     # how the sender sends: segments of its super-packets (the largest lately, the last two), the end of its last small
     # segment, whether a timer paces it (of 1024), how far apart
     "burst burst1 burst2 small_end edge_seq paced send_gap_us "
-    # what a replay decides (0: there is none), and when the pacing lets the next one go, see `sends.pace`; whether it
-    # marks the next packet as limited by the application (-1: there is none)
+    # decisions of a replay (0: none), and when pacing releases the next one, see `sends.pace`; whether the replay marks
+    # the next packet as application-limited (-1: no replay)
     "rate_Bps cwnd probing_rtt wstamp_ns late_ns skb_ns skb_bytes mark "
     # the clock and what comes out
     "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent unseen ignored established "
