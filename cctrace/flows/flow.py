@@ -358,7 +358,7 @@ class Flow(Carded):
         to the sender; unless it is 0, all times are estimates, RTTs to half a millisecond at best),
         ``unseen_segments`` (acknowledged but not captured, of those sent during the capture), ``out_of_order``,
         ``unexplained_retransmissions`` (by no rule of the kernel), ``not_counted`` (packets that other programs
-        count as retransmissions: copies of a mirror port, repeated SYNs and FINs, keep-alives and window probes),
+        count as retransmissions: mirror-port copies, repeated SYNs and FINs, keep-alive packets and window probes),
         ``time_steps_back`` (records older than their predecessor), ``inferred`` (attributes that are guesses),
         ``warnings`` (those of `Capture.flows` and of the file).
         """
