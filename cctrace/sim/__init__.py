@@ -1,1 +1,1 @@
-"""Closed loops: paths, jitter, sweeps and results around the packet-level `core`."""
+"""Closed-loop simulation: paths, jitter, sweeps and results around the packet-level `core`."""

@@ -1,8 +1,9 @@
-"""When a receiver acknowledges: the policies of TCP and QUIC receivers, by name.
+"""ACK policies of TCP and QUIC receivers, by name.
 
-A QUIC receiver acknowledges at once what is late or leaves a gap in the packet numbers ([RFC9000] §13.2.1), and else
-every second ack-eliciting packet, or after max_ack_delay (§13.2.2). Chromium does so for its first 100 packets. Then it
-decimates: up to ten packets wait, for a quarter of the least RTT; after a gap the first four are acknowledged at once.
+A QUIC receiver acknowledges late packets and gaps in the packet numbers at once ([RFC9000] §13.2.1), otherwise
+every second ack-eliciting packet, or after max_ack_delay (§13.2.2). Chromium does so for its first 100 packets,
+then decimates: up to ten packets wait, for a quarter of the minimum RTT; after a gap the first four are
+acknowledged at once.
 
 Sources: [RFC9000]; [quiche] quic_received_packet_manager.cc (MaybeUpdateAckTimeout), quic_constants.h.
 """
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from cctrace.errors import ArgumentError
 
-DELAYED = 2  # segments an ACK of a Linux receiver, whose timers are `delack_timer`'s
+DELAYED = 2  # segments per ACK of a Linux receiver, whose timers are `delack_timer`'s
 LONE_NS = 40_000_000  # how long a lone segment waits [Linux61] TCP_DELACK_MIN
 MAX_ACK_DELAY_NS = 25_000_000  # [RFC9000] §18.2, and Chromium's kDefaultMaxAckDelayTimeMs
 MIN_DECIMATED_NS = 1_000_000  # kAlarmGranularity
@@ -23,7 +24,7 @@ _EVERY = re.compile(r"every:(\d+)", re.ASCII)
 
 
 class AckPolicy(NamedTuple):
-    """When a receiver acknowledges.
+    """A receiver's ACK policy.
 
     Attributes
     ----------
@@ -32,14 +33,14 @@ class AckPolicy(NamedTuple):
     delay_ns : int
         How long fewer of them wait.
     after_gap : int
-        Of QUIC: packets acknowledged at once from a gap on; 0 is the receiver of `every:N`, which keeps its count
-        across ACKs of timers.
+        QUIC: packets acknowledged at once after a gap; 0 is the receiver of `every:N`, which keeps its count across
+        ACKs of timers.
     decimated_from : int
         Packets received before decimation, 0 for none.
     decimated_every : int
         Packets per ACK from then on.
     decimated_share : float
-        How long fewer of them wait then: a share of the least RTT, at most `delay_ns`.
+        How long fewer of them wait then: a share of the minimum RTT, at most `delay_ns`.
     """
 
     every: int = 1
@@ -50,7 +51,7 @@ class AckPolicy(NamedTuple):
     decimated_share: float = 0.0
 
     def decimated_ns(self, rtt_ns: int) -> int:
-        """Return how long packets wait in decimation over a path of this least RTT.
+        """Return how long packets wait in decimation over a path of this minimum RTT.
 
         >>> ACK_POLICIES["chromium"].decimated_ns(40_000_000)
         10000000
@@ -69,7 +70,7 @@ OF_QUIC = ("rfc9000", "chromium")
 def ack_policy(name: str, quic: bool) -> AckPolicy:
     """Return the policy of a name: one of `ACK_POLICIES`, or ``"every:10"``.
 
-    Raises `ArgumentError` if there is none, or the stack (QUIC or TCP) has another.
+    Raises `ArgumentError` if there is none, or if it belongs to the other stack (QUIC or TCP).
 
     >>> ack_policy("every:10", quic=True).every, ack_policy("chromium", quic=True).decimated_every
     (10, 10)

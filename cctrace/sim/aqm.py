@@ -1,4 +1,4 @@
-"""Active queue management of a modelled path: what it is called, its parameters, and what they are by default."""
+"""Active queue management of a simulated path: names, parameters and defaults."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     ),
 }
 NAMES = ("droptail", *KINDS)
-DUALPI2_CLASSIC_WEIGHT = 10  # percent of the bytes that low latency leaves to the classic queue
+DUALPI2_CLASSIC_WEIGHT = 10  # percent of the bytes reserved for the classic queue
 
 
 @dataclass(frozen=True)
 class Aqm:
-    """Active queue management as a text describes it: ``"pie"``, ``"codel:target=2ms"``, ``"red:max=90kB,noecn"``.
+    """Active queue management from a text: ``"pie"``, ``"codel:target=2ms"``, ``"red:max=90kB,noecn"``.
 
     Attributes
     ----------
     kind : str
         One of `KINDS`.
     ecn : bool
-        Whether packets of flows with ECN are marked where those of others are dropped. DualPI2 always does.
+        Whether packets of ECN flows are marked instead of dropped. DualPI2 always does.
     given : mapping
-        The parameters that the text names.
+        The parameters in the text.
 
     Examples
     --------
@@ -58,12 +58,12 @@ class Aqm:
 
     @classmethod
     def parse(cls, text: str) -> Aqm:
-        """Read a text.
+        """Parse a text.
 
         Raises
         ------
         ArgumentError
-            If the kind or a parameter is unknown, or a value is not what it should be.
+            If the kind or a parameter is unknown, or a value is invalid.
         """
         kind, _, rest = text.partition(":")
         if kind not in KINDS:
@@ -103,7 +103,7 @@ class Aqm:
             fields |= {
                 "update_ns": values["tupdate"],
                 "next_update": values["tupdate"],
-            }  # it was there before the flows
+            }  # it existed before the flows
             fields |= {"pie_target": values["target"] >> PIE_TICK_SHIFT}
             fields |= {"pie_alpha": round(values["alpha"]), "pie_beta": round(values["beta"])}
         elif self.kind == "dualpi2":
@@ -114,7 +114,7 @@ class Aqm:
         return fields
 
     def _value(self, name: str, value: Any, bdp_bytes: float) -> Any:
-        """Return a parameter as a number: ns, bytes, a share or as it is."""
+        """Return a parameter as a number: ns, bytes, a share, or unchanged."""
         if value is None or isinstance(value, float):
             return value
         if name in _TIMES:

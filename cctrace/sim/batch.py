@@ -1,11 +1,11 @@
-"""Many short runs on all cores, in one process: what a what-if, a fit and a forecast ask for.
+"""Batches of short runs on all cores of one process, as what-ifs, fits and forecasts need.
 
     runs = [Run(path, (Sender("bbr2022"),), "20s", seed) for seed in range(12)]
     goodputs = [outcome.flows[0]["goodput_bps"] for outcome in batch(runs)]
 
-Each run is that of `simulate` with the same arguments, digit for digit, whatever the number of cores. Threads take the
-runs in turn: the event loop is compiled code, which does not hold the interpreter's lock, and what Python does for a
-run (a millisecond or two) happens while the others' loops go on.
+Each run equals that of `simulate` with the same arguments, digit for digit, for any number of cores. Threads take
+the runs in turn: the event loop is compiled and releases the interpreter's lock, so the Python part of a run (a
+millisecond or two) overlaps with the others' loops.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The figures of a run.
+    """Figures of a run.
 
     Attributes
     ----------
@@ -51,8 +51,8 @@ class Outcome(NamedTuple):
     link : dict of str to float
         `Simulation.link`.
     samples : list of dict
-        {column of `Simulation.timeline`: ndarray, one value per flow} of each instant, if `Run.sample` asks for them:
-        what was delivered, sent and sent again until then, and the smoothed RTT.
+        {column of `Simulation.timeline`: ndarray, one value per flow} at each instant, if `Run.sample` requests
+        them: cumulative deliveries, sends and retransmissions, and the smoothed RTT.
     """
 
     flows: list[dict[str, Any]]
@@ -61,18 +61,18 @@ class Outcome(NamedTuple):
 
 
 def batch(runs: Sequence[Run], workers: int | None = None) -> Iterator[Outcome]:
-    """Make runs on all cores; yield the `Outcome` of each, in their order.
+    """Make runs on all cores; yield the `Outcome` of each, in order.
 
     Parameters
     ----------
     runs : sequence of Run
     workers : int, optional
-        Threads; default one per core that this process may use.
+        Threads; default one per available core.
 
     Raises
     ------
     ArgumentError
-        If a run cannot be made: that of the first such run, when its turn comes.
+        If a run cannot be made: that of the first such run, in its turn.
     """
     workers = min(workers or cores(), len(runs))
     if workers <= 1:
@@ -83,13 +83,13 @@ def batch(runs: Sequence[Run], workers: int | None = None) -> Iterator[Outcome]:
     try:
         for future in [pool.submit(outcome_of, run, stop) for run in runs]:
             yield future.result()
-    finally:  # Ctrl-C, too: what runs ends within a fraction of a second
+    finally:  # on Ctrl-C, too, runs end within a fraction of a second
         stop.set()
         pool.shutdown(cancel_futures=True)
 
 
 def outcome_of(run: Run, stop: threading.Event | None = None) -> Outcome:
-    """Return the `Outcome` of one run; `stop` ends it before its time, with an error."""
+    """Return the `Outcome` of one run; `stop` ends it early, with an error."""
     duration_ns = parse_time_ns(run.duration, "duration")
     if duration_ns <= 0:
         raise ArgumentError(f"duration={run.duration!r} must be positive")

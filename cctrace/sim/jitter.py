@@ -1,4 +1,4 @@
-"""Jitter of a modelled path: what is drawn, for what, and how successive draws hang together."""
+"""Jitter of a simulated path: distribution, grouping, and correlation of successive draws."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _KINDS = {"normal": NORMAL, "gamma": GAMMA, "lognormal": LOGNORMAL, "empirical": EMPIRICAL}
 _NAMES = ("sd", "mean", "file", "per", "rho", "reorder")
 LEAST_DECAY = 1e-4  # of the correlation: a process that returns from below its floor in reasonable time
-MOST_DELAYS = 10_000_000  # lines of a file of delays: it may be named in another file, and be a device without an end
+MOST_DELAYS = 10_000_000  # lines of a file of delays: it may be named by another file, and be an endless device
 _LONGEST_LINE = 65536  # characters, a comment included
 
 

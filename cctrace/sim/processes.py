@@ -1,4 +1,4 @@
-"""A pool of processes that ends at once when it is interrupted, in the middle of what they compute."""
+"""A process pool that ends at once when interrupted, even during computations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Give a `ProcessPoolExecutor`; an exception, Ctrl-C too, ends its processes instead of waiting for them."""
     before = set(multiprocessing.active_children())
-    # Forked, on every version of Python: a new interpreter would look for modules in the working directory first.
+    # Forked on every version of Python: a new interpreter would look for modules in the working directory first.
     fork = multiprocessing.get_context("fork")
     pool = ProcessPoolExecutor(workers, mp_context=fork, initializer=_begin)
     try:
@@ -33,13 +33,13 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin() -> None:
-    """Leave the terminal's Ctrl-C to the process that made the pool, and end when that process is killed."""
+    """Leave the terminal's Ctrl-C to the parent process, and end when that process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    # Nothing tells a worker in the middle of a simulation that nobody waits for the result any more.
+    # A worker in the middle of a simulation would not notice that its result is no longer needed.
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])

@@ -1,8 +1,8 @@
-"""A simulated TCP connection as a capture: what tcpdump at the sender's or the receiver's host would have written.
+"""A simulated TCP connection as a capture, as by tcpdump at the sender's or the receiver's host.
 
-The simulation notes when which segment left and arrived, and when ACKs did (`sim.tap`). What an ACK says follows from
-the arrivals before it, so a receiver's scoreboard is kept here: cumulative ACK, at most three SACK blocks, newest first
-[RFC2018], a duplicate as the first of them [RFC2883], the time stamp to echo [RFC7323].
+The simulation records when segments left and arrived, and when ACKs did (`sim.tap`). The contents of an ACK follow
+from the arrivals before it, so a receiver's scoreboard is kept here: cumulative ACK, at most three SACK blocks,
+newest first [RFC2018], a duplicate as the first of them [RFC2883], the time stamp to echo [RFC7323].
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _COLUMNS = ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", 
 
 
 class Ends(NamedTuple):
-    """What was noted of one flow; `rows` are those of `sim.tap`, None for QUIC."""
+    """Records of one flow; `rows` are those of `sim.tap`, None for QUIC."""
 
     rows: NDArray[np.int64] | None
     mss: int
@@ -140,7 +140,7 @@ def _ace(counter: int) -> int:
 
 
 class _Wire:
-    """Turns the notes of one flow into the packets that pass one side."""
+    """Converts the records of one flow to the packets that pass one side."""
 
     def __init__(self, flow: Ends, side: str, tso: bool) -> None:
         self.flow, self.at_sender, self.tso = flow, side == "sender", tso
@@ -153,7 +153,7 @@ class _Wire:
         self.sent: list[
             tuple[int, int, int, int]
         ] = []  # (time stamp ms, segment, marks, time stamp echoed) of each transmission
-        self.acks: list[Said] = []  # what each ACK says
+        self.acks: list[Said] = []  # contents of each ACK
         self.begins = [0]  # of each segment and of the next, bytes
         self.receiver = _Receiver(self.begins)
         self.heard_ms = 0  # the newest time stamp of the receiver that the sender knows
@@ -261,7 +261,7 @@ class _Wire:
         window: int | None = None,
         blocks: Blocks = (),
     ) -> None:
-        """Append a packet; a sender echoes what it heard last."""
+        """Append a packet; a sender echoes the latest time stamp received."""
         echo_ms = self.heard_ms if echo_ms is None else echo_ms
         window = min(self.flow.window_bytes if window is None else window, 0xFFFF)
         seq, ack = seq & 0xFFFFFFFF, ack & 0xFFFFFFFF
@@ -271,7 +271,7 @@ class _Wire:
 
 
 class _Receiver:
-    """What has arrived, as a TCP receiver reports it; edges in segments, which begin at `begins` (bytes)."""
+    """Arrivals as a TCP receiver reports them; edges in segments, which start at `begins` (bytes)."""
 
     def __init__(self, begins: list[int]) -> None:
         self.begins = begins
@@ -282,7 +282,7 @@ class _Receiver:
 
     def take(self, stamp_ms: int, segment: int) -> None:
         """A segment arrives."""
-        self.duplicate = None  # one that no ACK has told of is forgotten, as by tcp_data_queue
+        self.duplicate = None  # one not yet reported by an ACK is forgotten, as by tcp_data_queue
         if self.acked - 1 <= segment <= self.acked and stamp_ms >= self.stamp_ms:
             self.stamp_ms = stamp_ms
         if segment < self.expected or any(left <= segment < right for left, right in self.beyond):

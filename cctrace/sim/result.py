@@ -1,4 +1,4 @@
-"""What a simulation returns: counters turned into a table, percentiles, traces and time series."""
+"""Results of a simulation: tables from counters, percentiles, traces and time series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event loop in one of its modes, from one instant of interest to the next."""
+"""The event loop in one of its modes, run from one instant to the next."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class Runner:
         self.empty()
 
     def to(self, until: int) -> int:
-        """Advance to `until`, or until a flow has delivered what is awaited, emptying traces; returns the time.
+        """Advance to `until`, or until a flow has delivered the awaited data, emptying traces; return the time.
 
-        In slices of a fraction of a second on the wall's clock: compiled code does not hear Ctrl-C, nor of `stop`,
-        which ends it with `CancelledError`.
+        In slices of a fraction of a second of wall-clock time, because compiled code reacts neither to Ctrl-C nor
+        to `stop`, which ends it with `CancelledError`.
         """
         while True:
             stop, began = min(max(self._reached_ns, FIRST_NS) + self._slice_ns, until), time.monotonic()
@@ -81,7 +81,7 @@ class Runner:
                 self._slice_ns = self._slice_ns * 2 if time.monotonic() - began < SHORT_S else SLICE_NS
 
     def there(self) -> bool:
-        """Whether a flow has delivered what is awaited of it."""
+        """Whether a flow has delivered the data awaited."""
         f = self.world.flows
         return bool(((f.awaited > 0) & (f.rcv_nxt * f.mss - f.rcv_lack >= f.awaited * f.mss)).any())
 

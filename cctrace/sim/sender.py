@@ -1,4 +1,4 @@
-"""What one sender of a simulation is: controller, application, receiver, stack."""
+"""A sender of a simulation: controller, application, receiver, stack."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MOST_MSS = 32_000  # two of them are the largest burst that a sender hands over
 
 
 class Application(NamedTuple):
-    """A parsed application: kind, segments it writes at a time, time between, time on."""
+    """A parsed application: kind, segments per write, interval, on-time."""
 
     kind: int
     segments: int

@@ -1,8 +1,8 @@
-"""A simulated flow that sends what is asked for, when it is asked for: the transport under an application of its own.
+"""A simulated flow that sends on request: the transport below an external application.
 
-`simulate` knows what the applications will write before it begins. Here the caller is the client: it requests so many
-bytes, waits until they, or some of them, have arrived, and decides what comes next. Between requests the sender is
-idle, as a server's is, with all that follows for its controller.
+`simulate` knows the applications' writes in advance. Here the caller is the client: it requests bytes, waits until
+they, or some of them, have arrived, and decides what comes next. Between requests the sender is idle, as a server's
+is, with all consequences for its controller.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Applications: what they give the sender to send, and when."""
+"""Applications: what they write, and when."""
 
 from cctrace.cc.linux import EVENT_CWND_RESTART
 from cctrace.lang.memory import words
@@ -68,7 +68,7 @@ def application(w, f, now):
 
 
 def connect(w, f, now):
-    """The handshake; a QUIC stack of the golden vectors begins with it done, a TCP SYN finds the queue as it is."""
+    """The handshake. A QUIC stack of the golden vectors starts after it; a TCP SYN finds the queue as it is."""
     if f.profile == QUIC:
         f.app_stage = RUNNING
         q_start(w, f, now)
@@ -78,15 +78,15 @@ def connect(w, f, now):
         tap(f, now, TAP_SYN, 0, 0)
         if f.profile == LINUX or f.before > 0:
             f.app_at = step_up(w, forward_bare(w, f, SYN_OPTIONS_BYTES, now) + f.rev_ns, ACKS)
-        else:  # the golden vectors' handshake takes no time of the bottleneck
+        else:  # the golden vectors' handshake occupies no bottleneck time
             leaves = max(now, w.free_at)
             f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns
         draw_anew(f)
 
 
 def offer(w, f, now):
-    """The application writes, and says when it wakes up next."""
-    if f.profile == REFERENCE and f.nxt > 0:  # the reference's first write marks nothing
+    """The application writes, and schedules its next write."""
+    if f.profile == REFERENCE and f.nxt > 0:  # the reference stack's first write marks nothing
         check_app_limited(w, f)
     if f.profile == LINUX and f.has_on_ack == 0:
         restart_after_idle(w, f, now)

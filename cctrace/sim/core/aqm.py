@@ -1,8 +1,8 @@
-"""What active queue management decides: RED, PIE, CoDel and DualPI2 as in Linux, in its fixed point.
+"""Active queue management: RED, PIE, CoDel and DualPI2 as in Linux, in its fixed point.
 
 Function names are the kernel's ([Linux618] include/net/red.h, net/sched/sch_red.c, sch_pie.c, sch_dualpi2.c,
-include/net/codel_impl.h). What departs from it: RED's average does not age while the queue is idle, as below a token
-bucket, which never finds RED's queue empty; DualPI2's probability is a real number.
+include/net/codel_impl.h). Differences: RED's average does not age while the queue is idle, as below a token bucket,
+which never finds RED's queue empty; DualPI2's probability is a real number.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ CLASSIC, LOW_LATENCY = 0, 1  # DualPI2's queues
 
 
 def drops_early(w, q, f, order):
-    """Whether a packet that arrives is dropped ahead of time: what would be, is marked if that may be."""
+    """Whether an arriving packet is dropped early; it is marked instead if that is allowed."""
     if q.kind == RED:
         return red_action(w, q) and not (q.ecn == 1 and mark(f, order))
     if q.kind == PIE and pie_drop_early(w, q):
@@ -31,7 +31,7 @@ def drops_early(w, q, f, order):
 
 
 def update(w, q, now):
-    """Update the probability, as often as is due by `now`."""
+    """Update the probability as often as due by `now`."""
     while q.update_ns > 0 and q.next_update <= now:
         if q.kind == PIE:
             pie_calculate_probability(w, q)
@@ -83,7 +83,7 @@ def pie_drop_early(w, q):
 
 
 def pie_process_dequeue(w, q, now):
-    """The delay of the packet that leaves the queue, which waited since `q.at`."""
+    """Account for the delay of the packet that leaves the queue, which waited since `q.at`."""
     ticks = now >> PIE_TICK_SHIFT
     q.pie_delay = ticks - (q.at >> PIE_TICK_SHIFT) if w.queue_bytes > 0 else 0
     since = ticks - q.pie_left if q.pie_left > 0 else 0
@@ -118,7 +118,7 @@ def pie_calculate_probability(w, q):
 
 
 def pie_vars_init(q):
-    """The measurement begins anew, and with it an allowance for a burst."""
+    """Restart the measurement, and with it the burst allowance."""
     q.pie_burst = PIE_BURST_TICKS
     q.pie_left = q.pie_accumulated = 0
 
@@ -127,7 +127,7 @@ def pie_vars_init(q):
 
 
 def codel_should_drop(w, q, lane, now):
-    """Whether the queue has been too long for an interval, as the packet that waited since `q.at` leaves it."""
+    """Whether the queue has been too long for an interval, when the packet that waited since `q.at` leaves it."""
     if now - q.at < q.target_ns or w.queue_bytes <= q.mtu:
         lane.first_above = 0
         return False
@@ -152,7 +152,7 @@ def codel_control_law(q, lane, at):
 
 
 def codel_dequeue(w, q, lane, now):
-    """Take the next packet of a queue that CoDel leaves in it; returns whether there is one."""
+    """Take the next packet that CoDel leaves in a queue; return whether there is one."""
     there = pop(w, q, lane)
     if not there:
         lane.dropping = 0
@@ -184,7 +184,7 @@ def codel_dequeue(w, q, lane, now):
 
 
 def begin_dropping(q, lane, now):
-    """codel_dequeue: the rate that controlled the queue last is where to go on, if that is not long ago."""
+    """codel_dequeue: resume the previous drop rate if it is recent."""
     lane.dropping = 1
     delta = lane.count - lane.last_count
     if delta > 1 and now - lane.drop_next < 16 * q.interval_ns:
@@ -198,18 +198,18 @@ def begin_dropping(q, lane, now):
 
 
 def marked(w, q):
-    """Mark the packet at hand, if that may be; returns whether it is."""
+    """Mark the current packet if allowed; return whether it is."""
     return q.ecn == 1 and mark(flows(w.flows)[q.flow], q.order)
 
 
 def drop_and_pop(w, q, lane):
-    """Drop the packet at hand and take the next; returns whether there is one."""
+    """Drop the current packet and take the next; return whether there is one."""
     drop(flows(w.flows)[q.flow], q.order)
     return pop(w, q, lane)
 
 
 def pop(w, q, lane):
-    """Take the first packet of a queue in hand (`q.flow`, `q.order`, `q.at`); returns whether there is one."""
+    """Take the first packet of a queue (`q.flow`, `q.order`, `q.at`); return whether there is one."""
     if lane.head == lane.tail:
         return False
     place = lane.head & w.q_mask
@@ -226,7 +226,7 @@ def pop(w, q, lane):
 
 
 def dualpi2_skb_classify(f, order):
-    """Which queue a packet belongs to: ECT(1) and CE have low latency."""
+    """Classify a packet: ECT(1) and CE go to the low-latency queue."""
     return LOW_LATENCY if words(f.tx_marks)[order & f.mask] & (ECT_1 | CE) else CLASSIC
 
 
@@ -248,7 +248,7 @@ def roll(w, probability):
 
 
 def must_drop(w, q, which):
-    """Mark the packet at hand, or return that it is to be dropped."""
+    """Mark the current packet, or return that it is to be dropped."""
     if w.queue_bytes < 2 * q.mtu:
         return False
     coupled = q.pi2_prob * q.coupling
@@ -266,7 +266,7 @@ def must_drop(w, q, which):
 
 
 def dualpi2_dequeue(w, q, now):
-    """dualpi2_qdisc_dequeue: low latency first, but for a tenth of the bytes; returns whether there is a packet."""
+    """dualpi2_qdisc_dequeue: low latency first, except for a tenth of the bytes; return whether there is a packet."""
     classic, low = lanes(w.lanes)[CLASSIC], lanes(w.lanes)[LOW_LATENCY]
     while True:
         waits, hurries = classic.head < classic.tail, low.head < low.tail

@@ -1,8 +1,8 @@
 """The bottleneck: random loss, policer, queue, shaper.
 
-The bottleneck is a FIFO, so a packet's departure is known when it arrives: ``free_at`` is when the server finishes what
-is queued, and the ring ``q_ns``/``q_bytes`` holds the departures that have not happened yet (packet in service
-included), which is all that drop-tail needs to know.
+The bottleneck is a FIFO, so a packet's departure is known on arrival: ``free_at`` is when the server finishes
+everything queued, and the ring ``q_ns``/``q_bytes`` holds the pending departures (including the packet in service),
+which is all that drop-tail needs.
 """
 
 import numpy as np
@@ -21,12 +21,12 @@ from cctrace.sim.core.structs import (
 from cctrace.sim.core.tally import count
 
 TIMER_SLACK_NS = 50_000  # by which a process's timer may be late to save an interrupt
-MOST_LATE_NS = 4000  # by which an interrupt is, at most, later than its timer: two processes that poll read the clock
+MOST_LATE_NS = 4000  # largest delay of an interrupt after its timer: two polling processes read the clock
 MIN_DELTA_NS = 500  # of a timer [Linux612] arch/um/kernel/time.c TIMER_MIN_DELTA
 
 
 def service_end(w, start_ns, size):
-    """Return when `size` bytes put into service at `start_ns` have left, on a piecewise constant rate."""
+    """Return when `size` bytes put into service at `start_ns` have left, at a piecewise constant rate."""
     left = float(size)
     now = start_ns
     last = w.steps - 1
@@ -61,7 +61,7 @@ def queued_packets(w):
 
 
 def losing(w, state, p, r):
-    """Gilbert-Elliott: into the state that loses with chance p, out of it with r; Bernoulli (p = 0) stays there."""
+    """Gilbert-Elliott: enter the loss state with probability p, leave it with r; Bernoulli (p = 0) stays in it."""
     if p == 0.0:
         return 1
     u = uniform(w, PATH_STREAM)
@@ -69,7 +69,7 @@ def losing(w, state, p, r):
 
 
 def random_loss(w, now):
-    """Whether chance loses a packet sent at `now`; the share may change in steps."""
+    """Whether a packet sent at `now` is randomly lost; the share may change in steps."""
     if now >= w.loss_next_ns:
         while w.loss_step + 1 < w.loss_steps and words(w.loss_ns)[w.loss_step + 1] <= now:
             w.loss_step += 1
@@ -82,7 +82,7 @@ def random_loss(w, now):
 
 
 def fill_shaper(w, until):
-    """Let tokens, nanoseconds of the link, come into the shaper's bucket; a new rate fills it (tbf_change)."""
+    """Add tokens, nanoseconds of the link, to the shaper's bucket; a new rate fills it (tbf_change)."""
     most = float(NEVER)
     while w.shape_step + 1 < w.shape_steps and words(w.shape_ns)[w.shape_step + 1] <= until:
         w.shape_step += 1
@@ -94,14 +94,15 @@ def fill_shaper(w, until):
 
 
 def shaper_ns(w, size):
-    """psched_l2t_ns: how long the shaper takes for so many bytes, whole nanoseconds."""
+    """psched_l2t_ns: the shaper's time for so many bytes, integer nanoseconds."""
     return float(np.int64(size * 1e9 / w.shape_rate_Bps)) if w.shape_rate_Bps > 0.0 else 0.0
 
 
 def shaper_wait(w, start, size):
-    """How long (ns) the token bucket holds `size` bytes back that could be sent at `start`; it takes their tokens.
+    """How long (ns) the token bucket delays `size` bytes that could be sent at `start`; takes their tokens.
 
-    The timer of what waits stays set when the rate changes (tbf_dequeue); without a rate it waits for the next.
+    The timer of waiting packets stays set when the rate changes (tbf_dequeue); without a rate it waits for the next
+    one.
     """
     fill_shaper(w, start)
     if w.shape_rate_Bps > 0.0:
@@ -118,7 +119,7 @@ def shaper_wait(w, start, size):
 
 
 def mark(f, order):
-    """Mark a transmission, if its flow understands that; returns whether it does."""
+    """Mark a transmission if its flow supports ECN; return whether it does."""
     if words(f.tx_marks)[order & f.mask] & ECT == 0:
         return False
     if words(f.tx_marks)[order & f.mask] & CE == 0:
@@ -128,7 +129,7 @@ def mark(f, order):
 
 
 def drop(f, order):
-    """Drop a transmission in the queue, with its mark if it has one."""
+    """Drop a transmission in the queue, and its mark, if any."""
     f.drops_queue += 1
     f.n_marked -= words(f.tx_marks)[order & f.mask] & CE > 0
 
@@ -145,7 +146,7 @@ def first_departure(w, since):
 
 
 def given_loss(f, order):
-    """Where a transmission gets lost that is among those that are told to, in ascending order; 0 if it does not."""
+    """Return where a transmission is lost according to the prescribed losses, in ascending order; 0 if it is not."""
     while f.lost_at < f.lost_given and words(f.lost_orders)[f.lost_at] >> 2 < order:
         f.lost_at += 1
     if f.lost_at < f.lost_given and words(f.lost_orders)[f.lost_at] >> 2 == order:
@@ -167,11 +168,11 @@ def leave(w, f, order, since, start, end):
 
 
 def step_up(w, at, kind):
-    """When a timer for `at` fires, by the clock that its host reads: when a packet of its `kind` was recorded, if told.
+    """When a timer for `at` fires, by its host's clock: if prescribed, when a packet of its `kind` was recorded.
 
-    A clock that advances in steps hides where in a step an interrupt came: the next timer is set as much late, and one
-    that seems to be early is waited for again, half a microsecond at least (User Mode Linux, itimer_next_event). And
-    the first interrupt after a poll is due wakes the process that polls, which reads the clock before all else is done.
+    A clock that advances in steps hides the time of an interrupt within a step: the next timer is set as much late,
+    and one that seems early is waited for again, at least half a microsecond (User Mode Linux, itimer_next_event).
+    The first interrupt after a poll is due wakes the polling process, which reads the clock before anything else.
     """
     if w.one_host == 0:
         return at
@@ -179,7 +180,7 @@ def step_up(w, at, kind):
     if given != NEVER:
         return given
     if kind == NOT_GIVEN and words(w.instants)[0] < words(w.instants)[NOT_GIVEN]:
-        return at  # the instant that is told of what follows counts
+        return at  # the prescribed instant of the next packet counts
     real = at + w.timer_phase_ns + 1
     if real // w.timer_step_ns * w.timer_step_ns < at:
         real += MIN_DELTA_NS + 1
@@ -191,7 +192,7 @@ def step_up(w, at, kind):
 
 
 def instant_near(w, at, late_ns, kind):
-    """Return the first instant of a kind that the world is told, from a time on and not later by more, or NEVER."""
+    """Return the first prescribed instant of a kind within `late_ns` from a time on, or NEVER."""
     instants = words(w.instants)
     low, end = instants[kind], instants[kind + 1]
     high = end
@@ -205,7 +206,7 @@ def instant_near(w, at, late_ns, kind):
 
 
 def serve(w, start, end, size):
-    """Note in the queue a packet that is in service from `start` to `end`."""
+    """Add to the queue a packet in service from `start` to `end`."""
     w.busy_ns += end - start
     w.free_at = end
     words(w.q_ns)[w.q_tail] = end

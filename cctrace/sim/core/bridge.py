@@ -1,4 +1,4 @@
-"""How a simulated sender calls its controller: compiled code by its address, or an object when interpreted."""
+"""Calls of a simulated sender to its controller: compiled code by its address, or an object when interpreted."""
 
 from functools import partial
 from types import SimpleNamespace

@@ -1,9 +1,9 @@
-"""The congestion states of the Linux sender (profile `linux`): entered, left, and undone when nothing was lost.
+"""Congestion states of the Linux sender (profile `linux`): entered, left, and undone after spurious losses.
 
-A recovery is spurious if every retransmission was answered by a D-SACK, or if an ACK that moves the left edge echoes a
-time stamp from before the first retransmission. The latter needs no round trip: under reordering it ends most
-recoveries, and until the retransmissions under way are in, it keeps others from being sent. So what is marked lost is
-sent again only when `linux_alert` says so. Function names are the kernel's ([Linux618] tcp_input.c).
+A recovery is spurious if every retransmission was answered by a D-SACK, or if an ACK that moves the left edge
+echoes a time stamp from before the first retransmission. The latter takes no round trip: under reordering it ends
+most recoveries, and prevents others until the current retransmissions are acknowledged. Segments marked lost are
+therefore only retransmitted when `linux_alert` says so. Function names are the kernel's ([Linux618] tcp_input.c).
 """
 
 from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY

@@ -1,4 +1,4 @@
-"""What all parts of a simulated TCP sender share: its states, its clock, and the call of its controller."""
+"""Common parts of a simulated TCP sender: states, clock, and the call of its controller."""
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.bridge import call_cc

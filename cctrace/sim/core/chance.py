@@ -1,7 +1,7 @@
 """Random numbers, the same interpreted and compiled: SplitMix64 per stream [Steele2014].
 
-A seed means what it means in the simulation behind the golden vectors, whose generator and seeding their losses give
-away: runs of profile `reference` and of QUIC can be compared with those tables one by one, not only in the mean.
+Generator and seeding are those of the simulation behind the golden vectors, inferred from their losses: runs of
+profile `reference` and of QUIC can be compared with those tables one by one, not only on average.
 """
 
 import math

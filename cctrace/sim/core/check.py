@@ -1,4 +1,4 @@
-"""The books of a simulated flow, checked after every event in debug mode: nothing appears or vanishes on the way."""
+"""Conservation checks of a simulated flow after every event, in debug mode."""
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import queued_packets
@@ -6,7 +6,7 @@ from cctrace.sim.core.structs import CE, DUALPI2, FQ_CODEL, LOST, QUIC, RETRANS,
 
 
 def check_books(w, f):
-    """Raise AssertionError, naming the quantity, if what was sent is not delivered, dropped or on its way."""
+    """Raise AssertionError, naming the quantity, if anything sent is not delivered, dropped or in flight."""
     dropped = f.drops_queue + f.drops_random
     _equal(
         "transmissions on their way",

@@ -1,4 +1,4 @@
-"""The stretches of a flow's path before and behind the queue: their delay, its jitter, and the order of packets."""
+"""Path sections before and behind the queue: delay, jitter, and packet order."""
 
 import math
 
@@ -21,7 +21,7 @@ from cctrace.sim.core.structs import (
 
 
 def next_delay(leg, now):
-    """Take up the step of a leg's delay that holds at `now`: shift of the base delay, and jitter."""
+    """Apply the step of a leg's delay that holds at `now`: shift of the base delay, and jitter."""
     while leg.step + 1 < leg.steps and words(leg.words)[(leg.step + 1) * DELAY_WORDS] <= now:
         leg.step += 1
     at = leg.step * DELAY_WORDS
@@ -35,7 +35,7 @@ def next_delay(leg, now):
 
 
 def leg_delay(w, f, leg, now):
-    """Delay (ns) of a packet that sets out on a leg at `now`."""
+    """Delay (ns) of a packet that enters a leg at `now`."""
     if now >= leg.next_ns:
         next_delay(leg, now)
     return max(leg.base_ns + leg.shift_ns + draw_jitter(w, f, leg, now), 0)
@@ -47,7 +47,7 @@ def forward_delay(w, f, now):
 
 
 def draw_jitter(w, f, leg, now):
-    """Return the jitter (ns) of a packet that sets out at `now`; one draw per packet, burst or time slot."""
+    """Return the jitter (ns) of a packet that enters at `now`; one draw per packet, burst or time slot."""
     if leg.kind == NO_JITTER:
         return 0
     key = 0
@@ -62,14 +62,14 @@ def draw_jitter(w, f, leg, now):
 
 
 def draw_anew(f):
-    """Have the next packet draw its own jitter, even in the same slot."""
+    """Make the next packet draw its own jitter, even in the same slot."""
     legs(f.behind)[0].drawn_for = 0
     if f.before > 0:
         legs(f.before)[0].drawn_for = 0
 
 
 def jitter_value(w, leg):
-    """One draw (ns) of the jitter; below its floor it is drawn again. Successive normal numbers correlate by rho."""
+    """One draw (ns) of the jitter; values below its floor are redrawn. Successive normal numbers correlate by rho."""
     if leg.kind == EMPIRICAL:
         return reals(leg.table)[np.int64(uniform(w, PATH_STREAM) * leg.samples)]
     if leg.kind == GAMMA:
@@ -87,7 +87,7 @@ def jitter_value(w, leg):
 
 
 def in_order(leg, at):
-    """When a packet due at `at` reaches the end of a leg, which may have it wait for its predecessor."""
+    """When a packet due at `at` reaches the end of a leg, where it may wait for its predecessor."""
     if leg.reorder == 0:
         at = max(at, leg.latest)
     leg.latest = max(at, leg.latest)
@@ -106,7 +106,7 @@ def insert(times, orders, mask, head, tail, order, at):
 
 
 def arrive(f, order, at):
-    """Have a transmission arrive at the receiver."""
+    """Deliver a transmission to the receiver."""
     insert(f.arr_ns, f.arr_order, f.mask, f.arr_head, f.arr_tail, order, in_order(legs(f.behind)[0], at))
     f.arr_tail += 1
 

@@ -1,4 +1,4 @@
-"""How transmissions enter the path: past what loses or polices them, into the queue."""
+"""Entry of transmissions into the path: past losses and the policer, into the queue."""
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import (
@@ -35,7 +35,7 @@ def reach_queue(w, f, now):
 
 
 def enter(w, f, order, now):
-    """Transmission `order` is at the bottleneck: lost, queued, shaped, marked, delayed."""
+    """Transmission `order` reaches the bottleneck: lost, queued, shaped, marked, delayed."""
     if w.loss_behind == 0 and random_loss(w, now):
         f.drops_random += 1
         return
@@ -73,9 +73,9 @@ def enter(w, f, order, now):
 
 
 def forward_bare(w, f, options, now):
-    """Put a packet without data on the path, which loses none of a handshake; return when it arrives.
+    """Put a packet without data on the path, which loses no handshake packets; return when it arrives.
 
-    `options` are the bytes by which its options are longer than those of a data segment.
+    `options` is the number of bytes by which its options exceed those of a data segment.
     """
     if f.before > 0 or w.aqm > 0:  # too small to count where it is not known yet what else will be queued then
         if f.before > 0:

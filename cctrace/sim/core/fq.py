@@ -1,8 +1,8 @@
-"""The fq qdisc at the sender: super-packets wait there until the time that TCP gave them, and TCP small queues.
+"""The fq qdisc at the sender, where super-packets wait until their departure time, and TCP small queues.
 
-With fq TCP hands a super-packet over as soon as window and TSQ allow, stamped with its earliest departure time; fq lets
-it go then, by a timer that may be ten microseconds late. Each that leaves lets TCP hand over more. So what TCP counts
-as sent follows the hand-over, what a capture shows follows fq. [Linux612] net/sched/sch_fq.c, tcp_output.c.
+With fq, TCP hands a super-packet over as soon as window and TSQ allow, stamped with its earliest departure time; fq
+releases it then, by a timer that may be ten microseconds late. Each departure lets TCP hand over more. TCP's own
+state follows the hand-over, a capture follows fq. [Linux612] net/sched/sch_fq.c, tcp_output.c.
 """
 
 from cctrace.lang.memory import words
@@ -28,7 +28,7 @@ def pacing_rate(f):
 
 
 def throttled(f, size, again):
-    """tcp_small_queue_check: whether an skb of `size` bytes must wait; TCP then goes on when others have left."""
+    """tcp_small_queue_check: whether an skb of `size` bytes must wait; TCP continues when others have left."""
     rate_Bps = max(pacing_rate(f), 0)
     if not is_throttled(f.wmem_alloc, truesize(f, size), rate_Bps, again, 1 if few_outstanding(f) else 2):
         return False
@@ -87,6 +87,6 @@ def watch(w, f):
         return
     f.fq_at = instant_near(w, due, TIMER_SLACK_NS + MOST_LATE_NS, SENDS)
     if f.fq_at < NEVER:
-        f.fq_at = f.fq_soft_ns = max(f.fq_at, due)  # a recorded instant may be a step of the clock too early
+        f.fq_at = f.fq_soft_ns = max(f.fq_at, due)  # a recorded instant may be a clock step early
     else:
         f.fq_at = min(step_up(w, due + TIMER_SLACK_NS, NOT_GIVEN), max(first_departure(w, due), due))

@@ -1,7 +1,7 @@
-"""The TCP sender of current Linux kernels (profile `linux`): how it takes an ACK, and its timers.
+"""The TCP sender of current Linux kernels (profile `linux`): ACK processing and timers.
 
-`sack` reads what the ACK reports and finds losses, `ca_states` holds the congestion states, `output` sends. Function
-names are the kernel's ([Linux618] tcp_input.c, tcp_timer.c, tcp_recovery.c, tcp_output.c).
+`sack` processes the ACK's report and detects losses, `ca_states` holds the congestion states, `output` sends.
+Function names are the kernel's ([Linux618] tcp_input.c, tcp_timer.c, tcp_recovery.c, tcp_output.c).
 """
 
 from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, EVENT_LOSS
@@ -91,7 +91,7 @@ def xmit_recovery(w, f, rexmit, now):
 
 
 def linux_timer(w, f, now):
-    """tcp_write_timer_handler: what the timer waited for."""
+    """tcp_write_timer_handler: handle the event that the timer waited for."""
     kind = f.timer
     f.rto_at = NEVER
     f.timer = RTO_TIMER
@@ -150,7 +150,7 @@ def process_tlp_ack(w, f, duplicate, advanced, sacked, now):
 
 
 def linux_timeout(w, f, now):
-    """tcp_retransmit_timer, tcp_enter_loss: lost is what RACK would not still wait for; one segment goes."""
+    """tcp_retransmit_timer, tcp_enter_loss: all is lost that RACK would not still wait for; one segment is sent."""
     f.n_rto += 1
     new_recovery = f.ca_state < CA_RECOVERY
     for index in range(f.una, f.nxt):

@@ -1,4 +1,4 @@
-"""The event loop: always the flow whose next thing comes first; ACKs before timers at the same instant."""
+"""The event loop: always the flow with the earliest event; ACKs before timers at the same instant."""
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.app import answered, application
@@ -16,7 +16,7 @@ from cctrace.sim.core.tap import tap, tap_room
 
 
 def next_time(f):
-    """Return when the flow has something to do."""
+    """Return the time of the flow's next event."""
     t = min(min(min(f.pace_at, f.rto_at), min(f.delack_at, f.app_at)), min(min(f.push_at, f.probe_at), f.write_at))
     t = min(min(t, f.dack_at), min(f.fq_at, f.tsq_at))
     if f.way_head < f.way_tail:
@@ -29,7 +29,7 @@ def next_time(f):
 
 
 def step(w, f, now):
-    """Do what the flow has to do at `now`."""
+    """Process the flow's event at `now`."""
     if f.fq_at <= now or (w.one_host == 1 and f.fq_soft_ns <= now):
         release(w, f, now)
     if w.one_host == 1 and (f.pace_at <= now or (f.compressed > 0 and f.delack_at <= now)):
@@ -67,23 +67,23 @@ def step(w, f, now):
         push(w, f, now)
     elif f.push_at <= now:
         q_push(w, f, now)
-    elif f.write_at <= now:  # a process runs when the interrupts of the instant are served
+    elif f.write_at <= now:  # processes run after the interrupts of the same instant
         write(w, f, now)
     elif f.probe_at <= now:
         q_probe(w, f, now)
 
 
 def soft_timer(w, f, now):
-    """A timer of pacing or of compressed SACKs, where it has one interrupt with a packet's arrival (`one_host`).
+    """A timer of pacing or compressed SACKs that shares an interrupt with a packet's arrival (`one_host`).
 
-    Both are the softirq of hrtimers, which has its turn before the packet that netem lets go is received
-    (__do_softirq: NET_TX and HRTIMER in the first round, NET_RX in the second).
+    Both belong to the softirq of hrtimers, which runs before netem's packet is received (__do_softirq: NET_TX and
+    HRTIMER in the first round, NET_RX in the second).
     """
     if f.pace_at <= now:
         f.pace_at = NEVER
         push(w, f, now)
         if f.compressed > 0 and f.comp_due_ns <= now:
-            f.delack_at = now  # the interrupt for one timer serves all that may fire (hrtimer_run_softirq)
+            f.delack_at = now  # one timer interrupt serves all timers that may fire (hrtimer_run_softirq)
     else:
         send_ack(w, f, now)
 
@@ -96,12 +96,12 @@ def all_delivered(f):
 
 
 def run_world(worlds, until_ns):
-    """Advance the simulation of a single WORLD record: what is compiled."""
+    """Advance the simulation of a single WORLD record: the compiled entry point."""
     return run(worlds[0], until_ns)
 
 
 def run(w, until_ns, check=None):
-    """Advance the simulation to `until_ns`; returns early, with the time, to have a trace emptied or data fetched.
+    """Advance the simulation to `until_ns`; return the time, early if a trace must be emptied or data fetched.
 
     `check` is called with world and flow after every event (interpreted only).
     """

@@ -1,7 +1,7 @@
-"""A queue under active management: packets wait in it until the link is free, and what is sent next is decided then.
+"""A managed queue: packets wait until the link is free, and the next one is selected then.
 
-A drop-tail queue needs none of this: its packets leave in the order in which they came (`bottleneck.enter`). The packet
-on the link counts as queued, as a qdisc below a shaper counts the one it was asked for (qdisc_peek_dequeued).
+A drop-tail queue needs none of this: its packets leave in order of arrival (`bottleneck.enter`). The packet on the
+link counts as queued, as in a qdisc below a shaper (qdisc_peek_dequeued).
 """
 
 from cctrace.lang.memory import words
@@ -29,7 +29,7 @@ from cctrace.sim.core.structs import (
     lanes,
 )
 
-MOST_DROPPED = 64  # of a full queue of fq_codel at a time: drop_batch_size
+MOST_DROPPED = 64  # by fq_codel from a full queue at a time: drop_batch_size
 UNLISTED, NEW, OLD = range(3)
 
 
@@ -82,7 +82,7 @@ def append(w, q, lane, f, order, now):
 
 
 def serve_on(w, now):
-    """The link has sent a packet; returns the flow of the next, -1 if none waits."""
+    """The link has sent a packet; return the flow of the next, -1 if none waits."""
     q = aqms(w.aqm)[0]
     update(w, q, now)
     w.queue_bytes -= q.serving
@@ -92,7 +92,7 @@ def serve_on(w, now):
 
 
 def serve_next(w, q, now):
-    """Send the next packet, if there is one; returns its flow, or -1."""
+    """Send the next packet, if any; return its flow, or -1."""
     w.serve_at = NEVER
     while take(w, q, now):
         f = flows(w.flows)[q.flow]
@@ -114,7 +114,7 @@ def serve_next(w, q, now):
 
 
 def take(w, q, now):
-    """Take the packet that is to be sent next in hand; returns whether there is one."""
+    """Select the packet to send next; return whether there is one."""
     if q.kind == FQ_CODEL:
         return fq_codel_dequeue(w, q, now)
     if q.kind == DUALPI2:
@@ -133,7 +133,7 @@ def take(w, q, now):
 
 
 def fq_codel_dequeue(w, q, now):
-    """Deficit round robin, those who have just begun first."""
+    """Deficit round robin, new flows first."""
     while True:
         group = NEW if q.new_first != NO_LANE else OLD
         which = q.new_first if group == NEW else q.old_first

@@ -1,4 +1,4 @@
-"""What a simulated TCP sender sends and when: retransmissions, new data, bursts, pacing, the retransmission timer."""
+"""Sends of a simulated TCP sender: retransmissions, new data, bursts, pacing, the retransmission timer."""
 
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_TX_START
 from cctrace.lang.memory import words
@@ -42,7 +42,7 @@ from cctrace.tcp.pacing import (
 )
 from cctrace.tcp.window import note_usage
 
-SOON_NS = 1_000_000  # of the last write and of the next ACK, for a burst to wait
+SOON_NS = 1_000_000  # since the last write and until the next ACK, for a burst to wait
 MOST_BURST = 127  # segments of a burst (bbr_tso_segs_goal), which matters with segments below 514 bytes
 
 
@@ -53,7 +53,7 @@ def push(w, f, now):
 
 
 def retransmit(w, f, now):
-    """tcp_xmit_retransmit_queue: what is lost, as far as window and pacing allow; returns how many segments went."""
+    """tcp_xmit_retransmit_queue: send lost segments as far as window and pacing allow; return their number."""
     sent = 0
     if f.lost_out <= f.retrans_out:
         return sent
@@ -78,7 +78,7 @@ def retransmit(w, f, now):
 
 
 def lost_together(f, index, most):
-    """How many lost segments from `index` on are of one skb, which is sent again as one: at most `most`."""
+    """How many lost segments from `index` on belong to one skb, which is retransmitted as one: at most `most`."""
     count = 1
     while count < most and not segments(f.seg)[(index + count - 1) & f.mask].marks & SKB_END:
         if segments(f.seg)[(index + count) & f.mask].marks & (LOST | RETRANS) != LOST:
@@ -104,9 +104,10 @@ def retransmit_skb(w, f, index, burst, now):
 
 
 def push_new(w, f, sent, now, once=False, nagle=True):
-    """tcp_write_xmit: new data, as far as window, pacing and application allow; `once` sends one burst, unasked.
+    """tcp_write_xmit: new data, as far as window, pacing and application allow; `once` sends one burst
+    unconditionally.
 
-    Without `nagle` a segment that is not full goes even if another is outstanding (TCP_NAGLE_PUSH).
+    Without `nagle` a partial segment is sent even if another is outstanding (TCP_NAGLE_PUSH).
     """
     limited = False
     while f.nxt < f.write_seq:
@@ -164,20 +165,20 @@ def push_new(w, f, sent, now, once=False, nagle=True):
 
 
 def push_one(w, f, now):
-    """tcp_push_one: what was just written begins to leave."""
+    """tcp_push_one: start sending what was just written."""
     push_new(w, f, 0, now, True)
 
 
 def fits_window(f):
-    """tcp_snd_wnd_test: a segment, or what there is of it."""
+    """tcp_snd_wnd_test: a segment, or the partial one."""
     window = window_bytes(f)
     return window >= f.mss or (f.profile == LINUX and window >= unsent(f))
 
 
 def split_point(f, held, most, nagle):
-    """tcp_mss_split_point, tcp_nagle_check: how much of an skb of `held` bytes goes, in at most so many segments.
+    """tcp_mss_split_point, tcp_nagle_check: how much of an skb of `held` bytes is sent, in at most so many segments.
 
-    Bytes beyond a multiple of the MSS, which the end of a write or the window's edge leaves, wait with `nagle` while
+    Bytes beyond a multiple of the MSS, left by the end of a write or the window's edge, wait with `nagle` while
     such a segment is outstanding [Minshall]; those of applications other than bulk always do.
     """
     if f.app_kind != BULK:
@@ -197,7 +198,7 @@ def defers(w, f, quota, longest, held, now):
     if held <= f.mss or room >= longest * f.mss or f.una == f.nxt or f.ca_state >= CA_RECOVERY:
         return False
     if room >= held and f.wq_tail - f.wq_head > 1:
-        return False  # all of it goes, and nothing will be added
+        return False  # all of it is sent, and nothing will be added
     third = min(words(f.state)[CWND] * f.mss, window + length(f, f.una, f.nxt - f.una)) // 3
     if now - f.wstamp_ns > SOON_NS or room >= third:
         return False
@@ -228,8 +229,8 @@ def next_lost(w, f):
 def transmit(w, f, index, marks, now, probe=False, lacks=0):
     """__tcp_transmit_skb for one segment: stamps, rate-sample marks, pacing clock, then the path.
 
-    New data lack so many bytes of a full segment. A tail-loss probe is not among the retransmissions that a D-SACK or
-    an ACK must answer (tcp_send_loss_probe).
+    New data are short of a full segment by `lacks` bytes. A tail-loss probe is not among the retransmissions that a
+    D-SACK or an ACK must answer (tcp_send_loss_probe).
     """
     f.wstamp_ns = max(f.wstamp_ns, now)
     if in_flight(f) == 0:
@@ -277,7 +278,7 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
 
 def note_retransmission(f, seg):
     """tcp_retransmit_skb."""
-    f.retrans_out += 0 if seg.marks & RETRANS else 1  # after an undo, a timeout may find it still out
+    f.retrans_out += 0 if seg.marks & RETRANS else 1  # after an undo, a timeout may find it still outstanding
     seg.marks |= RETRANS
     f.undo_retrans = max(f.undo_retrans, 0) + 1
     if f.retrans_stamp == 0:

@@ -1,29 +1,30 @@
-"""Where segments begin in the sequence space, which the simulation counts in segments: not all of them are full.
+"""Segment positions in the sequence space, which the simulation counts in segments: not all of them are full.
 
-A bulk sender of profile `linux` sends a shorter one at the end of a write and at the edge of the receive window. The
-ring `lacks` holds, for each segment from those outstanding to the next, by how many bytes all before it fall short.
+A bulk sender of profile `linux` sends a shorter one at the end of a write and at the edge of the receive window.
+The ring `lacks` holds, for each segment from those outstanding to the next, the cumulative shortfall in bytes of
+all before it.
 """
 
 from cctrace.lang.memory import words
 
 
 def begins(f, index):
-    """Where a segment that was sent, or the one after the last of them, begins, bytes."""
+    """Start of a sent segment, or of the one after the last, bytes."""
     return index * f.mss - words(f.lacks)[index & f.mask]
 
 
 def next_begins(f):
-    """Where the next segment to be sent begins, bytes."""
+    """Start of the next segment to be sent, bytes."""
     return f.nxt * f.mss - f.snd_lack
 
 
 def length(f, index, count=1):
-    """How many bytes `count` segments that were sent hold."""
+    """Length of `count` sent segments, bytes."""
     return begins(f, index + count) - begins(f, index)
 
 
 def note_length(f, lacks):
-    """The next segment, which is being sent, lacks so many bytes (tcp_minshall_update)."""
+    """Record the shortfall of the segment being sent, bytes (tcp_minshall_update)."""
     f.snd_lack += lacks
     words(f.lacks)[(f.nxt + 1) & f.mask] = f.snd_lack
     if lacks > 0:

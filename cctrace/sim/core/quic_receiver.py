@@ -1,4 +1,4 @@
-"""When a QUIC receiver acknowledges at once, and when it begins to decimate its ACKs (`cctrace.sim.acks`)."""
+"""Immediate ACKs of a QUIC receiver, and the start of its ACK decimation (`cctrace.sim.acks`)."""
 
 from cctrace.lang.memory import words
 

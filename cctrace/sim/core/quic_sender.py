@@ -1,8 +1,9 @@
 """An nginx-like QUIC sender around a controller: millisecond clock, 3 ms push timer, RFC 9002 loss detection.
 
-It follows the stack that oBBR's authors changed: packets are numbered in sending order, what is lost is sent again as
-new packets behind a queue, an ACK never sends by itself (the push timer does), and pacing is a byte budget that the
-push timer refills. Record n of `seg` is packet n here; `tx_seg[n]` is the piece of data it carries, -1 for a probe.
+It follows the stack that oBBR's authors changed: packets are numbered in sending order, lost data are retransmitted
+in new packets behind a queue, an ACK never triggers a send (the push timer does), and pacing is a byte budget that
+the push timer refills. Record n of `seg` is packet n here; `tx_seg[n]` is the piece of data that it carries, -1 for
+a probe.
 """
 
 import numpy as np
@@ -77,7 +78,7 @@ def pacing_rate(w, f):
 
 
 def pacing_budget(w, f, now_ms):
-    """Bytes that may go now: what was left and what time has added, at most 6 ms' worth or 10 packets."""
+    """Bytes that may be sent now: the remainder plus what time has added, at most 6 ms' worth or 10 packets."""
     rate = pacing_rate(w, f)
     burst = max(MAX_BURST_PACKETS * f.mss, 2 * PUSH_MS * rate // 1000)
     if f.q_last_sent == 0:
@@ -144,7 +145,7 @@ def next_piece(w, f):
 
 
 def q_send(w, f, piece, now):
-    """Send one packet and remember, with it, the state of delivery."""
+    """Send one packet and store the delivery state with it."""
     now_ms = now // MS
     if f.tx_next >= f.tx_full:
         make_room(w, f)
@@ -185,7 +186,7 @@ def q_process_ack(w, f, now):
     for k in range(f.log_seen, log_to):
         order = words(f.log_order)[k & f.mask]
         if order < f.tx_head or segments(f.seg)[order & f.mask].marks & (SACKED | LOST):
-            continue  # declared lost before: nobody keeps a record of it
+            continue  # declared lost before: its record is gone
         p = segments(f.seg)[order & f.mask]
         p.marks |= SACKED
         f.q_in_flight -= f.mss
@@ -222,7 +223,7 @@ def rtt_sample(f, now_ms, latest):
 
 
 def update_sample(w, f, p, now_ms):
-    """A packet was acknowledged: the one sent after the most deliveries makes the sample, until a newer comes."""
+    """A packet was acknowledged: the one sent after the most deliveries makes the sample, until a newer one comes."""
     f.q_delivered += f.mss
     f.q_delivered_ms = now_ms
     if f.smp_initialized == 1 and p.tx_delivered <= f.smp_prior_delivered:
@@ -306,7 +307,7 @@ def q_detect_lost(w, f, acked_oldest_ms, acked_newest_ms, now):
 
 
 def declare_lost(w, f, order, now):
-    """One packet is lost: the controller hears of it before it leaves in_flight; its data queue up again."""
+    """Declare one packet lost: the controller is called before it leaves in_flight; its data are queued again."""
     p = segments(f.seg)[order & f.mask]
     f.q_loss_ms = now // MS
     f.smp_loss += f.mss

@@ -1,15 +1,15 @@
-"""The receive window of a Linux receiver, which decides how far a young connection may run ahead.
+"""The receive window of a Linux receiver, which limits young connections.
 
-The window begins at 64 KB. Each segment that arrives lets it grow by two, as far as the receive buffer has room beside
-what it holds; the buffer follows what the application took during the last round trip: twice that, and more while it
-grows (dynamic right-sizing), and room for what waits behind a hole. A round trip is the receiver's own estimate, of
-time stamps in milliseconds and of the time that a whole window takes to arrive; the least counts at once, others by an
-eighth. The right edge never moves back, and is rounded up to what the window scale can say. So a start-up that
-overflows the queue stalls on the window long before its congestion window does. Windows, buffers and what was copied
-are in bytes, sequence numbers in segments; the application reads at once. [Linux618] tcp_input.c, tcp_output.c.
+The window starts at 64 KB. Each arriving segment lets it grow by two, as far as the receive buffer has free room;
+the buffer follows what the application read during the last round trip: twice that, and more while it grows
+(dynamic right-sizing), plus room for data waiting behind a hole. A round trip is the receiver's own estimate, from
+time stamps in milliseconds and from the time in which a window arrives; a minimum counts at once, others by an
+eighth. The right edge never moves back, and is rounded up to the window scale. A start-up that overflows the queue
+thus stalls on the receive window long before its congestion window. Windows, buffers and copied data are in bytes,
+sequence numbers in segments; the application reads at once. [Linux618] tcp_input.c, tcp_output.c.
 
-Kernels differ: before 6.16 or so the buffer has a cushion of 16 segments and no room for what waits behind a hole
-[Linux612]; 6.1 takes half of all memory for payload, whatever the segments' is [Linux61].
+Kernels differ: before 6.16 or so the buffer has a cushion of 16 segments and no room for data behind a hole
+[Linux612]; 6.1 assumes that payload is half of all memory, whatever the segments' is [Linux61].
 """
 
 from cctrace.lang.memory import words
@@ -28,7 +28,7 @@ INITIAL_COPIED = 10  # segments taken to have been read before anything was: the
 
 
 def scaling_ratio(kernel, truesize_bytes):
-    """256ths of memory that are payload, of segments that take so much: `tcp_measure_rcv_mss`; half in 6.1."""
+    """Payload share of memory, in 256ths, for segments of this truesize: `tcp_measure_rcv_mss`; half in 6.1."""
     return 128 if kernel == LINUX_6_1 else (PLAIN_BYTES << 8) // truesize_bytes
 
 
@@ -68,12 +68,12 @@ def fragments(f, segment):
 
 
 def held_by(f, segment):
-    """Bytes of the buffer that a segment takes before its window grows: in order it is unread, else it may join."""
+    """Buffer bytes of a segment before its window grows: in order it is unread, otherwise it may join another."""
     return truesize(f, segment) if segment == f.rcv_nxt else length(f, segment) if joins(f, segment) else 0
 
 
 def hold(f, segment):
-    """Keep a segment until those before it are there: `got` tells whether it begins an skb, and its fragments."""
+    """Keep a segment until those before it arrive: `got` has whether it starts an skb, and its fragments."""
     if joins(f, segment):
         begun = words(f.got)[(segment - 1) & f.mask] >> 2
         words(f.got)[segment & f.mask] = 1 | (begun + fragments(f, segment)) << 2
@@ -166,10 +166,10 @@ def first_read(f):
 
 
 def adjust_space(f, read, now):
-    """tcp_rcv_space_adjust: once in a round trip, what the application took in it.
+    """tcp_rcv_space_adjust: once per round trip, from what the application read in it.
 
-    It is asked for each skb read, the first of them up to `read`; what waits to be read behind it does not count, nor,
-    a second time, what was read: so a hole that is filled ends a measurement early, and the next has all that waited.
+    It is called for each skb read, the first of them up to `read`; unread data behind it do not count, nor data
+    read before: a filled hole ends a measurement early, and the next one contains everything that waited.
     """
     if f.rcv_rtt8 == 0 or now // 1000 - f.rcv_copied_at // 1000 < f.rcv_rtt8 >> 3:
         return

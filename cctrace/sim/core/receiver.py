@@ -1,11 +1,11 @@
-"""The receiver: what it keeps of what arrives, and when it acknowledges.
+"""The receiver: reassembly, and when it acknowledges.
 
 A receiver acknowledges every n-th segment in order, and disorder at once. Linux (profile `linux`, `ack_every=2`)
-compresses the latter since 4.18: while there is a hole, the first three arrivals after each move of the left edge are
-acknowledged at once, others by a timer of 5 % of its RTT, a millisecond at most, and a tenth of a millisecond slack,
-unless the report would outgrow the SACK blocks that fit. After a duplicate, up to sixteen ACKs go at once. It refuses
-what is older, by its time stamp, than what came in order: new data that retransmissions have overtaken. Function names
-are the kernel's ([Linux618] tcp_input.c).
+compresses the latter since 4.18: while there is a hole, the first three arrivals after each move of the left edge
+are acknowledged at once, others by a timer of 5 % of its RTT, at most a millisecond, plus a tenth of a millisecond
+slack, unless the report would exceed the SACK blocks that fit. After a duplicate, up to sixteen ACKs are immediate.
+It refuses packets older, by their time stamp, than what arrived in order: new data overtaken by retransmissions.
+Function names are the kernel's ([Linux618] tcp_input.c).
 """
 
 import numpy as np
@@ -59,7 +59,7 @@ SENT_BLOCKS = 2  # of which an ACK is sure to carry so many, TCP_SACK_BLOCKS_EXP
 
 
 def receive(w, f, now):
-    """The receiver takes the next arrival: log it, and acknowledge as its policy says [RFC5681] §4.2."""
+    """Process the next arrival: log it, and acknowledge according to policy [RFC5681] §4.2."""
     order = words(f.arr_order)[f.arr_head & f.mask]
     f.arr_head += 1
     segment = words(f.tx_seg)[order & f.mask]
@@ -148,7 +148,8 @@ def cleanup_rbuf(w, f, now):
 def discard_old(w, f, order, segment, now):
     """tcp_paws_discard, tcp_send_dupack: a time stamp behind the newest in order [RFC7323] §5.
 
-    Nothing tells an original that a retransmission overtook from a packet of an earlier use of its sequence numbers.
+    An original overtaken by a retransmission cannot be distinguished from a packet of an earlier use of its
+    sequence numbers.
     """
     tap(f, now, TAP_DISCARDED, words(f.tx_marks)[order & f.mask], order)
     f.n_discarded += 1
@@ -160,7 +161,7 @@ def discard_old(w, f, order, segment, now):
 
 
 def note_pause(f, now):
-    """tcp_event_data_recv: how long ACKs may wait follows from the times between data (`ato`, in ticks).
+    """tcp_event_data_recv: the delay of ACKs follows from the times between data (`ato`, in ticks).
 
     The first data, and the first after a pause longer than the receiver's timeout, are acknowledged at once.
     """
@@ -258,16 +259,16 @@ def acknowledge_in_slot(f, now):
 
 
 def log_arrival(f, order, now):
-    """Note what arrived, for the next ACK to report."""
+    """Log an arrival, for the next ACK to report."""
     tap(f, now, TAP_ARRIVED, words(f.tx_marks)[order & f.mask], order)
     words(f.log_order)[f.log_next & f.mask] = order
     f.log_next += 1
 
 
 def note_block(w, f, segment, now):
-    """tcp_sack_new_ofo_skb: blocks, last changed first. What would crowd a compressed ACK sends it.
+    """tcp_sack_new_ofo_skb: blocks, last changed first. One that would not fit into a compressed ACK sends it.
 
-    Returns whether it did: no other ACK is due then, this segment waits for the next occasion (tcp_ack_snd_check).
+    Return whether it did: no other ACK is due then, and this segment waits for the next one (tcp_ack_snd_check).
     """
     blocks = words(f.sack_blocks)
     if f.rcv_high <= f.rcv_nxt:
@@ -319,9 +320,9 @@ def forget_blocks(f):
 
 
 def take_marks(w, f, marks, now):
-    """tcp_ecn_accept_cwr, tcp_ecn_check_ce, dctcp_ece_ack_update; returns whether the sender must know at once.
+    """tcp_ecn_accept_cwr, tcp_ecn_check_ce, dctcp_ece_ack_update; return whether the sender must be informed at once.
 
-    With AccECN a receiver counts what was marked (tcp_ecn_received_counters), and every ACK has the count.
+    With AccECN a receiver counts marks (tcp_ecn_received_counters), and every ACK has the count.
     """
     f.n_ce += marks & CE > 0
     at_once = marks & REDUCED > 0

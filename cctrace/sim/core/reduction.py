@@ -1,4 +1,4 @@
-"""Losses, the reductions of the window that they cause, and what undoes them: common to the simulated TCP senders.
+"""Losses, window reductions, and their undo: common to the simulated TCP senders.
 
 Function names are the kernel's ([Linux61] tcp_input.c).
 """
@@ -75,7 +75,7 @@ def init_cwnd_reduction(w, f, now):
 
 
 def reduce_ssthresh(w, f, now):
-    """The controller names its new ssthresh."""
+    """The controller sets its new ssthresh."""
     words(f.state)[SSTHRESH] = call(w, f, SSTHRESH_CALL, 0, now)
 
 

@@ -1,13 +1,13 @@
-"""The rings of a flow, as large as what is under way asks for, so that what a run turns over stays in the cache.
+"""The rings of a flow, sized by the data in flight, so that a run's working set stays in the cache.
 
-A flow begins with small rings and moves into larger ones, up to those that hold several times path and buffer. How many
-transmissions are still referred to is counted only where the rings may be full, about once per turn of the ring.
+A flow starts with small rings and moves into larger ones, up to several times path and buffer. The number of
+transmissions still referred to is only counted when the rings may be full, about once per turn of the ring.
 """
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.structs import LINUX, NEVER, QUIC, SEGMENT, lanes, segments
 
-# A row of the table of a flow's rings: entries of each, then the address of each, then that of the next row (0: none).
+# A row of a flow's table of rings: entries of each, then the address of each, then that of the next row (0: none).
 RINGS = (
     "seg", "tx_seg", "tx_ns", "tx_marks", "tx_echo", "resend", "way_ns", "way_order", "arr_ns", "arr_order",
     "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id",
@@ -18,7 +18,7 @@ SEGMENT_WORDS = SEGMENT.itemsize // 8
 
 
 def make_room(w, f):
-    """Before a transmission for which there may be no room: count what is under way, and move if that is much."""
+    """Before a transmission that may find no room: count what is in use, and move if that is much."""
     while True:
         used = max(f.tx_next - oldest(w, f) + f.resend_tail - f.resend_head, f.nxt - f.rcv_read)
         if used <= f.mask >> 1 or not grow(f):

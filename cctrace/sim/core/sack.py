@@ -1,10 +1,9 @@
-"""What an ACK tells the sender of current Linux kernels (profile `linux`), and what RACK takes for lost [RFC8985].
+"""SACK processing of current Linux kernels (profile `linux`), and RACK loss detection [RFC8985].
 
-An ACK reports segments in the order of their numbers, those beyond the left edge first (SACK), then those below it, as
-the kernel takes them up: RACK's RTT is that of the last. The receiver tells of each ACK which segments are new, the
-time stamp it echoes (ms) and a duplicate (D-SACK), so the sender knows what a SACK scoreboard of unlimited blocks would
-tell it, and not which transmission of a segment arrived. Function names are the kernel's ([Linux618] tcp_input.c,
-tcp_recovery.c).
+An ACK reports segments in numerical order, those beyond the left edge first (SACK), then those below it, as in the
+kernel: RACK's RTT is that of the last. For each ACK, the receiver provides the new segments, the echoed time stamp
+(ms) and a duplicate (D-SACK), so the sender knows what a SACK scoreboard of unlimited blocks would contain, but not
+which transmission of a segment arrived. Function names are the kernel's ([Linux618] tcp_input.c, tcp_recovery.c).
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""The application's writes, profile `linux`: it writes until the socket is full or it has written all it had.
+"""Writes of the application, profile `linux`: until the socket is full or all data are written.
 
 Function names are the kernel's ([Linux612] net/ipv4/tcp.c).
 """
@@ -24,7 +24,7 @@ from cctrace.tcp.rate import app_limited_until
 
 
 def write(w, f, now):
-    """What the application does when it may write. Where reading the clock takes a process time, sends come later."""
+    """Write while allowed. If reading the clock takes a process time, sends come later."""
     f.write_at = NEVER
     now += w.clock_read_ns
     while f.written < f.app_end * f.mss:
@@ -97,7 +97,7 @@ def mark_push(f):
 
 
 def check_app_limited(w, f):
-    """tcp_rate_check_app_limited: the sender had nothing to send although window and recovery would have let it."""
+    """tcp_rate_check_app_limited: the sender had no data although window and recovery allowed a send."""
     idle = unsent(f) < f.mss if f.profile == LINUX else f.nxt >= f.write_seq
     if idle and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
         words(f.state)[APP_LIMITED] = app_limited_until(f.delivered, in_flight(f))

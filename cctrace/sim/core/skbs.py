@@ -1,7 +1,7 @@
-"""Super-packets of a simulated sender: what is sent, lost and retransmitted as one (struct sk_buff).
+"""Super-packets of a simulated sender: sent, lost and retransmitted as a unit (struct sk_buff).
 
-A segment knows where its super-packet ends (`skb_end`, the number of the segment after it); those of one have that and
-what was in flight with them in common. In the reference stack every segment is one of its own.
+A segment stores the end of its super-packet (`skb_end`, the number of the segment after it); segments of one share
+that and the data in flight at their send. In the reference stack every segment is its own super-packet.
 """
 
 from cctrace.sim.core.structs import FRESH, LOST, RETRANS, SACKED, segments

@@ -1,7 +1,7 @@
-"""The memory of a simulation: one record per flow, one per outstanding segment, rings for what is under way.
+"""The memory of a simulation: one record per flow, one per outstanding segment, rings for packets in flight.
 
-Everything a run needs between two events lives here, so a run can stop at any event and go on, and an interpreted run
-and a compiled one work on the same arrays.
+The entire state between two events lives here, so a run can stop at any event and continue, and interpreted and
+compiled runs work on the same arrays.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ _FLOW = (
     "mask", "larger_rings", "tx_full",  # rings.py: next row of its table, 0 if none; `tx_next` without room
     "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows",
     "tap_size",
-    # what the flow is
+    # type of the flow
     "profile", "mss", "wire_bytes", "pace_overhead", "entries", "has_on_ack", "paced", "max_rate", "rwnd", "most_out",
     "start_ns", "stop_ns", "hz", "kernel", "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns",
     "after_gap", "decimated_from", "decimated_every", "decimated_ns",  # of QUIC receivers (acks.py)
@@ -30,7 +30,7 @@ _FLOW = (
     "small_sent", "snd_lack",  # positions.py: the segment after one that was not full; what all those sent lack
     # fq.py; fq_next is a transmission
     "fq", "fq_next", "fq_at", "fq_due_ns", "fq_soft_ns", "wmem_alloc", "tsq_throttled", "tsq_at",
-    "awaited",  # in order at the receiver: when so much is there, `loop.run` returns; 0: never (served.py)
+    "awaited",  # in-order bytes at the receiver at which `loop.run` returns; 0: never (served.py)
     # sequence space and scoreboard, in segments
     "una", "nxt", "sacked_out", "lost_out", "retrans_out", "delivered", "delivered_ce", "lost", "high_seq",
     "ca_state", "undo_marker", "undo_proof", "prior_cwnd", "prior_ssthresh", "prr_delivered", "prr_out",
@@ -86,7 +86,7 @@ _SEGMENT = (
 _WORLD = (
     "flows", "n", "linux_view", "quic_view", "rng",  # addresses, and the number of flows
     "given_draws", "given", "given_used",  # random numbers prescribed to the controllers; how many there are, were used
-    # how exact timers are, whether those of both hosts are of one kernel, how long a process takes to read the clock
+    # timer resolution, whether both hosts share a kernel, how long a process takes to read the clock
     "timer_step_ns", "timer_phase_ns", "one_host", "instants", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",
     "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes", "free_at",
     "busy_ns",
@@ -97,13 +97,13 @@ _WORLD = (
     "shape_ns", "shape_values", "shape_steps", "shape_step",
     "loss_state", "ack_loss_state", "has_normal",
 )
-# A stretch of a flow's path, before or behind the queue: its delay, which may change in steps, and its jitter.
+# A section of a flow's path, before or behind the queue: its delay, which may change in steps, and its jitter.
 _LEG = (
     "words", "reals", "steps", "step", "next_ns", "base_ns", "shift_ns", "reorder", "kind", "per", "slot_ns", "table",
     "samples", "drawn_for", "drawn_ns", "latest",
 )
 _LEG_REALS = ("rho", "a", "b", "floor", "z")
-# A bottleneck under active management (aqm.py): parameters, state, and the packet in hand.
+# A bottleneck with an AQM (aqm.py): parameters, state, and the current packet.
 _AQM = (
     "kind", "ecn", "mtu", "packets", "serving", "flow", "order", "at", "update_ns", "next_update",
     "target_ns", "interval_ns", "ce_threshold_ns", "quantum", "new_first", "old_first",
@@ -145,7 +145,7 @@ RTO_TIMER, REORDERING_TIMER, PROBE_TIMER = range(3)  # what the retransmission t
 TRACE_WIDTH = 80  # words of a row of a trace
 TAP_WIDTH = 3  # words of a row of a tap
 TAP_SYN, TAP_SYN_ACK, TAP_SENT, TAP_ARRIVED, TAP_ACK, TAP_ACK_ARRIVED, TAP_DISCARDED = range(7)  # what it saw
-TAP_LACKS = 8  # where beside the marks of a transmission stands by how many bytes it is not full
+TAP_LACKS = 8  # the shortfall of a transmission's segment, stored beside its marks
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
 SACKED, LOST, RETRANS, EVER_RETRANS, FRESH = 1, 2, 4, 8, 16  # FRESH: reported by the ACK being processed

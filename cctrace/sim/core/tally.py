@@ -1,4 +1,4 @@
-"""Tallies: how often a quantity had which value, in logarithmic steps fine enough for percentiles within 1 %."""
+"""Histograms: counts of a quantity in logarithmic steps, fine enough for percentiles within 1 %."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The tap: what captures at both ends of a simulated TCP flow would see, noted only where a buffer is given."""
+"""The tap: packets as captures at both ends of a simulated TCP flow would see them, recorded if a buffer is given."""
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.positions import length

@@ -1,4 +1,4 @@
-"""What a simulated sender shows its controller (schema.LINUX_VIEW, QUIC_VIEW), and where the outputs lie."""
+"""The view that a simulated sender passes to its controller (schema.LINUX_VIEW, QUIC_VIEW), and its outputs."""
 
 from cctrace import schema
 from cctrace.lang.memory import words
@@ -130,7 +130,7 @@ def fill_quic_view(w, f, arg, now):
 
 
 def replace_used(w, f, view, first, bits):
-    """Replace the random numbers that a call used by new ones, behind those that it left."""
+    """Replace the random numbers used by a call with new ones, after the unused ones."""
     used = words(f.state)[DRAWS]
     words(f.state)[DRAWS] = 0
     for k in range(DRAWN - used):
@@ -139,7 +139,7 @@ def replace_used(w, f, view, first, bits):
 
 
 def draw(w, view, first, kept, bits):
-    """Put new random numbers into a view, behind the `kept` first ones; those that were told come first."""
+    """Put new random numbers into a view, after the `kept` first ones; prescribed ones come first."""
     for k in range(kept, DRAWN):
         if w.given_used < w.given:
             words(view)[first + k] = words(w.given_draws)[w.given_used]

@@ -103,15 +103,15 @@ class World:
             raise
 
     def tell(self, draws):
-        """Have the controllers draw these raw numbers, before any others."""
+        """Prescribe raw random numbers for the controllers, to be used before any others."""
         self.record.given = len(draws)
         self.record.given_draws = self.place(np.array(draws, np.int64))
         self._draw_first()
 
     def lose(self, flow, orders, behind=()):
-        """Have the path lose these transmissions of a flow (counted from 0), and no others.
+        """Prescribe the lost transmissions of a flow (counted from 0).
 
-        The queue drops them, except those that are also in `behind`, which get lost after they have passed it.
+        The queue drops them, except those that are also in `behind`, which are lost after they have passed it.
         """
         f = self.flows[flow]
         f.losses_given, f.lost_given, f.lost_at = 1, len(orders), 0
@@ -119,7 +119,7 @@ class World:
         f.lost_orders = self.place(np.append(np.array(orders, np.int64) << 2 | places, 0))
 
     def tell_instants(self, kinds):
-        """Have packets pass when a recording shows that they did, where that is next to the time they are due.
+        """Prescribe recorded instants at which packets pass, if close to the time at which they are due.
 
         `kinds` are the times of ARRIVALS, ACKS, SENDS and ANSWERS, ns of the simulation, each in ascending order.
         """
@@ -147,7 +147,7 @@ class World:
         return memory.words(address).view(np.int64)
 
     def held(self, flow):
-        """Return all that a flow's controller holds now: the bytes of a record of its class (`lang.fields`)."""
+        """Return the current state of a flow's controller: the bytes of a record of its class (`lang.fields`)."""
         controller = self._controllers[flow]
         if isinstance(controller, np.dtype):
             return self.array(self.flows[flow].state).tobytes()[: controller.itemsize]
@@ -160,7 +160,7 @@ class World:
         return record.tobytes()
 
     def field(self, flow, name):
-        """Return what a field of a flow's controller holds now; of an array its first element."""
+        """Return the current value of a field of a flow's controller; of an array its first element."""
         controller = self._controllers[flow]
         if not isinstance(controller, np.dtype):
             return np.ravel(getattr(controller, name))[0]
@@ -169,7 +169,7 @@ class World:
         return held.view(dtype.base)[0]
 
     def check(self):
-        """Raise what a call of a compiled controller failed with, if one has."""
+        """Raise the error of a failed call to a compiled controller, if any."""
         for code in self._kept:
             code.check()
 
@@ -247,7 +247,7 @@ class World:
         return 1 << int(np.clip(np.ceil(np.log2(16 * pipe / 500 + 4096)), 12, 20))
 
     def _set_rings(self, f, largest):
-        """Give a flow its rings, and larger ones to move into: the system gives them memory once they are in use."""
+        """Give a flow its rings, and larger ones to move into: the system allocates their memory on use."""
         size, following = largest, 0
         while True:
             # In one piece, for which the system takes large pages, and so that those of one index are not in one
@@ -351,9 +351,10 @@ class World:
 
     @staticmethod
     def _set_lateness(f, flow, path):
-        """Hosts are not exact: a sender takes up an ACK within a packet's service time, QUIC's timer fires within a ms.
+        """Set the hosts' inaccuracy: a sender processes an ACK within a packet's service time, QUIC's timer fires
+        within a ms.
 
-        The former is what keeps flows from phase-locking [Floyd92].
+        The former prevents phase-locking of flows [Floyd92].
         """
         f.ack_late_ns = min(round(f.wire_bytes * 8e9 / path.max_rate_bps()), MOST_LATE_NS)
         if flow.push_late is None:

@@ -1,12 +1,12 @@
-"""The send buffer: what the application has written, in which skbs, and when it may write more.
+"""The send buffer: the application's data, their skbs, and when it may write more.
 
-A bulk application writes until its socket is full. The kernel fills skbs one after another, each up to what half of the
-largest receive window seen holds, 64 KB at most, so where skbs end follows from how the window opened. Super-packets
-are cut from the first of them; a kernel before 6.10 ends one where the skb ends, a later one takes what is missing from
-the next skb. The buffer begins at tcp_wmem[1] and grows while data leave that do not fill the congestion window; one
-whose size the application set (SO_SNDBUF) stays. An application that waits is woken once a third of the buffer is
-free, and writes before time goes on. Whether the socket ran dry meanwhile decides which rate samples the application
-limits, and what tcp_tso_should_defer holds back.
+A bulk application writes until its socket is full. The kernel fills skbs one after another, each up to half of the
+largest receive window seen, 64 KB at most, so where skbs end depends on how the window opened. Super-packets are
+cut from the first of them; a kernel before 6.10 ends one where the skb ends, a later one adds data of the next skb.
+The buffer starts at tcp_wmem[1] and grows while data leave that do not fill the congestion window; a size set by
+the application (SO_SNDBUF) stays. A waiting application is woken once a third of the buffer is free, and writes
+before time advances. Whether the socket ran dry meanwhile decides which rate samples are application-limited, and
+what tcp_tso_should_defer holds back.
 
 Function names are the kernel's ([Linux612] net/ipv4/tcp.c, tcp_input.c, tcp_output.c; net/core/stream.c).
 """
@@ -128,7 +128,7 @@ def free_acked(f, prior_una):
 
 
 def discard_unsent(f):
-    """The application takes back what it has written and TCP has not sent: it closes, or thinks better of it."""
+    """The application withdraws the data that TCP has not sent."""
     f.wmem_queued -= unsent(f) + (f.wq_tail - f.wq_head) * overhead(f)
     f.wq_head = f.wq_tail
     f.written = next_begins(f)
