@@ -1,1 +1,1 @@
-"""Expectations of flows, and whether they hold: what `cctrace check`, the pytest fixture and the GitHub Action ask."""
+"""Expectations of flows and their evaluation, for `cctrace check`, the pytest fixture and the GitHub Action."""

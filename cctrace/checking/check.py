@@ -1,4 +1,4 @@
-"""Do expectations hold of captures, counters, simulations, or a folder of files? `check` and its result."""
+"""Check expectations of captures, counters, simulations, or a folder of files."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ COLUMNS = ("file", "flow", "key", "expected", "found", "holds")
 
 
 class Check(NamedTuple):
-    """One expectation of one flow, or of several together.
+    """One expectation of one flow, or of several together, with its result.
 
     Attributes
     ----------
     file, flow : str
-        Where the flow is from, and which.
+        Origin of the flow, and which one.
     key, expected, found : str
-        What was expected, and what is; where the record does not tell, why.
+        What was expected, and what was found; or why that is unknown.
     holds : bool
     value : float or None
-        The figure found: bit/s, ns or a share; None of names, and where the record does not tell.
+        The figure found: bit/s, ns or a share; None for names, and if unknown.
     seconds : float
-        What finding out took.
+        Time taken.
     """
 
     file: str
@@ -54,7 +54,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Checked(Summarized):
-    """Which expectations hold.
+    """Results of a check.
 
     Attributes
     ----------
@@ -76,12 +76,12 @@ class Checked(Summarized):
 
     @property
     def holds(self) -> bool:
-        """Whether all of them hold."""
+        """Whether all expectations hold."""
         return all(check.holds for check in self.checks)
 
     @property
     def failures(self) -> list[Check]:
-        """Those that do not hold."""
+        """The expectations that do not hold."""
         return [check for check in self.checks if not check.holds]
 
     def summary(self) -> str:
@@ -122,28 +122,28 @@ class Checked(Summarized):
 
 
 def check(source: Any, expectations: Given, progress: Progress = silent) -> Checked:
-    """Find out which expectations hold.
+    """Check expectations of flows.
 
     Parameters
     ----------
     source : path, Capture, CounterTable, Flow, CounterFlow, Simulation, or a sequence of these
         A folder stands for the captures in it and below.
     expectations : path, dict or sequence of dict
-        A TOML file, or what it would hold; docs/check.md has the keys.
+        A TOML file, or its contents; docs/check.md has the keys.
     progress : callable
         Receives lines of progress.
 
     Returns
     -------
     Checked
-        Where a record does not tell what is asked of it, the expectation does not hold, and `Check.found` says why.
+        If a record does not contain what an expectation needs, it does not hold, and `Check.found` says why.
 
     Raises
     ------
     FormatError
         If a file cannot be read.
     ArgumentError
-        If an expectation is not what it should be, or is of flows or files that are not there.
+        If an expectation is invalid, or refers to missing flows or files.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def check(source: Any, expectations: Given, progress: Progress = silent) -> Chec
 
 
 def check_all(source: Any, wanted: Sequence[Expectation], progress: Progress = silent) -> Checked:
-    """Find out which of expectations that were read hold; see `check`."""
+    """Check parsed expectations; see `check`."""
     used = [False] * len(wanted)
     checks: list[Check] = []
     for name, one in _sources(source):
@@ -201,7 +201,7 @@ def _is_of(expectation: Expectation, name: str) -> bool:
 
 
 def _checks(expectation: Expectation, subjects: list[Subject]) -> Iterator[Check]:
-    """Yield what is expected of the selected flows of one file, one by one."""
+    """Yield the results of an expectation for the selected flows of one file."""
     selected = _selected(expectation.flows, subjects)
     for term in expectation.asked:
         groups = [selected] if term.key in OF_ALL else [[subject] for subject in selected]
@@ -214,12 +214,12 @@ def _checks(expectation: Expectation, subjects: list[Subject]) -> Iterator[Check
 
 
 def _selected(which: str, subjects: list[Subject]) -> list[Subject]:
-    """Return the flows of a file that are meant.
+    """Return the selected flows of a file.
 
     Raises
     ------
     ArgumentError
-        If there is none; names those that there are.
+        If there is none; names those that exist.
     """
     if which in ("largest", "all"):
         rows = bulk_rows([subject.row["bytes_sent"] for subject in subjects])
@@ -239,7 +239,7 @@ _NAMED = 4  # flows that an error names
 
 
 def _found(term: Asked, group: Sequence[Subject]) -> tuple[str, bool, float | None]:
-    """Return what was found, whether that is as expected, and the figure."""
+    """Return the text found, whether it meets the expectation, and the figure."""
     try:
         if term.key in FIGURES:
             value = measured(term.key, group)

@@ -63,7 +63,7 @@ _PORT = re.compile(r":(\d+)")
 
 
 class Asked(NamedTuple):
-    """One expectation: what it is of, as written, and the limit or the names."""
+    """One expectation: its key, its text, and the limit or the names."""
 
     key: str
     text: str
@@ -77,14 +77,14 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is expected of some flows.
+    """Expectations of some flows.
 
     Attributes
     ----------
     flows : str
         "largest", "all", an address, a port (":443") or both.
     files : str
-        Pattern of the names of files in a folder.
+        Pattern of file names in a folder.
     asked : tuple of Asked
     """
 
@@ -94,7 +94,7 @@ class Expectation:
 
 
 def read(given: Given) -> list[Expectation]:
-    """Return expectations from a TOML file, or from what such a file would hold.
+    """Parse expectations from a TOML file, or from its contents.
 
     Parameters
     ----------
@@ -105,8 +105,7 @@ def read(given: Given) -> list[Expectation]:
     FormatError
         If a file is no TOML; names the line.
     ArgumentError
-        If a key is unknown, a value is not what it should be, or nothing is expected; names key, value and what is
-        allowed.
+        If a key is unknown, a value is invalid, or nothing is expected; names key, value and what is allowed.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The figures that expectations bound, and the names that they compare."""
+"""Figures and names that expectations refer to."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FAIR_BIN_NS, FAIR_BIN_RTTS = 500_000_000, 10  # of several: flows in turn fill t
 
 
 def measured(key: str, subjects: Sequence[Subject]) -> float:
-    """Return a figure of one flow, or (`expectations.OF_ALL`) of several, in ns, bit/s or as a share.
+    """Return a figure of one flow or, for `expectations.OF_ALL`, of several, in ns, bit/s or as a share.
 
     Raises
     ------
     StreamError
-        If the record does not tell.
+        If the record lacks the data.
     """
     if key == "jain":
         if len(subjects) < 2:
@@ -54,23 +54,23 @@ def _known(value: Any) -> float:
 
 
 def converged_ns(series: Sequence[Series], rtt_ns: float = 0.0) -> float:
-    """Return how long flows took to converge, ns; infinite if they did not.
+    """Return the convergence time of flows, ns; infinite if they did not converge.
 
-    One flow has when its rate first stays at NEAR of the median of its second half, several when Jain's index of their
-    rates first stays at FAIR, both for HELD bins in a row. The time is that from the flow's beginning, of several from
-    that of the last one, to the beginning of these bins.
+    One flow has converged when its rate stays at NEAR of the median of its second half, several when Jain's index
+    of their rates stays at FAIR, both for HELD bins in a row. The time runs from the flow's start, of several from
+    the last one's, to the first of these bins.
 
     Parameters
     ----------
     series : list of (ndarray of int64, ndarray)
-        Of each flow, when (ns) how much was acknowledged.
+        Per flow, times (ns) and cumulative acknowledged bytes.
     rtt_ns : float
-        Bins are BIN_RTTS, of several flows FAIR_BIN_RTTS, of these at least.
+        Bins are at least BIN_RTTS, of several flows FAIR_BIN_RTTS, of these.
 
     Raises
     ------
     StreamError
-        If the flows were there, together, for fewer bins than that.
+        If the flows were active, together, for fewer bins than that.
 
     Examples
     --------
@@ -115,7 +115,8 @@ def controller_of(subject: Subject, names: Sequence[str]) -> tuple[bool, str]:
 
 
 def verdict_of(subject: Subject, names: Sequence[str], wanted: bool) -> tuple[bool, str]:
-    """Return whether the first verdict is one of these (or, not `wanted`, no likely one is), and the verdicts' names.
+    """Return whether the first verdict is one of these (or, unless `wanted`, no likely one is), and the verdicts'
+    names.
 
     Raises
     ------
@@ -133,12 +134,12 @@ def verdict_of(subject: Subject, names: Sequence[str], wanted: bool) -> tuple[bo
 
 
 def conformity_of(subject: Subject, names: Sequence[str]) -> tuple[bool, str]:
-    """Return whether what the record shows of a sender follows all of these specifications, and the first violation.
+    """Return whether a sender's record follows all of these specifications, and the first violation.
 
     Raises
     ------
     StreamError
-        If no packets were kept, or of counters.
+        If there are no packets, or only counters.
     ArgumentError
         If another controller sent the flow.
     """

@@ -1,7 +1,7 @@
-"""The flows of captures, counters and simulations, as expectations look at them.
+"""Flows of captures, counters and simulations, in a common form for expectations.
 
-`Subject.row` has the figures of `Capture.flows`, whatever the flow is of; what takes longer is found out when it is
-asked for, once.
+`Subject.row` has the figures of `Capture.flows` for any kind of flow; costlier results are computed once, on first
+use.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Subject:
 
     @functools.cached_property
     def analysis(self) -> FlowAnalysis:
-        """Who sent the flow and what limited it: that of `analyze`, without forecast and effects.
+        """Sender and limits of the flow: the result of `analyze`, without forecast and effects.
 
         Raises
         ------

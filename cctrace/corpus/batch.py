@@ -28,7 +28,7 @@ _HELD = 5_000  # rows of a table that are held as Python objects
 
 
 class Order(NamedTuple):
-    """What a worker needs to know of a batch; the captures themselves are in the manifest.
+    """A batch as a worker receives it; the captures themselves are in the manifest.
 
     Attributes
     ----------

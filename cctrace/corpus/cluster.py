@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cctrace.corpus.tasks import Row
 
 WINDOW = 2_000
-ANSWER_S = 10.0  # until a scheduler has to answer first
+ANSWER_S = 10.0  # for a scheduler's first response
 PATIENCE_S = 60.0  # for a lost scheduler to come back
 
 

@@ -107,10 +107,10 @@ def _close(control: socket.socket, process: subprocess.Popen[bytes]) -> None:
 
 
 def _search_path() -> str:
-    """Return the PYTHONPATH by which a new process finds the same packages, and nothing in the working directory.
+    """Return the PYTHONPATH for a new process: the same packages, without the working directory.
 
-    The working directory holds captures, and files that strangers put beside them: a numpy.py would be imported. An
-    interpreter that was started there has it as "" in its own path, which is dropped here.
+    The working directory holds captures and possibly foreign files beside them: a numpy.py would be imported. An
+    interpreter started there has it as "" in its own path, which is dropped here.
     """
     here = os.path.dirname(os.path.dirname(os.path.abspath(cctrace.__file__)))
     return os.pathsep.join([path for path in sys.path if path] + [here])

@@ -1,4 +1,4 @@
-"""For which flows would another controller have done better? Answered for flows whose own controller is reproduced.
+"""Flows that another controller would have served better, among those whose own controller is reproduced.
 
 A flow is one of four:
 
@@ -6,8 +6,8 @@ A flow is one of four:
     alike               it lies within the margin
     untold              it crosses the margin: undecided
 
-Shares count decided flows among those that are reproduced. Their 95 % intervals ([Brown01]_: Jeffreys') treat the flows
-as a random sample; the upper end counts all undecided flows as well.
+Shares count decided flows among those that are reproduced. Their 95 % intervals ([Brown01]_: Jeffreys) treat the
+flows as a random sample; the upper end counts all undecided flows as well.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def compared(
     by : str, optional
         Column of the groups.
     figure, margin
-        As of `kinds`.
+        As in `kinds`.
 
     Returns
     -------
     DataFrame
-        Group, controller (the candidate), asked (flows), sent (those that it sent itself), answered (the others that
-        are reproduced), better, worse, alike, untold (their numbers), better_share and worse_share with _low and
-        _high, change (median of the flows, and its 95 % interval _low, _high).
+        Group, controller (the candidate), asked (flows), sent (those that it sent itself), answered (the others
+        that are reproduced), better, worse, alike, untold (their numbers), better_share and worse_share with _low
+        and _high, change (median of the flows, and its 95 % interval _low, _high).
     """
     sent = frame["own"] == frame["controller"]
     known = frame["reproduces"].fillna(False).astype(bool) & frame["refused"].isna() & ~sent
@@ -109,7 +109,7 @@ def share(count: int, n: int) -> Interval:
 
 
 def median(values: ArrayLike) -> Interval:
-    """Return the median with its 95 % interval, from the order of the values alone; NaN where there are too few.
+    """Return the median with its 95 % interval from order statistics; NaN with too few values.
 
     >>> median(np.arange(1, 22))
     (11.0, 6.0, 16.0)

@@ -45,7 +45,7 @@ def captures_of(
 def analyse(
     name: str, source: Named, counters: Sequence[Named], size: int, tasks: Sequence[str], limit: int | None = None
 ) -> tuple[dict[str, list[Row]], str]:
-    """Return the results of tasks for one capture, or for connections of which only counters are known.
+    """Return the results of tasks for one capture, or for connections known from counters only.
 
     Parameters
     ----------

@@ -141,7 +141,7 @@ class Table:
         )
 
     def dask(self) -> Any:
-        """Return the table as a Dask DataFrame, for what does not fit in memory."""
+        """Return the table as a Dask DataFrame, for data larger than memory."""
         frames = needed("dask.dataframe", "cluster")
         parts = [self._store.path(name) for name in committed_parts(self._store, self.name)]
         return frames.read_parquet(parts)

@@ -59,7 +59,7 @@ class Executor(Protocol):
 
 @dataclass
 class Summary:
-    """What a run has done.
+    """Result of a run.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Summary:
     errors : dict of str to int
         Kind: captures.
     seconds : float
-        By the clock, from listing to the last commit.
+        Wall-clock time, from listing to the last commit.
     cpu_seconds : float
         CPU time of the analyses alone, of all workers.
     already : int
@@ -303,7 +303,7 @@ def _work(store: Store, order: Order, executor: Executor, summary: Summary, prog
     executor.begin(tally)
     waiting = collections.deque(todo)
     under_way: dict[str, manifest.Batch] = {}
-    accused: list[manifest.Batch] = []  # of one capture; another one on the same worker may have brought it down
+    accused: list[manifest.Batch] = []  # single captures; another one on the same worker may have brought it down
     retried: set[str] = set()
     while waiting or under_way or accused:
         if not waiting and not under_way:  # alone, so that nothing else can bring its worker down

@@ -220,7 +220,7 @@ def _replay(flow: Any, key: dict[str, Any], variant: str) -> Rows:
 
 
 def _agreement(run: Any, flow: Any) -> Row:
-    """Return at which share of the polls a replay held what the kernel logged; nothing without counters."""
+    """Return the share of polls at which a replay agrees with the kernel's log; nothing without counters."""
     if flow.tcpinfo is None:
         return {}
     try:

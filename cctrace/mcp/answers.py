@@ -1,4 +1,4 @@
-"""What an answer may hold, and how long it may be."""
+"""Contents and size limits of answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools about flows as they were recorded: who sent them, what limited them, what happened, packet by packet."""
+"""Tools about recorded flows: senders, limits, events, packets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS_OF_PACKETS = ("all", "data", "acks", "resent")
 
 
 class Captures:
-    """Answers questions about the files below a folder; what was read and analysed last is remembered.
+    """Answers queries about the files below a folder; recent files and analyses are cached.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which files the server reads: regular files below its root, wherever links lead."""
+"""Files that the server may read: regular files below its root, after resolving links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of its own that answers, so that a call that takes too long can be ended, and its memory with it."""
+"""A separate process that answers, so that a slow call can be aborted and its memory released."""
 
 from __future__ import annotations
 

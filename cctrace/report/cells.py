@@ -1,4 +1,4 @@
-"""Compiled: rows of a table as text, see `save`."""
+"""Compiled formatting of table rows as text, see `save`."""
 
 from cctrace.lang.machine import Machine
 from cctrace.schema import MISSING
@@ -38,7 +38,7 @@ def rows_of_cells(cells, is_text, ends, texts, out):
 
 
 def digits(value, out, place):
-    """Write a whole number that is not the least int64 at a place; return where it ends."""
+    """Write an integer (except the least int64) at a place; return where it ends."""
     if value < 0:
         out[place] = _MINUS
         place += 1

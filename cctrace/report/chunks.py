@@ -1,9 +1,10 @@
-"""Packets that are too many for one page: all of them in files beside it, and in the page a selection that looks alike.
+"""Flows with too many packets for one page: all packets go to files beside it, and the page holds a representative
+selection.
 
-    flow0-packets1.js, flow0-packets2.js, ...    a span of time each; scripts, as a page on a disk may load nothing else
-    the page                                     of each of some thousand spans of time the extremes
+    flow0-packets1.js, flow0-packets2.js, ...    one time span each; scripts, since a page opened from disk can load
+    nothing else the page                                     the extremes of each of some thousand time spans
 
-The page's script loads the files of what is in view as soon as they are few enough to be drawn packet by packet.
+The page's script loads the files of the visible time span once they are few enough to draw single packets.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _ordered(side: _Side) -> _Side:
 
 
 def _selected(sent: Sent, received: Received, spans: int) -> tuple[Sent, Received]:
-    """Return of each span of time the first and last packets, and those with what is lowest and highest."""
+    """Return the first and last packets of each time span, and those with the extreme values."""
     ends = [side.time_ns[[0, -1]] for side in (sent, received) if len(side)]
     low, high = min(int(e[0]) for e in ends), max(int(e[1]) for e in ends) + 1
     new = sent.kind == NEW
@@ -159,7 +160,7 @@ def _span_of(side: Sent | Received, low: int, high: int, spans: int) -> NDArray[
 
 
 def _extreme(span: NDArray[np.int64], low: NDArray[Any], high: NDArray[Any]) -> list[NDArray[np.int64]]:
-    """Return rows: the first and last of each span, the ones with the least `low` and with the largest `high`."""
+    """Return rows: first and last of each span, and those with the smallest `low` and the largest `high`."""
     if not len(span):
         return [np.zeros(0, np.int64)]
     first = np.concatenate(([0], np.flatnonzero(np.diff(span)) + 1))

@@ -1,4 +1,4 @@
-"""Two captures beside each other: figures, curves from a common start, and both in full."""
+"""Two captures side by side: figures, curves from a common start, and both in full."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]
 
 
 def _names(*files: str) -> list[str]:
-    """Return the names of two files, with the folders that tell them apart if they have the same."""
+    """Return the names of two files, with as many folders as distinguish equal names."""
     names = [Path(file).name for file in files]
     return names if len(set(names)) > 1 else short_names(files)
 

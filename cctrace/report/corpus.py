@@ -1,6 +1,6 @@
-"""The page over a corpus: distributions, groups, errors, and a table of flows from which one gets to a flow's own page.
+"""The page over a corpus: distributions, groups, errors, and a table of flows with links to their own pages.
 
-Everything is in the one file, as in the page of a capture; what comes from the user's files is escaped.
+Everything is in one file, as in the page of a capture; text from the user's files is escaped.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def write_pages(
 
 
 def _flows(corpus: Corpus, by: str) -> pd.DataFrame:
-    """Return the bulk flows with what is known of each; all connections where nothing was asked of bulk flows."""
+    """Return the bulk flows with everything known of each; all connections if no task concerned bulk flows."""
     keys = ["capture", "connection"]
     columns = [*keys, *([by] if by not in keys else []), *_FLOWS]
     flows = corpus.flows.frame(list(dict.fromkeys(columns)))
@@ -154,13 +154,13 @@ def _pages_of(corpus: Corpus, capture: str, chosen: pd.DataFrame, folder: Path) 
                     name = f"{_stem(capture)}-{connection}"
                     page = write_report([replace(one, file=capture)], folder / name)
                     pages[capture, connection] = link(name, page.name)
-        except Exception as error:  # one capture never ends the page over all of them
+        except Exception as error:  # one capture must not end the page over all of them
             warnings.warn(f"{capture}: no page of its own: {': '.join(reason_of(error))}", CctraceWarning, 2)
     return pages
 
 
 def _identified(corpus: Corpus, capture: str) -> dict[int, Identification]:
-    """Return who sent the flows of a capture as the corpus has it: {connection: Identification}."""
+    """Return the senders of a capture's flows according to the corpus: {connection: Identification}."""
     from cctrace.identification.identify import Candidate, Identification
 
     if "controllers" not in corpus.tables:

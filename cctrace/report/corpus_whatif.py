@@ -1,4 +1,4 @@
-"""The part of a corpus's page that says for which flows another controller would have done better."""
+"""The part of a corpus's page on flows that another controller would have served better."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": 0.003}  # of the share sent
 
 
 def whatif_part(corpus: Corpus) -> str:
-    """Return the HTML of what-if over a corpus; "" if it was not asked."""
+    """Return the HTML of the what-ifs over a corpus; "" if there are none."""
     if "whatifs" not in corpus.tables:
         return ""
     found = {figure: corpus.whatif_by(figure=figure, margin=_LEAST[figure]) for figure in FIGURES}

@@ -1,4 +1,4 @@
-"""What the scripts draw, for the page as JSON: every packet, every point of the panels, as far as it may be large."""
+"""Data for the page's scripts, as JSON: every packet and every point of the panels, within the size limit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The frame of every page that cctrace writes: complete in itself, and closed to everything that is not its own.
+"""The frame of every page: self-contained, and closed to foreign content.
 
-Two things hold for all pages, so they are made here and nowhere else. The content security policy names the page's own
-style sheet and script by their hashes: whatever else came to stand in the page, out of the name of a file or its
-contents, would neither run nor be loaded. And a link leads to a file beside the page, whatever that file is called.
+The content security policy names the page's own style sheet and script by their hashes: anything else in the page,
+from the name or the contents of a file, would neither run nor be loaded. A link leads to a file beside the page,
+whatever that file's name.
 
 Sources: [CSP3] W3C Content Security Policy Level 3, 2.3.1 (hashes), 8.2 (strict-dynamic); [RFC3986] 2.1, 4.2.
 """

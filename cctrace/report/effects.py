@@ -1,4 +1,4 @@
-"""The part of a flow's section about what each cause cost: a bar per cause, and the flow beside itself without it."""
+"""The effects card of a flow's section: a bar per cause, and the flow with and without it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _TITLE = "What each cause cost: the flow simulated with and without it"
 _WIDTH, _HEIGHT, _MARGIN = 300, 26, 8  # of a bar's frame, pixels
-_LEAST_SPAN = 1.25  # times: an axis that shows less would make noise look large
+_LEAST_SPAN = 1.25  # times: a narrower axis would make noise look large
 _MOST_SPAN = 100.0
 _HEADS = ("", "Goodput", "Mean RTT", "Sent again")
 
@@ -83,7 +83,7 @@ def _bars(verdicts: Sequence[Verdict]) -> str:
 
 
 def _axis(ratios: Sequence[Estimate]) -> Scale:
-    """Return the place of a ratio in a frame: logarithmic, 1 and all that is known inside it."""
+    """Return a function from ratio to position: logarithmic, with 1 and all known values inside the frame."""
     known = [side for ratio in ratios for side in ratio if side is not None and side > 0]
     low, high = min([*known, 1 / _LEAST_SPAN]), max([*known, _LEAST_SPAN])
     low, high = math.log(max(low, 1 / _MOST_SPAN)), math.log(min(high, _MOST_SPAN))
@@ -140,7 +140,7 @@ def _ratio(ratio: float) -> str:
 
 
 def _beside(found: Effects) -> str:
-    """Return the recorded flow beside the simulated one, and that beside itself without each cause."""
+    """Return the recorded flow, the simulated one, and that without each cause."""
     head = "".join(f'<th scope="col">{name}</th>' for name in _HEADS)
     rows = "".join(
         f"<tr><td>{escape(name)}</td>" + "".join(f"<td>{in_two_lines(text)}</td>" for text in cells(figures)) + "</tr>"

@@ -1,9 +1,9 @@
-"""Columns of numbers as few bytes for the page: differences, bytes of equal weight together, deflate.
+"""Compact encoding of numeric columns for the page: differences, byte planes, deflate.
 
     integers --difference--> zigzag --one plane per byte--> deflate --> {"n", "planes", "scale", "data"}
 
-`decode.js` is the reverse; the page holds the bytes as base64, a notebook's kernel sends them as they are. A column of
-a million capture times takes some two bytes a row, a constant one nothing.
+`decode.js` is the inverse; the page holds the bytes as base64, a notebook's kernel sends them unchanged. A column
+of a million capture times takes some two bytes per row, a constant one nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 small = functools.partial(zlib.compress, level=6)
 fast = functools.partial(isal_zlib.compress, level=1)  # ten times as fast, a fifth larger
 
-STEPS = 100_000  # of the largest value: what a float is rounded to, finer than a screen by far
+STEPS = 100_000  # of the largest value: rounding of floats, far finer than a screen
 
 
 def integers(values: ArrayLike, scale: float = 1.0, pack: Pack = small) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The forecast of minRTT collapse on the page: words, a table, and the runs of the simulator that it stands on."""
+"""The forecast of minRTT collapse on the page: text, table, and the underlying simulator runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT = 640, 270
 _LEFT, _TOP, _RIGHT, _BOTTOM = 62, 14, 620, 214
-_LEAST = 1e-6  # chance that is told: the runs behind it are some dozens
+_LEAST = 1e-6  # smallest reported probability: it rests on some dozens of runs
 _MARKS = 3.6  # pixels
 _ASKED = "Would jitter make BBR’s minRTT collapse here?"
 _NOTE = (
@@ -83,7 +83,7 @@ def _widest(forecast: Collapse, now_us: float) -> float:
 
 
 def _groups(forecast: Collapse) -> list[tuple[str, Forecast]]:
-    """Return what was run, once for controllers that share their runs: [(names, forecast)]."""
+    """Return the runs, grouped by controllers that share them: [(names, forecast)]."""
     found: dict[tuple, list] = {}
     for name, one in forecast.forecasts_.items():
         found.setdefault((one.seen, one.threshold_sd_us), []).append((name, one))
@@ -140,7 +140,7 @@ def _group(k: int, names: str, one: Forecast, x: Scale, y: Scale) -> str:
 
 
 def _mark(k: int, x: float, y: float) -> str:
-    """Return a mark of its own for each group: colours alone do not tell them apart."""
+    """Return a distinct mark for each group: colours alone do not suffice."""
     if k % 3 == 0:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_MARKS}" class="run"/>'
     if k % 3 == 1:

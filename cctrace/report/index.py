@@ -1,4 +1,4 @@
-"""Many captures: a report for each, and one page that lists them."""
+"""Reports of many captures, and a page that lists them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PAGE = "report.html"
 
 
 def captures_in(folder: str | Path) -> list[Path]:
-    """Return the captures in a folder and those in it, sorted; what is of no known format is left out.
+    """Return the captures in a folder and its subfolders, sorted; files of unknown format are skipped.
 
-    A file at which telling formats apart fails is taken for a capture: whoever reads it will say what is wrong.
+    A file whose format detection fails counts as a capture: its reader will report the error.
     """
     return [path for path in sorted(Path(folder).rglob("*")) if path.is_file() and _may_be_capture(path)]
 
@@ -47,9 +47,10 @@ def write_index(
     failed: Callable[[Exception], object] = lambda error: None,
     **options: Any,
 ) -> tuple[Path, list[dict[str, Any]], list[str]]:
-    """Analyse captures one by one, and write a report for each and a page that lists all flows.
+    """Analyse captures one by one; write a report for each, and a page that lists all flows.
 
-    No capture ends the others' analysis: one that cannot be analysed, for whatever reason, is noted on the page.
+    A capture that cannot be analysed, for whatever reason, does not end the others' analysis: it is noted on the
+    page.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def write_index(
     failed : callable
         Receives the exception that ended the analysis of a capture.
     controller, progress, options
-        As of `cctrace.analysis.analyze.analyze`.
+        As in `cctrace.analysis.analyze.analyze`.
 
     Returns
     -------
@@ -67,7 +68,7 @@ def write_index(
     objects : list of dict
         One per flow, as `FlowAnalysis.to_dict`.
     notes : list of str
-        One for each capture that has no report: which, and why.
+        One for each capture without a report: which, and why.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,5 +99,5 @@ def write_index(
 
 
 def _row_of(analysis: FlowAnalysis) -> tuple[list[str], dict[str, Any]]:
-    """Return the texts of a flow under the columns of the list, but for the first, and the flow for programs."""
+    """Return a flow's texts for the columns of the list after the first, and the flow as plain objects."""
     return [*row_of(analysis), analysis.sentence], analysis.to_dict()

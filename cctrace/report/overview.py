@@ -1,4 +1,4 @@
-"""The analyses of flows as a table for people, as objects for programs, as Parquet and as the page."""
+"""Analyses of flows as a table for people, objects for programs, Parquet files, and the page."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _SECTIONS = 24  # flows drawn on one page; all are in the table and in the Parqu
 
 
 def table(analyses: Sequence[FlowAnalysis]) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and rows of texts that sum up flows, one row per flow."""
+    """Return the columns and rows of texts that summarise flows, one row per flow."""
     compared = any(analysis.agreement for analysis in analyses)
     rows = [[*row_of(analysis), *([_agreement(analysis)] if compared else [])] for analysis in analyses]
     return [*COLUMNS, *([AGREEMENT] if compared else [])], rows
@@ -79,13 +79,13 @@ def row_of(analysis: FlowAnalysis) -> list[str]:
 
 
 def _controller(analysis: FlowAnalysis) -> str:
-    """Return who sent a flow; of what the counters name what was replayed for it, if that has another name."""
+    """Return a flow's sender; if the counters name it, also the replayed variant if that has another name."""
     named, replayed = analysis.controller, analysis.replayed
     return f"{named} (as {replayed})" if named and replayed not in (None, named) else _sender(analysis)
 
 
 def _sender(analysis: FlowAnalysis) -> str:
-    """Return who sent a flow: whom the counters name, else whom it shows."""
+    """Return a flow's sender: named by the counters, otherwise identified."""
     return analysis.controller or sender_words(analysis.identification, analysis.diagnosis)
 
 
@@ -190,7 +190,7 @@ def _tables(analysis: FlowAnalysis) -> dict[str, Columns]:
 
 def _counter_tables(analysis: FlowAnalysis, counters: CounterFlow) -> dict[str, Columns]:
     tables: dict[str, Columns | None] = {"tcpinfo": counters.polls.table()}
-    with contextlib.suppress(StreamError):  # what is lacking has been noted where it was asked for
+    with contextlib.suppress(StreamError):  # missing data have been noted already
         tables["events"] = _columns(counters.events.rows)
     tables |= {"replay": analysis.modelled, "agreement": analysis.polled}
     return {name: columns for name, columns in tables.items() if columns is not None}
@@ -235,7 +235,7 @@ _LISTED = 5000  # flows beside those that are explained
 
 
 def _others(analyses: Sequence[FlowAnalysis]) -> tuple[list[FlowAnalysis], int]:
-    """Return the flows of the captures that were not worth an analysis, and how many more there are."""
+    """Return the flows of the captures that were not analysed, and how many more there are."""
     known = {(analysis.file, analysis.flow.index) for analysis in analyses if analysis.flow is not None}
     captures = {analysis.file: analysis.flow.capture for analysis in analyses if analysis.flow is not None}
     rows = [
@@ -249,7 +249,7 @@ def _others(analyses: Sequence[FlowAnalysis]) -> tuple[list[FlowAnalysis], int]:
 
 
 def _comparison(analyses: Sequence[FlowAnalysis]) -> FlowSection | None:
-    """Return the section that lays the largest flows beside each other; None of a single one."""
+    """Return the section that shows the largest flows side by side; None for a single one."""
     views = {analysis.title: analysis.view for analysis in analyses if analysis.view is not None}
     if views:
         first, last = _lasted(next(iter(views.values())))  # of the largest: captures of different days share no axis
@@ -272,7 +272,7 @@ def _title(analyses: Sequence[FlowAnalysis], total: int) -> str:
 
 
 def _section(analysis: FlowAnalysis, notes: list[str]) -> FlowSection | None:
-    """Return the section of a flow; None of one that cannot be drawn, which `notes` receives a line about."""
+    """Return the section of a flow; None if it cannot be drawn, with a line in `notes`."""
     with Attempt(f"section of {analysis.title}", notes):
         return _section_of(analysis)
     return None
@@ -315,7 +315,7 @@ def _section_of_packets(analysis: FlowAnalysis, view: FlowView) -> FlowSection:
 
 
 def _in_words(analysis: FlowAnalysis) -> FlowSection:
-    """Return the section of a flow without what is drawn of it over time."""
+    """Return the section of a flow without its time plots."""
     row, diagnosis, found = analysis.row, analysis.diagnosis, analysis.identification
     figures = [
         *zip(COLUMNS[2:-1], row_of(analysis)[2:-1], strict=True),
@@ -349,7 +349,7 @@ def _in_words(analysis: FlowAnalysis) -> FlowSection:
 
 
 def _panels(view: FlowView, packets: tuple[Sent, Received] | None) -> list[Panel]:
-    """Return the panels of a flow; every packet is drawn elsewhere where they are at hand."""
+    """Return the panels of a flow; packets, if available, are drawn elsewhere."""
     panels = flow_panels(view, packets)
     return panels if packets is None else [panel for panel in panels if panel.name != "progress"]
 

@@ -1,7 +1,7 @@
-"""One HTML page that explains a capture, complete in itself: it opens offline and refers to nothing outside.
+"""A self-contained HTML page that explains a capture offline.
 
-The page holds the panels of `cctrace.plot` and every packet, a style sheet and scripts that draw them. What comes from
-the user's files is escaped, and the content security policy of `document` forbids the page any network.
+The page holds the panels of `cctrace.plot`, every packet, a style sheet and the scripts that draw them. Text from
+the user's files is escaped, and the content security policy of `document` forbids the page any network access.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DRAWING = ("decode", "axes", "series", "save", "panel", "packets", "sequence", 
 
 @dataclass(frozen=True)
 class FlowSection:
-    """What the page says about one flow.
+    """Contents of the page for one flow.
 
     Parameters
     ----------
@@ -52,39 +52,39 @@ class FlowSection:
     verdict : str
         The same in a sentence, with advice.
     notes : list of str
-        Sentences shown above the panels: what limits what the reader may conclude.
+        Caveats, shown above the panels.
     time_axis : str
         Label of the time axis.
     packets : (Sent, Received), optional
         Every packet, for the time-sequence graph.
     start_ns : int
-        Zero of the time axis, nanoseconds since the epoch.
+        Origin of the time axis, nanoseconds since the epoch.
     taken_at : str
-        Where it was captured; every figure says so unless it is the sender.
+        Place of capture; shown in every figure unless it is the sender.
     limits, events, verdicts : list
-        Those of a `Diagnosis`.
+        From a `Diagnosis`.
     begin_s : float
         Left end of the time axis, if nothing is earlier.
     candidates : list of (str, float)
-        Controllers that may have sent it, with their probabilities.
+        Possible controllers of the sender, with their probabilities.
     sender : str
-        Who sent it, in a few words.
+        The sender, in a few words.
     identified : str
-        On what that rests, a sentence.
+        The evidence for that, a sentence.
     whatif : cctrace.counterfactual.whatif.WhatIf or Refusal, optional
-        What another controller or path would have changed, or why that is not known.
+        Effect of another controller or path, or why it is unknown.
     effects : cctrace.counterfactual.effects.Effects or Refusal, optional
-        What would be different without each cause, or why that is not known.
+        Effects of removing each cause, or why they are unknown.
     forecast : cctrace.fit.Collapse or Refusal, optional
-        Of BBR's minRTT collapse; why there is none.
+        Forecast of BBR's minRTT collapse, or why there is none.
     lanes : list of Lane
         States over time.
     packed : cctrace.report.chunks.Packed, optional
-        In place of `packets` where these are for files beside the page.
+        Instead of `packets`, if these go to files beside the page.
     beside : list of dict
-        These files, where `packets` are a selection.
+        These files, if `packets` are a selection.
     reverse : dict, optional
-        What the other end sent, see `Flow.reverse`.
+        From `Flow.reverse`.
     """
 
     title: str
@@ -122,26 +122,26 @@ class FlowSection:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole page.
+    """The entire page.
 
     Parameters
     ----------
     title : str
     source : str
-        Where the data come from, one line.
+        Origin of the data, one line.
     columns : list of str
         Head of the overview table.
     rows : list of list of str
         Its cells, one row per flow.
     others : list of list of str
-        Rows of flows that have no section because they are small: folded below the table.
+        Rows of small flows without a section: folded below the table.
     flows : list of FlowSection or None
-        The flows' sections, in the order of the rows; None, or a shorter list, where there is none.
+        The flows' sections, in the order of the rows; None, or a shorter list, for flows without one.
     notes : list of str
     comparison : FlowSection, optional
-        Panels that lay the flows beside each other.
+        Panels with several flows.
     row_links : dict of int to str
-        Where the rows of an index lead, addresses made by `document.link`.
+        Link targets of the rows of an index, made by `document.link`.
     """
 
     title: str
@@ -169,7 +169,7 @@ def style() -> str:
 
 
 def script(*last: str) -> str:
-    """Return the scripts that draw, and after them those of the names given."""
+    """Return the drawing scripts, followed by the named ones."""
     return "".join(_text(f"{name}.js") for name in (*_DRAWING, *last))
 
 
@@ -215,7 +215,7 @@ def _text(name: str) -> str:
 
 
 def _colours() -> str:
-    """Return the style sheet's variables: one meaning has one name, a light and a dark colour."""
+    """Return the style sheet's variables: one name per meaning, with a light and a dark colour."""
     light = {f"c-{name}": colour for name, colour in COLOURS.items()}
     light |= {f"p-{_key(name)}": colour for name, colour in PHASE_COLOURS.items()}
     light |= {f"l-{name}": colour for name, (_, colour, _) in LIMITS.items()}

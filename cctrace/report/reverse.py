@@ -1,4 +1,4 @@
-"""The card of the page about the other direction of a flow: what its receiver sent."""
+"""The card about the reverse direction of a flow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ELSEWHERE = "They reach from where it was captured to the bulk sender and back.
 
 
 def reverse_card(flow: FlowSection) -> str:
-    """Return a folded card: bytes, packets, answers; nothing where the direction is not known."""
+    """Return a folded card: bytes, packets, response times; empty if the direction is unknown."""
     found = flow.reverse
     if not found:
         return ""

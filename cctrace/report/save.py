@@ -1,7 +1,7 @@
-"""Tables as files: Parquet, or compressed CSV where pyarrow is not installed, which needs no pandas.
+"""Tables as files: Parquet, or compressed CSV without pyarrow; neither needs pandas.
 
-A table of events has millions of cells. Whole numbers become text in compiled code; of other values every run of equal
-ones becomes text once.
+A table of events has millions of cells. Integers are converted to text by compiled code; of other values, each run
+of equal ones is converted once.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def csv_parts(table: Table) -> Iterator[bytes]:
 
 
 def _numbers(values: NDArray[Any] | Sequence[Any]) -> tuple[NDArray[Any], list[bytes]]:
-    """Return whole numbers and no texts; or the texts of runs of equal values, and of each value its place in them."""
+    """Return integers and no texts; or the texts of runs of equal values, and each value's index into them."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64:
         return values, []
     if isinstance(values, np.ndarray) and values.dtype != object:

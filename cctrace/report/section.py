@@ -1,4 +1,4 @@
-"""The part of the page about one flow: what is said about it, and the frames that the script draws into."""
+"""The page's section about one flow: text, and the frames that the script draws into."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ _LIKELY = 0.005  # candidates that are listed
 
 
 def _candidates(flow: FlowSection) -> str:
-    """Return who may have sent the flow: it is a question of its own, and folded away."""
+    """Return the possible senders, folded: a separate question."""
     likely = [(name, probability) for name, probability in flow.candidates if probability >= _LIKELY]
     if not likely:
         return ""
@@ -146,7 +146,7 @@ def _candidates(flow: FlowSection) -> str:
 
 
 def _remarks(notes: Sequence[str]) -> str:
-    """Return what a reader should know, in small print: a page of warnings is one that nobody reads."""
+    """Return the caveats in small print: nobody reads a page of warnings."""
     items = "".join(f"<li>{prose(note)}</li>" for note in notes)
     return f'<ul class="remarks">{items}</ul>' if notes else ""
 
@@ -228,7 +228,7 @@ aria-label="Limits and states in view"></div></details>
 
 
 def _states(lanes: Iterable[Lane]) -> str:
-    """Return what the colours of the states mean, a line for each timeline."""
+    """Return the legend of the state colours, one line per timeline."""
     lines = []
     for lane in lanes:
         names = sorted({name for _, _, name in lane.phases.spans}, key=_order)
@@ -249,7 +249,7 @@ def _state_class(name: str) -> str:
 
 
 def _beside(spans: Sequence[dict[str, Any]]) -> str:
-    """Return where the packets are that are too many for the page."""
+    """Return where the packets are that do not fit into the page."""
     if not spans:
         return ""
     count = sum(span["sent"] + span["received"] for span in spans)

@@ -1,4 +1,4 @@
-"""The part of a flow's section about what another controller, or another path, would have done."""
+"""The what-if card of a flow's section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flow in a notebook, down to the packet: the page's scripts as a widget, its columns sent as bytes."""
+"""A flow in a notebook, down to the packet: the page's scripts as a widget, with its columns as bytes."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from cctrace.replaying.run import Run
 
 
-_FALLBACK_PACKETS = 30_000  # that a notebook keeps for whoever opens it without a kernel: some 150 kB
+_FALLBACK_PACKETS = 30_000  # kept for viewers without a kernel: some 150 kB
 _FALLBACK_BYTES = 300_000  # of curves
 _FALLBACK_HEIGHT = 700  # pixels
 
 
 def widget(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = None) -> Any:
-    """Show a captured flow in a notebook: every packet, zoomed with the mouse, as on the page of a report.
+    """Show a captured flow in a notebook: every packet, zoomed with the mouse, as in a report.
 
-    Drag to zoom; click, then turn the wheel; Shift and drag moves; a double-click shows everything again. Where there
-    is no kernel (a notebook on a web page) a page of the flow stands in, with its packets up to 30,000.
+    Drag to zoom; click, then turn the wheel; Shift and drag moves; a double-click shows everything again. Without a
+    kernel (a notebook on a web page), a static page of the flow is shown, with up to 30,000 packets.
 
     Parameters
     ----------
     flow : Flow
-        With the kernel's counters attached, their curves are drawn too.
+        Attached kernel counters are drawn, too.
     run : Run, optional
-        A replay of this flow with ``record="all"``: adds what the controller decided.
+        A replay of this flow with ``record="all"``: adds the controller's decisions.
     diagnosis : Diagnosis, optional
-        As of `cctrace.diagnose`: adds the limits over time and the events.
+        From `cctrace.diagnose`: adds the limits over time and the events.
 
     Returns
     -------
     anywidget.AnyWidget
-        Its `span`, (start, end) in seconds since the first packet, is what is in view, and may be set.
+        Its `span`, (start, end) in seconds since the first packet, is the visible range, and may be set.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def widget(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = Non
 
 
 def section_of(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = None) -> FlowSection:
-    """Return the `FlowSection` of a captured flow, without figures and without who may have sent it."""
+    """Return the `FlowSection` of a captured flow, without figures and candidates."""
     view = FlowView.of(flow, run)
     packets = packets_of(flow)
     src, sport, dst, dport = flow.key
@@ -116,7 +116,7 @@ def _fallback(section: FlowSection) -> str:
 
 @functools.cache
 def _widget_class() -> Any:
-    """Return the class; anywidget is imported when it is first wanted."""
+    """Return the class; anywidget is imported on first use."""
     base: Any = needed("anywidget", "notebooks").AnyWidget
     traitlets = needed("traitlets", "notebooks")
 

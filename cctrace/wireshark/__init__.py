@@ -1,8 +1,8 @@
-"""What Wireshark shows of an analysis: comments on the packets of a capture, and fields to filter by.
+"""Wireshark integration: comments on the packets of a capture, and fields to filter by.
 
-annotate.py     a capture, its analysis, the two files that come of them
-columns.py      what is known of a flow at each of its packets
-comments.py     what of that is worth a comment
-companion.py    the file with all of it, which the plug-in reads
-cctrace.lua     the plug-in; install.py puts it in place
+annotate.py     a capture, its analysis, and the two resulting files
+columns.py      state of a flow at each of its packets
+comments.py     the comments derived from that
+companion.py    the file with all columns, which the plug-in reads
+cctrace.lua     the plug-in; install.py installs it
 """

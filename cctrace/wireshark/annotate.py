@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Annotated(Summarized):
-    """What `annotate` wrote.
+    """Result of `annotate`.
 
     Attributes
     ----------
@@ -46,11 +46,11 @@ class Annotated(Summarized):
     packets : int
         In the capture.
     commented : int
-        That have a comment.
+        With a comment.
     flows : list of str
-        A line for each flow that was analysed: who sent it, and why it went as it did.
+        A line for each analysed flow: its sender, and why it behaved as it did.
     notes : list of str
-        What a reader of them should know.
+        Caveats.
     """
 
     shown_as = "Annotated capture"
@@ -80,10 +80,10 @@ def annotate(
     progress: Progress = silent,
     **options: Any,
 ) -> Annotated:
-    """Write a capture again, byte for byte, as a pcapng with comments of what its packets meant.
+    """Copy a capture, byte for byte, to a pcapng with comments on its packets.
 
-    Its bulk flows are analysed as `cctrace.analyze` does. Beside the target comes a file with what is known at each of
-    their packets, for the plug-in of Wireshark.
+    Its bulk flows are analysed as in `cctrace.analyze`. A second file beside the target holds the state at each of
+    their packets, for Wireshark's plug-in.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def annotate(
     tcpinfo : sequence of path
         The kernel's counters of its flows.
     controller : str, optional
-        The controller to replay; by default the one that sent each flow, by its counters or by what was sent.
+        The controller to replay; by default each flow's own, from its counters or identified.
     progress : callable
         Receives lines of progress.
     options
@@ -146,7 +146,7 @@ def annotate(
 
 
 class _Findings:
-    """What the analyses of flows found."""
+    """Results of the flows' analyses."""
 
     def __init__(self) -> None:
         self.flows: list[PacketColumns] = []

@@ -1,6 +1,6 @@
-"""What is known of a flow at each of its packets: the controller's state, what limited it, why data was sent again.
+"""State of a flow at each of its packets: controller, limits, reasons of retransmissions.
 
-A packet of the sender has what held when it left; an ACK has what held once the sender's TCP had processed it.
+A packet of the sender has the state at its departure; an ACK has the state after the sender's TCP has processed it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NEVER = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class PacketColumns:
-    """What is known at each packet of a flow, in file order; -1 is unknown.
+    """State at each packet of a flow, in file order; -1 is unknown.
 
     Attributes
     ----------
     flow : int
         Its number in the capture.
     controller : str
-        Name of the controller that was replayed; "" if none was.
+        Name of the replayed controller; "" if none was.
     states : tuple of str
         Names of the controller's states.
     sack : bool
@@ -52,19 +52,19 @@ class PacketColumns:
     tcp_state : ndarray of int8
         Index into `cctrace.schema.CA_STATES`.
     limit : ndarray of int8
-        Index into `cctrace.diagnosis.findings.LIMITS`: what limited the flow then.
+        Index into `cctrace.diagnosis.findings.LIMITS`: what limited the flow.
     cwnd, inflight : ndarray of int64
         Segments.
     pacing_rate_bps, bw_bps : ndarray of int64
         Pacing rate and bandwidth estimate, bit/s.
     min_rtt_us, rtt_us : ndarray of int64
-        The controller's estimate, and the RTT sample that an ACK gave.
+        The controller's estimate, and the RTT sample of an ACK.
     kind : ndarray of int8
         Index into `cctrace.plot.packets.KINDS` of data; 0 of everything else.
     spurious : ndarray of bool
-        A D-SACK reported it as a duplicate later on.
+        A D-SACK later reported it as a duplicate.
     window_left : ndarray of int64
-        Bytes of the receive window that data of the sender left open.
+        Bytes of the receive window left after data of the sender.
     """
 
     flow: int
@@ -93,12 +93,12 @@ class PacketColumns:
 
 
 def columns_of(flow: Flow, analysis: FlowAnalysis) -> PacketColumns:
-    """Return what is known at each packet of a captured flow.
+    """Return the state at each packet of a captured flow.
 
     Parameters
     ----------
     flow : Flow
-        As `cctrace.replaying.through_fq.at_hand_over` returns it.
+        From `cctrace.replaying.through_fq.at_hand_over`.
     analysis : FlowAnalysis
         Of this flow; what it lacks is unknown here.
 
