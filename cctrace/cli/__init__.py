@@ -1,7 +1,7 @@
-"""The command line: one file per command; a command imports what it needs when it runs, so that --help is immediate.
+"""The command line: one file per command; a command imports its modules on execution, so that --help is immediate.
 
-Every error that a user can cause is one line, "cctrace: what, where, what to do", on stderr with exit status 2; so is
-an internal error, whose traceback `--debug` shows. Warnings about data read only in part are lines on stderr too.
+Every user error is one line, "cctrace: what, where, what to do", on stderr with exit status 2; so is an internal
+error, whose traceback `--debug` shows. Warnings about partly unreadable data are lines on stderr, too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ for _command in (
 complete(commands)
 
 
-_COLLECTED = 50_000  # objects; Python's 700 look for cycles in what is imported, a fifteenth of the time of `analyze`
+_COLLECTED = 50_000  # objects; with Python's 700, cycles are sought during imports: a fifteenth of `analyze`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if interrupts:  # a library took it for a failure of its own
+        if interrupts:  # a library took the interrupt for a failure of its own
             return _complain("interrupted", 130)
         show_traceback(error)
         return _complain(_one_line(error), 2)

@@ -42,7 +42,7 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
     "--cc",
     "controller",
     metavar="NAME",
-    help="Replay this controller over every flow; default: the one that the counters name, none without a capture.",
+    help="Replay this controller over every flow; default: the one named by counters, none without a capture.",
 )
 @folder_option(
     "-o",
@@ -52,20 +52,18 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
     show_default=True,
     help="Folder for report.html and the tables.",
 )
-@click.option(
-    "--what-if", is_flag=True, help="Put numbers to the advice: simulate what it names (some seconds a flow)."
-)
+@click.option("--what-if", is_flag=True, help="Quantify the advice by simulation (some seconds a flow).")
 @click.option(
     "--effects/--no-effects",
     default=True,
-    help="Simulate what each cause cost, and order the causes by that; --no-effects takes less time.",
+    help="Simulate the cost of each cause, and order the causes by it; --no-effects is faster.",
 )
 @click.option(
     "--goal",
     type=click.Choice(GOALS),
     default=GOALS[0],
     show_default=True,
-    help="What the order of the causes serves first.",
+    help="Primary objective of the order of causes.",
 )
 @reading_options
 @trust_option
@@ -84,12 +82,12 @@ def analyze(
 ) -> int:
     """Explain every bulk flow of captures taken at the sender, or of counters alone (ss, NDT7, iperf3, qlog, ...).
 
-    Prints why every flow went as it did, and a table (with --json, a list with one object per flow), and writes
+    Prints why each flow behaved as it did, and a table (with --json, a list with one object per flow), and writes
     DIR/report.html, which opens offline, with the tables as Parquet beside it.
 
-    A folder stands for all captures in it and below. They, and more than eight files, each get a report of their own,
-    and DIR/report.html lists them. A capture that cannot be analysed is a warning, a line on that page and exit status
-    2; the others are analysed all the same.
+    A folder stands for all captures in it and below. These, and more than eight files, each get a report of their
+    own, and DIR/report.html lists them. A capture that cannot be analysed is a warning, a line on that page and
+    exit status 2; the others are still analysed.
     """
     listed = (len(files) > _TOGETHER and not tcpinfo) or any(map(os.path.isdir, files))
     options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate, "effects": effects, "goal": goal}
@@ -121,7 +119,7 @@ def _heading(row: Any) -> str:
 
 
 def _notes(analyses: list[FlowAnalysis]) -> Iterator[str]:
-    """Return what there is to say about the data; what holds for many flows of a file once, with their number."""
+    """Return the notes on the data; a note on many flows of a file appears once, with their number."""
     notes = collections.Counter((analysis.file, note) for analysis in analyses for note in set(analysis.notes))
     for analysis in analyses:
         for note in analysis.notes:
@@ -134,7 +132,7 @@ def _notes(analyses: list[FlowAnalysis]) -> Iterator[str]:
 
 
 def _verdicts(analysis: FlowAnalysis) -> list[str]:
-    """Return the lines on one flow: its first verdict with advice, and the next ones in short."""
+    """Return the lines on one flow: its first verdict with advice, and the next ones in brief."""
     if analysis.diagnosis is None:
         return []
     first, *others = analysis.diagnosis.verdicts
@@ -145,14 +143,14 @@ def _verdicts(analysis: FlowAnalysis) -> list[str]:
 
 
 def _effect(verdict: Verdict) -> list[str]:
-    """Return the line on what would be different without a cause, if that is known."""
+    """Return the line on the effect of removing a cause, if known."""
     from cctrace.counterfactual.effects import effect_words
 
     return [] if verdict.effect is None else [f"{effect_words(verdict.effect)}."]
 
 
 def _helps(found: Any) -> list[str]:
-    """Return the lines on what would help, if that was asked."""
+    """Return the lines on what would help, if requested."""
     from cctrace.refusals import Refusal
 
     return [f"what if: {found}"] if isinstance(found, Refusal) else found.lines() if found else []

@@ -1,4 +1,4 @@
-"""`cctrace annotate`: a capture for Wireshark, with comments on its packets."""
+"""`cctrace annotate`: a capture with comments on its packets, for Wireshark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cctrace.cli.common import command_options, print_json, print_text, progress
     "--cc",
     "controller",
     metavar="NAME",
-    help="Replay this controller; default: the one that sent each flow, as cctrace identify finds.",
+    help="Replay this controller; default: each flow's own, as identified.",
 )
 @reading_options
 @trust_option
@@ -33,10 +33,10 @@ def annotate(
 ) -> None:
     """Write the packets of a capture again, byte for byte, as a pcapng with comments.
 
-    Data is commented where it was sent again (and why), where it fills the receive window, and where another limit
-    begins; ACKs where cwnd, the pacing rate or a state changed. The file's own comment has the verdicts. What holds at
-    every packet of the bulk flows is in FILE.cctrace.tsv, which the plug-in of `cctrace wireshark --install` shows as
-    fields: cctrace.state, cctrace.cwnd, cctrace.limit and others.
+    Comments mark retransmissions (with the reason), data that fill the receive window, changes of the limit, and
+    ACKs at which cwnd, the pacing rate or a state changed. The file's own comment has the verdicts. The state at
+    every packet of the bulk flows is in FILE.cctrace.tsv, which the plug-in of `cctrace wireshark --install` shows
+    as fields: cctrace.state, cctrace.cwnd, cctrace.limit and others.
     """
     from cctrace.wireshark.annotate import annotate as run
 

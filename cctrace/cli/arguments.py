@@ -1,6 +1,6 @@
-"""What the commands take as arguments, checked before anything is imported that takes time.
+"""Arguments of the commands, validated before slow imports.
 
-A mistake is said at once: the argument, its value, what is allowed.
+An error is reported at once: argument, value, what is allowed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`cctrace check`: do expectations hold of captures, counters, or a folder of them?"""
+"""`cctrace check`: check expectations of captures, counters, or a folder of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import click
 from cctrace.cli.arguments import file_option, output_option, paths
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 
-SCENARIO = ".toml"  # what is simulated, `checking.subjects.SCENARIO`, which takes time to import
+SCENARIO = ".toml"  # suffix of scenarios, `checking.subjects.SCENARIO`, which is slow to import
 DOES_NOT_HOLD = 1  # exit status
 
 
 @click.command(short_help="Check captures and simulations against expectations, for continuous integration.")
 @paths("files", "FILE|DIR...", folders=True, besides=SCENARIO)
-@file_option("--expect", "expectations", required=True, metavar="FILE", help="TOML file of what is expected.")
+@file_option("--expect", "expectations", required=True, metavar="FILE", help="TOML file with the expectations.")
 @output_option("--junit", help="Write JUnit XML, a test case per expectation and flow.")
 @command_options()
 def check(files: tuple[str, ...], expectations: str, junit: str | None, as_json: bool) -> int:
@@ -28,8 +28,8 @@ def check(files: tuple[str, ...], expectations: str, junit: str | None, as_json:
     [[expect]]                    more expectations, of other flows, or of some files of a folder
     files = "single_*"
 
-    A folder stands for the captures in it and below, a scenario (FILE.toml, see `cctrace simulate --scenario`) for its
-    simulation. Where a record does not tell what is asked, that does not hold.
+    A folder stands for the captures in it and below, a scenario (FILE.toml, see `cctrace simulate --scenario`) for
+    its simulation. An expectation does not hold if the record lacks the data to evaluate it.
     """
     from cctrace.checking.expectations import read
 

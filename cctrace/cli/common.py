@@ -1,7 +1,7 @@
-"""What the commands share: options, JSON, tables and progress.
+"""Common parts of the commands: options, JSON, tables and progress.
 
-Everything that a command prints goes through `echo`, `print_json`, `print_table` or `progress`: neither what files hold
-nor what they are called may drive the terminal. The linter forbids the other ways.
+All output goes through `echo`, `print_json`, `print_table` or `progress`, so that neither contents nor names of
+files can control the terminal. The linter forbids other ways.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def show_traceback(error: Exception) -> None:
 
 
 def echo(text: str = "", err: bool = False, bold: bool = False) -> None:
-    """Print lines, on stderr with `err`; what would act on the terminal is written out."""
+    """Print lines, on stderr with `err`; control characters are escaped."""
     text = visible(text)
     click.echo(click.style(text, bold=True) if bold else text, err=err)  # noqa: TID251 (the one place)
 
@@ -77,7 +77,7 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--limit",
         metavar="SIZE",
         callback=lambda context, option, text: None if text is None else _size(text),
-        help="Largest size that a compressed file may unpack to, for example 20GB; default: what is no bomb.",
+        help="Largest size that a compressed file may unpack to, for example 20GB; default: no decompression bombs.",
     )(function)
     return click.option(
         "--decapsulate",
@@ -111,7 +111,7 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    """Return JSON in which nothing acts on a terminal: what does not print is an escape, so nothing is lost."""
+    """Return JSON without control characters: what is not printable is escaped, so nothing is lost."""
     try:  # most values are plain: looking at each first takes five times as long
         text = jsonlib.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):
@@ -142,8 +142,8 @@ def print_table(
 ) -> None:
     """Print rows as a table; columns of quantities are aligned to the right, texts to the left.
 
-    What is too wide for the terminal is stacked: a row takes several lines, and nothing is cut. Programs, grep and mail
-    get one line a row, however long.
+    A table too wide for the terminal is stacked: a row takes several lines, and nothing is cut. Pipes and files get
+    one line per row, however long.
 
     Parameters
     ----------
@@ -151,8 +151,8 @@ def print_table(
     rows : list of sequences
     title : str, optional
     heading : (int, function), optional
-        How many columns the first line of a stacked row stands for, and what makes its text of a row; default: the
-        first column.
+        Number of columns that the first line of a stacked row stands for, and the function that makes its text;
+        default: the first column.
     short : dict of str to str, optional
         Shorter names of columns, for the stack.
     """
@@ -285,9 +285,9 @@ _LONGEST_S = 60.0  # between the lines that say so
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[str], Any]]:
-    """Show on stderr what is being done; yields a function that changes the text.
+    """Show the current activity on stderr; yields a function that changes the text.
 
-    A terminal shows it all the time; a file or a pipe gets a line if it takes more than SILENT_S, and then ever fewer.
+    A terminal shows it all the time; a file or a pipe gets a line after SILENT_S, and then ever fewer.
     """
     if not sys.stderr.isatty():
         doing, ended = [what], threading.Event()

@@ -1,4 +1,4 @@
-"""What the shell completes beside commands and options: files, folders, and names of controllers.
+"""Shell completion beyond commands and options: files, folders, and names of controllers.
 
 eval "$(_CCTRACE_COMPLETE=bash_source cctrace)"       in ~/.bashrc; zsh_source, fish_source elsewhere
 """

@@ -1,4 +1,4 @@
-"""`cctrace conform`: a controller or a recorded flow against a specification."""
+"""`cctrace conform`: check a controller or a recorded flow against a specification."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cctrace.cli.common import command_options, echo, print_json, print_table, p
 @click.option(
     "--spec", required=True, metavar="NAME", help="The specification: bbr, cubic, reno, prr, quic, rack, hystart."
 )
-@click.option("--flow", "index", type=int, help="Which flow of a capture; default: that which sent most.")
+@click.option("--flow", "index", type=int, help="Which flow of a capture; default: the one that sent most.")
 @click.option("--seed", default=1, show_default=True, help="Of the simulations.")
-@click.option("--all", "every", is_flag=True, help="List what conforms and what was not exercised, too.")
+@click.option("--all", "every", is_flag=True, help="Also list requirements that hold or were not exercised.")
 @output_option("--junit", "junit_file", help="Write JUnit XML for continuous integration.")
 @reading_options
 @trust_option
@@ -34,10 +34,10 @@ def conform(
     decapsulate: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Look at every requirement of a specification in simulated cases of a controller, or in a recorded flow.
+    """Check every requirement of a specification in simulated cases of a controller, or in a recorded flow.
 
-    CONTROLLER is a name, or FILE.py:CLASS; FILE a capture. The exit status is 1 if a requirement is violated that the
-    controller is not known to differ in by intent.
+    CONTROLLER is a name, or FILE.py:CLASS; FILE a capture. The exit status is 1 if a requirement is violated and
+    the violation is not listed as intended.
     """
     from cctrace.conform import run, spec_of
 

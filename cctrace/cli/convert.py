@@ -30,7 +30,7 @@ _QLOG = ("qlog", "sqlog")
     "--cc",
     "controller",
     metavar="NAME",
-    help="qlog: whose decisions; default: the controller that sent the flow, as cctrace identify finds.",
+    help="qlog: the controller to replay; default: the flow's own, as identified.",
 )
 @reading_options
 @trust_option

@@ -1,4 +1,4 @@
-"""`cctrace corpus`: any number of captures, on this machine's processes or on a Dask cluster."""
+"""`cctrace corpus`: any number of captures, on this machine or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -36,23 +36,27 @@ def _corpus(context: click.Context, option: click.Parameter, folder: str) -> str
     return folder
 
 
-@corpus.command(short_help="Analyse captures; go on where an earlier run ended.")
+@corpus.command(short_help="Analyse captures; resume an interrupted run.")
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, callback=_inputs)
 @click.option("-o", "--output", required=True, metavar="DIR", callback=_output, help="Folder or URL for the tables.")
 @click.option(
     "--tasks",
     default="flows,explain",
     show_default=True,
-    help="What to ask: flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME.",
+    help="Tasks: flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME.",
 )
-@click.option("--what-if", "candidates", metavar="NAME,...", help="Ask too: what these controllers would have got.")
+@click.option(
+    "--what-if", "candidates", metavar="NAME,...", help="Also simulate these controllers over each flow's path."
+)
 @click.option(
     "--workers",
     type=click.IntRange(1, MOST_WORKERS),
     metavar="N",
     help="Processes on this machine; default: one per core.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers do it, for example tcp://host:8786.")
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers to use, for example tcp://host:8786."
+)
 @click.option(
     "--counters",
     multiple=True,
@@ -83,9 +87,10 @@ def run(
 ) -> None:
     """Analyse every INPUT: captures, archives of them (tar, ZIP), counters, folders, patterns, URLs, lists (@FILE).
 
-    Tables are Parquet datasets in DIR, one folder each: captures, errors, flows, verdicts, limits, events, controllers
-    (identify), paths and collapse (fit), replays, whatifs. A capture that cannot be analysed is a row of errors. The
-    same command again goes on where it was interrupted, and does nothing when there is nothing left.
+    Tables are Parquet datasets in DIR, one folder each: captures, errors, flows, verdicts, limits, events,
+    controllers (identify), paths and collapse (fit), replays, whatifs. A capture that cannot be analysed becomes a
+    row of errors. To resume after an interruption, run the same command again; it does nothing when nothing is
+    left.
 
     With --json: captures, errors, packets, seconds (of this run), errors_by_kind, captures_per_second, already.
     """
@@ -134,9 +139,9 @@ def _print(summary: Any, output: str) -> None:
 @click.argument("folder", metavar="DIR", callback=_corpus)
 @command_options()
 def compact(folder: str, as_json: bool) -> None:
-    """Merge the parts of every table in DIR into parts of 64 to 128 MB, ordered; the rows stay as they are.
+    """Merge the parts of every table in DIR into sorted parts of 64 to 128 MB; the rows do not change.
 
-    Equal corpora are equal bytes afterwards, `_run` and `manifest` apart. With --json: before and after, numbers of
+    Equal corpora are identical afterwards, except `_run` and `manifest`. With --json: before and after, numbers of
     parts.
     """
     from cctrace import corpus as room
@@ -149,15 +154,15 @@ def compact(folder: str, as_json: bool) -> None:
         echo(f"{result['before']} parts are now {result['after']}")
 
 
-@corpus.command(short_help="What a corpus says as a whole.")
+@corpus.command(short_help="Summarise a corpus.")
 @click.argument("folder", metavar="DIR", callback=_corpus)
 @click.option("--by", metavar="COLUMN", help="Group by a column: source, date, network, controller.")
 @command_options()
 def info(folder: str, by: str | None, as_json: bool) -> None:
-    """Print what the corpus in DIR says as a whole: verdicts, controllers, collapse, errors, each per group.
+    """Summarise the corpus in DIR: verdicts, controllers, collapse, errors, each per group.
 
     With --json: captures, packets, errors, and a list of rows for verdicts, controllers, collapse, whatif and
-    errors_by_kind, where the tasks that fill them ran.
+    errors_by_kind, as far as the tasks that fill them ran.
     """
     from cctrace import corpus as room
 

@@ -1,4 +1,4 @@
-"""`cctrace diff`: two captures beside each other."""
+"""`cctrace diff`: compare two captures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _file(context: click.Context, option: click.Parameter, value: Any) -> str:
     return value
 
 
-@click.command(short_help="Lay two captures beside each other.")
+@click.command(short_help="Compare two captures.")
 @click.argument("a", callback=_file)
 @click.argument("b", callback=_file)
 @folder_option(

@@ -1,4 +1,4 @@
-"""`cctrace fit`: what captured flows tell of their path, with intervals."""
+"""`cctrace fit`: path properties inferred from captured flows, with intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group(short_help="Fit models of the path to captured flows, with intervals.")
 def fit() -> None:
-    """What every bulk flow (100 kB and more) of captures tells of its path, each figure with its 95 % interval."""
+    """Infer path properties from every bulk flow (100 kB and more) of captures, each with its 95 % interval."""
 
 
 def _command(name: str, short_help: str) -> Callable[..., Any]:
@@ -85,7 +85,7 @@ def jitter(flow: Flow, update: Callable[[str], None]) -> Any:
     """Fit the path's jitter: distribution, sd, and process (a draw per packet, burst or slot; reordering).
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), distribution, process, slot_us, sd_us,
-    mean_us, and so on; estimates are {"value", "low", "high"}. A flow that does not tell has "refused" with the reason.
+    mean_us, and so on; estimates are {"value", "low", "high"}. An uninformative flow has "refused" with the reason.
     """
     from cctrace.fit import Jitter
 
@@ -94,12 +94,12 @@ def jitter(flow: Flow, update: Callable[[str], None]) -> Any:
 
 @_command("path", "Rate, base RTT, buffer, loss, jitter of the path.")
 def path(flow: Flow, update: Callable[[str], None]) -> Any:
-    """Fit the path: rate over time, base RTT, buffer, random loss apart from congestive, jitter, what was not seen.
+    """Fit the path: rate over time, base RTT, buffer, random and congestive loss, jitter, and what remains unknown.
 
-    With --json: a list with one object per flow: flow (as `cctrace flows`), rate_bps (a list of {"start_s", "value",
-    "low", "high"}), base_rtt_us, base_rtt_steps (of a route that changed), buffer_bytes, loss, jitter, policer, shaper,
-    aqm, acks, cross_traffic, unseen, correlation; estimates are
-    {"value", "low", "high"}, a missing side is null. A flow that does not tell has "refused" with the reason.
+    With --json: a list with one object per flow: flow (as `cctrace flows`), rate_bps (a list of {"start_s",
+    "value", "low", "high"}), base_rtt_us, base_rtt_steps (of a route that changed), buffer_bytes, loss, jitter,
+    policer, shaper, aqm, acks, cross_traffic, unseen, correlation; estimates are {"value", "low", "high"}, a
+    missing side is null. An uninformative flow has "refused" with the reason.
     """
     from cctrace.fit import path as fitted
 
@@ -108,11 +108,11 @@ def path(flow: Flow, update: Callable[[str], None]) -> Any:
 
 @_command("collapse", "Would BBR's minRTT collapse on this path?")
 def collapse(flow: Flow, update: Callable[[str], None]) -> Any:
-    """Fit minRTT collapse: the jitter at which BBR of 2016, 2019 and 2022 would collapse, and the jitter there is.
+    """Fit minRTT collapse: the jitter at which BBR of 2016, 2019 and 2022 would collapse, and the path's jitter.
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), and per controller (bbr2016, bbr2019,
-    bbr2022) threshold_sd_us, sd_us, probability, probability_hour as {"value", "low", "high"}, collapses (yes, no or
-    close), and the domain. A flow that does not tell has "refused" with the reason.
+    bbr2022) threshold_sd_us, sd_us, probability, probability_hour as {"value", "low", "high"}, collapses (yes, no
+    or close), and the domain. An uninformative flow has "refused" with the reason.
     """
     from cctrace.fit import Collapse
 
@@ -130,7 +130,7 @@ def collapse(flow: Flow, update: Callable[[str], None]) -> Any:
     required=True,
     multiple=True,
     metavar="NAME[=LOW:HIGH]",
-    help="What to fit, and where to look (default: all that is allowed); once or twice.",
+    help="What to fit, and its range (default: all allowed values); once or twice.",
 )
 @reading_options
 @trust_option
@@ -143,12 +143,12 @@ def parameters(
     decapsulate: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Fit parameters of a controller to what was sent: which cwnd_gain, beta or loss threshold explains it.
+    """Fit parameters of a controller to the flow's sends: which cwnd_gain, beta or loss threshold explains them.
 
     The capture must have been taken at the sender. With --json: a list with one object per flow: flow (as `cctrace
-    flows`), controller, parameters (of each name {"value", "low", "high"}; a side that the flow does not bound is
-    null, and then the value is), unidentified (why), correlation (of two), explained (share of the intervals of 0.2 s).
-    A flow that does not tell has "refused" with the reason.
+    flows`), controller, parameters (per name {"value", "low", "high"}; an end that the flow does not bound is null,
+    and so is the value then), unidentified (why), correlation (of two), explained (share of the intervals of 0.2
+    s). An uninformative flow has "refused" with the reason.
     """
     from cctrace.cc import controller as resolve
     from cctrace.errors import ArgumentError
@@ -181,13 +181,13 @@ def _range(text: str) -> tuple[str, tuple[float, float] | None]:
 @reading_options
 @command_options()
 def share(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
-    """Fit how the flows of a capture shared one bottleneck, and hold the models' predictions against it.
+    """Fit how the flows of a capture shared one bottleneck, and compare with the models' predictions.
 
-    The capture, taken at the sender, needs at least one BBR and one loss-based flow of 1 MB that were up together. With
-    --json: a list with one object per flow: flow (as `cctrace flows`), controller, share, and what holds for all:
-    bbr_share, loss_based_share (p), bbr_flows and loss_based_flows (N), gain (g), ratio (R), buffer_bytes, rate_bps,
-    base_rtt_us, predicted (of obbr, ware and mishra: bbr_share and the domain). Estimates are {"value", "low", "high"}.
-    Flows that do not tell have "refused" with the reason.
+    The capture, taken at the sender, needs at least one BBR and one loss-based flow of 1 MB that were active
+    together. With --json: a list with one object per flow: flow (as `cctrace flows`), controller, share, and common
+    to all: bbr_share, loss_based_share (p), bbr_flows and loss_based_flows (N), gain (g), ratio (R), buffer_bytes,
+    rate_bps, base_rtt_us, predicted (of obbr, ware and mishra: bbr_share and the domain). Estimates are {"value",
+    "low", "high"}. Uninformative flows have "refused" with the reason.
     """
     from cctrace.fit import Share
 

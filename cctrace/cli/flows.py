@@ -17,13 +17,13 @@ from cctrace.display import endpoint
 @reading_options
 @command_options()
 def flows(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
-    """List the connections of captures: who sent, how much, how fast, how often again, and the RTT.
+    """List the connections of captures: endpoints, bytes, goodput, retransmissions, and RTT.
 
-    Each FILE is a capture of its own; a pattern in quotes ('trace.pcap*') is one capture in several files, joined in
-    the order of time.
+    Each FILE is a capture of its own; a pattern in quotes ('trace.pcap*') is one capture in several files, joined
+    in order of time.
 
-    An endpoint that sent more payload comes first. With --json: a list with one object per connection; a value that
-    the capture does not show is null.
+    The endpoint that sent more payload comes first. With --json: a list with one object per connection; unknown
+    values are null.
     """
     from cctrace.flows.table import of_file
 

@@ -1,4 +1,4 @@
-"""`cctrace identify`: which congestion control sent a flow."""
+"""`cctrace identify`: identify a flow's congestion control."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from cctrace.cli.common import (
 from cctrace.display import endpoint
 
 
-@click.command(short_help="Which congestion control sent the flows of captures, or of counters.")
+@click.command(short_help="Identify the congestion control of flows, from captures or counters.")
 @paths("files", "FILE...")
 @reading_options
 @command_options()
 def identify(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
-    """Find out which congestion control sent the bulk flows of captures, and how sure that is.
+    """Identify the congestion control of the bulk flows of captures, with probabilities.
 
-    Each FILE is a capture, wherever it was taken, or holds counters of connections (ss, tcp_info). Every candidate (BBR
-    of 2016, 2019 and 2022, v2, v2+ and v3, CUBIC with the HyStart of before and since its rework, Reno) is replayed,
-    and scored by when packets left and how many at a time (sender), by what was in flight and how fast (elsewhere), or
-    by how cwnd, ssthresh and pacing rate went on (counters). Neither addresses nor ports are looked at. "unknown" is a
-    candidate too. Counters that name the controller are believed; what is asked then is which of its variants it was.
+    Each FILE is a capture, taken anywhere, or holds counters of connections (ss, tcp_info). Every candidate (BBR of
+    2016, 2019 and 2022, v2, v2+ and v3, CUBIC with the HyStart of before and since its rework, Reno) is replayed,
+    and scored by times and sizes of the sends (sender's capture), by data in flight and rates (elsewhere), or by
+    the evolution of cwnd, ssthresh and pacing rate (counters). Addresses and ports are not used. "unknown" is a
+    candidate, too. If counters name the controller, only its variant is identified.
 
-    With --json: a list with one object per flow: file, flow (as flows --json has it), candidates (name, probability;
-    the most probable first), group (the best and those that this flow does not tell from it), paced (whether the
-    socket was seen to pace although its controller sets no rate), reason, seconds. A flow that cannot be identified
-    has no candidates; the reason says what would be needed.
+    With --json: a list with one object per flow: file, flow (as flows --json has it), candidates (name,
+    probability; most probable first), group (the best and those indistinguishable on this flow), paced (whether the
+    socket paced although its controller sets no rate), reason, seconds. A flow that cannot be identified has no
+    candidates; the reason says what would be needed.
     """
     from cctrace.errors import StreamError
     from cctrace.identification.identify import identify_files
@@ -80,7 +80,7 @@ def _as_json(file: str, flow: Any, result: Any) -> dict[str, Any]:
 
 
 def _believed(file: str, flow: Any, result: Any) -> tuple[str, Any, Any]:
-    """Return a flow that was identified, with the name that its counters tell believed."""
+    """Return an identified flow, limited to the controller that its counters name."""
     from cctrace.errors import StreamError
     from cctrace.identification.words import believed
 

@@ -13,7 +13,7 @@ from cctrace.cli.common import command_options, echo, print_json, print_table, p
 @click.command(short_help="Learn BBRx's table from simulated flows, or from counters of flows.")
 @click.argument("files", metavar="[COUNTERS]...", nargs=-1)
 @click.option("-o", "--output", "table", metavar="FILE", help="Write the table here, for --cc bbrx:table=FILE.")
-@click.option("--state", metavar="FILE", help="Keep what was learned here, and go on from there.")
+@click.option("--state", metavar="FILE", help="Keep the state here, and resume from it.")
 @click.option("--bins", metavar="N,...", help="Only these bins, 0 to 11 in the order of models/bbrx_table1.json.")
 @click.option(
     "--flows",
@@ -41,11 +41,11 @@ def learn(
 ) -> None:
     """Gradient ascent on the mean utility of flows, bin by bin of BBRx's table, from beta 0.45 and k 4.
 
-    Without COUNTERS flows are simulated until every bin has elected its values; what was interrupted goes on with the
-    same --state. COUNTERS are tcp_info of flows that ran with the table that the last call wrote (-o): one step is made
-    with them, and the table to use next is written.
+    Without COUNTERS, flows are simulated until every bin has elected its values; an interrupted run resumes with
+    the same --state. COUNTERS are tcp_info of flows that ran with the table written by the last call (-o): one step
+    is made with them, and the next table is written.
 
-    With --json: the table as models/bbrx_table1.json has it, with the number of trials per bin, how it was made
+    With --json: the table as in models/bbrx_table1.json, with the number of trials per bin, its provenance
     (command, version, date), and `done`.
     """
     import json

@@ -8,18 +8,16 @@ from cctrace.cli.arguments import time_option
 from cctrace.cli.common import command_options
 
 
-@click.command(short_help="Answer agents' questions about captures (Model Context Protocol).")
-@click.option(
-    "--root", default=".", show_default=True, metavar="DIR", help="The folder whose files are read; no others."
-)
+@click.command(short_help="Serve agents that query captures (Model Context Protocol).")
+@click.option("--root", default=".", show_default=True, metavar="DIR", help="Read files below this folder only.")
 @time_option("--time-limit", default="120s", show_default=True, positive=True, help="That an answer may take.")
 @command_options(json=False)
 def mcp(root: str, time_limit: str) -> None:
     """Serve the tools of cctrace to an agent, on standard input and output.
 
-    Tools list captures and flows, explain a flow, tell what limited it when, list events and packets, replay its
-    controller's state at a time, identify the controller, fit the path, ask what if, simulate and draw. Only files
-    below DIR are read, and nothing is written. Needs the extra "mcp".
+    Tools list captures and flows, explain a flow and its limits over time, list events and packets, replay its
+    controller's state at a time, identify the controller, fit the path, answer what-ifs, simulate and draw. Only
+    files below DIR are read, and nothing is written. Needs the extra "mcp".
 
     \b
     claude mcp add cctrace -- cctrace mcp --root ~/captures

@@ -41,7 +41,7 @@ def _written(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group(short_help="Figures for papers: distributions over many runs, graphs of a flow.")
 def plot() -> None:
-    """Draw into a file: vectors (.pdf, .svg) or a picture (.png)."""
+    """Draw into a file: vector graphics (.pdf, .svg) or a bitmap (.png)."""
 
 
 def _over_runs(name: str, help: str) -> click.Command:
@@ -121,7 +121,7 @@ _OF_A_PART = ("time-sequence", "ladder")
 def flow(
     graph: str, file: str, output: str, index: int | None, begin: str | None, end: str | None, packets: int, title: str
 ) -> None:
-    """Draw a GRAPH of a flow of the capture FILE, as tcptrace and Wireshark have it.
+    """Draw a GRAPH of a flow of the capture FILE, as tcptrace and Wireshark do.
 
     \b
     cctrace plot flow time-sequence capture.pcap --from 4.2s --to 4.4s -o sequence.pdf

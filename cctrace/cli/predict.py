@@ -1,4 +1,4 @@
-"""`cctrace predict`: what the closed forms say, before anything is measured."""
+"""`cctrace predict`: predictions of the closed forms, without measurements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ABOVE_0 = click.FloatRange(0, min_open=True)
 
 @click.group(short_help="Closed forms: minRTT collapse, shares of a buffer.")
 def predict() -> None:
-    """What the analytic models say about a path, each figure with the domain of its model."""
+    """Evaluate the analytic models for a path, with each model's domain of validity."""
 
 
 @predict.command(short_help="Will delay variation make BBR collapse?")
@@ -30,7 +30,7 @@ def predict() -> None:
 @click.option("--probe-rtt-samples", type=_ABOVE_0, default=160.0, show_default=True, help="RTT samples in PROBE_RTT.")
 @click.option("--gain", type=_ABOVE_0, default=2.0, show_default=True, help="BBR's cwnd_gain.")
 @time_option("--queue-delay", default="0", show_default=True, help="Queueing delay in PROBE_BW.")
-@rate_option("--rate", help="Link rate: predict the flow in its loop too, dependent RTTs and all.")
+@rate_option("--rate", help="Link rate: also predict the closed loop, with dependent RTTs.")
 @controller_option("--variant", default="bbr2016", show_default=True, help="With --rate: the controller.")
 @click.option(
     "--draws",

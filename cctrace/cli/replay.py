@@ -32,7 +32,7 @@ def _picture(context: click.Context, option: click.Parameter, file: str) -> str 
     return file
 
 
-@click.command(short_help="What a controller decides on recorded ACKs.")
+@click.command(short_help="Replay a controller over recorded ACKs.")
 @file_argument("source")
 @controller_option(
     "--controller",
@@ -74,8 +74,8 @@ def replay(
 ) -> None:
     """Replay a controller over a capture's flow, counters alone (ss, NDT7, iperf3, qlog, ...) or a golden vector.
 
-    This is a shadow run: what the controller would have decided on these ACKs, not what would have happened. Of
-    counters the ACKs are made up between the polls: see docs/counters.md for how near that comes.
+    This is a shadow run: what the controller would have decided on these ACKs, not what would have happened. For
+    counters, ACKs are interpolated between the polls; docs/counters.md has the accuracy.
     """
     from cctrace.errors import ArgumentError
     from cctrace.flows.flow import Flow

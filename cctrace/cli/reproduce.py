@@ -1,4 +1,4 @@
-"""`cctrace reproduce`: figures of papers, made again, and what of their claims holds."""
+"""`cctrace reproduce`: figures of papers, and which of their claims hold."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 _MOST_ROWS = 60  # of a table on the screen; --output writes all
 
 
-@click.command(short_help="Figures of papers, and what of their claims holds.")
+@click.command(short_help="Figures of papers, and which of their claims hold.")
 @click.argument("paper", required=False)
 @click.argument("figure", required=False)
 @click.option("--list", "listed", is_flag=True, help="Name the papers and their figures, and stop.")
 @click.option("--quick", is_flag=True, help="Few and short runs: seconds instead of minutes; marks may differ.")
-@click.option("--fresh", is_flag=True, help="Make results again that are kept on disk.")
+@click.option("--fresh", is_flag=True, help="Recompute results that are kept on disk.")
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None, help="Processes; default one per core.")
 @click.option(
     "--trace", "traces", multiple=True, metavar="FILE", help="Your own link trace, where a figure takes them."
@@ -42,10 +42,10 @@ def reproduce(
     output: str,
     as_json: bool,
 ) -> None:
-    """Run a figure of a PAPER, or all of them, and print what comes out and which of the paper's claims hold.
+    """Run a figure of a PAPER, or all of them, and print the results and which of the paper's claims hold.
 
-    Results are kept on disk, named by code and parameters: what was interrupted goes on, what is known is not made
-    again.
+    Results are kept on disk, named by code and parameters: an interrupted run resumes, and known results are
+    reused.
     """
     from cctrace import papers
     from cctrace.errors import ArgumentError

@@ -1,4 +1,4 @@
-"""`cctrace simulate`: what would happen on a modelled path."""
+"""`cctrace simulate`: controllers over a simulated path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = (
 )  # fmt: skip
 
 
-@click.command(short_help="Controllers over a modelled path.")
+@click.command(short_help="Simulate controllers over a path.")
 @path_options
 @controllers_option(
     "--cc",
@@ -33,11 +33,9 @@ KEYS = (
 @click.option(
     "--ack", metavar="POLICY", help="When receivers acknowledge: linux, rfc9000, chromium or every:10, of all flows."
 )
-@click.option(
-    "--send-buffer", metavar="SIZE", help="What applications ask for by SO_SNDBUF (profile linux), for example 64kB."
-)
+@click.option("--send-buffer", metavar="SIZE", help="SO_SNDBUF of the applications (profile linux), for example 64kB.")
 @click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux).")
-@click.option("--exact", is_flag=True, help="Exact clocks, which may let flows lock each other out.")
+@click.option("--exact", is_flag=True, help="Exact clocks, with which flows may phase-lock.")
 @folder_option(
     "-o",
     "--output",
@@ -62,10 +60,10 @@ def simulate(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run one flow per controller over a shared bottleneck, and print what each of them got.
+    """Run one flow per controller over a shared bottleneck, and print each flow's figures.
 
-    The figures are for the run, and as tail_* for its last 67 % (not with --until). Profile reference is the stack of
-    the golden vectors, linux a current kernel; QUIC controllers always have the QUIC stack.
+    The figures are for the entire run, and as tail_* for its last 67 % (not with --until). Profile reference is the
+    stack of the golden vectors, linux a current kernel; QUIC controllers always have the QUIC stack.
     """
     from cctrace.cc import controller
     from cctrace.errors import ArgumentError

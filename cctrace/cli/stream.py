@@ -1,4 +1,4 @@
-"""`cctrace stream`: a video over a modelled path, and what its viewer has of it."""
+"""`cctrace stream`: a video over a simulated path, and its quality of experience."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     pass
 
 
-@click.command(short_help="A video (DASH) over a modelled path: quality, switches, rebuffering.")
+@click.command(short_help="A video (DASH) over a simulated path: quality, switches, rebuffering.")
 @path_options
 @controllers_option(
     "--cc", "--controller", "names", metavar="NAME,…", help="Controllers of the server, a session for each."

@@ -79,9 +79,9 @@ def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
     state    does not leave --state for --window
 
     Disturbances change the rate, the RTT or the loss for a while, once or periodically; ACKs may be held, and the
-    application may pause. What is found is reduced to what is needed, fails with several seeds, and is written to
-    DIR/finding-K.toml for `cctrace simulate --scenario`; where the lab of kernels (docs/lab.md) can repeat it, a
-    scenario of the lab is beside it.
+    application may pause. A finding is minimised, must fail with several seeds, and is written to
+    DIR/finding-K.toml for `cctrace simulate --scenario`; if the lab of kernels (docs/lab.md) can repeat it, a
+    scenario of the lab is written beside it.
     """
     from cctrace.errors import ArgumentError
 

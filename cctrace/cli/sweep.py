@@ -32,7 +32,7 @@ _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us
     "--seeds", default=5, show_default=True, type=click.IntRange(1, 10_000), help="Runs of each: seeds 1 to this."
 )
 @time_option("--duration", positive=True, default="60s", show_default=True)
-@click.option("--file", metavar="FILE", help="Keep results here, a line each; a sweep that finds its file goes on.")
+@click.option("--file", metavar="FILE", help="Keep results here, one line each; an interrupted sweep resumes.")
 @click.option("--csv", metavar="FILE", help="Write a row per run and flow.")
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None, help="Processes; default one per core.")
 @trust_option

@@ -1,4 +1,4 @@
-"""`cctrace validate`: how far reconstruction agrees with the kernel's own account of recorded flows."""
+"""`cctrace validate`: agreement of the reconstruction with the kernel's tcp_info."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cctrace.cli.common import command_options, print_json, print_table, progres
 @paths("recordings", "RECORDING...", folders=True)
 @command_options()
 def validate(recordings: tuple[str, ...], as_json: bool) -> int:
-    """Compare what is reconstructed from sender.pcap with tcpinfo.csv, for each recording (a folder).
+    """Compare the reconstruction from sender.pcap with tcpinfo.csv, for each recording (a folder).
 
-    Where the sender's controller is known it is replayed, and its state compared as well. A missed figure is marked in
-    the table; it is no error.
+    If the sender's controller is known, it is replayed, and its state compared as well. A missed target is marked
+    in the table; it is no error.
     """
     from cctrace.analysis import validate as validation
 

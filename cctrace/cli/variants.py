@@ -1,4 +1,4 @@
-"""`cctrace variants`: the controllers, how any two of them differ, and the text of one in the order it runs in."""
+"""`cctrace variants`: the controllers, differences between any two, and the source of one in order of execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cctrace whatif`: what another controller, or another path, would have done."""
+"""`cctrace whatif`: the performance of another controller, or over another path."""
 
 from __future__ import annotations
 
@@ -53,14 +53,12 @@ def _app(text: str, name: str) -> None:
 _CHANGED = "or x and a factor"
 
 
-@click.command(short_help="What would another controller have done with these flows?")
+@click.command(short_help="How would another controller have performed?")
 @paths("files", "FILE...")
 @controllers_option(
-    "--cc", "--controller", "candidates", metavar="NAME,...", help="Controllers to ask about: cubic6,bbr2,obbr:mu=0.5"
+    "--cc", "--controller", "candidates", metavar="NAME,...", help="Controllers to simulate: cubic6,bbr2,obbr:mu=0.5"
 )
-@controller_option(
-    "--own", metavar="NAME", help="The controller that sent the flows; default: as cctrace identify finds."
-)
+@controller_option("--own", metavar="NAME", help="The flows' own controller; default: as identified.")
 @change_option("--rate", parse_rate_bps, metavar="RATE", help=f"Another bottleneck: 40Mbit, {_CHANGED}: x2.")
 @change_option("--rtt", parse_time_ns, metavar="TIME", help=f"Another base RTT: 20ms, {_CHANGED}.")
 @change_option("--buffer", queue_size, metavar="SIZE", help=f"Another queue: 200kB, 2bdp, 100packets, {_CHANGED}: x2.")
@@ -85,7 +83,7 @@ _CHANGED = "or x and a factor"
     type=click.IntRange(3, 10_000),
     default=12,
     show_default=True,
-    help="Paths drawn from what the capture leaves open.",
+    help="Paths drawn from the fit's uncertainty.",
 )
 @click.option("--seed", default=1, show_default=True)
 @reading_options
@@ -106,15 +104,15 @@ def whatif(
 ) -> None:
     """Infer the path of every bulk flow of captures, and simulate other controllers, or a changed path, over it.
 
-    First the flow's own controller is simulated: only if what was recorded comes out again is the path understood, and
-    are the other figures advice. Intervals are of 90 %.
+    The flow's own controller is simulated first: only if that reproduces the recording are the other figures
+    reliable. Intervals are 90 %.
 
-    With --json: a list with one object per flow: flow (as cctrace flows), recorded, own, original (the own controller
-    over the inferred path), reproduces (true or false), candidates {name: ...}, each with goodput_bps, rtt_mean_us and
-    retransmitted_share as {"value", "low", "high"}; differences {name: ...}: the same against original, goodput and RTT
-    relative; changed, unseen. A flow that does not tell has "refused" with the reason.
+    With --json: a list with one object per flow: flow (as cctrace flows), recorded, own, original (the own
+    controller over the inferred path), reproduces (true or false), candidates {name: ...}, each with goodput_bps,
+    rtt_mean_us and retransmitted_share as {"value", "low", "high"}; differences {name: ...}: the same against
+    original, goodput and RTT relative; changed, unseen. An uninformative flow has "refused" with the reason.
 
-    With -o: also the report of cctrace analyze, with a section on these answers in every flow's.
+    With -o: also the report of cctrace analyze, with a section on these results for every flow.
     """
     changes = {name: value for name, value in changes.items() if value is not None}
     if not candidates and not changes:

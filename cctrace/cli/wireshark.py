@@ -1,4 +1,4 @@
-"""`cctrace wireshark`: the plug-in that shows what `cctrace annotate` wrote."""
+"""`cctrace wireshark`: the plug-in that shows the output of `cctrace annotate`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cctrace.cli.common import command_options, echo, print_json
 @folder_option("--folder", default=None, help="Folder of plug-ins; default: Wireshark's personal one.")
 @command_options()
 def wireshark(wanted: bool, folder: str | None, as_json: bool) -> None:
-    """Say where Wireshark's plug-in of cctrace belongs, and put it there.
+    """Print where Wireshark's plug-in of cctrace belongs, and install it there.
 
-    It shows what `cctrace annotate` found out about each packet as fields (cctrace.state, cctrace.cwnd, …), which
+    It shows the results of `cctrace annotate` for each packet as fields (cctrace.state, cctrace.cwnd, …), which
     filters and columns can use.
     """
     from cctrace.wireshark.install import PLUGIN, install, plugin_folder
