@@ -6,6 +6,7 @@ import pytest
 
 from cctrace.columns import frame_of
 from cctrace.report import save as module
+from cctrace.report.arrow import arrow_table
 from cctrace.report.save import csv_parts, save
 from cctrace.schema import MISSING
 
@@ -48,3 +49,38 @@ def test_counters_that_may_be_missing_are_read_back_as_whole_numbers(tmp_path):
     table["bbr_mode"] = np.array(["DRAIN", None, "DRAIN"], object)
     back = pd.read_parquet(save(table, tmp_path, "tcpinfo", ["rtt", "sacked"]))
     pd.testing.assert_frame_equal(back, as_pandas(table, ["rtt", "sacked"]))
+
+
+PLAIN = {
+    "texts": ["ü", None, "", "BBR", "BBR"],
+    "records": [{"a": 1, "b": {"c": [0.5, 2]}}, None, {"a": None}, {"b": None}, {"a": 2, "d": "x"}],
+    "lists": [[], None, [{"name": "a"}], [{"name": None}, {"other": True}], []],
+    "mixed": [1, 2.5, None, 2**53, 0],
+    "counts": [1, 2**62, None, -(2**63), 0],
+    "bits": [True, None, False, True, False],
+    "nothing": [None] * 5,
+    "nested nothing": [[], [], [None], [], []],
+    "numbers of numpy": [np.int64(1), np.float64(2.5), None, 3, 4],
+    "narrow": np.array([1, 2, 3, 4, 5], "u2"),
+    "single": np.array([1.5, np.nan, np.inf, 0, -0.0], "f4"),
+    "true": np.array([1, 0, 0, 1, 1], bool),
+    "names": np.array(["a", "b", "a", "", "c"]),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_column_becomes_what_arrow_itself_makes_of_it(name):
+    pa = pytest.importorskip("pyarrow")
+    values = PLAIN[name]
+    objects = values.tolist() if isinstance(values, np.ndarray) and values.dtype.kind == "U" else values
+    if name == "numbers of numpy":
+        objects = [1.0, 2.5, None, 3.0, 4.0]  # pyarrow itself refuses to mix them
+    want = pa.array(objects, from_pandas=True)
+    got = arrow_table({name: values})[name].combine_chunks()
+    got.validate(full=True)
+    assert got.type.equals(want.type) and got.equals(want)
+
+
+def test_a_column_without_a_type_is_refused():
+    with pytest.raises(TypeError, match="a column of int, str has no type"):
+        arrow_table({"a": [1, "x"]})

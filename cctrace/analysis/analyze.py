@@ -151,7 +151,8 @@ def _analyses(
         if chosen is not None and flow.key not in chosen:
             continue
         request.progress(f"analysing {connection(*flow.key)} of {file}")
-        found = of_capture(file, flow, counters, request.controller, (chosen or {}).get(flow.key))
+        attached, others = counters.attach(flow)
+        found = of_capture(file, attached, others, request.controller, (chosen or {}).get(flow.key))
         if isinstance(data, Capture):
             found = replace(found, flow=flow)
         elif request.keep:
@@ -162,7 +163,7 @@ def _analyses(
             whatif = _what_if(flow, found, number, request) if request.what_if else None
             found = replace(found, collapse=forecast, whatif=whatif)
             if request.goal and chosen is None:
-                found = _with_effects(counters.attach(flow)[0], found, number, request.goal, request.progress)
+                found = _with_effects(attached, found, number, request.goal, request.progress)
             forget(flow)
         yield found
 

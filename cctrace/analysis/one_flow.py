@@ -1,12 +1,12 @@
 """Analysis of one flow: sender, replay of its controller, limits, and data to draw.
 
-of_capture(file, flow, counters)        a captured flow, with its kernel counters
+of_capture(file, flow)                  a captured flow, its kernel counters attached
 of_counters(file, connection)           a connection known from counters only
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ from cctrace.replaying.run import Run, replay
 from cctrace.replaying.through_fq import SENT_THROUGH_FQ, at_hand_over
 
 if TYPE_CHECKING:
-    from cctrace.analysis.attached import Counters
     from cctrace.flows.counters import CounterFlow
     from cctrace.flows.flow import Flow
     from cctrace.io.tcpinfo import TcpInfo
@@ -41,7 +40,11 @@ class _Sender(NamedTuple):
 
 
 def of_capture(
-    file: str, flow: Flow, counters: Counters, controller: str | None = None, known: Identification | None = None
+    file: str,
+    flow: Flow,
+    others: Sequence[str] = (),
+    controller: str | None = None,
+    known: Identification | None = None,
 ) -> FlowAnalysis:
     """Return the analysis of a captured flow, without forecast and what-if.
 
@@ -49,15 +52,14 @@ def of_capture(
     ----------
     file : str
     flow : Flow
-    counters : Counters
-        Those of this flow are attached to it.
+    others : sequence of str
+        Notes on counters of its receiver, see `Counters.attach`.
     controller : str, optional
         Replayed instead of the sender's controller.
     known : Identification, optional
         The sender, if identified before.
     """
     row = flow.row
-    flow, others = counters.attach(flow)
     named = controller_name(flow.tcpinfo)
     with Attempt("sender's view") as part:
         quality = flow.quality()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.analysis.attached import Counters
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.one_flow import of_capture, of_counters
 from cctrace.cc import controller
@@ -100,7 +99,7 @@ class Subject:
             raise StreamError(NO_PACKETS)
         if isinstance(self.flow, CounterFlow):
             return of_counters(self.file, self.flow)
-        return of_capture(self.file, self.flow, Counters([]))
+        return of_capture(self.file, self.flow)
 
     def acked(self) -> Series:
         """Return when how many bytes were acknowledged, from the flow's first packet to its last progress.

@@ -240,7 +240,7 @@ class Captures:
         if not all(isinstance(table, TcpInfo) for table in tables):
             raise ArgumentError(f"tcpinfo={beside.name!r} holds no counters" if beside else "")
         counters = Counters(tables)
-        found = of_capture(file, flow, counters)
+        found = of_capture(file, *counters.attach(flow))
         counters.require_used()
         forget(flow)
         return found

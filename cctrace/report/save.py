@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from cctrace.columns import frame_of
 from cctrace.extras import is_installed
+from cctrace.report.arrow import arrow_table
 from cctrace.report.cells import LONGEST, write_rows
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ def save(table: Table, folder: Path, name: str, nullable: Collection[str] = ()) 
     `nullable`: columns of int64 which may be `MISSING`.
     """
     if is_installed("pyarrow"):
+        import pyarrow.parquet as pq
+
         path = folder / f"{name}.parquet"
-        frame_of(table, nullable).to_parquet(path)
+        pq.write_table(arrow_table(table, nullable), path)
         return path
     path = folder / f"{name}.csv.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:

@@ -159,7 +159,7 @@ class _Findings:
         flow, others = counters.attach(flow)
         with Attempt("hand-over to fq"):
             flow = at_hand_over(flow)
-        analysis = of_capture(source, flow, Counters([]), controller)
+        analysis = of_capture(source, flow, (), controller)
         self.notes += [f"{analysis.title}: {note}" for note in (*analysis.notes, *others)]
         with Attempt("annotation") as part:
             self.flows.append(columns_of(flow, analysis))
