@@ -78,7 +78,8 @@ def test_a_column_becomes_what_arrow_itself_makes_of_it(name):
     want = pa.array(objects, from_pandas=True)
     got = arrow_table({name: values})[name].combine_chunks()
     got.validate(full=True)
-    assert got.type.equals(want.type) and got.equals(want)
+    assert got.type.equals(want.type)
+    assert got.equals(want)
 
 
 def test_a_column_without_a_type_is_refused():
