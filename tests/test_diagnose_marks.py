@@ -45,7 +45,7 @@ def test_the_verdict_says_which_queue_management_marks_and_from_which_queue_on()
 def test_marks_that_several_queues_explain_name_no_single_one():
     marks = {"reported": 90, "marked": 90.0, "marked_share": 0.01, "reductions": 6, "loss_episodes": 0, "span": (0, 9)}
     marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": False}
-    for names, words in ((("red", "pie"), "fit RED"), ((), "cannot be told")):
+    for names, words in ((("red", "pie"), "fit RED"), ((), "remains unknown")):
         (found,) = judge(Facts(PACKETS, 10.0, 1e6, marks=Marks(**marks, who=Marker(names, None))))[:1]
         assert words in verdict(found).text
         assert "By these marks" not in verdict(found).text

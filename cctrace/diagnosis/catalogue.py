@@ -35,7 +35,7 @@ def _cause(words: str, text: str, advice: str = "", refuted_by: str = "", **form
     return Cause(words, Sentence(text, advice, refuted_by), forms)
 
 
-_OTHERS = "Look for who else uses the path: this capture does not show them."
+_OTHERS = "Look for other users of the path: they are not in this capture."
 _WRITE_MORE = "Have the application write earlier or more at a time; the network could carry more."
 _LARGER_BUFFER = "A larger send buffer would help (net.ipv4.tcp_wmem, SO_SNDBUF unset)"
 _LIMIT = (
@@ -50,20 +50,20 @@ _EVEN = (
 CAUSES = {  # the most important first
     "capture_artefact": _cause(
         "unknown: the capture misleads",
-        "The capture lacks {unseen_share} of what was sent (acknowledged, but never shown), so that losses and windows "
+        "The capture lacks {unseen_share} of the data sent (acknowledged, but not captured), so losses and windows "
         "are uncertain.",
         "Capture with a larger buffer (tcpdump -B), a shorter snapshot, or fewer bytes.",
-        "An interface that counted no packet dropped by the kernel while capturing.",
+        "A capturing interface that counted no packets dropped by the kernel.",
         clock=Sentence(
             "The capture's clock was set {way} by {set_by_us} at {at_s} (the time stamps of both ends went on): RTTs, "
-            "rates and pauses about that time are the clock's doing.",
-            "Judge the parts before and after by themselves; capture with a clock that is slewed, not set (chrony, "
+            "rates and pauses around that time are artefacts.",
+            "Analyse the parts before and after separately; capture with a clock that is slewed, not set (chrony, "
             "ntpd).",
             "Time stamps of the two ends that changed by different amounts.",
         ),
         held=Sentence(
-            "Packets had been held for {held_us}, typically, between the sender's TCP and the capture (its time stamps "
-            "tell): a queue before the capture, such as a shaper on the captured interface, limits what leaves. RTTs "
+            "Packets were typically held for {held_us} between the sender's TCP and the capture point (by its time "
+            "stamps): a queue before the capture, such as a shaper on the captured interface, limits what leaves. RTTs "
             "as captured (typically {captured_rtt_us}), and what is in flight, lack that queue.",
             "Look at `tc -s qdisc` of the sender's interface; capture where TCP hands packets over (before the "
             "shaper), or take the kernel's counters (`ss -tin`, given with --tcpinfo), whose RTT has that queue in it.",
@@ -71,9 +71,9 @@ CAUSES = {  # the most important first
         ),
         copies=Sentence(
             "Packets were captured at several interfaces: {copies} copies were left out, and {repeated_share} of what "
-            "was sent appears again for no reason, changed or too late to be told from what a sender repeats.",
+            "was sent appears again for no reason, modified or too late to be distinguished from retransmissions.",
             "Capture on one interface (not -i any), or one direction of each.",
-            "D-SACKs for what appears twice: then it was sent twice.",
+            "D-SACKs for the duplicates: then they were sent twice.",
         ),
     ),
     "receiver_limited": _cause(
@@ -87,7 +87,7 @@ CAUSES = {  # the most important first
     ),
     "slow_start_only": _cause(
         "too short: slow start",
-        "It was over before it left slow start: [{bytes} in ]{rounds} round trips of {rtt_us}, no loss.",
+        "It ended before it left slow start: [{bytes} in ]{rounds} round trips of {rtt_us}, no loss.",
         "Fewer round trips would help: a connection that is kept open, a larger initial window, a nearer server.",
         "Rounds that deliver no more than the round before.",
     ),
@@ -160,15 +160,15 @@ CAUSES = {  # the most important first
         "[{by_rtts?}RTTs that move apart|Delays that this flow's own queue explains as well as the queue of all "
         "together].",
         beside=Sentence(
-            "{others} of this capture went through the same bottleneck ({link_bps}) meanwhile, and took a part of it.",
+            "{others} of this capture shared the same bottleneck ({link_bps}) at the same time.",
             "A fair queue at the bottleneck (fq_codel, cake) would share evenly, whoever the controllers are.",
             "A rate that is the same without them.",
         ),
         unshown=Sentence(
-            "A flow that this capture does not show took a part of the path's {link_bps} from {from_s} on: a queue "
+            "A flow outside this capture took part of the path's {link_bps} from {from_s} on: a queue "
             "that is not this flow's own stood before it, and a simulated competitor makes what was recorded likelier "
             "than a rate that changed.",
-            "Look for who else uses the path; a fair queue at the bottleneck (fq_codel, cake) would share evenly.",
+            "Look for other users of the path; a fair queue at the bottleneck (fq_codel, cake) would share evenly.",
             "Delays that this flow's own data explain at a lower rate.",
         ),
     ),
@@ -186,18 +186,18 @@ CAUSES = {  # the most important first
         "Its window followed marks (ECN): a queue marked [{marked:count} segments ({marked_share})|packets] instead of "
         "dropping them, which cut the window {reductions:times}[, with {queue_us} of queue, typically].[ Losses did so "
         "{losses:times}.][ By these marks it is {marker}[: {threshold_us} ({threshold_us_low:micros} to "
-        "{threshold_us_high:micros})].| The marks fit {markers} alike.|{no_marker?} Which AQM it is cannot be told.]",
-        "Nothing to repair: that is how an active queue management keeps its queue short without losses. A higher rate "
+        "{threshold_us_high:micros})].| The marks fit {markers} alike.|{no_marker?} Which AQM it is remains unknown.]",
+        "Nothing to repair: this is how an AQM keeps its queue short without losses. A higher rate "
         "needs a faster path or less competing traffic[{is_l4s?}; marks at long queues are those of one that takes "
         "ECT(1) for ECT(0), where DualPI2 would mark at 1 ms].",
-        "ACKs without news of marks (ECE; with AccECN the counter), or windows that fall without them.",
+        "ACKs without marks (ECE; with AccECN the counter), or window reductions without them.",
     ),
     "collapse": _cause(
         "BBR's min_rtt collapsed (jitter)",
         "minRTT collapse[{is_guess?} of a sender that paces as BBR does]: jitter (sd {jitter_sd_us}) makes the least "
         "RTT {min_rtt_us}, {than} half of the {uncongested_rtt_us} that packets take without a queue, and a window of "
         "two bandwidth-delay products of that is too small: {goodput_bps}[ of a path of {rate_bps}].",
-        "A controller that does not take the least RTT for the path's (bbr2_comp, BBRv2+), or CUBIC; less jitter.",
+        "A controller that does not take the minimum RTT for the base RTT (bbr2_comp, BBRv2+), or CUBIC; less jitter.",
         "A min_rtt above half the mean RTT without queue, or a rate that stays when the window is raised.",
     ),
     "reordering": _cause(
@@ -205,21 +205,21 @@ CAUSES = {  # the most important first
         "The path reorders: {reordered_share} of the packets arrived after one that was sent later[, by the kernel's "
         "count ({counted:times})][, and {needless:count} retransmissions were needless|, and duplicates: "
         "{copies:count} came twice, of {again:count} that were sent again].",
-        "Find the parallel links or per-packet balancing; senders need RACK (Linux since 4.18) to live with it.",
-        "SACKs that only ever follow losses.",
+        "Find the parallel links or per-packet balancing; senders need RACK (Linux since 4.18) to tolerate it.",
+        "SACKs that follow losses only.",
     ),
     "stale_bandwidth": _cause(
         "BBR's bandwidth out of date",
         "At {at_s} the path's rate fell from {before_bps} to {after_bps}, and the bandwidth estimate (a maximum over "
         "ten round trips) was stale for {stale_s}: RTTs reached {longest_rtt_us}, {lost} packets were lost.",
         "A controller that forgets faster (oBBR, BBRv3 after losses), or a shorter queue at the bottleneck.",
-        "Sending that fell to the new rate within a round trip.",
+        "A sending rate that fell to the new rate within a round trip.",
     ),
     "rate_change": _cause(
         "path's rate changed",
         "The path's rate {verb} from {before_bps} to {after_bps} at [{about}]{at_s}[; {more}].",
-        "Ask what changed there (a radio, a route, others' traffic): no controller can keep a rate that is not there.",
-        "The old rate delivered later while a queue stood.",
+        "Ask what changed there (a radio, a route, others' traffic): no controller can exceed the path's rate.",
+        "Delivery at the old rate later, while a queue stood.",
         varied=Sentence(
             "The path's rate varied between {rate_p10_bps} and {rate_p90_bps} while a queue stood before it (RTTs of "
             "typically {rtt_us}, at least {least_rtt_us}): a radio, or what others left of it.",
@@ -242,47 +242,47 @@ CAUSES = {  # the most important first
         "the queue it met; a sender that paces lets out {paced_bytes} at a time.",
         "Pace (the fq qdisc, or BBR's own timer), with smaller bursts; a window-based sender cannot where ACKs come in "
         "batches.",
-        "Losses at the beginnings of bursts, or of packets that left alone.",
+        "Losses at the start of bursts, or of isolated packets.",
     ),
     "shallow_buffer": _cause(
         "shallow buffer",
         "The buffer is shallow: [{buffer_bytes}|{buffer_us}], {buffer_bdp:two} bandwidth-delay products, less than the "
         "0.25 by which BBR exceeds the rate when it probes; it dropped {lost} packets ({loss_share}).",
         "A larger buffer at the bottleneck, pacing without bursts, or a controller that heeds losses (BBRv3, oBBR).",
-        "Backlogs longer than that without a loss.",
+        "Longer backlogs without a loss.",
     ),
     "shaper": _cause(
         "shaper (token bucket)",
         "A shaper delays what exceeds {rate_bps}: the first {bucket_bytes} after a pause pass at once (a token "
         "bucket).",
-        "Nothing to repair; a rate measured in the first moments is not the rate.",
-        "Bursts after a pause that are delayed from the first packet on.",
+        "Nothing to repair; only a rate measured after the first moments is the path's.",
+        "Bursts after a pause whose first packets are already delayed.",
     ),
     "ack_compression": _cause(
         "compressed ACKs",
-        "ACKs are compressed on the way back: {bunched_share} of them came in bunches of typically {acks_per_bunch} "
+        "ACKs are compressed on the return path: {bunched_share} of them came in bunches of typically {acks_per_bunch} "
         "within {came_within_us}, which the receiver had sent over {sent_over_us} (its time stamps): a queue on the "
         "return path, or its jitter, held them up.",
-        "Look for what fills the way back (an upload, Wi-Fi); give ACKs priority there. Pacing hides the bursts.",
-        "Time stamps of the ACKs of a bunch that are the same: then the receiver had waited.",
+        "Look for traffic on the return path (an upload, Wi-Fi); give ACKs priority there. Pacing hides the bursts.",
+        "Equal time stamps within a bunch: then the receiver delayed the ACKs.",
     ),
     "ack_aggregation": _cause(
         "aggregated ACKs",
         "ACKs come in batches: every {interval_us} ({of_base_share} of the base RTT) for some {segments_per_batch} "
         "segments at a time, as of a radio or a receiver that waits.",
-        "A window with room for a batch more (BBR of 2019 and later adds it); less aggregation on the last hop.",
+        "A window with room for one more batch (BBR of 2019 and later adds it); less aggregation on the last hop.",
         "ACKs that come evenly, as the bottleneck delivers.",
     ),
     "ack_thinning": _cause(
         "thinned ACKs",
         "ACKs are few: one for {segments_per_ack:tenths} segments on average, where receivers answer every second: "
         "something drops or merges them, or the receiver delays them.",
-        "Pacing hides the bursts that this makes; look at ACK filters of the uplink, at GRO and at the receiver.",
+        "Pacing hides the resulting bursts; check ACK filters of the uplink, GRO and the receiver.",
         "ACKs for every second segment in a capture at the receiver.",
     ),
     "aqm": _cause(
         "AQM drops",
-        "An active queue management dropped {lost} packets: with {wait_us_p10:micros} to {wait_us_p90:micros} of "
+        "An AQM dropped {lost} packets: with {wait_us_p10:micros} to {wait_us_p90:micros} of "
         "queue, not with an empty one, while others passed that met {longest_wait_us}.",
         "Nothing to repair[{has_ecn?}; ECN is on, and it drops all the same: it does not mark, or was too full to|; "
         "with ECN on both ends it would mark instead of drop].",
@@ -290,23 +290,23 @@ CAUSES = {  # the most important first
     ),
     "stalls": _cause(
         "timeouts",
-        "It stood still for {stalled_share} of the time: nothing was heard until the retransmission timer fired, "
+        "It stalled for {stalled_share} of the time: no ACKs arrived until the retransmission timer fired, "
         "{timeouts} times.",
-        "Look for a path that goes away, or that loses ACKs (a handover, a firewall, a full queue on the way back).",
+        "Look for path outages or lost ACKs (a handover, a firewall, a full queue on the return path).",
         "ACKs or data, in a capture at the receiver, during these silences.",
     ),
     "receiver_pauses": _cause(
         "receiver pauses",
         "The receiver stopped reading {pauses:times}: its window was shut for {shut_s:lasting} in all.",
-        "Look at what the receiving application does meanwhile.",
-        "ACKs of a window that never falls to nothing.",
+        "Check what the receiving application does meanwhile.",
+        "ACKs without zero windows.",
     ),
     "self_induced_queue": _cause(
         "full, with a deep queue of its own",
         "[{is_own?}It filled a deep buffer itself: {queue_us} of queue of its own|A deep buffer is full: {queue_us} of "
         "queue], typically, on a base RTT of {base_rtt_us}[ ({queue_bytes} at {rate_bps})].",
         "An AQM at the bottleneck (fq_codel, cake)[{answers_losses?}, or a controller that keeps queues short (BBR)].",
-        "RTTs that stay as long while little is in flight.",
+        "RTTs that stay as long with little in flight.",
     ),
     "window_limited": _cause(
         "something held its window",
@@ -314,7 +314,7 @@ CAUSES = {  # the most important first
         "full receive window.",
         "A larger send buffer, or a higher limit of the window or of the pacing rate; the kernel's counters "
         "[{has_counters?}name none of these|would tell].",
-        "A window that grows while nothing is lost.",
+        "A window that grows without losses.",
     ),
     "path_full": _cause(
         "full: all the path gave",
@@ -322,12 +322,12 @@ CAUSES = {  # the most important first
         "the path holds, and the rate ({goodput_bps}) did not follow|its congestion window was full, {cwnd_segments} "
         "segments|it had its own estimate of the rate{at_estimate?}|it had sent {retransmitted:count} segments again].",
         "A higher rate needs a faster path or less competing traffic.",
-        "Times in which more in flight delivered more.",
+        "Periods in which more data in flight increased the rate.",
         rate=Sentence(
             "It had what its path gave: {goodput_bps}, {of_rate_share} of the bottleneck's {rate_bps} (on the wire) "
             "while it sent, with {queue_us} of queue, typically, on a base RTT of {uncongested_us}.",
             "A higher rate needs a faster path or less competing traffic.",
-            "Times in which more in flight delivered more.",
+            "Periods in which more data in flight increased the rate.",
         ),
     ),
     "heavy_retransmission": _cause(
