@@ -1,12 +1,12 @@
-"""Does a congestion control do what its specification says? Requirements as tables, looked at in runs and recordings.
+"""Conformance of a congestion control to its specification: requirements as tables, checked in runs and recordings.
 
     found = cctrace.conform.run("bbr3", "bbr")          # a controller: the specification's cases, simulated
-    found = cctrace.conform.run(flow, "cubic")          # a recorded flow: what the wire shows of its sender
+    found = cctrace.conform.run(flow, "cubic")          # a recorded flow: what the wire reveals of its sender
     print(found.summary())
 
-A specification (`SPECS`) is a file of its own: a sentence, its section and level, and a predicate over the columns of
-a record. Verdicts are *conforms*, *violates* (with the first call, time, value and what was expected) and *not
-exercised*: nothing that was looked at brought it about, or the record does not show it.
+A specification (`SPECS`) is a file of its own: a sentence, its section and level, and a predicate over the columns
+of a record. Verdicts are *conforms*, *violates* (with the first call, time, value and expectation) and *not
+exercised*: no run reached the situation, or the record does not show it.
 """
 
 from __future__ import annotations
@@ -75,9 +75,8 @@ def run(
     Raises
     ------
     ArgumentError
-        If there is no such controller or specification, if the controller belongs to a stack whose calls the
-        specification does not read, if it raises or sends nothing, or if
-        the flow was sent by another controller.
+        If there is no such controller or specification, if the specification does not apply to the controller's
+        stack, if the controller raises or sends nothing, or if the flow was sent by another controller.
 
     Examples
     --------

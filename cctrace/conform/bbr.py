@@ -27,7 +27,7 @@ SPEC = Spec(
     BBRDraft.counterparts,
 )
 
-# From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); where packets are many, they stand for trains.
+# From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); where packets are many, a segment stands for a train.
 CELLS = (
     Cell("64kbit", "100ms"),
     Cell("1Mbit", "1s"),

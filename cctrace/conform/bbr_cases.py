@@ -1,10 +1,11 @@
-"""The example cases of draft-ietf-ccwg-bbr-06, appendix A, up to A.14; in `bbr_changes` the path changes (to A.22).
+"""Example cases of draft-ietf-ccwg-bbr-06, appendix A, up to A.14; `bbr_changes` has those with a changing path (to
+A.22).
 
-A case is a scenario on a `Stage` and an aim: what must come about in it. What happens at a moment of the flow's life
-(bandwidth that falls when Drain begins) is placed by rehearsal: a run without it tells when that moment is, and the
-run with it is the same up to then. All requirements of the specification are looked at in the runs of all cases.
+A case is a scenario on a `Stage` and an aim: what must happen in it. An event at a certain state of the flow
+(bandwidth that drops when Drain starts) is placed by a rehearsal: a run without it gives the time, and the run with
+it is identical until then. All requirements of the specification are checked in the runs of all cases.
 
-Where the draft's own figures do not bring about what it asks for, ours do, and the docstring says so.
+Where the draft's own figures do not produce the intended situation, ours do, and the docstring says so.
 """
 
 from __future__ import annotations

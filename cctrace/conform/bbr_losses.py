@@ -1,4 +1,4 @@
-"""Requirements of draft-ietf-ccwg-bbr-06 on losses: what bounds they set, and what a spurious recovery restores."""
+"""Requirements of draft-ietf-ccwg-bbr-06 on losses: the bounds that they set, and what a spurious recovery restores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requirements of draft-ietf-ccwg-bbr-06 on the path model and on what it controls: pacing rate and cwnd."""
+"""Requirements of draft-ietf-ccwg-bbr-06 on the path model and on its outputs: pacing rate and cwnd."""
 
 from __future__ import annotations
 

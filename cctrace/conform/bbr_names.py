@@ -1,6 +1,6 @@
 """Fields of the BBR family under the draft's names and in its units: bytes/s, segments, microseconds.
 
-What a class has no field for is left out, and no requirement that needs it is exercised.
+Missing fields are left out, and requirements that need them are not exercised.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STAMPS = ("min_rtt_stamp", "probe_rtt_min_stamp", "probe_rtt_done_stamp")  # ji
 def named(
     cls: type[Controller], held: dict[str, Values], mss: float, hz: float, clock: tuple[Any, Any]
 ) -> dict[str, Values]:
-    """Return what a controller held by the draft's names; other controllers' fields as they are.
+    """Return a controller's state under the draft's names; other controllers' fields are unchanged.
 
     `clock` has now_us and jiffies of each row, for stamps that are jiffies.
     """

@@ -1,4 +1,4 @@
-"""What the draft computes from other quantities: the bounds that its requirements compare with."""
+"""The draft's derived quantities: the bounds that its requirements compare with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADROOM = 0.15
 
 
 def is_exact(r: Record) -> bool:
-    """Whether rates are numbers without a grain, as the draft's; released controllers keep them in fixed point."""
+    """Whether rates are unquantised, as in the draft; released controllers keep them in fixed point."""
     return issubclass(r.cls, BBRDraftModel)
 
 

@@ -41,7 +41,7 @@ def _probe_rtt_entry(r: Record) -> Found:
 
 
 def _low_since(r: Record) -> Values:
-    """Return since when (us) the flight has been down, of a stay in ProbeRTT; 0 while it has not."""
+    """Return since when (us) the flight has been low in a stay in ProbeRTT; 0 before."""
     inside = (r.before["state"] == PROBE_RTT) | (r.after["state"] == PROBE_RTT)
     return first_time_us(r, inside, r.is_call("on_ack") & (r.inflight <= np.maximum(_half_bdp(r), 4)))
 

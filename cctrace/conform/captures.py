@@ -1,4 +1,4 @@
-"""A recorded flow against a specification: what the wire shows."""
+"""Conformance of a recorded flow: requirements checked on the wire."""
 
 from __future__ import annotations
 

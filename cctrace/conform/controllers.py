@@ -1,4 +1,4 @@
-"""A controller against a specification: its cases on all paths, on all cores."""
+"""Conformance of a controller: a specification's cases on all paths, on all cores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Played(NamedTuple):
-    """A case on a cell: what its aim found, and what every requirement found in its run, with the time of each row."""
+    """A case on a cell: the results of its aim and of every requirement in its run, with the time of each row."""
 
     case: Any
     where: str
@@ -70,7 +70,7 @@ def controller_compiled(cls: type[Controller]) -> None:
 
 
 def intended(subject: str | type[Controller], spec: Spec) -> dict[str, str]:
-    """Return {requirement: how the subject is known to differ, and in which function of its source}."""
+    """Return {requirement: intended difference of the subject, and the function of its source}."""
     rows = spec.differs.get(subject, ()) if isinstance(subject, str) else ()
     return {id: f"{row.there}, {row.function}" for row in rows for id in row.requirements}
 

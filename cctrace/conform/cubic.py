@@ -1,7 +1,7 @@
-"""CUBIC: RFC 9438, in what a sender's window shows.
+"""CUBIC: RFC 9438, checked on the sender's window.
 
-W_cubic(t) = C (t - K)^3 + W_max with K = cbrt((W_max - cwnd_epoch) / C) is followed within what the units of a kernel
-allow: a tick, a round trip by which the window lags, and 0.2 % of the cube root.
+W_cubic(t) = C (t - K)^3 + W_max with K = cbrt((W_max - cwnd_epoch) / C) must be followed within the resolution of a
+kernel: a tick, a round trip by which the window lags, and 0.2 % of the cube root.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ _CURVE_HZ = 1024.0  # bic_K counts in these
 
 
 def named(cls: type[Controller], held: dict[str, Values], hz: float, clock: tuple[Any, Any]) -> dict[str, Values]:
-    """Return what a CUBIC of Linux held by the names of RFC 9438, beside its own; nothing new of another controller.
+    """Return the state of a Linux CUBIC under the names of RFC 9438, beside its own; nothing for other controllers.
 
-    `epoch_us` is when the epoch began, on the clock of now_us; NaN before it has. `clock` has now_us and jiffies of
-    each row, because the kernel's stamps are jiffies.
+    `epoch_us` is the start of the epoch, on the clock of now_us; NaN before. `clock` has now_us and jiffies of each
+    row, because the kernel's stamps are jiffies.
     """
     if not issubclass(cls, Cubic):
         return held

@@ -1,7 +1,7 @@
-"""CUBIC step by step: requirements of RFC 9438 on W_max, K, W_est and the increment, of senders that show them.
+"""CUBIC step by step: requirements of RFC 9438 on W_max, K, W_est and the increment, for senders that expose them.
 
-One step is compared with what the RFC makes of the same input and of what was held before. What a kernel's integers and
-clock leave open is allowed: a tick, 1/32 s for which it keeps an increment, and whole segments.
+One step is compared with the RFC's result for the same input and previous state. A kernel's integers and clock
+leave a tolerance: a tick, 1/32 s for which it keeps an increment, and integer segments.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""HyStart++: RFC 9406, in how the window grows in the first slow start, given the RTTs that the sender saw.
+"""HyStart++: RFC 9406, checked on the window's growth in the first slow start, given the sender's RTTs.
 
-The phases that the RFC makes of these RTTs are computed beside the run; the growth of each phase is then looked for.
+The RFC's phases are computed from these RTTs beside the run; then the growth in each phase is checked.
 """
 
 from __future__ import annotations

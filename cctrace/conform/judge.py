@@ -1,4 +1,4 @@
-"""From what was found in records to verdicts: the first violation of every requirement is kept."""
+"""From results in records to verdicts: the first violation of every requirement is kept."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Proportional rate reduction: RFC 6937bis, in what a sender does while it recovers.
+"""Proportional rate reduction: RFC 6937bis, checked during recoveries.
 
-It is the stack that reduces, whichever window-based controller there is; what is examined is the stack it runs on.
+The stack performs the reduction, for any window-based controller, so the check concerns the controller's stack.
 """
 
 from __future__ import annotations

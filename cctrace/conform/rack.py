@@ -1,7 +1,7 @@
-"""RACK-TLP: RFC 8985, in what leaves a sender and when; of captures, and of captures of simulated cases.
+"""RACK-TLP: RFC 8985, checked on the times of sends, in captures and in captures of simulated cases.
 
-A *probe* here is data that is sent again although nothing that was sent later is known to have arrived, outside of
-recoveries. It is the stack that repairs losses, whichever controller it has.
+A *probe* here is a retransmission although nothing sent later is known to have arrived, outside recoveries. The
+stack repairs losses, whichever controller it has.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ requirement = Table()
 
 
 class Sent(NamedTuple):
-    """Transmissions, in the order of sending: what was known when each left.
+    """Transmissions, in order of sending, with the sender's state at each.
 
-    `earlier` is the transmission before it of the same data (-1: none), `newest` the one sent last of those known to
-    have arrived, `head_ns` when the oldest unacknowledged data were last sent, `row` the call before it, `ca_state` and
-    `srtt_ns` what held then, `least_rtt_ns` the least RTT so far.
+    `earlier` is the previous transmission of the same data (-1: none), `newest` the one sent last of those known to
+    have arrived, `head_ns` the last send time of the oldest unacknowledged data, `row` the call before it,
+    `ca_state` and `srtt_ns` the state then, `least_rtt_ns` the minimum RTT so far.
     """
 
     sent_ns: Values

@@ -1,8 +1,8 @@
-"""What a run shows of a controller, as columns: a row per call, what it read, and what it held before and after.
+"""A run of a controller as columns: a row per call, with its inputs and its state before and after.
 
-A simulation is replayed over its own trace, which repeats it to the last digit and records every field. Fields of the
-BBR family are renamed to the draft's (`bbr_names`), those of CUBIC to the RFC's (`cubic_names`); of any other
-controller what is known is the window, the pacing rate, ssthresh, and whatever fields it has.
+A simulation is replayed over its own trace, which reproduces it exactly and records every field. Fields of the BBR
+family are renamed to the draft's (`bbr_names`), those of CUBIC to the RFC's (`cubic_names`); of other controllers
+the window, the pacing rate, ssthresh, and their own fields are available.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Record:
     cls : type
         The controller.
     view : View
-        What it read, a row per call.
+        Its inputs, a row per call.
     after, before : dict of str to ndarray
-        What it held after and before each call, by the draft's names for the BBR family.
+        Its state after and before each call, under the draft's names for the BBR family.
     facts : dict of str to float
-        ``mss``, ``tick_us`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and what its case adds.
+        ``mss``, ``tick_us`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and figures of its case.
     flow : Flow, optional
-        Of a capture: what the columns were made of.
+        Of a capture: the source of the columns.
     """
 
     cls: type[Controller]

@@ -1,4 +1,4 @@
-"""NewReno: RFC 5681 and RFC 9002, section 7, in what a sender's window shows."""
+"""NewReno: RFC 5681 and RFC 9002, section 7, checked on the sender's window."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ LEVELS = (MUST, SHOULD, EXAMPLE)
 
 
 class Found(NamedTuple):
-    """What a predicate found in one record.
+    """Result of a predicate in one record.
 
-    `exercised` rows it applies to, the first `row` that contradicts it (None: none), what was there and what the
-    specification says instead.
+    `exercised` rows that it applies to, the first `row` that contradicts it (None: none), the value there and the
+    specified one.
     """
 
     exercised: int

@@ -18,7 +18,7 @@ CONFORMS, VIOLATES, NOT_EXERCISED = "conforms", "violates", "not exercised"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one requirement or example, over all that was looked at.
+    """Result for one requirement or example, over all runs.
 
     Attributes
     ----------
@@ -32,11 +32,11 @@ class Verdict:
     row, time_s : int, float or None
         Of the first violation: which call (of a capture: packet), and seconds from the beginning.
     value, expected : str
-        What was there, and what the specification says instead.
+        The value there, and the specified one.
     by_intent : str
         Why this controller is known to differ here, "" if it is not.
     seconds : float
-        Time that the runs took.
+        Run time.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class Conformity(Gridded):
     verdicts : tuple of Verdict
         A row per requirement, in the order of the specification, then its examples.
     notes : tuple of str
-        What else to know: flows left out, what the record does not show.
+        Caveats: flows left out, what the record does not show.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the cases of a specification are made of: scenarios on a stage, and what must come about in them."""
+"""Building blocks of a specification's cases: scenarios on a stage, and what must happen in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROBE_BW = (DOWN, CRUISE, REFILL, UP)
 
 
 class Scene(NamedTuple):
-    """What a case has shown: the record of its run (None: the scenario cannot be set), and what its aim found."""
+    """Result of a case: the record of its run (None: the scenario is impossible), and the result of its aim."""
 
     record: Record | None
     found: Found

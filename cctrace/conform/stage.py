@@ -1,4 +1,4 @@
-"""Where the cases of a specification run: one controller, one path, and the runs made of them so far."""
+"""Where a specification's cases run: one controller, one path, and the runs made so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cctrace.cc.base import Controller
     from cctrace.sim.result import Simulation
 
-LEAST_RWND = 64_000_000  # bytes; the receiver is never what limits
+LEAST_RWND = 64_000_000  # bytes; the receiver must not be the limit
 LEAST_BUFFER_PACKETS = 20
 BUFFER_BDPS = 3.0  # a queue that Startup does not overflow
 
@@ -59,7 +59,7 @@ class Cell:
 
 @dataclass
 class Stage:
-    """One controller on one cell: `record` runs it, and keeps what was run."""
+    """One controller on one cell: `record` runs it, and caches the runs."""
 
     spec: str | type[Controller]
     cell: Cell

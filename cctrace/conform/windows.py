@@ -1,4 +1,4 @@
-"""What window-based congestion controls have in common: epochs between reductions, and cases that bring them about."""
+"""Common parts of window-based congestion controls: epochs between reductions, and cases that produce them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Epoch(NamedTuple):
 
 
 def epochs(r: Record) -> Iterator[Epoch]:
-    """Yield the epochs of congestion avoidance in which the window was always what limited the sender."""
+    """Yield the epochs of congestion avoidance in which the sender was always cwnd-limited."""
     cuts = np.flatnonzero(r.is_call("ssthresh"))
     growing = r.is_call("cong_avoid") & (r.ack("ca_state") < CA_CWR)
     earlier = 0.0

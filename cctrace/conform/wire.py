@@ -1,7 +1,7 @@
-"""What a capture shows of a sender: flights, deliveries and losses, as the re-enactment of its TCP has them.
+"""Wire-level record of a sender from a capture: flights, deliveries and losses, from the re-enactment of its TCP.
 
-The window itself is not on the wire, so these requirements are bounds: what no sender that follows the specification
-can exceed. A verdict *conforms* says that nothing contradicts it, not that the sender's state was what it should be.
+The window itself is not on the wire, so these requirements are bounds that no conforming sender can exceed. A
+verdict *conforms* means that nothing contradicts it, not that the sender's state was right.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAST_S = 6.0  # a flow long enough for ProbeRTT
 
 
 def record_of_flow(flow: Flow, cls: type[Controller]) -> Record:
-    """Return the `Record` of a recorded flow: what its TCP learned and did, nothing of what its controller held."""
+    """Return the `Record` of a recorded flow: the state of its TCP, but not of its controller."""
     events = flow.events
     names = set(schema.names(schema.LINUX_VIEW)) & set(schema.names(schema.EVENTS))
     columns = {name: events[name].astype(np.int64) for name in names}

@@ -1,4 +1,4 @@
-"""The agent: statistics of flows that ended go to the bin they belong to; a bin with enough of them moves on."""
+"""The agent: statistics of finished flows go to their bin; a bin with enough of them advances."""
 
 import json
 import os
@@ -93,23 +93,23 @@ class Agent:
         raise ArgumentError(f"min_rtt_us={min_rtt_us!r}, bw_bps={bw_bps!r}: no bin has these")
 
     def now(self, number: int) -> tuple[int, float]:
-        """Return the (k, beta) that flows of a bin are to use: what the search asks for, or what it elected."""
+        """Return the (k, beta) for flows of a bin to use: the search's current trial, or the elected values."""
         return self.searches[number].wanted() or self.searches[number].elected()
 
     def observe(self, flows: pd.DataFrame) -> int:
-        """Take the statistics of flows that ended.
+        """Process the statistics of finished flows.
 
         Parameters
         ----------
         flows : DataFrame
-            A row per flow: ``min_rtt_us``, ``bw_bps`` (which choose the bin), ``goodput_bps``, ``lost_share``, and the
-            ``beta`` and ``k`` that it ran with; flows that ran with others than the bin's current ones tell nothing of
-            them and are left out.
+            A row per flow: ``min_rtt_us``, ``bw_bps`` (which choose the bin), ``goodput_bps``, ``lost_share``, and
+            the ``beta`` and ``k`` that it ran with; flows that ran with others than the bin's current values are
+            ignored.
 
         Returns
         -------
         int
-            How many flows counted.
+            Number of flows that counted.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Agent:
         return {"provenance": provenance, "gamma": [self.gamma], "delta": "min_rtt", "bins": bins}
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Write all that the agent knows, to be read by `load`; the file is replaced only when it is complete."""
+        """Write the agent's state, to be read by `load`; the file is replaced only when it is complete."""
         state = {"form": _FORM, "flows": self.flows, "slope": self.slope, "gamma": self.gamma, "waiting": self.waiting}
         state["tried"] = [search.tried for search in self.searches]
         part = Path(f"{file}.part")

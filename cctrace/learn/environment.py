@@ -1,4 +1,4 @@
-"""Where flows come from: simulated dumbbells of a bin, or counters of recorded flows."""
+"""Sources of flows: simulated dumbbells of a bin, or counters of recorded flows."""
 
 import itertools
 import os

@@ -1,12 +1,12 @@
-"""Gradient ascent on the mean utility of one bin: which (k, beta) to try next, from what was tried.
+"""Gradient ascent on the mean utility of one bin: the next (k, beta) to try, given the trials so far.
 
-The search has no state but its history, so it is resumed by reading that back. Utilities of flows are noisy (a flow
-whose losses pass 5 % has nearly no utility), so no single trial is believed: of one k a parabola over the root of beta
-is fitted to all trials, those near the best one counting most and those far off the others little (one dumbbell past
-5 % takes its trial down). Its slope is followed with growing steps until its top lies between what was tried [Chung18]
-§III-A, Fig. 1: one maximum. (Over the root, since the utility falls faster below the top than beyond.) The top is
-tried, too. When no further k is worth it, what is left of `MOST_TRIALS` goes to either side of the top, and what is
-elected is the top of the last fit.
+The search has no state but its history, so it resumes by reading that back. Utilities are noisy (a flow whose
+losses pass 5 % has nearly no utility), so no single trial is trusted: for one k, a parabola in the root of beta is
+fitted to all trials, weighted towards the best one and robust against outliers (one dumbbell past 5 % takes its
+trial down). Its slope is followed with growing steps until its maximum lies between trials [Chung18] §III-A, Fig.
+1: one maximum. (In the root, since the utility falls faster below the maximum than beyond.) The maximum is tried,
+too. When no further k is worthwhile, the rest of `MOST_TRIALS` goes to either side of the maximum, and the maximum
+of the last fit is elected.
 """
 
 import functools

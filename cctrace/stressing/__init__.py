@@ -1,1 +1,1 @@
-"""The shortest path history on which a congestion control fails: what `cctrace stress` searches for."""
+"""Search for the shortest path history on which a congestion control fails, for `cctrace stress`."""

@@ -1,7 +1,7 @@
-"""What counts as a failure, and how near a run comes to it.
+"""Definitions of failure, and a run's margin to it.
 
-A margin below 1 is a failure; a search makes it smaller. Rates are compared with what the path offered in the same
-time: what a disturbance takes away is not held against the controller.
+A margin below 1 is a failure; a search makes it smaller. Rates are relative to what the path offered at the same
+time: capacity removed by a disturbance does not count against the controller.
 """
 
 from __future__ import annotations

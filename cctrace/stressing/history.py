@@ -1,10 +1,10 @@
-"""What a path does over time, as a search changes it: disturbances of a constant path, within bounds.
+"""Path histories as a search varies them: disturbances of a constant path, within bounds.
 
     History((Disturbance("rate", at_s=2.0, for_s=0.4, value=0.25, every_s=1.0, times=6),))
 
-A disturbance changes one thing for a while, once or periodically: the bottleneck's rate and the base RTT by a factor,
-or the share of data packets lost. Where several of a kind overlap the most severe holds. ACKs held until the ends of
-slots and an application that pauses hold for all of a run.
+A disturbance changes one property for a while, once or periodically: the bottleneck's rate and the base RTT by a
+factor, or the share of data packets lost. Where several of a kind overlap, the most severe holds. ACKs held until
+the ends of slots and a pausing application apply to the entire run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Disturbance(NamedTuple):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Within what a history may disturb a path.
+    """Limits of a history's disturbances.
 
     Attributes
     ----------
@@ -59,15 +59,15 @@ class Bounds:
     until_s : float
         When the last disturbance is over.
     rates, rtts, losses : (float, float)
-        Least and largest factor of the rate and of the RTT, and share lost.
+        Smallest and largest factor of the rate and of the RTT, and share lost.
     longest_s : float
-        How long one disturbance may last.
+        Duration of one disturbance.
     share : float
-        Of the time before `until_s`, how much the disturbances may take together.
+        Of the time before `until_s`, for all disturbances together.
     most : int
-        Disturbances of a history.
+        Disturbances per history.
     holds_s, pauses_s : tuple of float
-        For how long ACKs may be held, and how long an application may pause.
+        For how long ACKs may be held, and an application may pause.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class History:
-    """Disturbances in the order of time, and what holds for all of the run.
+    """Disturbances in order of time, and the run's constant conditions.
 
     Attributes
     ----------

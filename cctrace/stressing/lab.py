@@ -1,7 +1,7 @@
-"""A finding as a scenario of the lab of kernels in virtual time (docs/lab.md), so that a real sender can repeat it.
+"""A finding as a scenario of the kernel lab in virtual time (docs/lab.md), so that a real sender can repeat it.
 
-The lab's bottleneck is a token bucket whose rate a process changes at given times; its delays are constant. It takes a
-history of rates; losses at given times, changing delays and held ACKs it does not have.
+The lab's bottleneck is a token bucket whose rate a process changes at given times; its delays are constant. It
+supports histories of rates, but neither losses at given times nor changing delays nor held ACKs.
 """
 
 from __future__ import annotations

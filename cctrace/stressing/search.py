@@ -1,8 +1,8 @@
-"""A seeded search for a history on which a controller fails, and its reduction to what matters.
+"""A seeded search for a history on which a controller fails, and its minimisation.
 
-Histories breed: those with the smallest margins (`aims`) are changed and combined; where nothing has improved for long,
-the search starts afresh. A failure is reduced by delta debugging [Zeller02]: parts are left out, shortened and made
-earlier for as long as it still fails, with every one of several seeds.
+Evolutionary search: histories with the smallest margins (`aims`) are mutated and combined; without improvement for
+long, the search restarts. A failure is minimised by delta debugging [Zeller02]: parts are removed, shortened and
+moved earlier as long as it still fails with every one of several seeds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cctrace.stressing.aims import Aim
     from cctrace.stressing.trial import Setting
 
-CLEAR = 0.8  # margin of a finding at most: at the edge, a real kernel's timers may turn 10 % of a link into 13 %
+CLEAR = 0.8  # largest margin of a finding: at the edge, a real kernel's timers may turn 10 % of a link into 13 %
 SEEDS = (1, 2, 3)  # with all of which a finding fails: BBR draws where in its gain cycle it begins
 POPULATION = 30
 PATIENCE = 600  # runs without improvement, after which the search starts afresh
@@ -36,7 +36,7 @@ Scored = tuple[float, tuple[int, float, float], int, History]  # margin, size, n
 
 @dataclass(frozen=True)
 class Problem:
-    """What is searched: who sends over which path, which failure is wanted, within which bounds."""
+    """The search problem: sender, path, failure and bounds."""
 
     setting: Setting
     aim: Aim

@@ -28,9 +28,9 @@ class Finding(Summarized):
     Attributes
     ----------
     history : History
-        Reduced: each of its parts is needed.
+        Minimised: each of its parts is needed.
     problem : Problem
-        Who sent over which path, and what counts as a failure.
+        Sender, path and failure.
     margin : float
         How clearly it fails: below 1, the smaller the clearer (`aims`).
 
@@ -51,13 +51,13 @@ class Finding(Summarized):
 
     @property
     def scenario(self) -> Scenario:
-        """What to simulate to see it."""
+        """The scenario that reproduces it."""
         setting = self.problem.setting
         path, senders = setting.path(self.history), setting.senders(self.history)
         return Scenario(path, senders, f"{setting.duration_s:g}s", SEEDS[0])
 
     def summary(self) -> str:
-        """Return as text what the history is, and how the controller fails on it."""
+        """Return the history, and how the controller fails on it, as text."""
         return "\n".join(
             [f"{self.problem.setting.name} {self.problem.aim.text}", *_lines(self.problem.setting, self.history)]
         )
@@ -99,7 +99,7 @@ def _lines(setting: Setting, history: History) -> list[str]:
 
 @dataclass(frozen=True, repr=False)
 class Stressed(Summarized):
-    """What a search has found.
+    """Result of a search.
 
     Attributes
     ----------
@@ -107,9 +107,9 @@ class Stressed(Summarized):
     tried : int
         Histories that were run.
     nearest : float
-        The smallest margin of the searches that found nothing; infinite if all found something.
+        The smallest margin of the searches without a finding; infinite if all found something.
     seconds : float
-        What it took.
+        Run time.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class Stressed(Summarized):
     seconds: float
 
     def summary(self) -> str:
-        """Return as text what was found."""
+        """Return the result as text."""
         title = f"{len(self.findings)} failures in {self.tried:,} histories, {self.seconds:.1f} s"
         near = [] if math.isinf(self.nearest) else [f"nearest to a failure otherwise: margin {self.nearest:.3g}"]
         return "\n".join([title, *near, *(one.summary() for one in self.findings)])

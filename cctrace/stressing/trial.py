@@ -1,6 +1,6 @@
-"""One history under one controller: what the flow got from instant to instant.
+"""One history under one controller: the flow's course over time.
 
-A compiled run without its table, as of `cctrace.sim.batch`, that stops at every sample and notes a few counters.
+A compiled run without its table, as in `cctrace.sim.batch`, that stops at every sample and records a few counters.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _setting_up = threading.Lock()  # so that no two threads compile the same contro
 
 @dataclass(frozen=True)
 class Setting:
-    """What is constant: the path without disturbances, and who sends over it.
+    """Constant conditions: the path without disturbances, and the senders.
 
     Attributes
     ----------
     cc : str or class
-        The controller that is stressed.
+        The controller under stress.
     rate_bps : float
     rtt_ns : int
     buffer : str
-        As of `Path`.
+        As in `Path`.
     against : str or None
         A competitor from the start on.
     duration_s, sample_s : float
@@ -130,9 +130,9 @@ def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) 
 
 
 def offered(path: Path, time_s: NDArray[np.float64], app: tuple[float, float] | None = None) -> NDArray[np.float64]:
-    """Return how many bytes a path would have carried until each time: rate times what is not lost at random.
+    """Return the cumulative bytes that a path would have carried: rate times the share not lost at random.
 
-    Of an application that pauses only the time in which it writes counts; it begins after the handshake.
+    For a pausing application only the time in which it writes counts; it starts after the handshake.
     """
     (rate_ns, rates), (loss_ns, losses) = path.rate_steps(), path.loss_steps()
     edges = np.union1d(np.union1d(rate_ns, loss_ns) / 1e9, time_s)
