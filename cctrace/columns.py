@@ -1,6 +1,6 @@
-"""Tables as columns of numpy, of which a DataFrame is made where somebody asks for one.
+"""Tables as numpy columns, converted to a DataFrame on request.
 
-pandas takes half a second to import, a quarter of what an analysis of a flow takes otherwise.
+pandas takes half a second to import, a quarter of the rest of a flow's analysis.
 """
 
 from __future__ import annotations

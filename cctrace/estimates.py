@@ -1,4 +1,4 @@
-"""What every estimator returns: values with intervals, as text and as JSON."""
+"""Results of estimators: values with intervals, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Estimate(NamedTuple):
 
     @property
     def number(self) -> float:
-        """The value for arithmetic: NaN where it is unknown."""
+        """The value for arithmetic: NaN if unknown."""
         return np.nan if self.value is None else float(self.value)
 
     def sides(self) -> tuple[float, float, float]:

@@ -1,12 +1,12 @@
-"""The parts of an analysis, each on its own: one that fails leaves the others standing.
+"""Independent parts of an analysis: one that fails does not affect the others.
 
     with Attempt("forecast of minRTT collapse") as part:
         return fit(flow)
     return part.refused
 
-If the data do not determine a result, its function raises a `CctraceError`, and the `Refusal` carries the reason. Any
-other exception is an error of cctrace: a `PartFailed` warning announces it (the command line's `--debug` turns that
-into an error with its traceback), and the analysis goes on without the part.
+If the data do not determine a result, its function raises a `CctraceError`, and the `Refusal` carries the reason.
+Any other exception is an error of cctrace: a `PartFailed` warning announces it (the command line's `--debug` turns
+that into an error with its traceback), and the analysis continues without the part.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One row per connection: who sent what, how fast, how often again, and the RTT; one linear pass over the packets.
+"""Table of connections: endpoints, bytes, rates, retransmissions and RTT, in one linear pass over the packets.
 
-The same pass (`scan`) collects what the re-enactment of the sender needs to know beforehand: segment size, the phase of
-the time-stamp clock, where the capture was taken. A capture may come in parts: `of_file` sums up one that is larger
-than memory while the next part is decoded in a second thread.
+The same pass (`scan`) collects the inputs of the sender's re-enactment: segment size, phase of the time-stamp
+clock, place of capture. A capture may come in parts: `of_file` processes one larger than memory, decoding the next
+part in a second thread.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from cctrace.io.packets import Packets
 
 CHUNK = 1 << 15  # packets per part of a file: few enough to stay in the cache
-# What the pass reads of every packet, and as which type.
+# Columns that the pass does not read, and the types of the others.
 _UNREAD = ("window", "ip_len", "tos", "ttl", "ip_id", "frame", "ecn_e0_bytes", "ecn_ce_bytes", "ecn_e1_bytes")
 COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in _UNREAD}
-LEAST_MSS = 48  # of an option: what is below counts as this [Linux618] tcp_min_snd_mss
+LEAST_MSS = 48  # lower MSS options count as this [Linux618] tcp_min_snd_mss
 MOST_SEGMENTS = 1024  # of a super-packet: BIG TCP's 512 KiB in segments of the 536 that any path carries [RFC 9293]
 COMMON_MSS = (1448, 1460, 1428, 1440, 1388, 1400, 1348, 1360, 1220, 1208, 8948, 8960, 8928, 8940, 536, 524, 1380, 1368)
 walk = Machine(scan.walk)
 
 
 class Connections:
-    """What one pass tells about every connection.
+    """Results of the pass for every connection.
 
     Parameters
     ----------
     parts : callable
-        Returns an iterable of `Packets`: the parts of a capture in order, each with the connections seen so far. It is
-        called again if the segments turn out to be of another size than thought.
+        Returns an iterable of `Packets`: the parts of a capture in order, each with the connections seen so far. It
+        is called again if the segment size turns out to differ from the assumed one.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Connections:
     mss, mss_known : ndarray, shape (connections,)
         Payload of the sender's full segments, and whether that is certain.
     rtt : ndarray of int64, shape (connections, 4)
-        Of the sender: minimum, median and 95th percentile, us, -1 without a sample; and how many samples.
+        Of the sender: minimum, median and 95th percentile, us, -1 without a sample; and the number of samples.
     """
 
     def __init__(self, parts: Callable[[], Iterable[Packets]]) -> None:
@@ -79,8 +79,8 @@ class Connections:
         del self._samples
 
     def _scan(self, parts: Iterable[Packets], mss: NDArray[np.int64] | None) -> None:
-        """Go through all parts; `mss` None: guessed from what is known when a connection begins."""
-        # One direction after the other: what a flood of SYNs never uses then takes no memory.
+        """Process all parts; `mss` None: guessed from what is known at the start of a connection."""
+        # One direction after the other: memory that a flood of SYNs never uses is then not allocated.
         sides, pool, used = np.zeros((2, 64), SIDE), np.empty((1024, 3), np.int64), 0
         count, now, self._samples = 0, np.iinfo(np.int64).min, []
         for packets in parts:
@@ -146,7 +146,7 @@ class Connections:
         return self.vantage[2]
 
     def warnings(self, part: slice) -> list[list[str]]:
-        """Return what a reader of connections' numbers should know, a list of sentences for each."""
+        """Return the caveats of connections' numbers, a list of sentences for each."""
         rows, sender = np.arange(len(self))[part], self.sender[part]
         mine, other = self.sides[rows, sender], self.sides[rows, 1 - sender]
         columns = [mine[name] for name in ("distinct_bytes", "syn", "unseen_bytes", "out_of_order", "cut")]
@@ -201,7 +201,7 @@ class Connections:
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def each_row(self) -> Iterator[dict[str, Any]]:
-        """Yield what `rows` lists, without having it all at once."""
+        """Yield the rows of `rows` without holding them all at once."""
         for start in range(0, len(self), _BLOCK):
             yield from self.rows(slice(start, start + _BLOCK))
 
@@ -257,13 +257,13 @@ def _warnings(
 
 
 def _mss_option(table: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
-    """Return the smaller of the two MSS options, no less than what a sender accepts; -1 where one is unknown."""
+    """Return the smaller of the two MSS options, at least what a sender accepts; -1 if one is unknown."""
     smaller = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
     return np.where(smaller > 0, np.maximum(smaller, LEAST_MSS), -1)
 
 
 def _as(column: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """Return a column as compiled code takes it; without a copy if that is what it is."""
+    """Return a column in the type of compiled code; without a copy if it has that already."""
     return np.ascontiguousarray(column, dtype)
 
 
@@ -288,7 +288,7 @@ def segment_size(largest: int, gcd: int, syn_mss: int) -> tuple[int, bool]:
         Smaller of the two MSS options less what the TCP options of every segment take; -1 without a SYN.
     """
     least = -(-largest // MOST_SEGMENTS)
-    if 0 < syn_mss < least:  # the option is not the sender's, or the length not that of a packet
+    if 0 < syn_mss < least:  # the option is not the sender's, or the length not a packet's
         return least, False
     if syn_mss > 0:
         # The path may have allowed less than the MSS: then packets are never as large.
@@ -330,7 +330,7 @@ def of_file(source: Any, **options: Any) -> Connections:
             return Connections(lambda: _ahead(stream(source, CHUNK, **options)))
         if kind not in MAY_HOLD_PACKETS:  # before hundreds of megabytes of counters are read in vain
             raise refused
-    data = read_file(source, **options)  # what might not be there to be read again
+    data = read_file(source, **options)  # a source that may not be readable twice
     if not isinstance(data, Packets):
         raise refused
     return Connections(lambda: [data])

@@ -1,12 +1,12 @@
-"""The sender's TCP, re-enacted: one pass over a connection's packets that keeps the state its kernel kept.
+"""Re-enactment of the sender's TCP: one pass over a connection's packets that keeps the kernel's state.
 
-What the kernel *decided* is seen in the packets (what it sent and when); what it *knew* is computed from the ACKs by
-the kernel's own rules (`acks.py`, `scoreboard.py`, `recovery.py`, `rtt_filters.py`, `ratesample.py`). Where the two
-meet, the packets win: see `sends.explain`.
+The kernel's *decisions* are visible in the packets (what it sent and when); its *knowledge* is computed from the
+ACKs by the kernel's own rules (`acks.py`, `scoreboard.py`, `recovery.py`, `rtt_filters.py`, `ratesample.py`). Where
+the two conflict, the packets win: see `sends.explain`.
 
-Time: a packet counts from when the stack handled it. Packets are taken in file order and the clock never runs
-backwards: a record that carries an older time than its predecessor was queued (or its CPU stalled) before the stack
-saw it. An ACK is handled `ack_delay_ns` after its time stamp, a segment was stamped by TCP `tx_delay_ns` before its.
+Time: a packet counts from when the stack processed it. Packets are taken in file order and the clock never runs
+backwards: a record with an older time than its predecessor was queued (or its CPU stalled) before the stack saw it.
+An ACK is processed `ack_delay_ns` after its time stamp; TCP stamped a segment `tx_delay_ns` before its.
 """
 
 import numpy as np
@@ -54,14 +54,14 @@ from cctrace.tcp.rtt import FIRST_TIMEOUT_US
 INIT = schema.LINUX_EVENTS["init"]
 U32_MAX = schema.U32_MAX
 FIRST_RING = 64
-MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
+MARGIN = 64  # rows that one packet can cause, besides those for each outstanding segment
 
 SAME_LOOP_NS = 5_000  # within which the next super-packet of the same loop follows
 HELD_UP_US = 100_000  # no CPU sleeps for longer between the stamp and the transmission
 SELDOM = 64  # of 1024
 HELD_ACKS = 64  # more than arrive while one super-packet is sent
-MOST_LONGER = 4  # times the usual gap: what is longer is no gap between packets that waited
-IDLE_US = 200  # an empty pipe left empty this long is one that the application left empty
+MOST_LONGER = 4  # times the usual gap: longer gaps are not between waiting packets
+IDLE_US = 200  # a pipe empty for this long was left empty by the application
 
 
 def start(tp, p, start_ns):
@@ -116,7 +116,7 @@ def set_clock(tp, ns, start_ns):
 
 
 def snapshot(tp, snap, row, poll):
-    """Write what TCP_INFO would answer in the present state."""
+    """Write TCP_INFO's answer in the current state."""
     r = snap[row]
     r.poll = poll
     r.time_ns = tp.clock_ns
@@ -146,7 +146,7 @@ def snapshot(tp, snap, row, poll):
 
 
 def answer(tp, snap, at, polls, until_ns, start_ns):
-    """Write the present state, which holds until `until_ns`, for every poll that it reaches into."""
+    """Write the current state, which holds until `until_ns`, for every poll that it overlaps."""
     while at.poll < polls.shape[0] and polls[at.poll, 1] < tp.clock_ns:
         at.poll += 1
     i = at.poll
@@ -178,10 +178,10 @@ def establish(tp, rs, out, ack):
 
 
 def past_tick(tp, us, ts):
-    """Return by how much time `us` lies after the end of the tick that time stamp `ts` names, us; 0 if it does not.
+    """Return how far `us` lies after the end of the tick of time stamp `ts`, us; 0 if it does not.
 
-    TCP stamps a segment and takes its time in one: what was captured later had been held up in between, unless most
-    are, because that clock runs away from the capture's.
+    TCP stamps a segment and takes its time at once: a segment captured later was held up in between, unless most
+    are, because that clock drifts away from the capture's.
     """
     if not tp.ts_ok or tp.ts_tick_us > 1000 or tp.ts_late > SELDOM:  # coarser ticks are those of another clock
         return 0
@@ -213,9 +213,9 @@ def same_loop_ns(tp):
 
 
 def bring_forward(tp, p, order, k, time_ns, direction, payload, tsval):
-    """Put the next data before the ACKs from place `k` of `order` on, if it was on its way before they were handled.
+    """Move the next data before the ACKs from place `k` of `order` on, if they were sent before these were processed.
 
-    Either no ACK could have been handled by then, or the data belongs to a super-packet that was being sent: the pacing
+    Either no ACK could have been processed by then, or the data belong to a super-packet being sent: the pacing
     timer's CPU held the socket.
     """
     ack_ns = time_ns[order[k]]
@@ -237,14 +237,14 @@ def bring_forward(tp, p, order, k, time_ns, direction, payload, tsval):
 
 
 def is_answered(p, order, k, time_ns, direction, payload):
-    """Return whether the next packet is data that the ACK at place `k` let go; no application is as fast."""
+    """Return whether the next packet is data released by the ACK at place `k`; no application is as fast."""
     if k + 1 == order.size or direction[order[k + 1]] != p.sender or payload[order[k + 1]] == 0:
         return False
     return time_ns[order[k + 1]] - time_ns[order[k]] < 2 * (p.ack_delay_ns + p.tx_delay_ns)
 
 
 def stamp_group(tp, p, ns, ts):
-    """Set the time that TCP gave to the super-packet which begins at `ns`: within its time stamp's tick."""
+    """Set the time that TCP gave to the super-packet starting at `ns`: within its time stamp's tick."""
     if p.fq != DIRECTLY:
         ns -= waited_in_timer(tp, p, ns)
     tp.group_us = clock_us(ns - p.tx_delay_ns, p.start_ns)
@@ -316,7 +316,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
         tp.group_first = tp.tail
     fill_unseen(tp, seg, a)
     if not together and since > tp.same_skb_ns and (tp.paced > 512 or tp.queue_empty):
-        validate_cwnd(tp, False)  # only a timer or another write lets more out before the next ACK
+        validate_cwnd(tp, False)  # only a timer or another write releases more before the next ACK
     if tp.packets_out == 0 and tp.now_us - tp.lsnd_us > IDLE_US and not tp.rwnd_since_us and p.has_syn:
         tp.queue_empty = 1
     probing = not together and is_by_timer(tp) and timers.is_new_probe(tp, b - a)
@@ -371,7 +371,7 @@ def accept(tp, rs, out, ack, ack_seq, window):
 
 
 def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_data, fl, waiting):
-    """The sender receives an ACK, which releases data that is `waiting`."""
+    """The sender receives an ACK, which releases `waiting` data."""
     if p.passive and not tp.established:
         accept(tp, rs, out, a, ack_seq, window)
         if a <= 1:
@@ -392,12 +392,12 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     if tp.cwnd:
         account_window(tp, False)
     elif not window_binds(tp):
-        stop_window_clock(tp)  # what does not leave now waits for cwnd, the pacing timer or the application
+        stop_window_clock(tp)  # data not sent now wait for cwnd, the pacing timer or the application
     if not tp.established:
         tp.rows = before  # the controller is set up when the handshake is complete
         if fl & SYN or not p.has_syn:
             establish(tp, rs, out, a)
     note_shut(tp)
-    if tp.packets_out == 0 and tp.busy_since_us and not tp.rwnd_since_us:  # what waits for the window keeps it busy
+    if tp.packets_out == 0 and tp.busy_since_us and not tp.rwnd_since_us:  # data that wait for the window keep it busy
         tp.busy_us += tp.now_us - tp.busy_since_us
         tp.busy_since_us = 0

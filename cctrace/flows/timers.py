@@ -1,10 +1,9 @@
-"""The sender's timers for probes and timeouts: when the kernel sets them, and whether one can have fired by now.
+"""The sender's timers for probes and timeouts: when the kernel sets them, and whether one may have expired.
 
-A capture shows no timer, only what follows when one fires. So the pass keeps when the kernel last set its timer
-(`armed_us`: the retransmission timeout counts from there) and when the loss probe it then scheduled is due
-(`probe_us`, 0: none is). A probe is one new segment or, where there is none, the last one again; while it is
-unanswered (`tlp_high_seq`) the next probe timer sends nothing but lets the timeout follow, counted from the head's
-send.
+A capture shows no timers, only the consequences of their expiry. The pass therefore tracks when the kernel last set
+its timer (`armed_us`: the retransmission timeout counts from there) and when the scheduled loss probe is due
+(`probe_us`, 0: none). A probe is one new segment or, without new data, the last one again; while it is unanswered
+(`tlp_high_seq`) the next probe timer sends nothing but starts the timeout, counted from the head's send.
 
 Sources: RFC 8985 (RACK-TLP), RFC 6298; [Linux] tcp_schedule_loss_probe, tcp_send_loss_probe, tcp_rearm_rto.
 """

@@ -1,16 +1,16 @@
-"""Where a capture was taken, one judgement per connection: at the sender, at the receiver, between them, or unknown.
+"""Place of capture, one judgement per connection: at the sender, at the receiver, between them, or unknown.
 
     sender ----- capture ------------------------ receiver
            near           far: from data to their acknowledgement, at the capture
 
-`near` is the time from the capture to the sender and back: the shortest in which the sender echoed a time stamp that
-had passed the capture; without time stamps that in which it answered in the handshake. Below 300 us, or a twentieth of
-`far`, it cannot be told from the sender's own reaction, unless the receiver reacts several times faster.
+`near` is the round trip from the capture to the sender: the shortest in which the sender echoed a time stamp that
+had passed the capture; without time stamps, its response time in the handshake. Below 300 us, or a twentieth of
+`far`, it cannot be distinguished from the sender's own reaction, unless the receiver reacts several times faster.
 
 confidence  measured    by time stamps or the handshake
             likely      a time stamp that passed the capture has not come back for longer than twenty times `far`
-            assumed     nothing tells how far the sender is, but the receiver is a millisecond or more away: the sender
-            none        unknown
+            assumed     the distance of the sender is unknown, but the receiver is a millisecond or more away: the
+            sender none        unknown
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FAR_AWAY_NS = 1_000_000
 def judge(
     near_ns: NDArray[np.int64], waiting_ns: NDArray[np.int64], far_ns: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return where captures were taken, how sure that is, and the time to the sender and back (0: taken at it).
+    """Return the places of capture, their confidence, and the round trip to the sender (0: taken at it).
 
     Parameters
     ----------
     near_ns : ndarray of int64
-        Measured time from the capture to the sender and back, 0 unknown.
+        Measured round trip from the capture to the sender, 0 unknown.
     waiting_ns : ndarray of int64
         For how long a time stamp that passed the capture had not come back from the sender.
     far_ns : ndarray of int64

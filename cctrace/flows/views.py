@@ -1,6 +1,6 @@
-"""What a controller reads: the event stream on its stack's own clocks and units, one row per call.
+"""The view of a controller: the event stream on its stack's own clocks and units, one row per call.
 
-A recorded flow, a simulated flow and a golden vector all become a `View`; `cctrace.replaying` knows nothing else.
+A recorded flow, a simulated flow and a golden vector all become a `View`, the only input of `cctrace.replaying`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TIME = {"linux": ("now_us", 1_000), "quic": ("now_ms", 1_000_000)}
 
 
 class View:
-    """The calls into a controller and everything it can read in them.
+    """The calls of a controller and everything that it can read in them.
 
     Parameters
     ----------
@@ -33,12 +33,12 @@ class View:
     event : array_like of int, shape (n,)
         Codes of `schema.EVENT_CODES`.
     columns : dict of str to array_like of int, shape (n,)
-        Columns of the schema. A column that is left out was not recorded; a controller that reads it is refused.
+        Columns of the schema. A missing column was not recorded; a controller that reads it is refused.
     carried : dict of str to array_like of int, shape (n,), optional
-        Observed values of the fields that `schema.LINUX_CARRIED` or `schema.QUIC_CARRIED` map to, set on the controller
+        Observed values of the fields in `schema.LINUX_CARRIED` or `schema.QUIC_CARRIED`, set on the controller
         before each call. Without them the controller's own outputs carry over.
     unknown : iterable of str, optional
-        Columns that hold a neutral value because nobody observed them.
+        Columns that hold a neutral value because they were not observed.
     time_ns : array_like of int64, shape (n,), optional
         Time of each call on the capture's clock; the stack's own clock if not given.
 
@@ -117,8 +117,8 @@ class View:
 def staggered(rows: int, place: int) -> NDArray[np.int64]:
     """Return an uninitialised int64 array that starts in another cache line of a page than those of other places.
 
-    A replay walks through some thirty columns at once. Large arrays all start at the same place of a page, so that the
-    current rows of all columns would compete for the same few lines of the cache: half the speed.
+    A replay reads some thirty columns at once. Large arrays all start at the same place of a page, so the current
+    rows of all columns would compete for the same few cache lines: half the speed.
     """
     page, line = 4096, 64
     room = np.empty(rows * 8 + 2 * page, dtype=np.uint8)
@@ -128,10 +128,10 @@ def staggered(rows: int, place: int) -> NDArray[np.int64]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 def of_events(events: Events, kind: str, hz: int | None = None) -> View:
-    """Return what controllers of one stack read of an event stream; see `quic_view`.
+    """Return the view of an event stream for one stack's controllers; see `quic_view`.
 
-    Raises `StreamError` for Linux controllers: what they read in a recorded flow depends on what they decided before,
-    so that there is no such table (`cctrace.replaying.follow` makes it row by row).
+    Raises `StreamError` for Linux controllers: their inputs in a recorded flow depend on their earlier decisions,
+    so there is no such table (`cctrace.replaying.follow` makes it row by row).
     """
     if kind == "quic":
         return quic_view(events)
