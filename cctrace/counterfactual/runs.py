@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     Figures = dict[str, Estimate]
     Values = dict[str, NDArray[np.float64]]
 
-OPEN_ENDED = (
-    1.1  # times the RTT of the shorter half of unobserved queues, from which longer ones would increase it further
-)
+OPEN_ENDED = 1.1  # times the RTT of the shorter half of unobserved queues: longer ones would increase it further
 MOST_BDP = 10.0  # largest usual buffer
 BUFFER_REACH = 4.0  # smallest send buffer tried, as the mean data in flight divided by this
 BUFFER_TRIALS, BUFFER_ROUNDS = (

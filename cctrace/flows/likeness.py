@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from cctrace.flows.offset import Alignment
     from cctrace.io.tcpinfo import TcpInfo
 
-ABOUT_NS = (
-    20_000_000  # pollers that run `ss` in a shell take their time stamp this much before or after the kernel's answer
-)
+ABOUT_NS = 20_000_000  # pollers running `ss` in a shell take their time this much before or after the kernel's answer
 SAME = 0.005  # of the RTT, or SAME_US: what is printed in milliseconds is rounded
 SAME_US = 2
 LEAST = 0.25  # share of agreeing polls below which the RTTs are another flow's
