@@ -278,6 +278,21 @@ def test_a_try_fails_when_the_least_rtt_of_its_round_grew_by_more_than_gamma():
     assert not cc.is_try_ok()
 
 
+def test_a_try_may_compare_smoothed_rtts_of_both_rounds_instead():
+    cc = cruising(BBR2PlusPaper).cc
+    cc.smoothed_tries = 1
+    cc.round_start = True
+    cc.curr_round_srtt_us = 40_000
+    cc.update_round_rtts(90_000)  # the first of a round: what was smoothed until here belongs to the round before
+    assert (cc.last_round_srtt_us, cc.curr_round_srtt_us) == (40_000, 40_000)
+    cc.round_start = False
+    cc.update_round_rtts(46_400)
+    assert cc.curr_round_srtt_us == 40_800
+    assert cc.is_try_ok()
+    cc.update_round_rtts(46_400)
+    assert not cc.is_try_ok()
+
+
 @pytest.mark.parametrize(("rtt_us", "phase"), [(40_700, "UP"), (41_000, "DOWN_SLIGHTLY")])
 def test_probe_try_is_a_round_at_1_1_and_one_at_1_0_that_judges_it(rtt_us, phase):
     flow = cruising(BBR2PlusPaper).until("PRE_UP")

@@ -21,7 +21,8 @@ Left open by the paper, and chosen here:
 * a round is the packet-timed round of BBRv2, and MinRTT_curr at its end is complete; so judged, a try compares the
   round that shows PRE_UP's packets with the one before. Its *first* packet meets no queue of the try's own making, so
   the minimum grows only where a queue already stood: on an empty path tries seldom fail, UP comes, and POST_UP ends
-  it. (The module compares smoothed RTTs, which do grow; the paper's Fig. 15a shows its tries fail);
+  it. (The module compares smoothed RTTs, which do grow; the paper's Fig. 15a shows its tries fail. `smoothed_tries=1`
+  reads the paper so: the smoothed RTT at the end of one round beside that at the end of the round before);
 * when "the end of ProbeUp" is judged: after POST_UP, as in the module, because only then ACKs of the packets of UP
   have come; MinRTT_curr is reset on entering POST_UP, lest the round before UP decide;
 * the end of a probe still advances the bandwidth filter as in BBRv2: Algorithm 1 is only an addition to it. The module
@@ -54,6 +55,7 @@ class BBR2PlusPaper(JitterCompensation, BBR2Plus):
     params = {name: BBR2Plus.params[name] for name in _KEPT} | {
         "loss_thresh": Param(0.2, 0.0, 1.0, "loss rate of a probe that went too far: alpha [Yang22] section 5.1"),
         "gamma": Param(1.02, 1.0, 10.0, "growth of MinRTT that fails a try or ends probing [Yang22] section 4.2"),
+        "smoothed_tries": Param(0, 0, 1, "tries compare smoothed RTTs, as the module means to"),
         "theta": Param(1.1, 1.0, 10.0, "MinRTT over RTprop that expires bandwidth [Yang22] Algorithm 1"),
         "lambda1": Param(1.1, 1.0, 10.0, "MinRTT of a cruise over RTprop: a queue is kept full [Yang22] Algorithm 2"),
         "lambda2": Param(1.05, 1.0, 10.0, "MinRTT of a cruise over RTprop: no longer [Yang22] Algorithm 2"),
@@ -63,8 +65,16 @@ class BBR2PlusPaper(JitterCompensation, BBR2Plus):
     }
 
     # --- section 4.2: ProbeTry, ProbeUp, Algorithm 1 ----------------------------------------------------------------
+    def update_round_rtts(self, rtt_us: int) -> None:
+        """Let the smoothed RTT move on with the round: in the module it stays the connection's first."""
+        if self.round_start:
+            self.last_round_srtt_us = self.curr_round_srtt_us
+        super().update_round_rtts(rtt_us)
+
     def is_try_ok(self) -> bool:
         """Whether the try's round shows no more queue than the round before [Yang22] section 4.2."""
+        if self.smoothed_tries:
+            return self.curr_round_srtt_us <= self.gamma * self.last_round_srtt_us
         return self.curr_round_min_rtt_us <= self.gamma * self.last_round_min_rtt_us
 
     def is_probe_ok(self) -> bool:

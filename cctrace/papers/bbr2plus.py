@@ -20,8 +20,11 @@ from cctrace.tcp.wire import WIRE_PER_PAYLOAD
 BBR, BBR2, CUBIC = "BBR", "BBRv2", "CUBIC"
 BBR2_20, BBR2_20_0 = "BBRv2(20 %, 0.3)", "BBRv2(20 %, 0)"
 PLUS, PLUS_20, PLUS_PAPER = "BBRv2+ released", "BBRv2+ released, alpha 20 %", "BBRv2+ paper form"
+PLUS_SMOOTHED = "BBRv2+ paper form, smoothed tries"
+BBR_COMP, BBR2_COMP = "BBR compensated", "BBRv2 compensated"
 PLUS_19, PLUS_18 = "BBRv2+ released, alpha 19 %", "BBRv2+ released, alpha 18 %"
 SINGLE, SINGLE_20, SINGLE_PAPER = "released, no dual mode", "alpha 20 %, no dual mode", "paper form, no dual mode"
+SINGLE_SMOOTHED = "smoothed tries, no dual mode"
 SYSTEMS = {
     BBR: "bbr2019",
     BBR2: "bbr2",
@@ -32,12 +35,17 @@ SYSTEMS = {
     PLUS_19: "bbr2plus:loss_thresh=0.19",
     PLUS_18: "bbr2plus:loss_thresh=0.18",
     PLUS_PAPER: "bbr2plus_paper",
+    PLUS_SMOOTHED: "bbr2plus_paper:smoothed_tries=1",
+    BBR_COMP: "bbr2019_comp",
+    BBR2_COMP: "bbr2_comp",
     SINGLE: "bbr2plus:switch_to_bbr2_thresh=0",
     SINGLE_20: "bbr2plus:switch_to_bbr2_thresh=0,loss_thresh=0.2",
     SINGLE_PAPER: "bbr2plus_paper:eta1=0",
+    SINGLE_SMOOTHED: "bbr2plus_paper:eta1=0,smoothed_tries=1",
     CUBIC: "cubic",
 }
 FORMS = (PLUS, PLUS_20, PLUS_PAPER)  # of BBRv2+
+TRYING = (*FORMS, PLUS_SMOOTHED)  # where what a try compares may matter
 RATE_MBPS, RTT_MS = 40, 40
 LINK_MBPS = RATE_MBPS / WIRE_PER_PAYLOAD  # payload
 SEEDS = (1, 2, 3, 4, 5)

@@ -14,14 +14,16 @@ from cctrace.papers.bbr2plus import (
     BBR2,
     BBR2_20,
     CUBIC,
-    FORMS,
     PLUS,
     PLUS_20,
     PLUS_PAPER,
+    PLUS_SMOOTHED,
     SEEDS,
     SINGLE,
     SINGLE_20,
     SINGLE_PAPER,
+    SINGLE_SMOOTHED,
+    TRYING,
     Yang22,
     flow,
     run_of,
@@ -145,6 +147,9 @@ class Fig10(AgainstCubic):
         )
 
 
+_SINGLE = (SINGLE, SINGLE_20, SINGLE_PAPER, SINGLE_SMOOTHED)  # TRYING without the dual mode
+
+
 class Fig19(AgainstCubic):
     """BBRv2+ with and without the dual mode."""
 
@@ -154,7 +159,7 @@ class Fig19(AgainstCubic):
         v2 = _at(made, "share", BBR2, _deep)
         b, best = made.column("jain", "buffer_bdp", system=BBR)
         best = np.maximum(best, made.column("jain", "buffer_bdp", system=BBR2)[1])
-        for plus, single in ((PLUS, SINGLE), (PLUS_20, SINGLE_20), (PLUS_PAPER, SINGLE_PAPER)):
+        for plus, single in zip(TRYING, _SINGLE, strict=True):
             if plus not in set(made.runs.system):
                 continue
             alone, dual = (_at(made, "share", s, _deep) for s in (single, plus))
@@ -202,22 +207,13 @@ class Fig19(AgainstCubic):
 
 _SHALLOW = {
     PLUS: "alpha is 2 % here, so losses bound it as they bound BBRv2",
-    PLUS_20: "with the paper's alpha the module is as fair as BBRv2(20 %, 0.3), not fairer: losses of this buffer stay "
-    "below 20 %, and set no bound",
-    PLUS_PAPER: "a try compares least RTTs, and the first packet of a round meets no queue of the try's own making: "
-    "where the queue is this short, tries seldom fail",
+    PLUS_20: "losses of this buffer stay below alpha, and set no bound",
+    PLUS_PAPER: "the first packet of a round meets no queue of the try's own making, so the least RTT hardly grows",
+    PLUS_SMOOTHED: "smoothed RTTs grow with the try's queue",
 }
-
-
-_SWITCHES = (
-    "the module's thresholds follow the latest RTT (`ever_measured_mrtt`, a quirk of the release), so it switches with "
-    "the queue"
-)
-_DUAL = {
-    PLUS: _SWITCHES,
-    PLUS_20: _SWITCHES,
-    PLUS_PAPER: "cruises whose least RTT is above 1.1 RTprop twice in a row give the state machine of BBRv2",
-}
+_SWITCHES = "the module's thresholds follow the latest RTT (`ever_measured_mrtt`): it switches with the queue"
+_CRUISES = "cruises whose least RTT is above 1.1 RTprop twice in a row give the state machine of BBRv2"
+_DUAL = {PLUS: _SWITCHES, PLUS_20: _SWITCHES, PLUS_PAPER: _CRUISES, PLUS_SMOOTHED: _CRUISES}
 
 
 class RttFairness(AgainstCubic):
@@ -281,7 +277,7 @@ class Fig20(RttFairness):
         """Section 5.5."""
         b, old = made.column("jain", "buffer_bdp", system=BBR)
         new = made.column("jain", "buffer_bdp", system=BBR2)[1]
-        for plus in FORMS:
+        for plus in TRYING:
             if plus in set(made.runs.system):
                 here = made.column("jain", "buffer_bdp", system=plus)[1]
                 yield judge(
@@ -305,11 +301,10 @@ def _made(cls: type[Yang22], name: str, title: str, *systems: str) -> Yang22:
     return cls(name, title, _FULL | {"systems": systems}, _QUICK)
 
 
-_SINGLE = (SINGLE, SINGLE_20, SINGLE_PAPER)
 FIGURES = [
     _made(Fig4, "4", "fairness of BBR and BBRv2 to CUBIC", BBR, BBR2),
     _made(Fig5, "5", "RTT fairness of BBR and BBRv2 (40 and 150 ms)", BBR, BBR2),
     _made(Fig10, "10", "fairness of BBRv2 with alpha 20 % to CUBIC", BBR2, BBR2_20),
-    _made(Fig19, "19", "fairness of BBRv2+ to CUBIC, with and without dual mode", BBR, BBR2, BBR2_20, *FORMS, *_SINGLE),
-    _made(Fig20, "20", "RTT fairness of BBRv2+ (40 and 150 ms)", BBR, BBR2, *FORMS),
+    _made(Fig19, "19", "fairness of BBRv2+ to CUBIC, with and without dual mode", BBR, BBR2, BBR2_20, *TRYING, *_SINGLE),
+    _made(Fig20, "20", "RTT fairness of BBRv2+ (40 and 150 ms)", BBR, BBR2, *TRYING),
 ]

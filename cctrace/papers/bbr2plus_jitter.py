@@ -10,7 +10,19 @@ from collections.abc import Iterator
 
 from numpy.typing import NDArray
 
-from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, FORMS, LINK_MBPS, RTT_MS, SEEDS, Yang22, run_of
+from cctrace.papers.bbr2plus import (
+    BBR,
+    BBR2,
+    BBR2_COMP,
+    BBR_COMP,
+    CUBIC,
+    FORMS,
+    LINK_MBPS,
+    RTT_MS,
+    SEEDS,
+    Yang22,
+    run_of,
+)
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing, measures
 from cctrace.papers.netem import table
@@ -148,6 +160,34 @@ class Fig18(_OverJitter):
                 )
 
 
+class Compensation(_OverJitter):
+    """BBR and BBRv2 with and without the compensation of section 4.4."""
+
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
+        """Sections 1 and 4.4: it "can also be applied to BBR and BBRv2"."""
+        for kind in made.each("jitter"):
+            for plain, with_it in ((BBR, BBR_COMP), (BBR2, BBR2_COMP)):
+                means, before = made.column("mbps", "mean_ms", system=plain, jitter=kind)
+                after = made.column("mbps", "mean_ms", system=with_it, jitter=kind)[1]
+                flights = [made.column("in_flight", "mean_ms", system=s, jitter=kind)[1] for s in (plain, with_it)]
+                high = means >= 2 * RTT_MS
+                yield judge(
+                    "4.4",
+                    "compensation of the BDP helps BBR and BBRv2 as well against high jitter",
+                    {
+                        "a tenth more throughput wherever the mean is two RTTs and more": (
+                            after[high] >= 1.1 * before[high]
+                        ).all(),
+                        "by more in flight": (flights[1][high] > flights[0][high]).all(),
+                        "no other throughput without jitter": abs(after[0] / before[0] - 1) <= 0.02,
+                    },
+                    paper="mitigates the underestimation",
+                    here=f"{listed(after, '{:.1f}')} for {listed(before, '{:.1f}')} Mbit/s at {listed(means, '{:g}')} ms",
+                    reading=kind,
+                    part=plain,
+                )
+
+
 _FULL = {
     "spreads": tuple(SPREADS),
     "orders": tuple(ORDERS),
@@ -159,5 +199,12 @@ _QUICK = {"spreads": ("sd = mean",), "means_ms": (0, 40, 120), "seeds": (1,), "d
 _BY = ("system", "jitter", "mean_ms")
 FIGURES = [
     Fig12("12", "jitter: CUBIC, BBR and BBRv2", _FULL | {"systems": (CUBIC, BBR, BBR2)}, _QUICK, _BY),
+    Compensation(
+        "4.4",
+        "jitter: BBR and BBRv2 with their BDP compensated",
+        _FULL | {"systems": (BBR, BBR_COMP, BBR2, BBR2_COMP), "spreads": ("sd = mean",)},
+        _QUICK,
+        _BY,
+    ),
     Fig18("18", "jitter: BBRv2+", _FULL | {"systems": (CUBIC, BBR, BBR2, *FORMS)}, _QUICK, _BY),
 ]

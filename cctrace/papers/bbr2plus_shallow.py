@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cctrace.analytic.metrics import throughput_gain
-from cctrace.papers.bbr2plus import BBR, BBR2, FORMS, PLUS_18, PLUS_19, Yang22, run_of
+from cctrace.papers.bbr2plus import BBR, BBR2, PLUS_18, PLUS_19, TRYING, Yang22, run_of
 from cctrace.papers.claims import Claim, judge
 from cctrace.papers.figure import Drawing, Fields, Reproduction, drawing, measures
 from cctrace.papers.runs import Result, Run
@@ -19,7 +19,7 @@ from cctrace.papers.runs import Result, Run
 RATES_MBPS = (10, 50, 100, 250, 500, 750)
 RTTS_MS = (5, 10, 25, 50, 75, 100, 150)
 SHALLOW, DEEP = "100kB", "10MB"
-ALPHAS = (*FORMS, PLUS_19, PLUS_18)  # of Fig. 21: section 5 sets 20 %, and what less does
+ALPHAS = (*TRYING, PLUS_19, PLUS_18)  # of Fig. 21: section 5 sets 20 %, and what less does
 LARGE_BDP_KB = 400  # above it BBRv2 answers losses, says the text
 
 

@@ -24,8 +24,10 @@ from cctrace.papers.bbr2plus import (
     PLUS,
     PLUS_20,
     PLUS_PAPER,
+    PLUS_SMOOTHED,
     SEEDS,
     SINGLE_PAPER,
+    TRYING,
     Yang22,
     run_of,
 )
@@ -138,7 +140,7 @@ class Fig15(_Staircase):
                 made.means(column, "system", direction=direction, case=case)
                 for column, direction in (("utilisation", "up"), ("queue_ms", "up"), ("queue_ms", "down"))
             )
-            for plus in (*FORMS, SINGLE_PAPER):
+            for plus in (*TRYING, SINGLE_PAPER):
                 from_ = f"{plus}; {case} Mbit/s"
                 yield judge(
                     "15a",
@@ -174,12 +176,14 @@ _WHY_UP = {
     PLUS_20: "as released: alpha plays no part without losses",
     PLUS_PAPER: "it probes again only while the round's least RTT stays within 2 % of that before the probe; what it "
     "lacks in utilisation the dual mode costs: its own queue makes it fall back to BBRv2 (see the form without)",
+    PLUS_SMOOTHED: "as the paper form; tries fail where they build a queue",
     SINGLE_PAPER: "without the dual mode it never probes as seldom as BBRv2",
 }
 _WHY = {
     PLUS: "a round well above the recent minima expires a bandwidth, and so does every 25th round",
     PLUS_20: "as released: alpha plays no part without losses",
     PLUS_PAPER: "Algorithm 1: every round above 1.1 RTprop expires a bandwidth, until the queue is gone",
+    PLUS_SMOOTHED: "Algorithm 1",
     SINGLE_PAPER: "Algorithm 1, as with the dual mode",
 }
 
@@ -288,7 +292,7 @@ FIGURES = [
     Fig15(
         "15",
         "a rate that rises or falls: BBRv2+",
-        {"systems": (*_SYSTEMS, SINGLE_PAPER), "cases": tuple(CASES), "seeds": SEEDS},
+        {"systems": (BBR, BBR2, *TRYING, SINGLE_PAPER), "cases": tuple(CASES), "seeds": SEEDS},
         _QUICK,
         _BY,
     ),
