@@ -2,6 +2,7 @@
 
 * `figure` a figure as a function: parameters, runs, table, plot, claims
 * `claims` marks that follow from numbers; `runs` results kept on disk; `measure` what a run measures
+* `lifecycle` state machines as flows go through them
 * `kumar…`, `bbr2plus…`, `obbr…`, `bbrx…`, `beyond` the papers
 
 `reproduce` runs one or all figures of a paper; `cctrace reproduce` is the same on the command line.
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
 # Name of a paper: the modules that hold its figures (each a list FIGURES), and what it is.
 _PAPERS = {
     "kumar": (
-        ("kumar", "kumar_model", "kumar_testbed"),
+        ("kumar", "kumar_given", "kumar_model", "kumar_testbed"),
         "Kumar et al., TCP BBR for Ultra-Low Latency Networking (2019)",
     ),
     "bbr2plus": (
-        tuple(f"bbr2plus_{part}" for part in ("fairness", "shallow", "losses", "steps", "jitter", "traces")),
+        tuple(f"bbr2plus_{part}" for part in ("cycles", "fairness", "shallow", "losses", "steps", "jitter", "traces")),
         "Yang et al., BBRv2+: Balancing Aggressiveness and Fairness with Delay-based Bandwidth Probing (2022)",
     ),
     "obbr": (
-        ("obbr_model", "obbr_drop", "obbr_stable", "obbr_competes", "obbr_cellular", "obbr_internet", "obbr_kinds"),
+        ("obbr_model", "obbr_drop", "obbr_stable", "obbr_competes", "obbr_cellular", "obbr_internet"),
         "Bi et al., oBBR: Optimize Retransmissions of BBR Flows on the Internet (2023)",
     ),
     "bbrx": (("bbrx", "bbrx_learned"), "Chung et al., BBRx: Extending BBR for Customized TCP Performance (2018)"),
@@ -67,7 +68,7 @@ def figures(paper: str) -> dict[str, Figure]:
     Examples
     --------
     >>> list(figures("kumar"))
-    ['2', '8', '5', '6', '7', 'testbed']
+    ['1', '2', '3', '4', '8', '5', '6', '7', 'testbed']
     """
     _known("paper", paper, _PAPERS)
     modules = [importlib.import_module(f"cctrace.papers.{module}") for module in _PAPERS[paper][0]]

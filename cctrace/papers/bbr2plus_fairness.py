@@ -305,6 +305,8 @@ FIGURES = [
     _made(Fig4, "4", "fairness of BBR and BBRv2 to CUBIC", BBR, BBR2),
     _made(Fig5, "5", "RTT fairness of BBR and BBRv2 (40 and 150 ms)", BBR, BBR2),
     _made(Fig10, "10", "fairness of BBRv2 with alpha 20 % to CUBIC", BBR2, BBR2_20),
-    _made(Fig19, "19", "fairness of BBRv2+ to CUBIC, with and without dual mode", BBR, BBR2, BBR2_20, *TRYING, *_SINGLE),
+    _made(
+        Fig19, "19", "fairness of BBRv2+ to CUBIC, with and without dual mode", BBR, BBR2, BBR2_20, *TRYING, *_SINGLE
+    ),
     _made(Fig20, "20", "RTT fairness of BBRv2+ (40 and 150 ms)", BBR, BBR2, *TRYING),
 ]

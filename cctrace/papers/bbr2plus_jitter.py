@@ -93,7 +93,7 @@ class Fig12(_OverJitter):
                     },
                 },
                 paper="CUBIC high, both low",
-                here=f"{rates} Mbit/s at {listed(means, '{:g}')} ms",
+                here=f"{rates} Mbit/s at {_means(means)} ms",
                 mechanism=_WHY[kind],
                 reading=kind,
                 recording="Linux 6.18, reordering, sd 10 of 40 ms: bbr 6.8, cubic 19 and 25 of 40 Mbit/s "
@@ -153,7 +153,7 @@ class Fig18(_OverJitter):
                     },
                     paper="no degradation, slightly below CUBIC",
                     here=f"{listed(here, '{:.1f}')}, CUBIC {listed(cubic, '{:.1f}')}, BBRv2 "
-                    f"{listed(old, '{:.1f}')} Mbit/s at {listed(means, '{:g}')} ms",
+                    f"{listed(old, '{:.1f}')} Mbit/s at {_means(means)} ms",
                     reading=f"{plus}; {kind}",
                     mechanism="the mean deviation is added to min_rtt, twice by the module, once by the paper; "
                     "where packets overtake, spurious losses shrink the window besides",
@@ -182,10 +182,14 @@ class Compensation(_OverJitter):
                         "no other throughput without jitter": abs(after[0] / before[0] - 1) <= 0.02,
                     },
                     paper="mitigates the underestimation",
-                    here=f"{listed(after, '{:.1f}')} for {listed(before, '{:.1f}')} Mbit/s at {listed(means, '{:g}')} ms",
+                    here=f"{listed(after, '{:.3g}')} for {listed(before, '{:.3g}')} Mbit/s at {_means(means)} ms",
                     reading=kind,
                     part=plain,
                 )
+
+
+def _means(means: NDArray) -> str:
+    return listed(means, "{:g}")
 
 
 _FULL = {

@@ -10,7 +10,7 @@ import pandas as pd
 
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
-from cctrace.papers.kumar import FLOOR_US, JITTER, MEAN_US, WINDOW, OverTestbed, run_of
+from cctrace.papers.kumar import CLUMPED, FLOOR_US, JITTER, MEAN_US, WINDOW, OverTestbed, run_of
 from cctrace.papers.netem import table
 from cctrace.papers.runs import Run
 
@@ -22,7 +22,8 @@ VARIATIONS: dict[str, tuple[str, Fields]] = {
     "an ACK per segment": ("", {"ack_every": 1}),
     "an ACK per 8 segments": ("", {"ack_every": 8}),
     "ACKs in slots of 1 ms": ("", {"ack_slot": "1ms"}),
-    "ACKs in slots of 2 ms": ("", {"ack_slot": "2ms"}),
+    "ACKs in slots of 2 ms": ("", CLUMPED),
+    "the fq qdisc": ("", {"fq": True}),
     "compressed SACKs (Linux 4.18)": ("", {"comp_sack_nr": 44}),
     "HZ 1000": ("", {"hz": 1000}),
     "stack of the golden vectors": ("", {"profile": "reference", "ack_every": 1}),

@@ -46,6 +46,7 @@ SYSTEMS = {
 OBBRS = tuple(obbr(mu, ending) for ending in ("", PAPER) for mu in MUS)
 FORMS = {"released": "", "paper form": PAPER}
 CLIENT = "chromium"  # the HTTP client of section 5.1: how it acknowledges (`cctrace.sim.acks`)
+TENTH = "every:10"  # another reading of "Chromium": ten packets an ACK from the first on, gaps or not
 BURST = "100kB"
 FEED = "1Gbit"  # what reaches the token bucket
 PAYLOAD = QUIC_MSS_BYTES / QUIC_PACKET_BYTES
@@ -100,9 +101,12 @@ def bdp_bytes(mbps: float, rtt_ms: float) -> float:
     return mbps * 1e3 / 8 * rtt_ms
 
 
-def run_of(systems: list[str], path: Fields, seed: int, duration_s: float, ack: str = CLIENT, **more: Any) -> Run:
-    """Return the `Run` of some systems (names, or controllers) over a path; `ack`: the policy of the clients."""
-    flows = [{"cc": SYSTEMS.get(system, system), "ack": ack} for system in systems]
+def run_of(
+    systems: list[str], path: Fields, seed: int, duration_s: float, ack: str | Fields = CLIENT, **more: Any
+) -> Run:
+    """Return the `Run` of some systems (names, or controllers) over a path; `ack`: the clients' policy, or fields."""
+    client = {"ack": ack} if isinstance(ack, str) else ack
+    flows = [{"cc": SYSTEMS.get(system, system)} | client for system in systems]
     return Run({"path": path, "flows": flows, "duration": f"{duration_s:g}s", "seed": seed} | more)
 
 

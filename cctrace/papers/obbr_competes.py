@@ -124,6 +124,40 @@ def _percent(shares: list[float], digits: int = 0) -> str:
     return listed([100 * share for share in shares], f"{{:.{digits}f}}")
 
 
+class LargestCap(Bi23):
+    """oBBR's paper form beside CUBIC in a deep buffer, g_max varied, and BBR."""
+
+    varied = {"g_max": "gains"}
+    drawn = drawing("lines", "g_max", [("share", "share of the goodput")], "line", xlabel="g_max")
+
+    def run(self, at: Fields, p: Fields) -> Run:
+        """Two flows over Fig. 3's link, R 16; g_max 0 is BBR."""
+        system = f"quic_obbr_paper:g_max={at['g_max']:g}" if at["g_max"] else BBR
+        return run_of([system, CUBIC], link(20, 40, 16 * bdp_bytes(20, 40)), at["seed"], p["duration_s"])
+
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
+        """The first flow's share."""
+        mine, other = (flow["goodput_bps"] for flow in result["flows"])
+        return {"share": mine / (mine + other)}
+
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
+        """Section 4.3."""
+        gains, got = made.column("share", "g_max")
+        bbr, at = got[0], dict(zip(gains, got, strict=True))
+        yield judge(
+            "4.3",
+            "in a deep buffer g_max sets how strongly oBBR competes; with 2 it behaves as BBR",
+            {"a larger g_max takes more": (got[2:] > got[1:-1]).all()},
+            paper="smaller weakens, greater strengthens",
+            here=f"{_percent(list(got[1:]))} % beside CUBIC at {listed(gains[1:], '{:g}')}, BBR {100 * bbr:.0f} %",
+            sizes={"share with g_max 2": (bbr, at[2.0])},
+        )
+
+    def lined(self, made: Reproduction) -> pd.DataFrame:
+        """One line."""
+        return made.rows().query("g_max > 0").assign(line="oBBR paper form")
+
+
 _WHOLE_S = GIGABYTE_MBIT / 40 / PAYLOAD  # for 1 GB over the link
 _SESSIONS = {"1 GB by the faster": (2.5 * _WHOLE_S, "1GB"), "1 GB in all": (_WHOLE_S, None)}
 FIGURES = [
@@ -139,5 +173,11 @@ FIGURES = [
             "seeds": SEEDS,
         },
         {"sessions": {"20 s": (20.0, None)}, "seeds": (1,)},
-    )
+    ),
+    LargestCap(
+        "4.3",
+        "the largest cap, g_max, beside CUBIC in 16 BDP",
+        {"gains": (0.0, 1.5, 2.0, 3.0), "seeds": SEEDS, "duration_s": 300.0},
+        {"seeds": (1,), "duration_s": 40.0},
+    ),
 ]

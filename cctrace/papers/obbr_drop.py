@@ -7,6 +7,7 @@ estimate still is that of the bucket's first burst, are counted, or left out. It
 Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and twice that.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ from cctrace.papers.obbr import (
     PAPER,
     SEEDS,
     SYSTEMS,
+    TENTH,
     Bi23,
     Steps,
     link,
@@ -203,18 +205,20 @@ class Fig5(Bi23):
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per rate after 10 s, buffer and seed."""
-        common = {"cc": SYSTEMS[BBR], "duration": f"{p['duration_s']:g}s", "base_rtt_ms": RTT_MS, "ack": p["ack"]}
+        common = {"cc": SYSTEMS[BBR], "duration": f"{p['duration_s']:g}s", "base_rtt_ms": RTT_MS}
         return [
             (
-                {"after_mbps": after, "buffer": name, "seed": seed},
+                {"after_mbps": after, "buffer": name, "ack": ack, "seed": seed},
                 Run(
-                    {"path": _dropping(after, size), "rates_mbps": [BEFORE_MBPS, after], "seed": seed} | common,
+                    {"path": _dropping(after, size), "rates_mbps": [BEFORE_MBPS, after], "seed": seed, "ack": ack}
+                    | common,
                     samples,
                     (SYSTEMS[BBR],),
                 ),
             )
             for after in p["after_mbps"]
             for name, size in buffers(200).items()
+            for ack in p["acks"]
             for seed in p["seeds"]
         ]
 
@@ -235,15 +239,16 @@ class Fig5(Bi23):
                 paper="59 % below 0.95, 24 % below 0.85",
                 here=f"{row['below_95_pct']:.0f} % and {row['below_85_pct']:.0f} %",
                 sizes={"below 0.95 (%)": (59.0, row["below_95_pct"]), "below 0.85 (%)": (24.0, row["below_85_pct"])},
-                reading=f"buffer {row['buffer']}",
+                reading=f"buffer {row['buffer']}; ACKs {row['ack']}",
             )
-        for buffer in made.each("buffer"):
-            for column in [c for c in made.columns if c.startswith(("low_run", "high_run")) and not c.endswith("_sd")]:
-                yield _streaks(made, buffer, column)
+        columns = [c for c in made.columns if c.startswith(("low_run", "high_run")) and not c.endswith("_sd")]
+        for buffer, ack, column in itertools.product(made.each("buffer"), made.each("ack"), columns):
+            yield _streaks(made, buffer, ack, column)
 
     def plot(self, made: Reproduction) -> Drawn:
         """The samples' distribution, and the longest runs over the thresholds (first seed, stated buffer)."""
         rows = made.runs[(made.runs.seed == made.runs.seed.min()) & (made.runs.buffer == made.runs.buffer.iloc[0])]
+        rows = rows[rows.ack == rows.ack.iloc[0]]
         drawing = blank((13.0, 3.8), f"oBBR, Fig. 5: {self.title}, {made.runs.buffer.iloc[0]}, {READINGS[1]}")
         grid = drawing.subplots(1, 4)
         for row in rows.to_dict("records"):
@@ -268,11 +273,12 @@ def _reaches(buffer: str) -> bool:
     return RTT_MS + buffers(200)[buffer] * 8 / (BEFORE_MBPS * 1e3) > 2.5 * RTT_MS
 
 
-def _streaks(made: Reproduction, buffer: str, column: str) -> Claim:
+def _streaks(made: Reproduction, buffer: str, ack: str, column: str) -> Claim:
     """Judge whether the longest run distinguishes a drop from a constant link."""
     kind, _, reading = column.partition(", ")
     low = kind == "low_run"
-    got = {a: made.value(column, after_mbps=a, buffer=buffer) for a in sorted(set(made.table.after_mbps), reverse=True)}
+    rates = sorted(set(made.table.after_mbps), reverse=True)
+    got = {a: made.value(column, after_mbps=a, buffer=buffer, ack=ack) for a in rates}
     drops = [v for a, v in got.items() if a != BEFORE_MBPS]
     what = "samples below 0.75 of the estimate" if low else "RTTs above 2.5 RTprop"
     most = 22 if low else 15
@@ -285,7 +291,7 @@ def _streaks(made: Reproduction, buffer: str, column: str) -> Claim:
         + ("; clear after drops" if low else "; 373 and 328 after drops to 10 and 5 Mbit/s"),
         here=", ".join(f"{v:.0f} at {a}" for a, v in got.items()) + " Mbit/s",
         sizes={f"after the drop to {a}": (n, got[a]) for a, n in RTT_RUNS.items() if a in got and not low},
-        reading=f"{reading}; buffer {buffer}",
+        reading=f"{reading}; buffer {buffer}; ACKs {ack}",
     )
 
 
@@ -386,9 +392,9 @@ FIGURES = [
     Fig5(
         "5",
         "samples of bandwidth and RTT",
-        {"after_mbps": (20, 10, 5, 2), "ack": CLIENT, "seeds": SEEDS, "duration_s": 40.0},
+        {"after_mbps": (20, 10, 5, 2), "acks": (CLIENT, TENTH), "seeds": SEEDS, "duration_s": 40.0},
         {"seeds": (1,), "duration_s": 25.0},
-        ("after_mbps", "buffer"),
+        ("after_mbps", "buffer", "ack"),
     ),
     Fig9(
         "9",

@@ -14,7 +14,8 @@ import pandas as pd
 from cctrace.analytic import share
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Formula, Reproduction, drawing
-from cctrace.papers.obbr import CLIENT, SEEDS, Bi23, again_pct, bdp_bytes, link, run_of
+from cctrace.papers.lifecycle import EIGHTHS, RTT_PROBE, STARTS, V1, Lifecycle
+from cctrace.papers.obbr import BBR, CLIENT, SEEDS, TENTH, Bi23, again_pct, bdp_bytes, link, run_of
 from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import QUIC_MSS_BYTES
 
@@ -67,6 +68,17 @@ class Fig2(Formula, Bi23):
             paper="all at R 1",
             here=", ".join(f"R {r:g}: {v:.2f}" for r, v in points.items()),
         )
+        q, c, rtt = (2.0 * 4000, 20.0, 400.0)  # any buffer, rate and RTT
+        p, g = (grid.ravel() for grid in np.meshgrid(np.linspace(0, 1, 21), [1.0, 1.5, 2.0]))
+        queued = g * (p * q / c + rtt) * (1 - p) * c - (1 - p) * c * rtt
+        apart = np.abs(queued / q - [share.occupied_ratio(x, y, q / (c * rtt)) for x, y in zip(p, g, strict=True)])
+        yield judge(
+            "Eq. 1",
+            "what is in flight less the flow's BDP, over the buffer, is Q_r",
+            {"equal for all p and g": apart.max() < 1e-12},
+            paper="gp(1 - p) + (g - 1)(1 - p)/R",
+            here=f"largest difference {apart.max():.1g}",
+        )
         yield judge(
             "2",
             "with g 1 it cannot compete, however large the buffer",
@@ -118,7 +130,12 @@ class Fig3(Bi23):
             if p["ratios"] is None or (ratio in p["ratios"] and g in p["gains"])
             for bottleneck in p["bottlenecks"]
             for seed in p["seeds"]
-        ]
+        ] + [
+            ({"panel": f"{TENTH}: g 2", "g": 2.0, "ratio": 0.5, "bottleneck": bottleneck, "seed": seed},
+             _pair(2.0, 0.5, bottleneck, seed, p["duration_s"], TENTH))
+            for bottleneck in p["bottlenecks"]
+            for seed in p["seeds"]
+        ]  # fmt: skip
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Goodput of both after the beginning, BBR's share, its losses, and the model's point."""
@@ -163,7 +180,6 @@ def _competition(made: Reproduction, bottleneck: str) -> Iterator[Claim]:
     ratios, two = made.column("bbr_share", "ratio", panel="g 2 over R", **at)
     if len(ratios) > 1:
         bound = made.column("model_share", "ratio", panel="g 2 over R", **at)[1]
-        lost = made.column("retransmitted_pct", "ratio", panel="g 2 over R", **at)[1]
         yield judge(
             "3",
             "with g 2 BBR's share falls as R grows, and stays below the converge point",
@@ -177,15 +193,20 @@ def _competition(made: Reproduction, bottleneck: str) -> Iterator[Claim]:
             mechanism="the red lines are given as (R - g + 1)/(gR), which is p*, CUBIC's; BBR's is 1 - p*",
             reading=bottleneck,
         )
-        yield judge(
-            "3",
-            "at R 0.5 BBR dominates, and loses 13.36 %",
-            {"nine tenths of the goodput": two[0] >= 0.9},
-            paper="13.36 %",
-            here=f"{two[0]:.0%} of the goodput at R {ratios[0]:g}, {lost[0]:.2f} % sent again",
-            sizes={"lost (%)": (13.36, lost[0])},
-            reading=bottleneck,
+    for panel, ack in (("g 2 over R", CLIENT), (f"{TENTH}: g 2", TENTH)):
+        got, lost = (
+            made.value(column, panel=panel, ratio=0.5, g=2.0, **at) for column in ("bbr_share", "retransmitted_pct")
         )
+        if np.isfinite(got):
+            yield judge(
+                "3",
+                "at R 0.5 BBR dominates, and loses 13.36 %",
+                {"nine tenths of the goodput": got >= 0.9},
+                paper="13.36 %",
+                here=f"{got:.0%} of the goodput, {lost:.2f} % sent again",
+                sizes={"lost (%)": (13.36, lost)},
+                reading=f"{bottleneck}; ACKs {ack}",
+            )
     ratios, one = made.column("bbr_share", "ratio", panel="g 1 over R", **at)
     if len(ratios):
         yield judge(
@@ -212,6 +233,20 @@ def _competition(made: Reproduction, bottleneck: str) -> Iterator[Claim]:
 
 
 FIGURES = [
+    Lifecycle(
+        "1",
+        "life cycle of BBR in nginx-quic",
+        {"seeds": SEEDS, "duration": "60s"},
+        {"seeds": (1,), "duration": "13s"},
+        systems={BBR: (run_of([BBR], link(MBPS, RTT_MS, 2 * bdp_bytes(MBPS, RTT_MS)), 1, 60.0), V1)},
+        said={
+            ("1", "STARTUP at 2/ln 2, DRAIN at ln 2/2, then 1.25, 0.75 and six phases at 1"): (
+                (BBR,),
+                STARTS | EIGHTHS,
+            ),
+            ("1", "PROBE_RTT: four packets"): ((BBR,), {key: n for key, n in RTT_PROBE.items() if n == 4}),
+        },
+    ),
     Fig2(
         "2",
         "Q_r over p for g 2 and 1 (formula)",

@@ -1,0 +1,143 @@
+"""Kumar et al., Fig. 8: the bandwidth or the RTT given to both kernels (section IV)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cctrace.papers.claims import NEAR, Claim, judge, listed
+from cctrace.papers.figure import Reproduction
+from cctrace.papers.kumar import BY, FULL, LINK_MBPS, QUICK, READ, SHORTER, UCAV_US, OverJitter, never_leaves, three
+
+
+class Fig8(OverJitter):
+    """The two fixes in both kernels: the bandwidth given (cbe), the RTT given (cmrt)."""
+
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
+        """What section IV says of Fig. 8."""
+        for base in ("bbr2016", "bbr2019"):
+            yield from self._given(made, base)
+        flat = list(self.over(made, "srtt_ms", "bbr2019_cmrt").values())
+        cbe, plain, collapsed = (
+            self.over(made, column, cc)
+            for column, cc in (("cwnd_segments", "bbr2019_cbe"), ("cwnd_segments", "bbr2019"), ("collapsed", "bbr2019"))
+        )
+        yield judge(
+            "8d",
+            "the smoothed RTT of bbr2019 with the RTT given is almost constant over the jitter",
+            {},
+            sizes={"largest over smallest": (1.0, max(flat) / min(flat))},
+            paper="almost constant",
+            here=f"{three(flat)} ms",
+        )
+        yield from never_leaves(made, "8e", "bbr2016_cmrt")
+        jittered = [s for s in plain if s > 0]
+        for reading, sds in (
+            ("mean over the jitters", jittered),
+            ("mean over those where bbr2019 collapses", [s for s in jittered if collapsed[s] > 0.5]),
+        ):
+            more = float(np.mean([cbe[s] - plain[s] for s in sds])) if sds else 0.0
+            yield judge(
+                "8e",
+                "cwnd of bbr2019 with the bandwidth given is about 120 MSS higher",
+                {"higher": more > 0},
+                paper="+120 MSS",
+                here=f"{more:+.0f} MSS",
+                sizes={"MSS": (120.0, more)},
+                reading=reading,
+            )
+        yield from self._window_given(made)
+
+    def _window_given(self, made: Reproduction) -> Iterator[Claim]:
+        """Section IV on BBR 2016 with the RTT given: window and queue."""
+        cwnd, plain = (self.over(made, "cwnd_segments", cc) for cc in ("bbr2016_cmrt", "bbr2016"))
+        queue, other = (self.over(made, "queue_ms", cc) for cc in ("bbr2016_cmrt", "bbr2016"))
+        most = max(cwnd)
+        high = [s for s in cwnd if s >= 0.75]
+        yield judge(
+            "8e",
+            "with the RTT given, cwnd of bbr2016 decreases somewhat where the jitter is high",
+            {"2 to 25 % lower than without jitter": 0.02 <= 1 - cwnd[most] / cwnd[0.0] <= NEAR},
+            paper="decreases somewhat",
+            here=f"{three(cwnd.values())} segments",
+        )
+        yield judge(
+            "8d",
+            "with the RTT given, bbr2016 has a higher cwnd, and so a longer queue",
+            {
+                "a quarter more cwnd where the jitter is high": all(cwnd[s] >= (1 + NEAR) * plain[s] for s in high),
+                "a longer queue there": all(queue[s] > other[s] for s in high),
+            },
+            paper="significantly higher, higher queueing delay",
+            here=f"queue {three(queue.values())} against {three(other.values())} ms",
+        )
+
+    def _given(self, made: Reproduction, base: str) -> Iterator[Claim]:
+        """The claims on one kernel."""
+        plain, cbe, cmrt = (self.over(made, "throughput_mbps", base + tail) for tail in ("", "_cbe", "_cmrt"))
+        jittered = [s for s in plain if s > 0]
+        most = jittered[-1]
+        yield judge(
+            "8a",
+            f"with the bandwidth given, {base} gets more, and still collapses at high jitter",
+            {
+                "no less at any jitter (to 5 %)": all(cbe[s] >= 0.95 * plain[s] for s in jittered),
+                f"more at {most:g} ms": cbe[most] > 1.1 * plain[most],
+                f"below half the link at {most:g} ms": cbe[most] < LINK_MBPS / 2,
+            },
+            paper="softens",
+            here=f"{listed(cbe.values(), '{:.0f}')} against {listed(plain.values(), '{:.0f}')} Mbit/s",
+            mechanism="bandwidth no longer feeds back on itself: the window is short by min_rtt's error once",
+        )
+        for last in (1.0, 1.5):
+            if last in cmrt:
+                yield judge(
+                    "8a",
+                    f"with the RTT given, {base} does not collapse",
+                    {"at least 90 % of the link at every jitter": _least(cmrt, last) >= 0.9 * LINK_MBPS},
+                    paper="very high throughput",
+                    here=listed(cmrt.values(), "{:.0f}") + " Mbit/s",
+                    mechanism="what is lacking at high jitter is lost to reordering taken for loss",
+                    reading=f"jitters of Fig. 2's axis, up to {last:g} ms"
+                    if last == 1
+                    else f"jitters up to {last:g} ms",
+                )
+        yield from self._delay_given(made, base)
+
+    def _delay_given(self, made: Reproduction, base: str) -> Iterator[Claim]:
+        """How much delay the bandwidth given adds: around 2 ms with 2016, "slightly higher" with 2019."""
+        srtt, of_cbe, queue, of_cbe_queue = (
+            self.over(made, column, base + tail) for column in ("srtt_ms", "queue_ms") for tail in ("", "_cbe")
+        )
+        if base == "bbr2019":
+            yield judge(
+                "8d",
+                "with the bandwidth given, bbr2019 has slightly more delay, by its queue",
+                {"a longer queue on average": np.mean(list(of_cbe_queue.values())) > np.mean(list(queue.values()))},
+                paper="slightly higher",
+                here=f"{three(of_cbe_queue.values())} against {three(queue.values())} ms of queue",
+            )
+            return
+        for reading, base_ms in (
+            ("over bbr2016", srtt),
+            ("over the uncongested RTT", dict.fromkeys(srtt, UCAV_US / 1e3)),
+        ):
+            longer = [of_cbe[s] - base_ms[s] for s in srtt]
+            yield judge(
+                "8d",
+                "with the bandwidth given, bbr2016 adds little delay, around 2 ms",
+                {"longer at one jitter or more": max(longer) > 0},
+                paper="+2 ms",
+                here="smoothed RTT " + ", ".join(f"{x:+.1f}" for x in longer) + f" ms at {three(srtt)} ms",
+                sizes={"most (ms)": (2.0, max(longer))},
+                reading=reading,
+            )
+
+
+def _least(values: dict[float, float], last: float) -> float:
+    return min(value for at, value in values.items() if at <= last)
+
+
+CONTROLLERS = ("bbr2016", "bbr2016_cbe", "bbr2016_cmrt", "bbr2019", "bbr2019_cbe", "bbr2019_cmrt")
+FEWER = {name: (length, min(seeds, 2)) for name, (length, seeds) in SHORTER.items()}
+FEWER |= {name: (length, 1) for name, (length, _) in READ.items()}
+FIGURES = [Fig8("8", "the bandwidth or the RTT given", FULL | {"cc": CONTROLLERS, "jitter": FEWER}, QUICK, BY)]
