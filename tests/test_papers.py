@@ -102,7 +102,7 @@ def test_the_summary_counts_statements_and_keeps_ours_apart():
         "3 statements of the paper: 1 held, 1 held under a reading of what it leaves open, 0 in part, 1 not held. "
         "Of ours: 1, of which 1 held."
     )
-    assert rest == ["not held, 2: c (so)"]
+    assert rest == ["held under a reading, 2: b (x; 1 of 2 readings)", "not held, 2: c (so)"]
 
 
 # --- results on disk -------------------------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ def test_sources_are_compared_without_comments_docstrings_and_annotations(tmp_pa
 def test_a_wrong_name_lists_what_there_is():
     with pytest.raises(ArgumentError, match=r"paper 'kumra' is not here; did you mean 'kumar'\? there are: kumar"):
         papers.figures("kumra")
-    with pytest.raises(ArgumentError, match="figure of kumar '3' is not here; there are: 2, 8"):
-        papers.find("kumar", "3")
+    with pytest.raises(ArgumentError, match="figure of kumar '9' is not here; .*there are: 1, 2, 3, 4, 8"):
+        papers.find("kumar", "9")
     with pytest.raises(ArgumentError, match="has no parameter 'sd'; there are: cc, "):
         papers.find("kumar", "fig2")(sd=1)
 

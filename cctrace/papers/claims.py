@@ -131,7 +131,7 @@ def statements(claims: Iterable[Claim]) -> list[Statement]:
 
 
 def summary(claims: Iterable[Claim]) -> str:
-    """Return how many statements of a paper hold, and what those that do not lack, a line each.
+    """Return how many statements of a paper hold, under which reading, and what the others lack, a line each.
 
     >>> print(summary([judge("2", "falls", {"falls": False}, paper="", here="")]))
     1 statement of the paper: 0 held, 0 held under a reading of what it leaves open, 0 in part, 1 not held.
@@ -149,7 +149,12 @@ def summary(claims: Iterable[Claim]) -> str:
     if checks:
         lines[0] += f" Of ours: {len(checks)}, of which {sum(mark in (HELD, UNDER) for mark in checks)} held."
     for one in said:
-        if one.mark in (IN_PART, NOT_HELD):
+        if one.mark == UNDER:
+            held = [reading for reading, parts in one.readings().items() if _least(parts) == HELD]
+            lines.append(
+                f"{UNDER}, {one.figure}: {one.claim} ({held[0]}; {len(held)} of {len(one.readings())} readings)"
+            )
+        elif one.mark in (IN_PART, NOT_HELD):
             best = min(one.claims, key=lambda claim: (claim.mark == NOT_HELD, len(claim.failed)))
             where = f"; nearest: {best.reading}" if best.reading else ""
             lines.append(f"{one.mark}, {one.figure}: {one.claim} ({'; '.join(best.failed)}{where})")

@@ -40,7 +40,7 @@ from cctrace.papers.obbr import (
 from cctrace.papers.obbr_traces import TABLE1 as LOGS
 from cctrace.papers.obbr_traces import own_trace, series_of, table1_claims
 from cctrace.papers.runs import Run
-from cctrace.papers.traces import of_preset, over_trace
+from cctrace.papers.traces import of_preset, over_trace, scaled
 
 TABLE1 = {name: (mbps, rtt) for name, ((mbps, _), (rtt, _), *_) in LOGS.items()}  # mean Mbit/s, ms
 
@@ -119,16 +119,6 @@ def _path(trace: str, ratio: float, seed: int) -> Fields:
     fields["rate"] = scaled(fields["rate"], TABLE1[trace][0])
     shaped = {"rate": FEED, "shaper": [_for_ever(fields["rate"]), BURST]}
     return fields | shaped | {"buffer": f"{round(ratio * bdp_bytes(*TABLE1[trace]))}B"}
-
-
-def scaled(steps: list, mbps: float) -> list[list]:
-    """Return steps of a rate, each a second long, scaled to a mean.
-
-    >>> scaled([[0, 1e6], [1, 3e6]], 4)
-    [[0, 2000000.0], [1, 6000000.0]]
-    """
-    factor = 1e6 * mbps / float(np.mean([bps for _, bps in steps]))
-    return [[at, bps * factor] for at, bps in steps]
 
 
 def _over_own(p: Fields) -> list[tuple[Fields, Run]]:

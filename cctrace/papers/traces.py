@@ -7,6 +7,8 @@ import hashlib
 from pathlib import Path as FilePath
 from typing import Any
 
+import numpy as np
+
 from cctrace import presets
 from cctrace.errors import ArgumentError
 from cctrace.io import read_file
@@ -25,6 +27,16 @@ def of_preset(name: str, seed: int, seconds: int = 120) -> dict[str, Any]:
     """
     fields = {key: value for key, value in presets.path_fields(name, seed, seconds).items() if value is not None}
     return fields | {"rate": [list(step) for step in fields["rate"]]}
+
+
+def scaled(steps: list, mbps: float) -> list[list]:
+    """Return steps of a rate, each a second long, scaled to a mean.
+
+    >>> scaled([[0, 1e6], [1, 3e6]], 4)
+    [[0, 2000000.0], [1, 6000000.0]]
+    """
+    factor = 1e6 * mbps / float(np.mean([bps for _, bps in steps]))
+    return [[at, bps * factor] for at, bps in steps]
 
 
 def own(file: str | FilePath, **fields: Any) -> dict[str, Any]:
