@@ -22,21 +22,21 @@ def claim_of(said):
 
 
 def table(claims, settles):
-    """Return the summary, and a row per statement: mark, where, what the paper says, what came out, why.
+    """Return the summary, and a row per statement: mark, where, what the paper says, what came out, what fails of it.
 
     The summary ends with what would settle what does not hold. Beneath a statement are its readings and parts, where
     it has several.
     """
     first, *rest = summary(claims).splitlines()
     lines = [first, "", *(f"* {line}" for line in rest), f"* what would settle the rest: {settles}", ""]
-    lines += ["| | figure: claim | paper | here | why |", "|---|---|---|---|---|"]
+    lines += ["| | figure: claim | paper | here | what fails; recordings |", "|---|---|---|---|---|"]
     for statement in statements(claims):
         one = len(statement.claims) == 1
         said = f"**{statement.figure}** {statement.claim}" + (" *(ours)*" if statement.ours else "")
         if not one:
             lines.append(row(f"**{statement.mark}**", said, statement.claims[0].paper))
         for claim in statement.claims:
-            why = "; ".join(filter(None, [claim.mechanism, claim.recording]))
+            why = "; ".join(filter(None, [*claim.failed, claim.recording]))
             of = said if one else "; ".join(filter(None, [claim.part, claim.reading]))
             paper = claim.paper if one or claim.paper != statement.claims[0].paper else ""
             lines.append(row(f"**{claim.mark}**" if one else claim.mark, of, paper, claim.here, why))

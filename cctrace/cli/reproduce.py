@@ -122,9 +122,8 @@ def _print_figure(made: Any, output: str) -> None:
         echo(f"\n[{claim.mark}] {claim.figure}: {claim.claim}{f' ({of})' if of else ''}")
         echo(f"    paper: {claim.paper}")
         echo(f"    here:  {claim.here}")
-        for name in ("mechanism", "recording"):
-            if text := getattr(claim, name):
-                echo(f"    {name}: {text}")
+        if claim.recording:
+            echo(f"    recording: {claim.recording}")
         if claim.failed:
             echo(f"    not fulfilled: {'; '.join(claim.failed)}")
 

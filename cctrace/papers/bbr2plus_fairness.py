@@ -14,10 +14,6 @@ from cctrace.papers.bbr2plus import (
     BBR2,
     BBR2_20,
     CUBIC,
-    PLUS,
-    PLUS_20,
-    PLUS_PAPER,
-    PLUS_SMOOTHED,
     SEEDS,
     SINGLE,
     SINGLE_20,
@@ -99,7 +95,6 @@ class Fig4(AgainstCubic):
             {f"at {x:g} BDP": n > o + 0.05 for x, o, n in zip(b[b < 2], old, new, strict=True)},
             paper="significantly higher index",
             here=f"{listed(new)} against {listed(old)} at {listed(b[b < 2], '{:g}')} BDP",
-            mechanism="BBRv2 answers losses (inflight_hi, inflight_lo), BBR does not",
         )
         yield judge(
             "4",
@@ -108,7 +103,6 @@ class Fig4(AgainstCubic):
             paper="CUBIC more",
             here="; ".join(f"{s} has {listed(share)}" for s, share in shares.items())
             + f" at {listed(b[b >= 8], '{:g}')} BDP",
-            mechanism="two BDPs of the least RTT cap their flight, the buffer caps CUBIC's",
             recording="Linux 6.18, 2 BDP: bbr 15.7 and cubic 22.7 Mbit/s (docs/simulation.md)",
         )
         yield judge(
@@ -117,7 +111,6 @@ class Fig4(AgainstCubic):
             {f"at {x:g} BDP": n < o for x, o, n in zip(b[(b >= 2) & (b <= 4)], before, after, strict=True)},
             paper="lower share",
             here=f"{listed(after)} against {listed(before)}",
-            mechanism="it probes every 2 to 3 s or 63 rounds instead of every 8, and keeps 15 % off inflight_hi",
         )
 
 
@@ -135,7 +128,6 @@ class Fig10(AgainstCubic):
             {"lower index": v[BBR2_20] < v[BBR2] - 0.02},
             paper="worse at 0.2 BDP",
             here=f"{v[BBR2_20]:.2f} against {v[BBR2]:.2f} at {low:g} BDP",
-            mechanism="losses of a buffer this small stay below 20 %, so inflight_hi is never set",
         )
         yield judge(
             "10",
@@ -143,7 +135,6 @@ class Fig10(AgainstCubic):
             {"higher index on average (1 to 4 BDP)": np.mean(new) > np.mean(old)},
             paper="better",
             here=f"{listed(new)} against {listed(old)}",
-            mechanism="where CUBIC was ahead, more aggressiveness is more fairness",
         )
 
 
@@ -172,7 +163,6 @@ class Fig19(AgainstCubic):
                 {"at most a quarter of BBRv2's share": (alone <= v2 / 4).all()},
                 paper="starved",
                 here=f"{listed(alone)} of the link, BBRv2 {listed(v2)}",
-                mechanism="CUBIC's queue looks like less bandwidth, so the estimate is given up round by round",
                 reading=plus,
             )
             yield judge(
@@ -181,7 +171,6 @@ class Fig19(AgainstCubic):
                 {"more than without": (dual > alone).all(), "not a quarter of BBRv2's": (dual > v2 / 4).all()},
                 paper="eliminated",
                 here=f"{listed(dual)} of the link, without {listed(alone)}, BBRv2 {listed(v2)}",
-                mechanism=_DUAL[plus],
                 reading=plus,
             )
             yield judge(
@@ -190,7 +179,6 @@ class Fig19(AgainstCubic):
                 {"higher index": shallow[0] > shallow[1]},
                 paper="better at 0.2 BDP",
                 here=f"{shallow[0]:.2f} against {shallow[1]:.2f}",
-                mechanism=_SHALLOW[plus],
                 reading=plus,
             )
             yield judge(
@@ -200,20 +188,8 @@ class Fig19(AgainstCubic):
                 paper="no worse",
                 here=f"{listed(index)} against {listed(best)}"
                 + (f"; behind at {', '.join(behind)} BDP" if behind else ""),
-                mechanism="in deep buffers as the dual mode does, in the shallowest as its tries do",
                 reading=plus,
             )
-
-
-_SHALLOW = {
-    PLUS: "alpha is 2 % here, so losses bound it as they bound BBRv2",
-    PLUS_20: "losses of this buffer stay below alpha, and set no bound",
-    PLUS_PAPER: "the first packet of a round meets no queue of the try's own making, so the least RTT hardly grows",
-    PLUS_SMOOTHED: "smoothed RTTs grow with the try's queue",
-}
-_SWITCHES = "the module's thresholds follow the latest RTT (`ever_measured_mrtt`): it switches with the queue"
-_CRUISES = "cruises whose least RTT is above 1.1 RTprop twice in a row give the state machine of BBRv2"
-_DUAL = {PLUS: _SWITCHES, PLUS_20: _SWITCHES, PLUS_PAPER: _CRUISES, PLUS_SMOOTHED: _CRUISES}
 
 
 class RttFairness(AgainstCubic):
@@ -250,7 +226,6 @@ class Fig5(RttFairness):
             {"index at least 0.9": made.value("jain", system=BBR, buffer_bdp=low) >= 0.9},
             paper="good",
             here=f"{made.value('jain', system=BBR, buffer_bdp=low):.2f} at {low:g} BDP",
-            mechanism="what exceeds the buffer is dropped instead of queued",
         )
         yield judge(
             "5a",
@@ -258,7 +233,6 @@ class Fig5(RttFairness):
             {"at least 0.9 of the link at 2 BDP and more": (share >= 0.9).all()},
             paper="all",
             here=f"{listed(share)} at 2 BDP and more",
-            mechanism="flight is capped at two BDPs of one's own RTT, so the longer flow has more of the queue",
         )
         yield judge(
             "5b",
@@ -266,7 +240,6 @@ class Fig5(RttFairness):
             {"higher index at 2 BDP and more": (new > old).all()},
             paper="better",
             here=f"{listed(new)} against {listed(old)}",
-            mechanism="both bounds follow losses, and PROBE_RTT every 5 s drains the queue",
         )
 
 

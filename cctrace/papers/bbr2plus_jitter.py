@@ -94,21 +94,11 @@ class Fig12(_OverJitter):
                 },
                 paper="CUBIC high, both low",
                 here=f"{rates} Mbit/s at {_means(means)} ms",
-                mechanism=_WHY[kind],
                 reading=kind,
                 recording="Linux 6.18, reordering, sd 10 of 40 ms: bbr 6.8, cubic 19 and 25 of 40 Mbit/s "
                 "(docs/simulation.md)",
             )
             yield _start(kind, means, curves)
-
-
-_WHY = {
-    "sd = mean, in order": "a sixth of the draws is zero, so min_rtt stays near 40 ms while packets wait for late ones "
-    "and the mean RTT exceeds 40 ms and the mean: BBR's window does not cover the path, CUBIC's grows past it, slowly",
-    "sd = mean, reordering": "packets that overtake are taken for losses, and CUBIC answers those most",
-    "sd = mean/4, in order": "no draw is low: the least delay is near the mean, so min_rtt is right",
-    "sd = mean/4, reordering": "spurious losses for all, and less of them than where the deviation is the mean",
-}
 
 
 def _start(kind: str, means: NDArray, curves: dict[str, NDArray]) -> Claim:
@@ -155,8 +145,6 @@ class Fig18(_OverJitter):
                     here=f"{listed(here, '{:.1f}')}, CUBIC {listed(cubic, '{:.1f}')}, BBRv2 "
                     f"{listed(old, '{:.1f}')} Mbit/s at {_means(means)} ms",
                     reading=f"{plus}; {kind}",
-                    mechanism="the mean deviation is added to min_rtt, twice by the module, once by the paper; "
-                    "where packets overtake, spurious losses shrink the window besides",
                 )
 
 

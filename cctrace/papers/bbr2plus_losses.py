@@ -47,7 +47,6 @@ class Fig8(Yang22):
             paper="significant drop after 2 %, near zero at 10 %",
             here=f"{listed(made.column('mbps', 'loss_pct', system=BBR2)[1], '{:.1f}')} Mbit/s at "
             f"{listed(losses, '{:g}')} %",
-            mechanism="every probe meets more than alpha, so inflight_hi falls with each",
             recording="Linux 6.18, bbr at 1 %: the recording loss_bbr_1pct keeps the link",
         )
         yield judge(
@@ -57,7 +56,6 @@ class Fig8(Yang22):
             paper="about half of 40 Mbit/s",
             here=f"{mbps[BBR2_20][10.0]:.1f} Mbit/s",
             sizes={"Mbit/s": (20.0, mbps[BBR2_20][10.0])},
-            mechanism="inflight_hi stays, but beta cuts inflight_lo and bw_lo with every round that loses",
         )
         yield judge(
             "8",
@@ -69,7 +67,6 @@ class Fig8(Yang22):
             paper="similar to BBR",
             here=f"{listed(free[high], '{:.1f}')} against BBR's {listed(base[high], '{:.1f}')} and with beta "
             f"{listed(bounded[high], '{:.1f}')} Mbit/s at {listed(losses[high], '{:g}')} %",
-            mechanism="below alpha nothing answers a loss then",
         )
 
 
@@ -116,8 +113,6 @@ class Fig9(Yang22):
             },
             paper="a turning point per buffer",
             here="; ".join(f"{b:g} BDP {listed(curves[b][1])} %" for b in lossy) + f" at alpha {alphas} %",
-            mechanism="what rises is STARTUP, which losses above alpha end; a probe later loses some ten packets "
-            "whatever alpha, because it lasts a round",
         )
         yield judge(
             "9",
@@ -125,7 +120,6 @@ class Fig9(Yang22):
             {"below 0.1 % at every alpha": (deep < 0.1).all()},
             paper="eliminated",
             here=f"at most {deep.max():.3f} % at {buffers[-1]:g} BDP",
-            mechanism="flight is capped at two BDPs, which path and buffer hold",
         )
 
     def lined(self, made: Reproduction) -> pd.DataFrame:

@@ -65,7 +65,6 @@ class Fig6(_OverRateAndRtt):
             paper="significantly reduced",
             here=f"{new.mean():.2f} % against {old.mean():.2f} % (means of {len(new)} squares; least difference "
             f"{less.min():.2f} points)",
-            mechanism="a probe that loses 2 % sets inflight_hi near the BDP and ends; BBR keeps two BDPs in flight",
         )
 
 
@@ -94,8 +93,6 @@ class Fig7(_OverRateAndRtt):
             here=f"{below.mean():.1f} % less ({below.min():.1f} to {below.max():.1f}); Eq. 2 {gain.mean():.1f} % "
             f"({gain.min():.1f} to {gain.max():.1f}), 13 to 21 % in {within:.0%} of the squares",
             sizes={"% less": (14.5, below.mean()), "Eq. 2 (%)": (17.0, gain.mean())},
-            mechanism="it cruises at 85 % of inflight_hi, which a lost probe puts near the BDP; in 30 s a long "
-            "path has few probes, and how STARTUP ended still counts",
         )
         yield judge(
             "7b",
@@ -103,7 +100,6 @@ class Fig7(_OverRateAndRtt):
             {"within 5 % in nine of ten squares": np.mean(abs(deep) <= 5) >= 0.9},
             paper="marginal",
             here=f"Eq. 2 {deep.mean():.1f} % ({deep.min():.1f} to {deep.max():.1f})",
-            mechanism="no losses, so the bounds stay unset",
         )
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
@@ -132,7 +128,6 @@ class Fig21(_OverRateAndRtt):
                 paper="significantly reduced",
                 here=text,
                 reading=plus,
-                mechanism="a probe of 1.25 less the pacing margin of 1 % loses at most 19.2 %: less than alpha 20 %",
             )
             yield judge(
                 "21",
@@ -141,7 +136,6 @@ class Fig21(_OverRateAndRtt):
                 paper="more",
                 here=text,
                 reading=plus,
-                mechanism="it probes every 8 rounds or so instead of every 63",
             )
 
 

@@ -21,10 +21,6 @@ from cctrace.papers.bbr2plus import (
     BBR2,
     CUBIC,
     FORMS,
-    PLUS,
-    PLUS_20,
-    PLUS_PAPER,
-    PLUS_SMOOTHED,
     SEEDS,
     SINGLE_PAPER,
     TRYING,
@@ -124,7 +120,6 @@ class Fig11(_Staircase):
                 },
                 paper="low utilisation, long queueing delay",
                 here=f"up: {by_name(used, '{:.0%}')}; down: {by_name(queue, '{:.0f} ms')}",
-                mechanism="it probes every 2 to 3 s (at most 63 rounds), and forgets a maximum after two probes",
                 reading=f"{case} Mbit/s",
                 recording="Linux 6.18, bbr from 20 to 5 Mbit/s: RTT 160 to 171 ms (docs/simulation.md)",
             )
@@ -153,7 +148,6 @@ class Fig15(_Staircase):
                     paper="as quick as BBR, lower delay",
                     here=f"utilisation {up[plus]:.0%}, BBR {up[BBR]:.0%}, BBRv2 {up[BBR2]:.0%}; queue "
                     f"{q_up[plus]:.1f} against {q_up[BBR]:.1f} ms",
-                    mechanism=_WHY_UP[plus],
                     reading=from_,
                 )
                 yield judge(
@@ -164,28 +158,8 @@ class Fig15(_Staircase):
                     },
                     paper="much faster, lower delay",
                     here=f"queue {down[plus]:.1f} ms, BBR {down[BBR]:.0f}, BBRv2 {down[BBR2]:.0f} ms",
-                    mechanism=_WHY[plus],
                     reading=from_,
                 )
-
-
-_WHY_UP = {
-    PLUS: "each probe is compared with the round just before it. A queue that has grown to the window's cap of two BDPs"
-    " cannot grow further, so every probe looks harmless: the module goes from UP to POST_UP and back over a standing "
-    "queue of a BDP until PROBE_RTT (watch `cycle_idx`)",
-    PLUS_20: "as released: alpha plays no part without losses",
-    PLUS_PAPER: "it probes again only while the round's least RTT stays within 2 % of that before the probe; what it "
-    "lacks in utilisation the dual mode costs: its own queue makes it fall back to BBRv2 (see the form without)",
-    PLUS_SMOOTHED: "as the paper form; tries fail where they build a queue",
-    SINGLE_PAPER: "without the dual mode it never probes as seldom as BBRv2",
-}
-_WHY = {
-    PLUS: "a round well above the recent minima expires a bandwidth, and so does every 25th round",
-    PLUS_20: "as released: alpha plays no part without losses",
-    PLUS_PAPER: "Algorithm 1: every round above 1.1 RTprop expires a bandwidth, until the queue is gone",
-    PLUS_SMOOTHED: "Algorithm 1",
-    SINGLE_PAPER: "Algorithm 1, as with the dual mode",
-}
 
 
 class Fig17(Yang22):
@@ -239,7 +213,6 @@ class Fig17(Yang22):
                     here=f"throughput {listed(rate.values())}, delay {listed(delay.values(), '{:.1f}')} of "
                     f"{'/'.join(rate)} (normalised)",
                     reading=f"{plus}; RTT {rtt:g} ms",
-                    mechanism="the traces are ours, drawn from the text's description",
                 )
 
     def lined(self, made: Reproduction) -> pd.DataFrame:

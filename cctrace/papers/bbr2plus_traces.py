@@ -90,7 +90,6 @@ class Fig23(Yang22):
             paper="lowest throughput",
             here="not run: no weights of its policy are to be had, and cctrace ships none; with a policy of your "
             "own the controller `orca` runs",
-            mechanism="a learned policy is its weights",
         )
 
 
@@ -110,7 +109,6 @@ def _stationary(plus: str, rate: Means, delay: Means) -> Claim:
         paper="very close; CUBIC slightly better at high delay",
         here=_both(rate, delay, (CUBIC, BBR, BBR2, plus)),
         reading=plus,
-        mechanism="these presets vary more than the paper's stationary traces: a resting phone's 5G has outages too",
     )
 
 
@@ -128,7 +126,6 @@ def _moving(plus: str, rate: Means, delay: Means, scenario: str) -> Iterator[Cla
         here=f"{gain:+.0f} % of the normalised throughput, delay {delay[plus] / delay[BBR2]:.2f} of BBRv2's",
         sizes={"% more": (25.0, gain)},
         reading=f"{plus}; {scenario}",
-        mechanism="the figure rests on the authors' traces, which are not published; these are path presets",
     )
     yield judge(
         "23b",
@@ -141,7 +138,6 @@ def _moving(plus: str, rate: Means, delay: Means, scenario: str) -> Iterator[Cla
         paper="BBR, BBRv2+, then the others",
         here=_both(rate, delay, (CUBIC, BBR, BBR2, plus)),
         reading=f"{plus}; {scenario}",
-        mechanism="what fills 1.5 MB loses no throughput to a rate that changes: CUBIC's delay is the price",
     )
 
 

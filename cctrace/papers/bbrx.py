@@ -136,7 +136,6 @@ class Fig2(_Utility):
         least, best = {q: c[1][0] for q, c in curve.items()}, {q: c[1].max() for q, c in curve.items()}
         last = {q: c[1][-1] for q, c in curve.items()}
         middle = (betas >= 0.2) & (betas <= 0.6)
-        edge = float(pilaw.largest_beta(1.0, K / 4, hold=HOLD))
         yield judge(
             "2",
             "with a small beta BBRx is BBR, and loses utility to overflows as the buffer gets shorter",
@@ -147,7 +146,6 @@ class Fig2(_Utility):
             paper="lower utility",
             here=f"{listed(least.values())} at beta {betas[0]:g}, queues {listed(queues, '{:g}')} ms; best "
             f"{listed(best.values())}",
-            mechanism="two BDPs of window hold 25 ms of queue, which 40 ms do not overflow: losses are STARTUP's",
         )
         yield judge(
             "2",
@@ -155,7 +153,6 @@ class Fig2(_Utility):
             {"at the largest beta 2 % below the best": all(last[q] < 0.98 * best[q] for q in queues)},
             paper="decreases, unstable",
             here=f"{listed(last.values())} at beta {betas[-1]:g}, best {listed(best.values())}",
-            mechanism=f"the linear loop is stable up to beta {edge:.2f} (RTT at its target)",
         )
         yield judge(
             "2",
@@ -221,7 +218,6 @@ class Fig3(_Utility):
                 {"narrower": high1 - low1 < high0 - low0, "its middle lower": low1 + high1 < low0 + high0},
                 paper="[0.2, 0.4]",
                 here=_ranges(ranges, rates[:1], rtts),
-                mechanism="no linear margin can tell: it depends on beta and k alone",
                 reading=f"queue {queue} ms",
             )
             yield judge(
@@ -329,7 +325,6 @@ def _starting(mean: pd.DataFrame, name: str) -> Iterator[Claim]:
         {"a tenth less in flight": peak["BBRx"] <= 0.9 * peak["BBR"], "shorter RTTs": spike["BBRx"] < spike["BBR"]},
         paper="no burst of duplicate ACKs",
         here=f"{peak['BBRx']:.2f} against {peak['BBR']:.2f} MB, {spike['BBRx']:.0f} against {spike['BBR']:.0f} ms",
-        mechanism="Algorithm 1 sets the rate in PROBE_BW; in STARTUP BBRx is BBR here",
         reading=name,
     )
 

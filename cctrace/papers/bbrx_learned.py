@@ -1,8 +1,7 @@
 """Chung et al., *BBRx*: Table I beside what the agent of `cctrace.learn` elects, and the slope that the paper omits.
 
 Figure `table`: the table that ships, models/bbrx_learned.json, beside Table I: both run on the same held-out flows of
-every bin. Figure `learned`: in every bin the agent learns from a few flows of its own; what it elects runs beside the
-published (k, beta). Figure `slope`: the same flows judged by sigmoids of other slopes (Eq. 6 names none).
+every bin. Figure `slope`: the same flows judged by sigmoids of other slopes (Eq. 6 names none).
 
 Of Table I the cells of the row [0, 50) ms are merged, and so read as beta 0.75 and k 4 in all of its columns.
 
@@ -51,20 +50,6 @@ def _place(number: int, paths: int, seed: int) -> learn.Environment:
     return learn.Environment(tuple(cell["min_rtt_ms"]), tuple(cell["rate_mbps"]), paths=paths, seed=seed)
 
 
-def learned(number: int, flows: int, paths: int, seed: int) -> Result:
-    """Let an agent learn a bin, and return utilities of the published and of its beta on flows that it never saw."""
-    agent = learn.simulated(learn.Agent(flows=flows), seed, [number])
-    betas, ks = table_values(PUBLISHED)
-    found = agent.table()["bins"][number]
-    pairs = {"published": (int(ks[number]), float(betas[number])), "learned": (found["k"], found["beta"])}
-    out = {"trials": len(agent.searches[number].tried), "beta": found["beta"], "k": found["k"]}
-    out |= {"published_beta": pairs["published"][1], "published_k": pairs["published"][0]}
-    for name, (k, beta) in pairs.items():
-        rows = _place(number, paths, HELD_OUT + seed).flows(k, beta)
-        out[name] = float(pilaw.mean_utility(rows.goodput_bps.to_numpy() / 1e6, rows.lost_share.to_numpy()))
-    return out
-
-
 def trial(number: int, k: int, beta: float, paths: int, seed: int) -> Result:
     """Return throughput (Mbit/s) and lost share of the flows of one trial."""
     rows = _place(number, paths, seed).flows(k, beta)
@@ -73,19 +58,6 @@ def trial(number: int, k: int, beta: float, paths: int, seed: int) -> Result:
 
 def _run(function: Callable[..., Result], **arguments: Any) -> Run:
     return Run(arguments, function, ("bbrx",), ROOMS)
-
-
-def _as_good(row: Fields, other: str, subject: str, rest: str) -> Claim:
-    """Compare the published beta of a bin with another."""
-    return judge(
-        "Table I",
-        f"the published beta is as good as {other}",
-        {f"within 2 % of {subject} on held-out flows": abs(row["gain_pct"]) <= 2},
-        paper=f"beta {row['published_beta']:g}, k {row['published_k']:g}, recommended from measurements",
-        here=f"published {row['published']:.3g}, learned {row['learned']:.3g}, {row['gain_pct']:+.1f} {rest}",
-        part=row["bin"],
-        ours=True,
-    )
 
 
 class Shipped(Chung18):
@@ -125,7 +97,16 @@ class Shipped(Chung18):
             half = half_interval(row["gain_pct_sd"], row["seeds"])
             interval = f"(95 %: {row['gain_pct'] - half:+.1f} to {row['gain_pct'] + half:+.1f}; "
             details = f"beta {row['beta']:.2f}, k {row['k']:.0f}; {row['seeds']} seeds of held-out flows)"
-            yield _as_good(row, "that of the learned table", "the learned one", f"% {interval}{details}")
+            yield judge(
+                "Table I",
+                "the published beta is as good as that of the learned table",
+                {"within 2 % of the learned one on held-out flows": abs(row["gain_pct"]) <= 2},
+                paper=f"beta {row['published_beta']:g}, k {row['published_k']:g}, recommended from measurements",
+                here=f"published {row['published']:.3g}, learned {row['learned']:.3g}, {row['gain_pct']:+.1f} % "
+                f"{interval}{details}",
+                part=row["bin"],
+                ours=True,
+            )
 
     drawn = drawing("bars", "bin", "gain_pct", "table", ylabel="gain on held-out flows (%)")
 
@@ -142,40 +123,6 @@ def half_interval(sd: float, count: int, share: float = 0.95) -> float:
     (1.59, 0.0)
     """
     return 0.0 if count < 2 else float(student.ppf((1 + share) / 2, count - 1) * sd / np.sqrt(count))
-
-
-class Learned(Chung18):
-    """Table I's beta beside the agent's, bin by bin."""
-
-    drawn = drawing("bars", "bin", "gain_pct", "table", ylabel="gain on held-out flows (%)")
-
-    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """An agent per bin and seed."""
-        return [
-            (
-                {"bin": bin_name(number), "seed": seed},
-                _run(learned, number=number, flows=p["flows"], paths=p["paths"], seed=seed),
-            )
-            for number in p["bins"]
-            for seed in p["seeds"]
-        ]
-
-    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """What was elected, and both utilities."""
-        names = ("published_beta", "published_k", "beta", "k", "trials", "published", "learned")
-        gain = 100 * (result["learned"] - result["published"]) / abs(result["published"])
-        return {name: float(result[name]) for name in names} | {"gain_pct": gain}
-
-    def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Is the published beta as good as a learned one?"""
-        for row in records(made.table):
-            spread = f"(beta {row['beta']:.2f} ± {row['beta_sd']:.2f}, k {row['k']:.1f}, "
-            details = f"{row['trials']:.0f} trials; {row['seeds']} seeds)"
-            yield _as_good(row, "a learned one", "a learned one", f"± {row['gain_pct_sd']:.1f} % {spread}{details}")
-
-    def lined(self, made: Reproduction) -> pd.DataFrame:
-        """What learning gains over the published beta, in every bin."""
-        return made.table.assign(table="learned")
 
 
 class Slope(Chung18):
@@ -242,13 +189,6 @@ class Slope(Chung18):
 
 
 FIGURES = [
-    Learned(
-        "learned",
-        "Table I's beta against the learning agent's",
-        {"bins": tuple(range(12)), "flows": 24, "paths": 22, "seeds": SEEDS[:2]},
-        {"bins": (5,), "flows": 5, "paths": 6, "seeds": (1,)},
-        ("bin",),
-    ),
     Slope(
         "slope",
         "utility over beta by the sigmoid's slope, k = 4",

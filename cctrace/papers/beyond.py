@@ -102,8 +102,6 @@ class Starvation(Arun22):
                 here=f"largest ratio of the throughputs: {by_name(most.to_dict(), '{:.1f}')}"
                 + (f"; starved: {', '.join(starved)}" if starved else "; none starved"),
                 part=group,
-                mechanism="slots leave the least RTT as it is and hand over ACKs in clumps: a window that is set "
-                "by min_rtt and not by the mean covers less of the longer loop, unless clumps count (extra_acked)",
             )
 
 
@@ -144,8 +142,6 @@ class Collapse(Arun22):
                 paper="argued in the conclusion, not tested",
                 here=", ".join(f"{cc} {x:.1f}" for cc, x in high.items()) + f" Mbit/s at {rows.sd_ms.max():g} ms of 40",
                 reading=order,
-                mechanism="in order it is BBR's min filter alone; where packets overtake, losses that are none cut "
-                "CUBIC's and Reno's windows as well",
             )
 
 

@@ -43,8 +43,6 @@ class Claim:
         Ours against the paper's number: ``same`` (within 10 %), ``higher``, ``lower``, or empty without numbers.
     size : float or None
         Ours over the paper's number.
-    mechanism : str
-        Why it comes out as it does.
     recording : str
         What recordings of the real kernel show, where there are any.
     failed : tuple of str
@@ -71,7 +69,6 @@ class Claim:
     mark: str
     direction: str = ""
     size: float | None = None
-    mechanism: str = ""
     recording: str = ""
     failed: tuple[str, ...] = ()
     reading: str = ""
@@ -200,7 +197,6 @@ def judge(
     paper: str,
     here: str,
     sizes: Sizes | None = None,
-    mechanism: str = "",
     recording: str = "",
     reading: str = "",
     part: str = "",
@@ -230,7 +226,6 @@ def judge(
         mark_of(conditions.values(), near.values()),
         direction,
         size,
-        mechanism,
         recording,
         tuple(failed),
         reading,

@@ -165,8 +165,6 @@ class Fig2(OverJitter):
                 _same_side(made, "min_rtt_ms", UCAV_US / 2e3, fell),
                 paper="min_rtt below half",
                 here=f"min_rtt {listed(min_rtt.values())} ms, half the RTT {UCAV_US / 2e3:.2f}",
-                mechanism="the window also holds three bursts and the estimate exceeds the throughput, so the link is "
-                "half used only where min_rtt is far below one half (docs/models.md)",
                 reading=f"collapse: below {share:.0%} of the link",
             )
         bw, got = (self.over(made, column, "bbr2016") for column in ("bw_mbps", "throughput_mbps"))
@@ -198,9 +196,6 @@ class Fig2(OverJitter):
             paper="near 1 Gbit/s, then very small",
             here=f"{texts[0]} Mbit/s at {listed(sds, '{:g}')} ms of reordering jitter; "
             f"in order {self.over(made, 'throughput_mbps', 'bbr2016', 'in order')[most]:.0f} at {most:g} ms",
-            mechanism="min_rtt catches the least of all draws; once it is below half the mean RTT the window no "
-            "longer covers the path. Only where packets overtake does the least draw show: in order a packet waits "
-            "for its predecessor, and at 83 packets/ms nearly all RTTs are near the running maximum",
             recording="Linux 6.18, 300 Mbit/s, sd 1.5 of 5 ms, reordering: 39 and 54 Mbit/s (docs/simulation.md)",
         )
         yield judge(
@@ -210,7 +205,6 @@ class Fig2(OverJitter):
             paper="95 % lost",
             here=f"{lost:.0f} % lost at {most:g} ms ({texts[1]} Mbit/s)",
             sizes={"lost (%)": (95.0, lost)},
-            mechanism="extra_acked and three bursts are added to a window that is short by a factor, not by a sum",
         )
         yield judge(
             "2d",
@@ -238,7 +232,6 @@ class Fig2(OverJitter):
             },
             paper="90 s",
             here=f"{three(short.values())} in 30 s, {three(long.values())} Mbit/s in 90 s, at {three(short)} ms",
-            mechanism="near the threshold a longer run has more time in which to collapse",
             ours=True,
         )
 
@@ -269,7 +262,6 @@ def never_leaves(made: Reproduction, figure: str, cc: str) -> Iterator[Claim]:
             {"STARTUP for the whole run": stays[none] == 1, "not with jitter": all(stays[sd] == 0 for sd in more)},
             paper="gains stay 2/ln 2, cwnd significantly higher",
             here=f"in STARTUP {three(stays.values())} of the runs, cwnd {three(cwnd.values())} at {three(stays)} ms",
-            mechanism="" if jitter != BUFFERED else "rounds in which the sender lacked data do not count as full",
             reading=jitter,
         )
 

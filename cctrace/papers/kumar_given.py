@@ -86,7 +86,6 @@ class Fig8(OverJitter):
             },
             paper="softens",
             here=f"{listed(cbe.values(), '{:.0f}')} against {listed(plain.values(), '{:.0f}')} Mbit/s",
-            mechanism="bandwidth no longer feeds back on itself: the window is short by min_rtt's error once",
         )
         for last in (1.0, 1.5):
             if last in cmrt:
@@ -96,7 +95,6 @@ class Fig8(OverJitter):
                     {"at least 90 % of the link at every jitter": _least(cmrt, last) >= 0.9 * LINK_MBPS},
                     paper="very high throughput",
                     here=listed(cmrt.values(), "{:.0f}") + " Mbit/s",
-                    mechanism="what is lacking at high jitter is lost to reordering taken for loss",
                     reading=f"jitters of Fig. 2's axis, up to {last:g} ms"
                     if last == 1
                     else f"jitters up to {last:g} ms",

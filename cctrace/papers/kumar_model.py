@@ -154,8 +154,6 @@ class Fig5(_ModelAndTestbed):
             },
             paper="0.5 to 1.25 ms",
             here=f"{_crossing(sds, rates, half)} (throughput crosses half the link)",
-            mechanism="the released code's window holds three bursts of up to 64 KB besides two BDPs, so min_rtt "
-            "may fall further than to one half before the window no longer covers the path",
         )
 
 
@@ -200,7 +198,6 @@ class Fig6(_ModelAndTestbed):
             paper="delta(sd), from the router's average backlog",
             here=f"over the run {_ms(over)} ms, before a collapse {_ms(before)} ms (-: never filled the link), "
             f"at {_ms(sds)} ms of jitter",
-            mechanism="the window is two min_rtt; what of it exceeds the path, stands in the queue",
         )
 
     drawn = drawing(
@@ -276,8 +273,6 @@ class Fig7(_ModelAndTestbed):
             paper=f"{threshold:.2f} ms (Eq. 11, L = 10,000)",
             here=f"half of the runs collapse at {half:.2f} ms" if np.isfinite(half) else "no crossing in this run",
             sizes={"ms": (threshold, half)},
-            mechanism=f"in its loop the model gives {_loop_threshold():.2f} ms: the bandwidth estimate exceeds the "
-            "throughput, and three bursts are part of the window (docs/models.md)",
         )
 
 

@@ -69,7 +69,6 @@ class Details(OverTestbed):
                 paper="+200 MSS",
                 here=f"{more:+.0f} MSS at {low:g} ms",
                 sizes={"MSS": (200.0, more)},
-                mechanism="extra_acked is what came in excess of the estimate: the more ACKs clump, the more",
                 reading=name,
             )
         yield judge(
@@ -79,8 +78,6 @@ class Details(OverTestbed):
             paper="one testbed",
             here="; ".join(f"{name} {x}" for name, x in rates.items()) + f" Mbit/s at {'/'.join(map(str, sds))} ms",
             ours=True,
-            mechanism="the packets' order decides: kept, hardly any RTT is low (slow jitter lies between). Without "
-            "RACK, as in the stack of the golden vectors, reordering is taken for loss from 0.5 ms on",
         )
 
 

@@ -69,7 +69,6 @@ class Fig11(Bi23):
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2.3."""
         own = bool(made.parameters["traces"])
-        why = "" if own else "path presets, not the traces"
         lost = made.table.groupby("system", sort=False).retransmitted_pct.mean()
         for form, ending in FORMS.items():
             names = [obbr(mu, ending) for mu in MUS]
@@ -89,7 +88,6 @@ class Fig11(Bi23):
                 paper="in this order",
                 here=by_name({s: lost[s] for s in (CUBIC, BBR2, BBR_S, BBR)}, "{:.2f}")
                 + f", oBBR {listed(lost[names])} %",
-                mechanism=why,
                 reading=form,
             )
             yield judge(
@@ -99,7 +97,6 @@ class Fig11(Bi23):
                 paper="three of four",
                 here=f"{wins} of {len(best)} ({'trace' if own else 'preset'}, R)",
                 sizes={"share of the cases": (0.75, wins / len(best))},
-                mechanism=why,
                 reading=form,
             )
 

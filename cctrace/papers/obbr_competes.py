@@ -91,7 +91,6 @@ def _competes(made: Reproduction, reading: str, form: str, ending: str) -> Itera
         here=f"{_percent(high, 1)} % at mu 0.5/0.75/1",
         sizes={"%": (40.5, 100 * high[0])},
         reading=of,
-        mechanism="each loss sets oBBR's g by what the RTT shows; BBR answers no loss",
     )
     yield judge(
         "12",

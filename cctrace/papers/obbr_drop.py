@@ -139,7 +139,6 @@ class Fig4(Bi23):
                     "in flight (KB)": (row["flight_before_kb"], row["flight_stale_kb"]),
                 },
                 reading=f"buffer {row['buffer']}",
-                mechanism="the buffer bounds the RTT: 200 KB are 320 ms at 5 Mbit/s and 800 ms at 2",
             )
 
     def plot(self, made: Reproduction) -> Drawn:
@@ -336,7 +335,6 @@ class Fig9(Bi23):
                 here=f"{slow:.1f} s, {top:.0f} ms",
                 sizes={"s": (6.0, slow), "ms": (600.0, top)},
                 reading=f"buffer {buffer}",
-                mechanism="300 KB are 240 ms at 10 Mbit/s, twice that 480",
             )
             for form, ending in FORMS.items():
                 yield from (_timely(made, buffer, obbr(mu, ending), form) for mu in MUS)

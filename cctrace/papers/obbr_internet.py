@@ -178,7 +178,6 @@ def _arithmetic() -> Claim:
         paper=f"{listed(stated.values())} % less",
         here=f"{listed(less.values())} % less",
         ours=True,
-        mechanism="an error of arithmetic in the text",
     )
 
 

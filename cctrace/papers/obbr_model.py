@@ -190,7 +190,6 @@ def _competition(made: Reproduction, bottleneck: str) -> Iterator[Claim]:
             },
             paper="falls, below the red lines",
             here=f"{listed(two)} at R {listed(ratios, '{:g}')}; model {listed(bound)}",
-            mechanism="the red lines are given as (R - g + 1)/(gR), which is p*, CUBIC's; BBR's is 1 - p*",
             reading=bottleneck,
         )
     for panel, ack in (("g 2 over R", CLIENT), (f"{TENTH}: g 2", TENTH)):

@@ -170,8 +170,6 @@ def _bbr_most(made: Reproduction, lossy: list[str]) -> Claim:
         here=f"{means[BBR]:.2f} %, goodput at least {worst:.0%} of the link; most of the others {most} with "
         f"{others[most]:.2f} %",
         sizes={"%": (17.42, means[BBR])},
-        mechanism="two BDPs of window meet 1.25 BDP of path and buffer. What overflows between probes depends on what "
-        "the maximum filter overestimates, and a flow alone whose ACKs come evenly overestimates little here",
     )
 
 
@@ -236,7 +234,6 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
             sizes={f"mu {mu:g}": (paper, ours) for mu, paper, ours in zip(MUS, wanted, got, strict=True)},
             reading=form,
             part=name,
-            mechanism="what the last two thirds lack is the overflow of STARTUP: the shorter the run, the more",
         )
 
 

@@ -125,5 +125,4 @@ def table1_claims(rows: list[Fields]) -> Iterator[Claim]:
             paper=f"{mbps}±{deviation} Mbit/s, {rtt}±{rtt_deviation} ms, {seconds} s",
             here=f"{row['mbps']:.1f}±{row['deviation_mbps']:.1f} Mbit/s, {row['rtt_ms']:.1f}±"
             f"{row['rtt_deviation_ms']:.1f} ms, {row['seconds']:.0f} rows",
-            mechanism="rows with a rate; a ping holds until the next; a row counts as a second",
         )
