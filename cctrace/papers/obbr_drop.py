@@ -1,10 +1,12 @@
 """oBBR, Figs. 4, 5 and 9: a bandwidth that drops.
 
 Fig. 4 (section 3.2): 20 Mbit/s, 100 ms, 200 KB of buffer, 5 or 2 Mbit/s after 10 s. 200 KB at 5 Mbit/s are 320 ms and
-cannot give the stated RTT of some 700 ms: twice the buffer runs as well. Fig. 5 (section 4.2): the caption says 5 and
+cannot give the stated RTT of some 700 ms: twice the buffer runs as well, and the 350 KB that 1,500 ms at 2 Mbit/s
+imply. Fig. 5 (section 4.2): the caption says 5 and
 2 Mbit/s, the text 10 and 5; all three run. RTprop is BBR's own estimate, or the path's; the first 5 s, in which the
 estimate still is that of the bucket's first burst, are counted, or left out. Its buffer is not stated: that of Fig. 4.
-Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and twice that.
+Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, once and a half
+and twice that.
 """
 
 import itertools
@@ -43,6 +45,7 @@ from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
 RTT_MS, BEFORE_MBPS, DROP_S = 100, 20, 10
+IMPLIED_KB = 350  # what makes the stated 1,500 ms at 2 Mbit/s
 FIRST_MS, ACK = 1000, 1  # of a simulation's trace: when it begins, an event
 BELOW = (0.5, 0.65, 0.75, 0.85, 0.95)  # of the estimate
 ABOVE = (1.25, 1.5, 2.0, 2.5, 3.0)  # RTprops
@@ -53,9 +56,13 @@ RTT_RUNS = {10: 373.0, 5: 328.0}  # by the rate after the drop, of RTTs above 2.
 NEAR = 1.3  # an estimate is right again when at most so much above the rate
 
 
-def buffers(stated_kb: int) -> dict[str, int]:
-    """Return the stated buffer and twice that, in bytes, by name."""
-    return {f"{factor * stated_kb} KB": factor * stated_kb * 1000 for factor in (1, 2)}
+def buffers(stated_kb: int, *more_kb: int) -> dict[str, int]:
+    """Return the stated buffer, others and twice the stated, in bytes, by name.
+
+    >>> buffers(200, 350)
+    {'200 KB': 200000, '350 KB': 350000, '400 KB': 400000}
+    """
+    return {f"{kb} KB": kb * 1000 for kb in (stated_kb, *more_kb, 2 * stated_kb)}
 
 
 def late_s(line: Fields, at_s: float, mbps: float, until_s: float) -> float:
@@ -101,7 +108,7 @@ class Fig4(Bi23):
                 {"buffer": name, "after_mbps": after, "seed": seed},
                 run_of([BBR], _dropping(after, size), seed, p["duration_s"], **_KEEP),
             )
-            for name, size in buffers(200).items()
+            for name, size in buffers(200, IMPLIED_KB).items()
             for after in p["after_mbps"]
             for seed in p["seeds"]
         ]
@@ -306,7 +313,7 @@ class Fig9(Bi23):
                 run_of([system], link(steps, RTT_MS, size), seed, p["duration_s"], **_KEEP),
             )
             for system in p["systems"]
-            for name, size in buffers(300).items()
+            for name, size in buffers(300, 450).items()
             for seed in p["seeds"]
         ]
 
