@@ -3,8 +3,8 @@
 Fig. 4 (section 3.2): 20 Mbit/s, 100 ms, 200 KB of buffer, 5 or 2 Mbit/s after 10 s. 200 KB at 5 Mbit/s are 320 ms and
 cannot give the stated RTT of some 700 ms: twice the buffer runs as well, and the 350 KB that 1,500 ms at 2 Mbit/s
 imply. Fig. 5 (section 4.2): the caption says 5 and
-2 Mbit/s, the text 10 and 5; all three run. RTprop is BBR's own estimate, or the path's; the first 5 s, in which the
-estimate still is that of the bucket's first burst, are counted, or left out. Its buffer is not stated: that of Fig. 4.
+2 Mbit/s, the text 10 and 5; all three run. The first 5 s, in which the estimate still is that of the bucket's first
+burst, are counted, or left out. Its buffer is not stated: that of Fig. 4.
 Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, once and a half
 and twice that.
 """
@@ -49,7 +49,6 @@ IMPLIED_KB = 350  # what makes the stated 1,500 ms at 2 Mbit/s
 FIRST_MS, ACK = 1000, 1  # of a simulation's trace: when it begins, an event
 BELOW = (0.5, 0.65, 0.75, 0.85, 0.95)  # of the estimate
 ABOVE = (1.25, 1.5, 2.0, 2.5, 3.0)  # RTprops
-RTPROP = ("BBR's RTprop", "the path's RTT")
 SETTLED_S = 5  # from here on what STARTUP and the bucket's first burst made of the estimate has expired
 READINGS = ("from the end of STARTUP", "after 5 s")
 RTT_RUNS = {10: 373.0, 5: 328.0}  # by the rate after the drop, of RTTs above 2.5 RTprop
@@ -161,9 +160,7 @@ class Fig4(Bi23):
         return plot.over_time(series, title=self.heading(made), ylabel="RTT (ms)", right="KB")
 
 
-def samples(
-    path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[float], base_rtt_ms: float, ack: str
-) -> Result:
+def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[float], ack: str) -> Result:
     """Return what the bandwidth and RTT samples of a flow are, after STARTUP.
 
     Returns
@@ -187,9 +184,8 @@ def samples(
     for name, kept in zip(READINGS, (counted, counted & (time_s >= SETTLED_S)), strict=True):
         share = rate[kept] / held["bw"].to_numpy()[kept]
         found["below"][name] = [_longest(share < level) for level in BELOW]
-        for rtprop, least in zip(RTPROP, (held["min_rtt_ms"].to_numpy()[kept], base_rtt_ms), strict=True):
-            times = columns["smp_rtt_ms"][kept] / np.maximum(least, 1)
-            found["above"][f"{name}, {rtprop}"] = [_longest(times > level) for level in ABOVE]
+        times = columns["smp_rtt_ms"][kept] / np.maximum(held["min_rtt_ms"].to_numpy()[kept], 1)
+        found["above"][name] = [_longest(times > level) for level in ABOVE]
     share = rate[counted] / now[counted]
     found["quantiles"] = np.quantile(share, np.arange(1, 100) / 100).round(4).tolist()
     found["below_95"], found["below_85"] = float((share < 0.95).mean()), float((share < 0.85).mean())
@@ -211,7 +207,7 @@ class Fig5(Bi23):
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per rate after 10 s, buffer and seed."""
-        common = {"cc": SYSTEMS[BBR], "duration": f"{p['duration_s']:g}s", "base_rtt_ms": RTT_MS}
+        common = {"cc": SYSTEMS[BBR], "duration": f"{p['duration_s']:g}s"}
         return [
             (
                 {"after_mbps": after, "buffer": name, "ack": ack, "seed": seed},
@@ -223,7 +219,7 @@ class Fig5(Bi23):
                 ),
             )
             for after in p["after_mbps"]
-            for name, size in buffers(200).items()
+            for name, size in buffers(200, IMPLIED_KB).items()
             for ack in p["acks"]
             for seed in p["seeds"]
         ]
@@ -256,18 +252,16 @@ class Fig5(Bi23):
         rows = made.runs[(made.runs.seed == made.runs.seed.min()) & (made.runs.buffer == made.runs.buffer.iloc[0])]
         rows = rows[rows.ack == rows.ack.iloc[0]]
         drawing = blank((13.0, 3.8), f"oBBR, Fig. 5: {self.title}, {made.runs.buffer.iloc[0]}, {READINGS[1]}")
-        grid = drawing.subplots(1, 4)
+        grid = drawing.subplots(1, 3)
         for row in rows.to_dict("records"):
             name = "constant" if row["after_mbps"] == BEFORE_MBPS else f"to {row['after_mbps']} Mbit/s"
             found = row["found"]
             grid[0].plot(found["quantiles"], np.arange(1, 100), label=name)
             grid[1].plot(BELOW, found["below"][READINGS[1]], "o-")
-            for axes, rtprop in zip(grid[2:], RTPROP, strict=True):
-                axes.plot(ABOVE, found["above"][f"{READINGS[1]}, {rtprop}"], "o-")
+            grid[2].plot(ABOVE, found["above"][READINGS[1]], "o-")
         grid[0].set(xlabel="sample / bandwidth", ylabel="samples (%)", xlim=(0, 2))
         grid[1].set(xlabel="x estimate", ylabel="longest run below", yscale="symlog")
-        for axes, rtprop in zip(grid[2:], RTPROP, strict=True):
-            axes.set(xlabel=f"x {rtprop}", ylabel="longest run of RTTs above", yscale="symlog")
+        grid[2].set(xlabel="x RTprop", ylabel="longest run of RTTs above", yscale="symlog")
         for axes in grid[1:]:
             axes.axhline(30, color="#888", ls=":", lw=1)
         drawing.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=8)
@@ -276,7 +270,7 @@ class Fig5(Bi23):
 
 def _reaches(buffer: str) -> bool:
     """Whether a full buffer makes an RTT of 2.5 RTprop before the drop, so that a run of them can be there."""
-    return RTT_MS + buffers(200)[buffer] * 8 / (BEFORE_MBPS * 1e3) > 2.5 * RTT_MS
+    return RTT_MS + buffers(200, IMPLIED_KB)[buffer] * 8 / (BEFORE_MBPS * 1e3) > 2.5 * RTT_MS
 
 
 def _streaks(made: Reproduction, buffer: str, ack: str, column: str) -> Claim:
