@@ -5,7 +5,7 @@ Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.
 delivered, however long that takes; those of Fig. 8 are as long as the link needs for 1 GB each.
 
 How Chromium's client acknowledged is not in the text. Fig. 7 also runs with ACKs that leave in slots of a fifth of the
-RTT, 200 MB of it: a client whose timers or link hold ACKs back.
+RTT, one seed: a client whose timers or link hold ACKs back.
 """
 
 import textwrap
@@ -224,7 +224,7 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
         bbr = made.value("retransmitted_pct", system=BBR, scenario=name)
         yield judge(
             "7",
-            "oBBR retransmits little, more with a larger mu",
+            f"oBBR retransmits little, more with a larger mu, at {name}",
             {
                 "mu 1 most": got[2] > max(got[:2]),
                 "all less than BBR": max(got) < bbr,
@@ -233,7 +233,6 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
             here=f"{listed(got)} %, in the last two thirds {listed(tail)} %; BBR {bbr:.2f} %",
             sizes={f"mu {mu:g}": (paper, ours) for mu, paper, ours in zip(MUS, wanted, got, strict=True)},
             reading=form,
-            part=name,
         )
 
 
@@ -418,7 +417,7 @@ FIGURES = [
         {
             "systems": tuple(SYSTEMS),
             "scenarios": LOSSY + SHALLOW,
-            "clients": {CHROMIUM: ("1GB", SEEDS), SLOTS: ("200MB", SEEDS[:1])},
+            "clients": {CHROMIUM: ("1GB", SEEDS), SLOTS: ("1GB", SEEDS[:1])},
             "longest_s": 10_000.0,
         },
         {
