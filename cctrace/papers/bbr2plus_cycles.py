@@ -14,7 +14,7 @@ _BBR2 = {("CRUISE", GAIN): 1.0, ("UP", GAIN): 1.25, ("DOWN", GAIN): 0.75, ("CRUI
 _TRY = {("PRE_UP", GAIN): 1.1, ("PRE_UP", VISIT): RTT_MS, ("GUARD", GAIN): 1.0, ("GUARD", VISIT): RTT_MS}
 _FAILS = {("DOWN_SLIGHTLY", GAIN): 0.9}
 _FORMS = (PLUS, PLUS_PAPER, PLUS_SMOOTHED)
-_LENGTH = ({"seeds": (1, 2, 3), "duration": "60s"}, {"seeds": (1,), "duration": "13s"})
+_LENGTH = ({"seeds": (1, 2), "duration": "40s"}, {"seeds": (1,), "duration": "13s"})
 FIGURES = [
     Lifecycle(
         "1",

@@ -83,7 +83,7 @@ class Lifecycle(Figure):
                     where,
                     text,
                     {
-                        f"{name}: {here:.3g} for {paper:.3g}": abs(here / paper - 1) <= EXACT
+                        f"{name} {paper:.3g}": abs(here / paper - 1) <= EXACT
                         for name, (paper, here) in got.items()
                         if name.endswith(GAIN)
                     },

@@ -235,7 +235,7 @@ FIGURES = [
     Lifecycle(
         "1",
         "life cycle of BBR in nginx-quic",
-        {"seeds": SEEDS, "duration": "60s"},
+        {"seeds": SEEDS[:2], "duration": "40s"},
         {"seeds": (1,), "duration": "13s"},
         systems={BBR: (run_of([BBR], link(MBPS, RTT_MS, 2 * bdp_bytes(MBPS, RTT_MS)), 1, 60.0), V1)},
         said={
