@@ -18,10 +18,10 @@ NEAR = 0.25  # how far a number may be from the paper's, either way: stated befo
 SAME = 0.1  # within which two numbers are called the same
 # What would settle the statements that do not hold, by paper; the summary of its figures ends with it.
 SETTLES = {
-    "kumar": "a capture at the sender: how ACKs are spaced there, and what keeps BBR 2016 in STARTUP without jitter",
+    "kumar": "a capture at the sender: how ACKs are spaced there, and the size of its send buffer",
     "bbr2plus": "deviation, order and length of the runs under jitter; the traces of Figs. 16 and 22; Orca's weights",
-    "obbr": "how the client acknowledges; the buffer of Figs. 4 and 5; a capture of the live path of Figs. 13 and 14",
-    "bbrx": "rates and queue of Fig. 3, the slope of Eq. 6, a capture of the LTE network of Fig. 4",
+    "obbr": "how the client acknowledges; the buffers of Figs. 4, 5 and 9; a capture of the live path of Fig. 13",
+    "bbrx": "rates and queue of Fig. 3, the slope of Eq. 6, a capture of Fig. 4, what BBRx does in STARTUP",
     "beyond": "delay variation built against each controller, which slots of ACKs are not",
 }
 Sizes = Mapping[str, tuple[float | None, float | None]]

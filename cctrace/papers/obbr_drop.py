@@ -4,7 +4,7 @@ Fig. 4 (section 3.2): 20 Mbit/s, 100 ms, 200 KB of buffer, 5 or 2 Mbit/s after 1
 cannot give the stated RTT of some 700 ms: twice the buffer runs as well, and the 350 KB that 1,500 ms at 2 Mbit/s
 imply. Fig. 5 (section 4.2): the caption says 5 and 2 Mbit/s, the text 10 and 5; all three run. The first 5 s, in which
 the estimate still is that of the bucket's first burst, are counted, or left out. Its buffer is not stated: that of
-Fig. 4. Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, one and a half times that, and twice.
+Fig. 4. Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and 450 and 600.
 """
 
 import itertools
