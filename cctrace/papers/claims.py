@@ -152,7 +152,10 @@ def summary(claims: Iterable[Claim]) -> str:
                 f"{UNDER}, {one.figure}: {one.claim} ({held[0]}; {len(held)} of {len(one.readings())} readings)"
             )
         elif one.mark in (IN_PART, NOT_HELD):
-            best = min(one.claims, key=lambda claim: (claim.mark == NOT_HELD, len(claim.failed)))
+            best = min(
+                (claim for claim in one.claims if claim.failed),
+                key=lambda claim: (claim.mark == NOT_HELD, len(claim.failed)),
+            )
             where = f"; nearest: {best.reading}" if best.reading else ""
             lines.append(f"{one.mark}, {one.figure}: {one.claim} ({'; '.join(best.failed)}{where})")
     return "\n".join(lines)

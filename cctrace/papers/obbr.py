@@ -11,12 +11,14 @@ the link needs for 1 GB. The client is Chromium's: it decimates its ACKs. "Retra
 Sources: [Bi23].
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from cctrace.papers import figure
+from cctrace.papers.claims import Claim
 from cctrace.papers.figure import Fields, Figure, Reproduction
 from cctrace.papers.measure_streaming import streamed
 from cctrace.papers.runs import Result, Run
@@ -47,6 +49,10 @@ OBBRS = tuple(obbr(mu, ending) for ending in ("", PAPER) for mu in MUS)
 FORMS = {"released": "", "paper form": PAPER}
 CLIENT = "chromium"  # the HTTP client of section 5.1: how it acknowledges (`cctrace.sim.acks`)
 TENTH = "every:10"  # another reading of "Chromium": ten packets an ACK from the first on, gaps or not
+# How the client acknowledged is not in the text: as Chromium does, or in slots, as a client or a link does that
+# holds ACKs back. Of the second one seed runs.
+CHROMIUM, SLOTS = "client: Chromium", "client: ACKs in slots of RTT/5"
+CLIENTS = (CHROMIUM, SLOTS)
 BURST = "100kB"
 FEED = "1Gbit"  # what reaches the token bucket
 PAYLOAD = QUIC_MSS_BYTES / QUIC_PACKET_BYTES
@@ -58,6 +64,10 @@ class Bi23(Figure):
     """A figure of this paper."""
 
     paper = "oBBR"
+
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
+        """The runs over what is `varied`; one seed of the client with slots."""
+        return [(at, run) for at, run in super().runs(p) if at.get("client") != SLOTS or at["seed"] == min(p["seeds"])]
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """What is `measured` of the first flow."""
@@ -78,6 +88,22 @@ def again_pct(flows: Sequence[Mapping[str, Any]]) -> float:
     """Return what flows sent again over what they sent first, percent."""
     again, sent = (sum(flow[name] for flow in flows) for name in ("retransmitted", "sent"))
     return 100 * again / max(sent - again, 1)
+
+
+def acks(client: str, rtt_ms: float) -> str | Fields:
+    """Return how a client acknowledges, as `run_of` takes it.
+
+    >>> acks(SLOTS, 40)
+    {'ack_slot': '8ms'}
+    """
+    return CLIENT if client == CHROMIUM else {"ack_slot": f"{rtt_ms / 5:g}ms"}
+
+
+def by_client(made: Reproduction, judged: Callable[[Reproduction], Iterable[Claim]]) -> Iterator[Claim]:
+    """Judge the rows of each client, and name it among the readings."""
+    for client in made.each("client"):
+        for claim in judged(replace(made, table=made.rows(client=client))):
+            yield replace(claim, reading="; ".join(filter(None, [claim.reading, client])))
 
 
 Steps = list[tuple[float, float]]  # of a rate: second, Mbit/s

@@ -13,7 +13,7 @@ from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.obbr import (
     BBR,
     BBR2,
-    CLIENT,
+    CLIENTS,
     CUBIC,
     FORMS,
     GIGABYTE_MBIT,
@@ -22,7 +22,9 @@ from cctrace.papers.obbr import (
     PAYLOAD,
     SEEDS,
     Bi23,
+    acks,
     bdp_bytes,
+    by_client,
     link,
     obbr,
     run_of,
@@ -33,14 +35,14 @@ from cctrace.papers.runs import Result, Run
 class Fig12(Bi23):
     """One flow of oBBR, or BBR, against one of another controller."""
 
-    varied = {"ratio": "ratios", "system": "systems", "rival": "rivals", "session": "sessions"}
+    varied = {"ratio": "ratios", "system": "systems", "rival": "rivals", "session": "sessions", "client": "clients"}
     drawn = drawing("bars", "pair", "share", "system", ylabel="share of the goodput")
 
     def run(self, at: Fields, p: Fields) -> Run:
         """Two flows, until one or both have their file."""
         longest_s, size = p["sessions"][at["session"]]
         path = link(40, 100, at["ratio"] * bdp_bytes(40, 100))
-        return run_of([at["system"], at["rival"]], path, at["seed"], longest_s, p["ack"], until=size)
+        return run_of([at["system"], at["rival"]], path, at["seed"], longest_s, acks(at["client"], 100), until=size)
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Goodput of both, and the first one's share."""
@@ -48,14 +50,17 @@ class Fig12(Bi23):
         return {"mbps": mine, "rival_mbps": other, "share": mine / (mine + other), "seconds": result["seconds"]}
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 5.2.4."""
+        """Section 5.2.4, client by client."""
+        yield from by_client(made, self._of_client)
+
+    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
         for reading in made.each("session"):
             for form, ending in FORMS.items():
                 yield from _competes(made, reading, form, ending)
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """Shares by rival and R, of the first reading of the session's end."""
-        table = made.rows(session=made.table.session.iloc[0])
+        table = made.rows(session=made.table.session.iloc[0], client=made.table.client.iloc[0])
         return table.assign(pair="vs " + table.rival + ", R " + table.ratio.map("{:g}".format))
 
     def heading(self, made: Reproduction) -> str:
@@ -168,7 +173,7 @@ FIGURES = [
             "rivals": (BBR, CUBIC, BBR2),
             "ratios": (0.5, 1.0),
             "sessions": _SESSIONS,
-            "ack": CLIENT,
+            "clients": CLIENTS,
             "seeds": SEEDS,
         },
         {"sessions": {"20 s": (20.0, None)}, "seeds": (1,)},

@@ -21,15 +21,19 @@ from cctrace.papers.measure import path_of
 from cctrace.papers.obbr import (
     BBR,
     CLIENT,
+    CLIENTS,
     FORMS,
     MUS,
     OBBRS,
     PAPER,
     SEEDS,
+    SLOTS,
     SYSTEMS,
     TENTH,
     Bi23,
     Steps,
+    acks,
+    by_client,
     link,
     measures,
     obbr,
@@ -301,12 +305,13 @@ class Fig9(Bi23):
         steps: Steps = [(at, 40 if at % 20 == 0 else 10) for at in range(0, int(p["duration_s"]), 10)]
         return [
             (
-                {"system": system, "buffer": name, "seed": seed},
-                run_of([system], link(steps, RTT_MS, size), seed, p["duration_s"], **_KEEP),
+                {"system": system, "buffer": name, "client": client, "seed": seed},
+                run_of([system], link(steps, RTT_MS, size), seed, p["duration_s"], acks(client, RTT_MS), **_KEEP),
             )
             for system in p["systems"]
             for name, size in buffers(300, 450).items()
-            for seed in p["seeds"]
+            for client in CLIENTS
+            for seed in (p["seeds"] if client != SLOTS else p["seeds"][:1])
         ]
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
@@ -323,7 +328,10 @@ class Fig9(Bi23):
         }
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 5.2.2."""
+        """Section 5.2.2, client by client."""
+        yield from by_client(made, self._of_client)
+
+    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
         for buffer in made.each("buffer"):
             slow, top = (made.value(c, system=BBR, buffer=buffer) for c in ("late_s", "rtt_max_ms"))
             yield judge(
@@ -342,7 +350,7 @@ class Fig9(Bi23):
         """Estimate and RTT over the first minute, stated buffer, first seed."""
         series = {}
         for row in made.first_seed():
-            if row["system"] not in (BBR, obbr(0.75), obbr(0.75, PAPER)):
+            if row["system"] not in (BBR, obbr(0.75), obbr(0.75, PAPER)) or row["client"] == SLOTS:
                 continue
             line, end = row["line"], row["line"]["time_s"][-1]
             at = [10 * k for k in range(int(end // 10) + 1)]
@@ -398,6 +406,6 @@ FIGURES = [
         "bandwidth that varies between 40 and 10 Mbit/s",
         {"systems": (BBR, *OBBRS), "seeds": SEEDS, "duration_s": 320.0},
         {"seeds": (1,), "duration_s": 60.0},
-        ("system", "buffer"),
+        ("system", "buffer", "client"),
     ),
 ]

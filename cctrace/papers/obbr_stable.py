@@ -3,15 +3,11 @@
 Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.25, random losses of 0, 1 and 2 %;
 {60 Mbit/s, 60 ms}, R 0.2, 0.4 and 0.6; one to five flows over {100, 40}, R 0.5. A run of Fig. 7 ends when 1 GB is
 delivered, however long that takes; those of Fig. 8 are as long as the link needs for 1 GB each.
-
-How Chromium's client acknowledged is not in the text. Fig. 7 also runs with ACKs that leave in slots of a fifth of the
-RTT, one seed: a client whose timers or link hold ACKs back.
 """
 
 import textwrap
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -24,17 +20,21 @@ from cctrace.papers.obbr import (
     BBR,
     BBR2,
     BBR_S,
-    CLIENT,
+    CHROMIUM,
+    CLIENTS,
     CUBIC,
     FORMS,
     GIGABYTE_MBIT,
     MUS,
     PAYLOAD,
     SEEDS,
+    SLOTS,
     SYSTEMS,
     Bi23,
+    acks,
     again_pct,
     bdp_bytes,
+    by_client,
     by_form,
     complete,
     link,
@@ -46,18 +46,6 @@ from cctrace.papers.runs import Result, Run
 
 LOSSY = tuple((mbps, rtt, 0.25, loss) for mbps, rtt in ((100, 40), (40, 100)) for loss in (0.0, 1.0, 2.0))
 SHALLOW = tuple((60, 60, ratio, 0.0) for ratio in (0.2, 0.4, 0.6))
-
-
-CHROMIUM, SLOTS = "client: Chromium", "client: ACKs in slots of RTT/5"
-
-
-def acks(client: str, rtt_ms: float) -> str | Fields:
-    """Return how a client acknowledges, as `run_of` takes it.
-
-    >>> acks(SLOTS, 40)
-    {'ack_slot': '8ms'}
-    """
-    return CLIENT if client == CHROMIUM else {"ack_slot": f"{rtt_ms / 5:g}ms"}
 
 
 def scenario(mbps: float, rtt_ms: float, ratio: float, loss_pct: float) -> str:
@@ -98,12 +86,8 @@ class Fig7(Bi23):
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2.1, single flow, client by client; none unless all systems were run."""
-        for client in made.each("client") if complete(made) else ():
-            of = replace(made, table=made.rows(client=client))
-            yield from (
-                replace(claim, reading="; ".join(filter(None, [claim.reading, client])))
-                for claim in self._of_client(of)
-            )
+        if complete(made):
+            yield from by_client(made, self._of_client)
 
     def _of_client(self, made: Reproduction) -> Iterator[Claim]:
         there = set(made.table.scenario)
@@ -310,7 +294,7 @@ def _headlines(made: Reproduction, lossy: list[str], shallow: list[str]) -> Iter
 class Fig8(Bi23):
     """One to five flows of the same controller."""
 
-    varied = {"system": "systems", "flows": "flows"}
+    varied = {"system": "systems", "flows": "flows", "client": "clients"}
     drawn = drawing(
         "lines",
         "flows",
@@ -328,11 +312,11 @@ class Fig8(Bi23):
         """Some flows of one system."""
         number = at["flows"]
         seconds = p["duration_s"] or number * GIGABYTE_MBIT / 100
-        return run_of([at["system"]] * number, _path(100, 40, 0.5), at["seed"], seconds)
+        return run_of([at["system"]] * number, _path(100, 40, 0.5), at["seed"], seconds, acks(at["client"], 40))
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
-        """A panel each for release and paper form."""
-        return by_form(made.table)
+        """A panel each for release and paper form, first client."""
+        return by_form(made.rows(client=made.table.client.iloc[0]))
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Retransmitted share and goodput per flow, and Jain's index."""
@@ -348,9 +332,11 @@ class Fig8(Bi23):
         }
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 5.2.1, multiple flows; none unless all systems were run."""
-        if not complete(made):
-            return
+        """Section 5.2.1, multiple flows, client by client; none unless all systems were run."""
+        if complete(made):
+            yield from by_client(made, self._of_client)
+
+    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
         numbers = sorted(made.table.flows.unique())
         curve = {s: made.column("retransmitted_pct", "flows", system=s)[1] for s in made.each("system")}
         yield judge(
@@ -430,7 +416,7 @@ FIGURES = [
     Fig8(
         "8",
         "one to five flows of one controller",
-        {"systems": tuple(SYSTEMS), "flows": (1, 2, 3, 4, 5), "seeds": SEEDS, "duration_s": None},
+        {"systems": tuple(SYSTEMS), "flows": (1, 2, 3, 4, 5), "clients": CLIENTS, "seeds": SEEDS, "duration_s": None},
         {"flows": (1, 3), "seeds": (1,), "duration_s": 10},
     ),
 ]
