@@ -35,7 +35,7 @@ RATE_JUMP = 0.08  # share | set | change of the delivered rate from which a step
 MOST_RATE_STEPS = 40  # steps | accuracy | most candidates, the clearest first
 STEP_LOWERS = 0.02  # share | set | least reduction of the delays' deviation by a rate step
 SAME_RATE = 0.01  # share | set | adjacent rates closer than this are one
-SMALL_STEP = 0.12  # of log rate | set | smaller ones, as of stalled hosts, must reduce the deviation five times more
+SMALL_STEP = 0.12  # of log rate | set | smaller ones, as of stalled hosts, must reduce the deviation five times as much
 EARLIER_US = 3e6  # us | accuracy | how far before its candidate a step may lie if its packets were lost
 
 # --- the queue, as a diagnosis needs it ------------------------------------------------------------------------------
