@@ -61,6 +61,8 @@ def main():
             names = judged(marking).names
             if marking.counts[1].sum() < LEAST_MARKS:
                 answer = "few"
+            elif kind == "dualpi2" and names == ("step",):  # the one that ECT(1) meets there
+                answer = "step"
             else:
                 answer = "right" if names == (kind,) else "among" if kind in names else "wrong" if names else "none"
             found[kind, answer] += 1

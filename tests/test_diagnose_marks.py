@@ -32,6 +32,28 @@ def test_a_flow_whose_window_marks_cut_is_told_so_first(path, cc):
     assert "cut the window" in diagnosis.verdict
 
 
+@pytest.mark.parametrize(("cc", "seconds"), [("reno", 20), ("cubic6", 8)])
+def test_marks_that_end_slow_start_are_the_cause_while_the_window_grows_back(cc, seconds):
+    path = cct.Path(rate="50Mbit", rtt="120ms", buffer="4bdp", aqm="codel")
+    sim = cct.simulate(path, cct.Sender(cc, ecn=True, ack_every=2), f"{seconds}s", seed=7, packets=True)
+    first = cct.diagnose(sim.capture().flow(0), controller=cc).verdicts[0]
+    assert first.name == "ecn_marking"
+    assert "the window grew back" in first.text
+    assert "BBR regains" in first.advice
+
+
+def test_few_marks_before_a_window_that_stays_are_not_the_cause():
+    assert judged(reductions=1, ramp_s=1.0, ramp_end_s=9.0) == pytest.approx(0.65)
+    assert judged(reductions=1, ramp_s=1.0, ramp_end_s=9.0, loss_episodes=1) is None
+    assert judged(reductions=1) is None
+
+
+def test_counters_that_were_given_are_not_asked_for():
+    for given, words in ((False, "would tell"), (True, "do not tell either")):
+        (unknown,) = judge(Facts(PACKETS, 10.0, 1e6, has_counters=given))
+        assert words in verdict(unknown).advice
+
+
 def test_the_verdict_says_which_queue_management_marks_and_from_which_queue_on():
     path = cct.Path(rate="20Mbit", rtt="20ms", buffer="8bdp", ecn_threshold="12.5kB")
     flow = cct.simulate(path, cct.Sender("reno", ecn=True), "15s", seed=4, packets=True).capture().flow(0)

@@ -1,11 +1,13 @@
 """Which queue management marked a flow's packets: simulated queues are told apart, by their marks and RTTs alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import cctrace as cct
 from cctrace.path.evidence import evidence_of
-from cctrace.path.markers import by_chance, judged, marker_of
+from cctrace.path.markers import _red_log_likelihood, by_chance, judged, marker_of
 from cctrace.path.marking import Marking, marking_of
 
 
@@ -21,6 +23,8 @@ def marked_by(sender, seconds=20, seed=5, **path):
         ("step", 5_000, {"ecn_threshold": "12.5kB"}, "reno"),
         ("codel", 5_000, {"aqm": "codel"}, "cubic6"),
         ("codel", 10_000, {"aqm": "fq_codel:target=10ms"}, "reno"),
+        ("red", 5_000, {"aqm": "red:min=12500B,max=37500B,probability=10%,avpkt=1500B"}, "cubic6"),
+        ("pie", 15_000, {"aqm": "pie:target=15ms", "rtt": "40ms"}, "prague"),
     ],
 )
 def test_a_law_is_named_with_the_threshold_from_which_it_marks(name, threshold_us, path, cc):
@@ -45,6 +49,49 @@ def random_marking(seed, marks=60, rows=4_000):
     marked = np.zeros(rows, np.int64)
     marked[random.choice(rows, marks, replace=False)] = 1
     return Marking(np.arange(rows) * 2e-3, wait, np.full(rows, 2), marked, np.ones(rows, bool))
+
+
+def red_marks(seed, least_us=5e3, slope=2e-5, shift=6, rows=6_000):
+    """Marks by RED packet by packet, as Linux counts them, of waits that rise and fall as a window does."""
+    random = np.random.default_rng(seed)
+    wait = 6e3 * (1 + np.sin(np.arange(rows) / 200)) + 100 * random.random(rows)
+    marked, average, count, drawn = np.zeros(rows, np.int64), 0.0, -1, 0.0
+    for i in range(rows):
+        average += (wait[i] - average) * 0.5**shift
+        count = -1 if average < least_us else count + 1
+        if count == 0:
+            drawn = random.random()
+        if count > 0 and slope * (average - least_us) * count >= drawn:
+            marked[i], count, drawn = 1, 0, random.random()
+    return Marking(np.arange(rows) * 2e-3, wait, np.ones(rows, np.int64), marked, np.ones(rows, bool))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_red_is_named_by_its_average_and_the_even_spread_of_its_marks(seed):
+    marker = judged(red_marks(seed))
+    assert marker.names == ("red",)
+    assert marker.law.threshold_us == pytest.approx(5_000, rel=0.25)
+
+
+def test_the_chances_of_all_marks_that_red_may_set_sum_to_one():
+    marking = red_marks(1, rows=400)
+    first = int(np.flatnonzero(marking.wait_us > 5e3)[0])
+    total = 0.0
+    for place in range(first, len(marking)):
+        one = np.zeros(len(marking), np.int64)
+        one[place] = 1
+        alone = replace(marking, marked=one).until(1)
+        total += np.exp(_red_log_likelihood(alone, alone.wait_us - 5e3, 7.5e3)[-1])
+    assert total == pytest.approx(1, abs=0.02)
+
+
+def test_rows_are_joined_up_to_marks_and_what_is_not_known():
+    marking = Marking(np.arange(6.0), np.arange(6.0), np.full(6, 2), np.array([0, 0, 1, 0, 0, 0]), np.arange(6) != 5)
+    joined = marking.joined(np.zeros(6, np.int64))
+    assert joined.packets.tolist() == [4, 2, 4, 2]
+    assert joined.marked.tolist() == [0, 1, 0, 0]
+    assert joined.time_s.tolist() == [1, 2, 4, 5]
+    assert marking.until(1).time_s.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("seed", range(4))

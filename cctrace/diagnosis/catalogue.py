@@ -185,11 +185,13 @@ CAUSES = {  # the most important first
         "marks (ECN)",
         "Its window followed marks (ECN): a queue marked [{marked:count} segments ({marked_share})|packets] instead of "
         "dropping them, which cut the window {reductions:times}[, with {queue_us} of queue, typically].[ Losses did so "
-        "{losses:times}.][ By these marks it is {marker}[: {threshold_us} ({threshold_us_low:micros} to "
-        "{threshold_us_high:micros})].| The marks fit {markers} alike.|{no_marker?} Which AQM it is remains unknown.]",
-        "Nothing to repair: this is how an AQM keeps its queue short without losses. A higher rate "
-        "needs a faster path or less competing traffic[{is_l4s?}; marks at long queues are those of one that takes "
-        "ECT(1) for ECT(0), where DualPI2 would mark at 1 ms].",
+        "{losses:times}.][{ramps?} From {ramp_s} to {ramp_end_s} the window grew back without another reduction.][ By "
+        "these marks it is {marker}[: {threshold_us} ({threshold_us_low:micros} to {threshold_us_high:micros})].| The "
+        "marks fit {markers} alike.|{no_marker?} Which AQM it is remains unknown.]",
+        "[{ramps?}After such a reduction Reno adds one segment per RTT, and CUBIC little more at first: BBR regains "
+        "the rate of a long path sooner|Nothing to repair: this is how an AQM keeps its queue short without losses. A "
+        "higher rate needs a faster path or less competing traffic][{is_l4s?}; marks at long queues are those of one "
+        "that takes ECT(1) for ECT(0), where DualPI2 would mark at 1 ms].",
         "ACKs without marks (ECE; with AccECN the counter), or window reductions without them.",
     ),
     "collapse": _cause(
@@ -393,7 +395,8 @@ CAUSES = {  # the most important first
     "unknown": _cause(
         "unknown",
         "[{why}, and so not what|Nothing in {record} tells what] limited it to {goodput_bps}[: {despite}].",
-        "[{has_polls?}A capture at the sender|The kernel's counters (`ss -tin`, given with --tcpinfo)] would tell.",
+        "[{has_polls?}A capture at the sender would tell.|{has_counters?}The kernel's counters do not tell either."
+        "|The kernel's counters (`ss -tin`, given with --tcpinfo) would tell.]",
     ),
 }
 ORDER = tuple(CAUSES)

@@ -126,6 +126,10 @@ QUEUE_RANK = 0.9  # mean rank | set | of the RTTs before them
 # --- marks -----------------------------------------------------------------------------------------------------------
 LEAST_CUTS = 2  # reductions | set | one may be the end of slow start alone
 LONGEST_PAUSE = 0.8  # of the time | set | longest without a reduction, for marks to be the cause
+LATEST_CUT = 0.5  # of the time | set | latest first reduction after which the rest of the flow is its effect
+RAMPS = 1.1  # ratio | set | least growth of the flight after a reduction
+RAMP_ROUNDS = 5  # rounds | set | last ones, of which the largest flight is taken
+RAMP_SURE = 0.65  # confidence | set | of marks as the cause if the window grew back for most of the time
 MANY_CUTS = 5  # reductions | set | from which the confidence is greatest
 
 # --- other flows -----------------------------------------------------------------------------------------------------

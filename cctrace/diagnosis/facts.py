@@ -82,6 +82,7 @@ class Facts:
     is_blind: bool = False  # no rule applies but that of the capture's artefact
     despite: str = ""  # evidence against every cause, if none is found
     has_polls: bool = False  # from counters, not packets
+    has_counters: bool = False  # the kernel's, besides packets
     has_ecn: bool = False  # negotiated
     rtt_us: float = NAN  # typical
     least_rtt_us: float = NAN

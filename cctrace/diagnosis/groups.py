@@ -315,6 +315,8 @@ class Marks:
     threshold_us: float = NAN  # marking threshold with its 95 % interval
     threshold_us_low: float = NAN
     threshold_us_high: float = NAN
+    ramp_s: float = NAN  # longest growth of the window after a reduction, without another one or a loss
+    ramp_end_s: float = NAN
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
 """Identification of the AQM that marked a flow's packets, by the likelihood of the marks under each AQM's law.
 
-    step       every packet queued for longer than a threshold red        at random, in proportion to the excess of
-    the average queue over a threshold; evenly spread [Floyd93] codel      one packet after the delay exceeded the
-    target for an interval, then every interval / sqrt(n) [RFC8289] pie        at random, with a probability set by
-    a PI controller [RFC8033] dualpi2    with the square of such a probability; ECT(1) by a step, or coupled to the
-    classic queue [RFC9332]
+    step       every packet queued for longer than a threshold
+    red        at random, in proportion to the excess of the average queue over a threshold, evenly spread [Floyd93]
+    codel      one packet after the delay exceeded the target for an interval, then every interval / sqrt(n) [RFC8289]
+    pie        at random, with a probability set by a PI controller [RFC8033]
+    dualpi2    with the square of such a probability; ECT(1) by a step, or coupled to the classic queue [RFC9332]
 
-Each law gives the marking probability of every packet, given the delays and marks before it; its parameters
-maximise the likelihood. fq_codel marks each flow as CoDel does. If several laws explain the marks about equally
-well, or none does better than an arbitrary dependence on the delay, the marker remains unknown.
+Each law gives the marking probability of every packet, given the delays and marks before it. Laws are compared by
+their likelihoods averaged over their parameters [Kass95]. fq_codel marks each flow as CoDel does. If several laws
+explain the marks about equally well, or none does better than an arbitrary dependence on the delay, or than evenly
+spread random marks, the marker remains unknown.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ NAMES = ("step", "red", "codel", "pie", "dualpi2")
 
 @dataclass(frozen=True)
 class Law:
-    """A marking law with its maximum-likelihood parameters.
+    """A marking law and its most likely threshold.
 
     Attributes
     ----------
     name : str
         One of `NAMES`, or `by_wait` or `by_chance`, which identify no AQM.
     score : float
-        Log likelihood, minus half the log of the number of packets per parameter [Schwarz78].
+        Log of the likelihood averaged over the law's parameters.
     threshold_us : float
         Delay from which it marks (target of codel, pie and dualpi2, lower threshold of red), us.
     low_us, high_us : float
@@ -58,14 +59,14 @@ class Law:
 
 @dataclass(frozen=True)
 class Marker:
-    """The AQM that marked a flow's packets.
+    """Who marks.
 
     Attributes
     ----------
     names : tuple of str
-        Candidates, the likeliest first: a single name is an identification; empty if no law explains the marks.
+        What may have been it, the likeliest first: one name says which it was, none that no law explains the marks.
     law : Law or None
-        The likeliest law.
+        The likeliest.
     """
 
     names: tuple[str, ...] = ()
@@ -87,7 +88,10 @@ def judged(marking: Marking) -> Marker:
     """Return the laws that explain the marks about as well as the best one."""
     if marking.counts[1].sum() < const.LEAST_MARKS:
         return Marker()
+    marking = marking.until(const.MOST_MARKS)
     laws = sorted((law(marking) for law in LAWS), key=lambda law: -law.score)
+    if marking.is_l4s and any(law.name == "step" and law.score > -math.inf for law in laws):
+        laws = [law for law in laws if law.name != "dualpi2"]  # it includes the step, which explains most marks
     best = laws[0]
     if best.name == "by_chance" and marking.is_l4s and np.median(marking.wait_us) < const.LOW_LATENCY_US:
         best = replace(best, name="dualpi2")  # independent of the flow's own delay: coupled to the other queue
@@ -95,12 +99,7 @@ def judged(marking: Marking) -> Marker:
     near = [law for law in laws if law.score > best.score - const.LAWS_APART]
     if any(law.name not in NAMES for law in near):
         return Marker()
-    names = [law.name for law in near]
-    if (
-        marking.is_l4s and names[0] == "step" and "dualpi2" in names
-    ):  # dualpi2 includes the step, and nothing reveals the rest
-        names.remove("dualpi2")
-    return Marker(tuple(names), best)
+    return Marker(tuple(law.name for law in near), best)
 
 
 def _log_likelihood(chance: Floats, packets: Floats, marked: Floats) -> Floats:
@@ -110,33 +109,28 @@ def _log_likelihood(chance: Floats, packets: Floats, marked: Floats) -> Floats:
     return total
 
 
-def _scored(name: str, scores: Floats, thresholds: Floats, parameters: int, packets: float) -> Law:
-    """Return a law from the likelihoods along a grid of its threshold."""
+def _averaged(name: str, scores: Floats, thresholds: Floats) -> Law:
+    """Return a law from its log likelihoods over a grid: thresholds on the first axis, other parameters after."""
+    scores = scores.reshape(len(thresholds), -1)
+    best = float(scores.max())
+    if best == -math.inf:
+        return Law(name, best)
+    score = best + math.log(np.mean(np.exp(scores - best)))
     order = np.argsort(thresholds, kind="stable")
-    scores, thresholds = scores[order], thresholds[order]
-    best = int(np.argmax(scores))
-    near = thresholds[scores >= scores[best] - const.PROFILE_DROP]
+    profile, thresholds = scores.max(axis=1)[order], thresholds[order]
+    near = thresholds[profile >= best - const.PROFILE_DROP]
     low = np.max(
         thresholds, initial=0.0, where=thresholds < near[0]
     )  # the true value may lie up to the next grid point
     high = np.min(thresholds, initial=np.inf, where=thresholds > near[-1])
     low, high = (low if low > 0 else near[0]), (high if high < np.inf else near[-1])
-    score = float(scores[best]) - parameters / 2 * math.log(packets)
-    return Law(name, score, float(thresholds[best]), float(low), float(high))
+    return Law(name, score, float(thresholds[np.argmax(profile)]), float(low), float(high))
 
 
 def _sums(part: Ints, column: Floats, parts: int) -> Floats:
     """Return the sum of a column over each part."""
     total: Floats = np.bincount(part, column, parts).astype(np.float64)
     return total
-
-
-def _grouped(marking: Marking) -> tuple[Floats, Floats, Ints]:
-    """Return packets and marks of groups of neighbouring ACKs, and the last ACK of each group."""
-    rows = len(marking)
-    first = np.unique(np.linspace(0, rows, min(rows, const.GROUPS), endpoint=False).astype(int))
-    packets, marked = (np.add.reduceat(column, first) for column in marking.counts)
-    return packets, marked, np.append(first[1:], rows) - 1
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
@@ -156,8 +150,8 @@ def step(marking: Marking) -> Law:
         blurred = width > np.maximum(thresholds * const.LARGEST_BLUR, finest)
         for rest, most in itertools.product(const.REST_MARKED, const.STEP_MARKED):
             found.append(np.where(blurred, -np.inf, _log_likelihood(rest + (most - rest) * above, n, k)))
-    law = _scored("step", np.max(found, axis=0), thresholds, 3, n.sum())
-    # Any law that marks long delays more often resembles a step a little.
+    law = _averaged("step", np.transpose(found), thresholds)
+    # Any law by which long waits are marked more often resembles a step a little.
     one_rate = float(_log_likelihood(np.full(len(n), k.sum() / n.sum()), n, k))
     return law if law.score > (1 - const.STEP_EXPLAINS) * one_rate else replace(law, score=-math.inf)
 
@@ -165,31 +159,33 @@ def step(marking: Marking) -> Law:
 def codel(marking: Marking) -> Law:
     """One packet at a time, once the delay has exceeded the target for an interval."""
     packets, marked = marking.counts
-    waits = smoothed(marking.wait_us)  # or unsmoothed: jitter spoils them, and a single packet may end an interval
+    waits = smoothed(marking.wait_us)  # or as they are: what jitter spoils, and what one packet ends
     top = max(float(np.quantile(waits, 0.999)), 2 * const.LEAST_TARGET_US)
     targets = np.geomspace(max(top / 50, const.LEAST_TARGET_US), top, const.TARGETS)
-    scores = np.full(len(targets), -np.inf)
-    for interval_s, wait in itertools.product(const.CODEL_INTERVALS_S, (waits, marking.wait_us)):
-        for i, target in enumerate(targets):
-            due = _due(marking, wait >= target, interval_s)
-            scores[i] = max(scores[i], _two_rates(due, packets, marked))
-    return _scored("codel", scores, targets, 4, packets.sum())
+    found = [
+        [_two_rates(_due(marking, wait >= target, interval_s), packets, marked) for target in targets]
+        for interval_s, wait in itertools.product(const.CODEL_INTERVALS_S, (waits, marking.wait_us))
+    ]
+    return _averaged("codel", np.transpose(found), targets)
 
 
 def _two_rates(due: Bools, packets: Floats, marked: Floats) -> float:
-    """Return the maximum log likelihood with one probability where a mark is due and a small one elsewhere."""
+    """Return the log likelihood with one probability where a mark is due and a small one elsewhere."""
     n, k = float(packets[due].sum()), float(marked[due].sum())
-    score = 0.0
-    rest = (packets.sum() - n, marked.sum() - k, const.RAREST_MARK, const.SPURIOUS_MARKS)
-    for size, count, low, high in ((n, k, const.LEAST_DUE, 1 - const.RAREST_MARK), rest):
-        rate = min(max(count / max(size, 1.0), low), high)
-        score += count * math.log(rate) + (size - count) * math.log1p(-rate)
-    return score
+    rest = _unknown_chance(packets.sum() - n, marked.sum() - k, const.SPURIOUS_MARKS)
+    return float(_unknown_chance(n, k, const.DUE_MARKED) + rest)
+
+
+def _unknown_chance(packets: Floats | float, marked: Floats | float, about: float) -> Floats | float:
+    """Return the log likelihood of marks with a probability that has a beta prior of mean `about`."""
+    a, b = 0.5, 0.5 / about - 0.5
+    found: Floats | float = special.betaln(a + marked, b + packets - marked) - special.betaln(a, b)
+    return found
 
 
 def _due(marking: Marking, above: Bools, interval_s: float) -> Bools:
     """Return at which ACKs CoDel is about to mark, given the marks before: [RFC8289] §5, as implemented in Linux."""
-    # Marks due while the receiver repeats one count as set.
+    # What is due while the receiver repeats a mark counts as marked.
     time, hits = marking.time_s, np.flatnonzero((marking.marked > 0) | ~marking.is_known)
     due = np.zeros(len(time), bool)
     edges = np.flatnonzero(np.diff(above.astype(np.int8), prepend=0, append=0))
@@ -211,52 +207,87 @@ def _due(marking: Marking, above: Bools, interval_s: float) -> Bools:
             else:
                 dropping, delta = True, count - last_count
                 count = delta if delta > 1 and now - next_s < const.CODEL_RESUMES * interval_s else 1
-                last_count = count
-            next_s = now + interval_s / math.sqrt(count)
-            place = max(int(np.searchsorted(time[:stop], next_s - const.CODEL_EARLY_S)), until + 1)
+                last_count, next_s = count, now
+            pause = interval_s / math.sqrt(count)
+            next_s = (next_s if now - next_s < pause else now) + pause
+            early = min(const.CODEL_EARLY_S, pause / 4)
+            place = max(int(np.searchsorted(time[:stop], next_s - early)), until + 1)
     return due
 
 
 def red(marking: Marking) -> Law:
-    """At random, in proportion to the excess of the average queue over a threshold, evenly spread."""
-    from scipy.signal import lfilter  # imported late: with scipy.stats, it takes a second of CPU time
+    """At random, in proportion to the average queue's excess over a threshold, evenly spread; always above another."""
+    from scipy.signal import lfilter  # late: it takes a second of CPU time, with scipy.stats
 
-    n, k, last = _grouped(marking)
     every = np.repeat(marking.wait_us, marking.packets)
-    place = (np.cumsum(marking.packets) - 1)[last]
-    slopes = np.geomspace(*const.RED_SLOPES, const.SLOPES)[:, None]
+    marking = marking.grouped()
+    place = np.cumsum(marking.packets) - 1
     scores, thresholds = [], []
     for shift in const.RED_SHIFTS:
         average = lfilter([0.5**shift], [1, 0.5**shift - 1], every)[place]
-        for least in np.quantile(average, np.linspace(0, 0.95, const.LEASTS)):
-            excess = np.maximum(average - least, 0.0)
-            since = _since(excess * n, k > 0)
-            chance = slopes * excess / np.maximum(1 - slopes * since, const.LEAST_LEFT)
-            for most in const.RED_MOST:  # above this probability every packet is marked
-                forced = np.where(slopes * excess > most, 1.0, chance)
-                scores.append(float(_log_likelihood(forced, n, k).max()))
-                thresholds.append(least)
-    return _scored("red", np.array(scores), np.array(thresholds), 4, n.sum())
+        for least in np.maximum(np.quantile(average, np.linspace(0, 0.95, const.LEASTS)), const.LEAST_TARGET_US):
+            found = [_red_log_likelihood(marking, average - least, least * width) for width in const.RED_WIDTHS]
+            scores.append(np.concatenate(found))
+            thresholds.append(least)
+    return _averaged("red", np.array(scores), np.array(thresholds))
 
 
-def _since(amounts: Floats, hit: Bools) -> Floats:
-    """Return the sum of amounts since the last hit, excluding the row itself."""
-    total = np.cumsum(amounts)
-    base = np.maximum.accumulate(np.where(hit, total, 0.0))
-    return total - amounts - np.concatenate([[0.0], base[:-1]])
+def _red_log_likelihood(marking: Marking, excess: Floats, width: float) -> Floats:
+    """Return the log likelihood of marks for each of RED's maximum probabilities, given the average's excess.
+
+    [Linux618] red_action: the `n`th packet after a mark is marked if `n` times the probability exceeds a random number,
+    which is drawn at every mark and whenever the average rises above the lower threshold. Hence the largest product
+    since then decides. All packets are marked if the excess is `width` or more.
+    """
+    packets, marked = marking.counts
+    is_forced = excess >= width
+    counts = (excess > 0) & ~is_forced & marking.is_known
+    begins = np.ones(len(excess), bool)
+    begins[1:] = (marked[:-1] > 0) | ~counts[:-1]
+    stretch, first = np.cumsum(begins) - 1, np.flatnonzero(begins)
+    since = np.cumsum(np.where(counts, marking.packets, 0))
+    since = since - np.concatenate([[0], since])[first][stretch]
+    product = np.where(counts, excess * since, 0.0)
+    above_all = product.max() + 1.0  # separates the stretches in one running maximum
+    reached = np.maximum.accumulate(product + stretch * above_all) - stretch * above_all
+    before = np.where(begins, 0.0, np.concatenate([[0.0], reached[:-1]]))
+
+    slopes = np.array(const.RED_MOST)[:, None] / width
+    hit = (marked > 0) & ~is_forced
+    still, passed = _log_unmarked(slopes * before[hit]), _log_unmarked(slopes * reached[hit])
+    chance = np.exp(still) * -np.expm1(passed - still)
+    score = np.log(np.maximum(chance / packets[hit], const.RAREST_MARK)).sum(
+        1
+    )  # for the packet among those that the ACK delivers
+    more = np.clip(slopes * excess[hit], const.RAREST_MARK, 1 - const.RAREST_MARK)
+    score += (np.log(more) * (marked[hit] - 1)).sum(1)
+    last = np.append(first[1:], len(excess)) - 1
+    score += _log_unmarked(slopes * reached[last[~hit[last]]]).sum(1)
+    forced = _log_likelihood(np.array([const.RED_FORCED]), packets[is_forced], marked[is_forced])
+    found: Floats = score + forced
+    return found
+
+
+def _log_unmarked(product: Floats) -> Floats:
+    """Return the log probability that RED has not marked yet, not 0 beyond 1, as RTTs give its queue with errors."""
+    rest = const.RED_LEFT
+    left: Floats = np.where(
+        product < 1 - rest, np.log1p(-np.minimum(product, 1 - rest)), math.log(rest) - (product - 1 + rest) / rest
+    )
+    return left
 
 
 def pie(marking: Marking) -> Law:
     """At random, with the probability of a PI controller."""
     scores, targets_us = pie_log_likelihood(marking)
-    return _scored("pie", scores, targets_us, 2, marking.counts[0].sum())
+    return _averaged("pie", scores, targets_us)
 
 
 def dualpi2(marking: Marking) -> Law:
     """With the square of a PI controller's probability; ECT(1) by a step and, below it, at a slowly changing rate."""
     if not marking.is_l4s:
         scores, targets_us = dualpi2_log_likelihood(marking)
-        return _scored("dualpi2", scores, targets_us, 2, marking.counts[0].sum())
+        return _averaged("dualpi2", scores, targets_us)
     n, k = marking.counts
     ends = np.minimum(np.quantile(marking.wait_us[k > 0], [0, 0.9]), const.LONGEST_L4S_STEP_US)
     thresholds = np.linspace(ends[0], ends[1], const.COUPLED_STEPS)
@@ -267,7 +298,7 @@ def dualpi2(marking: Marking) -> Law:
         blurs = (width for width in const.BLURS_US if width <= max(threshold * const.LARGEST_BLUR, const.BLURS_US[0]))
         above = [special.expit((marking.wait_us - threshold) / width) for width in blurs]
         found.append(max(float(_log_likelihood(rest + (1 - rest) * part, n, k)) for part in above))
-    return _scored("dualpi2", np.array(found), thresholds, 3, n.sum())
+    return _averaged("dualpi2", np.array(found), thresholds)
 
 
 # --- what says nothing of a queue's management -----------------------------------------------------------------------
@@ -276,18 +307,29 @@ def by_wait(marking: Marking) -> Law:
     packets, marked = marking.counts
     part = np.searchsorted(np.quantile(marking.wait_us, np.linspace(0.1, 0.9, 9)), marking.wait_us)
     n, k = _sums(part, packets, 10), _sums(part, marked, 10)
-    return Law("by_wait", float(_log_likelihood(k / np.maximum(n, 1), n, k)) - 5 * math.log(k.sum()))
+    return Law("by_wait", float(np.sum(_unknown_chance(n, k, float(k.sum() / n.sum())))))
 
 
 def by_chance(marking: Marking) -> Law:
-    """At a slowly changing rate."""
-    n, k, _ = _grouped(marking)
-    return Law("by_chance", float(_log_likelihood(_slow_rate(n, k), n, k)) - math.log(k.sum()) / 2)
+    """At a slowly changing rate, randomly or evenly spread, independent of the delay."""
+    n, k = marking.grouped().counts
+    rate = np.clip(_slow_rate(n, k), const.RAREST_MARK, 1 - const.RAREST_MARK)
+    hit = k > 0
+    passed = np.cumsum(n * rate)
+    since = np.maximum(np.diff(passed[hit], prepend=0.0), const.LEAST_SINCE)  # expected marks since the last one
+    scores = [float(_log_likelihood(rate, n, k))]
+    for shape in const.EVEN_SHAPES:
+        gaps = shape * math.log(shape) + (shape - 1) * np.log(since) - shape * since - special.gammaln(shape)
+        rest = special.gammaincc(shape, shape * (passed[-1] - passed[hit][-1]))
+        scores.append(float((gaps + k[hit] * np.log(rate[hit])).sum() + math.log(max(rest, 1e-300))))
+    best = max(scores)
+    score = best + math.log(np.mean(np.exp(np.array(scores) - best)))
+    return Law("by_chance", score - math.log(k.sum()) / 2)
 
 
 def _slow_rate(packets: Floats, marked: Floats) -> Floats:
     """Return the share of marks among the packets before each row."""
-    from scipy.signal import lfilter  # imported late, as above
+    from scipy.signal import lfilter  # late, as above
 
     fade = math.exp(-packets.sum() / max(len(packets), 1) / const.CHANCE_PACKETS)
     hits, size = (np.concatenate([[0.0], lfilter([1], [1, -fade], column)[:-1]]) for column in (marked, packets))

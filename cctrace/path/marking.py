@@ -34,7 +34,7 @@ class Marking:
     wait_us : ndarray of float, shape (n,)
         RTT minus the minimum RTT.
     packets, marked : ndarray of int64, shape (n,)
-        Segments delivered, and those of them that were marked.
+        Segments delivered, and those of them that were marked; with classic feedback the one that an echo proves.
     is_known : ndarray of bool, shape (n,)
         False while classic feedback repeats a mark: whether these segments were marked is unknown.
     """
@@ -50,6 +50,27 @@ class Marking:
     def counts(self) -> tuple[Floats, Floats]:
         """Packets and marks of each row, 0 where unknown."""
         return np.where(self.is_known, self.packets, 0.0), np.where(self.is_known, self.marked, 0.0)
+
+    def joined(self, part: Ints) -> Marking:
+        """Return neighbouring rows of a part as one; rows with marks remain, and known and unknown ones separate."""
+        begins = np.ones(len(self), bool)
+        has_marks = self.counts[1] > 0
+        changes = (np.diff(part) != 0) | (np.diff(self.is_known.astype(np.int8)) != 0)
+        begins[1:] = changes | has_marks[:-1] | has_marks[1:]
+        first = np.flatnonzero(begins)
+        packets, marked = (np.add.reduceat(column, first) for column in (self.packets, self.marked))
+        rows = np.append(first[1:], len(self)) - 1
+        return Marking(self.time_s[rows], self.wait_us[rows], packets, marked, self.is_known[rows], self.is_l4s)
+
+    def grouped(self) -> Marking:
+        """Return it with a few thousand rows."""
+        return self.joined(np.arange(len(self)) // max(len(self) // const.GROUPS, 1))
+
+    def until(self, marks: int) -> Marking:
+        """Return the rows up to this number of marks."""
+        rows = slice(int(np.searchsorted(np.cumsum(self.counts[1]), marks)) + 1)
+        packets, marked = self.packets[rows], self.marked[rows]
+        return Marking(self.time_s[rows], self.wait_us[rows], packets, marked, self.is_known[rows], self.is_l4s)
 
     def __len__(self) -> int:
         return len(self.time_s)
@@ -74,6 +95,7 @@ def marking_of(path: PathEvidence) -> Marking:
         echo = marked > 0
         is_known = ~(echo & np.concatenate([[False], echo[:-1]]))
         marked = (echo & is_known).astype(np.int64)
+        packets = np.where(marked > 0, 1, packets)  # one of them was marked, the others perhaps
     marked = np.minimum(marked, packets)
     time_s = (rows["time_ns"] - path.transmissions.start_ns) / 1e9
     wait_us = np.maximum(rows["rs_rtt_us"] - path.least_rtt_us, 0.0)

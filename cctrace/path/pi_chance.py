@@ -1,8 +1,9 @@
 """Likelihood of marks under PIE and DualPI2, whose marking probability is a hidden state.
 
 The controller updates its probability from the queue delay, which RTTs reveal; its initial value and the accumulated
-error of the delays are unknown. A particle filter [Gordon93] tracks many values at once: each is weighted by the marks
-that it explains, and unlikely ones are resampled. The sum of the logarithms of the mean weights is the log likelihood.
+error of the delays are unknown. For each of several targets a particle filter [Gordon93] tracks many values at once:
+each is weighted by the marks that it explains, and unlikely ones are resampled. The sum of the logarithms of the mean
+weights is the log likelihood.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats
+from cctrace.path.arrays import Floats, Ints
 from cctrace.path.marking import Marking
 
 Controller = Callable[[Floats, Floats, float, float], Floats]
@@ -20,54 +21,75 @@ Controller = Callable[[Floats, Floats, float, float], Floats]
 
 def pie_log_likelihood(marking: Marking) -> tuple[Floats, Floats]:
     """Return the log likelihood of the marks under PIE, for each of several targets (us)."""
-    return _filtered(marking, _pie, power=1, spread=const.PIE_LEAST_SUM)
+    return _filtered(marking, _pie, power=1, is_spread=True)
 
 
 def dualpi2_log_likelihood(marking: Marking) -> tuple[Floats, Floats]:
     """Return the log likelihood of classic packets' marks under DualPI2, for each of several targets (us)."""
-    return _filtered(marking, _pi2, power=2, spread=0.0)
+    return _filtered(marking, _pi2, power=2, is_spread=False)
 
 
-def _filtered(marking: Marking, controller: Controller, power: int, spread: float) -> tuple[Floats, Floats]:
-    time_s = marking.time_s
-    ticks = np.arange(time_s[0], min(time_s[-1], time_s[0] + const.LONGEST_S), const.PI_TICK_S)
-    waits = np.interp(ticks, time_s, marking.wait_us) / 1e6
-    tick_of = np.clip(np.searchsorted(ticks, time_s, side="right") - 1, 0, len(ticks) - 1)
-    packets, marked = (np.bincount(tick_of, column, len(ticks)) for column in marking.counts)
+def _filtered(marking: Marking, controller: Controller, power: int, is_spread: bool) -> tuple[Floats, Floats]:
+    ticks = np.arange(marking.time_s[0], marking.time_s[-1] + const.PI_TICK_S, const.PI_TICK_S)
+    left = np.clip(np.searchsorted(marking.time_s, ticks, side="right") - 1, 0, None)
+    waits = marking.wait_us[left] / 1e6
+    runs = marking.joined(_tick(marking, ticks))
+    marked, tick = runs.counts[1], _tick(runs, ticks)
     random = np.random.default_rng(0)
     targets = np.geomspace(*const.PI_TARGETS_S, const.PI_TARGETS)[:, None]
-    shape = (len(targets), const.PARTICLES)
-    chance = np.broadcast_to(np.geomspace(*const.FIRST_CHANCES, shape[1]), shape) ** (1 / power)
+    shape = (const.PI_TARGETS, const.PARTICLES)
+    chance = np.zeros(shape)  # of half of them, which begin with the queue
+    chance[:, shape[1] // 2 :] = np.geomspace(*const.FIRST_CHANCES, shape[1] - shape[1] // 2) ** (1 / power)
     weight, since, score = np.full(shape, 1 / shape[1]), np.zeros(shape), np.zeros(shape[0])
-    noise = np.exp(const.PI_DRIFT * random.standard_normal((len(ticks), shape[1])))
+    first = np.searchsorted(tick, np.arange(len(ticks) + 1))
     before = waits[0]
     for i, wait in enumerate(waits):
-        chance = np.clip((chance + controller(chance, targets, wait, before)) * noise[i], 0.0, 1.0)
+        noise = np.exp(const.PI_DRIFT * random.standard_normal(shape))
+        chance = np.clip((chance + controller(chance, targets, wait, before)) * noise, 0.0, 1.0)
         before = wait
-        n, k = packets[i], marked[i]
-        if n == 0:
-            continue
         part = np.clip(chance**power, const.RAREST_MARK, 1 - const.RAREST_MARK)
-        if (
-            spread
-        ):  # [Linux618] pie_drop_early: none for a short queue, or until the probabilities since the last mark add up
-            since = since + part * n
-            is_early = (since < spread) | ((wait < targets / 2) & (chance < const.PIE_SHORT))
-            part = np.where(is_early, const.PIE_SOONER * part, part)
-        weight = weight * (part**k * (1 - part) ** (n - k))
-        if k:
-            since = part * n / 2
-        if k or i % const.RESAMPLED == 0:
+        is_open = (wait >= targets / 2) | (chance >= const.PIE_SHORT) if is_spread else np.ones(shape, bool)
+        is_marking = is_open & (chance <= const.PIE_MOST_MARKED) if is_spread else is_open
+        hits = 0.0
+        for run in range(first[i], first[i + 1]):
+            n, k = runs.packets[run], marked[run]
+            may = is_marking * n
+            if is_spread:
+                after = since + np.where(is_open, part * n, 0.0)
+                may = np.clip(np.where(is_marking, (after - const.PIE_LEAST_SUM) / part, 0.0), 0.0, n)
+                since = after
+            if not runs.is_known[run]:
+                hit = random.random(shape) < 1 - (1 - part) ** may
+                since = np.where(hit, part * n * random.random(shape), since)
+                continue
+            weight = weight * _run_chance(part, may, n, k)
+            since, hits = (np.zeros(shape), hits + k) if k else (since, hits)
+        if hits or i % const.RESAMPLED == 0:
             total = weight.sum(axis=1, keepdims=True)
             score += np.log(np.maximum(total[:, 0], 1e-300))
             chance, since, weight = _resampled(chance, since, weight / np.maximum(total, 1e-300), random)
     return score + np.log(np.maximum(weight.sum(axis=1), 1e-300)), targets[:, 0] * 1e6
 
 
+def _tick(marking: Marking, ticks: Floats) -> Ints:
+    """Return the last update before each packet arrived at the queue, one queueing delay before it left."""
+    tick = np.searchsorted(ticks, marking.time_s - marking.wait_us / 1e6, side="right") - 1
+    found: Ints = np.maximum.accumulate(np.maximum(tick, 0))
+    return found
+
+
+def _run_chance(part: Floats, may: Floats, packets: float, marked: float) -> Floats:
+    """Return the probability of the marks in a run of packets, of which the last `may` can be marked."""
+    rare = const.PIE_SOONER * part
+    unmarked = np.maximum(may - marked, 0.0)
+    chance: Floats = (1 - part) ** unmarked * (1 - rare) ** (packets - marked - unmarked)
+    return chance * np.where(may > 0, part, rare) ** marked if marked else chance
+
+
 def _resampled(
     chance: Floats, since: Floats, weight: Floats, random: np.random.Generator
 ) -> tuple[Floats, Floats, Floats]:
-    """Return particles resampled by weight, a few of them drawn at random."""
+    """Return particles as many times as their weights say."""
     rows, many = weight.shape
     steps = (np.arange(many) + random.random()) / many
     total = np.cumsum(weight, axis=1)

@@ -26,6 +26,7 @@ def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
         "is_model_based": record.is_model_based,
         "rtt_us": record.median_rtt_us,
         "least_rtt_us": record.least_rtt_us,
+        "has_counters": bool(record.flow.tcpinfo),
         "has_ecn": record.flow.ecn.feedback in ("classic", "accurate"),
     }
     families: list[tuple[str, Family]] = [("the capture's quality", _of_capture)]

@@ -23,6 +23,7 @@ def marks(record: Record) -> Marks | None:
     ends = np.concatenate([[0.0], at, [record.duration_s]])
     reported = record.ack_s[_reports(record)]
     who = None if record.is_model_based or len(at) < const.LEAST_CUTS else marker_of(record.path)
+    ramp = _ramp(record, at)
     law = who.law if who is not None and len(who.names) == 1 else None
     return Marks(
         reported=ecn.delivered_ce,
@@ -38,7 +39,21 @@ def marks(record: Record) -> Marks | None:
         threshold_us=NAN if law is None else law.threshold_us,
         threshold_us_low=NAN if law is None else law.low_us,
         threshold_us_high=NAN if law is None else law.high_us,
+        ramp_s=ramp[0],
+        ramp_end_s=ramp[1],
     )
+
+
+def _ramp(record: Record, at: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the longest time between reductions, if the window grew and nothing was lost meanwhile; else NaN."""
+    if not len(at) or at[0] > const.LATEST_CUT * record.duration_s:
+        return NAN, NAN
+    pauses = np.diff(at, append=record.duration_s)
+    begin, end = float(at[pauses.argmax()]), float(at[pauses.argmax()] + pauses.max())
+    lost_s, (start_s, _, flights) = record.sent_s[record.lost], record.rounds
+    within = flights[(start_s > begin + record.median_rtt_us / 1e6) & (start_s < end)]
+    grown = len(within) >= 2 * const.RAMP_ROUNDS and within[-const.RAMP_ROUNDS :].max() >= const.RAMPS * within[0]
+    return (begin, end) if grown and not ((lost_s > begin) & (lost_s < end)).any() else (NAN, NAN)
 
 
 def _reports(record: Record) -> NDArray[np.bool_]:

@@ -46,4 +46,5 @@ def unknown(facts: Facts) -> Finding:
     numbers = {"goodput_bps": facts.goodput_bps, "rtt_least_us": facts.least_rtt_us}
     said = {"why": facts.why_nothing} if facts.why_nothing else {"despite": facts.despite or None}
     record = "these counters" if facts.has_polls else "the record"
-    return facts.finding("unknown", 0.0, numbers).saying(record=record, has_polls=facts.has_polls, **said)
+    of_kernel = {"has_polls": facts.has_polls, "has_counters": facts.has_counters}
+    return facts.finding("unknown", 0.0, numbers).saying(record=record, **of_kernel, **said)

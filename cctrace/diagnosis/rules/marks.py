@@ -21,17 +21,25 @@ NAMES = {
 
 
 def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Marks reduced the window repeatedly, more often than losses did; a model of the path ignores them."""
+    """Marks reduced the window repeatedly, more often than losses did, or once, and it then grew back for long.
+
+    A model of the path ignores them.
+    """
     marks = facts.marks
     if marks is None or facts.is_model_based or found.sure & ENDS:
         return
-    if marks.reductions < max(const.LEAST_CUTS, marks.loss_episodes) or marks.longest_pause_share > const.LONGEST_PAUSE:
+    ramps = marks.ramp_s == marks.ramp_s and marks.reductions > marks.loss_episodes
+    again = marks.reductions >= max(const.LEAST_CUTS, marks.loss_episodes)
+    if again and marks.longest_pause_share <= const.LONGEST_PAUSE:
+        sure, ramps = 0.6 + 0.35 * min(marks.reductions / const.MANY_CUTS, 1.0), False
+    elif ramps:
+        sure = const.RAMP_SURE
+    else:
         return
-    sure = 0.6 + 0.35 * min(marks.reductions / const.MANY_CUTS, 1.0)
     if 2 * marks.loss_episodes > marks.reductions:
         sure = 0.55
-    who = {} if marks.who is None else _who(marks.who)
-    yield facts.finding("ecn_marking", sure, marks).saying(losses=marks.loss_episodes or None, **who)
+    who: dict[str, str] = {} if marks.who is None else _who(marks.who)
+    yield facts.finding("ecn_marking", sure, marks).saying(losses=marks.loss_episodes or None, ramps=ramps, **who)
 
 
 def _who(marker: Marker) -> dict[str, str]:

@@ -133,4 +133,12 @@ def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     yield facts.finding("window_limited", 0.7, held)
 
 
-EXPLAINING = {"pacing_limited", "rate_change", "self_induced_queue", "congested_before", "shaper", "path_full"}
+EXPLAINING = {
+    "ecn_marking",
+    "pacing_limited",
+    "rate_change",
+    "self_induced_queue",
+    "congested_before",
+    "shaper",
+    "path_full",
+}
