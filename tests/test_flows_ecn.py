@@ -1,5 +1,7 @@
 """ECN of a flow: what the handshake agrees on, how marks are counted, what tampers."""
 
+import json
+
 import numpy as np
 import pytest
 from conversation import MSS, Conversation
@@ -129,6 +131,18 @@ def test_the_senders_view_heeds_the_count_of_bytes():
     assert "72.4 kB ECT(1)" in flow.ecn.summary()
     assert stretched(told, options=0).ecn.delivered_ce > 10  # as many as fit
     assert stretched(told, options=0).ecn.received_bytes is None
+
+
+@pytest.mark.parametrize(("kernel", "counted"), [("5.4.0-rc31014c0e45f63-prague-1", 7), ("6.18.2", 8), (None, 8)])
+def test_a_kernel_that_misses_the_ace_that_it_expects_counts_that_mark_with_the_next(tmp_path, kernel, counted):
+    metadata = {"BATCH_NAME": "", "KERNEL_RELEASE": kernel}
+    poll = {"t": 1.0, "tcp_rtt": 40.0, "tcp_cwnd": 10.0}
+    path = tmp_path / "x.flent"
+    path.write_text(json.dumps({"metadata": metadata, "raw_values": {"one": [poll]}}))
+    flow = talked((7, 2, 2), [5, 6, 7, 0, 1, 2, 3, 4, 5, 6])._like(tcpinfo=cct.read(path))
+    rows = flow.events.rows
+    marks = rows["delivered_ce"][rows["event"] == LINUX_EVENTS["on_ack"]].tolist()
+    assert marks == [0, 1, 2, 3, 4, 5, 6, 7, counted, 9]
 
 
 def test_a_count_of_bytes_wraps_at_24_bits_and_one_that_runs_back_is_not_believed():

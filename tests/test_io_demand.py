@@ -25,6 +25,7 @@ def flent(entries):
     meta = {
         "BATCH_NAME": None,
         "NAME": "tcp_1up",
+        "KERNEL_RELEASE": "6.1.0",
         "SERIES_META": {"TCP upload": {"TCP_MSS": 1448, "CONG_CONTROL": "bbr"}},
     }
     raw = {"Ping (ms) ICMP": [{"t": T0, "val": 3.0}], "TCP upload": entries}
@@ -38,7 +39,7 @@ def test_flents_sockets_are_flows():
                 "tcp_bbr_bw": 8.0, "tcp_bbr_pacing_gain": 1.25, "tcp_bbr_cwnd_gain": 2}  # fmt: skip
         entries += [{"t": T0 + 0.2 * i + 0.1} | look, {"t": T0 + 0.2 * i + 0.2, "dur": 0.2, "val": 8.0}]
     table = cctrace.read(io.BytesIO(flent(entries)))
-    assert table.connections == [{"flow_id": "TCP upload", "cc": "bbr"}]
+    assert table.connections == [{"flow_id": "TCP upload", "cc": "bbr", "kernel": "6.1.0"}]
     flow = table.flow(0)
     assert flow.polls["rtt"].tolist() == [40_500] * 40
     assert flow.polls["pacing_rate_Bps"][0] == 1_000_000

@@ -13,7 +13,7 @@ from cctrace.flows import ratesample, recovery, reno_sacks, rtt_filters, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import DSACK, EVER, LOST, RETRANS, SACKED
 from cctrace.io.layout import NO_COUNTER
-from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, ECHO, newly_marked
+from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CLASSIC_ECN, ECHO, newly_marked
 from cctrace.tcp.rack import DEFAULT_REORDERING
 
 ON_ACK = schema.LINUX_EVENTS["on_ack"]
@@ -52,8 +52,12 @@ def clear(rs):
 
 def update_window(tp, ack, ack_seq, window):
     """Update the advertised window; return whether the ACK counts as an update [Linux] tcp_ack_update_window."""
+    tp.has_new_window = 0
     if ack > tp.snd_una or ack_seq > tp.snd_wl1 or (ack_seq == tp.snd_wl1 and (window > tp.snd_wnd or window == 0)):
         tp.snd_wl1 = ack_seq
+        if tp.snd_wnd != window:
+            tp.has_new_window = 1
+            tp.expected_ace = (ACE_START + tp.delivered_ce) & ACE_MASK
         tp.snd_wnd = window
         tp.max_window = max(tp.max_window, window)
         return True
@@ -210,6 +214,8 @@ def count_marks(tp, rs, ace, delivered):
     progress = rs.flag & (sb.DATA_ACKED | sb.DATA_SACKED) != 0 or tp.ts_newer != 0
     if tp.ecn != ACCURATE_ECN or ace < 0 or not progress or rs.flag & sb.SYN_ACKED:
         return
+    if tp.misses_marks and not tp.has_new_window and ace == tp.expected_ace and not rs.flag & sb.DATA_SACKED:
+        return  # header prediction, see `ecn.misses_marks`
     marked = newly_marked(ace, tp.delivered_ce, delivered, newly_marked_bytes(tp), tp.mss)
     if marked > 0:
         tp.delivered_ce += marked

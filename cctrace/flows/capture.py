@@ -197,7 +197,7 @@ class Capture(Gridded):
                 return i
         raise ArgumentError(f"which={key!r}: no such connection in {self.packets.source}")
 
-    def params(self, rows: ArrayLike, fq: int = DIRECTLY) -> NDArray[Any]:
+    def params(self, rows: ArrayLike, fq: int = DIRECTLY, misses_marks: bool = False) -> NDArray[Any]:
         """Return the parameters of the re-enactment for connections `rows` (`state.PARAM`), behind fq or not."""
         c, table = self.connections, self.packets.connections
         rows = np.asarray(rows)
@@ -224,7 +224,7 @@ class Capture(Gridded):
             opened_ns - opened_ns % 1_000_000_000
         )  # so that microseconds and ticks end where the capture's do
         p["hz"] = self.hz
-        p["fq"] = fq
+        p["fq"], p["misses_marks"] = fq, misses_marks
         took_ns, p["same_skb_ns"] = self._reactions(rows)
         p["ack_delay_ns"] = p["tx_delay_ns"] = took_ns // 2
         p["answer_us"] = reaction.ANSWER * np.where(took_ns > 0, took_ns, reaction.TYPICAL_NS) // 1000
@@ -262,6 +262,7 @@ class Capture(Gridded):
         marked: NDArray[np.uint8] | None = None,
         fq: int = DIRECTLY,
         most: int | None = None,
+        misses_marks: bool = False,
     ) -> Pass:
         """Return a re-enactment ready to run, a `Pass`.
 
@@ -278,6 +279,8 @@ class Capture(Gridded):
             How packets left the senders, `state.THROUGH_FQ` or others; see `handover`.
         most : int, optional
             Maximum number of packets; only for a single connection.
+        misses_marks : bool
+            Whether the senders' kernels do, see `ecn.misses_marks`.
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)
@@ -289,7 +292,7 @@ class Capture(Gridded):
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         decided = np.zeros((0, 4), np.int64) if decided is None else np.ascontiguousarray(decided, np.int64)
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
-        return Pass(columns, sacks, order, first, self.params(rows, fq), polls, decided, marked)
+        return Pass(columns, sacks, order, first, self.params(rows, fq, misses_marks), polls, decided, marked)
 
     def at_the_sender(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return times and order of the packets of connections `rows` at their senders, and where each connection

@@ -11,7 +11,7 @@ from cctrace.columns import Columns, frame_of
 from cctrace.display import Carded, connection
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import matching
-from cctrace.flows.ecn import Ecn, ecn_of, feedback_of
+from cctrace.flows.ecn import Ecn, ecn_of, feedback_of, misses_marks
 from cctrace.flows.events import Events
 from cctrace.flows.quality import not_reconstructed, quality
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
@@ -121,11 +121,13 @@ class Flow(Carded):
         marked: NDArray[np.uint8] | None = None,
     ) -> tuple[NDArray[Any], ...]:
         decided = self._decided if decided is None else decided
-        return self.capture.reenactment([self.index], polls, decided, marked, self._left, self._most).run()
+        misses = misses_marks(self.tcpinfo)
+        return self.capture.reenactment([self.index], polls, decided, marked, self._left, self._most, misses).run()
 
     def reenactment(self, how: int) -> Pass:
         """Return a re-enactment of this flow, whose packets left as `how` says (`state`), ready to run: `Pass`."""
-        return self.capture.reenactment([self.index], fq=how, most=self._most)
+        misses = misses_marks(self.tcpinfo)
+        return self.capture.reenactment([self.index], fq=how, most=self._most, misses_marks=misses)
 
     def require_both_directions(self) -> None:
         """Raise `StreamError` if the capture lacks the data or the acknowledgements of this connection."""

@@ -56,7 +56,7 @@ TP = _i8(
     "srtt8 mdev4 mdev_max4 rttvar4 rtt_seq rto_us min0_t min0 min1_t min1 min2_t min2 hz "
     # recovery
     "ca_state high_seq has_undo undo_marker undo_retrans retrans_stamp may_undo_cwnd frto retransmits is_reneg "
-    "tlp_high_seq tlp_retrans sack_ok ts_ok ecn reduced_us blur_us "
+    "tlp_high_seq tlp_retrans sack_ok ts_ok ecn misses_marks expected_ace has_new_window reduced_us blur_us "
     # the peer's latest time stamp, and whether this ACK carries a newer one; the receiver's count of bytes with CE, by
     # this ACK and by the latest (-1: not known)
     "ts_recent ts_newer ce_reported ce_bytes "
@@ -98,7 +98,7 @@ RS = _i8(
 # What must be known about a connection before the pass; one record per connection.
 PARAM = _i8(
     "sender mss wscale sack_ok ts_ok ecn has_syn passive isn peer_isn ts_offset_us ts_tick_us start_ns hz "
-    "delivered_ce answer_us ack_delay_ns tx_delay_ns same_skb_ns blur_us fq"
+    "delivered_ce answer_us ack_delay_ns tx_delay_ns same_skb_ns blur_us fq misses_marks"
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])

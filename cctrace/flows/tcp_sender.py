@@ -74,6 +74,8 @@ def start(tp, p, start_ns):
     tp.ts_ok = p.ts_ok
     tp.ecn = p.ecn
     tp.delivered_ce = p.delivered_ce
+    tp.misses_marks = p.misses_marks
+    tp.expected_ace = -1
     tp.ce_bytes = 0 if p.has_syn else -1
     tp.ts_offset_us = p.ts_offset_us
     tp.ts_tick_us = p.ts_tick_us

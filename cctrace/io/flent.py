@@ -3,6 +3,8 @@
 Sampled are cwnd (segments), rtt and rtt_var (ms), pacing and delivery rates (Mbit/s) and BBR's figures; entries with
 `val` (Mbit/s) and `dur` (s) are the throughput over the interval that ends there. Times are seconds since the epoch.
 
+A connection has the controller and the kernel's release that the run states (`cc`, `kernel`).
+
 Source: [flent] runners.py (SsRunner, NetperfDemoRunner), file format version 4.
 """
 
@@ -60,7 +62,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
             if poll := _poll(entry):
                 last |= poll
                 polls.append(last | {tcpinfo.CONNECTION: len(connections), "snd_mss": mss} | _carried(entry))
-        known = {"flow_id": name, "cc": meta.get("CONG_CONTROL")}
+        known = {"flow_id": name, "cc": meta.get("CONG_CONTROL"), "kernel": document["metadata"].get("KERNEL_RELEASE")}
         connections.append({key: value for key, value in known.items() if value})
     if not polls:
         raise FormatError(
