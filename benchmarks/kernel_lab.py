@@ -21,7 +21,7 @@ from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 
 COLUMNS = ("time_ns", "direction", "flags", "seq", "payload", "ip_id", "tsval")
 LINK_BPS, TBF_BURST_BYTES = 10**10, 1600  # of a bottleneck whose rate changes (tbf, which counts frames)
-PACKET_BYTES = 1500  # of IP, as the lab's bottleneck counts them
+PACKET_BYTES, FRAME_BYTES = 1500, 1514  # of IP, as the lab's netem counts them, and on Ethernet, as its tbf does
 MSS, IP_HEADERS = 1448, 52  # with time stamps; the lab's bottleneck counts IP bytes
 SYN = 2
 TIMER_STEP_NS = 256  # of the lab's clock
@@ -183,23 +183,24 @@ class Recording:
         return found
 
     def path(self, by_chance=False):
-        """Return the simulated path; rates are those of IP packets, in whole bytes a second as tc rounds them."""
+        """Return the simulated path; rates are in whole bytes a second, as tc rounds them."""
         p = self.parameters
         chance = {"loss": f"{100 * p.get('loss', 0)}%", "loss_behind": True} if by_chance else {}
-        bottleneck = {"rate": 8 * int(p["rate"] * 1e6 / 8)}
-        if p.get("steps"):  # then it is a token bucket, which lets a lone packet pass at once
-            steps = [(t, 8 * int(rate * 1e6 / 8)) for t, rate in p["steps"]]
-            bottleneck = {"rate": LINK_BPS, "shaper": (steps, f"{TBF_BURST_BYTES * PACKET_BYTES // 1514}B")}
+        bottleneck, packets = {"rate": 8 * int(p["rate"] * 1e6 / 8)}, max(2, round(p["buffer"] / PACKET_BYTES))
+        if p.get("steps"):  # then it is a token bucket, which lets a lone packet pass at once, and counts frames
+            steps = [(t, 8 * int(rate * 1e6 * FRAME_BYTES / PACKET_BYTES / 8)) for t, rate in p["steps"]]
+            bottleneck = {"rate": LINK_BPS, "shaper": (steps, f"{TBF_BURST_BYTES}B")}
+            packets = round(p["buffer"] * FRAME_BYTES / PACKET_BYTES) // FRAME_BYTES  # bfifo drops what does not fit
         forward_ns, reverse_ns = (
             p[name] * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS for name in ("fwd_delay", "rev_delay")
         )
         if p.get("steps"):
-            forward_ns -= PACKET_BYTES * 8 * 10**9 // LINK_BPS  # the lab's link behind the bucket takes no time
+            forward_ns -= FRAME_BYTES * 8 * 10**9 // LINK_BPS  # the lab's link behind the bucket takes no time
         return Path(
             **bottleneck,
             rtt=f"{forward_ns + reverse_ns}ns",
             reverse=f"{reverse_ns}ns",
-            buffer=f"{max(2, round(p['buffer'] / 1500))}packets",
+            buffer=f"{packets}packets",
             **chance,
         )
 
@@ -228,7 +229,7 @@ class Recording:
         w.timer_phase_ns = self.phase_ns[0]
         w.one_host = 1
         w.poll_ns, w.poll_lasts_ns = self.parameters["poll_ms"] * 1_000_000, POLL_LASTS_NS[self.release]
-        f.wire_bytes = f.mss + IP_HEADERS
+        f.wire_bytes = f.mss + IP_HEADERS + (FRAME_BYTES - PACKET_BYTES if self.parameters.get("steps") else 0)
         f.rcv_clock_ns = 0  # one host, one clock
         f.rcv_frags = MAX_SKB_FRAGS
         f.rcv_truesize = f.mss + SKB_OVERHEAD[self.release]

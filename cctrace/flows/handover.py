@@ -85,12 +85,21 @@ def waited_in_timer(tp, p, ns):
     return min(max(ns - due, 0), TIMER_SLACK_NS)
 
 
+def may_wait_ns(tp):
+    """Return how much longer than pacing explains a packet may wait in fq: a super-packet's time, as a rate may be wrong.
+
+    An empty queue lets go at once what is due; what left later had not been handed over [Linux61] sch_fq.c fq_dequeue.
+    """
+    if tp.rate_Bps <= 0:
+        return tp.gap_ns
+    if tp.queued == 0 and paced_until_ns(tp) <= tp.clock_ns:
+        return 0
+    return max(tp.gap_ns, tp.skb_bytes * 1_000_000_000 // tp.rate_Bps)
+
+
 def may_hand_over(tp, seg, ns, a, b, size):
     """Return whether TCP hands over, now, the super-packet [a, b) that left at `ns` [Linux61] tcp_write_xmit."""
-    gap_ns = tp.gap_ns
-    if tp.rate_Bps > 0:
-        gap_ns = max(gap_ns, tp.skb_bytes * 1_000_000_000 // tp.rate_Bps)
-    if ns - due_ns(tp) > gap_ns + PATIENCE_NS:
+    if ns - due_ns(tp) > may_wait_ns(tp) + PATIENCE_NS:
         return False
     segments = (size + tp.mss - 1) // tp.mss
     again = a < tp.snd_nxt

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cctrace.replaying import midflow
-from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, raw_draw
+from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, likeliest, raw_draw
 from cctrace.replaying.script import Edit
 
 if TYPE_CHECKING:
@@ -63,10 +63,11 @@ class Cycle(Inference):
         span_us = min(max(DRAW_CYCLES * CYCLE_PHASES * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
         draws = [(raw_draw(choice, self.choices),) for choice in range(self.choices)]
         likelihood, _, _ = follower.trials(self.after(span_us), draws=draws)
-        best, second = np.argsort(-likelihood, kind="stable")[:2]
+        best = likeliest(dict(enumerate(likelihood.tolist())))
         follower.draw(draws[best])
         follower.run(row + 1)
-        self.found.append(Phase(row, int(best), float(likelihood[best]), float(likelihood[second])))
+        runner_up = float(np.delete(likelihood, best).max())
+        self.found.append(Phase(row, best, float(likelihood[best]), runner_up))
 
     def keep_in_step(self) -> None:
         """Shift the running cycle if that explains the next cycle's sends clearly better."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 FALSE_ALARM = 1e-3  # probability of changing something correct, see `infer`
+ALIKE = 6  # significant digits of likelihoods: sums of the same terms may differ beyond
 
 
 class Phase(NamedTuple):
@@ -46,6 +47,13 @@ class Inferred(NamedTuple):
     def nothing(cls) -> Inferred:
         """Return the result for a replay without hidden values."""
         return cls(Script([], []), [], math.nan)
+
+
+def likeliest(tried: Mapping[int, float]) -> int:
+    """Return the likeliest row or choice; of several that the sends do not distinguish, the middle one."""
+    most = max(round(likelihood, ALIKE) for likelihood in tried.values())
+    alike = sorted(one for one, likelihood in tried.items() if round(likelihood, ALIKE) == most)
+    return alike[len(alike) // 2]
 
 
 def raw_draw(choice: int, choices: int) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST
-from cctrace.replaying.hypotheses import Inference, Phase, raw_draw
+from cctrace.replaying.hypotheses import ALIKE, Inference, Phase, likeliest, raw_draw
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,6 @@ PROBE_RTTS = 5  # after the wait, until a probe is visible
 LEAST = 16  # instants that are tried first; half an RTT apart if that is more
 FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
-ALIKE = 6  # significant digits of likelihoods: sums of the same terms may differ beyond
 PEAKS, LOWER = 2, 0.5  # that are refined: of two peaks at half-RTT resolution, the lower may be the higher one
 
 
@@ -45,13 +44,6 @@ def _peaks(tried: dict[int, float]) -> list[int]:
     height = [-np.inf, *(tried[rows[0]] for rows in alike), -np.inf]
     found = [rows for k, rows in enumerate(alike, 1) if height[k - 1] < height[k] > height[k + 1]]
     return sorted((rows[len(rows) // 2] for rows in found), key=lambda row: tried[row], reverse=True)
-
-
-def _likeliest(tried: dict[int, float]) -> int:
-    """Return the likeliest row; of several that the sends do not distinguish, the middle one."""
-    most = max(round(likelihood, ALIKE) for likelihood in tried.values())
-    alike = sorted(row for row, likelihood in tried.items() if round(likelihood, ALIKE) == most)
-    return alike[len(alike) // 2]
 
 
 class Probes(Inference):
@@ -92,7 +84,7 @@ class Probes(Inference):
         if cut_off:
             tried[last], numbers[last] = 0.0, longest
         follower.restore(before)
-        best = _likeliest(tried)
+        best = likeliest(tried)
         others = [likelihood for end, likelihood in tried.items() if end != best]
         # Among rows that the sends do not distinguish, prefer those at which rounds end the wait.
         best = next((end for end in numbers if round(tried[end] - tried[best], ALIKE) == 0), best)
@@ -163,7 +155,7 @@ class Probes(Inference):
             step //= 2
             near = self.ack_rows(np.clip([best - step, best, best + step], low, high))
             tried = self.scan(near, rtt_us)
-            best = self.now_us[_likeliest(tried)]
+            best = self.now_us[likeliest(tried)]
         place = int(np.searchsorted(self.acks_us, best))
         few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
         return set(few[(few >= bounds[0]) & (few <= bounds[1])].tolist())

@@ -142,8 +142,8 @@ def take_waiting(book, rows, i, sends, slots, stack):
     if is_limit_replayed(book, sends, slots) and row.is_cwnd_limited != 0:
         take_held(book, rows, i - 1, sends, clock_ns, slots, stack)
     if stack[WAITING] != 0 and row.is_cwnd_limited != 0:
-        if book[PACED] != 0:
+        if book[PACED] != 0 or paced:
             note_unanswered(book, prior, clock_ns, slots, stack)
-        elif not paced and book[HANDS_OVER] == 0:
+        elif book[HANDS_OVER] == 0:
             note_unanswered_unpaced(prior, clock_ns, slots, stack)
     stack[WAITING] = 0

@@ -85,6 +85,8 @@ def forward_bare(w, f, options, now):
     queued = queue_now(w, now)
     size = f.wire_bytes - f.mss + options
     start = max(now, w.free_at)
+    if w.shaping == 1:
+        start += shaper_wait(w, start, size)
     end = service_end(w, start, size)
     if end == NEVER:
         return NEVER
