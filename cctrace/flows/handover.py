@@ -86,7 +86,7 @@ def waited_in_timer(tp, p, ns):
 
 
 def may_wait_ns(tp):
-    """Return how much longer than pacing explains a packet may wait in fq: a super-packet's time, as a rate may be wrong.
+    """Return how much longer than pacing explains a packet may wait in fq: for a super-packet, as rates may be wrong.
 
     An empty queue lets go at once what is due; what left later had not been handed over [Linux61] sch_fq.c fq_dequeue.
     """

@@ -4,11 +4,16 @@ A draw only decides upon which ACK the wait ends, so the possible ACKs are tried
 ends it, and those at which the clock may, a time span that is searched in ever finer steps (half an RTT, in which a
 probe cannot hide; then half of the previous step). Each is a branch of a run that never probes, and lasts until the
 probe is visible (`Follower.scan`).
+
+PROBE_RTT starts when min_rtt has not been refreshed for 5 s. Whether an RTT sample refreshed it may depend on a fraction
+of a microsecond, which no capture contains. So PROBE_RTT is tried at the time at which it would have started without
+such a refresh, and kept if the sends are much likelier with it.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +21,9 @@ import numpy as np
 
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST
-from cctrace.replaying.hypotheses import ALIKE, Inference, Phase, likeliest, raw_draw
+from cctrace.replaying.hypotheses import ALIKE, FALSE_ALARM, Inference, Phase, likeliest, raw_draw
+from cctrace.replaying.script import Edit
+from cctrace.replaying.stack import JIFFIES_START
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +39,10 @@ PROBE_RTTS = 5  # after the wait, until a probe is visible
 LEAST = 16  # instants that are tried first; half an RTT apart if that is more
 FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
+MIN_RTT_US, REFRESHED = "probe_rtt_min_us", "probe_rtt_min_stamp"
+TIE_US = 1  # an RTT sample lower by this much may not have been lower for the kernel
+LOOK_US = 20_000  # between checks whether min_rtt was refreshed
+DIP_US = 300_000  # within which PROBE_RTT (200 ms) is visible
 PEAKS, LOWER = 2, 0.5  # that are refined: of two peaks at half-RTT resolution, the lower may be the higher one
 
 
@@ -60,11 +71,46 @@ class Probes(Inference):
         self.never = {name: value for name, value in NEVER.items() if name in follower.fields}
         self.acks = np.flatnonzero(follower.is_ack)
         self.acks_us = self.now_us[self.acks]
+        self.probe_rtt = follower.cls.states.index("PROBE_RTT")
+        self.window = min(params["probe_rtt_win_ms"], params["min_rtt_win_sec"] * 1000) * params["hz"] // 1000
+        self.least = (0, 0, 0)  # min_rtt, when it was refreshed (jiffies), and the mode, at the last check
+        self.doubtful: list[int] = []  # the refreshes before those that are doubtful, jiffies
 
     def run(self) -> None:
-        """Run to the end with the likeliest waits."""
-        while self.follower.run() < len(self.follower.rows):
-            self.choose_wait()
+        """Run to the end with the likeliest waits and times of PROBE_RTT."""
+        follower = self.follower
+        while follower.row < len(follower.rows):
+            stop = self.after(LOOK_US)
+            if self.doubtful:
+                stop = min(stop, max(self.expires(self.doubtful[0]), follower.row + 1))
+            if follower.run(stop) < stop:
+                self.choose_wait()
+            self.look()
+
+    def expires(self, refreshed: int) -> int:
+        """Return the first row at which a min_rtt that was refreshed then has expired."""
+        ticks = refreshed + self.window + 1 - JIFFIES_START
+        return int(np.searchsorted(self.now_us, ticks * 1_000_000 // self.follower.params["hz"]))
+
+    def look(self) -> None:
+        """Note a refresh that is doubtful; try PROBE_RTT at the time at which it is due without it."""
+        follower, before = self.follower, self.least
+        self.least = tuple(int(follower.get(name)) for name in (MIN_RTT_US, REFRESHED, "mode"))
+        if self.probe_rtt in (before[2], self.least[2]):
+            self.doubtful.clear()
+        elif self.least[1] != before[1]:
+            if 0 <= before[0] - self.least[0] <= TIE_US:
+                self.doubtful.append(before[1])
+            else:
+                self.doubtful.clear()
+        row = follower.row
+        if not self.doubtful or row < self.expires(self.doubtful[0]) or row == len(follower.rows):
+            return
+        earlier = self.doubtful.pop(0) - self.least[1]
+        likelihood = follower.scan(np.array([row]), np.array([self.after(DIP_US)]), {}, {REFRESHED: earlier})
+        if likelihood[0] > math.log(1 / FALSE_ALARM):
+            self.edits.append(Edit(row, REFRESHED, earlier))
+            follower.set(REFRESHED, self.least[1] + earlier)
 
     def choose_wait(self) -> None:
         """The next call draws a wait: find the ACK that ends it."""
