@@ -35,6 +35,8 @@ RECORDINGS = FilePath(__file__).with_name("recordings")
         ("v1_plain_nofq", 0.95),
         ("v2_plain_fq", 0.95),
         ("v3_plain_nofq", 0.95),
+        ("v1_steps_nofq", 0.95),  # a token bucket, which the handshake's ACK has taken from
+        ("v1_steps_fq", 0.95),  # ACKs come with the packets that leave fq
     ],
 )
 def test_each_segment_leaves_when_it_left_the_recorded_kernel(name, least):

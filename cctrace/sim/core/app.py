@@ -44,7 +44,7 @@ def application(w, f, now):
     elif f.app_stage == ESTABLISHED:
         f.app_stage = RUNNING
         tap(f, now, TAP_SYN_ACK, 0, 0)
-        handshake_rtt = (now - f.start_ns) // 1000
+        handshake_rtt = now // 1000 - f.start_ns // 1000
         f.min_rtt = handshake_rtt
         f.syn_ack_ns = now - f.rev_ns
         f.heard_ms = (f.syn_ack_ns + f.rcv_clock_ns) // 1_000_000

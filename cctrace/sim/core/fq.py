@@ -69,7 +69,7 @@ def release(w, f, now):
         f.wmem_alloc -= truesize(f, size)
     if left and f.tsq_throttled == 1:
         f.tsq_throttled = 0
-        f.tsq_at = now
+        f.tsq_at = now + w.one_host  # a tasklet: an ACK of the same instant, noted a ns later, is received before it
     watch(w, f)
 
 
