@@ -375,6 +375,11 @@ class Follower:
         """Which rows are ACKs."""
         return self.rows.event == schema.LINUX_EVENTS["on_ack"]
 
+    @property
+    def times_probe_rtt(self) -> bool:
+        """Whether PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall."""
+        return bool(self.book[bk.STAMP_SLOT] < 0)
+
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT after a row."""
         return int(self.rows.srtt_us8[row]) >> 3

@@ -81,6 +81,10 @@ class Subject(Protocol):
     def is_ack(self) -> NDArray[np.bool_]:
         """Which rows are ACKs."""
 
+    @property
+    def times_probe_rtt(self) -> bool:
+        """Whether PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall."""
+
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT after a row."""
 

@@ -239,6 +239,11 @@ class Leader:
         time_ns, params = self._work.given[0][0], self._work.given[4]
         return np.maximum.accumulate((time_ns[self._sequence] - params["start_ns"][0]) // 1000 + CLOCK_START_US)
 
+    @property
+    def times_probe_rtt(self) -> bool:
+        """Whether PROBE_RTT starts when the replayed min_rtt expires: a flow through fq was captured at its sender."""
+        return True
+
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT at a packet, as without fq: it hardly depends on the hand-over times."""
         rows = self._follower.rows

@@ -5,9 +5,9 @@ ends it, and those at which the clock may, a time span that is searched in ever 
 probe cannot hide; then half of the previous step). Each is a branch of a run that never probes, and lasts until the
 probe is visible (`Follower.scan`).
 
-PROBE_RTT starts when min_rtt has not been refreshed for 5 s. Whether an RTT sample refreshed it may depend on a fraction
-of a microsecond, which no capture contains. So PROBE_RTT is tried at the time at which it would have started without
-such a refresh, and kept if the sends are much likelier with it.
+PROBE_RTT starts when min_rtt has not been refreshed for 5 s. Whether an RTT sample refreshed it may depend on a
+fraction of a microsecond, which no capture contains. So PROBE_RTT is tried at the time at which it would have started
+without such a refresh, and kept if the sends are much likelier with it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Probes(Inference):
         self.acks_us = self.now_us[self.acks]
         self.probe_rtt = follower.cls.states.index("PROBE_RTT")
         self.window = min(params["probe_rtt_win_ms"], params["min_rtt_win_sec"] * 1000) * params["hz"] // 1000
-        self.least = (0, 0, 0)  # min_rtt, when it was refreshed (jiffies), and the mode, at the last check
+        self.least: tuple[int, ...] = (0, 0, 0)  # min_rtt, its refresh (jiffies), and the mode, at the last check
         self.doubtful: list[int] = []  # the refreshes before those that are doubtful, jiffies
 
     def run(self) -> None:
@@ -96,7 +96,7 @@ class Probes(Inference):
         """Note a refresh that is doubtful; try PROBE_RTT at the time at which it is due without it."""
         follower, before = self.follower, self.least
         self.least = tuple(int(follower.get(name)) for name in (MIN_RTT_US, REFRESHED, "mode"))
-        if self.probe_rtt in (before[2], self.least[2]):
+        if self.probe_rtt in (before[2], self.least[2]) or not follower.times_probe_rtt:
             self.doubtful.clear()
         elif self.least[1] != before[1]:
             if 0 <= before[0] - self.least[0] <= TIE_US:
