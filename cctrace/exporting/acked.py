@@ -1,7 +1,7 @@
 """Which packets each ACK acknowledges for the first time, as the ACK frames of QUIC name them.
 
-TCP acknowledges bytes, and a byte may have left several times. Data counts as acknowledged by the latest packet that
-carried it: an older packet whose bytes were all sent again is never acknowledged, as QUIC's lost packets are not.
+TCP acknowledges bytes, and a byte may have been sent several times. Data counts as acknowledged by the latest
+packet that carried it: a packet whose bytes were all retransmitted is never acknowledged, like QUIC's lost packets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Range = tuple[int, int]  # first and last, both included
 
 
 class Acked:
-    """Keeps account of what was sent and what of it is acknowledged.
+    """Tracks what was sent and which of it is acknowledged.
 
     Examples
     --------
@@ -32,8 +32,8 @@ class Acked:
         self._end: list[int] = []
         self._number: list[int] = []
         self._first = 0  # of new data that is not cumulatively acknowledged
-        self._again: list[tuple[int, int, int]] = []  # what was sent again: begin, end, number
-        self._reached: dict[int, int] = {}  # left edge of a SACK block -> new data that was looked at
+        self._again: list[tuple[int, int, int]] = []  # retransmissions: begin, end, number
+        self._reached: dict[int, int] = {}  # left edge of a SACK block -> new data examined so far
 
     def sent(self, number: int, begin: int, end: int) -> None:
         """Note a packet with the bytes `begin` to `end`, the latter excluded."""
@@ -75,7 +75,7 @@ class Acked:
         return _ranges(sorted(found))
 
     def _take(self, at: int, end: int, found: list[int]) -> int:
-        """Take the new data from the place `at` on that ends by `end`; return the place behind it."""
+        """Take the new data from the place `at` that ends by `end`; return the place after it."""
         while at < len(self._end) and self._end[at] <= end:
             if self._number[at] >= 0:
                 found.append(self._number[at])

@@ -1,9 +1,9 @@
 """A TCP flow as the qlog of its sender: packets, RTTs, cwnd, bytes in flight, pacing rate and congestion states.
 
-Version 0.3 of the main schema as a JSON text sequence: of all versions the one that tools read, qvis among them. TCP's
-segments are packets of the type 1RTT, numbered as they left: a segment that is sent again gets a number of its own. An
-ACK frame names the packets that it acknowledges for the first time; the receive window is a MAX_DATA frame. What QUIC
-has no name for are events of the namespace `cctrace`.
+Version 0.3 of the main schema as a JSON text sequence, which is the version that tools such as qvis read. TCP's
+segments are packets of the type 1RTT, numbered in the order they left: a retransmission gets a number of its own.
+An ACK frame names the packets that it acknowledges for the first time; the receive window is a MAX_DATA frame.
+Events that QUIC has no name for are in the namespace `cctrace`.
 
 Sources: draft-ietf-quic-qlog-main-schema-02 to -06; draft-ietf-quic-qlog-quic-events-01 to -05; RFC 7464 (JSON text
 sequences).
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Event = tuple[int, str, dict[str, Any]]  # time (ns since the first packet), name, data
 
 VERSION, FORMAT, PACKET_TYPE = "0.3", "JSON-SEQ", "1RTT"
-# Why data was sent again (`packets.KINDS`), in the words of the schema.
+# Why data was retransmitted (`packets.KINDS`), in the schema's terms.
 TRIGGERS = {"fast": "retransmit_reordering", "probe": "pto_probe", "timeout": "retransmit_timeout"}
 _RECORD = "\x1e"
 
@@ -146,7 +146,7 @@ def _header(flow: Flow, run: Run | None) -> dict[str, Any]:
 
 
 def _since(flow: Flow, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return times in nanoseconds since the reference time, which is whole milliseconds."""
+    """Return times in nanoseconds since the reference time, which is a multiple of a millisecond."""
     return np.asarray(time_ns, np.int64) - int(flow.row["start_ns"]) // 10**6 * 10**6
 
 
@@ -260,7 +260,7 @@ def _decided(
 
 
 def _last_of_acks(events: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the rows that end what happened at a time: an ACK's calls follow each other at one time."""
+    """Return the last row of each time: the calls of an ACK follow each other at one time."""
     time_ns = events["time_ns"]
     return np.flatnonzero(np.append(time_ns[1:] != time_ns[:-1], True))
 

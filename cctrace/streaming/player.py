@@ -70,7 +70,7 @@ class Settings:
 
     @property
     def buffer_ms(self) -> float:
-        """The largest buffer."""
+        """The maximum buffer."""
         return self.buffer_s * 1000
 
 
@@ -85,14 +85,14 @@ class Progress(NamedTuple):
     abandon_to: int | None = None
 
 
-Ask = Callable[[Progress], int | None]  # asked during a download: a lower quality to switch to, or None to go on
+Ask = Callable[[Progress], int | None]  # called during a download: the lower quality to switch to, or None
 
 
 class Network(Protocol):
     """What a `Player` downloads from."""
 
     def download(self, size: float, quality: int, ask: Ask | None) -> Progress:
-        """Download `size` bits; `ask`, where it is given, may end the download early."""
+        """Download `size` bits; `ask`, if given, may end the download early."""
 
     def wait(self, ms: float) -> None:
         """Let time pass."""
@@ -118,7 +118,7 @@ class Player:
     Raises
     ------
     ArgumentError
-        If the buffer does not hold a segment besides the one that plays.
+        If the buffer does not hold a segment in addition to the one being played.
     """
 
     def __init__(self, video: Video, settings: Settings, network: Network) -> None:
@@ -141,7 +141,7 @@ class Player:
         return self.video.segment_ms * self.buffered - self.played_ms
 
     def run(self) -> bool:
-        """Play the video; returns whether it came to its end."""
+        """Play the video; return whether it reached its end."""
         try:
             self._first()
             index = 1

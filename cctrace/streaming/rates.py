@@ -1,7 +1,7 @@
 """The network as rates and latencies over time, without a transport protocol, as in Sabre.
 
-A request waits for one latency, then bits flow at the rate. A wait that spans two periods counts in parts: after half
-of one period's latency, half of the next one's is left.
+A request waits for one latency, then bits flow at the rate. A wait across two periods counts proportionally: after
+half of one period's latency, half of the next one's remains.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Rates:
         return total
 
     def _duration_ms(self, size: float) -> float:
-        """Wait for so many bits."""
+        """Wait for `size` bits."""
         total = 0.0
         while size > 0:
             rate = self.now.kbps
@@ -139,7 +139,7 @@ class Rates:
         return total
 
     def _piece(self, size: float, least_bits: float, least_ms: float) -> tuple[float, float]:
-        """Wait for so many bits and for so long, but for no more than `size`; returns (bits, ms)."""
+        """Wait for `least_bits` and for `least_ms`, but for no more than `size`; return (bits, ms)."""
         bits = ms = 0.0
         while size > 0 and (least_bits > 0 or least_ms > 0):
             rate = self.now.kbps

@@ -267,7 +267,7 @@ class BolaE(Rule):
 
 
 class _Switching(Rule):
-    """Two rules, one of which decides."""
+    """Two rules, one of which is active."""
 
     def __init__(self, video: Video, settings: Settings, by_buffer: Callable[[Video, Settings], Rule]) -> None:
         super().__init__(video, settings)
@@ -292,7 +292,7 @@ class Dynamic(_Switching):
         super().__init__(video, settings, Bola)
 
     def choose(self, player: Player, index: int) -> tuple[int, float]:
-        """See `Rule`; both are asked each time."""
+        """See `Rule`; both are evaluated each time."""
         buffered, measured = (rule.choose(player, index) for rule in (self.by_buffer, self.by_throughput))
         if self.uses_buffer:
             self.uses_buffer = not (player.level_ms < self.LOW_MS and buffered[0] < measured[0])
@@ -306,7 +306,7 @@ class Dynamic(_Switching):
 
 
 class DynamicDash(_Switching):
-    """As dash.js: to BOLA-E above 10 s of buffer, back below 5 s; only the rule that decides is asked."""
+    """As dash.js: to BOLA-E above 10 s of buffer, back below 5 s; only the active rule is evaluated."""
 
     LOW_MS, HIGH_MS = 5_000, 10_000
 
@@ -315,7 +315,7 @@ class DynamicDash(_Switching):
 
     @property
     def rule(self) -> Rule:
-        """The rule that decides now."""
+        """The active rule."""
         return self.by_buffer if self.uses_buffer else self.by_throughput
 
     def choose(self, player: Player, index: int) -> tuple[int, float]:

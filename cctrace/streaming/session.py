@@ -254,7 +254,7 @@ class Transport:
             asked_ms = ms
 
     def _until(self, began: int, size_bytes: int, until_ns: int | None = None) -> float:
-        """Wait for so many bytes, or until an instant; returns ms since the request."""
+        """Wait for `size_bytes`, or until a time; return ms since the request."""
         connection = self.connection
         until_ns = self.limit_ns if until_ns is None else min(until_ns, self.limit_ns)
         now = connection.wait(size_bytes, until_ns)

@@ -98,17 +98,17 @@ class Video:
 
     @property
     def segments(self) -> int:
-        """Their number."""
+        """Number of segments."""
         return len(self.sizes_bits)
 
     @property
     def length_s(self) -> float:
-        """Seconds of video."""
+        """Length of the video in seconds."""
         return self.segments * self.segment_ms / 1000
 
 
 def read_json(file: str | os.PathLike[str], what: str) -> Any:
-    """Return what a JSON file holds, or raise ArgumentError that names it."""
+    """Return the content of a JSON file, or raise ArgumentError that names it."""
     try:
         return json.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:

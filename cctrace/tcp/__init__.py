@@ -1,8 +1,8 @@
 """Linux's rules of TCP as plain functions of integers: one copy for reconstruction, replay and simulation.
 
-Who keeps which state where differs: the reconstruction has the records of `flows.state`, the simulation those of
-`sim.core.structs`, a replay the fields of its stack. So a rule takes numbers and returns numbers. It is ordinary Python
-of whole numbers that calls nothing but `min`, `max` and other rules; constants are module-level integers, names are the
-kernel's. So one text runs in every way that the project knows: called as it is, and compiled with the reconstruction,
-the simulation or the replay (`lang.machine`).
+The three keep their state in different places: the reconstruction in the records of `flows.state`, the simulation
+in those of `sim.core.structs`, a replay in the fields of its stack. A rule therefore takes and returns numbers. It
+is ordinary integer Python that calls nothing but `min`, `max` and other rules; constants are module-level integers,
+names are the kernel's. The same text is called directly and compiled with the reconstruction, the simulation or the
+replay (`lang.machine`).
 """

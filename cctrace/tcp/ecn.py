@@ -14,8 +14,8 @@ __tcp_accecn_process().
 NO_ECN, CLASSIC_ECN, ACCURATE_ECN = 0, 1, 2
 ASKS_CLASSIC, ASKS_ACCURATE = 3, 7  # on a SYN
 ECHO = 1  # ECE
-CE_ON_SYN = 6  # on a SYN-ACK, or the ACK that answers one: that arrived with a mark [RFC9768] tables 2 and 3
-ACE_START = 5  # so that a field that a middlebox clears shows
+CE_ON_SYN = 6  # on a SYN-ACK, or the ACK that answers one: the packet arrived with a mark [RFC9768] tables 2 and 3
+ACE_START = 5  # not 0, so that a field cleared by a middlebox is noticed
 ACE_SHIFT, ACE_MASK = 6, 7  # AE, CWR and ECE in a packet's flags
 
 
@@ -27,9 +27,9 @@ def ace_of(flags: int) -> int:
 def agreed(requested: int, answered: int) -> int:
     """Return the feedback that a SYN and its SYN-ACK agree on, by their AE, CWR and ECE [RFC9768] table 2.
 
-    The answer 7 is that of a server which reflects what it does not know. The reserved answer 5 means accurate feedback
-    to a client that asked for it (§3.1.3), and ECN-nonce, gone since, to one that asked for classic ECN. A server takes
-    reserved questions for 7.
+    The answer 7 is that of a server which reflects unknown flags. The reserved answer 5 means accurate feedback to
+    a client that requested it (§3.1.3), and the former ECN-nonce to one that requested classic ECN. A server treats
+    reserved requests as 7.
     """
     if requested == 0 or answered == 0 or answered == ACE_MASK:
         return NO_ECN
@@ -43,8 +43,9 @@ def agreed(requested: int, answered: int) -> int:
 def newly_marked(ace: int, delivered_ce: int, delivered: int, ce_bytes: int, mss: int) -> int:
     """Return how many of the segments that an ACK delivers it reports as marked, by its ACE field.
 
-    Three bits tell apart up to seven. Of more segments delivered at once the most that fit count as marked, for the
-    field may have gone round; unless the option counts the bytes with CE (`ce_bytes`, -1: it does not).
+    Three bits distinguish up to seven. If more segments are delivered at once, the largest number that fits is
+    taken, since the field may have wrapped, unless the option counts the bytes with CE (`ce_bytes`, -1: it does
+    not).
     """
     least = (ace - ACE_START - delivered_ce) & ACE_MASK
     if delivered <= ACE_MASK:
@@ -54,7 +55,7 @@ def newly_marked(ace: int, delivered_ce: int, delivered: int, ce_bytes: int, mss
         return most
     if ce_bytes == 0:
         return least
-    if delivered > 2 * ACE_MASK + 1:  # it may have gone round more than once
+    if delivered > 2 * ACE_MASK + 1:  # it may have wrapped more than once
         if ce_bytes >= delivered * mss:
             return most
         return min(most, least + (-(-ce_bytes // mss) & ~ACE_MASK))

@@ -1,8 +1,8 @@
 """When the next packet may leave, and how many segments it holds: the pacing clock and the size of super-packets.
 
-A paced sender keeps `tcp_wstamp_ns`, the earliest departure time of the next packet (an skb, which the device cuts into
-segments). Each packet moves it on by as long as it takes at the pacing rate; one that left later than it might have,
-because the timer was late or the application had nothing, gets that time back, up to half of its own.
+A paced sender keeps `tcp_wstamp_ns`, the earliest departure time of the next packet (an skb, which the device
+splits into segments). Each packet advances it by the packet's time at the pacing rate. A packet that left late,
+because the timer was late or the application had nothing to send, gets that time back, up to half of its own.
 
 Sources: [Linux61] net/ipv4/tcp_output.c tcp_update_skb_after_send, tcp_tso_autosize; net/core/sock.c sk_setup_caps;
 net/ipv4/tcp_bbr.c bbr_min_tso_segs.
@@ -13,8 +13,8 @@ from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, MIN_TSO_SEGS, PACING_
 NSEC_PER_SEC = 1_000_000_000
 UNPACED_SEGMENTS = 10  # the first of a connection
 SK_GSO_MAX_SIZE = GSO_MAX_SIZE - (MAX_TCP_HEADER + 1)  # bytes of payload that the device takes at once, since 5.17
-TSO_WIN_DIVISOR = 3  # sysctl tcp_tso_win_divisor: what leaves so large a part of cwnd does not wait for more
-TSO_RTT_LOG = 9  # sysctl tcp_tso_rtt_log: what is added for a near peer halves with every 512 us of min_rtt
+TSO_WIN_DIVISOR = 3  # sysctl tcp_tso_win_divisor: a burst of this fraction of cwnd does not wait for more
+TSO_RTT_LOG = 9  # sysctl tcp_tso_rtt_log: the bytes added for a near peer halve with every 512 us of min_rtt
 BBR_MIN_TSO_RATE_BYTES = 1_200_000 >> 3  # bytes/s, bbr_min_tso_rate: below it BBR's super-packets are single segments
 
 
@@ -42,19 +42,19 @@ def next_departure(prior_ns: int, now_ns: int, length: int, rate_Bps: int, data_
 
 
 def near_peer_bytes(most_bytes: int, min_rtt_us: int) -> int:
-    """Return by how much super-packets are longer on a short path, bytes; since Linux 5.18 [Linux61] tcp_tso_autosize.
+    """Return how many bytes longer super-packets are on a short path; since Linux 5.18 [Linux61] tcp_tso_autosize.
 
-    `most_bytes` is SK_GSO_MAX_SIZE for the stack's own rule, with TCP's min_rtt; BBRv2 and v3 have one of their own,
-    which begins at GSO_MAX_SIZE and goes by the controller's min_rtt [BBRv3] bbr_tso_segs_generic.
+    `most_bytes` is SK_GSO_MAX_SIZE for the stack's own rule, which uses TCP's min_rtt. BBRv2 and v3 have their own
+    rule, which starts from GSO_MAX_SIZE and uses the controller's min_rtt [BBRv3] bbr_tso_segs_generic.
     """
     return most_bytes >> min(min_rtt_us >> TSO_RTT_LOG, 31)
 
 
 def tso_autosize(rate_Bps: int, more_bytes: int, mss: int, min_segs: int) -> int:
-    """Return of how many segments a super-packet may be [Linux61] tcp_tso_autosize.
+    """Return the number of segments of a super-packet [Linux61] tcp_tso_autosize.
 
-    It holds what leaves in a 1024th of a second at the pacing rate (0 or above, bytes/s), and `more_bytes`
-    (`near_peer_bytes`), but no more than the device takes and at least `min_segs` segments of `mss` bytes.
+    It holds what leaves in 1/1024 s at the pacing rate (0 or above, bytes/s) and `more_bytes` (`near_peer_bytes`),
+    at most what the device takes and at least `min_segs` segments of `mss` bytes.
     """
     return max(min((rate_Bps >> PACING_SHIFT) + more_bytes, SK_GSO_MAX_SIZE) // mss, min_segs)
 

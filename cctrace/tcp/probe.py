@@ -9,10 +9,10 @@ TIMEOUT_MIN_US = 2_000  # TCP_TIMEOUT_MIN: added to a timer so that it does not 
 
 
 def probe_timeout_us(srtt8: int, packets_out: int, rto_left_us: int) -> int:
-    """Return after how long the tail is probed for losses, us [Linux61] tcp_schedule_loss_probe.
+    """Return after how long a tail-loss probe is sent, us [Linux61] tcp_schedule_loss_probe.
 
-    Two RTTs and a little, because the ACK of a single segment may be delayed a minimum timeout more; at the
-    retransmission timeout, `rto_left_us` from now, if that comes first (0 and below: it is over).
+    Two RTTs and TIMEOUT_MIN_US, or, for a single segment, whose ACK may be delayed, the minimum timeout; but no
+    later than the retransmission timeout, `rto_left_us` from now (0 and below: it has passed).
     """
     wait_us = FIRST_TIMEOUT_US
     if srtt8 > 0:

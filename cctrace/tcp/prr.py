@@ -1,8 +1,8 @@
-"""Proportional rate reduction: what cwnd is while a window-based controller recovers from a loss.
+"""Proportional rate reduction: cwnd while a window-based controller recovers from a loss.
 
-While more is in flight than ssthresh allows, one segment goes for every ``prior_cwnd / ssthresh`` delivered, so that
-cwnd comes down to ssthresh in one round trip instead of pausing for half of one; below ssthresh at most what was
-delivered goes, and one more on ACKs that tell of no new loss (slow start).
+While more is in flight than ssthresh, one segment is sent for every ``prior_cwnd / ssthresh`` delivered, so that
+cwnd reaches ssthresh within one round trip without a pause. Below ssthresh at most what was delivered is sent, and
+one more on ACKs that report no new loss (slow start).
 
 Sources: RFC 6937; [Linux61] net/ipv4/tcp_input.c tcp_cwnd_reduction.
 """
@@ -20,7 +20,7 @@ def prr_cwnd(
 ) -> int:
     """Return cwnd after an ACK in Recovery or CWR, segments [Linux61] tcp_cwnd_reduction.
 
-    The kernel leaves cwnd as it is where `newly_delivered` or `prior_cwnd` is 0; so must the caller.
+    As in the kernel, the caller must leave cwnd unchanged where `newly_delivered` or `prior_cwnd` is 0.
 
     Parameters
     ----------
@@ -29,13 +29,13 @@ def prr_cwnd(
     in_flight : int
         Segments now in flight.
     prr_delivered, prr_out : int
-        Segments delivered and sent since the reduction began, this ACK's (`newly_delivered`) counted in.
+        Segments delivered and sent since the reduction began, this ACK's (`newly_delivered`) included.
     newly_delivered : int
     undisturbed : bool
-        Whether the ACK moved the left edge of the window and marked nothing lost.
+        Whether the ACK advanced snd_una and marked nothing lost.
     catch_up : bool
-        Whether what earlier ACKs allowed and was not sent may follow: always in [Linux61]; in older kernels, on
-        `undisturbed` ACKs alone.
+        Whether segments that earlier ACKs allowed and that were not sent may follow: always in [Linux61]; in older
+        kernels, on `undisturbed` ACKs only.
     """
     room = ssthresh - in_flight
     if room < 0:
@@ -47,4 +47,4 @@ def prr_cwnd(
         if undisturbed:
             allowed += 1
         allowed = min(room, allowed)
-    return in_flight + max(allowed, 0 if prr_out > 0 else 1)  # the fast retransmission always goes
+    return in_flight + max(allowed, 0 if prr_out > 0 else 1)  # the fast retransmission is always sent

@@ -1,8 +1,8 @@
-"""RACK: what was sent well before something that was delivered is lost [RFC8985].
+"""RACK: a segment sent well before one that was delivered is lost [RFC8985].
 
-The reordering window is how much later it may still come. It is nothing before reordering was seen, once three segments
-were SACKed or a recovery began; then a quarter of min_rtt, and a quarter more for each round trip with a D-SACK, for 16
-recoveries, but never more than the smoothed RTT.
+The reordering window is how much later the segment may still arrive: a quarter of min_rtt, and a quarter more for
+each round trip with a D-SACK, for 16 recoveries, but never more than the smoothed RTT. Until reordering has been
+observed, it is 0 in recovery and once three segments are SACKed.
 
 Source: [Linux61] net/ipv4/tcp_recovery.c.
 """
@@ -27,8 +27,8 @@ def rack_reo_wnd_us(
 def rack_widened(dsack_seen: int, prior_delivered: int, last_delivered: int) -> bool:
     """Return whether a D-SACK widens the window [Linux61] tcp_rack_update_reo_wnd.
 
-    Not if the segment that this ACK is sampled by was sent (with `prior_delivered`) before the window was last widened
-    (at `last_delivered`): that D-SACK is of the same round trip.
+    It does not if the segment of this ACK's rate sample was sent (with `prior_delivered`) before the window was
+    last widened (at `last_delivered`): the D-SACK then belongs to the same round trip.
     """
     return dsack_seen > 0 and prior_delivered >= last_delivered
 

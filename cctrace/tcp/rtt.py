@@ -1,8 +1,9 @@
 """The round-trip time as the sender keeps it: smoothed, with its deviation, and the timeout that follows.
 
 `srtt8` is the smoothed RTT times 8; `mdev4`, `mdev_max4` and `rttvar4` are deviations times 4, us, as in the kernel
-(srtt_us, mdev_us, mdev_max_us, rttvar_us). `mdev4` follows every sample; `mdev_max4` is its largest of a round trip;
-`rttvar4` rises to that at once and falls towards it once a round trip, so that one quiet moment shortens no timeout.
+(srtt_us, mdev_us, mdev_max_us, rttvar_us). `mdev4` follows every sample; `mdev_max4` is its maximum over a round
+trip; `rttvar4` rises to that at once and decays towards it once per round trip, so that a short quiet spell does
+not shorten the timeout.
 
 Sources: RFC 6298; [Linux61] net/ipv4/tcp_input.c tcp_rtt_estimator, tcp_set_rto; include/net/tcp.h tcp_bound_rto.
 """
@@ -17,8 +18,8 @@ def rtt_estimator(
 ) -> tuple[int, int, int, int]:
     """Return srtt8, mdev4, mdev_max4 and rttvar4 after a sample [Linux61] tcp_rtt_estimator.
 
-    `srtt8` is 0 before the first sample. `round_over` tells whether snd_una is beyond what was snd_nxt when the round
-    trip began (rtt_seq); then, and upon the first sample, the caller begins another one.
+    `srtt8` is 0 before the first sample. `round_over`: snd_una has passed the snd_nxt of the round trip's beginning
+    (rtt_seq). The caller then begins another round trip, as after the first sample.
     """
     if srtt8 == 0:
         rttvar4 = max(rtt_us << 1, RTO_MIN_US)
@@ -28,7 +29,7 @@ def rtt_estimator(
     if error < 0:
         error = -error - (mdev4 >> 2)
         if error > 0:
-            error >>= 3  # a falling RTT must not raise the deviation, and so the timeout, at full speed
+            error >>= 3  # a falling RTT must not raise the deviation, and with it the timeout, at full speed
     else:
         error -= mdev4 >> 2
     mdev4 += error
@@ -43,7 +44,7 @@ def rtt_estimator(
 
 
 def whole_ticks(us: int, tick_us: int) -> int:
-    """Return the least multiple of the kernel's tick that covers `us`: its timers count in those."""
+    """Return the smallest multiple of the kernel's tick that is at least `us`: its timers count in ticks."""
     return (us + tick_us - 1) // tick_us * tick_us
 
 

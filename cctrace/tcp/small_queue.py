@@ -1,8 +1,8 @@
 """TCP Small Queues: how much of a connection may wait in the queue of the sender's own device.
 
-What TCP has handed to the device's queue (fq, say) and has not left yet is counted in `sk_wmem_alloc`, as the memory
-that its packets (skbs) take. The next one must wait while that exceeds a millisecond at the pacing rate, or two packets
-of its size if that is more; TCP goes on when a packet has left.
+What TCP has handed to the device's queue (fq, for example) and has not left yet is counted in `sk_wmem_alloc`, as
+the memory of its packets (skbs). The next packet waits while that exceeds a millisecond at the pacing rate or two
+packets of its size, whichever is more; TCP continues when a packet has left.
 
 Source: [Linux61] net/ipv4/tcp_output.c tcp_small_queue_check, tcp_wfree; include/linux/skbuff.h SKB_TRUESIZE.
 """
@@ -12,18 +12,18 @@ from cctrace.cc.linux import PACING_SHIFT
 # Bytes that an skb of TCP's takes besides its data (SKB_TRUESIZE), on 64 bits: itself, its shared info and its head,
 # since 6.3 one of skb_small_head_cache. 960 where a kernel is configured for longer headers (tunnels, mesh).
 SKB_OVERHEAD_BYTES = 896
-SKB_OVERHEAD_BYTES_6_1 = 1280  # before: its head took a kilobyte
-WMEM_BASE = 1  # sk_wmem_alloc of a socket with nothing in any queue
-TIMER_SLACK_NS = 10_000  # of fq's timer (its option timer_slack): what waits leaves up to so much late
+SKB_OVERHEAD_BYTES_6_1 = 1280  # before 6.3: its head took a kilobyte
+WMEM_BASE = 1  # sk_wmem_alloc of a socket with empty queues
+TIMER_SLACK_NS = 10_000  # of fq's timer (its option timer_slack): packets leave up to this much late
 
 
 def skb_truesize(payload: int) -> int:
-    """Return the memory that a packet with so many bytes of payload takes, bytes."""
+    """Return the memory that a packet of this payload takes, bytes."""
     return SKB_OVERHEAD_BYTES + payload
 
 
 def is_throttled(queued: int, truesize: int, rate_Bps: int, again: bool, rtx_skbs: int) -> bool:
-    """Return whether a packet must wait until something has left [Linux61] tcp_small_queue_check.
+    """Return whether a packet must wait until another has left [Linux61] tcp_small_queue_check.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def is_throttled(queued: int, truesize: int, rate_Bps: int, again: bool, rtx_skb
     rate_Bps : int
         The pacing rate, bytes/s; 0 where it is not known.
     again : bool
-        Whether it is a retransmission: of those twice as much may wait.
+        Whether it is a retransmission, for which the limit is twice as high.
     rtx_skbs : int
         Packets in the retransmission queue; with one or none, nothing waits.
     """

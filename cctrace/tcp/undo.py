@@ -1,14 +1,14 @@
-"""When a reduction of the window was not needed: Eifel, D-SACK, F-RTO.
+"""When a window reduction was unnecessary: Eifel, D-SACK, F-RTO.
 
-A recovery was spurious if every retransmission was answered by a D-SACK, or if what arrived was the original: the ACK
-echoes a time stamp from before the first retransmission, or nothing was retransmitted yet. After a timeout, F-RTO sends
-new data; if what is then acknowledged was never retransmitted, the timeout was spurious.
+A recovery was spurious if a D-SACK answered every retransmission, or if the original arrived: the ACK echoes a time
+stamp from before the first retransmission, or nothing was retransmitted yet. After a timeout, F-RTO sends new data;
+if an ACK then covers data that was never retransmitted, the timeout was spurious.
 
 Sources: RFC 3522 (Eifel), RFC 3708 (D-SACK), RFC 5682 section 3.1 (F-RTO); [Linux61] net/ipv4/tcp_input.c
 tcp_may_undo, tcp_packet_delayed, tcp_process_loss.
 """
 
-# Findings of F-RTO: none yet, undo, go on as after any loss; of the last two high_seq becomes snd_nxt besides.
+# Findings of F-RTO: none yet, undo, continue as after any loss; with the last two high_seq becomes snd_nxt as well.
 FRTO_WAIT, FRTO_SPURIOUS, FRTO_REAL, FRTO_SEND_NEW, FRTO_RETRANSMIT = range(5)
 
 
@@ -30,8 +30,8 @@ def original_arrived(retrans_stamp: int, echoes_before: bool, may_reopen: bool) 
 def was_needless(has_undo: bool, undo_retrans: int, is_delayed: bool) -> bool:
     """Return whether the reduction may be undone [Linux61] tcp_may_undo.
 
-    `has_undo` tells whether one can be (undo_marker), `undo_retrans` is the number of retransmissions that no D-SACK
-    has answered (negative if there was none), `is_delayed` what `original_arrived` says.
+    `has_undo`: an undo is possible (undo_marker). `undo_retrans`: number of retransmissions that no D-SACK has
+    answered (negative if there was none). `is_delayed`: result of `original_arrived`.
     """
     return has_undo and (undo_retrans == 0 or is_delayed)
 
@@ -50,9 +50,9 @@ def frto_finding(
     sacked : bool
         It SACKs new data, or is a duplicate.
     advanced : bool
-        It moves the left edge.
+        It advances snd_una.
     recovered : bool
-        It acknowledges all that was out at the timeout.
+        It acknowledges everything that was outstanding at the timeout.
     may_send_new : bool
         There is new data to send, and the receive window admits it.
     """

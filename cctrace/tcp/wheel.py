@@ -1,14 +1,14 @@
-"""When a timer of the kernel fires: its wheel counts ticks, coarser the longer the timer, and rounds up.
+"""When a timer of the kernel fires: its wheel counts in ticks, the coarser the longer the timer, and rounds up.
 
-A timer never fires early, and the tick under way counts for nothing: one that is due in n ticks fires with the tick
-after the n-th. One of 63 ticks and more (252 ms at HZ = 250) waits for the next multiple of 8 ticks, one of 504 for a
+A timer never fires early, and the current tick does not count: one that is due in n ticks fires with the tick after
+the n-th. One of 63 ticks or more (252 ms at HZ = 250) waits for the next multiple of 8 ticks, one of 504 for a
 multiple of 64, and so on.
 
 Source: [Linux61] kernel/time/timer.c calc_wheel_index.
 """
 
 NSEC_PER_SEC = 1_000_000_000
-FINEST_TICKS = 63  # from so many ticks on a timer is kept to 8 ticks only (LVL_START(1))
+FINEST_TICKS = 63  # from here on timers are rounded to 8 ticks (LVL_START(1))
 LEVEL_SHIFT = 3  # each coarser level counts in 8 times as many ticks (LVL_CLK_SHIFT)
 LEVELS = 8  # LVL_DEPTH with HZ <= 100; a ninth for higher HZ begins after days
 

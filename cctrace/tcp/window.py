@@ -1,4 +1,4 @@
-"""What the stack itself reads off the congestion window, whatever the controller.
+"""What the stack itself derives from the congestion window, whatever the controller.
 
 Sources: [Linux61] include/net/tcp.h tcp_current_ssthresh; net/ipv4/tcp_input.c tcp_update_pacing_rate;
 net/ipv4/tcp_output.c tcp_cwnd_validate, tcp_cwnd_restart.
@@ -11,7 +11,7 @@ RATE_SCALE = 1_000_000 // 100 << 3  # from bytes and percent over srtt8 to bytes
 
 
 def ssthresh_before(ca_state: int, ssthresh: int, cwnd: int) -> int:
-    """Return what a reduction remembers: three quarters of cwnd at least, unless one is under way [Linux61]."""
+    """Return the ssthresh that a reduction saves: at least 3/4 of cwnd, unless one is under way [Linux61]."""
     if ca_state != CA_CWR and ca_state != CA_RECOVERY:
         return max(ssthresh, (cwnd >> 1) + (cwnd >> 2))
     return ssthresh
@@ -30,16 +30,17 @@ def stack_pacing_rate(mss: int, cwnd: int, ssthresh: int, packets_out: int, srtt
 
 
 def note_usage(limited: bool, stale: bool, is_cwnd_limited: bool, packets_out: int, max_packets_out: int) -> bool:
-    """Return whether a send is remembered as the fullest of its window [Linux61] tcp_cwnd_validate.
+    """Return whether a send is recorded as the fullest of its window [Linux61] tcp_cwnd_validate.
 
-    It is if cwnd limited it, if what was out then is acknowledged (`stale`), or if more is out than ever in a window
-    that cwnd did not limit.
+    It is if cwnd limited it, if the previous record has been acknowledged (`stale`), or if more is outstanding than
+    before in a window that cwnd did not limit.
     """
     return limited or stale or (not is_cwnd_limited and packets_out > max_packets_out)
 
 
 def cwnd_after_idle(cwnd: int, idle: int, rto: int) -> int:
-    """Return cwnd after a pause: halved for every timeout of it, down to the initial window [Linux61] tcp_cwnd_restart.
+    """Return cwnd after a pause, halved for every timeout it lasted, down to the initial window [Linux61]
+    tcp_cwnd_restart.
 
     `idle` and `rto` are in the same unit of time.
     """

@@ -1,4 +1,4 @@
-"""Bytes of a packet on the wire: Ethernet frames without preamble and check sequence, as captures show them."""
+"""Bytes of a packet on the wire: Ethernet frames without preamble and check sequence, as in captures."""
 
 MSS_BYTES = 1448  # payload of a full segment over Ethernet: an MTU of 1500, IPv4 (20) and TCP with time stamps (32)
 HEADER_BYTES = 66  # of each TCP segment: Ethernet (14), IPv4 (20), TCP with time stamps (32)
