@@ -179,7 +179,7 @@ def policers(options):
 # --- coverage --------------------------------------------------------------------------------------------------------
 def ordered_delays(rng, n, sd, together):
     """Return `Censored` delays of an order-preserving path as a flow of 300 us a packet sees them."""
-    from cctrace.fit.families import Censored
+    from cctrace.fit.censored import Censored
 
     departed = np.arange(n) * 300.0
     arrived = np.maximum.accumulate(departed + rng.normal(20_000, sd, n))

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import signal
 
 import cctrace as cct
-from cctrace.fit.families import Censored
+from cctrace.fit.censored import Censored
 from cctrace.fit.process import correlation_time, slot_length
 from cctrace.path.delays import mean_of
 

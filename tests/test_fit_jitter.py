@@ -9,7 +9,8 @@ from scipy import signal
 
 import cctrace as cct
 from cctrace.cli import main
-from cctrace.fit.families import FAMILIES, Censored, fit_family
+from cctrace.fit.censored import Censored
+from cctrace.fit.families import FAMILIES, fit_family
 from cctrace.fit.goodness import SHARES, product_limit
 from cctrace.fit.process import correlation_time, slot_length
 from cctrace.path.blocks import block_length, effective_samples

@@ -34,6 +34,7 @@ from numpy.typing import ArrayLike
 from cctrace.analytic import dependence
 from cctrace.analytic.domain import Array, Domain, domain_of
 from cctrace.analytic.jittered import Constants, Link, burst_segments, draw_interval_us, pacing_share
+from cctrace.analytic.roots import fixed_point
 from cctrace.errors import ArgumentError
 from cctrace.special import special
 
@@ -132,7 +133,7 @@ def _ordered_loop(path: Link, sender: Constants, rate: float) -> tuple[float, fl
         return _mean(x, effective), _mean(x, 1 - survival)
 
     share = pacing_share(path, sender)
-    k = _fixed_point(lambda k: np.divide(*loop_and_best(k)), 1 / share)
+    k = fixed_point(lambda k: np.divide(*loop_and_best(k)), 1 / share)
     # A clump of ACKs follows each large draw: all packets delayed by it, less what an average one would have been.
     peak = float(path.delay.ppf(0.5 ** (1 / max(_EXTRA_ROUNDS * delay_us / tau, 1))))
     clump = max(peak - float(np.interp(0.5, delays, x)), 0.0)
@@ -169,24 +170,6 @@ class _Normal(NamedTuple):
 
     def mean(self) -> float:
         return self.mean_us
-
-
-def _fixed_point(f: Callable[[float], float], least: float, most: float = 3.0) -> float:
-    """Return the largest k with f(k) = k, at least the overestimate that pacing allows.
-
-    There can be a second, smaller one, but it repels: below it the estimate would sink, and the probing gain of 1.25
-    lifts it out every eight rounds.
-    """
-    low = least * 1.003
-    grid = np.geomspace(low, most, 24)
-    above = next((i for i in range(len(grid) - 1, -1, -1) if f(grid[i]) > grid[i]), None)
-    if above is None:
-        return low
-    if above == len(grid) - 1:
-        return most
-    from scipy import optimize  # late: it takes a tenth of a second
-
-    return float(optimize.brentq(lambda k: f(k) - k, grid[above], grid[above + 1], xtol=1e-3))
 
 
 # --- the minimum -----------------------------------------------------------------------------------------------------

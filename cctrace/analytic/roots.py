@@ -65,3 +65,21 @@ def _bracketed(f: Callable[[Array], Array], left: Array, right: Array, iteration
     from scipy.optimize import elementwise  # late: it takes a tenth of a second
 
     return elementwise.find_root(g, (left, right), args=(flat,), maxiter=iterations).x
+
+
+def fixed_point(f: Callable[[float], float], least: float, most: float = 3.0) -> float:
+    """Return the largest k with f(k) = k, at least the overestimate that pacing allows.
+
+    There can be a second, smaller one, but it repels: below it the estimate would sink, and the probing gain of 1.25
+    lifts it out every eight rounds.
+    """
+    low = least * 1.003
+    grid = np.geomspace(low, most, 24)
+    above = next((i for i in range(len(grid) - 1, -1, -1) if f(grid[i]) > grid[i]), None)
+    if above is None:
+        return low
+    if above == len(grid) - 1:
+        return most
+    from scipy import optimize  # late: it takes a tenth of a second
+
+    return float(optimize.brentq(lambda k: f(k) - k, grid[above], grid[above + 1], xtol=1e-3))

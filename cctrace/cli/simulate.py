@@ -104,6 +104,11 @@ def simulate(
         return
     for note in sim.notes:
         echo(f"note: {note}", err=True)
+    _print(sim, rows, shown)
+
+
+def _print(sim: Any, rows: list[dict[str, Any]], shown: str) -> None:
+    """Print the table of what each flow got; `shown` begins the names of its figures."""
     print_table(
         ("cc", "goodput", "retransmitted", "RTT", "RTT p95", "queue", "queue p95"),
         [

@@ -13,7 +13,6 @@ threshold: :math:`P = \Phi(\log(\sigma / \sigma_{1/2}) / s)`, with s the scatter
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,15 +21,14 @@ import numpy as np
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, Serialised, to_dict
+from cctrace.fit.components import quick_jitter
 from cctrace.fit.constants import (
     ASSUMED_SLOT_US,
     BUSY,
-    CHANGED,
     FAR_SHARE,
     FASTER,
     JITTERY,
     LEAST_JITTER,
-    LEAST_PART,
     LOSSY,
     MOST_JITTER,
     NO_COLLAPSE,
@@ -42,13 +40,12 @@ from cctrace.fit.constants import (
     WINDOWS_PER_HOUR,
 )
 from cctrace.fit.delays import of_counters
+from cctrace.fit.filled import fall, one_rate, part_of, unfilled
 from cctrace.fit.forecast import Forecast, answer_text, chance_of, milli_text, seen_chance
-from cctrace.fit.jitter import Jitter, quick_jitter
+from cctrace.fit.jitter import Jitter
 from cctrace.fit.threshold import simulated_threshold
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.bottleneck import (
-    Sent,
-    candidate_steps,
     constant,
     constant_rate,
     delivered_rate,
@@ -59,7 +56,7 @@ from cctrace.path.delays import delays_of, require_rtts
 from cctrace.path.evidence import evidence_of
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
-from cctrace.units import format_rate, format_share, format_time
+from cctrace.units import format_rate, format_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +65,6 @@ if TYPE_CHECKING:
 
     from cctrace.fit.threshold import Threshold
     from cctrace.flows.flow import Flow
-    from cctrace.path.bottleneck import Steps
     from cctrace.path.delays import Delays
     from cctrace.path.evidence import PathEvidence
     from cctrace.sim.jitter import Jitter as Simulated
@@ -137,15 +133,15 @@ class Collapse(Serialised, Summarized):
         table, its = path.transmissions, path.sent
         require_rtts(its)
         if self.quick and len(its.acked) > QUICK_PACKETS:
-            its = _part(its, 0.0, its.sent_us[its.acked[QUICK_PACKETS]])
+            its = part_of(its, 0.0, its.sent_us[its.acked[QUICK_PACKETS]])
         progress("rate of the bottleneck")
-        steps = _one_rate(its, path.constant_rate[0] if its is path.sent else constant_rate(its)[0])
+        steps = one_rate(its, path.constant_rate[0] if its is path.sent else constant_rate(its)[0])
         error = float(rate_errors(its, steps)[0])
         without = deviation(its, constant(1e6))
         is_certain = error <= 0.2 and without - deviation(its, steps) >= 0.01 * without
         _, rate, _ = delivered_rate(its, max(5e5, 4 * its.least_rtt_us))
         if not is_certain or rate.max() > FASTER * steps.rate[0]:
-            raise FitError(_unfilled(its, rate.max() * 8))
+            raise FitError(unfilled(its, rate.max() * 8))
         self.rate_bps_ = Estimate.around(steps.rate[0] * 8e6, steps.rate[0] * 8e6 * error)
         if self.quick and self.rate_bps_.number > QUICK_BPS:
             raise FitError(
@@ -165,7 +161,7 @@ class Collapse(Serialised, Summarized):
         lost = float(np.mean(path.lost))
         self.domain_ = self._domain(delays, lost)
         jittery = self.sd_us_.number > JITTERY * self.delay_us_ and lost < LOSSY / 2
-        self.fell_to_ = _fall(its, steps.rate[0]) if jittery else None
+        self.fell_to_ = fall(its, steps.rate[0]) if jittery else None
         found: dict[str, Forecast] = {}
         for name in self.controllers:
             twin = TWINS.get(name, name)
@@ -357,54 +353,3 @@ def _outermost(pick: Callable[[list[float]], float], ends: Sequence[float | None
     """Return the smallest or largest end of intervals, None if one of them is open."""
     known = [end for end in ends if end is not None]
     return pick(known) if len(known) == len(ends) else None
-
-
-def _unfilled(its: Sent, fastest_mbps: float) -> str:
-    """Return why the path's rate is unknown, and what a flow that did not fill its path still reveals."""
-    rtt = its.rtt_us[its.acked]
-    sd, mean = float(np.std(rtt)), float(np.mean(rtt))
-    text = (
-        "the flow never filled the path long enough to show its rate, which is at least "
-        f"{format_rate(fastest_mbps * 1e6)}: a bulk flow is needed"
-    )
-    if sd > 2 * JITTERY * mean:
-        text += (
-            f"; its RTTs deviate by {format_time(1e3 * sd)} from {format_time(1e3 * mean)} without a queue to show for "
-            "it: if it was BBR with data to send, it is one that jitter made collapse"
-        )
-    return text
-
-
-def _one_rate(its: Sent, rate: float) -> Steps:
-    """Return the constant rate of the path as `Steps`; raise if the rate changed.
-
-    Every part of the flow between likely changes gets its own rate.
-    """
-    steps = constant(rate)
-    starts = np.concatenate([[0.0], candidate_steps(its), [np.inf]])
-    for begin, end in itertools.pairwise(starts if len(starts) > 2 else ()):
-        part = _part(its, begin, end)
-        if len(part.acked) < LEAST_PART:
-            continue
-        own, deviates = constant_rate(part)
-        if abs(np.log(own / steps.rate[0])) > CHANGED and deviates < 0.8 * deviation(part, steps):
-            raise FitError(
-                f"the rate of the path changed (about {starts[1] / 1e6:.1f} s after the flow's first packet); the "
-                "forecast is of one rate: cut the capture where it changes"
-            )
-    return steps
-
-
-def _fall(its: Sent, rate: float) -> float | None:
-    """Return the smallest share of the rate over 5 s; None if at least one half, or if no second reached 0.8."""
-    _, delivered, _ = delivered_rate(its, 1e6)
-    share = delivered[1:-1] / rate
-    if len(share) < 5 or share.max() < 0.8:
-        return None
-    least = float(np.convolve(share, np.full(5, 0.2), "valid").min())
-    return least if least < 0.5 else None
-
-
-def _part(its: Sent, begin_us: float, end_us: float) -> Sent:
-    rows = (its.sent_us >= begin_us) & (its.sent_us < end_us)
-    return Sent(*(getattr(its, field.name)[rows] for field in dataclasses.fields(Sent)))

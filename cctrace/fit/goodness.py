@@ -27,7 +27,8 @@ from cctrace.path.blocks import block_sizes
 from cctrace.special import special
 
 if TYPE_CHECKING:
-    from cctrace.fit.families import Censored, Family, Fitted
+    from cctrace.fit.censored import Censored
+    from cctrace.fit.families import Family, Fitted
 
 SHARES = (np.arange(401) + 0.5) / 401  # of the quantiles that describe a distribution without a family
 

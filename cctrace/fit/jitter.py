@@ -20,6 +20,7 @@ import numpy as np
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, Serialised, to_dict
+from cctrace.fit.censored import Censored
 from cctrace.fit.constants import (
     AS_GOOD,
     FAR_OFF,
@@ -28,7 +29,6 @@ from cctrace.fit.constants import (
     MIXTURE_SHOWS,
     MOST_EVENTS,
     NEAR_AIC,
-    QUICK_EVENTS,
     REFUTED,
     STEADIER,
     WANDER_US,
@@ -36,7 +36,7 @@ from cctrace.fit.constants import (
     WIDEST,
 )
 from cctrace.fit.delays import of_counters, uncongested_rtt
-from cctrace.fit.families import EMPIRICAL, FAMILIES, Censored, Fitted, fit_family, score_rows, without_stalls
+from cctrace.fit.families import EMPIRICAL, FAMILIES, Fitted, fit_family, score_rows, without_stalls
 from cctrace.fit.goodness import Goodness, goodness, product_limit
 from cctrace.fit.observed import observed_draws
 from cctrace.fit.process import Process, correlation_time, process_of
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from cctrace.flows.flow import Flow
-    from cctrace.path.evidence import PathEvidence
     from cctrace.sim.jitter import Jitter as Simulated
     from cctrace.sim.result import Simulation
 
@@ -389,23 +388,6 @@ class Jitter(Serialised, Summarized):
                 f"AIC beyond the least: {others}",
             ]
         )
-
-
-QUICK_FAMILIES = ("normal", "gamma", "lognormal")
-
-
-def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent) -> Jitter:
-    """Return a fit of fewer families to fewer draws, with a fifth of the work; the path's own is cached.
-
-    Raises
-    ------
-    FitError
-        If the delays do not determine the jitter.
-    """
-    kept = path.kept.get(quick_jitter)
-    if kept is None or kept[0] is not delays:
-        kept = path.kept[quick_jitter] = delays, Jitter(QUICK_FAMILIES, events=QUICK_EVENTS).fit(delays, progress)
-    return kept[1]
 
 
 def _ratio(base: float, mean: float, sd: float) -> float:

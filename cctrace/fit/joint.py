@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cctrace.fit.censored import Censored
 from cctrace.fit.constants import (
     AS_GOOD,
     DEFINITE,
@@ -39,7 +40,7 @@ from cctrace.fit.constants import (
     WEAK,
 )
 from cctrace.fit.descent import descend
-from cctrace.fit.families import FAMILIES, Censored, Family, fit_family
+from cctrace.fit.families import FAMILIES, Family, fit_family
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.bottleneck import Steps, departures

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.fit.censored import Censored
 from cctrace.fit.constants import PIECE
-from cctrace.fit.families import Censored
 from cctrace.path.arrays import Ints
 
 if TYPE_CHECKING:

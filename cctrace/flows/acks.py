@@ -125,6 +125,23 @@ def is_spurious(tp, s):
     return s.flags & (RETRANS | EVER) != 0 and recovery.echo_before(tp, s.ts)
 
 
+def take_rtt(tp, rs, first_us, last_us, lone):
+    """Take the RTTs of the segments that the ACK removed (sent from `first_us` to `last_us`) and of those it SACKs.
+
+    Returns (whether the RTT was updated, that of the first SACKed segment or -1).
+    """
+    seq_rtt, sack_rtt, ca_rtt = -1, -1, -1
+    if first_us and not rs.flag & sb.RETRANS_ACKED:
+        seq_rtt = tp.now_us - first_us
+        ca_rtt = tp.now_us - last_us
+        if lone and rs.prior_delivered + 1 == tp.delivered and not rs.flag & (sb.ALERT | sb.SYN_ACKED):
+            rs.flag |= sb.MAYBE_DELAYED
+    if rs.first_sack_us:
+        sack_rtt = tp.now_us - rs.first_sack_us
+        ca_rtt = tp.now_us - rs.last_sack_us
+    return update_rtt(tp, rs, seq_rtt, sack_rtt, ca_rtt), sack_rtt
+
+
 def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
     """Remove what the ACK covers and take its RTT [Linux] tcp_clean_rtx_queue; return the segments removed."""
     mask = seg.size - 1
@@ -170,17 +187,8 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
     if remains and seg[tp.head & mask].flags & SACKED:
         rs.flag |= sb.RENEGING
 
-    seq_rtt, sack_rtt, ca_rtt = -1, -1, -1
-    if first_us and not rs.flag & sb.RETRANS_ACKED:
-        seq_rtt = tp.now_us - first_us
-        ca_rtt = tp.now_us - last_us
-        lone = acked == 1 and prior_sacked == 0 and tp.snd_una - prior_una < tp.mss
-        if lone and rs.prior_delivered + 1 == tp.delivered and not rs.flag & (sb.ALERT | sb.SYN_ACKED):
-            rs.flag |= sb.MAYBE_DELAYED
-    if rs.first_sack_us:
-        sack_rtt = tp.now_us - rs.first_sack_us
-        ca_rtt = tp.now_us - rs.last_sack_us
-    updated = update_rtt(tp, rs, seq_rtt, sack_rtt, ca_rtt)
+    lone = acked == 1 and prior_sacked == 0 and tp.snd_una - prior_una < tp.mss
+    updated, sack_rtt = take_rtt(tp, rs, first_us, last_us, lone)
     if rs.flag & (sb.DATA_ACKED | sb.SYN_ACKED):
         rs.flag |= sb.SET_TIMER
         if not tp.sack_ok:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cctrace.flows import recovery
 from cctrace.flows.acks import clear
 from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, super_packet
-from cctrace.flows.sends import is_window_probe, note_window_probe
+from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
 from cctrace.flows.state import (
     ACK,
     CLOCK_START_US,
@@ -44,7 +44,6 @@ from cctrace.flows.tcp_sender import (
     most_answers,
     receive,
     send,
-    send_syn,
     set_clock,
     start,
 )

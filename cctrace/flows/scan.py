@@ -39,6 +39,233 @@ def _room(me, pool, used, behind):
     return used
 
 
+def _begin(opener, stamped, mss, is_known, now):
+    """Take in the first packet of a connection."""
+    opener.begin_ns = now
+    opener.opening = stamped
+    opener.mss = mss
+    if not is_known:
+        opener.mss = mss - OPTION_BYTES * stamped if mss > 0 else 1460
+
+
+def _note_stamps(me, peer, tsval, tsecr, size, now):
+    """Time how long an endpoint takes to echo a stamp that passed here, and follow the clock of the stamps of data."""
+    # Round-trip time to this endpoint: until it echoes a value that passed here.
+    if me.timed and ((tsecr - me.timed_val) & 0xFFFFFFFF) < 0x80000000:
+        me.timed = 0
+        took = now - me.timed_ns
+        if me.typical_ns:
+            took = (7 * me.typical_ns + min(took, 2 * me.typical_ns)) >> 3  # pauses are not part of it
+        me.typical_ns = max(1, took)
+        if me.echo_ns == 0 or now - me.timed_ns < me.echo_ns:
+            me.echo_ns = max(1, now - me.timed_ns)
+        if size and (me.echo_data_ns == 0 or now - me.timed_ns < me.echo_data_ns):
+            me.echo_data_ns = max(1, now - me.timed_ns)
+    if not peer.timed and ((tsval - peer.timed_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
+        peer.timed = 1
+        peer.timed_val, peer.timed_ns = tsval, now
+    if size:
+        x = now // 1000 - tsval * 1000
+        if me.ts_count == 0:
+            me.ts_first, me.ts_first_ns = tsval, now
+            me.ts_phase_us = x
+        me.ts_phase_us = min(me.ts_phase_us, x)
+        me.ts_last, me.ts_last_ns = tsval, now
+        me.ts_count += 1
+
+
+def _note_syn(me, opener, fl, seq, stamped, mss, is_known, at):
+    """Take in what a SYN says: where the numbers of its direction begin, and of time stamps and ECN."""
+    if opener.opening and not stamped:  # both ends have to offer them [RFC 7323]
+        opener.opening = 0
+        if not is_known and mss > 0:
+            opener.mss = mss
+    if not me.has_base:
+        me.base = seq
+        me.has_base = 1
+        me.snd_nxt = 1
+    me.syn = 1
+    me.syn_count += 1
+    me.syn_ack = 1 if fl & ACK else 0
+    me.syn_ns = at
+    me.ecn_syn = ace_of(fl)
+
+
+def _note_fin(me, pool, seq, size, at):
+    """Take in a FIN: it is acknowledged like a byte, and gives an RTT as well."""
+    if not size:
+        end = unwrap(seq, me.base, me.snd_nxt) + 1
+        last = me.ring + ((me.tail - 1) & (me.width - 1))
+        if not me.fin and end == me.snd_nxt + 1:
+            pool[me.ring + (me.tail & (me.width - 1)), 0] = end
+            pool[me.ring + (me.tail & (me.width - 1)), 1] = at
+            me.tail += 1
+        elif me.tail > me.head and pool[last, 0] == end:
+            pool[last, 1] = -1
+    me.fins += 1
+    me.fin = 1
+
+
+def _add_hole(me, pool, low, high, now):
+    """Note bytes that the capture has not shown; there is room for the hole."""
+    pool[me.gaps + me.holes, 0] = low
+    pool[me.gaps + me.holes, 1] = high
+    pool[me.gaps + me.holes, 2] = now
+    me.holes += 1
+
+
+def _extend_below(me, pool, a, b, now):
+    """Take in data that begin below all others; return how many bytes they show of those."""
+    older = min(b, me.lowest) - a if me.data_packets > 1 and not me.syn else np.int64(0)
+    if older > 0 and b < me.lowest and me.holes < HOLES:
+        _add_hole(me, pool, b, me.lowest, now)
+    me.lowest = a
+    return older
+
+
+def _fill(me, pool, a, b, now):
+    """Take in data below the highest: (bytes of holes that they show, since when the oldest of those holes)."""
+    late = max(0, min(b, me.late_high) - max(a, me.late_low))
+    if late:
+        me.unseen_bytes -= late
+        me.late_low = min(b, me.late_high)
+    filled, since, h = late, now, 0
+    while h < me.holes:
+        low, high = pool[me.gaps + h, 0], pool[me.gaps + h, 1]
+        overlap = min(b, high) - max(a, low)
+        if overlap <= 0:
+            h += 1
+            continue
+        filled += overlap
+        since = min(since, pool[me.gaps + h, 2])
+        if a > low and b < high and me.holes < HOLES:
+            _add_hole(me, pool, b, high, pool[me.gaps + h, 2])
+            pool[me.gaps + h, 1] = a
+        elif a > low:
+            pool[me.gaps + h, 1] = a
+        elif b < high:
+            pool[me.gaps + h, 0] = b
+        else:
+            me.holes -= 1
+            pool[me.gaps + h, 0] = pool[me.gaps + me.holes, 0]
+            pool[me.gaps + h, 1] = pool[me.gaps + me.holes, 1]
+            pool[me.gaps + h, 2] = pool[me.gaps + me.holes, 2]
+            continue
+        h += 1
+    return filled, since
+
+
+def _first_ending(me, pool, edge):
+    """Return the first of what is outstanding that ends at `edge` or beyond."""
+    low, high = me.head, me.tail
+    while low < high:
+        mid = (low + high) >> 1
+        if pool[me.ring + (mid & (me.width - 1)), 0] >= edge:
+            high = mid
+        else:
+            low = mid + 1
+    return low
+
+
+def _forget_times(me, pool, a, b):
+    """Karn: nothing sent before `b` gives an RTT once part of it was retransmitted."""
+    low = _first_ending(me, pool, a + 1)
+    while low < me.tail and pool[me.ring + (low & (me.width - 1)), 0] - 1 < b:
+        pool[me.ring + (low & (me.width - 1)), 1] = -1
+        low += 1
+
+
+def _note_data(me, pool, seq, size, fl, mss, at, now):
+    """Take in the data of a packet: how much of it is new, fills a hole, or was shown before."""
+    if me.data_packets == 0:
+        me.first_data_ns = now
+    me.data_packets += 1
+    me.data_bytes += size
+    me.largest = max(me.largest, size)
+    if size != me.gcd and (not fl & (PSH | FIN) or size > 1460):
+        me.gcd = math.gcd(me.gcd, size)
+    a = unwrap(seq, me.base, me.snd_nxt) + (1 if fl & SYN else 0)
+    b = a + size
+    count = 1 if size <= mss else (size + mss - 1) // mss
+    me.sent += count
+    again = False
+    new = b - max(a, me.snd_nxt)
+    older = np.int64(0)
+    if me.data_packets == 1 or a < me.lowest:
+        older = _extend_below(me, pool, a, b, now)
+    if a > me.snd_nxt:
+        if me.holes < HOLES:
+            _add_hole(me, pool, me.snd_nxt, a, now)
+        else:
+            me.cut += 1
+    elif a < me.snd_nxt:
+        filled, since = _fill(me, pool, a, b, now)
+        filled += older  # bytes shown for the first time
+        if filled:
+            me.out_of_order += 1
+            me.distinct_bytes += filled
+            # An RTT after newer data it is a repair: the original was lost before the capture point.
+            usual = me.typical_ns + me.rtt_ns
+            if usual and (now - since) * 5 >= usual * 4:
+                me.refilled += count
+        elif size > 1 or b > me.snd_nxt:
+            again = True
+            me.again += count
+        else:
+            me.single += 1
+    if new > 0:
+        me.distinct_bytes += new
+        me.snd_nxt = b
+    if new > 0 and not again:
+        pool[me.ring + (me.tail & (me.width - 1)), 0] = b
+        pool[me.ring + (me.tail & (me.width - 1)), 1] = at
+        me.tail += 1
+    elif again:
+        _forget_times(me, pool, a, b)
+
+
+def _note_ack(peer, pool, ack, edge, at):
+    """Take in what an ACK, and the right edge of its first SACK block (-1: none), acknowledge of a direction.
+
+    Returns the RTT sample, ns; -1: none.
+    """
+    a = unwrap(ack, peer.base, peer.max_ack)
+    if not peer.has_ack:
+        peer.has_ack = 1
+        peer.first_ack = a
+        peer.max_ack = min(a, 0)
+    sample = np.int64(-1)
+    if peer.max_ack < 1 and a >= 1 and peer.syn_count == 1 and peer.syn_ns:
+        sample = at - peer.syn_ns
+    if a > peer.max_ack:
+        if a > peer.snd_nxt + 1:  # one more is a FIN or a probe of the window
+            peer.unseen_bytes += a - peer.snd_nxt
+            if peer.late_high != peer.snd_nxt:
+                peer.late_low = peer.snd_nxt
+            peer.late_high = a
+            peer.snd_nxt = a
+        clean = True
+        while peer.head < peer.tail and pool[peer.ring + (peer.head & (peer.width - 1)), 0] <= a:
+            sent = pool[peer.ring + (peer.head & (peer.width - 1)), 1]
+            if sent <= 0:
+                clean = False
+            sample = at - sent
+            peer.head += 1
+        if not clean:
+            sample = -1
+        peer.max_ack = a
+    if edge >= 0 and sample < 0:
+        edge = unwrap(edge, peer.base, peer.max_ack)
+        if edge > peer.max_ack:
+            low = _first_ending(peer, pool, edge)
+            if low < peer.tail and pool[peer.ring + (low & (peer.width - 1)), 0] == edge:
+                sent = pool[peer.ring + (low & (peer.width - 1)), 1]
+                if sent > 0:
+                    sample = at - sent
+                    pool[peer.ring + (low & (peer.width - 1)), 1] = -2
+    return sample
+
+
 def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
     """Process the packets from row `start` on, as far as the pool has room.
 
@@ -82,54 +309,18 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
         # RTTs are differences of the stamps themselves: where those step back, `now` stands still. 0 is no stamp.
         at = time_ns[q]
         now = max(now, at)
+        stamped = options[q] & OPT_TIMESTAMPS
         opener = sides[0, c]
         if opener.packets == 0 and sides[1, c].packets == 0:
-            opener.begin_ns = now
-            opener.opening = options[q] & OPT_TIMESTAMPS
-            opener.mss = mss[c]
-            if not is_known:
-                opener.mss = mss[c] - OPTION_BYTES * opener.opening if mss[c] > 0 else 1460
+            _begin(opener, stamped, mss[c], is_known, now)
         me.packets += 1
         me.last_ns = now
         if not fl & SYN and me.opened_ns == 0:
             me.opened_ns = at
-        if options[q] & OPT_TIMESTAMPS:
-            # Round-trip time to this endpoint: until it echoes a value that passed here.
-            if me.timed and ((np.int64(tsecr[q]) - me.timed_val) & 0xFFFFFFFF) < 0x80000000:
-                me.timed = 0
-                took = now - me.timed_ns
-                if me.typical_ns:
-                    took = (7 * me.typical_ns + min(took, 2 * me.typical_ns)) >> 3  # pauses are not part of it
-                me.typical_ns = max(1, took)
-                if me.echo_ns == 0 or now - me.timed_ns < me.echo_ns:
-                    me.echo_ns = max(1, now - me.timed_ns)
-                if size and (me.echo_data_ns == 0 or now - me.timed_ns < me.echo_data_ns):
-                    me.echo_data_ns = max(1, now - me.timed_ns)
-            if not peer.timed and ((np.int64(tsval[q]) - peer.timed_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
-                peer.timed = 1
-                peer.timed_val, peer.timed_ns = tsval[q], now
-        if options[q] & OPT_TIMESTAMPS and size:
-            x = now // 1000 - np.int64(tsval[q]) * 1000
-            if me.ts_count == 0:
-                me.ts_first, me.ts_first_ns = tsval[q], now
-                me.ts_phase_us = x
-            me.ts_phase_us = min(me.ts_phase_us, x)
-            me.ts_last, me.ts_last_ns = tsval[q], now
-            me.ts_count += 1
+        if stamped:
+            _note_stamps(me, peer, np.int64(tsval[q]), np.int64(tsecr[q]), size, now)
         if fl & SYN:
-            if opener.opening and not options[q] & OPT_TIMESTAMPS:  # both ends have to offer them [RFC 7323]
-                opener.opening = 0
-                if not is_known and mss[c] > 0:
-                    opener.mss = mss[c]
-            if not me.has_base:
-                me.base = np.int64(seq[q])
-                me.has_base = 1
-                me.snd_nxt = 1
-            me.syn = 1
-            me.syn_count += 1
-            me.syn_ack = 1 if fl & ACK else 0
-            me.syn_ns = at
-            me.ecn_syn = ace_of(np.int64(fl))
+            _note_syn(me, opener, np.int64(fl), np.int64(seq[q]), stamped, mss[c], is_known, at)
         elif not fl & RST:
             ace = ace_of(np.int64(fl))
             me.ecn_bits |= ace
@@ -140,158 +331,17 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 me.base = (np.int64(seq[q]) - 1) & 0xFFFFFFFF
                 me.has_base = 1
                 me.snd_nxt = 1
-            if fl & FIN and not size:  # it is acknowledged like a byte, and gives an RTT as well
-                end = unwrap(seq[q], me.base, me.snd_nxt) + 1
-                last = me.ring + ((me.tail - 1) & (me.width - 1))
-                if not me.fin and end == me.snd_nxt + 1:
-                    pool[me.ring + (me.tail & (me.width - 1)), 0] = end
-                    pool[me.ring + (me.tail & (me.width - 1)), 1] = at
-                    me.tail += 1
-                elif me.tail > me.head and pool[last, 0] == end:
-                    pool[last, 1] = -1
             if fl & FIN:
-                me.fins += 1
-                me.fin = 1
+                _note_fin(me, pool, seq[q], size, at)
         if size:
-            if me.data_packets == 0:
-                me.first_data_ns = now
-            me.data_packets += 1
-            me.data_bytes += size
-            me.largest = max(me.largest, size)
-            if size != me.gcd and (not fl & (PSH | FIN) or size > 1460):
-                me.gcd = math.gcd(me.gcd, size)
-            a = unwrap(seq[q], me.base, me.snd_nxt) + (1 if fl & SYN else 0)
-            b = a + size
-            count = 1 if size <= opener.mss else (size + opener.mss - 1) // opener.mss
-            me.sent += count
-            again = False
-            new = b - max(a, me.snd_nxt)
-            if me.data_packets == 1 or a < me.lowest:
-                older = min(b, me.lowest) - a if me.data_packets > 1 and not me.syn else np.int64(0)
-                if older > 0 and b < me.lowest and me.holes < HOLES:
-                    pool[me.gaps + me.holes, 0] = b
-                    pool[me.gaps + me.holes, 1] = me.lowest
-                    pool[me.gaps + me.holes, 2] = now
-                    me.holes += 1
-                me.lowest = a
-            else:
-                older = np.int64(0)
-            if a > me.snd_nxt:
-                if me.holes < HOLES:
-                    pool[me.gaps + me.holes, 0] = me.snd_nxt
-                    pool[me.gaps + me.holes, 1] = a
-                    pool[me.gaps + me.holes, 2] = now
-                    me.holes += 1
-                else:
-                    me.cut += 1
-            elif a < me.snd_nxt:
-                late = max(0, min(b, me.late_high) - max(a, me.late_low))
-                if late:
-                    me.unseen_bytes -= late
-                    me.late_low = min(b, me.late_high)
-                filled = late + older  # bytes shown for the first time
-                since = now
-                h = 0
-                while h < me.holes:
-                    low, high = pool[me.gaps + h, 0], pool[me.gaps + h, 1]
-                    overlap = min(b, high) - max(a, low)
-                    if overlap <= 0:
-                        h += 1
-                        continue
-                    filled += overlap
-                    since = min(since, pool[me.gaps + h, 2])
-                    if a > low and b < high and me.holes < HOLES:
-                        pool[me.gaps + me.holes, 0] = b
-                        pool[me.gaps + me.holes, 1] = high
-                        pool[me.gaps + me.holes, 2] = pool[me.gaps + h, 2]
-                        pool[me.gaps + h, 1] = a
-                        me.holes += 1
-                    elif a > low:
-                        pool[me.gaps + h, 1] = a
-                    elif b < high:
-                        pool[me.gaps + h, 0] = b
-                    else:
-                        me.holes -= 1
-                        pool[me.gaps + h, 0] = pool[me.gaps + me.holes, 0]
-                        pool[me.gaps + h, 1] = pool[me.gaps + me.holes, 1]
-                        pool[me.gaps + h, 2] = pool[me.gaps + me.holes, 2]
-                        continue
-                    h += 1
-                if filled:
-                    me.out_of_order += 1
-                    me.distinct_bytes += filled
-                    # An RTT after newer data it is a repair: the original was lost before the capture point.
-                    usual = me.typical_ns + me.rtt_ns
-                    if usual and (now - since) * 5 >= usual * 4:
-                        me.refilled += count
-                elif size > 1 or b > me.snd_nxt:
-                    again = True
-                    me.again += count
-                else:
-                    me.single += 1
-            if new > 0:
-                me.distinct_bytes += new
-                me.snd_nxt = b
-            if new > 0 and not again:
-                pool[me.ring + (me.tail & (me.width - 1)), 0] = b
-                pool[me.ring + (me.tail & (me.width - 1)), 1] = at
-                me.tail += 1
-            elif again:  # Karn: nothing sent before b gives an RTT once part of it was retransmitted
-                low, high = me.head, me.tail
-                while low < high:
-                    mid = (low + high) >> 1
-                    if pool[me.ring + (mid & (me.width - 1)), 0] > a:
-                        high = mid
-                    else:
-                        low = mid + 1
-                while low < me.tail and pool[me.ring + (low & (me.width - 1)), 0] - 1 < b:
-                    pool[me.ring + (low & (me.width - 1)), 1] = -1
-                    low += 1
+            _note_data(me, pool, seq[q], size, fl, opener.mss, at, now)
         if fl & ACK:
             if me.ack_span == 0:
                 me.ack_base = ack[q]
             me.ack_span = max(me.ack_span, 1 + unwrap(ack[q], me.ack_base, max(0, me.ack_span - 1)))
         if fl & ACK and peer.has_base:
-            a = unwrap(ack[q], peer.base, peer.max_ack)
-            if not peer.has_ack:
-                peer.has_ack = 1
-                peer.first_ack = a
-                peer.max_ack = min(a, 0)
-            sample = np.int64(-1)
-            if peer.max_ack < 1 and a >= 1 and peer.syn_count == 1 and peer.syn_ns:
-                sample = at - peer.syn_ns
-            if a > peer.max_ack:
-                if a > peer.snd_nxt + 1:  # one more is a FIN or a probe of the window
-                    peer.unseen_bytes += a - peer.snd_nxt
-                    if peer.late_high != peer.snd_nxt:
-                        peer.late_low = peer.snd_nxt
-                    peer.late_high = a
-                    peer.snd_nxt = a
-                clean = True
-                while peer.head < peer.tail and pool[peer.ring + (peer.head & (peer.width - 1)), 0] <= a:
-                    sent = pool[peer.ring + (peer.head & (peer.width - 1)), 1]
-                    if sent <= 0:
-                        clean = False
-                    sample = at - sent
-                    peer.head += 1
-                if not clean:
-                    sample = -1
-                peer.max_ack = a
-            if sack_count[q] and sample < 0:
-                edge = unwrap(right[sack_row[q]], peer.base, peer.max_ack)
-                if edge > peer.max_ack:
-                    low, high = peer.head, peer.tail
-                    while low < high:
-                        mid = (low + high) >> 1
-                        if pool[peer.ring + (mid & (peer.width - 1)), 0] >= edge:
-                            high = mid
-                        else:
-                            low = mid + 1
-                    if low < peer.tail and pool[peer.ring + (low & (peer.width - 1)), 0] == edge:
-                        sent = pool[peer.ring + (low & (peer.width - 1)), 1]
-                        if sent > 0:
-                            sample = at - sent
-                            pool[peer.ring + (low & (peer.width - 1)), 1] = -2
+            edge = np.int64(right[sack_row[q]]) if sack_count[q] else np.int64(-1)
+            sample = _note_ack(peer, pool, ack[q], edge, at)
             if sample >= 0 and at:
                 peer.rtt_ns = max(1, min(sample, peer.rtt_ns) if peer.rtt_ns else sample)
                 samples[n] = ((2 * np.int64(c) + 1 - d) << SAMPLE_BITS) | min(sample // 1000, (1 << SAMPLE_BITS) - 1)

@@ -32,6 +32,21 @@ CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
 LATEST_US = 100_000  # after newer data; before any RTT is known, only a timeout retransmits
 
 
+def send_syn(tp, seg, tx_us, ts, is_answer):
+    """The sender's SYN, which is a segment of its own, or its SYN-ACK, which is not kept in the queue."""
+    if is_answer:
+        tp.synack_us = -1 if tp.snd_nxt else tx_us  # sent twice, it gives no RTT
+        tp.snd_nxt = 1
+        return
+    tp.syns += 1
+    if tp.tail == tp.head:
+        append(tp, seg, 1, tx_us, ts, 1)
+        seg[0].tx_delivered_us = 0
+    else:
+        seg[tp.head & (seg.size - 1)].flags |= EVER
+        tp.total_retrans += 1
+
+
 def append(tp, seg, end_seq, tx_us, ts, in_flight):
     """Append the segment from snd_nxt to `end_seq` to the retransmission queue; the caller has made room."""
     s = seg[tp.tail & (seg.size - 1)]

@@ -37,15 +37,7 @@ from cctrace.flows.sends import (
     wait_since_shut,
     window_binds,
 )
-from cctrace.flows.state import (
-    CLOCK_START_US,
-    DIRECTLY,
-    EVER,
-    FIN,
-    PSH,
-    SYN,
-    THROUGH_FQ,
-)
+from cctrace.flows.state import CLOCK_START_US, DIRECTLY, FIN, PSH, SYN, THROUGH_FQ
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.rate import app_limited_until
@@ -258,21 +250,6 @@ def stamp_group(tp, p, ns, ts):
     tp.group_ns = ns - p.tx_delay_ns - p.start_ns + (CLOCK_START_US - past_us) * 1000
 
 
-def send_syn(tp, seg, tx_us, ts, is_answer):
-    """The sender's SYN, which is a segment of its own, or its SYN-ACK, which is not kept in the queue."""
-    if is_answer:
-        tp.synack_us = -1 if tp.snd_nxt else tx_us  # sent twice, it gives no RTT
-        tp.snd_nxt = 1
-        return
-    tp.syns += 1
-    if tp.tail == tp.head:
-        append(tp, seg, 1, tx_us, ts, 1)
-        seg[0].tx_delivered_us = 0
-    else:
-        seg[tp.head & (seg.size - 1)].flags |= EVER
-        tp.total_retrans += 1
-
-
 def send_again(tp, seg, rs, out, log, a, b, ts, begins):
     """The sender retransmits [a, b), all outstanding; it may be more of a super-packet, unless it `begins` one."""
     i = sb.find(tp, seg, a)
@@ -283,8 +260,11 @@ def send_again(tp, seg, rs, out, log, a, b, ts, begins):
         i += 1
 
 
-def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
-    """The sender transmits [a, b): new data, old data, or both."""
+def join_group(tp, p, ns, a, payload, fl, ts):
+    """Add a packet that begins at `a` to the group of those sent together, or begin another.
+
+    Returns (ns since the packet before, whether it was sent together with that, whether it begins a super-packet).
+    """
     since = ns - tp.group_end_ns
     together = since >= 0 and since < same_loop_ns(tp) if tp.group_psh else continues(tp, ns, ts)
     if not together:
@@ -297,6 +277,12 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     pace(tp, payload, begins)
     tp.group_end_ns = ns
     tp.group_psh = 1 if fl & PSH else 0
+    return since, together, begins
+
+
+def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
+    """The sender transmits [a, b): new data, old data, or both."""
+    since, together, begins = join_group(tp, p, ns, a, payload, fl, ts)
     tp.bytes_sent += payload
     again = a < tp.snd_nxt
     if again:

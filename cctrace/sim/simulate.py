@@ -101,16 +101,10 @@ def simulate(
     >>> one.flows.cc[0], bool(one.flows.goodput_bps[0] < 1e6)
     ('reno', True)
     """
-    duration_ns = parse_time_ns(duration, "duration")
-    sample_ns = 0 if sample is None else parse_time_ns(sample, "sample")
-    if duration_ns <= 0 or (sample is not None and sample_ns <= 0):
-        raise ArgumentError(f"duration={duration!r} and sample={sample!r} must be positive")
+    duration_ns, sample_ns, until_bytes = _lengths(duration, sample, until)
     check_mode(mode)
     if not isinstance(path, Path):
         raise ArgumentError(f"path={path!r} must be a cctrace.Path, for example cctrace.Path(rate='40Mbit')")
-    until_bytes = None if until is None else parse_size_bytes(until, name="until")
-    if until_bytes is not None and until_bytes <= 0:
-        raise ArgumentError(f"until={until!r} must be positive")
     given = [flows] if isinstance(flows, str | Sender | type) else list(flows)
     if not given:
         raise ArgumentError("flows is empty; give at least one controller")
@@ -151,6 +145,18 @@ def simulate(
         )
     finally:
         world.close()
+
+
+def _lengths(duration: str, sample: str | None, until: str | None) -> tuple[int, int, int | None]:
+    """Return how long a run lasts and the period of its samples (0: none), ns, and what it has to deliver, bytes."""
+    duration_ns = parse_time_ns(duration, "duration")
+    sample_ns = 0 if sample is None else parse_time_ns(sample, "sample")
+    if duration_ns <= 0 or (sample is not None and sample_ns <= 0):
+        raise ArgumentError(f"duration={duration!r} and sample={sample!r} must be positive")
+    until_bytes = None if until is None else parse_size_bytes(until, name="until")
+    if until_bytes is not None and until_bytes <= 0:
+        raise ArgumentError(f"until={until!r} must be positive")
+    return duration_ns, sample_ns, until_bytes
 
 
 def stops(duration_ns: int, tail_ns: int, sample_ns: int) -> list[int]:

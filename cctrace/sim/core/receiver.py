@@ -29,6 +29,7 @@ from cctrace.sim.core.receive_window import (
     read,
 )
 from cctrace.sim.core.rings import grow, is_full
+from cctrace.sim.core.sack_blocks import coalesce_blocks, forget_blocks
 from cctrace.sim.core.structs import (
     ACKS,
     ANSWERS,
@@ -292,31 +293,6 @@ def note_block(w, f, segment, now):
     blocks[0], blocks[1] = left, right
     coalesce_blocks(f)
     return sends
-
-
-def coalesce_blocks(f):
-    """tcp_sack_maybe_coalesce: the first block may have met others."""
-    blocks = words(f.sack_blocks)
-    kept = 1
-    for k in range(1, f.n_blocks):
-        left, right = blocks[2 * k], blocks[2 * k + 1]
-        if left <= blocks[1] and blocks[0] <= right:
-            blocks[0], blocks[1] = min(blocks[0], left), max(blocks[1], right)
-        else:
-            blocks[2 * kept], blocks[2 * kept + 1] = left, right
-            kept += 1
-    f.n_blocks = kept
-
-
-def forget_blocks(f):
-    """tcp_sack_remove: what the left edge has passed."""
-    blocks = words(f.sack_blocks)
-    kept = 0
-    for k in range(f.n_blocks):
-        if blocks[2 * k] > f.rcv_nxt:
-            blocks[2 * kept], blocks[2 * kept + 1] = blocks[2 * k], blocks[2 * k + 1]
-            kept += 1
-    f.n_blocks = kept
 
 
 def take_marks(w, f, marks, now):

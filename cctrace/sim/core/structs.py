@@ -121,6 +121,11 @@ _WORLD_REALS = (
     "tokens", "token_rate_Bps", "shape_tokens", "shape_rate_Bps", "loss", "loss_p", "loss_r", "ack_loss", "ack_loss_p",
     "ack_loss_r", "next_normal",
 )
+# Fields of a flow that are a time, `NEVER` at the start.
+TIMERS = (
+    "pace_at", "rto_at", "delack_at", "dack_at", "push_at", "probe_at", "write_at", "fq_at", "fq_due_ns", "fq_soft_ns",
+    "tsq_at",
+)
 # fmt: on
 FLOW = np.dtype([(name, "i8") for name in _FLOW])
 SEGMENT = np.dtype([(name, "i8") for name in _SEGMENT])

@@ -41,6 +41,7 @@ from cctrace.sim.core.structs import (
     QUIC,
     SEGMENT,
     TALLY_SIZE,
+    TIMERS,
     WORLD,
     aqms,
 )
@@ -292,32 +293,12 @@ class World:
             f.max_rate = flow.max_pacing_rate_Bps
         f.rtt_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
         f.queue_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
-        f.rwnd = parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss
-        f.most_out = min(f.rwnd, ring // 4)  # what the rings hold; a window may be larger
-        f.snd_right = f.rcv_right = NEVER
-        f.sndbuf, f.most_sndbuf = FIRST_SNDBUF_BYTES, LARGEST_SNDBUF_BYTES
-        if flow.send_buffer is not None:
-            f.sndbuf = f.most_sndbuf = max(SNDBUF_FACTOR * flow.send_buffer_bytes, LEAST_SNDBUF_BYTES)
-        f.max_window = FIRST_WINDOW_BYTES if flow.rwnd is None else f.rwnd * f.mss
-        f.kernel = KERNELS[flow.kernel]
-        f.rcv_truesize = PLAIN_TRUESIZE_BYTES
-        f.rcv_ratio = scaling_ratio(f.kernel, PLAIN_TRUESIZE_BYTES)
-        if profile == LINUX and flow.rwnd is None:
-            f.snd_right = f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES
-            if f.kernel != LINUX_6_18:
-                f.rcv_ssthresh = FIRST_CLAMP_BYTES
-            f.rcvbuf = FIRST_BUFFER_BYTES
-            f.rcv_copied = min(INITIAL_COPIED, FIRST_WINDOW_BYTES // f.mss) * f.mss
+        self._set_windows(f, flow, ring)
         f.start_ns = FIRST_NS + flow.start_ns
         f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else NEVER
         f.hz = flow.hz
         f.tick_us = 1_000_000 // flow.hz if profile == LINUX else 1
-        f.fwd_ns = path.rtt_ns - path.reverse_ns if flow.rtt_ns is None else flow.rtt_ns - path.reverse_ns
-        before_ns = path.before_ns(f.fwd_ns)
-        if before_ns > 0 or path.jitter_before is not None:
-            f.before = self._leg(before_ns, self._delays[0])
-        f.behind = self._leg(f.fwd_ns - before_ns, self._delays[1])
-        f.rev_ns = path.reverse_ns
+        self._set_way(f, flow, path)
         self._set_acks(f, flow)
         f.rcv_clock_ns = clock_ns
         f.ack_slot_ns = flow.ack_slot_ns
@@ -329,25 +310,42 @@ class World:
         f.delivered = 1
         f.app_kind, f.app_segments, f.app_period_ns, f.app_on_ns = flow.application(int(f.mss))
         f.app_at = f.start_ns
-        for timer in (
-            "pace_at",
-            "rto_at",
-            "delack_at",
-            "dack_at",
-            "push_at",
-            "probe_at",
-            "write_at",
-            "fq_at",
-            "fq_due_ns",
-            "fq_soft_ns",
-            "tsq_at",
-        ):
+        for timer in TIMERS:
             setattr(f, timer, NEVER)
         f.undo_marker = f.d1 = f.d2 = f.d3 = -1
         f.min_rtt = schema.U32_MAX
         f.reordering = 3
         f.reo_wnd_steps = 1
         f.q_late_ns = 0 if flow.push_late is None else parse_time_ns(flow.push_late, "push_late")
+
+    @staticmethod
+    def _set_windows(f, flow, ring):
+        """Give a flow the send buffer and the receive window that it begins with."""
+        f.rwnd = parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss
+        f.most_out = min(f.rwnd, ring // 4)  # what the rings hold; a window may be larger
+        f.snd_right = f.rcv_right = NEVER
+        f.sndbuf, f.most_sndbuf = FIRST_SNDBUF_BYTES, LARGEST_SNDBUF_BYTES
+        if flow.send_buffer is not None:
+            f.sndbuf = f.most_sndbuf = max(SNDBUF_FACTOR * flow.send_buffer_bytes, LEAST_SNDBUF_BYTES)
+        f.max_window = FIRST_WINDOW_BYTES if flow.rwnd is None else f.rwnd * f.mss
+        f.kernel = KERNELS[flow.kernel]
+        f.rcv_truesize = PLAIN_TRUESIZE_BYTES
+        f.rcv_ratio = scaling_ratio(f.kernel, PLAIN_TRUESIZE_BYTES)
+        if f.profile == LINUX and flow.rwnd is None:
+            f.snd_right = f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES
+            if f.kernel != LINUX_6_18:
+                f.rcv_ssthresh = FIRST_CLAMP_BYTES
+            f.rcvbuf = FIRST_BUFFER_BYTES
+            f.rcv_copied = min(INITIAL_COPIED, FIRST_WINDOW_BYTES // f.mss) * f.mss
+
+    def _set_way(self, f, flow, path):
+        """Give a flow its delays: before and behind the bottleneck, and back."""
+        f.fwd_ns = path.rtt_ns - path.reverse_ns if flow.rtt_ns is None else flow.rtt_ns - path.reverse_ns
+        before_ns = path.before_ns(f.fwd_ns)
+        if before_ns > 0 or path.jitter_before is not None:
+            f.before = self._leg(before_ns, self._delays[0])
+        f.behind = self._leg(f.fwd_ns - before_ns, self._delays[1])
+        f.rev_ns = path.reverse_ns
 
     @staticmethod
     def _set_lateness(f, flow, path):
