@@ -38,11 +38,7 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
 @paths("files", "FILE|DIR...", folders=True)
 @tcpinfo_option
 @controller_option(
-    "--controller",
-    "--cc",
-    "controller",
-    metavar="NAME",
-    help="Replay this controller over every flow; default: the one named by counters, none without a capture.",
+    help="Replay this controller over every flow; default: the one named by counters, none without a capture."
 )
 @folder_option(
     "-o",

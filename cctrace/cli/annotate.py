@@ -12,13 +12,7 @@ from cctrace.cli.common import command_options, print_json, print_text, progress
 @file_argument("file")
 @output_option("-o", "--output", required=True, help="The pcapng to write; FILE.cctrace.tsv is written beside it.")
 @tcpinfo_option
-@controller_option(
-    "--controller",
-    "--cc",
-    "controller",
-    metavar="NAME",
-    help="Replay this controller; default: each flow's own, as identified.",
-)
+@controller_option(help="Replay this controller; default: each flow's own, as identified.")
 @reading_options
 @trust_option
 @command_options()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cctrace.errors import ArgumentError
+from cctrace.units import parse_factor, parse_rate_bps, parse_share, parse_time_ns
 
 if TYPE_CHECKING:
     from cctrace.sim.jitter import Jitter
@@ -133,12 +134,13 @@ def _entries(folder: str) -> list[str]:
 
 
 def controller_option(*names: str, **more: Any) -> Decorator:
-    """Declare an option that names a controller; the command receives the registered name."""
+    """Declare an option that names a controller, --controller by default; the command receives the registered name."""
+    names = names or ("--controller", "--cc", "controller")
 
     def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         return None if text is None else controller_name(text, names[0])
 
-    return click.option(*names, callback=checked, **more)
+    return click.option(*names, callback=checked, **{"metavar": "NAME"} | more)
 
 
 def controller_name(text: str, called: str) -> str:
@@ -199,56 +201,40 @@ def _allow(text: str, file: str, called: str) -> None:
     allowed.add(file)
 
 
+def _checked_option(check: Callable[[str, str], object], *names: str, **more: Any) -> Decorator:
+    """Declare an option whose text `check(text, name)` may refuse; the command receives the text."""
+
+    def checked(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+        if text is not None:
+            check(text, names[0])
+        return text
+
+    return click.option(*names, callback=checked, **more)
+
+
 def time_option(*names: str, positive: bool = False, **more: Any) -> Decorator:
     """Declare an option that takes a duration such as 40ms, or 0 unless `positive`; the command receives the text."""
 
-    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        from cctrace.units import parse_time_ns
+    def check(text: str, called: str) -> None:
+        if (positive or text != "0") and not parse_time_ns(text, called) and positive:
+            raise ArgumentError(f"{called} {text}: a duration above 0 is needed, for example 40ms, 1.5s, 2min")
 
-        if positive and text is not None and not parse_time_ns(text, names[0]):
-            raise ArgumentError(f"{names[0]} {text}: a duration above 0 is needed, for example 40ms, 1.5s, 2min")
-        if text not in (None, "0"):
-            parse_time_ns(text, names[0])
-        return text
-
-    return click.option(*names, callback=checked, metavar="TIME", **more)
+    return _checked_option(check, *names, metavar="TIME", **more)
 
 
 def rate_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that takes a rate such as 40Mbit; the command receives the text."""
-
-    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        from cctrace.units import parse_rate_bps
-
-        if text is not None:
-            parse_rate_bps(text, names[0])
-        return text
-
-    return click.option(*names, callback=checked, metavar="RATE", **more)
+    return _checked_option(parse_rate_bps, *names, metavar="RATE", **more)
 
 
 def share_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that takes a share such as 2% or 0.02; the command receives the text."""
-
-    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        from cctrace.units import parse_share
-
-        if text is not None:
-            parse_share(text, names[0])
-        return text
-
-    return click.option(*names, callback=checked, metavar="SHARE", **more)
+    return _checked_option(parse_share, *names, metavar="SHARE", **more)
 
 
 def jitter_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that takes a jitter, or the name of a shipped one; the command receives the text."""
-
-    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        if text not in (None, "none"):
-            jitter_text(text, names[0])
-        return text
-
-    return click.option(*names, callback=checked, **more)
+    return _checked_option(lambda text, called: text == "none" or jitter_text(text, called), *names, **more)
 
 
 def jitter_text(text: str, called: str) -> Jitter:
@@ -310,63 +296,48 @@ def queue_size(text: str, called: str) -> None:
 def aqm_option(**more: Any) -> Decorator:
     """Declare --aqm, which takes the discipline of a queue; the command receives the text."""
 
-    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        if text not in (None, "droptail"):
+    def check(text: str, called: str) -> None:
+        if text != "droptail":
             from cctrace.sim.aqm import Aqm
 
-            Aqm.parse(str(text))
-        return text
+            Aqm.parse(text)
 
-    return click.option("--aqm", callback=checked, metavar="NAME[:PARAM=VALUE,…]", **more)
+    return _checked_option(check, "--aqm", metavar="NAME[:PARAM=VALUE,…]", **more)
 
 
 def change_option(name: str, parse: Callable[[str, str], Any], zero: bool = False, **more: Any) -> Decorator:
     """Declare an option that takes another value, `parse(text, name)`, or x and a factor; the command gets the text."""
 
-    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        from cctrace.units import parse_factor
-
-        factor = None if text is None else parse_factor(text, name)
+    def check(text: str, called: str) -> None:
+        factor = parse_factor(text, called)
         if factor == 0 and not zero:
-            raise ArgumentError(f"{name} {text}: a factor above 0 is needed, for example x0.5 or x2")
-        if text is not None and factor is None:
-            parse(text, name)
-        return text
+            raise ArgumentError(f"{called} {text}: a factor above 0 is needed, for example x0.5 or x2")
+        if factor is None:
+            parse(text, called)
 
-    return click.option(name, callback=checked, **more)
+    return _checked_option(check, name, **more)
 
 
 def buffer_option(**more: Any) -> Decorator:
     """Declare the option of a queue's size; the command receives the text."""
-
-    def checked(context: click.Context, option: click.Parameter, text: str) -> str:
-        queue_size(text, "--buffer")
-        return text
-
-    return click.option("--buffer", default="1bdp", show_default=True, metavar="SIZE", callback=checked, **more)
+    return _checked_option(queue_size, "--buffer", default="1bdp", show_default=True, metavar="SIZE", **more)
 
 
 def output_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that names a file to write, in a folder that is there; the command receives the name."""
 
-    def checked(context: click.Context, option: click.Parameter, file: str | None) -> Any:
-        folder = os.path.dirname(os.path.abspath(file)) if file is not None else None
-        if folder is not None and not os.path.isdir(folder):
+    def check(file: str, called: str) -> None:
+        folder = os.path.dirname(os.path.abspath(file))
+        if not os.path.isdir(folder):
             raise ArgumentError(f"{names[-1]} {file}: there is no folder {folder}")
-        return file
 
-    return click.option(*names, metavar="FILE", callback=checked, **more)
+    return _checked_option(check, *names, metavar="FILE", **more)
 
 
 def folder_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that names a folder to write into, made if it is not there; it must be possible to."""
-
-    def checked(context: click.Context, option: click.Parameter, folder: str | None) -> Any:
-        if folder is not None:
-            check_folder(folder, names[-2] if names[-1].isidentifier() else names[-1])
-        return folder
-
-    return click.option(*names, metavar="DIR", callback=checked, **more)
+    called = names[-2] if names[-1].isidentifier() else names[-1]
+    return _checked_option(lambda folder, _: check_folder(folder, called), *names, metavar="DIR", **more)
 
 
 def check_folder(folder: str, called: str) -> None:

@@ -25,13 +25,7 @@ _QLOG = ("qlog", "sqlog")
     help="Packets of a capture held in memory at a time.",
 )
 @click.option("--flow", "index", type=int, metavar="N", help="qlog: which connection; default: the one that sent most.")
-@controller_option(
-    "--controller",
-    "--cc",
-    "controller",
-    metavar="NAME",
-    help="qlog: the controller to replay; default: the flow's own, as identified.",
-)
+@controller_option(help="qlog: the controller to replay; default: the flow's own, as identified.")
 @reading_options
 @trust_option
 @command_options()

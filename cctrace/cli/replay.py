@@ -34,14 +34,7 @@ def _picture(context: click.Context, option: click.Parameter, file: str) -> str 
 
 @click.command(short_help="Replay a controller over recorded ACKs.")
 @file_argument("source")
-@controller_option(
-    "--controller",
-    "--cc",
-    "controller",
-    required=True,
-    metavar="NAME",
-    help="For example bbr3 or obbr:mu=0.75; see variants.",
-)
+@controller_option(required=True, help="For example bbr3 or obbr:mu=0.75; see variants.")
 @click.option(
     "--flow",
     "index",
