@@ -1,10 +1,11 @@
-"""Closed forms: minRTT collapse, shares of a buffer, loss-based laws, BBRx's law. One equation, one function.
+"""Closed forms: minRTT collapse, shares of a buffer, loss-based laws, BBRx's law. One function per equation.
 
-* `collapse` Kumar's model as printed; `dependence` and `closedloop` what its samples really are in a flow's loop
-* `share` oBBR's Q_r, Ware, Mishra; `lossbased` Mathis, PFTK, CUBIC; `pilaw` BBRx; `metrics` the yardsticks
+* `collapse` Kumar's model as printed; `dependence` and `closedloop` the samples that a flow really takes in its
+  loop
+* `share` oBBR's Q_r, Ware, Mishra; `lossbased` Mathis, PFTK, CUBIC; `pilaw` BBRx; `metrics` the measures
 * `predict` the dictionaries that `cctrace predict` prints
 
-Which model holds where, and how far off it is elsewhere: docs/models.md.
+Where each model holds, and how far off it is elsewhere: docs/models.md.
 """
 
 from cctrace.analytic.collapse import Collapse

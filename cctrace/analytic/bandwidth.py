@@ -110,7 +110,7 @@ def low_variation_bandwidth(bandwidth: ArrayLike) -> Array:
 
 
 def high_variation_bandwidth(bandwidth: Real, min_rtt_us: Real, mean_rtt_us: Real, cwnd_gain: Real = 2.0) -> Array:
-    r"""Next bandwidth where :math:`g\,RTT_{min} < RTT_{UCAV}`: a constant factor less.
+    r"""Next bandwidth where :math:`g\,RTT_{min} < RTT_{UCAV}`: smaller by a constant factor.
 
     .. math:: BW^j = \frac{1}{\Delta t_{j-1}}\frac{g\,RTT_{min}^{j-1}}{RTT_{UCAV}} \quad\text{Eq. (7) [Kumar19]_}
 

@@ -127,21 +127,23 @@ def _ordered_loop(path: Link, sender: Constants, rate: float) -> tuple[float, fl
     def loop_and_best(k: float) -> tuple[float, float]:
         effective, lowest = _decaying(path, x, (1 - 1 / (k * share)) * tau)
         with np.errstate(divide="ignore"):
-            # A loop time and, one round later, an ACK's delay; at the end of one's slot the other is anywhere in its.
+            # A loop time and, one round later, an ACK's delay: at the end of its slot for one, anywhere in its slot for
+            # the other.
             both = np.log(lowest) + np.log(delays)
         survival = np.exp(dependence.log_survival_of_minimum(both, 2 * log_stay, draws))
         return _mean(x, effective), _mean(x, 1 - survival)
 
     share = pacing_share(path, sender)
     k = fixed_point(lambda k: np.divide(*loop_and_best(k)), 1 / share)
-    # A clump of ACKs follows each large draw: all packets delayed by it, less what an average one would have been.
+    # A clump of ACKs follows each large draw: all packets it delayed, less those that an average draw would have
+    # delayed.
     peak = float(path.delay.ppf(0.5 ** (1 / max(_EXTRA_ROUNDS * delay_us / tau, 1))))
     clump = max(peak - float(np.interp(0.5, delays, x)), 0.0)
     return delay_us, loop_and_best(k)[0], k, clump
 
 
 def _reordering_loop(path: Link, sender: Constants, rate: float) -> tuple[float, float, float, float]:
-    """As `_ordered_loop`, where any ACK releases the next packet: what varies is the number of arrivals."""
+    """As `_ordered_loop`, but any ACK releases the next packet: what varies is the number of arrivals."""
     mean = float(path.delay.mean())
     sd = max(float(path.delay.ppf(0.5) - path.delay.ppf(special.ndtr(-1))), 1e-3)  # a constant delay is a narrow one
     noise, correlated = float(dependence.count_noise(rate, sd)), 2 * sd
@@ -199,7 +201,7 @@ def log_survival_of_min_rtt(path: Link, sender: Constants, share: float = COLLAP
     pairs = path.ack_every if path.ordered else 1
     probes = 10.0 / sender.probe_rtt_every_s * (200_000 + float(path.delay.mean()))
     probe_step = max(gap * pairs, path.slot_us if path.draws == "slot" else 0.0)
-    # Of a pair that one ACK covers the later delay counts: the larger draw, unless a burst shares one.
+    # Of a pair that one ACK covers the later delay counts: the larger draw, unless both share a burst's draw.
     power = pairs if path.draws == "packet" else 1
     return x, _phase(path, x, probe_step, probes, power) + _phase(path, x, draw_interval_us(path, rate), 1e7)
 
@@ -361,7 +363,7 @@ def threshold(
 
 
 def domain(path: Link, sender: Constants) -> Domain:
-    """Where the model was made and checked (docs/models.md): versions, bursts, ACKs.
+    """Where the model was derived and checked (docs/models.md): versions, bursts, ACKs.
 
     Examples
     --------

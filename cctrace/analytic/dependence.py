@@ -300,8 +300,8 @@ def count_noise(rate: ArrayLike, sd_us: ArrayLike) -> Array:
 
     .. math:: \mathrm{Var}\,N = \frac{2}{\sqrt\pi}\,\lambda\,\sigma
 
-    Packets leave evenly at rate lambda and arrive after independent normal delays: only those within about sigma of the
-    two edges are in doubt. It is what reordering jitter leaves of the delivery rate's randomness.
+    Packets leave evenly at rate lambda and arrive after independent normal delays: only those within about sigma of
+    the two edges may fall on either side. Under reordering jitter this is all the randomness of the delivery rate.
 
     Examples
     --------

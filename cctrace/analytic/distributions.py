@@ -1,7 +1,7 @@
-"""RTT distributions: what the collapse model asks of one, and two that SciPy does not have in this form.
+"""RTT distributions: what the collapse model requires of one, and two that SciPy does not have in this form.
 
-The model needs `logsf(x)` and `mean()`, and broadcasts; any frozen `scipy.stats` distribution will do. The minimum of
-M samples has the survival function S(x)^M, so everything is computed from log S: with M = 1e6 the interesting x has
+The model needs `logsf(x)` and `mean()`, broadcasting; any frozen `scipy.stats` distribution will do. The minimum of
+M samples has the survival function S(x)^M, so everything is computed from log S: with M = 1e6 the relevant x has
 S(x) = 1 - 1e-6, where 1 - F(x) would keep ten digits and S(x)^M six.
 """
 
@@ -16,7 +16,7 @@ from cctrace.special import special
 
 
 class Delay(Protocol):
-    """What the models ask of a distribution, as `scipy.stats` names it.
+    """What the models require of a distribution, under the names of `scipy.stats`.
 
     Examples
     --------
@@ -37,7 +37,7 @@ class Delay(Protocol):
 
 
 class Distribution(Delay, Protocol):
-    """What can be moved and stretched to other moments as well.
+    """A distribution that can also be shifted and scaled to other moments.
 
     Examples
     --------
@@ -139,7 +139,7 @@ class Empirical:
             return np.log1p(-self.cdf(x))
 
     def ppf(self, q: ArrayLike) -> Array:
-        """Return the smallest sample below or at which the share `q` lies."""
+        """Return the smallest sample at or below which the share `q` lies."""
         index = np.ceil(np.asarray(q) * self.samples_us.size).astype(int) - 1
         return self.samples_us[np.clip(index, 0, self.samples_us.size - 1)]
 
@@ -153,7 +153,7 @@ class Empirical:
 
 
 class Affine:
-    """A distribution moved and stretched, of unchanged shape: x = origin + offset + scale * (X - origin).
+    """A distribution shifted and scaled, of unchanged shape: x = origin + offset + scale * (X - origin).
 
     Examples
     --------
@@ -169,7 +169,7 @@ class Affine:
         return self.origin_us + (np.asarray(x) - self.offset_us - self.origin_us) / self.scale
 
     def logsf(self, x: ArrayLike) -> Array:
-        """Return log P(x of the moved and stretched distribution is exceeded)."""
+        """Return log P(X > x) of the shifted and scaled distribution."""
         return self.base.logsf(self._inside(x))
 
     def cdf(self, x: ArrayLike) -> Array:

@@ -1,8 +1,8 @@
 """What every model of this package shares: checked arguments, and a stated domain.
 
-A closed form returns a number for any arguments, including those for which it was never derived. Each model here
-therefore comes with a `domain` function that returns a `Domain`: inside or outside, and the reason. The numbers are
-computed either way; whatever prints them prints the reason with them.
+A closed form returns a number for any arguments, including those for which it was never derived. Each model
+therefore has a `domain` function that returns a `Domain`: inside or outside, and the reason. The numbers are
+computed either way and printed together with the reason.
 """
 
 from typing import Any, NamedTuple
@@ -58,7 +58,7 @@ def checked(
     open_low: bool = False,
     open_high: bool = False,
 ) -> Array:
-    """Return `value` as a float array, having made sure that all of it lies between `low` and `high`.
+    """Return `value` as a float array after checking that all of it lies between `low` and `high`.
 
     Raises `ArgumentError`: naming the argument, the first offending value and the allowed interval.
 

@@ -1,4 +1,4 @@
-"""What `closedloop` computes with: a link with jitter, and the constants of the BBR that sends over it."""
+"""Inputs of `closedloop`: a link with jitter, and the constants of the BBR that sends over it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -54,12 +54,12 @@ class Link:
 
 
 class Constants(NamedTuple):
-    """What of a BBR version the model needs."""
+    """The constants of a BBR version that the model needs."""
 
     cwnd_gain: float = 2.0
     pacing_margin: float = 0.99  # pacing rate over bandwidth estimate, both in payload
     paces_wire_bytes: bool = False  # 4.12: the estimate counts payload, the pacer whole packets
-    quanta_added: bool = True  # three bursts are added to the BDP; v2 and later: the window is at least that
+    quanta_added: bool = True  # three bursts are added to the BDP; from v2 on they are a lower bound of the window
     aggregation: bool = True  # extra_acked
     compensation: bool = False  # BBRv2+: twice the jitter where it exceeds 0.4 min_rtt
     filter_rounds: float = 10.0

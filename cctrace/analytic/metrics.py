@@ -1,4 +1,4 @@
-"""The yardsticks: bandwidth-delay product, Kleinrock's operating point, Jain's index, throughput gain.
+"""Measures: bandwidth-delay product, Kleinrock's operating point, Jain's index, throughput gain.
 
 Sources: [Kleinrock79], [Jain84]_, [Yang22]_ Eqs. 1 and 2.
 """

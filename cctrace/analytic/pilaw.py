@@ -1,4 +1,4 @@
-r"""BBRx: a proportional-integral law on the RTT, how far it may be turned up, and what its agent maximises.
+r"""BBRx: a proportional-integral law on the RTT, the gains at which it is stable, and what its agent maximises.
 
     r = gamma C - (beta / delta) C (R - R0),   R0 = k/4 R_min,   delta = R_min         [Chung18]_ Eqs. 4, 5
 
@@ -7,10 +7,10 @@ units of delay C cancels, so the loop is an integrator with a delay (Bode analys
 
 .. math:: L(s) = \frac{\beta}{\delta}\,\frac{e^{-s T}}{s},\qquad T = R + \delta/2
 
-where delta/2 is the mean age of a rate that is set once per epoch. With BBR's per-ACK updates T = R; the range of beta
-that is stable shrinks with R/R_min, which is why the paper's margins shrink with the RTT.
+where delta/2 is the mean age of a rate that is set once per epoch. With BBR's per-ACK updates T = R; the range of
+beta that is stable shrinks with R/R_min, which is why the paper's margins shrink with the RTT.
 
-Two traps in the text: the sigmoid of Eq. 6 must *decrease* in the loss rate (it is PCC Allegro's, slope about 100,
+Two errors in the text: the sigmoid of Eq. 6 must *decrease* in the loss rate (it is PCC Allegro's, slope about 100,
 cut-off 5 %), and "BBRx becomes BBR for beta = 1" must read "for small beta" (Eq. 3 with beta = 0 is BBR).
 """
 
@@ -55,7 +55,7 @@ def rate(
     delta_s: Real,
     gamma: Real = 1.0,
 ) -> Array:
-    r"""The law in terms of what a sender knows.
+    r"""The law in terms of what a sender can measure.
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{\delta} C (R - R_0) \quad\text{Eq. (4) [Chung18]_}
 

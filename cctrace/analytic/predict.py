@@ -1,6 +1,6 @@
 """What `cctrace predict` prints: one function per model, plain dictionaries with stable keys.
 
-Numbers come with the domain of the model that made them; a number outside its domain is still printed, with the reason.
+Each number comes with the domain of its model; outside the domain it is still printed, with the reason.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 * `figure` a figure as a function: parameters, runs, table, plot, claims
 * `claims` marks that follow from numbers; `runs` results kept on disk; `measure` what a run measures
-* `lifecycle` state machines as flows go through them
+* `lifecycle` state machines as flows pass through them
 * `kumar…`, `bbr2plus…`, `obbr…`, `bbrx…`, `beyond` the papers
 
 `reproduce` runs one or all figures of a paper; `cctrace reproduce` is the same on the command line.

@@ -1,12 +1,13 @@
 """Yang et al., *BBRv2+* (Computer Networks 206, 2022): the systems, and what its figures share.
 
-Every figure runs the released code; where the paper's text says something else than the module does (`cctrace variants
-bbr2plus bbr2plus_paper`), its form stands beside it. BBR is Linux 5.4's, from which the authors' kernel comes; in
-section 5 the paper sets alpha, the loss threshold, to 20 %, the module keeps BBRv2's 2 %: hence a column with alpha
-alone changed. The paper says that BBRv2 forgets min_rtt after 5 s; the code looks for it every 5 s, forgets after 10.
+Every figure runs the released code; where the paper describes something else (`cctrace variants bbr2plus
+bbr2plus_paper`), the paper's form is run as well. BBR is that of Linux 5.4, on which the authors' kernel is based.
+The paper's section 5 sets alpha, the loss threshold, to 20 %, the module keeps BBRv2's 2 %: one column changes
+alpha alone. The paper says that BBRv2 forgets min_rtt after 5 s; the code probes for it every 5 s and forgets it
+after 10.
 
-Testbed (section 3.1): Mininet with netem on one host, iperf3, five runs of each. Here five seeds; receivers acknowledge
-every other segment, Linux 5.4's stack is that of profile linux.
+Testbed (section 3.1): Mininet with netem on one host, iperf3, five runs of each. Here five seeds; receivers
+acknowledge every other segment, Linux 5.4's stack is that of profile linux.
 
 Sources: [Yang22].
 """

@@ -8,7 +8,7 @@ from cctrace.papers.bbr2plus import BBR, BBR2, PLUS, PLUS_PAPER, PLUS_SMOOTHED, 
 from cctrace.papers.lifecycle import BOUND, EIGHTHS, GAIN, RTT_PROBE, STARTS, V1, V2, VISIT, Lifecycle
 
 SHALLOW = "BBRv2, buffer 0.25 BDP"
-_MOVED = {"buffer": "2bdp", "jitter": "normal:sd=200us"}  # without jitter the least RTT recurs, and none is probed for
+_MOVED = {"buffer": "2bdp", "jitter": "normal:sd=200us"}  # without jitter min_rtt recurs: no PROBE_RTT
 _STILL = {"buffer": "2bdp"}
 _BBR2 = {("CRUISE", GAIN): 1.0, ("UP", GAIN): 1.25, ("DOWN", GAIN): 0.75, ("CRUISE", VISIT): 2500.0}
 _TRY = {("PRE_UP", GAIN): 1.1, ("PRE_UP", VISIT): RTT_MS, ("GUARD", GAIN): 1.0, ("GUARD", VISIT): RTT_MS}

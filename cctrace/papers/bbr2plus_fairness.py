@@ -30,7 +30,7 @@ from cctrace.papers.runs import Result, Run
 
 BUFFERS_BDP = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 LONG_MS = 150
-CLOSE = 0.1  # of Jain's index, which is within 0.05 of itself from seed to seed
+CLOSE = 0.1  # of Jain's index, which varies by up to 0.05 between seeds
 _AXIS = {"logx": True, "top": 1.03}
 
 
@@ -51,7 +51,7 @@ class AgainstCubic(Yang22):
         return run_of([at["system"], CUBIC], at["seed"], p["duration"], {"buffer": f"{at['buffer_bdp']}bdp"})
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """Throughputs of both flows, Jain's index (Eq. 1), what the first retransmits."""
+        """Throughputs of both flows, Jain's index (Eq. 1), the first flow's retransmissions."""
         first, second = (f["goodput_bps"] / 1e6 for f in result["flows"])
         return {
             "jain": float(jain([first, second])),
@@ -63,7 +63,7 @@ class AgainstCubic(Yang22):
 
 
 def _at(made: Reproduction, column: str, system: str, wanted: Callable[[float], bool]) -> NDArray[np.float64]:
-    """Return the means of a column at those of the buffers that were run and fulfil a condition."""
+    """Return the means of a column at those buffers of the run that fulfil a condition."""
     buffers, values = made.column(column, "buffer_bdp", system=system)
     return values[[bool(wanted(b)) for b in buffers]]
 

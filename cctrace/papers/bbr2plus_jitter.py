@@ -1,9 +1,9 @@
 """BBRv2+, Figs. 12 and 18: Gaussian jitter whose mean is varied.
 
-40 Mbit/s, 40 ms, 32 BDP of buffer; netem adds a delay of mean 0 to 120 ms (sections 3.6, 5.3). Its standard deviation
-is not in the text: it is run equal to the mean (netem then draws zero for a sixth of the packets) and a quarter of it.
-Nor are order (netem reorders unless a queue is put beneath it: both are run) and length of the runs: 120 s.
-Delays are drawn as netem draws them, from a table cut at four deviations, negative ones zero.
+40 Mbit/s, 40 ms, 32 BDP of buffer; netem adds a delay of mean 0 to 120 ms (sections 3.6, 5.3). The text gives
+neither its standard deviation (run: equal to the mean, where netem draws zero for a sixth of the packets, and a
+quarter of it), nor order (netem reorders unless a queue is put beneath it; both are run), nor length of the runs
+(120 s). Delays are drawn as netem draws them, from a table cut at four deviations, negative ones zero.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ class _OverJitter(Yang22):
 
 def _path(spread: str, order: str, mean_ms: float) -> Fields:
     path: Fields = {"buffer": "32bdp"}
-    if mean_ms > 0:  # the path's own RTT is the way back; what is drawn, the way there
+    if mean_ms > 0:  # the path's own RTT is the way back, the drawn delay the way there
         path["reverse"] = f"{RTT_MS}ms"
         path["jitter"] = table(1e3 * mean_ms, 1e3 * mean_ms * SPREADS[spread], ORDERS[order])
     return path
@@ -120,7 +120,7 @@ def _start(kind: str, means: NDArray, curves: dict[str, NDArray]) -> Claim:
 
 
 class Fig18(_OverJitter):
-    """BBRv2+ with them."""
+    """BBRv2+ as well."""
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.3, for every form, spread and order."""

@@ -19,7 +19,7 @@ from cctrace.papers.runs import Result, Run
 RATES_MBPS = (10, 50, 100, 250, 500, 750)
 RTTS_MS = (5, 10, 25, 50, 75, 100, 150)
 SHALLOW, DEEP = "100kB", "10MB"
-ALPHAS = (*TRYING, PLUS_19, PLUS_18)  # of Fig. 21: section 5 sets 20 %, and what less does
+ALPHAS = (*TRYING, PLUS_19, PLUS_18)  # of Fig. 21: section 5 sets 20 %; and the effect of less
 LARGE_BDP_KB = 400  # above it BBRv2 answers losses, says the text
 
 

@@ -1,11 +1,12 @@
 """BBRv2+, Figs. 11, 15, 16 and 17: a rate that changes in steps.
 
-Figs. 11 and 15: 40 ms, +-5 Mbit/s every 2 s, 32 BDP of buffer, sampled every 100 ms (sections 3.5, 5.2). The first
-rate, the span and which BDP is meant are not in the text: 5 to 50 Mbit/s and back, the BDP of the highest rate; beside
-it the BDP of the lowest, and all rates shifted by 50 Mbit/s.
+Figs. 11 and 15: 40 ms, +-5 Mbit/s every 2 s, 32 BDP of buffer, sampled every 100 ms (sections 3.5, 5.2). The text
+gives neither the first rate, nor the span, nor which rate's BDP is meant. Run: 5 to 50 Mbit/s and back with the BDP
+of the highest rate; the same with the BDP of the lowest; and all rates 50 Mbit/s higher.
 
-Figs. 16 and 17: five traces with steps, 1.5 MB of buffer, 20 ms, no loss; the traces are not published: five are drawn
-here, rates of 6 to 48 Mbit/s held for 5 s. The delay may be one way (Mahimahi's option) or both: both are run.
+Figs. 16 and 17: five traces with steps, 1.5 MB of buffer, 20 ms, no loss; the traces are not published: five are
+drawn here, rates of 6 to 48 Mbit/s held for 5 s. The delay may be one way (Mahimahi's option) or both: both are
+run.
 """
 
 import random
@@ -94,7 +95,7 @@ def _run(system: str, direction: str, case: str, seed: int) -> Run:
 
 
 def _samples(line: Fields) -> Fields:
-    """Return what is drawn of one run: times, estimate on the wire, queue."""
+    """Return the series drawn for one run: times, estimate on the wire, queue."""
     best = np.max([np.array(line[name], float) for name in (*V1, *V2) if name in line], axis=0)
     return {
         "time_s": line["time_s"],

@@ -1,8 +1,8 @@
 """BBRv2+, Figs. 22 and 23: cellular and Wi-Fi paths, stationary and moving.
 
-The paper replays 20 traces of its own over Mahimahi, 1.5 MB of buffer (section 5.7); they are not published, so
-neither are the 25 % reproducible as such. Here run the path presets of `models/` (rates drawn from what cellular logs
-and traces of other people look like), and a user's own traces: ``traces=["my.trace"]``, or ``--trace my.trace``.
+The paper replays 20 traces of its own over Mahimahi, 1.5 MB of buffer (section 5.7). They are not published, so its
+25 % cannot be reproduced as such. Run instead: the path presets of `models/` (rates drawn with the statistics of
+others' cellular logs and traces) and a user's own traces: ``traces=["my.trace"]``, or ``--trace my.trace``.
 """
 
 from collections.abc import Iterator

@@ -1,15 +1,14 @@
-"""Chung et al., *BBRx* (NetDev 0x12, 2018): Figs. 2 to 4; `bbrx_learned` has Table I beside what the agent learns.
+"""Chung et al., *BBRx* (NetDev 0x12, 2018): Figs. 2 to 4; `bbrx_learned` compares Table I with what the agent learns.
 
-Fig. 2: k = 6, one flow, 5 Mbit/s, 25 ms, queues of 40 to 200 ms. Fig. 3: six flows; the text names 15 Mbit/s, 25 ms and
-"over 100 ms", the other rates and the queue are not stated: chosen, and varied. Fig. 4 is a live LTE network: path
+Fig. 2: k = 6, one flow, 5 Mbit/s, 25 ms, queues of 40 to 200 ms. Fig. 3: six flows; the text names 15 Mbit/s, 25 ms
+and "over 100 ms"; the other rates and the queue are chosen here, and varied. Fig. 4 is a live LTE network: path
 presets instead, beta = 0.5 and k = 6 as in section IV, against BBR of Linux 4.15 (`bbr2016`).
 
-Utility: Eq. 6, slope 100 (PCC Allegro's; the paper has none). Stability margins beside it: the linear loop of
-`cctrace.analytic.pilaw` with the RTT at its target, k/4 Rmin, and a rate that is set once per epoch of Rmin. Its delay
-is then beta (k/4 + 1/2) of an epoch: neither rate nor Rmin is left in it, so linear margins cannot give what Fig. 3
-shows of either.
-Of Fig. 4's network the text gives 80 Mbit/s and more: beside the presets runs one whose rates are scaled to a mean of
-115, with its buffer and with one that holds all of BBR's start-up.
+Utility: Eq. 6, slope 100 (PCC Allegro's; the paper has none). Stability margins: the linear loop of
+`cctrace.analytic.pilaw` with the RTT at its target, k/4 Rmin, and a rate that is set once per epoch of Rmin. Its
+delay is then beta (k/4 + 1/2) of an epoch, independent of rate and Rmin, so linear margins cannot explain what Fig.
+3 shows of either. Of Fig. 4's network the text gives 80 Mbit/s and more: in addition to the presets, one whose
+rates are scaled to a mean of 115 is run, with its buffer and with one that holds all of BBR's start-up.
 
 Sources: [Chung18].
 """

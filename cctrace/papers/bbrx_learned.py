@@ -1,9 +1,11 @@
-"""Chung et al., *BBRx*: Table I beside what the agent of `cctrace.learn` elects, and the slope that the paper omits.
+"""Chung et al., *BBRx*: Table I compared with what the agent of `cctrace.learn` chooses, and the slope that the paper
+omits.
 
-Figure `table`: the table that ships, models/bbrx_learned.json, beside Table I: both run on the same held-out flows of
-every bin. Figure `slope`: the same flows judged by sigmoids of other slopes (Eq. 6 names none).
+Figure `table`: the shipped table, models/bbrx_learned.json, and Table I, both run on the same held-out flows of
+every bin. Figure `slope`: the same flows evaluated with sigmoids of other slopes (Eq. 6 names none).
 
-Of Table I the cells of the row [0, 50) ms are merged, and so read as beta 0.75 and k 4 in all of its columns.
+In Table I the cells of the row [0, 50) ms are merged, and therefore read as beta 0.75 and k 4 in all of its
+columns.
 
 Sources: [Chung18].
 """
@@ -23,7 +25,7 @@ from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing, records
 from cctrace.papers.runs import Result, Run
 
-HELD_OUT = 1000  # seeds from here on are of flows that no agent learned from
+HELD_OUT = 1000  # first seed of the flows that no agent learned from
 PUBLISHED, SHIPPED = "bbrx_table1", "bbrx_learned"  # of models/
 SEEDS = (1, 2, 3)
 BETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4)
@@ -61,7 +63,7 @@ def _run(function: Callable[..., Result], **arguments: Any) -> Run:
 
 
 class Shipped(Chung18):
-    """Table I's utility beside that of the learned table, bin by bin."""
+    """Table I's utility and that of the learned table, bin by bin."""
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """A trial per bin, table and seed of held-out flows."""
@@ -92,7 +94,7 @@ class Shipped(Chung18):
         return both.assign(gain_pct=100 * (both.learned - both.published) / both.published.abs())
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Is the published beta as good as the one that ships?"""
+        """Is the published beta as good as the shipped one?"""
         for row in records(made.table):
             half = half_interval(row["gain_pct_sd"], row["seeds"])
             interval = f"(95 %: {row['gain_pct'] - half:+.1f} to {row['gain_pct'] + half:+.1f}; "
@@ -126,7 +128,7 @@ def half_interval(sd: float, count: int, share: float = 0.95) -> float:
 
 
 class Slope(Chung18):
-    """Utility over beta for sigmoids of several slopes: the same flows, judged otherwise."""
+    """Utility over beta for sigmoids of several slopes, on the same flows."""
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """A trial per bin, beta and seed."""
@@ -158,7 +160,7 @@ class Slope(Chung18):
         return frame.assign(share=frame.utility / best)
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Does what is elected depend on a slope that the paper does not give?"""
+        """Does the chosen beta depend on the slope, which the paper does not give?"""
         for name in made.each("bin"):
             ranges, best = {}, {}
             for slope in made.parameters["slopes"]:

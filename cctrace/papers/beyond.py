@@ -1,13 +1,13 @@
-"""Beyond the papers: starvation by delay variation that only one of two flows has, beside Kumar's collapse of one flow.
+"""Beyond the papers: starvation by delay variation of one of two flows, and Kumar's collapse of one flow.
 
-[Arun22]: a controller that holds its delay within a range delta_max once it has converged can be starved by delay
-variation D that is not due to congestion, when D exceeds twice that range: the flow that meets the variation cannot
-tell it from queueing, and gives way to one that does not meet it.
+[Arun22]: a controller that keeps its delay within a range delta_max once it has converged can be starved by delay
+variation D not caused by congestion, if D exceeds twice that range: the flow that experiences the variation cannot
+distinguish it from queueing, and yields to the one that does not.
 
-Here two flows of the same controller share 40 Mbit/s and 40 ms; the ACKs of one leave in slots of D, which delays them
-by 0 to D and never hurries them. delta_max is what the controller holds alone: 95th percentile of its queueing delay.
-Slots are one such variation, not the adversary of the proof: what does not starve here may starve elsewhere.
-`collapse` varies the jitter of a single flow's path instead, for all controllers: order kept or not.
+Here two flows of the same controller share 40 Mbit/s and 40 ms; the ACKs of one leave in slots of D, which delays
+them by 0 to D. delta_max is what the controller keeps alone: the 95th percentile of its queueing delay. Slots are
+one such variation, not the adversary of the proof: a controller that does not starve here may starve elsewhere.
+`collapse` varies the jitter of a single flow's path instead, for all controllers, in order and reordering.
 """
 
 from collections.abc import Iterator
@@ -76,14 +76,14 @@ class Starvation(Arun22):
         }
 
     def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
-        """Give each row the range that its controller holds alone, and leave those runs out."""
+        """Give each row the range that its controller keeps alone, and drop the runs alone."""
         alone = frame[frame.slot_ms.isna()].groupby("cc").queue_p95_ms.mean()
         pairs = frame[frame.slot_ms.notna()].reset_index(drop=True)
         held = pairs.cc.map(alone)
         return pairs.assign(range_ms=held, over_range=pairs.slot_ms / (2 * held.clip(lower=0.1)))
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Arun's bound, for the controllers that hold a range of delay, and for the others."""
+        """Arun's bound, for the controllers that keep a range of delay, and for the others."""
         table = made.table
         for group, modelled in (("delay-convergent", True), ("loss-based", False)):
             rows = table[table.cc.map(is_model_based) == modelled]
@@ -106,7 +106,7 @@ class Starvation(Arun22):
 
 
 class Collapse(Arun22):
-    """One flow over jitter, for every controller: Kumar's question asked of all."""
+    """One flow over jitter, for every controller: Kumar's experiment with all of them."""
 
     varied = {"cc": "cc", "order": "orders", "sd_ms": "sd_ms"}
     measured = ("mbps",)

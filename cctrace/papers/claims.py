@@ -1,8 +1,9 @@
-"""What a paper says, what comes out here, and the mark that follows from the numbers.
+"""What a paper claims, what was found here, and the mark that follows from the numbers.
 
-A claim has *conditions*, directions and orders with truth values computed from results, and *sizes*, numbers beside the
-paper's, which must agree to 25 %. All: held; the directions but not the sizes: held in part; else: not held. Claims of
-the same text are one *statement*: readings of what the paper leaves open, and parts. Nobody writes a mark by hand.
+A claim has *conditions*, directions and orders with truth values computed from results, and *sizes*, numbers
+compared with the paper's, which must agree to 25 %. All hold: held; the directions but not the sizes: held in part;
+else: not held. Claims of the same text are one *statement*: its parts, and readings of what the paper leaves open.
+No mark is written by hand.
 """
 
 from collections import Counter
@@ -14,9 +15,9 @@ import numpy as np
 
 HELD, IN_PART, NOT_HELD, NOT_RUN = "held", "held in part", "not held", "not reproducible"
 UNDER = "held under a reading"  # of what the paper leaves open
-NEAR = 0.25  # how far a number may be from the paper's, either way: stated before the runs, the same for all
+NEAR = 0.25  # tolerance of a number against the paper's, either way; fixed before the runs, the same for all
 SAME = 0.1  # within which two numbers are called the same
-# What would settle the statements that do not hold, by paper; the summary of its figures ends with it.
+# What would settle the statements that do not hold, by paper; printed at the end of the summary.
 SETTLES = {
     "kumar": "a capture at the sender: how ACKs are spaced there, and the size of its send buffer",
     "bbr2plus": "deviation, order and length of the runs under jitter; the traces of Figs. 16 and 22; Orca's weights",
@@ -115,7 +116,7 @@ def _least(parts: Iterable[Claim]) -> str:
 
 
 def statements(claims: Iterable[Claim]) -> list[Statement]:
-    """Return the statements that claims are readings and parts of, in their order.
+    """Return the statements that these claims are readings and parts of, in order.
 
     >>> two = [judge("2", "falls", {"falls": x}, paper="", here="", reading=r) for x, r in ((True, "a"), (False, "b"))]
     >>> [(one.claim, one.mark) for one in statements(two)]
@@ -128,7 +129,7 @@ def statements(claims: Iterable[Claim]) -> list[Statement]:
 
 
 def summary(claims: Iterable[Claim]) -> str:
-    """Return how many statements of a paper hold, under which reading, and what the others lack, a line each.
+    """Return how many statements of a paper hold, under which reading, and what fails in the others, a line each.
 
     >>> print(summary([judge("2", "falls", {"falls": False}, paper="", here="")]))
     1 statement of the paper: 0 held, 0 held under a reading of what it leaves open, 0 in part, 1 not held.

@@ -1,7 +1,7 @@
 """A figure of a paper as a function: parameters, runs, table, plot, claims.
 
-What figures have in common is data of their classes: over what they are swept (`Figure.varied`), what they measure
-(`Figure.measured`) and how they are drawn (`Figure.drawn`).
+What figures share is data of their classes: what they vary (`Figure.varied`), what they measure (`Figure.measured`)
+and how they are drawn (`Figure.drawn`).
 """
 
 from __future__ import annotations

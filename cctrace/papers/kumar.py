@@ -1,17 +1,17 @@
 """Kumar et al., *TCP BBR for Ultra-Low Latency Networking* (IFIP Networking 2019): Figs. 1 to 4.
 
-Figures 1, 3 and 4 are pictures in the paper; here they measure what the text says beside them.
+Figures 1, 3 and 4 are diagrams in the paper; here they measure what its text says about them.
 
-Set-up (section II): 1 Gbit/s, 1,000 packets of buffer, 75 us of propagation; netem adds a normal delay of mean 5 ms and
-standard deviation 0 to 1.5 ms at an emulator in front of the router (Fig. 1); one flow, 90 s; Linux 4.12 (`bbr2016`)
-and 5.1-rc3 (`bbr2019`). Figs. 5 to 7, where the model meets the testbed, are in `kumar_model`, Fig. 8
-in `kumar_given`.
+Set-up (section II): 1 Gbit/s, 1,000 packets of buffer, 75 us of propagation; netem adds a normal delay of mean 5 ms
+and standard deviation 0 to 1.5 ms at an emulator in front of the router (Fig. 1); one flow, 90 s; Linux 4.12
+(`bbr2016`) and 5.1-rc3 (`bbr2019`). Figs. 5 to 7, which compare the model with the testbed, are in `kumar_model`,
+Fig. 8 in `kumar_given`.
 
-Chosen here, for the paper does not say: the receiver (Ubuntu 18.04, Linux 4.15) acknowledges every other segment and
-does not compress SACKs, which came with 4.18; HZ is 250, Ubuntu's. The figure `testbed` varies all of it. netem draws a
-delay per packet and lets packets overtake each other ("reordering"); the paper's i.i.d. delays without overtaking are
-"in order", jitter slower than a packet is "slots". Where a flow "collapses" is read twice: below half of the link, and
-below nine tenths of it, where the text's "close to the link capacity" ends.
+Chosen here, because the paper does not say: the receiver (Ubuntu 18.04, Linux 4.15) acknowledges every other
+segment and does not compress SACKs, which came with 4.18; HZ is 250, Ubuntu's. The figure `testbed` varies all of
+it. netem draws a delay per packet and lets packets overtake each other ("reordering"); the paper's i.i.d. delays
+without overtaking are "in order"; jitter slower than a packet is "slots". A "collapse" has two readings: below half
+of the link, and below nine tenths of it, where the text's "close to the link capacity" ends.
 
 Sources: [Kumar19].
 """
@@ -30,7 +30,7 @@ from cctrace.tcp.wire import MSS_BYTES, PACKET_BYTES, WIRE_PER_PAYLOAD
 
 RATE = "1Gbit"
 BUFFER = "1000packets"
-FLOOR_US = 75  # propagation: what is left when netem's draw is cut at zero
+FLOOR_US = 75  # propagation: the delay where netem's draw is cut at zero
 MEAN_US = 5000
 UCAV_US = MEAN_US + FLOOR_US  # RTT_UCAV
 LINK_BPS = 1e9 / WIRE_PER_PAYLOAD  # payload
@@ -44,7 +44,7 @@ JITTER = {
 STARTUP = 0
 CLUMPED = {"ack_slot": "2ms"}  # ACKs as an interrupt-driven receiver may send them
 SMALL_BUFFER = {"send_buffer": "1.4MB"}  # less than the 1.9 MB that STARTUP's window holds
-# Readings of a collapse: column of the runs, share of the link below which one is.
+# Readings of a collapse: column of the runs, share of the link below which a run counts as collapsed.
 COLLAPSED = {"collapsed": 0.5, "degraded": 0.9}
 WATCH = ("min_rtt_us", "bw_v", "mode")
 OVER_JITTER = "standard deviation of the delay (ms)"
@@ -129,7 +129,7 @@ class OverJitter(OverTestbed):
 
 
 SDS_MS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
-# Process of the jitter: length of the runs, number of seeds. Fig. 2 shows what 90 s, the paper's length, change.
+# Process of the jitter: length of the runs, number of seeds. Fig. 2 shows the effect of 90 s, the paper's length.
 LONG, CLUMPS, BUFFERED = "reordering, 90 s", "reordering, ACKs in slots of 2 ms", "reordering, send buffer 1.4 MB"
 SENDERS = {CLUMPS: CLUMPED, BUFFERED: SMALL_BUFFER}
 SHORTER = {"reordering": ("30s", 5), "in order": ("10s", 3)}
@@ -318,7 +318,7 @@ class Fig3(OverJitter):
     )
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section II: what keeps a flow from its pacing rate."""
+        """Section II: what keeps a flow below its pacing rate."""
         rows = made.table.assign(short=made.table.cwnd_segments < BDP_SEGMENTS)
         short, wide = rows[rows.short], rows[~rows.short]
         yield judge(

@@ -102,7 +102,7 @@ class Fig8(OverJitter):
         yield from self._delay_given(made, base)
 
     def _delay_given(self, made: Reproduction, base: str) -> Iterator[Claim]:
-        """How much delay the bandwidth given adds: around 2 ms with 2016, "slightly higher" with 2019."""
+        """How much delay the given bandwidth adds: around 2 ms with 2016, "slightly higher" with 2019."""
         srtt, of_cbe, queue, of_cbe_queue = (
             self.over(made, column, base + tail) for column in ("srtt_ms", "queue_ms") for tail in ("", "_cbe")
         )

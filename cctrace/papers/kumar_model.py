@@ -1,12 +1,13 @@
-"""Kumar et al., Figs. 5 to 7: where the paper's model meets the testbed.
+"""Kumar et al., Figs. 5 to 7: the paper's model compared with the testbed.
 
 The model (section III): RTTs without queue X ~ N(mu, sd) cut at the propagation delay, with queue Y ~ N(mu + delta,
 sd); min_rtt is the least of N = 160 X and M = 10,000 Y (Eq. 9), a collapse the least of L = 10,000 Y below half the
-mean (Eq. 11), the bandwidth estimate Eq. 5 iterated over probe cycles. Delta, the queueing delay, is measured (Fig. 6).
+mean (Eq. 11), the bandwidth estimate Eq. 5 iterated over probe cycles. Delta, the queueing delay, is measured (Fig.
+6).
 
-That is the circle: after a collapse the queue is empty, so a delta that is averaged over the run is near zero exactly
-where the flow has collapsed, and the model, fed with it, announces a collapse there. So delta is taken three times:
-over the run (as in the paper), before the collapse (which is what could cause it; there is none where the flow never
+This is circular: after a collapse the queue is empty, so a delta averaged over the run is near zero exactly where
+the flow has collapsed, and the model then predicts a collapse there. Delta is therefore taken in three ways: over
+the run (as in the paper), before the collapse (the only one that could cause it; there is none where the flow never
 filled the link), and as zero.
 
 Sources: [Kumar19] Eqs. 5, 9, 11.
@@ -47,7 +48,7 @@ IN_LOOP = "model in its loop"
 
 
 def bandwidth(sd_us: float, queue_us: float, duration_s: float, seed: int) -> float:
-    """Return the mean of Eq. 5 over a session, in payload Mbit/s: RTTs drawn, the least until now kept.
+    """Return the mean of Eq. 5 over a session, payload Mbit/s, from drawn RTTs and their running minimum.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ class _ModelAndTestbed(OverTestbed):
         return run_of("bbr2016", at["sd_ms"], at["seed"], p["duration"])
 
     def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
-        """Add what the model says, for each delta."""
+        """Add the model's results, for each delta."""
         duration_s, rows = float(p["duration"].removesuffix("s")), []
         for name, column in MODELS.items():
             for sd in sorted(p["sd_ms"]):
@@ -188,7 +189,7 @@ class Fig6(_ModelAndTestbed):
     """Backlog and queueing delay at the router, over the run and before the collapse."""
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """What comes of feeding the model with a measured queue."""
+        """The consequence of giving the model a measured queue."""
         sds, over = made.column("queue_ms", "sd_ms", source=TESTBED)
         _, before = made.column("queue_before_ms", "sd_ms", source=TESTBED)
         yield judge(

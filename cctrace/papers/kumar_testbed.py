@@ -1,6 +1,6 @@
 """Kumar et al.: the testbed of section II varied, detail by detail, around the collapse of BBR 2016 and 2019.
 
-What the paper leaves unsaid (or what Linux has changed since) and how much it decides: ACKs per segment, ACKs in
+Details that the paper does not give (or that Linux has changed since), and their effect: ACKs per segment, ACKs in
 clumps, compressed SACKs, ticks, netem's table of the normal distribution (cut at four deviations), order, stack.
 """
 

@@ -1,7 +1,7 @@
 """Life cycles of BBR, BBRv2 and BBRv2+, which the papers draw as state machines: phases, their lengths and gains.
 
-A flow runs alone; its phase, gain and window are read every 5 ms. What a paper writes beside its picture (a gain, a
-length, a share of the time) is a number in a table, which the run has to meet.
+A flow runs alone; its phase, gain and window are read every 5 ms. The numbers that a paper gives with its diagram
+(a gain, a length, a share of the time) are compared with those of the run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ MODES = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
 V1 = ("probing", "draining", *["cruising"] * 6)  # the eight phases of PROBE_BW, by `cycle_idx`
 V2 = ("UP", "DOWN", "CRUISE", "REFILL", "PRE_UP", "GUARD", "POST_UP", "DOWN_SLIGHTLY")
 GAIN, VISIT, SHARE, CWND, BOUND = "pacing_gain", "visit_ms", "share_pct", "cwnd_segments", "in_flight_over_hi"
-EXACT = 0.02  # of a gain, which the kernel keeps in 256ths: the eighth part of the least difference that matters here
+EXACT = 0.02  # tolerance of a gain (in 256ths in the kernel): 1/8 of the smallest difference that matters here
 STARTS = {("STARTUP", GAIN): 2 / np.log(2), ("DRAIN", GAIN): np.log(2) / 2}
 RTT_PROBE = {("PROBE_RTT", VISIT): 200.0, ("PROBE_RTT", CWND): 4.0}
 EIGHTHS = {("probing", SHARE): 12.5, ("draining", SHARE): 12.5, ("cruising", SHARE): 75.0} | {
@@ -34,7 +34,7 @@ Numbers = Mapping[tuple[str, str], float]  # (phase, column): what the paper say
 
 @dataclass
 class Lifecycle(Figure):
-    """A state machine's phases as a flow goes through them.
+    """A state machine's phases as a flow passes through them.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Lifecycle(Figure):
         return pd.DataFrame(rows)
 
     def claims(self, made: Made) -> Iterator[Claim]:
-        """Compare what the paper writes beside its picture."""
+        """Compare the run with the numbers of the paper's diagram."""
         for (where, text), (systems, numbers) in self.said.items():
             for system in systems:
                 got = {
@@ -95,7 +95,7 @@ class Lifecycle(Figure):
 
 
 def phases(line: Mapping[str, list[Any]], names: tuple[str, ...]) -> Iterator[Fields]:
-    """Return what each phase of a flow was like: share of the time after STARTUP, length of a visit, gain, windows.
+    """Return each phase of a flow: share of the time after STARTUP, length of a visit, gain, windows.
 
     >>> line = {"mode": [0, 2, 2, 2], "cycle_idx": [0, 0, 1, 1], "pacing_gain": [2.9, 1.25, 0.75, 0.75]}
     >>> line |= {name: [4, 4, 4, 4] for name in ("cwnd_segments", "in_flight_segments", "inflight_hi_segments")}

@@ -20,7 +20,7 @@ from cctrace.tcp.wire import MSS_BYTES, WIRE_PER_PAYLOAD
 if TYPE_CHECKING:
     import pandas as pd
 
-SETTLED_S = 0.3  # of a run, after which its rate says something
+SETTLED_S = 0.3  # start of a run that is left out, because the rate is not yet meaningful
 FULL_S = 0.1  # after which STARTUP has filled a path of 5 ms: the queue before a collapse counts from here
 
 
@@ -78,7 +78,7 @@ def simulation(
 
 
 def path_of(fields: dict[str, Any]) -> Path:
-    """Return the `Path` that plain values describe."""
+    """Return the `Path` described by plain values."""
     fields = {name: _tuples(value) for name, value in fields.items()}
     for name in ("jitter", "jitter_before"):
         if isinstance(fields.get(name), dict):
@@ -92,7 +92,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _number(value: float) -> float | None:
-    """Return a number of seven digits, or None for what is not finite."""
+    """Return a number of seven digits, or None if it is not finite."""
     return float(f"{value:.7g}") if np.isfinite(value) else None
 
 
@@ -112,7 +112,7 @@ def _filled(part: pd.DataFrame, half_bps: float) -> pd.DataFrame:
 
 
 def _means(part: pd.DataFrame, since_s: float) -> dict[str, float | None]:
-    """Return the mean of every column over time, from an instant on; None where nothing is left."""
+    """Return the mean of every column from a time on; None where nothing is left."""
     settled = part[part.time_s >= since_s].drop(columns=["time_s", "flow"])
     means = settled.select_dtypes("number").astype(float).mean()
     return {str(name): _number(value) if len(settled) else None for name, value in means.items()}

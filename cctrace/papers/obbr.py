@@ -1,12 +1,13 @@
 """Bi et al., *oBBR* (USENIX ATC 2023): the systems, and what its figures share.
 
-The paper built all controllers in nginx-quic (section 5.1). The released module (`bpq233/oBBR`) holds BBR, oBBR, BBR-S,
-B3R and CUBIC: the names without addition. Where the text says something else than the module does (`cctrace variants
-obbr quic_obbr_paper`) its form runs beside it, on the same QUIC stack: *paper form*.
+The paper built all controllers in nginx-quic (section 5.1). The released module (`bpq233/oBBR`) has BBR, oBBR,
+BBR-S, B3R and CUBIC: the names without addition. Where the text describes something else (`cctrace variants obbr
+quic_obbr_paper`), its form is run as well, on the same QUIC stack: *paper form*.
 
-Testbed: one machine, tc. Burst is 100 KB in all experiments that use tc: here a token bucket of that burst, fed by a
-gigabit, before which the buffer lies. Where section 3 names no burst, the same holds. Sessions of 1 GB take as long as
-the link needs for 1 GB. The client is Chromium's: it decimates its ACKs. "Retransmitted" is over what was delivered.
+Testbed: one machine, tc. Burst is 100 KB in all experiments that use tc: here a token bucket of that burst, fed at
+1 Gbit/s, with the buffer in front of it; also where section 3 names no burst. Sessions of 1 GB take as long as the
+link needs for 1 GB. The client is Chromium's: it decimates its ACKs. "Retransmitted" is relative to what was
+delivered.
 
 Sources: [Bi23].
 """
@@ -48,9 +49,9 @@ SYSTEMS = {
 OBBRS = tuple(obbr(mu, ending) for ending in ("", PAPER) for mu in MUS)
 FORMS = {"released": "", "paper form": PAPER}
 CLIENT = "chromium"  # the HTTP client of section 5.1: how it acknowledges (`cctrace.sim.acks`)
-TENTH = "every:10"  # another reading of "Chromium": ten packets an ACK from the first on, gaps or not
-# How the client acknowledged is not in the text: as Chromium does, or in slots, as a client or a link does that
-# holds ACKs back. Of the second one seed runs.
+TENTH = "every:10"  # another reading of "Chromium": ten packets per ACK from the first on, with or without gaps
+# The text does not say how the client acknowledged: as Chromium does, or in slots, as a client or link that holds ACKs
+# back. The second is run with one seed.
 CHROMIUM, SLOTS = "client: Chromium", "client: ACKs in slots of RTT/5"
 CLIENTS = (CHROMIUM, SLOTS)
 BURST = "100kB"
@@ -75,7 +76,7 @@ class Bi23(Figure):
 
 
 def measures(flow: Mapping[str, Any], *names: str) -> dict[str, float]:
-    """Return some of `MEASURES` of a flow; what was sent again is over what was delivered, as in section 5.2.1.
+    """Return some of `MEASURES` of a flow; retransmissions are relative to what was delivered, as in section 5.2.1.
 
     >>> measures({"retransmit_ratio": 0.2, "sent": 10, "retransmitted": 2}, "retransmitted_pct")
     {'retransmitted_pct': 25.0}
@@ -85,7 +86,7 @@ def measures(flow: Mapping[str, Any], *names: str) -> dict[str, float]:
 
 
 def again_pct(flows: Sequence[Mapping[str, Any]]) -> float:
-    """Return what flows sent again over what they sent first, percent."""
+    """Return the retransmissions of flows over their original transmissions, per cent."""
     again, sent = (sum(flow[name] for flow in flows) for name in ("retransmitted", "sent"))
     return 100 * again / max(sent - again, 1)
 

@@ -1,13 +1,13 @@
 """oBBR, Figs. 10 and 11, Table 1: cellular traces.
 
-Section 5.2.3 replays four logs of an operator in Ireland ([Raca20]). cctrace ships none: the path presets `5g_static1`
-to `5g_car2` draw rates, second by second, from what was fitted to logs of that data set: other rates for each seed,
-scaled to the mean of Table 1, from which two minutes of draws may differ by a factor of two. R is "set to different
-values", which the text does not name: 0.5 and 1 BDP of Table 1's means. The rate is that of a token bucket of 100 KB,
-as in all experiments that use tc.
+Section 5.2.3 replays four logs of an operator in Ireland ([Raca20]), which cctrace does not include. The path
+presets `5g_static1` to `5g_car2` draw rates, second by second, from a model fitted to logs of that data set: other
+rates for each seed, scaled to the mean of Table 1, from which two minutes of draws may differ by a factor of two. R
+is "set to different values", which the text does not name: 0.5 and 1 BDP of Table 1's means. The rate is that of a
+token bucket of 100 KB, as in all experiments that use tc.
 
 ``traces=["B_2020.02.13_13.57.29.csv", ...]``, or ``--trace FILE``, runs a user's own logs instead, the paper's or
-others, as long as they are (`obbr_traces`).
+others, for their full length (`obbr_traces`).
 """
 
 from collections.abc import Iterator
@@ -134,7 +134,7 @@ def _over_own(p: Fields) -> list[tuple[Fields, Run]]:
 
 
 def _for_ever(steps: list) -> list:
-    """Return steps of a rate that go on after the last second: a bucket's last rate must be positive."""
+    """Return steps of a rate that continue after the last second: a bucket's last rate must be positive."""
     return [[at, bps] for at, bps in steps] + [[steps[-1][0] + 1, next(bps for _, bps in steps if bps > 0)]]
 
 
@@ -156,7 +156,7 @@ class Fig10(Formula, Bi23):
         return pd.DataFrame(rows)
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """How near the user's traces are to Table 1; the presets are scaled to it."""
+        """How close the user's traces are to Table 1; the presets are scaled to it."""
         if made.parameters["traces"]:
             yield from table1_claims(records(made.runs))
 

@@ -1,7 +1,8 @@
 """oBBR, Fig. 12: two flows, one of oBBR or BBR and one of another controller.
 
-Section 5.2.4: {40 Mbit/s, 100 ms}, R 0.5 and 1. Both flows end "once the 1 GB data file has been fully delivered": by
-the faster of them, each of which fetches the file, or by both together, which takes as long as the link needs for it.
+Section 5.2.4: {40 Mbit/s, 100 ms}, R 0.5 and 1. Both flows end "once the 1 GB data file has been fully delivered",
+which has two readings: when the faster of them has fetched the file, or when both together have delivered 1 GB,
+which takes as long as the link needs for it.
 """
 
 from collections.abc import Iterator
@@ -129,7 +130,7 @@ def _percent(shares: list[float], digits: int = 0) -> str:
 
 
 class LargestCap(Bi23):
-    """oBBR's paper form beside CUBIC in a deep buffer, g_max varied, and BBR."""
+    """oBBR's paper form against CUBIC in a deep buffer, g_max varied, and BBR."""
 
     varied = {"g_max": "gains"}
     drawn = drawing("lines", "g_max", [("share", "share of the goodput")], "line", xlabel="g_max")

@@ -1,10 +1,11 @@
 """oBBR, Figs. 4, 5 and 9: a bandwidth that drops.
 
-Fig. 4 (section 3.2): 20 Mbit/s, 100 ms, 200 KB of buffer, 5 or 2 Mbit/s after 10 s. 200 KB at 5 Mbit/s are 320 ms and
-cannot give the stated RTT of some 700 ms: twice the buffer runs as well, and the 350 KB that 1,500 ms at 2 Mbit/s
-imply. Fig. 5 (section 4.2): the caption says 5 and 2 Mbit/s, the text 10 and 5; all three run. The first 5 s, in which
-the estimate still is that of the bucket's first burst, are counted, or left out. Its buffer is not stated: that of
-Fig. 4. Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and 450 and 600.
+Fig. 4 (section 3.2): 20 Mbit/s, 100 ms, 200 KB of buffer, 5 or 2 Mbit/s after 10 s. 200 KB at 5 Mbit/s are 320 ms
+and cannot give the stated RTT of some 700 ms: twice the buffer is run as well, and the 350 KB that 1,500 ms at 2
+Mbit/s imply. Fig. 5 (section 4.2): the caption says 5 and 2 Mbit/s, the text 10 and 5; all three are run. The first
+5 s, in which the estimate still comes from the bucket's first burst, are counted, or left out. Its buffer is not
+stated: that of Fig. 4. Fig. 9 (section 5.2.2): 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and 450 and
+600.
 """
 
 import itertools
@@ -47,14 +48,14 @@ from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
 RTT_MS, BEFORE_MBPS, DROP_S = 100, 20, 10
-IMPLIED_KB = 350  # what makes the stated 1,500 ms at 2 Mbit/s
+IMPLIED_KB = 350  # the buffer at which 2 Mbit/s gives the stated 1,500 ms
 FIRST_MS, ACK = 1000, 1  # of a simulation's trace: when it begins, an event
 BELOW = (0.5, 0.65, 0.75, 0.85, 0.95)  # of the estimate
 ABOVE = (1.25, 1.5, 2.0, 2.5, 3.0)  # RTprops
-SETTLED_S = 5  # from here on what STARTUP and the bucket's first burst made of the estimate has expired
+SETTLED_S = 5  # from here on the samples of STARTUP and of the bucket's first burst have expired
 READINGS = ("from the end of STARTUP", "after 5 s")
 RTT_RUNS = {10: 373.0, 5: 328.0}  # by the rate after the drop, of RTTs above 2.5 RTprop
-NEAR = 1.3  # an estimate is right again when at most so much above the rate
+NEAR = 1.3  # an estimate is right again when at most this factor above the rate
 
 
 def buffers(stated_kb: int, *more_kb: int) -> dict[str, int]:
@@ -67,9 +68,10 @@ def buffers(stated_kb: int, *more_kb: int) -> dict[str, int]:
 
 
 def late_s(line: Fields, at_s: float, mbps: float, until_s: float) -> float:
-    """Return seconds from a drop until the estimate is right for the first time; up to the next change, if it is not.
+    """Return seconds from a drop until the estimate is first right, or until the next change if it never is.
 
-    Later it may be too high again: PROBE_RTT leaves the bucket full, and its burst passes at the gigabit that feeds it.
+    Later it may be too high again: PROBE_RTT leaves the bucket full, and its burst passes at the 1 Gbit/s that
+    feeds it.
     """
     time_s, bw = np.array(line["time_s"]), np.array(line["bw_Bps"], float) * 8 / 1e6
     right = time_s[(time_s > at_s) & (time_s <= until_s) & (bw <= NEAR * mbps)]
@@ -77,7 +79,7 @@ def late_s(line: Fields, at_s: float, mbps: float, until_s: float) -> float:
 
 
 def over_time_of(line: Fields, rtt_ms: float) -> Fields:
-    """Return what is drawn of a run: time, RTT, estimate, flight, data sent again."""
+    """Return the series drawn for a run: time, RTT, estimate, flight, retransmitted data."""
     return {
         "time_s": line["time_s"],
         "rtt_ms": [rtt_ms + q / 1e3 for q in line["queue_delay_us"]],
@@ -115,7 +117,7 @@ class Fig4(Bi23):
         ]
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """Largest RTT after the drop, how late the estimate is right, flight before and after, what is sent again."""
+        """Largest RTT after the drop, delay until the estimate is right, flight before and after, retransmissions."""
         line = over_time_of(result["timeline"][0], RTT_MS)
         at, flight, lost = (np.array(line[n]) for n in ("time_s", "flight_kb", "lost_kb"))
         late = late_s(result["timeline"][0], DROP_S, labels["after_mbps"], p["duration_s"])
@@ -163,7 +165,7 @@ class Fig4(Bi23):
 
 
 def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[float], ack: str) -> Result:
-    """Return what the bandwidth and RTT samples of a flow are, after STARTUP.
+    """Return statistics of a flow's bandwidth and RTT samples after STARTUP.
 
     Returns
     -------
@@ -271,7 +273,7 @@ class Fig5(Bi23):
 
 
 def _reaches(buffer: str) -> bool:
-    """Whether a full buffer makes an RTT of 2.5 RTprop before the drop, so that a run of them can be there."""
+    """Whether a full buffer gives an RTT of 2.5 RTprop before the drop, so that a run of such RTTs is possible."""
     return RTT_MS + buffers(200, IMPLIED_KB)[buffer] * 8 / (BEFORE_MBPS * 1e3) > 2.5 * RTT_MS
 
 
@@ -315,7 +317,7 @@ class Fig9(Bi23):
         ]
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """How late the estimate is right after a drop, RTT, goodput, what is sent again."""
+        """Delay until the estimate is right after a drop, RTT, goodput, retransmissions."""
         flow, line = result["flows"][0], result["timeline"][0]
         drops = range(10, int(p["duration_s"]), 20)
         drawn = over_time_of(line, RTT_MS)
@@ -363,7 +365,7 @@ class Fig9(Bi23):
 
 
 def _timely(made: Reproduction, buffer: str, system: str, form: str) -> Claim:
-    """Judge one oBBR beside BBR."""
+    """Compare one oBBR with BBR."""
     mine, plain = (
         {c: made.value(c, system=s, buffer=buffer) for c in ("late_s", "retransmitted_mb", "goodput_mbps")}
         for s in (system, BBR)

@@ -1,13 +1,13 @@
 """oBBR, Figs. 13 and 14: over the Internet, from Virginia to Shandong, in bulk and as video.
 
-Of the path the text says 270 ms on average and 80 Mbit/s of egress at the server; its losses, its buffer and what else
-uses it are not known, and no run can be repeated. So the path is *chosen*: 270 ms, 80 Mbit/s, and 30 Mbit/s, for what
-the fastest of the paper got, 27.17 Mbit/s and 6.58 % sent again, would fill that; R 0.25, as in Fig. 7; random losses
-of 0, 0.1, 1 and 2 %. No tc, so no burst. What the paper says of its path is judged on each of these eight.
+Of the path the text says 270 ms on average and 80 Mbit/s of egress at the server; its losses, buffer and other
+traffic are not known, and no run can be repeated. The path is therefore *chosen*: 270 ms; 80 Mbit/s, and 30 Mbit/s,
+which the paper's fastest flow (27.17 Mbit/s, 6.58 % retransmitted) would fill; R 0.25, as in Fig. 7; random losses
+of 0, 0.1, 1 and 2 %. No tc, so no burst. The paper's statements are judged on each of these eight.
 
 Bulk (section 5.2.5): 1 GB, or ten minutes of it. Video (section 5.3): ten minutes of ten bitrates, segments of 4 s,
-constant in size; dash.js's rule that goes between throughput and buffer is Sabre's `dynamic` (`cctrace.streaming`).
-Playback and length are compared without the startup.
+constant in size; dash.js's rule that switches between throughput and buffer is Sabre's `dynamic`
+(`cctrace.streaming`). Playback and length are compared without the startup.
 """
 
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ class Fig13(OverPaths):
         return run_of([system], path, seed, p["longest_s"], until=p["size"])
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """Goodput and what was sent again."""
+        """Goodput and retransmissions."""
         found = measures(result["flows"][0], "goodput_mbps", "retransmitted_pct")
         return found | {"seconds": result["seconds"]}
 
@@ -196,7 +196,7 @@ class Fig14(OverPaths):
         return session_of(system, path, seed, p["minutes"], p["rule"])
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """The metrics of section 5.3.2, and what was sent again."""
+        """The metrics of section 5.3.2, and retransmissions."""
         return {
             "retransmitted_pct": again_pct([result]),
             "quality": result["average_quality"],

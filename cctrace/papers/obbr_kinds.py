@@ -1,14 +1,16 @@
-"""Other kinds of path for oBBR's Figs. 13 and 14: which of them retransmits as the paper's live path did?
+"""Other kinds of path for oBBR's Figs. 13 and 14: on which of them are retransmissions like those of the paper's live
+path?
 
-Section 5.2.5 gives CUBIC 6.30 Mbit/s and 0.16 % sent again, BBRv2 17.66 and 6.71 %, oBBR-0.75 27.17 and 6.58 %, BBR-S
-26.94 and 10.41 %. The chosen paths of Fig. 13, a queue of R 0.25 and random losses of up to 2 %, show 0.2 to 3 %. Here
-are other kinds of path of 270 ms and some 30 Mbit/s: policers with a small and a large bucket behind the 80 Mbit/s of
-the server, a very short queue, losses of 6 % at random, losses in bursts, a rate that changes (as others come and go;
-drawn from 10 to 80 Mbit/s, evenly in the logarithm, every second or every five), and the preset of Table 1's static1
-with the RTT of this path. Nothing was fitted: none of them is the paper's path, which the text does not describe.
+Section 5.2.5 gives CUBIC 6.30 Mbit/s and 0.16 % retransmitted, BBRv2 17.66 and 6.71 %, oBBR-0.75 27.17 and 6.58 %,
+BBR-S 26.94 and 10.41 %. The chosen paths of Fig. 13, a queue of R 0.25 and random losses of up to 2 %, give 0.2 to
+3 %. Here are other kinds of path of 270 ms and some 30 Mbit/s: policers with a small and a large bucket behind the
+80 Mbit/s of the server, a very short queue, losses of 6 % at random, losses in bursts, a rate that changes (as
+other traffic would; drawn from 10 to 80 Mbit/s, evenly in the logarithm, every second or every five), and the
+preset of Table 1's static1 with the RTT of this path. Nothing was fitted: none of them is the paper's path, which
+the text does not describe.
 
-CUBIC's 0.16 % say that little is lost at random there, so each kind but two has 0.02 %, which is what 6 Mbit/s of
-CUBIC can bear over 270 ms. Two minutes of bulk; video runs over the kinds with a changing rate alone.
+CUBIC's 0.16 % imply few random losses there, so each kind but two has 0.02 %, which is what 6 Mbit/s of CUBIC
+tolerates over 270 ms. Two minutes of bulk; video is run only over the kinds with a changing rate.
 """
 
 import numpy as np

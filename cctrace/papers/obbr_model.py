@@ -1,9 +1,9 @@
-"""oBBR, Figs. 2 and 3: the share of the buffer that BBR's packets take, Q_r(p; g, R), and what two flows do.
+"""oBBR, Figs. 2 and 3: the share of the buffer that BBR's packets take, Q_r(p; g, R), and two flows that show it.
 
-Fig. 3: a BBR and a CUBIC flow over 20 Mbit/s, 40 ms, 7 minutes after the first 60 s; g = 2 and g = 1 over R, g at
-R = 16. The values of R and g on the axes are not in the text but for 0.5, 1 and 16: powers of two, and steps of a
-quarter. g is `cwnd_gain` of PROBE_BW. With bursts of 100 KB, one BDP here, the bucket itself lets much pass: without it
-runs as well.
+Fig. 3: a BBR and a CUBIC flow over 20 Mbit/s, 40 ms, 7 minutes after the first 60 s; g = 2 and g = 1 over R, g at R
+= 16. Of the values of R and g on the axes the text names only 0.5, 1 and 16: run are powers of two, and steps of a
+quarter. g is `cwnd_gain` of PROBE_BW. A bucket of 100 KB, one BDP here, itself passes much, so runs without it are
+added.
 """
 
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def _crossing(curve: pd.DataFrame) -> float:
 
 
 class Fig3(Bi23):
-    """Shares of a BBR and a CUBIC flow, measured and as the model has them."""
+    """Shares of a BBR and a CUBIC flow, measured and modelled."""
 
     drawn = drawing(
         "lines",

@@ -1,4 +1,4 @@
-"""oBBR, Figs. 7 and 8: a link that stays as it is, with one flow and with several of one kind.
+"""oBBR, Figs. 7 and 8: a constant link, with one flow and with several of one kind.
 
 Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.25, random losses of 0, 1 and 2 %;
 {60 Mbit/s, 60 ms}, R 0.2, 0.4 and 0.6; one to five flows over {100, 40}, R 0.5. A run of Fig. 7 ends when 1 GB is
@@ -126,7 +126,7 @@ class Fig7(Bi23):
 
 
 def _tail_pct(line: Fields, flow: Fields, seconds: float) -> float:
-    """Return the percentage sent again after the first third of a run."""
+    """Return the percentage retransmitted after the first third of a run."""
     first = bisect_left(line["time_s"], seconds / 3)
     if first == len(line["time_s"]):
         return 0.0
@@ -221,7 +221,7 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
 
 
 def _others_of_form(made: Reproduction, form: str, ending: str, lossy: list[str]) -> Iterator[Claim]:
-    """B3R and BBR-S beside BBR and oBBR."""
+    """B3R and BBR-S compared with BBR and oBBR."""
     means = {s: _mean(made, "retransmitted_pct", s, lossy) for s in made.each("system")}
     bold, sampled, best = means[B3R + ending], means[BBR_S + ending], max(means[obbr(mu, ending)] for mu in MUS)
     yield judge(

@@ -22,7 +22,7 @@ from cctrace.papers.figure import Fields
 from cctrace.papers.obbr import BURST, FEED
 from cctrace.papers.traces import own, rates_of, read_trace
 
-# Of Table 1: mean and deviation in Mbit/s and in ms, s; and when the log begins, by which it is recognised.
+# Table 1: mean and deviation in Mbit/s and in ms, s; and when the log begins, by which it is recognised.
 TABLE1 = {
     "static1": ((45, 62), (80, 47), 3137, "2020.02.13_13.57.29"),
     "static2": ((70, 80), (69, 6), 3322, "2020.01.16_10.43.34"),
@@ -106,7 +106,7 @@ def series_of(rows: pd.DataFrame) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def table1_claims(rows: list[Fields]) -> Iterator[Claim]:
-    """Compare logs with Table 1: those that are the paper's.
+    """Compare those logs with Table 1 that are the paper's.
 
     `rows`: of `OwnTrace.row`, with ``trace``.
     """

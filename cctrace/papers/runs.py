@@ -1,9 +1,10 @@
 """Runs of a figure: named by code and arguments, kept on disk, continued after an interruption.
 
-A result is a file ``papers/<key>.json`` in the directory of the one cache (`cctrace.lang.cache`: $CCTRACE_CACHE, else
-~/.cache/cctrace). The key is a hash of the function that measures (its module, without comments), its arguments, the
-simulator's sources, and of each controller what its compiled code depends on. So nothing stale is ever found, figures
-that share runs share results, and a change in one controller leaves the runs of others alone.
+A result is a file ``papers/<key>.json`` in the directory of the one cache (`cctrace.lang.cache`: $CCTRACE_CACHE,
+else ~/.cache/cctrace). The key is a hash of the function that measures (its module, without comments), its
+arguments, the simulator's sources, and for each controller of everything that its compiled code depends on. A stale
+result is therefore never found, figures that share runs share results, and a change in one controller leaves the
+runs of others valid.
 """
 
 import ast
@@ -84,7 +85,7 @@ def run_all(
     total = len(set(keys))
 
     def keep(key: str, result: Result) -> None:
-        # What was just measured must equal what is read next time, to the last digit.
+        # A new result must equal the one read next time, to the last digit.
         known[key] = json.loads(json.dumps(result))
         _save(key, result)
         if on_run:

@@ -20,7 +20,7 @@ OF_FILE = ("content", "rtt_column", "burst", "feed")  # arguments of a run that 
 
 
 def of_preset(name: str, seed: int, seconds: int = 120) -> dict[str, Any]:
-    """Return the fields of a `Path` of a preset of `models/`, those alone that are set, as JSON has them.
+    """Return the fields that a preset of `models/` sets in a `Path`, as JSON has them.
 
     >>> of_preset("5g_car1", 1)["rate"][0][0]
     0
@@ -71,7 +71,7 @@ def over_trace(path: dict[str, Any], **arguments: Any) -> dict[str, Any]:
 
 
 def _behind_bucket(trace: LinkTrace, feed: str, burst: str) -> dict[str, Any]:
-    """Return the fields of a path whose token bucket has a trace's rate; its RTT over time too, where it has one."""
+    """Return the fields of a path whose token bucket has a trace's rate, and its RTT over time if the trace has one."""
     steps, _ = trace_steps(trace)
     times, rates = steps["rate"]
     seconds = [(int(ns) / 1e9, float(bps)) for ns, bps in zip(times, rates, strict=True)]
