@@ -1,10 +1,11 @@
-"""Write the packets of a capture again, byte for byte, as a pcapng with comments on them.
+"""Write a copy of a capture, byte for byte, as a pcapng with comments on its packets.
 
-Of a pcapng every block is copied as it is, with its interfaces, time stamps, options and secrets; packet blocks and the
-first section header get the option `opt_comment`, and sections no longer state their length. The records of a pcap or
-snoop file become enhanced packet blocks with nanoseconds. The file is read in chunks, whatever its size.
+Of a pcapng every block is copied unchanged, with its interfaces, time stamps, options and secrets; packet blocks
+and the first section header get the option `opt_comment`, and sections no longer state their length. The records of
+a pcap or snoop file become enhanced packet blocks with nanoseconds. The file is read in chunks, whatever its size.
 
-Source: draft-ietf-opsawg-pcapng, sections 3.5 (options), 4.1 (section header), 4.2 (interface), 4.3 (enhanced packet).
+Source: draft-ietf-opsawg-pcapng, sections 3.5 (options), 4.1 (section header), 4.2 (interface), 4.3 (enhanced
+packet).
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def _block(kind: int, body: bytes) -> bytes:
 
 
 class _Quiet(Decoder):
-    """Hears what is odd about a file and passes it on to nobody: whoever read it for the comments has reported it."""
+    """Discards warnings about a file: they were reported when it was read for the comments."""
 
     def warn(self, source: Source, text: str) -> None:
         """Do nothing."""
@@ -172,7 +173,7 @@ def _packet_blocks(
 
 
 def _end_of_options(block: bytes, at: int, order: ByteOrder) -> int:
-    """Return where the options that begin at `at` end; -1 where one leaves the block."""
+    """Return where the options that begin at `at` end; -1 if one extends beyond the block."""
     while at + 4 <= len(block) - 4:
         code, length = (int.from_bytes(block[at + i : at + i + 2], order) for i in (0, 2))
         if code == 0:
@@ -182,7 +183,7 @@ def _end_of_options(block: bytes, at: int, order: ByteOrder) -> int:
 
 
 def _with_option(block: bytes, at: int, order: ByteOrder, option: bytes) -> bytes:
-    """Return a block with one more option behind those that begin at `at`; unchanged where these are damaged."""
+    """Return a block with one more option after those that begin at `at`; unchanged where these are damaged."""
     end = _end_of_options(block, at, order)
     if end < 0:
         return block
@@ -224,7 +225,7 @@ def _copy_blocks(source: Source, file: BinaryIO, comments: _Pending, about: str)
     number, sections = 0, 0
     for kind, block, order in _blocks(source):
         if kind == SECTION:
-            block = block[:16] + b"\xff" * 8 + block[24:]  # a length that the comments change: not stated
+            block = block[:16] + b"\xff" * 8 + block[24:]  # the comments change the length: not stated
             sections += 1
             if sections == 1:
                 block = _with_option(block, _SECTION_OPTIONS, order, _option(COMMENT, about, order))

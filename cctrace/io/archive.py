@@ -22,7 +22,7 @@ from cctrace.errors import FormatError
 from cctrace.io.compression import Allowance
 from cctrace.io.source import Member, Source
 
-MOST_MEMBERS = 20_000  # of an archive that is read as one: every sniffer looks at each, and all are held in memory
+MOST_MEMBERS = 20_000  # of an archive that is read as one: every member is sniffed and held in memory
 _ZIP = b"PK\3\4"
 # What the standard library's readers raise at damaged archives, besides their own errors.
 DAMAGE = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError)

@@ -1,7 +1,7 @@
-"""The values of one column brought to one type: whole numbers, numbers, or text; a value that does not fit is missing.
+"""The values of one column converted to one type: integers, numbers, or text; a value that does not fit is missing.
 
-A damaged or odd value never makes a file unreadable and never disappears silently: it becomes missing, and a warning
-says how many there are and shows the first.
+A damaged or odd value never makes a file unreadable and never disappears silently: it becomes missing, and a
+warning says how many there are and shows the first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from cctrace.display import shortened, visible
 
 INT64 = np.iinfo(np.int64)
-_LARGEST = 1 << 64  # whole numbers; and floats, which these hold without becoming infinite
+_LARGEST = 1 << 64  # integers; and floats within this range, which do not become infinite
 _SHOWN = 40  # characters of a value in a warning
 
 

@@ -139,7 +139,7 @@ class Decompressed(io.RawIOBase):
 
 
 def most_bytes(compressed: int) -> int:
-    """Return how many bytes so many compressed bytes may unpack to if the user set no limit."""
+    """Return how many bytes a file of `compressed` bytes may unpack to if the user set no limit."""
     return max(BOMB_FLOOR, BOMB_RATIO * compressed)
 
 
@@ -165,7 +165,7 @@ class Allowance:
 
     @property
     def most(self) -> int:
-        """The largest number of bytes; for a pipe or a URL it grows with the bytes read so far."""
+        """The limit in bytes; for a pipe or a URL it grows with the bytes read so far."""
         source = self._source
         return source.limit or most_bytes(source.size or max(source.taken, _UNKNOWN_SIZE))
 
@@ -175,7 +175,7 @@ class Allowance:
         return self._unpacked > self.most
 
     def add(self, size: int) -> None:
-        """Count so many bytes.
+        """Count `size` more bytes.
 
         Raises `FormatError` if that exceeds the allowance.
         """

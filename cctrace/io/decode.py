@@ -279,7 +279,7 @@ def decode_frames(
         if now:  # 0: the record has no time stamp
             counters[LAST_NS] = now
 
-        # Link and network layer, through tunnels where asked for.
+        # Link and network layer, through tunnels on request.
         ip = ip_header(b, p, end, kind)
         while True:
             if ip < 0:

@@ -1,9 +1,9 @@
-"""The door: values from files are checked here before compiled code uses them.
+"""Validates values from files before compiled code uses them.
 
 Compiled code does not check whether a connection number has a connection: a wrong one would make it read and write
-anywhere. `cctrace.io.decode` builds the columns of a capture itself, from bytes whose every offset it checks, so these
-are trusted. Tables that a file holds as tables are not: packets and event streams in Parquet pass `checked`, which
-refuses the file; counters of any format pass `plausible`, which drops the value with a warning.
+anywhere. `cctrace.io.decode` builds the columns of a capture itself, from bytes whose every offset it checks, so
+these are trusted. Tables stored in a file as tables are not: packets and event streams in Parquet pass `checked`,
+which refuses the file; counters of any format pass `plausible`, which drops the value with a warning.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _poll(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _carried(entry: dict[str, Any]) -> dict[str, int]:
-    """Return the bytes that the stream carried in the interval that ends with an entry; 0 if it samples the socket."""
+    """Return the bytes that the stream transferred in the interval ending with an entry; 0 if it samples the socket."""
     value, lasted = entry.get("val"), entry.get("dur")
     if value is None or lasted is None:
         return {"interval_bytes": 0, "interval_us": 0}

@@ -26,7 +26,7 @@ _STARTS = {
     b"\x1f\x9d": "a file of compress",
 }
 _FROM_TSHARK = "tshark -r THE_CAPTURE_IT_CAME_FROM -w x.pcap"
-# Text and events derived from captures: pattern, what it is, and the command that keeps the packets instead.
+# Text and events derived from captures: pattern, what it is, and the command that records the packets instead.
 _PATTERNS = (
     (rb"\s*\[\s*\{\s*\"_index\":\s*\"packets", "packets that tshark printed as JSON", _FROM_TSHARK),
     (rb"\s*\{\"index\":\s*\{\"_index\":\s*\"packets", "packets that tshark printed for Elasticsearch", _FROM_TSHARK),

@@ -10,7 +10,7 @@ Sources: RFC 791 §3.2, RFC 8200 §4.5.
 from cctrace.io.layout import DATAGRAM_NS, DATAGRAM_ROW, DATAGRAM_SIZE, DATAGRAM_UNITS, FRAGMENT_MAP
 from cctrace.io.link import be16, be32, be64, u8
 
-_TIMEOUT_NS = 30_000_000_000  # Linux gives up after as long
+_TIMEOUT_NS = 30_000_000_000  # Linux's timeout
 
 
 def _place(g, a, b, c, d, e, now):

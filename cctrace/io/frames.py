@@ -55,9 +55,9 @@ Blocks = _named("Blocks", [c.name for c in schema.SACKS])
 
 
 class Frames:
-    """Where the frames of the current chunk are: arrays that a file format fills and `decode_frames` reads.
+    """Positions of the frames of the current chunk: arrays that a file format fills and `decode_frames` reads.
 
-    `share` is about what share of the file has been read with them, 0 where it is unknown.
+    `share`: approximate share of the file read including these frames, 0 where it is unknown.
     """
 
     def __init__(self, capacity: int = 1 << 15) -> None:
@@ -66,7 +66,7 @@ class Frames:
         self.link = np.empty(capacity, np.int32)
 
 
-FrameIterator = Iterator[tuple[NDArray[np.uint8], Frames, int]]  # buffer, where its frames are, how many
+FrameIterator = Iterator[tuple[NDArray[np.uint8], Frames, int]]  # buffer, positions of its frames, their number
 
 
 class Decoder:
@@ -256,8 +256,9 @@ _TRUSTED = 1 << 24  # rows, up to which the estimate from a file's first frames 
 def _longer(arrays: Iterable[NDArray[Any]], used: int, more: int, share: float = 0.0) -> Iterator[NDArray[Any]]:
     """Yield copies of arrays with room for `more` rows after the first `used`.
 
-    Sized for the whole file, judging by the `share` read so far; otherwise half as large again. Untouched memory costs
-    nothing, and copies are rare: new arrays, unlike enlarged ones, get huge pages and fill in a third of the time.
+    Sized for the whole file, judging by the `share` read so far, otherwise half as large again. Untouched memory
+    costs nothing, and copies are rare: new arrays, unlike enlarged ones, get huge pages and fill in a third of the
+    time.
     """
     size = used + max(more, used // 2)
     if share:

@@ -19,7 +19,7 @@ _HANDSHAKE = ("SYN_SENT", "SYN_RECV", "NEW_SYN_RECV")
 
 
 class CapturedFlow(Protocol):
-    """What `KernelEvents.beside` asks of a flow; `cctrace.flows.flow.Flow` is one."""
+    """The interface of a flow that `KernelEvents.beside` needs; `cctrace.flows.flow.Flow` is one."""
 
     key: tuple[str, int, str, int]
     retransmissions: pd.DataFrame
@@ -27,7 +27,7 @@ class CapturedFlow(Protocol):
 
 
 class Beside(NamedTuple):
-    """The events of a flow next to what the capture shows.
+    """The tool's events of a flow, compared with the capture.
 
     Attributes
     ----------

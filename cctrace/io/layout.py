@@ -5,8 +5,8 @@ COUNTERS = (
     "unknown_link",  # a link type that cctrace cannot decode, or encrypted or aggregated 802.11
     "non_ip",  # ARP, LLDP, ...
     "non_tcp",  # IP, but not TCP (UDP, ICMP, ESP, ...)
-    "tunnelled",  # inside IPIP, GRE, VXLAN or GENEVE while decapsulation was not asked for
-    "later_fragments",  # IP fragments without a whole TCP header; their payload counts with the row of the first one
+    "tunnelled",  # inside IPIP, GRE, VXLAN or GENEVE, decapsulation not requested
+    "later_fragments",  # IP fragments without a complete TCP header; their payload counts with the row of the first one
     "cut_headers",  # the capture cut the frame before the TCP header was complete
     "malformed",  # a header contradicts itself
     # Rows, and what is unusual about them.
@@ -60,8 +60,9 @@ LATE = 18  # data acknowledged before the capture showed it: first and last numb
 RING_POS, RING, RING_NS = 20, 22, 22 + 2 * RING_SIZE
 CONN_FIELDS = RING_NS + 2 * RING_SIZE
 
-# Datagrams of which fragments were seen: rows 1 on of an int64 matrix. Five fields are the key, then: when it started,
-# row of the packet (-1: none), its own bytes, those of the whole (-1: unknown), units seen, and a map of those.
+# Datagrams with fragments in the capture: rows 1 on of an int64 matrix. Five fields are the key, then: start time, row
+# of the packet (-1: none), its own bytes, bytes of the complete datagram (-1: unknown), units received, and a map of
+# those.
 DATAGRAM_NS, DATAGRAM_ROW, DATAGRAM_FIRST, DATAGRAM_SIZE, DATAGRAM_UNITS, FRAGMENT_MAP = range(5, 11)
 DATAGRAMS, DATAGRAM_FIELDS = 65, FRAGMENT_MAP + 65536 // 8 // 32
 

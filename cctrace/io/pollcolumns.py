@@ -1,4 +1,4 @@
-"""Polls as they are read, kept by column: 8 bytes per whole number, where a dict per poll takes some kilobytes."""
+"""Polls collected by column: 8 bytes per integer, where a dict per poll takes some kilobytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_FIELDS = 1000  # of a poll; struct tcp_info has 70. A table with as many co
 
 
 class PollColumns:
-    """A table that grows by a poll at a time; what a poll does not hold, and None, is missing.
+    """A table that grows by a poll at a time; fields that a poll lacks, and None, are missing.
 
     >>> table = PollColumns([{"rtt": 40}, {"rtt": 41, "cc": "bbr"}])
     >>> {name: values.tolist() for name, values in table.arrays().items()}

@@ -127,7 +127,7 @@ class Source:
         return self.rest().removeprefix(BOM).decode("utf-8", "replace")
 
     def refuse_bomb(self, size: int, compressed: int) -> None:
-        """Raise FormatError if `size` bytes are too many to come from so many `compressed` bytes."""
+        """Raise FormatError if a file of `compressed` bytes must not unpack to `size` bytes."""
         most = self.limit or most_bytes(compressed)
         if size > most:
             raise FormatError(bomb(self.name, compressed, most))

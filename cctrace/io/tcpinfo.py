@@ -311,7 +311,7 @@ def _identity(connection: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settled(values: NDArray[Any], is_number: bool) -> tuple[NDArray[Any], cells.LeftOut | None]:
-    """Return a column of one type, and what was left out of it; see `cells.settled`."""
+    """Return a column of one type, and the values left out of it; see `cells.settled`."""
     if values.dtype.kind == "f":
         wrong = np.isinf(values) | (np.abs(np.nan_to_num(values)) >= -float(MISSING))
         if not wrong.any():

@@ -99,7 +99,7 @@ def phases(line: Mapping[str, list[Any]], names: tuple[str, ...]) -> Iterator[Fi
 
     >>> line = {"mode": [0, 2, 2, 2], "cycle_idx": [0, 0, 1, 1], "pacing_gain": [2.9, 1.25, 0.75, 0.75]}
     >>> line |= {name: [4, 4, 4, 4] for name in ("cwnd_segments", "in_flight_segments", "inflight_hi_segments")}
-    >>> [(phase["phase"], phase["visit_ms"]) for phase in phases(line, V1)]
+    >>> [(str(phase["phase"]), phase["visit_ms"]) for phase in phases(line, V1)]
     [('STARTUP', 5.0), ('probing', 5.0), ('draining', 10.0)]
     """
     mode, idx = (np.array(line[name], int) for name in WATCHED)

@@ -1,4 +1,4 @@
-"""Plots of flows, replays and simulations (`panels…` say what, `figure` draws it), of tables, and as in papers."""
+"""Plots of flows, replays and simulations (content in `panels…`, drawn by `figure`), of tables, and as in papers."""
 
 from cctrace.plot.figure import figure, plot_flow
 from cctrace.plot.of_flow import one_way_delays, rtt, segment_sizes, throughput, windows

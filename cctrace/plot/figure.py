@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _BUCKETS = 2000  # spans of time a series is thinned to: more than a printed page resolves
 _PANEL_INCHES = (10.0, 2.6)
-_ENTRIES = 4  # of a legend beside each other
+_ENTRIES = 4  # of a legend, side by side
 
 
 def plot_flow(flow: Flow | Simulation, run: Run | None = None, *, index: int = 0) -> Figure:
@@ -65,12 +65,12 @@ def plot_flow(flow: Flow | Simulation, run: Run | None = None, *, index: int = 0
 
 @functools.cache
 def _shown_by_notebooks() -> Any:
-    """Return `Figure` with what IPython asks an object for; matplotlib's own tells it nothing outside of pyplot."""
+    """Return `Figure` with the display methods that IPython calls; matplotlib's own has none outside of pyplot."""
     needed("matplotlib.figure", "plot")
     from matplotlib.figure import Figure
 
     class Drawing(Figure):
-        """A figure that a notebook shows as it is."""
+        """A figure that a notebook displays directly."""
 
         def _repr_png_(self) -> bytes:
             picture = io.BytesIO()
@@ -81,7 +81,7 @@ def _shown_by_notebooks() -> Any:
 
 
 def blank(inches: tuple[float, float], title: str = "") -> Figure:
-    """Return an empty figure of a size, with a title; a notebook shows it, pyplot does not know it."""
+    """Return an empty figure of a size, with a title; a notebook displays it, and pyplot does not register it."""
     drawing = _shown_by_notebooks()(figsize=inches, layout="constrained")
     if title:
         drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")

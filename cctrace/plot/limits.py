@@ -1,4 +1,4 @@
-"""What limited a flow when, as the pictures show it: words and colours of `cctrace.diagnosis.findings`."""
+"""What limited a flow when, as plots show it: words and colours of `cctrace.diagnosis.findings`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Graphs of one flow as tcptrace and Wireshark draw them: segment sizes, throughput, RTT, windows, one-way delays.
 
-Each returns a `matplotlib.figure.Figure` that a notebook shows as it is; ``savefig("x.pdf")`` writes vectors.
+Each returns a `matplotlib.figure.Figure` that a notebook displays directly; ``savefig("x.pdf")`` writes vectors.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _mean_bps(time_s: NDArray[Any], total: NDArray[Any], at: NDArray[Any], span_
 
 
 def _acknowledged(flow: Flow, received: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return when packets of the receiver came, and what had been acknowledged then: seconds, bytes."""
+    """Return when the receiver's packets arrived, and what had been acknowledged by then: seconds, bytes."""
     known = np.flatnonzero(received.ack >= 0)
     known = known[np.argsort(received.time_ns[known], kind="stable")]
     acked = np.maximum.accumulate(np.maximum(received.ack[known] - 1, 0))  # the SYN is no payload
@@ -161,7 +161,7 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
 
 
 def windows(flow: Flow, *, title: str = "") -> Figure:
-    """Draw the receiver's window and the bytes that were out: sent, and not yet acknowledged, losses included.
+    """Draw the receiver's window and the bytes outstanding: sent and not yet acknowledged, losses included.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def windows(flow: Flow, *, title: str = "") -> Figure:
 
 
 def one_way_delays(flow: Flow, receiver: Flow, *, title: str = "") -> Figure:
-    """Draw how long each segment was under way, from captures at both ends, and each ACK.
+    """Draw the one-way delay of each segment and each ACK, from captures at both ends.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def one_way_delays(flow: Flow, receiver: Flow, *, title: str = "") -> Figure:
     Returns
     -------
     matplotlib.figure.Figure
-        Delays are less the difference of the two clocks, as if the smallest of both directions were equal.
+        Delays are corrected for the difference of the two clocks, as if the smallest of both directions were equal.
 
     Raises
     ------

@@ -27,7 +27,7 @@ _FLAGS = ((SYN, "SYN"), (FIN, "FIN"), (RST, "RST"))
 def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = "") -> Figure:
     """Draw packets as arrows between the two ends, a row each, with their times and frame numbers.
 
-    The level end of an arrow is what the capture saw; the other end is drawn, not measured.
+    The level end of an arrow is the capture's; the other end is drawn, not measured.
 
     Parameters
     ----------

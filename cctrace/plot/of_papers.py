@@ -1,6 +1,6 @@
 """Plots of single flows and of models as papers draw them: time-sequence graph, oBBR's Q_r, collapse surface.
 
-Each returns a `matplotlib.figure.Figure` that a notebook shows as it is; ``savefig("x.pdf")`` writes vectors.
+Each returns a `matplotlib.figure.Figure` that a notebook displays directly; ``savefig("x.pdf")`` writes vectors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cctrace.flows.flow import Flow
 
-# What of the time-sequence graph is drawn how: kind of segment -> colour's meaning, label.
+# How retransmissions are drawn in the time-sequence graph: kind of segment -> colour's meaning, label.
 AGAIN = {
     "fast": ("lost", "retransmitted"),
     "probe": ("window", "tail-loss probe"),
@@ -31,8 +31,8 @@ AGAIN = {
     "unexplained": ("limit", "unexplained"),
     "again": ("limit", "again, not classified"),
 }
-_MOST = 20_000  # packets drawn one by one; a page has no room for more
-_SPANS = 4_000  # of time, of which each is one bar where there are more
+_MOST = 20_000  # packets drawn individually; a page has no room for more
+_SPANS = 4_000  # time bins, each drawn as one bar where there are more packets
 
 
 def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None = None, *, title: str = "") -> Figure:
@@ -94,7 +94,7 @@ def _sent(axes: Axes, sent: Any, time_s: NDArray[Any], rows: Any) -> None:
 def _thinned(
     time_s: NDArray[Any], low: NDArray[Any], high: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return bars (time, low, high): those given, or of too many what they cover in each of `_SPANS` spans of time."""
+    """Return bars (time, low, high): those given, or, if too many, the range covered in each of `_SPANS` time bins."""
     if len(time_s) <= _MOST:
         return time_s, low, high
     span = np.minimum((time_s - time_s.min()) / (np.ptp(time_s) or 1.0) * _SPANS, _SPANS - 1).astype(int)
@@ -106,7 +106,7 @@ def _thinned(
 
 def _received(axes: Axes, received: Any, time_s: NDArray[Any], rows: Any) -> None:
     known = rows[received.ack[rows] >= 0]
-    known = known[:: -max(1, len(known) // _MOST)][::-1]  # lines that climb: what lies between is on the line
+    known = known[:: -max(1, len(known) // _MOST)][::-1]  # increasing lines: the points left out lie on the line
     if len(known):
         green, acked = MEANINGS["estimate"], received.ack[known] / 1e6
         axes.step(time_s[known], acked, where="post", color=green, lw=1.1, label="acknowledged")
@@ -115,7 +115,7 @@ def _received(axes: Axes, received: Any, time_s: NDArray[Any], rows: Any) -> Non
         edge = (received.ack[edged] + received.window[edged]) / 1e6
         limits = axes.get_ylim()
         axes.step(time_s[edged], edge, where="post", color=MEANINGS["bound"], lw=1.0, label="window edge")
-        axes.set_ylim(*limits)  # a window far above would flatten all else
+        axes.set_ylim(*limits)  # a much larger window would flatten everything else
     first = np.cumsum(received.blocks) - received.blocks
     holders = rows[received.blocks[rows] > 0]
     if len(holders):
@@ -141,7 +141,7 @@ def queue_ratio(gain: float, ratios: Sequence[float], *, title: str = "") -> Fig
     >>> len(queue_ratio(2.0, [1, 2, 16]).axes)
     1
     """
-    from cctrace.analytic import share  # late: the page of an analysis needs none of the models
+    from cctrace.analytic import share  # late: the page of an analysis needs no models
 
     drawing = blank((5.6, 4.0), title)
     axes = drawing.subplots()
@@ -201,7 +201,7 @@ def collapse_surface(
 
 
 def finish(axes: Axes) -> None:
-    """Dress axes as all plots of this package are: a faint grid, no frame above and to the right."""
+    """Style axes as all plots of this package: a faint grid, no frame at the top and right."""
     axes.grid(color="#e4e8ed", lw=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

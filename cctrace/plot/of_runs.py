@@ -1,4 +1,4 @@
-"""What `cdf` and `boxes` draw of many runs: a quantity of every flow, in groups.
+"""The values that `cdf` and `boxes` draw: a quantity of every flow of many runs, in groups.
 
 folder, pattern, capture ─┐
 Corpus, or its folder     ├─> flows with their names ──quantity──> {group: values in the axis' unit}
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from cctrace.flows.views import View
 
-# Short names of quantities: one value per flow, a column; or `SAMPLED`, of each flow all samples.
+# Short names of quantities: a column, one value per flow; or `SAMPLED`, all samples of each flow.
 ALIASES = {
     "goodput": "goodput_bps",
     "rtt_min": "rtt_min_us",
@@ -50,7 +50,7 @@ _LABELS = {
     "rtt_us": "RTT",
     "queue_us": "RTT above the flow's lowest",
 }
-# Ending of a column: its axis' unit, and what a value is multiplied with.
+# Ending of a column: its axis' unit, and the factor to it.
 _UNITS = {
     "_bps": ("Mbit/s", 1e-6),
     "_Bps": ("Mbit/s", 8e-6),
@@ -158,7 +158,7 @@ def _unit(column: str) -> tuple[str, float]:
 
 
 def _corpus(of: Any) -> Any:
-    """Return the corpus that is meant, None if it is something else."""
+    """Return the corpus that is meant, None for anything else."""
     from cctrace import corpus  # late: the page of an analysis draws no corpora
 
     if isinstance(of, corpus.Corpus):
@@ -194,7 +194,7 @@ def _of_corpus(corpus: Any, column: str, by: str) -> dict[str, NDArray[Any]]:
 
 
 def _table_with(corpus: Any, column: str, called: str) -> Any:
-    """Return the table of a corpus that has a column: of flows rather than of captures."""
+    """Return the table of a corpus that has a column; the one of flows rather than of captures."""
     known = sorted(corpus.tables.values(), key=lambda table: table.name in ("captures", "errors"))
     for table in known:
         if column in table.columns:
@@ -266,7 +266,7 @@ def _flow_item(flow: Flow) -> _Item:
 
 
 def _natural(flows: Sequence[dict[str, Any]]) -> str:
-    """Return what the groups are if nobody says: the first that is known of all flows."""
+    """Return the default grouping: the first label that is known of all flows."""
     known = (name for name in GROUPS if all(labels.get(name) is not None for labels in flows))
     return next(known, "flow")
 
@@ -294,7 +294,7 @@ def _sampled(rtt_us: NDArray[Any], quantity: str) -> NDArray[Any]:
 
 
 def _one(row: dict[str, Any], column: str, quantity: str, whose: str) -> NDArray[Any]:
-    """Return a number of a row of figures, as an array."""
+    """Return a number of a row of figures as an array."""
     value = row.get(column, "")
     if not (value is None or isinstance(value, int | float | np.number)):
         numbers = [name for name, one in row.items() if isinstance(one, int | float | np.number)]

@@ -1,6 +1,6 @@
 """Plots of samples and of many runs: distributions, boxes.
 
-Each returns a `matplotlib.figure.Figure` that a notebook shows as it is; ``savefig("x.pdf")`` writes vectors.
+Each returns a `matplotlib.figure.Figure` that a notebook displays directly; ``savefig("x.pdf")`` writes vectors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-_BESIDE = 6  # groups from which on the legend stands beside the axes
+_BESIDE = 6  # groups from which on the legend is placed beside the axes
 _STEPS = 5000  # of a curve: more than a page resolves
 _DASHES = ("-", "--", ":", "-.")
 

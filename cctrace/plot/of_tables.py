@@ -1,7 +1,7 @@
 """Plots of tables: lines with their spread, heatmaps, normalised delay against throughput, time series.
 
-What papers on congestion control draw. Each takes a table (pandas) and returns a `matplotlib.figure.Figure` that a
-notebook shows as it is.
+The plots of papers on congestion control. Each takes a table (pandas) and returns a `matplotlib.figure.Figure` that
+a notebook displays directly.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def lines(
             axes.text(
                 at, 0.98, text, transform=axes.get_xaxis_transform(), fontsize=7, rotation=90, va="top", ha="right"
             )
-    # Limits come last: axes that share one must all have been drawn.
+    # Limits are set last, once all axes that share them are drawn.
     for axes, ((_, label, *options), group) in zip(grid.flat, cells, strict=False):
         _dress(axes, label, "" if group is None else str(group), **(options[0] if options else {}))
     for axes in list(grid.flat)[len(cells) :]:
@@ -151,7 +151,7 @@ def _dress(
 
 
 def _ticks_where_measured(axes: Axes) -> None:
-    """Name the places on a logarithmic axis, if they are few: the usual labels of a decade or two overlap."""
+    """Label the measured values on a logarithmic axis, if they are few: the usual labels of a decade or two overlap."""
     places_of = [np.asarray(line.get_xdata()) for line in axes.lines]
     drawn = [places for places in places_of if len(places) > 2]
     places = np.unique(np.concatenate(drawn)) if drawn else np.empty(0)
@@ -323,7 +323,7 @@ def ellipses(table: pd.DataFrame, by: str = "cc", *, panel_by: str | None = None
 
 
 def _ellipse(axes: Axes, row: Mapping[Any, Any], name: str, colour: str, mark: str) -> None:
-    # On a logarithmic axis an ellipse is drawn as a polygon; what would reach zero is cut at a tenth of the mean.
+    # On a logarithmic axis an ellipse is drawn as a polygon, cut at a tenth of the mean where it would reach zero.
     turn = np.linspace(0, 2 * np.pi, 90)
     x = np.maximum(row["delay"] + row["delay_spread"] * np.cos(turn), row["delay"] / 10)
     y = row["throughput"] + row["throughput_spread"] * np.sin(turn)

@@ -1,4 +1,4 @@
-"""The packets of one connection as a time-sequence graph draws them: what the sender sent, what came back."""
+"""The packets of one connection as a time-sequence graph draws them: sent, and received."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _wrapped(difference: NDArray[Any]) -> NDArray[Any]:
 def _unwrapped(seq: NDArray[Any], flags: NDArray[Any], forth: NDArray[Any], isn: int) -> NDArray[Any]:
     """Return the sender's sequence numbers without wraps; for the packets of the other side the latest one so far."""
     seq = seq.astype(np.int64) - isn
-    counts = forth & (flags & RST == 0)  # a reset may carry any number
+    counts = forth & (flags & RST == 0)  # a reset may carry any sequence number
     steps = seq[counts]
     known = _wrapped(steps[:1]), _wrapped(np.diff(steps))
     so_far = np.concatenate(([0], np.cumsum(np.concatenate(known))))

@@ -1,7 +1,7 @@
-"""What is drawn, apart from how: a panel is a title, an explanation, an axis and a few series.
+"""The content of plots: a panel is a title, an explanation, an axis and a few series.
 
 `cctrace.plot.figure` draws panels with matplotlib, `cctrace.report` as one HTML page; both therefore show the same
-thing in the same colours. A colour has one meaning on every panel: see `COLOURS`.
+content in the same colours. A colour has one meaning on every panel: see `COLOURS`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ COLOURS = {
     "bound": "#b08900",  # BDP, receive window
     "kernel": "#111827",  # what the kernel logged
     "lost": "#d21f3c",  # losses and retransmissions
-    "limit": "#0f7ea8",  # what the controller bounds itself to: inflight_hi, inflight_lo
+    "limit": "#0f7ea8",  # the controller's own bounds: inflight_hi, inflight_lo
     "ssthresh": "#8a4b2a",
-    # Flows that are compared: Okabe and Ito's colours, which the colour-blind can tell apart.
+    # Flows that are compared: Okabe and Ito's colours, which are distinguishable with colour blindness.
     "flow0": "#0072b2",
     "flow1": "#d55e00",
     "flow2": "#007a58",
@@ -92,10 +92,11 @@ class Series:
     colour : str
         A key of `COLOURS`.
     kind : {"line", "steps", "points"}
-        `steps` holds a value until the next one; `points` are samples that nothing connects.
+        `steps` holds a value until the next one; `points` are unconnected samples.
     dashed : bool
     stretches : bool
-        Whether the axis grows until the series fits; not so for what may be far above all else, a receive window say.
+        Whether the axis grows to fit the series; False for series that may be far above the others, such as a
+        receive window.
     """
 
     label: str
@@ -147,13 +148,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class Phases:
-    """When the controller was in which phase: `spans` holds (start_s, end_s, name), in order, without gaps."""
+    """The controller's phases over time: `spans` holds (start_s, end_s, name), in order, without gaps."""
 
     spans: list[tuple[float, float, str]] = field(default_factory=list)
 
     @property
     def thin(self) -> bool:
-        """Whether most phases of a PROBE_BW cycle are too short to be told apart when all of the flow is shown."""
+        """Whether most phases of a PROBE_BW cycle are too short to be distinguished when all of the flow is shown."""
         cycle = [end - start for start, end, name in self.spans if name.startswith("PROBE_BW ")]
         return bool(cycle) and float(np.median(cycle)) < THIN_SHARE * (self.spans[-1][1] - self.spans[0][0])
 
@@ -179,19 +180,19 @@ def throughput_series(table: Columns, columns: Sequence[tuple[str, str, str]], s
 
 
 def decimate(time_s: NDArray[Any], values: NDArray[Any], buckets: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Thin a series to what can be seen: first, lowest, highest and last point of each of `buckets` spans of time.
+    """Thin a series to what is visible: first, lowest, highest and last point of each of `buckets` time bins.
 
     Parameters
     ----------
     time_s, values : ndarray of float64, shape (n,)
         Times must not decrease; points that are not finite are dropped.
     buckets : int
-        Number of equal spans of time; the result has at most four times as many points.
+        Number of equal time bins; the result has at most four times as many points.
 
     Returns
     -------
     time_s, values : ndarray of float64
-        In order of time; drawn, they cover the same pixels as the original as long as a pixel is wider than a span.
+        In order of time; drawn, they cover the same pixels as the original as long as a pixel is wider than a bin.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The panels of a connection of which only counters are known: no event stream, one point per poll."""
+"""The panels of a connection with counters only: no event stream, one point per poll."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cctrace.columns import Columns
     from cctrace.flows.counters import CounterFlow
 
-# What of a replay is drawn where: panel, column of `model_table`, label, colour, factor to the unit of the panel.
+# Where a replay's columns are drawn: panel, column of `model_table`, label, colour, factor to the unit of the panel.
 _REPLAYED = (
     ("rtt", "min_rtt_us", "min_rtt (replay)", "estimate", 1e-3),
     ("in_flight", "cwnd_segments", "cwnd (replay)", "bound", 1),
@@ -50,13 +50,13 @@ def counter_phases(counters: CounterFlow) -> Phases:
 def _series(
     counters: CounterFlow, label: str, values: NDArray[Any], colour: str, kind: str = "steps", dashed: bool = False
 ) -> list[Series]:
-    """Return the one series in a list, or none where nothing is known."""
+    """Return the one series in a list; an empty list where nothing is known."""
     known = np.isfinite(values) & (values > 0)
     return [Series(label, counters.seconds(), values, colour, kind, dashed)] if known.any() else []
 
 
 def _sampled(counters: CounterFlow, name: str) -> NDArray[np.float64]:
-    """Return a counter that is 0 until there is a first sample; NaN in place of that."""
+    """Return a counter that is 0 before its first sample, with NaN in place of those zeros."""
     values = counters.values(name)
     return np.where(values > 0, values, np.nan)
 

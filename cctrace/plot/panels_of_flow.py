@@ -158,7 +158,7 @@ def _in_flight(view: FlowView, packets: Any) -> Panel:
 
 
 def _bounds(view: FlowView, mss: float) -> list[Series]:
-    """Return what the controller bounds the data in flight to besides cwnd; none while it is unlimited."""
+    """Return the controller's bounds on data in flight besides cwnd; none while it is unlimited."""
     found = []
     for column, label, colour, dashed in _BOUNDS:
         series = _model_series(view, column, f"{label} (replay)", colour, 1 / mss)
@@ -182,7 +182,7 @@ def _receive_window(view: FlowView, packets: Any) -> list[Series]:
     return [Series("receive window", time_s, window, "bound", "steps", stretches=False)]
 
 
-_UNLIMITED = 0x3FFFFFFF  # segments: what is larger is a kernel's word for "none yet"
+_UNLIMITED = 0x3FFFFFFF  # segments: a larger value is the kernel's marker for "none yet"
 _BOUNDS = (
     ("ssthresh_segments", "ssthresh", "ssthresh", True),
     ("inflight_hi_segments", "inflight_hi", "limit", False),

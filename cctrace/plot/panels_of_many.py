@@ -1,4 +1,4 @@
-"""The panels that lay flows of one capture beside each other: who got what, and who waited how long."""
+"""The panels that compare flows of one capture: throughput and delay of each."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from cctrace.analysis.flow_view import FlowView
 
-COMPARED = 8  # flows, as many as there are colours that the colour-blind can tell apart
-_SPANS = 300  # of time, over which a rate is taken
+COMPARED = 8  # flows, as many as there are colours that are distinguishable with colour blindness
+_SPANS = 300  # time bins over which a rate is taken
 _SHORTEST_S = 0.1
 
 

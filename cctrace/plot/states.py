@@ -1,5 +1,4 @@
-"""States over time: what mode the replayed controller was in, and what the sender's TCP did about losses, and when
-marks were reported."""
+"""States over time: the replayed controller's mode, the loss-recovery state of the sender's TCP, and marks."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from cctrace.replaying.run import Run
 
 CA_STATES = ("Open", "Disorder", "CWR", "Recovery", "Loss")  # of Linux, tcp_ca_state
-# State -> its colour on a light page and on a dark one: Okabe and Ito's, which the colour-blind can tell apart.
+# State -> its colour on a light page and on a dark one: Okabe and Ito's, distinguishable with colour blindness.
 STATE_COLOURS = {
     "STARTUP": ("#e69f00", "#e0a83a"),
     "DRAIN": ("#999999", "#8a94a0"),
@@ -43,7 +42,7 @@ OTHER = ("#c7ccd4", "#5b6875")  # states of controllers that are not listed
 
 
 class Lane(NamedTuple):
-    """A row of a timeline: what it is about, and its states."""
+    """A row of a timeline: its label and its states."""
 
     label: str
     phases: Phases
@@ -74,7 +73,7 @@ def lanes(view: FlowView) -> list[Lane]:
 def states(
     flow: Flow, run: Run | None = None, start_s: float | None = None, end_s: float | None = None, *, title: str = ""
 ) -> Figure:
-    """Draw when a replayed controller was in which mode, with what gains, and TCP's states of loss recovery.
+    """Draw a replayed controller's modes and gains over time, and TCP's states of loss recovery.
 
     Parameters
     ----------
@@ -132,7 +131,7 @@ def _end(rows: Any) -> float:
 
 
 def _bars(axes: Axes, k: int, phases: Phases, low: float, high: float) -> None:
-    """Draw the states of a lane, those of a name in one call."""
+    """Draw the states of a lane, all of one name in one call."""
     spans_of: dict[str, list] = {}
     for start, end, name in phases.spans:
         if end > low and start < high:
