@@ -326,8 +326,9 @@ CAUSES = {  # the most important first
         "A higher rate needs a faster path or less competing traffic.",
         "Periods in which more data in flight increased the rate.",
         rate=Sentence(
-            "It had what its path gave: {goodput_bps}, {of_rate_share} of the bottleneck's {rate_bps} (on the wire) "
-            "while it sent, with {queue_us} of queue, typically, on a base RTT of {uncongested_us}.",
+            "It had what its path gave[{mostly?} for most of the time]: {goodput_bps}[{mostly?} in all], [{mostly?}"
+            "typically ]{of_rate_share} of the bottleneck's {rate_bps} (on the wire) while it sent, with {queue_us} of "
+            "queue, typically, on a base RTT of {uncongested_us}.",
             "A higher rate needs a faster path or less competing traffic.",
             "Periods in which more data in flight increased the rate.",
         ),

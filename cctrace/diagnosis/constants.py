@@ -148,6 +148,7 @@ BW_ROUNDS = 10  # rounds | definition | of BBR's bandwidth filter [Linux61] bbr_
 TOO_HIGH = 1.1  # times the rate | set | from which an estimate is too high
 LEAST_FIRST = 5  # packets | set | first ones, whose RTTs reveal a queue before the flow started
 LEAST_ROUNDS = 20  # rounds | set | least to identify a constant amount in flight
+ALL_THE_TIME = 0.85  # of the typical rate on the wire | set | least goodput of a flow that had it all the time
 LITTLE_QUEUE = 1.1  # times min RTT | set | largest RTT without a queue at a steady rate
 LITTLE_QUEUE_OF_MODEL = 1.02  # times min RTT | set | the same for a sender that keeps queues short
 BLOATED = 2.0  # base RTTs | definition | of typical queue: more than any window of two BDPs causes

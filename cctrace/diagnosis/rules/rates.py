@@ -93,7 +93,9 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
         numbers["rtt_ratio"] = queue.rtt_us / queue.least_rtt_us
     if queue.used_share >= const.RATE_FULL:
         sure = 0.6 + 0.35 * min(1.0, max(queue.explained, 0.0) / 0.2)
-        words = {"of_rate_share": min(queue.used_share, 1.0), "uncongested_us": queue.uncongested_us}
+        share = min(queue.used_share, 1.0)
+        mostly = facts.goodput_bps < const.ALL_THE_TIME * share * queue.rate_bps
+        words = {"of_rate_share": share, "uncongested_us": queue.uncongested_us, "mostly": mostly}
         yield facts.finding("path_full", sure, numbers, "rate").saying(**words)
     elif found.names & {"competition", "rate_change"}:
         return
