@@ -13,24 +13,39 @@ policers` counts Ethernet frames with their check sequence (1518 instead of 1514
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
 
 from cctrace.estimates import Z95, Estimate
-from cctrace.path.arrays import Floats
+from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import backlog, constant, delivered_rate, departures, left_at, work_done
 from cctrace.path.constants import (
+    BEST_RATES,
+    EMPTY_PACKETS,
     EXPLAINED,
+    FIRST_LOSSES,
+    FIRST_LOSSES_US,
     FULL_DEFICIT,
     LEAST_POLICED,
+    MOST_ABOVE_MEAN,
     MOST_PLATEAU,
+    OVER_PACKETS,
+    POLICED_GAIN,
     POLICED_PARTS,
+    POLICED_SHARE,
+    PROFILE_DROP,
+    RATE_GRID,
     SPARED,
     SPENT,
     UNDELAYED,
 )
 from cctrace.path.least import least_of, least_within
+from cctrace.path.lindley import deficits_at
 from cctrace.path.transmissions import LOST
 from cctrace.tcp.wire import PACKET_BYTES
 
@@ -51,12 +66,14 @@ class Bucket(NamedTuple):
         return {"rate_bps": self.rate.scaled(8e6), "bucket_bytes": self.size_bytes}
 
 
-class _Tried(NamedTuple):
-    """All packets that reached a policer, in order of sending."""
+@dataclass(frozen=True)
+class _Tried:
+    """All packets that reached a policer, in order of sending; losses within an RTT are one event."""
 
-    time_us: np.ndarray
-    size: np.ndarray
-    lost: np.ndarray
+    time_us: Floats
+    size: Floats
+    lost: Bools
+    rtt_us: float
 
     def met(self, rate: float) -> Floats:
         """Return the deficit at each packet, itself included."""
@@ -71,17 +88,32 @@ class _Tried(NamedTuple):
         met[self.lost] = left + self.size[self.lost]
         return met
 
-    def cost(self, rate: float, bucket: float | None = None) -> tuple[float, float]:
-        """Return how badly the deficit separates lost and passed packets, and the best bucket size."""
-        met = self.met(rate)
-        lost, passed = met[self.lost], met[~self.lost]
-        best = (np.inf, 0.0)
-        for size in [bucket] if bucket else np.quantile(lost, np.linspace(0.05, 0.95, 13)) - PACKET_BYTES / 2:
-            early = np.log1p(np.maximum(size - lost, 0.0) / PACKET_BYTES).mean()
-            if early <= best[0]:  # otherwise no size can compensate
-                late = np.log1p((passed[passed > size] - size) / PACKET_BYTES).sum() / len(passed)
-                best = min(best, (early + late, size))
-        return best
+    def judge(self, rate: float, bucket: float, near: float) -> _Judged:
+        """Return how much likelier the losses are with this bucket: what finds it empty is lost, and hardly the rest.
+
+        What meets about its size may pass or not, a packet's worth like another; what exceeds it should not.
+        """
+        met = np.empty(len(self.lost))
+        deficits_at(*self._kept, rate, bucket, float(near), met)
+        over = (met - bucket) / PACKET_BYTES
+        explained = over[self.lost] > -EMPTY_PACKETS
+        passed = np.count_nonzero((over > OVER_PACKETS) & ~self.lost) / max(np.count_nonzero(~self.lost), 1)
+        if explained.mean() < POLICED_SHARE or passed > SPARED:
+            return _Judged(rate, bucket, near, met, explained, -np.inf)
+        zone = np.digitize(over, np.arange(-EMPTY_PACKETS, OVER_PACKETS + 1))
+        lost, among = np.bincount(zone[self.lost], minlength=zone.max() + 1), np.bincount(zone)
+        gain = _log_likelihood(lost, among) - _log_likelihood(lost.sum(), among.sum())
+        return _Judged(rate, bucket, near, met, explained, gain)
+
+    @functools.cached_property
+    def _kept(self) -> tuple[Floats, Floats, np.ndarray]:
+        """Times, sizes and losses, as compiled code takes them."""
+        return self.time_us.astype(float), self.size.astype(float), self.lost.astype(np.int64)
+
+    @functools.cached_property
+    def apart(self) -> float:
+        """The share of the losses that do not come with another."""
+        return float(np.mean(np.diff(self.time_us[self.lost], prepend=-np.inf) > self.rtt_us))
 
     def misjudged(self, rate: float) -> int:
         """Return the number of packets on the wrong side of the best deficit threshold between lost and passed."""
@@ -107,22 +139,18 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     order = np.argsort(time, kind="stable")
     size = np.concatenate([table.wire_bytes for table in tables])[order]
     lost = np.concatenate([table.state == LOST for table in tables])[order]
-    tried = _Tried(time[order], size, lost)
+    tried = _Tried(time[order], size, lost, base_us)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     place = place[: len(tables[0])]
     if lost.sum() < LEAST_POLICED or _queued(tables[0], base_us):
         return None
-    judged = sorted((_judged(tried, rate) for rate in _candidates(tried)), key=lambda found: -found.score)
-    fit = (found for found in judged if found.explained.mean() >= EXPLAINED and found.spared <= SPARED)
-    best = next((found for found in fit if not _delayed(tables[0], found.met[place], found, base_us)), None)
-    if best is None:
+    best = max((_best_near(tried, rate) for rate in _candidates(tried)), key=lambda found: found.gain, default=None)
+    if best is None or best.gain * tried.apart < POLICED_GAIN:  # losses that come together count once
         return None
-    plateau = _plateau(tried, best.rate)
-    if plateau is None:
+    if _delayed(tables[0], best.met[place], best, base_us) or _any_does(tried, best.rate):
         return None
-    low, high = plateau
-    best = _judged(tried, np.sqrt(low * high))
+    low, high = _as_likely(tried, best)
     rate, bucket = best.rate, best.bucket
     errors = _errors(tried, best)
     own = tables[0].state == LOST
@@ -134,30 +162,43 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     return Bucket(Estimate(rate, min(least, low), max(most, high)), size_bytes, mask)
 
 
-def _plateau(tried: _Tried, rate: float) -> tuple[float, float] | None:
-    """Return the range of rates that separate lost and passed packets as well as this one; None if any rate does.
+def _log_likelihood(lost: ArrayLike, among: ArrayLike) -> float:
+    """Return the logarithm of how likely it is that so many are lost of so many, each group at its likeliest share."""
+    lost, among = np.asarray(lost, float), np.asarray(among, float)
+    share = lost / np.maximum(among, 1.0)
+    return float(np.sum(special.xlogy(lost, share) + special.xlogy(among - lost, 1 - share)))
 
-    A small bucket refills within milliseconds, so its losses say little about the rate. The tolerance is the Poisson
-    scatter of misjudged packets. If ten times and a tenth of the rate fit as well, bursts alone decide what is lost, as
-    in a short queue.
+
+def _any_does(tried: _Tried, rate: float) -> bool:
+    """Return whether ten times and a tenth of a rate separate lost and passed packets as well as this one.
+
+    Then bursts alone decide what is lost, as in a short queue. The tolerance is the Poisson scatter of the misjudged.
     """
     most = tried.misjudged(rate)
     most += Z95 * np.sqrt(max(most, 1.0))
-    if all(tried.misjudged(rate * np.exp(side * MOST_PLATEAU)) <= most for side in (-1, 1)):
-        return None
-    bounds = []
+    return all(tried.misjudged(rate * np.exp(side * MOST_PLATEAU)) <= most for side in (-1, 1))
+
+
+def _as_likely(tried: _Tried, best: _Judged) -> tuple[float, float]:
+    """Return the bounds of the rates under which the losses are about as likely as under the best one.
+
+    A bucket of a few packets is full again in milliseconds: the losses then say little of how fast.
+    """
+    least, bounds = best.gain - PROFILE_DROP, []
+
+    def is_likely(rate: float) -> bool:
+        return tried.judge(rate, best.bucket, best.near).gain >= least
+
     for side in (-1, 1):
         inside, step = 0.0, 1e-4
-        while step < MOST_PLATEAU and tried.misjudged(rate * np.exp(side * step)) <= most:
+        while step < MOST_PLATEAU and is_likely(best.rate * np.exp(side * step)):
             inside, step = step, 2 * step
         outside = min(step, MOST_PLATEAU)
         while outside - inside > max(1e-5, 0.02 * outside):
             middle = (inside + outside) / 2
-            inside, outside = (
-                (middle, outside) if tried.misjudged(rate * np.exp(side * middle)) <= most else (inside, middle)
-            )
-        bounds.append(rate * np.exp(side * inside))
-    return tuple(bounds)
+            inside, outside = (middle, outside) if is_likely(best.rate * np.exp(side * middle)) else (inside, middle)
+        bounds.append(best.rate * np.exp(side * inside))
+    return bounds[0], bounds[1]
 
 
 def _queued(table: Transmissions, base_us: float) -> bool:
@@ -175,46 +216,51 @@ def _queued(table: Transmissions, base_us: float) -> bool:
 
 
 class _Judged(NamedTuple):
-    """A policer hypothesis: rate, bucket, deficit at each packet, explained losses, share of packets wrongly spared."""
+    """A policer hypothesis, see `_Tried.judge`: rate, bucket, deficit at each packet, explained losses.
+
+    `gain` is the log likelihood of the losses in excess of random loss; minus infinity if the bucket explains too few
+    of them, or should have dropped too many of the passed packets.
+    """
 
     rate: float
     bucket: float
-    met: np.ndarray
-    explained: np.ndarray
-    spared: float
+    near: float
+    met: Floats
+    explained: Bools
+    gain: float
 
-    @property
-    def score(self) -> float:
-        return self.explained.mean() - 3 * self.spared
+
+def _best_near(tried: _Tried, rate: float) -> _Judged:
+    """Return the likeliest policer of about this rate."""
+    first = _judged(tried, rate)
+
+    def unlikely(other: float) -> float:
+        return -tried.judge(other, first.bucket, first.near).gain
+
+    return tried.judge(
+        least_of(unlikely, rate / np.exp(RATE_GRID), rate * np.exp(RATE_GRID), 41, 1e-5)[0], first.bucket, first.near
+    )
 
 
 def _judged(tried: _Tried, rate: float) -> _Judged:
-    """Return how well a policer of this rate explains which packets were lost and which passed.
+    """Return the likeliest policer of a rate; its bucket is the deficit at the first losses that it explains.
 
-    At a loss the bucket must be empty, so the deficit is reset to the bucket's size; a miscounted packet (a duplicate,
-    or one of a flow outside the capture) is thus forgotten at the next loss.
+    Correcting the deficit at every loss with a bucket half empty, or only if it is nearly empty, are both tried: a
+    miscounted packet (a duplicate, or one of a flow outside the capture) is thus forgotten at the next loss.
     """
-    met = tried.met(rate)
-    first = np.flatnonzero(tried.lost)
-    episode = tried.time_us[first] < tried.time_us[first[0]] + 1e6
-    bucket = float(np.median(met[first][episode][:32])) - PACKET_BYTES / 2
-    time, size, lost = tried.time_us.tolist(), tried.size.tolist(), tried.lost.tolist()
-    level, before, levels = 0.0, time[0], np.empty(len(time))
-    for k in range(len(time)):
-        level = max(level - (time[k] - before) * rate, 0.0) + size[k]
-        before, levels[k] = time[k], level
-        if lost[k]:
-            level = bucket if level > bucket / 2 else level - size[k]
-    explained = levels[tried.lost] > bucket - 3 * PACKET_BYTES
-    spared = float(np.mean(levels[~tried.lost] > bucket + 2 * PACKET_BYTES))
-    return _Judged(rate, bucket, levels, explained, spared)
+    met, first = tried.met(rate), np.flatnonzero(tried.lost)
+    first = first[tried.time_us[first] < tried.time_us[first[0]] + FIRST_LOSSES_US][:FIRST_LOSSES]
+    sizes = np.unique(np.quantile(met[first], (0.1, 0.3, 0.5, 0.7, 0.9)) - PACKET_BYTES / 2)
+    each = (tried.judge(rate, float(size), near) for size in sizes for near in (EMPTY_PACKETS * PACKET_BYTES, size / 2))
+    return max(each, key=lambda found: found.gain)
 
 
 def _candidates(tried: _Tried) -> list[float]:
-    """Return candidate rates: from bytes passed between losses, and from the separation of lost and passed packets."""
+    """Return candidate rates: those of a coarse grid that explain the losses best, and from bytes between losses."""
     mean = tried.size[~tried.lost].sum() / (tried.time_us[-1] - tried.time_us[0])
-    places = [(mean / 3, mean * 30, 90), *((*bounds, 25) for bounds in _guesses(tried))]
-    found = [min((least_of(lambda x: tried.cost(x)[0], *place, 1e-4) for place in places), key=lambda one: one[1])[0]]
+    grid = mean * np.exp(np.arange(-2 * RATE_GRID, MOST_ABOVE_MEAN, RATE_GRID))
+    gains = np.array([_judged(tried, rate).gain for rate in grid])
+    found = [float(grid[k]) for k in np.argsort(-gains, kind="stable")[:BEST_RATES] if np.isfinite(gains[k])]
     for span_us in (5e5, 2e6, 8e6):
         passed, span = _between(tried, span_us)
         if len(span) >= LEAST_POLICED:
@@ -244,25 +290,6 @@ def _between(tried: _Tried, span_us: float) -> tuple[Floats, Floats]:
     return passed[b] - passed[a], tried.time_us[b] - tried.time_us[a]
 
 
-def _guesses(tried: _Tried) -> list[tuple[float, float]]:
-    """Return candidate rate intervals, from bytes passed between losses, both of which found the bucket empty."""
-    losses = np.flatnonzero(tried.lost)
-    passed = np.concatenate([[0.0], np.cumsum(np.where(tried.lost, 0.0, tried.size))])
-    each = []
-    for lag in (4, 16, 64, 256):
-        a, b = losses[:-lag], losses[lag:]
-        span = tried.time_us[b] - tried.time_us[a]
-        each.append((passed[b] - passed[a])[span > 2e5] / span[span > 2e5])
-    rates = np.concatenate(each)
-    rates = rates[rates > 0]
-    if not len(rates):
-        return []
-    # The most frequent rates, and the full range.
-    counts, edges = np.histogram(np.log(rates), bins=max(int(np.ptp(np.log(rates)) / 0.02), 1))
-    often = np.argsort(counts)[-6:]
-    return [(np.exp(edges[k] - 0.02), np.exp(edges[k + 1] + 0.02)) for k in often if counts[k]]
-
-
 def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -> bool:
     """Return whether packets waited when the bucket was short of tokens, as they would in a queue."""
     rtt = table.rtt_us
@@ -271,8 +298,11 @@ def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -
     high = known & (wait > FULL_DEFICIT * best.bucket / best.rate) & (wait > 1e3)
     if high.sum() < 10:
         return True
-    late = np.maximum(rtt[high] - base_us, 0.0)
-    return float(np.median(late / wait[high])) > UNDELAYED
+    low = known & (wait < np.median(wait[high]) / 2)
+    if low.sum() < 10:  # the bucket was never half full: RTTs are compared with the least
+        return float(np.median(np.maximum(rtt[high] - base_us, 0.0) / wait[high])) > UNDELAYED
+    (long, after), (short, before) = ((np.median(wait[part]), np.median(rtt[part])) for part in (high, low))
+    return float((after - before) / (long - short)) > UNDELAYED
 
 
 def _errors(tried: _Tried, best: _Judged) -> tuple[float, float]:

@@ -42,6 +42,7 @@ EARLIER_US = 3e6  # us | accuracy | how far before its candidate a step may lie 
 QUEUE_SHOWS = 0.02  # share | set | least reduction of the delays' deviation by a queue, to trust its rate
 SHAPER_SHOWS = 0.1  # share | set | least reduction by a queue, to look for a token bucket
 LEAST_LOST = 10  # losses | set | least to infer the rate from the backlogs that they met
+BEHIND = 0.98  # times the deviation | set | to which losses behind the queue must reduce it
 LOSSES_SHOW = 0.9  # mean rank | set | of the backlog at losses, from which losses determine the rate
 LEAST_BASE = 0.5  # of min RTT | set | a queue model with a smaller base RTT is rejected
 
@@ -89,6 +90,8 @@ LEAST_EARLY = 30  # losses | set | least to identify early drops (RED, PIE)
 CODEL_TARGET_US = 5_000.0  # us | definition | [RFC8289] TARGET
 NEAR_TARGET = 0.9  # of the target | set | accuracy of queueing delays
 CHANCE = 1e-3  # probability | set | of taking losses independent of the queue for dependent ones
+AT_THE_END = 0.75  # of the longest queue | set | from which a queue of a few packets drops
+CHANCE_AT_THE_END = 1e-4  # probability | set | that random losses alone are as many there
 PASSING = 20  # packets | set | most that pass a full queue per dropped packet
 ABOVE_FULL = 1.5  # packets | set | largest excess of the backlog of passed over dropped packets: in service, ties
 SURE_BACKLOG = 0.2  # packets | set | largest error of a backlog from which packets can be counted
@@ -97,8 +100,17 @@ BURSTY = 3.0  # times | set | increase of the loss probability after a loss, fro
 
 # --- token buckets ---------------------------------------------------------------------------------------------------
 LEAST_POLICED = 15  # losses | set | least to look for a policer
-EXPLAINED = 0.8  # share | set | of losses, that an empty bucket must explain
+POLICED_SHARE = 0.5  # share | set | of losses, that an empty bucket must explain; the others are random
+POLICED_GAIN = 10.0  # of log likelihood | set | least by which a policer explains losses better than random loss
+EMPTY_PACKETS = 3.0  # packets | set | most tokens in a bucket that counts as empty
+OVER_PACKETS = 2.0  # packets | set | deficit beyond the bucket's size with which none may pass
+RATE_GRID = 0.04  # of log rate | accuracy | between rates that are tried first
+MOST_ABOVE_MEAN = 3.4  # of log rate | accuracy | by which a policer's rate may exceed the flow's mean rate
+BEST_RATES = 3  # rates | accuracy | of the grid, searched more closely
+FIRST_LOSSES = 64  # losses | accuracy | that give the bucket's size
+FIRST_LOSSES_US = 2e6  # us | accuracy | after the first loss, before errors of the rate accumulate
 SPARED = 0.03  # share | set | most of the passed packets that an empty bucket should have dropped
+EXPLAINED = 0.8  # share | set | of residual delays at a shaper's rate that must be the path's own
 UNDELAYED = 0.15  # of V / r | set | largest delay of a policer's packets
 FULL_DEFICIT = 0.8  # of V at losses | set | deficit from which a queue would be visible
 MOST_PLATEAU = 2.302585092994046  # of log rate | accuracy | search range on each side for rates that fit as well

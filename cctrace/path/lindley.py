@@ -91,6 +91,32 @@ def shaped(came, before, total, acked, rows, rate, share, least, small, most, ou
     return math.inf if found > most else found
 
 
+def drained(time, size, lost, rate, bucket, near, out):
+    """Note the deficit of a token bucket that each packet met, itself included; a loss near its size corrects it.
+
+    Parameters
+    ----------
+    time, size : ndarray of float64
+        When each packet came, us, and its bytes.
+    lost : ndarray of int64
+        Whether it was lost.
+    rate, bucket : float
+        Bytes per us, and bytes.
+    near : float
+        Bytes by which the deficit may be short of the bucket where that is said to be empty: packets that were
+        miscounted are forgotten then. What was lost with more tokens left had passed, and was lost elsewhere.
+    out : ndarray of float64
+        Receives a number per packet.
+    """
+    level, before = 0.0, time[0]
+    for k in range(len(time)):
+        level = max(level - (time[k] - before) * rate, 0.0) + size[k]
+        before = time[k]
+        out[k] = level
+        if lost[k] and level > bucket - near:
+            level = min(max(level, bucket) - size[k], bucket)  # what is dropped takes no tokens, and lacked some
+
+
 def logs(values, begin, end, centre, small):
     """Return the sum of log(1 + |x - centre| / small) over part of an array."""
     found, product = 0.0, 1.0
@@ -157,3 +183,4 @@ def ranked(values, count, rank):
 residual_delays = Machine(left)
 deviation_by_queue = Machine(deviating)
 deviation_by_bucket = Machine(shaped)
+deficits_at = Machine(drained)
