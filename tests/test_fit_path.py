@@ -160,6 +160,33 @@ def test_a_policer_is_told_from_a_queue_and_measured(cc):
     )
 
 
+@pytest.mark.parametrize("cc", ["bbr3", "cubic6"])
+@pytest.mark.parametrize("beside", [{"loss": "0.1%", "loss_behind": True}, {"jitter": "normal:sd=3ms"}])
+def test_a_policer_is_measured_beside_random_loss_and_jitter(cc, beside):
+    path = cct.Path(rate="15Mbit", rtt="60ms", buffer="1.3bdp", policer=("6Mbit", "30kB"), **beside)
+    policer = cct.fit.path(cct.simulate(path, cc, "12s", seed=3, packets=True, ack_every=2)).estimates["policer"]
+    assert policer["rate_bps"].value == pytest.approx(6e6, rel=0.01)
+    assert policer["bucket_bytes"].value == pytest.approx(30_000, rel=0.1)
+
+
+@pytest.mark.parametrize(("is_behind", "cc"), [(True, "bbr2022"), (False, "bbr2022"), (False, "cubic6")])
+def test_what_was_lost_behind_the_queue_has_taken_its_time(is_behind, cc):
+    path = cct.Path(rate="10Mbit", rtt="40ms", buffer="2bdp", loss="1%", loss_behind=is_behind)
+    fitted = cct.fit.path(cct.simulate(path, cc, "8s", seed=3, packets=True, ack_every=2))
+    assert fitted.estimates["loss"].get("is_behind", False) == is_behind
+    assert fitted.loss_behind == is_behind
+    assert fitted.estimates["rate_bps"][0]["value"] == pytest.approx(10e6, rel=0.002)
+    assert fitted.estimates["jitter"]["sd_us"].high < 1
+
+
+def test_a_queue_of_a_few_packets_drops_beside_random_loss():
+    path = cct.Path(rate="29Mbit", rtt="13ms", buffer="9kB", loss="0.3%", loss_behind=True)
+    estimates = cct.fit.path(cct.simulate(path, "reno", "12s", seed=3, packets=True, ack_every=2)).estimates
+    assert estimates["buffer_bytes"].value == pytest.approx(9_000, abs=1514)
+    assert estimates["loss"]["share"].low < 0.003 < estimates["loss"]["share"].high
+    assert estimates["loss"]["congestive"] > 3
+
+
 def test_a_shaper_lets_a_burst_through_and_then_delays():
     path = cct.Path(rate="100Mbit", rtt="40ms", buffer="300kB", shaper=("10Mbit", "200kB"))
     e = cct.fit.path(cct.simulate(path, "bbr2022", "12s", packets=True, ack_every=2)).estimates
@@ -188,6 +215,15 @@ def test_a_policer_of_a_few_packets_has_its_rate_in_the_interval():
 def test_a_short_queue_behind_a_small_bucket_is_no_policer(cc):
     path = cct.Path(rate="100Mbit", rtt="100ms", buffer="16kB", shaper=("10Mbit", "8000B"))
     assert cct.fit.path(cct.simulate(path, cc, "20s", packets=True, ack_every=2)).estimates["policer"] is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "rtt", "buffer", "cc"), [("3.06Mbit", "23.5ms", "3947B", "cubic6"), ("2.18Mbit", "27ms", "2177B", "reno")]
+)
+def test_a_queue_of_a_few_packets_is_no_policer_although_another_bucket_would_do(rate, rtt, buffer, cc):
+    """Its likeliest bucket delays packets as a queue does; a worse one, at another rate, seems not to."""
+    path = cct.Path(rate=rate, rtt=rtt, buffer=buffer)
+    assert cct.fit.path(cct.simulate(path, cc, "12s", packets=True, ack_every=2)).estimates["policer"] is None
 
 
 def paused(rate, pauses, seconds=12.0):

@@ -21,8 +21,8 @@ from cctrace.display import Progress
 from cctrace.errors import StreamError
 from cctrace.fit.fitted_path import FittedPath, path_of
 from cctrace.identification.identify import UNKNOWN, identify
+from cctrace.path.bottleneck import backlog_met
 from cctrace.path.evidence import PathEvidence, evidence_of
-from cctrace.path.losses import backlog_met
 from cctrace.path.markers import Marker, marker_of
 from cctrace.sim.sender import Sender
 

@@ -100,6 +100,7 @@ def fields_of(estimates: dict[str, Any]) -> dict[str, Any]:
         "buffer": f"{max(room, PACKET_BYTES):.0f}B",
         "jitter": drawn,
         "loss": "100%" if burst else f"{100 * loss['share'].value:.6f}%",
+        "loss_behind": loss.get("is_behind", False),
         "burst_loss": tuple(side.value for side in burst) if burst else None,
         "aqm": "codel" if estimates["aqm"] == "codel" else "droptail",
         "policer": _bucket(estimates["policer"]),

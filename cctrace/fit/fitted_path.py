@@ -235,7 +235,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
         "rate_bps": rates,
         "base_rtt_us": base,
         "buffer_bytes": _less(losses.buffer_bytes, bucket_bytes(shaper)),
-        "loss": _loss(losses),
+        "loss": _loss(losses, evidence.loses_behind),
         "jitter": parts.as_jitter(),
         "policer": None if policer is None else policer.as_estimates(),
         "shaper": None if shaper is None else shaper.as_estimates(),
@@ -287,9 +287,10 @@ def _shows(flow: Sent, parts: Components) -> bool:
     return without - with_queue >= RATE_SHOWS * without
 
 
-def _loss(losses: Losses) -> dict[str, Any]:
+def _loss(losses: Losses, is_behind: bool) -> dict[str, Any]:
     model = "none" if not losses.random else "gilbert-elliott" if losses.burst else "bernoulli"
     found = {"model": model, "share": losses.share, "congestive": losses.congestive, "random": losses.random}
+    found |= {"is_behind": True} if is_behind and losses.random else {}
     return found | ({"burst": losses.burst} if losses.burst else {})
 
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
-from cctrace.path.bottleneck import delivered_rate, departures
-from cctrace.path.losses import backlog_met
+from cctrace.path.bottleneck import backlog_met, delivered_rate, departures
 from cctrace.path.transmissions import LOST
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ import numpy as np
 
 from cctrace.estimates import Estimate
 from cctrace.fit.fitted_path import FittedPath
+from cctrace.path.bottleneck import backlog_met
 from cctrace.path.constants import CODEL_TARGET_US, NEAR_TARGET
-from cctrace.path.losses import backlog_met, decided_ns, proportion
+from cctrace.path.losses import decided_ns, proportion
 from cctrace.path.transmissions import LOST
 from cctrace.tcp.wire import PACKET_BYTES
 
@@ -74,7 +75,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
         return found
     longest, bdp = lost.longest, path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None
-    managed = estimates["aqm"] not in (None, "droptail")
+    managed, behind = estimates["aqm"] not in (None, "droptail"), {"is_behind": evidence.loses_behind}
     if by_chance or managed or not by_queue:
         half = max(0.05 * longest, PACKET_BYTES)
         buffer = Estimate(longest + PACKET_BYTES / 2, max(longest - half, PACKET_BYTES), longest + half)
@@ -82,7 +83,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
         found[TAIL_DROPS] = _instead(path, changed, "buffer")
     if by_queue or managed:
         share = Estimate(len(lost.met) / lost.sent, *proportion(len(lost.met), lost.sent))
-        loss = {"model": "bernoulli", "share": share, "congestive": 0, "random": len(lost.met)}
+        loss = behind | {"model": "bernoulli", "share": share, "congestive": 0, "random": len(lost.met)}
         buffer = Estimate(None, longest, None)
         found[CHANCE] = _instead(path, {"buffer_bytes": buffer, "aqm": None, "loss": loss})
     if estimates["aqm"] not in (None, "droptail", "codel") and longest > 0.25 * bdp:
@@ -90,7 +91,8 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
         found[CODEL] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": NO_LOSS})
         if (short := lost.waited_less(NEAR_TARGET * CODEL_TARGET_US, path))[0]:  # not CoDel's drops
             share = Estimate(short[0] / short[1], *proportion(*short))
-            loss = {"model": "bernoulli", "share": share, "congestive": len(lost.met) - short[0], "random": short[0]}
+            counts = {"congestive": len(lost.met) - short[0], "random": short[0]}
+            loss = behind | {"model": "bernoulli", "share": share, **counts}
             found[CODEL_AND_CHANCE] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": loss})
     return found
 

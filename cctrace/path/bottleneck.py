@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cctrace.path.arrays import Floats, Ints
+from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.constants import (
+    BEHIND,
     LEAST_BENT,
+    LEAST_LOST,
     LEAST_RTTS,
     MOST_RATE_STEPS,
     PAIR_AGREE,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 class Sent:
     """Packets that pass the bottleneck, and when they were acknowledged; times in us since the flow's first packet."""
 
-    sent_us: np.ndarray  # delivered packets only, ascending
+    sent_us: np.ndarray  # of packets that were not dropped before or in the queue, ascending
     wire_bytes: np.ndarray
     acked_us: np.ndarray  # when an ACK reported the delivery; NaN: unknown
     row: np.ndarray  # packet number of that ACK
@@ -142,9 +144,9 @@ def constant(rate: float) -> Steps:
     return Steps(np.zeros(1), np.array([float(rate)]))
 
 
-def sent(table: Transmissions) -> Sent:
-    """Return the `Sent` of a table of transmissions."""
-    rows = np.flatnonzero(table.state != LOST)
+def sent(table: Transmissions, passed: Bools | None = None) -> Sent:
+    """Return the `Sent` of a table of transmissions: of what arrived, and of what was lost after it had `passed`."""
+    rows = np.flatnonzero((table.state != LOST) | (False if passed is None else passed))
     known = (table.state[rows] == DELIVERED) & table.exact[rows]
     return Sent(
         (table.sent_ns[rows] - table.start_ns) / 1e3,
@@ -154,6 +156,24 @@ def sent(table: Transmissions) -> Sent:
         ~table.again[rows],
         table.prompt[rows],
     )
+
+
+def sent_behind(table: Transmissions) -> Sent:
+    """Return the `Sent` of a table, with what was lost behind the queue, if that explains the delays better.
+
+    What a link loses behind its queue has taken the queue's time, unlike what the queue had no room for. A loss that
+    met less than half of the longest queue was none of a full one; what was dropped before the queue, by a policer or
+    an AQM, left no trace in later delays.
+    """
+    arrived, lost = sent(table), table.state == LOST
+    if lost.sum() < LEAST_LOST or len(arrived.acked) < LEAST_RTTS:
+        return arrived
+    rate, cost = constant_rate(arrived)
+    met = backlog_met(arrived, constant(rate), (table.sent_ns - table.start_ns) / 1e3)
+    behind = sent(table, lost & (met < met[~lost].max() / 2))
+    if len(behind.sent_us) == len(arrived.sent_us):
+        return arrived
+    return behind if constant_rate(behind)[1] < BEHIND * cost else arrived
 
 
 def departures(sent_us: Floats, wire_bytes: Floats, steps: Steps, bucket_bytes: float = 0.0) -> Floats:
@@ -189,6 +209,14 @@ def backlog(sent_us: Floats, wire_bytes: Floats, steps: Steps) -> Floats:
     """Return the bytes in the queue just after each arrival, itself included."""
     clock, behind = work_done(sent_us, wire_bytes, steps)
     return behind - clock
+
+
+def backlog_met(flow: Sent, steps: Steps, time_us: Floats) -> Floats:
+    """Return the bytes in the queue at the given times, before that instant's arrivals."""
+    level = backlog(flow.sent_us, flow.wire_bytes, steps)
+    before = np.searchsorted(flow.sent_us, time_us, "right") - 1
+    served = steps.served(time_us) - steps.served(flow.sent_us[np.maximum(before, 0)])
+    return np.where(before >= 0, np.maximum(level[np.maximum(before, 0)] - served, 0.0), 0.0)
 
 
 def deviation(flow: Sent, steps: Steps, all_rows: bool = False) -> float:

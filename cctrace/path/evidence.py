@@ -21,7 +21,7 @@ import numpy as np
 from cctrace.errors import FitError
 from cctrace.path.acks import Acks, acks_of
 from cctrace.path.arrays import Bools, Floats
-from cctrace.path.bottleneck import Sent, Steps, constant_rate, jumps, sent
+from cctrace.path.bottleneck import Sent, Steps, constant_rate, jumps, sent_behind
 from cctrace.path.buckets import Bucket, policer_of, shaper_of
 from cctrace.path.changes import Change, rate_changes, variation
 from cctrace.path.constants import ENOUGH_RTTS
@@ -74,7 +74,12 @@ class PathEvidence:
     @functools.cached_property
     def sent(self) -> Sent:
         """The flow's packets as the bottleneck receives them."""
-        return sent(self.transmissions)
+        return sent_behind(self.transmissions)
+
+    @property
+    def loses_behind(self) -> bool:
+        """Whether packets were lost behind the bottleneck, which had served them."""
+        return len(self.sent.sent_us) > np.count_nonzero(~self.lost)
 
     @functools.cached_property
     def sent_s(self) -> Floats:

@@ -14,11 +14,13 @@ import numpy as np
 
 from cctrace.estimates import Estimate
 from cctrace.path.arrays import Bools, Floats
-from cctrace.path.bottleneck import Steps, backlog
+from cctrace.path.bottleneck import Steps, backlog_met
 from cctrace.path.constants import (
     ABOVE_FULL,
+    AT_THE_END,
     BURSTY,
     CHANCE,
+    CHANCE_AT_THE_END,
     CODEL_TARGET_US,
     LEAST_CODEL,
     LEAST_DROPS,
@@ -62,14 +64,6 @@ class Losses(NamedTuple):
     random: float
     buffer_bytes: Estimate
     aqm: str | None
-
-
-def backlog_met(flow: Sent, steps: Steps, time_us: Floats) -> Floats:
-    """Return the bytes in the queue at the given times, before that instant's arrivals."""
-    level = backlog(flow.sent_us, flow.wire_bytes, steps)
-    before = np.searchsorted(flow.sent_us, time_us, "right") - 1
-    served = steps.served(time_us) - steps.served(flow.sent_us[np.maximum(before, 0)])
-    return np.where(before >= 0, np.maximum(level[np.maximum(before, 0)] - served, 0.0), 0.0)
 
 
 def losses_of(
@@ -176,13 +170,21 @@ def overflows(
     longest: float,
     time_us: Floats,
 ) -> Bools:
-    """Return which losses are congestive: those near the longest queue, if there are more than random loss predicts."""
+    """Return which losses are congestive: those near the longest queue, if there are more than random loss predicts.
+
+    A queue of a few packets drops only near its end: if its upper half does not show it, the last quarter may.
+    """
     chance = lost[~high].mean() if (~high).any() else 0.0
     expected = chance * high.sum()
     excess = lost[high].sum() - expected
     none = np.zeros(len(lost), bool)
     if excess < max(LEAST_DROPS, 4 * np.sqrt(expected)):
-        return none
+        high = met > AT_THE_END * longest
+        chance = lost[~high].mean() if (~high).any() else 0.0
+        expected, count = chance * high.sum(), lost[high].sum()
+        excess = count - expected
+        if excess < LEAST_DROPS or special.pdtrc(count - 1, expected) > CHANCE_AT_THE_END:
+            return none
     # The loss share rises steeply where a full queue drops: take the losses beyond the rise.
     levels = np.linspace(0.5, 0.98, 25) * longest
     beyond = np.array([lost[met >= level].sum() for level in levels])

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cctrace.path.arrays import Floats
-from cctrace.path.bottleneck import ROUGHLY, Sent, constant, constant_rate, delivered_rate, departures, deviation
+from cctrace.path.bottleneck import (
+    ROUGHLY,
+    Sent,
+    backlog_met,
+    constant,
+    constant_rate,
+    delivered_rate,
+    departures,
+    deviation,
+)
 from cctrace.path.buckets import refilled_shaper, shaper_of
 from cctrace.path.constants import (
     COARSE_PACKETS,
@@ -23,7 +32,6 @@ from cctrace.path.constants import (
     SHAPER_SHOWS,
     WINDOW_US,
 )
-from cctrace.path.losses import backlog_met
 
 if TYPE_CHECKING:
     from cctrace.path.evidence import PathEvidence

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Bursts, Losses, Met, SentAgain
 from cctrace.diagnosis.record import Record
-from cctrace.path.bottleneck import constant
+from cctrace.path.bottleneck import backlog_met, constant
 from cctrace.path.constants import ABOVE_FULL
-from cctrace.path.losses import backlog_met, decided_ns, overflows, proportion
+from cctrace.path.losses import decided_ns, overflows, proportion
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import Transmissions
 from cctrace.special import special
