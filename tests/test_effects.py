@@ -22,7 +22,7 @@ from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
 from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis.catalogue import ORDER
 from cctrace.diagnosis.findings import Effect, Limit, Verdict
-from cctrace.diagnosis.order import by_effect
+from cctrace.diagnosis.order import by_effect, is_remedy
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate90
 from cctrace.path.transmissions import as_flow
@@ -124,6 +124,17 @@ def test_an_application_that_a_policer_may_hide_leaves_an_upper_bound(cc, app, l
     assert NO_MORE_DATA in found.unseen
 
 
+def test_a_policer_costs_no_goodput_beside_an_application_that_writes_as_little():
+    sender = cct.Sender("bbr2022", ack_every=2, app="chunks:size=225kB,every=500ms")
+    found, truth = effects(sender, "policer", rate="9Mbit", rtt="20ms", policer=("3.7Mbit", "80kB"))
+    policer, application = (found.causes[name].effect for name in ("policer", "application_limited"))
+    assert policer.goodput.value == pytest.approx(truth, rel=0.03)
+    assert (policer.then, application.then) == ("application_limited", "policer")
+    assert policer.without_both == application.without_both
+    assert policer.without_both.low > 2
+    assert "then limited by application, and without that, too, 2" in effect_words(policer)
+
+
 def test_loss_that_a_model_based_sender_does_not_mind_goes_behind(tmp_path):
     found = analysed(tmp_path, {"loss": "1.3%"}, cct.Sender("bbr2022", ack_every=2))
     loss = named(found, "random_loss")
@@ -169,10 +180,28 @@ def test_a_competitor_that_no_verdict_names_is_asked_about_unless_a_fair_queue_i
     assert not names(one("fair_queueing"))
 
 
+def test_drops_of_the_paths_full_queue_are_asked_about_although_most_losses_were_random():
+    loss = {"model": "bernoulli", "share": Estimate90(0.0, 0.0, 0.0), "congestive": 10, "random": 0}
+
+    def names(buffer, *verdicts):
+        path = SimpleNamespace(
+            estimates={"loss": loss, "buffer_bytes": Estimate90(buffer)}, max_rate_bps=lambda: 8e6, rtt_ns=20e6
+        )
+        scene = SimpleNamespace(others=(), held=HeldBack(), path=path)
+        diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
+        return [one.name for one in beside(scene, diagnosis)]
+
+    assert names(4e3, one("random_loss")) == ["shallow_buffer"]  # a fifth of a bandwidth-delay product
+    assert names(40e3, one("random_loss")) == ["congestive_loss"]
+    assert not names(40e3, one("aqm"))
+    assert not names(None, one("random_loss"))
+
+
 @pytest.mark.parametrize(("low", "lost", "asked"), [(0.002, 7, True), (0.0, 7, False), (0.002, 2, False)])
 def test_random_losses_of_the_path_are_asked_about_although_others_dropped_more(low, lost, asked):
     loss = {"model": "bernoulli", "share": Estimate90(0.005, low, 0.01), "congestive": 62, "random": lost}
-    scene = SimpleNamespace(others=(), held=HeldBack(), path=SimpleNamespace(estimates={"loss": loss}))
+    estimates = {"loss": loss, "buffer_bytes": Estimate90(None)}
+    scene = SimpleNamespace(others=(), held=HeldBack(), path=SimpleNamespace(estimates=estimates))
 
     def names(*verdicts):
         diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
@@ -363,6 +392,26 @@ def test_a_gain_that_its_application_may_lack_data_for_goes_behind_what_is_certa
     policer = Verdict("policer", 0.9, 0.0, 1.0, {}, "", effect=perhaps)
     given = one("path_full", known=False), policer, one("receiver_limited", 1.5)
     assert order(*given) == ["receiver_limited", "policer", "path_full"]
+
+
+def test_of_upper_bounds_the_larger_comes_first():
+    def at_most(name, goodput):
+        return replace(one(name), effect=replace(one(name, goodput).effect, goodput=Estimate90(goodput, None, goodput)))
+
+    assert order(at_most("random_loss", 1.6), at_most("receiver_limited", 2.1)) == ["receiver_limited", "random_loss"]
+    assert order(at_most("random_loss", 1.6), at_most("receiver_limited", 1.2)) == ["random_loss", "receiver_limited"]
+
+
+def test_two_limits_that_hide_each_other_come_by_what_removing_both_gains():
+    def hidden(name, then, rtt):
+        both = replace(one(name, 1.01, rtt).effect, then=then, without_both=Estimate90(2.4, 2.3, 2.5))
+        return replace(one(name), effect=both)
+
+    given = [one("random_loss", 1.5), hidden("application_limited", "policer", 1.0)]
+    given.append(hidden("policer", "application_limited", 1.3))
+    assert order(*given) == ["policer", "application_limited", "random_loss"]  # alone the policer changes more
+    assert all(is_remedy(one) for one in given)
+    assert not is_remedy(one("jitter", 1.01))
 
 
 def test_a_capture_that_misleads_is_said_first():

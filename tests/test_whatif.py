@@ -113,6 +113,16 @@ def test_a_flow_through_fq_has_candidates_through_fq():
     assert "fq" not in found.options({"fq": False})
 
 
+def test_writes_that_were_not_done_when_the_next_one_came_keep_their_times_and_sizes():
+    """Behind a policer half of the writes take longer than until the next one, so that only every third one pauses."""
+    path = cct.Path(rate="9Mbit", rtt="20ms", buffer="2bdp", policer=("3.7Mbit", "80kB"))
+    sender = cct.Sender("bbr2022", app="chunks:size=225kB,every=500ms", ack_every=2)
+    flow = cct.simulate(path, sender, "12s", 3, packets=True).capture().flow(0)
+    held = cct.Sender("reno", app=held_back(Record(flow), cct.diagnose(flow)).app).application(1)
+    assert held[1] == pytest.approx(225e3, rel=0.02)
+    assert held[2] == pytest.approx(500e6, rel=0.02)
+
+
 def test_an_application_whose_writes_show_no_pattern_is_refused():
     sender = cct.Sender("bbr2022", app="chunks:size=100kB,every=3s", ack_every=2)
     sim = cct.simulate(PATH, sender, "10s", packets=True)

@@ -27,6 +27,7 @@ FROM_LIMITS = (
     0.5,
 )  # confidence of a cause known from the accounting only: a constant, and a multiple of its share of the time
 _SAYS_AS_MUCH = {"receiver_limited": "window_limited"}
+FULL_QUEUE = {"shallow_buffer", "congestive_loss", "poor_pacing", "aqm", "competition", "fair_queueing"}  # say why
 Removals = dict[str, tuple[Intervention, Verdict]]
 
 
@@ -66,7 +67,21 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     if (loss := _by_chance(scene)) and "random_loss" not in {one.name for one in [*diagnosis.verdicts, *found]}:
         said = {"whatever": "beside those that a queue dropped", "answers_losses": False}
         found.append(verdict(Finding("random_loss", const.DOUBTFUL, full_span, loss, said)))
+    if not others and (full := _overflowed(scene)) and not names & FULL_QUEUE:
+        cause = "shallow_buffer" if full["buffer_bdp"] < const.SHALLOW else "congestive_loss"
+        form = "overflow" if cause == "congestive_loss" else ""
+        found.append(verdict(Finding(cause, const.DOUBTFUL, full_span, full, form=form)))
     return found
+
+
+def _overflowed(scene: Scene) -> dict[str, float]:
+    """Return the numbers of the inferred path's full queue, as far as it is certain; none of a path without."""
+    path, dropped = scene.path, scene.path.estimates["loss"].get("congestive", 0)
+    buffer = path.estimates["buffer_bytes"].value
+    if buffer is None or dropped < const.LEAST_LOSSES:
+        return {}
+    bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
+    return {"buffer_bytes": buffer, "buffer_bdp": buffer / bdp, "lost": dropped}
 
 
 def _by_chance(scene: Scene) -> dict[str, float]:

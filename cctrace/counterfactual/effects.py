@@ -253,7 +253,7 @@ def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]
     """Return the causes with what limits the flow next, once the costliest one is removed.
 
     If two limits are about equally strong, removing only one changes little, and each hides the other: both then
-    get the effect of their joint removal.
+    state the effect of their joint removal, too.
     """
     first, *others = sorted(causes.keys() & LIMITS, key=lambda name: -(causes[name].effect.goodput.value or 0)) or [""]
     if not others:
@@ -261,16 +261,17 @@ def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]
     removal, one = asked[first]
     joined = {name: removal.and_also(*asked[name]) for name in others}
     answers = [runs.ask({name: _question(runs, joined[name], one) for name in others}) for runs in kept]
-    both = {name: _effect(joined[name].words, _span([each[name].differ or {} for each in answers])) for name in others}
-    then = max(others, key=lambda name: both[name].goodput.value or 0)
-    alone, together = causes[first].effect, both[then]
-    if not _is_above(together.goodput, alone.goodput.value):
+    both = {name: _effect("", _span([each[name].differ or {} for each in answers])).goodput for name in others}
+    then = max(others, key=lambda name: both[name].value or 0)
+    alone = causes[first].effect.goodput
+    if not _is_above(both[then], alone.value):
         return causes
-    if (alone.goodput.value or 0) > 1 + const.GOODPUT_CHANGES:
-        next_one = replace(alone, then=then, without_both=together.goodput)
-        return causes | {first: replace(causes[first], effect=next_one)}
-    figures = _span([each[then].figures for each in answers])
-    return causes | dict.fromkeys((first, then), Without(figures, together))
+    hidden = {} if (alone.value or 0) > 1 + const.GOODPUT_CHANGES else {then: first}
+    nexts = {first: then} | hidden
+    return causes | {
+        name: replace(causes[name], effect=replace(causes[name].effect, then=other, without_both=both[then]))
+        for name, other in nexts.items()
+    }
 
 
 def _is_above(ratio: Estimate, other: float | None) -> bool:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 OPTIONS = ("rwnd", "app", "pacing", "send_buffer", "fq")  # what-if changes at the hosts
 WINDOW_SHUT = 0.01  # share of the time with a closed window, from which the receive window is modelled
 GROWN_WINDOW = 2.0  # times the data per RTT: a window that may still grow is larger [Linux] tcp_rcv_space_adjust
-APPLICATION = 0.05  # share of the time without data to send, from which writes are inferred
+APPLICATION = 0.05  # share of the time without data to send (or without room for it), from which it may matter
 WRITTEN_EARLY = 0.10  # the same, from which a send buffer is assumed if writes do not follow pauses
 FEWEST_WRITES = 4  # for a pattern of times and sizes
 IDLE_RTTS = 1.0  # without data between two writes: ACK-clocked sends follow ACKs at once
-EVEN = 0.7  # ratio of the pauses' regularity to the writes': requests that wait for the response
+EVEN = 0.7  # ratio of the pauses' scatter to that of writes around a clock: requests wait for the response
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     buffered = "send_buffer_limited" in names[:1] or spans["send_buffer"] > APPLICATION
     pacing_bps, paced_share = _pacing_limit(record, "pacing_limited" in names)
     app, idle, unseen = None, spans["application"], []
-    if not buffered and "pacing_limited" not in names and idle > APPLICATION:
+    if not buffered and "pacing_limited" not in names and idle > 0:
         app = writes_of(record)
         # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
         buffered = app is None and idle > max(WRITTEN_EARLY, spans["receive_window"])
@@ -206,9 +206,8 @@ def writes_of(record: Record) -> str | None:
     total = np.concatenate([[0], np.cumsum(size)])[np.searchsorted(sent_s, begins - 1e-9)]
     apart, written = np.diff(begins), np.diff(total)
     paused = begins[1:] - ends[1:]
-    if np.std(paused) < EVEN * np.std(apart):
-        return f"requests:size={np.median(written):.0f}B,think={np.median(paused) * 1e6:.0f}us"
-    every = float(np.median(apart))
-    turns = np.maximum(np.rint(apart / every), 1)  # a write not finished when the next one came leaves no pause
+    turns = np.maximum(np.rint(apart / apart.min()), 1)  # a write not finished when the next one came leaves no pause
     every = float(apart.sum() / turns.sum())
+    if np.std(paused) < EVEN * np.std(apart - turns * every):
+        return f"requests:size={np.median(written):.0f}B,think={np.median(paused) * 1e6:.0f}us"
     return f"chunks:size={written.sum() / turns.sum():.0f}B,every={every * 1e6:.0f}us"

@@ -186,6 +186,8 @@ def unseen_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosi
     """
     if scene.own is None or scene.others or scene.path.estimates["cross_traffic"]["kind"] != "unknown":
         return None
+    if scene.held.send_buffer_bytes:  # its size is fitted later, to simulations of a path that must be known then
+        return None
     fell = [one for one in diagnosis.verdicts if one.name == "rate_change" and "at_s" in one.evidence]
     if not fell and not any(one.name == "congestive_loss" for one in diagnosis.verdicts):
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,9 @@ from cctrace.cc.linux import CA_CWR, CA_RECOVERY
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import LIMITS, Limit
 from cctrace.diagnosis.record import Record
+
+if TYPE_CHECKING:
+    from cctrace.io.tcpinfo import TcpInfo
 
 
 def limits_of(record: Record) -> list[Limit]:
@@ -27,7 +31,7 @@ def limits_of(record: Record) -> list[Limit]:
     found = {
         "rto_stall": _timeouts(record),
         "receive_window": record.window_shut_s,
-        "application": outside(_idle(record), probes),
+        "application": outside(outside(_idle(record), probes), _data_waited(record)),
         "probe_rtt": probes,
         "recovery": _states(record, CA_RECOVERY),
         "marks": _runs(record.ack_s, record.acks["ca_state"] == CA_CWR, record.duration_s),
@@ -42,12 +46,10 @@ def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[n
     A capture shows neither a full send buffer, nor whether the pacing timer would have delayed what the window did.
     If only part of a bin was counted, the total marked equals the total counted.
     """
-    polls = record.flow.tcpinfo
-    if polls is None or len(polls) < 2 or len(edges_s) < 2:
+    polls = _close_polls(record)
+    if polls is None or len(edges_s) < 2:
         return {}
     time, found = record.seconds(polls["time_ns"]), {}
-    if np.median(np.diff(time)) > const.POLLED_S or time[-1] - time[0] < const.POLLED * edges_s[-1]:
-        return {}
     width = edges_s[1] - edges_s[0]
     for name, column in (("receive_window", "rwnd_limited_us"), ("send_buffer", "sndbuf_limited_us")):
         total_s = polls[column].astype(float) / 1e6
@@ -55,6 +57,25 @@ def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[n
             marked = np.diff(np.floor(np.interp(edges_s, time, total_s) / width + 0.5)) > 0
             found[name] = np.column_stack([edges_s[:-1], edges_s[1:]])[marked]
     return found
+
+
+def _close_polls(record: Record) -> TcpInfo | None:
+    """Return the kernel's counters, if polled often enough and for long enough to tell what limited when."""
+    polls = record.flow.tcpinfo
+    if polls is None or len(polls) < 2:
+        return None
+    time = record.seconds(polls["time_ns"])
+    is_close = np.median(np.diff(time)) <= const.POLLED_S
+    return polls if is_close and time[-1] - time[0] >= const.POLLED * record.duration_s else None
+
+
+def _data_waited(record: Record) -> NDArray[np.float64]:
+    """Return when the kernel's counters show unsent data: then the application did not limit the flow."""
+    polls = _close_polls(record)
+    if polls is None:
+        return np.zeros((0, 2))
+    waited, time = polls["notsent_bytes"].astype(float) > 0, record.seconds(polls["time_ns"])
+    return merged(np.column_stack([time[:-1], time[1:]])[waited[:-1] & waited[1:]])
 
 
 def edges_of(end_s: float, step_s: float) -> NDArray[np.float64]:
@@ -167,7 +188,8 @@ def written(record: Record) -> NDArray[np.float64]:
     similar intervals: a pause several times longer than those around it is not due to pacing. An ACK releases about
     what it acknowledged. A host that answers ACKs late must not look idle: a write has no ACK before it for
     `Record.late_s`, or only ACKs that cover far less than is written, or follow ACKs that covered as much and
-    released nothing.
+    released nothing. In recovery ACKs release retransmissions, and the receive window does not move: a pause then is
+    not the application's.
     """
     time, since, size, place, last = record.bursts
     if len(time) < 3:
@@ -186,7 +208,8 @@ def written(record: Record) -> NDArray[np.float64]:
         | (size[1:] > 2 * acked + const.SPARE_SEGMENTS)
         | (apart & (unused >= np.maximum(size[1:], 4)))
     )
-    wrote = unasked & (gap > const.WRITE_S) & (large | apart)
+    recovers = record.acks["ca_state"][np.maximum(place[1:], 0)] >= CA_RECOVERY
+    wrote = unasked & (gap > const.WRITE_S) & (large | apart) & ~recovers
     return np.column_stack([time[:-1], time[1:]])[wrote]
 
 

@@ -9,6 +9,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.catalogue import CAUSES, ORDER
 from cctrace.diagnosis.findings import Effect, Finding, Verdict
 from cctrace.diagnosis.wording import fill
+from cctrace.estimates import Estimate
 
 REMEDIED = {"congestive_loss", "self_induced_queue"}  # the simulated remedy is another queue: its cost does not count
 ACCOUNTED = {
@@ -86,22 +87,30 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
     """
     first, second = (goal, "goodput" if goal != "goodput" else "delay")
 
-    def key(one: Verdict) -> tuple[int, int, int]:
+    def key(one: Verdict) -> tuple[int, int, float, int]:
         effect, place = one.effect, ORDER.index(one.name)
         if one.name == "capture_artefact":
-            return 0, 0, 0
+            return 0, 0, 0.0, 0
         if one.is_there < const.DOUBTFUL and not (one.name in ACCOUNTED and _matters(one, first, goal)):
-            return 6, 0, 0
+            return 6, 0, 0.0, 0
         if effect is None:
-            return (2 if place < ORDER.index("path_full") else 4), 0, 0
+            return (2 if place < ORDER.index("path_full") else 4), 0, 0.0, 0
         for rank, wanted in ((1, first), (3, second)):
+            size = -round(_size(one, effect, wanted, goal) / _tie(wanted))
             if _may_matter(one, effect, wanted, goal):
-                return rank + 1, 0, 0
+                return rank + 1, size, 0.0, place
             if _matters(one, wanted, goal):
-                return rank, -round(_size(one, effect, wanted, goal) / _tie(wanted)), place
-        return 5, 0, 0
+                return rank, size, _alone(effect), place
+        return 5, 0, 0.0, 0
 
     return sorted(verdicts, key=key)
+
+
+def _alone(effect: Effect) -> float:
+    """Return a key for two causes that hide each other: the one whose removal alone changes more comes first."""
+    if _goodput(effect) is effect.goodput:
+        return 0.0
+    return -max(abs(_logarithms(ratio)[0]) for ratio in (effect.goodput, effect.rtt))
 
 
 def matters(one: Verdict) -> bool:
@@ -112,8 +121,8 @@ def matters(one: Verdict) -> bool:
 
 
 def is_remedy(one: Verdict) -> bool:
-    """Return whether removing a cause certainly increases goodput."""
-    return one.effect is not None and _matters(one, "goodput", "goodput") and (one.effect.goodput.low or 0) > 1
+    """Return whether removing a cause, or this cause and the one that it hides, certainly increases goodput."""
+    return one.effect is not None and _matters(one, "goodput", "goodput") and _change(one.effect, "goodput")[1] > 0
 
 
 def _matters(one: Verdict, wanted: str, goal: str) -> bool:
@@ -152,6 +161,18 @@ def _change(effect: Effect, wanted: str) -> tuple[float, float, float]:
     if wanted == "loss":
         value, low, high = effect.retransmitted
         return value or 0.0, -math.inf if low is None else low, math.inf if high is None else high
-    value, low, high = effect.goodput if wanted == "goodput" else effect.rtt
+    return _logarithms(_goodput(effect) if wanted == "goodput" else effect.rtt)
+
+
+def _logarithms(ratio: Estimate) -> tuple[float, float, float]:
+    """Return the logarithms of a ratio and of its sides; infinite where one is not bounded."""
+    value, low, high = ratio
     at = math.log(value) if value else 0.0
     return at, -math.inf if not low else math.log(low), math.inf if high is None else math.log(high)
+
+
+def _goodput(effect: Effect) -> Estimate:
+    """Return the goodput without a cause; where that is the same, without the one that it hides, too."""
+    if effect.without_both is None or abs(math.log(effect.goodput.value or 1.0)) >= const.GOODPUT_CHANGES:
+        return effect.goodput
+    return effect.without_both

@@ -119,19 +119,18 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     """Packets were sent at one rate below the path's: a sender with data waiting sends full segments.
 
     Nothing exceeds a limit but bursts after a pause, while BBR probes for a round trip or more. With losses, the
-    rate may at times be below the limit.
+    rate may at times be below the limit. If ACKs arrive as often as the pacing timer fires, they hide it; then nearly
+    all must be even, which a window reduced by losses is not.
     """
     even = facts.even_sends
     if even is None or found.sure & {*ENDS, "competition", "fair_queueing", "policer"}:
         return
     lossy, is_ceiling = even.lost_share > 0, even.faster_rtts < const.PROBE_RTTS
-    if not even.even_share >= (const.MOST_OF_TIME if lossy else const.EVEN):
+    if not even.even_share >= (const.MOST_OF_TIME if lossy and even.is_by_timer else const.EVEN):
         return
-    if lossy:
-        if even.is_by_timer and is_ceiling:
-            limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}
-            yield facts.finding("pacing_limited", 0.65, limit, "evenly").saying(**vars(even))
-    elif even.partly_filled_share > const.PARTLY_FILLED:
+    if lossy and not is_ceiling:
+        return
+    if not lossy and even.partly_filled_share > const.PARTLY_FILLED:
         yield facts.finding("application_limited", 0.7, even, "evenly")
     elif is_ceiling:
         limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}
