@@ -154,7 +154,7 @@ def controller(spec: str | type[Controller]) -> tuple[type[Controller], dict[str
 
 
 def kernel_name(variant: str) -> str:
-    """Return the name that kernels give the congestion control of which a variant is a release; else the name itself.
+    """Return the kernel's name for the congestion control that a variant is a release of; else the variant's own name.
 
     >>> kernel_name("bbr2019"), kernel_name("cubic6"), kernel_name("vegas")
     ('bbr', 'cubic', 'vegas')

@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Ack(Protocol):
-    """One row of a controller's view: the columns of `schema.LINUX_VIEW` or `schema.QUIC_VIEW`, all whole numbers.
+    """One row of a controller's view: the columns of `schema.LINUX_VIEW` or `schema.QUIC_VIEW`, all integers.
 
     Examples
     --------

@@ -16,9 +16,10 @@ _Question = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.POINTER(ctypes.c_double))
 
 
 def answering(function: Callable[[NDArray[np.float64]], float], count: int) -> int:
-    """Remember a Python function for `ask`; returns its address, which compiled code can call too.
+    """Register a Python function for `ask`; return its address, which compiled code can call as well.
 
-    Compiled code knows no exceptions: there the answer is then 0, and `raise_kept` raises what the function raised.
+    Compiled code has no exceptions: if the function raises, the answer is 0, and `raise_kept` raises the exception
+    later.
 
     `function`: takes an ndarray of `count` floats, its own copy, and returns a number.
 
@@ -46,7 +47,7 @@ def answering(function: Callable[[NDArray[np.float64]], float], count: int) -> i
 
 
 def ask(address: int, numbers: Any) -> float:
-    """Return what the function at `address` (see `answering`) says of an array of floats."""
+    """Return the answer of the function at `address` (see `answering`) to an array of floats."""
     return _answers[address](numbers)
 
 

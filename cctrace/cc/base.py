@@ -46,10 +46,11 @@ class Param(NamedTuple):
 
 
 class Counterpart(NamedTuple):
-    """How a specification and a released controller decide something differently, found by reading both.
+    """A decision that a specification and a released controller make differently, found by reading both.
 
-    `what` it is, what is done `here` (the class that has the table) and `there`, the `section` of the specification and
-    the `function` of the release; `requirements` are the ids of `cctrace.conform` that the release therefore fails.
+    `what`: the decision. `here`, `there`: how the class that has the table decides, and how the other does.
+    `section` of the specification, `function` of the release; `requirements`: ids of `cctrace.conform` that the
+    release therefore fails.
 
     Examples
     --------
@@ -204,12 +205,12 @@ def checked_params(cls: "type[Controller]", given: Mapping[str, Any]) -> dict[st
 def check_methods(cls: "type[Controller]") -> None:
     """Refuse a controller class that lacks a method without which it decides nothing.
 
-    The kernel refuses a module in the same way [Linux61] tcp_register_congestion_control; there, ``ssthresh`` and
-    ``undo_cwnd`` are needed beside ``cong_control`` (``on_ack`` here), too.
+    The kernel refuses a module in the same way [Linux61] tcp_register_congestion_control; it also requires
+    ``ssthresh`` and ``undo_cwnd`` with ``cong_control`` (``on_ack`` here).
 
-    Of a class with ``on_ack`` the stack would never call ``cong_avoid``: one that has both is refused, too.
+    The stack would never call ``cong_avoid`` of a class with ``on_ack``: a class with both is refused, too.
 
-    Raises `ArgumentError`: names what is missing, or is too many.
+    Raises `ArgumentError`: names the method that is missing or superfluous.
     """
     if not cls.view:
         raise ArgumentError(f"{cls.__name__} belongs to no stack: subclass LinuxController or QuicController")
@@ -257,7 +258,7 @@ class LinuxController(Controller):
     view = "linux"
     params = {"hz": Param(1000, 100, 1000, "CONFIG_HZ of the sender: resolution of jiffies, 1/s")}
 
-    # What the controller and the rest of the stack write in turn ("carried" in a replay, see schema).
+    # Written by the controller and by the rest of the stack in turn ("carried" in a replay, see schema).
     snd_cwnd: int = 10
     snd_cwnd_cnt: int = 0
     snd_ssthresh: int = 0x7FFFFFFF

@@ -181,7 +181,7 @@ class BBR1Model(LinuxController):
                 self.enter_probe_bw(ack)
 
     def enter_probe_bw(self, ack: Ack) -> None:
-        """Begin the gain cycle anew, which is that of the class that has one."""
+        """Restart the gain cycle, in classes that have one."""
 
     def close_lt_interval(self, ack: Ack, delivered: int) -> None:
         """Compute the interval's rate; its length is known in jiffies only [Linux412] bbr_lt_bw_sampling."""

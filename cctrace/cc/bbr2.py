@@ -130,7 +130,7 @@ class BBR2(BBR2Bounds):
         self.finish_ack(ack)
 
     def finish_ack(self, ack: Ack) -> None:
-        """Remember what the next ACK compares with [BBRv2alpha] bbr2_main."""
+        """Store what the next ACK is compared with [BBRv2alpha] bbr2_main."""
         self.prev_ca_state = ack.ca_state
         self.loss_in_cycle = self.loss_in_cycle or ack.rs_lost > 0
         self.ecn_in_cycle = self.ecn_in_cycle or ack.rs_delivered_ce > 0
@@ -245,7 +245,7 @@ class BBR2(BBR2Bounds):
         self.run_phase(ack, inflight)
 
     def run_phase(self, ack: Ack, inflight: int) -> None:
-        """Do what the phase does [BBRv2alpha] bbr2_update_cycle_phase."""
+        """Run the current phase [BBRv2alpha] bbr2_update_cycle_phase."""
         if self.cycle_idx == CRUISE:
             self.cruise(ack)
         elif self.cycle_idx == REFILL:

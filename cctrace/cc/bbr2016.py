@@ -245,8 +245,8 @@ class BBR2016(BBR1Model):
     def recover_or_restore(self, ack: Ack) -> int:
         """Return cwnd after the rules of recovery; sets `packet_conservation`.
 
-        [Linux412] bbr_set_cwnd_to_recover_or_restore: in the first round send what is delivered, then slow-start;
-        afterwards return to where recovery began.
+        [Linux412] bbr_set_cwnd_to_recover_or_restore: in the first round send as much as is delivered, then
+        slow-start; afterwards return to the cwnd before recovery.
         """
         cwnd = self.snd_cwnd
         if ack.rs_losses > 0:

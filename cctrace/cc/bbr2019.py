@@ -104,12 +104,12 @@ class BBR2019(BBR2016):
         self.update_gains()
 
     def ssthresh(self, ack: Ack) -> int:
-        """Remember cwnd, leave ssthresh as it is [Linux54] bbr_ssthresh."""
+        """Save cwnd, leave ssthresh unchanged [Linux54] bbr_ssthresh."""
         self.save_cwnd()
         return self.snd_ssthresh
 
     def undo_cwnd(self, ack: Ack) -> int:
-        """The loss was spurious: search for the plateau and the policer anew [Linux54] bbr_undo_cwnd."""
+        """The loss was spurious: restart the search for the plateau and the policer [Linux54] bbr_undo_cwnd."""
         self.full_bw = 0
         self.full_bw_cnt = 0
         self.reset_lt_bw_sampling(ack)

@@ -30,7 +30,7 @@ from cctrace.cc.bbr2_model import (
 from cctrace.cc.cmath import s32, u32
 from cctrace.cc.linux import CA_LOSS, CA_OPEN, CA_RECOVERY, before
 
-# What the current ACKs tell about a probe for bandwidth (ack_phase) [BBRv2alpha] enum bbr_ack_phase
+# What the current ACKs indicate about a probe for bandwidth (ack_phase) [BBRv2alpha] enum bbr_ack_phase
 ACKS_INIT = 0  # nothing
 ACKS_REFILLING = 1  # the pipe being refilled
 ACKS_PROBE_STARTING = 2  # not yet the flight sent while probing
@@ -74,11 +74,11 @@ class BBR2Bounds(BBR2Model):
     startup_ecn_rounds: int = 0
     alpha_last_delivered: int = 0
     alpha_last_delivered_ce: int = 0
-    seen_delivered_ce: int = 0  # tells whether this ACK carried ECE, which the view does not say
+    seen_delivered_ce: int = 0  # shows whether this ACK carried ECE, which the view does not contain
 
     # --- what a sample says -------------------------------------------------------------------------------------------
     def is_probing_bandwidth(self) -> bool:
-        """Whether loss now tells of our own probing [BBRv2alpha] bbr2_is_probing_bandwidth."""
+        """Whether a loss now is a result of our own probing [BBRv2alpha] bbr2_is_probing_bandwidth."""
         return self.mode == STARTUP or (self.mode == PROBE_BW and (self.cycle_idx == REFILL or self.cycle_idx == UP))
 
     def is_inflight_too_high(self, lost: int, tx_in_flight: int, delivered: int, delivered_ce: int) -> bool:
@@ -172,7 +172,7 @@ class BBR2Bounds(BBR2Model):
                 self.bw_lo = self.max_bw()
             if self.inflight_lo == UNSET:
                 self.inflight_lo = self.snd_cwnd
-            # Never below what the path has just delivered: that much it can carry.
+            # Never below what the path has just delivered, which it can evidently carry.
             self.bw_lo = max(self.bw_latest, self.less_beta(self.bw_lo))
             self.inflight_lo = max(self.inflight_latest, self.less_beta(self.inflight_lo))
         self.inflight_lo = min(self.inflight_lo, ecn_inflight_lo)

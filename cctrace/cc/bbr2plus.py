@@ -290,7 +290,7 @@ class BBR2Plus(BBR2):
             self.set_cycle_idx(PRE_UP)
 
     def probe_up(self, ack: Ack, inflight: int) -> None:
-        """Having filled 1.25 BDP, wait for the round that tells its effect [BBRv2plus] same, UP."""
+        """Having filled 1.25 BDP, wait for the round that shows its effect [BBRv2plus] same, UP."""
         if self.fast_conv_on and not self.is_probe_risky(inflight):
             if self.is_probe_done(ack, inflight):
                 self.start_bw_probe_post_up(ack)
@@ -308,7 +308,7 @@ class BBR2Plus(BBR2):
         return self.probe_wait_round <= 0 if self.fast_conv_on else super().is_probe_wait_over(ack)
 
     def pick_probe_wait(self, ack: Ack) -> None:
-        """Three draws, of which each mode uses two [BBRv2plus] bbr2_pick_probe_wait."""
+        """Three draws; each mode uses two [BBRv2plus] bbr2_pick_probe_wait."""
         self.rounds_since_probe = self.random_below(ack, BW_PROBE_RAND_ROUNDS)
         self.probe_wait_round = self.probe_cycle_base + self.random_below(ack, self.probe_cycle_random)
         self.probe_wait_us = self.bw_probe_base_us + self.random_below(ack, self.bw_probe_rand_us)

@@ -50,7 +50,7 @@ _KEPT = (*BBR2.params, "pre_up_pacing_gain", "down_slightly_pacing_gain", "probe
 
 
 class BBR2PlusPaper(JitterCompensation, BBR2Plus):
-    """BBRv2+ by its paper; see the module's docstring for what the paper leaves open."""
+    """BBRv2+ as in its paper; the module's docstring lists what the paper leaves open."""
 
     params = {name: BBR2Plus.params[name] for name in _KEPT} | {
         "loss_thresh": Param(0.2, 0.0, 1.0, "loss rate of a probe that went too far: alpha [Yang22] section 5.1"),

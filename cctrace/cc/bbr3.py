@@ -100,7 +100,7 @@ class BBR3(BBR2):
         self.bw_lo = max(self.bw_lo, 1)
 
     def handle_queue_too_high_in_startup(self, ack: Ack) -> None:
-        """What the last round delivered is tolerable as well [BBRv3] of the same name."""
+        """The flight that the last round delivered is tolerable as well [BBRv3] of the same name."""
         super().handle_queue_too_high_in_startup(ack)
         self.inflight_hi = max(self.inflight_hi, self.inflight_latest)  # draft: max(BBR.bdp, BBR.inflight_latest)
 
@@ -141,7 +141,7 @@ class BBR3(BBR2):
 
     # --- the plateau detector, of STARTUP and of UP -----------------------------------------------------------------
     def reset_full_bw(self) -> None:
-        """Look for a plateau anew [BBRv3] bbr_reset_full_bw."""
+        """Restart the search for a plateau [BBRv3] bbr_reset_full_bw."""
         self.full_bw = 0  # draft: BBR.full_bw = 0
         self.full_bw_cnt = 0  # draft: BBR.full_bw_count = 0
         self.full_bw_now = False  # draft: BBR.full_bw_now = 0

@@ -135,7 +135,7 @@ class BBRDraft(BBRDraftBounds):
             self.enter_drain()
 
     def reset_full_bw(self) -> None:  # 5.3.1.2 ResetFullBW
-        """Look for a plateau anew."""
+        """Restart the search for a plateau."""
         self.full_bw = 0.0
         self.full_bw_count = 0
         self.full_bw_now = False

@@ -230,7 +230,7 @@ class BBRDraftBounds(BBRDraftModel):
 
     # --- what the class that has the states does ----------------------------------------------------------------------
     def reset_full_bw(self) -> None:
-        """Look for a plateau anew."""
+        """Restart the search for a plateau."""
 
     def enter_startup(self) -> None:
         """The losses that ended Startup were none."""

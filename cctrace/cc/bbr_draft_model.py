@@ -31,7 +31,7 @@ def whole_segments(volume: float) -> int:
 
 
 class BBRDraftModel(LinuxController):
-    """What the draft measures and what it derives from that."""
+    """The draft's measurements and the quantities derived from them."""
 
     params = LinuxController.params | {
         "startup_pacing_gain": Param(2.77, 1.0, 8.0, "BBR.StartupPacingGain, 4 ln 2 [BBRdraft] 2.5"),
@@ -112,7 +112,7 @@ class BBRDraftModel(LinuxController):
         return self.mode == PROBE_BW
 
     def is_probing_bw(self) -> bool:  # 5.3.3.9 IsProbingBW
-        """Whether loss now tells of our own probing."""
+        """Whether a loss now is a result of our own probing."""
         return self.mode == STARTUP or (self.mode == PROBE_BW and (self.cycle_idx == REFILL or self.cycle_idx == UP))
 
     def in_loss_recovery(self, ack: Ack) -> bool:  # 5.6.4.4 InLossRecovery
@@ -136,7 +136,7 @@ class BBRDraftModel(LinuxController):
             self.round_start = True
 
     def start_round(self, ack: Ack) -> None:  # 5.5.1 StartRound
-        """What is sent from now on ends the round when it is delivered."""
+        """The round ends when what is sent from now on is delivered."""
         self.next_round_delivered = ack.delivered
 
     # --- 5.5.2 to 5.5.7 bandwidth and delay ---------------------------------------------------------------------------

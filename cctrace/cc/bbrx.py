@@ -127,12 +127,12 @@ class BBRx(BBR2016):
         return max(self.gamma - self.bin_beta * surplus, self.drain_gain)
 
     def enter_startup(self, ack: Ack) -> None:
-        """As the parent, with the bin read anew."""
+        """As the parent, with the bin read again."""
         super().enter_startup(ack)
         self.read_table(ack)
 
     def enter_probe_bw(self, ack: Ack) -> None:
-        """As the parent, with the bin read anew."""
+        """As the parent, with the bin read again."""
         super().enter_probe_bw(ack)
         self.read_table(ack)
 

@@ -34,7 +34,7 @@ COMPENSATION = {"mu": Param(0.5, 0.0, 10.0, "jitter that calls for compensation,
 if TYPE_CHECKING:
 
     class Parent(LinuxController):
-        """What the two BBRs it is mixed into have."""
+        """The interface of the two BBRs it is mixed into."""
 
         mu: float  # a parameter
         min_rtt_us: int
@@ -61,7 +61,7 @@ class JitterCompensation(Parent):
             self.jitter_round = u32(self.jitter_round + 1)
 
     def bdp_rtt_us(self) -> int:
-        """RTprop as the path would show it without luck [Yang22] Algorithm 3."""
+        """Return min_rtt, plus the jitter where that exceeds `mu` of it [Yang22] Algorithm 3."""
         if self.jitter_v[0] > self.mu * self.min_rtt_us:
             return u32(self.min_rtt_us + self.jitter_v[0])
         return self.min_rtt_us

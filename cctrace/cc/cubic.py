@@ -97,7 +97,7 @@ class Cubic(Reno):
     bic_origin_point: int = 0  # the plateau, segments
     bic_K: int = 0  # time to the plateau, 1/1024 s
     delay_min: int = 0  # least RTT, ms << 3
-    epoch_start: int = 0  # jiffies; 0: begin anew
+    epoch_start: int = 0  # jiffies; 0: begin a new epoch
     ack_cnt: int = 0
     tcp_cwnd: int = 0  # what Reno would have
     found: int = 0

@@ -108,9 +108,9 @@ class OBBRLaw:
         return total // self.k
 
     def score_interval(self, now: int, interval: int, sent: int, total_delivered: int) -> bool:  # [Bi23] §4.2
-        """Score U over each interval; return whether the trial that ends says to take the old bw again.
+        """Score U over each interval; return whether the trial that ends restores the old bw.
 
-        `interval` 0 begins the interval anew.
+        `interval` 0 restarts the interval.
         """
         old_was_better = False
         if self.interval_start != 0 and interval != 0:

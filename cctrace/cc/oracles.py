@@ -71,7 +71,7 @@ class CorrectMinRtt(Parent):
         self.min_rtt_us = self.true_rtt_us
 
     def update_min_rtt(self, ack: Ack) -> None:
-        """As the parent, then forget what it measured."""
+        """As the parent, then discard its measurement."""
         super().update_min_rtt(ack)
         self.min_rtt_us = self.true_rtt_us
 

@@ -161,7 +161,7 @@ class Orca(Cubic):
         self.snd_cwnd = max(percent * self.snd_cwnd // 100, MIN_CWND)
 
     def observe(self, ack: Ack) -> None:  # [orca-src] envwrapper.py TCP_Env_Wrapper.get_state
-        """Append the interval's seven numbers to what the policy sees."""
+        """Append the interval's seven numbers to the policy's observations."""
         seconds = (ack.now_us - self.interval_start_us) / USEC_PER_SEC
         throughput = (ack.delivered - self.delivered_before) * ack.mss / seconds
         loss_rate = (ack.lost - self.lost_before) * ack.mss / seconds

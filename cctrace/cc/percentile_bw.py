@@ -27,7 +27,7 @@ class PercentileBw:
     sorted_bw = ints(MAX_SAMPLES)  # the same, ascending
 
     def take_sample(self, bw: int, now: int, rounds: int) -> None:
-        """Drop what is older than `rounds`, add `bw` of the round `now`, and look up the rank."""
+        """Drop samples older than `rounds`, add `bw` of the round `now`, and update the percentile."""
         while self.count > 0 and (self.count == MAX_SAMPLES or u32(now - self.ring_round[self.first]) > rounds):
             self.drop_oldest()
         place = (self.first + self.count) % MAX_SAMPLES

@@ -76,7 +76,7 @@ class QuicBBR(QuicController):
     """BBR of oBBR's nginx-quic (`-C BBR`)."""
 
     model_based = True
-    # Named as in `bbr2016`, of which these are the constants, in single precision.
+    # Named as in `bbr2016`, whose constants these are, in single precision.
     params = QuicController.params | {
         "high_gain": Param(2.885, 1.0, 10.0, "gains of STARTUP: 2/ln 2 is the least that doubles the rate"),
         "drain_gain": Param(1.0 / 2.885, 0.01, 1.0, "pacing gain of DRAIN: empties in a round what STARTUP queued"),
@@ -212,7 +212,7 @@ class QuicBBR(QuicController):
             self.pacing_gain = self.cycle_gain()
 
     def is_next_cycle_phase(self, ack: Ack) -> bool:  # [ngx_bbr] ngx_bbr_is_next_cycle_phase
-        """Whether this phase lasted long enough, or did what it is for."""
+        """Whether this phase lasted long enough, or reached its aim."""
         full_length = u64_lt(self.min_rtt_ms, ack.smp_now - self.last_cycle_start)
         if self.pacing_gain > f32(1.0):  # until the pipe is filled to the gain, or overflows
             return full_length and (ack.smp_loss != 0 or ack.smp_prior_inflight >= self.target_cwnd(self.pacing_gain))

@@ -39,7 +39,7 @@ from cctrace.cc.quic_bbr2_model import (
 
 PHASE_GAINS = (1.25, 0.75, 1.0, 1.0)  # of UP, DOWN, CRUISE, REFILL
 
-# What the incoming ACKs say about a probe.
+# What the incoming ACKs indicate about a probe.
 ACKS_INIT = 0  # nothing
 ACKS_REFILLING = 1
 ACKS_PROBE_STARTING = 2  # in-flight data are rising
@@ -206,7 +206,7 @@ class QuicBBR2(QuicBBR2Model):
             self.enter_probe_cruise()
 
     def adapt_upper_bounds(self, ack: Ack) -> bool:  # [ngx_bbr2] ngx_bbr2_adapt_upper_bounds
-        """Adapt inflight_hi to what the probe shows; return whether the phase changed to REFILL."""
+        """Adapt inflight_hi to the result of the probe; return whether the phase changed to REFILL."""
         if self.ack_phase == ACKS_PROBE_STARTING and self.round_start:
             self.ack_phase = ACKS_PROBE_FEEDBACK
         if self.ack_phase == ACKS_PROBE_STOPPING and self.round_start:

@@ -43,7 +43,7 @@ EPOCH_ACK_MAX = 0xFFFFF * MSS
 
 
 class QuicBBR2Model(QuicController):
-    """The path as BBRv2 of nginx-quic sees it."""
+    """The path model of nginx-quic's BBRv2."""
 
     model_based = True
     golden_names = {

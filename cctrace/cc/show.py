@@ -70,7 +70,7 @@ def _follow(
     found: list[dict[str, Any]],
     shown: set[Any],
 ) -> None:
-    """Append a function, and what it calls, in the order of its text."""
+    """Append a function and the functions that it calls, in the order of its text."""
     first = function not in shown
     shown.add(function)
     source = textwrap.dedent(inspect.getsource(function))
