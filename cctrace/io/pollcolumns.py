@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from cctrace.io import cells
 from cctrace.schema import MISSING, U64_MAX
 
+# Fields that hold a time, in ns: how many a unit has.
+TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
 MOST_FIELDS = 1000  # of a poll; struct tcp_info has 70. A table with as many columns as rows would be quadratic
 
 

@@ -1,6 +1,6 @@
 """tcp_info as CSV: the lab's `tcpinfo.csv`, and any CSV whose header names fields of struct tcp_info (bpftrace).
 
-One row per poll. A column of times is required (see `_TIMES`; without a unit in the name, the size of the numbers
+One row per poll. A column of times is required (see `TIMES`; without a unit in the name, the size of the numbers
 shows it). `flow_id` or addresses and ports, and every field whose spelling `tcpinfo.field_name` knows, are optional;
 other columns are kept. Empty cells, "-" and "N/A" are missing values, never 0.
 `cc_info_hex` is the result of getsockopt(TCP_CC_INFO), whose length shows the version of BBR.
@@ -19,11 +19,11 @@ from cctrace import schema
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns, parse_iso
+from cctrace.io.pollcolumns import TIMES
 from cctrace.io.source import Source, reads
 from cctrace.io.structs import FIELDS, decode_bbr
 
 _KNOWN = {c.name for c in schema.TCP_INFO} | {name for name, _ in FIELDS} | {"bbr_bw_bytes_per_s"}
-_TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
 _UNITLESS_TIMES = ("time", "ts", "timestamp")
 MISSING_TEXTS = ("", "-", "N/A", "n/a", "NA", "nan", "NaN", "null", "None")
 _KEYS = ("flow_id", "src", "sport", "dst", "dport", "cc")
@@ -54,7 +54,7 @@ def _names(cells: Sequence[str]) -> list[str]:
 
 def _is_header(cells: Sequence[str]) -> bool:
     names = set(_names(cells))
-    return bool(names & {*_TIMES, *_UNITLESS_TIMES}) and len(names & _KNOWN - {"time_ns", "time_after_ns"}) >= 1
+    return bool(names & {*TIMES, *_UNITLESS_TIMES}) and len(names & _KNOWN - {"time_ns", "time_after_ns"}) >= 1
 
 
 @reads("CSV")
@@ -121,13 +121,13 @@ def _connections(columns: dict[str, tuple[str, ...]], rows: int) -> tuple[ArrayL
 
 def _time_fields(columns: dict[str, tuple[str, ...]], numbers: Sequence[int], name: str) -> dict[Any, Any]:
     """Take the time column out of `columns` and return it as `time_ns`."""
-    column = next(c for c in (*_TIMES, *_UNITLESS_TIMES) if c in columns)
+    column = next(c for c in (*TIMES, *_UNITLESS_TIMES) if c in columns)
     out = []
     for number, cell in zip(numbers, columns.pop(column), strict=True):
         integer, _, fraction = cell.partition(".")
         try:
-            if column in _TIMES:
-                unit = _TIMES[column]
+            if column in TIMES:
+                unit = TIMES[column]
                 out.append(int(integer) * unit + int((fraction or "0")[:9].ljust(9, "0")) * unit // 10**9)
             else:
                 out.append(epoch_ns(integer, fraction) if integer.isdigit() else parse_iso(cell))

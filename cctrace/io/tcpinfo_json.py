@@ -14,10 +14,10 @@ from typing import Any
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns, parse_iso
+from cctrace.io.pollcolumns import TIMES
 from cctrace.io.source import Source, reads
 from cctrace.io.tcpinfo_csv import MISSING_TEXTS, known_fields
 
-_TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
 _OPEN_TIMES = ("time", "ts", "timestamp", "time_iso8601", "msec")
 _ENDS = {"src": ("src", "saddr", "server_addr", "local_addr"), "sport": ("sport", "lport", "server_port"),
          "dst": ("dst", "daddr", "remote_addr", "client"), "dport": ("dport", "rport", "remote_port")}  # fmt: skip
@@ -84,8 +84,8 @@ def _poll(record: dict[str, Any]) -> dict[Any, Any]:
         end = next((ours for ours, theirs in _ENDS.items() if key.lower() in theirs), None)
         if end:
             poll[end] = int(value) if end.endswith("port") else str(value)
-        elif key in _TIMES:
-            poll["time_ns"] = int(value) * _TIMES[key]
+        elif key in TIMES:
+            poll["time_ns"] = int(value) * TIMES[key]
         elif key.lower() in _OPEN_TIMES:
             poll["time_ns"] = _time(value)
         elif not isinstance(value, (list, dict)):

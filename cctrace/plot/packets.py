@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
+from cctrace.tcp.sequence import unwrap, unwrapped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,20 +121,11 @@ def packets_of(flow: Flow) -> tuple[Sent, Received]:
     return sent, _received(flow, rows, order[~forth[order]], seq, forth)
 
 
-def _wrapped(difference: NDArray[Any]) -> NDArray[Any]:
-    """Return differences of 32-bit numbers as signed ones."""
-    return ((difference + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
-
-
 def _unwrapped(seq: NDArray[Any], flags: NDArray[Any], forth: NDArray[Any], isn: int) -> NDArray[Any]:
     """Return the sender's sequence numbers without wraps; for the packets of the other side the latest one so far."""
-    seq = seq.astype(np.int64) - isn
     counts = forth & (flags & RST == 0)  # a reset may carry any sequence number
-    steps = seq[counts]
-    known = _wrapped(steps[:1]), _wrapped(np.diff(steps))
-    so_far = np.concatenate(([0], np.cumsum(np.concatenate(known))))
-    latest = so_far[np.cumsum(counts)]
-    return np.where(forth, latest + _wrapped(seq - latest), latest)
+    latest = np.concatenate(([0], unwrapped(seq[counts], isn)))[np.cumsum(counts)]
+    return np.where(forth, unwrap(seq, isn, latest), latest)
 
 
 def _kinds(
@@ -167,8 +159,7 @@ def _received(
     packets, facts = flow.capture.packets, flow.facts
     rows, near = rows[mine], latest[mine]
     flags = packets["flags"][rows]
-    ack = near + _wrapped(packets["ack"][rows].astype(np.int64) - facts["isn"] - near)
-    ack = np.where(flags & ACK != 0, ack, -1)
+    ack = np.where(flags & ACK != 0, unwrap(packets["ack"][rows], facts["isn"], near), -1)
     scale = np.where(flags & SYN != 0, 0, facts["wscale"])
     window = packets["window"][rows].astype(np.int64) << scale
     if "wscale" in facts["inferred"]:
@@ -177,8 +168,6 @@ def _received(
     which = np.repeat(packets["sack_row"][rows].astype(np.int64) - np.cumsum(blocks) + blocks, blocks)
     which += np.arange(len(which))
     base = np.repeat(near, blocks)
-    left, right = (
-        base + _wrapped(packets.sacks[side][which].astype(np.int64) - facts["isn"] - base) for side in ("left", "right")
-    )
+    left, right = (unwrap(packets.sacks[side][which], facts["isn"], base) for side in ("left", "right"))
     size = packets["payload"][rows].astype(np.int64)
     return Received(packets["time_ns"][rows], packets["frame"][rows], flags, ack, window, size, blocks, left, right)

@@ -11,6 +11,7 @@ from cctrace.errors import ArgumentError
 from cctrace.plot.figure import blank, draw
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
+from cctrace.schema import CA_STATES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
     from cctrace.replaying.run import Run
 
-CA_STATES = ("Open", "Disorder", "CWR", "Recovery", "Loss")  # of Linux, tcp_ca_state
 # State -> its colour on a light page and on a dark one: Okabe and Ito's, distinguishable with colour blindness.
 STATE_COLOURS = {
     "STARTUP": ("#e69f00", "#e0a83a"),
