@@ -15,6 +15,7 @@ import random
 import tempfile
 import time
 from pathlib import Path
+from weakref import WeakSet
 
 from benchmarks.conform_equivalent import EQUIVALENT
 from benchmarks.mutants import changes, of_class, put_in_place
@@ -61,7 +62,7 @@ def caught(name, subject, cells=None, seed=1):
     spec = spec_of(spec_name)
     known = intended(SENDER.get(name, name), spec)
     for cell in (module.CELLS[k] for k in (some if cells is None else cells)):
-        stage, done = Stage(subject, cell, seed), set()
+        stage, done = Stage(subject, cell, seed), WeakSet()
         for case in module.CASES:
             try:
                 one = play(stage, spec, case, done)

@@ -75,6 +75,7 @@ EQUIVALENT = {
         "init_cwnd_reduction, line 4: left out: f.tlp_high_seq = 0": _PROBES,
         "init_cwnd_reduction, line 5: number 0": "a share of a segment of later growth",
         "init_cwnd_reduction, line 9: number 0": _ECN,
+        "init_cwnd_reduction, line 9: number 0 (2)": _ECN,
         "init_cwnd_reduction, line 9: inverted: f.ecn > 0": _ECN,
         "init_cwnd_reduction, line 9: inverted: f.ecn != ACCURATE_ECN": _ECN,
         "init_cwnd_reduction, line 9: and for or: f.ecn > 0 and f.ecn != ACCURATE_ECN": _ECN,

@@ -4,6 +4,7 @@ import ast
 import inspect
 import sys
 import textwrap
+from collections import Counter
 
 OPPOSITE = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -73,8 +74,8 @@ class Change(ast.NodeTransformer):
 
 
 def changes(function):
-    """Yield (what was changed, source) of all single changes of a function."""
-    text = textwrap.dedent(inspect.getsource(function))
+    """Yield (what was changed, source) of all single changes of a function; equal texts are numbered."""
+    text, said = textwrap.dedent(inspect.getsource(function)), Counter[str]()
     at = 0
     while True:
         tree = ast.parse(text)
@@ -82,7 +83,9 @@ def changes(function):
         change.visit(tree.body[0])
         if change.said is None:
             return
-        yield f"{function.__name__}, {change.said}", ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+        said[change.said] += 1
+        which = f" ({said[change.said]})" if said[change.said] > 1 else ""
+        yield f"{function.__name__}, {change.said}{which}", ast.unparse(ast.fix_missing_locations(tree)) + "\n"
         at += 1
 
 

@@ -34,6 +34,6 @@ CELLS = (
     Cell("10Mbit", "40ms", 1448, 2),
     Cell("100Mbit", "10ms", 1448, 2),
     Cell("1Gbit", "500us", 8948, 2),
-    Cell("1Gbit", "100ms", 32000),
-    Cell("10Gbit", "10ms", 32000, 2),
+    Cell("1Gbit", "100ms", 32000, 2),
+    Cell("10Gbit", "10ms", 32000, 4),
 )

@@ -89,7 +89,7 @@ def limited_then_lossy(stage: Stage) -> Record | None:
     if stage.cell.bdp < SIX_LOSSES_BDP:
         return None
     loss = burst(stage, stage.settled_s / 2, "25%", 3)
-    return stage.record(stage.plain_s, path={"loss": loss}, sender=app(stage, LIMITED))
+    return stage.record(stage.plain_s, path={"loss": loss}, sender=app(stage, LIMITED), keep=True)
 
 
 @case(2, "Exiting STARTUP on loss when application-limited")
@@ -162,7 +162,7 @@ def up_loss(stage: Stage) -> Scene:
 @case(7, "Never exiting PROBE_UP (or STARTUP) when application-limited with no loss")
 def never(stage: Stage) -> Scene:
     """An application at 30 % of the rate."""
-    r = stage.record(stage.plain_s, sender=app(stage, 0.3))
+    r = stage.record(stage.plain_s, sender=app(stage, 0.3), keep=True)
     if not r.has("state"):
         return UNSET_SCENE
     limited = np.cumsum(r.is_call("on_ack") & (r.ack("rs_is_app_limited") == 0))
@@ -228,7 +228,7 @@ def aggregated(stage: Stage) -> Record | None:
     slot_s = stage.cell.rtt_s / 4
     if slot_s * stage.cell.payload_Bps < 4 * stage.cell.mss:
         return None
-    return stage.record(stage.plain_s, sender={"ack_slot": f"{slot_s * 1e6:.0f}us", "ack_every": 1})
+    return stage.record(stage.plain_s, sender={"ack_slot": f"{slot_s * 1e6:.0f}us", "ack_every": 1}, keep=True)
 
 
 @case(12, "Achieving expected STARTUP bandwidth on a link with aggregation")

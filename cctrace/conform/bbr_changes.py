@@ -35,8 +35,12 @@ def tenfold(stage: Stage) -> Scene:
     at_s = entered(stage.plain, CRUISE)
     if at_s is None or stage.cell.rate_bps > 2e8 or stage.cell.bdp < 2 or stage.cell.rtt_s > 0.2:
         return UNSET_SCENE
-    r = stage.record(at_s + 7 + 40 * stage.cell.rtt_s, path=changed_rate(stage, at_s, 10))
-    return Scene(r, came(r, r.after["max_bw"] >= 9 * r.facts["rate_Bps"], "max_bw of 90 % of the new rate"))
+    for waits_s in (3.5, 7.0):  # of one probe; of two
+        r = stage.record(at_s + waits_s + 40 * stage.cell.rtt_s, path=changed_rate(stage, at_s, 10))
+        reached = r.after["max_bw"] >= 9 * r.facts["rate_Bps"]
+        if reached.any():
+            break
+    return Scene(r, came(r, reached, "max_bw of 90 % of the new rate"))
 
 
 @case(16, "Decreasing bandwidth 10x and ensuring max bandwidth adapts down")
@@ -128,12 +132,11 @@ def loss_in_up(stage: Stage) -> Scene:
     if at_s is None or stage.cell.bdp < 30:
         return UNSET_SCENE
     first = burst(stage, at_s + 1.2 * stage.cell.rtt_s, "10%", 1)
-    seconds = stage.plain_s + 6 + 10 * stage.cell.rtt_s
-    r = stage.record(seconds, path={"loss": first})
+    r = stage.record(at_s + 6 + 20 * stage.cell.rtt_s, path={"loss": first})
     again = entered(r, UP, at_s + 4 * stage.cell.rtt_s)
     if again is not None:
         loss = first + burst(stage, again + 1.05 * stage.cell.rtt_s, "10%", 1)[1:]
-        r = stage.record(seconds, path={"loss": loss})
+        r = stage.record(again + 12 * stage.cell.rtt_s + 0.5, path={"loss": loss})
     lost = r.is_call("skb_marked_lost") & moves(r, UP, DOWN, at_s)
     return Scene(r, came(r, lost & np.isfinite(r.after["inflight_longterm"]), "DOWN by losses, and a bound"))
 

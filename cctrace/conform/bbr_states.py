@@ -123,11 +123,11 @@ def _plateau(r: Record, states: tuple[int, ...]) -> Found:
     within = 1e-6 if is_exact(r) else 0.02
     near = np.abs(r.after["full_bw"] - expected_bw) <= within * expected_bw + (0 if is_exact(r) else 200)
     good = (r.after["full_bw_count"] == expected_count) & near
-    values = np.char.add(np.char.add(r.after["full_bw_count"].astype(int).astype(str), " rounds from "),
-                         np.round(r.after["full_bw"]).astype(np.int64).astype(str))  # fmt: skip
-    texts = np.char.add(np.char.add(expected_count.astype(int).astype(str), " rounds from "),
-                        np.round(expected_bw).astype(np.int64).astype(str))  # fmt: skip
-    return all_of(where, good, values, texts)
+    found = all_of(where, good, r.after["full_bw_count"], expected_count)
+    if found.row is None:
+        return found
+    held, wanted = r.after["full_bw"][found.row], expected_bw[found.row]
+    return found._replace(value=f"{found.value} rounds from {held:.0f}", expected=f"{found.expected} from {wanted:.0f}")
 
 
 @requirement(

@@ -6,6 +6,7 @@ import importlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from cctrace.cc import called, canonical, controller
 from cctrace.conform import SPECS
@@ -77,19 +78,21 @@ def intended(subject: str | type[Controller], spec: Spec) -> dict[str, str]:
 
 def play_all(stage: Stage, spec: Spec, cases: Any) -> list[Played]:
     """Play all cases on a stage; each run is looked at once, with the case that made it."""
-    done: set[int] = set()
-    return [play(stage, spec, case, done) for case in cases]
+    done: WeakSet[Record] = WeakSet()
+    played = [play(stage, spec, case, done) for case in cases]
+    stage.kept.clear()
+    return played
 
 
-def play(stage: Stage, spec: Spec, case: Any, done: set[int]) -> Played:
+def play(stage: Stage, spec: Spec, case: Any, done: WeakSet[Record]) -> Played:
     """Play a case, and look at every requirement in its run unless that was done before."""
     began = time.perf_counter()
     where = f"{case.id} on {stage.cell}"
     scene = case.play(stage)
     r = scene.record
     seen = []
-    if r is not None and id(r) not in done:
-        done.add(id(r))
+    if r is not None and r not in done:
+        done.add(r)
         seen = [_seen(requirement, r) for requirement in spec.requirements]
     return Played(case, where, scene.found, _time(r, scene.found), seen, time.perf_counter() - began)
 

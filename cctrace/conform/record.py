@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Values = NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Record:
     """Columns of one run.
 
@@ -111,15 +111,13 @@ def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: 
     player = Player(view, cls, record=[*recorded_names(cls, "all"), RETURNED], **params)
     first = player.state
     player.run()
-    held = player.recorded
-    before = {}
+    held, before = player.recorded, {}
     for name, values in held.items():
-        shifted = np.empty_like(values)
-        shifted[1:] = values[:-1]
         key, _, place = name.partition("[")
         start = first.get(key, 0)
-        shifted[:1] = start[int(place[:-1])] if place else start
-        before[name] = view.carried.get(name, shifted)
+        column = np.concatenate([[start[int(place[:-1])] if place else start], values]).astype(values.dtype, copy=False)
+        # One column for both: what was held after a call was held before the next.
+        held[name], before[name] = column[1:], view.carried.get(name, column[:-1])
     mss = float(facts["mss"])
     hz = float(params.get("hz", 1000))
     clock = view.columns.get("now_us"), view.columns.get("jiffies")

@@ -59,7 +59,7 @@ class Cell:
 
 @dataclass
 class Stage:
-    """One controller on one cell: `record` runs it, and caches the runs."""
+    """One controller on one cell: `record` runs it, and caches the runs that several cases look at."""
 
     spec: str | type[Controller]
     cell: Cell
@@ -80,16 +80,27 @@ class Stage:
     @property
     def plain(self) -> Record:
         """The run of a bulk flow on the bare path."""
-        return self.record(self.plain_s)
+        return self.record(self.plain_s, keep=True)
 
     def record(
-        self, seconds: float, *, path: dict[str, Any] | None = None, sender: dict[str, Any] | None = None
+        self,
+        seconds: float,
+        *,
+        path: dict[str, Any] | None = None,
+        sender: dict[str, Any] | None = None,
+        keep: bool = False,
     ) -> Record:
-        """Return the record of a run of so many seconds, with fields of `Path` and `Sender` changed."""
+        """Return the record of a run of so many seconds, with fields of `Path` and `Sender` changed.
+
+        A record is large (a kilobyte per call): `keep` those that another case asks for, too.
+        """
         key = (round(seconds, 6), repr(path), repr(sender))
-        if key not in self.kept:
-            self.kept[key] = self._run(seconds, path or {}, sender or {})
-        return self.kept[key]
+        if key in self.kept:
+            return self.kept[key]
+        r = self._run(seconds, path or {}, sender or {})
+        if keep:
+            self.kept[key] = r
+        return r
 
     def on_the_wire(
         self, seconds: float, *, path: dict[str, Any] | None = None, sender: dict[str, Any] | None = None
