@@ -18,13 +18,14 @@ from pathlib import Path
 from weakref import WeakSet
 
 from benchmarks.conform_equivalent import EQUIVALENT
-from benchmarks.mutants import changes, of_class, put_in_place
+from benchmarks.mutants import as_class, changes, of_class, put_in_place, rewritten
 from cctrace.cc import controller, own
+from cctrace.cc.bbr_draft import BBRDraft
 from cctrace.conform import bbr, cubic, prr, spec_of
 from cctrace.conform.controllers import intended, play
 from cctrace.conform.stage import Stage
 from cctrace.errors import CctraceError
-from cctrace.sim.core import reduction
+from cctrace.sim.core import output, reduction
 from cctrace.tcp.prr import prr_cwnd
 
 # Subject: specification, its module, the cells on which mutants are examined (the quickest first).
@@ -33,8 +34,16 @@ SUBJECTS = {
     "cubic6": ("cubic", cubic, (2, 0, 4)),
     "prr": ("prr", prr, (2, 0)),
 }
-SENDER = {"prr": "cubic6"}  # what runs on the stack whose functions are changed
+SENDERS = {"prr": ("cubic6", "reno")}  # what runs on the stack whose functions are changed
 OF_STACK = (prr_cwnd, reduction.cwnd_reduction, reduction.init_cwnd_reduction, reduction.end_cwnd_reduction)
+# What was found in public implementations, as a change of a function here: said, function, its text, another text.
+DEFECTS = {
+    "bbr_draft": (
+        ("pacing never engages (quinn#2481)", output.update_pacing, "f.paced == 1", "f.paced == 2"),
+        ("whatever is sent counts as app-limited (hysteria#1105)", BBRDraft.check_full_bw_reached,
+         "ack.rs_is_app_limited != 0", "ack.rs_is_app_limited >= 0"),
+    ),
+}  # fmt: skip
 # Not the controller's: steps of the stack; and HyStart as Linux has it, which RFC 9438 leaves open.
 SKIPPED = {
     "draw", "random_below", "packets_in_flight", "run_hystart", "leave_slow_start", "start_hystart_round", "clock",
@@ -60,7 +69,7 @@ def caught(name, subject, cells=None, seed=1):
     """Return (requirement, where) of the first violation, None if there is none."""
     spec_name, module, some = SUBJECTS[name]
     spec = spec_of(spec_name)
-    known = intended(SENDER.get(name, name), spec)
+    known = intended(name, spec)
     for cell in (module.CELLS[k] for k in (some if cells is None else cells)):
         stage, done = Stage(subject, cell, seed), WeakSet()
         for case in module.CASES:
@@ -99,6 +108,17 @@ def pool_of(name):
     return [(said, text, None) for said, text in of_class(controller(name)[0], SKIPPED)]
 
 
+def defects_of(name):
+    """Return the defects of a subject as `pool_of` returns its changes."""
+    cls = controller(name)[0] if name in DEFECTS else None
+    found = []
+    for said, function, old, new in DEFECTS.get(name, ()):
+        text = rewritten(function, old, new)
+        of_stack = not hasattr(cls, function.__name__)
+        found.append((said, text, function) if of_stack else (said, as_class(cls, function, text), None))
+    return found
+
+
 def judged(name, text, function, file):
     """Return what catches a mutant, None if nothing; raise `CctraceError` if it does not compile."""
     file.write_text(text)
@@ -108,7 +128,7 @@ def judged(name, text, function, file):
 
     def examine():
         put_in_place(function, file)
-        return caught(name, SENDER[name])
+        return next(filter(None, (caught(name, sender) for sender in SENDERS.get(name, (name,)))), None)
 
     return in_child(examine)
 
@@ -118,6 +138,7 @@ def examine(name, count, seed, folder, matching=""):
     found = [(params, caught(name, f"{name}:{params}")) for params in PARAMS[name] if matching in params]
     pool = [one for one in pool_of(name) if one[0] not in EQUIVALENT.get(name, {}) and matching in one[0]]
     random.Random(seed).shuffle(pool)
+    pool = [one for one in defects_of(name) if matching in one[0]] + pool
     for number, (said, text, function) in enumerate(pool):
         if len(found) >= count:
             break
@@ -132,8 +153,11 @@ def examine(name, count, seed, folder, matching=""):
 
 def false_alarms(name, seeds):
     """Return the violations of the original over so many seeds, which take the paths in turn."""
-    cells, subject = SUBJECTS[name][2], SENDER.get(name, name)
-    found = ((seed, caught(name, subject, (cells[seed % len(cells)],), seed)) for seed in range(1, seeds + 1))
+    cells, senders = SUBJECTS[name][2], SENDERS.get(name, (name,))
+    found = []
+    for seed in range(1, seeds + 1):
+        sender = senders[seed // len(cells) % len(senders)]
+        found.append((seed, caught(name, sender, (cells[seed % len(cells)],), seed)))
     return [one for one in found if one[1]]
 
 

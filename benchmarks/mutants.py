@@ -97,9 +97,22 @@ def of_class(cls, skipped):
     for step, function in steps.items():
         if step in skipped or step.startswith("__") or "super()" in inspect.getsource(function):
             continue
-        head = f"from {function.__module__} import *\nfrom {cls.__module__} import {cls.__name__}\n"
         for said, text in changes(function):
-            yield said, f"{head}\n\nclass Mutant({cls.__name__}):\n{textwrap.indent(text, '    ')}"
+            yield said, as_class(cls, function, text)
+
+
+def as_class(cls, function, text):
+    """Return the source of a module with a class Mutant, in which a method is another."""
+    head = f"from {function.__module__} import *\nfrom {cls.__module__} import {cls.__name__}\n"
+    return f"{head}\n\nclass Mutant({cls.__name__}):\n{textwrap.indent(text, '    ')}"
+
+
+def rewritten(function, old, new):
+    """Return the source of a function with a text in place of another, which it has once."""
+    text = textwrap.dedent(inspect.getsource(function))
+    if text.count(old) != 1:
+        raise ValueError(f"{function.__name__} has {old!r} {text.count(old)} times")
+    return text.replace(old, new)
 
 
 def put_in_place(function, file):

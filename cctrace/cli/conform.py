@@ -36,8 +36,8 @@ def conform(
 ) -> int:
     """Check every requirement of a specification in simulated cases of a controller, or in a recorded flow.
 
-    CONTROLLER is a name, or FILE.py:CLASS; FILE a capture. The exit status is 1 if a requirement is violated and
-    the violation is not listed as intended.
+    CONTROLLER is a name, or FILE.py:CLASS; FILE a capture or a qlog. The exit status is 1 if a requirement is violated
+    and the violation is not listed as intended.
     """
     from cctrace.conform import run, spec_of
 
@@ -64,11 +64,16 @@ def conform(
 def _flow(file: str, index: int | None, limit: int | None, decapsulate: tuple[str, ...]) -> Any:
     from cctrace.errors import ArgumentError
     from cctrace.flows.capture import Capture, read
+    from cctrace.flows.counters import CounterTable
 
     check_file(file)
     data = read(file, limit=limit, decapsulate=decapsulate)
+    if isinstance(data, CounterTable) and data.events is not None:  # a qlog, most often of one connection
+        if index is not None:
+            check_flow(index, len(data.connections), file)
+        return data.flow(index or 0)
     if not isinstance(data, Capture):
-        raise ArgumentError(f"{file} holds no packets: conform needs a capture, or a controller")
+        raise ArgumentError(f"{file} holds no packets: conform needs a capture, a qlog or a controller")
     sent = data.flows["bytes_sent"].to_numpy(float)
     if index is not None:
         check_flow(index, len(sent), file)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cctrace.cc.base import Controller
     from cctrace.conform.requirements import Spec
     from cctrace.display import Progress
+    from cctrace.flows.counters import CounterFlow
     from cctrace.flows.flow import Flow
 
 __all__ = ["SPECS", "Conformity", "Verdict", "run", "spec_of"]
@@ -57,14 +58,14 @@ def spec_of(name: str) -> Spec:
 
 
 def run(
-    subject: str | type[Controller] | Flow, spec: str, *, seed: int = 1, progress: Progress | None = None
+    subject: str | type[Controller] | Flow | CounterFlow, spec: str, *, seed: int = 1, progress: Progress | None = None
 ) -> Conformity:
-    """Return how a controller, or the sender of a recorded flow, follows a specification.
+    """Return how a controller, or the sender of a recorded flow or of a log, follows a specification.
 
     Parameters
     ----------
-    subject : str, type or Flow
-        A controller, see `cctrace.cc.controller`; or a flow of a capture.
+    subject : str, type, Flow or CounterFlow
+        A controller, see `cctrace.cc.controller`; or a flow of a capture, or of a qlog.
     spec : str
         One of `SPECS`.
     seed : int
@@ -90,8 +91,12 @@ def run(
 
         return of_controller(subject, found, seed, progress)
     from cctrace.conform.captures import of_flow
+    from cctrace.conform.log import of_log
+    from cctrace.flows.counters import CounterFlow
     from cctrace.flows.flow import Flow
 
+    if isinstance(subject, CounterFlow):
+        return of_log(subject, found)
     if not isinstance(subject, Flow):
         raise ArgumentError(f"cannot examine {type(subject).__name__!r}: give a controller, or a flow of a capture")
     return of_flow(subject, found, progress)

@@ -6,7 +6,7 @@ The pseudocode and the text of section 5 are normative as a whole (5.1: "MUST be
 from __future__ import annotations
 
 from cctrace.cc.bbr_draft import BBRDraft
-from cctrace.conform import bbr_losses, bbr_model, bbr_probe_rtt, bbr_states, wire
+from cctrace.conform import bbr_losses, bbr_model, bbr_probe_rtt, bbr_states, log, wire
 from cctrace.conform.bbr_changes import CASES
 from cctrace.conform.requirements import Spec
 from cctrace.conform.stage import Cell
@@ -25,6 +25,7 @@ SPEC = Spec(
     ("bbr3", "bbr_draft"),
     tuple(wire.of_bbr().rows),
     BBRDraft.counterparts,
+    log=tuple(log.of_bbr().rows),
 )
 
 # From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); where packets are many, a segment stands for a train.

@@ -176,6 +176,15 @@ def _high_loss(r: Record) -> Found:
     return all_of(where, r.after["full_bw_reached"].astype(bool) == expected, r.after["full_bw_reached"], expected)
 
 
+@requirement("startup.ranges", "5.3.1.3", "Lost ranges are counted until the pipe is full, anew with each round of "
+             "loss.", "loss_events_in_round", "loss_round_start", "full_bw_now")  # fmt: skip
+def _ranges(r: Record) -> Found:
+    where = r.is_call("on_ack") & ~r.before["full_bw_reached"].astype(bool) & ~r.after["full_bw_now"].astype(bool)
+    counted = r.before["loss_events_in_round"] + (r.ack("rs_losses") > 0)
+    expected = np.where(r.after["loss_round_start"].astype(bool), 0, counted)
+    return equal(where, r.after["loss_events_in_round"], expected)
+
+
 @requirement(
     "startup.loss_bound", "5.3.1.3", "Losses that end Startup set inflight_longterm to the BDP or what the round "
     "delivered.", "full_bw_now", "inflight_latest", "inflight_longterm",

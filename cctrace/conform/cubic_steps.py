@@ -142,7 +142,8 @@ def _rtt(r: Record) -> Found:
     lower = np.minimum(np.where(unset, np.inf, r.before["min_rtt_us"]), np.where(sampled, rtt, np.inf))
     timeout = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
     tick_us = 125.0  # of ms << 3
-    good = r.after["min_rtt_us"] >= lower - tick_us
+    least = np.minimum.accumulate(np.where(sampled, rtt, np.inf))
+    good = (r.after["min_rtt_us"] >= lower - tick_us) & (r.after["min_rtt_us"] >= least - tick_us)
     must = sampled & ~young
     good &= ~must | (r.after["min_rtt_us"] <= np.maximum(lower, tick_us))
     good |= timeout | ((r.after["min_rtt_us"] == r.before["min_rtt_us"]) & ~must)
@@ -150,8 +151,14 @@ def _rtt(r: Record) -> Found:
 
 
 def _curve(r: Record, later_us: float) -> Values:
-    """Return W_cubic an RTT ahead of each row, and `later_us` more; no earlier than the epoch."""
-    t = np.maximum(r.ack("now_us") - r.after["epoch_us"] + later_us, 0) + r.after["min_rtt_us"]
+    """Return W_cubic an RTT ahead of each row, and `later_us` more; no earlier than the epoch.
+
+    The RTT of the latest increment that may be kept, if the curve is wanted as high as it may be (`later_us` above 0).
+    """
+    now, rtt = r.ack("now_us"), r.after["min_rtt_us"]
+    if later_us > 0:
+        rtt = np.maximum(rtt, rtt[np.searchsorted(now, now - KEPT_S * 1e6 - later_us)])
+    t = np.maximum(now - r.after["epoch_us"] + later_us, 0) + rtt
     return C * (t / 1e6 - r.after["k_s"]) ** 3 + r.after["w_origin"]
 
 
@@ -240,7 +247,8 @@ def _w_est(r: Record) -> Found:
     expected, where = _reno(r, one_from_prior=False)
     most, _ = _reno(r, one_from_prior=True)
     rounds = KEPT_S * 1e6 / np.maximum(r.after["min_rtt_us"], 500.0)  # of ACKs that are not counted yet
-    good = (r.after["w_est"] >= expected * (1 - ROOT) - 2 - ALPHA * rounds) & (
+    # Of three segments one is the ACKs of the next increment, one while cwnd grows by half during them, one is rounded.
+    good = (r.after["w_est"] >= expected * (1 - ROOT) - 3 - ALPHA * rounds) & (
         r.after["w_est"] <= np.maximum(expected, most) * 1.01 + 1
     )
     return all_of(where, good, r.after["w_est"], expected)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.cc.linux import CA_RECOVERY
+from cctrace.cc.linux import CA_RECOVERY, EVENT_COMPLETE_CWR
 from cctrace.conform.requirements import Found, Spec, Table, equal
 from cctrace.conform.windows import CASES, CELLS
 from cctrace.conform.wire import bounded
@@ -105,6 +105,39 @@ def _cwnd(r: Record) -> Found:
             k = int(np.argmax(bad))
             return Found(checked, int(rows[k]), f"{got[k]:.0f} segments", f"{expected[k]:.0f}")
     return Found(checked)
+
+
+@requirement("prr.first", "6.2", "The ACK that begins a recovery lets its share go, and at least one segment.",
+             "snd_ssthresh")  # fmt: skip
+def _first(r: Record) -> Found:
+    delivered, una, now = r.ack("delivered"), r.ack("snd_una"), r.ack("now_us")
+    acked = np.flatnonzero(r.is_call("pkts_acked"))
+    checked = 0
+    for cut, rows in _recoveries(r):
+        begins = cut + 1  # set_state; the stack then sets cwnd, which the next call finds
+        place = int(np.searchsorted(acked, cut)) - 1
+        if place < 1 or rows[0] <= begins or begins + 1 >= len(r) or una[cut] > una[acked[place] - 1]:
+            continue
+        same = now[acked[place]] == now[cut]  # else RACK's timer began it, which counts as one segment
+        total = int(delivered[cut] - delivered[acked[place] - 1]) if same else 1
+        ssthresh, pipe = int(r.before["snd_ssthresh"][begins + 1]), int(r.inflight[begins])
+        share = -(-ssthresh * total // max(int(r.before["snd_cwnd"][cut]), 1))
+        expected = pipe + max(share if pipe > ssthresh else min(ssthresh - pipe, total), 1)
+        checked += 1
+        if (got := int(r.before["snd_cwnd"][begins + 1])) != expected:
+            return Found(checked, begins + 1, f"{got} segments", f"{expected}")
+    return Found(checked)
+
+
+@requirement("prr.undone", "6.2", "A recovery that proves spurious at its end leaves the window that was restored.",
+             "o_ret")  # fmt: skip
+def _undone(r: Record) -> Found:
+    now, rows = r.ack("now_us"), np.arange(len(r))
+    undo = np.maximum.accumulate(np.where(r.is_call("undo_cwnd"), rows, -1))
+    ends = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_COMPLETE_CWR) & (undo >= 0)
+    ends &= now[np.maximum(undo, 0)] == now
+    after = np.concatenate([[False], ends[:-1]])
+    return equal(after, r.before["snd_cwnd"], r.after["o_ret"][np.maximum(undo, 0)])
 
 
 @requirement("prr.end", "6.2", "At the end of recovery cwnd is ssthresh.", "snd_ssthresh")

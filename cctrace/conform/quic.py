@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc.base import Counterpart
+from cctrace.conform import log
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most, equal
 from cctrace.conform.scenes import Scene, app, burst
 from cctrace.conform.stage import Cell
@@ -211,4 +212,5 @@ SPEC = Spec(
     (),
     differs={"quic_cubic": _OF_CUBIC},
     stack="quic",
+    log=tuple(log.of_quic().rows),
 )

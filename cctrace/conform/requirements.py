@@ -42,7 +42,7 @@ class Requirement(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """A specification: what it requires of a controller's calls, and what of that a capture shows (`wire`).
+    """A specification: what it requires of a controller's calls, and what of that a capture (`wire`) or a `log` shows.
 
     `families` are the names that `identify` gives to controllers that claim to follow it (none: the
     specification is of the stack, not of the controller); `differs` tells where a
@@ -56,6 +56,7 @@ class Spec(NamedTuple):
     wire: tuple[Requirement, ...] = ()
     differs: Mapping[str, tuple[Counterpart, ...]] = {}
     stack: str = "linux"
+    log: tuple[Requirement, ...] = ()
 
 
 class Table:

@@ -28,6 +28,7 @@ CELLS = (
     Cell("100Mbit", "10ms"),
 )
 SECONDS = 20.0
+DEEP_PACKETS_PER_S = 200  # paths on which a curve of some seconds asks for more than half a window a round
 MOST_CALLS_PER_S = 9_000  # runs on faster paths are shorter
 
 
@@ -87,6 +88,34 @@ def _spurious(stage: Stage) -> Scene:
     return Scene(r, Found(int(r.is_call("undo_cwnd").sum())))
 
 
+def _pieces(stage: Stage) -> Scene:
+    """Pieces of 24 segments that overtake each other: recoveries that prove spurious with their last ACK."""
+    rtt = stage.cell.rtt_s
+    jitter = [(0, "none"), (3.0, f"normal:sd={rtt * 0.3e6:.0f}us,reorder")]
+    pieces = {"app": f"chunks:size={24 * stage.cell.mss}B,every={2e6 * rtt:.0f}us"}
+    r = stage.record(14.0, path={"jitter": jitter, "loss": burst(stage, 0.6, "30%", 2)}, sender=pieces)
+    return Scene(r, Found(int(r.is_call("undo_cwnd").sum())))
+
+
+def _few(stage: Stage) -> Scene:
+    return _reduces(stage.record(_seconds(stage), path={"loss": "10%"}))
+
+
+def _shorter(stage: Stage) -> Scene:
+    """The RTT falls to a third in congestion avoidance, when the window has just been reduced: no queue replaces it."""
+    steps = [(0, f"{3e6 * stage.cell.rtt_s:.0f}us"), (3.5, stage.cell.rtt)]
+    return _reduces(stage.record(7.0, path={"rtt": steps, "loss": burst(stage, 1.5, "5%", 2)}))
+
+
+def _deep(stage: Stage) -> Scene:
+    """A loss at a small window, then a queue of 16 s: the growth of a curve outruns what the ACKs allow."""
+    packets_per_s = stage.cell.payload_Bps / stage.cell.mss
+    if packets_per_s > DEEP_PACKETS_PER_S:
+        return Scene(None, NOTHING)
+    path = {"buffer": f"{int(16 * stage.cell.rate_bps / 8)}B", "loss": burst(stage, 1.0, "100%", 2)}
+    return _reduces(stage.record(20.0, path=path))
+
+
 CASES = (
     Case("W.1", "A bulk flow overflows a queue of one BDP", _overflow),
     Case("W.2", "Random losses of 0.3 %", _random),
@@ -94,6 +123,10 @@ CASES = (
     Case("W.4", "An application at 30 % of the rate, and a few losses", _limited),
     Case("W.5", "An application that pauses", _pauses),
     Case("W.6", "Spurious recoveries: reordering, and a delay of more than the timeout", _spurious),
+    Case("W.7", "Short pieces that overtake each other: spurious up to the end of a recovery", _pieces),
+    Case("W.8", "Random losses of 10 %: windows of a few segments", _few),
+    Case("W.9", "An RTT that falls to a third", _shorter),
+    Case("W.10", "A deep queue on a slow path", _deep),
 )
 
 

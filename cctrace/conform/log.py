@@ -1,0 +1,155 @@
+"""The log of a QUIC endpoint (qlog) against a specification: window, flight and pacing rate as the sender noted them.
+
+A record has a row per update of these. What was sent, acknowledged and lost until then is counted from the packets of
+the log; where it lacks a figure, the requirements that need it are not exercised. Nothing in a log names its
+controller: whoever asks for a specification says that the sender claims to follow it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.cc.base import QuicController
+from cctrace.conform.judge import Tally, look
+from cctrace.conform.record import Record
+from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_least, at_most
+from cctrace.conform.result import Conformity
+from cctrace.errors import ArgumentError
+from cctrace.flows.views import View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cctrace.conform.requirements import Spec
+    from cctrace.flows.counters import CounterFlow
+
+    Values = NDArray[Any]
+
+LEAST_DATAGRAM = 1200  # bytes [RFC9000] 14
+PROBES = 2  # datagrams that a probe timeout sends whatever the window [RFC9002] 7.5
+BURST = 10  # datagrams, the initial window, that may leave at once [RFC9002] 7.7
+TIMER_S = 0.002  # by which a pacing timer may be late, and what it missed leaves at once
+ANSWER_RTTS = 2.0  # within which a loss and the fall of the window for it are looked for
+_COLUMNS = {
+    "cwnd": "congestion_window_bytes",
+    "flight": "bytes_in_flight",
+    "pacing_rate": "pacing_rate_Bps",
+    "srtt_us": "rtt",
+}
+
+
+def record_of_log(flow: CounterFlow) -> Record:
+    """Return the `Record` of a log; raise `ArgumentError` if it lacks updates of the window, or packets."""
+    packets, cwnd = flow.packets, flow.values(_COLUMNS["cwnd"])
+    if packets is None or np.isnan(cwnd).all():
+        raise ArgumentError("the log has no congestion window, or no packets: nothing of its sender can be examined")
+    known = ~np.isnan(cwnd)
+    columns = {name: flow.values(column)[known] for name, column in _COLUMNS.items()}
+    held = {name: values for name, values in columns.items() if not np.isnan(values).all()}
+    time_ns = flow.polls["time_ns"][known]
+
+    def until(times: Values, amounts: Values) -> Values:
+        """Return the sum of amounts up to each row."""
+        return np.concatenate([[0.0], np.cumsum(amounts)])[np.searchsorted(np.sort(times), time_ns, "right")]
+
+    sent, lost = packets["kind"] == "sent", packets["kind"] == "lost"
+    sizes = np.maximum(packets["bytes"][sent], 0)
+    held |= {"lost": until(packets["time_ns"][lost], np.ones(int(lost.sum())))}
+    if sizes.any():
+        times, acked = flow.acked()
+        held |= {
+            "sent": until(packets["time_ns"][sent], sizes),
+            "acked": until(times, np.diff(acked, prepend=0)),
+        }
+    before = {name: np.concatenate([values[:1], values[:-1]]) for name, values in held.items()}
+    event = np.full(len(time_ns), schema.EVENT_CODES["on_ack"])
+    facts = {"mss": float(sizes.max(initial=LEAST_DATAGRAM))}
+    return Record(QuicController, View("quic", event, {}, time_ns=time_ns), held, before, facts)
+
+
+def of_log(flow: CounterFlow, spec: Spec) -> Conformity:
+    """Return the `Conformity` of a log; see `cctrace.conform.run`."""
+    if not spec.log:
+        raise ArgumentError(f"spec={spec.name!r} asks nothing of a log of window and packets: give a capture")
+    r = record_of_log(flow)
+    tally = Tally(spec.log, {})
+    for requirement in spec.log:
+        found = look(requirement, r)
+        time_s = None if found is None or found.row is None else float(r.time_s[found.row])
+        tally.add(requirement.id, found, "the log", time_s)
+    notes = ("a log has updates of the sender's state, not every step", *flow.table.warnings)
+    return Conformity(flow.table.source, spec.name, spec.title, tally.verdicts(), notes)
+
+
+def _rows_after(r: Record, seconds: Values) -> Values:
+    """Return, for each row, the first row later than so many seconds after it (before it, if they are negative)."""
+    return np.searchsorted(r.time_s, r.time_s + seconds, "right")
+
+
+def common(requirement: Table, pacing: tuple[str, str]) -> None:
+    """Add to a table what holds of any sender of QUIC; `pacing` is the section and level that ask for pacing."""
+
+    @requirement("log.flight", "RFC 9002 7", "Nothing is sent beyond the window, but probes.", "cwnd", "flight", "sent")
+    def _flight(r: Record) -> Found:
+        rose = (r.after["flight"] > r.before["flight"]) & (r.after["sent"] > r.before["sent"])
+        return at_most(rose, r.after["flight"], np.maximum(r.after["cwnd"], r.before["cwnd"]), within=PROBES * r.mss)
+
+    @requirement(
+        "log.pacing", pacing[0], "What leaves, but an initial window at once, keeps to the pacing rate.", "pacing_rate",
+        "sent", level=pacing[1],
+    )  # fmt: skip
+    def _pacing(r: Record) -> Found:
+        rate = np.nan_to_num(np.maximum(r.after["pacing_rate"], r.before["pacing_rate"]), nan=np.inf)
+        where = np.isfinite(rate) & (rate > 0)
+        allowed = np.where(where, rate, 0.0) * np.diff(r.time_s, prepend=0.0)
+        over = np.zeros(len(r))
+        level, sent = 0.0, r.after["sent"] - r.before["sent"]
+        for row in range(1, len(r)):  # a bucket that runs empty
+            level = max(level + sent[row] - allowed[row], 0.0) if where[row] else 0.0
+            over[row] = level
+        # What is sent up to the first update after a pause counts from there; the timer's delay is caught up with.
+        return at_most(where, over, BURST * r.mss + rate * TIMER_S)
+
+
+def of_quic() -> Table:
+    """Return what a log shows of the congestion control of RFC 9002."""
+    requirement = Table()
+
+    @requirement("log.least", "7.2", "The window is at least two datagrams.", "cwnd")
+    def _least(r: Record) -> Found:
+        return at_least(np.ones(len(r), bool), r.after["cwnd"], 2 * LEAST_DATAGRAM)
+
+    @requirement("log.growth", "7.3.1", "The window grows by no more than what is acknowledged.", "cwnd", "acked")
+    def _growth(r: Record) -> Found:
+        grown, acked = r.after["cwnd"] - r.before["cwnd"], r.after["acked"] - r.before["acked"]
+        return at_most(grown > 0, grown, acked, within=r.mss)
+
+    @requirement(
+        "log.reduction", "7.3.2", "A loss reduces the window, unless it falls into the recovery of another.", "cwnd",
+        "lost", "srtt_us",
+    )  # fmt: skip
+    def _reduction(r: Record) -> Found:
+        lost = (r.after["lost"] > r.before["lost"]) & (r.after["cwnd"] > 4 * r.mss)
+        span = ANSWER_RTTS * np.nan_to_num(r.after["srtt_us"]) / 1e6
+        fallen = np.concatenate([[0], np.cumsum(r.after["cwnd"] < r.before["cwnd"])])
+        first, last = _rows_after(r, -span), _rows_after(r, span)
+        lost &= (last < len(r)) & (span > 0)  # else the log ends before the answer
+        return all_of(lost, fallen[last] > fallen[np.maximum(first - 1, 0)], r.after["cwnd"], "a smaller window")
+
+    common(requirement, ("7.7", SHOULD))
+    return requirement
+
+
+def of_bbr() -> Table:
+    """Return what a log shows of BBR."""
+    requirement = Table()
+
+    @requirement("log.floor", "5.6.4.3", "The window is at least four datagrams.", "cwnd")
+    def _floor(r: Record) -> Found:
+        return at_least(np.ones(len(r), bool), r.after["cwnd"], 4 * LEAST_DATAGRAM)
+
+    common(requirement, ("5.6.2", "MUST"))
+    return requirement
