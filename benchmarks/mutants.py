@@ -6,6 +6,8 @@ import sys
 import textwrap
 from collections import Counter
 
+from cctrace.lang.machine import Machine
+
 OPPOSITE = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div,
@@ -124,3 +126,5 @@ def put_in_place(function, file):
         for name, value in list(vars(module).items()):
             if value is function:
                 setattr(module, name, made[function.__name__])
+            elif isinstance(value, Machine):
+                value._entries.clear()  # what was compiled before has the old one in it
