@@ -214,12 +214,12 @@ def is_named(cause: str, name: str) -> bool:
 
 def diagnosed(base: Base) -> list[Verdict]:
     """Return the verdicts of a base with their effects, as `cctrace.analyze` has them; no forecast, no other flow."""
-    counters, flow = Counters(cct.read(str(one)) for one in base.counters), flow_of(base.own)
-    found = of_capture(str(base.own), flow, counters)
+    flow, notes = Counters(cct.read(str(one)) for one in base.counters).attach(flow_of(base.own))
+    found = of_capture(str(base.own), flow, notes)
     assert found.diagnosis is not None
     suspects = senders_to_simulate(found)
     try:
-        effects = effects_of(counters.attach(flow)[0], found.diagnosis, suspects)
+        effects = effects_of(flow, found.diagnosis, suspects)
     except CctraceError as error:
         print(f"    {base.name}: {error}")
         return found.diagnosis.verdicts
