@@ -13,6 +13,7 @@ worth far fewer independent ones.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -41,6 +42,7 @@ from cctrace.fit.goodness import Goodness, goodness, product_limit
 from cctrace.fit.observed import observed_draws
 from cctrace.fit.process import Process, correlation_time, process_of
 from cctrace.flows.counters import CounterFlow
+from cctrace.lang.threads import each
 from cctrace.path.arrays import Floats
 from cctrace.path.blocks import block_sizes, blocked, student
 from cctrace.path.blocks import effective_samples as effective
@@ -177,15 +179,14 @@ class Jitter(Serialised, Summarized):
                 f"{LEAST_EVENTS} are needed: a longer flow, or one with pauses"
             )
         self.effective_samples_, self.range_us_ = effective_samples, (data.low, data.high)
-        fits, quick = [], self.events < MOST_EVENTS
-        for name in self.families:
-            if name == "mixture" and data.ordered and data.event.mean() < MIXTURE_SHOWS and len(self.families) > 1:
-                continue  # where most draws are censored, a second component is arbitrary
-            if name != "empirical":
-                progress(f"jitter: {name}")
-                fits.append(fit_family(data, FAMILIES[name], quick=quick))
-        if not fits:
-            fits = [fit_family(data, FAMILIES["normal"])]
+        quick, names = self.events < MOST_EVENTS, [name for name in self.families if name != "empirical"]
+        if data.ordered and data.event.mean() < MIXTURE_SHOWS and len(self.families) > 1:
+            # Where most draws are censored, a second component is arbitrary.
+            names = [name for name in names if name != "mixture"]
+        names = names or ["normal"]
+        progress(f"jitter: {', '.join(names)}")
+        # A likelihood works in arrays of its own data: each descent has a copy.
+        fits = each(lambda name: fit_family(copy.copy(data), FAMILIES[name], quick=quick), names)
         # If nearly all delays are equal, a family may take the few others for an endless tail.
         widest = WIDEST * (data.high - data.low)
         fits = [one for one in fits if one.log_likelihood > -1e14 and not one.moments[1] > widest] or fits[:1]

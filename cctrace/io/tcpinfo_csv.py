@@ -150,6 +150,12 @@ def _bbr_fields(cells: Sequence[str], numbers: Sequence[int], name: str) -> dict
 def _column(cells: Sequence[str], column: str, numbers: Sequence[int], name: str) -> NDArray[Any]:
     """Parse one column: whole numbers, else numbers, else (if it is no field of tcp_info) text."""
     try:
+        whole = np.array(list(map(int, cells)), np.int64)  # nearly every column; a text of MISSING_TEXTS is no number
+        if whole.min() > schema.MISSING:
+            return whole
+    except (ValueError, OverflowError):
+        pass
+    try:
         return tcpinfo.column_of([int(cell) if cell.strip() not in MISSING_TEXTS else None for cell in cells])
     except ValueError:
         pass
