@@ -7,7 +7,7 @@ import pytest
 
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.groups import Idle, SendBuffer, Writes
-from cctrace.diagnosis.limits import account, counted, edges_of, shares
+from cctrace.diagnosis.limits import account, counted, data_waited, edges_of, shares
 from cctrace.diagnosis.rules import judge
 
 END_S, STEP_S = 10.0, 0.02
@@ -23,7 +23,7 @@ def polled(every_s=0.01, end_s=END_S, **shares_counted):
 
     polls = Polls(time_ns=(time * 1e9).astype(np.int64), **columns)
     flow = SimpleNamespace(tcpinfo=polls)
-    return SimpleNamespace(flow=flow, seconds=lambda ns: np.asarray(ns) / 1e9)
+    return SimpleNamespace(flow=flow, seconds=lambda ns: np.asarray(ns) / 1e9, duration_s=END_S)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.97])
@@ -33,6 +33,23 @@ def test_a_limit_has_the_share_of_the_time_that_the_kernel_counted(share):
     limits = account({"application": np.array([[0.0, END_S]])} | found, END_S, STEP_S)
     assert shares(limits).get("send_buffer", 0.0) == pytest.approx(share, abs=0.005)
     assert sum(limit.end_s - limit.start_s for limit in limits) == pytest.approx(END_S)
+
+
+def test_a_counter_that_ticks_more_slowly_than_slices_pass_loses_none_of_its_time():
+    """Linux counts in jiffies of 4 ms: of two polls 10 ms apart one has 8 ms more, the next 12."""
+    record = polled(rwnd_limited_us=0.99, sndbuf_limited_us=0.0)
+    ticked = record.flow.tcpinfo["rwnd_limited_us"] // 4000 * 4000
+    record.flow.tcpinfo["rwnd_limited_us"] = ticked
+    found = counted(record, edges_of(END_S, 0.006))
+    assert np.diff(found["receive_window"]).sum() / END_S == pytest.approx(0.99, abs=0.005)
+
+
+def test_unsent_data_by_the_counters_means_that_no_application_paused():
+    """For its last half data wait; only between polls that both say so."""
+    record = polled(notsent_bytes=0.0)
+    record.flow.tcpinfo["notsent_bytes"][501:] = 1000
+    assert data_waited(record) == pytest.approx(np.array([[5.01, END_S]]))
+    assert data_waited(polled(every_s=1.0, notsent_bytes=1.0)).size == 0
 
 
 @pytest.mark.parametrize("polls", [{"every_s": 1.0}, {"end_s": 5.0}])

@@ -31,7 +31,7 @@ def limits_of(record: Record) -> list[Limit]:
     found = {
         "rto_stall": _timeouts(record),
         "receive_window": record.window_shut_s,
-        "application": outside(outside(_idle(record), probes), _data_waited(record)),
+        "application": outside(outside(_idle(record), probes), data_waited(record)),
         "probe_rtt": probes,
         "recovery": _states(record, CA_RECOVERY),
         "marks": _runs(record.ack_s, record.acks["ca_state"] == CA_CWR, record.duration_s),
@@ -50,11 +50,12 @@ def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[n
     if polls is None or len(edges_s) < 2:
         return {}
     time, found = record.seconds(polls["time_ns"]), {}
-    width = edges_s[1] - edges_s[0]
+    width, places = edges_s[1] - edges_s[0], np.arange(len(edges_s))
     for name, column in (("receive_window", "rwnd_limited_us"), ("send_buffer", "sndbuf_limited_us")):
         total_s = polls[column].astype(float) / 1e6
         if (total_s >= 0).all():
-            marked = np.diff(np.floor(np.interp(edges_s, time, total_s) / width + 0.5)) > 0
+            due = np.floor(np.interp(edges_s, time, total_s) / width + 0.5) - places
+            marked = np.diff(places + np.minimum.accumulate(due)) > 0  # ticks of the counter are longer than a slice
             found[name] = np.column_stack([edges_s[:-1], edges_s[1:]])[marked]
     return found
 
@@ -69,7 +70,7 @@ def _close_polls(record: Record) -> TcpInfo | None:
     return polls if is_close and time[-1] - time[0] >= const.POLLED * record.duration_s else None
 
 
-def _data_waited(record: Record) -> NDArray[np.float64]:
+def data_waited(record: Record) -> NDArray[np.float64]:
     """Return when the kernel's counters show unsent data: then the application did not limit the flow."""
     polls = _close_polls(record)
     if polls is None:
