@@ -1,0 +1,75 @@
+"""Hold DualPI2 and Prague of the simulator against L4STeam's runs: share of marks and queue delay of each flow.
+
+    python -m benchmarks.l4s DIR     # the folder ect1-tests of L4STeam/l4steam.github.io, or one with its captures
+
+Prague of these runs (kernel 5.4 of 2020) is not independent of the RTT, so neither is the simulated one.
+"""
+
+import lzma
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import cctrace as cct
+from cctrace.schema import EVENT_CODES
+
+PRAGUE = "prague:rtt_transition=1000000"
+RUNS = (  # end of the name, RTT in ms, whether CUBIC came 10 s before
+    ("oneflow-ns-prague-dualpi2-50Mbit-20ms", 20, False),
+    ("oneflow-ns-prague-dualpi2-50Mbit-80ms", 80, False),
+    ("twoflow-ns-cubic-vs-prague-dualpi2-20ms", 20, True),
+)
+SEEDS = (1, 2)
+
+
+def measured(flow, begin_s, end_s):
+    """Return the share of marks, and the mean RTT above the least one, ms."""
+    rows = flow.events.rows
+    rows = rows[rows["event"] == EVENT_CODES["on_ack"]]
+    time_s = flow.seconds(rows["time_ns"])
+    part = rows[(time_s - time_s[0] > begin_s) & (time_s - time_s[0] < end_s)]
+    share = np.ptp(part["delivered_ce"].astype(int)) / np.ptp(part["delivered"].astype(int))
+    rtt = part["rs_rtt_us"][part["rs_rtt_us"] > 0]
+    return share, (rtt.mean() - rows["rs_rtt_us"][rows["rs_rtt_us"] > 0].min()) / 1e3
+
+
+def recorded(file):
+    """Yield whether a bulk flow of a capture is Prague's, and the flow."""
+    with tempfile.NamedTemporaryFile(suffix=".pcap") as unpacked:
+        unpacked.write(lzma.decompress(file.read_bytes()))
+        unpacked.flush()
+        capture = cct.read(unpacked.name)
+        for index in np.flatnonzero(capture.flows["bytes_sent"] > 1e6):
+            flow = capture.flow(int(index))
+            yield flow.ecn.sent["ect1"] > 0, flow
+
+
+def simulated(rtt_ms, beside, seed):
+    """Yield the same of a simulation."""
+    senders = [cct.Sender("cubic", ecn="accurate", ack_every=2)] if beside else []
+    senders.append(cct.Sender(PRAGUE, ecn="accurate", ack_every=2, start="10s" if beside else "0s"))
+    path = cct.Path(rate="50Mbit", rtt=f"{rtt_ms}ms", buffer="1000packets", aqm="dualpi2")
+    sim = cct.simulate(path, senders, "40s" if beside else "30s", seed=seed, packets=True)
+    for index, sender in enumerate(senders):
+        yield sender.cc == PRAGUE, sim.capture(flow=index).flow(0)
+
+
+def main():
+    for name, rtt_ms, beside in RUNS:
+        for file in sorted(Path(sys.argv[1]).rglob(f"*{name}*.pcap.xz")):
+            if "srv_srv" in file.name or ".srv." in file.name:
+                continue
+            sources = [("recorded", recorded(file))]
+            sources += [(f"seed {seed}", simulated(rtt_ms, beside, seed)) for seed in SEEDS]
+            for source, flows in sources:
+                for is_prague, flow in flows:
+                    begin_s = 8 if not beside else 12 if is_prague else 22
+                    share, wait_ms = measured(flow, begin_s, begin_s + (16 if beside else 20))
+                    cc = "Prague" if is_prague else "CUBIC"
+                    print(f"{name:40} {source:8} {cc:6} marks {share:8.3%}, queue {wait_ms:6.2f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()
