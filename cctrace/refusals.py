@@ -2,7 +2,7 @@
 
     with Attempt("forecast of minRTT collapse") as part:
         return fit(flow)
-    return part.refused
+    return part.refusal
 
 If the data do not determine a result, its function raises a `CctraceError`, and the `Refusal` carries the reason.
 Any other exception is an error of cctrace: a `PartFailed` warning announces it (the command line's `--debug` turns

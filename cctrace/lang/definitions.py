@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import linecache
+import threading
 from typing import TYPE_CHECKING, Any
 
 from cctrace.errors import CompileError
@@ -19,27 +20,34 @@ def where_of(function: FunctionType) -> str:
 
 
 _parsed: dict[str, tuple] = {}  # file name -> (text, {line: definition})
+# CPython 3.11 counts the depth of syntax trees once per process: two threads that parse end in a SystemError.
+_parsing = threading.Lock()
 
 
 def definition_of(function: FunctionType, copied: bool = True) -> ast.FunctionDef:
     """Return the syntax tree of a function, with the line numbers of its file; a copy if it is to be changed."""
     code = function.__code__
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
-    if _parsed.get(code.co_filename, (None,))[0] != text:
-        try:
-            tree = ast.parse(text)
-        except SyntaxError:
-            tree = ast.Module([], [])
-        found = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-        definitions = {min([n.lineno, *(d.lineno for d in n.decorator_list)]): n for n in found}
-        _parsed[code.co_filename] = (text, definitions)
-    definition = _parsed[code.co_filename][1].get(code.co_firstlineno)
+    with _parsing:
+        if _parsed.get(code.co_filename, (None,))[0] != text:
+            _parsed[code.co_filename] = (text, _definitions(text))
+        definition = _parsed[code.co_filename][1].get(code.co_firstlineno)
     if definition is None or definition.name != function.__name__:
         raise CompileError(
             f"{where_of(function)}: the source of {function.__qualname__} cannot be read "
             "(write it in a file or a notebook cell with def; reload a file that changed)"
         )
     return copy.deepcopy(definition) if copied else definition
+
+
+def _definitions(text: str) -> dict[int, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return the functions that a source text defines, by their first lines; none if it is no Python."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return {}
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {min([n.lineno, *(d.lineno for d in n.decorator_list)]): n for n in found}
 
 
 def closure_of(function: FunctionType) -> dict[str, Any]:

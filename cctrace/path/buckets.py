@@ -97,7 +97,7 @@ class _Tried:
         deficits_at(*self._kept, rate, bucket, float(near), met)
         over = (met - bucket) / PACKET_BYTES
         explained = over[self.lost] > -EMPTY_PACKETS
-        passed = np.count_nonzero((over > OVER_PACKETS) & ~self.lost) / max(np.count_nonzero(~self.lost), 1)
+        passed = float(((over > OVER_PACKETS) & ~self.lost).sum() / max(int((~self.lost).sum()), 1))
         if explained.mean() < POLICED_SHARE or passed > SPARED:
             return _Judged(rate, bucket, near, met, explained, -np.inf)
         zone = np.digitize(over, np.arange(-EMPTY_PACKETS, OVER_PACKETS + 1))

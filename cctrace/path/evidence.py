@@ -79,7 +79,7 @@ class PathEvidence:
     @property
     def loses_behind(self) -> bool:
         """Whether packets were lost behind the bottleneck, which had served them."""
-        return len(self.sent.sent_us) > np.count_nonzero(~self.lost)
+        return bool(len(self.sent.sent_us) > np.count_nonzero(~self.lost))
 
     @functools.cached_property
     def sent_s(self) -> Floats:

@@ -59,14 +59,14 @@ class Law:
 
 @dataclass(frozen=True)
 class Marker:
-    """Who marks.
+    """The AQM that marked a flow's packets.
 
     Attributes
     ----------
     names : tuple of str
-        What may have been it, the likeliest first: one name says which it was, none that no law explains the marks.
+        Candidates, the likeliest first: a single name is an identification; empty if no law explains the marks.
     law : Law or None
-        The likeliest.
+        The likeliest law.
     """
 
     names: tuple[str, ...] = ()
