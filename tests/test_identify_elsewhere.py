@@ -101,9 +101,9 @@ def test_a_receivers_capture_has_as_many_reductions_as_the_sender_made(tmp_path)
 
 def test_drain_is_no_probe_of_the_rtt(tmp_path):
     events = simulated("bbr2", 2, 41, "5s", tmp_path, side="receiver").events
-    (first, *_) = midflow.probe_rtts(events)
+    (first, *_) = midflow.probe_rtts(events, {})
     assert events.now_us[first] - events.now_us[0] < 1_000_000
-    assert not len(midflow.probe_rtts(events, 5_000_000))
+    assert not len(midflow.probe_rtts(events, {"probe_rtt_win_ms": 5_000}))
 
 
 def test_drain_ends_though_jitter_hides_that_the_queue_was_empty(tmp_path):

@@ -10,25 +10,7 @@ the record lacks its numbers, so that packets, polls and a single poll share one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """Templates of a cause's sentence, its advice, and what would refute it."""
-
-    text: str
-    advice: str = ""
-    refuted_by: str = ""
-
-
-@dataclass(frozen=True)
-class Cause:
-    """A cause: plain words for a table, its sentence, and variants for its other forms."""
-
-    words: str
-    sentence: Sentence
-    forms: dict[str, Sentence] = field(default_factory=dict)
+from cctrace.diagnosis.wording import Cause, Sentence
 
 
 def _cause(words: str, text: str, advice: str = "", refuted_by: str = "", **forms: Sentence) -> Cause:

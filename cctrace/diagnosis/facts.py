@@ -12,29 +12,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis.delay_groups import AckBatches, AckBunches, AckCounts, Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import (
     NAN,
-    AckBatches,
-    AckBunches,
-    AckCounts,
     Before,
     Bursts,
     EvenSends,
     HeldWindow,
     Idle,
-    Inflated,
     Instant,
-    Jitter,
     Losses,
     Marks,
-    MinRtt,
     Pauses,
     Policer,
     Queue,
     RateChanges,
     ReceiverWindow,
-    Reordering,
     Samples,
     SendBuffer,
     SentAgain,

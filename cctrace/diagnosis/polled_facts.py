@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis.delay_groups import MinRtt, Reordering
 from cctrace.diagnosis.facts import POLLS, Facts
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.groups import (
@@ -13,11 +14,9 @@ from cctrace.diagnosis.groups import (
     Idle,
     Losses,
     Marks,
-    MinRtt,
     Queue,
     RateChanges,
     ReceiverWindow,
-    Reordering,
     SendBuffer,
     Sharing,
     SocketLimit,

@@ -9,15 +9,14 @@ import numpy as np
 
 from cctrace.cc import is_model_based
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis.delay_groups import MinRtt, Reordering
 from cctrace.diagnosis.facts import SINGLE_POLL, Facts
 from cctrace.diagnosis.groups import (
     NAN,
     Instant,
     Losses,
-    MinRtt,
     Queue,
     ReceiverWindow,
-    Reordering,
     SendBuffer,
     Sharing,
     SocketLimit,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from cctrace.units import format_count, format_number, format_rate, format_share, format_size, format_time
 
@@ -35,6 +36,24 @@ _FORMATS = {
     "tenths": lambda value: f"{value:.1f}",
     "times": lambda value: "once" if value == 1 else f"{value:.0f} times",
 }
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Templates of a cause's sentence, its advice, and what would refute it."""
+
+    text: str
+    advice: str = ""
+    refuted_by: str = ""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause: plain words for a table, its sentence, and variants for its other forms."""
+
+    words: str
+    sentence: Sentence
+    forms: dict[str, Sentence] = field(default_factory=dict)
 
 
 def fill(template: str, known: Mapping[str, Value]) -> str:

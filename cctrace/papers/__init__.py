@@ -33,7 +33,10 @@ _PAPERS = {
         "Yang et al., BBRv2+: Balancing Aggressiveness and Fairness with Delay-based Bandwidth Probing (2022)",
     ),
     "obbr": (
-        ("obbr_model", "obbr_drop", "obbr_stable", "obbr_competes", "obbr_cellular", "obbr_internet"),
+        tuple(
+            f"obbr_{part}"
+            for part in ("model", "drop", "varies", "stable", "flows", "competes", "cellular", "internet")
+        ),
         "Bi et al., oBBR: Optimize Retransmissions of BBR Flows on the Internet (2023)",
     ),
     "bbrx": (("bbrx", "bbrx_learned"), "Chung et al., BBRx: Extending BBR for Customized TCP Performance (2018)"),

@@ -103,7 +103,7 @@ class Follower:
         meta = self.events.meta
         elsewhere = "start_ns" in meta.get("inferred", ())
         own_stamp = not elsewhere and "min_rtt" not in meta.get("inferred", ())
-        dips = midflow.probe_rtts(self.events, self._probe_rtt_us()) if self.cls.has_on_ack and not own_stamp else ()
+        dips = midflow.probe_rtts(self.events, self.params) if self.cls.has_on_ack and not own_stamp else ()
         book = np.zeros(bk.BOOK_SIZE + len(dips), np.int64)
         book[bk.BOOK_SIZE :], book[bk.DIPS] = dips, len(dips)
         stamps = [name for name in ("probe_rtt_min_stamp", "min_rtt_stamp") if name in self.fields]
@@ -133,11 +133,6 @@ class Follower:
         book[bk.SLOW_BURST] = self.cls.slow_burst_segments
         book[bk.PARTS_AS_V2], book[bk.BY_ACKS] = self.cls.parts_as_v2, self.cls.app_limited_by_acks
         return book
-
-    def _probe_rtt_us(self) -> int:
-        """Return the age of the minimum RTT, us, at which the controller enters PROBE_RTT."""
-        params = self.params
-        return 1000 * params.get("probe_rtt_win_ms", params.get("min_rtt_win_sec", 0) * 1000)
 
     # ---- the committed run ------------------------------------------------------------------------------------------
     def run(self, stop: int | None = None, score: int = bk.NOTHING) -> int:

@@ -10,7 +10,8 @@ Sources: [Linux61] net/ipv4/tcp_bbr.c bbr_update_min_rtt.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,10 +52,10 @@ def probe_rtt_row(events: Events) -> int:
     return -1
 
 
-def probe_rtts(events: Events, window_us: int = 0) -> NDArray[np.int64]:
+def probe_rtts(events: Events, params: Mapping[str, Any]) -> NDArray[np.int64]:
     """Return the rows of the ACKs at which the recorded sender appears to have entered PROBE_RTT, ascending.
 
-    They are at least `window_us`, the lifetime of a controller's minimum RTT, apart from each other and from the
+    They are at least the lifetime of the controller's minimum RTT (from `params`) apart from each other and from the
     start: closer dips have other causes, such as DRAIN.
 
     The data in flight fall to a low level without sends, stay there for 200 ms, and recover: to four segments in
@@ -63,6 +64,7 @@ def probe_rtts(events: Events, window_us: int = 0) -> NDArray[np.int64]:
     """
     if events not in _dip_rows:
         _dip_rows[events] = _dips(events)
+    window_us = 1000 * params.get("probe_rtt_win_ms", params.get("min_rtt_win_sec", 0) * 1000)
     now_us = np.asarray(events.now_us)
     since_us = now_us[0] if events.meta["complete"] else -window_us
     found = []

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.groups import AckBatches, AckBunches, AckCounts
+from cctrace.diagnosis.delay_groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
 from cctrace.flows.state import SYN
 from cctrace.tcp.wire import HEADER_BYTES

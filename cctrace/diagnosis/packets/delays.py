@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis.delay_groups import Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.findings import Limit
-from cctrace.diagnosis.groups import NAN, Inflated, Jitter, MinRtt, Reordering
+from cctrace.diagnosis.groups import NAN
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.record import Record
 

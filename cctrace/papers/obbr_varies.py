@@ -1,0 +1,133 @@
+"""oBBR, Fig. 9: a bandwidth that goes up and down.
+
+Section 5.2.2: 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and 450 and 600.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cctrace import plot
+from cctrace.papers.claims import Claim, judge
+from cctrace.papers.figure import Drawn, Fields, Reproduction
+from cctrace.papers.obbr import (
+    BBR,
+    CLIENTS,
+    FORMS,
+    MUS,
+    OBBRS,
+    PAPER,
+    SEEDS,
+    SLOTS,
+    Bi23,
+    Steps,
+    acks,
+    by_client,
+    link,
+    measures,
+    obbr,
+    run_of,
+)
+from cctrace.papers.obbr_drop import KEEP, RTT_MS, buffers, late_s, over_time_of
+from cctrace.papers.runs import Result, Run
+from cctrace.tcp.wire import QUIC_MSS_BYTES
+
+
+class Fig9(Bi23):
+    """BBR and oBBR over a bandwidth that goes up and down."""
+
+    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
+        """One run per system, buffer and seed."""
+        steps: Steps = [(at, 40 if at % 20 == 0 else 10) for at in range(0, int(p["duration_s"]), 10)]
+        return [
+            (
+                {"system": system, "buffer": name, "client": client, "seed": seed},
+                run_of([system], link(steps, RTT_MS, size), seed, p["duration_s"], acks(client, RTT_MS), **KEEP),
+            )
+            for system in p["systems"]
+            for name, size in buffers(300, 450).items()
+            for client in CLIENTS
+            for seed in (p["seeds"] if client != SLOTS else p["seeds"][:1])
+        ]
+
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
+        """Delay until the estimate is right after a drop, RTT, goodput, retransmissions."""
+        flow, line = result["flows"][0], result["timeline"][0]
+        drops = range(10, int(p["duration_s"]), 20)
+        drawn = over_time_of(line, RTT_MS)
+        return {
+            "late_s": float(np.mean([late_s(line, at, 10, at + 10) for at in drops])),
+            "rtt_max_ms": max(r for t, r in zip(drawn["time_s"], drawn["rtt_ms"], strict=True) if t > 10),
+            **measures(flow, "goodput_mbps", "retransmitted_pct"),
+            "retransmitted_mb": flow["retransmitted"] * QUIC_MSS_BYTES / 1e6,
+            "line": {name: values[:601] for name, values in drawn.items()},
+        }
+
+    def claims(self, made: Reproduction) -> Iterator[Claim]:
+        """Section 5.2.2, client by client."""
+        yield from by_client(made, self._of_client)
+
+    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
+        for buffer in made.each("buffer"):
+            slow, top = (made.value(c, system=BBR, buffer=buffer) for c in ("late_s", "rtt_max_ms"))
+            yield judge(
+                "9",
+                "BBR has the right estimate only ~6 s after a drop, RTTs rise to ~600 ms",
+                {},
+                paper="~6 s, ~600 ms",
+                here=f"{slow:.1f} s, {top:.0f} ms",
+                sizes={"s": (6.0, slow), "ms": (600.0, top)},
+                reading=f"buffer {buffer}",
+            )
+            for form, ending in FORMS.items():
+                yield from (_timely(made, buffer, obbr(mu, ending), form) for mu in MUS)
+
+    def plot(self, made: Reproduction) -> Drawn:
+        """Estimate and RTT over the first minute, stated buffer, first seed."""
+        series = {}
+        for row in made.first_seed():
+            if row["system"] not in (BBR, obbr(0.75), obbr(0.75, PAPER)) or row["client"] == SLOTS:
+                continue
+            line, end = row["line"], row["line"]["time_s"][-1]
+            at = [10 * k for k in range(int(end // 10) + 1)]
+            series[f"{row['system']}, {row['buffer']}"] = [
+                (at, [40 if t % 20 == 0 else 10 for t in at], "link", {"step": True, "colour": "#c0392b"}),
+                (line["time_s"], line["bw_mbps"], "bandwidth estimate", {"colour": "#1f6fb2"}),
+                (line["time_s"], line["rtt_ms"], "RTT", {"right": True, "colour": "#333333"}),
+            ]
+        return plot.over_time(series, title=self.heading(made), ylabel="Mbit/s", right="RTT (ms)")
+
+
+def _timely(made: Reproduction, buffer: str, system: str, form: str) -> Claim:
+    """Compare one oBBR with BBR."""
+    mine, plain = (
+        {c: made.value(c, system=s, buffer=buffer) for c in ("late_s", "retransmitted_mb", "goodput_mbps")}
+        for s in (system, BBR)
+    )
+    ratio = plain["retransmitted_mb"] / max(mine["retransmitted_mb"], 1e-9)
+    return judge(
+        "9",
+        "oBBR follows in ~2 s, BBR spends 2.09 times as much on retransmissions, goodput is the same",
+        {"earlier than BBR": mine["late_s"] < plain["late_s"], "BBR retransmits more": ratio > 1},
+        paper="~2 s, 2.09 times, the same goodput",
+        here=f"{mine['late_s']:.1f} s (BBR {plain['late_s']:.1f}), {ratio:.2f} times, "
+        f"{mine['goodput_mbps']:.1f} against {plain['goodput_mbps']:.1f} Mbit/s",
+        sizes={
+            "s": (2.0, mine["late_s"]),
+            "times": (2.09, ratio),
+            "goodput (Mbit/s)": (plain["goodput_mbps"], mine["goodput_mbps"]),
+        },
+        reading=f"{form}; buffer {buffer}",
+        part=system.removesuffix(PAPER),
+    )
+
+
+FIGURES = [
+    Fig9(
+        "9",
+        "bandwidth that varies between 40 and 10 Mbit/s",
+        {"systems": (BBR, *OBBRS), "seeds": SEEDS, "duration_s": 320.0},
+        {"seeds": (1,), "duration_s": 60.0},
+        ("system", "buffer", "client"),
+    ),
+]
