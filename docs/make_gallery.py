@@ -20,32 +20,32 @@ path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp")"""
 
 # Name of the picture: (what it answers, the code; its last line is the figure).
 PLOTS = {
-    "plot_flow": ("All of a flow at once, with a replay", "cct.plot_flow(bbr, run)"),
-    "time_sequence": ("Which packet was sent again, and why", "cct.plot.time_sequence(cubic, 1.0, 1.6)"),
-    "ladder": ("Who waited for whom", "cct.plot.ladder(cubic, start_s=1.0, packets=24)"),
-    "states": ("In which state the controller was", "cct.plot.states(bbr, run, 0, 5)"),
-    "throughput": ("How fast it was, and when", "cct.plot.throughput(bbr)"),
-    "rtt": ("How RTTs developed", "cct.plot.rtt(bbr)"),
-    "windows": ("Whether the receiver's window was the limit", "cct.plot.windows(cubic)"),
-    "segment_sizes": ("What the segments held", "cct.plot.segment_sizes(cubic)"),
+    "plot_flow": ("The panels of a flow, with a replay", "cct.plot_flow(bbr, run)"),
+    "time_sequence": ("Which packets were retransmitted, and why", "cct.plot.time_sequence(cubic, 1.0, 1.6)"),
+    "ladder": ("Which end waited for the other", "cct.plot.ladder(cubic, start_s=1.0, packets=24)"),
+    "states": ("States of the controller over time", "cct.plot.states(bbr, run, 0, 5)"),
+    "throughput": ("Throughput over time", "cct.plot.throughput(bbr)"),
+    "rtt": ("RTT samples over time", "cct.plot.rtt(bbr)"),
+    "windows": ("Whether the receive window was the limit", "cct.plot.windows(cubic)"),
+    "segment_sizes": ("Segment sizes", "cct.plot.segment_sizes(cubic)"),
     "one_way_delays": (
-        "Which direction the delay is in",
+        "Which direction has the delay",
         'receiver = cct.read(cct.datasets.path("loss_cubic_1pct", "receiver.pcap.zst")).flow(0)\n'
         "cct.plot.one_way_delays(cubic, receiver)",
     ),
     "cdf": (
-        "How two controllers' queues differ, every sample counted",
+        "Distributions of two controllers' queueing delays",
         'names = ("bbr3", "cubic6")\n'
         'runs = {name: [cct.simulate(path, [name], "10s", seed, trace=True) for seed in (1, 2)] for name in names}\n'
         'cct.plot.cdf(runs, "queue")',
     ),
-    "boxes": ("The same as boxes", 'cct.plot.boxes({"BBR": bbr, "CUBIC": cubic}, "rtt")'),
+    "boxes": ("Distributions as boxes", 'cct.plot.boxes({"BBR": bbr, "CUBIC": cubic}, "rtt")'),
     "qq": (
-        "Whether two sets have one distribution",
+        "Whether two samples have the same distribution",
         'cct.plot.qq({"BBR": [1.0, 2, 3, 5, 8], "CUBIC": [2.0, 4, 6, 9, 20]}, label="RTT (ms)")',
     ),
     "lines": (
-        "What a parameter does",
+        "The effect of a parameter",
         'runs = cct.sweep(path, ["bbr2022", "cubic6"], seeds=range(3), duration="5s", loss=["0%", "0.5%", "1%"])\n'
         "table = runs.to_dataframe().reset_index()\n"
         'table = table.assign(loss=table["loss"].str.rstrip("%").astype(float), mbps=table["goodput_bps"] / 1e6)\n'
@@ -53,11 +53,11 @@ PLOTS = {
         'cct.plot.lines(means, "loss", [("mbps", "Goodput (Mbit/s)")], "cc", xlabel="Random loss (%)")',
     ),
     "bars": (
-        "The same for a few cases",
+        "The effect of a parameter, as bars",
         'cct.plot.bars(means.astype({"loss": str}), "loss", "mbps", "cc", ylabel="Goodput (Mbit/s)")',
     ),
     "heatmap": (
-        "What two parameters do",
+        "The effect of two parameters",
         'cct.plot.heatmap(table, "seed", "loss", "mbps", by="cc", label="Goodput (Mbit/s)", xlabel="Random loss (%)")',
     ),
     "ellipses": (
@@ -70,18 +70,18 @@ PLOTS = {
         "cct.plot.ellipses(systems)",
     ),
     "over_time": (
-        "Curves of your own over time",
+        "Your own curves over time",
         "bins = bbr.throughput(bin_s=0.25)\n"
         'curve = (bins["time_s"], bins["acked_bps"] / 1e6, "acknowledged", {})\n'
         'cct.plot.over_time({"Goodput": [curve]}, ylabel="Mbit/s", columns=1)',
     ),
     "collapse_surface": (
-        "At how much jitter BBR's min_rtt collapses, by the closed form",
+        "At which jitter BBR's min_rtt collapses, by the closed form",
         "import numpy as np\n\n"
         "model = cct.analytic.Collapse(mean_us=5000, sd_us=750, floor_us=75)\n"
         "cct.plot.collapse_surface(model, np.linspace(200, 1500, 40), np.linspace(0, 5000, 40))",
     ),
-    "queue_ratio": ("What share BBR gets of a buffer", "cct.plot.queue_ratio(2.0, [0.5, 1.0, 2.0, 4.0])"),
+    "queue_ratio": ("BBR's share of a buffer", "cct.plot.queue_ratio(2.0, [0.5, 1.0, 2.0, 4.0])"),
 }
 
 # Pictures of questions.md.
@@ -123,10 +123,10 @@ def page():
     out = [
         "# Gallery",
         "",
-        "Every plot of `cct.plot`, the code that draws it, and what it answers. All of them begin with",
+        "Every plot of `cct.plot`, with the code that draws it. Each example begins with",
         "",
     ]
-    out += ["```python", BEFORE, "```", "", "[Plots for papers](plots.md) has the same from the command line."]
+    out += ["```python", BEFORE, "```", "", "[Plots for papers](plots.md) draws them from the command line."]
     for name, (answers, code) in PLOTS.items():
         out += ["", f"## {answers}", "", "```python", code, "```", "", f"![{answers}](_static/gallery/{name}.png)"]
     return "\n".join(out) + "\n"
