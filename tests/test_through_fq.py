@@ -1,8 +1,9 @@
 """Flows that were sent through fq: a capture shows when packets left that queue, and TCP had handed them over before.
 
 The recordings are of Linux 6.12 in User Mode Linux, whose tcp_info says what the sender held; scenario.json has the
-path and seed. BBRv1, BBRv3 under random loss, and CUBIC were not looked at while the rules were written; the other two
-showed what was wrong: CUBIC behind a send buffer, and BBRv2 (Linux 6.1), whose PROBE_RTT hangs on a microsecond.
+path and seed. BBRv1, BBRv3 under random loss, and CUBIC were not looked at while the rules were written; the others
+showed what was wrong: CUBIC behind a send buffer; BBRv2 (Linux 6.1), whose PROBE_RTT hangs on a microsecond; and BBRv3
+at 50 Mbit/s, whose DRAIN seemed to end early, because a super-packet made after it counted as handed over before.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from cctrace.tcp.small_queue import is_throttled, skb_truesize
 
 RECORDINGS = Path(__file__).parent / "recordings"
 SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
-SENDERS |= {"fq_cubic_sndbuf": "cubic6", "fq_v2_probe_rtt": "bbr2"}
+SENDERS |= {"fq_cubic_sndbuf": "cubic6", "fq_v2_probe_rtt": "bbr2", "fq_v3_down": "bbr3"}
 NO_FQ = {"single_bbr_1bdp": "bbr2022", "loss_cubic_1pct": "cubic6"}
 # The kernel tells these exactly; what is left are polls in the microseconds in which the stack is at work.
 SENDERS_VIEW = ("unacked", "delivery_rate", "app_limited", "rttvar")

@@ -16,8 +16,10 @@ Sources: [Linux61] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tsq_write, __tcp_tr
 
 import numpy as np
 
+from cctrace.cc.linux import GSO_MAX_SIZE, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
+from cctrace.tcp.pacing import near_peer_bytes, tso_autosize
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, TIMER_SLACK_NS, is_throttled, skb_truesize
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
@@ -27,6 +29,7 @@ TASKLET_NS = 2_000  # until TCP continues after a packet has left: a process wok
 AT_ONCE_NS = 1_000  # not by a timer: a few clock readings in steps of 256 ns
 SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
 U32_MAX = 0xFFFFFFFF
+RATE_ERROR = 4  # a replayed rate may be too low by this fraction: another phase of BBR's cycle of gains
 
 
 def next_data(p, sequence, first, direction, payload):
@@ -97,9 +100,17 @@ def may_wait_ns(tp):
     return max(tp.gap_ns, tp.skb_bytes * 1_000_000_000 // tp.rate_Bps)
 
 
+def is_too_long(tp, size):
+    """Return whether a super-packet is longer than the rate allows now: TCP made it later, at a higher rate."""
+    if tp.rate_Bps <= 0:
+        return False
+    more_bytes = near_peer_bytes(GSO_MAX_SIZE, tp.min0)
+    return size > tso_autosize(tp.rate_Bps + tp.rate_Bps // RATE_ERROR, more_bytes, tp.mss, MIN_TSO_SEGS) * tp.mss
+
+
 def may_hand_over(tp, seg, ns, a, b, size):
     """Return whether TCP hands over, now, the super-packet [a, b) that left at `ns` [Linux61] tcp_write_xmit."""
-    if ns - due_ns(tp) > may_wait_ns(tp) + PATIENCE_NS:
+    if ns - due_ns(tp) > may_wait_ns(tp) + PATIENCE_NS or is_too_long(tp, size):
         return False
     segments = (size + tp.mss - 1) // tp.mss
     again = a < tp.snd_nxt
