@@ -142,17 +142,9 @@ EVENT_CODES = LINUX_EVENTS | QUIC_EVENTS
 # Golden vectors call the kernel's main entry by its own name.
 VECTOR_EVENT_NAMES = {"cong_control": "on_ack"}
 
-# The order of the calls within one ACK ([Linux61] tcp_ack). Sends and idle restarts (cwnd_event TX_START) lie between.
-ACK_CALL_ORDER = (
-    ("skb_marked_lost", "v2 and later: once per super-packet, or what is left of it, that is marked lost"),
-    ("pkts_acked", "after the RTT sample of this ACK was taken"),
-    ("ssthresh", "on entering Recovery, CWR or Loss; the stack stores the return value in ssthresh"),
-    ("set_state", "before ca_state changes; `arg` is the new state"),
-    ("undo_cwnd", "when a reduction proves spurious; the stack stores the return value in snd_cwnd"),
-    ("cwnd_event", "ECN, CWR completed, loss, TLP recovery"),
-    ("on_ack", "controllers with cong_control; they own cwnd and pacing rate in every state"),
-    ("cong_avoid", "the others, and only when cwnd may grow (Open, Disorder, Loss)"),
-)
+# The order of the calls within one ACK ([Linux61] tcp_ack): skb_marked_lost (v2 and later: once per super-packet, or
+# what is left of it), pkts_acked, ssthresh, set_state (before ca_state changes), undo_cwnd, cwnd_event, then on_ack, or
+# cong_avoid if cwnd may grow. Sends and idle restarts (cwnd_event TX_START) lie between ACKs.
 CA_STATES = ("Open", "Disorder", "CWR", "Recovery", "Loss")
 CWND_EVENTS = ("TX_START", "CWND_RESTART", "COMPLETE_CWR", "LOSS", "ECN_NO_CE", "ECN_IS_CE", "TLP_RECOVERY")
 

@@ -12,7 +12,7 @@ import numpy as np
 from cctrace.cc.linux import CA_RECOVERY, EVENT_COMPLETE_CWR
 from cctrace.conform.requirements import Found, Spec, Table, equal
 from cctrace.conform.windows import CASES, CELLS
-from cctrace.conform.wire import bounded
+from cctrace.conform.wire import bounded, recoveries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,23 +26,9 @@ __all__ = ["CASES", "CELLS", "SPEC"]
 requirement = Table()
 
 
-def _recoveries(r: Record) -> list[tuple[int, Values]]:
-    """Return (row of the reduction, rows in recovery) of recoveries that no undo and no timeout ended."""
-    inside = r.ack("ca_state") == CA_RECOVERY
-    cuts = np.flatnonzero(r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
-    found = []
-    for place, cut in enumerate(cuts):
-        end = int(cuts[place + 1]) if place + 1 < len(cuts) else len(r)
-        rows = cut + np.flatnonzero(inside[cut:end])
-        broken = r.is_call("undo_cwnd")[cut:end].any() or (r.ack("ca_state")[cut:end] > CA_RECOVERY).any()
-        if len(rows) and not broken:
-            found.append((int(cut), rows))
-    return found
-
-
 def _judge(r: Record, which: str) -> Found:
     checked = 0
-    for cut, rows in _recoveries(r):
+    for cut, rows in recoveries(r):
         out = r.ack("data_segs_out")[rows] - r.ack("data_segs_out")[cut]
         delivered = r.ack("delivered")[rows] - r.ack("delivered")[cut] + 1  # the ACK that began it delivers, too
         ssthresh, flight = float(r.before["snd_ssthresh"][rows[0]]), float(r.before["snd_cwnd"][cut])
@@ -90,7 +76,7 @@ def _cwnd(r: Record) -> Found:
     checked = 0
     delivered, out, una = r.ack("delivered"), r.ack("data_segs_out"), r.ack("snd_una")
     acks = r.is_call("pkts_acked") & (r.ack("ca_state") == CA_RECOVERY)
-    for cut, rows in _recoveries(r):
+    for cut, rows in recoveries(r):
         rows = rows[(rows > cut + 1) & (rows + 1 < len(r))]
         rows = rows[acks[rows] & acks[rows + 1] & (delivered[rows] > delivered[rows - 1])]
         total, sent, pipe = delivered[rows] - delivered[cut] + 1, out[rows] - out[cut], r.inflight[rows]
@@ -113,7 +99,7 @@ def _first(r: Record) -> Found:
     delivered, una, now = r.ack("delivered"), r.ack("snd_una"), r.ack("now_us")
     acked = np.flatnonzero(r.is_call("pkts_acked"))
     checked = 0
-    for cut, rows in _recoveries(r):
+    for cut, rows in recoveries(r):
         begins = cut + 1  # set_state; the stack then sets cwnd, which the next call finds
         place = int(np.searchsorted(acked, cut)) - 1
         if place < 1 or rows[0] <= begins or begins + 1 >= len(r) or una[cut] > una[acked[place] - 1]:
@@ -143,7 +129,7 @@ def _undone(r: Record) -> Found:
 @requirement("prr.end", "6.2", "At the end of recovery cwnd is ssthresh.", "snd_ssthresh")
 def _end(r: Record) -> Found:
     ends = np.zeros(len(r), bool)
-    for _, rows in _recoveries(r):
+    for _, rows in recoveries(r):
         ends[rows] = True
     ends &= r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
     after = np.concatenate([[False], ends[:-1]])  # the stack sets cwnd once it has left the state

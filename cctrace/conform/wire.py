@@ -49,8 +49,8 @@ def _srtt_us(r: Record) -> Values:
     return np.maximum(r.ack("srtt_us8") / 8, 1000.0)
 
 
-def recoveries(r: Record) -> list[tuple[int, int, int]]:
-    """Return (reduction, first and last row) of the fast recoveries that no timeout and no undo broke off."""
+def recoveries(r: Record) -> list[tuple[int, Values]]:
+    """Return (row of the reduction, rows in recovery) of the fast recoveries that no timeout and no undo broke off."""
     inside = r.ack("ca_state") == CA_RECOVERY
     cuts = np.flatnonzero(r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
     found = []
@@ -59,15 +59,14 @@ def recoveries(r: Record) -> list[tuple[int, int, int]]:
         rows = cut + np.flatnonzero(inside[cut:end])
         broken = r.is_call("undo_cwnd")[cut:end].any() or (r.ack("ca_state")[cut:end] == CA_LOSS).any()
         if len(rows) and not broken:
-            found.append((int(cut), int(rows[0]), int(rows[-1])))
+            found.append((int(cut), rows))
     return found
 
 
 def bounded(r: Record) -> Found:
     """Return whether recoveries sent at most twice what was delivered, and a few segments."""
     checked = 0
-    for cut, first, last in recoveries(r):
-        rows = np.arange(first, last + 1)
+    for cut, rows in recoveries(r):
         out = r.ack("data_segs_out")[rows] - r.ack("data_segs_out")[cut]
         bound = 2 * (r.ack("delivered")[rows] - r.ack("delivered")[cut] + 1) + 3
         checked += len(rows)
@@ -82,7 +81,8 @@ def reduced(r: Record, share: float) -> Found:
     flight = r.inflight + r.ack("rs_losses")
     start = _rtt_before(r, _srtt_us(r))
     checked = 0
-    for cut, _, last in recoveries(r):
+    for cut, inside in recoveries(r):
+        last = int(inside[-1])
         before = float(flight[start[cut] : cut + 1].max())
         end = int(np.searchsorted(r.ack("now_us"), r.ack("now_us")[last] + _srtt_us(r)[last]))
         rows = np.arange(last + 1, min(end, len(r)))

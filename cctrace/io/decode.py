@@ -56,6 +56,8 @@ from cctrace.io.layout import (
     ZERO_IP_LENGTH,
 )
 from cctrace.io.link import be16, be32, be64, inner_header, ip_header, u8
+from cctrace.io.packets import ACCURATE_ECN, BAD_OPTIONS, DUPLICATE, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE
+from cctrace.io.packets import MSS as HAS_MSS
 from cctrace.schema import LARGEST_PACKET
 
 # A connection whose SYN was not captured, silent for this long, ends when a SYN reuses its ports.
@@ -167,26 +169,26 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
             return have, tsval, tsecr, s, False, counters_at
         if kind == 8 and length == 10:
             tsval, tsecr = be32(b, q + 2), be32(b, q + 6)
-            have |= 1
+            have |= TIMESTAMPS
         elif kind == 5 and length >= 10 and length % 8 == 2:
             for at in range(q + 2, q + length, 8):
                 left[s], right[s] = be32(b, at), be32(b, at + 4)
                 s += 1
-            have |= 2
+            have |= SACK
         elif kind == 2 and length == 4:
-            have |= 4
+            have |= HAS_MSS
             if is_syn:
                 c[k, MSS + d] = be16(b, q + 2)
         elif kind == 3 and length == 3:
-            have |= 8
+            have |= WINDOW_SCALE
             if is_syn:
                 c[k, WSCALE + d] = u8(b, q + 2)
         elif kind == 4 and length == 2:
-            have |= 16
+            have |= SACK_PERMITTED
             if is_syn:
                 c[k, SACK_OK + d] = 1
         elif (kind == 172 or kind == 174) and length % 3 == 2 and length <= 11:
-            have |= 32
+            have |= ACCURATE_ECN
             counters_at = q
         elif kind == 8 or (kind >= 2 and kind <= 5):  # a known option of impossible length
             return have, tsval, tsecr, s, False, counters_at
@@ -345,18 +347,18 @@ def decode_frames(
         first = s
         have, value, echo, s, good, counted = _options(b, p + 20, min(end, p + header), left, right, s, c, k, d, is_syn)
         if not good or p + header > end:
-            have |= 128
+            have |= BAD_OPTIONS
             counters[CUT_OPTIONS] += 1
         counters[ZERO_IP_LENGTH] += zero
         counters[BEYOND_WIRE] += wire_end > frame_end
 
         # Mirror ports deliver packets twice. An IP ID tells a copy from a retransmission; without one, only time
         # stamps on what occupies sequence numbers do.
-        if packet_id or (have & 1 and (payload_len or bits & 3)):
+        if packet_id or (have & TIMESTAMPS and (payload_len or bits & 3)):
             print_ = _mix(_mix((seq_no << 32) | ack_no) + ((value * 65537) ^ echo))
             print_ = _mix(print_ + (packet_id << 32 | bits << 16 | win)) + payload_len
             if _is_copy(c, k, d, print_, now, packet_id):
-                have |= 64
+                have |= DUPLICATE
                 counters[DUPLICATES] += 1
         _track(
             c, k, d, seq_no, (seq_no + payload_len + (bits & 1) + is_syn) & 0xFFFFFFFF, ack_no, bits & 16 != 0, counters
@@ -372,7 +374,7 @@ def decode_frames(
         if counted:
             ecn_e0[row], ecn_ce[row] = _ecn_counter(b, counted, 0), _ecn_counter(b, counted, 1)
             ecn_e1[row] = _ecn_counter(b, counted, 2)
-        if fragment and not have & 64:
+        if fragment and not have & DUPLICATE:
             counters[FIRST_FRAGMENTS] += 1
             i = gather(b, ip, p, wire_end - p, g, now)
             if i:

@@ -21,7 +21,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cctrace.analytic import Collapse, TruncatedNormal, closedloop, jittered
-from cctrace.errors import ArgumentError
 from cctrace.papers.claims import NEAR, Claim, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, chosen, drawing
 from cctrace.papers.kumar import (
@@ -279,13 +278,6 @@ class Fig7(_ModelAndTestbed):
 
 def _link(sd_ms: float) -> jittered.Link:
     return jittered.Link(1e9, TruncatedNormal(UCAV_US, 1e3 * sd_ms, FLOOR_US), ordered=False, ack_every=1)
-
-
-def _loop_threshold() -> float:
-    try:
-        return closedloop.threshold(_link, jittered.SENDERS["bbr2016"], 0.3, 3.0)
-    except ArgumentError:
-        return float("nan")
 
 
 def _share_crossing(sds: Numbers, share: Numbers) -> float:

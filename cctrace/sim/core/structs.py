@@ -138,7 +138,7 @@ LANE = np.dtype([(name, "i8") for name in _LANE])
 segments, flows, legs, aqms, lanes = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG), ArrayAt(AQM), ArrayAt(LANE)
 
 NEVER = 1 << 62
-DROPTAIL, CODEL, RED, PIE, FQ_CODEL, DUALPI2 = range(6)
+CODEL, RED, PIE, FQ_CODEL, DUALPI2 = range(1, 6)  # `kind` of an AQM; drop-tail has none
 NO_LANE = -1
 NO_JITTER, NORMAL, GAMMA, LOGNORMAL, EMPIRICAL = range(5)
 PER_PACKET, PER_BURST, PER_SLOT = range(3)
