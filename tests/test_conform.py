@@ -124,6 +124,26 @@ class NeverSends(LinuxController):
         self.snd_cwnd = 0
 
 
+class SendsWithoutBound(LinuxController):
+    def init(self, ack):
+        self.snd_cwnd = 0xFFFFFFFF
+
+    def on_ack(self, ack):
+        self.snd_cwnd = 0xFFFFFFFF
+
+
+class BBRWithoutBound(BBRDraft):
+    def on_ack(self, ack):
+        super().on_ack(ack)
+        self.snd_cwnd = 0xFFFFFFFF
+        self.pacing_rate = 1 << 40
+
+
+def test_a_controller_that_sends_without_bound_violates_every_limit_of_its_flight_and_rate():
+    """The receive window (40 BDP here) ends the sending, so the run ends as others do."""
+    assert violated(conform.run(BBRWithoutBound, "bbr")) >= {"cwnd.max_inflight", "pacing.rate", "probe_rtt.cwnd"}
+
+
 @pytest.mark.parametrize(
     ("subject", "spec", "said"),
     [
@@ -132,6 +152,8 @@ class NeverSends(LinuxController):
         ("quic_bbr2", "bbr", "belongs to the QUIC stack"),
         (Raises, "bbr", "Raises on 10Mbit/40ms raised ZeroDivisionError"),
         (NeverSends, "bbr", "NeverSends on 10Mbit/40ms sent nothing"),
+        (SendsWithoutBound, "bbr", "^SendsWithoutBound shows nothing that spec='bbr' asks: it keeps no such state$"),
+        ("reno", "bbr", "^reno shows nothing"),
     ],
 )
 def test_what_cannot_be_examined_is_refused_with_the_reason(subject, spec, said):

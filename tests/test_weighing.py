@@ -83,7 +83,7 @@ def test_a_flow_that_the_capture_lacks_is_told_from_a_rate_that_fell(is_step, tm
     if is_step:
         assert not found.others
         return
-    assert found.are_unshown
+    assert found.are_hypothetical
     alone = cct.simulate(cct.Path(**path), senders[:1], "12s", 3).flows["goodput_bps"][0]
     effects = effects_of(flow, diagnosis, "bbr2022", draws=4)
     first = effects.joined(diagnosis).verdicts[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cctrace.checking.expectations import FIGURES, OF_ALL, Asked, Expectation, Given, read, selects
+from cctrace.checking.expectations import FIGURES, OF_ALL, Expectation, Given, Term, read, selects
 from cctrace.checking.figures import conformity_of, controller_of, measured, verdict_of
 from cctrace.checking.subjects import Subject, subjects_of
 from cctrace.display import Progress, Summarized, silent
@@ -238,7 +238,7 @@ def _selected(which: str, subjects: list[Subject]) -> list[Subject]:
 _NAMED = 4  # flows that an error names
 
 
-def _found(term: Asked, group: Sequence[Subject]) -> tuple[str, bool, float | None]:
+def _found(term: Term, group: Sequence[Subject]) -> tuple[str, bool, float | None]:
     """Return the text found, whether it meets the expectation, and the figure."""
     try:
         if term.key in FIGURES:

@@ -62,7 +62,7 @@ _BOUND = re.compile(r"\s*(>=|<=)\s*(\S.*)", re.DOTALL)
 _PORT = re.compile(r":(\d+)")
 
 
-class Asked(NamedTuple):
+class Term(NamedTuple):
     """One expectation: its key, its text, and the limit or the names."""
 
     key: str
@@ -85,12 +85,12 @@ class Expectation:
         "largest", "all", an address, a port (":443") or both.
     files : str
         Pattern of file names in a folder.
-    asked : tuple of Asked
+    asked : tuple of Term
     """
 
     flows: str
     files: str
-    asked: tuple[Asked, ...]
+    asked: tuple[Term, ...]
 
 
 def read(given: Given) -> list[Expectation]:
@@ -150,20 +150,20 @@ def _expectation(where: str, table: Mapping[str, Any]) -> Expectation:
     return Expectation(_flows(where, table.get("flows", "largest")), _text(where, table, "files", "*"), asked)
 
 
-def _asked(where: str, key: str, value: Any) -> Asked:
+def _asked(where: str, key: str, value: Any) -> Term:
     if key in FIGURES:
         found = _BOUND.fullmatch(value) if isinstance(value, str) else None
         if not found:
             raise ArgumentError(
                 f"{where}: {key}={value!r}: a bound with >= or <=, for example '{FIGURES[key].example}'"
             )
-        return Asked(key, " ".join(found.groups()), FIGURES[key].parse(found[2], f"{where}: {key}"))
+        return Term(key, " ".join(found.groups()), FIGURES[key].parse(found[2], f"{where}: {key}"))
     names = tuple(value) if isinstance(value, list) else (value,)
     if not names or not all(isinstance(name, str) for name in names):
         raise ArgumentError(f"{where}: {key}={value!r}: a name, or a list of names")
     for name in names:
         _check_name(f"{where}: {key}={name!r}", key, name)
-    return Asked(key, (" and " if key == "conform" else " or ").join(names), names=names)
+    return Term(key, (" and " if key == "conform" else " or ").join(names), names=names)
 
 
 def _check_name(called: str, key: str, name: str) -> None:

@@ -109,7 +109,8 @@ def _next(r: Record) -> Found:
                   np.array(STATES)[expected])  # fmt: skip
 
 
-@requirement("probe_rtt.app_limited", "5.3.4.3", "Samples of ProbeRTT count as app-limited.", "app_limited")
+@requirement("probe_rtt.app_limited", "5.3.4.3", "Samples of ProbeRTT count as app-limited.",
+             "state", "app_limited")  # fmt: skip
 def _mark(r: Record) -> Found:
     inside = r.is_call("on_ack") & (r.before["state"] == PROBE_RTT) & (r.after["state"] == PROBE_RTT)
     return at_least(inside, r.after["app_limited"], r.ack("delivered"))

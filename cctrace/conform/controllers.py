@@ -12,7 +12,7 @@ from cctrace.cc import called, canonical, controller
 from cctrace.conform import SPECS
 from cctrace.conform.judge import Tally, look
 from cctrace.conform.requirements import Found, Requirement, Spec
-from cctrace.conform.result import Conformity
+from cctrace.conform.result import NOT_EXERCISED, Conformity
 from cctrace.conform.stage import Stage
 from cctrace.errors import ArgumentError
 from cctrace.sim.batch import cores
@@ -59,7 +59,10 @@ def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progre
                 tally.add(one.case.id, one.found, one.where, one.time_s, one.seconds)
                 for id, found, time_s in one.seen:
                     tally.add(id, found, one.where, time_s)
-    return Conformity(called(subject), spec.name, spec.title, tally.verdicts())
+    verdicts = tally.verdicts()
+    if all(verdict.verdict == NOT_EXERCISED for verdict in verdicts):
+        raise ArgumentError(f"{called(subject)} shows nothing that spec={spec.name!r} asks: it keeps no such state")
+    return Conformity(called(subject), spec.name, spec.title, verdicts)
 
 
 def controller_compiled(cls: type[Controller]) -> None:

@@ -61,7 +61,7 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     if others and not names & {"competition", "fair_queueing"}:
         words = {"others": f"{others} other flow{'s' if others > 1 else ''}", "link_bps": scene.path.max_rate_bps()}
         span = scene.others[0].start_ns / 1e9, full_span[1]
-        form = "unshown" if scene.are_unshown else "beside"
+        form = "hypothetical" if scene.are_hypothetical else "beside"
         words |= {"from_s": span[0]}
         found.append(verdict(Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, form)))
     if (loss := _by_chance(scene)) and "random_loss" not in {one.name for one in [*diagnosis.verdicts, *found]}:

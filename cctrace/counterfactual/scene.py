@@ -67,7 +67,7 @@ class Scene:
         Whether the capture includes lost packets.
     unseen : tuple of str
         What the capture cannot exclude.
-    are_unshown : bool
+    are_hypothetical : bool
         Whether the other flows are not in the capture but hypothetical.
     marking : mapping
         AQM of the path, as changes of it (`questions.changed`); empty if nothing marked, or the marker is unknown.
@@ -85,7 +85,7 @@ class Scene:
     others: tuple[Sender, ...]
     complete: bool
     unseen: tuple[str, ...]
-    are_unshown: bool = False
+    are_hypothetical: bool = False
     marking: Mapping[str, str] = field(default_factory=dict)
     ecn: bool | str = False
 
@@ -143,12 +143,12 @@ def scene_of(
     )
     progress("which path reproduces the recording")
     path = likeliest(scene, flow, evidence)
-    unshown = unseen_competitor(replace(scene, path=path), flow, evidence, diagnosis)
+    rival = unseen_competitor(replace(scene, path=path), flow, evidence, diagnosis)
     doubts = [UNSEEN[name] for name in path.estimates["unseen"] if name in UNSEEN]
     unseen = (*held.unseen, *([] if complete else [lost]), *doubts, *([doubt] if doubt else []))
-    if unshown is not None:
-        unseen = (*unseen, f"another kind of competitor than {unshown.name}: the capture does not show it")
-        scene = replace(scene, others=(unshown,), are_unshown=True)
+    if rival is not None:
+        unseen = (*unseen, f"another kind of competitor than {rival.name}: the capture does not show it")
+        scene = replace(scene, others=(rival,), are_hypothetical=True)
     marking = _marking(flow, evidence, path)
     ecn = flow.ecn.feedback if marking else False
     return replace(scene, path=path, unseen=unseen, marking=marking, ecn=ecn)

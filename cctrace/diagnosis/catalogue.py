@@ -146,7 +146,7 @@ CAUSES = {  # the most important first
             "A fair queue at the bottleneck (fq_codel, cake) would share evenly, whoever the controllers are.",
             "A rate that is the same without them.",
         ),
-        unshown=Sentence(
+        hypothetical=Sentence(
             "A flow outside this capture took part of the path's {link_bps} from {from_s} on: a queue "
             "that is not this flow's own stood before it, and a simulated competitor makes what was recorded likelier "
             "than a rate that changed.",

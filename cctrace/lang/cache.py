@@ -1,14 +1,14 @@
 """The one cache of compiled code: object code on disk, named by what was compiled.
 
-An entry is a file ``<title>-<digest>.o``: the SHA-256 of all that follows, a line of JSON (the key in full, what the
-compiler has to say of the code), then object code. The key says everything that the code depends on
-(`cctrace.lang.fingerprint`), so nothing stale is ever found; an entry that is damaged, or that belongs to another key,
-is made anew with a line of warning. Entries are written aside and renamed: processes that start at the same time write
-the same file. Nothing is unpickled.
+An entry is a file ``<title>-<digest>.o``: the SHA-256 of the rest, a line of JSON (digest of the key, and the
+compiler's description of the code), then object code. The key covers everything that the code depends on
+(`cctrace.lang.fingerprint`), so a stale entry is never found; a damaged one is compiled again, with a warning. Entries
+are written to a temporary file and renamed, so that processes that start at the same time do not disturb each other.
+Nothing is unpickled.
 
-They live in $CCTRACE_CACHE, else ~/.cache/cctrace, else a directory of the user's in the system's temporary directory.
-What is loaded from there is executed. Wherever it is, a directory or an entry that is a symbolic link, that belongs to
-another user or that others can write to is therefore not used, and a line on stderr says why.
+The cache is $CCTRACE_CACHE, else ~/.cache/cctrace, else a directory of the user's in the system's temporary directory.
+Object code from it is executed. A directory or an entry is therefore not used if it is a symbolic link, belongs to
+another user or can be written by others; a line on stderr says why.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from typing import Any, TypeAlias
 
 from cctrace.lang import objects
 
-Made: TypeAlias = tuple[dict[str, Any], bytes]  # what the compiler says of the code, object code
-_FORMAT = 2  # of an entry: those of another one have other names
-_KEPT = 16  # entries of one title: those of a class that is being written in a notebook come and go
+Made: TypeAlias = tuple[dict[str, Any], bytes]  # the compiler's description of the code, object code
+_FORMAT = 2  # of an entry; part of its name
+_MOST_ENTRIES = 16  # of one title: a class that is edited in a notebook leaves one per edit
 
 
 def obtain(title: str, key: str, build: Callable[[], Made]) -> Made:
@@ -140,7 +140,7 @@ def _forget_oldest(path: Path) -> None:
     title = path.name.rpartition("-")[0]
     same = [p for p in path.parent.glob(f"{title}-*.o") if p.name.rpartition("-")[0] == title]
     with contextlib.suppress(OSError):  # another process may be forgetting them, too
-        for old in sorted(same, key=lambda p: p.stat().st_mtime)[:-_KEPT]:
+        for old in sorted(same, key=lambda p: p.stat().st_mtime)[:-_MOST_ENTRIES]:
             old.unlink(missing_ok=True)
 
 

@@ -8,8 +8,8 @@ of `schema.LINUX_VIEW` or `schema.QUIC_VIEW` as int64 in the order of the schema
 returned (0 if nothing); storing that in ssthresh or cwnd is the caller's part (`RETURN_STORED_IN`), and so is asking
 `Compiled.check` now and then whether a call failed (division by zero, an index out of bounds).
 
-Whoever compiles decides nothing otherwise than Python: a value of another kind than the field's is refused, and so is
-arithmetic that mixes C floats with other numbers (NumPy rounds those to single precision, C would not).
+Compiled code computes exactly what Python does. What could differ is refused: a value of another kind than the
+field's, and arithmetic that mixes C floats with other numbers (NumPy rounds those to single precision, C would not).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Arrays and functions by address, so that code passes single words about, the same interpreted and compiled.
+"""Arrays and functions by address, so that compiled and interpreted code alike can pass them as integers.
 
     words(address)[k]                   an array of int64; `naturals`: uint64, `reals`: float64, `ArrayAt(dtype)`: any
     call(address, event, state, ack)    a function of three words that returns one, like `Compiled.address`
 
-Compiled, an address is a pointer. Interpreted, an array is looked up among those that `place` has seen (by where it
-begins), a function among those that `callback` has.
+Compiled, an address is a pointer. Interpreted, it is looked up among the arrays registered by `place` and the functions
+registered by `callback`.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _numbers = itertools.count(1)
 
 
 def place(array: NDArray[Any]) -> int:
-    """Remember a C-contiguous array; returns its address. `forget` it when nobody uses it any more."""
+    """Register a C-contiguous array and return its address. Release it with `forget`."""
     address = array.ctypes.data
     _arrays[address] = array
     return address
 
 
 def callback(function: Callable[[int, int, int], int]) -> int:
-    """Remember a Python function ``(event, state, ack) -> int``; returns what stands for its address, interpreted."""
+    """Register a Python function ``(event, state, ack) -> int`` and return a number in place of its address."""
     address = -next(_numbers)
     _functions[address] = function
     return address
 
 
 def forget(addresses: Iterable[int]) -> None:
-    """Drop arrays and functions that `place` and `callback` remembered."""
+    """Release arrays and functions registered by `place` and `callback`."""
     for address in addresses:
         _arrays.pop(address, None)
         _functions.pop(address, None)
 
 
 class ArrayAt:
-    """Gives the array at an address, its elements of `dtype`; its length is the caller's business."""
+    """Returns the array at an address, with elements of `dtype`; the caller must know its length."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)

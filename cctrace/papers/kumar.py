@@ -356,7 +356,7 @@ FIGURES = [
         {"seeds": (1, 2), "duration": "40s"},
         {"seeds": (1,), "duration": "13s"},
         systems={"bbr2016": (run_of("bbr2016", 0.25, 1, "40s"), ("PROBE_BW",) * 8)},
-        said={
+        statements={
             ("4", "BBR spends 98 % of the time in PROBE_BW, and 200 ms at a time in PROBE_RTT"): (
                 ("bbr2016",),
                 {("PROBE_BW", SHARE): 98.0} | RTT_PROBE,

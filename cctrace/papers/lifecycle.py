@@ -40,13 +40,13 @@ class Lifecycle(Figure):
     ----------
     systems : dict
         Name of a flow: its run of seed 1, and the names of its phases of PROBE_BW.
-    said : dict
+    statements : dict
         (Where the paper says it, the statement): the flows by which it is judged, each a reading, and its numbers.
     """
 
     by: tuple[str, ...] = ("system", "phase")
     systems: Mapping[str, tuple[Run, tuple[str, ...]]] = field(default_factory=dict)
-    said: Mapping[tuple[str, str], tuple[tuple[str, ...], Numbers]] = field(default_factory=dict)
+    statements: Mapping[tuple[str, str], tuple[tuple[str, ...], Numbers]] = field(default_factory=dict)
 
     drawn = drawing("bars", "phase", SHARE, "system", ylabel="share of the time after STARTUP (%)")
 
@@ -73,7 +73,7 @@ class Lifecycle(Figure):
 
     def claims(self, made: Made) -> Iterator[Claim]:
         """Compare the run with the numbers of the paper's diagram."""
-        for (where, text), (systems, numbers) in self.said.items():
+        for (where, text), (systems, numbers) in self.statements.items():
             for system in systems:
                 got = {
                     f"{phase} {column}": (paper, made.value(column, system=system, phase=phase))

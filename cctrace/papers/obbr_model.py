@@ -238,7 +238,7 @@ FIGURES = [
         {"seeds": SEEDS[:2], "duration": "40s"},
         {"seeds": (1,), "duration": "13s"},
         systems={BBR: (run_of([BBR], link(MBPS, RTT_MS, 2 * bdp_bytes(MBPS, RTT_MS)), 1, 60.0), V1)},
-        said={
+        statements={
             ("1", "STARTUP at 2/ln 2, DRAIN at ln 2/2, then 1.25, 0.75 and six phases at 1"): (
                 (BBR,),
                 STARTS | EIGHTHS,
