@@ -20,6 +20,7 @@ from cctrace.cc.base import LinuxController
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.flows.capture import Capture
 from cctrace.flows.handover import SAME_PASS_NS
+from cctrace.flows.state import OPT_COPY
 from cctrace.io.packets import Packets
 from cctrace.replaying.through_fq import at_hand_over, passage
 from cctrace.report.overview import write_report
@@ -152,6 +153,41 @@ def test_of_a_capture_from_the_middle_of_a_connection_nothing_is_said(flow):
     late = Capture(Packets(columns, whole.sacks, whole.connections)).flow(0)
     assert at_hand_over(late) is late
     assert late.through_fq is None
+
+
+def altered(flow, columns, order):
+    """Return the flow of a capture with other columns, in this order."""
+    packets = flow.capture.packets
+    columns = {name: column[order] for name, column in columns.items()}
+    return Capture(Packets(columns, packets.sacks, packets.connections)).flow(0)
+
+
+@pytest.mark.parametrize("later_us", [0, 40])
+def test_packets_captured_on_two_interfaces_are_handed_over_once(flow, recording, later_us):
+    columns = flow.capture.packets.columns
+    both = {name: np.concatenate([column, column]) for name, column in columns.items()}
+    here = len(columns["time_ns"])
+    both["time_ns"][here:] += later_us * 1000
+    both["options"][here:] |= OPT_COPY
+    twice = altered(flow, both, np.argsort(both["time_ns"], kind="stable"))
+    assert passage(twice)[:2] == passage(flow)[:2]
+    if recording != "fq_cubic_sndbuf":  # there the first stage, whose packets include copies, decides otherwise
+        assert np.array_equal(at_hand_over(twice).events.rows, at_hand_over(flow).events.rows)
+
+
+@pytest.mark.parametrize("name", ["fq_bbr1", "fq_cubic"])
+def test_a_tap_before_fq_leaves_open_whether_there_was_one_and_names_no_wrong_sender(name):
+    """Packets are captured when TCP hands them over: as bursts, which no timer of the sender's makes."""
+    flow = cct.read(RECORDINGS / name / "sender.pcap.zst").flow(0)
+    columns, events = dict(flow.capture.packets.columns), at_hand_over(flow).events
+    sent = np.flatnonzero((columns["payload"] > 0) & (columns["direction"] == columns["direction"][0]))
+    rows = events.sends["row"][-len(sent) :]  # without the SYN
+    handed_ns = np.maximum.accumulate(events["time_ns"][np.clip(rows - 1, 0, len(events) - 1)])
+    columns["time_ns"] = columns["time_ns"].copy()
+    columns["time_ns"][sent] = np.minimum(handed_ns, columns["time_ns"][sent])
+    before = altered(flow, columns, np.argsort(columns["time_ns"], kind="stable"))
+    assert passage(before).through_fq is None
+    assert cct.identify(before).group[0] in (SENDERS[name], "unknown")
 
 
 def test_nothing_is_handed_over_after_it_left_and_the_order_stays(flow):

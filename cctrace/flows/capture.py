@@ -20,7 +20,7 @@ from cctrace.flows import reaction
 from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
-from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, PARAM, PSH
+from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH
 from cctrace.flows.table import Connections
 
 if TYPE_CHECKING:
@@ -284,6 +284,8 @@ class Capture(Gridded):
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)
+        kept = self.packets["options"][order] & OPT_COPY == 0  # hand-over to fq and super-packets look ahead
+        order, first = order[kept], np.append(0, np.cumsum(kept))[first]
         if most is not None:
             order = order[first[0] :][:most]
             first = np.array([0, len(order)])

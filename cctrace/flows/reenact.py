@@ -23,7 +23,6 @@ from cctrace.flows.state import (
     LOG,
     NEVER,
     OPT_ACCURATE_ECN,
-    OPT_COPY,
     OPT_TIMESTAMPS,
     PASS,
     RS,
@@ -135,12 +134,10 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
 def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
     """Return the table that lacks room for the consequences of the packet at place `k`, NOTHING if none does.
 
-    IGNORED if it is a copy, or cannot belong to the connection.
+    IGNORED if it cannot belong to the connection.
     """
-    time_ns, direction, flags, seq, ack, _, payload, _, _, options, _, _, _ = packets
+    time_ns, direction, flags, seq, ack, _, payload, _, _, _, _, _, _ = packets
     q = sequence[k]
-    if options[q] & OPT_COPY:
-        return IGNORED
     mine = direction[q] == p.sender
     size = np.int64(payload[q])
     if mine:
