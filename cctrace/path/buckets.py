@@ -204,15 +204,19 @@ def _as_likely(tried: _Tried, best: _Judged) -> tuple[float, float]:
 def _queued(table: Transmissions, base_us: float) -> bool:
     """Return whether packets sent around the losses waited: then a queue dropped them, not a policer.
 
-    All losses within an RTT count once: the many at a flow's start may overflow a queue elsewhere.
+    All losses within an RTT count once: the many at a flow's start may overflow a queue elsewhere. What RTTs scatter
+    within an RTT is jitter, which delays packets before losses as it does all others.
     """
     known = np.flatnonzero(np.isfinite(table.rtt_us) & ~table.again)
     lost = np.flatnonzero(table.state == LOST)
     if not len(lost) or not len(known):
         return True
-    lost = lost[np.unique((table.sent_ns[lost] / (base_us * 1e3)).astype(np.int64), return_index=True)[1]]
+    rounds = (table.sent_ns / (base_us * 1e3)).astype(np.int64)
+    lost = lost[np.unique(rounds[lost], return_index=True)[1]]
     before = known[np.maximum(np.searchsorted(known, lost) - 1, 0)]
-    return float(np.median(table.rtt_us[before])) - base_us > max(5e3, 0.2 * base_us)
+    of_round = np.split(table.rtt_us[known], np.flatnonzero(np.diff(rounds[known])) + 1)
+    jitter_us = float(np.median([np.median(rtts) - rtts.min() for rtts in of_round]))
+    return float(np.median(table.rtt_us[before])) - base_us > max(5e3, 0.2 * base_us) + jitter_us
 
 
 class _Judged(NamedTuple):
