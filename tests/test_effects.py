@@ -387,11 +387,13 @@ def test_a_remedy_that_makes_worse_is_no_cost():
     assert order(one("random_loss", 1.0, 1.4), full) == ["random_loss", "path_full"]
 
 
-def test_a_gain_that_its_application_may_lack_data_for_goes_behind_what_is_certain():
+def test_a_gain_that_its_application_may_lack_data_for_goes_behind_what_is_certain_if_it_was_seen_to_pause():
     perhaps = Effect("", Estimate90(3.0, None, 3.2), Estimate90(1.2, None, None), Estimate90(0.0, -0.01, 0.01))
     policer = Verdict("policer", 0.9, 0.0, 1.0, {}, "", effect=perhaps)
     given = one("path_full", known=False), policer, one("receiver_limited", 1.5)
-    assert order(*given) == ["receiver_limited", "policer", "path_full"]
+    assert order(*given) == ["policer", "receiver_limited", "path_full"]  # a larger window's gain needs data, too
+    paused = one("app_limited_samples", known=False)
+    assert order(*given, paused) == ["receiver_limited", "policer", "path_full", "app_limited_samples"]
 
 
 def test_of_upper_bounds_the_larger_comes_first():

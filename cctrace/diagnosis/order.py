@@ -18,6 +18,7 @@ ACCOUNTED = {
     "application_limited",
     "pacing_limited",
 }  # even if for little time
+PAUSED = {"application_limited", "app_limited_samples"}  # the flow was seen without data to send
 
 
 def verdict(finding: Finding) -> Verdict:
@@ -81,11 +82,15 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
         Primary objective: goodput, shorter RTTs, fewer retransmissions. If a removal does not change goodput, its
         effect on the RTT decides, and vice versa.
 
-    Notes ----- Causes without a number, or with only an upper bound of their effect, follow those that change the
-    goal, and precede those that change nothing: `path_full` (nothing is wrong) precedes a loss whose removal gains
-    nothing.
+    Notes
+    -----
+    Causes without a number follow those that change the goal, and precede those that change nothing: `path_full`
+    (nothing is wrong) precedes a loss whose removal gains nothing. A gain with only an upper bound, because the
+    application may have no more data, ranks by that bound's value: every other gain needs these data, too. If the
+    application was seen to pause, it follows the certain effects.
     """
     first, second = (goal, "goodput" if goal != "goodput" else "delay")
+    pauses = any(one.name in PAUSED for one in verdicts)
 
     def key(one: Verdict) -> tuple[int, int, float, int]:
         effect, place = one.effect, ORDER.index(one.name)
@@ -98,7 +103,7 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
         for rank, wanted in ((1, first), (3, second)):
             size = -round(_size(one, effect, wanted, goal) / _tie(wanted))
             if _may_matter(one, effect, wanted, goal):
-                return rank + 1, size, 0.0, place
+                return rank + pauses, size, 0.0, place
             if _matters(one, wanted, goal):
                 return rank, size, _alone(effect), place
         return 5, 0, 0.0, 0
