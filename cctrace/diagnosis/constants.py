@@ -43,9 +43,9 @@ RATIO_TIE = 0.02  # of a logarithm | set | effects closer than this keep the cat
 GOODPUT_NEAR = 0.10  # share | definition | tolerance of an effect on goodput
 RTT_NEAR = 0.15  # share | definition | tolerance of an effect on the mean RTT
 # Errors of effects relative to runs without the cause; `python -m benchmarks.effect_confidence` fits these three.
-MISSES_TIMES = 0.62  # times | set | error of an effect in units of its interval's standard deviation
-MISSES_LEAST = 0.024  # of a logarithm | set | least error of an effect
-MISLED = 0.03  # share | set | of effects computed over a wrong path
+MISSES_TIMES = 1.3  # times | set | error of an effect in units of its interval's standard deviation
+MISSES_LEAST = 0.038  # of a logarithm | set | least error of an effect
+MISLED = 0.001  # share | set | of effects computed over a wrong path
 LOSS_TIE = 0.002  # share | set | the same as RATIO_TIE, for retransmissions
 
 # --- what a sender lets out, and why ---------------------------------------------------------------------------------

@@ -204,19 +204,28 @@ def _as_likely(tried: _Tried, best: _Judged) -> tuple[float, float]:
 def _queued(table: Transmissions, base_us: float) -> bool:
     """Return whether packets sent around the losses waited: then a queue dropped them, not a policer.
 
-    All losses within an RTT count once: the many at a flow's start may overflow a queue elsewhere. What RTTs scatter
-    within an RTT is jitter, which delays packets before losses as it does all others.
+    All losses within an RTT count once: the many at a flow's start may overflow a queue elsewhere. Jitter delays
+    packets before losses as it does all others.
     """
     known = np.flatnonzero(np.isfinite(table.rtt_us) & ~table.again)
     lost = np.flatnonzero(table.state == LOST)
     if not len(lost) or not len(known):
         return True
-    rounds = (table.sent_ns / (base_us * 1e3)).astype(np.int64)
-    lost = lost[np.unique(rounds[lost], return_index=True)[1]]
+    lost = lost[np.unique(_rounds(table, base_us)[lost], return_index=True)[1]]
     before = known[np.maximum(np.searchsorted(known, lost) - 1, 0)]
-    of_round = np.split(table.rtt_us[known], np.flatnonzero(np.diff(rounds[known])) + 1)
-    jitter_us = float(np.median([np.median(rtts) - rtts.min() for rtts in of_round]))
-    return float(np.median(table.rtt_us[before])) - base_us > max(5e3, 0.2 * base_us) + jitter_us
+    return float(np.median(table.rtt_us[before])) - base_us > max(5e3, 0.2 * base_us) + _jitter_us(table, base_us)
+
+
+def _rounds(table: Transmissions, base_us: float) -> np.ndarray:
+    """Return the number of the base RTT in which each packet was sent."""
+    return (table.sent_ns / (base_us * 1e3)).astype(np.int64)
+
+
+def _jitter_us(table: Transmissions, base_us: float) -> float:
+    """Return by how much RTTs typically exceed the least one of the same round: queues change more slowly."""
+    known = np.isfinite(table.rtt_us) & ~table.again
+    of_round = np.split(table.rtt_us[known], np.flatnonzero(np.diff(_rounds(table, base_us)[known])) + 1)
+    return float(np.median([np.median(rtts) - rtts.min() for rtts in of_round]))
 
 
 class _Judged(NamedTuple):
@@ -295,7 +304,10 @@ def _between(tried: _Tried, span_us: float) -> tuple[Floats, Floats]:
 
 
 def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -> bool:
-    """Return whether packets waited when the bucket was short of tokens, as they would in a queue."""
+    """Return whether packets waited when the bucket was short of tokens, as they would in a queue.
+
+    Jitter bunches ACKs and thus packets: late ones then meet a short bucket, too.
+    """
     rtt = table.rtt_us
     known = np.isfinite(rtt) & ~table.again
     wait = met / best.rate
@@ -306,7 +318,7 @@ def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -
     if low.sum() < 10:  # the bucket was never half full: RTTs are compared with the least
         return float(np.median(np.maximum(rtt[high] - base_us, 0.0) / wait[high])) > UNDELAYED
     (long, after), (short, before) = ((np.median(wait[part]), np.median(rtt[part])) for part in (high, low))
-    return float((after - before) / (long - short)) > UNDELAYED
+    return float((after - before - _jitter_us(table, base_us)) / (long - short)) > UNDELAYED
 
 
 def _errors(tried: _Tried, best: _Judged) -> tuple[float, float]:
