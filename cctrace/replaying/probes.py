@@ -41,7 +41,7 @@ FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
 MIN_RTT_US, REFRESHED = "probe_rtt_min_us", "probe_rtt_min_stamp"
 TIE_US = 1  # an RTT sample lower by this much may not have been lower for the kernel
-LOOK_US = 20_000  # between checks whether min_rtt was refreshed
+LOOK_US = 100_000  # between checks whether min_rtt was refreshed: half of PROBE_RTT, which must not pass unnoticed
 DIP_US = 300_000  # within which PROBE_RTT (200 ms) is visible
 PEAKS, LOWER = 2, 0.5  # that are refined: of two peaks at half-RTT resolution, the lower may be the higher one
 
@@ -80,7 +80,7 @@ class Probes(Inference):
         """Run to the end with the likeliest waits and times of PROBE_RTT."""
         follower = self.follower
         while follower.row < len(follower.rows):
-            stop = self.after(LOOK_US)
+            stop = self.after(LOOK_US) if follower.times_probe_rtt else len(follower.rows)
             if self.doubtful:
                 stop = min(stop, max(self.expires(self.doubtful[0]), follower.row + 1))
             if follower.run(stop) < stop:
