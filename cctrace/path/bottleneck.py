@@ -99,7 +99,7 @@ class Sent:
         return deviation_by_queue(*delays, float(rate), size, SMALL_US, float(most), *self._rooms)
 
     def deviation_with_bucket(self, rate: float, most: float, share: float, least_us: float) -> float:
-        """Return the cost that `buckets.refilled_shaper` minimises, or infinity where it exceeds `most`."""
+        """Return the cost that `shapers.refilled_shaper` minimises, or infinity where it exceeds `most`."""
         delays = *self._work, self.acked_us, self.acked
         return deviation_by_bucket(*delays, float(rate), share, least_us, SMALL_US, float(most), *self._rooms)
 

@@ -1,10 +1,10 @@
-r"""Token buckets: policers, which drop excess packets, and shapers, which delay them.
+r"""Policers: token buckets that drop what exceeds them.
 
 A policer of rate r and bucket B acts like a drop-tail queue without waiting. Its *deficit* V, the tokens missing from
 the bucket, grows with every packet that passes and falls at r; a packet is dropped if V plus its size exceeds B. V thus
 follows Lindley's recursion over the packets that passed, and r and B are the values that best separate the deficits met
 by lost and by passed packets: at another rate, V drifts between losses. A queue would have delayed packets by V / r, a
-policer does not. A shaper delays packets, but only by the part of V above B.
+policer does not; nor does a shaper (`path.shapers`) until V exceeds B.
 
 Bytes are those of `cctrace.Path` (payload plus 66 per segment). Which bytes a router counts cannot be inferred from
 full-sized segments, where layers differ by a constant factor; the policer of the captures of `benchmarks/fit.py
@@ -23,11 +23,10 @@ from scipy import special
 
 from cctrace.estimates import Z95, Estimate
 from cctrace.path.arrays import Bools, Floats
-from cctrace.path.bottleneck import backlog, constant, delivered_rate, departures, left_at, work_done
+from cctrace.path.bottleneck import backlog, constant
 from cctrace.path.constants import (
     BEST_RATES,
     EMPTY_PACKETS,
-    EXPLAINED,
     FIRST_LOSSES,
     FIRST_LOSSES_US,
     FULL_DEFICIT,
@@ -41,16 +40,14 @@ from cctrace.path.constants import (
     PROFILE_DROP,
     RATE_GRID,
     SPARED,
-    SPENT,
     UNDELAYED,
 )
-from cctrace.path.least import least_of, least_within
+from cctrace.path.least import least_of
 from cctrace.path.lindley import deficits_at
 from cctrace.path.transmissions import LOST
 from cctrace.tcp.wire import PACKET_BYTES
 
 if TYPE_CHECKING:
-    from cctrace.path.bottleneck import Sent, Steps
     from cctrace.path.transmissions import Transmissions
 
 
@@ -330,83 +327,3 @@ def _errors(tried: _Tried, best: _Judged) -> tuple[float, float]:
     rate = float(np.std(parts) / np.sqrt(len(parts))) if len(parts) > 2 else 0.02 * best.rate
     at_loss = best.met[tried.lost][best.explained]
     return rate, float(np.std(np.clip(at_loss, *np.quantile(at_loss, [0.05, 0.95])))) / 2
-
-
-# --- shapers ---------------------------------------------------------------------------------------------------------
-def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
-    """Return the shaper that delayed the packets, a `Bucket`, or None.
-
-    A bucket shortens the queue at the same rate by its size: once it is empty, every packet arrives bucket / rate
-    earlier than from the queue alone, which is earlier than the minimum RTT allows.
-    """
-    if len(steps.rate) > 1:
-        return None
-    rate, known = float(steps.rate[0]), flow.acked
-    rest = (flow.acked_us - departures(flow.sent_us, flow.wire_bytes, steps))[known]
-    least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate
-    margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
-    if np.quantile(rest, 0.6) > least - margin:
-        return None
-
-    def cost(rate: float, bucket: float) -> float:
-        gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
-        return float(np.mean(np.log1p(np.abs((flow.acked_us - gone)[known] - least) / 200.0)))
-
-    bucket = (least - float(np.median(rest))) * rate
-    for _ in range(2):
-        bucket = least_of(lambda b, r=rate: cost(r, b), bucket / 1.3, bucket * 1.3, 41, 1e-4)[0]
-        rate = least_of(lambda x, b=bucket: cost(x, b), rate * 0.998, rate * 1.002, 21, 1e-6)[0]
-    error = max(PACKET_BYTES / 2, 0.5 * float(np.subtract(*np.quantile(rest, [0.6, 0.4]))) * rate)
-    return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET_BYTES), None)
-
-
-def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
-    """Return a shaper with a lower rate than the one that explains the delays best, or None.
-
-    When a sender pauses or slows down, tokens accumulate, and the link's own rate is visible while they last; a single
-    rate then fits either phase. The shaper's rate is close to the rate delivered while delays were long; with its
-    bucket, nearly all residual delays equal the base RTT, both with and without tokens.
-
-    Parameters
-    ----------
-    flow : Sent
-    rate : float
-        The rate that explains the delays best, bytes/us.
-    """
-    known = flow.acked
-    least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate
-    margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
-
-    def with_bucket(rate: float) -> tuple[float, Floats]:
-        """Return the bucket and the residual delays with it, or without if there is none.
-
-        Once the bucket is empty, packets arrive that much earlier than from the queue alone.
-        """
-        clock, behind = work_done(flow.sent_us, flow.wire_bytes, constant(rate))
-        left = (flow.acked_us - left_at(flow.sent_us, clock, behind, constant(rate), 0.0))[known] - least
-        bucket = -float(np.quantile(left, SPENT)) * rate
-        if bucket > 0:
-            left = (flow.acked_us - left_at(flow.sent_us, clock, behind, constant(rate), bucket))[known] - least
-        return bucket, left
-
-    def cost(rate: float, most: float) -> float:
-        return flow.deviation_with_bucket(rate, most, SPENT, least)
-
-    rest = (flow.acked_us - departures(flow.sent_us, flow.wire_bytes, constant(rate)))[known]
-    if np.quantile(rest - least, 0.8) < margin:
-        return None
-    _, delivered, delay = delivered_rate(flow, max(3e5, 2 * least))
-    long = (delivered > 0) & (delay > (least + np.quantile(delay[delivered > 0], 0.9)) / 2)
-    if long.sum() < 3:
-        return None
-    middle = float(np.median(delivered[long]))
-    slow = least_within(cost, middle * 0.9, middle * 1.1, 80, 1e-4)[0]
-    bucket, left = with_bucket(slow)
-    if not bucket > 0 or slow > 0.95 * rate:
-        return None
-    near = np.abs(left) < margin
-    spent = backlog(flow.sent_us, flow.wire_bytes, constant(slow))[known] > bucket
-    refills = int((np.diff(spent.astype(np.int8)) < 0).sum())
-    if refills < 2 or spent.all() or min(near.mean(), near[spent].mean(), near[~spent].mean()) < EXPLAINED:
-        return None
-    return Bucket(Estimate.around(slow, 5e-4 * slow), Estimate.around(bucket, margin * slow, PACKET_BYTES), None)

@@ -22,7 +22,7 @@ from cctrace.errors import FitError
 from cctrace.path.acks import Acks, acks_of
 from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import Sent, Steps, constant_rate, jumps, sent_behind
-from cctrace.path.buckets import Bucket, policer_of, shaper_of
+from cctrace.path.buckets import Bucket, policer_of
 from cctrace.path.changes import Change, rate_changes, variation
 from cctrace.path.constants import ENOUGH_RTTS
 from cctrace.path.delays import Delays, delays_of
@@ -37,6 +37,7 @@ from cctrace.path.own_queue import (
     packets_per_unit,
     uncongested_of,
 )
+from cctrace.path.shapers import shaper_of
 from cctrace.path.steps import rate_steps
 from cctrace.path.through import Through, through_bottleneck
 from cctrace.path.transmissions import LOST, Transmissions, as_flow, transmissions

@@ -22,7 +22,6 @@ from cctrace.path.bottleneck import (
     departures,
     deviation,
 )
-from cctrace.path.buckets import refilled_shaper, shaper_of
 from cctrace.path.constants import (
     COARSE_PACKETS,
     LEAST_BASE,
@@ -32,6 +31,7 @@ from cctrace.path.constants import (
     SHAPER_SHOWS,
     WINDOW_US,
 )
+from cctrace.path.shapers import refilled_shaper, shaper_of
 
 if TYPE_CHECKING:
     from cctrace.path.evidence import PathEvidence
