@@ -74,18 +74,21 @@ class Probes(Inference):
         self.probe_rtt = follower.cls.states.index("PROBE_RTT")
         self.window = min(params["probe_rtt_win_ms"], params["min_rtt_win_sec"] * 1000) * params["hz"] // 1000
         self.least: tuple[int, ...] = (0, 0, 0)  # min_rtt, its refresh (jiffies), and the mode, at the last check
+        # What the kernels' BBR v2 and v3 hold; no kernel sends as the draft's, which times PROBE_RTT by other fields.
+        self.times_probe_rtt = follower.times_probe_rtt and MIN_RTT_US in follower.fields
         self.doubtful: list[int] = []  # the refreshes before those that are doubtful, jiffies
 
     def run(self) -> None:
         """Run to the end with the likeliest waits and times of PROBE_RTT."""
         follower = self.follower
         while follower.row < len(follower.rows):
-            stop = self.after(LOOK_US) if follower.times_probe_rtt else len(follower.rows)
+            stop = self.after(LOOK_US) if self.times_probe_rtt else len(follower.rows)
             if self.doubtful:
                 stop = min(stop, max(self.expires(self.doubtful[0]), follower.row + 1))
             if follower.run(stop) < stop:
                 self.choose_wait()
-            self.look()
+            if self.times_probe_rtt:
+                self.look()
 
     def expires(self, refreshed: int) -> int:
         """Return the first row at which a min_rtt that was refreshed then has expired."""
@@ -96,7 +99,7 @@ class Probes(Inference):
         """Note a refresh that is doubtful; try PROBE_RTT at the time at which it is due without it."""
         follower, before = self.follower, self.least
         self.least = tuple(int(follower.get(name)) for name in (MIN_RTT_US, REFRESHED, "mode"))
-        if self.probe_rtt in (before[2], self.least[2]) or not follower.times_probe_rtt:
+        if self.probe_rtt in (before[2], self.least[2]):
             self.doubtful.clear()
         elif self.least[1] != before[1]:
             if 0 <= before[0] - self.least[0] <= TIE_US:
