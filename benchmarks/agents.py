@@ -28,7 +28,8 @@ from mcp.client.stdio import stdio_client
 import cctrace as cct
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = sorted([*(ROOT / "datasets").glob("*/"), *(ROOT / "tests" / "recordings").glob("*/")])
+PLACES = (ROOT / "datasets", ROOT / "tests" / "recordings")
+FOLDERS = sorted(file.parent for place in PLACES for file in place.glob("*/tcpinfo.csv.zst"))
 # How many questions of each kind, in the order of the recordings; and what is asked.
 KINDS = {
     "controller": (20, "Which congestion control sent {flow}?"),
