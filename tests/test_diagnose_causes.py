@@ -183,6 +183,11 @@ def test_writes_that_wait_for_acks_are_a_full_send_buffer():
     assert first.evidence["in_flight_at_writes_bytes"] == pytest.approx(8 * MSS, rel=0.15)
 
 
+def test_a_full_send_buffer_is_recognised_where_acks_arrive_every_150_us():
+    flow = simulated({"rate": "160Mbit", "rtt": "60ms"}, send_buffer="200kB", profile="linux")
+    assert diagnose(flow).cause == "send_buffer_limited"
+
+
 def test_writes_at_their_own_times_are_the_applications():
     times = iter(np.arange(1, 60) * 50.0 + 0.9 * np.sin(np.arange(1, 60)))
     due = [next(times)]

@@ -111,7 +111,7 @@ def writes(record: Record, share: float) -> Writes | None:
     # No application timer follows ACKs by the same microseconds every time.
     prompt = max(3 * record.took_s, const.TOOK_S)
     answers = (since < gap / 4) | (since <= prompt)  # jitter merges ACKs: a quarter of their gap then means nothing
-    by_ack = np.quantile(since, const.MOST_WRITES) <= prompt < np.median(gap) / const.CHANCE_TIMES
+    by_ack = np.quantile(since, const.MOST_WRITES) <= min(prompt, np.median(gap) / const.CHANCE_TIMES)
     level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
     same = np.abs(left - level) <= max(2.0, const.ABOUT_IN_FLIGHT * most)
     alike = const.MOST_OF_TIME if by_ack else const.MOST_WRITES  # jitter frees parts of a full buffer of several sizes
