@@ -68,7 +68,7 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
         said = {"whatever": "beside those that a queue dropped", "answers_losses": False}
         found.append(verdict(Finding("random_loss", const.DOUBTFUL, full_span, loss, said)))
     if not others and (full := _overflowed(scene)) and not names & FULL_QUEUE:
-        cause = "shallow_buffer" if full["buffer_bdp"] < const.SHALLOW else "congestive_loss"
+        cause = "shallow_buffer" if full["buffer_bdp"] < const.QUEUED - 1 else "congestive_loss"
         form = "overflow" if cause == "congestive_loss" else ""
         found.append(verdict(Finding(cause, const.DOUBTFUL, full_span, full, form=form)))
     return found
@@ -78,7 +78,7 @@ def _overflowed(scene: Scene) -> dict[str, float]:
     """Return the numbers of the inferred path's full queue, as far as it is certain; none of a path without."""
     path, dropped = scene.path, scene.path.estimates["loss"].get("congestive", 0)
     buffer = path.estimates["buffer_bytes"].value
-    if buffer is None or dropped < const.LEAST_LOSSES:
+    if buffer is None or dropped < const.FEWEST:
         return {}
     bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     return {"buffer_bytes": buffer, "buffer_bdp": buffer / bdp, "lost": dropped}
@@ -88,7 +88,7 @@ def _by_chance(scene: Scene) -> dict[str, float]:
     """Return the inferred path's random losses where these are certain, else none."""
     loss = scene.path.estimates["loss"]
     share = loss["share"]
-    if loss["model"] == "none" or not share.low or loss.get("random", 0) < const.LEAST_LOSSES:
+    if loss["model"] == "none" or not share.low or loss.get("random", 0) < const.FEWEST:
         return {}
     return {"loss_share": share.value, "lost": loss["random"], "share_low": share.low, "share_high": share.high}
 

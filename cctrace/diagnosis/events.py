@@ -79,7 +79,7 @@ def _marks(record: Record) -> list[Event]:
     at = reductions_s(record)
     if not len(at):
         return []
-    first = np.flatnonzero(np.diff(at, prepend=-np.inf) > const.MARKS_RTTS * record.median_rtt_us / 1e6)
+    first = np.flatnonzero(np.diff(at, prepend=-np.inf) > const.SEPARATE_RTTS * record.median_rtt_us / 1e6)
     found = []
     for begin, stop in zip(first, np.append(first[1:], len(at)), strict=True):
         start, end, cuts = float(at[begin]), float(at[stop - 1]), int(stop - begin)
@@ -93,7 +93,7 @@ def _stalls(record: Record) -> list[Event]:
     acks, time = record.acks, record.ack_s
     if len(time) < 3:
         return []
-    limit = max(const.STALL_RTTS * record.median_rtt_us / 1e6, 0.05)
+    limit = max(const.SEPARATE_RTTS * record.median_rtt_us / 1e6, 0.05)
     quiet = (np.diff(time) > limit) & (acks["packets_out"][:-1] > 0)
     found = []
     for k in np.flatnonzero(quiet):
@@ -157,7 +157,7 @@ def _routes(record: Record) -> list[Event]:
     up, down = after.min(axis=1) - before.max(axis=1), before.min(axis=1) - after.max(axis=1)
     jump = np.maximum(up, down)
     noise = np.maximum(np.ptp(before, axis=1), np.ptp(after, axis=1))
-    clear = (jump > const.ROUTE * least.min()) & (jump > 3 * noise)
+    clear = (jump > const.RTT_RISE * least.min()) & (jump > 3 * noise)
     found = []
     while clear.any():
         k = int(np.argmax(np.where(clear, jump, -1)))

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cctrace.cc.bbr2 import BBR2
+from cctrace.cc.bbr2022 import BBR2022
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import LIMITS, Limit
@@ -21,6 +23,8 @@ from cctrace.diagnosis.record import Record
 
 if TYPE_CHECKING:
     from cctrace.io.tcpinfo import TcpInfo
+
+V1 = BBR2022.params
 
 
 def limits_of(record: Record) -> list[Limit]:
@@ -67,7 +71,7 @@ def _close_polls(record: Record) -> TcpInfo | None:
         return None
     time = record.seconds(polls["time_ns"])
     is_close = np.median(np.diff(time)) <= const.POLLED_S
-    return polls if is_close and time[-1] - time[0] >= const.POLLED * record.duration_s else None
+    return polls if is_close and time[-1] - time[0] >= const.NEARLY_ALL * record.duration_s else None
 
 
 def data_waited(record: Record) -> NDArray[np.float64]:
@@ -142,15 +146,14 @@ def startup_end_s(record: Record) -> float:
     start, got, _ = record.rounds
     lost = record.sent_s[record.lost]
     first_loss = float(lost.min()) + record.least_rtt_us / 1e6 if len(lost) else np.inf
-    most = 0.0
-    since = 0
+    most, since, full_rounds = 0.0, 0, int(V1["full_bw_cnt"].default)
     for k in range(len(start)):
-        if got[k] >= const.FULL_PIPE * most:
+        if got[k] >= V1["full_bw_thresh"].default * most:
             most, since = float(got[k]), 0
         else:
             since += 1
-        if since >= const.FULL_ROUNDS:
-            return float(min(start[k - const.FULL_ROUNDS + 1], first_loss))
+        if since >= full_rounds:
+            return float(min(start[k - full_rounds + 1], first_loss))
     return float(min(record.duration_s, first_loss))
 
 
@@ -199,7 +202,7 @@ def written(record: Record) -> NDArray[np.float64]:
     gap = np.diff(time)
     before, after = np.append(np.inf, gap[:-1]), np.append(gap[1:], np.inf)
     large = size[1:] >= max(4, 2 * rate * const.PACED_S)
-    apart = gap > const.PAUSED_TIMES * np.minimum(before, after)
+    apart = gap > const.CLEARLY * np.minimum(before, after)
     delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # last: before the first ACK
     early = np.searchsorted(record.ack_s, time[1:] - record.late_s, side="right") - 1
     acked = delivered[last[1:]] - delivered[np.minimum(early, place[1:] - 1)]
@@ -258,15 +261,14 @@ def _probe_rtt(record: Record) -> NDArray[np.float64]:
     """
     acks = record.acks
     flying = acks["rs_prior_in_flight"]
-    if not len(acks) or np.median(flying) < 3 * const.PROBE_SEGMENTS or record.is_loss_based:
+    if not len(acks) or np.median(flying) < 3 * V1["cwnd_min_target"].default or record.is_loss_based:
         return np.zeros((0, 2))
-    runs = _runs(record.ack_s, (flying <= const.PROBE_SEGMENTS + 1) & (acks["ca_state"] < 2), record.duration_s)
-    runs = runs[np.diff(runs)[:, 0] >= const.PROBE_S]
-    often = (
-        len(runs) > 1 + record.duration_s / const.PROBE_EVERY_S
-    )  # otherwise something else limits the data in flight
-    if often:
-        return runs[:0]
+    runs = _runs(
+        record.ack_s, (flying <= V1["cwnd_min_target"].default + 1) & (acks["ca_state"] < 2), record.duration_s
+    )
+    runs = runs[np.diff(runs)[:, 0] >= V1["probe_rtt_mode_ms"].default / 2000]
+    if len(runs) > 1 + record.duration_s / (BBR2.params["probe_rtt_win_ms"].default / 1000):
+        return runs[:0]  # more often than any BBR probes: something else limits the data in flight
     rtt_s = record.median_rtt_us / 1e6
     for run in runs:
         first, end = np.searchsorted(record.sent_s, [run[0] - const.DRAINING_RTTS * rtt_s, run[0]])

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc import is_model_based
-from cctrace.cc.linux import CA_CWR, CA_RECOVERY
+from cctrace.cc.bbr2_model import BBR_UNIT
+from cctrace.cc.linux import CA_CWR, CA_RECOVERY, TCP_INFINITE_SSTHRESH
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Event, Limit
 from cctrace.diagnosis.limits import account
@@ -102,12 +103,10 @@ def limits_of(polls: Polls) -> list[Limit]:
     busy = polls["busy_time_us"]
     later = {name: polls[name][1:] for name in ("unacked", "snd_cwnd", "ca_state", "bbr_pacing_gain", "bbr_cwnd_gain")}
     idle = np.diff(busy) < const.MOST_OF_TIME * width if np.isfinite(busy).all() else later["unacked"] == 0
-    full = later["unacked"] >= const.WINDOW_FULL * later["snd_cwnd"]
-    start = (polls["snd_ssthresh"][1:] >= const.INFINITE) & (polls.again[1:] == 0) & (not polls.is_model_based)
+    full = later["unacked"] >= const.NEARLY_ALL * later["snd_cwnd"]
+    start = (polls["snd_ssthresh"][1:] >= TCP_INFINITE_SSTHRESH) & (polls.again[1:] == 0) & (not polls.is_model_based)
     start |= later["bbr_pacing_gain"] > const.STARTUP_GAIN
-    probing = (
-        (later["bbr_cwnd_gain"] == const.UNIT) & (later["bbr_pacing_gain"] == const.UNIT) & (later["unacked"] <= 5)
-    )
+    probing = (later["bbr_cwnd_gain"] == BBR_UNIT) & (later["bbr_pacing_gain"] == BBR_UNIT) & (later["unacked"] <= 5)
     held = {
         "receive_window": grew("rwnd_limited_us"),
         "send_buffer": grew("sndbuf_limited_us"),
@@ -130,13 +129,13 @@ def events_of(polls: Polls) -> list[Event]:
         text = f"At {at:.1f} s the path's rate {verb} from {format_rate(before)} to {format_rate(after)}."
         found.append(Event("rate_change", at, at, text, {"before_bps": before, "after_bps": after}))
     lost = np.diff(polls.again)
-    for k in np.argsort(-lost)[:40]:
+    for k in np.argsort(-lost)[: const.MOST_EVENTS]:
         if lost[k] > 0:
             start, end = float(polls.time[k]), float(polls.time[k + 1])
             text = f"Until {end:.1f} s {lost[k]:.0f} segment{'s were' if lost[k] > 1 else ' was'} sent again."
             found.append(Event("loss_episode", start, end, text, {"sent_again": float(lost[k])}))
     for limit in limits_of(polls):
-        if limit.name == "application" and limit.end_s - limit.start_s > max(0.2, 2 * polls.least_us / 1e6):
+        if limit.name == "application" and limit.end_s - limit.start_s > max(const.IDLE_S, 2 * polls.least_us / 1e6):
             lasted = limit.end_s - limit.start_s
             text = f"At {limit.start_s:.1f} s the application sent less than it could, for {lasted:.1f} s."
             found.append(Event("idle", limit.start_s, limit.end_s, text, {"lasted_s": lasted}))
@@ -153,7 +152,7 @@ def rate_changes(polls: Polls) -> list[Change]:
     edges, found, plateaus = [middle[0] - 1.0, *at, middle[-1] + 1.0], [], []
     for begin, end in itertools.pairwise(edges):
         inside = some & (middle > begin) & (middle < end)
-        if inside.sum() >= const.LEAST_RATES:
+        if inside.sum() >= const.FEWEST:
             typical = float(np.median(rate[inside]))
             spread = float(np.median(np.abs(rate[inside] / typical - 1)))
             if spread < STEADY_RATE:
@@ -161,7 +160,7 @@ def rate_changes(polls: Polls) -> list[Change]:
     for (_, _, before, spread1, its), (begin, end, after, spread2, later) in itertools.pairwise(plateaus):
         apart = abs(np.log(after / before))
         # A path that slows down builds a longer queue; a sender that slows down does not.
-        queued = later > const.LONGER * max(const.LONGER * polls.least_us, its)
+        queued = later > const.QUEUED * max(const.QUEUED * polls.least_us, its)
         if apart > max(np.log(RATE_DIFFERS), 3 * (spread1 + spread2)) and (after > before or queued):
             found.append(Change(float(begin), before, after, end))
     return found if any(change.after_bps < change.before_bps for change in found) else []

@@ -26,6 +26,7 @@ from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.polled import Polls, rate_changes
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.flows.counters import CounterFlow
+from cctrace.path.constants import MOST_OTHERS
 from cctrace.path.neighbours import Presence, matters
 from cctrace.path.own_queue import mean_rank
 
@@ -89,12 +90,12 @@ def _socket_limit(polls: Polls, rtt: float) -> SocketLimit:
 def _sharing(polls: Polls) -> Sharing | None:
     """Return the rates of connections whose RTTs correlate with this one's."""
     table, mine = polls.flow.table, polls.flow.row
-    if len(polls.time) < const.LEAST_POLLS:
+    if len(polls.time) < const.ENOUGH:
         return None
     alike: dict[str, tuple[float, float]] = {}
-    for index in range(min(len(table.connections), const.MOST_FLOWS)):
+    for index in range(min(len(table.connections), 1 + MOST_OTHERS)):
         other = CounterFlow(table, index)
-        if other.connection == polls.flow.connection or not other.is_timed or len(other.polls) < const.LEAST_POLLS:
+        if other.connection == polls.flow.connection or not other.is_timed or len(other.polls) < const.ENOUGH:
             continue
         up, its_up = (
             Presence(one.start_ns, one.polls["time_ns"][-1], one.row["bytes_sent"]) for one in (polls.flow, other)
@@ -162,19 +163,19 @@ def _losses(polls: Polls) -> Losses | None:
     """Return the retransmissions, and the RTTs before them."""
     lost = float(polls.again[-1])
     share = lost / polls.sent if polls.sent > 0 else NAN
-    if lost < const.LEAST_LOSSES or not share >= const.LOSSY_POLLS / 5:
+    if lost < const.FEWEST or not share >= const.NO_ACCIDENT / 5:
         return None
     known, steps = np.isfinite(polls.rtt), np.flatnonzero(np.diff(polls.again) > 0)
     room = float(np.nanquantile(polls.rtt, 0.99)) - polls.least_us
     before = polls.rtt[steps][np.isfinite(polls.rtt[steps])]
     typical = float(np.nanmedian(polls.rtt)) / polls.least_us
     apart = np.diff(polls.time[steps], prepend=0.0, append=polls.end)
-    often = len(steps) >= const.LEAST_LOSSES and apart.max() < const.MOST_OF_TIME * polls.end
+    often = len(steps) >= const.FEWEST and apart.max() < const.MOST_OF_TIME * polls.end
     dispersion, rest = _dispersion(polls)
     # Polls several RTTs apart do not show which RTTs preceded losses: a standing queue is evidence enough then.
     distance_us = float(np.median(np.diff(polls.time))) * 1e6
-    blind = np.isnan(dispersion) and distance_us > const.COARSE * polls.least_us and typical > const.QUEUED
-    once = len(steps) < 2 and typical < const.UNQUEUED and share > 5 * const.LOSSY_POLLS
+    blind = np.isnan(dispersion) and distance_us > const.SEPARATE_RTTS * polls.least_us and typical > const.QUEUED
+    once = len(steps) < 2 and typical < 1 + const.RTT_RISE and share > 5 * const.NO_ACCIDENT
     return Losses(
         lost=int(lost),
         sent=polls.sent,
@@ -184,9 +185,9 @@ def _losses(polls: Polls) -> Losses | None:
         episodes=max(len(steps), 1),
         room_us=room,
         least_rtt_us=polls.least_us,
-        is_gathered=lambda: bool(dispersion > const.GATHERED or rest < const.LOSSY_POLLS),
-        clear_rank=const.CLEAR_RANK if room > const.RTT_SPREAD * polls.least_us else 1.0,
-        can_be_chance=bool((share >= const.LOSSY_POLLS and often and not blind) or once),
+        is_gathered=lambda: bool(dispersion > const.GATHERED or rest < const.NO_ACCIDENT),
+        clear_rank=const.CLEAR_RANK if room > const.RTT_RISE * polls.least_us else 1.0,
+        can_be_chance=bool((share >= const.NO_ACCIDENT and often and not blind) or once),
         of_polls={"polls_with_losses": len(steps), "dispersion": dispersion, "share_otherwise": rest},
     )
 
@@ -225,7 +226,7 @@ def _dispersion(polls: Polls) -> tuple[float, float]:
     sent = np.maximum.accumulate(np.nan_to_num(polls["data_segs_out"]))
     rtts = polls.time[-1] * 1e6 / (2 * polls.least_us)
     many = int(min(polls.again[-1] / 10, np.nan_to_num(rtts), len(sent) - 1))
-    if many < const.LEAST_LOSSES or not sent[-1] > sent[0]:
+    if many < const.FEWEST or not sent[-1] > sent[0]:
         return np.nan, np.nan
     inner = np.unique(np.searchsorted(sent, np.linspace(sent[0], sent[-1], many + 1)[1:-1]))
     edges = np.unique(np.concatenate([[0], inner, [len(sent) - 1]]))
@@ -241,5 +242,5 @@ def _queue(polls: Polls, rtt: float) -> Queue:
     """Return the RTTs relative to the minimum, and whether the rate is steady."""
     middle, rate, _ = polls.windows
     busy = rate[(rate > 0) & (middle > min(1.0, 0.2 * polls.end))]
-    steady = len(rate) >= 8 and len(busy) > 0 and float(np.median(np.abs(busy / np.median(busy) - 1))) < const.PLATEAU
+    steady = len(rate) >= 8 and len(busy) > 0 and float(np.median(np.abs(busy / np.median(busy) - 1))) < const.STEADY
     return Queue(rtt, polls.least_us, polls.least_us, queue_us=rtt - polls.least_us, is_steady=bool(steady))

@@ -21,9 +21,9 @@ from cctrace.cc import is_model_based
 from cctrace.diagnosis import constants as const
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import RST, SYN, TIMEOUT
+from cctrace.path.constants import LEAST_ACKS
 from cctrace.path.evidence import evidence_of
 from cctrace.schema import EVENT_CODES
-from cctrace.units import format_time
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
@@ -90,15 +90,6 @@ class Record:
     least_rtt_us = _of_path("least_rtt_us")
     median_rtt_us = _of_path("median_rtt_us")
 
-    @property
-    def per_rtt(self) -> str:
-        """The words "per RTT of 40 ms"; without a number if the capture's clock is too coarse."""
-        return (
-            f"per RTT of {format_time(self.median_rtt_us * 1000)}"
-            if self.median_rtt_us >= const.LEAST_RTT_US
-            else "per RTT"
-        )
-
     sent_s = _of_path("sent_s")
     lost = _of_path("lost")
 
@@ -110,7 +101,7 @@ class Record:
         if not len(sends) or not len(self.ack_s):
             return Bursts(*(np.zeros(0),) * 3, *(np.zeros(0, np.int64),) * 2)
         time = self.seconds(sends["time_ns"])
-        first = np.flatnonzero(np.diff(time, prepend=-np.inf) > const.TOGETHER_S)
+        first = np.flatnonzero(np.diff(time, prepend=-np.inf) > const.PROMPT_S)
         size = np.add.reduceat(sends["segments"].astype(np.int64), first)
         end, time = time[np.append(first[1:], len(time)) - 1], time[first]
         # Half the stack's latency was subtracted at either side: an answer may seem early.
@@ -135,16 +126,16 @@ class Record:
         acks, sent = self.acks, self.seconds(self.events.sends["time_ns"])
         got = np.diff(acks["delivered"].astype(np.int64), prepend=0) > 0
         time = self.ack_s[got & (acks["packets_out"] > 0)]
-        if len(time) < const.LEAST_ANSWERED or not len(sent):
+        if len(time) < LEAST_ACKS or not len(sent):
             return const.LATE_S
         after = np.append(sent, np.inf)[np.searchsorted(sent, time)] - time
         apart = np.diff(time, append=np.inf)
         answered = after < apart
-        if answered.mean() < const.MOSTLY_ANSWERED:
+        if answered.mean() < const.MOSTLY:
             return const.LATE_S
         low, middle, high = np.quantile(after[answered], [0.1, 0.5, 0.9])
         alike = high < const.ANSWERS_ALIKE * low and middle < min(
-            const.SLOWEST_S, float(np.median(apart)) / const.ANSWERS_SHORT
+            const.WRITE_S, float(np.median(apart)) / const.ANSWERS_SHORT
         )
         return max(const.LATE_S, const.ANSWERS_ALIKE * float(high)) if alike else const.LATE_S
 
@@ -171,7 +162,7 @@ class Record:
         gap = np.diff(self.ack_s, prepend=-np.inf, append=np.inf)
         apart = np.maximum(gap[:-1], gap[1:])[np.maximum(place, 0)]
         always = self.late_s if self.late_s > const.LATE_S else 0.0
-        return since <= np.maximum(max(3 * self.took_s, 2e-5, always), np.minimum(const.LATE_S, apart / 10))
+        return since <= np.maximum(max(3 * self.took_s, const.PROMPT_S, always), np.minimum(const.LATE_S, apart / 10))
 
     @functools.cached_property
     def goodput_bps(self) -> float:
@@ -231,7 +222,7 @@ class Record:
         time, free, window = self._windows
         if len(time) < 2:
             return 0.0
-        full = free < (1 - const.WINDOW_FULL) * window
+        full = free < (1 - const.NEARLY_ALL) * window
         return float(np.diff(time)[full[:-1]].sum() / max(self.duration_s, 1e-9))
 
     @functools.cached_property

@@ -153,11 +153,13 @@ def _losses(poll: SinglePoll) -> Losses | None:
         explains = share >= const.SINGLE_POLL_LOSSY and poll.again > const.START_LOSES * bw * poll.least_us / 1e6 / mss
     else:
         window = poll.busy_bps / 8e6 * poll.rtt_us / mss
-        explains = poll.again >= const.LEAST_RESENT and (
+        explains = poll.again >= const.FEW and (
             window < const.AMPLE * np.sqrt(1.5 / share) if np.isfinite(window) else share >= const.SINGLE_POLL_LOSSY
         )
     # At the end of a transfer the last ACK was delayed, and an eighth of that enters the smoothed RTT.
-    if not explains or not poll.rtt_us < const.UNQUEUED * poll.least_us + (const.DELAYED_US / 8 if poll.is_idle else 0):
+    if not explains or not poll.rtt_us < (1 + const.RTT_RISE) * poll.least_us + (
+        const.DELAYED_US / 8 if poll.is_idle else 0
+    ):
         return None
     lost, span, room = int(poll.again), (0.0, 0.0), poll.rtt_us - poll.least_us
     return Losses(lost, poll.sent, share, span, 0.5, 1, room, poll.least_us, is_gathered=lambda: False)

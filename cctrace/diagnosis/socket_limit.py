@@ -24,10 +24,10 @@ def socket_limit(pacing_Bps: NDArray[np.float64], most_Bps: NDArray[np.float64])
     limited = (most_Bps > 0) & (pacing_Bps > 0)
     if not limited.any():
         return np.nan, 0.0
-    at_it = limited & (pacing_Bps >= const.AT_LIMIT * most_Bps)
+    at_it = limited & (pacing_Bps >= (1 - const.STEADY) * most_Bps)
     return float(np.median(most_Bps[limited])), float(at_it.sum() / (pacing_Bps > 0).sum())
 
 
 def is_at(rate_Bps: float, limit_Bps: float) -> bool:
     """Return whether a rate equals a limit, whichever headers either includes."""
-    return const.AT_LIMIT * limit_Bps <= rate_Bps <= const.HEADERS * limit_Bps
+    return abs(rate_Bps - limit_Bps) <= const.STEADY * limit_Bps

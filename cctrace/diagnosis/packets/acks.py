@@ -11,13 +11,14 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.delay_groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
 from cctrace.flows.state import SYN
+from cctrace.path.constants import LEAST_ACKS
 from cctrace.tcp.wire import HEADER_BYTES
 
 
 def ack_bunches(record: Record) -> AckBunches | None:
     """Return the ACKs sent one by one, by their time stamps, that arrived together."""
     time, stamp_us = _stamped(record)
-    if len(time) < const.LEAST_PROMPT:
+    if len(time) < LEAST_ACKS:
         return None
     arrived_us, sent_us = np.diff(time) / 1e3, np.diff(stamp_us)
     tick_us = float(np.min(sent_us[sent_us > 0], initial=np.inf))
@@ -66,7 +67,7 @@ def _arrivals(record: Record) -> _Arrivals | None:
     acks = record.acks
     got = np.diff(acks["delivered"].astype(np.int64), prepend=int(acks["delivered"][0]) if len(acks) else 0)
     calm = (acks["ca_state"] == 0) & (got > 0)
-    if calm.sum() < const.LEAST_PROMPT:
+    if calm.sum() < LEAST_ACKS:
         return None
     time = record.ack_s[calm]
     apart = np.diff(time) > record.bottleneck.base_us / 20e6  # ACKs within a twentieth of an RTT form a batch
@@ -108,7 +109,7 @@ def ack_counts(record: Record) -> AckCounts | None:
     time, size, begins = arrivals
     mean, spread = record.uncongested
     # Jitter merges packets, which a receiver acknowledges at once: ACKs closer than the bottleneck's packet spacing.
-    close = np.mean(np.diff(time) * 1e6 < (record.table.mss + HEADER_BYTES) / record.bottleneck.rate) > const.CLOSE_ACKS
+    close = np.mean(np.diff(time) * 1e6 < (record.table.mss + HEADER_BYTES) / record.bottleneck.rate) > const.SEVERAL
     jittered = bool(spread > const.JITTERED * mean and (close or len(time) / begins.sum() >= 2))
     per_packet = _segments_per_packet(record)
     return AckCounts(float(size.mean()), float(np.quantile(size, 0.95)), per_packet, jittered)
@@ -123,7 +124,7 @@ def _by_clock(silence: NDArray[np.float64], size: NDArray[np.float64]) -> bool:
     """
     time, much = silence / np.median(silence), size / np.median(size)
     same_time, same_size = np.abs(time - 1) < 0.2, np.abs(much - 1) < 0.2
-    late, skipped = same_size & (time > 1.2), np.abs(time - np.round(time)) < const.SKIPPED
+    late, skipped = same_size & (time > 1.2), np.abs(time - np.round(time)) < const.EQUAL
     clock, amount = (same_time & (much < 0.8)).sum() + (late & skipped).sum(), (late & ~skipped).sum()
     if max(clock, amount) < const.LEAST_ODD:
         clock, amount = np.std(np.log(size[same_size])), np.std(np.log(time[same_time]))

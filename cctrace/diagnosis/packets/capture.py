@@ -51,7 +51,7 @@ def _held(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
         return
     stamps, rtt_us = stamps_of(record.flow), record.flow.row["rtt_median_us"]
     held = held_us(stamps)
-    if held >= 2 * stamps.tick_us + const.HELD_US and not held < const.HELD_RTTS * (rtt_us or 0):
+    if held >= 2 * stamps.tick_us + const.HELD_US and not held < const.RTT_RISE * (rtt_us or 0):
         yield Artefact("held", 0.95, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us})
 
 
@@ -59,7 +59,7 @@ def _copies(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     """The capture contains duplicates, some of which cannot be distinguished from retransmissions."""
     copies = record.flow.capture.packets.counters.get("duplicates", 0)
     repeated = quality["unexplained_retransmissions"] / max(record.flow.row["segments_sent"], 1)
-    if copies and repeated >= const.REPEATED:
+    if copies and repeated >= const.HEAVY:
         yield Artefact("copies", 0.95, {"repeated_share": repeated, "copies": copies})
 
 
@@ -67,7 +67,7 @@ def _missing(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     """Acknowledged data were not captured."""
     unseen = quality["unseen_segments"]
     missing = unseen / max(unseen + record.flow.row["segments_sent"], 1)
-    if missing > const.UNSEEN:
+    if missing > const.NEGLIGIBLE:
         yield Artefact("", min(0.99, 0.5 + missing), {"unseen_share": missing, "unseen_segments": unseen})
 
 

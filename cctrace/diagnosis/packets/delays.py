@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.cc.bbr2022 import BBR2022
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.delay_groups import Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.groups import NAN
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.record import Record
+
+MIN_RTT_S = float(BBR2022.params["min_rtt_win_sec"].default)
 
 
 def min_rtt(record: Record, limits: list[Limit]) -> MinRtt:
@@ -35,9 +38,9 @@ def _acts_as_bbr(record: Record, share: dict[str, float]) -> bool:
 
     A sender that hardly uses its path is idle, whatever its min_rtt.
     """
-    if record.is_loss_based or (record.bottleneck.is_measured and not record.use >= const.LEAST_USED):
+    if record.is_loss_based or (record.bottleneck.is_measured and not record.use >= const.NEGLIGIBLE):
         return False
-    return record.is_model_based or share.get("probe_rtt", 0.0) > 0 or share.get("pacing", 0.0) >= const.PACED_SHARE
+    return record.is_model_based or share.get("probe_rtt", 0.0) > 0 or share.get("pacing", 0.0) >= const.MUCH_OF_TIME
 
 
 def _least_of_filter(record: Record) -> float:
@@ -55,7 +58,7 @@ def _filtered_min(record: Record) -> tuple[NDArray[np.float64], NDArray[np.float
     place = (time / const.MIN_RTT_STEP_S).astype(np.int64)
     least = np.full(int(place.max()) + 1, np.inf)
     np.minimum.at(least, place, rtt)
-    size = int(const.MIN_RTT_S / const.MIN_RTT_STEP_S)
+    size = int(MIN_RTT_S / const.MIN_RTT_STEP_S)
     padded = np.concatenate([np.full(size - 1, np.inf), least])
     filtered: NDArray[np.float64] = np.lib.stride_tricks.sliding_window_view(padded, size).min(axis=1)
     return np.arange(len(least), dtype=np.float64) * const.MIN_RTT_STEP_S, filtered
@@ -63,14 +66,14 @@ def _filtered_min(record: Record) -> tuple[NDArray[np.float64], NDArray[np.float
 
 def inflated(record: Record) -> Inflated | None:
     """Return the ten-second minimum of the RTT, of a flow that lasts longer."""
-    if record.is_loss_based or record.duration_s < 1.5 * const.MIN_RTT_S:
+    if record.is_loss_based or record.duration_s < 1.5 * MIN_RTT_S:
         return None
     time, filtered = _filtered_min(record)
-    late = filtered[(time > const.MIN_RTT_S) & np.isfinite(filtered)]
+    late = filtered[(time > MIN_RTT_S) & np.isfinite(filtered)]
     if not len(late):
         return None
     base = float(np.quantile(record.rtt_us[np.isfinite(record.rtt_us)], 0.001))
-    return Inflated(float(np.quantile(late, 0.75)), base, (const.MIN_RTT_S, record.duration_s))
+    return Inflated(float(np.quantile(late, 0.75)), base, (MIN_RTT_S, record.duration_s))
 
 
 def jitter(record: Record) -> Jitter | None:
@@ -85,10 +88,10 @@ def reordering(record: Record) -> Reordering | None:
     # For a segment sent more than once it is unknown which transmission was acknowledged.
     _, segment, times = np.unique(record.table.seq, return_inverse=True, return_counts=True)
     rows = np.flatnonzero(np.isfinite(rtt) & (times[segment.reshape(-1)] == 1))
-    if len(rows) < const.LEAST_ARRIVALS:
+    if len(rows) < const.MANY:
         return None
     reported = record.table.acked_ns[rows] / 1e3
     first = reported - reported[0]
-    late = first < np.maximum.accumulate(first) - const.OVERTAKEN_US
+    late = first < np.maximum.accumulate(first) - 1e6 * const.PROMPT_S
     spurious = int(record.flow.sent_again["spurious"].sum())
     return Reordering(float(late.mean()), int(late.sum()), spurious, int(record.lost.sum()))

@@ -101,7 +101,7 @@ def writes(record: Record, share: float) -> Writes | None:
         return None
     bursts = record.bursts
     wrote = np.searchsorted(bursts.time_s, written(record)[:, 1])
-    if len(wrote) < const.LEAST_WRITES:
+    if len(wrote) < const.FEW:
         return None
     place = np.maximum(bursts.place[wrote], 0)
     left = record.acks["packets_out"][place].astype(float)
@@ -109,15 +109,15 @@ def writes(record: Record, share: float) -> Writes | None:
     since = bursts.since_s[wrote]
     apart, after = (np.subtract(*np.quantile(x, [0.75, 0.25])) for x in (np.diff(bursts.time_s[wrote]), since))
     # No application timer follows ACKs by the same microseconds every time.
-    prompt = max(3 * record.took_s, const.TOOK_S)
+    prompt = max(3 * record.took_s, const.PROMPT_S)
     answers = (since < gap / 4) | (since <= prompt)  # jitter merges ACKs: a quarter of their gap then means nothing
-    by_ack = np.quantile(since, const.MOST_WRITES) <= min(prompt, np.median(gap) / const.CHANCE_TIMES)
+    by_ack = np.quantile(since, const.MOSTLY) <= min(prompt, np.median(gap) / const.CHANCE_TIMES)
     level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
-    same = np.abs(left - level) <= max(2.0, const.ABOUT_IN_FLIGHT * most)
-    alike = const.MOST_OF_TIME if by_ack else const.MOST_WRITES  # jitter frees parts of a full buffer of several sizes
-    if not level > 0 or answers.mean() < const.MOST_WRITES or same.mean() < alike:
+    same = np.abs(left - level) <= max(2.0, const.EQUAL * most)
+    alike = const.MOST_OF_TIME if by_ack else const.MOSTLY  # jitter frees parts of a full buffer of several sizes
+    if not level > 0 or answers.mean() < const.MOSTLY or same.mean() < alike:
         return None
-    by_acks, mss = bool(by_ack or apart > const.CLOSER * max(after, const.TOOK_S)), record.table.mss
+    by_acks, mss = bool(by_ack or apart > const.CLEARLY * max(after, const.PROMPT_S)), record.table.mss
     return Writes(level, level * mss, most * mss, by_acks)
 
 
@@ -174,7 +174,7 @@ def even_rate(record: Record) -> tuple[float, float, float]:
     bursts = record.bursts
     later = bursts.time_s > startup_end_s(record)
     time, size = bursts.time_s[later], bursts.segments[later] * (record.table.mss + HEADER_BYTES)
-    if len(time) < const.FEWEST_BURSTS or not time[-1] > time[0]:
+    if len(time) < const.MANY or not time[-1] > time[0]:
         return np.nan, 0.0, 0.0
     apart = float(np.median(np.diff(time)))
     many = int(np.clip(record.median_rtt_us / 1e6 / const.PARTS_OF_RTT / max(apart, 1e-9), 1, const.BURSTS_TOGETHER))
@@ -184,7 +184,7 @@ def even_rate(record: Record) -> tuple[float, float, float]:
     order = np.argsort(rate)
     middle = float(rate[order][np.searchsorted(np.cumsum(gap[order]), gap.sum() / 2)])
     of_middle = rate / middle - 1
-    at_it, above = np.abs(of_middle) < const.SAME_RATE, of_middle >= const.SAME_RATE
+    at_it, above = np.abs(of_middle) < const.STEADY, of_middle >= const.STEADY
     runs = np.add.reduceat(np.where(above, gap, 0.0), np.flatnonzero(np.diff(above, prepend=not above[0])))
     return middle, float(gap[at_it].sum() / gap.sum()), float(runs.max())
 

@@ -9,7 +9,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Bursts, Losses, Met, SentAgain
 from cctrace.diagnosis.record import Record
 from cctrace.path.bottleneck import backlog_met, constant
-from cctrace.path.constants import ABOVE_FULL
+from cctrace.path.constants import ABOVE_FULL, CHANCE
 from cctrace.path.losses import decided_ns, overflows, proportion
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import Transmissions
@@ -41,8 +41,8 @@ def losses(record: Record) -> Losses | None:
 
 def _met(record: Record) -> Met:
     met = _Backlogs(record)
-    few = record.lost.sum() < const.LEAST_LOSSES
-    short = bool(met.met[record.lost].min() < const.AT_FULL * met.longest - 3 * PACKET_BYTES)
+    few = record.lost.sum() < const.FEWEST
+    short = bool(met.met[record.lost].min() < const.MOSTLY * met.longest - 3 * PACKET_BYTES)
     if few:
         met.rest = record.lost
     rest, full = int(met.rest.sum()), int(met.overflow.sum())
@@ -95,7 +95,7 @@ class _Backlogs:
         overflow = overflows(self.lost, met, met > self.longest / 2, self.longest, self.at_us)
         short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
         # A full queue drops at its longest and passes nothing then, unlike early drops (RED).
-        full = short < max((1 - const.AT_FULL) * self.longest, 3 * packet)
+        full = short < max((1 - const.MOSTLY) * self.longest, 3 * packet)
         passed = np.sum(settled & (self.met > self.longest - short + ABOVE_FULL * packet))
         full &= bool(passed <= const.PASSED * (1 + overflow.sum()))
         self.overflow = overflow if full else np.zeros(len(overflow), bool)
@@ -133,12 +133,12 @@ def _gathered(record: Record, lost: NDArray[np.bool_]) -> bool:
     per_rtt = max(int(len(lost) * record.least_rtt_us / 1e6 / max(record.duration_s, 1e-6)), 1)
     place = np.unique(np.flatnonzero(lost) // per_rtt)  # round trips (of packets sent) with losses
     rounds = -(-len(lost) // per_rtt)
-    if len(place) < min(const.LEAST_LOSSES, rounds / 2):
-        return int(lost.sum()) >= const.LEAST_LOSSES * len(place)
+    if len(place) < min(const.FEWEST, rounds / 2):
+        return int(lost.sum()) >= const.FEWEST * len(place)
     at, before = (place + 0.5) / rounds, np.arange(len(place)) / len(place)
     distance = max(float(np.max(before + 1 / len(place) - at)), float(np.max(at - before)))
     # Kolmogorov's test, as twice Smirnov's; scipy.stats takes long to import.
-    return bool(2 * special.smirnov(len(place), distance) < const.UNLIKELY)
+    return bool(2 * special.smirnov(len(place), distance) < CHANCE)
 
 
 def _before(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
@@ -152,7 +152,7 @@ def _before(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
 
 def bursts(record: Record) -> Bursts | None:
     """Return the bursts with lost ends; None if the capture does not show bursts, or losses are too few."""
-    if record.lost.sum() < const.FEWEST_IN_BURSTS or record.flow.taken_at not in ("sender", "unknown"):
+    if record.lost.sum() < const.FEW or record.flow.taken_at not in ("sender", "unknown"):
         return None
     burst, ahead, met = _bursts(record)
     lost = np.flatnonzero(record.lost)
@@ -162,7 +162,7 @@ def bursts(record: Record) -> Bursts | None:
     filled = float(np.median(ahead[lost] / np.maximum(met[lost], ahead[lost] + 1)))
     many, at = len(lost), record.sent_s[record.lost]
     if not record.bottleneck.is_measured:  # the rate is only a guess: require repeated overflow
-        apart = np.diff(record.sent_s[lost], prepend=-np.inf) > const.OVERFLOW_RTTS * record.median_rtt_us / 1e6
+        apart = np.diff(record.sent_s[lost], prepend=-np.inf) > const.SEPARATE_RTTS * record.median_rtt_us / 1e6
         many = int(apart.sum())
     count, span = int(record.lost.sum()), (float(at.min()), float(at.max()))
     return Bursts(typical, quantum, filled, many, rank, count, count / len(record.table), span)

@@ -46,13 +46,13 @@ def marks(record: Record) -> Marks | None:
 
 def _ramp(record: Record, at: NDArray[np.float64]) -> tuple[float, float]:
     """Return the longest time between reductions, if the window grew and nothing was lost meanwhile; else NaN."""
-    if not len(at) or at[0] > const.LATEST_CUT * record.duration_s:
+    if not len(at) or at[0] > const.MOST_OF_TIME * record.duration_s:
         return NAN, NAN
     pauses = np.diff(at, append=record.duration_s)
     begin, end = float(at[pauses.argmax()]), float(at[pauses.argmax()] + pauses.max())
     lost_s, (start_s, _, flights) = record.sent_s[record.lost], record.rounds
     within = flights[(start_s > begin + record.median_rtt_us / 1e6) & (start_s < end)]
-    grown = len(within) >= 2 * const.RAMP_ROUNDS and within[-const.RAMP_ROUNDS :].max() >= const.RAMPS * within[0]
+    grown = len(within) >= 2 * const.FEWEST and within[-const.FEWEST :].max() >= (1 + const.STEADY) * within[0]
     return (begin, end) if grown and not ((lost_s > begin) & (lost_s < end)).any() else (NAN, NAN)
 
 

@@ -8,16 +8,15 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.record import Record
 from cctrace.path.buckets import policer_of
+from cctrace.path.constants import LEAST_POLICED
 from cctrace.path.losses import decided_ns
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import LOST
 
-# Number of first transmissions searched for a policer; the smallest with `ENOUGH` losses.
-
 
 def policer(record: Record) -> Policer | None:
     """Return the token bucket that explains the losses, if one does."""
-    if record.lost.sum() < const.LEAST_POLICED:
+    if record.lost.sum() < LEAST_POLICED:
         return None
     table = record.table
     among = const.POLICED_SENDS, const.POLICED_SENDS_MOST
@@ -27,7 +26,7 @@ def policer(record: Record) -> Policer | None:
     whole = (table, *record.companions.values())
     tables = [other.first(int(np.searchsorted(other.sent_ns, end_ns, "right"))) for other in whole]
     rtt = record.rtt_us[np.isfinite(record.rtt_us)]
-    if (tables[0].state == LOST).sum() < const.LEAST_POLICED:
+    if (tables[0].state == LOST).sum() < LEAST_POLICED:
         return None
     bucket = policer_of([table for table in tables if len(table)], record.start_ns, float(np.quantile(rtt, 0.05)))
     if bucket is None or bucket.explained is None or _queue_dropped(record):
@@ -65,6 +64,4 @@ def _queue_dropped(record: Record) -> bool:
     lost = np.flatnonzero(record.lost)
     before = known[np.maximum(np.searchsorted(known, lost) - 1, 0)]
     episodes = 1 + int(np.sum(np.diff(record.sent_s[lost]) > record.least_rtt_us / 1e6))
-    return (
-        episodes >= const.QUEUE_EPISODES and mean_rank(record.rtt_us[known], record.rtt_us[before]) > const.QUEUE_RANK
-    )
+    return episodes >= const.FEWEST and mean_rank(record.rtt_us[known], record.rtt_us[before]) > const.FULL_RANK

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 
+from cctrace.cc.bbr2022 import BBR2022
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.groups import NAN, Before, HeldWindow, Queue, RateChanges, Shaper, Stale
@@ -55,9 +56,9 @@ def stale_seconds(record: Record, change: Change) -> float:
     rounds = np.searchsorted(record.rounds[0], record.ack_s[sampled], side="right")
     most = np.zeros(int(rounds.max()) + 1 if len(rounds) else 1)
     np.maximum.at(most, rounds, rate)
-    estimate = rolling_max(most, const.BW_ROUNDS)[rounds]
+    estimate = rolling_max(most, int(BBR2022.params["bw_rtts"].default))[rounds]
     time = record.ack_s[sampled]
-    after = (time > change.at_s) & (estimate > const.TOO_HIGH * change.after_bps)
+    after = (time > change.at_s) & (estimate > (1 + const.STEADY) * change.after_bps)
     inside = after & (time < change.until_s)
     return float(time[inside].max() - change.at_s) if inside.any() else 0.0
 
@@ -106,7 +107,7 @@ def before(record: Record) -> Before | None:
     """Return the RTTs of the first packets, if the flow was captured from its start."""
     bottleneck = record.bottleneck
     early = bottleneck.sent_us < bottleneck.sent_us[0] + 2 * bottleneck.base_us
-    if early.sum() < const.LEAST_FIRST or not record.flow.facts["complete"]:
+    if early.sum() < const.FEWEST or not record.flow.facts["complete"]:
         return None
     first, own = float(np.median(bottleneck.rest_us[early])), float(np.median(bottleneck.queue_us[early]))
     least, spread = record.uncongested  # of periods, including jitter
@@ -126,7 +127,7 @@ def held_window(record: Record) -> HeldWindow | None:
     """Return the largest data in flight of later rounds, of a flow without losses."""
     first, _, most = record.rounds
     later = most[first > min(2.0, 0.3 * record.duration_s)]
-    if len(later) < const.LEAST_ROUNDS or record.lost.any():
+    if len(later) < const.ENOUGH or record.lost.any():
         return None
     typical = float(np.median(later))
     spread = float(np.median(np.abs(later - typical))) / max(typical, 1.0)

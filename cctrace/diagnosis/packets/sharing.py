@@ -82,7 +82,7 @@ def _got(record: Record, shared: Shared) -> _Got | None:
         return None
     rates = np.array([_rates(part, edges) for part in parts])
     mine, filled = rates[0], rates.sum(axis=0) >= const.LINK_FILLED * shared.rate
-    if not mine.any() or mine[filled].sum() < const.MET_FULL_LINK * mine.sum():
+    if not mine.any() or mine[filled].sum() < const.MOST_OF_TIME * mine.sum():
         return None
     mean = rates.mean(axis=1) * 8e6
     return _Got(float(mean[0]), dict(zip(shared.flows, mean[1:].tolist(), strict=True)))
@@ -125,7 +125,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     own, *others = record.path.parts.values()
     window_us = max(100_000.0, *(part.least_rtt_us for part in (own, *others) if len(part.acked)))
     edges = np.arange(0.0, own.sent_us[-1] + window_us, window_us)
-    if len(edges) < const.LEAST_SHARED:
+    if len(edges) < const.ENOUGH:
         return None
     rates = np.array([_rates(part, edges) for part in (own, *others)])
     busy = rates > 0
@@ -133,19 +133,19 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     # In a window in which a flow starts or ends it had data for only part of the time.
     inside = np.all(busy == np.roll(busy, 1, axis=1), axis=0) & np.all(busy == np.roll(busy, -1, axis=1), axis=0)
     full = inside & busy[0] & (many > 1)
-    if full.sum() < const.LEAST_SHARED:
+    if full.sum() < const.ENOUGH:
         return None
     parts = rates[:, full] / total[full] * many[full]
     off = np.abs(np.where(busy[:, full], parts, 1.0) - 1)
     spread = float(np.quantile(off.max(axis=0), 0.75))
-    if spread > const.SHARES_STEADY or np.median(off.max(axis=0)) > const.FAIR:
+    if spread > const.STEADY or np.median(off.max(axis=0)) > const.EQUAL:
         return None
     link = float(np.median(total[full]))
     solo = rates[0, inside & busy[0] & (many == 1)]
     alone = deviation(own, constant(record.bottleneck.rate))
     return _Turns(
         link,
-        float(np.median(solo)) if len(solo) >= const.LEAST_SHARED / 4 else 0.0,
+        float(np.median(solo)) if len(solo) >= const.ENOUGH / 4 else 0.0,
         float(np.median(rates[0, full] / total[full])),
         spread,
         min(alone, deviation(own, _served(others, link, window_us))),

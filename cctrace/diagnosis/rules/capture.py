@@ -30,10 +30,7 @@ def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
     """Return findings with the confidence that the record allows: a misleading one, or a single poll."""
     if facts.kind == SINGLE_POLL:
         of_ends = ENDS | {"reordering"}  # counted by the kernel
-        most = {
-            one.name: const.SINGLE_POLL_SURE_OF_LIMITS if one.name in of_ends else const.SINGLE_POLL_SURE
-            for one in found
-        }
+        most = {one.name: const.SINGLE_POLL_SURE_OF_LIMITS if one.name in of_ends else const.DOUBTFUL for one in found}
     elif any(one.name == "capture_artefact" for one in found):
         most = {one.name: 1.0 if one.name in OWN else const.UNSURE for one in found}
     else:

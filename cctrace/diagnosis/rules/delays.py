@@ -15,12 +15,7 @@ SHORT = "slow_start_only"  # then no other rule on delays applies
 def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
     """Two packets in a thousand arrived after packets sent later."""
     late = facts.reordering
-    if (
-        late is None
-        or _is_short(found)
-        or late.reordered < const.REORDERED_LEAST
-        or not late.reordered_share >= const.REORDERED
-    ):
+    if late is None or _is_short(found) or late.reordered < const.FEW or not late.reordered_share >= const.REORDERED:
         return
     needless = late.spurious_retransmissions
     more = {"copies": needless, "again": late.sent_again} if needless > late.sent_again else {"needless": needless}
@@ -41,7 +36,7 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
         below < const.JITTERS_TAIL * low.jitter_sd_us and low.jitter_sd_us > const.NO_JITTER * low.uncongested_rtt_us
     )
     # Slightly above one half, probes that last a min_rtt end before their ACKs return: no growth without a queue.
-    full = const.NO_COLLAPSE if facts.kind == PACKETS else const.NO_COLLAPSE_OF_ESTIMATE
+    full = const.SPARE_RATE if facts.kind == PACKETS else const.ESTIMATE_USED
     if (
         not by_jitter
         or share > (const.SHORT_PROBES if low.are_probes_short else const.COLLAPSED)
@@ -108,5 +103,5 @@ def inflated_min_rtt(facts: Facts, found: Found) -> Iterator[Finding]:
     high = facts.inflated
     if high is None or _is_short(found) or not facts.is_model_based:
         return
-    if high.min_rtt_us >= const.INFLATED * high.base_rtt_us:
+    if high.min_rtt_us >= const.QUEUED * high.base_rtt_us:
         yield facts.finding("inflated_min_rtt", 0.8, high)

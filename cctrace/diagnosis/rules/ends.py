@@ -20,9 +20,9 @@ def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if window.receiver_share >= const.MOST_OF_TIME:
         sure = min(0.99, 0.5 + window.receiver_share / 2)
         yield facts.finding("receiver_limited", sure, window).saying(held_share=window.receiver_share)
-    elif window.window_used >= const.WINDOW_FULL:
+    elif window.window_used >= const.NEARLY_ALL:
         yield facts.finding("receiver_limited", 0.7, window).saying(used_share=window.window_used)
-    elif window.window_average >= const.WINDOW_FULL and window.receiver_share > 0:
+    elif window.window_average >= const.NEARLY_ALL and window.receiver_share > 0:
         yield facts.finding("receiver_limited", 0.6, window).saying(average_share=window.window_average)
 
 
@@ -47,7 +47,7 @@ def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
 def receiver_pauses(facts: Facts, found: Found) -> Iterator[Finding]:
     """The receiver closed its window."""
     pauses = facts.pauses
-    if pauses is not None and pauses.shut_s >= const.LEAST_PAUSED * facts.end_s:
+    if pauses is not None and pauses.shut_s >= const.NEGLIGIBLE * facts.end_s:
         yield facts.finding("receiver_pauses", 0.9, pauses)
 
 
@@ -111,7 +111,7 @@ def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
     samples = facts.samples
     if samples is None or not facts.is_model_based or found.names & {"slow_start_only", "pacing_limited"}:
         return
-    if samples.limited_share > const.FEW_LIMITED and samples.application_share < const.MOST_OF_TIME:
+    if samples.limited_share > const.SEVERAL and samples.application_share < const.MOST_OF_TIME:
         yield facts.finding("app_limited_samples", 0.6, samples)
 
 
@@ -126,11 +126,11 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     if even is None or found.sure & {*ENDS, "competition", "fair_queueing", "policer"}:
         return
     lossy, is_ceiling = even.lost_share > 0, even.faster_rtts < const.PROBE_RTTS
-    if not even.even_share >= (const.MOST_OF_TIME if lossy and even.is_by_timer else const.EVEN):
+    if not even.even_share >= (const.MOST_OF_TIME if lossy and even.is_by_timer else const.NEARLY_ALL):
         return
     if lossy and not is_ceiling:
         return
-    if not lossy and even.partly_filled_share > const.PARTLY_FILLED:
+    if not lossy and even.partly_filled_share > const.SEVERAL:
         yield facts.finding("application_limited", 0.7, even, "evenly")
     elif is_ceiling:
         limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}

@@ -10,8 +10,12 @@ from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import Losses, Met
 from cctrace.diagnosis.rules.found import Found
+from cctrace.path.constants import CHANCE
+from cctrace.special import special
 
 EXPLAINED = {"competition", "fair_queueing", "policer"}  # they explain the drops
+SHALLOW = const.QUEUED - 1  # bandwidth-delay products: a probe of BBR overflows it
+SURE_ERRORS = float(-special.ndtri(CHANCE))  # standard errors of a mean rank, to be significant
 TOLD = {"random_loss", "shallow_buffer"}  # causes whose sentences quantify the losses
 
 
@@ -20,10 +24,8 @@ def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
     bursts = facts.bursts
     if bursts is None or found.sure & EXPLAINED:
         return
-    large = (
-        bursts.burst_bytes >= const.LARGE_BURST * bursts.paced_bytes and bursts.own_share_of_queue >= const.FILLS_QUEUE
-    )
-    if large and bursts.rank_in_burst >= const.LATE_IN_BURST and bursts.bursts_with_losses >= const.BURSTS_THAT_LOST:
+    large = bursts.burst_bytes >= const.LARGE_BURST * bursts.paced_bytes and bursts.own_share_of_queue >= const.MOSTLY
+    if large and bursts.rank_in_burst >= const.CLEAR_RANK and bursts.bursts_with_losses >= const.FEWEST:
         yield facts.finding("poor_pacing", min(max(bursts.rank_in_burst, 0.6), 0.95), bursts)
 
 
@@ -35,34 +37,34 @@ def losses(facts: Facts, found: Found) -> Iterator[Finding]:
     if lost.met is not None:
         causes = _placed(facts, lost, lost.met)
     else:
-        causes = _unplaced(facts, lost) if lost.lost >= const.LEAST_LOSSES else iter(())
+        causes = _unplaced(facts, lost) if lost.lost >= const.FEWEST else iter(())
     bursts = "poor_pacing" in found.names  # their losses are neither random nor an AQM's
     yield from (one for one in causes if not bursts or one.name not in ("random_loss", "aqm"))
 
 
 def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
     """Losses with known backlogs."""
-    if lost.lost < const.LEAST_LOSSES:  # two may reveal an AQM: random losses seldom hit long queues only
-        if met.avoids_short and met.is_managed_length and met.rests > 1 and met.chance < const.UNLIKELY:
+    if lost.lost < const.FEWEST:  # two may reveal an AQM: random losses seldom hit long queues only
+        if met.avoids_short and met.is_managed_length and met.rests > 1 and met.chance < CHANCE:
             yield _aqm(facts, lost, met)
         return
     overflowed, dropped = met.overflowed, []
     # A full queue drops many at a time; random losses that cut the window as often are as much of a cause.
-    often = met.rest >= (1 - const.MOSTLY_OVERFLOW) * lost.lost or met.rests >= met.overflows
-    if met.rest >= const.LEAST_LOSSES and often:
+    often = met.rest >= (1 - const.NEARLY_ALL) * lost.lost or met.rests >= met.overflows
+    if met.rest >= const.FEWEST and often:
         after_long = (met.rtt_rank - 0.5) * (
             12 * met.rtt_episodes
-        ) ** 0.5 > const.SURE_ERRORS and met.rtt_rank > const.BY_OTHERS
-        at_its_end = met.waits_us[0] >= const.NEAR_LONGEST * met.waits_us[3]
-        if met.chance < const.UNLIKELY and (at_its_end or not met.is_managed_length):
+        ) ** 0.5 > SURE_ERRORS and met.rtt_rank > const.BY_OTHERS
+        at_its_end = met.waits_us[0] >= const.NEARLY_ALL * met.waits_us[3]
+        if met.chance < CHANCE and (at_its_end or not met.is_managed_length):
             overflowed = lost.lost
-        elif met.chance < const.UNLIKELY:
+        elif met.chance < CHANCE:
             dropped.append(_aqm(facts, lost, met))
         elif met.is_gathered() or after_long:
             dropped.append(_full(facts, lost, met.rest, met.rtt_rank))
         else:
             dropped.append(_chance(facts, lost, met))
-    if overflowed >= const.LEAST_LOSSES:
+    if overflowed >= const.FEWEST:
         full = _overflow(facts, lost, met, overflowed)
         dropped = [one for one in dropped if one.name != full.name] + [full]
     yield from dropped
@@ -70,10 +72,8 @@ def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
 
 def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
     """Losses with unknown backlogs: random, if nothing contradicts it."""
-    clear = (
-        abs(lost.rtt_rank - 0.5) * (12 * lost.episodes) ** 0.5 > const.SURE_ERRORS and lost.rtt_rank > lost.clear_rank
-    )
-    together = lost.rtt_rank > const.AT_RTT and lost.lost >= 2 * const.LEAST_LOSSES * lost.episodes
+    clear = abs(lost.rtt_rank - 0.5) * (12 * lost.episodes) ** 0.5 > SURE_ERRORS and lost.rtt_rank > lost.clear_rank
+    together = lost.rtt_rank > const.FULL_RANK and lost.lost >= 2 * const.FEWEST * lost.episodes
     exact = facts.kind == PACKETS
     if together or clear or not lost.can_be_chance or lost.is_gathered():
         if lost.rtt_rank > 0.5 or not exact:
@@ -87,7 +87,7 @@ def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
 
 
 def _chance(facts: Facts, lost: Losses, met: Met) -> Finding:
-    sure = (0.97 if met.rest >= 20 else 0.8) if met.rests >= const.LEAST_LOSSES else 0.45  # lost together: one event
+    sure = (0.97 if met.rest >= 20 else 0.8) if met.rests >= const.FEWEST else 0.45  # lost together: one event
     numbers = {"loss_share": met.rest_share, "lost": met.rest, "share_low": met.share_low, "share_high": met.share_high}
     return _by_chance(facts, lost, sure, numbers | {"congestive": met.overflowed, "chance": met.chance})
 
@@ -102,7 +102,7 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
     """A full queue that this flow's own data do not explain, or of unknown length; or a shallow one."""
     numbers = {"lost": dropped, "rtt_rank": rank} | lost.of_polls
     exact, long = facts.kind == PACKETS, rank > 0.5
-    if long and (exact or lost.can_be_chance) and lost.room_us < const.SHALLOW * lost.least_rtt_us:
+    if long and (exact or lost.can_be_chance) and lost.room_us < SHALLOW * lost.least_rtt_us:
         numbers |= {"buffer_us": lost.room_us, "buffer_bdp": lost.room_us / lost.least_rtt_us}
         return _shallow(facts, lost, 0.75 if exact else 0.6, numbers)
     words = {
@@ -116,8 +116,8 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
 
 def _overflow(facts: Facts, lost: Losses, met: Met, dropped: int) -> Finding:
     numbers = {"buffer_bytes": met.buffer_bytes, "buffer_bdp": met.buffer_bdp, "lost": dropped}
-    if met.buffer_bdp < const.SHALLOW:
-        sure = 0.95 - 0.4 * max(0.0, met.buffer_bdp / const.SHALLOW - 0.8) / 0.2
+    if met.buffer_bdp < SHALLOW:
+        sure = 0.95 - 0.4 * max(0.0, met.buffer_bdp / SHALLOW - 0.8) / 0.2
         return _shallow(facts, lost, min(max(sure, 0.55), 0.95), numbers)
     return facts.finding("congestive_loss", 0.9, numbers, "overflow", span=lost.span)
 
@@ -143,7 +143,7 @@ def sent_again(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     share = again.retransmitted_share
     if again.is_before_capture and again.retransmitted_segments >= max(
-        const.FEWEST_BEFORE, const.SOME_BEFORE * again.segments
+        const.FEWEST, const.NO_ACCIDENT * again.segments
     ):
         yield facts.finding("lost_before_capture", 0.6, again)
         return

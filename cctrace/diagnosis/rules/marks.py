@@ -30,8 +30,8 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     ramps = marks.ramp_s == marks.ramp_s and marks.reductions > marks.loss_episodes
     again = marks.reductions >= max(const.LEAST_CUTS, marks.loss_episodes)
-    if again and marks.longest_pause_share <= const.LONGEST_PAUSE:
-        sure, ramps = 0.6 + 0.35 * min(marks.reductions / const.MANY_CUTS, 1.0), False
+    if again and marks.longest_pause_share <= const.MOSTLY:
+        sure, ramps = 0.6 + 0.35 * min(marks.reductions / const.FEWEST, 1.0), False
     elif ramps:
         sure = const.RAMP_SURE
     else:

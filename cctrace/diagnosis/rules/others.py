@@ -23,7 +23,7 @@ def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
     if turns is None or found.sure & {"receiver_limited", "pacing_limited"}:
         return
     alone = {"alone_bps": turns.solo_bps} if turns.solo_bps > 0 else {"never_alone": True}
-    sure = 0.95 if turns.solo_bps > (1 - const.FAIR) * turns.link_bps else 0.75
+    sure = 0.95 if turns.solo_bps > (1 - const.EQUAL) * turns.link_bps else 0.75
     whose = "its" if turns.is_own else "the largest other flow's"
     yield facts.finding("fair_queueing", sure, turns).saying(whose=whose, **alone)
 
@@ -48,9 +48,9 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
         "record": "capture" if facts.kind == PACKETS else "file",
         "by_rtts": sharing.rtt_correlation > const.RTTS_ALIKE,
         "won": "more than"
-        if mine > (1 + const.FAIR) * fair
+        if mine > (1 + const.EQUAL) * fair
         else "less than"
-        if mine < (1 - const.FAIR) * fair
+        if mine < (1 - const.EQUAL) * fair
         else "about",
     }
     numbers = vars(sharing) | {"fair_share": 1 / sharing.flows}

@@ -91,7 +91,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     }
     if facts.kind != PACKETS:
         numbers["rtt_ratio"] = queue.rtt_us / queue.least_rtt_us
-    if queue.used_share >= const.RATE_FULL:
+    if queue.used_share >= const.NEARLY_ALL:
         sure = 0.6 + 0.35 * min(1.0, max(queue.explained, 0.0) / 0.2)
         share = min(queue.used_share, 1.0)
         mostly = facts.goodput_bps < const.ALL_THE_TIME * share * queue.rate_bps
@@ -100,7 +100,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     elif found.names & {"competition", "rate_change"}:
         return
     elif queue.rtt_us > const.QUEUED * queue.least_rtt_us + 3 * queue.spread_us or _steady(facts):
-        steady = queue.is_steady and queue.rtt_us > const.LITTLE_QUEUE * queue.least_rtt_us
+        steady = queue.is_steady and queue.rtt_us > (1 + const.RTT_RISE) * queue.least_rtt_us
         words = {"long_rtt_us": queue.rtt_us, "least_rtt_us": facts.least_rtt_us}
         sure = 0.75 if steady else 0.6 if facts.kind == PACKETS else 0.55
         yield facts.finding("path_full", sure, numbers).saying(**words)
@@ -111,7 +111,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
 def _steady(facts: Facts) -> bool:
     """Return whether the polled rate is steady, and RTTs slightly above the minimum."""
     queue = facts.queue
-    little = const.LITTLE_QUEUE_OF_MODEL if facts.is_model_based else const.LITTLE_QUEUE
+    little = const.LITTLE_QUEUE_OF_MODEL if facts.is_model_based else 1 + const.RTT_RISE
     return queue is not None and queue.is_steady and queue.rtt_us > little * queue.least_rtt_us
 
 
@@ -121,9 +121,9 @@ def _at_one_poll(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
         return
     if now.is_waiting and now.has_model and now.used_share >= const.ESTIMATE_USED:
         yield facts.finding("path_full", 0.5, numbers).saying(at_estimate=True)
-    elif now.cwnd_used >= const.RATE_FULL:
+    elif now.cwnd_used >= const.NEARLY_ALL:
         yield facts.finding("path_full", 0.5, numbers).saying(cwnd_segments=now.cwnd_segments)
-    elif now.is_idle and queue.retransmitted >= const.LEAST_RESENT:
+    elif now.is_idle and queue.retransmitted >= const.FEW:
         yield facts.finding("path_full", 0.4, numbers).saying(retransmitted=queue.retransmitted)
 
 
