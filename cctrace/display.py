@@ -109,7 +109,6 @@ def card(title: str, rows: Iterable[tuple[str, object]], notes: Iterable[object]
 
     Parameters
     ----------
-    title : str
     rows : iterable of (str, object)
         Name and value of each figure.
     notes : iterable of str

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cctrace.errors import ArgumentError
+
 if TYPE_CHECKING:
     from cctrace.checking.check import Checked
     from cctrace.checking.expectations import Given
@@ -59,7 +61,6 @@ class Fixture:
         """
         __tracebackhide__ = True  # the test's line is what a reader wants to see
         from cctrace.checking.check import check
-        from cctrace.errors import ArgumentError
 
         if (expectations is None) == (not more):
             raise ArgumentError(

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError
 from cctrace.flows.align import is_of_receiver
 from cctrace.flows.flow import Flow
-
-if TYPE_CHECKING:
-    from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.tcpinfo import TcpInfo
 
 
 class Counters:
-    """The counters given with captures.
-
-    Parameters
-    ----------
-    tables : sequence of TcpInfo
-    """
+    """The counters given with captures."""
 
     def __init__(self, tables: Iterable[TcpInfo]) -> None:
         self.tables = list(tables)

@@ -65,7 +65,6 @@ class FlowView:
 
         Parameters
         ----------
-        flow : Flow
         run : Run, optional
             A replay of the flow that recorded what `model_fields` names.
 

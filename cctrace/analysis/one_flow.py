@@ -7,7 +7,7 @@ of_counters(file, connection)           a connection known from counters only
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,18 +16,16 @@ from cctrace.analysis.flow_view import FlowView
 from cctrace.cc import KERNEL_NAMES, kernel_name
 from cctrace.cc import controller as resolve
 from cctrace.diagnosis.diagnose import diagnose
+from cctrace.flows.counters import CounterFlow
+from cctrace.flows.flow import Flow
 from cctrace.identification.identify import CANDIDATES, UNKNOWN, Identification, identify
 from cctrace.identification.named import controller_name, sender
 from cctrace.identification.words import believed, is_undecided
+from cctrace.io.tcpinfo import TcpInfo
 from cctrace.refusals import Attempt
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import Run, replay
 from cctrace.replaying.through_fq import SENT_THROUGH_FQ, at_hand_over
-
-if TYPE_CHECKING:
-    from cctrace.flows.counters import CounterFlow
-    from cctrace.flows.flow import Flow
-    from cctrace.io.tcpinfo import TcpInfo
 
 
 class _Sender(NamedTuple):
@@ -50,8 +48,6 @@ def of_capture(
 
     Parameters
     ----------
-    file : str
-    flow : Flow
     others : sequence of str
         Notes on counters of its receiver, see `Counters.attach`.
     controller : str, optional

@@ -76,7 +76,6 @@ def closed_loop(
     ----------
     mean_us, sd_us, floor_us : float
         Of the truncated normal delay without queue, microseconds.
-    rate_bps : float
     variant : str
         One of `SENDERS`.
     **path_fields
@@ -128,7 +127,6 @@ def buffer_share(
     ----------
     gain, ratio : float
         BBR's cwnd_gain, and the buffer over the BDP.
-    flows, loss_based_flows : int
     rate_bps, rtt_us, duration_s : float
         Link, base RTT and duration; only Ware's model depends on them.
 

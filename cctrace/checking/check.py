@@ -35,7 +35,6 @@ class Check(NamedTuple):
         Origin of the flow, and which one.
     key, expected, found : str
         What was expected, and what was found; or why that is unknown.
-    holds : bool
     value : float or None
         The figure found: bit/s, ns or a share; None for names, and if unknown.
     seconds : float

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cctrace.diagnosis.catalogue import CAUSES
+from cctrace.display import endpoint
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.units import (
     format_number,
@@ -85,7 +86,6 @@ class Expectation:
         "largest", "all", an address, a port (":443") or both.
     files : str
         Pattern of file names in a folder.
-    asked : tuple of Term
     """
 
     flows: str
@@ -95,10 +95,6 @@ class Expectation:
 
 def read(given: Given) -> list[Expectation]:
     """Parse expectations from a TOML file, or from its contents.
-
-    Parameters
-    ----------
-    given : path, dict or sequence of dict
 
     Raises
     ------
@@ -207,6 +203,4 @@ def selects(which: str, ends: Sequence[tuple[str | None, int | None]]) -> bool:
     >>> selects(":443", [("192.0.2.1", 443), ("198.51.100.7", 50000)]), selects("192.0.2.2", [("192.0.2.1", 443)])
     (True, False)
     """
-    from cctrace.display import endpoint
-
     return any(which in (host, f":{port}", endpoint(host, port)) for host, port in ends)

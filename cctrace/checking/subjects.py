@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.one_flow import of_capture, of_counters
@@ -24,9 +25,6 @@ from cctrace.flows.flow import Flow
 from cctrace.sim.result import Simulation
 from cctrace.sim.scenario import Scenario
 from cctrace.sim.simulate import simulate
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Series = tuple["NDArray[np.int64]", "NDArray[Any]"]  # ns, bytes (of a simulation segments) acknowledged until then
 SCENARIO = ".toml"
@@ -44,7 +42,6 @@ class Subject:
         Where it is from.
     flow : Flow, CounterFlow or None
         None of a simulation that kept no packets.
-    simulated : (Simulation, int) or None
     """
 
     file: str

@@ -22,6 +22,9 @@ from cctrace.cli.common import (
     warn,
 )
 from cctrace.diagnosis import GOALS
+from cctrace.errors import ArgumentError
+from cctrace.refusals import Refusal
+from cctrace.units import format_rate, format_share
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,8 +150,6 @@ def _effect(verdict: Verdict) -> list[str]:
 
 def _helps(found: Any) -> list[str]:
     """Return the lines on what would help, if requested."""
-    from cctrace.refusals import Refusal
-
     return [f"what if: {found}"] if isinstance(found, Refusal) else found.lines() if found else []
 
 
@@ -157,7 +158,6 @@ _TOGETHER = 8  # files on one page
 
 def _files(given: Iterable[str]) -> list[str | Path]:
     """Return the files, with the captures in a folder for the folder."""
-    from cctrace.errors import ArgumentError
     from cctrace.report.index import captures_in
 
     found: list[str | Path] = [one for file in given for one in (captures_in(file) if os.path.isdir(file) else [file])]
@@ -178,7 +178,6 @@ def _index(files: list[str | Path], controller: str | None, folder: str, options
         print_json(objects)
     else:
         from cctrace.diagnosis.order import cause_words
-        from cctrace.units import format_rate, format_share
 
         rows = [
             (

@@ -23,6 +23,8 @@ from typing import Any
 import click
 
 from cctrace.display import visible
+from cctrace.errors import ArgumentError
+from cctrace.units import parse_size_bytes
 
 Heading = tuple[int, Callable[[Sequence[Any]], str]]
 
@@ -88,9 +90,6 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _size(text: str) -> int:
-    from cctrace.errors import ArgumentError
-    from cctrace.units import parse_size_bytes
-
     if size := parse_size_bytes(text, name="--limit"):
         return size
     raise ArgumentError(f"--limit {text}: at least one byte")
@@ -148,8 +147,6 @@ def print_table(
     Parameters
     ----------
     columns : sequence of str
-    rows : list of sequences
-    title : str, optional
     heading : (int, function), optional
         Number of columns that the first line of a stacked row stands for, and the function that makes its text;
         default: the first column.

@@ -9,6 +9,7 @@ import click
 
 from cctrace.cli.arguments import check_file, check_flow, controller_name, largest, output_option, trust_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
+from cctrace.errors import ArgumentError
 
 
 @click.command(short_help="Check a controller or a flow against its specification.")
@@ -62,7 +63,6 @@ def conform(
 
 
 def _flow(file: str, index: int | None, limit: int | None, decapsulate: tuple[str, ...]) -> Any:
-    from cctrace.errors import ArgumentError
     from cctrace.flows.capture import Capture, read
     from cctrace.flows.counters import CounterTable
 

@@ -8,6 +8,7 @@ import click
 
 from cctrace.cli.arguments import MOST_ROWS, check_flow, controller_option, file_argument, largest, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
+from cctrace.errors import ArgumentError
 
 _QLOG = ("qlog", "sqlog")
 
@@ -64,7 +65,6 @@ def convert(
 def _to_table(
     source: str, target: str, to: str | None, chunk: int, of_qlog: tuple[object, object], options: dict[str, Any]
 ) -> dict[str, Any]:
-    from cctrace.errors import ArgumentError
     from cctrace.io.write import convert as run
 
     if of_qlog != (None, None):
@@ -76,7 +76,6 @@ def _to_table(
 def _to_qlog(
     source: str, target: str, index: int | None, controller: str | None, options: dict[str, Any]
 ) -> dict[str, Any]:
-    from cctrace.errors import ArgumentError
     from cctrace.exporting.qlog import write_qlog
     from cctrace.flows.capture import Capture, read
 

@@ -8,6 +8,7 @@ import click
 
 from cctrace.cli.arguments import MOST_WORKERS, check_file, check_folder, time_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
+from cctrace.units import parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,8 +95,6 @@ def run(
 
     With --json: captures, errors, packets, seconds (of this run), errors_by_kind, captures_per_second, already.
     """
-    from cctrace.units import parse_size_bytes, parse_time_ns
-
     memory_bytes = parse_size_bytes(memory, name="--memory")
     limit_bytes = parse_size_bytes(limit, name="--limit") if limit else None
     from cctrace import corpus as room  # takes time: mistakes are said before

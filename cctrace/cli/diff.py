@@ -9,6 +9,7 @@ import click
 
 from cctrace.cli.arguments import check_file, check_format, folder_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
+from cctrace.units import format_rate, format_share, format_size, format_time
 
 
 def _file(context: click.Context, option: click.Parameter, value: Any) -> str:
@@ -61,7 +62,6 @@ def diff(a: str, b: str, folder: str, limit: int | None, decapsulate: tuple[str,
 
 def _words(row: Any) -> tuple[str, str, str, str]:
     from cctrace.plot.limits import limit_words
-    from cctrace.units import format_rate, format_share, format_size, format_time
 
     name = row["figure"]
     forms = {

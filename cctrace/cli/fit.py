@@ -9,6 +9,7 @@ import click
 
 from cctrace.cli.arguments import check_flow, controller_option, paths, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
+from cctrace.errors import ArgumentError, FitError, StreamError
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
@@ -43,7 +44,6 @@ def over_flows(
     which: int | None = None,
 ) -> None:
     """Print what `function(flow, say)` finds about every bulk flow of captures (or flow `which`), or why it refuses."""
-    from cctrace.errors import ArgumentError, FitError, StreamError
     from cctrace.flows.capture import Capture, read
     from cctrace.flows.large import bulk_or_largest
 
@@ -151,7 +151,6 @@ def parameters(
     s). An uninformative flow has "refused" with the reason.
     """
     from cctrace.cc import controller as resolve
-    from cctrace.errors import ArgumentError
 
     wanted = dict(_range(name) for name in names)
     known = resolve(controller)[0].params

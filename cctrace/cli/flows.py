@@ -10,6 +10,7 @@ import click
 from cctrace.cli.arguments import paths
 from cctrace.cli.common import command_options, print_json_list, print_table, progress, reading_options, warn
 from cctrace.display import endpoint
+from cctrace.units import format_rate, format_size, format_time
 
 
 @click.command(short_help="List the connections of captures.")
@@ -56,8 +57,6 @@ def _print(block: list[tuple[int, dict[str, Any]]]) -> None:
 
 
 def _cells(number: int, row: Any) -> tuple[Any, ...]:
-    from cctrace.units import format_rate, format_size, format_time
-
     def rtt(value: Any) -> str:
         return "unknown" if value is None or value != value else format_time(value * 1000)
 

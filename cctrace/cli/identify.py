@@ -18,6 +18,8 @@ from cctrace.cli.common import (
     warn,
 )
 from cctrace.display import endpoint
+from cctrace.errors import StreamError
+from cctrace.refusals import Attempt
 
 
 @click.command(short_help="Identify the congestion control of flows, from captures or counters.")
@@ -38,7 +40,6 @@ def identify(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, 
     socket paced although its controller sets no rate), reason, seconds. A flow that cannot be identified has no
     candidates; the reason says what would be needed.
     """
-    from cctrace.errors import StreamError
     from cctrace.identification.identify import identify_files
 
     with progress("identifying") as update:
@@ -64,8 +65,6 @@ def _ends(row: Any) -> str:
 
 
 def _as_json(file: str, flow: Any, result: Any) -> dict[str, Any]:
-    from cctrace.errors import StreamError
-
     known = {"file": file, "flow": flow.row}
     if isinstance(result, StreamError):
         return known | {"candidates": [], "group": [], "paced": False, "reason": str(result), "seconds": None}
@@ -81,7 +80,6 @@ def _as_json(file: str, flow: Any, result: Any) -> dict[str, Any]:
 
 def _believed(file: str, flow: Any, result: Any) -> tuple[str, Any, Any]:
     """Return an identified flow, limited to the controller that its counters name."""
-    from cctrace.errors import StreamError
     from cctrace.identification.words import believed
 
     found = None if isinstance(result, StreamError) else result
@@ -102,7 +100,6 @@ def _named_by_counters(flow: Any, found: Any) -> str | None:
 def _row(flow: Any, result: Any) -> tuple[Any, ...]:
     from cctrace.diagnosis.diagnose import diagnose
     from cctrace.identification.words import OF_EITHER_FAMILY, group_words, sender_words
-    from cctrace.refusals import Attempt
 
     src, sport, dst, dport = flow.key
     ends = ["-" if host is None else endpoint(host, port) for host, port in ((src, sport), (dst, dport))]

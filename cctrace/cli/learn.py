@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
+from cctrace.errors import ArgumentError
 
 
 @click.command(short_help="Learn BBRx's table from simulated flows, or from counters of flows.")
@@ -50,8 +51,6 @@ def learn(
     """
     import json
     import os
-
-    from cctrace.errors import ArgumentError
 
     if not (table or state or as_json):
         raise ArgumentError("give -o FILE for the table, --state FILE or --json: else what is learned would be lost")
@@ -100,8 +99,6 @@ def _learned(agent: Any, files: Sequence[str], bins: str | None, seed: int) -> d
 
 
 def _numbers(bins: str | None) -> list[int] | None:
-    from cctrace.errors import ArgumentError
-
     try:
         return None if bins is None else [int(number) for number in bins.split(",")]
     except ValueError:
@@ -110,7 +107,6 @@ def _numbers(bins: str | None) -> list[int] | None:
 
 def _observe(agent: Any, file: str) -> int:
     """Let the agent learn from the flows of counters, each judged by the bin that it ran in."""
-    from cctrace.errors import ArgumentError
     from cctrace.io import read_file
     from cctrace.io.tcpinfo import TcpInfo
     from cctrace.learn import statistics

@@ -6,6 +6,7 @@ import click
 
 from cctrace.cli.arguments import time_option
 from cctrace.cli.common import command_options
+from cctrace.units import parse_time_ns
 
 
 @click.command(short_help="Serve agents that query captures (Model Context Protocol).")
@@ -23,7 +24,6 @@ def mcp(root: str, time_limit: str) -> None:
     claude mcp add cctrace -- cctrace mcp --root ~/captures
     """
     from cctrace.extras import needed
-    from cctrace.units import parse_time_ns
 
     needed("mcp", "mcp")
     from cctrace.mcp.server import serve

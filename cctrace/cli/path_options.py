@@ -18,6 +18,7 @@ from cctrace.cli.arguments import (
     share_option,
     time_option,
 )
+from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
     from cctrace.sim.path import Path
@@ -68,7 +69,6 @@ def path_of(options: Mapping[str, Any], seed: int) -> Path:
     ArgumentError
         Unless one of --rate, --rate-steps, --trace and --path is given.
     """
-    from cctrace.errors import ArgumentError
     from cctrace.sim.path import Path
     from cctrace.sim.traces import read_steps
 
@@ -94,7 +94,6 @@ def given(options: Mapping[str, Any]) -> list[str]:
 
 def _bucket(text: str | None) -> tuple[Any, ...] | None:
     """Split RATE,BURST; a rate that names a file is its steps."""
-    from cctrace.errors import ArgumentError
     from cctrace.sim.traces import read_steps
 
     if text is None:

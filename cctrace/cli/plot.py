@@ -11,6 +11,8 @@ import click
 from cctrace.cli.arguments import check_flow, check_folder, file_argument, largest, paths, time_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.display import connection
+from cctrace.errors import ArgumentError
+from cctrace.units import parse_time_ns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +21,6 @@ _ENDINGS = (".pdf", ".svg", ".png")
 
 
 def _drawing(context: click.Context, option: click.Parameter, file: str) -> str:
-    from cctrace.errors import ArgumentError
-
     if not file.endswith(_ENDINGS):
         raise ArgumentError(f"-o {file}: its ending says the format: {', '.join(_ENDINGS)}")
     check_folder(os.path.dirname(file) or ".", "-o")
@@ -128,9 +128,7 @@ def flow(
     cctrace plot flow ladder capture.pcap -o ladder.pdf
     """
     from cctrace import plot as plots
-    from cctrace.errors import ArgumentError
     from cctrace.flows.capture import Capture, read
-    from cctrace.units import parse_time_ns
 
     low, high = (None if text is None else parse_time_ns(text, name="--from, --to") / 1e9 for text in (begin, end))
     if (low is not None and graph not in _OF_A_PART) or (high is not None and graph != "time-sequence"):

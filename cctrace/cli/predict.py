@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from cctrace.cli.arguments import controller_option, rate_option, time_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.errors import ArgumentError
+from cctrace.units import format_share, format_time
 
 _ABOVE_0 = click.FloatRange(0, min_open=True)
 
@@ -75,7 +76,6 @@ def collapse(
 
 def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: float) -> list[str]:
     """Return what the figures mean, a list of sentences."""
-    from cctrace.units import format_share, format_time
 
     def time(us: float) -> str:
         return format_time(us * 1000)
@@ -133,8 +133,6 @@ def share(
 
 
 def _share_words(out: dict[str, Any], ratio: float) -> list[str]:
-    from cctrace.units import format_share
-
     words = [
         f"In a buffer of {ratio:g} bandwidth-delay products BBR is to get {format_share(out['bbr_share'])} of the "
         f"link, the loss-based flows {format_share(out['loss_based_share'])} (oBBR's model)."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,15 +18,12 @@ from cctrace.cli.arguments import (
 )
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 from cctrace.display import connection
+from cctrace.errors import ArgumentError
 from cctrace.extras import needed
-
-if TYPE_CHECKING:
-    pass
+from cctrace.units import format_share
 
 
 def _picture(context: click.Context, option: click.Parameter, file: str) -> str | None:
-    from cctrace.errors import ArgumentError
-
     if file is not None and Path(file).suffix not in (".html", ".png", ".svg", ".pdf"):
         raise ArgumentError(f"--plot {file}: its ending says the format: .html, .png, .svg or .pdf")
     return file
@@ -70,7 +67,6 @@ def replay(
     This is a shadow run: what the controller would have decided on these ACKs, not what would have happened. For
     counters, ACKs are interpolated between the polls; docs/counters.md has the accuracy.
     """
-    from cctrace.errors import ArgumentError
     from cctrace.flows.flow import Flow
 
     vector = Path(source).suffix == ".parquet"
@@ -108,7 +104,6 @@ def replay(
 
 def _flow(source: str, index: int | None, tcpinfo: tuple[str, ...], controller: str) -> tuple[Any, Any]:
     """Return the flow that is asked for, and why that one if it was not said."""
-    from cctrace.errors import ArgumentError
     from cctrace.flows.capture import Capture, read
     from cctrace.flows.counters import CounterTable
     from cctrace.flows.flow import Flow
@@ -150,7 +145,6 @@ def _choice(data: Any, controller: str) -> tuple[int, str]:
 def _drawn(stream: Any, controller: str) -> list[str]:
     """Return what has to be recorded for a picture; refuse what there is none of."""
     from cctrace.cc import controller as resolve
-    from cctrace.errors import ArgumentError
     from cctrace.flows.flow import Flow
     from cctrace.replaying.model import model_fields
 
@@ -211,8 +205,6 @@ def _agreement(result: Any) -> Any:
 
 
 def _shares(agreement: Any) -> list[tuple[str, str]]:
-    from cctrace.units import format_share
-
     known = {name: value for name, value in agreement.items() if value == value}
     return [(_figure(name), value if name == "polls" else format_share(value)) for name, value in known.items()]
 

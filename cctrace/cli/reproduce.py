@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cctrace.cli.arguments import MOST_WORKERS
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
-
-if TYPE_CHECKING:
-    pass
+from cctrace.errors import ArgumentError, MissingError
 
 _MOST_ROWS = 60  # of a table on the screen; --output writes all
 
@@ -48,7 +46,6 @@ def reproduce(
     reused.
     """
     from cctrace import papers
-    from cctrace.errors import ArgumentError
     from cctrace.papers.claims import SETTLES, summary
 
     if listed:
@@ -87,8 +84,6 @@ def reproduce(
 
 def _with_traces(papers: Any, paper: str, names: list[str] | None) -> list[str]:
     """Return those figures that take link traces, of the named or of all."""
-    from cctrace.errors import ArgumentError
-
     able = [name for name, one in papers.figures(paper).items() if "traces" in one.parameters]
     wrong = [name for name in names or () if name not in able]
     if wrong or not able:
@@ -134,7 +129,6 @@ def _write(made: Any, paper: str | None, output: str) -> None:
     plain = [name for name in made.runs if not made.runs[name].map(lambda value: isinstance(value, dict)).any()]
     made.runs[plain].to_csv(f"{stem}_runs.csv", index=False)
     made.table.to_csv(f"{stem}.csv", index=False)
-    from cctrace.errors import MissingError
 
     with contextlib.suppress(MissingError):  # matplotlib is an extra; the tables are written all the same
         made.plot().savefig(f"{stem}.png", dpi=110)

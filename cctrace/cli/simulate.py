@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from cctrace.cli.arguments import controllers_option, file_option, folder_option, time_option, trust_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
+from cctrace.errors import ArgumentError
 
 DEFAULT = ParameterSource.DEFAULT
 KEYS = (
@@ -66,7 +67,6 @@ def simulate(
     stack of the golden vectors, linux a current kernel; QUIC controllers always have the QUIC stack.
     """
     from cctrace.cc import controller
-    from cctrace.errors import ArgumentError
 
     common: dict[str, Any] = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
     common |= {name: options[name] for name in ("ack", "send_buffer") if options[name] is not None}
@@ -138,7 +138,6 @@ def _scenario(options: dict[str, Any], controllers: list[str], duration: str, se
     """
     from dataclasses import replace
 
-    from cctrace.errors import ArgumentError
     from cctrace.sim.scenario import Scenario
 
     source = click.get_current_context().get_parameter_source

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cctrace.cli.arguments import controllers_option, file_option, time_option, trust_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
-
-if TYPE_CHECKING:
-    pass
+from cctrace.errors import ArgumentError
+from cctrace.units import parse_time_ns
 
 
 @click.command(short_help="A video (DASH) over a simulated path: quality, switches, rebuffering.")
@@ -60,14 +59,11 @@ def stream(
     cctrace stream --rate 30Mbit --rtt 270ms --buffer 0.25bdp --loss 1% --cc quic_bbr,quic_cubic,obbr:mu=0.5
     cctrace stream --network network.json --movie movie.json --rule bola
     """
-    from cctrace.errors import ArgumentError
-
     if network is not None and (names or others or given(options)):
         raise ArgumentError(f"--network has no transport: leave out {', '.join(given(options)) or '--cc'}")
     if network is None and not names:
         raise ArgumentError("give --cc, the controllers of the server, and a path; or --network")
     from cctrace.streaming import play, play_rates, read_periods  # takes time: mistakes are said before
-    from cctrace.units import parse_time_ns
 
     settings = {
         "rule": options["rule"],
@@ -119,7 +115,6 @@ def _row(name: str, found: Any) -> tuple[Any, ...]:
 def _video(movie: Any, length: Any) -> Any:
     """Return the video that the options describe."""
     from cctrace.streaming import Video
-    from cctrace.units import parse_time_ns
 
     video = Video.of() if movie is None else Video.read(movie)
     return video if length is None else video.cut(parse_time_ns(length, "--length") / 1e9)

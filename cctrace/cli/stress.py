@@ -18,6 +18,8 @@ from cctrace.cli.arguments import (
     trust_option,
 )
 from cctrace.cli.common import command_options, echo, print_json, print_text, progress, warn
+from cctrace.errors import ArgumentError
+from cctrace.units import parse_rate_bps, parse_share, parse_time_ns
 
 if TYPE_CHECKING:
     from cctrace.stressing.stress import Finding
@@ -32,8 +34,6 @@ def _controller(context: click.Context, option: click.Parameter, text: str) -> s
 
 
 def _kinds(context: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
-    from cctrace.errors import ArgumentError
-
     kinds = tuple(part.strip() for part in text.split(","))
     for kind in kinds:
         if kind not in _KINDS:
@@ -83,8 +83,6 @@ def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
     DIR/finding-K.toml for `cctrace simulate --scenario`; if the lab of kernels (docs/lab.md) can repeat it, a
     scenario of the lab is written beside it.
     """
-    from cctrace.errors import ArgumentError
-
     for aim, needed in (("delay", "delay"), ("state", "state")):
         if options["aim"] == aim and options[needed] is None:
             raise ArgumentError(f"--aim {aim} needs --{needed}")
@@ -114,18 +112,14 @@ def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
 
 
 def _seconds(text: str) -> float:
-    from cctrace.units import parse_time_ns
-
     return parse_time_ns(text) / 1e9
 
 
 def _parts(cc: str, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     """Return Setting, Aim and Bounds of a command's options."""
-    from cctrace.errors import ArgumentError
     from cctrace.stressing.aims import Aim
     from cctrace.stressing.history import Bounds
     from cctrace.stressing.trial import Setting
-    from cctrace.units import parse_rate_bps, parse_share, parse_time_ns
 
     rtt_ns = parse_time_ns(options["rtt"])
     window_s = _seconds(options["window"]) if options["window"] else 20 * rtt_ns / 1e9
@@ -162,7 +156,6 @@ SAMPLES = 10  # of a window
 
 def _check_state(cc: str, state: str) -> None:
     from cctrace.cc import controller
-    from cctrace.errors import ArgumentError
     from cctrace.sim.state import state_names
 
     names = state_names(controller(cc)[0])
@@ -172,7 +165,6 @@ def _check_state(cc: str, state: str) -> None:
 
 def _write(finding: Finding, folder: str, number: int) -> str:
     """Write a finding, and a scenario of the lab if that can repeat it; return the file."""
-    from cctrace.errors import ArgumentError
     from cctrace.stressing.lab import lab_scenario
 
     os.makedirs(folder, exist_ok=True)

@@ -8,6 +8,7 @@ import click
 
 from cctrace.cli.arguments import MOST_WORKERS, buffer_option, controller_name, rate_option, time_option, trust_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
+from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,8 +101,6 @@ def sweep(
 
 def _axis(text: str) -> tuple[str, list[Any]]:
     """Split ``buffer=1bdp 2bdp`` into a name and its values; whole numbers become numbers."""
-    from cctrace.errors import ArgumentError
-
     name, equals, values = text.partition("=")
     found = [int(value) if value.isdecimal() else value for value in values.split()]
     if not equals or not name.strip() or not found:

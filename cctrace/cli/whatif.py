@@ -21,6 +21,7 @@ from cctrace.cli.arguments import (
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options
 from cctrace.cli.fit import over_flows
 from cctrace.errors import ArgumentError
+from cctrace.refusals import Refusal
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
@@ -135,7 +136,6 @@ def whatif(
 def _with_report(question: Any, files: tuple[str, ...], folder: str, options: Any, as_json: bool) -> None:
     """Print the answers, and write the report that has them."""
     from cctrace.analysis.analyze import analyze
-    from cctrace.refusals import Refusal
     from cctrace.report.overview import keeper, write_report
 
     with progress("loading") as update:

@@ -11,13 +11,15 @@ Where the draft's own figures do not produce the intended situation, ours do, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.linux import EVENT_TX_START
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, UP
 from cctrace.conform.bbr_oracle import bdp_of, begins_probe_bw, inflight_of
+from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, all_of
 from cctrace.conform.scenes import (
     NOTHING,
@@ -34,14 +36,9 @@ from cctrace.conform.scenes import (
     left,
     moves,
 )
+from cctrace.conform.stage import Stage
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.conform.record import Record
-    from cctrace.conform.stage import Stage
-
-    Values = NDArray[Any]
+Values = NDArray[Any]
 
 SIX_LOSSES_BDP = 60  # segments that fill the path, from which a burst of losses has six ranges in a round
 LIMITED = 0.4  # of the rate: what an application writes without Startup finding a plateau

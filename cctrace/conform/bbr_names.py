@@ -5,19 +5,17 @@ Missing fields are left out, and requirements that need them are not exercised.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.cc.base import Controller
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT, BBR2Model
 from cctrace.cc.bbr_draft_model import UNSET_BW, BBRDraftModel
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Values = NDArray[Any]
 
-    from cctrace.cc.base import Controller
-
-    Values = NDArray[Any]
 
 STARTUP, DRAIN, DOWN, CRUISE, REFILL, UP, PROBE_RTT = range(7)
 STATES = ("STARTUP", "DRAIN", "DOWN", "CRUISE", "REFILL", "UP", "PROBE_RTT")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.bbr_draft_model import BBRDraftModel
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, REFILL, STARTUP, UP
+from cctrace.conform.record import Record
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.conform.record import Record
-
-    Values = NDArray[Any]
+Values = NDArray[Any]
 
 MIN_PIPE = 4  # BBR.MinPipeCwnd, segments
 HEADROOM = 0.15

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.bbr2_bounds import (
     ACKS_INIT,
@@ -24,14 +25,11 @@ from cctrace.conform.bbr_oracle import (
     target_inflight,
     with_headroom,
 )
+from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Table, all_of, at_most, equal
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Values = NDArray[Any]
 
-    from cctrace.conform.record import Record
-
-    Values = NDArray[Any]
 
 requirement = Table()
 

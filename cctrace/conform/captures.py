@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from cctrace.cc import controller
 from cctrace.conform.judge import Tally
+from cctrace.conform.requirements import Spec
 from cctrace.conform.result import Conformity
 from cctrace.conform.wire import record_of_flow
-from cctrace.display import connection
+from cctrace.display import Progress, connection
 from cctrace.errors import ArgumentError
+from cctrace.flows.flow import Flow
 from cctrace.identification.identify import Identification, identify
-
-if TYPE_CHECKING:
-    from cctrace.conform.requirements import Spec
-    from cctrace.display import Progress
-    from cctrace.flows.flow import Flow
 
 
 def of_flow(

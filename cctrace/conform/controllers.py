@@ -5,22 +5,20 @@ from __future__ import annotations
 import importlib
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from cctrace.cc import called, canonical, controller
+from cctrace.cc.base import Controller
 from cctrace.conform import SPECS
 from cctrace.conform.judge import Tally, look
+from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Requirement, Spec
 from cctrace.conform.result import NOT_EXERCISED, Conformity
 from cctrace.conform.stage import Stage
+from cctrace.display import Progress
 from cctrace.errors import ArgumentError
 from cctrace.sim.batch import cores
-
-if TYPE_CHECKING:
-    from cctrace.cc.base import Controller
-    from cctrace.conform.record import Record
-    from cctrace.display import Progress
 
 
 class Played(NamedTuple):

@@ -5,19 +5,16 @@ What a class has no field for is left out, and no requirement that needs it is e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.cc.base import Controller
 from cctrace.cc.cubic import Cubic
 from cctrace.cc.cubic6 import Cubic6
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
-
-    Values = NDArray[Any]
+Values = NDArray[Any]
 
 _SAME = {"w_max": "last_max_cwnd", "w_est": "tcp_cwnd", "w_origin": "bic_origin_point", "per_increment": "cnt"}
 _CURVE_HZ = 1024.0  # bic_K counts in these

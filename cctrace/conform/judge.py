@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from cctrace.conform.record import Record
 from cctrace.conform.requirements import EXAMPLE, Found, Requirement
 from cctrace.conform.result import CONFORMS, NOT_EXERCISED, VIOLATES, Verdict
-
-if TYPE_CHECKING:
-    from cctrace.conform.record import Record
 
 
 def look(requirement: Requirement, r: Record) -> Found | None:

@@ -7,26 +7,22 @@ controller: whoever asks for a specification says that the sender claims to foll
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc.base import QuicController
 from cctrace.conform.judge import Tally, look
 from cctrace.conform.record import Record
-from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_least, at_most
+from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most
 from cctrace.conform.result import Conformity
 from cctrace.errors import ArgumentError
+from cctrace.flows.counters import CounterFlow
 from cctrace.flows.views import View
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.conform.requirements import Spec
-    from cctrace.flows.counters import CounterFlow
-
-    Values = NDArray[Any]
+Values = NDArray[Any]
 
 LEAST_DATAGRAM = 1200  # bytes [RFC9000] 14
 PROBES = 2  # datagrams that a probe timeout sends whatever the window [RFC9002] 7.5

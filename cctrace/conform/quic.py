@@ -8,24 +8,20 @@ persistent congestion).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.base import Counterpart
 from cctrace.conform import log
+from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most, equal
 from cctrace.conform.scenes import Scene, app, burst
-from cctrace.conform.stage import Cell
+from cctrace.conform.stage import Cell, Stage
 from cctrace.conform.windows import Case
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.conform.record import Record
-    from cctrace.conform.stage import Stage
-
-    Values = NDArray[Any]
+Values = NDArray[Any]
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 

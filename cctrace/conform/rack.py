@@ -6,24 +6,20 @@ stack repairs losses, whichever controller it has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_OPEN, CA_RECOVERY
+from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table
 from cctrace.conform.scenes import Scene, burst
-from cctrace.conform.stage import Cell
+from cctrace.conform.stage import Cell, Stage
 from cctrace.conform.windows import Case
 from cctrace.path.transmissions import transmissions
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.conform.record import Record
-    from cctrace.conform.stage import Stage
-
-    Values = NDArray[Any]
+Values = NDArray[Any]
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 

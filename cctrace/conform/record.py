@@ -8,23 +8,20 @@ the window, the pacing rate, ssthresh, and their own fields are available.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import schema
+from cctrace.cc.base import Controller
 from cctrace.conform import bbr_names, cubic_names
 from cctrace.errors import ArgumentError
+from cctrace.flows.flow import Flow
+from cctrace.flows.views import View
 from cctrace.lang.fields import RETURNED
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
-    from cctrace.flows.flow import Flow
-    from cctrace.flows.views import View
-
-    Values = NDArray[Any]
+Values = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from cctrace.conform.record import Record
 from cctrace.conform.requirements import MUST, Found, Spec, Table
 from cctrace.conform.windows import CASES, CELLS, common, cut_to, epochs
 from cctrace.conform.wire import shared
-
-if TYPE_CHECKING:
-    from cctrace.conform.record import Record
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 

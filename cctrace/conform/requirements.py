@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from cctrace.cc.base import Counterpart
-    from cctrace.conform.record import Record
+from cctrace.cc.base import Counterpart
+from cctrace.conform.record import Record
 
 MUST, SHOULD, EXAMPLE = "MUST", "SHOULD", "example"
 LEVELS = (MUST, SHOULD, EXAMPLE)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, UP
+from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found
+from cctrace.conform.stage import Stage
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.conform.record import Record
-    from cctrace.conform.stage import Stage
-
-    Values = NDArray[Any]
+Values = NDArray[Any]
 
 NOTHING = Found(0)
 PROBE_BW = (DOWN, CRUISE, REFILL, UP)

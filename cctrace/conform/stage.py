@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cctrace.cc import called, controller
-from cctrace.cc.base import checked_params
+from cctrace.cc.base import Controller, checked_params
 from cctrace.conform.record import Record, record_of
 from cctrace.errors import ArgumentError, CctraceError
 from cctrace.sim.path import Path
+from cctrace.sim.result import Simulation
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import parse_rate_bps, parse_time_ns
-
-if TYPE_CHECKING:
-    from cctrace.cc.base import Controller
-    from cctrace.sim.result import Simulation
 
 LEAST_RWND = 64_000_000  # bytes; the receiver must not be the limit
 LEAST_BUFFER_PACKETS = 20

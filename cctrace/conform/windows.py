@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_CWR, CA_LOSS, EVENT_COMPLETE_CWR, EVENT_TX_START
+from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Table, all_of, at_least, at_most, equal
 from cctrace.conform.scenes import NOTHING, Scene, app, burst
-from cctrace.conform.stage import Cell
+from cctrace.conform.stage import Cell, Stage
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.conform.record import Record
-    from cctrace.conform.stage import Stage
-
-    Values = NDArray[Any]
+Values = NDArray[Any]
 
 CELLS = (
     Cell("500kbit", "50ms"),

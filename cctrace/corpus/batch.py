@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from cctrace.corpus import manifest, tables
 from cctrace.corpus.guard import Guard, Zygote
-from cctrace.corpus.inputs import date_in
-from cctrace.corpus.store import open_store, parquet_bytes
-from cctrace.corpus.tasks import tables_of
+from cctrace.corpus.inputs import Entry, date_in
+from cctrace.corpus.store import Store, open_store, parquet_bytes
+from cctrace.corpus.tasks import Row, tables_of
 from cctrace.extras import needed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from cctrace.corpus.inputs import Entry
-    from cctrace.corpus.store import Store
-    from cctrace.corpus.tasks import Row
 
 COMMITS = "_run/commits"
 _HELD = 5_000  # rows of a table that are held as Python objects
@@ -36,7 +30,6 @@ class Order(NamedTuple):
         The output.
     batch : str
         Its name in the manifest.
-    tasks : tuple of str
     memory, seconds : int, float
         Limits of every capture, see `Guard`.
     limit : int or None

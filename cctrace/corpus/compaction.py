@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
 
 from cctrace.corpus import tables
 from cctrace.corpus.batch import COMMITS
 from cctrace.corpus.runs import identity
-from cctrace.corpus.store import open_store
+from cctrace.corpus.store import Store, open_store
 from cctrace.corpus.tasks import tables_of
 from cctrace.display import Progress, silent
 from cctrace.extras import needed
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-
-    from cctrace.corpus.store import Store
 
 TARGET = 96 << 20  # bytes, after which the next part begins
 ROWS = 20_000  # per row group

@@ -6,19 +6,14 @@ the width of its interval. Groups with fewer than `LEAST_FLOWS` such flows have 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from cctrace.corpus.tasks import Row
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import LEAST_FLOWS
 from cctrace.fit.hierarchical import Hierarchical
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.corpus.tasks import Row
 
 MOST_FLOWS = 20_000  # per group: more add nothing, and pooling holds some hundred numbers for each
 COLUMNS = ("flows", "value", "low", "high", "spread", "among", "among_low", "among_high")
@@ -31,7 +26,6 @@ def pooled(frame: pd.DataFrame, quantity: str, by: str | None) -> pd.DataFrame:
     ----------
     frame : DataFrame
         A row per flow with the columns `quantity`, `<quantity>_low`, `<quantity>_high`, which are above 0, and `by`.
-    quantity : str
     by : str or None
         None: all flows are one group.
 

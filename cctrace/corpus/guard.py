@@ -17,17 +17,14 @@ import sys
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Generator, Iterator, Sequence
+from typing import NamedTuple
 
 import cctrace
 from cctrace.corpus import zygote
+from cctrace.corpus.inputs import Entry
+from cctrace.corpus.tasks import Row
 from cctrace.errors import CctraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
-
-    from cctrace.corpus.inputs import Entry
-    from cctrace.corpus.tasks import Row
 
 _MAIN = "from cctrace.corpus.zygote import main; main()"
 _PATIENCE = 10  # the wall-clock limit as a multiple of the CPU limit: time for a disk or a network
@@ -121,7 +118,6 @@ class Guard:
 
     Parameters
     ----------
-    zygote : Zygote
     memory : int
         Bytes of address space that a capture may take beyond those of an idle child.
     seconds : float

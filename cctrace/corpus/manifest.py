@@ -8,17 +8,14 @@ a batch that is committed is done. Inputs that a later run adds become another p
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from cctrace.corpus.inputs import Entry
+from cctrace.corpus.store import Store
 from cctrace.extras import needed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
-
-    from cctrace.corpus.store import Store
 
 FOLDER = "manifest"
 MOST, FEWEST, PER_CORPUS = 500, 1, 40

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,7 @@ from cctrace.errors import ArgumentError, FormatError, StreamError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.io.source import Member
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.tcpinfo import TcpInfo
 
 Named = str | Member  # a path or a URL, or a file of an archive
 Found = tuple[list[Row], Iterator[tuple[Any, int]], Sequence[str]]
@@ -51,7 +47,6 @@ def analyse(
     ----------
     name : str
         Its name in the rows.
-    source : str or Member
     counters : list of str or Member
         The kernel's counters of its flows.
     size : int

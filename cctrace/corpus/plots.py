@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from cctrace.extras import needed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST_GROUPS = 30
 

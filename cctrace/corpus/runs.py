@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import collections
 import json
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from cctrace.corpus import batch, manifest, tables
-from cctrace.corpus.inputs import DEFAULT_RULES, Rules, listed
+from cctrace.corpus.batch import Order
+from cctrace.corpus.inputs import DEFAULT_RULES, Entry, Inputs, Rules, listed
 from cctrace.corpus.local import Threads
-from cctrace.corpus.store import open_store
-from cctrace.corpus.tasks import DEFAULT, parse, tables_of
+from cctrace.corpus.manifest import Batch
+from cctrace.corpus.store import Store, open_store
+from cctrace.corpus.tasks import DEFAULT, Row, parse, tables_of
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
-
-    from cctrace.corpus.batch import Order
-    from cctrace.corpus.inputs import Entry, Inputs
-    from cctrace.corpus.manifest import Batch
-    from cctrace.corpus.store import Store
-    from cctrace.corpus.tasks import Row
 
 IDENTITY = "_run/corpus.json"
 MEMORY, SECONDS = 4 << 30, 600.0

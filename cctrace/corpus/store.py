@@ -11,15 +11,13 @@ import io
 import os
 import threading
 import time
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable
+from typing import IO
+
+import pyarrow as pa
 
 from cctrace.errors import ArgumentError, CctraceError
 from cctrace.extras import needed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pyarrow as pa
 
 
 class OutputError(CctraceError):

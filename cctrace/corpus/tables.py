@@ -7,12 +7,11 @@ Where a flow cannot answer a task, `refused` says why and the other columns are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from cctrace.extras import needed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 VERSION = 1
 TEXT, TEXTS, NUMBERS, TRUTH = "str", "list<str>", "list<f8>", "bool"

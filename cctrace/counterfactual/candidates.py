@@ -10,17 +10,15 @@ joint effect of two causes shows only if each is removed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention
+from cctrace.counterfactual.scene import Scene
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import Finding, Verdict
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.order import verdict
-
-if TYPE_CHECKING:
-    from cctrace.counterfactual.scene import Scene
-    from cctrace.diagnosis.diagnose import Diagnosis
 
 FROM_LIMITS = (
     0.2,

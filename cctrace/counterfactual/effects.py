@@ -184,7 +184,6 @@ def effects_of(
 
     Parameters
     ----------
-    flow : Flow or CounterFlow
     diagnosis : Diagnosis
         Of the flow.
     own : str or class, or sequence of these

@@ -11,23 +11,19 @@ half a point.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cctrace.errors import StreamError
 from cctrace.estimates import Z90, Estimate, Estimate90
-from cctrace.path.transmissions import DELIVERED
+from cctrace.flows.flow import Flow
+from cctrace.path.transmissions import DELIVERED, Transmissions
 from cctrace.special import special
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_number
 
-if TYPE_CHECKING:
-    from cctrace.flows.flow import Flow
-    from cctrace.path.transmissions import Transmissions
-
-    Runs = Mapping[str, NDArray[np.float64]]
+Runs = Mapping[str, NDArray[np.float64]]
 
 FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransmitted_share": "retransmit_ratio"}
 SHARE = "retransmitted_share"
@@ -45,7 +41,6 @@ def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
 
     Parameters
     ----------
-    flow : Flow
     table : Transmissions
         Of the flow.
 

@@ -12,21 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.packets.ends import even_rate
+from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import socket_limit
 from cctrace.errors import FitError
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_rate, format_share, format_size, format_time, parse_factor
-
-if TYPE_CHECKING:
-    from cctrace.diagnosis.diagnose import Diagnosis
-    from cctrace.diagnosis.record import Record
 
 OPTIONS = ("rwnd", "app", "pacing", "send_buffer", "fq")  # what-if changes at the hosts
 WINDOW_SHUT = 0.01  # share of the time with a closed window, from which the receive window is modelled

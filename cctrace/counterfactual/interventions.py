@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cctrace.counterfactual.questions import changed
+from cctrace.diagnosis.findings import Verdict
+from cctrace.sim.jitter import Jitter
+from cctrace.sim.path import Path
 from cctrace.units import parse_time_ns
 
-if TYPE_CHECKING:
-    from cctrace.diagnosis.findings import Verdict
-    from cctrace.sim.jitter import Jitter
-    from cctrace.sim.path import Path
-
-    Change = Callable[[Path, Verdict], Path]
+Change = Callable[[Path, Verdict], Path]
 
 DELAYED_ACK = 2  # segments per ACK at most [RFC5681] 4.2
 

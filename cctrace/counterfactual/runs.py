@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +18,19 @@ from cctrace.cc import controller
 from cctrace.counterfactual.figures import FIGURES, NEAR, SHARE, difference, estimated, log, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
 from cctrace.counterfactual.questions import alike, changed
+from cctrace.counterfactual.scene import Controller, Scene
 from cctrace.diagnosis.constants import GOODPUT_CHANGES
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FitError
+from cctrace.estimates import Estimate
 from cctrace.fit.constants import UNSEEN_REACH
+from cctrace.fit.fitted_path import FittedPath
 from cctrace.sim.batch import Run, batch
+from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 
-if TYPE_CHECKING:
-    from cctrace.counterfactual.scene import Controller, Scene
-    from cctrace.estimates import Estimate
-    from cctrace.fit.fitted_path import FittedPath
-    from cctrace.sim.path import Path
-
-    Figures = dict[str, Estimate]
-    Values = dict[str, NDArray[np.float64]]
+Figures = dict[str, Estimate]
+Values = dict[str, NDArray[np.float64]]
 
 OPEN_ENDED = 1.1  # times the RTT of the shorter half of unobserved queues: longer ones would increase it further
 MOST_BDP = 10.0  # largest usual buffer
@@ -49,7 +47,6 @@ class Question:
 
     Attributes
     ----------
-    controller : str or class
     hosts : mapping
         Changes of `HeldBack.options`, and options of a `cctrace.Sender`.
     change : callable, optional
@@ -83,10 +80,8 @@ class Runs:
 
     Parameters
     ----------
-    scene : Scene
     draws : int
         Number of paths.
-    seed : int
     progress : callable
         Receives lines of progress.
     tries : int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,17 +20,15 @@ from cctrace.diagnosis.record import Record
 from cctrace.display import Progress
 from cctrace.errors import StreamError
 from cctrace.fit.fitted_path import FittedPath, path_of
+from cctrace.flows.flow import Flow
 from cctrace.identification.identify import UNKNOWN, identify
 from cctrace.path.bottleneck import backlog_met
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.markers import Marker, marker_of
+from cctrace.path.transmissions import Transmissions
 from cctrace.sim.sender import Sender
 
-if TYPE_CHECKING:
-    from cctrace.flows.flow import Flow
-    from cctrace.path.transmissions import Transmissions
-
-    Controller = str | type
+Controller = str | type
 
 AT_SENDER = ("sender", "unknown")  # where nothing had been lost before the capture
 UNSEEN = {
@@ -101,7 +99,6 @@ def scene_of(
 
     Parameters
     ----------
-    flow : Flow
     own : str or class, optional
         The sender's controller; by default identified.
     diagnosis : Diagnosis, optional

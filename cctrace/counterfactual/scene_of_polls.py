@@ -7,26 +7,23 @@ there was nothing to send.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cctrace.counterfactual.figures import SHARE
 from cctrace.counterfactual.held_back import HeldBack
-from cctrace.counterfactual.scene import UNSEEN, Scene
+from cctrace.counterfactual.scene import UNSEEN, Controller, Scene
+from cctrace.diagnosis.diagnose import Diagnosis
+from cctrace.diagnosis.findings import Verdict
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.polled import Polls
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
 from cctrace.fit.fitted_path import COUNTS, FittedPath
+from cctrace.flows.counters import CounterFlow
 from cctrace.path.losses import proportion
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
-
-if TYPE_CHECKING:
-    from cctrace.counterfactual.scene import Controller
-    from cctrace.diagnosis.diagnose import Diagnosis
-    from cctrace.diagnosis.findings import Verdict
-    from cctrace.flows.counters import CounterFlow
 
 LONGEST_S = 20.0  # simulated time: polls describe a steady state
 LEAST_POLLS = 20  # with an RTT and a rate
@@ -42,7 +39,6 @@ def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> 
 
     Parameters
     ----------
-    flow : CounterFlow
     own : str or class
         The sender's controller.
     diagnosis : Diagnosis

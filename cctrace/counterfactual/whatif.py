@@ -243,7 +243,6 @@ def what_would_help(
 
     Parameters
     ----------
-    flow : Flow
     diagnosis : Diagnosis
         Of the flow.
     own : str, optional

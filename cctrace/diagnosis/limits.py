@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,9 +19,7 @@ from cctrace.cc.linux import CA_CWR, CA_RECOVERY
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import LIMITS, Limit
 from cctrace.diagnosis.record import Record
-
-if TYPE_CHECKING:
-    from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.tcpinfo import TcpInfo
 
 V1 = BBR2022.params
 
@@ -95,7 +92,6 @@ def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: 
     ----------
     intervals : dict of str to ndarray, shape (n, 2)
         When each limit held, seconds; within one name sorted and disjoint.
-    end_s, step_s : float
 
     Examples
     --------

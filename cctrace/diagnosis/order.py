@@ -77,7 +77,6 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
 
     Parameters
     ----------
-    verdicts : sequence of Verdict
     goal : {"goodput", "delay", "loss"}
         Primary objective: goodput, shorter RTTs, fewer retransmissions. If a removal does not change goodput, its
         effect on the RTT decides, and vice versa.

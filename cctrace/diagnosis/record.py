@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cctrace.cc import is_model_based
 from cctrace.diagnosis import constants as const
+from cctrace.flows.flow import Flow
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import RST, SYN, TIMEOUT
 from cctrace.path.constants import LEAST_ACKS
 from cctrace.path.evidence import evidence_of
 from cctrace.schema import EVENT_CODES
-
-if TYPE_CHECKING:
-    from cctrace.flows.flow import Flow
 
 
 class Bursts(NamedTuple):
@@ -51,7 +49,6 @@ class Record:
 
     Parameters
     ----------
-    flow : Flow
     controller : str, optional
         The kernel's name of the sender's congestion control.
     paced : bool

@@ -79,7 +79,6 @@ def commands(verdict: str, flow: Flow, own: str | None = None) -> list[str]:
     ----------
     verdict, own : str
         As in `remedies`.
-    flow : Flow
     """
     asked = list(remedies(verdict, own).values())
     controllers = [name for name, _ in asked if name]
@@ -110,7 +109,6 @@ def questions(diagnosis: Diagnosis, own: Own) -> dict[str, tuple[str | type, dic
 
     Parameters
     ----------
-    diagnosis : Diagnosis
     own : str, class or None
         The flow's controller; without one, path changes cannot be evaluated.
     """

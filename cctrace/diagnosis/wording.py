@@ -61,7 +61,6 @@ def fill(template: str, known: Mapping[str, Value]) -> str:
 
     Parameters
     ----------
-    template : str
     known : mapping of str to number or str
         Their units are the last parts of their names (``_us``, ``_bps``, ``_share`` ...); None and NaN are unknown.
 

@@ -16,11 +16,14 @@ import json
 import os
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import cctrace
+from cctrace.cc.base import Controller
+from cctrace.columns import Columns
 from cctrace.errors import ArgumentError
 from cctrace.exporting.acked import Acked
 from cctrace.flows.flow import Flow
@@ -34,13 +37,8 @@ from cctrace.replaying.through_fq import at_hand_over
 from cctrace.replaying.words import UNBOUNDED
 from cctrace.schema import CA_STATES, LINUX_EVENTS, U32_MAX
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Event = tuple[int, str, dict[str, Any]]  # time (ns since the first packet), name, data
 
-    from cctrace.cc.base import Controller
-    from cctrace.columns import Columns
-
-    Event = tuple[int, str, dict[str, Any]]  # time (ns since the first packet), name, data
 
 VERSION, FORMAT, PACKET_TYPE = "0.3", "JSON-SEQ", "1RTT"
 # Why data was retransmitted (`packets.KINDS`), in the schema's terms.

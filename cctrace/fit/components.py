@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,15 +17,12 @@ from cctrace.fit.joint import Joint, joint
 from cctrace.fit.process import process_of
 from cctrace.path.arrays import Floats
 from cctrace.path.blocks import block_means
-from cctrace.path.bottleneck import Steps, constant, departures, lever, rate_errors
+from cctrace.path.bottleneck import Sent, Steps, constant, departures, lever, rate_errors
+from cctrace.path.buckets import Bucket
 from cctrace.path.delays import Delays, delays_of, mean_of
+from cctrace.path.evidence import PathEvidence
 from cctrace.path.pairs import pair_rate
-
-if TYPE_CHECKING:
-    from cctrace.path.bottleneck import Sent
-    from cctrace.path.buckets import Bucket
-    from cctrace.path.evidence import PathEvidence
-    from cctrace.path.transmissions import Transmissions
+from cctrace.path.transmissions import Transmissions
 
 
 class Components(NamedTuple):
@@ -111,7 +108,6 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
 
     Parameters
     ----------
-    path : PathEvidence
     quick : bool
         Use `quick_jitter` and a `joint` fit with as few draws; neither if the residual delays are too small to
         reveal a process and a queue stood long enough to determine the rate.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from cctrace.flows.counters import CounterFlow
+from cctrace.flows.flow import Flow
 from cctrace.path.delays import Delays, require_rtts
 from cctrace.path.evidence import evidence_of
-
-if TYPE_CHECKING:
-    from cctrace.flows.counters import CounterFlow
-    from cctrace.flows.flow import Flow
-    from cctrace.sim.result import Simulation
+from cctrace.sim.result import Simulation
 
 
 def uncongested_rtt(source: Flow | Simulation) -> Delays:

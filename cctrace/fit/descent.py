@@ -5,14 +5,11 @@ The import takes a tenth of a second, as long as the thousand steps of fitting o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cctrace.path.arrays import Floats
+from cctrace.path.arrays import Floats
 
 
 def descend(
@@ -22,7 +19,6 @@ def descend(
 
     Parameters
     ----------
-    cost : callable
     simplex : ndarray, shape (n + 1, n)
         Initial simplex.
     fatol, xatol : float

@@ -35,7 +35,6 @@ def at_share(even: bool, estimate: Estimate, share: ArrayLike) -> Floats:
         Uniform instead of normal.
     estimate : Estimate
         With both ends.
-    share : float or ndarray
 
     Examples
     --------

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from cctrace.errors import ArgumentError
 from cctrace.estimates import to_dict
-
-if TYPE_CHECKING:
-    from cctrace.fit.fitted_path import FittedPath
+from cctrace.fit.fitted_path import FittedPath
 
 FORMS = ("netem", "mahimahi", "json")
 MTU = 1500

@@ -273,8 +273,6 @@ def fit_family(
 
     Parameters
     ----------
-    data : Censored
-    family : Family
     start : ndarray, optional
         Initial parameters.
     stalls : bool

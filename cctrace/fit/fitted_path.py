@@ -207,8 +207,6 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
 
     Parameters
     ----------
-    evidence : PathEvidence
-    progress : callable, optional
     quick : bool
         Fit fewer jitter families to fewer draws, and none if the jitter is too small to simulate. For the
         simulations of `cctrace analyze`, whose intervals are far wider.

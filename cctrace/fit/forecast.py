@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import UNLIKELY
+from cctrace.fit.threshold import Threshold
 from cctrace.special import special
 from cctrace.units import format_number, format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from cctrace.fit.threshold import Threshold
 
 
 class Forecast(NamedTuple):
@@ -34,7 +31,6 @@ class Forecast(NamedTuple):
         Scatter of a single run's threshold, of log sd.
     runs : int
         Runs behind the threshold.
-    domain : str
     seen : tuple of (float, float)
         All runs of the search, including those at the path's jitter: sd (us) and share of the link.
     """

@@ -16,19 +16,17 @@ counted from the top (Kaplan-Meier in reversed time).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.fit.censored import Censored
 from cctrace.fit.constants import FIRST, STALL, TEST_DRAWS, TEST_POINTS, TEST_SHIFT
+from cctrace.fit.families import Family, Fitted
 from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_sizes
 from cctrace.special import special
-
-if TYPE_CHECKING:
-    from cctrace.fit.censored import Censored
-    from cctrace.fit.families import Family, Fitted
 
 SHARES = (np.arange(401) + 0.5) / 401  # of the quantiles that describe a distribution without a family
 
@@ -113,7 +111,6 @@ def product_limit(
 
     Parameters
     ----------
-    data : Censored
     reverse_hazard : callable
         f/F of a family that fits roughly: weighs which of two delays of a group was the late one.
     weights : ndarray, optional

@@ -18,7 +18,7 @@ statsmodels has the same as ``combine_effects``, but is larger than cctrace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,12 +27,10 @@ from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Z95, Estimate, to_dict
 from cctrace.fit.constants import BETWEEN_POINTS, LEAST_FLOWS, MOST_BETWEEN
+from cctrace.flows.flow import Flow
 from cctrace.path.arrays import Floats
+from cctrace.sim.result import Simulation
 from cctrace.special import special
-
-if TYPE_CHECKING:
-    from cctrace.flows.flow import Flow
-    from cctrace.sim.result import Simulation
 
 CONFIDENCE = 0.95
 

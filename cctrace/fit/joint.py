@@ -10,7 +10,7 @@ the sandwich.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,15 +41,12 @@ from cctrace.fit.constants import (
 )
 from cctrace.fit.descent import descend
 from cctrace.fit.families import FAMILIES, Family, fit_family
+from cctrace.fit.jitter import Jitter
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
-from cctrace.path.bottleneck import Steps, departures
+from cctrace.path.bottleneck import Sent, Steps, departures
+from cctrace.path.delays import Delays
 from cctrace.special import special
-
-if TYPE_CHECKING:
-    from cctrace.fit.jitter import Jitter
-    from cctrace.path.bottleneck import Sent
-    from cctrace.path.delays import Delays
 
 
 class Joint(NamedTuple):
@@ -83,8 +80,6 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Jo
 
     Parameters
     ----------
-    flow : Sent
-    delays : Delays
     jitter : Jitter
         Fitted to the delays.
     quick : bool

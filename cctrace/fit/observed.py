@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cctrace.fit.censored import Censored
 from cctrace.fit.constants import PIECE
+from cctrace.fit.process import Process
 from cctrace.path.arrays import Ints
-
-if TYPE_CHECKING:
-    from cctrace.fit.process import Process
-    from cctrace.path.delays import Delays
+from cctrace.path.delays import Delays
 
 
 def observed_draws(delays: Delays, process: Process, most: int) -> Censored:

@@ -26,27 +26,25 @@ A parameter that had no effect on this flow gets no value, nor one bounded on on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from cctrace.cc import controller as resolve
+from cctrace.cc.base import Controller
 from cctrace.cc.own import parts
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, to_dict
 from cctrace.fit.constants import DROP, LEAST_BLOCKS, RESAMPLES, SCORE_SPREAD
 from cctrace.fit.surface import Axis, Surface
+from cctrace.flows.flow import Flow
 from cctrace.path.arrays import Floats
 from cctrace.path.transmissions import as_flow
 from cctrace.replaying.intervals import BLOCK_US, blocks
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.replaying.through_fq import at_hand_over
-
-if TYPE_CHECKING:
-    from cctrace.cc.base import Controller
-    from cctrace.flows.flow import Flow
-    from cctrace.sim.result import Simulation
+from cctrace.sim.result import Simulation
 
 MOST_PARAMETERS = 2
 

@@ -36,7 +36,6 @@ def distribution(fit: Jitter, axes: Sequence[Axes] | None = None) -> tuple[Axes,
     ----------
     fit : Jitter
         With the delays that it was fitted to: not read from JSON.
-    axes : pair of matplotlib Axes, optional
 
     Raises
     ------
@@ -76,10 +75,8 @@ def surface(fit: Collapse, controller: str | None = None, axes: Axes | None = No
 
     Parameters
     ----------
-    fit : Collapse
     controller : str, optional
         By default the first one of the forecast.
-    axes : matplotlib Axes, optional
     """
     axes = _axes(axes, 1)
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter

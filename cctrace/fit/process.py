@@ -8,7 +8,7 @@ change times, folded by it, pile up (the periodogram of the points, [Bartlett63]
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,11 +17,9 @@ from cctrace.fit.constants import BIN_US, FLAT, SELDOM
 from cctrace.path.arrays import Bools, Floats
 from cctrace.path.blocks import autocovariances
 from cctrace.path.constants import LEAST_RTTS, REORDERED
+from cctrace.path.delays import Delays
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
-
-if TYPE_CHECKING:
-    from cctrace.path.delays import Delays
 
 
 class Process(NamedTuple):
@@ -37,7 +35,6 @@ class Process(NamedTuple):
         Share of neighbouring pairs that share a draw.
     correlation_time_us : Estimate
         Sum of the autocorrelations of the observed delays, times their spacing.
-    why : str
     """
 
     name: str

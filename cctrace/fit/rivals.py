@@ -9,7 +9,7 @@ a path, and simulations over it decide which one is right (`counterfactual.weigh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +17,10 @@ from cctrace.estimates import Estimate
 from cctrace.fit.fitted_path import FittedPath
 from cctrace.path.bottleneck import backlog_met
 from cctrace.path.constants import CODEL_TARGET_US, NEAR_TARGET
+from cctrace.path.evidence import PathEvidence
 from cctrace.path.losses import decided_ns, proportion
 from cctrace.path.transmissions import LOST
 from cctrace.tcp.wire import PACKET_BYTES
-
-if TYPE_CHECKING:
-    from cctrace.path.evidence import PathEvidence
 
 AS_INFERRED, TAIL_DROPS, CHANCE, CODEL = "as inferred", "tail drops", "chance", "codel"
 CODEL_AND_CHANCE = "codel and chance"
@@ -64,7 +62,6 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
 
     Parameters
     ----------
-    path : FittedPath
     evidence : PathEvidence
         From which it was inferred.
     """

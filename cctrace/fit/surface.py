@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.cc.base import Controller
 from cctrace.display import Progress
 from cctrace.errors import ArgumentError
 from cctrace.fit.constants import FINEST, FINEST_EDGE, MOST_GRIDS, NEAREST, PEAKS, WIDE
 from cctrace.path.arrays import Floats
-
-if TYPE_CHECKING:
-    from cctrace.cc.base import Controller
 
 Point = tuple[float, ...]  # position on each axis
 
@@ -76,7 +74,6 @@ class Surface:
 
     Parameters
     ----------
-    axes : sequence of Axis
     replay : callable
         Takes {name: value}, returns the score of each interval of the flow.
 

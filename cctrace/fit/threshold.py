@@ -11,7 +11,7 @@ Every run has its own seed; the same path gives the same threshold.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,11 +34,9 @@ from cctrace.fit.constants import (
 )
 from cctrace.path.arrays import Floats
 from cctrace.sim.batch import Run, batch
+from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
-
-if TYPE_CHECKING:
-    from cctrace.sim.path import Path
 
 
 class Threshold(NamedTuple):
@@ -121,8 +119,6 @@ def simulated_threshold(
     ----------
     path_of : callable
         sd of the jitter in us -> `cctrace.Path`, of one rate, with a buffer that never overflows.
-    controller : str
-    rate_bps : float
     guess_us, most_us : float
         Initial and largest sd.
     now_us : float
@@ -130,10 +126,8 @@ def simulated_threshold(
         ordered packets and a window that grows with the jitter, some seeds collapse and others never do.
     enough_us : float, optional
         If `FAR_RUNS` runs at this sd keep half of the link, the threshold is not below, and the search ends.
-    ack_every : int
     segments : int
         Simulation budget; 11 runs of 21 s are made in any case.
-    seed : int
     """
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
     if enough_us is not None and min(search.at(*[enough_us] * FAR_RUNS)) >= 0.5:

@@ -22,6 +22,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
 from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH
 from cctrace.flows.table import Connections
+from cctrace.units import format_rate, format_share, format_size, format_time
 
 if TYPE_CHECKING:
     import os
@@ -126,8 +127,6 @@ class Capture(Gridded):
         return f"<Capture {self.packets.source}: {len(self.packets)} packets, {len(self)} connections>"
 
     def _grid(self) -> tuple[str, tuple[str, ...], list[tuple[object, ...]], list[str]]:
-        from cctrace.units import format_rate, format_share, format_size, format_time
-
         rows: list[tuple[object, ...]] = []
         for i, row in zip(range(_SHOWN), self.connections.each_row(), strict=False):
             again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)

@@ -23,6 +23,7 @@ from cctrace.flows import coarse, quantized
 from cctrace.flows.state import DEFAULT_HZ
 from cctrace.io.tcpinfo import MISSING, TcpInfo
 from cctrace.tcp.sequence import unwrapped
+from cctrace.units import format_rate, format_size, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,8 +199,6 @@ class CounterFlow(Carded):
         return once if not np.isnan(once) else _largest(acked.astype(float))
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
-        from cctrace.units import format_rate, format_size, format_time
-
         row = self.row
         rows: list[tuple[str, object]] = [
             ("acknowledged", format_size(row["bytes_sent"])),

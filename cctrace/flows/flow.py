@@ -18,6 +18,7 @@ from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.vantage import PLACES
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.schema import LINUX_EVENTS
+from cctrace.units import format_rate, format_share, format_size, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,8 +86,6 @@ class Flow(Carded):
         return f"<Flow {src}:{sport} -> {dst}:{dport}, {self.row['bytes_sent']} bytes>"
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
-        from cctrace.units import format_rate, format_share, format_size, format_time
-
         row = self.row
         rtts = [row[f"rtt_{which}_us"] for which in ("min", "median", "p95")]  # None without a sample
         rtt_texts = ", ".join(format_time(value * 1000) if isinstance(value, int) else "unknown" for value in rtts)

@@ -7,15 +7,11 @@ Super-packets are split into segments, whose identifications count up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 from cctrace.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from cctrace.flows.flow import Flow
+from cctrace.flows.flow import Flow
 
 
 def join(sender: Flow, receiver: Flow) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -18,19 +18,16 @@ Sources: RFC 2018; [Linux618] net/ipv4/tcp_input.c tcp_sack_new_ofo_skb, __tcp_a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.flows.capture import Capture
+from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, SYN
 from cctrace.io.packets import Packets
 from cctrace.tcp.sequence import unwrapped
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.flows.flow import Flow
 
 BLOCKS = 4  # per ACK
 NO_TIME = 0.8  # of the minimum RTT, in which no retransmission is answered

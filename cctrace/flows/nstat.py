@@ -6,16 +6,14 @@ The kernel counts per host; with one connection in a network namespace the two a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_LOSS, CA_RECOVERY, EVENT_TLP_RECOVERY
 from cctrace.flows.state import DSACK, FAST, PROBE, TIMEOUT, UNEXPLAINED
 from cctrace.schema import LINUX_EVENTS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def nstat(rows: NDArray[Any], log: NDArray[Any], final: Any) -> dict[str, int]:

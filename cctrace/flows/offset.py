@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 SLACKS_NS = (0, 100_000, 1_000_000)  # tolerance for the difference between two records of one instant
 LATE_NS = (10_000_000, 30_000_000)  # tolerance for pollers that take their time stamp before the query

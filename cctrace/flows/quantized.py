@@ -8,12 +8,10 @@ taut string, varies its rate least.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 NEAR = 0.05  # of a chunk: largest deviation of intervals from integers, as the last write is partial
 MOST = 0.5  # of the intervals; chunks grow with the buffer, and may be split between two intervals

@@ -12,12 +12,10 @@ captures.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 SAME_SKB_NS = 50_000  # a slow machine takes 15 us between two segments of a super-packet
 SPREAD = 40  # times the typical gap between them

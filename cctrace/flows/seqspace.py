@@ -6,15 +6,13 @@ payload 1) and grow without bound.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.lang.machine import Machine
 from cctrace.tcp import sequence
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def unwrapped(numbers: NDArray[Any], mine: NDArray[Any], base: int) -> NDArray[np.int64]:

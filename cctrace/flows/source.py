@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace.flows.counters import CounterFlow
+from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from cctrace.flows.events import Events
-    from cctrace.flows.views import View
-    from cctrace.io.tcpinfo import TcpInfo
+from cctrace.flows.views import View
+from cctrace.io.tcpinfo import TcpInfo
 
 
 @runtime_checkable

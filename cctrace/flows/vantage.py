@@ -15,12 +15,8 @@ confidence  measured    by time stamps or the handshake
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 SENDER, MIDDLE, RECEIVER, UNKNOWN = range(4)
 PLACES = ("sender", "middle", "receiver", "unknown")

@@ -6,17 +6,14 @@ A recorded flow, a simulated flow and a golden vector all become a `View`, the o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace import schema
 from cctrace.errors import StreamError
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from cctrace.flows.events import Events
+from cctrace.flows.events import Events
 
 _SCHEMA = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
 CARRIED = {"linux": schema.LINUX_CARRIED, "quic": schema.QUIC_CARRIED}

@@ -27,19 +27,16 @@ Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.linux import MIN_TSO_SEGS, PACING_SHIFT
 from cctrace.identification import constants as const
+from cctrace.identification.halves import HalfRounds
+from cctrace.identification.sends import Record, Replay
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_RTT_LOG
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.identification.halves import HalfRounds
-    from cctrace.identification.sends import Record, Replay
 
 
 class Astray(NamedTuple):
@@ -192,7 +189,6 @@ def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDAr
 
     Parameters
     ----------
-    halves : HalfRounds
     wait_us : ndarray
         That wait in each block.
     window : ndarray, optional
@@ -242,7 +238,6 @@ def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: b
 
     Parameters
     ----------
-    halves : HalfRounds
     still, min_rtt_us : float
     is_v1 : bool
         Whether it probes every eight round trips.

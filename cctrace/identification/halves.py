@@ -6,20 +6,17 @@ taken at the sender), single sends are uninformative, but blocks still show what
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_DISORDER
+from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.replaying.intervals import firsts_of_intervals
 from cctrace.schema import LINUX_EVENTS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.flows.events import Events
 
 
 class HalfRounds:

@@ -251,7 +251,6 @@ def identify_files(
 
     Parameters
     ----------
-    files : sequence of path
     progress : callable
         Receives lines of progress.
     options

@@ -26,20 +26,15 @@ the errors of flights, rates, and windows after reductions.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.identification import constants as const
-from cctrace.identification.phases import other_cycle
-from cctrace.identification.sends import super_packet
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.identification.flights import Astray, Flights
-    from cctrace.identification.phases import Cycles
-    from cctrace.identification.sends import Record, Replay
+from cctrace.identification.flights import Astray, Flights
+from cctrace.identification.phases import Cycles, other_cycle
+from cctrace.identification.sends import Record, Replay, super_packet
 
 UNKNOWN = "unknown"
 

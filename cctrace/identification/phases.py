@@ -21,18 +21,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc import controller as resolve
 from cctrace.identification import constants as const
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.identification.halves import HalfRounds
-    from cctrace.identification.sends import Record, Replay
+from cctrace.identification.halves import HalfRounds
+from cctrace.identification.sends import Record, Replay
 
 FACTORS = np.array([0.7, 1.0, 1.5, 2.2, 3.5, 5.5])  # of the errors; the likeliest one is used
 OTHERS = ((2, 1), (1, 2), (2, 2))  # unknown senders' cycles: gains further from 1, phases shorter, by these factors
@@ -82,7 +79,6 @@ def chain(name: str, min_rtt_us: float, flight: float, further: float = 1.0, oft
 
     Parameters
     ----------
-    name : str
     min_rtt_us, flight : float
     further, often : float
         For an unknown sender: factors of the gains' distance from 1, and of the frequency of phases.
@@ -163,12 +159,10 @@ class Rates:
 
         Parameters
         ----------
-        cycle : Chain
         usual : ndarray, shape (m, blocks)
             Log reference rates.
         full : ndarray of bool, per block
             Where the sender was probably cwnd-limited.
-        start : int
         """
         levels, which = np.unique(np.log(cycle.gains), return_inverse=True)
         scale = self.error * FACTORS[:, None]  # factor, block
@@ -203,7 +197,6 @@ class Cycles(NamedTuple):
     ----------
     by_bandwidth, by_level : {str: float}
         Log likelihood of the rates under each candidate with a gain cycle; empty if there are too few.
-    rates : Rates or None
     start : int
         The block in which PROBE_BW starts.
     """

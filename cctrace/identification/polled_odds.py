@@ -23,17 +23,14 @@ But
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.identification import constants as const
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 # Range of growth relative to Reno's, by candidate.
 GROWTH = {"reno": (0.6, 1.5), "cubic": (0.3, np.inf), "cubic6": (0.3, np.inf)}
@@ -57,7 +54,6 @@ def wrong_reductions(polls: Windows, factor: float) -> tuple[int, float]:
 
     Parameters
     ----------
-    polls : Windows
     factor : float
         By which the candidate multiplies its window.
     """
@@ -95,7 +91,6 @@ def wrong_windows(polls: Windows, name: str, factor: float) -> float:
 
     Parameters
     ----------
-    polls : Windows
     name : str
         Of the candidate.
     factor : float

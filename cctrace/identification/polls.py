@@ -16,14 +16,16 @@ Sources: [Linux618] net/ipv4/tcp_input.c tcp_update_pacing_rate; the constants o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.errors import StreamError
+from cctrace.flows.counters import CounterFlow
 from cctrace.identification import constants as const
 from cctrace.identification.flights import likelihoods
 from cctrace.identification.odds import Judgement
@@ -31,11 +33,6 @@ from cctrace.identification.polled_odds import other_gains, unchanged, wrong_win
 from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying.follow import Follower
 from cctrace.schema import LINUX_EVENTS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.flows.counters import CounterFlow
 
 # {pacing gain: share of the time}, roughly: few polls reveal which gains occur, many how often.
 _V1 = {1.0: 0.70, 1.25: 0.12, 0.75: 0.12, 2.887: 0.05, 0.3466: 0.01}

@@ -13,18 +13,14 @@ with intervals.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cctrace.cc import controller as resolve
 from cctrace.identification import constants as const
 from cctrace.identification.flights import astray
+from cctrace.identification.halves import HalfRounds
 from cctrace.identification.polls import FACTORS
 from cctrace.identification.sends import Record, Replay, first_rows, replay_of
-
-if TYPE_CHECKING:
-    from cctrace.identification.halves import HalfRounds
 
 TRIED = {
     "beta": (0.5, 0.6, 0.8, 0.875, 0.95),
@@ -94,7 +90,6 @@ def other_windows(halves: HalfRounds, name: str, factor: float) -> str:
 
     Parameters
     ----------
-    halves : HalfRounds
     name : str
         The relative.
     factor : float

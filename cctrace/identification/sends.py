@@ -12,16 +12,18 @@ so (only the sender learns from time stamps which retransmissions were spurious)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc import controller as resolve
-from cctrace.cc.base import checked_params
+from cctrace.cc.base import Controller, checked_params
 from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
 from cctrace.cc.bbr2_model import PROBE_BW
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.flows.events import Events
+from cctrace.flows.flow import Flow
 from cctrace.flows.missing_sacks import restored
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
@@ -33,22 +35,14 @@ from cctrace.replaying.scores import UNKNOWN_LOG
 from cctrace.replaying.ticks import CONFIG_HZ
 from cctrace.schema import LINUX_EVENTS
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
-    from cctrace.flows.flow import Flow
-
 
 class Record(NamedTuple):
     """The part of a flow that is judged.
 
     Attributes
     ----------
-    events : Events
     hz : int
         Of the sender's kernel.
-    hz_known : bool
     exact : bool
         Whether departure times are the sender's own, and losses as it detected them.
     rebuilt : bool
@@ -57,7 +51,6 @@ class Record(NamedTuple):
         Whether the record ends where a fixed amount in flight began to limit the sender (`HalfRounds.held_from`).
     stops, sent : ndarray
         Intervals of 0.2 s and the super-packets in each, see `replaying.intervals.blocks`.
-    halves : HalfRounds
     """
 
     events: Events
@@ -78,7 +71,6 @@ class Replay(NamedTuple):
     ----------
     name : str
         Of the candidate, with its parameters.
-    cls : type
     sends : ndarray
         Mean log likelihood of the sends of each interval of 0.2 s with sends; empty if their times are estimates.
     cwnd, ssthresh, pacing_Bps : ndarray

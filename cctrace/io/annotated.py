@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io import pcapng
-from cctrace.io.frames import Decoder
+from cctrace.io.bblog import ByteOrder
+from cctrace.io.frames import Decoder, Frames
 from cctrace.io.layout import ENHANCED, INTERFACE, PACKET, SECTION, SIMPLE
 from cctrace.io.pcapng import LARGEST_BLOCK
-
-if TYPE_CHECKING:
-    from cctrace.io.bblog import ByteOrder
-    from cctrace.io.frames import Frames
-    from cctrace.io.source import Source
+from cctrace.io.source import Source
 
 COMMENT, APPLICATION, RESOLUTION = 1, 4, 9  # options: opt_comment, shb_userappl, if_tsresol
 MARK = "Annotated by cctrace"  # how the comment of an annotated file's section begins

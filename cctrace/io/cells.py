@@ -43,11 +43,6 @@ def settled(values: Sequence[Any], is_number: bool = False) -> tuple[list[Any], 
     is_number : bool
         Whether the name of the column says that it holds numbers; otherwise it does if at least half of its values are.
 
-    Returns
-    -------
-    values : list
-    left_out : LeftOut or None
-
     Examples
     --------
     >>> settled([7, "7x", None])

@@ -6,16 +6,13 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.io.frames import Decoder, FrameIterator, Frames
 from cctrace.io.layout import BAD_LENGTH
-
-if TYPE_CHECKING:
-    from cctrace.io.frames import Decoder, FrameIterator, Frames
-    from cctrace.io.source import Source
+from cctrace.io.source import Source
 
 CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
 HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk

@@ -8,19 +8,15 @@ which refuses the file; counters of any format pass `plausible`, which drops the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace import schema
 from cctrace.errors import FormatError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from cctrace.schema import Column
+from cctrace.schema import Column
 
 
 def checked(table: Sequence[Column], columns: Mapping[str, ArrayLike], source: str) -> dict[str, NDArray[Any]]:
@@ -28,7 +24,6 @@ def checked(table: Sequence[Column], columns: Mapping[str, ArrayLike], source: s
 
     Parameters
     ----------
-    table : tuple of Column
     columns : mapping of str to array_like
         May hold others as well.
     source : str

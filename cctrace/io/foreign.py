@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cctrace.io.source import Source
+from cctrace.io.source import Source
 
 _EDITCAP = "editcap -F pcap turns it into one that it reads"
 _STARTS = {

@@ -8,18 +8,13 @@ Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cctrace.errors import FormatError
 from cctrace.io import records
+from cctrace.io.bblog import ByteOrder
 from cctrace.io.chunks import CHUNK, Chunks, frames_of_records
-from cctrace.io.frames import Frames
+from cctrace.io.frames import Decoder, FrameIterator, Frames
+from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
-
-if TYPE_CHECKING:
-    from cctrace.io.bblog import ByteOrder
-    from cctrace.io.frames import Decoder, FrameIterator
-    from cctrace.io.source import Source
 
 # Magic number as read in little-endian order: (big-endian, nanoseconds per unit of the fraction, record header bytes).
 _DIALECTS = {

@@ -9,14 +9,15 @@ Source: draft-ietf-opsawg-pcapng.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
 from cctrace.errors import FormatError
 from cctrace.io import bblog, records
+from cctrace.io.bblog import ByteOrder
 from cctrace.io.chunks import CHUNK, Chunks
-from cctrace.io.frames import Frames
+from cctrace.io.frames import Decoder, FrameIterator, Frames
 from cctrace.io.layout import (
     BAD_LENGTH,
     BAD_TRAILER,
@@ -35,14 +36,8 @@ from cctrace.io.layout import (
     UNDEFINED,
     USED_UP,
 )
+from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cctrace.io.bblog import ByteOrder
-    from cctrace.io.frames import Decoder, FrameIterator
-    from cctrace.io.source import Source
 
 LARGEST_BLOCK = 1 << 24
 _MAGIC = b"\x0a\x0d\x0d\x0a"

@@ -8,18 +8,15 @@ Source: RFC 9000, section 17.2; RFC 9369 (version 2).
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.display import endpoint
-from cctrace.io.frames import Decoder
+from cctrace.io.frames import Decoder, Frames
 from cctrace.io.link import ip_header
 from cctrace.units import format_size
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from cctrace.io.frames import Frames
 
 MOST_FRAMES = 200_000  # examined at most
 _LISTED = 5  # connections named in a message

@@ -8,17 +8,12 @@ Source: RFC 1761.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cctrace.errors import FormatError
 from cctrace.io import records
 from cctrace.io.chunks import CHUNK, Chunks, frames_of_records
-from cctrace.io.frames import Frames
+from cctrace.io.frames import Decoder, FrameIterator, Frames
+from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
-
-if TYPE_CHECKING:
-    from cctrace.io.frames import Decoder, FrameIterator
-    from cctrace.io.source import Source
 
 _MAGIC = b"snoop\0\0\0"
 _HEADER = 16

@@ -28,7 +28,6 @@ def save(path: str | os.PathLike[str], kind: str, parts: Iterable[Mapping[str, A
 
     Parameters
     ----------
-    path : str or os.PathLike
     kind : str
         What the table holds; `load` returns it.
     parts : iterable of dict of str to ndarray or pyarrow array

@@ -37,7 +37,6 @@ def convert(
     ----------
     source : as for `read_file`
         A capture larger than memory is converted in parts.
-    target : str or os.PathLike
     to : str, optional
         "parquet", "csv" or "pcap"; default: by the ending of `target`. pcap is for captures only: raw IP,
         headers without payload, nanoseconds.

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc import asking
-from cctrace.cc.base import param_fields
+from cctrace.cc.base import Controller, param_fields
 from cctrace.lang import cache, objects
 from cctrace.lang.emit import Record, Scalar, described
 from cctrace.lang.entry import places
@@ -33,13 +35,6 @@ from cctrace.lang.flatten import EVENTS, VIEW_COLUMNS, Entry, Flat, flatten
 from cctrace.lang.lower import Module, Source
 from cctrace.lang.machine import failure
 from cctrace.lang.rows import run_rows
-
-if TYPE_CHECKING:
-    from types import FunctionType
-
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
 
 # What the stack does with a returned value: it stores it in this field of the controller.
 RETURN_STORED_IN = {"ssthresh": "snd_ssthresh", "undo_cwnd": "snd_cwnd"}

@@ -6,12 +6,10 @@ import ast
 import copy
 import linecache
 import threading
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import Any
 
 from cctrace.errors import CompileError
-
-if TYPE_CHECKING:
-    from types import FunctionType
 
 
 def where_of(function: FunctionType) -> str:

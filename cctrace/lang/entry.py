@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +13,6 @@ from cctrace.lang.definitions import where_of
 from cctrace.lang.emit import LLVM, Array, Scalar, Several, Value
 from cctrace.lang.expressions import Expressions
 from cctrace.lang.lower import Module
-
-if TYPE_CHECKING:
-    from types import FunctionType
 
 
 class _Main(Expressions):

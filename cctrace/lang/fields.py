@@ -11,16 +11,13 @@ import functools
 import inspect
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cctrace.cc.base import ArrayField, declared_fields, param_fields
+from cctrace.cc.base import ArrayField, Controller, declared_fields, param_fields
 from cctrace.cc.cmath import f32
 from cctrace.errors import ArgumentError, CompileError
-
-if TYPE_CHECKING:
-    from cctrace.cc.base import Controller
 
 RETURNED = "o_ret"  # the value that the last call returned; recordable like a field
 DTYPES = {"int": np.int64, "float": np.float64, "f32": np.float32, "bool": np.bool_}

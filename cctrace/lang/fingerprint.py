@@ -10,18 +10,16 @@ import builtins
 import sys
 import types
 import zlib
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 
 from cctrace.cc import asking, cmath
 from cctrace.lang.memory import ArrayAt
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import FunctionType
 
 _ABSENT = object()
 _BUILTINS = frozenset(vars(builtins))  # a global of the same name hides one

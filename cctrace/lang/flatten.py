@@ -16,24 +16,20 @@ import ast
 import builtins
 import math
 import types
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from types import FunctionType
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from cctrace import schema
 from cctrace.cc import asking, cmath
-from cctrace.cc.base import param_fields
+from cctrace.cc.base import Controller, param_fields
 from cctrace.errors import CompileError
 from cctrace.lang.definitions import closure_of, definition_of, where_of
 from cctrace.lang.emit import number
 from cctrace.lang.expressions import MISSING
 from cctrace.lang.fields import fields_of, kind_of
 from cctrace.lang.lower import Source
-
-if TYPE_CHECKING:
-    from types import FunctionType
-
-    from cctrace.cc.base import Controller
 
 EVENTS = {"linux": schema.LINUX_EVENTS, "quic": schema.QUIC_EVENTS}
 VIEW_COLUMNS = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}

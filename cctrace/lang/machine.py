@@ -39,15 +39,13 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 
 from cctrace.lang import cache, objects
 from cctrace.lang.fingerprint import Fingerprint
-
-if TYPE_CHECKING:
-    from types import FunctionType
 
 _MODE = os.environ.get("CCTRACE_MACHINE", "")
 INTERPRETED = _MODE == "interpreted"  # then nothing compiled may be handed to a function that is not

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
 _arrays: dict[int, np.ndarray] = {}
 _functions: dict[int, Callable[[int, int, int], int]] = {}

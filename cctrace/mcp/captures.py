@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +30,6 @@ from cctrace.schema import CA_STATES
 from cctrace.wireshark.columns import UNKNOWN, PacketColumns, columns_of
 from cctrace.wireshark.comments import resent
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 KEPT = 3  # files, and analyses of flows, that are remembered
 _ROW = (
     *("src", "sport", "dst", "dport", "packets", "bytes_sent", "segments_sent", "retransmitted_segments"),
@@ -41,12 +39,7 @@ KINDS_OF_PACKETS = ("all", "data", "acks", "resent")
 
 
 class Captures:
-    """Answers queries about the files below a folder; recent files and analyses are cached.
-
-    Parameters
-    ----------
-    files : Files
-    """
+    """Answers queries about the files below a folder; recent files and analyses are cached."""
 
     def __init__(self, files: Files) -> None:
         self._files = files

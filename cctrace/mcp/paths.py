@@ -10,7 +10,7 @@ from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.mcp.answers import Picture, answer
 from cctrace.mcp.captures import Captures, own_controller
-from cctrace.units import parse_time_ns
+from cctrace.units import parse_rate_bps, parse_time_ns
 
 LONGEST_S = 300  # of a simulation
 MOST_SENDERS = 8
@@ -73,7 +73,6 @@ def simulate(
     """
     from cctrace.sim.path import Path
     from cctrace.sim.simulate import simulate as run
-    from cctrace.units import parse_rate_bps
 
     names = [own_controller(name) for name in controllers]
     if not 1 <= len(names) <= MOST_SENDERS:

@@ -53,7 +53,6 @@ def bandwidth(sd_us: float, queue_us: float, duration_s: float, seed: int) -> fl
     ----------
     sd_us, queue_us : float
         Jitter and delta.
-    duration_s : float
     seed : int
         Of the draws.
     """

@@ -7,16 +7,13 @@ multiples of the slot.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cctrace.estimates import Estimate
 from cctrace.path.constants import ALWAYS, GATHERED, LEAST_ACKS, NEAR_GRID, ON_GRID
-from cctrace.path.transmissions import DELIVERED
-
-if TYPE_CHECKING:
-    from cctrace.path.transmissions import Transmissions
+from cctrace.path.transmissions import DELIVERED, Transmissions
 
 
 class Acks(NamedTuple):

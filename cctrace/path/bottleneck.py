@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,10 +35,7 @@ from cctrace.path.constants import (
 from cctrace.path.least import least_within
 from cctrace.path.lindley import deviation_by_bucket, deviation_by_queue, residual_delays
 from cctrace.path.pairs import pair_rate
-from cctrace.path.transmissions import DELIVERED, LOST
-
-if TYPE_CHECKING:
-    from cctrace.path.transmissions import Transmissions
+from cctrace.path.transmissions import DELIVERED, LOST, Transmissions
 
 
 @dataclass(frozen=True)
@@ -183,7 +180,6 @@ def departures(sent_us: Floats, wire_bytes: Floats, steps: Steps, bucket_bytes: 
     ----------
     sent_us, wire_bytes : ndarray
         Arrivals, ascending.
-    steps : Steps
     bucket_bytes : float
         Size of a token bucket at that rate, which passes bursts after a pause.
     """

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,11 +44,8 @@ from cctrace.path.constants import (
 )
 from cctrace.path.least import least_of
 from cctrace.path.lindley import deficits_at
-from cctrace.path.transmissions import LOST
+from cctrace.path.transmissions import LOST, Transmissions
 from cctrace.tcp.wire import PACKET_BYTES
-
-if TYPE_CHECKING:
-    from cctrace.path.transmissions import Transmissions
 
 
 class Bucket(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +22,11 @@ from cctrace.estimates import Estimate
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_length, block_means, block_sizes, student
 from cctrace.path.blocks import effective_samples as effective
-from cctrace.path.bottleneck import Steps, departures
+from cctrace.path.bottleneck import Sent, Steps, departures
 from cctrace.path.constants import ACK_TIMER_US, HELD_US, LEAST_RTTS, REORDERED, SHORT_QUEUE, TIE, WANDER, WINDOW_US
 from cctrace.path.transmissions import Transmissions
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
-
-if TYPE_CHECKING:
-    from cctrace.path.bottleneck import Sent
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,6 @@ def deviating(came, before, total, acked, timed, rate, size, small, most, out, r
         As for `left`.
     size : int
         Number of delays per median; those after the last full `size` are ignored.
-    small : float
     most : float
         If the mean exceeds this, the result is infinity.
     out, room : ndarray of float64

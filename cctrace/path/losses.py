@@ -8,13 +8,13 @@ backlog that they met is the buffer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cctrace.estimates import Estimate
 from cctrace.path.arrays import Bools, Floats
-from cctrace.path.bottleneck import Steps, backlog_met
+from cctrace.path.bottleneck import Sent, Steps, backlog_met
 from cctrace.path.constants import (
     ABOVE_FULL,
     AT_THE_END,
@@ -30,12 +30,8 @@ from cctrace.path.constants import (
     SAME_OVERFLOW_US,
     SURE_BACKLOG,
 )
-from cctrace.path.transmissions import LOST
+from cctrace.path.transmissions import LOST, Transmissions
 from cctrace.special import special
-
-if TYPE_CHECKING:
-    from cctrace.path.bottleneck import Sent
-    from cctrace.path.transmissions import Transmissions
 
 
 class Losses(NamedTuple):
@@ -76,7 +72,6 @@ def losses_of(
     table : Transmissions
     flow : Sent
         All packets through the bottleneck: of this flow and of those that share it.
-    steps : Steps
     policed : ndarray of bool, optional
         Which transmissions a policer dropped before the queue.
     rate_error : float

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cctrace.errors import StreamError
+from cctrace.flows.capture import Capture
 from cctrace.path.bottleneck import ROUGHLY, Sent, constant, constant_rate, deviation, sent
 from cctrace.path.constants import COARSE_PACKETS, COMMON, LEAST_BYTES, LEAST_OVERLAP, MOST_OTHERS
 from cctrace.path.own_queue import coarser, packets_per_unit
-from cctrace.path.transmissions import transmissions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cctrace.flows.capture import Capture
-    from cctrace.path.transmissions import Transmissions
+from cctrace.path.transmissions import Transmissions, transmissions
 
 
 class Shared(NamedTuple):
@@ -57,8 +53,6 @@ def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False
     ----------
     rows : mapping of str to array_like
         `Capture.flows`, or its `columns`.
-    index : int
-    one_bottleneck : bool
     """
     src, dst, begin, sent_bytes = (np.asarray(rows[name]) for name in ("src", "dst", "start_ns", "bytes_sent"))
     end = begin + np.asarray(rows["duration_s"]) * 1e9

@@ -43,7 +43,6 @@ class Bottleneck:
 
     Attributes
     ----------
-    rate : float
     base_us : float
         Base RTT: 2 % quantile of the RTT minus the flow's own queueing delay (the minimum RTT if that is below half of
         it).

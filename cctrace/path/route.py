@@ -8,12 +8,12 @@ apart, and kept if the level is stable on both sides.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cctrace.path.arrays import Floats
-from cctrace.path.bottleneck import departures
+from cctrace.path.bottleneck import Sent, Steps, departures
 from cctrace.path.constants import (
     MOST_ROUTES,
     ROUTE_HOLDS,
@@ -23,9 +23,6 @@ from cctrace.path.constants import (
     ROUTE_WINDOWS,
     WINDOW_US,
 )
-
-if TYPE_CHECKING:
-    from cctrace.path.bottleneck import Sent, Steps
 
 
 class Route(NamedTuple):
@@ -40,7 +37,6 @@ def route_steps(flow: Sent, steps: Steps) -> Route:
 
     Parameters
     ----------
-    flow : Sent
     steps : Steps
         Rate of the bottleneck.
     """

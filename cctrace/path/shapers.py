@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cctrace.estimates import Estimate
-from cctrace.path.bottleneck import backlog, constant, delivered_rate, departures, left_at, work_done
+from cctrace.path.arrays import Floats
+from cctrace.path.bottleneck import Sent, Steps, backlog, constant, delivered_rate, departures, left_at, work_done
 from cctrace.path.buckets import Bucket
 from cctrace.path.constants import EXPLAINED, SPENT
 from cctrace.path.least import least_of, least_within
 from cctrace.tcp.wire import PACKET_BYTES
-
-if TYPE_CHECKING:
-    from cctrace.path.arrays import Floats
-    from cctrace.path.bottleneck import Sent, Steps
 
 
 def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
@@ -54,7 +49,6 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
 
     Parameters
     ----------
-    flow : Sent
     rate : float
         The rate that explains the delays best, bytes/us.
     """

@@ -7,11 +7,12 @@ changes it for both ends at once, by the same amount.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cctrace.flows.capture import _ticks
+from cctrace.flows.flow import Flow
 from cctrace.flows.state import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.path.arrays import Floats, Ints
 from cctrace.path.constants import (
@@ -23,9 +24,6 @@ from cctrace.path.constants import (
     STAMPS_FAR,
     STAMPS_NEAR,
 )
-
-if TYPE_CHECKING:
-    from cctrace.flows.flow import Flow
 
 
 class Stamps(NamedTuple):

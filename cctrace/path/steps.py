@@ -7,12 +7,12 @@ then moved to where it explains the delays best, and steps that explain nothing 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace.path.arrays import Floats
 from cctrace.path.bottleneck import (
+    Sent,
     Steps,
     bend,
     candidate_steps,
@@ -37,16 +37,12 @@ from cctrace.path.constants import (
 from cctrace.path.least import least_of
 from cctrace.path.pairs import pairs_of
 
-if TYPE_CHECKING:
-    from cctrace.path.bottleneck import Sent
-
 
 def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Steps, float]:
     """Return the `Steps` that explain the delays best, and their deviation.
 
     Parameters
     ----------
-    flow : Sent
     best : (float, float), optional
         Its `constant_rate`, if known.
     """

@@ -62,7 +62,6 @@ class Transmissions:
         Last segment of a write of the application or the stack.
     start_ns : int
         First packet of the flow; times in results are relative to it.
-    mss : int
     """
 
     sent_ns: np.ndarray

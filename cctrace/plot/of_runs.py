@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest
 from cctrace.flows.source import flow_of
+from cctrace.flows.views import View
 from cctrace.identification.named import controller_name
 from cctrace.replaying.model import model_of
 from cctrace.replaying.run import Run
 from cctrace.schema import LINUX_EVENTS
 from cctrace.sim.result import Simulation
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.flows.views import View
 
 # Short names of quantities: a column, one value per flow; or `SAMPLED`, all samples of each flow.
 ALIASES = {

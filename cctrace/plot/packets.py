@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
 from cctrace.tcp.sequence import unwrap, unwrapped
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.flows.flow import Flow
 
 # What a segment of the sender is, `Sent.kind`; the first ones are the reasons of `Flow.retransmissions`.
 KINDS = ("new", "fast", "probe", "timeout", "unexplained", "again")

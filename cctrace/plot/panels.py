@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace.analysis.spans import spans_of
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from cctrace.columns import Columns
+from cctrace.columns import Columns
 
 # Meaning -> colour.
 COLOURS = {
@@ -84,7 +81,6 @@ class Series:
 
     Parameters
     ----------
-    label : str
     time_s : ndarray of float64
         Seconds since the start of the flow, not decreasing.
     value : ndarray of float64
@@ -93,7 +89,6 @@ class Series:
         A key of `COLOURS`.
     kind : {"line", "steps", "points"}
         `steps` holds a value until the next one; `points` are unconnected samples.
-    dashed : bool
     stretches : bool
         Whether the axis grows to fit the series; False for series that may be far above the others, such as a
         receive window.
@@ -120,7 +115,6 @@ class Panel:
         What is shown and how to read it, for someone who does not know the field's abbreviations.
     axis : str
         Label of the y axis, unit in brackets.
-    series : list of Series
     from_zero : bool
         Whether the axis starts at 0 whatever part of the flow is shown.
     """

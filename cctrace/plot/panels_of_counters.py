@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.columns import Columns
+from cctrace.flows.counters import CounterFlow
 from cctrace.plot.panels import Panel, Phases, Series, throughput_series
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.columns import Columns
-    from cctrace.flows.counters import CounterFlow
 
 # Where a replay's columns are drawn: panel, column of `model_table`, label, colour, factor to the unit of the panel.
 _REPLAYED = (

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.analysis.flow_view import FlowView
 from cctrace.plot.panels import Panel, Phases, Series, throughput_series
 from cctrace.schema import MISSING
 from cctrace.units import format_time
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.analysis.flow_view import FlowView
 
 
 def flow_panels(view: FlowView, packets: Any | None = None) -> list[Panel]:

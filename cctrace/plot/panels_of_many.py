@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.analysis.flow_view import FlowView
 from cctrace.plot.panels import Panel, Series
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.analysis.flow_view import FlowView
 
 COMPARED = 8  # flows, as many as there are colours that are distinguishable with colour blindness
 _SPANS = 300  # time bins over which a rate is taken

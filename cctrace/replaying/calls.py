@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cctrace import schema
+from cctrace.cc.base import Controller
 from cctrace.lang.compile import compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, record_dtype
 from cctrace.lang.memory import callback
-
-if TYPE_CHECKING:
-    from cctrace.cc.base import Controller
 
 _RETURNING = ("ssthresh", "undo_cwnd")
 _NAMES = schema.names(schema.LINUX_VIEW)

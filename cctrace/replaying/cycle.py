@@ -8,16 +8,13 @@ each cycle it is therefore tested whether a shifted cycle explains the sends bet
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace.replaying import midflow
+from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, likeliest, raw_draw
 from cctrace.replaying.script import Edit
-
-if TYPE_CHECKING:
-    from cctrace.replaying.follow import Follower
 
 CYCLE_PHASES = 8
 DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, replay errors last longer

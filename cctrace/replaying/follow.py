@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import schema
-from cctrace.cc.base import param_fields
+from cctrace.cc.base import Controller, param_fields
 from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.flows.events import Events, pointing
@@ -29,11 +30,6 @@ from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, offset_of
 from cctrace.replaying.script import TICK, Edit, Script
 from cctrace.replaying.waiting import is_ack_clocked
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
-
 _MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "trials", "scan")}
 MOST, CHANGES = 512, 4  # hypotheses at a time, and changes per hypothesis
 BLUR_ELSEWHERE = 20  # for captures not taken at the sender: departure times come from time stamps of 1 ms
@@ -46,12 +42,10 @@ class Follower:
 
     Parameters
     ----------
-    events : Events
     sends : structured ndarray or None
         `schema.SENDS`; None for counters.
     cls : type
         Class of a Linux controller.
-    params : dict
     record : sequence of str
         Fields to record after every row.
     mode : "compiled", "interpreted" or "debug"
@@ -195,7 +189,6 @@ class Follower:
 
         Parameters
         ----------
-        script : Script
         stops : sequence of int
             Ascending rows, up to the number of rows; each block of rows is scored separately.
         by : int

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.cc.base import Controller
+from cctrace.lang.fields import Field
 from cctrace.replaying.script import Edit, Script
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
-    from cctrace.lang.fields import Field
-
 
 FALSE_ALARM = 1e-3  # probability of changing something correct, see `infer`
 ALIKE = 6  # significant digits of likelihoods: sums of the same terms may differ beyond

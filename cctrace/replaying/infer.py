@@ -13,17 +13,14 @@ sender's.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from cctrace.replaying.cycle import Cycle
+from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.paced import likely_paced
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Script
 from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
-
-if TYPE_CHECKING:
-    from cctrace.replaying.follow import Follower
 
 
 def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, paced_known: bool = False) -> Inferred:

@@ -11,10 +11,14 @@ or inferred on the way: a `Leader` supports trials as a `Follower` does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.cc.base import Controller
+from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import ASKS, FINALS, OUT, PAUSED, RING, SCRATCH, SENDS, reenact
 from cctrace.flows.state import ACK, CLOCK_START_US, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
@@ -25,14 +29,6 @@ from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import TICK, Script
 from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, TICK_US
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
-    from cctrace.flows.flow import Flow
 
 NOT_YET = 1 << 60  # row of a packet that has not been sent
 # State of `lead`: whether the controller paces, the slot of its mode (-1: none), that mode's PROBE_RTT; the next of the

@@ -10,18 +10,14 @@ another controller, neither explains the sends, and the result is open.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace.replaying import book as bk
-from cctrace.replaying.follow import BLUR_ELSEWHERE
+from cctrace.replaying.follow import BLUR_ELSEWHERE, Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.script import Script
-
-if TYPE_CHECKING:
-    from cctrace.replaying.follow import Follower
 
 TEMPER = 0.5  # successive intervals are correlated
 MOST_ROWS = 60_000  # of the stream

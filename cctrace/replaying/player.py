@@ -11,23 +11,19 @@ import copy
 import itertools
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc import controller as resolve
-from cctrace.cc.base import param_fields
+from cctrace.cc.base import Controller, param_fields
 from cctrace.errors import ArgumentError, CompileError, StreamError
 from cctrace.flows.views import CARRIED, View
 from cctrace.lang.compile import EVENTS, RETURN_STORED_IN, compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, recordable
 from cctrace.replaying.calls import offset_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
 
 MODES = ("compiled", "interpreted", "debug")
 _CHUNK = 16_384  # rows converted to Python integers at a time
@@ -38,7 +34,6 @@ class Player:
 
     Parameters
     ----------
-    view : View
     controller : str or type
         See `cctrace.cc.controller`.
     mode : "compiled", "interpreted" or "debug"

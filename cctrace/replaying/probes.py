@@ -15,20 +15,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST
-from cctrace.replaying.hypotheses import ALIKE, FALSE_ALARM, Inference, Phase, likeliest, raw_draw
+from cctrace.replaying.hypotheses import ALIKE, FALSE_ALARM, Inference, Phase, Subject, likeliest, raw_draw
 from cctrace.replaying.script import Edit
 from cctrace.replaying.stack import JIFFIES_START
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.replaying.hypotheses import Subject
 
 LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}

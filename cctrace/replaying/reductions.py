@@ -10,17 +10,13 @@ and the reduction's factor is never changed: another controller's windows stay w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cctrace.replaying.script import Edit
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.replaying.follow import Follower
-    from cctrace.replaying.script import Script
+from cctrace.replaying.follow import Follower
+from cctrace.replaying.script import Edit, Script
 
 NEAR = (0, -1, 1, -2, 2)  # segments
 MOST_ROWS = 20_000  # used per reduction

@@ -6,19 +6,16 @@ anew for each controller and each choice of its parameters, as in any replay.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cctrace.cc.base import checked_params
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.cc.base import Controller, checked_params
+from cctrace.flows.flow import Flow
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
-    from cctrace.flows.flow import Flow
 
 UNKNOWN_LOG = -1.8  # log likelihood of an unexplained send, on the scale of `any_send`; see docs/identify.md
 

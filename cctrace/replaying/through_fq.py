@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc import KERNEL_NAMES, REGISTRY
 from cctrace.cc import controller as resolve
-from cctrace.cc.base import checked_params
+from cctrace.cc.base import Controller, checked_params
 from cctrace.cc.linux import CA_DISORDER
+from cctrace.flows.events import Events
+from cctrace.flows.flow import Flow
 from cctrace.flows.handover import PATIENCE_NS
 from cctrace.flows.state import DIRECTLY, LATE_TIMER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
@@ -36,13 +39,6 @@ from cctrace.replaying.intervals import blocks
 from cctrace.replaying.paced import EXPLAINED, TEMPER
 from cctrace.replaying.stack import ON_ACK
 from cctrace.replaying.waiting import SOON_NS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
-    from cctrace.flows.events import Events
-    from cctrace.flows.flow import Flow
 
 # One per family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; DCTCP and Prague send as Reno.
 SENDERS = (*(name for name in KERNEL_NAMES.values() if name not in ("dctcp", "prague")), "bbr2016")
@@ -99,7 +95,6 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
 
     Parameters
     ----------
-    flow : Flow
     believed : type, optional
         The presumed Linux controller; others are tried if it does not explain the sends, or is a user's class,
         which may not compile.

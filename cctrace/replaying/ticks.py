@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc.linux import CA_DISORDER
 from cctrace.replaying import book as bk
+from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase
 from cctrace.replaying.likelihood import NOT_FULL
 from cctrace.replaying.script import TICK, Edit
 from cctrace.replaying.stack import HZ, TICK_US
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.replaying.follow import Follower
 
 TICKS = 40  # tick phases that are tried, 100 us apart at HZ = 250
 FIRST_ROWS = 2_000  # of the stream, tried first

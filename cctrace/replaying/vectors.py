@@ -11,22 +11,18 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc import REGISTRY, controller
-from cctrace.cc.base import ArrayField, declared_fields
+from cctrace.cc.base import ArrayField, Controller, declared_fields
 from cctrace.errors import ArgumentError, FormatError, StreamError
 from cctrace.extras import needed
 from cctrace.flows.views import CARRIED, View
 from cctrace.replaying.player import Player
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.cc.base import Controller
 
 _EXPECTED = re.compile(r"(?:f32_)?(?:o_|s_|s2_|sc_|g_)|f32_")
 # Not in the files: the drivers had ECN off, never drew more than three numbers in a call, and lost single segments.

@@ -8,11 +8,13 @@ Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_DISORDER
+from cctrace.flows.events import Events
 from cctrace.replaying.book import (
     ACK_CLOCKED,
     ALL_SENDS,
@@ -40,11 +42,6 @@ from cctrace.replaying.stack import (
     validate_cwnd,
 )
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.flows.events import Events
 
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
 ANSWERED_NS = 60_000  # after an ACK, until the stack has sent what it releases

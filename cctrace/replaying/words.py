@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from cctrace.cc.base import Controller
 from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.units import format_number, format_rate, format_size, format_time
-
-if TYPE_CHECKING:
-    from cctrace.cc.base import Controller
 
 UNBOUNDED = 0x3FFFFFFF  # Linux writes ~0U or 0x7fffffff where there is no bound yet
 
@@ -20,7 +18,6 @@ def in_words(controller: type[Controller], state: dict[str, Any], mss: int | Non
 
     Parameters
     ----------
-    controller : type
     state : dict
         Its fields, as `Run.state`.
     mss : int or None

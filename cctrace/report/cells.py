@@ -17,7 +17,6 @@ def rows_of_cells(cells, is_text, ends, texts, out):
     is_text : ndarray of bool, shape (columns,)
     ends : ndarray of int64
         Where each text begins in `texts`, and the last one ends.
-    texts, out : ndarray of uint8
     """
     columns, rows = cells.shape
     place = 0

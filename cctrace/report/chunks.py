@@ -13,18 +13,14 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.plot.packets import NEW, Received, Sent
 from cctrace.report.data import packet_columns, script_json
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.report.page import FlowSection
-
+from cctrace.report.page import FlowSection
 
 _Side = TypeVar("_Side", Sent, Received)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.corpus.names import short_names
 from cctrace.plot.limits import limit_words, shares
 from cctrace.plot.panels import Phases
@@ -16,10 +17,6 @@ from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.overview import COLUMNS, report_of, row_of, write_pages
 from cctrace.report.page import FlowSection, Report
 from cctrace.units import format_share
-
-if TYPE_CHECKING:
-    from cctrace.analysis.flow_analysis import FlowAnalysis
-
 
 _PAIRS = 4  # flows of each capture: its largest
 FIGURES = (

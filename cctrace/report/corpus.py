@@ -12,26 +12,22 @@ import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 import cctrace
 from cctrace.corpus.one import reason_of
+from cctrace.corpus.queries import Corpus
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import Progress, escape, silent
 from cctrace.errors import ArgumentError, CctraceWarning
+from cctrace.identification.identify import Identification
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
 from cctrace.units import format_rate, format_share, format_size, format_time
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.corpus.queries import Corpus
-    from cctrace.identification.identify import Identification
-
 
 _HERE = Path(__file__).parent
 _MOST_ROWS, _MOST_GROUPS, _MOST_ERRORS, _BARS = 2_000, 40, 50, 36

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cctrace.corpus.holdback import FIGURES, MARGIN
+from cctrace.corpus.queries import Corpus
 from cctrace.display import escape
 from cctrace.units import format_number, format_share
-
-if TYPE_CHECKING:
-    from cctrace.corpus.queries import Corpus
-
 
 _WORDS = {"goodput": ("more goodput", "less goodput"), "rtt": ("a shorter RTT", "a longer RTT")}
 _WORDS["share"] = ("less sent again", "more sent again")

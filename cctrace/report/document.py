@@ -21,7 +21,6 @@ def document(title: str, sheet: str, body: str, script: str, data: str = "", loa
 
     Parameters
     ----------
-    title : str
     sheet : str
         Its style sheet. There is no other: the policy does not allow ``style`` attributes.
     body : str

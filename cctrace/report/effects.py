@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from cctrace.counterfactual.effects import effect_words
+from cctrace.counterfactual.effects import Effects, effect_words
 from cctrace.counterfactual.whatif import cells
 from cctrace.diagnosis.catalogue import CAUSES
+from cctrace.diagnosis.findings import Verdict
 from cctrace.diagnosis.order import is_remedy, matters
 from cctrace.display import escape
+from cctrace.estimates import Estimate
 from cctrace.refusals import Refusal
 from cctrace.report.whatif import in_two_lines
 from cctrace.units import format_number, format_share
 
-if TYPE_CHECKING:
-    from cctrace.counterfactual.effects import Effects
-    from cctrace.diagnosis.findings import Verdict
-    from cctrace.estimates import Estimate
-
-    Scale = Callable[[float], float]
+Scale = Callable[[float], float]
 
 _TITLE = "What each cause cost: the flow simulated with and without it"
 _WIDTH, _HEIGHT, _MARGIN = 300, 26, 8  # of a bar's frame, pixels
@@ -34,7 +30,6 @@ def effects_card(found: Effects | Refusal | None, verdicts: Sequence[Verdict]) -
 
     Parameters
     ----------
-    found : Effects or Refusal or None
     verdicts : sequence of Verdict
         With their effects, in their order.
     """

@@ -12,15 +12,13 @@ import base64
 import functools
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from isal import isal_zlib
+from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    Pack = Callable[[bytes], bytes]
+Pack = Callable[[bytes], bytes]
 
 
 small = functools.partial(zlib.compress, level=6)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from cctrace.display import escape
+from cctrace.estimates import Estimate
+from cctrace.fit.collapse import Collapse, Forecast
 from cctrace.refusals import Refusal
 from cctrace.units import format_share, format_time
 
-if TYPE_CHECKING:
-    from cctrace.estimates import Estimate
-    from cctrace.fit.collapse import Collapse, Forecast
-
-    Scale = Callable[[float], float]
+Scale = Callable[[float], float]
 
 
 _WIDTH, _HEIGHT = 640, 270

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cctrace.analysis.analyze import analyze
+from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.corpus.names import common_folder, short_names
 from cctrace.display import Progress, silent
 from cctrace.errors import CctraceError, one_line
@@ -14,10 +15,6 @@ from cctrace.io import is_capture
 from cctrace.report.document import link
 from cctrace.report.overview import COLUMNS, keeper, row_of, write_report
 from cctrace.report.page import Report, write
-
-if TYPE_CHECKING:
-    from cctrace.analysis.flow_analysis import FlowAnalysis
-
 
 PAGE = "report.html"
 
@@ -54,7 +51,6 @@ def write_index(
 
     Parameters
     ----------
-    files : sequence of path-like
     folder : path-like
         Receives report.html, the list, and a folder with the report of each capture.
     failed : callable

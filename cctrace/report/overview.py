@@ -7,16 +7,21 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.analysis.flow_analysis import SIMULATED, FlowAnalysis
+from cctrace.analysis.flow_view import FlowView
+from cctrace.columns import Columns
 from cctrace.display import Progress, silent, visible
 from cctrace.errors import StreamError
+from cctrace.flows.counters import CounterFlow
+from cctrace.flows.flow import Flow
 from cctrace.identification.words import sender_words
-from cctrace.plot.packets import packets_of
-from cctrace.plot.panels import Phases
+from cctrace.plot.packets import Received, Sent, packets_of
+from cctrace.plot.panels import Panel, Phases
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.panels_of_many import COMPARED, comparison_panels
@@ -27,17 +32,6 @@ from cctrace.report.chunks import CHUNK, SPANS, Packed, fitting, pack
 from cctrace.report.page import FlowSection, Report, write
 from cctrace.report.save import save
 from cctrace.units import format_rate, format_share, format_size, format_time
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.analysis.flow_view import FlowView
-    from cctrace.columns import Columns
-    from cctrace.flows.counters import CounterFlow
-    from cctrace.flows.flow import Flow
-    from cctrace.plot.packets import Received, Sent
-    from cctrace.plot.panels import Panel
-
 
 COLUMNS = ("Flow", "Cause", "Sent", "Goodput", "RTT min", "RTT median", "RTT p95", "Retransmitted", "Controller")
 AGREEMENT = "Replay = kernel"  # the last column, where there is something to compare
@@ -94,7 +88,6 @@ def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress:
 
     Parameters
     ----------
-    analyses : list of FlowAnalysis
     folder : path-like
         Made if it does not exist. The tables of an earlier report are removed.
     progress : callable

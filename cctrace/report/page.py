@@ -40,11 +40,8 @@ class FlowSection:
 
     Parameters
     ----------
-    title : str
     figures : list of (str, str)
         Label and value of the headline numbers.
-    panels : list of Panel
-    phases : Phases
     duration_s : float
         Right end of the time axis.
     cause : str
@@ -126,7 +123,6 @@ class Report:
 
     Parameters
     ----------
-    title : str
     source : str
         Origin of the data, one line.
     columns : list of str
@@ -137,7 +133,6 @@ class Report:
         Rows of small flows without a section: folded below the table.
     flows : list of FlowSection or None
         The flows' sections, in the order of the rows; None, or a shorter list, for flows without one.
-    notes : list of str
     comparison : FlowSection, optional
         Panels with several flows.
     row_links : dict of int to str

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.extras import is_installed
 from cctrace.report.arrow import arrow_table
 from cctrace.report.cells import LONGEST, write_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 Table: TypeAlias = "Mapping[str, NDArray[Any] | Sequence[Any]]"
 _BLOCK = 8192  # rows whose text is made at a time

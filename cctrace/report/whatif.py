@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from cctrace.counterfactual.whatif import cells
+from cctrace.counterfactual.whatif import WhatIf, cells
 from cctrace.display import escape
+from cctrace.estimates import Estimate
 from cctrace.refusals import Refusal
-
-if TYPE_CHECKING:
-    from cctrace.counterfactual.whatif import WhatIf
-    from cctrace.estimates import Estimate
-
 
 _HEADS = ("", "Goodput", "Mean RTT", "Sent again", "Against the original")
 

@@ -6,23 +6,20 @@ import functools
 import html
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cctrace.analysis.flow_view import FlowView
+from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.display import escape
 from cctrace.extras import needed
+from cctrace.flows.flow import Flow
 from cctrace.plot.packets import packets_of
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.states import lanes
+from cctrace.replaying.run import Run
 from cctrace.report.data import widget_data
 from cctrace.report.page import FlowSection, Report, render, script, style
 from cctrace.report.section import flow_section
-
-if TYPE_CHECKING:
-    from cctrace.diagnosis.diagnose import Diagnosis
-    from cctrace.flows.flow import Flow
-    from cctrace.replaying.run import Run
-
 
 _FALLBACK_PACKETS = 30_000  # kept for viewers without a kernel: some 150 kB
 _FALLBACK_BYTES = 300_000  # of curves

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cctrace.errors import ArgumentError
 from cctrace.sim.core.aqm import PIE_TICK_SHIFT
 from cctrace.sim.core.structs import CODEL, DUALPI2, FQ_CODEL, NO_LANE, PIE, RED
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_share, parse_size_bytes, parse_time_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _TIMES = ("target", "interval", "ce_threshold", "tupdate", "step")
 _SIZES = ("min", "max", "quantum", "avpkt")

@@ -11,22 +11,19 @@ millisecond or two) overlaps with the others' loops.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cctrace.errors import ArgumentError
 from cctrace.lang.threads import cores
 from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.path import Path
 from cctrace.sim.result import counters, link_figures, rows_of, tail_start_ns
 from cctrace.sim.runner import Runner
+from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import counts_of, stops
 from cctrace.units import parse_time_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from cctrace.sim.path import Path
-    from cctrace.sim.sender import Sender
 
 _setting_up = threading.Lock()  # so that no two threads compile the same controller
 

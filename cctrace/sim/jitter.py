@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace.display import brief
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.core.structs import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
 from cctrace.units import LONGEST_NS, parse_time_ns
-
-if TYPE_CHECKING:
-    import os
-
-    from numpy.typing import ArrayLike, NDArray
 
 _KINDS = {"normal": NORMAL, "gamma": GAMMA, "lognormal": LOGNORMAL, "empirical": EMPIRICAL}
 _NAMES = ("sd", "mean", "file", "per", "rho", "reorder")

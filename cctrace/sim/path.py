@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import presets
 from cctrace.display import brief
@@ -19,16 +21,9 @@ from cctrace.errors import ArgumentError
 from cctrace.sim.aqm import Aqm
 from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, NO_JITTER
 from cctrace.sim.jitter import Jitter
-from cctrace.sim.traces import trace_steps
+from cctrace.sim.traces import Steps, trace_steps
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from cctrace.sim.traces import Steps
 
 LEAST_BPS, MOST_BPS = 1.0, 1e14
 DEFAULT_RTT, DEFAULT_LOSS = "40ms", "0%"

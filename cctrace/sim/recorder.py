@@ -7,10 +7,12 @@ newest first [RFC2018], a duplicate as the first of them [RFC2883], the time sta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.errors import ArgumentError
@@ -33,11 +35,6 @@ from cctrace.sim.core.structs import (
     TAP_SYN_ACK,
 )
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
-
-if TYPE_CHECKING:
-    import os
-
-    from numpy.typing import NDArray
 
 Row = tuple[int, ...]  # values of _COLUMNS
 Blocks = Sequence[tuple[int, int]]  # left and right edges

@@ -5,22 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.errors import ArgumentError
 from cctrace.lang.machine import Machine
 from cctrace.sim.core.check import check_books
 from cctrace.sim.core.loop import run, run_world, tap_room, trace_room
 from cctrace.sim.core.structs import QUIC, TAP_WIDTH, TRACE_WIDTH
-from cctrace.sim.core.world import FIRST_NS
+from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.result import Recorder
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.sim.core.world import World
 
 _run_world = Machine(run_world)
 MODES = ("compiled", "interpreted", "debug")

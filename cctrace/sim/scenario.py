@@ -18,15 +18,13 @@ import difflib
 import json
 import os
 import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _KEYS = ("duration", "seed", "path", "senders")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cctrace.cc import called, controller
+from cctrace.cc.base import Controller
 from cctrace.display import brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.acks import AckPolicy, ack_policy
@@ -25,9 +26,6 @@ from cctrace.sim.core.structs import (
 from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, NO_ECN
 from cctrace.tcp.wire import HEADER_BYTES, MSS_BYTES, QUIC_HEADER_BYTES, QUIC_MSS_BYTES
 from cctrace.units import parse_rate_bps, parse_size_bytes, parse_time_ns
-
-if TYPE_CHECKING:
-    from cctrace.cc.base import Controller
 
 PROFILES = {"reference": REFERENCE, "linux": LINUX}
 FEEDBACK = {"none": NO_ECN, "classic": CLASSIC_ECN, "echoed": ECHOED_ECN, "accurate": ACCURATE_ECN}

@@ -7,23 +7,20 @@ is, with all consequences for its controller.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cctrace.cc.base import Controller
 from cctrace.errors import ArgumentError
 from cctrace.sim.core.structs import NEVER, RUNNING, SERVED
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.core.write_queue import discard_unsent
+from cctrace.sim.path import Path
 from cctrace.sim.recorder import ends
 from cctrace.sim.result import Simulation, counters, link_figures, notes, table
 from cctrace.sim.runner import Runner, check_mode
 from cctrace.sim.sender import Sender
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cctrace.cc.base import Controller
-    from cctrace.sim.path import Path
 
 MS = 1_000_000
 
@@ -36,12 +33,10 @@ class Served:
 
     Parameters
     ----------
-    path : Path
     cc : str, class or Sender
         The server's controller; a `Sender` with its ``app`` left as it is.
     others : sequence of str, class or Sender
         Flows beside it.
-    seed : int
     mode : "compiled", "interpreted" or "debug"
     packets : bool
         Keep what captures would see.

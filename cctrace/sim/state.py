@@ -13,21 +13,17 @@ NaN (mode: an empty text) where a controller has no such thing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace.cc import controller as resolve
+from cctrace.cc.base import Controller
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
 from cctrace.cc.bbr_draft_model import UNSET_BW
 from cctrace.lang.fields import fields_of, record_dtype
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from cctrace.cc.base import Controller
 
 COLUMNS = (
     "mode", "bw_Bps", "min_rtt_us", "pacing_gain", "cwnd_gain", "bw_hi_Bps", "bw_lo_Bps", "inflight_hi_segments",

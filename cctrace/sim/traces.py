@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io.linktrace import LinkTrace
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Steps = tuple[NDArray[np.int64], NDArray[Any]]  # begin in ns, value
+Steps = tuple[NDArray[np.int64], NDArray[Any]]  # begin in ns, value
 
 REPEATED_NS = 3_600_000_000_000  # for which the trace of a link is repeated
 _LEAST_BPS = 1.0  # what is slower stands still

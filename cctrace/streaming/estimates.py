@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from cctrace.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from cctrace.streaming.video import Video
+from cctrace.streaming.video import Video
 
 
 class Ewma:

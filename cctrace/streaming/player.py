@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cctrace.errors import ArgumentError
 from cctrace.streaming.estimates import estimate
 from cctrace.streaming.rules import rule
-
-if TYPE_CHECKING:
-    from cctrace.streaming.video import Video
+from cctrace.streaming.video import Video
 
 
 @dataclass(frozen=True)
@@ -108,12 +106,6 @@ class TimeUp(Exception):
 
 class Player:
     """One session.
-
-    Parameters
-    ----------
-    video : Video
-    settings : Settings
-    network : Network
 
     Raises
     ------

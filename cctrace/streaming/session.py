@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cctrace.display import Public, card
 from cctrace.errors import ArgumentError
+from cctrace.sim.path import Path
+from cctrace.sim.result import Simulation
 from cctrace.sim.served import Served
-from cctrace.streaming.player import Player, Progress, Settings, TimeUp
+from cctrace.streaming.player import Ask, Player, Progress, Settings, TimeUp
 from cctrace.streaming.rates import Rates
 from cctrace.streaming.video import Video
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from cctrace.sim.path import Path
-    from cctrace.sim.result import Simulation
-    from cctrace.streaming.player import Ask
 
 MS = 1_000_000
 PATIENCE = 10  # a session ends after this many times the length of its video

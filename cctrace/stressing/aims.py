@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.stressing.trial import Course
 from cctrace.units import format_share, format_time
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.stressing.trial import Course
 
 
 @dataclass(frozen=True)

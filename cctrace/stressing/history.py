@@ -31,7 +31,6 @@ class Disturbance(NamedTuple):
         Factor of the rate or of the RTT; share lost.
     every_s : float
         From the beginning of one to that of the next.
-    times : int
     """
 
     kind: str
@@ -97,7 +96,6 @@ class History:
 
     Attributes
     ----------
-    disturbances : tuple of Disturbance
     hold_s : float
         ACKs leave in batches, this long apart; 0: at once.
     app : (float, float) or None

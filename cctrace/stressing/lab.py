@@ -6,14 +6,12 @@ supports histories of rates, but neither losses at given times nor changing dela
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cctrace.cc import controller, kernel_name
 from cctrace.errors import ArgumentError
+from cctrace.stressing.stress import Finding
 from cctrace.tcp.wire import PACKET_BYTES
-
-if TYPE_CHECKING:
-    from cctrace.stressing.stress import Finding
 
 OF_LAB = {"bbr3": "bbr"}  # kernels with BBRv3 call it so
 SENDER_PORT, RECEIVER_PORT = 40001, 5001

@@ -13,16 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from cctrace.display import Progress, silent
 from cctrace.sim.batch import cores
+from cctrace.stressing.aims import Aim
 from cctrace.stressing.history import Bounds, Disturbance, History, crossed, drawn, kept, mutated
-from cctrace.stressing.trial import run
-
-if TYPE_CHECKING:
-    from cctrace.stressing.aims import Aim
-    from cctrace.stressing.trial import Setting
+from cctrace.stressing.trial import Setting, run
 
 CLEAR = 0.8  # largest margin of a finding: at the edge, a real kernel's timers may turn 10 % of a link into 13 %
 SEEDS = (1, 2, 3)  # with all of which a finding fails: BBR draws where in its gain cycle it begins

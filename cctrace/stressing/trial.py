@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc import called
 from cctrace.sim.core.world import FIRST_NS, World
@@ -18,9 +19,6 @@ from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
 from cctrace.sim.state import columns_of
 from cctrace.stressing.history import History
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _setting_up = threading.Lock()  # so that no two threads compile the same controller
 

@@ -30,7 +30,6 @@ def prr_cwnd(
         Segments now in flight.
     prr_delivered, prr_out : int
         Segments delivered and sent since the reduction began, this ACK's (`newly_delivered`) included.
-    newly_delivered : int
     undisturbed : bool
         Whether the ACK advanced snd_una and marked nothing lost.
     catch_up : bool

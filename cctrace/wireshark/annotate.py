@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cctrace
 from cctrace.analysis.attached import Counters
@@ -15,9 +15,10 @@ from cctrace.analysis.one_flow import of_capture
 from cctrace.display import Progress, Summarized, connection, silent, visible
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import read
+from cctrace.flows.flow import Flow
 from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest
 from cctrace.io import CAPTURES, sniff
-from cctrace.io.annotated import is_annotated, write_annotated
+from cctrace.io.annotated import Comment, is_annotated, write_annotated
 from cctrace.io.source import open_source
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.io.write import replacing
@@ -28,11 +29,7 @@ from cctrace.wireshark.columns import PacketColumns, columns_of
 from cctrace.wireshark.comments import comments_of
 from cctrace.wireshark.companion import SUFFIX, write_companion
 
-if TYPE_CHECKING:
-    from cctrace.flows.flow import Flow
-    from cctrace.io.annotated import Comment
-
-    File = str | os.PathLike[str]
+File = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,10 +96,6 @@ def annotate(
         Receives lines of progress.
     options
         `limit`, `decapsulate` of `cctrace.io.read_file`.
-
-    Returns
-    -------
-    Annotated
 
     Raises
     ------

@@ -6,20 +6,17 @@ A packet of the sender has the state at its departure; an ACK has the state afte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.analysis.flow_analysis import FlowAnalysis
+from cctrace.columns import Columns
 from cctrace.diagnosis.findings import LIMITS
+from cctrace.flows.flow import Flow
 from cctrace.plot.packets import packets_of
 from cctrace.schema import LINUX_EVENTS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from cctrace.analysis.flow_analysis import FlowAnalysis
-    from cctrace.columns import Columns
-    from cctrace.flows.flow import Flow
 
 UNKNOWN = -1  # of every number here
 _NEVER = np.iinfo(np.int64).min

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.diagnosis.findings import LIMITS
 from cctrace.io.annotated import Comment
@@ -13,9 +13,6 @@ from cctrace.plot.packets import KINDS, NEW
 from cctrace.schema import CA_STATES
 from cctrace.units import format_rate, format_time
 from cctrace.wireshark.columns import UNKNOWN, PacketColumns
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PACING_STEP = 0.01  # by which the pacing rate has to change to be worth a comment
 # What `cctrace.resent` holds for each of KINDS, and what the comment says of it.

@@ -7,18 +7,16 @@ others are numbers and names of ours, separated by tabs, in the order of the fra
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.diagnosis.findings import LIMITS
 from cctrace.plot.packets import NEW
 from cctrace.schema import CA_STATES
 from cctrace.wireshark.columns import UNKNOWN, PacketColumns
 from cctrace.wireshark.comments import resent
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SUFFIX = ".cctrace.tsv"
 MAGIC = "cctrace annotations 1"
@@ -38,7 +36,6 @@ def write_companion(flows: Sequence[PacketColumns], file: str) -> int:
     ----------
     flows : sequence of PacketColumns
         At least one.
-    file : str
 
     Returns
     -------

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Artefact, Elsewhere
 from cctrace.diagnosis.record import Record
+from cctrace.flows.flow import Flow
 from cctrace.path.stamps import clock_set, held_us, stamps_of
 from cctrace.units import format_time
-
-if TYPE_CHECKING:
-    from cctrace.flows.flow import Flow
 
 
 def artefact(record: Record) -> tuple[Artefact, ...]:
