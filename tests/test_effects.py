@@ -185,7 +185,10 @@ def test_drops_of_the_paths_full_queue_are_asked_about_although_most_losses_were
 
     def names(buffer, *verdicts):
         path = SimpleNamespace(
-            estimates={"loss": loss, "buffer_bytes": Estimate90(buffer)}, max_rate_bps=lambda: 8e6, rtt_ns=20e6
+            estimates={"loss": loss, "buffer_bytes": Estimate90(buffer)},
+            max_rate_bps=lambda: 8e6,
+            rtt_ns=20e6,
+            aqm="codel",
         )
         scene = SimpleNamespace(others=(), held=HeldBack(), path=path)
         diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
@@ -201,7 +204,7 @@ def test_drops_of_the_paths_full_queue_are_asked_about_although_most_losses_were
 def test_random_losses_of_the_path_are_asked_about_although_others_dropped_more(low, lost, asked):
     loss = {"model": "bernoulli", "share": Estimate90(0.005, low, 0.01), "congestive": 62, "random": lost}
     estimates = {"loss": loss, "buffer_bytes": Estimate90(None)}
-    scene = SimpleNamespace(others=(), held=HeldBack(), path=SimpleNamespace(estimates=estimates))
+    scene = SimpleNamespace(others=(), held=HeldBack(), path=SimpleNamespace(estimates=estimates, aqm="droptail"))
 
     def names(*verdicts):
         diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
@@ -209,6 +212,15 @@ def test_random_losses_of_the_path_are_asked_about_although_others_dropped_more(
 
     assert names(one("competition")) == (["random_loss"] if asked else [])
     assert not names(one("random_loss"))
+
+
+def test_the_drops_of_an_aqm_that_the_path_lacks_are_no_random_losses_beside_it(tmp_path):
+    """No fit models PIE: over the inferred path its drops come at random."""
+    path = {"rate": "25Mbit", "rtt": "30ms", "buffer": "4bdp", "aqm": "pie"}
+    found = analysed(tmp_path, path, cct.Sender("cubic6", profile="linux"), "15s")
+    names = [verdict.name for verdict in found.diagnosis.verdicts]
+    assert "aqm" in names
+    assert "random_loss" not in names
 
 
 def test_a_pacing_limit_that_the_kernel_names_is_asked_about_although_losses_come_first():

@@ -62,7 +62,8 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
         form = "hypothetical" if scene.are_hypothetical else "beside"
         words |= {"from_s": span[0]}
         found.append(verdict(Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, form)))
-    if (loss := _by_chance(scene)) and "random_loss" not in {one.name for one in [*diagnosis.verdicts, *found]}:
+    loss = _by_chance(scene, diagnosis)
+    if loss and "random_loss" not in {one.name for one in [*diagnosis.verdicts, *found]}:
         said = {"whatever": "beside those that a queue dropped", "answers_losses": False}
         found.append(verdict(Finding("random_loss", const.DOUBTFUL, full_span, loss, said)))
     if not others and (full := _overflowed(scene)) and not names & FULL_QUEUE:
@@ -82,11 +83,13 @@ def _overflowed(scene: Scene) -> dict[str, float]:
     return {"buffer_bytes": buffer, "buffer_bdp": buffer / bdp, "lost": dropped}
 
 
-def _by_chance(scene: Scene) -> dict[str, float]:
+def _by_chance(scene: Scene, diagnosis: Diagnosis) -> dict[str, float]:
     """Return the inferred path's random losses where these are certain, else none."""
     loss = scene.path.estimates["loss"]
-    share = loss["share"]
-    if loss["model"] == "none" or not share.low or loss.get("random", 0) < const.FEWEST:
+    share, chance = loss["share"], loss.get("random", 0)
+    if scene.path.aqm == "droptail":  # the drops of an AQM that no fit models, such as PIE, are random losses there
+        chance -= sum(one.evidence["lost"] for one in diagnosis.verdicts if one.name == "aqm")
+    if loss["model"] == "none" or not share.low or chance < const.FEWEST:
         return {}
     return {"loss_share": share.value, "lost": loss["random"], "share_low": share.low, "share_high": share.high}
 
