@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cctrace.diagnosis.groups import NAN, Span
 
 
-@dataclass(frozen=True)
-class Reordering:
+class Reordering(NamedTuple):
     """Packets that arrived after packets sent later; spurious retransmissions."""
 
     reordered_share: float
@@ -19,8 +18,7 @@ class Reordering:
     is_kernels: bool = False  # from the kernel's counter
 
 
-@dataclass(frozen=True)
-class MinRtt:
+class MinRtt(NamedTuple):
     """BBR's min_rtt (or what it would be), compared with the RTT without a queue."""
 
     min_rtt_us: float
@@ -33,16 +31,14 @@ class MinRtt:
     are_probes_short: bool = False  # paced, and neither a queue nor a loss is visible
 
 
-@dataclass(frozen=True)
-class Jitter:
+class Jitter(NamedTuple):
     """Scatter of RTTs within an RTT that the flow's own queue does not cause, and mean RTT without a queue."""
 
     jitter_sd_us: float
     uncongested_rtt_us: float
 
 
-@dataclass(frozen=True)
-class Inflated:
+class Inflated(NamedTuple):
     """Ten-second minimum of the RTT, exceeded for three quarters of the time."""
 
     min_rtt_us: float
@@ -50,8 +46,7 @@ class Inflated:
     span: Span
 
 
-@dataclass(frozen=True)
-class AckBunches:
+class AckBunches(NamedTuple):
     """ACKs sent one by one, by the receiver's time stamps, that arrived together."""
 
     bunched_share: float
@@ -61,8 +56,7 @@ class AckBunches:
     span: Span
 
 
-@dataclass(frozen=True)
-class AckBatches:
+class AckBatches(NamedTuple):
     """ACKs that arrive at fixed times, covering whatever has arrived."""
 
     interval_us: float
@@ -70,8 +64,7 @@ class AckBatches:
     base_rtt_us: float
 
 
-@dataclass(frozen=True)
-class AckCounts:
+class AckCounts(NamedTuple):
     """Segments per ACK, and per captured packet; `is_jittered`: delays merged packets."""
 
     segments_per_ack: float

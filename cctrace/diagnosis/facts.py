@@ -8,8 +8,9 @@ evidence, units last. Builders: `packets.facts_of`, `polled_facts.facts_of`, `si
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.delay_groups import AckBatches, AckBunches, AckCounts, Inflated, Jitter, MinRtt, Reordering
@@ -46,18 +47,16 @@ from cctrace.units import format_time
 PACKETS, POLLS, SINGLE_POLL = "packets", "polls", "single poll"
 
 
-@dataclass(frozen=True)
-class Artefact:
+class Artefact(NamedTuple):
     """A capture artefact: its form, and the confidence."""
 
     form: str
     confidence: float
     numbers: dict[str, float]
-    words: Mapping[str, float | str] = field(default_factory=dict)
+    words: Mapping[str, float | str] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Elsewhere:
+class Elsewhere(NamedTuple):
     """Distance of the capture point from the sender, as round-trip time."""
 
     sender_side_us: float
@@ -118,9 +117,11 @@ class Facts:
         """The entire time of the flow."""
         return 0.0, self.end_s
 
-    def finding(self, name: str, sure: float, known: object, form: str = "", span: Span | None = None) -> Finding:
+    def finding(
+        self, name: str, sure: float, known: NamedTuple | dict[str, Any], form: str = "", span: Span | None = None
+    ) -> Finding:
         """Return a rule's finding: cause, confidence, and the numbers of a group of facts or a dict."""
-        facts: dict[str, Any] = known if isinstance(known, dict) else vars(known)
+        facts: dict[str, Any] = known if isinstance(known, dict) else known._asdict()
         numbers = {key: value for key, value in facts.items() if _is_number(value)}
         common = {"answers_losses": not self.is_model_based, "goodput_bps": self.goodput_bps, "per_rtt": self.per_rtt}
         span = span or facts.get("span") or self.span

@@ -5,8 +5,9 @@ The names of the numbers are those of a verdict's evidence, units last; NaN is a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from cctrace.path.changes import Change
 from cctrace.path.markers import Marker
@@ -16,8 +17,7 @@ Span = tuple[float, float]  # start and end, seconds since the first packet or p
 
 
 # --- the ends of the connection --------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class ReceiverWindow:
+class ReceiverWindow(NamedTuple):
     """The receive window: share of the time with data in which it was the limit, and how much of it was used."""
 
     receiver_share: float = NAN
@@ -29,8 +29,7 @@ class ReceiverWindow:
     span: Span | None = None
 
 
-@dataclass(frozen=True)
-class Pauses:
+class Pauses(NamedTuple):
     """How often the receiver closed its window, and for how long in total."""
 
     pauses: int
@@ -38,8 +37,7 @@ class Pauses:
     span: Span
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """A short transfer without losses: whether its window was still growing at the end."""
 
     rounds: float
@@ -49,8 +47,7 @@ class Start:
     is_complete: bool
 
 
-@dataclass(frozen=True)
-class SocketLimit:
+class SocketLimit(NamedTuple):
     """SO_MAX_PACING_RATE: share of the time in which the socket paced at it, and the sending rate."""
 
     limit_bps: float
@@ -61,8 +58,7 @@ class SocketLimit:
     carried_bps: float = NAN  # carried by the path, if more
 
 
-@dataclass(frozen=True)
-class EvenSends:
+class EvenSends(NamedTuple):
     """Packets sent at one rate after the start, while no queue stood."""
 
     rate_bps: float
@@ -75,16 +71,14 @@ class EvenSends:
     lost_share: float = 0.0  # of the packets
 
 
-@dataclass(frozen=True)
-class Idle:
+class Idle(NamedTuple):
     """Time with less data to send than the path could carry."""
 
     application_share: float
     goodput_bps: float
 
 
-@dataclass(frozen=True)
-class Writes:
+class Writes(NamedTuple):
     """Constant data in flight at the application's writes; `is_by_acks`: because of a full send buffer."""
 
     level_segments: float
@@ -93,8 +87,7 @@ class Writes:
     is_by_acks: bool
 
 
-@dataclass(frozen=True)
-class SendBuffer:
+class SendBuffer(NamedTuple):
     """Share of the time with data in which the send buffer was full, by the kernel's accounting.
 
     The kernel counts only while no unsent data are left and a write has been refused; for `waited_share` of the
@@ -105,8 +98,7 @@ class SendBuffer:
     waited_share: float = 0.0
 
 
-@dataclass(frozen=True)
-class Instant:
+class Instant(NamedTuple):
     """A single poll: how much of the window and the estimated rate is used, and whether data wait to be sent."""
 
     is_idle: bool  # nothing outstanding, no unsent data
@@ -117,16 +109,14 @@ class Instant:
     has_model: bool  # BBR's counters are present
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(NamedTuple):
     """Share of the bandwidth samples, and of the time, that was application-limited."""
 
     limited_share: float
     application_share: float
 
 
-@dataclass(frozen=True)
-class Stalls:
+class Stalls(NamedTuple):
     """Periods without ACKs that only the retransmission timer ended."""
 
     stalled_share: float
@@ -136,8 +126,7 @@ class Stalls:
 
 
 # --- others ----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Sharing:
+class Sharing(NamedTuple):
     """Concurrent flows: rates of this one and of the others, and the evidence for a shared queue."""
 
     flows: int
@@ -155,8 +144,7 @@ class Sharing:
     same_destination: bool = True
 
 
-@dataclass(frozen=True)
-class Turns:
+class Turns(NamedTuple):
     """Flows with equal shares whenever all had data, from separate queues."""
 
     flows: int
@@ -170,8 +158,7 @@ class Turns:
 
 
 # --- the rate --------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Stale:
+class Stale(NamedTuple):
     """A drop of the rate after which a ten-round bandwidth estimate was too high for some time."""
 
     before_bps: float
@@ -183,8 +170,7 @@ class Stale:
     is_paced: bool  # by what leaves, where the controller is not known
 
 
-@dataclass(frozen=True)
-class RateChanges:
+class RateChanges(NamedTuple):
     """Steps of the path's rate, or the range over which it varied."""
 
     changes: list[Change]
@@ -195,8 +181,7 @@ class RateChanges:
     stale: Stale | None = None
 
 
-@dataclass(frozen=True)
-class Queue:
+class Queue(NamedTuple):
     """RTTs, and what is known of the bottleneck's rate and the flow's own queue."""
 
     rtt_us: float
@@ -214,8 +199,7 @@ class Queue:
     retransmitted: float = NAN
 
 
-@dataclass(frozen=True)
-class Before:
+class Before(NamedTuple):
     """RTTs of the first packets, compared with later ones without a queue."""
 
     first_rtt_us: float
@@ -224,8 +208,7 @@ class Before:
     spread_us: float
 
 
-@dataclass(frozen=True)
-class Shaper:
+class Shaper(NamedTuple):
     """A token bucket that passes bursts."""
 
     rate_bps: float
@@ -233,8 +216,7 @@ class Shaper:
     bucket_rtts: float
 
 
-@dataclass(frozen=True)
-class Policer:
+class Policer(NamedTuple):
     """A token bucket that drops excess packets."""
 
     rate_bps: float
@@ -244,8 +226,7 @@ class Policer:
     span: Span
 
 
-@dataclass(frozen=True)
-class HeldWindow:
+class HeldWindow(NamedTuple):
     """The largest data in flight per round, and its scatter between rounds."""
 
     window_bytes: float
@@ -255,8 +236,7 @@ class HeldWindow:
 
 
 # --- losses ----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Met:
+class Met(NamedTuple):
     """Backlogs of the flow's own queue at losses: which losses overflowed it, and how the others are distributed."""
 
     overflowed: int
@@ -279,8 +259,7 @@ class Met:
     is_gathered: Callable[[], bool]  # whether the other losses cluster in time more than random ones would
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(NamedTuple):
     """Losses: number, time, and mean rank (0 to 1) of the RTTs before them."""
 
     lost: int
@@ -295,11 +274,10 @@ class Losses:
     met: Met | None = None
     clear_rank: float = 0.0  # rank from which the queue was long
     can_be_chance: bool = True
-    of_polls: dict[str, float] = field(default_factory=dict)  # dispersion of retransmissions
+    of_polls: Mapping[str, float] = MappingProxyType({})  # dispersion of retransmissions
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(NamedTuple):
     """ECN marks: how often they reduced the window, and at which queue."""
 
     reported: int  # segments delivered by ACKs with ECE, or by AccECN's counter
@@ -319,8 +297,7 @@ class Marks:
     ramp_end_s: float = NAN
 
 
-@dataclass(frozen=True)
-class Bursts:
+class Bursts(NamedTuple):
     """Bytes sent before lost packets within the same burst, and the burst size of a sender that paces."""
 
     burst_bytes: float
@@ -333,8 +310,7 @@ class Bursts:
     span: Span
 
 
-@dataclass(frozen=True)
-class SentAgain:
+class SentAgain(NamedTuple):
     """Retransmitted segments, and how many of them had arrived."""
 
     retransmitted_share: float

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from cctrace.estimates import Z95, Estimate
 from cctrace.path.arrays import Bools, Floats
@@ -45,6 +44,7 @@ from cctrace.path.constants import (
 from cctrace.path.least import least_of
 from cctrace.path.lindley import deficits_at
 from cctrace.path.transmissions import LOST, Transmissions
+from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES
 
 

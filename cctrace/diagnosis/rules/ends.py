@@ -135,4 +135,4 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     elif is_ceiling:
         limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}
         sure = 0.65 if even.is_by_timer else 0.55
-        yield facts.finding("pacing_limited", sure, limit, "evenly").saying(**vars(even))
+        yield facts.finding("pacing_limited", sure, limit, "evenly").saying(**even._asdict())

@@ -82,7 +82,7 @@ def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
     sure = 0.4 + 0.4 * min(lost.episodes / 30, 1)
     if not exact:  # a policer, or a short buffer, may drop as evenly
         sure = min(max(sure, 0.55), 0.55 if facts.is_model_based else 0.6)
-    numbers = {"loss_share": lost.loss_share, "lost": lost.lost, "rtt_rank": lost.rtt_rank} | lost.of_polls
+    numbers = {"loss_share": lost.loss_share, "lost": lost.lost, "rtt_rank": lost.rtt_rank} | dict(lost.of_polls)
     yield _by_chance(facts, lost, sure, numbers)
 
 
@@ -100,7 +100,7 @@ def _by_chance(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float
 
 def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
     """A full queue that this flow's own data do not explain, or of unknown length; or a shallow one."""
-    numbers = {"lost": dropped, "rtt_rank": rank} | lost.of_polls
+    numbers = {"lost": dropped, "rtt_rank": rank} | dict(lost.of_polls)
     exact, long = facts.kind == PACKETS, rank > 0.5
     if long and (exact or lost.can_be_chance) and lost.room_us < SHALLOW * lost.least_rtt_us:
         numbers |= {"buffer_us": lost.room_us, "buffer_bdp": lost.room_us / lost.least_rtt_us}

@@ -53,5 +53,5 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
         if mine < (1 - const.EQUAL) * fair
         else "about",
     }
-    numbers = vars(sharing) | {"fair_share": 1 / sharing.flows}
+    numbers = sharing._asdict() | {"fair_share": 1 / sharing.flows}
     yield facts.finding("competition", min(0.99, sure), numbers, span=sharing.span).saying(**words)
