@@ -310,7 +310,7 @@ CAUSES = {  # the most important first
         rate=Sentence(
             "It had what its path gave[{mostly?} for most of the time]: {goodput_bps}[{mostly?} in all], [{mostly?}"
             "typically ]{of_rate_share} of the bottleneck's {rate_bps} (on the wire) while it sent, with {queue_us} of "
-            "queue, typically, on a base RTT of {uncongested_us}.",
+            "queue, typically, on a base RTT of {base_rtt_us}.",
             "A higher rate needs a faster path or less competing traffic.",
             "Periods in which more data in flight increased the rate.",
         ),

@@ -186,8 +186,7 @@ class Queue(NamedTuple):
 
     rtt_us: float
     least_rtt_us: float  # 0.1 % quantile
-    base_rtt_us: float = NAN
-    uncongested_us: float = NAN  # mean RTT without a queue
+    base_rtt_us: float = NAN  # mean RTT without the flow's own queue
     spread_us: float = 0.0  # its standard deviation
     rate_bps: float = NAN
     used_share: float = NAN  # of the rate, if a queue or its overflow determined it

@@ -91,8 +91,7 @@ def queue(record: Record) -> Queue:
     return Queue(
         rtt_us=record.median_rtt_us,
         least_rtt_us=float(np.quantile(known, 0.001)) if len(known) else NAN,
-        base_rtt_us=bottleneck.base_us,
-        uncongested_us=mean,
+        base_rtt_us=mean,
         spread_us=spread,
         rate_bps=bottleneck.rate * 8e6,
         used_share=record.use if bottleneck.is_measured else NAN,

@@ -95,7 +95,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
         sure = 0.6 + 0.35 * min(1.0, max(queue.explained, 0.0) / 0.2)
         share = min(queue.used_share, 1.0)
         mostly = facts.goodput_bps < const.ALL_THE_TIME * share * queue.rate_bps
-        words = {"of_rate_share": share, "uncongested_us": queue.uncongested_us, "mostly": mostly}
+        words = {"of_rate_share": share, "mostly": mostly}
         yield facts.finding("path_full", sure, numbers, "rate").saying(**words)
     elif found.names & {"competition", "rate_change"}:
         return
