@@ -230,7 +230,7 @@ CAUSES = {  # the most important first
     ),
     "shallow_buffer": _cause(
         "shallow buffer",
-        "The buffer is shallow: [{buffer_bytes}|{buffer_us}], {buffer_bdp:two} bandwidth-delay products, less than the "
+        "The buffer is shallow: [{buffer_bytes}|{buffer_us}], {buffer_bdp:two} BDP, less than the "
         "0.25 by which BBR exceeds the rate when it probes; it dropped {lost} packets[ ({loss_share})].",
         "A larger buffer at the bottleneck, pacing without bursts, or a controller that heeds losses (BBRv3, oBBR).",
         "Longer backlogs without a loss.",
@@ -336,7 +336,7 @@ CAUSES = {  # the most important first
         f"[{{by_others?}}{_OTHERS}|A capture would tell more.]",
         "Losses after short RTTs, at any time.",
         overflow=Sentence(
-            "A full queue of {buffer_bytes} ({buffer_bdp:two} bandwidth-delay products) dropped {lost} packets.",
+            "A full queue of {buffer_bytes} ({buffer_bdp:two} BDP) dropped {lost} packets.",
             "That is how a loss-based controller finds the rate; an AQM with ECN would do it without losses.",
             "Losses while the queue was short.",
         ),
