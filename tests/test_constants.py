@@ -51,9 +51,9 @@ def test_counts_of_items_move_by_one_at_least():
 
     row = next(row for row in TABLES["path"] if row.name == "LEAST_DROPS")
     with moved(row, 1.2):
-        assert row.value + 1 == losses.LEAST_DROPS
+        assert row.value + 1 == losses.const.LEAST_DROPS
     with moved(row, 1 / 1.2):
-        assert row.value > losses.LEAST_DROPS
+        assert row.value > losses.const.LEAST_DROPS
 
 
 def test_an_answer_differs_that_is_another_word_or_outside_its_interval():

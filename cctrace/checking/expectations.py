@@ -24,18 +24,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from cctrace import units
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import endpoint
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.units import (
-    format_number,
-    format_rate,
-    format_share,
-    format_time,
-    parse_rate_bps,
-    parse_share,
-    parse_time_ns,
-)
 
 Given = str | os.PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -50,11 +42,11 @@ class Figure(NamedTuple):
 
 # A time is in nanoseconds, a rate in bit/s.
 FIGURES = {
-    "goodput": Figure(parse_rate_bps, format_rate, ">= 35Mbit"),
-    "rtt_p95": Figure(parse_time_ns, lambda ns: "never" if math.isinf(ns) else format_time(ns), "<= 60ms"),
-    "retransmitted": Figure(parse_share, format_share, "<= 0.5%"),
-    "jain": Figure(parse_share, format_number, ">= 0.9"),
-    "converged": Figure(parse_time_ns, lambda ns: "never" if math.isinf(ns) else format_time(ns), "<= 5s"),
+    "goodput": Figure(units.parse_rate_bps, units.format_rate, ">= 35Mbit"),
+    "rtt_p95": Figure(units.parse_time_ns, lambda ns: "never" if math.isinf(ns) else units.format_time(ns), "<= 60ms"),
+    "retransmitted": Figure(units.parse_share, units.format_share, "<= 0.5%"),
+    "jain": Figure(units.parse_share, units.format_number, ">= 0.9"),
+    "converged": Figure(units.parse_time_ns, lambda ns: "never" if math.isinf(ns) else units.format_time(ns), "<= 5s"),
 }
 OF_ALL = ("jain", "converged")  # of the selected flows of a file together
 NAMES = ("controller", "verdict", "no_verdict", "conform")

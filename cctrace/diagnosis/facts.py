@@ -13,35 +13,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis import groups
 from cctrace.diagnosis.delay_groups import AckBatches, AckBunches, AckCounts, Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.findings import Finding
-from cctrace.diagnosis.groups import (
-    NAN,
-    Before,
-    Bursts,
-    EvenSends,
-    HeldWindow,
-    Idle,
-    Instant,
-    Losses,
-    Marks,
-    Pauses,
-    Policer,
-    Queue,
-    RateChanges,
-    ReceiverWindow,
-    Samples,
-    SendBuffer,
-    SentAgain,
-    Shaper,
-    Sharing,
-    SocketLimit,
-    Span,
-    Stalls,
-    Start,
-    Turns,
-    Writes,
-)
 from cctrace.units import format_time
 
 PACKETS, POLLS, SINGLE_POLL = "packets", "polls", "single poll"
@@ -77,31 +51,31 @@ class Facts:
     has_polls: bool = False  # from counters, not packets
     has_counters: bool = False  # the kernel's, besides packets
     has_ecn: bool = False  # negotiated
-    rtt_us: float = NAN  # typical
-    least_rtt_us: float = NAN
-    window: ReceiverWindow | None = None
-    pauses: Pauses | None = None
-    start: Start | None = None
-    socket_limit: SocketLimit | None = None
-    even_sends: EvenSends | None = None
-    idle: Idle | None = None
-    writes: Writes | None = None
-    send_buffer: SendBuffer | None = None
-    instant: Instant | None = None
-    samples: Samples | None = None
-    stalls: Stalls | None = None
-    sharing: Sharing | None = None
-    turns: Turns | None = None
-    rates: RateChanges | None = None
-    queue: Queue | None = None
-    before: Before | None = None
-    shaper: Shaper | None = None
-    policer: Policer | None = None
-    held_window: HeldWindow | None = None
-    losses: Losses | None = None
-    marks: Marks | None = None
-    bursts: Bursts | None = None
-    sent_again: SentAgain | None = None
+    rtt_us: float = groups.NAN  # typical
+    least_rtt_us: float = groups.NAN
+    window: groups.ReceiverWindow | None = None
+    pauses: groups.Pauses | None = None
+    start: groups.Start | None = None
+    socket_limit: groups.SocketLimit | None = None
+    even_sends: groups.EvenSends | None = None
+    idle: groups.Idle | None = None
+    writes: groups.Writes | None = None
+    send_buffer: groups.SendBuffer | None = None
+    instant: groups.Instant | None = None
+    samples: groups.Samples | None = None
+    stalls: groups.Stalls | None = None
+    sharing: groups.Sharing | None = None
+    turns: groups.Turns | None = None
+    rates: groups.RateChanges | None = None
+    queue: groups.Queue | None = None
+    before: groups.Before | None = None
+    shaper: groups.Shaper | None = None
+    policer: groups.Policer | None = None
+    held_window: groups.HeldWindow | None = None
+    losses: groups.Losses | None = None
+    marks: groups.Marks | None = None
+    bursts: groups.Bursts | None = None
+    sent_again: groups.SentAgain | None = None
     reordering: Reordering | None = None
     min_rtt: MinRtt | None = None
     jitter: Jitter | None = None
@@ -113,12 +87,17 @@ class Facts:
     elsewhere: Elsewhere | None = None
 
     @property
-    def span(self) -> Span:
+    def span(self) -> groups.Span:
         """The entire time of the flow."""
         return 0.0, self.end_s
 
     def finding(
-        self, name: str, sure: float, known: NamedTuple | dict[str, Any], form: str = "", span: Span | None = None
+        self,
+        name: str,
+        sure: float,
+        known: NamedTuple | dict[str, Any],
+        form: str = "",
+        span: groups.Span | None = None,
     ) -> Finding:
         """Return a rule's finding: cause, confidence, and the numbers of a group of facts or a dict."""
         facts: dict[str, Any] = known if isinstance(known, dict) else known._asdict()

@@ -6,22 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis import groups
 from cctrace.diagnosis.delay_groups import MinRtt, Reordering
 from cctrace.diagnosis.facts import POLLS, Facts
 from cctrace.diagnosis.findings import Limit
-from cctrace.diagnosis.groups import (
-    NAN,
-    Idle,
-    Losses,
-    Marks,
-    Queue,
-    RateChanges,
-    ReceiverWindow,
-    SendBuffer,
-    Sharing,
-    SocketLimit,
-    Start,
-)
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.polled import Polls, rate_changes
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
@@ -33,10 +21,10 @@ from cctrace.path.own_queue import mean_rank
 
 def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
     """Return the facts of a connection that was polled several times."""
-    rtt = float(np.nanmedian(polls.rtt)) if np.isfinite(polls.rtt).any() else NAN
+    rtt = float(np.nanmedian(polls.rtt)) if np.isfinite(polls.rtt).any() else groups.NAN
     goodput = float(polls.flow.row["goodput_bps"])
     busy, rwnd, sndbuf = (polls.span_us(name) for name in ("busy_time_us", "rwnd_limited_us", "sndbuf_limited_us"))
-    receiver, buffer = (part / busy if busy > 0 else NAN for part in (rwnd, sndbuf))
+    receiver, buffer = (part / busy if busy > 0 else groups.NAN for part in (rwnd, sndbuf))
     nothing = shares(limits).get("application", 0.0)
     waited = max(nothing - (1 - busy / 1e6 / polls.end), 0.0) if buffer >= const.COUNTED and polls.end > 0 else 0.0
     return Facts(
@@ -47,11 +35,11 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
         has_polls=True,
         rtt_us=rtt,
         least_rtt_us=polls.least_us,
-        window=ReceiverWindow(receiver, window_used(polls.flow)),
-        send_buffer=SendBuffer(buffer, waited),
+        window=groups.ReceiverWindow(receiver, window_used(polls.flow)),
+        send_buffer=groups.SendBuffer(buffer, waited),
         start=_start(polls),
         socket_limit=_socket_limit(polls, rtt),
-        idle=Idle(nothing - waited, goodput),
+        idle=groups.Idle(nothing - waited, goodput),
         sharing=_sharing(polls),
         losses=_losses(polls),
         marks=_marks(polls),
@@ -66,10 +54,10 @@ def window_used(flow: CounterFlow) -> float:
     """Return the typical share of the receive window in flight (median of the polls); NaN unknown."""
     window = flow.values("snd_wnd")
     used = flow.outstanding() * flow.values("snd_mss") / np.where(window > 0, window, np.nan)
-    return float(min(1.0, np.nanmedian(used))) if not np.isnan(used).all() else NAN
+    return float(min(1.0, np.nanmedian(used))) if not np.isnan(used).all() else groups.NAN
 
 
-def _start(polls: Polls) -> Start | None:
+def _start(polls: Polls) -> groups.Start | None:
     """Return the start of a connection without retransmissions: its duration in minimum RTTs."""
     time_ns, acked = polls.flow.acked()
     grown = np.flatnonzero(np.diff(acked))
@@ -77,17 +65,19 @@ def _start(polls: Polls) -> Start | None:
         return None
     lasted_us = (time_ns[grown[-1] + 1] - polls.flow.start_ns) / 1e3
     sent = float(polls.flow.row["bytes_sent"])
-    return Start(lasted_us / polls.least_us, sent, polls.least_us, is_growing=True, is_complete=False)
+    return groups.Start(lasted_us / polls.least_us, sent, polls.least_us, is_growing=True, is_complete=False)
 
 
-def _socket_limit(polls: Polls, rtt: float) -> SocketLimit:
+def _socket_limit(polls: Polls, rtt: float) -> groups.SocketLimit:
     limit, share = socket_limit(polls["pacing_rate_Bps"], polls["max_pacing_rate"])
     _, rate, _ = polls.windows
     at_it = len(rate) > 0 and is_at(float(np.median(rate)) / 8, limit)
-    return SocketLimit(8 * limit, share, polls.flow.row["goodput_bps"], at_it, rtt > const.QUEUED * polls.least_us)
+    return groups.SocketLimit(
+        8 * limit, share, polls.flow.row["goodput_bps"], at_it, rtt > const.QUEUED * polls.least_us
+    )
 
 
-def _sharing(polls: Polls) -> Sharing | None:
+def _sharing(polls: Polls) -> groups.Sharing | None:
     """Return the rates of connections whose RTTs correlate with this one's."""
     table, mine = polls.flow.table, polls.flow.row
     if len(polls.time) < const.ENOUGH:
@@ -107,7 +97,7 @@ def _sharing(polls: Polls) -> Sharing | None:
         return None
     rates = {name: rate for name, (rate, _) in alike.items()}
     best, total, own = max(rates, key=lambda name: rates[name]), sum(rates.values()), float(mine["goodput_bps"])
-    return Sharing(
+    return groups.Sharing(
         flows=1 + len(alike),
         share=own / (own + total),
         mine_bps=own,
@@ -128,7 +118,7 @@ def _correlation(polls: Polls, other: CounterFlow) -> float:
         np.interp(grid, (flow.polls["time_ns"] - begin).astype(float), _filled(flow.rtt_us()))
         for flow in (polls.flow, other)
     ]
-    return float(np.corrcoef(series)[0, 1]) if min(np.std(one) for one in series) > 0 else NAN
+    return float(np.corrcoef(series)[0, 1]) if min(np.std(one) for one in series) > 0 else groups.NAN
 
 
 def _filled(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -138,13 +128,13 @@ def _filled(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _reordering(polls: Polls) -> Reordering:
     count, copies = (polls.span_us(name) for name in ("reord_seen", "dsack_dups"))
-    share = count / polls.sent if polls.sent > 0 else NAN
+    share = count / polls.sent if polls.sent > 0 else groups.NAN
     return Reordering(share, count, copies, sent_again=float(polls.again[-1]), is_kernels=True)
 
 
-def _rates(polls: Polls, rtt: float) -> RateChanges | None:
+def _rates(polls: Polls, rtt: float) -> groups.RateChanges | None:
     changes = rate_changes(polls)
-    return RateChanges(changes, rtt_us=rtt) if changes else None
+    return groups.RateChanges(changes, rtt_us=rtt) if changes else None
 
 
 def _min_rtt(polls: Polls, rtt: float) -> MinRtt | None:
@@ -155,14 +145,14 @@ def _min_rtt(polls: Polls, rtt: float) -> MinRtt | None:
     if not len(least) or not np.isfinite(deviation).any():
         return None
     most = float(np.nanmax(np.append(polls["bbr_bw_Bps"], 0.0))) * 8
-    used = goodput / most if most > 0 else NAN
+    used = goodput / most if most > 0 else groups.NAN
     return MinRtt(float(np.median(least)), rtt, float(np.nanmedian(deviation)), used, goodput, acts_as_bbr=True)
 
 
-def _losses(polls: Polls) -> Losses | None:
+def _losses(polls: Polls) -> groups.Losses | None:
     """Return the retransmissions, and the RTTs before them."""
     lost = float(polls.again[-1])
-    share = lost / polls.sent if polls.sent > 0 else NAN
+    share = lost / polls.sent if polls.sent > 0 else groups.NAN
     if lost < const.FEWEST or not share >= const.NO_ACCIDENT / 5:
         return None
     known, steps = np.isfinite(polls.rtt), np.flatnonzero(np.diff(polls.again) > 0)
@@ -176,7 +166,7 @@ def _losses(polls: Polls) -> Losses | None:
     distance_us = float(np.median(np.diff(polls.time))) * 1e6
     blind = np.isnan(dispersion) and distance_us > const.SEPARATE_RTTS * polls.least_us and typical > const.QUEUED
     once = len(steps) < 2 and typical < 1 + const.RTT_RISE and share > 5 * const.NO_ACCIDENT
-    return Losses(
+    return groups.Losses(
         lost=int(lost),
         sent=polls.sent,
         loss_share=share,
@@ -192,7 +182,7 @@ def _losses(polls: Polls) -> Losses | None:
     )
 
 
-def _marks(polls: Polls) -> Marks | None:
+def _marks(polls: Polls) -> groups.Marks | None:
     """Return what the receiver reported as marked, in how many poll intervals, and at which queue."""
     counted = polls["delivered_ce"]
     if not np.nanmax(counted, initial=0.0) > 0:
@@ -203,14 +193,14 @@ def _marks(polls: Polls) -> Marks | None:
     at = polls.time[steps]
     first = at[np.diff(at, prepend=-np.inf) > apart_s]
     rtt = polls.rtt[steps][np.isfinite(polls.rtt[steps])]
-    return Marks(
+    return groups.Marks(
         reported=int(marked[-1]),
-        marked=NAN,
-        marked_share=NAN,
+        marked=groups.NAN,
+        marked_share=groups.NAN,
         reductions=len(first),
         loss_episodes=int((np.diff(polls.time[lost], prepend=-np.inf) > apart_s).sum()),
         longest_pause_share=float(np.diff(first, prepend=0.0, append=polls.end).max()) / max(polls.end, 1e-9),
-        queue_us=float(max(np.median(rtt) - polls.least_us, 0.0)) if len(rtt) else NAN,
+        queue_us=float(max(np.median(rtt) - polls.least_us, 0.0)) if len(rtt) else groups.NAN,
         is_l4s=False,
         span=(float(at[0]), float(at[-1])),
     )
@@ -238,9 +228,9 @@ def _dispersion(polls: Polls) -> tuple[float, float]:
     return (float(np.mean((got - mean) ** 2 / np.maximum(mean, 1e-9))) if share > 0 else 0.0), share
 
 
-def _queue(polls: Polls, rtt: float) -> Queue:
+def _queue(polls: Polls, rtt: float) -> groups.Queue:
     """Return the RTTs relative to the minimum, and whether the rate is steady."""
     middle, rate, _ = polls.windows
     busy = rate[(rate > 0) & (middle > min(1.0, 0.2 * polls.end))]
     steady = len(rate) >= 8 and len(busy) > 0 and float(np.median(np.abs(busy / np.median(busy) - 1))) < const.STEADY
-    return Queue(rtt, polls.least_us, polls.least_us, queue_us=rtt - polls.least_us, is_steady=bool(steady))
+    return groups.Queue(rtt, polls.least_us, polls.least_us, queue_us=rtt - polls.least_us, is_steady=bool(steady))

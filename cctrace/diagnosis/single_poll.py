@@ -9,19 +9,9 @@ import numpy as np
 
 from cctrace.cc import is_model_based
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis import groups
 from cctrace.diagnosis.delay_groups import MinRtt, Reordering
 from cctrace.diagnosis.facts import SINGLE_POLL, Facts
-from cctrace.diagnosis.groups import (
-    NAN,
-    Instant,
-    Losses,
-    Queue,
-    ReceiverWindow,
-    SendBuffer,
-    Sharing,
-    SocketLimit,
-    Start,
-)
 from cctrace.diagnosis.polled_facts import window_used
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.flows.counters import CounterFlow
@@ -37,16 +27,18 @@ class SinglePoll:
     def __init__(self, flow: CounterFlow, controller: str | None = None) -> None:
         self.flow, self.controller = flow, controller or flow.connection.get("cc")
         self.busy_us = self["busy_time_us"]
-        self.rtt_us, self.least_us = (us if 0 < us < const.NEVER_US else NAN for us in (self["rtt"], self["min_rtt"]))
+        self.rtt_us, self.least_us = (
+            us if 0 < us < const.NEVER_US else groups.NAN for us in (self["rtt"], self["min_rtt"])
+        )
         self.sent, self.again = self["data_segs_out"], self["total_retrans"]
-        self.busy_bps = self["bytes_acked"] * 8e6 / self.busy_us if self.busy_us > 0 else NAN
+        self.busy_bps = self["bytes_acked"] * 8e6 / self.busy_us if self.busy_us > 0 else groups.NAN
         self.estimate_bps = 8 * max(self["bbr_bw_Bps"], self["delivery_rate_Bps"], key=np.nan_to_num)
         self.has_model = self["bbr_min_rtt_us"] > 0
         self.is_idle = self["unacked"] == 0 and not self["notsent_bytes"] > 0
         self.is_waiting = self.is_idle or self["delivery_rate_app_limited"] == 1
 
     def __getitem__(self, name: str) -> float:
-        return float(self.flow.values(name)[-1]) if len(self.flow.polls) else NAN
+        return float(self.flow.values(name)[-1]) if len(self.flow.polls) else groups.NAN
 
     @property
     def tells_nothing(self) -> bool:
@@ -73,13 +65,13 @@ class SinglePoll:
 
     def held(self, name: str) -> float:
         """Return a time counter as a share of the time with data."""
-        return self[name] / self.busy_us if self.busy_us > 0 else NAN
+        return self[name] / self.busy_us if self.busy_us > 0 else groups.NAN
 
 
 def facts_of(poll: SinglePoll) -> Facts:
     """Return the facts of one poll."""
     window, took = poll["snd_wnd"], poll.busy_bps / 8e6 * poll.rtt_us
-    sent_share = poll["reord_seen"] / poll.sent if poll.sent > 0 else NAN
+    sent_share = poll["reord_seen"] / poll.sent if poll.sent > 0 else groups.NAN
     return Facts(
         SINGLE_POLL,
         0.0,
@@ -89,44 +81,46 @@ def facts_of(poll: SinglePoll) -> Facts:
         despite=DESPITE,
         rtt_us=poll.rtt_us,
         least_rtt_us=poll.least_us,
-        window=ReceiverWindow(
+        window=groups.ReceiverWindow(
             receiver_share=poll.held("rwnd_limited_us"),
             window_used=window_used(poll.flow),
-            window_average=min(1.0, took / window) if window > 0 else NAN,
+            window_average=min(1.0, took / window) if window > 0 else groups.NAN,
             advertised_bytes=window,
         ),
-        send_buffer=SendBuffer(poll.held("sndbuf_limited_us")),
+        send_buffer=groups.SendBuffer(poll.held("sndbuf_limited_us")),
         start=_start(poll),
         socket_limit=_socket_limit(poll),
         instant=_instant(poll),
         sharing=_sharing(poll),
         losses=_losses(poll),
-        queue=Queue(poll.rtt_us, poll.least_us, poll.least_us, retransmitted=poll.again),
-        reordering=Reordering(sent_share, poll["reord_seen"], NAN, is_kernels=True),
+        queue=groups.Queue(poll.rtt_us, poll.least_us, poll.least_us, retransmitted=poll.again),
+        reordering=Reordering(sent_share, poll["reord_seen"], groups.NAN, is_kernels=True),
         min_rtt=_min_rtt(poll),
     )
 
 
-def _start(poll: SinglePoll) -> Start | None:
+def _start(poll: SinglePoll) -> groups.Start | None:
     """Return the busy time in minimum RTTs, of a connection that sent all its data without retransmissions."""
     if not poll.is_idle or poll.again > 0 or not poll.least_us > 0:
         return None
-    return Start(poll.busy_us / poll.least_us, poll["bytes_acked"], poll.least_us, is_growing=True, is_complete=False)
+    return groups.Start(
+        poll.busy_us / poll.least_us, poll["bytes_acked"], poll.least_us, is_growing=True, is_complete=False
+    )
 
 
-def _socket_limit(poll: SinglePoll) -> SocketLimit:
+def _socket_limit(poll: SinglePoll) -> groups.SocketLimit:
     limit, share = socket_limit(poll.flow.values("pacing_rate_Bps")[-1:], poll.flow.values("max_pacing_rate")[-1:])
     rate = max(poll["delivery_rate_Bps"], poll.busy_bps / 8, key=np.nan_to_num)
-    return SocketLimit(8 * limit, share, poll["delivery_rate_Bps"] * 8, is_at(rate, limit))
+    return groups.SocketLimit(8 * limit, share, poll["delivery_rate_Bps"] * 8, is_at(rate, limit))
 
 
-def _instant(poll: SinglePoll) -> Instant:
-    cwnd, used = poll["snd_cwnd"], poll.busy_bps / (poll.estimate_bps or NAN)
-    return Instant(
+def _instant(poll: SinglePoll) -> groups.Instant:
+    cwnd, used = poll["snd_cwnd"], poll.busy_bps / (poll.estimate_bps or groups.NAN)
+    return groups.Instant(
         is_idle=poll.is_idle,
         is_waiting=poll.is_waiting,
         used_share=used,
-        cwnd_used=poll["unacked"] / cwnd if cwnd > 0 else NAN,
+        cwnd_used=poll["unacked"] / cwnd if cwnd > 0 else groups.NAN,
         cwnd_segments=cwnd,
         has_model=poll.has_model,
     )
@@ -135,20 +129,20 @@ def _instant(poll: SinglePoll) -> Instant:
 def _min_rtt(poll: SinglePoll) -> MinRtt | None:
     if not poll.has_model:
         return None
-    used = poll.busy_bps / (poll.estimate_bps or NAN)
+    used = poll.busy_bps / (poll.estimate_bps or groups.NAN)
     rate = poll["delivery_rate_Bps"] * 8
     return MinRtt(poll["bbr_min_rtt_us"], poll.rtt_us, poll["rttvar"], used, rate, acts_as_bbr=True)
 
 
-def _losses(poll: SinglePoll) -> Losses | None:
+def _losses(poll: SinglePoll) -> groups.Losses | None:
     """Return the retransmissions, if they were evenly spread and frequent enough to explain the rate; a full queue
     drops far more at once.
 
     For a controller that treats losses as congestion, the mean window is then that of [Mathis97], sqrt(1.5 / p);
     BBR's start may overflow a queue by several bandwidth-delay products.
     """
-    share = poll.again / poll.sent if poll.sent > 0 else NAN
-    mss, bw = poll["snd_mss"] or NAN, poll["bbr_bw_Bps"]
+    share = poll.again / poll.sent if poll.sent > 0 else groups.NAN
+    mss, bw = poll["snd_mss"] or groups.NAN, poll["bbr_bw_Bps"]
     if bw > 0:
         explains = share >= const.SINGLE_POLL_LOSSY and poll.again > const.START_LOSES * bw * poll.least_us / 1e6 / mss
     else:
@@ -162,10 +156,10 @@ def _losses(poll: SinglePoll) -> Losses | None:
     ):
         return None
     lost, span, room = int(poll.again), (0.0, 0.0), poll.rtt_us - poll.least_us
-    return Losses(lost, poll.sent, share, span, 0.5, 1, room, poll.least_us, is_gathered=lambda: False)
+    return groups.Losses(lost, poll.sent, share, span, 0.5, 1, room, poll.least_us, is_gathered=lambda: False)
 
 
-def _sharing(poll: SinglePoll) -> Sharing | None:
+def _sharing(poll: SinglePoll) -> groups.Sharing | None:
     """Return the rates of the table's other connections to the same host (if known) while they had data."""
     table, mine, rates = poll.flow.table, poll.flow.connection, {}
     for index, known in enumerate(table.connections[: const.MOST_CONNECTIONS]):
@@ -186,7 +180,7 @@ def _sharing(poll: SinglePoll) -> Sharing | None:
     if not rates:
         return None
     best, total = max(rates, key=lambda name: rates[name]), sum(rates.values())
-    return Sharing(
+    return groups.Sharing(
         flows=1 + len(rates),
         share=poll.busy_bps / (poll.busy_bps + total),
         mine_bps=poll.busy_bps,

@@ -21,37 +21,15 @@ import numpy as np
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, Serialised, to_dict
+from cctrace.fit import constants as const
 from cctrace.fit.components import quick_jitter
-from cctrace.fit.constants import (
-    ASSUMED_SLOT_US,
-    BUSY,
-    FAR_SHARE,
-    FASTER,
-    JITTERY,
-    LEAST_JITTER,
-    LOSSY,
-    MOST_JITTER,
-    NO_COLLAPSE,
-    QUICK_BPS,
-    QUICK_PACKETS,
-    QUICK_SEGMENTS,
-    SEGMENTS,
-    SHAPE_ERROR,
-    WINDOWS_PER_HOUR,
-)
 from cctrace.fit.delays import of_counters
 from cctrace.fit.filled import fall, one_rate, part_of, unfilled
 from cctrace.fit.forecast import Forecast, answer_text, chance_of, milli_text, seen_chance
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.threshold import simulated_threshold
 from cctrace.flows.counters import CounterFlow
-from cctrace.path.bottleneck import (
-    constant,
-    constant_rate,
-    delivered_rate,
-    deviation,
-    rate_errors,
-)
+from cctrace.path import bottleneck
 from cctrace.path.delays import delays_of, require_rtts
 from cctrace.path.evidence import evidence_of
 from cctrace.sim.sender import Sender
@@ -132,18 +110,18 @@ class Collapse(Serialised, Summarized):
         path = evidence_of(source)
         table, its = path.transmissions, path.sent
         require_rtts(its)
-        if self.quick and len(its.acked) > QUICK_PACKETS:
-            its = part_of(its, 0.0, its.sent_us[its.acked[QUICK_PACKETS]])
+        if self.quick and len(its.acked) > const.QUICK_PACKETS:
+            its = part_of(its, 0.0, its.sent_us[its.acked[const.QUICK_PACKETS]])
         progress("rate of the bottleneck")
-        steps = one_rate(its, path.constant_rate[0] if its is path.sent else constant_rate(its)[0])
-        error = float(rate_errors(its, steps)[0])
-        without = deviation(its, constant(1e6))
-        is_certain = error <= 0.2 and without - deviation(its, steps) >= 0.01 * without
-        _, rate, _ = delivered_rate(its, max(5e5, 4 * its.least_rtt_us))
-        if not is_certain or rate.max() > FASTER * steps.rate[0]:
+        steps = one_rate(its, path.constant_rate[0] if its is path.sent else bottleneck.constant_rate(its)[0])
+        error = float(bottleneck.rate_errors(its, steps)[0])
+        without = bottleneck.deviation(its, bottleneck.constant(1e6))
+        is_certain = error <= 0.2 and without - bottleneck.deviation(its, steps) >= 0.01 * without
+        _, rate, _ = bottleneck.delivered_rate(its, max(5e5, 4 * its.least_rtt_us))
+        if not is_certain or rate.max() > const.FASTER * steps.rate[0]:
             raise FitError(unfilled(its, rate.max() * 8))
         self.rate_bps_ = Estimate.around(steps.rate[0] * 8e6, steps.rate[0] * 8e6 * error)
-        if self.quick and self.rate_bps_.number > QUICK_BPS:
+        if self.quick and self.rate_bps_.number > const.QUICK_BPS:
             raise FitError(
                 f"at {format_rate(self.rate_bps_.number)} the runs take more than a second; `cctrace fit collapse` "
                 "makes them"
@@ -160,7 +138,7 @@ class Collapse(Serialised, Summarized):
         self.queue_us_ = float(np.mean(delays.queue_us))
         lost = float(np.mean(path.lost))
         self.domain_ = self._domain(delays, lost)
-        jittery = self.sd_us_.number > JITTERY * self.delay_us_ and lost < LOSSY / 2
+        jittery = self.sd_us_.number > const.JITTERY * self.delay_us_ and lost < const.LOSSY / 2
         self.fell_to_ = fall(its, steps.rate[0]) if jittery else None
         found: dict[str, Forecast] = {}
         for name in self.controllers:
@@ -176,7 +154,7 @@ class Collapse(Serialised, Summarized):
         spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
         try:
             if self.quick:
-                fit = None if spread < LEAST_JITTER * middle / 2 else quick_jitter(path, delays, progress)
+                fit = None if spread < const.LEAST_JITTER * middle / 2 else quick_jitter(path, delays, progress)
             else:
                 fit = Jitter().fit(delays, progress)
         except FitError:
@@ -186,7 +164,7 @@ class Collapse(Serialised, Summarized):
             self.sd_us_ = Estimate(min(spread, sd), 0.0, sd)
         else:
             self.sd_us_ = fit.sd_us_
-        if fit is None or fit.process_.name == "unknown" or fit.sd_us_.number < LEAST_JITTER * middle:
+        if fit is None or fit.process_.name == "unknown" or fit.sd_us_.number < const.LEAST_JITTER * middle:
             self.process_, self.base_us_, self.delay_us_ = "unknown", middle, middle
             self._drawn: dict[str, Any] = {"kind": "normal", "sd_us": 1.0, "per": "packet", "reorder": False}
             self._shape_error = 0.0
@@ -202,12 +180,12 @@ class Collapse(Serialised, Summarized):
 
     def _domain(self, delays: Delays, lost: float) -> str:
         reasons = []
-        if delays.quiet_share < BUSY:
+        if delays.quiet_share < const.BUSY:
             reasons.append(
                 f"others' packets stood in the queue {100 * (1 - delays.quiet_share):.0f} % of the time, and the runs "
                 "have one flow"
             )
-        if lost > LOSSY:
+        if lost > const.LOSSY:
             reasons.append(f"{100 * lost:.1f} % of the segments were lost, and the runs lose none")
         return f"outside: {'; '.join(reasons)}" if reasons else "inside"
 
@@ -247,7 +225,7 @@ class Collapse(Serialised, Summarized):
         return float(sim.flows.tail_goodput_bps[0] * WIRE_PER_PAYLOAD / self.rate_bps_.number)
 
     def _search(self, controller: str, per: str | None = None) -> Threshold:
-        most = MOST_JITTER * self.delay_us_
+        most = const.MOST_JITTER * self.delay_us_
         return simulated_threshold(
             lambda sd: self.path(sd, per),
             controller,
@@ -257,14 +235,14 @@ class Collapse(Serialised, Summarized):
             now_us=self._now_us,
             enough_us=self._enough_us(most) if self.quick else None,
             ack_every=self.ack_every_,
-            segments=QUICK_SEGMENTS if self.quick else SEGMENTS,
+            segments=const.QUICK_SEGMENTS if self.quick else const.SEGMENTS,
             seed=self.seed,
         )
 
     def _enough_us(self, most_us: float) -> float | None:
         """Return an sd at which runs without a collapse rule one out at the path's jitter; None beyond `most_us`."""
         largest = max(self.sd_us_.sides()[2], self._now_us)
-        enough = max(largest / NO_COLLAPSE, FAR_SHARE * self.delay_us_)
+        enough = max(largest / const.NO_COLLAPSE, const.FAR_SHARE * self.delay_us_)
         return enough if enough < most_us else None
 
     @property
@@ -274,10 +252,10 @@ class Collapse(Serialised, Summarized):
 
     def _forecast(self, controller: str) -> Forecast:
         # Among order-preserving processes, slow ones are the worst for BBR.
-        processes = [None] if self.process_ != "unknown" else [f"slot:{ASSUMED_SLOT_US:.0f}us", "packet"]
+        processes = [None] if self.process_ != "unknown" else [f"slot:{const.ASSUMED_SLOT_US:.0f}us", "packet"]
         found = [self._search(controller, per) for per in (processes[:1] if self.quick else processes)]
         first = next((each for each in found if each.sd_us is not None), found[0])
-        factors = [np.exp(Z95 * np.hypot(np.hypot(each.error, SHAPE_ERROR), self._shape_error)) for each in found]
+        factors = [np.exp(Z95 * np.hypot(np.hypot(each.error, const.SHAPE_ERROR), self._shape_error)) for each in found]
         pairs = list(zip(found, factors, strict=True))
         lows = [each.least_us if each.sd_us is None else each.sd_us / factor for each, factor in pairs]
         highs = [each.most_us if each.sd_us is None else each.sd_us * factor for each, factor in pairs]
@@ -288,7 +266,9 @@ class Collapse(Serialised, Summarized):
             threshold,
             self.sd_us_,
             chance,
-            Estimate(*(float(-np.expm1(WINDOWS_PER_HOUR * np.log1p(-min(p, 1 - 1e-12)))) for p in chance.sides())),
+            Estimate(
+                *(float(-np.expm1(const.WINDOWS_PER_HOUR * np.log1p(-min(p, 1 - 1e-12)))) for p in chance.sides())
+            ),
             float(first.queue_us),
             float(first.spread),
             sum(each.runs for each in found),

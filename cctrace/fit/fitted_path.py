@@ -17,19 +17,10 @@ import numpy as np
 
 from cctrace.display import Progress, Public, of_summary, silent
 from cctrace.estimates import Z95, Estimate, to_dict
+from cctrace.fit import constants as const
 from cctrace.fit.components import Components, bucket_bytes, components_of
-from cctrace.fit.constants import (
-    CLOCK_ERROR,
-    RATE_SHOWS,
-    UNSEEN_REACH,
-    UNSURE,
-)
 from cctrace.fit.draws import draws, fields_of, read_estimates
-from cctrace.path.bottleneck import (
-    constant,
-    delivered_rate,
-    deviation,
-)
+from cctrace.path import bottleneck
 from cctrace.path.delays import Delays, require_rtts
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
@@ -258,17 +249,17 @@ def _rates(flow: Sent, parts: Components, unseen: list[str]) -> list[dict[str, f
     """Return the rows of ``rate_bps``; without a queue, the delivered rate is a lower bound."""
     steps, errors = parts.steps, parts.errors
     window = max(200_000.0, flow.least_rtt_us)
-    _, rate, _ = delivered_rate(flow, window)
+    _, rate, _ = bottleneck.delivered_rate(flow, window)
     fastest = float(np.quantile(rate[rate > 0], 0.99)) * 8e6
     bounds = parts.joint.bounds if parts.joint is not None else None
-    if len(steps.rate) == 1 and (not _shows(flow, parts) or errors[0] > UNSURE or (bounds and bounds[1] is None)):
+    if len(steps.rate) == 1 and (not _shows(flow, parts) or errors[0] > const.UNSURE or (bounds and bounds[1] is None)):
         unseen.append("rate")
         low = bounds[0] * 8e6 if bounds and bounds[0] else fastest
         return [{"start_s": 0.0, "value": max(fastest, low), "low": low, "high": None}]
     rows: list[dict[str, float | None]] = []
     for start, value, error in zip(steps.start_us, steps.rate * 8e6, errors, strict=True):
         error = min(
-            np.hypot(error, CLOCK_ERROR), np.log(UNSEEN_REACH) / Z95
+            np.hypot(error, const.CLOCK_ERROR), np.log(const.UNSEEN_REACH) / Z95
         )  # of a period that does not determine the rate
         estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
         if bounds:
@@ -281,8 +272,8 @@ def _shows(flow: Sent, parts: Components) -> bool:
     """Return whether a queue at this rate explains any of the delays."""
     if parts.joint is not None:
         return parts.joint.bounds is None or None not in parts.joint.bounds
-    with_queue, without = deviation(flow, parts.steps), deviation(flow, constant(1e6))
-    return without - with_queue >= RATE_SHOWS * without
+    with_queue, without = bottleneck.deviation(flow, parts.steps), bottleneck.deviation(flow, bottleneck.constant(1e6))
+    return without - with_queue >= const.RATE_SHOWS * without
 
 
 def _loss(losses: Losses, is_behind: bool) -> dict[str, Any]:

@@ -21,21 +21,8 @@ import numpy as np
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, Serialised, to_dict
+from cctrace.fit import constants as const
 from cctrace.fit.censored import Censored
-from cctrace.fit.constants import (
-    AS_GOOD,
-    FAR_OFF,
-    JITTER_DRAWS,
-    LEAST_EVENTS,
-    MIXTURE_SHOWS,
-    MOST_EVENTS,
-    NEAR_AIC,
-    REFUTED,
-    STEADIER,
-    WANDER_US,
-    WANDERS,
-    WIDEST,
-)
 from cctrace.fit.delays import of_counters, uncongested_rtt
 from cctrace.fit.families import EMPIRICAL, FAMILIES, Fitted, fit_family, score_rows, without_stalls
 from cctrace.fit.goodness import Goodness, goodness, product_limit
@@ -105,7 +92,9 @@ class Jitter(Serialised, Summarized):
 
     shown_as, fitted_by = "Jitter", "sd_us_"
 
-    def __init__(self, families: Sequence[str] = tuple(FAMILIES), seed: int = 1, events: int = MOST_EVENTS) -> None:
+    def __init__(
+        self, families: Sequence[str] = tuple(FAMILIES), seed: int = 1, events: int = const.MOST_EVENTS
+    ) -> None:
         known = [*FAMILIES, "empirical"]
         if unknown := set(families) - set(known):
             raise ArgumentError(f"families has {sorted(unknown)}; it may have {', '.join(known)}")
@@ -137,17 +126,17 @@ class Jitter(Serialised, Summarized):
         self.process_, self.wander_us_ = process_of(delays), 0.0
         self._fit(observed_draws(delays, self.process_, self.events), delays.effective_samples, progress)
         self._data_of = delays
-        if self.process_.name in ("packet", "reorder") and self._refuted(WANDERS):
+        if self.process_.name in ("packet", "reorder") and self._refuted(const.WANDERS):
             self._without_wander(delays, progress)
         return self
 
     def _refuted(self, distance: float) -> bool:
         found = self.goodness_
-        return found is not None and found.probability < REFUTED and found.distance > distance
+        return found is not None and found.probability < const.REFUTED and found.distance > distance
 
     def _without_wander(self, delays: Delays, progress: Progress) -> None:
         """Remove shifts common to all packets within 50 ms (backlog, not jitter) if the family then fits."""
-        steady, wander_us = delays.steady(WANDER_US)
+        steady, wander_us = delays.steady(const.WANDER_US)
         # Residues at the steps of the medians would pass for a second component.
         families = [name for name in self.families if name != "mixture"] or self.families
         try:
@@ -157,13 +146,13 @@ class Jitter(Serialised, Summarized):
         except FitError:
             return
         before, after = self.goodness_, fit.goodness_
-        if before is not None and after is not None and after.distance < STEADIER * before.distance:
+        if before is not None and after is not None and after.distance < const.STEADIER * before.distance:
             kept = {"families": self.families, "wander_us_": wander_us, "_data_of": steady}
             vars(self).update(vars(fit) | kept)
 
     def _fit_draws(self, draws: Floats) -> Self:
-        if draws.ndim != 1 or len(draws) < LEAST_EVENTS or not np.all(np.isfinite(draws)):
-            raise FitError(f"{draws.size} delays; at least {LEAST_EVENTS} finite ones are needed")
+        if draws.ndim != 1 or len(draws) < const.LEAST_EVENTS or not np.all(np.isfinite(draws)):
+            raise FitError(f"{draws.size} delays; at least {const.LEAST_EVENTS} finite ones are needed")
         if np.ptp(draws) <= 0:
             raise FitError("all delays are equal: there is no jitter to be fitted")
         correlation = correlation_time(draws, 1.0)
@@ -173,14 +162,14 @@ class Jitter(Serialised, Summarized):
 
     def _fit(self, data: Censored, effective_samples: float, progress: Progress = silent) -> Self:
         self.events_ = int(data.event.sum()) if data.ordered else len(data.delay_us)
-        if self.events_ < LEAST_EVENTS:
+        if self.events_ < const.LEAST_EVENTS:
             raise FitError(
                 f"only {self.events_} delays were seen, all others hid behind the packet before; at least "
-                f"{LEAST_EVENTS} are needed: a longer flow, or one with pauses"
+                f"{const.LEAST_EVENTS} are needed: a longer flow, or one with pauses"
             )
         self.effective_samples_, self.range_us_ = effective_samples, (data.low, data.high)
-        quick, names = self.events < MOST_EVENTS, [name for name in self.families if name != "empirical"]
-        if data.ordered and data.event.mean() < MIXTURE_SHOWS and len(self.families) > 1:
+        quick, names = self.events < const.MOST_EVENTS, [name for name in self.families if name != "empirical"]
+        if data.ordered and data.event.mean() < const.MIXTURE_SHOWS and len(self.families) > 1:
             # Where most draws are censored, a second component is arbitrary.
             names = [name for name in names if name != "mixture"]
         names = names or ["normal"]
@@ -188,16 +177,16 @@ class Jitter(Serialised, Summarized):
         # A likelihood works in arrays of its own data: each descent has a copy.
         fits = each(lambda name: fit_family(copy.copy(data), FAMILIES[name], quick=quick), names)
         # If nearly all delays are equal, a family may take the few others for an endless tail.
-        widest = WIDEST * (data.high - data.low)
+        widest = const.WIDEST * (data.high - data.low)
         fits = [one for one in fits if one.log_likelihood > -1e14 and not one.moments[1] > widest] or fits[:1]
         least = min(fitted.aic for fitted in fits)
         # The first of those that explain the delays as well: a far-off gamma resembles a normal.
-        as_good = [fitted for fitted in fits if fitted.aic <= least + max(AS_GOOD, NEAR_AIC * abs(least))]
+        as_good = [fitted for fitted in fits if fitted.aic <= least + max(const.AS_GOOD, const.NEAR_AIC * abs(least))]
         self._best, self._data = without_stalls(data, as_good[0], quick), data
         self.aic_ = {f.family.name: f.aic - least for f in sorted(fits, key=lambda fitted: fitted.aic)}
         self.as_good_ = [fitted.family.name for fitted in as_good]
         self._errors()
-        if "empirical" in self.families and (self._refuted(FAR_OFF) or len(self.families) == 1):
+        if "empirical" in self.families and (self._refuted(const.FAR_OFF) or len(self.families) == 1):
             self._without_family()
         self.distribution_, self.stalls_ = self._best.family.name, self._best.stalls
         return self
@@ -210,7 +199,7 @@ class Jitter(Serialised, Summarized):
         blocks = np.arange(len(data.event)) // size
         rng = np.random.default_rng(self.seed)
         drawn = []
-        for _ in range(JITTER_DRAWS):
+        for _ in range(const.JITTER_DRAWS):
             weights = rng.poisson(1.0, blocks[-1] + 1)[blocks].astype(float)
             quantiles, *moments = product_limit(data, self._reverse_hazard, weights)
             drawn.append([*moments, quantiles[0]])

@@ -14,31 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.fit import constants as const
 from cctrace.fit.censored import Censored
-from cctrace.fit.constants import (
-    AS_GOOD,
-    DEFINITE,
-    DROP,
-    FARTHEST,
-    HOPELESS,
-    KEPT_RATES,
-    KNOWN_RATE,
-    LEAST_LOG,
-    MOST_GROUPS,
-    MOST_JOINT_STEPS,
-    MOST_MOVES,
-    MOST_RIVALS,
-    MOST_TIMES,
-    NEAR_AIC,
-    NO_STALLS,
-    PIECE,
-    PROFILE_POINTS,
-    PROFILE_REACH,
-    QUICK_GROUPS,
-    RIVAL_AIC,
-    STALL,
-    WEAK,
-)
 from cctrace.fit.descent import descend
 from cctrace.fit.families import FAMILIES, Family, fit_family
 from cctrace.fit.jitter import Jitter
@@ -85,22 +62,22 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Jo
     quick : bool
         Use fewer ACKs and only the family of `jitter`.
     """
-    if len(delays.steps.rate) > MOST_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
+    if len(delays.steps.rate) > const.MOST_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
         return None
-    model = _Model(flow, delays, jitter, QUICK_GROUPS if quick else MOST_GROUPS)
+    model = _Model(flow, delays, jitter, const.QUICK_GROUPS if quick else const.MOST_GROUPS)
     theta = np.concatenate([jitter._best.p, np.log(delays.steps.rate)])
     theta, least = model.climbed(theta)
     if not np.isfinite(least):
         return None
     errors = model.errors(theta)
-    if not quick and errors is not None and model.k == 1 and errors[0][-1, -1] > KNOWN_RATE**2:
+    if not quick and errors is not None and model.k == 1 and errors[0][-1, -1] > const.KNOWN_RATE**2:
         model, theta = _family(model, theta, least, jitter)
         errors = model.errors(theta)
     if errors is None:
         return None
     covariance, by_curvature = errors
     bounds = None
-    if model.k == 1 and not covariance[-1, -1] < WEAK**2:
+    if model.k == 1 and not covariance[-1, -1] < const.WEAK**2:
         theta, bounds = _profiled(model, theta, covariance[-1, -1] / by_curvature[-1, -1])
         errors = model.errors(theta)
         if errors is None:
@@ -123,12 +100,12 @@ def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple
     for name in [
         name
         for name, aic in jitter.aic_.items()
-        if aic < RIVAL_AIC and name != jitter.distribution_ and name in FAMILIES
-    ][:MOST_RIVALS]:
+        if aic < const.RIVAL_AIC and name != jitter.distribution_ and name in FAMILIES
+    ][: const.MOST_RIVALS]:
         rival = model.of(FAMILIES[name])
         p = fit_family(rival.data(theta), rival.family, stalls=bool(jitter.stalls_ > 1e-6)).p
         found, at = rival.climbed(np.append(p, theta[-1]))
-        if np.isfinite(at) and 2 * (len(found) - at) < best[2] - max(AS_GOOD, NEAR_AIC * abs(best[2])):
+        if np.isfinite(at) and 2 * (len(found) - at) < best[2] - max(const.AS_GOOD, const.NEAR_AIC * abs(best[2])):
             best = (rival, found, 2 * (len(found) - at))
     return best[:2]
 
@@ -182,7 +159,7 @@ class _Model:
         data = self._data.get(logs.tobytes())
         if data is None:
             data = self._data[logs.tobytes()] = Censored(self.acked_us - self._departed(logs), self.group, self.event)
-            if len(self._data) > KEPT_RATES:
+            if len(self._data) > const.KEPT_RATES:
                 del self._data[next(iter(self._data))]
         return data
 
@@ -191,14 +168,14 @@ class _Model:
             return True
         with np.errstate(all="ignore"):
             mean, sd = self.family.moments(theta[: -self.k - 1]) if np.all(np.abs(theta[1:]) < 40) else (0.0, 0.0)
-        return not (mean > 0 and self.sd / MOST_TIMES < sd < self.sd * MOST_TIMES)
+        return not (mean > 0 and self.sd / const.MOST_TIMES < sd < self.sd * const.MOST_TIMES)
 
     def each(self, theta: Floats) -> Floats:
         """Return log L per group."""
         data, p = self.data(theta), theta[: -self.k]
         with np.errstate(all="ignore"):
-            each = data.per_group(self.family, p[:-1], STALL * special.expit(p[-1]))
-        return np.maximum(np.nan_to_num(each, nan=LEAST_LOG), LEAST_LOG)
+            each = data.per_group(self.family, p[:-1], const.STALL * special.expit(p[-1]))
+        return np.maximum(np.nan_to_num(each, nan=const.LEAST_LOG), const.LEAST_LOG)
 
     def total(self, theta: Floats, data: Censored | None = None) -> float:
         """Return log L."""
@@ -206,13 +183,13 @@ class _Model:
         if self._impossible(data, theta):
             return -np.inf
         with np.errstate(all="ignore"):
-            value = data.log_likelihood(self.family, p[:-1], STALL * special.expit(p[-1]))
+            value = data.log_likelihood(self.family, p[:-1], const.STALL * special.expit(p[-1]))
         return value if np.isfinite(value) and abs(value) < 1e12 else -np.inf
 
     def free(self, theta: Floats) -> Ints:
         """Return which parameters are free: stalls only if there are any."""
         free = np.ones(len(theta), bool)
-        free[-self.k - 1] = theta[-self.k - 1] > NO_STALLS
+        free[-self.k - 1] = theta[-self.k - 1] > const.NO_STALLS
         return np.flatnonzero(free)
 
     def scores(self, theta: Floats, free: Ints) -> Floats:
@@ -227,7 +204,7 @@ class _Model:
         """Return the maximum and log L there: steps by the scores' outer product, halved until log L increases."""
         at = self.total(theta)
         free = self.free(theta)
-        for _ in range(MOST_MOVES):
+        for _ in range(const.MOST_MOVES):
             scores = self.scores(theta, free)
             if not np.all(np.isfinite(scores)):
                 break
@@ -238,7 +215,7 @@ class _Model:
             if not np.all(np.isfinite(move)):
                 break
             farthest = np.abs(move[-self.k :]).max()
-            move /= max(farthest / FARTHEST, 1.0)
+            move /= max(farthest / const.FARTHEST, 1.0)
             for _ in range(12):
                 value = self.total(theta + move)
                 if value > at:
@@ -322,14 +299,14 @@ def _inverse(matrix: Floats) -> Floats | None:
     if np.any(np.diag(matrix) <= 0):
         return None
     values, vectors = np.linalg.eigh(matrix * scale * scale[:, None])
-    return (vectors / values) @ vectors.T * scale * scale[:, None] if values.min() > DEFINITE else None
+    return (vectors / values) @ vectors.T * scale * scale[:, None] if values.min() > const.DEFINITE else None
 
 
 def _pieces(groups: int, most: int) -> Bools:
     """Return which groups are used: evenly spread blocks."""
     if groups <= most:
         return np.ones(groups, bool)
-    pieces = np.arange(groups) // PIECE
+    pieces = np.arange(groups) // const.PIECE
     edges = np.floor(np.arange(pieces[-1] + 2) * most / groups)
     return (np.diff(edges) > 0)[pieces]
 
@@ -337,14 +314,14 @@ def _pieces(groups: int, most: int) -> Bools:
 def _profiled(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tuple[float | None, float | None]]:
     """Return the maximum over all rates, and the interval where the profile is within `DROP` of it."""
     middle = theta[-1]
-    far = PROFILE_REACH * (np.arange(1, PROFILE_POINTS + 1) / PROFILE_POINTS) ** 1.5
+    far = const.PROFILE_REACH * (np.arange(1, const.PROFILE_POINTS + 1) / const.PROFILE_POINTS) ** 1.5
     found = {middle: (theta, model.total(theta))}
     for side in (-1, 1):
         at = theta
         for step in far:
             at, value = model.at_rate(at, middle + side * step)
             found[middle + side * step] = (at, value)
-            if value < max(pair[1] for pair in found.values()) - HOPELESS * max(stretch, 1.0):
+            if value < max(pair[1] for pair in found.values()) - const.HOPELESS * max(stretch, 1.0):
                 break
     logs = np.array(sorted(found))
     values = np.array([found[log][1] for log in logs])
@@ -361,12 +338,12 @@ def _profiled(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tup
 
 def _crossing(logs: Floats, less: Floats) -> float | None:
     """Return where `less` first exceeds `DROP`, going outwards; None if it does not."""
-    beyond = np.flatnonzero(less > DROP)
+    beyond = np.flatnonzero(less > const.DROP)
     if not len(beyond):
         return None
     k = beyond[0]
     if k == 0:
         return float(logs[0])
     # The root of the deviance is nearly linear.
-    a, b, c = np.sqrt(np.maximum([less[k - 1], DROP, less[k]], 0.0))
+    a, b, c = np.sqrt(np.maximum([less[k - 1], const.DROP, less[k]], 0.0))
     return float(logs[k - 1] + (logs[k] - logs[k - 1]) * (b - a) / (c - a))

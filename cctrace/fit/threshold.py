@@ -16,22 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace.estimates import Z95
-from cctrace.fit.constants import (
-    CLOSE,
-    FAR_RUNS,
-    LEAST_RUNS,
-    LEAST_SPREAD,
-    LONGEST_S,
-    MOST_SPREAD,
-    NEAR_THRESHOLD,
-    NO_COLLAPSE,
-    RUNS,
-    SCATTER,
-    SEGMENTS,
-    SHORTEST_S,
-    STEP,
-    UNKNOWN_SPREAD,
-)
+from cctrace.fit import constants as const
 from cctrace.path.arrays import Floats
 from cctrace.sim.batch import Run, batch
 from cctrace.sim.path import Path
@@ -68,8 +53,8 @@ class _Search:
     ) -> None:
         self.path_of, self.sender = path_of, Sender(controller, ack_every=ack_every)
         self.rate_bps, self.seed = rate_bps, seed
-        self.duration_s = float(np.clip(segments / RUNS / self.per_second, SHORTEST_S, LONGEST_S))
-        self.runs = int(np.clip(segments / (self.duration_s * self.per_second), LEAST_RUNS, RUNS))
+        self.duration_s = float(np.clip(segments / const.RUNS / self.per_second, const.SHORTEST_S, const.LONGEST_S))
+        self.runs = int(np.clip(segments / (self.duration_s * self.per_second), const.LEAST_RUNS, const.RUNS))
         self.x: list[float] = []
         self.share: list[float] = []
         self.queue_us: list[float] = []
@@ -110,7 +95,7 @@ def simulated_threshold(
     now_us: float = 0.0,
     enough_us: float | None = None,
     ack_every: int = 2,
-    segments: int = SEGMENTS,
+    segments: int = const.SEGMENTS,
     seed: int = 1,
 ) -> Threshold:
     """Return the `Threshold` of a controller.
@@ -130,15 +115,17 @@ def simulated_threshold(
         Simulation budget; 11 runs of 21 s are made in any case.
     """
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
-    if enough_us is not None and min(search.at(*[enough_us] * FAR_RUNS)) >= 0.5:
-        return Threshold(None, 0.0, UNKNOWN_SPREAD, enough_us, None, FAR_RUNS, search.queue_us[0], seen=search.seen)
+    if enough_us is not None and min(search.at(*[enough_us] * const.FAR_RUNS)) >= 0.5:
+        return Threshold(
+            None, 0.0, const.UNKNOWN_SPREAD, enough_us, None, const.FAR_RUNS, search.queue_us[0], seen=search.seen
+        )
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
     low, high = _bracket(search, min(guess_us, most_us), most_us)
     if high is None or low is None:
         bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
         least, most = (bound, None) if high is None else (None, bound)
         tried = _now(search, now_us, bound)
-        return Threshold(None, 0.0, UNKNOWN_SPREAD, least, most, runs, queue_us, *tried, search.seen)
+        return Threshold(None, 0.0, const.UNKNOWN_SPREAD, least, most, runs, queue_us, *tried, search.seen)
     while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
         middle = (low + high) / 2
         if search.collapses(np.exp(middle)):
@@ -163,7 +150,7 @@ def simulated_threshold(
 
 def _now(search: _Search, now_us: float, threshold_us: float) -> tuple[int, int]:
     """Return the number of runs at the path's jitter, and how many of them collapsed."""
-    if now_us < NO_COLLAPSE * threshold_us:
+    if now_us < const.NO_COLLAPSE * threshold_us:
         return 0, 0
     tried = search.runs // 2
     return tried, sum(share < 0.5 for share in search.at(*[now_us] * tried))
@@ -173,13 +160,13 @@ def _bracket(search: _Search, start_us: float, most_us: float) -> tuple[float | 
     """Return log sd below and above the threshold; None for a side that was not found."""
     x, most, least = np.log(start_us), np.log(most_us), np.log(most_us) - np.log(1e3)
     collapsed = search.collapses(np.exp(x))
-    step = np.log(STEP) * (-1 if collapsed else 1)
+    step = np.log(const.STEP) * (-1 if collapsed else 1)
     while True:
         if x >= most and not collapsed:
             # Chance decides near the threshold: require a second seed to agree.
             if not search.collapses(most_us):
                 return x, None
-            return most - np.log(STEP), most
+            return most - np.log(const.STEP), most
         if x <= least and collapsed:
             return None, x
         before, x = x, min(max(x + step, least), most)
@@ -194,7 +181,7 @@ def _curve(search: _Search, about: float) -> tuple[float, float, float]:
 
     x, share = np.array(search.x), np.array(search.share)
     top = max(float(share.max()), 0.9)
-    weight = 1 / np.sqrt(1 + ((x - about) / CLOSE) ** 2)  # far from the threshold the curve is not logistic
+    weight = 1 / np.sqrt(1 + ((x - about) / const.CLOSE) ** 2)  # far from the threshold the curve is not logistic
 
     def off(p: Floats) -> Floats:
         middle, width = p[0], np.exp(p[1])
@@ -203,12 +190,12 @@ def _curve(search: _Search, about: float) -> tuple[float, float, float]:
 
     found = optimize.least_squares(off, [about, np.log(0.12)], x_scale=[0.1, 1.0], loss="soft_l1", f_scale=0.3)
     middle, width = float(found.x[0]), float(np.exp(found.x[1]))
-    near = np.abs(x - middle) < max(NEAR_THRESHOLD, 2 * width)
+    near = np.abs(x - middle) < max(const.NEAR_THRESHOLD, 2 * width)
     noise = np.sqrt(np.sum((off(found.x)[:-1] / weight)[near] ** 2) / max(near.sum() - 2, 1))
     slope = (2 * top - 1) / (4 * top * width)  # of the share by log sd, at one half
     error = noise / slope / np.sqrt(max(near.sum(), 1))
     return (
         middle,
-        float(np.hypot(min(error, 0.5), SCATTER * (RUNS / len(x)) ** 2)),
-        float(np.clip(noise / slope, LEAST_SPREAD, MOST_SPREAD)),
+        float(np.hypot(min(error, 0.5), const.SCATTER * (const.RUNS / len(x)) ** 2)),
+        float(np.clip(noise / slope, const.LEAST_SPREAD, const.MOST_SPREAD)),
     )

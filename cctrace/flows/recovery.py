@@ -12,16 +12,7 @@ Sources: [Linux] tcp_input.c: tcp_fastretrans_alert and below, tcp_enter_loss; R
 """
 
 from cctrace import schema
-from cctrace.cc.linux import (
-    CA_CWR,
-    CA_DISORDER,
-    CA_LOSS,
-    CA_OPEN,
-    CA_RECOVERY,
-    EVENT_COMPLETE_CWR,
-    EVENT_LOSS,
-    EVENT_TLP_RECOVERY,
-)
+from cctrace.cc import linux
 from cctrace.flows import scoreboard as sb
 from cctrace.flows import skbs
 from cctrace.flows.reno_sacks import add_reno_sack
@@ -100,7 +91,7 @@ def init_reduction(tp, rs, out):
 
 def end_reduction(tp, rs, out):
     """Finish reducing cwnd; only controllers without cong_control are called."""
-    sb.emit(out, tp, rs, CWND_EVENT, EVENT_COMPLETE_CWR)
+    sb.emit(out, tp, rs, CWND_EVENT, linux.EVENT_COMPLETE_CWR)
 
 
 def enter_recovery(tp, seg, rs, out, ece):
@@ -109,26 +100,26 @@ def enter_recovery(tp, seg, rs, out, ece):
         tp.retrans_stamp = 0
     tp.may_undo_cwnd = 0
     init_undo(tp)
-    if tp.ca_state != CA_CWR and tp.ca_state != CA_RECOVERY:
+    if tp.ca_state != linux.CA_CWR and tp.ca_state != linux.CA_RECOVERY:
         if not ece:
             tp.may_undo_cwnd = 1
         init_reduction(tp, rs, out)
-    set_state(tp, rs, out, CA_RECOVERY)
+    set_state(tp, rs, out, linux.CA_RECOVERY)
 
 
 def enter_cwr(tp, rs, out):
     """React to an ECN echo."""
     tp.may_undo_cwnd = 0
-    if tp.ca_state < CA_CWR:
+    if tp.ca_state < linux.CA_CWR:
         tp.has_undo = 0
         init_reduction(tp, rs, out)
-        set_state(tp, rs, out, CA_CWR)
+        set_state(tp, rs, out, linux.CA_CWR)
 
 
 def enter_loss(tp, seg, rs, out):
     """The retransmission timer fired [Linux] tcp_enter_loss."""
     mask = seg.size - 1
-    new_recovery = tp.ca_state < CA_RECOVERY
+    new_recovery = tp.ca_state < linux.CA_RECOVERY
     reneging = tp.head < tp.tail and seg[tp.head & mask].flags & SACKED
     if reneging:  # the receiver dropped what it had SACKed: forget all SACKs
         tp.sacked_out = 0
@@ -144,15 +135,15 @@ def enter_loss(tp, seg, rs, out):
         if reneging or i == tp.head or tp.rack_rtt_us - (tp.now_us - seg[i & mask].tx_us) <= 0:  # not sent too recently
             sb.mark_lost(tp, seg, i, rs, out)
         i = end
-    first = tp.ca_state <= CA_DISORDER or tp.high_seq <= tp.snd_una
-    if first or (tp.ca_state == CA_LOSS and tp.retransmits == 0):
+    first = tp.ca_state <= linux.CA_DISORDER or tp.high_seq <= tp.snd_una
+    if first or (tp.ca_state == linux.CA_LOSS and tp.retransmits == 0):
         tp.may_undo_cwnd = 1
         sb.emit(out, tp, rs, SSTHRESH, 0)
-        sb.emit(out, tp, rs, CWND_EVENT, EVENT_LOSS)
+        sb.emit(out, tp, rs, CWND_EVENT, linux.EVENT_LOSS)
         init_undo(tp)
-    if tp.ca_state <= CA_DISORDER and tp.sacked_out >= DEFAULT_REORDERING:
+    if tp.ca_state <= linux.CA_DISORDER and tp.sacked_out >= DEFAULT_REORDERING:
         tp.reordering = min(tp.reordering, DEFAULT_REORDERING)
-    set_state(tp, rs, out, CA_LOSS)
+    set_state(tp, rs, out, linux.CA_LOSS)
     tp.high_seq = tp.snd_nxt
     tp.tlp_high_seq = 0
     tp.frto = 1 if new_recovery or tp.retransmits else 0
@@ -162,7 +153,7 @@ def enter_loss(tp, seg, rs, out):
 def try_keep_open(tp, seg, rs, out):
     """Choose between Open and Disorder."""
     left = tp.sacked_out + tp.lost_out
-    state = CA_DISORDER if left or any_retrans_done(tp, seg) else CA_OPEN
+    state = linux.CA_DISORDER if left or any_retrans_done(tp, seg) else linux.CA_OPEN
     if tp.ca_state != state:
         set_state(tp, rs, out, state)
         tp.high_seq = tp.snd_nxt
@@ -174,7 +165,7 @@ def try_to_open(tp, seg, rs, out, flag):
         tp.retrans_stamp = 0
     if flag & sb.F_ECE:
         enter_cwr(tp, rs, out)
-    if tp.ca_state != CA_CWR:
+    if tp.ca_state != linux.CA_CWR:
         try_keep_open(tp, seg, rs, out)
 
 
@@ -195,7 +186,7 @@ def try_undo_recovery(tp, seg, rs, out):
         tp.reo_persist -= 1
     if preventing_reopen(tp, seg):
         return True
-    set_state(tp, rs, out, CA_OPEN)
+    set_state(tp, rs, out, linux.CA_OPEN)
     tp.is_reneg = 0
     return False
 
@@ -217,7 +208,7 @@ def try_undo_loss(tp, seg, rs, out, frto):
         if preventing_reopen(tp, seg):
             return True
         if frto or tp.sack_ok:
-            set_state(tp, rs, out, CA_OPEN)
+            set_state(tp, rs, out, linux.CA_OPEN)
             tp.is_reneg = 0
         return True
     return False
@@ -275,8 +266,8 @@ def identify_loss(tp, seg, rs, out):
         return
     if not tp.sack_ok:
         advanced = rs.flag & sb.UNA_ADVANCED
-        dup = tp.ca_state < CA_RECOVERY and tp.sacked_out >= tp.reordering
-        if (dup or (tp.ca_state == CA_RECOVERY and advanced)) and not seg[tp.head & (seg.size - 1)].flags & LOST:
+        dup = tp.ca_state < linux.CA_RECOVERY and tp.sacked_out >= tp.reordering
+        if (dup or (tp.ca_state == linux.CA_RECOVERY and advanced)) and not seg[tp.head & (seg.size - 1)].flags & LOST:
             if tp.head + 1 < tp.tail:
                 skbs.fragment(tp, seg, tp.head + 1)
             sb.mark_lost(tp, seg, tp.head, rs, out)
@@ -305,7 +296,7 @@ def reordering_timeout(tp, seg, rs, out):
     tp.reo_first_us = 0
     prior = sb.in_flight(tp)
     sb.rack_detect(tp, seg, rs, out)
-    if sb.in_flight(tp) != prior and tp.ca_state != CA_RECOVERY:
+    if sb.in_flight(tp) != prior and tp.ca_state != linux.CA_RECOVERY:
         enter_recovery(tp, seg, rs, out, False)
 
 
@@ -321,21 +312,21 @@ def fastretrans_alert(tp, seg, rs, out, prior_una, dupacks):
         rs.flag &= ~sb.SET_TIMER
         return
 
-    if tp.ca_state == CA_OPEN:
+    if tp.ca_state == linux.CA_OPEN:
         tp.retrans_stamp = 0
     elif tp.snd_una >= tp.high_seq:
-        if tp.ca_state == CA_CWR:
+        if tp.ca_state == linux.CA_CWR:
             if tp.snd_una != tp.high_seq:
                 end_reduction(tp, rs, out)
-                set_state(tp, rs, out, CA_OPEN)
-        elif tp.ca_state == CA_RECOVERY:
+                set_state(tp, rs, out, linux.CA_OPEN)
+        elif tp.ca_state == linux.CA_RECOVERY:
             if not tp.sack_ok:
                 tp.sacked_out = 0
             if try_undo_recovery(tp, seg, rs, out):
                 return
             end_reduction(tp, rs, out)
 
-    if tp.ca_state == CA_RECOVERY:
+    if tp.ca_state == linux.CA_RECOVERY:
         if not flag & sb.UNA_ADVANCED:
             if not tp.sack_ok:
                 add_reno_sack(tp, dupacks, ece)
@@ -344,19 +335,19 @@ def fastretrans_alert(tp, seg, rs, out, prior_una, dupacks):
         if try_undo_dsack(tp, seg, rs, out):
             try_to_open(tp, seg, rs, out, flag)
         identify_loss(tp, seg, rs, out)
-        if tp.ca_state != CA_RECOVERY and tp.lost_out:
+        if tp.ca_state != linux.CA_RECOVERY and tp.lost_out:
             enter_recovery(tp, seg, rs, out, ece)
         return
-    if tp.ca_state == CA_LOSS:
+    if tp.ca_state == linux.CA_LOSS:
         process_loss(tp, seg, rs, out, flag, dupacks)
         identify_loss(tp, seg, rs, out)
-        if not (tp.ca_state == CA_OPEN or rs.flag & sb.LOST_RETRANS):
+        if not (tp.ca_state == linux.CA_OPEN or rs.flag & sb.LOST_RETRANS):
             return
     if not tp.sack_ok:
         if flag & sb.UNA_ADVANCED:
             tp.sacked_out = 0
         add_reno_sack(tp, dupacks, ece)
-    if tp.ca_state <= CA_DISORDER:
+    if tp.ca_state <= linux.CA_DISORDER:
         try_undo_dsack(tp, seg, rs, out)
     identify_loss(tp, seg, rs, out)
     if tp.lost_out == 0:
@@ -374,9 +365,9 @@ def process_tlp_ack(tp, seg, rs, out):
     if not tp.tlp_retrans or flag & sb.DSACK_TLP:
         tp.tlp_high_seq = 0
     elif rs.ack > tp.tlp_high_seq:  # the probe repaired a loss
-        sb.emit(out, tp, rs, CWND_EVENT, EVENT_TLP_RECOVERY)
+        sb.emit(out, tp, rs, CWND_EVENT, linux.EVENT_TLP_RECOVERY)
         init_reduction(tp, rs, out)
-        set_state(tp, rs, out, CA_CWR)
+        set_state(tp, rs, out, linux.CA_CWR)
         end_reduction(tp, rs, out)
         try_keep_open(tp, seg, rs, out)
     elif not flag & (sb.UNA_ADVANCED | sb.NOT_DUP | sb.DATA_SACKED):

@@ -11,41 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.flows import recovery
+from cctrace.flows import recovery, state, tcp_sender
 from cctrace.flows.acks import clear
 from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, super_packet
 from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
-from cctrace.flows.state import (
-    ACK,
-    CLOCK_START_US,
-    EVENT,
-    FIN,
-    LOG,
-    NEVER,
-    OPT_ACCURATE_ECN,
-    OPT_TIMESTAMPS,
-    PASS,
-    RS,
-    RST,
-    SEG,
-    SENT,
-    SNAP,
-    SYN,
-    THROUGH_FQ,
-    TP,
-)
-from cctrace.flows.tcp_sender import (
-    answer,
-    bring_forward,
-    clock_us,
-    establish,
-    is_answered,
-    most_answers,
-    receive,
-    send,
-    set_clock,
-    start,
-)
 from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
 from cctrace.tcp.sequence import unwrap
@@ -83,13 +52,13 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
         if at.packet < 0:
             if c:
                 tp.rows, tp.logged, tp.sent = ends[c - 1, 0], ends[c - 1, 1], ends[c - 1, 2]
-            start(tp, p, p.start_ns)
+            tcp_sender.start(tp, p, p.start_ns)
             at.packet = 0
         sequence = order[first[c] : first[c + 1]]
         for k in range(at.packet, min(sequence.size, at.until)):
             if at.asks == 0:
-                if p.fq != THROUGH_FQ and tp.paced > 512 and direction[sequence[k]] != p.sender:
-                    bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
+                if p.fq != state.THROUGH_FQ and tp.paced > 512 and direction[sequence[k]] != p.sender:
+                    tcp_sender.bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
                 lacks = lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg)
                 if lacks >= OUT:
                     at.packet = k
@@ -142,7 +111,7 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
     size = np.int64(payload[q])
     if mine:
         ahead = unwrap(seq[q], p.isn, tp.snd_nxt) + size - tp.snd_nxt
-    elif not flags[q] & ACK:
+    elif not flags[q] & state.ACK:
         ahead = 0
     else:
         ahead = unwrap(ack[q], p.isn, tp.snd_una) - tp.snd_nxt
@@ -150,9 +119,9 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
         tp.ignored += 1
         return IGNORED
     event_ns = handled_ns(p, time_ns[q], mine)
-    new = max(0, ahead) // max(1, p.mss) + 3 + (HANDED_SEGMENTS if p.fq == THROUGH_FQ else 0)
+    new = max(0, ahead) // max(1, p.mss) + 3 + (HANDED_SEGMENTS if p.fq == state.THROUGH_FQ else 0)
     rows = MARGIN + 3 * (tp.packets_out + new)
-    answers = 3 * most_answers(polls, at.poll, event_ns + TASKLET_NS)
+    answers = 3 * tcp_sender.most_answers(polls, at.poll, event_ns + TASKLET_NS)
     lacks = NOTHING
     if tp.rows + rows > out.size:
         lacks, at.needed = OUT, tp.rows + rows
@@ -185,30 +154,30 @@ def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets,
     mine = direction[q] == p.sender
     event_ns = handled_ns(p, time_ns[q], mine)
     if tp.reo_first_us:
-        due = (tp.reo_last_us - CLOCK_START_US) * 1000 + p.start_ns
+        due = (tp.reo_last_us - state.CLOCK_START_US) * 1000 + p.start_ns
         if due < event_ns:
-            answer(tp, snap, at, polls, due, p.start_ns)
-            set_clock(tp, due, p.start_ns)
+            tcp_sender.answer(tp, snap, at, polls, due, p.start_ns)
+            tcp_sender.set_clock(tp, due, p.start_ns)
             clear(rs)
             rs.ack = tp.snd_una
             recovery.reordering_timeout(tp, seg, rs, out)
-    answer(tp, snap, at, polls, event_ns, p.start_ns)
-    set_clock(tp, event_ns, p.start_ns)
+    tcp_sender.answer(tp, snap, at, polls, event_ns, p.start_ns)
+    tcp_sender.set_clock(tp, event_ns, p.start_ns)
     while at.decision < decided.shape[0] and decided[at.decision, 0] <= event_ns:
         decide(tp, decided, at.decision)
         at.decision += 1
-    if fl & RST:
+    if fl & state.RST:
         return
     if mine and k < tp.handed and payload[q] > 0:
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
         if leave(tp, np.int64(payload[q]), last == k):
-            answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
+            tcp_sender.answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
             at.asks = 0 if is_ack_first(p, sequence, k, time_ns, direction) else 1
     elif mine:
         take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked)
-    elif fl & ACK:
+    elif fl & state.ACK:
         take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks)
-        at.asks = 1 if p.fq == THROUGH_FQ else 0
+        at.asks = 1 if p.fq == state.THROUGH_FQ else 0
 
 
 def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
@@ -216,21 +185,21 @@ def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
     time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _, _ = packets
     q = sequence[k]
     fl, size = flags[q], np.int64(payload[q])
-    if fl & SYN:
-        send_syn(tp, seg, clock_us(time_ns[q] - p.tx_delay_ns, p.start_ns), tsval[q], fl & ACK != 0)
+    if fl & state.SYN:
+        send_syn(tp, seg, tcp_sender.clock_us(time_ns[q] - p.tx_delay_ns, p.start_ns), tsval[q], fl & state.ACK != 0)
         return
     a = unwrap(seq[q], p.isn, tp.snd_nxt)
-    if not fl & FIN and tp.established and is_window_probe(tp, a, size):
+    if not fl & state.FIN and tp.established and is_window_probe(tp, a, size):
         note_window_probe(tp, a + size)
         return
-    end = a + size + (1 if fl & FIN else 0)
+    end = a + size + (1 if fl & state.FIN else 0)
     if end == a or (p.has_syn and not tp.established):
         return
     if not tp.established:
-        establish(tp, rs, out, 1)
+        tcp_sender.establish(tp, rs, out, 1)
     mark(tp, marked)
-    send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, size, fl, tsval[q])
-    if p.fq == THROUGH_FQ:
+    tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, size, fl, tsval[q])
+    if p.fq == state.THROUGH_FQ:
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
         at.asks = 1 if last == k else 0
 
@@ -245,9 +214,9 @@ def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
     fl = flags[q]
     a = unwrap(ack[q], p.isn, tp.snd_una)
     tp.tsecr, tp.ts_newer, tp.ce_reported = 0, 0, np.int64(NO_COUNTER)
-    if options[q] & OPT_ACCURATE_ECN:
+    if options[q] & state.OPT_ACCURATE_ECN:
         tp.ce_reported = np.int64(ce_bytes[q])
-    if options[q] & OPT_TIMESTAMPS:
+    if options[q] & state.OPT_TIMESTAMPS:
         tp.tsecr = tsecr[q]
         newer = (np.int64(tsval[q]) - tp.ts_recent) & 0xFFFFFFFF
         if tp.ts_recent == 0 or (newer > 0 and newer < 0x80000000):
@@ -257,9 +226,9 @@ def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
         blocks[i, 0] = unwrap(left[sack_row[q] + i], p.isn, tp.snd_una)
         blocks[i, 1] = unwrap(right[sack_row[q] + i], p.isn, tp.snd_una)
     ack_seq = unwrap(seq[q], p.peer_isn, tp.snd_wl1)
-    wide = np.int64(window[q]) << (0 if fl & SYN else p.wscale)
-    waiting = is_answered(p, sequence, k, time_ns, direction, payload)
-    receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, wide, payload[q] > 0, fl, waiting)
+    wide = np.int64(window[q]) << (0 if fl & state.SYN else p.wscale)
+    waiting = tcp_sender.is_answered(p, sequence, k, time_ns, direction, payload)
+    tcp_sender.receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, wide, payload[q] > 0, fl, waiting)
 
 
 def mark(tp, marked):
@@ -297,9 +266,9 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
             q = sequence[j]
             data = np.int64(payload[q])
             if direction[q] == p.sender and data > 0:
-                end = a + data + (1 if flags[q] & FIN else 0)
+                end = a + data + (1 if flags[q] & state.FIN else 0)
                 mark(tp, marked)
-                send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
+                tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
                 a += data
         tp.handed = last + 1
         tp.queued += skb_truesize(size)
@@ -330,16 +299,16 @@ class Pass:
         marked: NDArray[np.uint8],
     ) -> None:
         self._growing = [
-            np.empty(max(256, order.size + order.size // 2), EVENT),
-            np.empty(256, LOG),
-            np.empty(max(256, order.size // 2), SENT),
-            np.zeros(polls.shape[0] * 2 + 16, SNAP),
-            np.zeros(FIRST_RING, SEG),  # the next connection's segments overwrite the last one's
+            np.empty(max(256, order.size + order.size // 2), state.EVENT),
+            np.empty(256, state.LOG),
+            np.empty(max(256, order.size // 2), state.SENT),
+            np.zeros(polls.shape[0] * 2 + 16, state.SNAP),
+            np.zeros(FIRST_RING, state.SEG),  # the next connection's segments overwrite the last one's
         ]
-        self._ends, self.finals = np.zeros((params.size, 3), np.int64), np.zeros(params.size, TP)
-        self._rest = self._ends, self.finals, np.zeros((4, 2), np.int64), np.zeros(1, RS)
-        self.at = np.zeros(1, PASS)
-        self.at["packet"], self.at["until"] = -1, NEVER
+        self._ends, self.finals = np.zeros((params.size, 3), np.int64), np.zeros(params.size, state.TP)
+        self._rest = self._ends, self.finals, np.zeros((4, 2), np.int64), np.zeros(1, state.RS)
+        self.at = np.zeros(1, state.PASS)
+        self.at["packet"], self.at["until"] = -1, state.NEVER
         # Packets are brought forward in their order.
         self.given = packets, sacks, order.copy(), first, params, polls, decided, marked, self.at
 

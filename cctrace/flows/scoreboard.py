@@ -13,15 +13,8 @@ Sources: RFC 2018, RFC 2883 (D-SACK), RFC 8985 (RACK-TLP); [Linux] tcp_input.c, 
 from cctrace import schema
 from cctrace.flows import ratesample, skbs
 from cctrace.flows.state import EVER, LISTED, LOST, RETRANS, SACKED
+from cctrace.tcp import rack
 from cctrace.tcp.ecn import CLASSIC_ECN
-from cctrace.tcp.rack import (
-    MAX_REORDERING,
-    REO_WND_PERSIST,
-    rack_is_original,
-    rack_reo_wnd_steps,
-    rack_reo_wnd_us,
-    rack_widened,
-)
 
 DATA, WIN_UPDATE, DATA_ACKED, RETRANS_ACKED, SYN_ACKED, DATA_SACKED, F_ECE = 1, 2, 4, 8, 16, 32, 64
 ORIG_SACK_ACKED, UNA_ADVANCED, DSACKING, DSACK_TLP, RENEGING, LOST_RETRANS, MAYBE_DELAYED, SET_TIMER = (
@@ -109,7 +102,7 @@ def count_delivered(tp, segments, ece):
 def rack_advance(tp, flags, end_seq, tx_us):
     """Record the delivery of a segment sent at `tx_us` [Linux] tcp_rack_advance."""
     rtt = tp.now_us - tx_us
-    if rack_is_original(rtt, tp.min0, flags & (RETRANS | EVER) != 0):
+    if rack.rack_is_original(rtt, tp.min0, flags & (RETRANS | EVER) != 0):
         return
     tp.rack_advanced = 1
     tp.rack_rtt_us = rtt
@@ -125,7 +118,7 @@ def check_reordering(tp, low_seq):
         return
     metric = fack - low_seq
     if metric > tp.reordering * tp.mss:
-        tp.reordering = min((metric + tp.mss - 1) // tp.mss, MAX_REORDERING)
+        tp.reordering = min((metric + tp.mss - 1) // tp.mss, rack.MAX_REORDERING)
     tp.reord_seen += 1
 
 
@@ -283,7 +276,9 @@ def mark_lost(tp, seg, i, rs, out):
 def rack_detect(tp, seg, rs, out):
     """Mark what RACK judges lost; return the longest time (us) another still has [Linux] tcp_rack_detect_loss."""
     mask = seg.size - 1
-    window = rack_reo_wnd_us(tp.reord_seen, tp.ca_state, tp.sacked_out, tp.reordering, tp.min0, tp.reo_steps, tp.srtt8)
+    window = rack.rack_reo_wnd_us(
+        tp.reord_seen, tp.ca_state, tp.sacked_out, tp.reordering, tp.min0, tp.reo_steps, tp.srtt8
+    )
     wait = 0
     i = tp.list_head
     while i >= 0:
@@ -316,12 +311,12 @@ def update_reordering_steps(tp, rs):
     """Widen the reordering window after a D-SACK, once per round trip [Linux] tcp_rack_update_reo_wnd."""
     if rs.prior_delivered == 0:
         return
-    widened = rack_widened(tp.dsack_seen, rs.prior_delivered, tp.reo_last_delivered)
-    tp.reo_steps = rack_reo_wnd_steps(tp.reo_steps, widened, tp.reo_persist)
+    widened = rack.rack_widened(tp.dsack_seen, rs.prior_delivered, tp.reo_last_delivered)
+    tp.reo_steps = rack.rack_reo_wnd_steps(tp.reo_steps, widened, tp.reo_persist)
     tp.dsack_seen = 0
     if widened:
         tp.reo_last_delivered = tp.delivered
-        tp.reo_persist = REO_WND_PERSIST
+        tp.reo_persist = rack.REO_WND_PERSIST
 
 
 def note(tp, log, seq, end_seq, why):

@@ -10,20 +10,9 @@ tcp_cwnd_validate.
 
 from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
-from cctrace.flows import ratesample, recovery, skbs, timers
+from cctrace.flows import ratesample, recovery, skbs, state, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
-from cctrace.flows.state import (
-    EVER,
-    FAST,
-    LOST,
-    PROBE,
-    RETRANS,
-    SACKED,
-    TIMEOUT,
-    UNEXPLAINED,
-    UNSEEN,
-)
 from cctrace.tcp.pacing import next_departure
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.window import note_usage
@@ -43,7 +32,7 @@ def send_syn(tp, seg, tx_us, ts, is_answer):
         append(tp, seg, 1, tx_us, ts, 1)
         seg[0].tx_delivered_us = 0
     else:
-        seg[tp.head & (seg.size - 1)].flags |= EVER
+        seg[tp.head & (seg.size - 1)].flags |= state.EVER
         tp.total_retrans += 1
 
 
@@ -278,7 +267,7 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why, joins):
     tp.total_retrans += 1
     tp.bytes_retrans += s.end_seq - s.seq
     sb.note(tp, log, s.seq, s.end_seq, why)
-    if s.flags & SACKED:
+    if s.flags & state.SACKED:
         return  # sent before the SACK was processed; nothing depends on it any more
     flying = sb.in_flight(tp)
     if flying == 0:
@@ -300,13 +289,13 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why, joins):
         one = seg[k & (seg.size - 1)]
         one.skb_end = s.end_seq
         one.tx_in_flight = one.tx_in_flight_v2 = tp.again_flying + tp.again_next - tp.again_first
-    s.flags |= EVER
+    s.flags |= state.EVER
     tp.lsnd_us = tp.now_us
-    if why == PROBE:
+    if why == state.PROBE:
         timers.on_probe(tp, 1)
         return
-    if not s.flags & RETRANS:
-        s.flags |= RETRANS
+    if not s.flags & state.RETRANS:
+        s.flags |= state.RETRANS
         tp.retrans_out += 1
     if tp.retrans_stamp == 0:
         tp.retrans_stamp = ts if ts else 1  # the kernel has its stamp even if none is sent
@@ -318,25 +307,25 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why, joins):
 def explain(tp, seg, rs, out, i):
     """Determine why the kernel retransmits segment `i`, updating the state; return the reason."""
     s = seg[i & (seg.size - 1)]
-    if s.flags & SACKED or (s.flags & LOST and not s.flags & RETRANS):
-        return TIMEOUT if tp.ca_state == CA_LOSS else FAST
+    if s.flags & state.SACKED or (s.flags & state.LOST and not s.flags & state.RETRANS):
+        return state.TIMEOUT if tp.ca_state == CA_LOSS else state.FAST
     clear(rs)
     rs.ack = tp.snd_una
     if tp.reo_first_us and tp.now_us >= tp.reo_first_us:
         recovery.reordering_timeout(tp, seg, rs, out)
-        if s.flags & LOST and not s.flags & RETRANS:
-            return FAST
-    last = i == tp.tail - 1 and not s.flags & RETRANS
+        if s.flags & state.LOST and not s.flags & state.RETRANS:
+            return state.FAST
+    last = i == tp.tail - 1 and not s.flags & state.RETRANS
     if last and tp.sack_ok and tp.ca_state <= CA_CWR and tp.tlp_high_seq == 0 and timers.is_probe_due(tp):
-        return PROBE
+        return state.PROBE
     if i == tp.head and timers.is_timeout(tp, seg):
         recovery.enter_loss(tp, seg, rs, out)
         timers.on_timeout(tp)
-        return TIMEOUT
+        return state.TIMEOUT
     sb.mark_skb_lost(tp, seg, i, rs, out)
     if tp.ca_state < CA_RECOVERY:
         recovery.enter_recovery(tp, seg, rs, out, False)
-    return UNEXPLAINED
+    return state.UNEXPLAINED
 
 
 def show_late(tp, a, b):
@@ -358,13 +347,13 @@ def show_reordered(tp, seg, a, b):
     i = first
     while i < tp.tail and seg[i & (seg.size - 1)].seq < b:
         s = seg[i & (seg.size - 1)]
-        if s.flags & (UNSEEN | SACKED | LOST | RETRANS) != UNSEEN:
+        if s.flags & (state.UNSEEN | state.SACKED | state.LOST | state.RETRANS) != state.UNSEEN:
             return False
         if tp.now_us - s.tx_us >= min(tp.min0 >> 1, LATEST_US):
             return False
         i += 1
     for j in range(first, i):
-        seg[j & (seg.size - 1)].flags &= ~(UNSEEN | EVER)
+        seg[j & (seg.size - 1)].flags &= ~(state.UNSEEN | state.EVER)
         tp.unseen -= 1
     return i > first
 
@@ -376,7 +365,7 @@ def fill_unseen(tp, seg, upto):
         size = 1 if is_probe else min(tp.mss, upto - tp.snd_nxt)
         append(tp, seg, tp.snd_nxt + size, tp.now_us, 0, sb.in_flight(tp) + 1)
         s = seg[(tp.tail - 1) & (seg.size - 1)]
-        s.flags |= UNSEEN | EVER  # no RTT and no rate sample may come of it
+        s.flags |= state.UNSEEN | state.EVER  # no RTT and no rate sample may come of it
         if tp.blur_us and tp.ca_state == CA_RECOVERY and s.seq == tp.high_seq:  # lost: its departure time is unknown
             tp.high_seq = s.end_seq
         s.tx_delivered_us = 0

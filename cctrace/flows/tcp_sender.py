@@ -12,31 +12,10 @@ An ACK is processed `ack_delay_ns` after its time stamp; TCP stamped a segment `
 import numpy as np
 
 from cctrace import schema
-from cctrace.flows import rtt_filters, timers
+from cctrace.flows import rtt_filters, sends, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.handover import waited_in_timer
-from cctrace.flows.sends import (
-    account_window,
-    append,
-    before_send,
-    ends_write,
-    explain,
-    fill_unseen,
-    is_by_timer,
-    note_burst,
-    note_pacing,
-    note_sent,
-    note_shut,
-    pace,
-    retransmit,
-    show_late,
-    show_reordered,
-    stop_window_clock,
-    validate_cwnd,
-    wait_since_shut,
-    window_binds,
-)
 from cctrace.flows.state import CLOCK_START_US, DIRECTLY, FIN, PSH, SYN, THROUGH_FQ
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.rack import DEFAULT_REORDERING
@@ -253,9 +232,9 @@ def stamp_group(tp, p, ns, ts):
 def send_again(tp, seg, rs, out, log, a, b, ts, begins):
     """The sender retransmits [a, b), all outstanding; it may be more of a super-packet, unless it `begins` one."""
     i = sb.find(tp, seg, a)
-    why = explain(tp, seg, rs, out, i)
+    why = sends.explain(tp, seg, rs, out, i)
     while i < tp.tail and seg[i & (seg.size - 1)].seq < b:
-        retransmit(tp, seg, rs, out, log, i, tp.group_us, ts, why, not begins)
+        sends.retransmit(tp, seg, rs, out, log, i, tp.group_us, ts, why, not begins)
         begins = False
         i += 1
 
@@ -274,7 +253,7 @@ def join_group(tp, p, ns, a, payload, fl, ts):
     begins = not together or tp.group_psh != 0
     if p.fq == THROUGH_FQ and begins and 0 < since < tp.min0 * 1000:  # what is longer than a round trip is no pacing
         tp.gap_ns += (min(since, MOST_LONGER * tp.gap_ns) - tp.gap_ns) >> 2 if tp.gap_ns else since
-    pace(tp, payload, begins)
+    sends.pace(tp, payload, begins)
     tp.group_end_ns = ns
     tp.group_psh = 1 if fl & PSH else 0
     return since, together, begins
@@ -286,34 +265,34 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     tp.bytes_sent += payload
     again = a < tp.snd_nxt
     if again:
-        late = show_late(tp, a, b)
+        late = sends.show_late(tp, a, b)
         if b <= tp.snd_una:
             if payload > 1 and not late:  # sent before the ACK that covers it was processed; one byte: a keep-alive
                 tp.total_retrans += (payload + p.mss - 1) // p.mss
                 tp.bytes_retrans += payload
-            note_sent(tp, sent, ns, payload, begins, True, False, fl & PSH)
+            sends.note_sent(tp, sent, ns, payload, begins, True, False, fl & PSH)
             return
-        if tp.snd_una < tp.snd_nxt and not show_reordered(tp, seg, a, min(b, tp.snd_nxt)):
+        if tp.snd_una < tp.snd_nxt and not sends.show_reordered(tp, seg, a, min(b, tp.snd_nxt)):
             send_again(tp, seg, rs, out, log, max(a, tp.snd_una), min(b, tp.snd_nxt), ts, begins)
         a = min(b, tp.snd_nxt)
         if a == b:
             if tp.cwnd:
-                account_window(tp, False)
-            note_sent(tp, sent, ns, payload, begins, True, False, fl & PSH)
+                sends.account_window(tp, False)
+            sends.note_sent(tp, sent, ns, payload, begins, True, False, fl & PSH)
             return
         tp.group_first = tp.tail
-    fill_unseen(tp, seg, a)
+    sends.fill_unseen(tp, seg, a)
     if not together and since > tp.same_skb_ns and (tp.paced > 512 or tp.queue_empty):
-        validate_cwnd(tp, False)  # only a timer or another write releases more before the next ACK
+        sends.validate_cwnd(tp, False)  # only a timer or another write releases more before the next ACK
     if tp.packets_out == 0 and tp.now_us - tp.lsnd_us > IDLE_US and not tp.rwnd_since_us and p.has_syn:
         tp.queue_empty = 1
-    probing = not together and is_by_timer(tp) and timers.is_new_probe(tp, b - a)
+    probing = not together and sends.is_by_timer(tp) and timers.is_new_probe(tp, b - a)
     was_empty = tp.packets_out == 0
     limited = False
     if not together:
         if p.fq != THROUGH_FQ:
-            note_pacing(tp)
-        limited = before_send(tp, rs, out)
+            sends.note_pacing(tp)
+        limited = sends.before_send(tp, rs, out)
     if tp.busy_since_us == 0:
         tp.busy_since_us = tp.now_us
     flying = sb.in_flight(tp) + (b - a + p.mss - 1) // p.mss
@@ -321,10 +300,10 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
         end = min(tp.snd_nxt + p.mss, b)
         if b - end == 1 and fl & FIN:
             end = b  # a FIN takes a sequence number but no segment of its own
-        append(tp, seg, end, tp.group_us, ts, flying)
+        sends.append(tp, seg, end, tp.group_us, ts, flying)
     if payload % p.mss != 0:
         tp.small_end = b
-    cut = note_burst(tp, tp.tail - tp.group_first) if tp.group_psh else False
+    cut = sends.note_burst(tp, tp.tail - tp.group_first) if tp.group_psh else False
     for i in range(max(tp.group_first, tp.head), tp.tail):
         s = seg[i & (seg.size - 1)]
         s.skb_end = b
@@ -335,11 +314,11 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
         timers.on_probe(tp, 0)
     else:
         timers.on_new_data(tp, seg, was_empty)
-    if payload % p.mss != 0 and ends_write(tp, b, b - payload % p.mss) and fl & (PSH | FIN):
+    if payload % p.mss != 0 and sends.ends_write(tp, b, b - payload % p.mss) and fl & (PSH | FIN):
         tp.queue_empty = 1
-    account_window(tp, cut)
+    sends.account_window(tp, cut)
     tp.unvalidated = 1
-    note_sent(tp, sent, ns, payload, begins, again, limited, fl & PSH)
+    sends.note_sent(tp, sent, ns, payload, begins, again, limited, fl & PSH)
 
 
 def accept(tp, rs, out, ack, ack_seq, window):
@@ -367,25 +346,25 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     if a > tp.snd_nxt:
         tp.late_low = tp.late_low if tp.late_high == tp.snd_nxt else tp.snd_nxt
         tp.late_high = a
-        fill_unseen(tp, seg, a)
+        sends.fill_unseen(tp, seg, a)
     before = tp.rows
     tp.last_ack_us = tp.now_us
     if waiting:
-        wait_since_shut(tp)
-    validate_cwnd(tp, waiting)
+        sends.wait_since_shut(tp)
+    sends.validate_cwnd(tp, waiting)
     ace = -1 if fl & SYN else ace_of(np.int64(fl))
     on_ack(tp, seg, rs, out, log, blocks, count, a, ack_seq, window, has_data, ace)
     if tp.probing_rtt:  # so that rates of four packets in flight do not count [Linux] bbr_update_min_rtt
         tp.app_limited = app_limited_until(tp.delivered, sb.in_flight(tp))
     if tp.cwnd:
-        account_window(tp, False)
-    elif not window_binds(tp):
-        stop_window_clock(tp)  # data not sent now wait for cwnd, the pacing timer or the application
+        sends.account_window(tp, False)
+    elif not sends.window_binds(tp):
+        sends.stop_window_clock(tp)  # data not sent now wait for cwnd, the pacing timer or the application
     if not tp.established:
         tp.rows = before  # the controller is set up when the handshake is complete
         if fl & SYN or not p.has_syn:
             establish(tp, rs, out, a)
-    note_shut(tp)
+    sends.note_shut(tp)
     if tp.packets_out == 0 and tp.busy_since_us and not tp.rwnd_since_us:  # data that wait for the window keep it busy
         tp.busy_us += tp.now_us - tp.busy_since_us
         tp.busy_since_us = 0

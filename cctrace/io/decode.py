@@ -14,47 +14,9 @@ Sources: RFC 791, 8200, 9293, 7323, 2018, 9768.
 
 import numpy as np
 
+from cctrace.io import layout
 from cctrace.io.fragments import gather, is_whole
 from cctrace.io.ipv6 import jumbo_length, skip_extensions
-from cctrace.io.layout import (
-    BACK_STEP_NS,
-    BACK_STEPS,
-    BEYOND_WIRE,
-    CLOSED,
-    CONN_FIELDS,
-    CONN_LAST_NS,
-    CUT_HEADERS,
-    CUT_OPTIONS,
-    DATAGRAM_FIRST,
-    DATAGRAM_ROW,
-    DATAGRAM_SIZE,
-    DST_HI,
-    DST_LO,
-    DUPLICATES,
-    FIRST_FRAGMENTS,
-    FRAMES,
-    ISN,
-    LAST_NS,
-    LATE,
-    LATER_FRAGMENTS,
-    MALFORMED,
-    MSS,
-    NO_COUNTER,
-    NON_TCP,
-    PORTS,
-    RING,
-    RING_NS,
-    RING_POS,
-    RING_SIZE,
-    SACK_OK,
-    SND_MAX,
-    SRC_HI,
-    SRC_LO,
-    UNSEEN_ACKS,
-    UNSEEN_BYTES,
-    WSCALE,
-    ZERO_IP_LENGTH,
-)
 from cctrace.io.link import be16, be32, be64, inner_header, ip_header, u8
 from cctrace.io.packets import ACCURATE_ECN, BAD_OPTIONS, DUPLICATE, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE
 from cctrace.io.packets import MSS as HAS_MSS
@@ -88,7 +50,13 @@ def _find(c, table, key, s_hi, s_lo, d_hi, d_lo, sport, dport, version):
     slot = (_mix(_endpoint(key, s_hi, s_lo, sport)) + _mix(_endpoint(key, d_hi, d_lo, dport))) & (len(table) - 1)
     while table[slot] >= 0:
         k = table[slot]
-        a_hi, a_lo, b_hi, b_lo, ports = c[k, SRC_HI], c[k, SRC_LO], c[k, DST_HI], c[k, DST_LO], c[k, PORTS]
+        a_hi, a_lo, b_hi, b_lo, ports = (
+            c[k, layout.SRC_HI],
+            c[k, layout.SRC_LO],
+            c[k, layout.DST_HI],
+            c[k, layout.DST_LO],
+            c[k, layout.PORTS],
+        )
         if ports == forth and a_lo == s_lo and b_lo == d_lo and a_hi == s_hi and b_hi == d_hi:
             return slot, k, 0
         if ports == back and a_lo == d_lo and b_lo == s_lo and a_hi == d_hi and b_hi == s_hi:
@@ -98,11 +66,17 @@ def _find(c, table, key, s_hi, s_lo, d_hi, d_lo, sport, dport, version):
 
 
 def _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, ports, time_ns):
-    c[k, SRC_HI], c[k, SRC_LO], c[k, DST_HI], c[k, DST_LO], c[k, PORTS] = s_hi, s_lo, d_hi, d_lo, ports
-    c[k, CLOSED], c[k, CONN_LAST_NS] = 0, time_ns
-    for i in range(ISN, RING_POS):
+    c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO], c[k, layout.PORTS] = (
+        s_hi,
+        s_lo,
+        d_hi,
+        d_lo,
+        ports,
+    )
+    c[k, layout.CLOSED], c[k, layout.CONN_LAST_NS] = 0, time_ns
+    for i in range(layout.ISN, layout.RING_POS):
         c[k, i] = -1
-    for i in range(RING_POS, CONN_FIELDS):
+    for i in range(layout.RING_POS, layout.CONN_FIELDS):
         c[k, i] = 0
 
 
@@ -111,15 +85,22 @@ def _is_copy(c, k, d, print_, time_ns, has_id):
 
     Without an IP ID a quick retransmission may look the same, but never follows its original directly.
     """
-    latest = (c[k, RING_POS + d] - 1) % RING_SIZE
-    for i in range(0 if has_id else latest, RING_SIZE if has_id else latest + 1):
-        if c[k, RING + d * RING_SIZE + i] == print_ and time_ns - c[k, RING_NS + d * RING_SIZE + i] < _DUPLICATE_NS:
+    latest = (c[k, layout.RING_POS + d] - 1) % layout.RING_SIZE
+    for i in range(0 if has_id else latest, layout.RING_SIZE if has_id else latest + 1):
+        if (
+            c[k, layout.RING + d * layout.RING_SIZE + i] == print_
+            and time_ns - c[k, layout.RING_NS + d * layout.RING_SIZE + i] < _DUPLICATE_NS
+        ):
             return True
-    i = c[k, RING_POS + d]
-    c[k, RING + d * RING_SIZE + i], c[k, RING_NS + d * RING_SIZE + i], c[k, RING_POS + d] = (
+    i = c[k, layout.RING_POS + d]
+    (
+        c[k, layout.RING + d * layout.RING_SIZE + i],
+        c[k, layout.RING_NS + d * layout.RING_SIZE + i],
+        c[k, layout.RING_POS + d],
+    ) = (
         print_,
         time_ns,
-        (i + 1) % RING_SIZE,
+        (i + 1) % layout.RING_SIZE,
     )
     return False
 
@@ -132,23 +113,23 @@ def _ip(b, p, end, wire_end):
     version = u8(b, p) >> 4 if p < end else 0
     if version == 4:
         if p + 20 > end:
-            return -1 - CUT_HEADERS, p, wire_end, 0, 0
+            return -1 - layout.CUT_HEADERS, p, wire_end, 0, 0
         header, length = 4 * (u8(b, p) & 15), be16(b, p + 2)
         if header < 20 or (length and length < header):
-            return -1 - MALFORMED, p, wire_end, 0, 0
+            return -1 - layout.MALFORMED, p, wire_end, 0, 0
         word = be16(b, p + 6)
         fragment = 2 if word & 0x1FFF else (1 if word & 0x2000 else 0)
         return u8(b, p + 9), p + header, (p + length if length else wire_end), fragment, 1 if length == 0 else 0
     if version == 6:
         if p + 40 > end:
-            return -1 - CUT_HEADERS, p, wire_end, 0, 0
+            return -1 - layout.CUT_HEADERS, p, wire_end, 0, 0
         length, protocol = be16(b, p + 4), u8(b, p + 6)
         zero = 1 if length == 0 else 0
         if length == 0 and protocol == 0:
             length = jumbo_length(b, p + 40, end)
         protocol, q, fragment = skip_extensions(b, p + 40, end, protocol)
         return protocol, q, (p + 40 + length if length else wire_end), fragment, zero
-    return -1 - (MALFORMED if p < end else CUT_HEADERS), p, wire_end, 0, 0
+    return -1 - (layout.MALFORMED if p < end else layout.CUT_HEADERS), p, wire_end, 0, 0
 
 
 def _options(b, q, stop, left, right, s, c, k, d, is_syn):
@@ -178,15 +159,15 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
         elif kind == 2 and length == 4:
             have |= HAS_MSS
             if is_syn:
-                c[k, MSS + d] = be16(b, q + 2)
+                c[k, layout.MSS + d] = be16(b, q + 2)
         elif kind == 3 and length == 3:
             have |= WINDOW_SCALE
             if is_syn:
-                c[k, WSCALE + d] = u8(b, q + 2)
+                c[k, layout.WSCALE + d] = u8(b, q + 2)
         elif kind == 4 and length == 2:
             have |= SACK_PERMITTED
             if is_syn:
-                c[k, SACK_OK + d] = 1
+                c[k, layout.SACK_OK + d] = 1
         elif (kind == 172 or kind == 174) and length % 3 == 2 and length <= 11:
             have |= ACCURATE_ECN
             counters_at = q
@@ -203,50 +184,50 @@ def _ecn_counter(b, at, which):
     """
     place = at + 2 + 3 * (which if u8(b, at) == 172 else 2 - which)
     if at == 0 or place + 3 > at + u8(b, at + 1):
-        return np.int64(NO_COUNTER)
+        return np.int64(layout.NO_COUNTER)
     return (u8(b, place) << 16) | be16(b, place + 1)
 
 
 def _show_late(c, k, d, seq, seq_end, counters):
     """Subtract data that arrive after their ACK from those that the capture lacks: time stamps of two queues cross."""
-    low, high = (c[k, LATE + d] >> 32) & 0xFFFFFFFF, c[k, LATE + d] & 0xFFFFFFFF
+    low, high = (c[k, layout.LATE + d] >> 32) & 0xFFFFFFFF, c[k, layout.LATE + d] & 0xFFFFFFFF
     size, start, end = (high - low) & 0xFFFFFFFF, max(0, _s32(seq - low)), _s32(seq_end - low)
     end = min(end, size)
     if end <= start:
         return
-    counters[UNSEEN_BYTES] -= end - start
-    counters[UNSEEN_ACKS] += (1 if start > 0 else 0) - (1 if end == size else 0)
-    c[k, LATE + d] = -1 if end == size else (((low + end) & 0xFFFFFFFF) << 32) | high
+    counters[layout.UNSEEN_BYTES] -= end - start
+    counters[layout.UNSEEN_ACKS] += (1 if start > 0 else 0) - (1 if end == size else 0)
+    c[k, layout.LATE + d] = -1 if end == size else (((low + end) & 0xFFFFFFFF) << 32) | high
 
 
 def _track(c, k, d, seq, seq_end, ack, has_ack, counters):
     """Track the highest sequence number captured per direction; count ACKs of data that the capture lacks."""
-    if has_ack and c[k, SND_MAX + 1 - d] >= 0:
-        ahead = _s32(ack - c[k, SND_MAX + 1 - d])
+    if has_ack and c[k, layout.SND_MAX + 1 - d] >= 0:
+        ahead = _s32(ack - c[k, layout.SND_MAX + 1 - d])
         if ahead > 0:
-            low = c[k, SND_MAX + 1 - d]
-            if c[k, LATE + 1 - d] != -1 and c[k, LATE + 1 - d] & 0xFFFFFFFF == low:
-                low = (c[k, LATE + 1 - d] >> 32) & 0xFFFFFFFF
+            low = c[k, layout.SND_MAX + 1 - d]
+            if c[k, layout.LATE + 1 - d] != -1 and c[k, layout.LATE + 1 - d] & 0xFFFFFFFF == low:
+                low = (c[k, layout.LATE + 1 - d] >> 32) & 0xFFFFFFFF
             else:
-                counters[UNSEEN_ACKS] += 1
-            counters[UNSEEN_BYTES] += ahead
-            c[k, LATE + 1 - d] = (low << 32) | ack
-            c[k, SND_MAX + 1 - d] = ack
-    if c[k, LATE + d] != -1:
+                counters[layout.UNSEEN_ACKS] += 1
+            counters[layout.UNSEEN_BYTES] += ahead
+            c[k, layout.LATE + 1 - d] = (low << 32) | ack
+            c[k, layout.SND_MAX + 1 - d] = ack
+    if c[k, layout.LATE + d] != -1:
         _show_late(c, k, d, seq, seq_end, counters)
-    if c[k, SND_MAX + d] < 0 or _s32(seq_end - c[k, SND_MAX + d]) > 0:
-        c[k, SND_MAX + d] = seq_end
+    if c[k, layout.SND_MAX + d] < 0 or _s32(seq_end - c[k, layout.SND_MAX + d]) > 0:
+        c[k, layout.SND_MAX + d] = seq_end
 
 
 def _join(g, i, r, c, counters):
     """Set a row's payload to that of the whole datagram once all of its fragments were captured."""
     if not is_whole(g, i):
         return
-    row, more = g[i, DATAGRAM_ROW], g[i, DATAGRAM_SIZE] - g[i, DATAGRAM_FIRST]
+    row, more = g[i, layout.DATAGRAM_ROW], g[i, layout.DATAGRAM_SIZE] - g[i, layout.DATAGRAM_FIRST]
     _, conn, direction, flags, seq, _, _, payload, ip_len, _, _, _, _, _, _, _, _, _, _, _, _ = r
     payload[row] += more
     ip_len[row] += more
-    counters[FIRST_FRAGMENTS] -= 1
+    counters[layout.FIRST_FRAGMENTS] -= 1
     seq_end = np.int64(seq[row]) + payload[row] + (flags[row] & 1) + (flags[row] >> 1 & 1)
     _track(c, conn[row], direction[row], np.int64(seq[row]), seq_end & 0xFFFFFFFF, 0, False, counters)
     g[i, 4] = -1  # a copy, or another datagram with this identification, starts afresh
@@ -274,12 +255,12 @@ def decode_frames(
         frame_end, kind = p + wirelen[f], link[f]
         wire_end = frame_end
         f += 1
-        if now and now < counters[LAST_NS]:
-            counters[BACK_STEPS] += 1
-            counters[BACK_STEP_NS] = max(counters[BACK_STEP_NS], counters[LAST_NS] - now)
-        counters[FRAMES] += 1
+        if now and now < counters[layout.LAST_NS]:
+            counters[layout.BACK_STEPS] += 1
+            counters[layout.BACK_STEP_NS] = max(counters[layout.BACK_STEP_NS], counters[layout.LAST_NS] - now)
+        counters[layout.FRAMES] += 1
         if now:  # 0: the record has no time stamp
-            counters[LAST_NS] = now
+            counters[layout.LAST_NS] = now
 
         # Link and network layer, through tunnels on request.
         ip = ip_header(b, p, end, kind)
@@ -299,20 +280,22 @@ def decode_frames(
             counters[-1 - protocol] += 1
             continue
         if protocol != 6:
-            counters[NON_TCP] += 1
+            counters[layout.NON_TCP] += 1
             continue
         if fragment == 2:
-            counters[LATER_FRAGMENTS] += 1
+            counters[layout.LATER_FRAGMENTS] += 1
             _join(g, gather(b, ip, p, wire_end - p, g, now), r, c, counters)
             continue
 
         # TCP header: sixteen bytes hold all columns but the options.
         if p + 16 > end:
-            counters[CUT_HEADERS if p + 16 <= wire_end else (LATER_FRAGMENTS if fragment else MALFORMED)] += 1
+            counters[
+                layout.CUT_HEADERS if p + 16 <= wire_end else (layout.LATER_FRAGMENTS if fragment else layout.MALFORMED)
+            ] += 1
             continue
         header = 4 * (u8(b, p + 12) >> 4)
         if header < 20 or p + header > wire_end or wire_end - p > LARGEST_PACKET:
-            counters[LATER_FRAGMENTS if header >= 20 and fragment else MALFORMED] += 1
+            counters[layout.LATER_FRAGMENTS if header >= 20 and fragment else layout.MALFORMED] += 1
             continue
         sport, dport, seq_no, ack_no = be16(b, p), be16(b, p + 2), be32(b, p + 4), be32(b, p + 8)
         bits, win = be16(b, p + 12) & 0x1FF, be16(b, p + 14)
@@ -330,27 +313,27 @@ def decode_frames(
         # Connection: reused ports start a new one. A SYN of another number is proof, one where the capture had none yet
         # may have been overtaken by what followed it.
         slot, k, d = _find(c, table, key, s_hi, s_lo, d_hi, d_lo, sport, dport, version)
-        is_reuse = k >= 0 and bits & 18 == 2 and c[k, ISN + d] != seq_no
-        if is_reuse and c[k, ISN + d] < 0:
-            is_reuse = c[k, CLOSED] or now - c[k, CONN_LAST_NS] > REUSE_SILENCE_NS
+        is_reuse = k >= 0 and bits & 18 == 2 and c[k, layout.ISN + d] != seq_no
+        if is_reuse and c[k, layout.ISN + d] < 0:
+            is_reuse = c[k, layout.CLOSED] or now - c[k, layout.CONN_LAST_NS] > REUSE_SILENCE_NS
         if k < 0 or is_reuse:
             k, d = n, 0
             _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, (version << 32) | (sport << 16) | dport, now)
             table[slot] = k
             n += 1
-        c[k, CONN_LAST_NS] = now
+        c[k, layout.CONN_LAST_NS] = now
         if is_syn:
-            c[k, ISN + d], c[k, SACK_OK + d] = seq_no, 0
+            c[k, layout.ISN + d], c[k, layout.SACK_OK + d] = seq_no, 0
         if bits & 5:
-            c[k, CLOSED] = 1
+            c[k, layout.CLOSED] = 1
 
         first = s
         have, value, echo, s, good, counted = _options(b, p + 20, min(end, p + header), left, right, s, c, k, d, is_syn)
         if not good or p + header > end:
             have |= BAD_OPTIONS
-            counters[CUT_OPTIONS] += 1
-        counters[ZERO_IP_LENGTH] += zero
-        counters[BEYOND_WIRE] += wire_end > frame_end
+            counters[layout.CUT_OPTIONS] += 1
+        counters[layout.ZERO_IP_LENGTH] += zero
+        counters[layout.BEYOND_WIRE] += wire_end > frame_end
 
         # Mirror ports deliver packets twice. An IP ID tells a copy from a retransmission; without one, only time
         # stamps on what occupies sequence numbers do.
@@ -359,7 +342,7 @@ def decode_frames(
             print_ = _mix(print_ + (packet_id << 32 | bits << 16 | win)) + payload_len
             if _is_copy(c, k, d, print_, now, packet_id):
                 have |= DUPLICATE
-                counters[DUPLICATES] += 1
+                counters[layout.DUPLICATES] += 1
         _track(
             c, k, d, seq_no, (seq_no + payload_len + (bits & 1) + is_syn) & 0xFFFFFFFF, ack_no, bits & 16 != 0, counters
         )
@@ -369,16 +352,16 @@ def decode_frames(
         ip_len[row], tos[row], ttl[row], ip_id[row] = wire_end - ip, service, hops, packet_id
         tsval[row], tsecr[row], options[row] = value, echo, have
         sack_row[row], sack_count[row] = (first if s > first else -1), s - first
-        frame[row] = counters[FRAMES]
-        ecn_e0[row], ecn_ce[row], ecn_e1[row] = NO_COUNTER, NO_COUNTER, NO_COUNTER
+        frame[row] = counters[layout.FRAMES]
+        ecn_e0[row], ecn_ce[row], ecn_e1[row] = layout.NO_COUNTER, layout.NO_COUNTER, layout.NO_COUNTER
         if counted:
             ecn_e0[row], ecn_ce[row] = _ecn_counter(b, counted, 0), _ecn_counter(b, counted, 1)
             ecn_e1[row] = _ecn_counter(b, counted, 2)
         if fragment and not have & DUPLICATE:
-            counters[FIRST_FRAGMENTS] += 1
+            counters[layout.FIRST_FRAGMENTS] += 1
             i = gather(b, ip, p, wire_end - p, g, now)
             if i:
-                g[i, DATAGRAM_ROW], g[i, DATAGRAM_FIRST] = row, wire_end - p
+                g[i, layout.DATAGRAM_ROW], g[i, layout.DATAGRAM_FIRST] = row, wire_end - p
                 _join(g, i, r, c, counters)
         row += 1
     return f, row, s, n
@@ -387,8 +370,8 @@ def decode_frames(
 def rehash(c, n, table, key):
     """Fill an empty table with the connections, the latest of each pair of endpoints only; returns (connections,)."""
     for k in range(n):
-        ports = c[k, PORTS]
-        a_hi, a_lo, b_hi, b_lo = c[k, SRC_HI], c[k, SRC_LO], c[k, DST_HI], c[k, DST_LO]
+        ports = c[k, layout.PORTS]
+        a_hi, a_lo, b_hi, b_lo = c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO]
         slot, _, _ = _find(c, table, key, a_hi, a_lo, b_hi, b_lo, (ports >> 16) & 65535, ports & 65535, ports >> 32)
         table[slot] = k
     return (n,)

@@ -18,25 +18,7 @@ from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.errors import ArgumentError, Truncated
-from cctrace.io import decode
-from cctrace.io.layout import (
-    CONN_FIELDS,
-    COUNTERS,
-    DATAGRAM_FIELDS,
-    DATAGRAM_ROW,
-    DATAGRAMS,
-    DST_HI,
-    DST_LO,
-    LINK_TYPES,
-    MSS,
-    PORTS,
-    SACK_OK,
-    SKIPPED,
-    SRC_HI,
-    SRC_LO,
-    UNDECODED,
-    WSCALE,
-)  # fmt: skip
+from cctrace.io import decode, layout
 from cctrace.io.packets import FAR_BACK_NS, Packets, back_steps
 from cctrace.lang.machine import Machine
 
@@ -88,21 +70,21 @@ class Decoder:
         self._tunnels = _tunnel_bits(decapsulate)
         self._rows = Rows(*(np.empty(0, c.dtype) for c in schema.PACKETS))
         self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
-        self._conns = np.empty((64, CONN_FIELDS), np.int64)
+        self._conns = np.empty((64, layout.CONN_FIELDS), np.int64)
         self._table = np.full(256, -1, np.int64)
-        self._datagrams = np.full((DATAGRAMS, DATAGRAM_FIELDS), -1, np.int64)
+        self._datagrams = np.full((layout.DATAGRAMS, layout.DATAGRAM_FIELDS), -1, np.int64)
         self._datagrams[0] = 0
         self._n_rows = self._n_sacks = self._n_conns = 0
         self._src, self._dst = (
             np.empty(0, object),
             np.empty(0, object),
         )  # addresses as text, of the connections returned so far
-        self._counters = np.zeros(len(COUNTERS), np.int64)
+        self._counters = np.zeros(len(layout.COUNTERS), np.int64)
 
     @property
     def counters(self) -> dict[str, int]:
         """The counters so far, by name."""
-        return {name: int(v) for name, v in zip(COUNTERS, self._counters, strict=True) if name != "last_ns"}
+        return {name: int(v) for name, v in zip(layout.COUNTERS, self._counters, strict=True) if name != "last_ns"}
 
     def feed(self, data: NDArray[np.uint8], frames: Frames, count: int) -> None:
         """Decode `count` frames of the buffer `data`."""
@@ -135,7 +117,7 @@ class Decoder:
         self._rows = Rows(*(np.empty(0, c.dtype) for c in schema.PACKETS))
         self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
         self._n_rows = self._n_sacks = 0
-        self._datagrams[:, DATAGRAM_ROW] = -1  # rows that were returned do not change any more
+        self._datagrams[:, layout.DATAGRAM_ROW] = -1  # rows that were returned do not change any more
         return Packets(
             rows._asdict(), sacks._asdict(), self._connection_table(), self.counters, self._all_warnings(), self.name
         )
@@ -152,9 +134,9 @@ class Decoder:
 
     def check_link(self, source: Source, link: int) -> None:
         """Add a warning if frames of a link type cannot be decoded."""
-        if link not in LINK_TYPES:
-            names = ", ".join(sorted({f"{name} ({number})" for number, name in LINK_TYPES.items()}))
-            called = f" ({UNDECODED[link]})" if link in UNDECODED else ""
+        if link not in layout.LINK_TYPES:
+            names = ", ".join(sorted({f"{name} ({number})" for number, name in layout.LINK_TYPES.items()}))
+            called = f" ({layout.UNDECODED[link]})" if link in layout.UNDECODED else ""
             text = f"frames of link type {link}{called} are skipped; decoded are {names}"
             if f"{source.name}: {text}" not in self.warnings:
                 self.warn(source, text)
@@ -186,26 +168,30 @@ class Decoder:
         counters = self.counters
         if not counters["frames"]:
             return "; ".join([f"{self.name}: no packets in the file", *self.warnings])
-        reasons = ", ".join(f"{name} {counters[name]}" for name in SKIPPED if counters[name])
+        reasons = ", ".join(f"{name} {counters[name]}" for name in layout.SKIPPED if counters[name])
         found = f"{self.name}: no TCP packets among {counters['frames']} frames ({reasons})"
         found += "; decapsulate= (--decapsulate all) looks into tunnels" if counters["tunnelled"] else ""
         return "; ".join([found, *(text.removeprefix(f"{self.name}: ") for text in self.warnings)])
 
     def _connection_table(self) -> dict[str, NDArray[Any]]:
         c = self._conns[: self._n_conns]
-        ok = c[:, SACK_OK : SACK_OK + 2]
+        ok = c[:, layout.SACK_OK : layout.SACK_OK + 2]
         new = c[len(self._src) :]
-        self._src = np.concatenate([self._src, _addresses(new[:, SRC_HI], new[:, SRC_LO], new[:, PORTS])])
-        self._dst = np.concatenate([self._dst, _addresses(new[:, DST_HI], new[:, DST_LO], new[:, PORTS])])
+        self._src = np.concatenate(
+            [self._src, _addresses(new[:, layout.SRC_HI], new[:, layout.SRC_LO], new[:, layout.PORTS])]
+        )
+        self._dst = np.concatenate(
+            [self._dst, _addresses(new[:, layout.DST_HI], new[:, layout.DST_LO], new[:, layout.PORTS])]
+        )
         return {
             "src": self._src,
-            "sport": (c[:, PORTS] >> 16 & 65535).astype("u2"),
+            "sport": (c[:, layout.PORTS] >> 16 & 65535).astype("u2"),
             "dst": self._dst,
-            "dport": (c[:, PORTS] & 65535).astype("u2"),
-            "mss_a": c[:, MSS].astype("i4"),
-            "mss_b": c[:, MSS + 1].astype("i4"),
-            "wscale_a": c[:, WSCALE].astype("i2"),
-            "wscale_b": c[:, WSCALE + 1].astype("i2"),
+            "dport": (c[:, layout.PORTS] & 65535).astype("u2"),
+            "mss_a": c[:, layout.MSS].astype("i4"),
+            "mss_b": c[:, layout.MSS + 1].astype("i4"),
+            "wscale_a": c[:, layout.WSCALE].astype("i2"),
+            "wscale_b": c[:, layout.WSCALE + 1].astype("i2"),
             "sack_ok": np.where((ok == 0).any(1), 0, np.where((ok == 1).all(1), 1, -1)).astype("i1"),
         }
 

@@ -14,28 +14,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from cctrace.errors import FormatError
-from cctrace.io import bblog, records
+from cctrace.io import bblog, layout, records
 from cctrace.io.bblog import ByteOrder
 from cctrace.io.chunks import CHUNK, Chunks
 from cctrace.io.frames import Decoder, FrameIterator, Frames
-from cctrace.io.layout import (
-    BAD_LENGTH,
-    BAD_TRAILER,
-    CLIPPED,
-    DIVIDE,
-    ERRATIC,
-    FACTOR,
-    LINK,
-    MODE,
-    MULTIPLY,
-    OFFSET_NS,
-    SHIFT,
-    STATE,
-    STATISTICS,
-    TIMELESS,
-    UNDEFINED,
-    USED_UP,
-)
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 
@@ -56,8 +38,8 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
     chunks, frames, section = Chunks(source, chunk), Frames(), _Section()
     need = 12
     while chunks.more(need):
-        status, count = USED_UP, len(frames.offset)
-        while status == STATE or (status == USED_UP and count == len(frames.offset)):
+        status, count = layout.USED_UP, len(frames.offset)
+        while status == layout.STATE or (status == layout.USED_UP and count == len(frames.offset)):
             count, chunks.pos, status = find_packets(
                 chunks.data, chunks.pos, chunks.end, section.big, section.interfaces, section.n_interfaces,
                 LARGEST_BLOCK, frames.offset, frames.caplen, frames.wirelen, frames.time_ns, frames.link,
@@ -66,11 +48,13 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
             frames.share = chunks.share
             if count:  # a file may be all interfaces
                 yield chunks.data, frames, count
-            if status == STATE and not section.enter(chunks, source, decoder):
+            if status == layout.STATE and not section.enter(chunks, source, decoder):
                 break
-        if status in (BAD_LENGTH, BAD_TRAILER):
+        if status in (layout.BAD_LENGTH, layout.BAD_TRAILER):
             length = int.from_bytes(chunks.data[chunks.pos + 4 : chunks.pos + 8].tobytes(), section.order)
-            what = f"12 to {LARGEST_BLOCK} are allowed" if status == BAD_LENGTH else "its trailing length differs"
+            what = (
+                f"12 to {LARGEST_BLOCK} are allowed" if status == layout.BAD_LENGTH else "its trailing length differs"
+            )
             decoder.damaged(source, f"block at offset {chunks.offset} claims {length} bytes, {what}; stopped there")
             break
         if section.broken:
@@ -120,7 +104,7 @@ class _Section:
         except ValueError as error:
             decoder.warn(source, f"block at offset {chunks.offset}: {error}")
         if self.n_interfaces:
-            decoder.check_link(source, self.interfaces[self.n_interfaces - 1, LINK])
+            decoder.check_link(source, self.interfaces[self.n_interfaces - 1, layout.LINK])
         chunks.pos += length
         return True
 
@@ -137,7 +121,7 @@ class _Section:
             self.bblog |= bblog.sniff(block)
             if number(12, 2) != 1:
                 raise ValueError(f"section of version {number(12, 2)}.{number(14, 2)}; 1.x is known")
-        elif number(0, 4) == STATISTICS:
+        elif number(0, 4) == layout.STATISTICS:
             # Both counts grow over a capture: drops by the interface and by the system.
             drops = [int.from_bytes(value, self.order) for code, value in self._options(block, 20) if code in (5, 7)]
             self.dropped = max(self.dropped, sum(drops))
@@ -148,16 +132,16 @@ class _Section:
         if self.n_interfaces == len(self.interfaces):
             self.interfaces = np.concatenate((self.interfaces, np.zeros_like(self.interfaces)))
         row = self.interfaces[self.n_interfaces]
-        row[:] = link, MULTIPLY, 1000, 0, snaplen  # microseconds unless an option says otherwise
+        row[:] = link, layout.MULTIPLY, 1000, 0, snaplen  # microseconds unless an option says otherwise
         self.n_interfaces += 1
         for code, value in self._options(block, 16):
             if code == 9 and len(value) == 1:
-                row[MODE], row[FACTOR] = _resolution(value[0])
+                row[layout.MODE], row[layout.FACTOR] = _resolution(value[0])
             elif code == 14 and len(value) == 8:
                 seconds = int.from_bytes(value, self.order, signed=True)
                 if abs(seconds) >= 1 << 32:
                     raise ValueError(f"if_tsoffset of {seconds} s ignored: it would leave the range of time_ns")
-                row[OFFSET_NS] = seconds * 1_000_000_000
+                row[layout.OFFSET_NS] = seconds * 1_000_000_000
 
     def _options(self, block: bytes, at: int) -> Iterator[tuple[int, bytes]]:
         """Yield (code, value) of the options that start at `at`; ValueError where they leave the block."""
@@ -175,10 +159,12 @@ class _Section:
     def report(self, source: Source, decoder: Decoder) -> None:
         """Warn about what was unusual."""
         lines = {
-            "packet blocks claim more bytes than they hold": self.counts[CLIPPED],
-            "packets name an interface that the file does not describe; skipped": self.counts[UNDEFINED],
-            "packets have no time stamp (simple packet blocks): their time_ns is 0": self.counts[TIMELESS],
-            "packets have impossible time stamps (before 1970 or after 2116): their time_ns is 0": self.counts[ERRATIC],
+            "packet blocks claim more bytes than they hold": self.counts[layout.CLIPPED],
+            "packets name an interface that the file does not describe; skipped": self.counts[layout.UNDEFINED],
+            "packets have no time stamp (simple packet blocks): their time_ns is 0": self.counts[layout.TIMELESS],
+            "packets have impossible time stamps (before 1970 or after 2116): their time_ns is 0": self.counts[
+                layout.ERRATIC
+            ],
             "packets were dropped while capturing, according to the file": self.dropped,
         }
         for text, count in lines.items():
@@ -194,7 +180,7 @@ def _resolution(value: int) -> tuple[int, int]:
         bits = value & 0x7F
         if bits > 62:
             raise ValueError(f"if_tsresol 2^-{bits} s is finer than cctrace reads; microseconds assumed")
-        return (SHIFT, bits) if bits else (MULTIPLY, 10**9)
+        return (layout.SHIFT, bits) if bits else (layout.MULTIPLY, 10**9)
     if value > 27:
         raise ValueError(f"if_tsresol 10^-{value} s is finer than cctrace reads; microseconds assumed")
-    return (MULTIPLY, 10 ** (9 - value)) if value <= 9 else (DIVIDE, 10 ** (value - 9))
+    return (layout.MULTIPLY, 10 ** (9 - value)) if value <= 9 else (layout.DIVIDE, 10 ** (value - 9))

@@ -2,29 +2,7 @@
 
 import numpy as np
 
-from cctrace.io.layout import (
-    BAD_LENGTH,
-    BAD_TRAILER,
-    CLIPPED,
-    DIVIDE,
-    ENHANCED,
-    ERRATIC,
-    FACTOR,
-    INTERFACE,
-    LINK,
-    MODE,
-    MULTIPLY,
-    OFFSET_NS,
-    PACKET,
-    SECTION,
-    SIMPLE,
-    SNAPLEN,
-    STATE,
-    STATISTICS,
-    TIMELESS,
-    UNDEFINED,
-    USED_UP,
-)
+from cctrace.io import layout
 from cctrace.io.link import OFFSET
 from cctrace.schema import LATEST_NS
 
@@ -47,14 +25,14 @@ def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caple
         if swap == 1 or (swap == 2 and captured > original):
             captured, original = original, captured
         if captured > largest:
-            return n, pos, BAD_LENGTH
+            return n, pos, layout.BAD_LENGTH
         if pos + header + captured > end:
             break
         time_ns[n] = _u32(b, pos, big) * 1_000_000_000 + _u32(b, pos + 4, big) * unit_ns
         offset[n], caplen[n], wirelen[n] = pos + header, captured, max(captured, original)
         n += 1
         pos += header + captured
-    return n, pos, USED_UP
+    return n, pos, layout.USED_UP
 
 
 def find_snoop(b, pos, end, largest, offset, caplen, wirelen, time_ns):
@@ -63,25 +41,25 @@ def find_snoop(b, pos, end, largest, offset, caplen, wirelen, time_ns):
     while n < len(offset) and pos + 24 <= end:
         original, captured, length = _u32(b, pos, True), _u32(b, pos + 4, True), _u32(b, pos + 8, True)
         if length < 24 or captured > length - 24 or length > largest:
-            return n, pos, BAD_LENGTH
+            return n, pos, layout.BAD_LENGTH
         if pos + length > end:
             break
         time_ns[n] = _u32(b, pos + 16, True) * 1_000_000_000 + _u32(b, pos + 20, True) * 1000
         offset[n], caplen[n], wirelen[n] = pos + 24, captured, max(captured, original)
         n += 1
         pos += length
-    return n, pos, USED_UP
+    return n, pos, layout.USED_UP
 
 
 def _nanoseconds(high, low, interface):
     """Return a time stamp of an interface in nanoseconds since the epoch, -1 if that is outside of 1970 to 2116."""
-    units, factor = (high << 32) | low, interface[FACTOR]
+    units, factor = (high << 32) | low, interface[layout.FACTOR]
     half = (high << 31) | (low >> 1)  # where all 64 bits are in use, `units` is negative
-    if interface[MODE] == MULTIPLY:
+    if interface[layout.MODE] == layout.MULTIPLY:
         if units < 0 or units > LATEST_NS // factor:
             return np.int64(-1)
         ns = units * factor
-    elif interface[MODE] == DIVIDE:
+    elif interface[layout.MODE] == layout.DIVIDE:
         ns = half // (factor >> 1)
     else:
         rest, bits, seconds = units & ((1 << factor) - 1), factor, half >> (factor - 1)
@@ -90,7 +68,7 @@ def _nanoseconds(high, low, interface):
         if bits > 32:  # bits below 2**-32 s are less than a nanosecond, and would overflow
             rest, bits = rest >> (bits - 32), 32
         ns = seconds * 1_000_000_000 + ((rest * 1_000_000_000) >> bits)
-    ns += interface[OFFSET_NS]
+    ns += interface[layout.OFFSET_NS]
     return np.int64(-1) if ns > LATEST_NS else max(ns, -1)
 
 
@@ -99,48 +77,48 @@ def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, ca
     n = 0
     while n < len(offset) and pos + 12 <= end:
         kind, length = _u32(b, pos, big), _u32(b, pos + 4, big)
-        if kind == SECTION:
-            return n, pos, STATE
+        if kind == layout.SECTION:
+            return n, pos, layout.STATE
         padded = (length + 3) & ~3
         if length < 12 or length > largest:
-            return n, pos, BAD_LENGTH
+            return n, pos, layout.BAD_LENGTH
         if pos + padded > end:
             break
         if _u32(b, pos + padded - 4, big) != length:
-            return n, pos, BAD_TRAILER
-        if kind in (INTERFACE, STATISTICS):
-            return n, pos, STATE
+            return n, pos, layout.BAD_TRAILER
+        if kind in (layout.INTERFACE, layout.STATISTICS):
+            return n, pos, layout.STATE
         body, stop = pos + 8, pos + padded - 4
-        if kind == ENHANCED and length >= 32:
+        if kind == layout.ENHANCED and length >= 32:
             interface, high, low = _u32(b, body, big), _u32(b, body + 4, big), _u32(b, body + 8, big)
             captured, original, start = _u32(b, body + 12, big), _u32(b, body + 16, big), body + 20
-        elif kind == PACKET and length >= 32:
+        elif kind == layout.PACKET and length >= 32:
             interface, high, low = _u32(b, body, big), _u32(b, body + 4, big), _u32(b, body + 8, big)
             interface = interface >> 16 if big else interface & 0xFFFF
             captured, original, start = _u32(b, body + 12, big), _u32(b, body + 16, big), body + 20
-        elif kind == SIMPLE and length >= 16:
+        elif kind == layout.SIMPLE and length >= 16:
             interface, high, low = 0, 0, 0
             original, start = _u32(b, body, big), body + 4
             captured = min(original, stop - start)
-            if n_interfaces and interfaces[0, SNAPLEN]:
-                captured = min(captured, interfaces[0, SNAPLEN])
-            counts[TIMELESS] += 1
+            if n_interfaces and interfaces[0, layout.SNAPLEN]:
+                captured = min(captured, interfaces[0, layout.SNAPLEN])
+            counts[layout.TIMELESS] += 1
         else:
             pos += padded
             continue
         if captured > stop - start:
             captured = stop - start
-            counts[CLIPPED] += 1
+            counts[layout.CLIPPED] += 1
         offset[n], caplen[n], wirelen[n], time_ns[n], link[n] = start, captured, max(captured, original), 0, -1
         if interface < n_interfaces:
-            link[n] = interfaces[interface, LINK]
-            if kind != SIMPLE:
+            link[n] = interfaces[interface, layout.LINK]
+            if kind != layout.SIMPLE:
                 time_ns[n] = _nanoseconds(high, low, interfaces[interface])
                 if time_ns[n] < 0:
-                    counts[ERRATIC] += 1
+                    counts[layout.ERRATIC] += 1
                     time_ns[n] = 0
         else:
-            counts[UNDEFINED] += 1
+            counts[layout.UNDEFINED] += 1
         n += 1
         pos += padded
-    return n, pos, USED_UP
+    return n, pos, layout.USED_UP

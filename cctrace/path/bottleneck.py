@@ -18,20 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
-from cctrace.path.constants import (
-    BEHIND,
-    LEAST_BENT,
-    LEAST_LOST,
-    LEAST_RTTS,
-    MOST_RATE_STEPS,
-    PAIR_AGREE,
-    PAIR_EXACT,
-    RATE_JUMP,
-    SMALL_US,
-    WINDOW_US,
-)
 from cctrace.path.least import least_within
 from cctrace.path.lindley import deviation_by_bucket, deviation_by_queue, residual_delays
 from cctrace.path.pairs import pair_rate
@@ -60,7 +49,7 @@ class Sent:
         known = self.acked[np.argsort(self.row[self.acked], kind="stable")]
         last = np.append(np.diff(self.row[known]) != 0, True)
         rows = np.sort(known[last & self.prompt[known]])
-        return rows if len(rows) >= LEAST_RTTS else self.acked
+        return rows if len(rows) >= const.LEAST_RTTS else self.acked
 
     @functools.cached_property
     def rtt_us(self) -> Floats:
@@ -93,12 +82,12 @@ class Sent:
         """Return `deviation` at one rate, up to rounding, or infinity where it exceeds `most`."""
         size = len(self.timed) if all_rows else _window_rows(self)
         delays = *self._work, self.acked_us, self.timed
-        return deviation_by_queue(*delays, float(rate), size, SMALL_US, float(most), *self._rooms)
+        return deviation_by_queue(*delays, float(rate), size, const.SMALL_US, float(most), *self._rooms)
 
     def deviation_with_bucket(self, rate: float, most: float, share: float, least_us: float) -> float:
         """Return the cost that `shapers.refilled_shaper` minimises, or infinity where it exceeds `most`."""
         delays = *self._work, self.acked_us, self.acked
-        return deviation_by_bucket(*delays, float(rate), share, least_us, SMALL_US, float(most), *self._rooms)
+        return deviation_by_bucket(*delays, float(rate), share, least_us, const.SMALL_US, float(most), *self._rooms)
 
     @functools.cached_property
     def _rooms(self) -> tuple[Floats, Floats]:
@@ -163,14 +152,14 @@ def sent_behind(table: Transmissions) -> Sent:
     an AQM, left no trace in later delays.
     """
     arrived, lost = sent(table), table.state == LOST
-    if lost.sum() < LEAST_LOST or len(arrived.acked) < LEAST_RTTS:
+    if lost.sum() < const.LEAST_LOST or len(arrived.acked) < const.LEAST_RTTS:
         return arrived
     rate, cost = constant_rate(arrived)
     met = backlog_met(arrived, constant(rate), (table.sent_ns - table.start_ns) / 1e3)
     behind = sent(table, lost & (met < met[~lost].max() / 2))
     if len(behind.sent_us) == len(arrived.sent_us):
         return arrived
-    return behind if constant_rate(behind)[1] < BEHIND * cost else arrived
+    return behind if constant_rate(behind)[1] < const.BEHIND * cost else arrived
 
 
 def departures(sent_us: Floats, wire_bytes: Floats, steps: Steps, bucket_bytes: float = 0.0) -> Floats:
@@ -224,9 +213,9 @@ def deviation(flow: Sent, steps: Steps, all_rows: bool = False) -> float:
     """
     left = flow.unexplained(steps)
     if all_rows:
-        return float(np.mean(np.log1p(np.abs(left - np.median(left)) / SMALL_US)))
+        return float(np.mean(np.log1p(np.abs(left - np.median(left)) / const.SMALL_US)))
     size = _window_rows(flow)
-    return float(np.mean(np.log1p(np.abs(_around(left[: len(left) // size * size], size)) / SMALL_US)))
+    return float(np.mean(np.log1p(np.abs(_around(left[: len(left) // size * size], size)) / const.SMALL_US)))
 
 
 def bend(flow: Sent, steps: Steps) -> float:
@@ -237,13 +226,13 @@ def bend(flow: Sent, steps: Steps) -> float:
     """
     known, left = flow.timed, flow.unexplained(steps)
     span_us = flow.sent_us[-1] - flow.sent_us[0] + 1
-    window_us = max(WINDOW_US, LEAST_BENT * span_us / len(known))
+    window_us = max(const.WINDOW_US, const.LEAST_BENT * span_us / len(known))
     stretch = (flow.sent_us[known] / window_us).astype(np.int64)
     order = np.lexsort((left, stretch))
     begin = np.flatnonzero(np.diff(stretch[order], prepend=-1))
     count = np.diff(begin, append=len(order))
     medians = (left[order[begin + (count - 1) // 2]] + left[order[begin + count // 2]]) / 2
-    return float(np.mean(np.log1p(np.abs(left[order] - np.repeat(medians, count)) / SMALL_US)))
+    return float(np.mean(np.log1p(np.abs(left[order] - np.repeat(medians, count)) / const.SMALL_US)))
 
 
 def _window_rows(flow: Sent) -> int:
@@ -288,7 +277,7 @@ def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
     """Return the constant rate that explains the delays best, and their deviation at that rate."""
 
     paired = pair_rate(flow) if search is CLOSELY else None
-    if paired is not None and (paired[1] < PAIR_EXACT or not stands(flow, constant(paired[0]))):
+    if paired is not None and (paired[1] < const.PAIR_EXACT or not stands(flow, constant(paired[0]))):
         return paired[0], deviation(flow, constant(paired[0]))
     most, plateau = _bounds(flow)
     wide = least_within(flow.deviation_at, most / 2, most * 8, *search.wide)
@@ -306,7 +295,7 @@ def _bounds(flow: Sent) -> tuple[float, float]:
     Where the queue also serves packets whose delivery times are unknown, sent bytes replace delivered ones.
     """
     low, span_us = flow.least_rtt_us, flow.sent_us[-1] - flow.sent_us[0]
-    window_us = max(WINDOW_US, 4 * low)
+    window_us = max(const.WINDOW_US, 4 * low)
     if span_us < 4 * window_us:
         window_us = max(span_us / 4, 1.0)
     _, rate, mean_rtt = delivered_rate(flow, window_us)
@@ -330,22 +319,22 @@ def lever(flow: Sent, steps: Steps) -> float:
 def stands(flow: Any, steps: Any) -> Any:
     """Return whether a queue stood long enough for delays to determine the rate better than packet pairs do."""
     left = flow.unexplained(steps)
-    return lever(flow, steps) * PAIR_AGREE > float(np.subtract(*np.quantile(left, [0.84, 0.16]))) / 2
+    return lever(flow, steps) * const.PAIR_AGREE > float(np.subtract(*np.quantile(left, [0.84, 0.16]))) / 2
 
 
 # --- where it may change ---------------------------------------------------------------------------------------------
-def candidate_steps(flow: Sent, most: int = MOST_RATE_STEPS, reach: int = 5) -> Floats:
+def candidate_steps(flow: Sent, most: int = const.MOST_RATE_STEPS, reach: int = 5) -> Floats:
     """Return when the delivered rate changes while a queue stands, us, ascending.
 
     A change is where the medians of `reach` windows before and after differ most, and by more than their scatter.
     """
     low = flow.least_rtt_us
-    middle, rate, mean_rtt = delivered_rate(flow, max(WINDOW_US, low))
+    middle, rate, mean_rtt = delivered_rate(flow, max(const.WINDOW_US, low))
     queue = (mean_rtt > low + max(0.02 * low, 1000.0)) & (rate > 0)
     return jumps(middle[queue], np.log(rate[queue]), most, reach)
 
 
-def jumps(times: Floats, values: Floats, most: int = MOST_RATE_STEPS, reach: int = 5) -> Floats:
+def jumps(times: Floats, values: Floats, most: int = const.MOST_RATE_STEPS, reach: int = 5) -> Floats:
     """Return when the level of a logarithmic series changes, ascending; see `candidate_steps`."""
     if len(values) < 2 * reach + 2:
         return np.zeros(0)
@@ -354,7 +343,7 @@ def jumps(times: Floats, values: Floats, most: int = MOST_RATE_STEPS, reach: int
     wander = np.median(np.abs(windows - medians[:, None]), axis=1)
     before, after = medians[:-reach], medians[reach:]
     jump = np.abs(after - before)
-    clear = jump > np.maximum(RATE_JUMP, 3 * np.maximum(wander[:-reach], wander[reach:]))
+    clear = jump > np.maximum(const.RATE_JUMP, 3 * np.maximum(wander[:-reach], wander[reach:]))
     found: list[float] = []
     while clear.any() and len(found) < most:
         k = int(np.argmax(np.where(clear, jump, -1)))
@@ -383,7 +372,7 @@ def rate_errors(flow: Sent, steps: Steps) -> Floats:
     rows = len(known) // size * size
     noise, x = _around(flow.acked_us[known][:rows] - base[known][:rows], size), np.column_stack(columns)[:rows]
     x = np.column_stack([_around(column, size, np.mean) for column in x.T])
-    weight = 1 / ((np.abs(noise) + SMALL_US / 10) * (SMALL_US + np.abs(noise)))  # of the log deviation
+    weight = 1 / ((np.abs(noise) + const.SMALL_US / 10) * (const.SMALL_US + np.abs(noise)))  # of the log deviation
     scores = blocked(x * (noise * weight)[:, None], max(block_sizes(noise), size))
     bread = np.linalg.pinv((x * weight[:, None]).T @ x)
     return np.sqrt(np.diag(bread @ (scores.T @ scores) @ bread))

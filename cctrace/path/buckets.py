@@ -21,26 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace.estimates import Z95, Estimate
+from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import backlog, constant
-from cctrace.path.constants import (
-    BEST_RATES,
-    EMPTY_PACKETS,
-    FIRST_LOSSES,
-    FIRST_LOSSES_US,
-    FULL_DEFICIT,
-    LEAST_POLICED,
-    MOST_ABOVE_MEAN,
-    MOST_PLATEAU,
-    OVER_PACKETS,
-    POLICED_GAIN,
-    POLICED_PARTS,
-    POLICED_SHARE,
-    PROFILE_DROP,
-    RATE_GRID,
-    SPARED,
-    UNDELAYED,
-)
 from cctrace.path.least import least_of
 from cctrace.path.lindley import deficits_at
 from cctrace.path.transmissions import LOST, Transmissions
@@ -90,11 +73,11 @@ class _Tried:
         met = np.empty(len(self.lost))
         deficits_at(*self._kept, rate, bucket, float(near), met)
         over = (met - bucket) / PACKET_BYTES
-        explained = over[self.lost] > -EMPTY_PACKETS
-        passed = float(((over > OVER_PACKETS) & ~self.lost).sum() / max(int((~self.lost).sum()), 1))
-        if explained.mean() < POLICED_SHARE or passed > SPARED:
+        explained = over[self.lost] > -const.EMPTY_PACKETS
+        passed = float(((over > const.OVER_PACKETS) & ~self.lost).sum() / max(int((~self.lost).sum()), 1))
+        if explained.mean() < const.POLICED_SHARE or passed > const.SPARED:
             return _Judged(rate, bucket, near, met, explained, -np.inf)
-        zone = np.digitize(over, np.arange(-EMPTY_PACKETS, OVER_PACKETS + 1))
+        zone = np.digitize(over, np.arange(-const.EMPTY_PACKETS, const.OVER_PACKETS + 1))
         lost, among = np.bincount(zone[self.lost], minlength=zone.max() + 1), np.bincount(zone)
         gain = _log_likelihood(lost, among) - _log_likelihood(lost.sum(), among.sum())
         return _Judged(rate, bucket, near, met, explained, gain)
@@ -137,10 +120,10 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     place = place[: len(tables[0])]
-    if lost.sum() < LEAST_POLICED or _queued(tables[0], base_us):
+    if lost.sum() < const.LEAST_POLICED or _queued(tables[0], base_us):
         return None
     best = max((_best_near(tried, rate) for rate in _candidates(tried)), key=lambda found: found.gain, default=None)
-    if best is None or best.gain * tried.apart < POLICED_GAIN:  # losses that come together count once
+    if best is None or best.gain * tried.apart < const.POLICED_GAIN:  # losses that come together count once
         return None
     if _delayed(tables[0], best.met[place], best, base_us) or _any_does(tried, best.rate):
         return None
@@ -170,7 +153,7 @@ def _any_does(tried: _Tried, rate: float) -> bool:
     """
     most = tried.misjudged(rate)
     most += Z95 * np.sqrt(max(most, 1.0))
-    return all(tried.misjudged(rate * np.exp(side * MOST_PLATEAU)) <= most for side in (-1, 1))
+    return all(tried.misjudged(rate * np.exp(side * const.MOST_PLATEAU)) <= most for side in (-1, 1))
 
 
 def _as_likely(tried: _Tried, best: _Judged) -> tuple[float, float]:
@@ -178,16 +161,16 @@ def _as_likely(tried: _Tried, best: _Judged) -> tuple[float, float]:
 
     A bucket of a few packets is full again in milliseconds: the losses then say little of how fast.
     """
-    least, bounds = best.gain - PROFILE_DROP, []
+    least, bounds = best.gain - const.PROFILE_DROP, []
 
     def is_likely(rate: float) -> bool:
         return tried.judge(rate, best.bucket, best.near).gain >= least
 
     for side in (-1, 1):
         inside, step = 0.0, 1e-4
-        while step < MOST_PLATEAU and is_likely(best.rate * np.exp(side * step)):
+        while step < const.MOST_PLATEAU and is_likely(best.rate * np.exp(side * step)):
             inside, step = step, 2 * step
-        outside = min(step, MOST_PLATEAU)
+        outside = min(step, const.MOST_PLATEAU)
         while outside - inside > max(1e-5, 0.02 * outside):
             middle = (inside + outside) / 2
             inside, outside = (middle, outside) if is_likely(best.rate * np.exp(side * middle)) else (inside, middle)
@@ -245,7 +228,9 @@ def _best_near(tried: _Tried, rate: float) -> _Judged:
         return -tried.judge(other, first.bucket, first.near).gain
 
     return tried.judge(
-        least_of(unlikely, rate / np.exp(RATE_GRID), rate * np.exp(RATE_GRID), 41, 1e-5)[0], first.bucket, first.near
+        least_of(unlikely, rate / np.exp(const.RATE_GRID), rate * np.exp(const.RATE_GRID), 41, 1e-5)[0],
+        first.bucket,
+        first.near,
     )
 
 
@@ -256,21 +241,25 @@ def _judged(tried: _Tried, rate: float) -> _Judged:
     miscounted packet (a duplicate, or one of a flow outside the capture) is thus forgotten at the next loss.
     """
     met, first = tried.met(rate), np.flatnonzero(tried.lost)
-    first = first[tried.time_us[first] < tried.time_us[first[0]] + FIRST_LOSSES_US][:FIRST_LOSSES]
+    first = first[tried.time_us[first] < tried.time_us[first[0]] + const.FIRST_LOSSES_US][: const.FIRST_LOSSES]
     sizes = np.unique(np.quantile(met[first], (0.1, 0.3, 0.5, 0.7, 0.9)) - PACKET_BYTES / 2)
-    each = (tried.judge(rate, float(size), near) for size in sizes for near in (EMPTY_PACKETS * PACKET_BYTES, size / 2))
+    each = (
+        tried.judge(rate, float(size), near)
+        for size in sizes
+        for near in (const.EMPTY_PACKETS * PACKET_BYTES, size / 2)
+    )
     return max(each, key=lambda found: found.gain)
 
 
 def _candidates(tried: _Tried) -> list[float]:
     """Return candidate rates: those of a coarse grid that explain the losses best, and from bytes between losses."""
     mean = tried.size[~tried.lost].sum() / (tried.time_us[-1] - tried.time_us[0])
-    grid = mean * np.exp(np.arange(-2 * RATE_GRID, MOST_ABOVE_MEAN, RATE_GRID))
+    grid = mean * np.exp(np.arange(-2 * const.RATE_GRID, const.MOST_ABOVE_MEAN, const.RATE_GRID))
     gains = np.array([_judged(tried, rate).gain for rate in grid])
-    found = [float(grid[k]) for k in np.argsort(-gains, kind="stable")[:BEST_RATES] if np.isfinite(gains[k])]
+    found = [float(grid[k]) for k in np.argsort(-gains, kind="stable")[: const.BEST_RATES] if np.isfinite(gains[k])]
     for span_us in (5e5, 2e6, 8e6):
         passed, span = _between(tried, span_us)
-        if len(span) >= LEAST_POLICED:
+        if len(span) >= const.LEAST_POLICED:
             rates = passed / span
             found.append(
                 least_of(
@@ -305,14 +294,14 @@ def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -
     rtt = table.rtt_us
     known = np.isfinite(rtt) & ~table.again
     wait = met / best.rate
-    high = known & (wait > FULL_DEFICIT * best.bucket / best.rate) & (wait > 1e3)
+    high = known & (wait > const.FULL_DEFICIT * best.bucket / best.rate) & (wait > 1e3)
     if high.sum() < 10:
         return True
     low = known & (wait < np.median(wait[high]) / 2)
     if low.sum() < 10:  # the bucket was never half full: RTTs are compared with the least
-        return float(np.median(np.maximum(rtt[high] - base_us, 0.0) / wait[high])) > UNDELAYED
+        return float(np.median(np.maximum(rtt[high] - base_us, 0.0) / wait[high])) > const.UNDELAYED
     (long, after), (short, before) = ((np.median(wait[part]), np.median(rtt[part])) for part in (high, low))
-    return float((after - before - _jitter_us(table, base_us)) / (long - short)) > UNDELAYED
+    return float((after - before - _jitter_us(table, base_us)) / (long - short)) > const.UNDELAYED
 
 
 def _errors(tried: _Tried, best: _Judged) -> tuple[float, float]:
@@ -320,7 +309,7 @@ def _errors(tried: _Tried, best: _Judged) -> tuple[float, float]:
     passed, span = _between(tried, 2e6)
     rates = passed / np.maximum(span, 1.0)
     near = np.abs(rates / best.rate - 1) < 0.05
-    parts = [np.median(part) for part in np.array_split(rates[near], POLICED_PARTS) if len(part)]
+    parts = [np.median(part) for part in np.array_split(rates[near], const.POLICED_PARTS) if len(part)]
     rate = float(np.std(parts) / np.sqrt(len(parts))) if len(parts) > 2 else 0.02 * best.rate
     at_loss = best.met[tried.lost][best.explained]
     return rate, float(np.std(np.clip(at_loss, *np.quantile(at_loss, [0.05, 0.95])))) / 2

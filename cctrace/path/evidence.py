@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.errors import FitError
+from cctrace.path import own_queue
 from cctrace.path.acks import Acks, acks_of
 from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import Sent, Steps, constant_rate, jumps, sent_behind
@@ -27,16 +28,6 @@ from cctrace.path.changes import Change, rate_changes, variation
 from cctrace.path.constants import ENOUGH_RTTS
 from cctrace.path.delays import Delays, delays_of
 from cctrace.path.neighbours import Shared, companions_of, neighbours, parts_of, shared_queue
-from cctrace.path.own_queue import (
-    Bottleneck,
-    Delivered,
-    Uncongested,
-    bottleneck_of,
-    coarser,
-    delivered_of,
-    packets_per_unit,
-    uncongested_of,
-)
 from cctrace.path.shapers import shaper_of
 from cctrace.path.steps import rate_steps
 from cctrace.path.through import Through, through_bottleneck
@@ -149,24 +140,24 @@ class PathEvidence:
         moves = len(every.sent_us) > 0 and every.sent_us[-1] > every.sent_us[0]  # not one time stamp for all
         if len(every.acked) < ENOUGH_RTTS or not every.first[every.acked].any() or not moves:
             return None
-        return coarser(every, packets_per_unit(len(every.sent_us)))
+        return own_queue.coarser(every, own_queue.packets_per_unit(len(every.sent_us)))
 
     @functools.cached_property
-    def bottleneck(self) -> Bottleneck | None:
+    def bottleneck(self) -> own_queue.Bottleneck | None:
         """The bottleneck as inferred from the flow's own queue; None if too few delays are known."""
-        return None if self.coarse is None else bottleneck_of(self, self.coarse)
+        return None if self.coarse is None else own_queue.bottleneck_of(self, self.coarse)
 
     @property
-    def require_bottleneck(self) -> Bottleneck:
+    def require_bottleneck(self) -> own_queue.Bottleneck:
         """`bottleneck`, or a `FitError` if it is None."""
         if self.bottleneck is None:
             raise FitError(f"fewer than {ENOUGH_RTTS} RTTs are known: the bottleneck does not show")
         return self.bottleneck
 
     @functools.cached_property
-    def uncongested(self) -> Uncongested:
+    def uncongested(self) -> own_queue.Uncongested:
         """Mean and spread of the RTT without queue; requires a `bottleneck`."""
-        return uncongested_of(self.require_bottleneck)
+        return own_queue.uncongested_of(self.require_bottleneck)
 
     @functools.cached_property
     def queued_us(self) -> float:
@@ -175,9 +166,9 @@ class PathEvidence:
         return mean + max(3 * spread, 0.03 * mean, 1000.0)
 
     @functools.cached_property
-    def delivered(self) -> Delivered:
+    def delivered(self) -> own_queue.Delivered:
         """Deliveries in windows of 100 ms or an RTT."""
-        return delivered_of(self.coarse)
+        return own_queue.delivered_of(self.coarse)
 
     @functools.cached_property
     def standing(self) -> Bools:

@@ -13,23 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace.estimates import Estimate
+from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import Sent, Steps, backlog_met
-from cctrace.path.constants import (
-    ABOVE_FULL,
-    AT_THE_END,
-    BURSTY,
-    CHANCE,
-    CHANCE_AT_THE_END,
-    CODEL_TARGET_US,
-    LEAST_CODEL,
-    LEAST_DROPS,
-    LEAST_EARLY,
-    NEAR_TARGET,
-    PASSING,
-    SAME_OVERFLOW_US,
-    SURE_BACKLOG,
-)
 from cctrace.path.transmissions import LOST, Transmissions
 from cctrace.special import special
 
@@ -87,21 +73,21 @@ def losses_of(
     size = float(np.median(table.wire_bytes))
     buffer, aqm, clear = Estimate(None, max(longest, size), None), None, ~congestive
     wait_us = np.maximum(steps.when(steps.served(time_us) + met) - time_us, 0.0)
-    if congestive.sum() >= LEAST_DROPS:
+    if congestive.sum() >= const.LEAST_DROPS:
         shifted = backlog_met(flow, Steps(steps.start_us, steps.rate * 1.0001), time_us[congestive])
         slope = float(np.median(np.abs(shifted - met[congestive]))) / 1e-4
         found, droptail = _buffer(met[congestive], time_us[congestive], size, slope * rate_error)
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
-        passing = np.sum(~lost & (met > np.median(met[congestive]) + ABOVE_FULL * size))
-        droptail &= bool(passing <= PASSING * (1 + congestive.sum()))
+        passing = np.sum(~lost & (met > np.median(met[congestive]) + const.ABOVE_FULL * size))
+        droptail &= bool(passing <= const.PASSING * (1 + congestive.sum()))
         aqm = "droptail" if droptail else "other"
-        if passing <= PASSING * (1 + congestive.sum()):
+        if passing <= const.PASSING * (1 + congestive.sum()):
             buffer = found
         # Where the queue had room for a packet, losses are random.
         room = np.quantile(met[congestive], 0.05) - size if droptail else longest / 2
         clear = (met < max(room, longest / 2)) & ~(high & _near(time_us, time_us[congestive]))
     if aqm != "droptail" and _codel(lost, wait_us, time_us):
-        aqm, congestive, clear = "codel", lost, wait_us < NEAR_TARGET * CODEL_TARGET_US
+        aqm, congestive, clear = "codel", lost, wait_us < const.NEAR_TARGET * const.CODEL_TARGET_US
     elif aqm != "droptail" and _early(lost, met):
         aqm = "early"
     random = lost & ~congestive
@@ -114,25 +100,25 @@ def losses_of(
 
 def _codel(lost: Bools, wait_us: Floats, time_us: Floats) -> bool:
     """Return whether CoDel drops [RFC8289]: single packets, none queued for less than 5 ms although many were."""
-    if lost.sum() < LEAST_CODEL:
+    if lost.sum() < const.LEAST_CODEL:
         return False
-    long = wait_us >= NEAR_TARGET * CODEL_TARGET_US
-    unlikely = long.mean() ** lost.sum() < CHANCE and np.mean(long[lost]) >= 0.98
+    long = wait_us >= const.NEAR_TARGET * const.CODEL_TARGET_US
+    unlikely = long.mean() ** lost.sum() < const.CHANCE and np.mean(long[lost]) >= 0.98
     spacing = np.diff(time_us[lost])
-    return bool(unlikely and np.mean(spacing > CODEL_TARGET_US) >= 0.95)
+    return bool(unlikely and np.mean(spacing > const.CODEL_TARGET_US) >= 0.95)
 
 
 def _early(lost: Bools, met: Floats) -> bool:
     """Return whether the loss probability grows with the queue over its entire range, not just at one length."""
-    if lost.sum() < LEAST_EARLY:
+    if lost.sum() < const.LEAST_EARLY:
         return False
     half = met < np.quantile(met[lost], 0.9)  # ignore the longest queues
-    if lost[half].sum() < LEAST_EARLY / 2 or np.ptp(met[half]) <= 0:
+    if lost[half].sum() < const.LEAST_EARLY / 2 or np.ptp(met[half]) <= 0:
         return False
     among, dropped = np.sort(met[half]), met[half & lost]
     rank = (np.searchsorted(among, dropped, "left") + np.searchsorted(among, dropped, "right") + 1) / 2
     score = (rank.mean() / len(among) - 0.5) * np.sqrt(12 * len(dropped))
-    return bool(special.ndtr(-score) < CHANCE)
+    return bool(special.ndtr(-score) < const.CHANCE)
 
 
 def decided_ns(table: Transmissions) -> float:
@@ -150,10 +136,10 @@ def _buffer(met: Floats, time_us: Floats, size: float, error: float) -> tuple[Es
     spread = (high - low) / 2
     wander = np.sqrt(max(spread**2 - (0.34 * size) ** 2, 0.0)) / np.sqrt(_episodes(time_us))
     error = float(np.hypot(error, wander))
-    if error < SURE_BACKLOG * size:
-        top = np.ceil(top / size - 3 * SURE_BACKLOG / 10) * size
+    if error < const.SURE_BACKLOG * size:
+        top = np.ceil(top / size - 3 * const.SURE_BACKLOG / 10) * size
     value = max(top + size / 2, size)
-    half = 0.475 * size if error < SURE_BACKLOG * size else 1.96 * np.hypot(error, 0.4 * size)
+    half = 0.475 * size if error < const.SURE_BACKLOG * size else 1.96 * np.hypot(error, 0.4 * size)
     droptail = bool(spread < 0.15 * middle + size)
     return Estimate(float(value), float(max(value - half, size)), float(value + half)), droptail
 
@@ -173,12 +159,12 @@ def overflows(
     expected = chance * high.sum()
     excess = lost[high].sum() - expected
     none = np.zeros(len(lost), bool)
-    if excess < max(LEAST_DROPS, 4 * np.sqrt(expected)):
-        high = met > AT_THE_END * longest
+    if excess < max(const.LEAST_DROPS, 4 * np.sqrt(expected)):
+        high = met > const.AT_THE_END * longest
         chance = lost[~high].mean() if (~high).any() else 0.0
         expected, count = chance * high.sum(), lost[high].sum()
         excess = count - expected
-        if excess < LEAST_DROPS or special.pdtrc(count - 1, expected) > CHANCE_AT_THE_END:
+        if excess < const.LEAST_DROPS or special.pdtrc(count - 1, expected) > const.CHANCE_AT_THE_END:
             return none
     # The loss share rises steeply where a full queue drops: take the losses beyond the rise.
     levels = np.linspace(0.5, 0.98, 25) * longest
@@ -195,7 +181,7 @@ def overflows(
 def _near(time_us: Floats, at: Floats) -> Bools:
     """Return which times are close to any of the others."""
     place = np.clip(np.searchsorted(at, time_us), 1, len(at) - 1) if len(at) > 1 else np.zeros(len(time_us), int)
-    return np.minimum(np.abs(time_us - at[place]), np.abs(time_us - at[place - 1])) < SAME_OVERFLOW_US
+    return np.minimum(np.abs(time_us - at[place]), np.abs(time_us - at[place - 1])) < const.SAME_OVERFLOW_US
 
 
 def proportion(count: int, n: int) -> tuple[float, float]:
@@ -211,7 +197,7 @@ def _episodes(times_us: Floats, apart_us: float = 200_000.0) -> int:
 def _bursts(random: Bools, share: float) -> tuple[Estimate, Estimate] | None:
     """Return the transition probabilities of a Gilbert-Elliott process, or None if losses are not bursty."""
     after = random[1:][random[:-1]]
-    if len(after) < 20 or after.mean() < BURSTY * share:
+    if len(after) < 20 or after.mean() < const.BURSTY * share:
         return None
     if special.bdtrc(float(after.sum() - 1), len(after), share) > 1e-4:
         return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from cctrace.path import constants as const
 from cctrace.path.arrays import Floats
 from cctrace.path.bottleneck import (
     ROUGHLY,
@@ -21,15 +22,6 @@ from cctrace.path.bottleneck import (
     delivered_rate,
     departures,
     deviation,
-)
-from cctrace.path.constants import (
-    COARSE_PACKETS,
-    LEAST_BASE,
-    LEAST_LOST,
-    LOSSES_SHOW,
-    QUEUE_SHOWS,
-    SHAPER_SHOWS,
-    WINDOW_US,
 )
 from cctrace.path.shapers import refilled_shaper, shaper_of
 
@@ -72,7 +64,7 @@ class Bottleneck:
     @property
     def is_measured(self) -> bool:
         """Whether a queue or its overflow determined the rate; otherwise it is just the delivered rate."""
-        return self.explained > QUEUE_SHOWS or self.by_losses > LOSSES_SHOW
+        return self.explained > const.QUEUE_SHOWS or self.by_losses > const.LOSSES_SHOW
 
 
 class Uncongested(NamedTuple):
@@ -118,7 +110,7 @@ def delivered_of(flow: Sent | None) -> Delivered:
     """
     if flow is None:
         return Delivered(*(np.zeros(0),) * 3)
-    window_us = max(WINDOW_US, flow.least_rtt_us)
+    window_us = max(const.WINDOW_US, flow.least_rtt_us)
     middle, rate, rtt = delivered_rate(flow, window_us)
     order = np.argsort(flow.acked_us[flow.acked], kind="stable")
     acked = flow.acked_us[flow.acked][order]
@@ -139,7 +131,7 @@ def coarser(sent: Sent, size: int) -> Sent:
     return Sent(sent_us, total, acked_us, np.arange(len(last)), first, np.ones(len(last), bool))
 
 
-def packets_per_unit(packets: int, most: int = COARSE_PACKETS) -> int:
+def packets_per_unit(packets: int, most: int = const.COARSE_PACKETS) -> int:
     """Return how many neighbours to count as one, so that about `most` units remain."""
     return -(-packets // most)
 
@@ -147,12 +139,12 @@ def packets_per_unit(packets: int, most: int = COARSE_PACKETS) -> int:
 def bottleneck_of(path: PathEvidence, flow: Sent) -> Bottleneck:
     """Return the `Bottleneck` of a flow from its `coarse` packets."""
     found = _by_delays(flow)
-    bucket = shaper_of(flow, constant(found.rate)) if found.explained > SHAPER_SHOWS else None
+    bucket = shaper_of(flow, constant(found.rate)) if found.explained > const.SHAPER_SHOWS else None
     bucket = bucket or refilled_shaper(flow, found.rate)
     # A bucket of a few merged packets is an artefact of merging them.
     if bucket is not None and bucket.size_bytes.sides()[0] > 4 * float(np.median(flow.wire_bytes)):
         return _with_rate(flow, bucket.rate.sides()[0], found.explained, bucket_bytes=bucket.size_bytes.sides()[0])
-    if not found.is_measured and path.lost.sum() >= LEAST_LOST:
+    if not found.is_measured and path.lost.sum() >= const.LEAST_LOST:
         return _shown_by_losses(path, flow, found)
     return found
 
@@ -172,14 +164,14 @@ def _with_rate(
     queue = np.maximum(left - flow.sent_us - flow.wire_bytes / rate, 0.0)[known]
     # A bucket that passes packets earlier than the queue can leave negative residuals; no RTT is that short.
     least, base = float(np.nanmin(flow.rtt_us)), float(np.quantile(rest, 0.02))
-    base = max(base if base >= LEAST_BASE * least else least, 1.0)
+    base = max(base if base >= const.LEAST_BASE * least else least, 1.0)
     return Bottleneck(rate, base, queue, rest, flow.sent_us[known], explained, by_losses, bucket_bytes)
 
 
 def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottleneck:
     """Return the bottleneck whose rate makes losses meet the longest queues, if that is clear; else `found`."""
     at_us = path.sent_s[path.lost] * 1e6
-    _, rate, _ = delivered_rate(flow, max(WINDOW_US, flow.least_rtt_us))
+    _, rate, _ = delivered_rate(flow, max(const.WINDOW_US, flow.least_rtt_us))
     plateau = float(np.quantile(rate[rate > 0], 0.9))
     ranked = [
         (mean_rank(backlog_met(flow, constant(value), flow.sent_us), backlog_met(flow, constant(value), at_us)), value)
@@ -188,7 +180,7 @@ def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottl
     rank, value = max(ranked)
     tried = _with_rate(flow, value, found.explained, rank)
     # Packets that arrived before a queue of that rate would have released them refute it.
-    return tried if rank > LOSSES_SHOW and tried.base_us > 0.9 * path.least_rtt_us else found
+    return tried if rank > const.LOSSES_SHOW and tried.base_us > 0.9 * path.least_rtt_us else found
 
 
 def mean_rank(among: Floats, values: Floats) -> float:

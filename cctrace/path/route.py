@@ -12,17 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.path import constants as const
 from cctrace.path.arrays import Floats
 from cctrace.path.bottleneck import Sent, Steps, departures
-from cctrace.path.constants import (
-    MOST_ROUTES,
-    ROUTE_HOLDS,
-    ROUTE_RTTS,
-    ROUTE_STEP_SHARE,
-    ROUTE_STEP_US,
-    ROUTE_WINDOWS,
-    WINDOW_US,
-)
 
 
 class Route(NamedTuple):
@@ -41,8 +33,8 @@ def route_steps(flow: Sent, steps: Steps) -> Route:
         Rate of the bottleneck.
     """
     time, level = _levels(flow, steps)
-    least = max(ROUTE_STEP_US, ROUTE_STEP_SHARE * flow.least_rtt_us)
-    edges = sorted({0, *_split(level, 0, len(level), least)})[: MOST_ROUTES + 1]
+    least = max(const.ROUTE_STEP_US, const.ROUTE_STEP_SHARE * flow.least_rtt_us)
+    edges = sorted({0, *_split(level, 0, len(level), least)})[: const.MOST_ROUTES + 1]
     if len(edges) == 1 or not len(level):
         return Route(np.zeros(1), np.zeros(1))
     ends = [*edges[1:], len(level)]
@@ -60,9 +52,9 @@ def route_steps(flow: Sent, steps: Steps) -> Route:
 def _levels(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
     """Return times and medians of the residual delays, by window."""
     departed, rest = _rest(flow, steps)
-    window = np.maximum.accumulate((departed / WINDOW_US).astype(np.int64))
+    window = np.maximum.accumulate((departed / const.WINDOW_US).astype(np.int64))
     begin = np.flatnonzero(np.diff(window, prepend=-1))
-    parts = [part for part in np.split(np.arange(len(rest)), begin[1:]) if len(part) >= ROUTE_RTTS]
+    parts = [part for part in np.split(np.arange(len(rest)), begin[1:]) if len(part) >= const.ROUTE_RTTS]
     return (
         np.array([departed[part].mean() for part in parts]),
         np.array([np.median(rest[part]) for part in parts]),
@@ -77,19 +69,19 @@ def _rest(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
 
 def _split(level: Floats, a: int, b: int, least: float) -> list[int]:
     """Return where the level changes between rows a and b."""
-    if b - a < 2 * ROUTE_WINDOWS:
+    if b - a < 2 * const.ROUTE_WINDOWS:
         return []
     # Minimise the sum of squares of ranks: a few windows of a stalled host weigh no more than others.
     rank = np.argsort(np.argsort(level[a:b])).astype(float)
     total, n = np.cumsum(rank), np.arange(1, b - a + 1)
     between = (total[:-1] - n[:-1] * rank.mean()) ** 2 / (n[:-1] * (b - a - n[:-1]))
-    inside = slice(ROUTE_WINDOWS - 1, b - a - ROUTE_WINDOWS)
-    at = a + 1 + ROUTE_WINDOWS - 1 + int(np.argmax(between[inside]))
+    inside = slice(const.ROUTE_WINDOWS - 1, b - a - const.ROUTE_WINDOWS)
+    at = a + 1 + const.ROUTE_WINDOWS - 1 + int(np.argmax(between[inside]))
     before, after = level[a:at], level[at:b]
-    near = level[max(a, at - 3 * ROUTE_WINDOWS) : at], level[at : min(b, at + 3 * ROUTE_WINDOWS)]
+    near = level[max(a, at - 3 * const.ROUTE_WINDOWS) : at], level[at : min(b, at + 3 * const.ROUTE_WINDOWS)]
     jump = abs(np.median(near[1]) - np.median(near[0]))
     wander = max(float(np.subtract(*np.quantile(side, [0.84, 0.16]))) / 2 for side in near)
-    if jump < least or wander > ROUTE_HOLDS * jump:
+    if jump < least or wander > const.ROUTE_HOLDS * jump:
         # Two opposite changes may hide in one split: each half may show one.
         return []
     return [*_split(level, a, at, least), at, *_split(level, at, b, least)] if len(before) and len(after) else []

@@ -14,16 +14,8 @@ import numpy as np
 from cctrace.flows.capture import _ticks
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import OPT_COPY, OPT_TIMESTAMPS
+from cctrace.path import constants as const
 from cctrace.path.arrays import Floats, Ints
-from cctrace.path.constants import (
-    CLOCK_BACK_US,
-    CLOCK_SET_US,
-    CLOCK_SKEW,
-    LEAST_STAMPS,
-    MOST_GAPS,
-    STAMPS_FAR,
-    STAMPS_NEAR,
-)
 
 
 class Stamps(NamedTuple):
@@ -70,10 +62,10 @@ def held_us(stamps: Stamps) -> float:
     True
     """
     time, above = stamps.time_us, stamps.time_us - stamps.stamp_us
-    if len(time) < LEAST_STAMPS or time[-1] <= time[0]:
+    if len(time) < const.LEAST_STAMPS or time[-1] <= time[0]:
         return 0.0
     place = (time - time[0]) / (time[-1] - time[0])
-    most = CLOCK_SKEW * (time[-1] - time[0])
+    most = const.CLOCK_SKEW * (time[-1] - time[0])
     free = min(_above(place, above, drift) for drift in (above[-1] - above[0], *_lower_slopes(place, above)))
     if free < 2 * stamps.tick_us:
         return 0.0
@@ -106,9 +98,9 @@ def clock_set(flow: Flow) -> tuple[float, float] | None:
     rows = capture.connections.order[capture.connections.first[index] : capture.connections.first[index + 1]]
     time = capture.packets["time_ns"][rows].astype(np.int64)
     spacing = np.diff(time) / 1e3
-    odd = np.flatnonzero((spacing >= CLOCK_SET_US) | (spacing <= -CLOCK_BACK_US))
+    odd = np.flatnonzero((spacing >= const.CLOCK_SET_US) | (spacing <= -const.CLOCK_BACK_US))
     ends = [stamps_of(flow, of_sender) for of_sender in (True, False)] if len(odd) else []
-    for k in odd[np.argsort(-np.abs(spacing[odd]))][:MOST_GAPS]:
+    for k in odd[np.argsort(-np.abs(spacing[odd]))][: const.MOST_GAPS]:
         by = [_later(end, k) for end in ends]
         least = min(by, key=abs)
         agree = max(abs(one - least) for one in by) < max(5 * max(end.tick_us for end in ends), 0.1 * abs(least))
@@ -122,7 +114,7 @@ def _later(stamps: Stamps, place: int) -> float:
     lag = stamps.time_us - stamps.stamp_us
     split = int(np.searchsorted(stamps.place, place, side="right"))
     before, after = (
-        lag[max(split - STAMPS_FAR, 0) : split],
-        lag[split : split + STAMPS_FAR],
+        lag[max(split - const.STAMPS_FAR, 0) : split],
+        lag[split : split + const.STAMPS_FAR],
     )  # a stalled host catches up
-    return float(np.median(after) - np.median(before)) if min(len(before), len(after)) >= STAMPS_NEAR else 0.0
+    return float(np.median(after) - np.median(before)) if min(len(before), len(after)) >= const.STAMPS_NEAR else 0.0

@@ -10,6 +10,7 @@ import itertools
 
 import numpy as np
 
+from cctrace.path import constants as const
 from cctrace.path.arrays import Floats
 from cctrace.path.bottleneck import (
     Sent,
@@ -21,18 +22,6 @@ from cctrace.path.bottleneck import (
     delivered_rate,
     deviation,
     jumps,
-)
-from cctrace.path.constants import (
-    EARLIER_US,
-    LEAST_PAIRS,
-    MOST_PARTS,
-    PAIRS_TELL,
-    PARTS_REACH,
-    RATE_JUMP,
-    SAME_RATE,
-    SMALL_STEP,
-    STEP_LOWERS,
-    WINDOW_US,
 )
 from cctrace.path.least import least_of
 from cctrace.path.pairs import pairs_of
@@ -56,7 +45,7 @@ def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Ste
         trial, at = _pruned(flow, trial, at)
         if 1 < len(trial.rate) < found:
             trial, at = _polished(flow, trial, at, 1)
-        if _both(flow, trial) < _both(flow, steps) * (1 - STEP_LOWERS) and bend(flow, trial) < bend(flow, steps):
+        if _both(flow, trial) < _both(flow, steps) * (1 - const.STEP_LOWERS) and bend(flow, trial) < bend(flow, steps):
             return trial, at
     return steps, cost
 
@@ -67,28 +56,28 @@ def _of_pairs(flow: Sent) -> list[Steps]:
     Where most spacings agree on a rate, they agree on another one after a change.
     """
     acked_us, log_rate = pairs_of(flow)
-    size = max(LEAST_PAIRS, len(log_rate) // MOST_PARTS)
+    size = max(const.LEAST_PAIRS, len(log_rate) // const.MOST_PARTS)
     parts = len(log_rate) // size
-    if parts < 2 * PARTS_REACH + 2:
+    if parts < 2 * const.PARTS_REACH + 2:
         return []
     times, logs = (np.median(column[: parts * size].reshape(parts, size), axis=1) for column in (acked_us, log_rate))
-    changes = jumps(times, logs, reach=PARTS_REACH)
+    changes = jumps(times, logs, reach=const.PARTS_REACH)
     if not len(changes):
         return []
     part = np.searchsorted(changes, acked_us)
     rates = np.array([np.median(log_rate[part == k]) for k in range(len(changes) + 1)])
-    agree = np.mean(np.abs(log_rate - rates[part]) < RATE_JUMP)
-    return [Steps(np.concatenate([[0.0], changes]), np.exp(rates))] if agree >= PAIRS_TELL else []
+    agree = np.mean(np.abs(log_rate - rates[part]) < const.RATE_JUMP)
+    return [Steps(np.concatenate([[0.0], changes]), np.exp(rates))] if agree >= const.PAIRS_TELL else []
 
 
 def _initial(flow: Sent, times_us: Floats) -> Steps:
     """Return steps at the given times with the median delivered rate of each."""
     starts = np.concatenate([[0.0], np.sort(times_us)])
-    middle, rate, _ = delivered_rate(flow, WINDOW_US)
+    middle, rate, _ = delivered_rate(flow, const.WINDOW_US)
     edges = np.append(starts, np.inf)
     rates = []
     for a, b in itertools.pairwise(edges):
-        inside = rate[(middle > a + WINDOW_US) & (middle < b) & (rate > 0)]
+        inside = rate[(middle > a + const.WINDOW_US) & (middle < b) & (rate > 0)]
         rates.append(np.median(inside) if len(inside) else np.median(rate[rate > 0]))
     return Steps(starts, np.array(rates))
 
@@ -157,7 +146,7 @@ def _without(flow: Sent, steps: Steps, k: int) -> tuple[Steps, float]:
     if k > 1:
         earlier = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k - 1))
         for trial, cost in (found[0], (earlier, deviation(flow, earlier))):
-            found.append(_move_time(flow, trial, k - 1, cost, EARLIER_US))
+            found.append(_move_time(flow, trial, k - 1, cost, const.EARLIER_US))
     return min(found, key=lambda trial: _both(flow, trial[0]))
 
 
@@ -167,9 +156,9 @@ def _pruned(flow: Sent, steps: Steps, cost: float) -> tuple[Steps, float]:
     while k < len(steps.rate):
         fewer, without = _without(flow, steps, k)
         change = abs(np.log(steps.rate[k] / steps.rate[k - 1]))
-        small = change < SMALL_STEP
-        needless = _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * STEP_LOWERS)
-        if change < SAME_RATE or needless or bend(flow, fewer) <= bend(flow, steps):
+        small = change < const.SMALL_STEP
+        needless = _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * const.STEP_LOWERS)
+        if change < const.SAME_RATE or needless or bend(flow, fewer) <= bend(flow, steps):
             steps, cost = fewer, without
         else:
             k += 1

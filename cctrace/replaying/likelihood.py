@@ -22,16 +22,7 @@ import math
 import numpy as np
 
 from cctrace.cc.linux import CA_DISORDER
-from cctrace.replaying.stack import (
-    ACKED_NS,
-    CA_STATE,
-    CWND,
-    PACING,
-    SKB_NS,
-    WAS_FULL,
-    WSTAMP_NS,
-    usual_burst,
-)
+from cctrace.replaying import stack as sk
 
 EXACT, ROUGH, HELD, EARLY = 0.62, 0.25, 0.10, 0.03
 ANSWER_NS = 100_000  # a send this soon after an ACK was released by it
@@ -50,14 +41,14 @@ ALMOST_FULL = 0.01  # likelihood of a window-limited sender's super-packet missi
 
 def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
     """Log likelihood of the super-packet that starts with send `k`; for the last three, see `loop`'s book."""
-    rate = slots[PACING]
+    rate = slots[sk.PACING]
     send = sends[k]
-    if rate <= 0 or stack[WSTAMP_NS] <= stack[SKB_NS]:
+    if rate <= 0 or stack[sk.WSTAMP_NS] <= stack[sk.SKB_NS]:
         return 0.0
-    length_us = (stack[WSTAMP_NS] - stack[SKB_NS]) / 1000.0
-    due_ns = stack[WSTAMP_NS]
-    if stack[WAS_FULL] != 0 and send.tx_ns - stack[ACKED_NS] <= ANSWER_NS * blur:
-        due_ns = max(due_ns, stack[ACKED_NS])
+    length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
+    due_ns = stack[sk.WSTAMP_NS]
+    if stack[sk.WAS_FULL] != 0 and send.tx_ns - stack[sk.ACKED_NS] <= ANSWER_NS * blur:
+        due_ns = max(due_ns, stack[sk.ACKED_NS])
     late_us = (send.tx_ns - due_ns) / 1000.0
     exact_us, rough_us = EXACT_US * blur, ROUGH_US * blur
     density = EXACT / (2 * exact_us) * math.exp(-abs(late_us) / exact_us)
@@ -69,7 +60,7 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
     total = math.log(density)
     if send.again != 0:
         return total
-    if send.in_flight - send.segments >= slots[CWND] and stack[CA_STATE] <= CA_DISORDER:
+    if send.in_flight - send.segments >= slots[sk.CWND] and stack[sk.CA_STATE] <= CA_DISORDER:
         total += math.log(BEYOND_CWND)
     if blur > 1:
         return total
@@ -86,25 +77,25 @@ def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
     """
     send = sends[k]
     total = send_time(send.tx_ns, slots, stack, gap_us)
-    if send.again != 0 or stack[CA_STATE] > CA_DISORDER or stack[WAS_FULL] == OTHER_LIMIT:
+    if send.again != 0 or stack[sk.CA_STATE] > CA_DISORDER or stack[sk.WAS_FULL] == OTHER_LIMIT:
         return total
-    room = slots[CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
+    room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
     segments = segments_of(sends, k)
-    if slots[PACING] <= 0 and segments != room and abs(segments - room) <= NEAR:
+    if slots[sk.PACING] <= 0 and segments != room and abs(segments - room) <= NEAR:
         return total + math.log(ALMOST_FULL)
     if room <= 0:
         return total + math.log(BEYOND_CWND / LONGEST)
-    if slots[PACING] > 0:
+    if slots[sk.PACING] > 0:
         return total + burst_size(sends, k, slots, stack, own_min_rtt, slow_burst)
     return total + size_likelihood(segments, min(room, LONGEST))
 
 
 def send_time(tx_ns, slots, stack, gap_us):
     """Log likelihood of a super-packet's departure time, as in `any_send`."""
-    paced = slots[PACING] > 0 and stack[WSTAMP_NS] > stack[SKB_NS]
-    due_ns = stack[WSTAMP_NS] if paced else stack[SKB_NS]
-    if stack[WAS_FULL] != 0:
-        due_ns = max(due_ns, stack[ACKED_NS])
+    paced = slots[sk.PACING] > 0 and stack[sk.WSTAMP_NS] > stack[sk.SKB_NS]
+    due_ns = stack[sk.WSTAMP_NS] if paced else stack[sk.SKB_NS]
+    if stack[sk.WAS_FULL] != 0:
+        due_ns = max(due_ns, stack[sk.ACKED_NS])
     off_us = abs(tx_ns - due_ns) / 1000.0
     density = EXACT / (2 * EXACT_US) * math.exp(-off_us / EXACT_US)
     density += ROUGH / (2 * ROUGH_US) * math.exp(-off_us / ROUGH_US)
@@ -116,8 +107,8 @@ def timed_send(sends, k, slots, stack, gap_us):
     """Log likelihood of a super-packet without its size: departure time, and room in cwnd."""
     send = sends[k]
     total = send_time(send.tx_ns, slots, stack, gap_us)
-    open_window = send.again == 0 and stack[CA_STATE] <= CA_DISORDER and stack[WAS_FULL] != OTHER_LIMIT
-    if open_window and np.int64(send.in_flight) - np.int64(send.segments) >= slots[CWND]:
+    open_window = send.again == 0 and stack[sk.CA_STATE] <= CA_DISORDER and stack[sk.WAS_FULL] != OTHER_LIMIT
+    if open_window and np.int64(send.in_flight) - np.int64(send.segments) >= slots[sk.CWND]:
         total += math.log(BEYOND_CWND)
     return total
 
@@ -141,7 +132,7 @@ def size_likelihood(segments, made):
 
 def burst_size(sends, k, slots, stack, own_min_rtt, slow_burst):
     """Log likelihood of the number of segments of the super-packet that starts with send `k`."""
-    return size_likelihood(segments_of(sends, k), usual_burst(slots, stack, own_min_rtt, slow_burst))
+    return size_likelihood(segments_of(sends, k), sk.usual_burst(slots, stack, own_min_rtt, slow_burst))
 
 
 def full_flight(row, cwnd):

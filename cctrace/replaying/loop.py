@@ -10,91 +10,10 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc.linux import EVENT_CWND_RESTART, EVENT_TX_START
 from cctrace.lang.memory import call
-from cctrace.replaying.book import (
-    ACK,
-    ADDRESS,
-    ALL_SENDS,
-    BLUR,
-    BOOK_SIZE,
-    BY_ACKS,
-    CYCLE_SLOT,
-    DIPS,
-    DRAINS_END,
-    ECN_OK,
-    ENTRIES,
-    FIRST,
-    FULL_FLIGHTS,
-    GAIN_SLOT,
-    GUESSED,
-    HANDS_OVER,
-    HYPOTHESES,
-    LAST,
-    MAX_RATE_SLOT,
-    MIN_RTT_SLOT,
-    OVERHEAD,
-    OWN_MIN_RTT,
-    PACED_SENDS,
-    PACED_SLOT,
-    PARTS_AS_V2,
-    REDUCES,
-    RETURNS,
-    SCORE,
-    SLOW_BURST,
-    STAMP_SLOT,
-    START_NS,
-    TIMED_SENDS,
-    UNKNOWN_DRAW,
-    USUAL_GAP_US,
-    WATCH_SLOT,
-    WATCH_VALUE,
-)
+from cctrace.replaying import book as bk
+from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, paced_send, timed_send
 from cctrace.replaying.observed import observe
-from cctrace.replaying.stack import (
-    A_CA_STATE,
-    A_DELIVERED,
-    A_PRIOR_IN_FLIGHT,
-    A_SND_UNA,
-    ACKED_NS,
-    APP_LIMITED,
-    BURST,
-    CA_STATE,
-    CLOCK_START_US,
-    CWND,
-    CWND_EVENT,
-    DRAWS,
-    HZ,
-    INIT,
-    IS_CWND_LIMITED,
-    JIFFIES_START,
-    MAX_PACKETS_OUT,
-    MIN_RTT_US,
-    NEXT_DRAW,
-    NEXT_SEND,
-    ON_ACK,
-    PACING,
-    PRIOR_CWND,
-    SND_UNA,
-    SSTHRESH,
-    SSTHRESH_CALL,
-    STATE,
-    TICK_US,
-    UNANSWERED,
-    UNDO_CWND,
-    WAITING,
-    WAS_FULL,
-    WSTAMP_NS,
-    after_call,
-    before_call,
-    begin_skb,
-    end_drain,
-    lean,
-    mark_app_limited,
-    mark_rest,
-    pace_skb,
-    update_pacing_rate,
-    validate_cwnd,
-)
 from cctrace.replaying.waiting import is_limit_replayed, is_paced, take_waiting
 
 _at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
@@ -114,60 +33,62 @@ SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
 def take_send(book, sends, slots, stack, marks, likelihood):
     """Process the next packet: mark it, and compute when the one after it is due."""
-    k = stack[NEXT_SEND]
+    k = stack[sk.NEXT_SEND]
     send = sends[k]
     if send.begins != 0:
-        if book[SCORE] == PACED_SENDS:
-            likelihood[0] += paced_send(sends, k, slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST], book[BLUR])
-        elif book[SCORE] == ALL_SENDS:
-            gap_us = book[USUAL_GAP_US]
-            likelihood[0] += any_send(sends, k, slots, stack, gap_us, book[OWN_MIN_RTT], book[SLOW_BURST])
-        elif book[SCORE] == TIMED_SENDS:
-            likelihood[0] += timed_send(sends, k, slots, stack, book[USUAL_GAP_US])
-        begin_skb(send.tx_ns, stack)
-    marks[k] = 1 if slots[APP_LIMITED] != 0 else 0
+        if book[bk.SCORE] == bk.PACED_SENDS:
+            likelihood[0] += paced_send(
+                sends, k, slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST], book[bk.BLUR]
+            )
+        elif book[bk.SCORE] == bk.ALL_SENDS:
+            gap_us = book[bk.USUAL_GAP_US]
+            likelihood[0] += any_send(sends, k, slots, stack, gap_us, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
+        elif book[bk.SCORE] == bk.TIMED_SENDS:
+            likelihood[0] += timed_send(sends, k, slots, stack, book[bk.USUAL_GAP_US])
+        sk.begin_skb(send.tx_ns, stack)
+    marks[k] = 1 if slots[sk.APP_LIMITED] != 0 else 0
     segments = np.int64(send.segments)
-    pace_skb(np.int64(send.payload) + segments * book[OVERHEAD], segments, slots[PACING], stack)
-    stack[NEXT_SEND] = k + 1
+    sk.pace_skb(np.int64(send.payload) + segments * book[bk.OVERHEAD], segments, slots[sk.PACING], stack)
+    stack[sk.NEXT_SEND] = k + 1
     if send.again == 0:
-        stack[UNANSWERED] = 0
+        stack[sk.UNANSWERED] = 0
     if k + 1 == sends.size or sends[k + 1].begins != 0:
-        limited = np.int64(send.in_flight) >= slots[CWND]
-        validate_cwnd(limited, np.int64(send.packets_out), send.snd_nxt, stack[SND_UNA], stack)
-    stack[WAITING] = 0
+        limited = np.int64(send.in_flight) >= slots[sk.CWND]
+        sk.validate_cwnd(limited, np.int64(send.packets_out), send.snd_nxt, stack[sk.SND_UNA], stack)
+    stack[sk.WAITING] = 0
 
 
 def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
     """Process all sends before row `i`."""
-    while stack[NEXT_SEND] < sends.size and sends[stack[NEXT_SEND]].row <= i:
-        send = sends[stack[NEXT_SEND]]
+    while stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
+        send = sends[stack[sk.NEXT_SEND]]
         if i > 0:
-            mark_app_limited(send, np.int64(rows[i - 1].delivered), slots, stack, book[BY_ACKS] != 0)
+            sk.mark_app_limited(send, np.int64(rows[i - 1].delivered), slots, stack, book[bk.BY_ACKS] != 0)
         take_send(book, sends, slots, stack, marks, likelihood)
 
 
 def read_row(book, row, i, sends, marks, slots, stack, ack):
     """Fill `ack` with what the controller reads in the call of row `i`."""
     observe(row, ack)
-    clock_ns = row.time_ns - book[START_NS] + CLOCK_START_US * 1000
-    hz = stack[HZ]
+    clock_ns = row.time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
+    hz = stack[sk.HZ]
     ack[A_CLOCK] = clock_ns
     ack[A_NOW] = clock_ns // 1000
-    ack[A_WSTAMP] = max(clock_ns, stack[WSTAMP_NS])
-    ack[A_JIFFIES] = JIFFIES_START + (ack[A_NOW] + stack[TICK_US]) * hz // 1_000_000
-    ack[A_LSNDTIME] = JIFFIES_START + (row.lsndtime_us + stack[TICK_US]) * hz // 1_000_000
-    ack[A_PRIOR_CWND] = stack[PRIOR_CWND]
-    ack[A_ECN_OK] = book[ECN_OK]
-    if book[PARTS_AS_V2] != 0:
+    ack[A_WSTAMP] = max(clock_ns, stack[sk.WSTAMP_NS])
+    ack[A_JIFFIES] = sk.JIFFIES_START + (ack[A_NOW] + stack[sk.TICK_US]) * hz // 1_000_000
+    ack[A_LSNDTIME] = sk.JIFFIES_START + (row.lsndtime_us + stack[sk.TICK_US]) * hz // 1_000_000
+    ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]
+    ack[A_ECN_OK] = book[bk.ECN_OK]
+    if book[bk.PARTS_AS_V2] != 0:
         ack[A_TX_IN_FLIGHT], ack[A_SKB_TX_IN_FLIGHT] = row.rs_tx_in_flight_v2, row.skb_tx_in_flight_v2
     if is_limit_replayed(book, sends, slots):
-        ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[IS_CWND_LIMITED], stack[MAX_PACKETS_OUT]
-    if book[BLUR] > 1 and book[GAIN_SLOT] >= 0:
-        lean(slots[book[GAIN_SLOT]], outlasts(book, slots, ack), ack)
-    if book[DRAINS_END] != 0:
-        end_drain(slots[book[GAIN_SLOT]], stack, ack)
-    if book[STAMP_SLOT] >= 0 and row.event == ON_ACK:
-        slots[book[STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if is_dip(book, i) else 0)
+        ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[sk.IS_CWND_LIMITED], stack[sk.MAX_PACKETS_OUT]
+    if book[bk.BLUR] > 1 and book[bk.GAIN_SLOT] >= 0:
+        sk.lean(slots[book[bk.GAIN_SLOT]], outlasts(book, slots, ack), ack)
+    if book[bk.DRAINS_END] != 0:
+        sk.end_drain(slots[book[bk.GAIN_SLOT]], stack, ack)
+    if book[bk.STAMP_SLOT] >= 0 and row.event == sk.ON_ACK:
+        slots[book[bk.STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if is_dip(book, i) else 0)
     if row.rs_send >= 0:
         marked = marks[row.rs_send]
         if row.event == SKB_MARKED_LOST:
@@ -179,29 +100,29 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
 def is_dip(book, i):
     """Whether the sender was seen to enter PROBE_RTT at row `i`."""
     found = False
-    for k in range(book[DIPS]):
-        if book[BOOK_SIZE + k] == i:
+    for k in range(book[bk.DIPS]):
+        if book[bk.BOOK_SIZE + k] == i:
             found = True
     return found
 
 
 def outlasts(book, slots, ack):
     """Whether a phase of v2 or v3 has lasted so long that it must have ended."""
-    if book[CYCLE_SLOT] < 0 or book[MIN_RTT_SLOT] < 0:
+    if book[bk.CYCLE_SLOT] < 0 or book[bk.MIN_RTT_SLOT] < 0:
         return False
-    return ack[A_DELIVERED_MSTAMP] - slots[book[CYCLE_SLOT]] > LONG_PHASE * slots[book[MIN_RTT_SLOT]]
+    return ack[A_DELIVERED_MSTAMP] - slots[book[bk.CYCLE_SLOT]] > LONG_PHASE * slots[book[bk.MIN_RTT_SLOT]]
 
 
 def take_draws(book, draws, i, stack, ack):
     """Set the random numbers of row `i`'s call; return whether they are known. `draws` rows: row, four numbers."""
-    k = stack[NEXT_DRAW]
+    k = stack[sk.NEXT_DRAW]
     if k < draws.shape[0] and draws[k, 0] == i:
         for j in range(4):
             ack[A_RAND + j] = draws[k, 1 + j]
-        stack[NEXT_DRAW] = k + 1
+        stack[sk.NEXT_DRAW] = k + 1
         return True
     for j in range(4):
-        ack[A_RAND + j] = book[UNKNOWN_DRAW]
+        ack[A_RAND + j] = book[bk.UNKNOWN_DRAW]
     return False
 
 
@@ -212,42 +133,42 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     if i > 0 and row.time_ns > rows[i - 1].time_ns:
         take_waiting(book, rows, i, sends, slots, stack)
     event = np.int64(row.event)
-    has_entry = book[ENTRIES] >> event & 1
-    if not has_entry and (event >= SKB_MARKED_LOST or event == INIT):
+    has_entry = book[bk.ENTRIES] >> event & 1
+    if not has_entry and (event >= SKB_MARKED_LOST or event == sk.INIT):
         return False
     read_row(book, row, i, sends, marks, slots, stack, ack)
-    starts = event == CWND_EVENT and (row.arg == EVENT_TX_START or row.arg == EVENT_CWND_RESTART)
-    if starts and stack[NEXT_SEND] < sends.size:
-        mark_app_limited(sends[stack[NEXT_SEND]], ack[A_DELIVERED], slots, stack, book[BY_ACKS] != 0)
-    if event == ON_ACK:
-        if book[BY_ACKS] != 0 and book[HANDS_OVER] == 0:
-            mark_rest(sends, stack[NEXT_SEND], ack, slots)
-        if book[SCORE] == FULL_FLIGHTS:
-            likelihood[0] += full_flight(row, slots[CWND])
-        stack[ACKED_NS], stack[WAITING] = ack[A_CLOCK], 1
-        stack[WAS_FULL] = 1 if ack[A_PRIOR_IN_FLIGHT] + stack[BURST] > slots[CWND] else 0
-        if book[SCORE] >= ALL_SENDS and row.is_cwnd_limited == 0:
-            stack[WAS_FULL] = OTHER_LIMIT
-    before_call(event, ack, slots, stack, book[REDUCES], stack[HZ])
-    if event == ON_ACK:
-        stack[SND_UNA] = ack[A_SND_UNA]
-    ack[A_PRIOR_CWND] = stack[PRIOR_CWND]
+    starts = event == sk.CWND_EVENT and (row.arg == EVENT_TX_START or row.arg == EVENT_CWND_RESTART)
+    if starts and stack[sk.NEXT_SEND] < sends.size:
+        sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack[sk.A_DELIVERED], slots, stack, book[bk.BY_ACKS] != 0)
+    if event == sk.ON_ACK:
+        if book[bk.BY_ACKS] != 0 and book[bk.HANDS_OVER] == 0:
+            sk.mark_rest(sends, stack[sk.NEXT_SEND], ack, slots)
+        if book[bk.SCORE] == bk.FULL_FLIGHTS:
+            likelihood[0] += full_flight(row, slots[sk.CWND])
+        stack[sk.ACKED_NS], stack[sk.WAITING] = ack[A_CLOCK], 1
+        stack[sk.WAS_FULL] = 1 if ack[sk.A_PRIOR_IN_FLIGHT] + stack[sk.BURST] > slots[sk.CWND] else 0
+        if book[bk.SCORE] >= bk.ALL_SENDS and row.is_cwnd_limited == 0:
+            stack[sk.WAS_FULL] = OTHER_LIMIT
+    sk.before_call(event, ack, slots, stack, book[bk.REDUCES], stack[sk.HZ])
+    if event == sk.ON_ACK:
+        stack[sk.SND_UNA] = ack[sk.A_SND_UNA]
+    ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]
     known = take_draws(book, draws, i, stack, ack)
-    slots[DRAWS] = 0
-    returned = slots[SSTHRESH] if event == SSTHRESH_CALL else slots[CWND]
+    slots[sk.DRAWS] = 0
+    returned = slots[sk.SSTHRESH] if event == sk.SSTHRESH_CALL else slots[sk.CWND]
     if has_entry:
-        answer = call(book[ADDRESS], event, stack[STATE], book[ACK])
+        answer = call(book[bk.ADDRESS], event, stack[sk.STATE], book[bk.ACK])
         slots[slots.size - 1] = answer  # `fields.RETURNED`
-        if book[RETURNS] >> event & 1:
+        if book[bk.RETURNS] >> event & 1:
             returned = answer
-        elif event == UNDO_CWND:
-            returned = slots[CWND]
-    after_call(event, ack, slots, stack, book[REDUCES], stack[HZ], returned)
-    if book[PACED_SLOT] >= 0:
-        update_pacing_rate(event, ack, slots, stack, is_paced(book, slots), slots[book[MAX_RATE_SLOT]])
-    stack[CA_STATE] = ack[A_CA_STATE]
-    stack[MIN_RTT_US] = ack[A_MIN_RTT]
-    return slots[DRAWS] > 0 and not known
+        elif event == sk.UNDO_CWND:
+            returned = slots[sk.CWND]
+    sk.after_call(event, ack, slots, stack, book[bk.REDUCES], stack[sk.HZ], returned)
+    if book[bk.PACED_SLOT] >= 0:
+        sk.update_pacing_rate(event, ack, slots, stack, is_paced(book, slots), slots[book[bk.MAX_RATE_SLOT]])
+    stack[sk.CA_STATE] = ack[sk.A_CA_STATE]
+    stack[sk.MIN_RTT_US] = ack[A_MIN_RTT]
+    return slots[sk.DRAWS] > 0 and not known
 
 
 def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):
@@ -257,7 +178,7 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
     empty for a class without draws.
     """
     size = slots.size
-    for i in range(book[FIRST], book[LAST]):
+    for i in range(book[bk.FIRST], book[bk.LAST]):
         if saved.size:
             saved[:size] = slots
             saved[size:] = stack
@@ -266,10 +187,10 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
                 slots[:] = saved[:size]
                 stack[:] = saved[size:]
                 return i
-            book[GUESSED] += 1
+            book[bk.GUESSED] += 1
         for k in range(recorded.size):
             out[k, i] = slots[recorded[k]]
-    return book[LAST]
+    return book[bk.LAST]
 
 
 def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood):
@@ -280,7 +201,7 @@ def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likel
     for i in range(first, last):
         if call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
             return i + 1, 0
-        if book[WATCH_SLOT] >= 0 and slots[book[WATCH_SLOT]] == book[WATCH_VALUE]:
+        if book[bk.WATCH_SLOT] >= 0 and slots[book[bk.WATCH_SLOT]] == book[bk.WATCH_VALUE]:
             return i + 1, 1
     return last, 0
 
@@ -292,19 +213,21 @@ def trials(book, rows, sends, marks, draws, start, memory, changes, work, stack,
     are slots and stack before the first row. `draws` has shape (hypotheses, draws, 5); `changes` (hypotheses,
     changes, 2) holds slots and increments: see `change`.
     """
-    for h in range(book[HYPOTHESES]):
+    for h in range(book[bk.HYPOTHESES]):
         begin(start, memory, changes[h], work, stack)
         likelihood[0] = 0.0
-        end, watched = trial(book, rows, sends, marks, draws[h], book[FIRST], book[LAST], work, stack, ack, likelihood)
+        end, watched = trial(
+            book, rows, sends, marks, draws[h], book[bk.FIRST], book[bk.LAST], work, stack, ack, likelihood
+        )
         out[h, 0], out[h, 1], out[h, 2] = likelihood[0], end, watched
 
 
 def begin(start, memory, changes, work, stack):
     """Start a hypothesis with changed copies of slots and stack."""
     work[:] = start
-    own = stack[STATE]
+    own = stack[sk.STATE]
     stack[:] = memory
-    stack[STATE] = own
+    stack[sk.STATE] = own
     change(changes, work, stack)
 
 
@@ -325,10 +248,10 @@ def scan(book, rows, sends, marks, draws, starts, base, memory, changes, work, s
     and stack before the first row, without the change, and are run from FIRST on to LAST. Fills `out` as `trials`
     does, with the log likelihood ratio to the base over each branch.
     """
-    h, running, last = 0, 0, book[LAST]
+    h, running, last = 0, 0, book[bk.LAST]
     total = 0.0
-    for i in range(book[FIRST], last):
-        while h < book[HYPOTHESES] and starts[h, 0] == i:
+    for i in range(book[bk.FIRST], last):
+        while h < book[bk.HYPOTHESES] and starts[h, 0] == i:
             begin(base, memory, changes, work, stack)
             likelihood[0] = 0.0
             for j in range(i, starts[h, 1]):

@@ -38,24 +38,8 @@ Sources: [Linux618] net/ipv4/tcp_input.c, tcp_output.c, tcp_rate.c, tcp_recovery
 import numpy as np
 
 from cctrace import schema
-from cctrace.cc.linux import (
-    CA_CWR,
-    CA_LOSS,
-    CA_RECOVERY,
-    EVENT_COMPLETE_CWR,
-    EVENT_CWND_RESTART,
-    GSO_MAX_SIZE,
-    MIN_TSO_SEGS,
-    TCP_INFINITE_SSTHRESH,
-)
-from cctrace.tcp.pacing import (
-    SK_GSO_MAX_SIZE,
-    TSO_WIN_DIVISOR,
-    bbr_min_tso_segs,
-    near_peer_bytes,
-    next_departure,
-    tso_autosize,
-)
+from cctrace.cc import linux
+from cctrace.tcp import pacing
 from cctrace.tcp.prr import prr_cwnd
 from cctrace.tcp.rate import app_limited_after, app_limited_until
 from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before, stack_pacing_rate
@@ -154,15 +138,15 @@ def before_call(event, ack, slots, stack, reducing, hz):
     arg = ack[A_ARG]
     if event == ON_ACK:
         slots[APP_LIMITED] = app_limited_after(slots[APP_LIMITED], ack[A_DELIVERED])
-        if reducing and (ack[A_CA_STATE] == CA_CWR or ack[A_CA_STATE] == CA_RECOVERY):
+        if reducing and (ack[A_CA_STATE] == linux.CA_CWR or ack[A_CA_STATE] == linux.CA_RECOVERY):
             advanced = ack[A_SND_UNA] > stack[SND_UNA]
             reduce_cwnd(ack, slots, stack, ack[A_ACKED_SACKED], ack[A_LOSSES], advanced)
     elif event == SSTHRESH_CALL:
         begin_reduction(ack, slots, stack)
-    elif event == SET_STATE and arg == CA_LOSS:
+    elif event == SET_STATE and arg == linux.CA_LOSS:
         slots[CWND] = packets_in_flight(ack) + 1  # one segment to send [Linux618] tcp_enter_loss
         slots[CWND_CNT] = 0
-    elif event == CWND_EVENT and arg == EVENT_COMPLETE_CWR and reducing:
+    elif event == CWND_EVENT and arg == linux.EVENT_COMPLETE_CWR and reducing:
         end_reduction(ack, slots, stack)
 
 
@@ -176,14 +160,14 @@ def after_call(event, ack, slots, stack, reducing, hz, returned):
         slots[SSTHRESH] = max(slots[SSTHRESH], stack[PRIOR_SSTHRESH])
         stack[CAN_UNDO] = 0
     elif event == SET_STATE and reducing:
-        if arg == CA_CWR:
+        if arg == linux.CA_CWR:
             stack[CAN_UNDO] = 0
-        elif arg == CA_RECOVERY:
+        elif arg == linux.CA_RECOVERY:
             stack[CAN_UNDO] = 1
             # The only entry into Recovery without an ACK is RACK's timer, which reduces at once.
             if ack[A_PRIOR_IN_FLIGHT] == 0 and ack[A_ACK] == ack[A_SND_UNA]:
                 reduce_cwnd(ack, slots, stack, 1, 0, False)
-    elif event == CWND_EVENT and arg == EVENT_CWND_RESTART and reducing:
+    elif event == CWND_EVENT and arg == linux.EVENT_CWND_RESTART and reducing:
         restart_from_idle(ack, slots, hz)
 
 
@@ -199,17 +183,17 @@ def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
 def usual_burst(slots, stack, own_min_rtt, slow_burst):
     """Segments of a super-packet at the current rate [Linux618] tcp_tso_segs; for the last two see `loop`'s book."""
     if own_min_rtt >= 0:
-        more = near_peer_bytes(GSO_MAX_SIZE, slots[own_min_rtt])
+        more = pacing.near_peer_bytes(linux.GSO_MAX_SIZE, slots[own_min_rtt])
     else:
-        more = near_peer_bytes(SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
+        more = pacing.near_peer_bytes(pacing.SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
     rate_Bps = slots[PACING] if slots[PACING] > 0 else stack[RATE_BPS]
-    least = bbr_min_tso_segs(rate_Bps) if slow_burst == 1 else MIN_TSO_SEGS
-    return tso_autosize(rate_Bps, more, stack[MSS], least)
+    least = pacing.bbr_min_tso_segs(rate_Bps) if slow_burst == 1 else linux.MIN_TSO_SEGS
+    return pacing.tso_autosize(rate_Bps, more, stack[MSS], least)
 
 
 def least_burst(slots, stack, own_min_rtt, slow_burst):
     """Segments for which a sender waits until cwnd has room [Linux618] tcp_tso_should_defer."""
-    return min(usual_burst(slots, stack, own_min_rtt, slow_burst), slots[CWND] // TSO_WIN_DIVISOR)
+    return min(usual_burst(slots, stack, own_min_rtt, slow_burst), slots[CWND] // pacing.TSO_WIN_DIVISOR)
 
 
 def begin_reduction(ack, slots, stack):
@@ -234,7 +218,7 @@ def reduce_cwnd(ack, slots, stack, delivered, lost, advanced):
 
 def end_reduction(ack, slots, stack):
     """[Linux618] tcp_end_cwnd_reduction."""
-    if slots[SSTHRESH] < TCP_INFINITE_SSTHRESH and (ack[A_CA_STATE] == CA_CWR or stack[CAN_UNDO] != 0):
+    if slots[SSTHRESH] < linux.TCP_INFINITE_SSTHRESH and (ack[A_CA_STATE] == linux.CA_CWR or stack[CAN_UNDO] != 0):
         slots[CWND] = slots[SSTHRESH]
 
 
@@ -282,7 +266,7 @@ def pace_skb(length, segments, rate_Bps, stack):
     stack[SEGMENTS] += segments
     stack[BURST] += segments
     prior_ns, skb_ns = stack[PRIOR_WSTAMP_NS], stack[SKB_NS]
-    stack[WSTAMP_NS] = next_departure(prior_ns, skb_ns, stack[SKB_BYTES], rate_Bps, stack[SEGMENTS])
+    stack[WSTAMP_NS] = pacing.next_departure(prior_ns, skb_ns, stack[SKB_BYTES], rate_Bps, stack[SEGMENTS])
 
 
 def validate_cwnd(limited, packets_out, snd_nxt, snd_una, stack):

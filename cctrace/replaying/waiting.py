@@ -15,32 +15,9 @@ from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_DISORDER
 from cctrace.flows.events import Events
-from cctrace.replaying.book import (
-    ACK_CLOCKED,
-    ALL_SENDS,
-    HANDS_OVER,
-    OWN_MIN_RTT,
-    PACED,
-    PACED_SLOT,
-    SCORE,
-    SLOW_BURST,
-    START_NS,
-)
+from cctrace.replaying import book as bk
+from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import segments_of
-from cctrace.replaying.stack import (
-    ACKED_NS,
-    CA_STATE,
-    CLOCK_START_US,
-    CWND,
-    NEXT_SEND,
-    SND_UNA,
-    UNANSWERED,
-    WAITING,
-    WSTAMP_NS,
-    flight_of,
-    least_burst,
-    validate_cwnd,
-)
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
@@ -54,7 +31,7 @@ def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
     if not len(tx_ns):
         return False
     acked_ns = (
-        events["time_ns"][np.clip(rows - 1, 0, len(events) - 1)] - events.meta["start_ns"] + CLOCK_START_US * 1000
+        events["time_ns"][np.clip(rows - 1, 0, len(events) - 1)] - events.meta["start_ns"] + sk.CLOCK_START_US * 1000
     )
     since_ns = tx_ns - np.maximum(acked_ns, np.append(-ANSWERED_NS, tx_ns[:-1]))
     return float(np.mean(since_ns <= ANSWERED_NS)) > 1 / 2
@@ -67,14 +44,14 @@ def is_limit_replayed(book, sends, slots):
     timer. It does not if such controllers are compared: a cwnd that stops growing just above the data in flight
     would make any sends look ACK-clocked.
     """
-    if book[PACED] != 0 or (sends.size > 0 and is_paced(book, slots)):
+    if book[bk.PACED] != 0 or (sends.size > 0 and is_paced(book, slots)):
         return True
-    return book[ACK_CLOCKED] != 0 and book[SCORE] < ALL_SENDS
+    return book[bk.ACK_CLOCKED] != 0 and book[bk.SCORE] < bk.ALL_SENDS
 
 
 def is_paced(book, slots):
     """Whether the socket paces independently of its controller."""
-    return book[PACED_SLOT] >= 0 and slots[book[PACED_SLOT]] != 0
+    return book[bk.PACED_SLOT] >= 0 and slots[book[bk.PACED_SLOT]] != 0
 
 
 def is_deferred(rows, sends, room, burst, slots, stack):
@@ -83,10 +60,10 @@ def is_deferred(rows, sends, room, burst, slots, stack):
 
     They would fill the room, and the ACK that enlarges it releases them; data written later find more room.
     """
-    k = stack[NEXT_SEND]
+    k = stack[sk.NEXT_SEND]
     if k == sends.size or not 0 < sends[k].row <= rows.size or segments_of(sends, k) < room:
         return False
-    later = slots[CWND] - (np.int64(sends[k].in_flight) - np.int64(sends[k].segments))
+    later = slots[sk.CWND] - (np.int64(sends[k].in_flight) - np.int64(sends[k].segments))
     return later - np.int64(rows[sends[k].row - 1].rs_acked_sacked) < burst
 
 
@@ -98,27 +75,27 @@ def take_held(book, rows, i, sends, clock_ns, slots, stack):
     tcp_tso_should_defer. With fq, TCP has no pacing timer, and cwnd is checked with every ACK.
     """
     row = rows[i]
-    if (stack[WSTAMP_NS] > clock_ns and book[HANDS_OVER] == 0) or stack[NEXT_SEND] == 0:
+    if (stack[sk.WSTAMP_NS] > clock_ns and book[bk.HANDS_OVER] == 0) or stack[sk.NEXT_SEND] == 0:
         return
-    if stack[WAITING] != 0:
-        packets_out, snd_nxt, in_flight = np.int64(row.packets_out), row.snd_nxt, flight_of(row)
+    if stack[sk.WAITING] != 0:
+        packets_out, snd_nxt, in_flight = np.int64(row.packets_out), row.snd_nxt, sk.flight_of(row)
     else:
-        send = sends[stack[NEXT_SEND] - 1]
+        send = sends[stack[sk.NEXT_SEND] - 1]
         packets_out, snd_nxt, in_flight = np.int64(send.packets_out), send.snd_nxt, np.int64(send.in_flight)
-    room = slots[CWND] - in_flight
-    burst = least_burst(slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST])
-    paced = book[PACED] != 0 or book[HANDS_OVER] != 0 or is_paced(book, slots)
+    room = slots[sk.CWND] - in_flight
+    burst = sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
+    paced = book[bk.PACED] != 0 or book[bk.HANDS_OVER] != 0 or is_paced(book, slots)
     short = room < burst and (paced or is_deferred(rows, sends, room, burst, slots, stack))
-    if room <= 0 or (stack[CA_STATE] <= CA_DISORDER and short):
-        validate_cwnd(True, packets_out, snd_nxt, stack[SND_UNA], stack)
+    if room <= 0 or (stack[sk.CA_STATE] <= CA_DISORDER and short):
+        sk.validate_cwnd(True, packets_out, snd_nxt, stack[sk.SND_UNA], stack)
 
 
 def note_unanswered(book, prior, clock_ns, slots, stack):
     """No send followed the ACK of row `prior` by `clock_ns`: count it if neither pacing nor cwnd explains that."""
-    if stack[WSTAMP_NS] + SOON_NS > clock_ns or stack[CA_STATE] > CA_DISORDER:
+    if stack[sk.WSTAMP_NS] + SOON_NS > clock_ns or stack[sk.CA_STATE] > CA_DISORDER:
         return
-    if slots[CWND] - flight_of(prior) >= least_burst(slots, stack, book[OWN_MIN_RTT], book[SLOW_BURST]):
-        stack[UNANSWERED] += 1
+    if slots[sk.CWND] - sk.flight_of(prior) >= sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST]):
+        stack[sk.UNANSWERED] += 1
 
 
 def note_unanswered_unpaced(prior, clock_ns, slots, stack):
@@ -126,21 +103,21 @@ def note_unanswered_unpaced(prior, clock_ns, slots, stack):
 
     It responds at once, and many receivers acknowledge two segments at a time, so the second such ACK is decisive.
     """
-    room, late = slots[CWND] - flight_of(prior), clock_ns - stack[ACKED_NS] > ANSWERED_NS
-    if late and stack[CA_STATE] <= CA_DISORDER and room * TSO_WIN_DIVISOR > slots[CWND]:
-        stack[UNANSWERED] += 2
+    room, late = slots[sk.CWND] - sk.flight_of(prior), clock_ns - stack[sk.ACKED_NS] > ANSWERED_NS
+    if late and stack[sk.CA_STATE] <= CA_DISORDER and room * TSO_WIN_DIVISOR > slots[sk.CWND]:
+        stack[sk.UNANSWERED] += 2
 
 
 def take_waiting(book, rows, i, sends, slots, stack):
     """Time passes before row `i`: attribute the absence of sends to cwnd or the application."""
     prior, row = rows[i - 1], rows[i]
-    clock_ns = row.time_ns - book[START_NS] + CLOCK_START_US * 1000
+    clock_ns = row.time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
     paced = is_paced(book, slots)
     if is_limit_replayed(book, sends, slots) and row.is_cwnd_limited != 0:
         take_held(book, rows, i - 1, sends, clock_ns, slots, stack)
-    if stack[WAITING] != 0 and row.is_cwnd_limited != 0:
-        if book[PACED] != 0 or paced:
+    if stack[sk.WAITING] != 0 and row.is_cwnd_limited != 0:
+        if book[bk.PACED] != 0 or paced:
             note_unanswered(book, prior, clock_ns, slots, stack)
-        elif book[HANDS_OVER] == 0:
+        elif book[bk.HANDS_OVER] == 0:
             note_unanswered_unpaced(prior, clock_ns, slots, stack)
-    stack[WAITING] = 0
+    stack[sk.WAITING] = 0

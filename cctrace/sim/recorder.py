@@ -19,21 +19,7 @@ from cctrace.errors import ArgumentError
 from cctrace.io.layout import NO_COUNTER
 from cctrace.io.packets import MSS, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
 from cctrace.io.write import write_pcap
-from cctrace.sim.core.structs import (
-    CE,
-    ECT,
-    ECT_1,
-    PUSHED,
-    REDUCED,
-    TAP_ACK,
-    TAP_ACK_ARRIVED,
-    TAP_ARRIVED,
-    TAP_DISCARDED,
-    TAP_LACKS,
-    TAP_SENT,
-    TAP_SYN,
-    TAP_SYN_ACK,
-)
+from cctrace.sim.core import structs
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
 
 Row = tuple[int, ...]  # values of _COLUMNS
@@ -162,19 +148,19 @@ class _Wire:
         assert self.flow.rows is not None  # refused by `packets`
         for now, noted, value in self.flow.rows.tolist():
             what, marks = noted & 7, noted >> 3
-            if what == TAP_SYN:
+            if what == structs.TAP_SYN:
                 syn_ns = now
-            elif what == TAP_SYN_ACK:
+            elif what == structs.TAP_SYN_ACK:
                 self.handshake(syn_ns, now)
                 acked_ns = now + self.flow.forward_ns
-            elif what == TAP_SENT:
-                lacks, marks = marks >> TAP_LACKS, marks & (1 << TAP_LACKS) - 1
+            elif what == structs.TAP_SENT:
+                lacks, marks = marks >> structs.TAP_LACKS, marks & (1 << structs.TAP_LACKS) - 1
                 if value + 1 == len(self.begins):
                     self.begins.append(self.begins[value] + self.flow.mss - lacks)
                 self.sent.append((now // 1_000_000, value, marks, self.heard_ms))
                 if self.at_sender:
                     self.data(now, *self.sent[-1])
-            elif what in (TAP_ARRIVED, TAP_DISCARDED):
+            elif what in (structs.TAP_ARRIVED, structs.TAP_DISCARDED):
                 stamp_ms, segment, was, echo_ms = self.sent[value]
                 if not handshake_acked:  # it came before the data, whatever the path did to them since
                     self.add(
@@ -186,18 +172,18 @@ class _Wire:
                         acked_ns // 1_000_000,
                     )
                     handshake_acked = True
-                if what == TAP_ARRIVED:
+                if what == structs.TAP_ARRIVED:
                     self.receiver.take(stamp_ms, segment)
                 else:
                     self.receiver.refuse(segment)
                 if not self.at_sender:
                     self.data(now, stamp_ms, segment, was | marks, echo_ms)
-            elif what == TAP_ACK:
+            elif what == structs.TAP_ACK:
                 stamp_ms = (now + self.flow.clock_ns) // 1_000_000 - (marks >> 3)  # see `receiver.send_ack`
                 self.acks.append((stamp_ms, marks & 7, value, *self.receiver.acknowledge()))
                 if not self.at_sender:
                     self.ack(now, self.acks[-1])
-            elif what == TAP_ACK_ARRIVED:
+            elif what == structs.TAP_ACK_ARRIVED:
                 said = self.acks[value - 1]  # numbered from 1
                 self.heard_ms = max(self.heard_ms, said[0])
                 if self.at_sender:
@@ -220,11 +206,11 @@ class _Wire:
 
     def data(self, now: int, stamp_ms: int, segment: int, marks: int, echo_ms: int) -> None:
         """A data segment passes; what it echoes is what its sender had heard when it left."""
-        flags = ACK_FLAG | (CWR_FLAG if marks & REDUCED else 0) | (PSH_FLAG if marks & PUSHED else 0)
+        flags = ACK_FLAG | (CWR_FLAG if marks & structs.REDUCED else 0) | (PSH_FLAG if marks & structs.PUSHED else 0)
         flags |= _ace(ACE_START) if self.accurate else 0  # no ACK was marked
         first = self.begins[segment]
         size = self.begins[segment + 1] - first
-        tos = 3 if marks & CE else 1 if marks & ECT_1 else 2 if marks & ECT else 0
+        tos = 3 if marks & structs.CE else 1 if marks & structs.ECT_1 else 2 if marks & structs.ECT else 0
         if self.tso:
             joins = self.following == (now, segment, len(self.rows))  # an ACK of the same instant ends a super-packet
             self.following = None if flags & PSH_FLAG else (now, segment + 1, len(self.rows) + (not joins))

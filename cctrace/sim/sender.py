@@ -11,31 +11,20 @@ from cctrace.cc.base import Controller
 from cctrace.display import brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.acks import AckPolicy, ack_policy
-from cctrace.sim.core.structs import (
-    BULK,
-    CHUNKS,
-    ECHOED_ECN,
-    LINUX,
-    LINUX_6_1,
-    LINUX_6_12,
-    LINUX_6_18,
-    ON_OFF,
-    REFERENCE,
-    REQUESTS,
-)
+from cctrace.sim.core import structs
 from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, NO_ECN
 from cctrace.tcp.wire import HEADER_BYTES, MSS_BYTES, QUIC_HEADER_BYTES, QUIC_MSS_BYTES
 from cctrace.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
-PROFILES = {"reference": REFERENCE, "linux": LINUX}
-FEEDBACK = {"none": NO_ECN, "classic": CLASSIC_ECN, "echoed": ECHOED_ECN, "accurate": ACCURATE_ECN}
-KERNELS = {"6.1": LINUX_6_1, "6.12": LINUX_6_12, "6.18": LINUX_6_18}
+PROFILES = {"reference": structs.REFERENCE, "linux": structs.LINUX}
+FEEDBACK = {"none": NO_ECN, "classic": CLASSIC_ECN, "echoed": structs.ECHOED_ECN, "accurate": ACCURATE_ECN}
+KERNELS = {"6.1": structs.LINUX_6_1, "6.12": structs.LINUX_6_12, "6.18": structs.LINUX_6_18}
 # Application: its kind and what it must be given.
 _APPS = {
-    "bulk": (BULK, ()),
-    "chunks": (CHUNKS, ("size", "every")),
-    "onoff": (ON_OFF, ("on", "off")),
-    "requests": (REQUESTS, ("size", "think")),
+    "bulk": (structs.BULK, ()),
+    "chunks": (structs.CHUNKS, ("size", "every")),
+    "onoff": (structs.ON_OFF, ("on", "off")),
+    "requests": (structs.REQUESTS, ("size", "think")),
 }
 UNLIMITED = 1 << 40  # segments
 MOST_MSS = 32_000  # two of them are the largest burst that a sender hands over

@@ -5,34 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis import groups
 from cctrace.diagnosis.findings import Limit
-from cctrace.diagnosis.groups import (
-    NAN,
-    EvenSends,
-    Idle,
-    Pauses,
-    ReceiverWindow,
-    Samples,
-    SendBuffer,
-    SocketLimit,
-    Stalls,
-    Start,
-    Writes,
-)
 from cctrace.diagnosis.limits import shares, startup_end_s, written
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.tcp.wire import HEADER_BYTES
 
 
-def receiver_window(record: Record) -> ReceiverWindow | None:
+def receiver_window(record: Record) -> groups.ReceiverWindow | None:
     """Return how the receive window limited the flow; None for a flow without data."""
     busy_us, held_us = record.flow.account
     if not busy_us > 0:
         return None
     shut, flying = record.window_shut_s, record.acks["rs_prior_in_flight"]
     own = float(np.diff(shut)[:, 0].sum()) if len(shut) else 0.0
-    return ReceiverWindow(
+    return groups.ReceiverWindow(
         receiver_share=max(held_us / busy_us, min(own * 1e6 / busy_us, 1.0), record.window_full_share),
         window_bytes=float(np.median(flying)) * record.table.mss if len(flying) else 0.0,
         rtt_us=record.median_rtt_us,
@@ -40,17 +28,17 @@ def receiver_window(record: Record) -> ReceiverWindow | None:
     )
 
 
-def pauses(record: Record) -> Pauses | None:
+def pauses(record: Record) -> groups.Pauses | None:
     """Return when the receiver closed its window; None if never."""
     zero = record.zero_window_s
     if not len(zero):
         return None
     near = [pair for pair in record.window_shut_s if np.any((zero >= pair[0] - 1e-3) & (zero <= pair[1]))]
     held = float(sum(stop - begin for begin, stop in near))
-    return Pauses(len(near), held, (float(zero[0]), float(zero[-1])))
+    return groups.Pauses(len(near), held, (float(zero[0]), float(zero[-1])))
 
 
-def start(record: Record, limits: list[Limit]) -> Start | None:
+def start(record: Record, limits: list[Limit]) -> groups.Start | None:
     """Return the start of a flow without losses."""
     rounds, share = len(record.rounds[0]), shares(limits)
     if record.lost.any() or not rounds:
@@ -58,10 +46,10 @@ def start(record: Record, limits: list[Limit]) -> Start | None:
     stood = share.get("application", 0.0) > const.MOST_OF_TIME or share.get("rto_stall", 0.0) >= const.MUCH_OF_TIME
     growing = startup_end_s(record) >= const.MOST_OF_TIME * record.duration_s and not stood
     sent = float(record.flow.row["bytes_sent"])
-    return Start(rounds, sent, record.median_rtt_us, growing, bool(record.flow.facts["complete"]))
+    return groups.Start(rounds, sent, record.median_rtt_us, growing, bool(record.flow.facts["complete"]))
 
 
-def send_buffer(record: Record, limits: list[Limit]) -> SendBuffer | None:
+def send_buffer(record: Record, limits: list[Limit]) -> groups.SendBuffer | None:
     """Return the send buffer's state from the kernel's counters, if attached."""
     polls = record.flow.tcpinfo
     if polls is None:
@@ -70,27 +58,27 @@ def send_buffer(record: Record, limits: list[Limit]) -> SendBuffer | None:
     if not (busy > 0).any() or not (held >= 0).any():
         return None
     nothing = 1 - float(busy.max()) / 1e6 / max(record.duration_s, 1e-9)
-    return SendBuffer(float(held.max() / busy.max()), max(shares(limits).get("application", 0.0) - nothing, 0.0))
+    return groups.SendBuffer(float(held.max() / busy.max()), max(shares(limits).get("application", 0.0) - nothing, 0.0))
 
 
-def stalls(record: Record, limits: list[Limit]) -> Stalls | None:
+def stalls(record: Record, limits: list[Limit]) -> groups.Stalls | None:
     """Return the periods without ACKs that the retransmission timer ended."""
     times = record.timeouts_s
     share = shares(limits).get("rto_stall", 0.0)
     if not len(times):
         return None
-    return Stalls(share, len(times), int(record.lost.sum()), (float(times.min()), float(times.max())))
+    return groups.Stalls(share, len(times), int(record.lost.sum()), (float(times.min()), float(times.max())))
 
 
-def idle(record: Record, limits: list[Limit], buffer: SendBuffer | None) -> Idle:
+def idle(record: Record, limits: list[Limit], buffer: groups.SendBuffer | None) -> groups.Idle:
     """Return the share of the time without data to send."""
     share = shares(limits).get("application", 0.0)
     if buffer is not None and buffer.send_buffer_share >= const.COUNTED:
         share -= buffer.waited_share  # the kernel knows which data waited for buffer space
-    return Idle(share, record.goodput_bps)
+    return groups.Idle(share, record.goodput_bps)
 
 
-def writes(record: Record, share: float) -> Writes | None:
+def writes(record: Record, share: float) -> groups.Writes | None:
     """Return the data in flight at writes; None if it varies, or if writes are too rare to matter.
 
     An application writes on a timer or after a response: an ACK just before is then a coincidence, or nothing is in
@@ -118,10 +106,10 @@ def writes(record: Record, share: float) -> Writes | None:
     if not level > 0 or answers.mean() < const.MOSTLY or same.mean() < alike:
         return None
     by_acks, mss = bool(by_ack or apart > const.CLEARLY * max(after, const.PROMPT_S)), record.table.mss
-    return Writes(level, level * mss, most * mss, by_acks)
+    return groups.Writes(level, level * mss, most * mss, by_acks)
 
 
-def samples(record: Record, limits: list[Limit]) -> Samples | None:
+def samples(record: Record, limits: list[Limit]) -> groups.Samples | None:
     """Return the share of bandwidth samples that contain a pause of the application."""
     sampled = record.acks["rs_interval_us"] > 0
     idle_s = np.array([(limit.start_s, limit.end_s) for limit in limits if limit.name == "application"]).reshape(-1, 2)
@@ -131,10 +119,10 @@ def samples(record: Record, limits: list[Limit]) -> Samples | None:
     begin = end - record.acks["rs_interval_us"][sampled] / 1e6
     later = np.append(idle_s[:, 0], np.inf)[np.searchsorted(idle_s[:, 1], begin, side="right")]
     limited = float(((later < end) | (record.acks["rs_is_app_limited"][sampled] != 0)).mean())
-    return Samples(limited, shares(limits).get("application", 0.0))
+    return groups.Samples(limited, shares(limits).get("application", 0.0))
 
 
-def of_socket(record: Record) -> SocketLimit | None:
+def of_socket(record: Record) -> groups.SocketLimit | None:
     """Return the socket's pacing limit from the kernel's counters, if attached."""
     polls = record.flow.tcpinfo
     if polls is None or "max_pacing_rate" not in polls.columns | polls.extra:
@@ -142,11 +130,11 @@ def of_socket(record: Record) -> SocketLimit | None:
     limit, share = socket_limit(polls["pacing_rate_Bps"].astype(float), polls["max_pacing_rate"].astype(float))
     _, rate, _ = record.delivered
     at_it = len(rate) > 0 and is_at(float(np.median(rate)) * 1e6, limit)
-    carried = _carried_bps(record) if _had_more(record, limit / 1e6) else NAN
-    return SocketLimit(limit * 8, share, record.goodput_bps, at_it, _is_queued(record), carried)
+    carried = _carried_bps(record) if _had_more(record, limit / 1e6) else groups.NAN
+    return groups.SocketLimit(limit * 8, share, record.goodput_bps, at_it, _is_queued(record), carried)
 
 
-def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
+def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
     """Return how evenly packets were sent, if below the path's rate and without a queue."""
     if _is_queued(record):
         return None
@@ -154,13 +142,13 @@ def even_sends(record: Record, limits: list[Limit]) -> EvenSends | None:
     if record.bottleneck.is_measured and rate >= const.SPARE_RATE * record.bottleneck.rate:
         return None
     share, sizes = shares(limits), record.table.wire_bytes[~record.table.again] - HEADER_BYTES
-    return EvenSends(
+    return groups.EvenSends(
         rate_bps=rate * 8e6,
         even_share=even,
         partly_filled_share=float((sizes < record.table.mss).mean()),
         goodput_bps=record.goodput_bps,
         is_by_timer=share.get("pacing", 0.0) > share.get("cwnd", 0.0),
-        carried_bps=_carried_bps(record) if record.bottleneck.is_measured else NAN,
+        carried_bps=_carried_bps(record) if record.bottleneck.is_measured else groups.NAN,
         faster_rtts=faster_s * 1e6 / record.median_rtt_us,
         lost_share=float(record.lost.mean()),
     )

@@ -2,6 +2,7 @@
 
 from cctrace.cc.linux import EVENT_CWND_RESTART
 from cctrace.lang.memory import words
+from cctrace.sim.core import structs
 from cctrace.sim.core.bottleneck import step_up
 from cctrace.sim.core.calls import CWND_EVENT, INIT, call, current_ssthresh
 from cctrace.sim.core.delay import draw_anew, forward_delay
@@ -11,22 +12,6 @@ from cctrace.sim.core.quic_sender import q_start
 from cctrace.sim.core.reduction import update_pacing_rate
 from cctrace.sim.core.samples import take_rtt
 from cctrace.sim.core.sendmsg import check_app_limited, write
-from cctrace.sim.core.structs import (
-    ACKS,
-    BULK,
-    CHUNKS,
-    CONNECTING,
-    ESTABLISHED,
-    LINUX,
-    NEVER,
-    ON_OFF,
-    QUIC,
-    REFERENCE,
-    RUNNING,
-    STOPPED,
-    TAP_SYN,
-    TAP_SYN_ACK,
-)
 from cctrace.sim.core.tap import tap
 from cctrace.sim.core.view import CWND, SSTHRESH
 from cctrace.sim.core.write_queue import discard_unsent, expand_sndbuf
@@ -38,23 +23,23 @@ SYN_OPTIONS_BYTES = 8  # MSS, window scale, SACK permitted: beside the time stam
 
 def application(w, f, now):
     """The flow's application wakes up."""
-    f.app_at = NEVER
-    if f.app_stage == CONNECTING:
+    f.app_at = structs.NEVER
+    if f.app_stage == structs.CONNECTING:
         connect(w, f, now)
-    elif f.app_stage == ESTABLISHED:
-        f.app_stage = RUNNING
-        tap(f, now, TAP_SYN_ACK, 0, 0)
+    elif f.app_stage == structs.ESTABLISHED:
+        f.app_stage = structs.RUNNING
+        tap(f, now, structs.TAP_SYN_ACK, 0, 0)
         handshake_rtt = now // 1000 - f.start_ns // 1000
         f.min_rtt = handshake_rtt
         f.syn_ack_ns = now - f.rev_ns
         f.heard_ms = (f.syn_ack_ns + f.rcv_clock_ns) // 1_000_000
-        if f.profile == LINUX:  # tcp_init_buffer_space, as the handshake's ACK arrives
+        if f.profile == structs.LINUX:  # tcp_init_buffer_space, as the handshake's ACK arrives
             f.rcv_copied_at = forward_bare(w, f, 0, now)
             f.rcv_first_rtt = (f.rcv_copied_at - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
             draw_anew(f)
         f.min_rtt_stamp = now
         take_rtt(f, handshake_rtt)
-        if f.profile == LINUX:
+        if f.profile == structs.LINUX:
             expand_sndbuf(f)  # tcp_init_buffer_space
         call(w, f, INIT, 0, now)
         if f.paced == 1 and f.has_on_ack == 0:
@@ -62,22 +47,22 @@ def application(w, f, now):
         offer(w, f, now)
     elif now >= f.stop_ns:
         discard_unsent(f)
-        f.app_stage = STOPPED
+        f.app_stage = structs.STOPPED
     else:
         offer(w, f, now)
 
 
 def connect(w, f, now):
     """The handshake. A QUIC stack of the golden vectors starts after it; a TCP SYN finds the queue as it is."""
-    if f.profile == QUIC:
-        f.app_stage = RUNNING
+    if f.profile == structs.QUIC:
+        f.app_stage = structs.RUNNING
         q_start(w, f, now)
         offer(w, f, now)
     else:
-        f.app_stage = ESTABLISHED
-        tap(f, now, TAP_SYN, 0, 0)
-        if f.profile == LINUX or f.before > 0:
-            f.app_at = step_up(w, forward_bare(w, f, SYN_OPTIONS_BYTES, now) + f.rev_ns, ACKS)
+        f.app_stage = structs.ESTABLISHED
+        tap(f, now, structs.TAP_SYN, 0, 0)
+        if f.profile == structs.LINUX or f.before > 0:
+            f.app_at = step_up(w, forward_bare(w, f, SYN_OPTIONS_BYTES, now) + f.rev_ns, structs.ACKS)
         else:  # the golden vectors' handshake occupies no bottleneck time
             leaves = max(now, w.free_at)
             f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns
@@ -86,11 +71,11 @@ def connect(w, f, now):
 
 def offer(w, f, now):
     """The application writes, and schedules its next write."""
-    if f.profile == REFERENCE and f.nxt > 0:  # the reference stack's first write marks nothing
+    if f.profile == structs.REFERENCE and f.nxt > 0:  # the reference stack's first write marks nothing
         check_app_limited(w, f)
-    if f.profile == LINUX and f.has_on_ack == 0:
+    if f.profile == structs.LINUX and f.has_on_ack == 0:
         restart_after_idle(w, f, now)
-    if f.app_kind == ON_OFF:
+    if f.app_kind == structs.ON_OFF:
         on = f.app_end <= f.nxt
         if on:
             f.app_end = UNLIMITED
@@ -99,15 +84,15 @@ def offer(w, f, now):
         f.app_at = now + (f.app_on_ns if on else f.app_period_ns)
     else:
         f.app_end += f.app_segments
-        if f.app_kind == CHUNKS:
+        if f.app_kind == structs.CHUNKS:
             f.app_at = now + f.app_period_ns
-    if f.app_kind == BULK or f.app_at > f.stop_ns:
+    if f.app_kind == structs.BULK or f.app_at > f.stop_ns:
         f.app_at = f.stop_ns
-    if f.profile == LINUX:
+    if f.profile == structs.LINUX:
         write(w, f, now)
     else:
         f.write_seq = f.app_end
-        if f.profile != QUIC:
+        if f.profile != structs.QUIC:
             push(w, f, now)
 
 

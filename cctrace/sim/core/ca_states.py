@@ -12,15 +12,8 @@ from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.reduction import end_cwnd_reduction, enter_recovery, init_cwnd_reduction, undo_cwnd_reduction
 from cctrace.sim.core.sack import check_reordering, identify_loss
 from cctrace.sim.core.structs import EVER_RETRANS, segments
+from cctrace.tcp import undo
 from cctrace.tcp.rack import REO_WND_PERSIST
-from cctrace.tcp.undo import (
-    FRTO_SEND_NEW,
-    FRTO_SPURIOUS,
-    FRTO_WAIT,
-    frto_finding,
-    original_arrived,
-    was_needless,
-)
 
 NOTHING, NEW_DATA, LOST_DATA = range(3)  # what an ACK lets go beside new data: REXMIT_NONE, _NEW (F-RTO), _LOST
 
@@ -94,15 +87,17 @@ def process_loss(w, f, advanced, sacked, now):
     if f.frto == 1:
         may_send_new = f.nxt < f.write_seq and window_left(f) > 0
         sent_new = f.nxt > f.high_seq
-        finding = frto_finding(f.orig_sacked == 1, sent_new, sacked or not advanced, advanced, recovered, may_send_new)
-        if finding == FRTO_SPURIOUS:
+        finding = undo.frto_finding(
+            f.orig_sacked == 1, sent_new, sacked or not advanced, advanced, recovered, may_send_new
+        )
+        if finding == undo.FRTO_SPURIOUS:
             undo_loss(w, f, now)
             return NOTHING
-        if finding >= FRTO_SEND_NEW:
+        if finding >= undo.FRTO_SEND_NEW:
             f.high_seq = f.nxt
-        if finding == FRTO_SEND_NEW:
+        if finding == undo.FRTO_SEND_NEW:
             return NEW_DATA
-        if finding != FRTO_WAIT:
+        if finding != undo.FRTO_WAIT:
             f.frto = 0
     if recovered:
         try_undo_recovery(w, f, now)
@@ -119,12 +114,12 @@ def undo_loss(w, f, now):
 
 def packet_delayed(f):
     """tcp_packet_delayed: nothing was retransmitted yet, or the ACK echoes a time stamp from before that."""
-    return original_arrived(f.retrans_stamp, 0 < f.echo_ms < f.retrans_stamp, True)
+    return undo.original_arrived(f.retrans_stamp, 0 < f.echo_ms < f.retrans_stamp, True)
 
 
 def may_undo(f):
     """tcp_may_undo."""
-    return was_needless(f.undo_marker >= 0, f.undo_retrans, packet_delayed(f))
+    return undo.was_needless(f.undo_marker >= 0, f.undo_retrans, packet_delayed(f))
 
 
 def try_undo_partial(w, f, prior_una, now):

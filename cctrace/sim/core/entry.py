@@ -1,18 +1,7 @@
 """Entry of transmissions into the path: past losses and the policer, into the queue."""
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.bottleneck import (
-    given_loss,
-    leave,
-    mark,
-    queue_now,
-    queued_packets,
-    random_loss,
-    serve,
-    service_end,
-    shaper_wait,
-    step_up,
-)
+from cctrace.sim.core import bottleneck
 from cctrace.sim.core.delay import forward_delay, leg_delay, set_out
 from cctrace.sim.core.managed import admit
 from cctrace.sim.core.positions import packet_bytes
@@ -36,7 +25,7 @@ def reach_queue(w, f, now):
 
 def enter(w, f, order, now):
     """Transmission `order` reaches the bottleneck: lost, queued, shaped, marked, delayed."""
-    if w.loss_behind == 0 and random_loss(w, now):
+    if w.loss_behind == 0 and bottleneck.random_loss(w, now):
         f.drops_random += 1
         return
     if w.police == 1:
@@ -46,14 +35,14 @@ def enter(w, f, order, now):
             f.drops_queue += 1
             return
         w.tokens -= f.wire_bytes
-    given = given_loss(f, order) if f.losses_given == 1 else 0
+    given = bottleneck.given_loss(f, order) if f.losses_given == 1 else 0
     if given == LOST_BEHIND:
         words(f.tx_marks)[order & f.mask] |= GETS_LOST
     if w.aqm > 0:
         admit(w, f, order, given, now)
         return
-    queued, size = queue_now(w, now), packet_bytes(f, order)
-    full = queued + size > w.buffer_bytes or 0 < w.buffer_packets <= queued_packets(w)
+    queued, size = bottleneck.queue_now(w, now), packet_bytes(f, order)
+    full = queued + size > w.buffer_bytes or 0 < w.buffer_packets <= bottleneck.queued_packets(w)
     if f.losses_given == 1:
         full = given == LOST_IN_QUEUE
     if full:
@@ -61,15 +50,15 @@ def enter(w, f, order, now):
         return
     start = max(now, w.free_at)
     if w.shaping == 1:
-        start += shaper_wait(w, start, size)
-    end = service_end(w, start, size)
+        start += bottleneck.shaper_wait(w, start, size)
+    end = bottleneck.service_end(w, start, size)
     if end == NEVER:
         f.drops_queue += 1
         return
     if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
-        mark(f, order)
-    serve(w, start, end, size)
-    leave(w, f, order, now, start, end)
+        bottleneck.mark(f, order)
+    bottleneck.serve(w, start, end, size)
+    bottleneck.leave(w, f, order, now, start, end)
 
 
 def forward_bare(w, f, options, now):
@@ -82,16 +71,16 @@ def forward_bare(w, f, options, now):
             now += leg_delay(w, f, legs(f.before)[0], now)
         leaves = max(now, w.free_at)
         return leaves + forward_delay(w, f, leaves)
-    queued = queue_now(w, now)
+    queued = bottleneck.queue_now(w, now)
     size = f.wire_bytes - f.mss + options
     start = max(now, w.free_at)
     if w.shaping == 1:
-        start += shaper_wait(w, start, size)
-    end = service_end(w, start, size)
+        start += bottleneck.shaper_wait(w, start, size)
+    end = bottleneck.service_end(w, start, size)
     if end == NEVER:
         return NEVER
-    if queued + size <= w.buffer_bytes and not 0 < w.buffer_packets <= queued_packets(w):
-        serve(w, start, end, size)
+    if queued + size <= w.buffer_bytes and not 0 < w.buffer_packets <= bottleneck.queued_packets(w):
+        bottleneck.serve(w, start, end, size)
     w.free_at = end
-    left = step_up(w, end, NOT_GIVEN)
-    return step_up(w, left + forward_delay(w, f, left), ARRIVALS)
+    left = bottleneck.step_up(w, end, NOT_GIVEN)
+    return bottleneck.step_up(w, left + forward_delay(w, f, left), ARRIVALS)

@@ -6,21 +6,13 @@ Function names are the kernel's ([Linux618] tcp_input.c, tcp_timer.c, tcp_recove
 
 from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, EVENT_LOSS
 from cctrace.lang.memory import words
+from cctrace.sim.core import reduction
 from cctrace.sim.core.ca_states import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
 from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, mstamp, set_state
 from cctrace.sim.core.fq import hand_over
 from cctrace.sim.core.output import push_new, retransmit, transmit
 from cctrace.sim.core.positions import begins
 from cctrace.sim.core.receive_window import window_left
-from cctrace.sim.core.reduction import (
-    cong_control,
-    cwnd_reduction,
-    end_cwnd_reduction,
-    init_cwnd_reduction,
-    init_undo,
-    mark_lost,
-    reduce_ssthresh,
-)
 from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, set_xmit_timer
 from cctrace.sim.core.sack import rack_detect_loss, rack_update_reo_wnd, take_report
 from cctrace.sim.core.samples import rate_gen, start_rate_sample
@@ -64,7 +56,7 @@ def linux_ack(w, f, now):
         if restart and f.rack_waits == 0:
             set_xmit_timer(f, now)
         rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
-        cong_control(w, f, f.delivered - prior_delivered, advanced, now)
+        reduction.cong_control(w, f, f.delivered - prior_delivered, advanced, now)
     xmit_recovery(w, f, rexmit, now)
     push_new(w, f, 0, now)
     check_space(f, now)
@@ -113,7 +105,7 @@ def rack_reo_timeout(w, f, now):
         if f.ca_state != CA_RECOVERY:
             begin_recovery(w, f, now)
             if f.has_on_ack == 0:
-                cwnd_reduction(w, f, 1, False, now)
+                reduction.cwnd_reduction(w, f, 1, False, now)
         retransmit(w, f, now)
     if f.rto_at == NEVER:
         rearm_rto(f, now)
@@ -141,9 +133,9 @@ def process_tlp_ack(w, f, duplicate, advanced, sacked, now):
     if f.tlp_retrans == 0 or duplicate + 1 == f.tlp_high_seq:
         f.tlp_high_seq = 0
     elif f.una > f.tlp_high_seq:
-        init_cwnd_reduction(w, f, now)
+        reduction.init_cwnd_reduction(w, f, now)
         set_state(w, f, CA_CWR, now)
-        end_cwnd_reduction(w, f, now)
+        reduction.end_cwnd_reduction(w, f, now)
         try_keep_open(w, f, now)
     elif not advanced and not sacked:
         f.tlp_high_seq = 0
@@ -157,13 +149,13 @@ def linux_timeout(w, f, now):
         seg = segments(f.seg)[index & f.mask]
         recent = index > f.una and f.rack_rtt > mstamp(now) - mstamp(seg.sent_ns)
         if not seg.marks & SACKED and not recent:
-            mark_lost(w, f, index, now)
+            reduction.mark_lost(w, f, index, now)
     if f.ca_state <= CA_DISORDER or f.una >= f.high_seq or (f.ca_state == CA_LOSS and f.retransmits == 0):
         f.prior_ssthresh = current_ssthresh(w, f)
         f.prior_cwnd = words(f.state)[CWND]
-        reduce_ssthresh(w, f, now)
+        reduction.reduce_ssthresh(w, f, now)
         call(w, f, CWND_EVENT, EVENT_LOSS, now)
-        init_undo(f)
+        reduction.init_undo(f)
     words(f.state)[CWND] = in_flight(f) + 1
     words(f.state)[CWND_CNT] = 0
     f.queue_cwr = 1 if f.ecn > 0 and f.ecn != ACCURATE_ECN else 0

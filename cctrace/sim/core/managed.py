@@ -5,15 +5,7 @@ link counts as queued, as in a qdisc below a shaper (qdisc_peek_dequeued).
 """
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.aqm import (
-    codel_dequeue,
-    drops_early,
-    dualpi2_dequeue,
-    dualpi2_skb_classify,
-    pie_process_dequeue,
-    pop,
-    update,
-)
+from cctrace.sim.core import aqm
 from cctrace.sim.core.bottleneck import drop, leave, mark, service_end, shaper_wait
 from cctrace.sim.core.structs import (
     CODEL,
@@ -36,13 +28,13 @@ UNLISTED, NEW, OLD = range(3)
 def admit(w, f, order, given, now):
     """Transmission `order` arrives at the queue."""
     q = aqms(w.aqm)[0]
-    update(w, q, now)
+    aqm.update(w, q, now)
     queued = w.queue_bytes
     full = overfull(w, q, f.wire_bytes) and q.kind != FQ_CODEL
     if f.losses_given == 1:
         full = given == LOST_IN_QUEUE
     # RED averages before it looks for room; PIE looks for room first.
-    if (full and q.kind != RED) or drops_early(w, q, f, order) or full:
+    if (full and q.kind != RED) or aqm.drops_early(w, q, f, order) or full:
         drop(f, order)
         q.pie_accumulated = 0
         return
@@ -52,7 +44,7 @@ def admit(w, f, order, given, now):
     if q.kind == FQ_CODEL:
         which = f.index
     elif q.kind == DUALPI2:
-        which = dualpi2_skb_classify(f, order)
+        which = aqm.dualpi2_skb_classify(f, order)
     append(w, q, lanes(w.lanes)[which], f, order, now)
     if q.kind == FQ_CODEL:
         lane = lanes(w.lanes)[which]
@@ -84,7 +76,7 @@ def append(w, q, lane, f, order, now):
 def serve_on(w, now):
     """The link has sent a packet; return the flow of the next, -1 if none waits."""
     q = aqms(w.aqm)[0]
-    update(w, q, now)
+    aqm.update(w, q, now)
     w.queue_bytes -= q.serving
     q.packets -= 1
     q.serving = 0
@@ -118,14 +110,14 @@ def take(w, q, now):
     if q.kind == FQ_CODEL:
         return fq_codel_dequeue(w, q, now)
     if q.kind == DUALPI2:
-        return dualpi2_dequeue(w, q, now)
+        return aqm.dualpi2_dequeue(w, q, now)
     lane = lanes(w.lanes)[0]
     if q.kind == CODEL:
-        return codel_dequeue(w, q, lane, now)
-    if not pop(w, q, lane):
+        return aqm.codel_dequeue(w, q, lane, now)
+    if not aqm.pop(w, q, lane):
         return False
     if q.kind == PIE:
-        pie_process_dequeue(w, q, now)
+        aqm.pie_process_dequeue(w, q, now)
     return True
 
 
@@ -144,7 +136,7 @@ def fq_codel_dequeue(w, q, now):
             lane.deficit += q.quantum
             take_first(w, q, group)
             put_last(w, q, which, OLD)
-        elif codel_dequeue(w, q, lane, now):
+        elif aqm.codel_dequeue(w, q, lane, now):
             lane.deficit -= flows(w.flows)[which].wire_bytes
             return True
         else:
@@ -190,7 +182,7 @@ def drop_of_fattest(w, q):
     lane = lanes(w.lanes)[fattest]
     least = lane.bytes - (lane.bytes >> 1)
     dropped = 0
-    while dropped < MOST_DROPPED and (dropped == 0 or lane.bytes > least) and pop(w, q, lane):
+    while dropped < MOST_DROPPED and (dropped == 0 or lane.bytes > least) and aqm.pop(w, q, lane):
         drop(flows(w.flows)[fattest], q.order)
         dropped += 1
     lane.count += dropped

@@ -31,15 +31,7 @@ from cctrace.sim.core.structs import (
 from cctrace.sim.core.tap import tap_sent
 from cctrace.sim.core.view import CWND
 from cctrace.sim.core.write_queue import check_space, cut_head, end_skb, note_sent, pushes, skb_bytes, unsent
-from cctrace.tcp.pacing import (
-    GSO_MAX_SIZE,
-    MIN_TSO_SEGS,
-    SK_GSO_MAX_SIZE,
-    bbr_min_tso_segs,
-    near_peer_bytes,
-    next_departure,
-    tso_autosize,
-)
+from cctrace.tcp import pacing
 from cctrace.tcp.window import note_usage
 
 SOON_NS = 1_000_000  # since the last write and until the next ACK, for a burst to wait
@@ -298,7 +290,7 @@ def update_pacing(w, f, segments, size, prior_wstamp, now):
     """tcp_update_skb_after_send."""
     if f.paced == 1:
         size += segments * f.pace_overhead
-        f.wstamp_ns = next_departure(prior_wstamp, now, size, pacing_rate(f), f.data_segs_out)
+        f.wstamp_ns = pacing.next_departure(prior_wstamp, now, size, pacing_rate(f), f.data_segs_out)
 
 
 def tso_segments(w, f):
@@ -312,14 +304,14 @@ def tso_segments(w, f):
     if f.paced == 0 and f.profile != LINUX:
         return 1
     if rate <= 0:
-        return 1 if f.paced == 1 else SK_GSO_MAX_SIZE // f.mss  # none known yet is no limit
+        return 1 if f.paced == 1 else pacing.SK_GSO_MAX_SIZE // f.mss  # none known yet is no limit
     more = 0
     if f.min_rtt_slot > 0:
-        more = near_peer_bytes(GSO_MAX_SIZE, words(f.state)[f.min_rtt_slot])
+        more = pacing.near_peer_bytes(pacing.GSO_MAX_SIZE, words(f.state)[f.min_rtt_slot])
     elif f.profile == LINUX:
-        more = near_peer_bytes(SK_GSO_MAX_SIZE, f.min_rtt)
-    least = bbr_min_tso_segs(rate) if f.paced == 1 and f.slow_burst == 1 else MIN_TSO_SEGS
-    return min(tso_autosize(rate, more, f.mss, least), MOST_BURST)
+        more = pacing.near_peer_bytes(pacing.SK_GSO_MAX_SIZE, f.min_rtt)
+    least = pacing.bbr_min_tso_segs(rate) if f.paced == 1 and f.slow_burst == 1 else pacing.MIN_TSO_SEGS
+    return min(pacing.tso_autosize(rate, more, f.mss, least), MOST_BURST)
 
 
 def must_wait(w, f, now):

@@ -9,6 +9,7 @@ a probe.
 import numpy as np
 
 from cctrace.lang.memory import words
+from cctrace.sim.core import view
 from cctrace.sim.core.bridge import call_cc
 from cctrace.sim.core.calls import trace_call
 from cctrace.sim.core.chance import LATE_STREAM, uniform
@@ -16,18 +17,6 @@ from cctrace.sim.core.entry import forward
 from cctrace.sim.core.rings import make_room
 from cctrace.sim.core.structs import LOST, NEVER, SACKED, segments
 from cctrace.sim.core.tally import count
-from cctrace.sim.core.view import (
-    DRAWS,
-    Q_APP_LIMITED,
-    Q_CWND,
-    Q_PACING,
-    Q_RAND,
-    QUIC_BITS,
-    QUIC_COLUMNS,
-    QUIC_SLOTS,
-    fill_quic_view,
-    replace_used,
-)
 
 Q_INIT, Q_ON_ACK, Q_ON_LOST, Q_RESET, Q_RESTART = 0, 1, 9, 10, 11
 MAX_WINDOW = 10 * 1024 * 1024
@@ -42,12 +31,12 @@ MS = 1_000_000
 
 def q_call(w, f, event, arg, now):
     """Call the flow's controller."""
-    fill_quic_view(w, f, arg, now)
+    view.fill_quic_view(w, f, arg, now)
     if f.trace_size > 0:
-        trace_call(f, event, w.quic_view, QUIC_SLOTS, QUIC_COLUMNS)
+        trace_call(f, event, w.quic_view, view.QUIC_SLOTS, view.QUIC_COLUMNS)
     result = call_cc(w, f, event)
-    if words(f.state)[DRAWS] > 0:
-        replace_used(w, f, w.quic_view, Q_RAND, QUIC_BITS)
+    if words(f.state)[view.DRAWS] > 0:
+        view.replace_used(w, f, w.quic_view, view.Q_RAND, view.QUIC_BITS)
     return result
 
 
@@ -70,9 +59,9 @@ def q_start(w, f, now):
 def pacing_rate(w, f):
     """Bytes/s: the controller's own rate; a window-based one's is 2 windows per RTT in slow start, then 1.2."""
     if f.paced == 1:
-        return max(words(f.state)[Q_PACING], 1)
+        return max(words(f.state)[view.Q_PACING], 1)
     rate = f.q_window * 1000 // max(f.q_avg_rtt, 1)  # an RTT below a millisecond reads 0
-    if words(f.state)[Q_CWND] < words(f.state)[f.q_ssthresh_slot]:
+    if words(f.state)[view.Q_CWND] < words(f.state)[f.q_ssthresh_slot]:
         return max(2 * rate, 1)
     return max(rate * 12 // 10, 1)
 
@@ -112,7 +101,7 @@ def q_push(w, f, now):
             break
         if f.resend_head == f.resend_tail and f.nxt >= f.app_end:
             if f.q_window - f.q_in_flight >= f.mss:
-                words(f.state)[Q_APP_LIMITED] = max(f.q_delivered + f.q_in_flight, 1)
+                words(f.state)[view.Q_APP_LIMITED] = max(f.q_delivered + f.q_in_flight, 1)
                 f.q_budget = MAX_BURST_PACKETS * f.mss
                 f.q_last_sent = now_ms
             break
@@ -162,7 +151,7 @@ def q_send(w, f, piece, now):
     p.tx_first_mstamp = f.q_first_sent_ms
     p.tx_delivered_mstamp = f.q_delivered_ms
     p.tx_delivered = f.q_delivered
-    p.tx_app_limited = 1 if words(f.state)[Q_APP_LIMITED] > 0 else 0
+    p.tx_app_limited = 1 if words(f.state)[view.Q_APP_LIMITED] > 0 else 0
     p.tx_lost = f.q_lost
     p.tx_in_flight = f.q_in_flight + f.mss
     f.q_in_flight += f.mss
@@ -202,7 +191,7 @@ def q_process_ack(w, f, now):
     q_detect_lost(w, f, oldest_ms, newest_ms, now)
     if generate_sample(w, f, now_ms):
         q_call(w, f, Q_ON_ACK, 0, now)
-    f.q_window = min(MAX_WINDOW, words(f.state)[Q_CWND])
+    f.q_window = min(MAX_WINDOW, words(f.state)[view.Q_CWND])
 
 
 def rtt_sample(f, now_ms, latest):
@@ -243,8 +232,8 @@ def update_sample(w, f, p, now_ms):
 
 def generate_sample(w, f, now_ms):
     """Complete the rate sample; returns whether there is one (its interval is at least the minimum RTT)."""
-    if words(f.state)[Q_APP_LIMITED] > 0 and f.q_delivered > words(f.state)[Q_APP_LIMITED]:
-        words(f.state)[Q_APP_LIMITED] = 0
+    if words(f.state)[view.Q_APP_LIMITED] > 0 and f.q_delivered > words(f.state)[view.Q_APP_LIMITED]:
+        words(f.state)[view.Q_APP_LIMITED] = 0
     if f.smp_initialized == 0 or f.smp_prior_ms == 0:
         return False
     f.smp_acked = f.q_delivered - f.q_prior_delivered

@@ -12,41 +12,13 @@ import numpy as np
 
 from cctrace.lang.memory import words
 from cctrace.sim.acks import DELAYED
+from cctrace.sim.core import receive_window, structs
 from cctrace.sim.core.bottleneck import losing, step_up
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
 from cctrace.sim.core.positions import begins, length
 from cctrace.sim.core.quic_receiver import quic_at_once
-from cctrace.sim.core.receive_window import (
-    advertise,
-    grow_buffer,
-    grow_window,
-    held_by,
-    hold,
-    join_waiting,
-    keeps_window,
-    measure_rtt,
-    measure_window_rtt,
-    read,
-)
 from cctrace.sim.core.rings import grow, is_full
 from cctrace.sim.core.sack_blocks import coalesce_blocks, forget_blocks
-from cctrace.sim.core.structs import (
-    ACKS,
-    ANSWERS,
-    CE,
-    ECHOED_ECN,
-    ECT,
-    LINUX,
-    LINUX_6_18,
-    MAX_QUICK_ACKS,
-    NEVER,
-    PUSHED,
-    QUIC,
-    REDUCED,
-    TAP_ACK,
-    TAP_ARRIVED,
-    TAP_DISCARDED,
-)
 from cctrace.sim.core.tap import tap
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
 from cctrace.tcp.rtt import RTO_MIN_US
@@ -64,16 +36,16 @@ def receive(w, f, now):
     order = words(f.arr_order)[f.arr_head & f.mask]
     f.arr_head += 1
     segment = words(f.tx_seg)[order & f.mask]
-    if f.profile == LINUX and words(f.tx_ns)[order & f.mask] // 1_000_000 < f.ts_recent_ms - PAWS_WINDOW_MS:
+    if f.profile == structs.LINUX and words(f.tx_ns)[order & f.mask] // 1_000_000 < f.ts_recent_ms - PAWS_WINDOW_MS:
         discard_old(w, f, order, segment, now)
         return
     echo_changed = f.ecn > 0 and take_marks(w, f, words(f.tx_marks)[order & f.mask], now)
-    if f.profile == LINUX:
+    if f.profile == structs.LINUX:
         linux_receive(w, f, order, segment, echo_changed, now)
     else:
         plain_receive(w, f, order, segment, now)
     if f.rcv_read < f.rcv_nxt:
-        read(f, now)
+        receive_window.read(f, now)
         cleanup_rbuf(w, f, now)
 
 
@@ -82,7 +54,7 @@ def plain_receive(w, f, order, segment, now):
     log_arrival(f, order, now)
     at_once = segment != f.rcv_nxt
     mark_received(w, f, segment, now)
-    if f.profile == QUIC:  # [RFC9000] §13.2.1: a gap in the packet numbers, whatever data they carry
+    if f.profile == structs.QUIC:  # [RFC9000] §13.2.1: a gap in the packet numbers, whatever data they carry
         at_once = quic_at_once(f, order)
         f.unacked_data = 0 if at_once else f.unacked_data + 1
     else:  # the golden vectors' receivers count these across the ACKs that disorder causes
@@ -95,7 +67,7 @@ def plain_receive(w, f, order, segment, now):
         send_ack(w, f, now)
     elif at_once:
         send_ack(w, f, now)
-    elif f.delack_at == NEVER:
+    elif f.delack_at == structs.NEVER:
         f.delack_at = now + f.delack_ns
 
 
@@ -105,13 +77,13 @@ def linux_receive(w, f, order, segment, echo_changed, now):
     f.rcv_mstamp = now
     if f.rcv_first_rtt == 0:
         f.rcv_first_rtt = (now - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
-    measure_rtt(f, now, words(f.tx_echo)[order & f.mask])
+    receive_window.measure_rtt(f, now, words(f.tx_echo)[order & f.mask])
     holes = f.rcv_high > f.rcv_nxt
     in_order = segment == f.rcv_nxt
     reported = segment > f.rcv_nxt and f.ack_every == DELAYED and note_block(w, f, segment, now)
     if in_order and f.ack_every == DELAYED:
         note_pause(f, now)
-        f.rcv_pushed |= words(f.tx_marks)[order & f.mask] & PUSHED > 0 or length(f, segment) < f.mss
+        f.rcv_pushed |= words(f.tx_marks)[order & f.mask] & structs.PUSHED > 0 or length(f, segment) < f.mss
     log_arrival(f, order, now)
     note_stamp(f, order, segment)
     mark_received(w, f, segment, now)
@@ -123,7 +95,7 @@ def linux_receive(w, f, order, segment, echo_changed, now):
         return
     if f.ack_slot_ns > 0:
         acknowledge_in_slot(f, now)
-    elif disorder and in_order and f.rcv_nxt - f.rcv_acked > 1 and keeps_window(f):
+    elif disorder and in_order and f.rcv_nxt - f.rcv_acked > 1 and receive_window.keeps_window(f):
         send_ack(w, f, now)  # not one of the three duplicate ACKs
     elif at_once or (holes and not disorder) or (f.ack_every != DELAYED and (disorder or not in_order)):
         send_ack(w, f, now)
@@ -131,18 +103,18 @@ def linux_receive(w, f, order, segment, echo_changed, now):
         acknowledge_disorder(w, f, now)
     else:
         f.unacked_data += 1
-        if f.unacked_data >= f.ack_every and (f.ack_every != DELAYED or keeps_window(f)):
+        if f.unacked_data >= f.ack_every and (f.ack_every != DELAYED or receive_window.keeps_window(f)):
             send_ack(w, f, now)
         elif f.ack_every == DELAYED:
             delay_ack(w, f, now)
-        elif f.delack_at == NEVER:
+        elif f.delack_at == structs.NEVER:
             f.delack_at = now + f.delack_ns
 
 
 def cleanup_rbuf(w, f, now):
     """tcp_cleanup_rbuf: once read, the end of a burst (PSH) and what had no room unread are acknowledged."""
     due = f.rcv_nxt - f.rcv_acked > 1 or (f.rcv_pushed == 1 and f.rcv_held == 0)
-    if f.ack_every == DELAYED and f.profile == LINUX and f.ack_slot_ns == 0 and f.rcv_nxt > f.rcv_acked and due:
+    if f.ack_every == DELAYED and f.profile == structs.LINUX and f.ack_slot_ns == 0 and f.rcv_nxt > f.rcv_acked and due:
         f.delack_at = now + w.clock_read_ns
 
 
@@ -152,9 +124,9 @@ def discard_old(w, f, order, segment, now):
     An original overtaken by a retransmission cannot be distinguished from a packet of an earlier use of its
     sequence numbers.
     """
-    tap(f, now, TAP_DISCARDED, words(f.tx_marks)[order & f.mask], order)
+    tap(f, now, structs.TAP_DISCARDED, words(f.tx_marks)[order & f.mask], order)
     f.n_discarded += 1
-    f.n_ce += words(f.tx_marks)[order & f.mask] & CE > 0
+    f.n_ce += words(f.tx_marks)[order & f.mask] & structs.CE > 0
     if segment < f.rcv_nxt:
         f.rcv_duplicate = segment + 1
         f.quick_acks = max(f.quick_acks, first_quick_acks(f) if f.ack_every == DELAYED else 0)
@@ -212,7 +184,7 @@ def delay_ack(w, f, now):
 
 def delack_timer(w, f, now):
     """tcp_delack_timer_handler. An ACK does not stop the timer: it may end the compression of later ones, too."""
-    f.dack_at = NEVER
+    f.dack_at = structs.NEVER
     f.rcv_mstamp = now
     if f.compressed > 0:
         send_ack(w, f, now)
@@ -234,7 +206,7 @@ def quick(f, segment):
 
 def first_quick_acks(f):
     """tcp_incr_quickack: half the window's segments, from 2 to 16."""
-    return min(max(min((f.rcv_right - begins(f, f.rcv_acked)) // f.mss, f.rwnd) // 2, 2), MAX_QUICK_ACKS)
+    return min(max(min((f.rcv_right - begins(f, f.rcv_acked)) // f.mss, f.rwnd) // 2, 2), structs.MAX_QUICK_ACKS)
 
 
 def acknowledge_disorder(w, f, now):
@@ -249,19 +221,19 @@ def acknowledge_disorder(w, f, now):
     f.compressed += 1
     if f.compressed == 1:
         delay = min(min(f.rcv_rtt8, f.rcv_first_rtt << 3) * 125 // 20, COMPRESSED_NS)
-        f.delack_at = step_up(w, now + delay + COMPRESSION_SLACK_NS, ANSWERS)
+        f.delack_at = step_up(w, now + delay + COMPRESSION_SLACK_NS, structs.ANSWERS)
         f.comp_due_ns = now + delay
 
 
 def acknowledge_in_slot(f, now):
     """Aggregation: ACKs leave at the end of the slot."""
-    if f.delack_at == NEVER:
+    if f.delack_at == structs.NEVER:
         f.delack_at = (now // f.ack_slot_ns + 1) * f.ack_slot_ns
 
 
 def log_arrival(f, order, now):
     """Log an arrival, for the next ACK to report."""
-    tap(f, now, TAP_ARRIVED, words(f.tx_marks)[order & f.mask], order)
+    tap(f, now, structs.TAP_ARRIVED, words(f.tx_marks)[order & f.mask], order)
     words(f.log_order)[f.log_next & f.mask] = order
     f.log_next += 1
 
@@ -300,15 +272,15 @@ def take_marks(w, f, marks, now):
 
     With AccECN a receiver counts marks (tcp_ecn_received_counters), and every ACK has the count.
     """
-    f.n_ce += marks & CE > 0
-    at_once = marks & REDUCED > 0
+    f.n_ce += marks & structs.CE > 0
+    at_once = marks & structs.REDUCED > 0
     if at_once:
         f.demand_cwr = 0
-    marked = 1 if marks & CE else 0
+    marked = 1 if marks & structs.CE else 0
     if f.ecn == ACCURATE_ECN:  # a change is reported at once, and so are two marks [RFC9768] 3.2.2.5.1
         at_once = marked == 1 and (f.ce_state == 0 or f.n_ce - f.ce_acked >= 2)
         f.ce_state = marked
-    elif f.ecn == ECHOED_ECN and marks & ECT:
+    elif f.ecn == structs.ECHOED_ECN and marks & structs.ECT:
         if marked != f.ce_state:
             if f.unacked_data > 0:
                 f.unacked_data = 0
@@ -339,31 +311,31 @@ def mark_received(w, f, segment, now):
         return
     if f.rcv_copied > 0:
         if segment == f.rcv_nxt:
-            measure_window_rtt(f, now)
-        grow_window(f, held_by(f, segment))
+            receive_window.measure_window_rtt(f, now)
+        receive_window.grow_window(f, receive_window.held_by(f, segment))
     f.goodput_bytes += length(f, segment)
-    hold(f, segment)
+    receive_window.hold(f, segment)
     f.rcv_high = max(f.rcv_high, segment + 1)
     if segment == f.rcv_nxt:
-        f.rcv_nxt = join_waiting(f, segment)
+        f.rcv_nxt = receive_window.join_waiting(f, segment)
         f.rcv_lack = words(f.lacks)[f.rcv_nxt & f.mask]
-    if f.rcv_copied > 0 and segment > f.rcv_nxt and f.kernel == LINUX_6_18:
-        grow_buffer(f, f.rcv_copied)
+    if f.rcv_copied > 0 and segment > f.rcv_nxt and f.kernel == structs.LINUX_6_18:
+        receive_window.grow_buffer(f, f.rcv_copied)
 
 
 def send_ack(w, f, now):
     """Acknowledge everything received so far, stamped with tcp_mstamp, which no timer of compressed SACKs refreshes."""
-    f.delack_at = NEVER
+    f.delack_at = structs.NEVER
     f.dack_pending = f.rcv_pushed = 0
     f.n_acks += 1
     f.compressed = 0
     f.quick_acks = max(f.quick_acks - 1, 0)
-    if f.profile == LINUX or f.after_gap > 0:
+    if f.profile == structs.LINUX or f.after_gap > 0:
         f.unacked_data = 0
     duplicate = f.rcv_duplicate
     f.rcv_duplicate = 0
     f.rcv_acked = f.rcv_nxt
-    right = advertise(f)
+    right = receive_window.advertise(f)
     f.ce_acked = f.n_ce
     said = f.n_ce if f.ecn == ACCURATE_ECN else f.demand_cwr
     stamp_ms = (f.rcv_mstamp + f.rcv_clock_ns) // 1_000_000
@@ -372,7 +344,7 @@ def send_ack(w, f, now):
         tap(
             f,
             now,
-            TAP_ACK,
+            structs.TAP_ACK,
             (said + ACE_START if f.ecn == ACCURATE_ECN else said) & 7 | age_ms << 3,
             min(right - begins(f, f.rcv_nxt), f.rwnd * f.mss),
         )
@@ -381,7 +353,7 @@ def send_ack(w, f, now):
         if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:
             return
     late = np.int64(uniform(w, LATE_STREAM) * f.ack_late_ns) if f.ack_late_ns > 0 else 0
-    at = max(step_up(w, now + f.rev_ns + late, ACKS), f.last_ack)
+    at = max(step_up(w, now + f.rev_ns + late, structs.ACKS), f.last_ack)
     f.last_ack = at
     if is_full(f, f.ack_head, f.ack_tail):
         grow(f)

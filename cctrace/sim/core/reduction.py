@@ -5,18 +5,7 @@ Function names are the kernel's ([Linux61] tcp_input.c).
 
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_COMPLETE_CWR, TCP_INFINITE_SSTHRESH
 from cctrace.lang.memory import words
-from cctrace.sim.core.calls import (
-    CONG_AVOID,
-    CWND_EVENT,
-    MARKED_LOST,
-    ON_ACK,
-    SSTHRESH_CALL,
-    UNDO_CWND,
-    call,
-    current_ssthresh,
-    in_flight,
-    set_state,
-)
+from cctrace.sim.core import calls
 from cctrace.sim.core.skbs import skb_of
 from cctrace.sim.core.structs import LINUX, LOST, RETRANS, SACKED, segments
 from cctrace.sim.core.view import CWND, CWND_CNT, PACING, SSTHRESH
@@ -41,16 +30,16 @@ def mark_lost(w, f, index, now):
             f.lost_out += 1
     f.lost += end - first
     f.retrans_scan = min(f.retrans_scan, first)
-    call(w, f, MARKED_LOST, first, now)
+    calls.call(w, f, calls.MARKED_LOST, first, now)
 
 
 def enter_recovery(w, f, now):
     """tcp_enter_recovery."""
     init_undo(f)
     if f.ca_state != CA_CWR:
-        f.prior_ssthresh = 0 if f.ece else current_ssthresh(w, f)
+        f.prior_ssthresh = 0 if f.ece else calls.current_ssthresh(w, f)
         init_cwnd_reduction(w, f, now)
-    set_state(w, f, CA_RECOVERY, now)
+    calls.set_state(w, f, CA_RECOVERY, now)
 
 
 def init_undo(f):
@@ -76,7 +65,7 @@ def init_cwnd_reduction(w, f, now):
 
 def reduce_ssthresh(w, f, now):
     """The controller sets its new ssthresh."""
-    words(f.state)[SSTHRESH] = call(w, f, SSTHRESH_CALL, 0, now)
+    words(f.state)[SSTHRESH] = calls.call(w, f, calls.SSTHRESH_CALL, 0, now)
 
 
 def end_cwnd_reduction(w, f, now):
@@ -85,7 +74,7 @@ def end_cwnd_reduction(w, f, now):
         return
     if words(f.state)[SSTHRESH] < TCP_INFINITE_SSTHRESH and (f.ca_state == CA_CWR or f.undo_marker >= 0):
         words(f.state)[CWND] = words(f.state)[SSTHRESH]
-    call(w, f, CWND_EVENT, EVENT_COMPLETE_CWR, now)
+    calls.call(w, f, calls.CWND_EVENT, EVENT_COMPLETE_CWR, now)
 
 
 def undo_cwnd_reduction(w, f, unmark, now):
@@ -100,7 +89,7 @@ def undo_cwnd_reduction(w, f, unmark, now):
                 seg.marks &= ~LOST
                 f.lost_out -= 1
     if f.prior_ssthresh > 0:  # else ECN marks asked for a reduction, too
-        words(f.state)[CWND] = call(w, f, UNDO_CWND, 0, now)
+        words(f.state)[CWND] = calls.call(w, f, calls.UNDO_CWND, 0, now)
         if f.prior_ssthresh > words(f.state)[SSTHRESH]:
             words(f.state)[SSTHRESH] = f.prior_ssthresh
             f.queue_cwr = 0
@@ -112,11 +101,11 @@ def undo_cwnd_reduction(w, f, unmark, now):
 def cong_control(w, f, newly_delivered, advanced, now):
     """tcp_cong_control: the controller itself, or proportional rate reduction and cong_avoid."""
     if f.has_on_ack == 1:
-        call(w, f, ON_ACK, 0, now)
+        calls.call(w, f, calls.ON_ACK, 0, now)
     elif f.ca_state == CA_RECOVERY or f.ca_state == CA_CWR:
         cwnd_reduction(w, f, newly_delivered, advanced, now)
     elif advanced or (f.reordering > DEFAULT_REORDERING and newly_delivered > 0):  # tcp_may_raise_cwnd
-        call(w, f, CONG_AVOID, newly_delivered, now)
+        calls.call(w, f, calls.CONG_AVOID, newly_delivered, now)
     if f.has_on_ack == 0:
         update_pacing_rate(w, f)
 
@@ -136,7 +125,7 @@ def cwnd_reduction(w, f, newly_delivered, advanced, now):
     catch_up = undisturbed or f.profile == LINUX
     words(f.state)[CWND] = prr_cwnd(
         words(f.state)[SSTHRESH],
-        in_flight(f),
+        calls.in_flight(f),
         f.prior_cwnd,
         f.prr_delivered,
         f.prr_out,

@@ -9,17 +9,9 @@ import numpy as np
 
 from cctrace.cc.linux import CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, EVENT_LOSS
 from cctrace.lang.memory import words
+from cctrace.sim.core import reduction
 from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, set_state
 from cctrace.sim.core.output import push
-from cctrace.sim.core.reduction import (
-    cong_control,
-    end_cwnd_reduction,
-    enter_recovery,
-    init_undo,
-    mark_lost,
-    reduce_ssthresh,
-    undo_cwnd_reduction,
-)
 from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto
 from cctrace.sim.core.samples import rate_gen, rate_skb_delivered, start_rate_sample, update_rtt
 from cctrace.sim.core.structs import EVER_RETRANS, LOST, NEVER, RETRANS, RTO_TIMER, SACKED, segments
@@ -51,7 +43,7 @@ def process_ack(w, f, now):
     if f.ca_state < CA_RECOVERY or (f.ca_state == CA_LOSS and f.retrans_out < prior_retrans):
         fastretrans_alert(w, f, now)
     rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
-    cong_control(w, f, f.delivered - prior_delivered, f.una > prior_una, now)
+    reduction.cong_control(w, f, f.delivered - prior_delivered, f.una > prior_una, now)
     push(w, f, now)
 
 
@@ -119,7 +111,7 @@ def detect_losses(w, f, now):
         if index >= f.una:
             seg = segments(f.seg)[index & f.mask]
             if seg.order == f.tx_head and not seg.marks & SACKED:
-                mark_lost(w, f, index, now)
+                reduction.mark_lost(w, f, index, now)
         f.tx_head += 1
 
 
@@ -129,7 +121,7 @@ def leave_recovery(w, f, advanced, now):
         return
     proof = f.undo_proof == 1 and f.undo_marker >= 0
     if proof and (f.una >= f.high_seq or (f.ca_state == CA_LOSS and advanced)):
-        undo_cwnd_reduction(w, f, True, now)
+        reduction.undo_cwnd_reduction(w, f, True, now)
         f.retransmits = 0
         set_state(w, f, CA_OPEN, now)
     elif f.una >= f.high_seq:
@@ -137,14 +129,14 @@ def leave_recovery(w, f, advanced, now):
         leaving = f.ca_state
         set_state(w, f, CA_OPEN, now)
         if leaving == CA_RECOVERY:
-            end_cwnd_reduction(w, f, now)
+            reduction.end_cwnd_reduction(w, f, now)
         f.undo_marker = -1
 
 
 def fastretrans_alert(w, f, now):
     """The second part: enter Disorder or Recovery."""
     if f.lost_out > 0:
-        enter_recovery(w, f, now)
+        reduction.enter_recovery(w, f, now)
     else:
         state = CA_DISORDER if f.sacked_out > 0 else CA_OPEN
         if state != f.ca_state:
@@ -158,13 +150,13 @@ def on_rto(w, f, now):
     for index in range(f.una, f.nxt):
         seg = segments(f.seg)[index & f.mask]
         if not seg.marks & SACKED:
-            mark_lost(w, f, index, now)
+            reduction.mark_lost(w, f, index, now)
     if f.ca_state <= CA_DISORDER or f.una >= f.high_seq or (f.ca_state == CA_LOSS and not again):
         f.prior_ssthresh = current_ssthresh(w, f)
         f.prior_cwnd = words(f.state)[CWND]
-        reduce_ssthresh(w, f, now)
+        reduction.reduce_ssthresh(w, f, now)
         call(w, f, CWND_EVENT, EVENT_LOSS, now)
-        init_undo(f)
+        reduction.init_undo(f)
     f.tx_head = f.tx_next
     words(f.state)[CWND] = in_flight(f) + 1
     words(f.state)[CWND_CNT] = 0

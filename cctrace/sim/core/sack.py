@@ -17,15 +17,8 @@ from cctrace.sim.core.samples import rate_skb_delivered, update_rtt
 from cctrace.sim.core.skbs import part_sacked
 from cctrace.sim.core.structs import EVER_RETRANS, FRESH, LOST, REORDERING_TIMER, RETRANS, SACKED, segments
 from cctrace.sim.core.write_queue import account_sacked
+from cctrace.tcp import rack
 from cctrace.tcp.probe import TIMEOUT_MIN_US
-from cctrace.tcp.rack import (
-    MAX_REORDERING,
-    REO_WND_PERSIST,
-    rack_is_original,
-    rack_reo_wnd_steps,
-    rack_reo_wnd_us,
-    rack_widened,
-)
 
 
 def take_report(w, f, log_from, log_to, duplicate, now):
@@ -168,7 +161,7 @@ def check_reordering(f, low):
     """tcp_check_sack_reordering: a segment that was never retransmitted arrived behind later ones."""
     distance = max(f.sack_high, f.una) - low
     if distance > 0:
-        f.reordering = max(f.reordering, min(distance, MAX_REORDERING))
+        f.reordering = max(f.reordering, min(distance, rack.MAX_REORDERING))
         f.reord_seen += 1
 
 
@@ -178,7 +171,7 @@ def check_reordering(f, low):
 def rack_advance(f, seg, index, now):
     """tcp_rack_advance: the newest transmission known to have arrived, and its RTT."""
     rtt = mstamp(now) - mstamp(seg.sent_ns)
-    if rack_is_original(rtt, f.min_rtt, seg.marks & EVER_RETRANS > 0):
+    if rack.rack_is_original(rtt, f.min_rtt, seg.marks & EVER_RETRANS > 0):
         return
     f.rack_advanced = 1
     f.rack_rtt = rtt
@@ -191,17 +184,19 @@ def rack_update_reo_wnd(f):
     """tcp_rack_update_reo_wnd: a quarter of min_rtt more for each round with a D-SACK, for 16 recoveries."""
     if f.rs_last_order < 0:
         return
-    widened = rack_widened(f.dsack_seen, f.rs_prior_delivered, f.rack_last_delivered)
-    f.reo_wnd_steps = rack_reo_wnd_steps(f.reo_wnd_steps, widened, f.reo_wnd_persist)
+    widened = rack.rack_widened(f.dsack_seen, f.rs_prior_delivered, f.rack_last_delivered)
+    f.reo_wnd_steps = rack.rack_reo_wnd_steps(f.reo_wnd_steps, widened, f.reo_wnd_persist)
     f.dsack_seen = 0
     if widened:
         f.rack_last_delivered = f.delivered
-        f.reo_wnd_persist = REO_WND_PERSIST
+        f.reo_wnd_persist = rack.REO_WND_PERSIST
 
 
 def rack_reo_wnd(f):
     """tcp_rack_reo_wnd, us."""
-    return rack_reo_wnd_us(f.reord_seen, f.ca_state, f.sacked_out, f.reordering, f.min_rtt, f.reo_wnd_steps, f.srtt)
+    return rack.rack_reo_wnd_us(
+        f.reord_seen, f.ca_state, f.sacked_out, f.reordering, f.min_rtt, f.reo_wnd_steps, f.srtt
+    )
 
 
 def rack_detect_loss(w, f, now):

@@ -4,22 +4,13 @@ Function names are the kernel's ([Linux612] net/ipv4/tcp.c).
 """
 
 from cctrace.lang.memory import words
+from cctrace.sim.core import write_queue
 from cctrace.sim.core.calls import in_flight
 from cctrace.sim.core.fq import truesize
 from cctrace.sim.core.output import push_new, push_one
 from cctrace.sim.core.rings import grow, is_full
 from cctrace.sim.core.structs import LINUX, NEVER
 from cctrace.sim.core.view import APP_LIMITED, CWND
-from cctrace.sim.core.write_queue import (
-    WRITE_BYTES,
-    count_unsent,
-    is_writeable,
-    overhead,
-    size_goal,
-    unsent,
-    wait_for_space,
-    write_end,
-)
 from cctrace.tcp.rate import app_limited_until
 
 
@@ -28,16 +19,16 @@ def write(w, f, now):
     f.write_at = NEVER
     now += w.clock_read_ns
     while f.written < f.app_end * f.mss:
-        sendmsg(w, f, min(WRITE_BYTES, f.app_end * f.mss - f.written), now)
-        if not is_writeable(f):
-            wait_for_space(f, now)
+        sendmsg(w, f, min(write_queue.WRITE_BYTES, f.app_end * f.mss - f.written), now)
+        if not write_queue.is_writeable(f):
+            write_queue.wait_for_space(f, now)
             return
 
 
 def sendmsg(w, f, left, now):
     """tcp_sendmsg_locked: as much of `left` bytes as the buffer takes."""
     check_app_limited(w, f)
-    goal = size_goal(f)
+    goal = write_queue.size_goal(f)
     begun = f.written
     while left > 0:
         if not has_room(f, goal):
@@ -47,7 +38,7 @@ def sendmsg(w, f, left, now):
                 grow(f)
             words(f.wq_ends)[f.wq_tail & f.mask] = f.written << 1
             f.wq_tail += 1
-            f.wmem_queued += overhead(f)
+            f.wmem_queued += write_queue.overhead(f)
         place = (f.wq_tail - 1) & f.mask
         copy = min(left, goal - tail_bytes(f))
         pushed = words(f.wq_ends)[place] & 1 if f.written > begun else 0
@@ -55,7 +46,7 @@ def sendmsg(w, f, left, now):
         f.wmem_queued += copy
         left -= copy
         words(f.wq_ends)[place] = f.written << 1 | pushed
-        count_unsent(f)
+        write_queue.count_unsent(f)
         if left > 0 and f.written - f.pushed_seq > f.max_window >> 1:  # forced_push
             mark_push(f)
             now += w.clock_read_ns
@@ -85,8 +76,8 @@ def has_room(f, goal):
 def tail_bytes(f):
     """Bytes in the last skb of the write queue."""
     if f.wq_tail - f.wq_head > 1:
-        return min(unsent(f), f.written - write_end(f, f.wq_tail - 2))
-    return unsent(f)
+        return min(write_queue.unsent(f), f.written - write_queue.write_end(f, f.wq_tail - 2))
+    return write_queue.unsent(f)
 
 
 def mark_push(f):
@@ -98,6 +89,6 @@ def mark_push(f):
 
 def check_app_limited(w, f):
     """tcp_rate_check_app_limited: the sender had no data although window and recovery allowed a send."""
-    idle = unsent(f) < f.mss if f.profile == LINUX else f.nxt >= f.write_seq
+    idle = write_queue.unsent(f) < f.mss if f.profile == LINUX else f.nxt >= f.write_seq
     if idle and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
         words(f.state)[APP_LIMITED] = app_limited_until(f.delivered, in_flight(f))

@@ -9,18 +9,10 @@ from cctrace.errors import ArgumentError
 from cctrace.lang import memory
 from cctrace.lang.fields import fields_of, record_dtype
 from cctrace.lang.machine import INTERPRETED
-from cctrace.sim.core import bridge
+from cctrace.sim.core import bridge, receive_window, write_queue
 from cctrace.sim.core.aqm import pie_vars_init
 from cctrace.sim.core.chance import seeded
 from cctrace.sim.core.delay import next_delay
-from cctrace.sim.core.receive_window import (
-    FIRST_BUFFER_BYTES,
-    FIRST_CLAMP_BYTES,
-    FIRST_WINDOW_BYTES,
-    INITIAL_COPIED,
-    PLAIN_TRUESIZE_BYTES,
-    scaling_ratio,
-)
 from cctrace.sim.core.receiver import KEPT_BLOCKS
 from cctrace.sim.core.rings import RINGS, SEGMENT_WORDS
 from cctrace.sim.core.structs import (
@@ -46,12 +38,6 @@ from cctrace.sim.core.structs import (
     aqms,
 )
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
-from cctrace.sim.core.write_queue import (
-    FIRST_SNDBUF_BYTES,
-    LARGEST_SNDBUF_BYTES,
-    LEAST_SNDBUF_BYTES,
-    SNDBUF_FACTOR,
-)
 from cctrace.sim.sender import FEEDBACK, KERNELS, PROFILES
 from cctrace.tcp.ecn import ACCURATE_ECN, NO_ECN
 from cctrace.tcp.wire import PACKET_BYTES
@@ -324,19 +310,21 @@ class World:
         f.rwnd = parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss
         f.most_out = min(f.rwnd, ring // 4)  # what the rings hold; a window may be larger
         f.snd_right = f.rcv_right = NEVER
-        f.sndbuf, f.most_sndbuf = FIRST_SNDBUF_BYTES, LARGEST_SNDBUF_BYTES
+        f.sndbuf, f.most_sndbuf = write_queue.FIRST_SNDBUF_BYTES, write_queue.LARGEST_SNDBUF_BYTES
         if flow.send_buffer is not None:
-            f.sndbuf = f.most_sndbuf = max(SNDBUF_FACTOR * flow.send_buffer_bytes, LEAST_SNDBUF_BYTES)
-        f.max_window = FIRST_WINDOW_BYTES if flow.rwnd is None else f.rwnd * f.mss
+            f.sndbuf = f.most_sndbuf = max(
+                write_queue.SNDBUF_FACTOR * flow.send_buffer_bytes, write_queue.LEAST_SNDBUF_BYTES
+            )
+        f.max_window = receive_window.FIRST_WINDOW_BYTES if flow.rwnd is None else f.rwnd * f.mss
         f.kernel = KERNELS[flow.kernel]
-        f.rcv_truesize = PLAIN_TRUESIZE_BYTES
-        f.rcv_ratio = scaling_ratio(f.kernel, PLAIN_TRUESIZE_BYTES)
+        f.rcv_truesize = receive_window.PLAIN_TRUESIZE_BYTES
+        f.rcv_ratio = receive_window.scaling_ratio(f.kernel, receive_window.PLAIN_TRUESIZE_BYTES)
         if f.profile == LINUX and flow.rwnd is None:
-            f.snd_right = f.rcv_right = f.rcv_ssthresh = FIRST_WINDOW_BYTES
+            f.snd_right = f.rcv_right = f.rcv_ssthresh = receive_window.FIRST_WINDOW_BYTES
             if f.kernel != LINUX_6_18:
-                f.rcv_ssthresh = FIRST_CLAMP_BYTES
-            f.rcvbuf = FIRST_BUFFER_BYTES
-            f.rcv_copied = min(INITIAL_COPIED, FIRST_WINDOW_BYTES // f.mss) * f.mss
+                f.rcv_ssthresh = receive_window.FIRST_CLAMP_BYTES
+            f.rcvbuf = receive_window.FIRST_BUFFER_BYTES
+            f.rcv_copied = min(receive_window.INITIAL_COPIED, receive_window.FIRST_WINDOW_BYTES // f.mss) * f.mss
 
     def _set_way(self, f, flow, path):
         """Give a flow its delays: before and behind the bottleneck, and back."""
