@@ -122,3 +122,10 @@ def test_a_path_that_was_full_for_most_of_the_time_is_not_said_to_have_been_so_t
     text = verdict(found).text
     assert words in text
     assert ("for most of the time" in text) == (goodput_bps < 40e6)
+
+
+@pytest.mark.parametrize("kind", [PACKETS, POLLS])
+def test_only_packets_exclude_a_policer_where_losses_came_without_a_queue(kind):
+    lost = Losses(50, 5e3, 0.01, (0.0, 9.0), 0.95, 5, 1e3, 40e3, lambda: False)
+    (found,) = [one for one in judge(Facts(kind, 10.0, 9e6, losses=lost)) if one.name == "shallow_buffer"]
+    assert ("unless a policer did" in verdict(found).text) == (kind != PACKETS)

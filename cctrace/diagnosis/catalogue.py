@@ -231,7 +231,8 @@ CAUSES = {  # the most important first
     "shallow_buffer": _cause(
         "shallow buffer",
         "The buffer is shallow: [{buffer_bytes}|{buffer_us}], {buffer_bdp:two} BDP, less than the "
-        "0.25 by which BBR exceeds the rate when it probes; it dropped {lost} packets[ ({loss_share})].",
+        "0.25 by which BBR exceeds the rate when it probes; it dropped {lost} packets[ ({loss_share})]"
+        "[{perhaps_policer?}, unless a policer did, which polls cannot exclude].",
         "A larger buffer at the bottleneck, pacing without bursts, or a controller that heeds losses (BBRv3, oBBR).",
         "Longer backlogs without a loss.",
     ),

@@ -123,8 +123,8 @@ def _overflow(facts: Facts, lost: Losses, met: Met, dropped: int) -> Finding:
 
 
 def _shallow(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float]) -> Finding:
-    share = numbers["lost"] / lost.sent
-    return facts.finding("shallow_buffer", sure, numbers, span=lost.span).saying(loss_share=share)
+    words = {"loss_share": numbers["lost"] / lost.sent, "perhaps_policer": facts.kind != PACKETS}
+    return facts.finding("shallow_buffer", sure, numbers, span=lost.span).saying(**words)
 
 
 def _aqm(facts: Facts, lost: Losses, met: Met) -> Finding:
