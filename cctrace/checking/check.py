@@ -27,28 +27,18 @@ COLUMNS = ("file", "flow", "key", "expected", "found", "holds")
 
 
 class Check(NamedTuple):
-    """One expectation of one flow, or of several together, with its result.
+    """One expectation of one flow, or of several together, with its result."""
 
-    Attributes
-    ----------
-    file, flow : str
-        Origin of the flow, and which one.
-    key, expected, found : str
-        What was expected, and what was found; or why that is unknown.
-    value : float or None
-        The figure found: bit/s, ns or a share; None for names, and if unknown.
-    seconds : float
-        Time taken.
-    """
-
+    # file, flow: origin of the flow, and which one
     file: str
     flow: str
+    # key, expected, found: what was expected, and what was found; or why that is unknown
     key: str
     expected: str
     found: str
     holds: bool
-    value: float | None = None
-    seconds: float = 0.0
+    value: float | None = None  # the figure found: bit/s, ns or a share; None for names, and if unknown
+    seconds: float = 0.0  # time taken
 
 
 @dataclass(frozen=True, repr=False)

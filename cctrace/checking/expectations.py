@@ -70,18 +70,10 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Expectation:
-    """Expectations of some flows.
+    """Expectations of some flows."""
 
-    Attributes
-    ----------
-    flows : str
-        "largest", "all", an address, a port (":443") or both.
-    files : str
-        Pattern of file names in a folder.
-    """
-
-    flows: str
-    files: str
+    flows: str  # "largest", "all", an address, a port (":443") or both
+    files: str  # pattern of file names in a folder
     asked: tuple[Term, ...]
 
 

@@ -34,18 +34,10 @@ NO_PACKETS = "the simulation kept no packets: use simulate(..., packets=True)"
 
 @dataclass(frozen=True)
 class Subject:
-    """One flow.
+    """One flow."""
 
-    Attributes
-    ----------
-    file : str
-        Where it is from.
-    flow : Flow, CounterFlow or None
-        None of a simulation that kept no packets.
-    """
-
-    file: str
-    flow: Flow | CounterFlow | None
+    file: str  # where it is from
+    flow: Flow | CounterFlow | None  # none of a simulation that kept no packets
     simulated: tuple[Simulation, int] | None = None
 
     @property

@@ -26,28 +26,16 @@ Values = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """Columns of one run.
+    """Columns of one run."""
 
-    Attributes
-    ----------
-    cls : type
-        The controller.
-    view : View
-        Its inputs, a row per call.
-    after, before : dict of str to ndarray
-        Its state after and before each call, under the draft's names for the BBR family.
-    facts : dict of str to float
-        ``mss``, ``tick_us`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and figures of its case.
-    flow : Flow, optional
-        Of a capture: the source of the columns.
-    """
-
-    cls: type[Controller]
-    view: View
+    cls: type[Controller]  # the controller
+    view: View  # its inputs, a row per call
+    # after, before: its state after and before each call, under the draft's names for the BBR family
     after: dict[str, Values]
     before: dict[str, Values]
+    # ``mss``, ``tick_us`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and figures of its case
     facts: dict[str, float] = field(default_factory=dict)
-    flow: Flow | None = None
+    flow: Flow | None = None  # of a capture: the source of the columns
 
     def __len__(self) -> int:
         return len(self.view)

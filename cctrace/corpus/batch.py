@@ -22,32 +22,17 @@ _HELD = 5_000  # rows of a table that are held as Python objects
 
 
 class Order(NamedTuple):
-    """A batch as a worker receives it; the captures themselves are in the manifest.
+    """A batch as a worker receives it; the captures themselves are in the manifest."""
 
-    Attributes
-    ----------
-    where : str
-        The output.
-    batch : str
-        Its name in the manifest.
-    memory, seconds : int, float
-        Limits of every capture, see `Guard`.
-    limit : int or None
-        As for `cctrace.io.read_file`.
-    rules : tuple of str
-        Which counters belong to which capture, for archives.
-    stale : tuple of str
-        Parts that an interrupted run left of this batch.
-    """
-
-    where: str
-    batch: str
+    where: str  # the output
+    batch: str  # its name in the manifest
     tasks: tuple
+    # memory, seconds: limits of every capture, see `Guard`
     memory: int
     seconds: float
-    limit: int | None = None
-    rules: tuple = ()
-    stale: tuple = ()
+    limit: int | None = None  # as for `cctrace.io.read_file`
+    rules: tuple = ()  # which counters belong to which capture, for archives
+    stale: tuple = ()  # parts that an interrupted run left of this batch
 
 
 class _Worker(threading.local):

@@ -94,35 +94,18 @@ def _more(ratio: Estimate) -> Estimate:
 
 @dataclass(frozen=True, repr=False)
 class Effects(Summarized):
-    """Effects of removing each cause.
-
-    Attributes
-    ----------
-    recorded : dict
-        ``goodput_bps``, ``rtt_mean_us`` and ``retransmitted_share`` of the flow as captured.
-    own : str
-        The sender's controller, or its candidates.
-    original : dict
-        The same figures of `own` over the inferred path: `Estimate`, 90 % prediction intervals.
-    causes : dict of str to Without
-        By cause.
-    unanswered : dict of str to str
-        Causes whose effect is unknown, and why.
-    added : list of Verdict
-        Causes that no verdict names: from the time accounting, or relevant although others explain as much.
-    unseen : list of str
-        What the capture cannot exclude, in words.
-    """
+    """Effects of removing each cause."""
 
     shown_as = "What each cause cost"
 
-    recorded: dict[str, float]
-    own: str
-    original: Figures
-    causes: dict[str, Without]
-    unanswered: dict[str, str]
+    recorded: dict[str, float]  # ``goodput_bps``, ``rtt_mean_us`` and ``retransmitted_share`` of the flow as captured
+    own: str  # the sender's controller, or its candidates
+    original: Figures  # the same figures of `own` over the inferred path: `Estimate`, 90 % prediction intervals
+    causes: dict[str, Without]  # by cause
+    unanswered: dict[str, str]  # causes whose effect is unknown, and why
+    # causes that no verdict names: from the time accounting, or relevant although others explain as much
     added: list[Verdict]
-    unseen: list[str]
+    unseen: list[str]  # what the capture cannot exclude, in words
 
     def ordered(self, verdicts: Sequence[Verdict]) -> Effects:
         """Return the same effects, ordered as the verdicts."""

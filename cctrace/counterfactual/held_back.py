@@ -38,39 +38,18 @@ EVEN = 0.7  # ratio of the pauses' scatter to that of writes around a clock: req
 
 @dataclass(frozen=True)
 class HeldBack:
-    """Host limits; None for each that does not apply.
+    """Host limits; None for each that does not apply."""
 
-    Attributes
-    ----------
-    app : str or None
-        The application's writes, as `cctrace.Sender` takes them.
-    pacing_bps : float or None
-        SO_MAX_PACING_RATE, bits/s.
-    paced_share : float
-        Share of the polls in which the socket paced at that limit; 0 without counters.
-    send_buffer_bytes : float or None
-        SO_SNDBUF, approximately: the mean data in flight.
-    window_bytes : float or None
-        The largest receive window, if it closed at times or stopped growing.
-    largest_window_bytes : float
-        The same regardless of that; 0 if unknown.
-    fq : bool or None
-        Whether packets left through fq; None if unknown.
-    unseen : tuple of str
-        What that leaves open, in words.
-    may_lack_data : bool
-        Whether the application paused without a pattern that a simulation could follow; other limits may hide how
-        long it would have paused.
-    """
-
-    app: str | None = None
-    pacing_bps: float | None = None
-    paced_share: float = 0.0
-    send_buffer_bytes: float | None = None
-    window_bytes: float | None = None
-    largest_window_bytes: float = 0.0
-    fq: bool | None = None
-    unseen: tuple[str, ...] = ()
+    app: str | None = None  # the application's writes, as `cctrace.Sender` takes them
+    pacing_bps: float | None = None  # SO_MAX_PACING_RATE, bits/s
+    paced_share: float = 0.0  # share of the polls in which the socket paced at that limit; 0 without counters
+    send_buffer_bytes: float | None = None  # SO_SNDBUF, approximately: the mean data in flight
+    window_bytes: float | None = None  # the largest receive window, if it closed at times or stopped growing
+    largest_window_bytes: float = 0.0  # the same regardless of that; 0 if unknown
+    fq: bool | None = None  # whether packets left through fq; None if unknown
+    unseen: tuple[str, ...] = ()  # what that leaves open, in words
+    # whether the application paused without a pattern that a simulation could follow; other limits may hide how long it
+    # would have paused
     may_lack_data: bool = False
 
     def options(self, changes: Mapping[str, Any]) -> dict[str, Any]:

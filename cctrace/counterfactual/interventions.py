@@ -31,24 +31,13 @@ def _same(path: Path, verdict: Verdict) -> Path:
 
 @dataclass(frozen=True)
 class Intervention:
-    """The removal of a cause.
+    """The removal of a cause."""
 
-    Attributes
-    ----------
-    words : str
-        The difference, following "with".
-    change : callable
-        (path, verdict) -> the path without the cause.
-    hosts : mapping
-        Changes of `HeldBack.options`, and options of a `cctrace.Sender`.
-    is_alone : bool
-        Whether the capture's other flows are removed.
-    """
-
-    words: str
-    change: Change = _same
+    words: str  # the difference, following "with"
+    change: Change = _same  # (path, verdict) -> the path without the cause
+    # changes of `HeldBack.options`, and options of a `cctrace.Sender`
     hosts: Mapping[str, Any] = field(default_factory=dict)
-    is_alone: bool = False
+    is_alone: bool = False  # whether the capture's other flows are removed
 
     def and_also(self, other: Intervention, verdict: Verdict) -> Intervention:
         """Return the joint removal of this cause and another one with its verdict."""

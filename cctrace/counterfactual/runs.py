@@ -43,22 +43,13 @@ BUFFER_TRIALS, BUFFER_ROUNDS = (
 
 @dataclass(frozen=True)
 class Question:
-    """A controller over the drawn paths, with changes of the paths and hosts.
-
-    Attributes
-    ----------
-    hosts : mapping
-        Changes of `HeldBack.options`, and options of a `cctrace.Sender`.
-    change : callable, optional
-        A drawn path -> the path to simulate.
-    is_alone : bool
-        Whether the other flows are removed.
-    """
+    """A controller over the drawn paths, with changes of the paths and hosts."""
 
     controller: Controller
+    # changes of `HeldBack.options`, and options of a `cctrace.Sender`
     hosts: Mapping[str, Any] = field(default_factory=dict)
-    change: Callable[[Path], Path] = lambda path: path
-    is_alone: bool = False
+    change: Callable[[Path], Path] = lambda path: path  # a drawn path -> the path to simulate
+    is_alone: bool = False  # whether the other flows are removed
 
     @classmethod
     def of(cls, controller: Controller, changes: Mapping[str, Any]) -> Question:

@@ -41,51 +41,22 @@ _SLOTS = {"ack_aggregation": "interval_us", "ack_compression": "sent_over_us"}  
 
 @dataclass(frozen=True)
 class Scene:
-    """A recorded flow as input of a simulation.
+    """A recorded flow as input of a simulation."""
 
-    Attributes
-    ----------
-    path : FittedPath
-        The inferred path.
-    own : str, class or None
-        The sender's controller; None if unknown.
-    held : HeldBack
-        Host limits.
-    recorded : dict of str to float
-        {figure: value}.
-    duration : str
-        From the first packet to the last ACK.
-    acks : tuple of dict
-        Possible ACK policies: options of a `cctrace.Sender`.
-    hz : int
-        Ticks per second of the sender's kernel.
-    others : tuple of Sender
-        Senders of the other flows through the same bottleneck.
-    complete : bool
-        Whether the capture includes lost packets.
-    unseen : tuple of str
-        What the capture cannot exclude.
-    are_hypothetical : bool
-        Whether the other flows are not in the capture but hypothetical.
-    marking : mapping
-        AQM of the path, as changes of it (`questions.changed`); empty if nothing marked, or the marker is unknown.
-    ecn : str
-        The flow's ECN feedback, as `cctrace.Sender` takes it; False if `marking` is empty.
-    """
-
-    path: FittedPath
-    own: Controller | None
-    held: HeldBack
-    recorded: dict[str, float]
-    duration: str
-    acks: tuple[dict[str, Any], ...]
-    hz: int
-    others: tuple[Sender, ...]
-    complete: bool
-    unseen: tuple[str, ...]
-    are_hypothetical: bool = False
+    path: FittedPath  # the inferred path
+    own: Controller | None  # the sender's controller; None if unknown
+    held: HeldBack  # host limits
+    recorded: dict[str, float]  # {figure: value}
+    duration: str  # from the first packet to the last ACK
+    acks: tuple[dict[str, Any], ...]  # possible ACK policies: options of a `cctrace.Sender`
+    hz: int  # ticks per second of the sender's kernel
+    others: tuple[Sender, ...]  # senders of the other flows through the same bottleneck
+    complete: bool  # whether the capture includes lost packets
+    unseen: tuple[str, ...]  # what the capture cannot exclude
+    are_hypothetical: bool = False  # whether the other flows are not in the capture but hypothetical
+    # AQM of the path, as changes of it (`questions.changed`); empty if nothing marked, or the marker is unknown
     marking: Mapping[str, str] = field(default_factory=dict)
-    ecn: bool | str = False
+    ecn: bool | str = False  # the flow's ECN feedback, as `cctrace.Sender` takes it; False if `marking` is empty
 
 
 def scene_of(

@@ -54,23 +54,14 @@ SPREAD = {
 
 @dataclass(frozen=True)
 class Course:
-    """A flow over time, on a grid.
+    """A flow over time, on a grid."""
 
-    Attributes
-    ----------
-    delivered, sent, again : ndarray
-        Cumulative segments delivered, sent and retransmitted.
-    rtt_us : ndarray
-        Smoothed RTT.
-    rtt_mean_us : float
-        Mean of all samples.
-    """
-
+    # delivered, sent, again: cumulative segments delivered, sent and retransmitted
     delivered: NDArray[np.float64]
     sent: NDArray[np.float64]
     again: NDArray[np.float64]
-    rtt_us: NDArray[np.float64]
-    rtt_mean_us: float
+    rtt_us: NDArray[np.float64]  # smoothed RTT
+    rtt_mean_us: float  # mean of all samples
 
     def features(self) -> dict[str, float]:
         """Return the features that need no comparison with another course."""

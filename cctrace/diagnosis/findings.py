@@ -27,71 +27,38 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Limit:
-    """What limited a flow for some time; a flow's limits follow each other without gaps.
+    """What limited a flow for some time; a flow's limits follow each other without gaps."""
 
-    Attributes
-    ----------
-    name : str
-        One of `LIMITS`.
-    start_s, end_s : float
-        Seconds since the first packet (of counters: the first poll).
-    """
-
-    name: str
+    name: str  # one of `LIMITS`
+    # start_s, end_s: seconds since the first packet (of counters: the first poll)
     start_s: float
     end_s: float
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened at a time.
+    """Something that happened at a time."""
 
-    Attributes
-    ----------
-    name : str
-        ``rate_change``, ``rtt_change``, ``loss_episode``, ``marks``, ``stall``, ``timeout``, ``route_change``,
-        ``zero_window``, ``idle``, ``burst``.
-    start_s, end_s : float
-        Seconds since the first packet; equal for an instant.
-    text : str
-        One sentence, with numbers.
-    evidence : dict of str to float
-        The same numbers, units in the names.
-    """
-
+    # ``rate_change``, ``rtt_change``, ``loss_episode``, ``marks``, ``stall``, ``timeout``, ``route_change``,
+    # ``zero_window``, ``idle``, ``burst``
     name: str
+    # start_s, end_s: seconds since the first packet; equal for an instant
     start_s: float
     end_s: float
-    text: str
-    evidence: dict[str, float] = field(default_factory=dict)
+    text: str  # one sentence, with numbers
+    evidence: dict[str, float] = field(default_factory=dict)  # the same numbers, units in the names
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause that a rule has found; `catalogue.verdict` puts it into words.
+    """A cause that a rule has found; `catalogue.verdict` puts it into words."""
 
-    Attributes
-    ----------
-    name : str
-        Of the cause.
-    confidence : float
-        0 to 1, before calibration.
-    span : (float, float)
-        When it held, seconds since the first packet.
-    numbers : dict of str to float
-        Its evidence, units in the names.
-    words : dict
-        Additional words of the sentence.
-    form : str
-        Which of the cause's sentences applies, if there are several.
-    """
-
-    name: str
-    confidence: float
-    span: tuple[float, float]
-    numbers: dict[str, float]
-    words: dict[str, Any] = field(default_factory=dict)
-    form: str = ""
+    name: str  # of the cause
+    confidence: float  # 0 to 1, before calibration
+    span: tuple[float, float]  # when it held, seconds since the first packet
+    numbers: dict[str, float]  # its evidence, units in the names
+    words: dict[str, Any] = field(default_factory=dict)  # additional words of the sentence
+    form: str = ""  # which of the cause's sentences applies, if there are several
 
     def saying(self, **words: Any) -> Finding:
         """Return the finding with additional words for its sentence."""

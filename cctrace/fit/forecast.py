@@ -15,34 +15,18 @@ from cctrace.units import format_number, format_time
 
 
 class Forecast(NamedTuple):
-    """Forecast of a collapse.
+    """Forecast of a collapse."""
 
-    Attributes
-    ----------
-    threshold_sd_us : Estimate
-        Jitter sd at which a flow gets half of the link.
-    sd_us : Estimate
-        Sd of the path's jitter.
-    probability, probability_hour : Estimate
-        Of getting less than half of the link: over 40 s, and over any 40 s within an hour.
-    queue_delay_us : float
-        Delta: mean queueing delay in the run just below the threshold.
-    spread : float
-        Scatter of a single run's threshold, of log sd.
-    runs : int
-        Runs behind the threshold.
-    seen : tuple of (float, float)
-        All runs of the search, including those at the path's jitter: sd (us) and share of the link.
-    """
-
-    threshold_sd_us: Estimate
-    sd_us: Estimate
+    threshold_sd_us: Estimate  # jitter sd at which a flow gets half of the link
+    sd_us: Estimate  # sd of the path's jitter
+    # probability, probability_hour: of getting less than half of the link: over 40 s, and over any 40 s within an hour
     probability: Estimate
     probability_hour: Estimate
-    queue_delay_us: float
-    spread: float
-    runs: int
+    queue_delay_us: float  # delta: mean queueing delay in the run just below the threshold
+    spread: float  # scatter of a single run's threshold, of log sd
+    runs: int  # runs behind the threshold
     domain: str
+    # all runs of the search, including those at the path's jitter: sd (us) and share of the link
     seen: tuple[tuple[float, float], ...] = ()
 
     @property

@@ -32,21 +32,11 @@ SHARES = (np.arange(401) + 0.5) / 401  # of the quantiles that describe a distri
 
 
 class Goodness(NamedTuple):
-    """Largest distance between the distributions of residuals and expectation, and its p-value.
+    """Largest distance between the distributions of residuals and expectation, and its p-value."""
 
-    Attributes
-    ----------
-    distance : float
-        0 to 1.
-    probability : float
-        Of a distance as large if the family is right, whatever the autocorrelation of the delays.
-    samples : int
-        Uncensored delays.
-    """
-
-    distance: float
-    probability: float
-    samples: int
+    distance: float  # 0 to 1
+    probability: float  # of a distance as large if the family is right, whatever the autocorrelation of the delays
+    samples: int  # uncensored delays
 
 
 def residuals(data: Censored, family: Family, p: Floats, stalls: float) -> tuple[Floats, Ints]:

@@ -27,29 +27,17 @@ from cctrace.special import special
 
 
 class Joint(NamedTuple):
-    """Result of the joint fit.
+    """Result of the joint fit."""
 
-    Attributes
-    ----------
-    steps : Steps
-        At the maximum.
-    covariance : ndarray
-        Of the log rates, the mean delay (us), the log sd, and the log mean above the minimum.
-    mean_us, sd_us, beyond_us : float
-        At the maximum.
-    bounds : (float or None, float or None) or None
-        95 % interval of the rate if asymmetric; an end is None if the rate is unbounded on that side.
-    family : str
-        Distribution of the jitter.
-    """
-
-    steps: Steps
-    covariance: np.ndarray
+    steps: Steps  # at the maximum
+    covariance: np.ndarray  # of the log rates, the mean delay (us), the log sd, and the log mean above the minimum
+    # mean_us, sd_us, beyond_us: at the maximum
     mean_us: float
     sd_us: float
     beyond_us: float
+    # 95 % interval of the rate if asymmetric; an end is None if the rate is unbounded on that side
     bounds: tuple[float | None, float | None] | None
-    family: str
+    family: str  # distribution of the jitter
 
 
 def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Joint | None:

@@ -23,24 +23,14 @@ from cctrace.units import format_share
 
 
 class Process(NamedTuple):
-    """Dependence of successive draws of jitter.
+    """Dependence of successive draws of jitter."""
 
-    Attributes
-    ----------
-    name : "packet", "burst", "slot", "reorder" or "unknown"
-        As in `cctrace.Jitter`'s `per`; reorder: a draw per packet, and packets overtake each other.
-    slot_us : Estimate or None
-        Slot length.
-    flat_share : Estimate
-        Share of neighbouring pairs that share a draw.
-    correlation_time_us : Estimate
-        Sum of the autocorrelations of the observed delays, times their spacing.
-    """
-
+    # "packet", "burst", "slot" as in `cctrace.Jitter`'s `per`; "reorder": a draw per packet, and packets overtake each
+    # other; or "unknown"
     name: str
-    slot_us: Estimate | None
-    flat_share: Estimate
-    correlation_time_us: Estimate
+    slot_us: Estimate | None  # slot length
+    flat_share: Estimate  # share of neighbouring pairs that share a draw
+    correlation_time_us: Estimate  # sum of the autocorrelations of the observed delays, times their spacing
     why: str
 
 

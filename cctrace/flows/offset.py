@@ -21,32 +21,18 @@ _SEEDS = 5
 
 @dataclass(frozen=True)
 class Alignment:
-    """Relation of the polls' clock to the capture's.
+    """Relation of the polls' clock to the capture's."""
 
-    Attributes
-    ----------
-    offset_ns : int
-        Added to the times of the polls; 0 if equal clocks explain them as well as any other offset.
-    uncertainty_ns : int
-        The true offset is within this of the estimate; -1 unknown.
-    estimate_ns : int
-        The offset that explains most polls, at the first of them.
-    drift_ppm, drift_uncertainty_ppm : float
-        How much faster the capture's clock ran, parts per million; 0 if not significant.
-    agreement : float
-        Share of the polls that the offset explains: the confidence. NaN if no counter gives the connection's
-        progress, and equal clocks are assumed.
-    polls : int
-        Polls that could be compared with the capture.
-    """
-
-    offset_ns: int
-    uncertainty_ns: int
-    estimate_ns: int
+    offset_ns: int  # added to the times of the polls; 0 if equal clocks explain them as well as any other offset
+    uncertainty_ns: int  # the true offset is within this of the estimate; -1 unknown
+    estimate_ns: int  # the offset that explains most polls, at the first of them
+    # drift_ppm, drift_uncertainty_ppm: how much faster the capture's clock ran, parts per million; 0 if not significant
     drift_ppm: float
     drift_uncertainty_ppm: float
+    # share of the polls that the offset explains: the confidence. NaN if no counter gives the connection's progress,
+    # and equal clocks are assumed.
     agreement: float
-    polls: int
+    polls: int  # polls that could be compared with the capture
 
     @property
     def text(self) -> str:

@@ -47,29 +47,15 @@ class Astray(NamedTuple):
 
 
 class Flights(NamedTuple):
-    """Agreement of a replay's windows and rates with a flow.
+    """Agreement of a replay's windows and rates with a flow."""
 
-    Attributes
-    ----------
-    halves : ndarray
-        Log likelihood of each half round trip in which the application had more to send.
-    scale : float
-        Typical relative error of flights and rates.
-    after : float
-        The same after reductions of cwnd, the median; NaN if there is none, or if the candidate paces.
-    reductions : int
-        Number of reductions in that median.
-    astray : Astray or None
-        None if the candidate paces, or the flights are estimates.
-    foreign : float
-        Log odds against a candidate that paces, from behaviour that it cannot show; 0 where times are exact.
-    """
-
-    halves: NDArray[np.float64]
-    scale: float
+    halves: NDArray[np.float64]  # log likelihood of each half round trip in which the application had more to send
+    scale: float  # typical relative error of flights and rates
+    # the same after reductions of cwnd, the median; NaN if there is none, or if the candidate paces
     after: float = np.nan
-    reductions: int = 0
-    astray: Astray | None = None
+    reductions: int = 0  # number of reductions in that median
+    astray: Astray | None = None  # none if the candidate paces, or the flights are estimates
+    # log odds against a candidate that paces, from behaviour that it cannot show; 0 where times are exact
     foreign: float = 0.0
 
 

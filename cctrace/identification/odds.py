@@ -63,30 +63,14 @@ class Fit(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """The combined evidence for all candidates.
+    """The combined evidence for all candidates."""
 
-    Attributes
-    ----------
-    how : str
-        Its kind: "sends", "flights" or "counters".
-    evidence : {str: float}
-        Log likelihood of the flow under each candidate.
-    known : float
-        Log odds that one of them sent the flow.
-    pieces : {str: ndarray}
-        Contributions to that, per interval, half round trip or poll.
-    paced : {str: bool}
-        Whether the socket paces although the candidate does not.
-    off : str
-        Error of the closest candidate.
-    """
-
-    how: str
-    evidence: dict[str, float]
-    known: float
-    pieces: dict[str, NDArray[np.float64]]
-    paced: dict[str, bool]
-    off: str
+    how: str  # its kind: "sends", "flights" or "counters"
+    evidence: dict[str, float]  # log likelihood of the flow under each candidate
+    known: float  # log odds that one of them sent the flow
+    pieces: dict[str, NDArray[np.float64]]  # contributions to that, per interval, half round trip or poll
+    paced: dict[str, bool]  # whether the socket paces although the candidate does not
+    off: str  # error of the closest candidate
 
     @property
     def best(self) -> str:

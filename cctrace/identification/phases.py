@@ -191,20 +191,14 @@ def _laplace(off: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np
 
 
 class Cycles(NamedTuple):
-    """Likelihoods of a record under the candidates' gain cycles.
+    """Likelihoods of a record under the candidates' gain cycles."""
 
-    Attributes
-    ----------
-    by_bandwidth, by_level : {str: float}
-        Log likelihood of the rates under each candidate with a gain cycle; empty if there are too few.
-    start : int
-        The block in which PROBE_BW starts.
-    """
-
+    # by_bandwidth, by_level: log likelihood of the rates under each candidate with a gain cycle; empty if there are too
+    # few
     by_bandwidth: dict[str, float]
     by_level: dict[str, float]
     rates: Rates | None = None
-    start: int = 0
+    start: int = 0  # the block in which PROBE_BW starts
 
 
 def cycles_of(record: Record, replays: list[Replay]) -> Cycles:

@@ -45,33 +45,16 @@ FACTORS = {"cubic": 717 / 1024, "cubic6": 717 / 1024, "reno": 0.5}  # of a reduc
 
 
 class PolledFit(NamedTuple):
-    """How well a candidate explains counters.
+    """How well a candidate explains counters."""
 
-    Attributes
-    ----------
-    polls : ndarray
-        Log likelihood of each poll.
-    scale : float
-        Typical relative error of its windows or rates; NaN if no poll is informative.
-    cut : float
-        The same of ssthresh after reductions; 0 if there are too few, or if the candidate paces.
-    usual : float
-        The `scale` expected if the sender is a candidate.
-    bandwidth_known : bool
-        Whether the counters give the bandwidth by which the candidate paces.
-    foreign : float
-        Log odds against the candidate (`polled_odds`), from its reductions and growth or, if it paces, its rates.
-    paced : bool
-        Whether the socket paces although the candidate does not: it has an SO_MAX_PACING_RATE.
-    """
-
-    polls: NDArray[np.float64]
-    scale: float
-    cut: float
-    usual: float
-    bandwidth_known: bool
+    polls: NDArray[np.float64]  # log likelihood of each poll
+    scale: float  # typical relative error of its windows or rates; NaN if no poll is informative
+    cut: float  # the same of ssthresh after reductions; 0 if there are too few, or if the candidate paces
+    usual: float  # the `scale` expected if the sender is a candidate
+    bandwidth_known: bool  # whether the counters give the bandwidth by which the candidate paces
+    # log odds against the candidate (`polled_odds`), from its reductions and growth or, if it paces, its rates
     foreign: float = 0.0
-    paced: bool = False
+    paced: bool = False  # whether the socket paces although the candidate does not: it has an SO_MAX_PACING_RATE
 
 
 class Polls:

@@ -37,61 +37,36 @@ from cctrace.schema import LINUX_EVENTS
 
 
 class Record(NamedTuple):
-    """The part of a flow that is judged.
-
-    Attributes
-    ----------
-    hz : int
-        Of the sender's kernel.
-    exact : bool
-        Whether departure times are the sender's own, and losses as it detected them.
-    rebuilt : bool
-        Whether missing SACKs were reconstructed (`flows.missing_sacks`).
-    held : bool
-        Whether the record ends where a fixed amount in flight began to limit the sender (`HalfRounds.held_from`).
-    stops, sent : ndarray
-        Intervals of 0.2 s and the super-packets in each, see `replaying.intervals.blocks`.
-    """
+    """The part of a flow that is judged."""
 
     events: Events
-    hz: int
+    hz: int  # of the sender's kernel
     hz_known: bool
-    exact: bool
-    rebuilt: bool
+    exact: bool  # whether departure times are the sender's own, and losses as it detected them
+    rebuilt: bool  # whether missing SACKs were reconstructed (`flows.missing_sacks`)
+    # whether the record ends where a fixed amount in flight began to limit the sender (`HalfRounds.held_from`)
     held: bool
+    # stops, sent: intervals of 0.2 s and the super-packets in each, see `replaying.intervals.blocks`
     stops: NDArray[np.int64]
     sent: NDArray[np.int64]
     halves: HalfRounds
 
 
 class Replay(NamedTuple):
-    """A candidate's decisions on a record's ACKs.
+    """A candidate's decisions on a record's ACKs."""
 
-    Attributes
-    ----------
-    name : str
-        Of the candidate, with its parameters.
-    sends : ndarray
-        Mean log likelihood of the sends of each interval of 0.2 s with sends; empty if their times are estimates.
-    cwnd, ssthresh, pacing_Bps : ndarray
-        After each row of the stream; ssthresh only of unpaced candidates.
-    bw : ndarray
-        Bandwidth after each ACK, segments/s, NaN before the first PROBE_BW; empty for one without a gain cycle.
-    ticks : bool
-        Whether its window depends on the kernel's ticks.
-    paced : bool
-        Whether the socket paces although the candidate does not.
-    """
-
-    name: str
+    name: str  # of the candidate, with its parameters
     cls: type[Controller]
+    # mean log likelihood of the sends of each interval of 0.2 s with sends; empty if their times are estimates
     sends: NDArray[np.float64]
+    # cwnd, ssthresh, pacing_Bps: after each row of the stream; ssthresh only of unpaced candidates
     cwnd: NDArray[np.float64]
     ssthresh: NDArray[np.int64]
     pacing_Bps: NDArray[np.float64]
+    # bandwidth after each ACK, segments/s, NaN before the first PROBE_BW; empty for one without a gain cycle
     bw: NDArray[np.float64]
-    ticks: bool = False
-    paced: bool = False
+    ticks: bool = False  # whether its window depends on the kernel's ticks
+    paced: bool = False  # whether the socket paces although the candidate does not
 
     @property
     def paces(self) -> bool:

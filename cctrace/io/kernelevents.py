@@ -27,21 +27,11 @@ class CapturedFlow(Protocol):
 
 
 class Beside(NamedTuple):
-    """The tool's events of a flow, compared with the capture.
+    """The tool's events of a flow, compared with the capture."""
 
-    Attributes
-    ----------
-    text : str
-        One sentence.
-    figures : dict
-        The numbers in it, per tool as `KernelEvents.beside` lists them.
-    table : DataFrame or None
-        tcpretrans: `flow.retransmissions` with the column `kernel`: whether the tool reported it.
-    """
-
-    text: str
-    figures: dict
-    table: object
+    text: str  # one sentence
+    figures: dict  # the numbers in it, per tool as `KernelEvents.beside` lists them
+    table: object  # tcpretrans: `flow.retransmissions` with the column `kernel`: whether the tool reported it
 
 
 class KernelEvents:

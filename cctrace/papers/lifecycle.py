@@ -34,18 +34,12 @@ Numbers = Mapping[tuple[str, str], float]  # (phase, column): what the paper say
 
 @dataclass
 class Lifecycle(Figure):
-    """A state machine's phases as a flow passes through them.
-
-    Attributes
-    ----------
-    systems : dict
-        Name of a flow: its run of seed 1, and the names of its phases of PROBE_BW.
-    statements : dict
-        (Where the paper says it, the statement): the flows by which it is judged, each a reading, and its numbers.
-    """
+    """A state machine's phases as a flow passes through them."""
 
     by: tuple[str, ...] = ("system", "phase")
+    # name of a flow: its run of seed 1, and the names of its phases of PROBE_BW
     systems: Mapping[str, tuple[Run, tuple[str, ...]]] = field(default_factory=dict)
+    # (Where the paper says it, the statement): the flows by which it is judged, each a reading, and its numbers
     statements: Mapping[tuple[str, str], tuple[tuple[str, ...], Numbers]] = field(default_factory=dict)
 
     drawn = drawing("bars", "phase", SHARE, "system", ylabel="share of the time after STARTUP (%)")

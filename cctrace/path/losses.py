@@ -21,30 +21,15 @@ from cctrace.special import special
 
 
 class Losses(NamedTuple):
-    """Losses of a flow by cause.
+    """Losses of a flow by cause."""
 
-    Attributes
-    ----------
-    share : Estimate
-        Probability of random loss.
-    burst : (Estimate, Estimate) or None
-        Gilbert-Elliott: probabilities of entering and leaving the loss state; None: Bernoulli.
-    congestive : int
-        Packets dropped by a full queue.
-    random : float
-        Packets lost at random.
-    buffer_bytes : Estimate
-        Size of the queue; without congestive drops only a lower bound, the longest backlog.
-    aqm : str or None
-        "droptail", "codel", "early" (drop probability grows with the queue, as in RED and PIE), "other"; None: too
-        few drops.
-    """
-
-    share: Estimate
-    burst: tuple | None
-    congestive: int
-    random: float
-    buffer_bytes: Estimate
+    share: Estimate  # probability of random loss
+    burst: tuple | None  # Gilbert-Elliott: probabilities of entering and leaving the loss state; None: Bernoulli
+    congestive: int  # packets dropped by a full queue
+    random: float  # packets lost at random
+    buffer_bytes: Estimate  # size of the queue; without congestive drops only a lower bound, the longest backlog
+    # "droptail", "codel", "early" (drop probability grows with the queue, as in RED and PIE), "other"; None: too few
+    # drops
     aqm: str | None
 
 

@@ -36,41 +36,24 @@ NAMES = ("step", "red", "codel", "pie", "dualpi2")
 
 @dataclass(frozen=True)
 class Law:
-    """A marking law and its most likely threshold.
+    """A marking law and its most likely threshold."""
 
-    Attributes
-    ----------
-    name : str
-        One of `NAMES`, or `by_wait` or `by_chance`, which identify no AQM.
-    score : float
-        Log of the likelihood averaged over the law's parameters.
-    threshold_us : float
-        Delay from which it marks (target of codel, pie and dualpi2, lower threshold of red), us.
-    low_us, high_us : float
-        Its 95 % interval, from the profile likelihood.
-    """
-
-    name: str
-    score: float
+    name: str  # one of `NAMES`, or `by_wait` or `by_chance`, which identify no AQM
+    score: float  # log of the likelihood averaged over the law's parameters
+    # delay from which it marks (target of codel, pie and dualpi2, lower threshold of red), us
     threshold_us: float = math.nan
+    # low_us, high_us: its 95 % interval, from the profile likelihood
     low_us: float = math.nan
     high_us: float = math.nan
 
 
 @dataclass(frozen=True)
 class Marker:
-    """The AQM that marked a flow's packets.
+    """The AQM that marked a flow's packets."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        Candidates, the likeliest first: a single name is an identification; empty if no law explains the marks.
-    law : Law or None
-        The likeliest law.
-    """
-
+    # candidates, the likeliest first: a single name is an identification; empty if no law explains the marks
     names: tuple[str, ...] = ()
-    law: Law | None = None
+    law: Law | None = None  # the likeliest law
 
 
 def marker_of(path: PathEvidence) -> Marker:

@@ -25,24 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Marking:
-    """One row per ACK that delivers data and gives an RTT, in order; n rows.
+    """One row per ACK that delivers data and gives an RTT, in order; n rows."""
 
-    Attributes
-    ----------
-    time_s : ndarray of float, shape (n,)
-        Arrival time, seconds since the flow's first packet.
-    wait_us : ndarray of float, shape (n,)
-        RTT minus the minimum RTT.
-    packets, marked : ndarray of int64, shape (n,)
-        Segments delivered, and those of them that were marked; with classic feedback the one that an echo proves.
-    is_known : ndarray of bool, shape (n,)
-        False while classic feedback repeats a mark: whether these segments were marked is unknown.
-    """
-
-    time_s: Floats
-    wait_us: Floats
+    time_s: Floats  # arrival time, seconds since the flow's first packet; shape (n,)
+    wait_us: Floats  # RTT minus the minimum RTT; shape (n,)
+    # packets, marked: segments delivered, and those of them that were marked; with classic feedback the one that an
+    # echo proves; shape (n,)
     packets: Ints
     marked: Ints
+    # false while classic feedback repeats a mark: whether these segments were marked is unknown; shape (n,)
     is_known: Bools
     is_l4s: bool = False  # most packets were sent as ECT(1)
 

@@ -31,35 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The bottleneck of a flow, inferred from its own queue; rates in bytes/us on the wire.
-
-    Attributes
-    ----------
-    base_us : float
-        Base RTT: 2 % quantile of the RTT minus the flow's own queueing delay (the minimum RTT if that is below half of
-        it).
-    queue_us : ndarray
-        Delay of each packet of known RTT in the flow's own queue.
-    rest_us : ndarray
-        Its RTT minus that delay.
-    sent_us : ndarray
-        When it was sent, since the first packet.
-    explained : float
-        Share by which the queue lowers the deviation of the delays.
-    by_losses : float
-        Mean rank, 0 to 1, of the backlog at losses among that of all packets; 0 where delays determined the rate.
-    bucket_bytes : float
-        Size of the token bucket that passes bursts (a shaper); 0 for a plain queue.
-    """
+    """The bottleneck of a flow, inferred from its own queue; rates in bytes/us on the wire."""
 
     rate: float
+    # base RTT: 2 % quantile of the RTT minus the flow's own queueing delay (the minimum RTT if that is below half of
+    # it)
     base_us: float
-    queue_us: np.ndarray
-    rest_us: np.ndarray
-    sent_us: np.ndarray
-    explained: float
+    queue_us: np.ndarray  # delay of each packet of known RTT in the flow's own queue
+    rest_us: np.ndarray  # its RTT minus that delay
+    sent_us: np.ndarray  # when it was sent, since the first packet
+    explained: float  # share by which the queue lowers the deviation of the delays
+    # mean rank, 0 to 1, of the backlog at losses among that of all packets; 0 where delays determined the rate
     by_losses: float = 0.0
-    bucket_bytes: float = 0.0
+    bucket_bytes: float = 0.0  # size of the token bucket that passes bursts (a shaper); 0 for a plain queue
 
     @property
     def is_measured(self) -> bool:

@@ -14,24 +14,12 @@ if TYPE_CHECKING:
 
 
 class Through(NamedTuple):
-    """The traffic through a bottleneck.
+    """The traffic through a bottleneck."""
 
-    Attributes
-    ----------
-    sent : Sent
-        This flow's packets and those of flows that share its queue, corrected for route changes.
-    steps : Steps
-        The bottleneck's rate over time.
-    others : tuple of int
-        Indices of the other flows that share it.
-    route : Route or None
-        When the base RTT changed; None if it did not.
-    """
-
-    sent: Sent
-    steps: Steps
-    others: tuple[int, ...]
-    route: Route | None
+    sent: Sent  # this flow's packets and those of flows that share its queue, corrected for route changes
+    steps: Steps  # the bottleneck's rate over time
+    others: tuple[int, ...]  # indices of the other flows that share it
+    route: Route | None  # when the base RTT changed; None if it did not
 
 
 def through_bottleneck(path: PathEvidence) -> Through:

@@ -34,47 +34,24 @@ _match = Machine(match)
 
 @dataclass(frozen=True)
 class Transmissions:
-    """One row per transmission, in order of sending; n rows.
+    """One row per transmission, in order of sending; n rows."""
 
-    Attributes
-    ----------
-    sent_ns : ndarray of int64
-        Capture clock.
-    acked_ns : ndarray of int64
-        When an ACK or SACK reported the delivery; -1 if none did.
-    ack_row : ndarray of int64
-        Packet number of that ACK (the same for everything that it reported); -1 none.
-    wire_bytes : ndarray of float
-        Payload plus 66 bytes of headers, as in `cctrace.Path`.
-    seq : ndarray of int64
-        First byte, unwrapped; the first byte of the flow is 1.
-    state : ndarray of int64
-        WAITING at the end of the capture, DELIVERED, LOST, or NEEDLESS (a copy of data that had arrived).
-    again : ndarray of bool
-        Retransmission.
-    exact : ndarray of bool
-        Whether `acked_ns` follows the arrival directly: reported by an in-order ACK or a SACK, not by an ACK that
-        filled a hole.
-    prompt : ndarray of bool
-        Whether the receiver reported it without delay, not in a compressed SACK (held back by up to a millisecond). A
-        delayed ACK reports the last of its segments without delay.
-    push : ndarray of bool
-        Last segment of a write of the application or the stack.
-    start_ns : int
-        First packet of the flow; times in results are relative to it.
-    """
-
-    sent_ns: np.ndarray
-    acked_ns: np.ndarray
-    ack_row: np.ndarray
-    wire_bytes: np.ndarray
-    seq: np.ndarray
+    sent_ns: np.ndarray  # capture clock (int64)
+    acked_ns: np.ndarray  # when an ACK or SACK reported the delivery; -1 if none did (int64)
+    ack_row: np.ndarray  # packet number of that ACK (the same for everything that it reported); -1 none (int64)
+    wire_bytes: np.ndarray  # payload plus 66 bytes of headers, as in `cctrace.Path` (float)
+    seq: np.ndarray  # first byte, unwrapped; the first byte of the flow is 1 (int64)
+    # WAITING at the end of the capture, DELIVERED, LOST, or NEEDLESS (a copy of data that had arrived) (int64)
     state: np.ndarray
-    again: np.ndarray
+    again: np.ndarray  # retransmission (bool)
+    # whether `acked_ns` follows the arrival directly: reported by an in-order ACK or a SACK, not by an ACK that filled
+    # a hole (bool)
     exact: np.ndarray
+    # whether the receiver reported it without delay, not in a compressed SACK (held back by up to a millisecond). A
+    # delayed ACK reports the last of its segments without delay. (bool)
     prompt: np.ndarray
-    push: np.ndarray
-    start_ns: int
+    push: np.ndarray  # last segment of a write of the application or the stack (bool)
+    start_ns: int  # first packet of the flow; times in results are relative to it
     mss: int
 
     def __len__(self) -> int:

@@ -27,31 +27,16 @@ NEW, AGAIN = 0, 5
 
 @dataclass(frozen=True)
 class Sent:
-    """Packets of the bulk sender, in file order.
+    """Packets of the bulk sender, in file order."""
 
-    Attributes
-    ----------
-    time_ns : ndarray of int64
-        As captured, nanoseconds since the epoch.
-    frame : ndarray of uint32
-        Number in the capture, from 1; 0 unknown.
-    seq, size : ndarray of int64
-        First byte (unwrapped; the SYN is 0, the first byte of payload 1) and payload, bytes.
-    kind : ndarray of uint8
-        Index into `KINDS`.
-    spurious : ndarray of bool
-        A D-SACK reported it as a duplicate later on.
-    flags : ndarray of uint16
-        Of TCP.
-    """
-
-    time_ns: np.ndarray
-    frame: np.ndarray
+    time_ns: np.ndarray  # as captured, nanoseconds since the epoch (int64)
+    frame: np.ndarray  # number in the capture, from 1; 0 unknown (uint32)
+    # seq, size: first byte (unwrapped; the SYN is 0, the first byte of payload 1) and payload, bytes (int64)
     seq: np.ndarray
     size: np.ndarray
-    kind: np.ndarray
-    spurious: np.ndarray
-    flags: np.ndarray
+    kind: np.ndarray  # index into `KINDS` (uint8)
+    spurious: np.ndarray  # a D-SACK reported it as a duplicate later on (bool)
+    flags: np.ndarray  # of TCP (uint16)
 
     def __len__(self) -> int:
         return len(self.time_ns)
@@ -59,31 +44,17 @@ class Sent:
 
 @dataclass(frozen=True)
 class Received:
-    """Packets of the receiver, in file order.
+    """Packets of the receiver, in file order."""
 
-    Attributes
-    ----------
-    time_ns, frame, flags
-        As of `Sent`.
-    ack : ndarray of int64
-        Cumulative acknowledgement, unwrapped, bytes; -1 where the packet carries none.
-    window : ndarray of int64
-        Receive window, bytes; -1 where its scale is not known.
-    size : ndarray of int64
-        Payload that the receiver sent itself, bytes.
-    blocks : ndarray of int64
-        Number of SACK blocks of each packet.
-    left, right : ndarray of int64, shape (blocks.sum(),)
-        Their edges, unwrapped, bytes.
-    """
-
+    # time_ns, frame, flags: as of `Sent`
     time_ns: np.ndarray
     frame: np.ndarray
     flags: np.ndarray
-    ack: np.ndarray
-    window: np.ndarray
-    size: np.ndarray
-    blocks: np.ndarray
+    ack: np.ndarray  # cumulative acknowledgement, unwrapped, bytes; -1 where the packet carries none (int64)
+    window: np.ndarray  # receive window, bytes; -1 where its scale is not known (int64)
+    size: np.ndarray  # payload that the receiver sent itself, bytes (int64)
+    blocks: np.ndarray  # number of SACK blocks of each packet (int64)
+    # left, right: their edges, unwrapped, bytes; shape (blocks.sum(),) (int64)
     left: np.ndarray
     right: np.ndarray
 

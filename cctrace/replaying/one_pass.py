@@ -39,20 +39,11 @@ DRAWN, WATCHED = PAUSED + 1, PAUSED + 2  # statuses of `lead`, besides those of 
 
 
 class Timed(NamedTuple):
-    """A `Script` by time.
+    """A `Script` by time."""
 
-    Attributes
-    ----------
-    draws : ndarray of int64, shape (n, 5)
-        Time (ns, capture clock), and four raw numbers.
-    edits : ndarray of int64, shape (m, 3)
-        Time; the slot, or -1 - k for element k of the stack; the increment.
-    hz, tick_us, paced
-        As in `Script`.
-    """
-
-    draws: NDArray[np.int64]
-    edits: NDArray[np.int64]
+    draws: NDArray[np.int64]  # time (ns, capture clock), and four raw numbers; shape (n, 5)
+    edits: NDArray[np.int64]  # time; the slot, or -1 - k for element k of the stack; the increment; shape (m, 3)
+    # hz, tick_us, paced: as in `Script`
     hz: int
     tick_us: int
     paced: int | None

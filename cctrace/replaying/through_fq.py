@@ -69,21 +69,12 @@ _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {Flow: the se
 
 
 class Passage(NamedTuple):
-    """Whether a flow was sent through fq.
+    """Whether a flow was sent through fq."""
 
-    Attributes
-    ----------
-    through_fq : bool or None
-        None if unknown.
-    controller : str, type or None
-        The controller that explains the sends best; None if none does.
-    likelihood : float
-        Log likelihood ratio of fq to the sender's own timer, under that controller; NaN if departure times are
-        uninformative.
-    """
-
-    through_fq: bool | None
-    controller: Sender | None
+    through_fq: bool | None  # none if unknown
+    controller: Sender | None  # the controller that explains the sends best; None if none does
+    # log likelihood ratio of fq to the sender's own timer, under that controller; NaN if departure times are
+    # uninformative
     likelihood: float
 
 
@@ -200,40 +191,19 @@ def _evidence(plain: _Played, timer: _Played, through: _Played) -> float:
 
 
 class _Played(NamedTuple):
-    """A replay, by blocks of time with sends.
+    """A replay, by blocks of time with sends."""
 
-    Attributes
-    ----------
-    likelihood : ndarray
-        Mean log likelihood of a send in each block.
-    sent : ndarray
-        Number of super-packets sent in it.
-    number : ndarray
-        Block number, from the first row on.
-    held : ndarray of bool
-        Whether only pacing and cwnd limited the sender in it.
-    paced : ndarray
-        Super-packets in it that pacing delayed, or would have.
-    rates : ndarray, shape (blocks, 2)
-        Lowest and highest pacing rate in it.
-    decided : ndarray
-        The controller's decisions, for `Flow.paced_by`.
-    cls, params
-        The controller's class, and its parameters.
-    script : one_pass.Timed
-        Unrecorded values.
-    """
-
-    likelihood: np.ndarray
-    sent: np.ndarray
-    number: np.ndarray
-    held: np.ndarray
-    paced: np.ndarray
-    rates: np.ndarray
-    decided: np.ndarray
+    likelihood: np.ndarray  # mean log likelihood of a send in each block
+    sent: np.ndarray  # number of super-packets sent in it
+    number: np.ndarray  # block number, from the first row on
+    held: np.ndarray  # whether only pacing and cwnd limited the sender in it (bool)
+    paced: np.ndarray  # super-packets in it that pacing delayed, or would have
+    rates: np.ndarray  # lowest and highest pacing rate in it; shape (blocks, 2)
+    decided: np.ndarray  # the controller's decisions, for `Flow.paced_by`
+    # cls, params: the controller's class, and its parameters
     cls: type[Controller]
     params: dict[str, Any]
-    script: one_pass.Timed
+    script: one_pass.Timed  # unrecorded values
 
     @property
     def mean(self) -> float:

@@ -24,31 +24,16 @@ _EVERY = re.compile(r"every:(\d+)", re.ASCII)
 
 
 class AckPolicy(NamedTuple):
-    """A receiver's ACK policy.
+    """A receiver's ACK policy."""
 
-    Attributes
-    ----------
-    every : int
-        Packets per ACK.
-    delay_ns : int
-        How long fewer of them wait.
-    after_gap : int
-        QUIC: packets acknowledged at once after a gap; 0 is the receiver of `every:N`, which keeps its count across
-        ACKs of timers.
-    decimated_from : int
-        Packets received before decimation, 0 for none.
-    decimated_every : int
-        Packets per ACK from then on.
-    decimated_share : float
-        How long fewer of them wait then: a share of the minimum RTT, at most `delay_ns`.
-    """
-
-    every: int = 1
-    delay_ns: int = LONE_NS
+    every: int = 1  # packets per ACK
+    delay_ns: int = LONE_NS  # how long fewer of them wait
+    # QUIC: packets acknowledged at once after a gap; 0 is the receiver of `every:N`, which keeps its count across ACKs
+    # of timers
     after_gap: int = 0
-    decimated_from: int = 0
-    decimated_every: int = 1
-    decimated_share: float = 0.0
+    decimated_from: int = 0  # packets received before decimation, 0 for none
+    decimated_every: int = 1  # packets per ACK from then on
+    decimated_share: float = 0.0  # how long fewer of them wait then: a share of the minimum RTT, at most `delay_ns`
 
     def decimated_ns(self, rtt_ns: int) -> int:
         """Return how long packets wait in decimation over a path of this minimum RTT.

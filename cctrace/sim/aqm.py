@@ -35,24 +35,15 @@ DUALPI2_CLASSIC_WEIGHT = 10  # percent of the bytes reserved for the classic que
 class Aqm:
     """Active queue management from a text: ``"pie"``, ``"codel:target=2ms"``, ``"red:max=90kB,noecn"``.
 
-    Attributes
-    ----------
-    kind : str
-        One of `KINDS`.
-    ecn : bool
-        Whether packets of ECN flows are marked instead of dropped. DualPI2 always does.
-    given : mapping
-        The parameters in the text.
-
     Examples
     --------
     >>> Aqm.parse("pie:target=5ms,noecn").given
     {'target': '5ms'}
     """
 
-    kind: str
-    ecn: bool
-    given: Mapping[str, str]
+    kind: str  # one of `KINDS`
+    ecn: bool  # whether packets of ECN flows are marked instead of dropped. DualPI2 always does.
+    given: Mapping[str, str]  # the parameters in the text
 
     @classmethod
     def parse(cls, text: str) -> Aqm:

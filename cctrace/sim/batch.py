@@ -39,21 +39,12 @@ class Run(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Figures of a run.
+    """Figures of a run."""
 
-    Attributes
-    ----------
-    flows : list of dict
-        The rows of `Simulation.flows`.
-    link : dict of str to float
-        `Simulation.link`.
-    samples : list of dict
-        {column of `Simulation.timeline`: ndarray, one value per flow} at each instant, if `Run.sample` requests
-        them: cumulative deliveries, sends and retransmissions, and the smoothed RTT.
-    """
-
-    flows: list[dict[str, Any]]
-    link: dict[str, float]
+    flows: list[dict[str, Any]]  # the rows of `Simulation.flows`
+    link: dict[str, float]  # `Simulation.link`
+    # {column of `Simulation.timeline`: ndarray, one value per flow} at each instant, if `Run.sample` requests them:
+    # cumulative deliveries, sends and retransmissions, and the smoothed RTT
     samples: list[dict[str, Any]]
 
 

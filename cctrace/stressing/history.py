@@ -20,24 +20,14 @@ _STEP_S = 0.005  # to which times are rounded
 
 
 class Disturbance(NamedTuple):
-    """One disturbance.
+    """One disturbance."""
 
-    Attributes
-    ----------
-    kind : {"rate", "rtt", "loss"}
-    at_s, for_s : float
-        When it begins, and how long it lasts.
-    value : float
-        Factor of the rate or of the RTT; share lost.
-    every_s : float
-        From the beginning of one to that of the next.
-    """
-
-    kind: str
+    kind: str  # "rate", "rtt" or "loss"
+    # at_s, for_s: when it begins, and how long it lasts
     at_s: float
     for_s: float
-    value: float
-    every_s: float = 0.0
+    value: float  # factor of the rate or of the RTT; share lost
+    every_s: float = 0.0  # from the beginning of one to that of the next
     times: int = 1
 
     @property
@@ -92,18 +82,11 @@ class Bounds:
 
 @dataclass(frozen=True)
 class History:
-    """Disturbances in order of time, and the run's constant conditions.
-
-    Attributes
-    ----------
-    hold_s : float
-        ACKs leave in batches, this long apart; 0: at once.
-    app : (float, float) or None
-        Seconds that the application writes for, and that it pauses; None if it always has data.
-    """
+    """Disturbances in order of time, and the run's constant conditions."""
 
     disturbances: tuple[Disturbance, ...] = ()
-    hold_s: float = 0.0
+    hold_s: float = 0.0  # ACKs leave in batches, this long apart; 0: at once
+    # seconds that the application writes for, and that it pauses; None if it always has data
     app: tuple[float, float] | None = None
 
     @property

@@ -80,27 +80,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Course:
-    """What happened, sample by sample.
+    """What happened, sample by sample."""
 
-    Attributes
-    ----------
-    time_s : ndarray, shape (n + 1,)
-        From 0 on.
-    delivered : ndarray, shape (flows, n + 1)
-        Bytes on the wire that arrived, each segment once.
-    offered : ndarray, shape (n + 1,)
-        Bytes that the path would have carried.
-    rtt_s : ndarray, shape (n,)
-        Mean RTT of the stressed flow in each interval, NaN without a sample.
-    modes : list of str
-        Its controller's state at each instant.
-    """
-
-    time_s: NDArray[np.float64]
-    delivered: NDArray[np.float64]
-    offered: NDArray[np.float64]
-    rtt_s: NDArray[np.float64]
-    modes: NDArray[Any]
+    time_s: NDArray[np.float64]  # from 0 on; shape (n + 1,)
+    delivered: NDArray[np.float64]  # bytes on the wire that arrived, each segment once; shape (flows, n + 1)
+    offered: NDArray[np.float64]  # bytes that the path would have carried; shape (n + 1,)
+    rtt_s: NDArray[np.float64]  # mean RTT of the stressed flow in each interval, NaN without a sample; shape (n,)
+    modes: NDArray[Any]  # its controller's state at each instant
 
 
 def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) -> Course:

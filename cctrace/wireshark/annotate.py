@@ -34,30 +34,18 @@ File = str | os.PathLike[str]
 
 @dataclass(frozen=True, repr=False)
 class Annotated(Summarized):
-    """Result of `annotate`.
-
-    Attributes
-    ----------
-    target, companion : str
-        The two files.
-    packets : int
-        In the capture.
-    commented : int
-        With a comment.
-    flows : list of str
-        A line for each analysed flow: its sender, and why it behaved as it did.
-    notes : list of str
-        Caveats.
-    """
+    """Result of `annotate`."""
 
     shown_as = "Annotated capture"
 
+    # target, companion: the two files
     target: str
     companion: str
-    packets: int
-    commented: int
+    packets: int  # in the capture
+    commented: int  # with a comment
+    # a line for each analysed flow: its sender, and why it behaved as it did
     flows: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # caveats
 
     def summary(self) -> str:
         """Return as text what was written."""

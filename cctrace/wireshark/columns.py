@@ -24,66 +24,31 @@ _NEVER = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class PacketColumns:
-    """State at each packet of a flow, in file order; -1 is unknown.
+    """State at each packet of a flow, in file order; -1 is unknown."""
 
-    Attributes
-    ----------
-    flow : int
-        Its number in the capture.
-    controller : str
-        Name of the replayed controller; "" if none was.
-    states : tuple of str
-        Names of the controller's states.
-    sack : bool
-        The receiver sends SACK, so that RACK detects losses.
-    first_ns : int
-        Time of the first of these packets, nanoseconds since the epoch.
-    frame : ndarray of int64, shape (packets,)
-        Number in the capture, from 1.
-    sent : ndarray of bool
-        The sender's; else the receiver's.
-    data : ndarray of bool
-        The sender's, with payload.
-    state : ndarray of int8
-        Index into `states`.
-    tcp_state : ndarray of int8
-        Index into `cctrace.schema.CA_STATES`.
-    limit : ndarray of int8
-        Index into `cctrace.diagnosis.findings.LIMITS`: what limited the flow.
-    cwnd, inflight : ndarray of int64
-        Segments.
-    pacing_rate_bps, bw_bps : ndarray of int64
-        Pacing rate and bandwidth estimate, bit/s.
-    min_rtt_us, rtt_us : ndarray of int64
-        The controller's estimate, and the RTT sample of an ACK.
-    kind : ndarray of int8
-        Index into `cctrace.plot.packets.KINDS` of data; 0 of everything else.
-    spurious : ndarray of bool
-        A D-SACK later reported it as a duplicate.
-    window_left : ndarray of int64
-        Bytes of the receive window left after data of the sender.
-    """
-
-    flow: int
-    controller: str
-    states: tuple[str, ...]
-    sack: bool
-    first_ns: int
-    frame: NDArray[np.int64]
-    sent: NDArray[np.bool_]
-    data: NDArray[np.bool_]
-    state: NDArray[np.int8]
-    tcp_state: NDArray[np.int8]
-    limit: NDArray[np.int8]
+    flow: int  # its number in the capture
+    controller: str  # name of the replayed controller; "" if none was
+    states: tuple[str, ...]  # names of the controller's states
+    sack: bool  # the receiver sends SACK, so that RACK detects losses
+    first_ns: int  # time of the first of these packets, nanoseconds since the epoch
+    frame: NDArray[np.int64]  # number in the capture, from 1; shape (packets,)
+    sent: NDArray[np.bool_]  # the sender's; else the receiver's
+    data: NDArray[np.bool_]  # the sender's, with payload
+    state: NDArray[np.int8]  # index into `states`
+    tcp_state: NDArray[np.int8]  # index into `cctrace.schema.CA_STATES`
+    limit: NDArray[np.int8]  # index into `cctrace.diagnosis.findings.LIMITS`: what limited the flow
+    # cwnd, inflight: segments
     cwnd: NDArray[np.int64]
     inflight: NDArray[np.int64]
+    # pacing_rate_bps, bw_bps: pacing rate and bandwidth estimate, bit/s
     pacing_rate_bps: NDArray[np.int64]
     bw_bps: NDArray[np.int64]
+    # min_rtt_us, rtt_us: the controller's estimate, and the RTT sample of an ACK
     min_rtt_us: NDArray[np.int64]
     rtt_us: NDArray[np.int64]
-    kind: NDArray[np.int8]
-    spurious: NDArray[np.bool_]
-    window_left: NDArray[np.int64]
+    kind: NDArray[np.int8]  # index into `cctrace.plot.packets.KINDS` of data; 0 of everything else
+    spurious: NDArray[np.bool_]  # a D-SACK later reported it as a duplicate
+    window_left: NDArray[np.int64]  # bytes of the receive window left after data of the sender
 
     def __len__(self) -> int:
         return len(self.frame)
