@@ -22,11 +22,7 @@ Columns: TypeAlias = "dict[str, NDArray[Any]]"
 def frame_of(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> pd.DataFrame:
     """Return columns as a DataFrame.
 
-    Parameters
-    ----------
-    columns : mapping of str to array_like
-    nullable : collection of str
-        Columns whose values may be `MISSING` where they are int64: these become Int64, and such a value NA.
+    `nullable`: columns whose values may be `MISSING` where they are int64: these become Int64, and such a value NA.
 
     Examples
     --------

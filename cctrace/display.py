@@ -36,12 +36,7 @@ def visible(text: object, keep: str = "\n\t") -> str:
     Unprintable characters (control and format characters, lone surrogates) are escaped as in Python, the bytes of a
     file name that is not UTF-8 as ``\\xff``.
 
-    Parameters
-    ----------
-    text : object
-        Its `str` is taken.
-    keep : str
-        Characters that stay although they do not print.
+    `text`: its `str` is taken. `keep`: characters that stay although they do not print.
 
     Examples
     --------
@@ -107,12 +102,7 @@ def escape(text: object) -> str:
 def card(title: str, rows: Iterable[tuple[str, object]], notes: Iterable[object] = ()) -> str:
     """Return a title and figures as HTML.
 
-    Parameters
-    ----------
-    rows : iterable of (str, object)
-        Name and value of each figure.
-    notes : iterable of str
-        Sentences below.
+    `rows`: name and value of each figure. `notes`: sentences below.
 
     Examples
     --------

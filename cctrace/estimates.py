@@ -147,10 +147,7 @@ class Serialised:
     def from_json(cls, text: str | bytes) -> Self:
         """Return the estimator that `to_json` wrote.
 
-        Raises
-        ------
-        ArgumentError
-            If the text is not of such an estimator.
+        Raises `ArgumentError` if the text is not of such an estimator.
         """
         try:
             state = json.loads(text, object_hook=lambda found: estimate_in(found) or found)

@@ -21,12 +21,8 @@ class Case(NamedTuple):
 def junit(suite_name: str, cases: Iterable[Case]) -> str:
     """Return test results as JUnit XML.
 
-    Parameters
-    ----------
-    suite_name : str
-        What was tested; also the class of every case.
-    cases : iterable of Case
-        The first line of `failure` and of `skipped` is the message that CI systems list.
+    `suite_name`: what was tested; also the class of every case. `cases`: the first line of `failure` and of `skipped`
+    is the message that CI systems list.
 
     Examples
     --------

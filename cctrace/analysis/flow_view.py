@@ -63,15 +63,8 @@ class FlowView:
     def of(cls, flow: Flow, run: Run | None = None) -> FlowView:
         """Return the view of a captured flow; its counters are those attached to it.
 
-        Parameters
-        ----------
-        run : Run, optional
-            A replay of the flow that recorded what `model_fields` names.
-
-        Raises
-        ------
-        StreamError
-            If the flow cannot be reconstructed from its capture.
+        `run`: a replay of the flow that recorded what `model_fields` names. Raises `StreamError` if the flow cannot be
+        reconstructed from its capture.
         """
         if run is not None and isinstance(run.source, Flow):  # if sent through fq, the flow that it was replayed over
             flow = run.source

@@ -46,14 +46,8 @@ def of_capture(
 ) -> FlowAnalysis:
     """Return the analysis of a captured flow, without forecast and what-if.
 
-    Parameters
-    ----------
-    others : sequence of str
-        Notes on counters of its receiver, see `Counters.attach`.
-    controller : str, optional
-        Replayed instead of the sender's controller.
-    known : Identification, optional
-        The sender, if identified before.
+    `others`: notes on counters of its receiver, see `Counters.attach`. `controller`: replayed instead of the sender's
+    controller. `known`: the sender, if identified before.
     """
     row = flow.row
     named = controller_name(flow.tcpinfo)

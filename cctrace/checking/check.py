@@ -205,10 +205,7 @@ def _checks(expectation: Expectation, subjects: list[Subject]) -> Iterator[Check
 def _selected(which: str, subjects: list[Subject]) -> list[Subject]:
     """Return the selected flows of a file.
 
-    Raises
-    ------
-    ArgumentError
-        If there is none; names those that exist.
+    Raises `ArgumentError` if there is none; names those that exist.
     """
     if which in ("largest", "all"):
         rows = bulk_rows([subject.row["bytes_sent"] for subject in subjects])

@@ -80,12 +80,8 @@ class Expectation:
 def read(given: Given) -> list[Expectation]:
     """Parse expectations from a TOML file, or from its contents.
 
-    Raises
-    ------
-    FormatError
-        If a file is no TOML; names the line.
-    ArgumentError
-        If a key is unknown, a value is invalid, or nothing is expected; names key, value and what is allowed.
+    Raises `FormatError` if a file is no TOML; names the line. Raises `ArgumentError` if a key is unknown, a value is
+    invalid, or nothing is expected; names key, value and what is allowed.
 
     Examples
     --------

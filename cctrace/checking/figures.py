@@ -30,10 +30,7 @@ FAIR_BIN_NS, FAIR_BIN_RTTS = 500_000_000, 10  # of several: flows in turn fill t
 def measured(key: str, subjects: Sequence[Subject]) -> float:
     """Return a figure of one flow or, for `expectations.OF_ALL`, of several, in ns, bit/s or as a share.
 
-    Raises
-    ------
-    StreamError
-        If the record lacks the data.
+    Raises `StreamError` if the record lacks the data.
     """
     if key == "jain":
         if len(subjects) < 2:
@@ -60,17 +57,8 @@ def converged_ns(series: Sequence[Series], rtt_ns: float = 0.0) -> float:
     of their rates stays at FAIR, both for HELD bins in a row. The time runs from the flow's start, of several from
     the last one's, to the first of these bins.
 
-    Parameters
-    ----------
-    series : list of (ndarray of int64, ndarray)
-        Per flow, times (ns) and cumulative acknowledged bytes.
-    rtt_ns : float
-        Bins are at least BIN_RTTS, of several flows FAIR_BIN_RTTS, of these.
-
-    Raises
-    ------
-    StreamError
-        If the flows were active, together, for fewer bins than that.
+    `series`: per flow, times (ns) and cumulative acknowledged bytes. `rtt_ns`: bins are at least BIN_RTTS, of several
+    flows FAIR_BIN_RTTS, of these. Raises `StreamError` if the flows were active, together, for fewer bins than that.
 
     Examples
     --------
@@ -118,10 +106,7 @@ def verdict_of(subject: Subject, names: Sequence[str], wanted: bool) -> tuple[bo
     """Return whether the first verdict is one of these (or, unless `wanted`, no likely one is), and the verdicts'
     names.
 
-    Raises
-    ------
-    StreamError
-        If the flow has no diagnosis; says why.
+    Raises `StreamError` if the flow has no diagnosis; says why.
     """
     analysis = subject.analysis
     if analysis.diagnosis is None:
@@ -136,12 +121,8 @@ def verdict_of(subject: Subject, names: Sequence[str], wanted: bool) -> tuple[bo
 def conformity_of(subject: Subject, names: Sequence[str]) -> tuple[bool, str]:
     """Return whether a sender's record follows all of these specifications, and the first violation.
 
-    Raises
-    ------
-    StreamError
-        If there are no packets, or only counters.
-    ArgumentError
-        If another controller sent the flow.
+    Raises `StreamError` if there are no packets, or only counters. Raises `ArgumentError` if another controller sent
+    the flow.
     """
     from cctrace.conform import spec_of
     from cctrace.conform.captures import of_flow

@@ -79,10 +79,7 @@ class Subject:
     def analysis(self) -> FlowAnalysis:
         """Sender and limits of the flow: the result of `analyze`, without forecast and effects.
 
-        Raises
-        ------
-        StreamError
-            If no packets were kept.
+        Raises `StreamError` if no packets were kept.
         """
         if self.flow is None:
             raise StreamError(NO_PACKETS)
@@ -93,10 +90,7 @@ class Subject:
     def acked(self) -> Series:
         """Return when how many bytes were acknowledged, from the flow's first packet to its last progress.
 
-        Raises
-        ------
-        StreamError
-            If a simulation kept neither packets nor samples, or counters do not tell.
+        Raises `StreamError` if a simulation kept neither packets nor samples, or counters do not tell.
         """
         if isinstance(self.flow, CounterFlow):
             time_ns, acked = self.flow.acked()
@@ -121,19 +115,9 @@ class Subject:
 def subjects_of(source: Any, name: str | None = None) -> list[Subject]:
     """Return the flows of a file, or of what `read` and `simulate` return.
 
-    Parameters
-    ----------
-    source : path, Capture, CounterTable, Flow, CounterFlow or Simulation
-        A path that ends in SCENARIO is of a scenario to simulate (`cctrace.sim.scenario`).
-    name : str, optional
-        What its flows' `file` is; by default that of the source.
-
-    Raises
-    ------
-    FormatError
-        If a file cannot be read.
-    ArgumentError
-        If it holds no flows.
+    `source`: a path that ends in SCENARIO is of a scenario to simulate (`cctrace.sim.scenario`). `name`: what its
+    flows' `file` is; by default that of the source. Raises `FormatError` if a file cannot be read. Raises
+    `ArgumentError` if it holds no flows.
     """
     if isinstance(source, str | os.PathLike):
         file = os.fspath(source)

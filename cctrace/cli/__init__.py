@@ -68,10 +68,7 @@ _COLLECTED = 50_000  # objects; with Python's 700, cycles are sought during impo
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0 done, 1 the check it ran found something, 2 error.
 
-    Parameters
-    ----------
-    arguments : list of str, optional
-        Without the program's name; default: those of this process.
+    `arguments`: without the program's name; default: those of this process.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments

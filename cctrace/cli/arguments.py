@@ -71,10 +71,7 @@ tcpinfo_option = file_option("--tcpinfo", multiple=True, metavar="FILE", help=_C
 def check_file(file: str, folders: bool = False, called: str = "") -> None:
     """Refuse what is no file: one that does not exist, a device, and a folder where none is wanted.
 
-    Raises
-    ------
-    ArgumentError
-        Names the argument, and a file of a similar name if there is one.
+    Raises `ArgumentError`: names the argument, and a file of a similar name if there is one.
     """
     file = os.fspath(file)
     if file == "-" or "://" in file or (any(mark in file for mark in _PATTERN) and not os.path.exists(file)):
@@ -97,9 +94,7 @@ def check_file(file: str, folders: bool = False, called: str = "") -> None:
 def check_format(file: str) -> None:
     """Refuse a file of no known format, before what reads it is imported.
 
-    Raises
-    ------
-    FormatError
+    Raises `FormatError`.
     """
     from cctrace.io import is_capture
 
@@ -109,9 +104,7 @@ def check_format(file: str) -> None:
 def check_flow(index: int, connections: int, source: str) -> None:
     """Refuse a --flow that the source does not have.
 
-    Raises
-    ------
-    ArgumentError
+    Raises `ArgumentError`.
     """
     if not 0 <= index < connections:
         allowed = "0" if connections == 1 else f"0 to {connections - 1} (cctrace flows lists them)"
@@ -148,10 +141,7 @@ def controller_name(text: str, called: str) -> str:
 
     ``FILE.py:CLASS`` is loaded, if the command has --trust and the user allows it.
 
-    Raises
-    ------
-    ArgumentError
-        If there is none of that name; calls the argument `called` and suggests the nearest.
+    Raises `ArgumentError` if there is none of that name; calls the argument `called` and suggests the nearest.
     """
     from cctrace.cc import canonical, own
 
@@ -281,9 +271,7 @@ def queue_size(text: str, called: str) -> None:
 
     How many bytes a BDP has is not known here: the path refuses a queue of less than a packet once it is.
 
-    Raises
-    ------
-    ArgumentError
+    Raises `ArgumentError`.
     """
     from cctrace.sim.path import MOST_BPS, Path
 
@@ -343,9 +331,7 @@ def folder_option(*names: str, **more: Any) -> Decorator:
 def check_folder(folder: str, called: str) -> None:
     """Refuse a folder that could not be written to, before what takes time.
 
-    Raises
-    ------
-    ArgumentError
+    Raises `ArgumentError`.
     """
     there = os.path.abspath(folder)
     while not os.path.exists(there):

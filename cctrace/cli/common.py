@@ -144,14 +144,8 @@ def print_table(
     A table too wide for the terminal is stacked: a row takes several lines, and nothing is cut. Pipes and files get
     one line per row, however long.
 
-    Parameters
-    ----------
-    columns : sequence of str
-    heading : (int, function), optional
-        Number of columns that the first line of a stacked row stands for, and the function that makes its text;
-        default: the first column.
-    short : dict of str to str, optional
-        Shorter names of columns, for the stack.
+    `heading`: number of columns that the first line of a stacked row stands for, and the function that makes its text;
+    default: the first column. `short`: shorter names of columns, for the stack.
     """
     rows = [[visible(cell, keep="") for cell in row] for row in rows]
     lines, head = lines_of(columns, rows), 1

@@ -131,10 +131,8 @@ _OF_SCENARIO = ("ack", "ack_every", "ecn", "send_buffer", "profile")  # options 
 def _scenario(options: dict[str, Any], controllers: list[str], duration: str, seed: int) -> Any:
     """Return path, senders, duration and seed of --scenario; --cc, --duration and --seed replace what it has.
 
-    Raises
-    ------
-    ArgumentError
-        If an option is given that the scenario has, or --cc names more controllers than it has senders.
+    Raises `ArgumentError` if an option is given that the scenario has, or --cc names more controllers than it has
+    senders.
     """
     from dataclasses import replace
 

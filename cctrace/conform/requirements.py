@@ -78,14 +78,9 @@ class Table:
 def all_of(where: ArrayLike, holds: ArrayLike, value: ArrayLike, expected: ArrayLike, relation: str = "") -> Found:
     """Return what holds in all rows of a mask.
 
-    Parameters
-    ----------
-    where, holds : array_like of bool, shape (n,)
-        The rows that exercise the requirement, and those that satisfy it.
-    value, expected : array_like or str
-        Shown of the first row that does not; numbers, or a text.
-    relation : str
-        Between them, for example ``"at most"``.
+    `where`, `holds`: shape (n,), the rows that exercise the requirement, and those that satisfy it. `value`,
+    `expected`: shown of the first row that does not; numbers, or a text. `relation`: between them, for example ``"at
+    most"``.
     """
     where = np.asarray(where, bool)
     bad = np.flatnonzero(where & ~np.asarray(holds, bool))

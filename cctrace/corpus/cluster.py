@@ -32,19 +32,9 @@ class ClusterError(CctraceError):
 class Cluster:
     """Runs batches on the workers of a Dask scheduler.
 
-    Parameters
-    ----------
-    address : str
-        Of the scheduler, "tcp://host:8786".
-    progress : callable
-        Receives the address of the dashboard, and changes of the connection, as text.
-
-    Raises
-    ------
-    ClusterError
-        If it does not answer.
-    MissingError
-        If Dask is not installed.
+    `address`: of the scheduler, "tcp://host:8786". `progress`: receives the address of the dashboard, and changes of
+    the connection, as text. Raises `ClusterError` if it does not answer. Raises `MissingError` if Dask is not
+    installed.
     """
 
     window = WINDOW

@@ -116,12 +116,8 @@ def _search_path() -> str:
 class Guard:
     """Runs one child at a time, with limits for every capture.
 
-    Parameters
-    ----------
-    memory : int
-        Bytes of address space that a capture may take beyond those of an idle child.
-    seconds : float
-        CPU time that a capture may take; the wall-clock limit is ten times as long.
+    `memory`: bytes of address space that a capture may take beyond those of an idle child. `seconds`: CPU time that a
+    capture may take; the wall-clock limit is ten times as long.
     """
 
     def __init__(self, zygote: Zygote, memory: int, seconds: float) -> None:

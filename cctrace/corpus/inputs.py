@@ -76,15 +76,7 @@ def date_in(name: str) -> str:
 class Rules:
     """Compiled rules that match counters to captures.
 
-    Parameters
-    ----------
-    rules : sequence of str
-        Names of `RULES`, or rules.
-
-    Raises
-    ------
-    ArgumentError
-        If one is neither.
+    `rules`: names of `RULES`, or rules. Raises `ArgumentError` if one is neither.
     """
 
     def __init__(self, rules: Sequence[str] = DEFAULT_RULES) -> None:

@@ -29,19 +29,9 @@ Capture = tuple[str, Callable[[], tuple[Member, list[Member]]]]  # name, and wha
 def groups(name: str, rules: Rules, limit: int | None) -> Iterator[Capture]:
     """Yield (name, function that returns source and counters) for every capture in an archive.
 
-    Parameters
-    ----------
-    name : str
-        Path or URL of the archive.
-    rules : Rules
-        Which counters belong to which capture; counters of no capture are analysed by themselves.
-    limit : int, optional
-        Largest size that a member may have, and that all may have together.
-
-    Raises
-    ------
-    FormatError
-        If it is no archive, is damaged, or unpacks to too much: after the captures that precede the damage.
+    `name`: path or URL of the archive. `rules`: which counters belong to which capture; counters of no capture are
+    analysed by themselves. `limit`: largest size that a member may have, and that all may have together. Raises
+    `FormatError` if it is no archive, is damaged, or unpacks to too much: after the captures that precede the damage.
     """
     with open_source(name, limit) as source:
         if not archive.sniff(source.head):

@@ -39,15 +39,7 @@ SIMULATOR = {"goodput_bps": 0.01 * Z90, "rtt_mean_us": 0.012 * Z90, SHARE: 0.03 
 def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
     """Return goodput (bit/s of payload, first packet to last ACK), mean RTT (us) and retransmitted share.
 
-    Parameters
-    ----------
-    table : Transmissions
-        Of the flow.
-
-    Raises
-    ------
-    StreamError
-        If nothing was acknowledged, or all time stamps are equal.
+    `table`: of the flow. Raises `StreamError` if nothing was acknowledged, or all time stamps are equal.
     """
     acked = table.acked_ns[table.acked_ns >= 0]
     if not len(acked):

@@ -79,10 +79,7 @@ class HeldBack:
 def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     """Return the host limits of a flow.
 
-    Raises
-    ------
-    FitError
-        If the application was the main limit, and its writes show no pattern.
+    Raises `FitError` if the application was the main limit, and its writes show no pattern.
     """
     names = [verdict.name for verdict in diagnosis.verdicts]
     total_s = sum(limit.end_s - limit.start_s for limit in diagnosis.limits) or 1.0

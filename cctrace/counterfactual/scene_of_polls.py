@@ -37,17 +37,8 @@ APPLICATION = 0.05  # share of the time without data to send, from which writes 
 def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> Scene:
     """Return the `Scene` of polled counters.
 
-    Parameters
-    ----------
-    own : str or class
-        The sender's controller.
-    diagnosis : Diagnosis
-        Of the connection.
-
-    Raises
-    ------
-    FitError
-        If the counters reveal too little of rate and RTT over time.
+    `own`: the sender's controller. `diagnosis`: of the connection. Raises `FitError` if the counters reveal too little
+    of rate and RTT over time.
     """
     polls = Polls(flow)
     rtt = polls.rtt[np.isfinite(polls.rtt) & (polls.rtt > 0)]

@@ -269,13 +269,7 @@ def answer(
 ) -> WhatIf:
     """Return the `WhatIf` of a scene's runs.
 
-    Parameters
-    ----------
-    runs : Runs
-    questions : dict of str to (str, dict)
-        Name of the answer: controller and changes of the path.
-    changes : dict, optional
-        Common changes of all questions.
+    `questions`: name of the answer: controller and changes of the path. `changes`: common changes of all questions.
     """
     answers = runs.ask({name: Question.of(*asked) for name, asked in questions.items()})
     candidates = {name: answer.figures for name, answer in answers.items()}

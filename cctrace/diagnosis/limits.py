@@ -88,10 +88,7 @@ def edges_of(end_s: float, step_s: float) -> NDArray[np.float64]:
 def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: float) -> list[Limit]:
     """Return the limits of slices of `step_s` from 0 to `end_s`.
 
-    Parameters
-    ----------
-    intervals : dict of str to ndarray, shape (n, 2)
-        When each limit held, seconds; within one name sorted and disjoint.
+    `intervals`: shape (n, 2), when each limit held, seconds; within one name sorted and disjoint.
 
     Examples
     --------

@@ -47,17 +47,8 @@ def _of_path(name: str) -> property:
 class Record:
     """A captured flow as the diagnosis reads it.
 
-    Parameters
-    ----------
-    controller : str, optional
-        The kernel's name of the sender's congestion control.
-    paced : bool
-        Whether its socket is known to pace although its controller sets no rate.
-
-    Raises
-    ------
-    StreamError
-        If the capture lacks the data or the acknowledgements.
+    `controller`: the kernel's name of the sender's congestion control. `paced`: whether its socket is known to pace
+    although its controller sets no rate. Raises `StreamError` if the capture lacks the data or the acknowledgements.
     """
 
     def __init__(self, flow: Flow, controller: str | None = None, paced: bool = False) -> None:

@@ -46,12 +46,7 @@ BESIDE = ("cubic6", "bbr2022", "bbr3")  # candidates if no verdict names a remed
 def remedies(verdict: str, own: Own = None) -> dict[str, Question]:
     """Return the questions that follow from a verdict's advice: {name: (controller or None for its own, changes)}.
 
-    Parameters
-    ----------
-    verdict : str
-        Its name.
-    own : str, optional
-        The flow's controller, by its own or the kernel's name: it is no remedy for itself.
+    `verdict`: its name. `own`: the flow's controller, by its own or the kernel's name: it is no remedy for itself.
 
     Examples
     --------
@@ -75,10 +70,7 @@ def commands(verdict: str, flow: Flow, own: str | None = None) -> list[str]:
 
     Further entries replace the first one's option; empty if no simulation would answer.
 
-    Parameters
-    ----------
-    verdict, own : str
-        As in `remedies`.
+    `verdict`, `own`: as in `remedies`.
     """
     asked = list(remedies(verdict, own).values())
     controllers = [name for name, _ in asked if name]
@@ -107,10 +99,7 @@ def questions(diagnosis: Diagnosis, own: Own) -> dict[str, tuple[str | type, dic
 
     The remedies of the first verdict that is at least half sure and has any; other controllers if there are none.
 
-    Parameters
-    ----------
-    own : str, class or None
-        The flow's controller; without one, path changes cannot be evaluated.
+    `own`: the flow's controller; without one, path changes cannot be evaluated.
     """
     sure = [verdict.name for verdict in diagnosis.verdicts if verdict.is_there >= LIKELY]
     none: dict[str, Question] = {}

@@ -11,10 +11,8 @@ from cctrace.diagnosis import constants as const
 def socket_limit(pacing_Bps: NDArray[np.float64], most_Bps: NDArray[np.float64]) -> tuple[float, float]:
     """Return (SO_MAX_PACING_RATE in bytes/s, share of the polls in which the socket paced at it); (nan, 0.0) if none.
 
-    Parameters
-    ----------
-    pacing_Bps, most_Bps : ndarray
-        ``tcpi_pacing_rate`` and ``tcpi_max_pacing_rate`` of every poll; not positive if unknown or unlimited.
+    `pacing_Bps`, `most_Bps`: ``tcpi_pacing_rate`` and ``tcpi_max_pacing_rate`` of every poll; not positive if unknown
+    or unlimited.
 
     Examples
     --------

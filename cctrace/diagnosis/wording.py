@@ -59,10 +59,8 @@ class Cause:
 def fill(template: str, known: Mapping[str, Value]) -> str:
     """Return the sentence of a template.
 
-    Parameters
-    ----------
-    known : mapping of str to number or str
-        Their units are the last parts of their names (``_us``, ``_bps``, ``_share`` ...); None and NaN are unknown.
+    `known`: their units are the last parts of their names (``_us``, ``_bps``, ``_share`` ...); None and NaN are
+    unknown.
 
     Examples
     --------

@@ -52,12 +52,7 @@ class Acked:
     def acked(self, cumulative: int, blocks: Sequence[tuple[int, int]]) -> list[Range]:
         """Return the packets that an ACK acknowledges for the first time, as ranges in ascending order.
 
-        Parameters
-        ----------
-        cumulative : int
-            The first byte that it does not acknowledge.
-        blocks : sequence of (int, int)
-            Its SACK blocks.
+        `cumulative`: the first byte that it does not acknowledge. `blocks`: its SACK blocks.
         """
         found: list[int] = []
         self._first = self._take(self._first, cumulative, found)

@@ -106,11 +106,8 @@ class Components(NamedTuple):
 def components_of(path: PathEvidence, quick: bool = False) -> Components:
     """Return mutually consistent rate, delays and jitter.
 
-    Parameters
-    ----------
-    quick : bool
-        Use `quick_jitter` and a `joint` fit with as few draws; neither if the residual delays are too small to
-        reveal a process and a queue stood long enough to determine the rate.
+    `quick`: use `quick_jitter` and a `joint` fit with as few draws; neither if the residual delays are too small to
+    reveal a process and a queue stood long enough to determine the rate.
     """
     table, (flow, steps, others, _), shaper = path.transmissions, path.through, path.shaper
     bucket = bucket_bytes(shaper)
@@ -182,10 +179,7 @@ QUICK_FAMILIES = ("normal", "gamma", "lognormal")
 def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent) -> Jitter:
     """Return a fit of fewer families to fewer draws, with a fifth of the work; the path's own is cached.
 
-    Raises
-    ------
-    FitError
-        If the delays do not determine the jitter.
+    Raises `FitError` if the delays do not determine the jitter.
     """
     kept = path.kept.get(quick_jitter)
     if kept is None or kept[0] is not delays:

@@ -17,14 +17,8 @@ def descend(
 ) -> tuple[Floats, float]:
     """Return the minimum of a function of n numbers near a simplex, and its value there [Nelder65]_.
 
-    Parameters
-    ----------
-    simplex : ndarray, shape (n + 1, n)
-        Initial simplex.
-    fatol, xatol : float
-        Stop if no corner's value and coordinate differ by more than these from the best one's.
-    most : int
-        Maximum number of steps.
+    `simplex`: shape (n + 1, n), initial simplex. `fatol`, `xatol`: stop if no corner's value and coordinate differ by
+    more than these from the best one's. `most`: maximum number of steps.
 
     Examples
     --------

@@ -29,12 +29,7 @@ EVEN = 0.95  # of a uniform distribution, within the interval
 def at_share(even: bool, estimate: Estimate, share: ArrayLike) -> Floats:
     """Return a quantile of the estimate's distribution.
 
-    Parameters
-    ----------
-    even : bool
-        Uniform instead of normal.
-    estimate : Estimate
-        With both ends.
+    `even`: uniform instead of normal. `estimate`: with both ends.
 
     Examples
     --------

@@ -271,14 +271,8 @@ def fit_family(
 ) -> Fitted:
     """Return the `Fitted` maximum of one family.
 
-    Parameters
-    ----------
-    start : ndarray, optional
-        Initial parameters.
-    stalls : bool
-        Whether some of the delays may be stalls.
-    quick : bool
-        One descent, to half a unit of log L.
+    `start`: initial parameters. `stalls`: whether some of the delays may be stalls. `quick`: one descent, to half a
+    unit of log L.
     """
     event = data.event[data.group]
     observed = data.delay_us[event] if event.any() else data.delay_us

@@ -99,12 +99,8 @@ def product_limit(
 ) -> tuple[Floats, float, float]:
     """Return quantiles (at `SHARES`), mean and sd of the maximum-likelihood distribution of censored delays.
 
-    Parameters
-    ----------
-    reverse_hazard : callable
-        f/F of a family that fits roughly: weighs which of two delays of a group was the late one.
-    weights : ndarray, optional
-        Per group, of a bootstrap.
+    `reverse_hazard`: f/F of a family that fits roughly: weighs which of two delays of a group was the late one.
+    `weights`: per group, of a bootstrap.
     """
     value = data.delay_us
     weight = np.ones(len(data.event)) if weights is None else weights

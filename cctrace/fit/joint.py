@@ -43,12 +43,7 @@ class Joint(NamedTuple):
 def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Joint | None:
     """Return the `Joint` fit of rates and jitter, started at those given; None if it does not improve on them.
 
-    Parameters
-    ----------
-    jitter : Jitter
-        Fitted to the delays.
-    quick : bool
-        Use fewer ACKs and only the family of `jitter`.
+    `jitter`: fitted to the delays. `quick`: use fewer ACKs and only the family of `jitter`.
     """
     if len(delays.steps.rate) > const.MOST_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
         return None

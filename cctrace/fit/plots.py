@@ -32,15 +32,8 @@ def _axes(axes: Any, count: int) -> Any:
 def distribution(fit: Jitter, axes: Sequence[Axes] | None = None) -> tuple[Axes, Axes]:
     """Draw the distribution of the draws with the fit (left), and a quantile-quantile plot (right).
 
-    Parameters
-    ----------
-    fit : Jitter
-        With the delays that it was fitted to: not read from JSON.
-
-    Raises
-    ------
-    ArgumentError
-        If the delays are missing, or matplotlib is not installed.
+    `fit`: with the delays that it was fitted to: not read from JSON. Raises `ArgumentError` if the delays are missing,
+    or matplotlib is not installed.
     """
     from cctrace.fit.goodness import SHARES, product_limit
 
@@ -73,10 +66,7 @@ def surface(fit: Collapse, controller: str | None = None, axes: Axes | None = No
 
     Each of the 81 cells is a run of 21 s; all of them take a few seconds.
 
-    Parameters
-    ----------
-    controller : str, optional
-        By default the first one of the forecast.
+    `controller`: by default the first one of the forecast.
     """
     axes = _axes(axes, 1)
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter

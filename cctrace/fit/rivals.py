@@ -60,10 +60,7 @@ def lost_of(evidence: PathEvidence) -> Lost:
 def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]:
     """Return the paths that may explain a capture, the inferred one first; only that if there is no ambiguity.
 
-    Parameters
-    ----------
-    evidence : PathEvidence
-        From which it was inferred.
+    `evidence`: from which it was inferred.
     """
     found = {AS_INFERRED: path}
     lost = lost_of(evidence)

@@ -173,10 +173,7 @@ class Surface:
 
         For integers these are accepted values themselves; if only one remains, as of a switch, it is both.
 
-        Parameters
-        ----------
-        accepts : callable
-            Takes the scores of the best point and of another.
+        `accepts`: takes the scores of the best point and of another.
         """
         best = self.scores[self.best]
 

@@ -272,17 +272,9 @@ def _counted(flow: Flow, before: int) -> tuple[NDArray[Any], ...]:
 def alpha_of(delivered: NDArray[Any], marked: NDArray[Any], prior_delivered: NDArray[Any]) -> NDArray[Any]:
     """Return DCTCP's average of the share of marks at each ACK [RFC8257] §3.3; 1 at the start.
 
-    Parameters
-    ----------
-    delivered, marked : ndarray of int64, shape (n,)
-        Cumulative segments by each ACK.
-    prior_delivered : ndarray of int64, shape (n,)
-        Deliveries when the newest segment of each ACK was sent: a round ends when that reaches the deliveries at
-        its start.
-
-    Returns
-    -------
-    ndarray of float, shape (n,)
+    `delivered`, `marked`: shape (n,), cumulative segments by each ACK. `prior_delivered`: shape (n,), deliveries when
+    the newest segment of each ACK was sent: a round ends when that reaches the deliveries at its start. Returns ndarray
+    of float, shape (n,).
     """
     alpha, value, first = np.ones(len(delivered)), 1.0, 0
     reached = np.maximum.accumulate(prior_delivered)

@@ -39,10 +39,7 @@ def alike(flow: Flow, polls: TcpInfo) -> float:
 def most_alike(flow: Flow, found: list[tuple[TcpInfo, Alignment]]) -> tuple[TcpInfo, Alignment]:
     """Return the (polls, `Alignment`) whose RTTs are the flow's.
 
-    Raises
-    ------
-    ArgumentError
-        If none are.
+    Raises `ArgumentError` if none are.
     """
     shares = [alike(flow, polls) for polls, _ in found]
     best = int(np.argmax(shares))

@@ -143,14 +143,8 @@ def _arrived(
 class _Receiver:
     """State of the receiver as its ACKs arrive.
 
-    Parameters
-    ----------
-    tx_ns, begin, end : ndarray
-        Of the segments that arrived, in this order.
-    rtt_ns : int
-        Minimum RTT.
-    rate, burst : float
-        The path's rate, segments per ns, and burst size.
+    `tx_ns`, `begin`, `end`: of the segments that arrived, in this order. `rtt_ns`: minimum RTT. `rate`, `burst`: the
+    path's rate, segments per ns, and burst size.
     """
 
     def __init__(

@@ -278,14 +278,9 @@ def _longer(array: NDArray[Any], rows: int) -> NDArray[Any]:
 def segment_size(largest: int, gcd: int, syn_mss: int) -> tuple[int, bool]:
     """Return the payload of a full segment and whether that is certain.
 
-    Parameters
-    ----------
-    largest : int
-        Largest payload of a captured packet, bytes.
-    gcd : int
-        Greatest common divisor of the payloads of packets without PSH, and of super-packets; 0 unknown.
-    syn_mss : int
-        Smaller of the two MSS options less what the TCP options of every segment take; -1 without a SYN.
+    `largest`: largest payload of a captured packet, bytes. `gcd`: greatest common divisor of the payloads of packets
+    without PSH, and of super-packets; 0 unknown. `syn_mss`: smaller of the two MSS options less what the TCP options of
+    every segment take; -1 without a SYN.
     """
     least = -(-largest // MOST_SEGMENTS)
     if 0 < syn_mss < least:  # the option is not the sender's, or the length not a packet's

@@ -111,14 +111,7 @@ def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[flo
 def awaited(rows: NDArray[Any], cwnd: NDArray[np.float64], mss: int) -> NDArray[np.float64]:
     """Return how many segments an unpaced sender waits for to send a full super-packet.
 
-    Parameters
-    ----------
-    rows : structured ndarray
-        Of the event stream.
-    cwnd : ndarray
-        Segments, at each of these rows.
-    mss : int
-        Bytes.
+    `rows`: of the event stream. `cwnd`: segments, at each of these rows. `mss`: bytes.
     """
     srtt_us = np.maximum(rows["srtt_us8"] / 8, 1)
     rate = const.PACING_RATIO * cwnd * mss / srtt_us * 1e6
@@ -173,12 +166,8 @@ def waits_us(rtt_us: NDArray[np.float64], is_v1: bool) -> NDArray[np.float64]:
 def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDArray[np.float64] | None = None) -> float:
     """Return the longest time with nearly constant data in flight, after the start, in multiples of a probe's wait.
 
-    Parameters
-    ----------
-    wait_us : ndarray
-        That wait in each block.
-    window : ndarray, optional
-        Of a candidate, in each block, segments: flights limited by it do not count.
+    `wait_us`: that wait in each block. `window`: of a candidate, in each block, segments: flights limited by it do not
+    count.
     """
     if not len(halves):
         return 0.0
@@ -222,11 +211,7 @@ def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: b
     """Return the evidence of `longest_still` and `straight_rises` against a candidate that paces, log odds of 0 or
     more.
 
-    Parameters
-    ----------
-    still, min_rtt_us : float
-    is_v1 : bool
-        Whether it probes every eight round trips.
+    `is_v1`: whether it probes every eight round trips.
     """
     shows = (
         np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us

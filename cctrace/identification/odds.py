@@ -192,12 +192,8 @@ def softmax(evidence: dict[str, float]) -> dict[str, float]:
 def probabilities(evidence: dict[str, float], known: float) -> list[Candidate]:
     """Return the candidates, most probable first; among equals newer kernels first.
 
-    Parameters
-    ----------
-    evidence : {str: float}
-        Log likelihood of the flow under each controller.
-    known : float
-        Log odds that one of them sent the flow.
+    `evidence`: {str: float}, log likelihood of the flow under each controller. `known`: log odds that one of them sent
+    the flow.
     """
     share = 1 / (1 + math.exp(-max(min(known, const.MOST_ODDS), -const.MOST_ODDS)))
     named = [Candidate(name, weight * share) for name, weight in softmax(evidence).items()]

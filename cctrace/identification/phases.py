@@ -77,11 +77,7 @@ class Chain:
 def chain(name: str, min_rtt_us: float, flight: float, further: float = 1.0, often: float = 1.0) -> Chain:
     """Return the `Chain` of a candidate's gain cycle on a path of `flight` segments.
 
-    Parameters
-    ----------
-    min_rtt_us, flight : float
-    further, often : float
-        For an unknown sender: factors of the gains' distance from 1, and of the frequency of phases.
+    `further`, `often`: for an unknown sender: factors of the gains' distance from 1, and of the frequency of phases.
     """
     phases = _phases(name, min_rtt_us, flight)
     return Chain([one._replace(gain=1 + further * (one.gain - 1), rtts=one.rtts / often) for one in phases])
@@ -157,12 +153,7 @@ class Rates:
     ) -> NDArray[np.float64]:
         """Return the log likelihood of the rates from block `start` on, for each of several reference rates.
 
-        Parameters
-        ----------
-        usual : ndarray, shape (m, blocks)
-            Log reference rates.
-        full : ndarray of bool, per block
-            Where the sender was probably cwnd-limited.
+        `usual`: shape (m, blocks), log reference rates. `full`: where the sender was probably cwnd-limited.
         """
         levels, which = np.unique(np.log(cycle.gains), return_inverse=True)
         scale = self.error * FACTORS[:, None]  # factor, block

@@ -52,10 +52,7 @@ class Windows(Protocol):
 def wrong_reductions(polls: Windows, factor: float) -> tuple[int, float]:
     """Return how many reductions the polls contain, and the share of them with a wrong factor.
 
-    Parameters
-    ----------
-    factor : float
-        By which the candidate multiplies its window.
+    `factor`: by which the candidate multiplies its window.
     """
     off = []
     for before, after in _neighbours(polls):
@@ -89,12 +86,7 @@ def growth(polls: Windows) -> tuple[float, float]:
 def wrong_windows(polls: Windows, name: str, factor: float) -> float:
     """Return the reduction of an unpaced candidate's log odds due to the windows' reductions and growth.
 
-    Parameters
-    ----------
-    name : str
-        Of the candidate.
-    factor : float
-        By which it multiplies its window.
+    `name`: of the candidate. `factor`: by which it multiplies its window.
     """
     cuts, wrong = wrong_reductions(polls, factor)
     total = 0.0
@@ -116,14 +108,8 @@ def wrong_windows(polls: Windows, name: str, factor: float) -> float:
 def other_gains(explained: NDArray[np.float64], ratio: NDArray[np.float64], error: float) -> float:
     """Return the reduction of the log odds if arbitrary gains explain the rates better than the candidate's.
 
-    Parameters
-    ----------
-    explained : ndarray
-        Log likelihood of each poll's rate under the candidate.
-    ratio : ndarray
-        Log of each rate over the candidate's bandwidth; NaN unknown.
-    error : float
-        Of these.
+    `explained`: log likelihood of each poll's rate under the candidate. `ratio`: log of each rate over the candidate's
+    bandwidth; NaN unknown. `error`: of these.
     """
     known = np.isfinite(ratio)
     usual = np.exp(-np.abs(ratio[known]) / error) / (2 * error)
@@ -140,12 +126,8 @@ def unchanged(
 ) -> float:
     """Return the reduction of the log odds if the pacing rate stays constant for too long.
 
-    Parameters
-    ----------
-    time_ns, rate_Bps, delivered, rtt_us : ndarray
-        Of all polls: pacing rate (0 or less: unknown), cumulative bytes delivered, round-trip time.
-    is_v1 : bool
-        Whether the candidate probes every eight round trips.
+    `time_ns`, `rate_Bps`, `delivered`, `rtt_us`: of all polls: pacing rate (0 or less: unknown), cumulative bytes
+    delivered, round-trip time. `is_v1`: whether the candidate probes every eight round trips.
     """
     longest = 0
     with np.errstate(divide="ignore", invalid="ignore"):

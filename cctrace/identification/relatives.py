@@ -88,12 +88,7 @@ def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
 def other_windows(halves: HalfRounds, name: str, factor: float) -> str:
     """Return in words how a sender's windows differ from those of an unpaced relative; "" if unknown.
 
-    Parameters
-    ----------
-    name : str
-        The relative.
-    factor : float
-        By which it multiplies its window.
+    `name`: the relative. `factor`: by which it multiplies its window.
     """
     kept, grown = kept_and_grown(halves)
     said = []

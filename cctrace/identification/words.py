@@ -46,12 +46,7 @@ def believed(found: Identification | None, reported: str | None) -> Identificati
     """Return an identification that agrees with the kernel's counters: the controller that they name, or a variant of
     it.
 
-    Parameters
-    ----------
-    found : Identification or None
-        From the sends.
-    reported : str or None
-        The kernel's name, see `named.controller_name`.
+    `found`: from the sends. `reported`: the kernel's name, see `named.controller_name`.
     """
     if reported is None:
         return found

@@ -76,10 +76,7 @@ def options_of(block: bytes, at: int, order: ByteOrder) -> Iterator[tuple[int | 
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read a BBLog into `TcpInfo`, one row per event.
 
-    Raises
-    ------
-    FormatError
-        No pcapng, or one without such a log.
+    Raises `FormatError`: no pcapng, or one without such a log.
     """
     log = _Log()
     damage = log.take_all(source)

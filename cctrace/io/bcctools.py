@@ -47,10 +47,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> KernelEvents:
     """Read the output of tcpretrans or tcplife into `KernelEvents`, one row per line.
 
-    Raises
-    ------
-    FormatError
-        No header, counts instead of events (`tcpretrans -c`), or no event.
+    Raises `FormatError`: no header, counts instead of events (`tcpretrans -c`), or no event.
     """
     kind, rows, odd, name = None, [], 0, source.name
     for line in source.lines():

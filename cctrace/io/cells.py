@@ -36,12 +36,8 @@ class LeftOut:
 def settled(values: Sequence[Any], is_number: bool = False) -> tuple[list[Any], LeftOut | None]:
     """Return values as numbers and None, or as texts and None; and what was left out, None if nothing was.
 
-    Parameters
-    ----------
-    values : sequence
-        Anything that a file may hold; None is missing.
-    is_number : bool
-        Whether the name of the column says that it holds numbers; otherwise it does if at least half of its values are.
+    `values`: anything that a file may hold; None is missing. `is_number`: whether the name of the column says that it
+    holds numbers; otherwise it does if at least half of its values are.
 
     Examples
     --------

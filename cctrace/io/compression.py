@@ -154,10 +154,7 @@ def bomb(name: str, compressed: int, most: int) -> str:
 class Allowance:
     """How many bytes one archive may unpack to: its members count, and the files packed in them.
 
-    Parameters
-    ----------
-    source : Source
-        The archive.
+    `source`: the archive.
     """
 
     def __init__(self, source: Source) -> None:

@@ -22,22 +22,9 @@ from cctrace.schema import Column
 def checked(table: Sequence[Column], columns: Mapping[str, ArrayLike], source: str) -> dict[str, NDArray[Any]]:
     """Return the columns of a table from a file, with their dtypes, after checking every value.
 
-    Parameters
-    ----------
-    columns : mapping of str to array_like
-        May hold others as well.
-    source : str
-        Name of the file.
-
-    Returns
-    -------
-    dict of str to ndarray, all of one length
-
-    Raises
-    ------
-    FormatError
-        A column is missing, has another length, holds something other than integers (or text), or a value outside of
-        its bounds `within`; names the file, the column and the first such row.
+    `columns`: may hold others as well. `source`: name of the file. Raises `FormatError`: a column is missing, has
+    another length, holds something other than integers (or text), or a value outside of its bounds `within`; names the
+    file, the column and the first such row.
     """
     if lacking := [column.name for column in table if column.name not in columns]:
         raise FormatError(f"{source}: lacks the columns {', '.join(lacking)}")

@@ -40,10 +40,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read the sockets' samples of a flent run into `TcpInfo`; a connection's `flow_id` is the name of its series.
 
-    Raises
-    ------
-    FormatError
-        Not flent's JSON, or no samples of a socket in it (flent takes them with `--socket-stats`).
+    Raises `FormatError`: not flent's JSON, or no samples of a socket in it (flent takes them with `--socket-stats`).
     """
     try:
         document = json.loads(source.text())

@@ -54,14 +54,8 @@ FrameIterator = Iterator[tuple[NDArray[np.uint8], Frames, int]]  # buffer, posit
 class Decoder:
     """Collects frames into `Packets`.
 
-    Parameters
-    ----------
-    name : str
-        Name of the file, for messages.
-    decapsulate : sequence of str
-        Tunnels to look into: any of "ipip", "gre", "vxlan", "geneve", or "all".
-    part : int
-        About how many rows are taken at a time; 0: all rows of a file.
+    `name`: name of the file, for messages. `decapsulate`: tunnels to look into: any of "ipip", "gre", "vxlan",
+    "geneve", or "all". `part`: about how many rows are taken at a time; 0: all rows of a file.
     """
 
     def __init__(self, name: str, decapsulate: str | Sequence[str] = (), part: int = 0) -> None:

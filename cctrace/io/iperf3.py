@@ -27,10 +27,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read the sender's intervals into `TcpInfo`.
 
-    Raises
-    ------
-    FormatError
-        Not iperf3 JSON, an error that iperf3 reported, or no interval of a sending TCP stream.
+    Raises `FormatError`: not iperf3 JSON, an error that iperf3 reported, or no interval of a sending TCP stream.
     """
     text, name = "\n".join(source.lines()), source.name
     warnings = source.cut_warning()

@@ -34,10 +34,8 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> LinkTrace:
     """Read a trace or a log into a `LinkTrace`.
 
-    Raises
-    ------
-    FormatError
-        A line that belongs to neither format, times that go backwards in a trace, or an empty file; names the line.
+    Raises `FormatError`: a line that belongs to neither format, times that go backwards in a trace, or an empty file;
+    names the line.
     """
     lines = [line.strip() for line in source.lines()]
     name, warnings = source.name, source.cut_warning()

@@ -46,10 +46,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read a tcp-info archive or an NDT7 result into `TcpInfo`.
 
-    Raises
-    ------
-    FormatError
-        Not JSON, or no snapshot in it; names the line.
+    Raises `FormatError`: not JSON, or no snapshot in it; names the line.
     """
     return _read_archive(source) if re.search(rb'"RawIDM"|"Sequence"', source.head) else _read_ndt7(source)
 

@@ -33,10 +33,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> Packets | tcpinfo.TcpInfo | LinkTrace:
     """Read packets, tcp_info or a link trace that `save_table` wrote.
 
-    Raises
-    ------
-    FormatError
-        As `load`; also for event streams, which are no input file but are loaded by `Events`.
+    Raises `FormatError`: as `load`; also for event streams, which are no input file but are loaded by `Events`.
     """
     name = source.name
     kind, columns, meta = load(source)

@@ -81,10 +81,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     `events` holds the columns time_ns, connection, kind (sent, received, acked, lost), space (packet type), first and
     last packet number, bytes (-1 where not logged).
 
-    Raises
-    ------
-    FormatError
-        Not JSON, or neither metrics nor packets in it.
+    Raises `FormatError`: not JSON, or neither metrics nor packets in it.
     """
     text, name = source.text(), source.name
     script = _SCRIPT.match(text)

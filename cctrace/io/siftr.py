@@ -34,10 +34,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read a siftr log into `TcpInfo`, one row per packet.
 
-    Raises
-    ------
-    FormatError
-        No packet in the log.
+    Raises `FormatError`: no packet in the log.
     """
     lines = source.lines()
     header = dict(re.findall(r"(\w+)=(\S+)", next(lines)))

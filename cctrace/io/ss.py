@@ -98,10 +98,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read `ss -ti` output into `TcpInfo`; one row per socket and sample that carries TCP information.
 
-    Raises
-    ------
-    FormatError
-        No socket with TCP information (was ss run with -i?).
+    Raises `FormatError`: no socket with TCP information (was ss run with -i?).
     """
     polls, connections, odd = tcpinfo.PollColumns(), tcpinfo.Connections(), list[str]()
     without, latest_ns, nameless = 0, None, _Nameless()

@@ -29,10 +29,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read tcp_probe events into `TcpInfo`; times are the tracer's clock (mostly seconds since boot).
 
-    Raises
-    ------
-    FormatError
-        No event in the file.
+    Raises `FormatError`: no event in the file.
     """
     polls = tcpinfo.Polls()
     for line in source.lines():

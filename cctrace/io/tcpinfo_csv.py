@@ -61,10 +61,7 @@ def _is_header(cells: Sequence[str]) -> bool:
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read a CSV of tcp_info polls into `TcpInfo`.
 
-    Raises
-    ------
-    FormatError
-        No header with a time, no rows, or a cell that is not a number; names line and column.
+    Raises `FormatError`: no header with a time, no rows, or a cell that is not a number; names line and column.
     """
     lines = list(csv_rows(source))
     name, warnings = source.name, source.cut_warning()

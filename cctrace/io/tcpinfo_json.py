@@ -36,10 +36,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read an array or lines of polls into `TcpInfo`.
 
-    Raises
-    ------
-    FormatError
-        Not JSON, or no object with a field of tcp_info.
+    Raises `FormatError`: not JSON, or no object with a field of tcp_info.
     """
     polls = tcpinfo.Polls()
     for record in _records(source):

@@ -23,11 +23,8 @@ STATES, CA_STATES = 13, 4  # TCP_BOUND_INACTIVE and TCP_CA_Loss, the last of the
 def read(source: Source, length: int | None = None) -> tcpinfo.TcpInfo:
     """Read a file of raw structs; `length` bytes each, the whole file being one if not given.
 
-    Raises
-    ------
-    FormatError
-        The file is shorter than the oldest struct, not a multiple of `length`, or a struct begins with an impossible
-        TCP state.
+    Raises `FormatError`: the file is shorter than the oldest struct, not a multiple of `length`, or a struct begins
+    with an impossible TCP state.
     """
     data, name = source.read(1 << 26), source.name
     length = length or len(data)

@@ -40,10 +40,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> LinkTrace:
     """Read a log into a `LinkTrace` whose capacity is the download rate.
 
-    Raises
-    ------
-    FormatError
-        A damaged time stamp or rate, or no rows; names the line.
+    Raises `FormatError`: a damaged time stamp or rate, or no rows; names the line.
     """
     lines = list(csv_rows(source))
     name, warnings = source.name, source.cut_warning()

@@ -43,10 +43,7 @@ class _Transaction:
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read the log of `varnishlog` into `TcpInfo`, one row per `tcp.dump_info()`.
 
-    Raises
-    ------
-    FormatError
-        No output of `tcp.dump_info()`, or no `Timestamp` before it.
+    Raises `FormatError`: no output of `tcp.dump_info()`, or no `Timestamp` before it.
     """
     reader, name = _Reader(), source.name
     for line in source.lines():

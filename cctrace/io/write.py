@@ -86,10 +86,7 @@ def _is_file(source: object) -> TypeGuard[str | os.PathLike[str]]:
 def replacing(target: str) -> Iterator[str]:
     """Yield the name of a file to write, which replaces the target once complete; a device or pipe is written itself.
 
-    Raises
-    ------
-    OSError
-        If it cannot be written; the target is left as it was.
+    Raises `OSError` if it cannot be written; the target is left as it was.
     """
     if os.path.exists(target) and not os.path.isfile(target):
         yield target

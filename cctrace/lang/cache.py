@@ -35,14 +35,8 @@ _MOST_ENTRIES = 16  # of one title: a class that is edited in a notebook leaves 
 def obtain(title: str, key: str, build: Callable[[], Made]) -> Made:
     """Return (head, object code) of what `key` describes: from the cache, else from ``build()``, which is then kept.
 
-    Parameters
-    ----------
-    title : str
-        How the file's name begins.
-    key : str
-        Everything that the code depends on, besides compiler and processor.
-    build : function
-        Returns a dictionary (as JSON can write it) and object code.
+    `title`: how the file's name begins. `key`: everything that the code depends on, besides compiler and processor.
+    `build`: returns a dictionary (as JSON can write it) and object code.
     """
     key = f"{_FORMAT}\n{objects.target()}\n{key}"
     digest = hashlib.sha256(key.encode()).hexdigest()

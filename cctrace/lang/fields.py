@@ -52,10 +52,7 @@ def mistyped(where: str, name: str, kind: str, got: str) -> CompileError:
 def fields_of(cls: type[Controller]) -> dict[str, Field]:
     """Return {name: Field} of a controller class: state first, then parameters; as they were when it was first asked.
 
-    Raises
-    ------
-    CompileError
-        If a default is not of the declared kind.
+    Raises `CompileError` if a default is not of the declared kind.
     """
     return dict(_fields_of(cls))  # type: ignore[arg-type]  # mypy holds that classes have no hash
 
@@ -93,10 +90,7 @@ def record_dtype(fields: Mapping[str, Field]) -> np.dtype:
 def recordable(cls: type[Controller], name: str) -> tuple[str, int | None, np.dtype]:
     """Return (field, index or None, dtype) of what ``record=`` names: a field, an element ``bw_v[0]``, ``o_ret``.
 
-    Raises
-    ------
-    ArgumentError
-        If the class has no such field.
+    Raises `ArgumentError` if the class has no such field.
     """
     if name == RETURNED:
         return RETURNED, None, np.dtype(np.int64)

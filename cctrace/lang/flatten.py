@@ -65,10 +65,7 @@ class Flat(NamedTuple):
 def flatten(cls: type[Controller]) -> Flat:
     """Return the `Flat` source of a controller class.
 
-    Raises
-    ------
-    CompileError
-        If the class cannot be flattened; names file, line and reason.
+    Raises `CompileError` if the class cannot be flattened; names file, line and reason.
     """
     if cls.interpreted_only:
         raise CompileError(f"{cls.__name__} cannot be compiled: {cls.interpreted_only}; use mode='interpreted'")

@@ -54,15 +54,8 @@ INTERPRETED = _MODE == "interpreted"  # then nothing compiled may be handed to a
 class Machine:
     """The compiled form of a plain function.
 
-    Parameters
-    ----------
-    function : function
-        See the module's text for what it may contain.
-
-    Raises
-    ------
-    CompileError
-        At the first call, if the function cannot be compiled; names file, line and reason.
+    `function`: see the module's text for what it may contain. Raises `CompileError`: at the first call, if the function
+    cannot be compiled; names file, line and reason.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -73,12 +66,8 @@ class Machine:
     def __call__(self, *args: Any) -> Any:
         """Call the compiled function; it does not hold the interpreter's lock.
 
-        Raises
-        ------
-        TypeError
-            If an array is not C-contiguous.
-        ZeroDivisionError
-            Where the function divides by zero; names file and line.
+        Raises `TypeError` if an array is not C-contiguous. Raises `ZeroDivisionError` where the function divides by
+        zero; names file and line.
         """
         if INTERPRETED:
             return self.function(*args)

@@ -31,10 +31,7 @@ class Picture:
 def answer(values: dict[str, Any]) -> dict[str, Any]:
     """Return named values as an answer: plain objects, NaN as None, and no text that drives a terminal.
 
-    Raises
-    ------
-    ArgumentError
-        If it is longer than `LONGEST`.
+    Raises `ArgumentError` if it is longer than `LONGEST`.
 
     Examples
     --------
@@ -65,10 +62,7 @@ def _clean(value: Any) -> Any:
 def some(rows: Sequence[Any], limit: int) -> dict[str, Any]:
     """Return the first rows of a list, with how many there are in all.
 
-    Raises
-    ------
-    ArgumentError
-        If the limit is none.
+    Raises `ArgumentError` if the limit is none.
 
     Examples
     --------

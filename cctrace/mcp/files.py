@@ -22,10 +22,7 @@ _MOST_SEEN = 20_000  # entries of folders that are looked at for these
 class Files:
     """The files below a folder.
 
-    Parameters
-    ----------
-    root : Path
-        An existing folder.
+    `root`: an existing folder.
     """
 
     root: Path
@@ -40,10 +37,7 @@ class Files:
     def path(self, name: str) -> Path:
         """Return the file of a name, which is relative to the root.
 
-        Raises
-        ------
-        ArgumentError
-            If there is none, or it is no regular file below the root, or too large.
+        Raises `ArgumentError` if there is none, or it is no regular file below the root, or too large.
         """
         found = self._inside(name)
         if not found.is_file():

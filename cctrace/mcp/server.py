@@ -55,17 +55,7 @@ def _refused(why: str) -> CallToolResult:
 def server_of(root: str, seconds: float) -> tuple[Server, Worker]:
     """Return a server that reads below a folder, and the worker that answers for it.
 
-    Parameters
-    ----------
-    root : str
-        An existing folder.
-    seconds : float
-        That a call may take.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such folder.
+    `root`: an existing folder. `seconds`: that a call may take. Raises `ArgumentError` if there is no such folder.
     """
     worker = Worker(str(Files.below(root).root), seconds)
     server = Server("cctrace", instructions=INSTRUCTIONS, version=cctrace.__version__, log_level="ERROR")

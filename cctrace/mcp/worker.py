@@ -44,12 +44,7 @@ def signature(name: str) -> inspect.Signature:
 class Worker:
     """Answers calls of tools in a process, one at a time.
 
-    Parameters
-    ----------
-    root : str
-        The folder that is read.
-    seconds : float
-        That a call may take.
+    `root`: the folder that is read. `seconds`: that a call may take.
     """
 
     def __init__(self, root: str, seconds: float) -> None:
@@ -62,10 +57,7 @@ class Worker:
     def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Return the answer of a tool.
 
-        Raises
-        ------
-        Failed
-            If it has none; if it took too long, the process is ended.
+        Raises `Failed` if it has none; if it took too long, the process is ended.
         """
         with self._one:
             connection = self._begun()

@@ -165,12 +165,8 @@ def sent_behind(table: Transmissions) -> Sent:
 def departures(sent_us: Floats, wire_bytes: Floats, steps: Steps, bucket_bytes: float = 0.0) -> Floats:
     """Return when each packet leaves a queue served at `steps`.
 
-    Parameters
-    ----------
-    sent_us, wire_bytes : ndarray
-        Arrivals, ascending.
-    bucket_bytes : float
-        Size of a token bucket at that rate, which passes bursts after a pause.
+    `sent_us`, `wire_bytes`: arrivals, ascending. `bucket_bytes`: size of a token bucket at that rate, which passes
+    bursts after a pause.
     """
     clock, behind = work_done(sent_us, wire_bytes, steps)
     return left_at(sent_us, clock, behind, steps, bucket_bytes)

@@ -104,13 +104,7 @@ class _Tried:
 def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bucket | None:
     """Return the policer that explains the losses, a `Bucket`, or None.
 
-    Parameters
-    ----------
-    tables : list of Transmissions
-        The flow, and others of the capture that pass the same policer.
-    start_ns : int
-    base_us : float
-        RTT without queue.
+    `tables`: the flow, and others of the capture that pass the same policer. `base_us`: RTT without queue.
     """
     time = np.concatenate([(table.sent_ns - start_ns) / 1e3 for table in tables])
     order = np.argsort(time, kind="stable")

@@ -46,10 +46,7 @@ class PathEvidence:
     Times are the sender's and count from the flow's first packet. Rates are bytes on the wire per microsecond, as
     in `cctrace.Path`. Properties that the packets do not reveal are None.
 
-    Raises
-    ------
-    StreamError
-        By any part, if the capture lacks the data or the acknowledgements.
+    Raises `StreamError`: by any part, if the capture lacks the data or the acknowledgements.
     """
 
     capture: Capture
@@ -206,10 +203,7 @@ class PathEvidence:
     def delays(self) -> Delays:
         """RTTs without the flow's own queue.
 
-        Raises
-        ------
-        FitError
-            If too few are known, or other flows occupied the queue all the time.
+        Raises `FitError` if too few are known, or other flows occupied the queue all the time.
         """
         return delays_of(self.transmissions, self.sent, self.steps)
 
@@ -241,17 +235,8 @@ def forget(flow: Flow) -> None:
 def evidence_of(source: Flow | Simulation, one_bottleneck: bool = False) -> PathEvidence:
     """Return the path properties of a flow; computed once and cached with the flow.
 
-    Parameters
-    ----------
-    source : Flow or Simulation
-        Of a simulation (``packets=True``) the first flow.
-    one_bottleneck : bool
-        Assume that all flows of the capture share a bottleneck, even between different hosts.
-
-    Raises
-    ------
-    ArgumentError
-        If `source` is neither.
+    `source`: of a simulation (``packets=True``) the first flow. `one_bottleneck`: assume that all flows of the capture
+    share a bottleneck, even between different hosts. Raises `ArgumentError` if `source` is neither.
     """
     flow = as_flow(source)
     key = (PathEvidence, one_bottleneck)

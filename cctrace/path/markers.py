@@ -59,10 +59,7 @@ class Marker:
 def marker_of(path: PathEvidence) -> Marker:
     """Return which AQMs may have marked a flow's packets.
 
-    Raises
-    ------
-    StreamError
-        If the capture lacks the data or the acknowledgements.
+    Raises `StreamError` if the capture lacks the data or the acknowledgements.
     """
     return judged(marking_of(path))
 

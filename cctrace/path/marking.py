@@ -70,10 +70,7 @@ class Marking:
 def marking_of(path: PathEvidence) -> Marking:
     """Return the marks reported by a flow's ACKs.
 
-    Raises
-    ------
-    StreamError
-        If the capture lacks the data or the acknowledgements.
+    Raises `StreamError` if the capture lacks the data or the acknowledgements.
     """
     flow = path.capture.flow(path.index)
     rows = flow.events.rows

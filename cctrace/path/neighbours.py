@@ -49,10 +49,7 @@ def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False
 
     They share an end with it (or are assumed to share one bottleneck), and satisfy `matters`.
 
-    Parameters
-    ----------
-    rows : mapping of str to array_like
-        `Capture.flows`, or its `columns`.
+    `rows`: `Capture.flows`, or its `columns`.
     """
     src, dst, begin, sent_bytes = (np.asarray(rows[name]) for name in ("src", "dst", "start_ns", "bytes_sent"))
     end = begin + np.asarray(rows["duration_s"]) * 1e9

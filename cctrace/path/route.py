@@ -27,10 +27,7 @@ class Route(NamedTuple):
 def route_steps(flow: Sent, steps: Steps) -> Route:
     """Return the `Route` of a flow.
 
-    Parameters
-    ----------
-    steps : Steps
-        Rate of the bottleneck.
+    `steps`: rate of the bottleneck.
     """
     time, level = _levels(flow, steps)
     least = max(const.ROUTE_STEP_US, const.ROUTE_STEP_SHARE * flow.least_rtt_us)

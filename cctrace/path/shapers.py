@@ -47,10 +47,7 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
     rate then fits either phase. The shaper's rate is close to the rate delivered while delays were long; with its
     bucket, nearly all residual delays equal the base RTT, both with and without tokens.
 
-    Parameters
-    ----------
-    rate : float
-        The rate that explains the delays best, bytes/us.
+    `rate`: the rate that explains the delays best, bytes/us.
     """
     known = flow.acked
     least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate

@@ -74,10 +74,7 @@ class Transmissions:
 def as_flow(source: Flow | Simulation, index: int = 0) -> Flow:
     """Return the captured flow: `source` itself, or that of a simulation with ``packets=True``.
 
-    Raises
-    ------
-    ArgumentError
-        If `source` is neither.
+    Raises `ArgumentError` if `source` is neither.
     """
     from cctrace.flows.flow import Flow
     from cctrace.sim.result import Simulation
@@ -95,17 +92,8 @@ def as_flow(source: Flow | Simulation, index: int = 0) -> Flow:
 def transmissions(source: Flow | Simulation) -> Transmissions:
     """Return the `Transmissions` of a flow; computed once, and cached with its capture.
 
-    Parameters
-    ----------
-    source : Flow or Simulation
-        Of a simulation (``packets=True``) the first flow.
-
-    Raises
-    ------
-    ArgumentError
-        If it is neither.
-    StreamError
-        If the capture lacks the data or the acknowledgements.
+    `source`: of a simulation (``packets=True``) the first flow. Raises `ArgumentError` if it is neither. Raises
+    `StreamError` if the capture lacks the data or the acknowledgements.
     """
     flow = as_flow(source)
     kept, key = flow.capture._kept, (Transmissions, flow.index)

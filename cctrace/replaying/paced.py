@@ -27,10 +27,7 @@ EXPLAINED = -0.5  # mean log likelihood of a send: some +2 for the sender's own 
 def likely_paced(follower: Follower) -> int:
     """Return 1 if a pacing socket explains the sends, and clearly better than one that does not, else 0.
 
-    Parameters
-    ----------
-    follower : Follower
-        Compiled, at row 0, of a controller that sets no pacing rate; it is left there.
+    `follower`: compiled, at row 0, of a controller that sets no pacing rate; it is left there.
     """
     stops, sent = blocks(follower.events)
     looked = int(np.sum(stops <= MOST_ROWS))

@@ -100,12 +100,7 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
 
     If the flights are uninformative, the first rate is kept.
 
-    Parameters
-    ----------
-    follower : Follower
-        Compiled, at row 0; it is left there.
-    rates : sequence of int
-        Possible HZ, the most likely first.
+    `follower`: compiled, at row 0; it is left there. `rates`: possible HZ, the most likely first.
     """
     before, given = follower.save(), follower.params["hz"]
     flights = Ticks(follower).flights

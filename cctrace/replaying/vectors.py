@@ -43,14 +43,8 @@ class Vector(NamedTuple):
 def load(path: str | os.PathLike[str]) -> Vector:
     """Read a golden vector.
 
-    Raises
-    ------
-    FormatError
-        If the file is not a golden vector; names what is wrong.
-    StreamError
-        If an input is not an integer.
-    ArgumentError
-        If its folder does not name a variant.
+    Raises `FormatError` if the file is not a golden vector; names what is wrong. Raises `StreamError` if an input is
+    not an integer. Raises `ArgumentError` if its folder does not name a variant.
     """
     path = Path(path)
     variant = path.resolve().parent.name
@@ -114,10 +108,7 @@ def golden_field(cls: type[Controller], column: str) -> str | None:
     The prefixes are stripped and carried columns renamed as the schema says; `golden_names` of the class comes first;
     `golden_absent` names what it does not have.
 
-    Raises
-    ------
-    ArgumentError
-        If the class has no such field and does not say why.
+    Raises `ArgumentError` if the class has no such field and does not say why.
     """
     if column in cls.golden_absent:
         return None

@@ -16,12 +16,7 @@ UNBOUNDED = 0x3FFFFFFF  # Linux writes ~0U or 0x7fffffff where there is no bound
 def in_words(controller: type[Controller], state: dict[str, Any], mss: int | None) -> list[tuple[str, str]]:
     """Return what a controller's state says, a list of (name, text).
 
-    Parameters
-    ----------
-    state : dict
-        Its fields, as `Run.state`.
-    mss : int or None
-        Payload of a full segment, bytes; None unknown.
+    `state`: its fields, as `Run.state`. `mss`: payload of a full segment, bytes; None unknown.
 
     Examples
     --------

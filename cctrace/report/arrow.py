@@ -19,12 +19,8 @@ from cctrace.schema import MISSING
 def arrow_table(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> Any:
     """Return a `pyarrow.Table`, whose values are those of `cctrace.columns.frame_of`.
 
-    Parameters
-    ----------
-    columns : mapping of str to array_like
-        Arrays of numpy, or lists of plain objects: records (dict), lists, texts, numbers, None.
-    nullable : collection of str
-        Columns whose values may be `MISSING` where they are int64: such a value is null. pandas reads them as Int64.
+    `columns`: arrays of numpy, or lists of plain objects: records (dict), lists, texts, numbers, None. `nullable`:
+    columns whose values may be `MISSING` where they are int64: such a value is null. pandas reads them as Int64.
 
     Examples
     --------

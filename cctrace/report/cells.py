@@ -10,13 +10,8 @@ _COMMA, _NEWLINE, _MINUS, _ZERO = 44, 10, 45, 48
 def rows_of_cells(cells, is_text, ends, texts, out):
     """Write rows of cells, separated by commas; return how many bytes that were.
 
-    Parameters
-    ----------
-    cells : ndarray of int64, shape (columns, rows)
-        Numbers, `MISSING` for none; in columns of texts which text.
-    is_text : ndarray of bool, shape (columns,)
-    ends : ndarray of int64
-        Where each text begins in `texts`, and the last one ends.
+    `cells`: shape (columns, rows), numbers, `MISSING` for none; in columns of texts which text. `is_text`: shape
+    (columns,). `ends`: where each text begins in `texts`, and the last one ends.
     """
     columns, rows = cells.shape
     place = 0

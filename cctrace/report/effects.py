@@ -28,10 +28,7 @@ _HEADS = ("", "Goodput", "Mean RTT", "Sent again")
 def effects_card(found: Effects | Refusal | None, verdicts: Sequence[Verdict]) -> str:
     """Return the HTML of the effects of causes; of a `Refusal`, why there are none; "" of None.
 
-    Parameters
-    ----------
-    verdicts : sequence of Verdict
-        With their effects, in their order.
+    `verdicts`: with their effects, in their order.
     """
     if found is None:
         return ""

@@ -49,10 +49,7 @@ class Aqm:
     def parse(cls, text: str) -> Aqm:
         """Parse a text.
 
-        Raises
-        ------
-        ArgumentError
-            If the kind or a parameter is unknown, or a value is invalid.
+        Raises `ArgumentError` if the kind or a parameter is unknown, or a value is invalid.
         """
         kind, _, rest = text.partition(":")
         if kind not in KINDS:

@@ -51,16 +51,8 @@ class Outcome(NamedTuple):
 def batch(runs: Sequence[Run], workers: int | None = None) -> Iterator[Outcome]:
     """Make runs on all cores; yield the `Outcome` of each, in order.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-    workers : int, optional
-        Threads; default one per available core.
-
-    Raises
-    ------
-    ArgumentError
-        If a run cannot be made: that of the first such run, in its turn.
+    `workers`: threads; default one per available core. Raises `ArgumentError` if a run cannot be made: that of the
+    first such run, in its turn.
     """
     workers = min(workers or cores(), len(runs))
     if workers <= 1:

@@ -149,10 +149,7 @@ class Jitter:
 def read_delays(file: str | os.PathLike[str]) -> NDArray[np.float64]:
     """Read delays in milliseconds, one per line (``#`` begins a comment), as the ns that `Jitter` takes.
 
-    Raises
-    ------
-    FormatError
-        If a line is not a number from 0; names the line. If there are more than `MOST_DELAYS` lines.
+    Raises `FormatError` if a line is not a number from 0; names the line. If there are more than `MOST_DELAYS` lines.
     """
     delays: list[float] = []
     with open(file, encoding="utf-8", errors="replace") as source:

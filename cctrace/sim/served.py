@@ -101,10 +101,7 @@ class Served:
     def request(self, size_bytes: int) -> None:
         """Ask for so many bytes now; what was requested before has arrived, or is cancelled.
 
-        Raises
-        ------
-        ArgumentError
-            If the size is not positive, or a response is under way.
+        Raises `ArgumentError` if the size is not positive, or a response is under way.
         """
         f = self._flow
         if size_bytes <= 0:

@@ -35,14 +35,8 @@ _PHASES = 4  # from this place of `states` on they are phases of PROBE_BW, by `c
 def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) -> dict[str, NDArray[Any]]:
     """Return {column: values} of one controller.
 
-    Parameters
-    ----------
-    spec : str or type
-        See `cctrace.cc.controller`.
-    held : list of bytes
-        What it held at each instant, see `World.held`.
-    mss : int
-        Bytes of a segment or packet.
+    `spec`: see `cctrace.cc.controller`. `held`: what it held at each instant, see `World.held`. `mss`: bytes of a
+    segment or packet.
     """
     cls, _ = resolve(spec)
     records = np.frombuffer(b"".join(held), record_dtype(fields_of(cls)))

@@ -107,10 +107,7 @@ class TimeUp(Exception):
 class Player:
     """One session.
 
-    Raises
-    ------
-    ArgumentError
-        If the buffer does not hold a segment in addition to the one being played.
+    Raises `ArgumentError` if the buffer does not hold a segment in addition to the one being played.
     """
 
     def __init__(self, video: Video, settings: Settings, network: Network) -> None:

@@ -61,10 +61,7 @@ def read_periods(file: str | os.PathLike[str]) -> list[Period]:
 class Rates:
     """A network for a `Player`; after the last period comes the first.
 
-    Raises
-    ------
-    ArgumentError
-        If a period is not positive, or none has a rate.
+    Raises `ArgumentError` if a period is not positive, or none has a rate.
     """
 
     STEP_BITS, STEP_MS = 12_000, 50  # between two calls of `ask`

@@ -26,10 +26,7 @@ IP_BYTES = 1500  # of a full packet, which the lab's rates and buffers count
 def lab_scenario(finding: Finding, name: str) -> dict[str, Any]:
     """Return the fields of a lab's scenario: rates in Mbit/s of IP bytes, delays in us, the buffer in bytes.
 
-    Raises
-    ------
-    ArgumentError
-        If the history has something that the lab does not.
+    Raises `ArgumentError` if the history has something that the lab does not.
     """
     history, setting = finding.history, finding.problem.setting
     lacking = sorted({one.kind for one in history.disturbances} - {"rate"})

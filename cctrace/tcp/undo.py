@@ -15,14 +15,9 @@ FRTO_WAIT, FRTO_SPURIOUS, FRTO_REAL, FRTO_SEND_NEW, FRTO_RETRANSMIT = range(5)
 def original_arrived(retrans_stamp: int, echoes_before: bool, may_reopen: bool) -> bool:
     """Return whether the ACK answers an original [Linux618] tcp_packet_delayed.
 
-    Parameters
-    ----------
-    retrans_stamp : int
-        Time stamp of the first retransmission, 0 if there was none.
-    echoes_before : bool
-        Whether the ACK echoes an older one.
-    may_reopen : bool
-        False only without SACK, once everything up to high_seq is acknowledged: retrans_stamp was then cleared.
+    `retrans_stamp`: time stamp of the first retransmission, 0 if there was none. `echoes_before`: whether the ACK
+    echoes an older one. `may_reopen`: false only without SACK, once everything up to high_seq is acknowledged:
+    retrans_stamp was then cleared.
     """
     return echoes_before if retrans_stamp != 0 else may_reopen
 

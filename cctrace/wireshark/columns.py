@@ -57,17 +57,8 @@ class PacketColumns:
 def columns_of(flow: Flow, analysis: FlowAnalysis) -> PacketColumns:
     """Return the state at each packet of a captured flow.
 
-    Parameters
-    ----------
-    flow : Flow
-        From `cctrace.replaying.through_fq.at_hand_over`.
-    analysis : FlowAnalysis
-        Of this flow; what it lacks is unknown here.
-
-    Raises
-    ------
-    StreamError
-        If the flow cannot be reconstructed from its capture.
+    `flow`: from `cctrace.replaying.through_fq.at_hand_over`. `analysis`: of this flow; what it lacks is unknown here.
+    Raises `StreamError` if the flow cannot be reconstructed from its capture.
     """
     capture = flow.capture
     sent, received = packets_of(flow)

@@ -38,15 +38,7 @@ def plugin_folder() -> Path:
 def install(folder: str | os.PathLike[str] | None = None) -> Path:
     """Copy the plug-in into a folder, and return the file.
 
-    Parameters
-    ----------
-    folder : path, optional
-        Made if there is none; default: `plugin_folder()`.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
+    `folder`: made if there is none; default: `plugin_folder()`. Raises `OSError` if it cannot be written.
 
     Examples
     --------
