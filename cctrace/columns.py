@@ -24,8 +24,6 @@ def frame_of(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> pd.D
 
     `nullable`: columns whose values may be `MISSING` where they are int64: these become Int64, and such a value NA.
 
-    Examples
-    --------
     >>> frame_of({"snd_cwnd": np.array([10, MISSING])}, nullable=["snd_cwnd"])["snd_cwnd"].tolist()
     [10, <NA>]
     """

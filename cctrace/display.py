@@ -38,8 +38,6 @@ def visible(text: object, keep: str = "\n\t") -> str:
 
     `text`: its `str` is taken. `keep`: characters that stay although they do not print.
 
-    Examples
-    --------
     >>> import os
     >>> visible("a\\x1b[31m.pcap"), visible("5 µs → 1 ms"), visible(os.fsdecode(b"bad\\xff.pcap"))
     ('a\\\\x1b[31m.pcap', '5 µs → 1 ms', 'bad\\\\xff.pcap')
@@ -67,8 +65,6 @@ def _written_out(character: str) -> str:
 def endpoint(host: str | None, port: int | str | None) -> str:
     """Return an endpoint as people write it; "unknown" where it is None.
 
-    Examples
-    --------
     >>> endpoint("192.0.2.1", 443), endpoint("2001:db8::1", 443), endpoint(None, None)
     ('192.0.2.1:443', '[2001:db8::1]:443', 'unknown')
     """
@@ -80,8 +76,6 @@ def endpoint(host: str | None, port: int | str | None) -> str:
 def connection(src: str | None, sport: int | str | None, dst: str | None, dport: int | str | None) -> str:
     """Return a connection as people write it, the sender of the data first.
 
-    Examples
-    --------
     >>> connection("192.0.2.1", 443, "198.51.100.7", 50000)
     '192.0.2.1:443 → 198.51.100.7:50000'
     """
@@ -91,8 +85,6 @@ def connection(src: str | None, sport: int | str | None, dst: str | None, dport:
 def escape(text: object) -> str:
     """Return a text escaped for HTML, quotation marks included, so that it is valid in an attribute.
 
-    Examples
-    --------
     >>> escape('<a title="\\x1b">')
     '&lt;a title=&quot;\\\\x1b&quot;&gt;'
     """
@@ -104,8 +96,6 @@ def card(title: str, rows: Iterable[tuple[str, object]], notes: Iterable[object]
 
     `rows`: name and value of each figure. `notes`: sentences below.
 
-    Examples
-    --------
     >>> print(card("Flow <a>", [("sent", "1 MB")]))
     <div><b>Flow &lt;a&gt;</b><table style="border-collapse:collapse;margin:2px 0"><tr><th style="text-align:left;padding:1px 14px 1px 0;font-weight:600">sent</th><td style="text-align:left;padding:1px 14px 1px 0">1 MB</td></tr></table></div>
     """  # noqa: E501

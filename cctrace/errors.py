@@ -146,8 +146,6 @@ class FitError(CctraceError, ValueError):
 def one_line(error: BaseException) -> str:
     """Return an exception as one line: an error caused by the input as it is, any other as an internal error.
 
-    Examples
-    --------
     >>> one_line(FormatError("a.pcap: the file is empty")), one_line(FileNotFoundError(2, "No such file", "b.pcap"))
     ('a.pcap: the file is empty', 'b.pcap: No such file')
     >>> one_line(KeyError("rtt"))

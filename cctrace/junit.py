@@ -24,8 +24,6 @@ def junit(suite_name: str, cases: Iterable[Case]) -> str:
     `suite_name`: what was tested; also the class of every case. `cases`: the first line of `failure` and of `skipped`
     is the message that CI systems list.
 
-    Examples
-    --------
     >>> print(junit("goodput", [Case("above 10 Mbit/s", 0.25), Case("p95 < 50 ms", failure="p95 is 71 ms")]))
     <?xml version='1.0' encoding='utf-8'?>
     <testsuite name="goodput" tests="2" failures="1" skipped="0" time="0.250">

@@ -62,8 +62,6 @@ def checked(
 
     Raises `ArgumentError`: naming the argument, the first offending value and the allowed interval.
 
-    Examples
-    --------
     >>> checked("samples", [1, 10], 0)
     array([ 1., 10.])
     """

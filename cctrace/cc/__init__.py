@@ -84,8 +84,6 @@ def canonical(spec: str) -> str:
     `spec`: a name in any case, the kernel's ``bbr`` (that of Linux 6.1 and later), ``bbrv3`` and the like; with
     parameters or without. Raises `ArgumentError` if the name is unknown; the nearest are suggested.
 
-    Examples
-    --------
     >>> canonical("bbr"), canonical("Cubic"), canonical("OBBR:mu=0.5")
     ('bbr2022', 'cubic', 'obbr:mu=0.5')
     """
@@ -169,8 +167,6 @@ def is_model_based(name: str | None) -> bool:
     `name`: see `controller`, or the name that a kernel gives a module that is not registered here: those that begin
     with ``bbr`` (``bbrplus``) are derived from BBR. None, an unknown controller: False.
 
-    Examples
-    --------
     >>> [is_model_based(name) for name in ("bbr", "obbr:mu=0.5", "bbrplus", "cubic", "vegas", None)]
     [True, True, True, False, False, False]
     """

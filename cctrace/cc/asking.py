@@ -23,8 +23,6 @@ def answering(function: Callable[[NDArray[np.float64]], float], count: int) -> i
 
     `function`: takes an ndarray of `count` floats, its own copy, and returns a number.
 
-    Examples
-    --------
     >>> ask(answering(sum, 3), [1.0, 2.0, 4.0])
     7.0
     """

@@ -52,8 +52,6 @@ class Counterpart(NamedTuple):
     `section` of the specification, `function` of the release; `requirements`: ids of `cctrace.conform` that the
     release therefore fails.
 
-    Examples
-    --------
     >>> Counterpart("drain gain", "0.5", "0.344", "5.3.2", "bbr_drain_gain", ("drain.gain",)).requirements
     ('drain.gain',)
     """

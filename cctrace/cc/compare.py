@@ -121,8 +121,6 @@ def counterparts(left: str, right: str) -> list[Counterpart]:
 
     Rows are as seen from `left`: `here` is what it does. Raises `ArgumentError` if there is no such controller.
 
-    Examples
-    --------
     >>> counterparts("bbr3", "bbr_draft")[0][:3]
     ('drain gain', '0.344 (88/256)', '0.5')
     """

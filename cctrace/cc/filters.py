@@ -32,8 +32,6 @@ def running_max(values: list[int], times: list[int], window: int, now: int, samp
     `values`, `times`: the filter, best sample first; changed in place. `window`: length of the window, in the unit of
     `now`. `now`, `sample`: u32 time and value.
 
-    Examples
-    --------
     >>> values, times = [0, 0, 0], [0, 0, 0]
     >>> [running_max(values, times, 10, t, v) for t, v in enumerate([5, 9, 7, 7, 7])]
     [5, 9, 9, 9, 9]

@@ -83,8 +83,6 @@ def read(given: Given) -> list[Expectation]:
     Raises `FormatError` if a file is no TOML; names the line. Raises `ArgumentError` if a key is unknown, a value is
     invalid, or nothing is expected; names key, value and what is allowed.
 
-    Examples
-    --------
     >>> [one.text for one in read({"goodput": ">= 35Mbit", "verdict": "path_full"})[0].asked]
     ['>= 35Mbit', 'path_full']
     """

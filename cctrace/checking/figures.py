@@ -60,8 +60,6 @@ def converged_ns(series: Sequence[Series], rtt_ns: float = 0.0) -> float:
     `series`: per flow, times (ns) and cumulative acknowledged bytes. `rtt_ns`: bins are at least BIN_RTTS, of several
     flows FAIR_BIN_RTTS, of these. Raises `StreamError` if the flows were active, together, for fewer bins than that.
 
-    Examples
-    --------
     >>> time_ns = np.arange(0, 10_000_000_000, 10_000_000)
     >>> rate = np.where(time_ns < 2_000_000_000, 1, 10)
     >>> converged_ns([(time_ns, np.cumsum(rate))]) / 1e9

@@ -250,8 +250,6 @@ def controllers_option(*names: str, **more: Any) -> Decorator:
 def split_controllers(text: str) -> list[str]:
     """Split ``bbr2022,obbr:mu=0.5,beta=1``: a piece PARAM=VALUE belongs to the controller before it.
 
-    Examples
-    --------
     >>> split_controllers("bbr2022,obbr:mu=0.5,cubic")
     ['bbr2022', 'obbr:mu=0.5', 'cubic']
     >>> split_controllers("bbr2:loss_thresh=0.2,beta=0.3")

@@ -42,8 +42,6 @@ def spec_of(name: str) -> Spec:
 
     Raises `ArgumentError` if there is none of that name; the known ones are listed.
 
-    Examples
-    --------
     >>> spec_of("bbr").title
     'draft-ietf-ccwg-bbr-06 (BBRv3)'
     """

@@ -31,8 +31,6 @@ def kinds(frame: pd.DataFrame, figure: str = "goodput", margin: float = MARGIN) 
     `frame`: columns ``goodput_change_low`` and ``_high``, and so on; a missing end is open. `figure` is "goodput",
     "rtt" or "share".
 
-    Examples
-    --------
     >>> rows = {"goodput_change_low": [0.1, -0.2, -0.01, -0.01], "goodput_change_high": [0.2, -0.1, 0.02, None]}
     >>> kinds(pd.DataFrame(rows)).tolist()
     ['better', 'worse', 'alike', 'untold']

@@ -25,8 +25,6 @@ def short_names(files: Sequence[str | os.PathLike[str]], taken: Collection[str] 
 
     `taken`: names to avoid.
 
-    Examples
-    --------
     >>> short_names(["a/one/sender.pcap.zst", "a/two/sender.pcap"])
     ['one-sender', 'two-sender']
     >>> short_names(["...pcap.zst", ".pcap", "..pcap"])

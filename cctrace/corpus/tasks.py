@@ -45,8 +45,6 @@ def parse(text: str | Sequence[str]) -> tuple[str, ...]:
     `text`: "flows,explain,replay=bbr2", or the names. Raises `ArgumentError` if one is unknown, or the controller of a
     replay or a what-if is.
 
-    Examples
-    --------
     >>> parse("replay=bbr2,flows")
     ('flows', 'replay=bbr2')
     """

@@ -72,8 +72,6 @@ class Without:
 def effect_words(effect: Effect) -> str:
     """Return an effect in words.
 
-    Examples
-    --------
     >>> from cctrace.estimates import Estimate90
     >>> ratio, same = Estimate90(3.2, 2.9, None), Estimate90(1.0, 0.99, 1.01)
     >>> effect_words(Effect("no policer", ratio, same, Estimate90(-0.01, -0.012, -0.008)))

@@ -137,8 +137,6 @@ ALIKE = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 0.3}  # per cent, points
 def in_words(differ: Mapping[str, Estimate]) -> str:
     """Return the difference between two senders in words.
 
-    Examples
-    --------
     >>> figures = {"goodput_bps": Estimate90(-0.12, -0.15, -0.08), "rtt_mean_us": Estimate90(0.01, -0.03, 0.04)}
     >>> in_words(figures | {SHARE: Estimate90(0.004, 0.002, None)})
     '12 % less goodput (8 to 15 %), about the same RTT (-3 to +4 %), 0.4 points more sent again (0.2 or more)'

@@ -41,8 +41,6 @@ def check_changes(changes: Mapping[str, Any]) -> None:
 def changed(path: Path, changes: Mapping[str, Any]) -> Path:
     """Return a path with properties replaced, or multiplied if the value is a text like ``"x2"``.
 
-    Examples
-    --------
     >>> from cctrace.sim.path import Path
     >>> changed(Path(rate="10Mbit", rtt="40ms", buffer="100kB"), {"buffer": "x2", "loss": "1%"}).buffer_bytes
     200000

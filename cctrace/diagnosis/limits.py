@@ -90,8 +90,6 @@ def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: 
 
     `intervals`: shape (n, 2), when each limit held, seconds; within one name sorted and disjoint.
 
-    Examples
-    --------
     >>> account({"application": np.array([[0.5, 1.0]])}, 2.0, 0.25)  # doctest: +ELLIPSIS
     [Limit(name='unknown', start_s=0.0, end_s=0.5), Limit(name='application', start_s=0.5, end_s=1.0), Limit(...)]
     """
@@ -224,8 +222,6 @@ def merged(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
 def outside(intervals: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return those intervals whose centre lies in none of `others`, which are sorted and disjoint.
 
-    Examples
-    --------
     >>> outside(np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([[1.9, 4.0]]))
     array([[0., 1.]])
     """

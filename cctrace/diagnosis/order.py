@@ -34,8 +34,6 @@ def verdict(finding: Finding) -> Verdict:
 def cause_words(name: str, confidence: float) -> str:
     """Return a verdict's cause in plain words, for a table.
 
-    Examples
-    --------
     >>> cause_words("receiver_limited", 0.9), cause_words("random_loss", 0.3)
     ("receiver's window", 'perhaps random loss')
     """
@@ -54,8 +52,6 @@ def calibrated(confidence: float) -> float:
     The slope of the log odds was fitted to simulated flows of one seed and tested on another's;
     `python -m benchmarks.explain simulated` prints its maximum-likelihood value (docs/explain.md).
 
-    Examples
-    --------
     >>> round(calibrated(0.75), 2), calibrated(0.45)
     (0.87, 0.45)
     """

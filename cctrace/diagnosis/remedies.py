@@ -48,8 +48,6 @@ def remedies(verdict: str, own: Own = None) -> dict[str, Question]:
 
     `verdict`: its name. `own`: the flow's controller, by its own or the kernel's name: it is no remedy for itself.
 
-    Examples
-    --------
     >>> remedies("random_loss", "bbr")
     {'bbr3': ('bbr3', {}), 'its own, loss 0%': (None, {'loss': '0%'})}
     """

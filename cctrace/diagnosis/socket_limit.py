@@ -14,8 +14,6 @@ def socket_limit(pacing_Bps: NDArray[np.float64], most_Bps: NDArray[np.float64])
     `pacing_Bps`, `most_Bps`: ``tcpi_pacing_rate`` and ``tcpi_max_pacing_rate`` of every poll; not positive if unknown
     or unlimited.
 
-    Examples
-    --------
     >>> socket_limit(np.array([594e3, 600e3, 150e3, 600e3]), np.full(4, 600e3))
     (600000.0, 0.75)
     """

@@ -62,8 +62,6 @@ def fill(template: str, known: Mapping[str, Value]) -> str:
     `known`: their units are the last parts of their names (``_us``, ``_bps``, ``_share`` ...); None and NaN are
     unknown.
 
-    Examples
-    --------
     >>> fill("It took {rtt_us}[ (least {least_us})]: [{lost} losses|no loss].", {"rtt_us": 40e3, "lost": 3})
     'It took 40 ms: 3 losses.'
     """

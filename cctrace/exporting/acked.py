@@ -15,8 +15,6 @@ Range = tuple[int, int]  # first and last, both included
 class Acked:
     """Tracks what was sent and which of it is acknowledged.
 
-    Examples
-    --------
     >>> account = Acked()
     >>> for number in range(4):
     ...     account.sent(number, 1 + 100 * number, 101 + 100 * number)

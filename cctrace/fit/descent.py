@@ -20,8 +20,6 @@ def descend(
     `simplex`: shape (n + 1, n), initial simplex. `fatol`, `xatol`: stop if no corner's value and coordinate differ by
     more than these from the best one's. `most`: maximum number of steps.
 
-    Examples
-    --------
     >>> place, value = descend(lambda x: (x[0] - 3) ** 2 + 1, np.array([[0.0], [1.0]]), 1e-6, 1e-6, 100)
     >>> round(float(place[0]), 3), round(value, 6)
     (3.0, 1.0)

@@ -31,8 +31,6 @@ def at_share(even: bool, estimate: Estimate, share: ArrayLike) -> Floats:
 
     `even`: uniform instead of normal. `estimate`: with both ends.
 
-    Examples
-    --------
     >>> [round(float(at_share(False, Estimate(10.0, 9.0, 12.0), share)), 6) for share in (0.025, 0.5, 0.975)]
     [9.0, 10.0, 12.0]
     """

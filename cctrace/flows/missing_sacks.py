@@ -47,8 +47,6 @@ def restored(flow: Flow) -> Flow:
     `flow`: captured at its sender, without SACKs. Returns a flow of a capture of this connection alone; the flow
     itself if no ACK gives its RTT.
 
-    Examples
-    --------
     >>> import cctrace as cct
     >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
     >>> restored(flow).row["segments_sent"] == flow.row["segments_sent"]

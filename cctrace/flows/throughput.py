@@ -71,8 +71,6 @@ def edges(lasted_s: float, bin_s: float | None = None) -> NDArray[np.float64]:
 
     Raises `ArgumentError` if `bin_s` is not positive, or so short that there are more than a million.
 
-    Examples
-    --------
     >>> edges(1.0, 0.3).tolist()
     [0.0, 0.3, 0.6, 1.0]
     """

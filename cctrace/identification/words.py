@@ -65,8 +65,6 @@ def believed(found: Identification | None, reported: str | None) -> Identificati
 def group_words(group: tuple[str, ...]) -> str:
     """Return the names of a group; if there are too many, their family, or that the sender is undecided.
 
-    Examples
-    --------
     >>> group_words(("cubic6", "reno", "cubic"))
     'cubic6, reno or cubic'
     >>> group_words(("bbr2022", "bbr2019", "bbr3", "bbr2"))

@@ -39,8 +39,6 @@ def settled(values: Sequence[Any], is_number: bool = False) -> tuple[list[Any], 
     `values`: anything that a file may hold; None is missing. `is_number`: whether the name of the column says that it
     holds numbers; otherwise it does if at least half of its values are.
 
-    Examples
-    --------
     >>> settled([7, "7x", None])
     ([7, None, None], LeftOut(count=1, first='7x'))
     >>> settled(["ESTAB", ["a", 1], None])

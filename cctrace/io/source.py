@@ -240,8 +240,6 @@ _FILE = "file://"
 def file_url(path: str) -> str:
     """Return the name of a local file as UTF-8 text: itself, or a URL if it is not valid UTF-8 [RFC8089].
 
-    Examples
-    --------
     >>> file_url("/data/a.pcap"), file_url(os.fsdecode(b"/data/\\xff.pcap"))
     ('/data/a.pcap', 'file:///data/%FF.pcap')
     """
@@ -255,8 +253,6 @@ def file_url(path: str) -> str:
 def file_path(name: str) -> str:
     """Return the path of a local file named by path or by URL; the inverse of `file_url`.
 
-    Examples
-    --------
     >>> file_path("/data/a%20b.pcap"), file_path("file:///data/a%20b.pcap")
     ('/data/a%20b.pcap', '/data/a b.pcap')
     """

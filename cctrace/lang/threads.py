@@ -19,8 +19,6 @@ def cores() -> int:
 def each(function: Callable[[One], Made], items: Iterable[One]) -> list[Made]:
     """Return a function of each item, in their order, with a thread per core; the first error is raised.
 
-    Examples
-    --------
     >>> each(abs, [-1, 2])
     [1, 2]
     """

@@ -74,8 +74,6 @@ class Environment:
     def flows(self, k: int, beta: float, **params: float) -> pd.DataFrame:
         """Return the statistics of flows with these parameters, a DataFrame as `Agent.observe` takes it.
 
-        Examples
-        --------
         >>> found = Environment((0, 50), (3, 10), paths=1).flows(4, 0.45)
         >>> len(found), bool(found.goodput_bps.between(1e6, 10e6).all())
         (1, True)

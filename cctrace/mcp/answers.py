@@ -33,8 +33,6 @@ def answer(values: dict[str, Any]) -> dict[str, Any]:
 
     Raises `ArgumentError` if it is longer than `LONGEST`.
 
-    Examples
-    --------
     >>> answer({"name": "a\\x1b[31m", "rtt_us": float("nan")})
     {'name': 'a\\\\x1b[31m', 'rtt_us': None}
     """
@@ -64,8 +62,6 @@ def some(rows: Sequence[Any], limit: int) -> dict[str, Any]:
 
     Raises `ArgumentError` if the limit is none.
 
-    Examples
-    --------
     >>> some("abc", 2)
     {'count': 3, 'rows': ['a', 'b']}
     """

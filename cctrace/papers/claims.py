@@ -179,8 +179,6 @@ def mark_of(directions: Iterable[object], sizes: Iterable[object] = ()) -> str:
 def compare(paper: float | None, here: float | None, within: float = SAME) -> tuple[str, float | None]:
     """Return (direction, size) of our number against the paper's.
 
-    Examples
-    --------
     >>> compare(20.0, 10.0), compare(10.0, 10.5), compare(0.0, 1.0)
     (('lower', 0.5), ('same', 1.05), ('higher', None))
     """
@@ -211,8 +209,6 @@ def judge(
     `conditions`: directions and orders that the claim states. `sizes`: {name: (the paper's number, ours)}, which must
     agree to `NEAR`, higher or lower. Neither, if it cannot be run.
 
-    Examples
-    --------
     >>> made = judge("2", "loses most", {"loses": True}, paper="95 % less", here="20 % less", sizes={"loss": (95, 20)})
     >>> made.mark, made.failed
     ('held in part', ('loss: 20 for 95',))

@@ -292,8 +292,6 @@ def _mean_and_sd(value: float, sd: float, seeds: int) -> str:
 def spread(runs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Return mean and standard deviation over the seeds of every measured column, one row per combination of `by`.
 
-    Examples
-    --------
     >>> spread(pd.DataFrame({"cc": ["a", "a"], "seed": [1, 2], "x": [1.0, 3.0]}), ["cc"]).to_dict("records")
     [{'cc': 'a', 'seeds': 2, 'x': 2.0, 'x_sd': 1.4142135623730951}]
     """

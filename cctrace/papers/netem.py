@@ -18,8 +18,6 @@ SCALE, LEAST, MOST = 8192, -32768, 32767
 def table(mean_us: float, sd_us: float, reorder: bool) -> dict[str, Any]:
     """Return the fields of a `cctrace.Jitter` that draws such delays.
 
-    Examples
-    --------
     >>> drawn = table(5000.0, 1000.0, True)["samples_ns"]
     >>> len(drawn), drawn[0], drawn[1], drawn[2048]
     (4096, 1000000, 1544556, 5000122)

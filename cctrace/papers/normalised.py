@@ -12,8 +12,6 @@ SCATTERED = ("mbps", "queue_ms", "queue_p95_ms", "retransmitted_pct")  # what `n
 def normalised(frame: pd.DataFrame, *by: str) -> pd.DataFrame:
     """Add ``throughput``, ``delay`` and ``delay_p95``, normalised over the systems of each combination of `by`.
 
-    Examples
-    --------
     >>> rows = {"mbps": [10.0, 20.0], "queue_ms": [4.0, 8.0], "queue_p95_ms": [6.0, 9.0]}
     >>> rows["trace"] = [1, 1]
     >>> normalised(pd.DataFrame(rows), "trace")[["throughput", "delay", "delay_p95"]].to_numpy().tolist()

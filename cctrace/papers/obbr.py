@@ -113,8 +113,6 @@ Steps = list[tuple[float, float]]  # of a rate: second, Mbit/s
 def link(rate: float | Steps, rtt_ms: float, buffer_bytes: float, loss_pct: float = 0.0) -> Fields:
     """Return the fields of `Path` of the testbed: a token bucket with a rate in Mbit/s, or steps of (second, rate).
 
-    Examples
-    --------
     >>> link(20, 40, 1000)["shaper"]
     ['20Mbit', '100kB']
     """

@@ -34,8 +34,6 @@ LITTLE = "0.02%"
 def of_kind(kind: str, seed: int) -> Fields:
     """Return the fields of `Path` of a kind of path.
 
-    Examples
-    --------
     >>> of_kind("policer, 100 kB", 1)["policer"], of_kind("another rate each 5 s", 1)["rate"][1][0]
     (['30Mbit', '100kB'], 5)
     """

@@ -51,8 +51,6 @@ def held_us(stamps: Stamps) -> float:
     This is the median height above the line below all points: clocks may drift apart by `CLOCK_SKEW`. If a line of any
     slope fits perfectly, the stamps come from a clock of unknown rate and are useless here.
 
-    Examples
-    --------
     >>> time = np.arange(0, 10e6, 1e4)
     >>> stamp = time // 1000 * 1000
     >>> bool(held_us(Stamps(time, stamp, 1000)) < 1000)  # stamped when captured

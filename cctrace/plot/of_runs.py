@@ -134,8 +134,6 @@ def samples(of: Any, quantity: str, by: str | None = None) -> dict[str, NDArray[
 def axis_label(quantity: str) -> str:
     """Return the label of an axis of a quantity, with its unit.
 
-    Examples
-    --------
     >>> axis_label("goodput"), axis_label("queue_delay_mean_us"), axis_label("jain")
     ('Goodput (Mbit/s)', 'Queue delay mean (ms)', 'Jain')
     """

@@ -159,8 +159,6 @@ class Comparison(Carded):
     ) -> float:
         """Return the share of polls after STARTUP (or of those in it) at which a quantity agrees; NaN of none.
 
-        Examples
-        --------
         >>> import cctrace as cct
         >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
         >>> polls = cct.read(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))

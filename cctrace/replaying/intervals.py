@@ -18,8 +18,6 @@ def firsts_of_intervals(times: NDArray[Any], step: float) -> NDArray[np.int64]:
     As ``np.unique(np.searchsorted(times, np.arange(times[0], times[-1], step)))``, but its cost grows with the rows
     only: a pause of years (a clock that was set) costs no more than one of a second.
 
-    Examples
-    --------
     >>> firsts_of_intervals(np.array([0, 1, 5, 9, 10**18]), 4)
     array([0, 2, 3, 4])
     """

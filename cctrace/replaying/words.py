@@ -18,8 +18,6 @@ def in_words(controller: type[Controller], state: dict[str, Any], mss: int | Non
 
     `state`: its fields, as `Run.state`. `mss`: payload of a full segment, bytes; None unknown.
 
-    Examples
-    --------
     >>> from cctrace.cc import controller
     >>> in_words(controller("cubic")[0], {"snd_cwnd": 26, "snd_ssthresh": 0x7FFFFFFF, "pacing_rate": -1}, 1448)
     [('congestion window', '26 segments (37.6 kB)'), ('ssthresh', 'none yet')]

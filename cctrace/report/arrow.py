@@ -22,8 +22,6 @@ def arrow_table(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> A
     `columns`: arrays of numpy, or lists of plain objects: records (dict), lists, texts, numbers, None. `nullable`:
     columns whose values may be `MISSING` where they are int64: such a value is null. pandas reads them as Int64.
 
-    Examples
-    --------
     >>> arrow_table({"snd_cwnd": np.array([10, MISSING])}, nullable=["snd_cwnd"])["snd_cwnd"].to_pylist()
     [10, None]
     """

@@ -54,8 +54,6 @@ def document(title: str, sheet: str, body: str, script: str, data: str = "", loa
 def policy(sheet: str, script: str, loads: bool = False) -> str:
     """Return the content security policy of a page with this style sheet and this script, and no others.
 
-    Examples
-    --------
     >>> policy("p { margin: 0 }", "").split("; script")[0]
     "default-src 'none'; style-src 'sha256-7IWhgxoOGTB5NQzjGk9OPt0FwhVeBvZGoWgF9xLLh8c='"
     """
@@ -76,8 +74,6 @@ def link(*path: str, fragment: str = "") -> str:
     `path`: names of folders and of the file, from the page's folder on; never "..". `fragment`: identifier within the
     page that is linked to. Raises `ValueError` if a name would lead out of the page's folder.
 
-    Examples
-    --------
     >>> link("javascript:alert(1)", "report.html", fragment="flow0"), link("50% #1?", "report.html")
     ('./javascript%3Aalert%281%29/report.html#flow0', './50%25%20%231%3F/report.html')
     """

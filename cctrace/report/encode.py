@@ -32,8 +32,6 @@ def integers(values: ArrayLike, scale: float = 1.0, pack: Pack = small) -> dict[
 
     `pack`: `small` or `fast`. Returns dict: ``data`` is bytes.
 
-    Examples
-    --------
     >>> integers([5, 5, 6])["n"], integers([5, 5, 6])["planes"]
     (3, 1)
     """
@@ -49,8 +47,6 @@ def integers(values: ArrayLike, scale: float = 1.0, pack: Pack = small) -> dict[
 def floats(values: ArrayLike, pack: Pack = small) -> dict[str, Any]:
     """Return a column of finite floats, rounded to about a `STEPS`-th of the largest one.
 
-    Examples
-    --------
     >>> column = floats([0.1, 12.5])
     >>> column["scale"]
     0.0001
@@ -64,8 +60,6 @@ def floats(values: ArrayLike, pack: Pack = small) -> dict[str, Any]:
 def decoded(column: dict[str, Any]) -> NDArray[Any]:
     """Return the values of a column, as the page's script does.
 
-    Examples
-    --------
     >>> decoded(integers([7, -3, 1 << 40])).tolist()
     [7.0, -3.0, 1099511627776.0]
     """

@@ -44,8 +44,6 @@ def save(table: Table, folder: Path, name: str, nullable: Collection[str] = ()) 
 def csv_parts(table: Table) -> Iterator[bytes]:
     """Yield a table of two columns or more as CSV with a header, as ``frame.to_csv(index=False)`` writes it.
 
-    Examples
-    --------
     >>> table = {"snd_una": np.array([1, 1, 1449]), "mode": ["STARTUP", None, 'a "b", c']}
     >>> print(b"".join(csv_parts(table)).decode(), end="")
     snd_una,mode

@@ -35,8 +35,6 @@ DUALPI2_CLASSIC_WEIGHT = 10  # percent of the bytes reserved for the classic que
 class Aqm:
     """Active queue management from a text: ``"pie"``, ``"codel:target=2ms"``, ``"red:max=90kB,noecn"``.
 
-    Examples
-    --------
     >>> Aqm.parse("pie:target=5ms,noecn").given
     {'target': '5ms'}
     """

@@ -15,8 +15,6 @@ def unwrap(seq: NDArray[np.integer], base: int, near: Any) -> NDArray[np.int64]:
 def unwrap(seq: Any, base: int, near: Any) -> Any:
     """Return `seq - base` (32-bit numbers) unwrapped to the value closest to `near`; compiled into the reconstruction.
 
-    Examples
-    --------
     >>> int(unwrap(5, 0xFFFFFFFF, 0))
     6
     """
@@ -27,8 +25,6 @@ def unwrap(seq: Any, base: int, near: Any) -> Any:
 def unwrapped(numbers: NDArray[np.uint32], base: int) -> NDArray[np.int64]:
     """Return 32-bit numbers as offsets from `base`: an array of int64, each within 2 GiB of the one before.
 
-    Examples
-    --------
     >>> unwrapped(np.array([0xFFFFFFFF, 5, 3], np.uint32), 0xFFFFFFFF).tolist()
     [0, 6, 4]
     """

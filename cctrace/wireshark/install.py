@@ -40,8 +40,6 @@ def install(folder: str | os.PathLike[str] | None = None) -> Path:
 
     `folder`: made if there is none; default: `plugin_folder()`. Raises `OSError` if it cannot be written.
 
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     install(folder).name
