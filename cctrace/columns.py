@@ -6,17 +6,18 @@ pandas takes half a second to import, a quarter of the rest of a flow's analysis
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.schema import MISSING
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
 
-Columns: TypeAlias = "dict[str, NDArray[Any]]"
+Values = NDArray[Any]  # a column
+Columns = dict[str, Values]
 
 
 def frame_of(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> pd.DataFrame:

@@ -11,10 +11,9 @@ Where the draft's own figures do not produce the intended situation, ours do, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import EVENT_TX_START
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, UP
@@ -37,8 +36,6 @@ from cctrace.conform.scenes import (
     moves,
 )
 from cctrace.conform.stage import Stage
-
-Values = NDArray[Any]
 
 SIX_LOSSES_BDP = 60  # segments that fill the path, from which a burst of losses has six ranges in a round
 LIMITED = 0.4  # of the rate: what an application writes without Startup finding a plateau

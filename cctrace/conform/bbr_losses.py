@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.bbr_draft_model import UNSET_BW
 from cctrace.cc.linux import CA_RECOVERY
+from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, STARTUP, STATES, UP
 from cctrace.conform.bbr_oracle import begins_probe_bw, is_exact, target_inflight
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Table, all_of, at_least, equal
-
-Values = NDArray[Any]
-
 
 requirement = Table()
 

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from cctrace.cc.base import Controller
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT, BBR2Model
 from cctrace.cc.bbr_draft_model import UNSET_BW, BBRDraftModel
-
-Values = NDArray[Any]
-
+from cctrace.columns import Values
 
 STARTUP, DRAIN, DOWN, CRUISE, REFILL, UP, PROBE_RTT = range(7)
 STATES = ("STARTUP", "DRAIN", "DOWN", "CRUISE", "REFILL", "UP", "PROBE_RTT")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.bbr_draft_model import BBRDraftModel
+from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, REFILL, STARTUP, UP
 from cctrace.conform.record import Record
-
-Values = NDArray[Any]
 
 MIN_PIPE = 4  # BBR.MinPipeCwnd, segments
 HEADROOM = 0.15

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import EVENT_TX_START
+from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, PROBE_RTT, STARTUP, STATES
 from cctrace.conform.bbr_oracle import first_time_us, is_exact, since, states_of
 from cctrace.conform.bbr_states import TICK_US
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Table, all_of, at_least, equal
-
-Values = NDArray[Any]
-
 
 requirement = Table()
 

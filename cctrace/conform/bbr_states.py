@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.bbr2_bounds import (
     ACKS_INIT,
@@ -15,6 +12,7 @@ from cctrace.cc.bbr2_bounds import (
     ACKS_REFILLING,
 )
 from cctrace.cc.linux import CA_RECOVERY
+from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, STATES, UP
 from cctrace.conform.bbr_oracle import (
     begins_probe_bw,
@@ -27,9 +25,6 @@ from cctrace.conform.bbr_oracle import (
 )
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Table, all_of, at_most, equal
-
-Values = NDArray[Any]
-
 
 requirement = Table()
 

@@ -6,20 +6,16 @@ kernel: a tick, a round trip by which the window lags, and 0.2 % of the cube roo
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.base import Counterpart
+from cctrace.columns import Values
 from cctrace.conform import cubic_steps
 from cctrace.conform.cubic_steps import ALPHA, BETA, C
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table
 from cctrace.conform.windows import CASES, CELLS, Epoch, common, cut_to, epochs
 from cctrace.conform.wire import shared
-
-Values = NDArray[Any]
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 

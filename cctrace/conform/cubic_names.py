@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.cc.cubic import Cubic
 from cctrace.cc.cubic6 import Cubic6
-
-Values = NDArray[Any]
+from cctrace.columns import Values
 
 _SAME = {"w_max": "last_max_cwnd", "w_est": "tcp_cwnd", "w_origin": "bic_origin_point", "per_increment": "cnt"}
 _CURVE_HZ = 1024.0  # bic_K counts in these

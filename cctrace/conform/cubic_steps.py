@@ -6,17 +6,12 @@ leave a tolerance: a tick, 1/32 s for which it keeps an increment, and integer s
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_LOSS, CA_RECOVERY, EVENT_TX_START
+from cctrace.columns import Values
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_least, at_most, equal
-
-Values = NDArray[Any]
-
 
 requirement = Table()
 

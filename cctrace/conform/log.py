@@ -7,13 +7,11 @@ controller: whoever asks for a specification says that the sender claims to foll
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc.base import QuicController
+from cctrace.columns import Values
 from cctrace.conform.judge import Tally, look
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most
@@ -21,8 +19,6 @@ from cctrace.conform.result import Conformity
 from cctrace.errors import ArgumentError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.views import View
-
-Values = NDArray[Any]
 
 LEAST_DATAGRAM = 1200  # bytes [RFC9000] 14
 PROBES = 2  # datagrams that a probe timeout sends whatever the window [RFC9002] 7.5

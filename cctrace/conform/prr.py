@@ -5,18 +5,13 @@ The stack performs the reduction, for any window-based controller, so the check 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_RECOVERY, EVENT_COMPLETE_CWR
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Spec, Table, equal
 from cctrace.conform.windows import CASES, CELLS
 from cctrace.conform.wire import bounded, recoveries
-
-Values = NDArray[Any]
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 

@@ -11,17 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.base import Counterpart
+from cctrace.columns import Values
 from cctrace.conform import log
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most, equal
 from cctrace.conform.scenes import Scene, app, burst
 from cctrace.conform.stage import Cell, Stage
 from cctrace.conform.windows import Case
-
-Values = NDArray[Any]
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 

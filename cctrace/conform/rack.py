@@ -9,17 +9,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_OPEN, CA_RECOVERY
+from cctrace.columns import Values
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table
 from cctrace.conform.scenes import Scene, burst
 from cctrace.conform.stage import Cell, Stage
 from cctrace.conform.windows import Case
 from cctrace.path.transmissions import transmissions
-
-Values = NDArray[Any]
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 

@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc.base import Controller
+from cctrace.columns import Values
 from cctrace.conform import bbr_names, cubic_names
 from cctrace.errors import ArgumentError
 from cctrace.flows.flow import Flow
 from cctrace.flows.views import View
 from cctrace.lang.fields import RETURNED
-
-Values = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

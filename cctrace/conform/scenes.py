@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, UP
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found
 from cctrace.conform.stage import Stage
-
-Values = NDArray[Any]
 
 NOTHING = Found(0)
 PROBE_BW = (DOWN, CRUISE, REFILL, UP)

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_CWR, CA_LOSS, EVENT_COMPLETE_CWR, EVENT_TX_START
+from cctrace.columns import Values
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Table, all_of, at_least, at_most, equal
 from cctrace.conform.scenes import NOTHING, Scene, app, burst
 from cctrace.conform.stage import Cell, Stage
-
-Values = NDArray[Any]
 
 CELLS = (
     Cell("500kbit", "50ms"),

@@ -6,20 +6,16 @@ verdict *conforms* means that nothing contradicts it, not that the sender's stat
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc.base import Controller
 from cctrace.cc.linux import CA_LOSS, CA_OPEN, CA_RECOVERY
+from cctrace.columns import Values
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_most
 from cctrace.flows.flow import Flow
 from cctrace.flows.views import View
-
-Values = NDArray[Any]
 
 LEAST_FLIGHT = 12  # segments from which a reduction of the flight can be told from its ripple
 BURST = 20  # segments that a stack hands over at once
