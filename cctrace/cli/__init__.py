@@ -1,4 +1,4 @@
-"""The command line: one file per command; a command imports its modules on execution, so that --help is immediate.
+"""The command line: one file per command, which imports its modules on execution, so that --help is immediate.
 
 Every user error is one line, "cctrace: what, where, what to do", on stderr with exit status 2; so is an internal
 error, whose traceback `--debug` shows. Warnings about partly unreadable data are lines on stderr, too.
@@ -11,55 +11,53 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
 
 import cctrace
-from cctrace.cli.analyze import analyze
-from cctrace.cli.annotate import annotate
-from cctrace.cli.check import check
 from cctrace.cli.common import begin_run, command_options, echo, interruptible, show_traceback, warn
 from cctrace.cli.completion import complete
-from cctrace.cli.conform import conform
-from cctrace.cli.convert import convert
-from cctrace.cli.corpus import corpus
-from cctrace.cli.diff import diff
-from cctrace.cli.fit import fit
-from cctrace.cli.flows import flows
-from cctrace.cli.identify import identify
-from cctrace.cli.learn import learn
-from cctrace.cli.mcp import mcp
-from cctrace.cli.plot import plot
-from cctrace.cli.predict import predict
-from cctrace.cli.replay import replay
-from cctrace.cli.reproduce import reproduce
-from cctrace.cli.simulate import simulate
-from cctrace.cli.stream import stream
-from cctrace.cli.stress import stress
-from cctrace.cli.sweep import sweep
-from cctrace.cli.validate import validate
-from cctrace.cli.variants import variants
-from cctrace.cli.verify import verify
-from cctrace.cli.whatif import whatif
-from cctrace.cli.wireshark import wireshark
 from cctrace.errors import CctraceWarning, PartFailed, one_line
 
+_NAMES = (
+    "analyze", "annotate", "check", "conform", "convert", "corpus", "diff", "fit", "flows", "identify", "learn", "mcp",
+    "plot", "predict", "replay", "reproduce", "simulate", "stream", "stress", "sweep", "validate", "variants", "verify",
+    "whatif", "wireshark",
+)  # fmt: skip
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+class _Commands(Mapping[str, click.Command]):
+    """The commands by name; each is imported when it is asked for, so that none waits for the others."""
+
+    def __init__(self) -> None:
+        self._imported: dict[str, click.Command] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in _NAMES:
+            raise KeyError(name)
+        if name not in self._imported:
+            self._imported[name] = getattr(import_module(f"cctrace.cli.{name}"), name)
+            complete(self._imported[name])
+        return self._imported[name]
+
+
+_commands: Any = _Commands()  # click asks for a MutableMapping, and only reads it
+
+
+@click.group(commands=_commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(cctrace.__version__, message="cctrace %(version)s")
 @command_options(json=False)
 def commands() -> None:
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
-
-
-for _command in (
-    analyze, annotate, check, conform, convert, corpus, diff, fit, flows, identify, learn, mcp, plot, predict, replay,
-    reproduce, simulate, stream, stress, sweep, validate, variants, verify, whatif, wireshark,
-):  # fmt: skip
-    commands.add_command(_command)
-complete(commands)
 
 
 _COLLECTED = 50_000  # objects; with Python's 700, cycles are sought during imports: a fifteenth of `analyze`
