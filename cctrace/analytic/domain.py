@@ -60,7 +60,7 @@ def checked(
 ) -> Array:
     """Return `value` as a float array after checking that all of it lies between `low` and `high`.
 
-    Raises `ArgumentError`: naming the argument, the first offending value and the allowed interval.
+    Raises `ArgumentError`, naming the argument, the first offending value and the allowed interval.
 
     >>> checked("samples", [1, 10], 0)
     array([ 1., 10.])

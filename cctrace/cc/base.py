@@ -208,7 +208,7 @@ def check_methods(cls: "type[Controller]") -> None:
 
     The stack would never call ``cong_avoid`` of a class with ``on_ack``: a class with both is refused, too.
 
-    Raises `ArgumentError`: names the method that is missing or superfluous.
+    Raises `ArgumentError`, which names the method that is missing or superfluous.
     """
     if not cls.view:
         raise ArgumentError(f"{cls.__name__} belongs to no stack: subclass LinuxController or QuicController")

@@ -71,7 +71,7 @@ tcpinfo_option = file_option("--tcpinfo", multiple=True, metavar="FILE", help=_C
 def check_file(file: str, folders: bool = False, called: str = "") -> None:
     """Refuse what is no file: one that does not exist, a device, and a folder where none is wanted.
 
-    Raises `ArgumentError`: names the argument, and a file of a similar name if there is one.
+    Raises `ArgumentError`, which names the argument, and a file of a similar name if there is one.
     """
     file = os.fspath(file)
     if file == "-" or "://" in file or (any(mark in file for mark in _PATTERN) and not os.path.exists(file)):

@@ -64,7 +64,7 @@ def path_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def path_of(options: Mapping[str, Any], seed: int) -> Path:
     """Return the path that the options describe.
 
-    Raises `ArgumentError`: unless one of --rate, --rate-steps, --trace and --path is given.
+    Raises `ArgumentError` unless one of --rate, --rate-steps, --trace and --path is given.
     """
     from cctrace.sim.path import Path
     from cctrace.sim.traces import read_steps

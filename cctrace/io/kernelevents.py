@@ -78,7 +78,7 @@ class KernelEvents:
         (both as ``kernel`` and ``captured``; the kernel's bytes are a range, as they are whole KiB), ``agree`` (whether
         the bytes agree).
 
-        Raises `ArgumentError`: no line is about this connection (tcpretrans: about what its sender sent).
+        Raises `ArgumentError` if no line is about this connection (tcpretrans: about what its sender sent).
         """
         src, sport, dst, dport = flow.key
         mine, reverse = self._between(src, sport, dst, dport), self._between(dst, dport, src, sport)

@@ -54,7 +54,7 @@ INTERPRETED = _MODE == "interpreted"  # then nothing compiled may be handed to a
 class Machine:
     """The compiled form of a plain function.
 
-    `function`: see the module's text for what it may contain. Raises `CompileError`: at the first call, if the function
+    `function`: see the module's text for what it may contain. Raises `CompileError` at the first call if the function
     cannot be compiled; names file, line and reason.
     """
 

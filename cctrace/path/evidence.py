@@ -46,7 +46,7 @@ class PathEvidence:
     Times are the sender's and count from the flow's first packet. Rates are bytes on the wire per microsecond, as
     in `cctrace.Path`. Properties that the packets do not reveal are None.
 
-    Raises `StreamError`: by any part, if the capture lacks the data or the acknowledgements.
+    Any part raises `StreamError` if the capture lacks the data or the acknowledgements.
     """
 
     capture: Capture
