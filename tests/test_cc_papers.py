@@ -27,6 +27,7 @@ def test_every_bbr_is_model_based_and_no_loss_based_controller_is():
         "cubic_paced",
         "dctcp",
         "prague",
+        "prague2020",
         "quic_reno",
         "quic_cubic",
         "orca",

@@ -49,6 +49,7 @@ REGISTRY: dict[str, str] = {
     "cubic_paced": "cctrace.cc.cubic_paced:CubicPaced",
     "dctcp": "cctrace.cc.dctcp:DCTCP",
     "prague": "cctrace.cc.prague:Prague",
+    "prague2020": "cctrace.cc.prague2020:Prague2020",
 }
 
 # The name that a kernel gives a congestion control (of BBR, the generation that its counters give: every generation is
@@ -60,7 +61,7 @@ _OF_KERNELS = {
     "cubic": ("cubic6",),
     "reno": ("reno",),
     "dctcp": ("dctcp",),
-    "prague": ("prague",),
+    "prague": ("prague", "prague2020"),
 }
 KERNEL_NAMES = {name: variants[0] for name, variants in _OF_KERNELS.items()}  # as released since Linux 6.1
 BBR_GENERATIONS = {1: "bbr", 2: "bbr2", 3: "bbr3"}  # by the version in struct tcp_bbr_info

@@ -224,7 +224,8 @@ def count_marks(tp, rs, ace, delivered):
         return
     if tp.misses_marks and not tp.has_new_window and ace == tp.expected_ace and not rs.flag & sb.DATA_SACKED:
         return  # header prediction, see `ecn.misses_marks`
-    marked = newly_marked(ace, tp.delivered_ce, delivered, newly_marked_bytes(tp), tp.mss)
+    ce_bytes = 0 if tp.misses_marks else newly_marked_bytes(tp)
+    marked = newly_marked(ace, tp.delivered_ce, delivered, ce_bytes, tp.mss)
     if marked > 0:
         tp.delivered_ce += marked
         rs.flag |= sb.F_ECE

@@ -70,6 +70,11 @@ class CounterTable(TcpInfo):
         return CounterFlow(self, int(which) % len(self.connections))
 
 
+def latest(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return at every poll the value of the last one that has it, NaN before: some of flent's have throughput alone."""
+    return values[np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(len(values))))]
+
+
 class CounterFlow(Carded):
     """The polls of one connection.
 
@@ -117,7 +122,7 @@ class CounterFlow(Carded):
     def rtt_us(self) -> NDArray[np.float64]:
         """Return the smoothed RTT at every poll, us; NaN before the first sample."""
         rtt = self.values("rtt")
-        return np.where(rtt > 0, rtt, np.nan)
+        return latest(np.where(rtt > 0, rtt, np.nan))
 
     def acked(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (time_ns, bytes acknowledged by then), both int64; empty if the source lacks them."""

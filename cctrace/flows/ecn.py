@@ -195,7 +195,8 @@ def misses_marks(counters: TcpInfo | None) -> bool:
     """Return whether the sender's kernel, as its counters state it, misses marks by its header prediction.
 
     L4STeam's kernels of 2020 treat an ACK with the flags that they expect, ACE included, as one without marks. They
-    expect the ACE that was due when the window last changed, so once in eight marks the next ACK counts two.
+    expect the ACE that was due when the window last changed, so once in eight marks the next ACK counts two. Nor do
+    they assume that ACE wrapped where an ACK delivers more than seven segments.
     """
     kernel = counters.connections[0].get("kernel", "") if counters is not None else ""
     return _MISSES_MARKS.match(str(kernel)) is not None

@@ -45,7 +45,7 @@ from cctrace.replaying.through_fq import at_hand_over
 
 # Newest kernel first: the order in which indistinguishable candidates are listed.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
-HEED_MARKS = ("dctcp", "prague")  # differ from others only if queues mark (ECN)
+HEED_MARKS = ("dctcp", "prague", "prague2020")  # differ from others only if queues mark (ECN)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -25,7 +25,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.errors import StreamError
-from cctrace.flows.counters import CounterFlow
+from cctrace.flows.counters import CounterFlow, latest
 from cctrace.identification import constants as const
 from cctrace.identification.flights import likelihoods
 from cctrace.identification.odds import Judgement
@@ -67,7 +67,9 @@ class Polls:
         interval_ns = float(np.median(intervals)) if len(intervals) else 0.0
         self.often = min(const.OFTEN_NS / max(interval_ns, 1.0), 1.0)  # weight of what happens between polls
         value = flow.values
-        self.cwnd, self.ssthresh, self.rate = value("snd_cwnd"), value("snd_ssthresh"), value("pacing_rate_Bps")
+        self.cwnd, self.ssthresh, self.rate = (
+            latest(value(name)) for name in ("snd_cwnd", "snd_ssthresh", "pacing_rate_Bps")
+        )
         self.rtt_us, self.mss = flow.rtt_us(), value("snd_mss")
         delivered = value("delivered")
         if np.isnan(delivered).all():

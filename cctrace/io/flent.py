@@ -1,7 +1,8 @@
 """flent's `.flent.gz`: samples of each TCP stream's socket (from `ss` or netperf, `raw_values`) and its throughput.
 
 Sampled are cwnd (segments), rtt and rtt_var (ms), pacing and delivery rates (Mbit/s) and BBR's figures; entries with
-`val` (Mbit/s) and `dur` (s) are the throughput over the interval that ends there. Times are seconds since the epoch.
+`val` (Mbit/s) and `dur` (s) are the throughput over the interval that ends there, and no sample of the socket. Times
+are seconds since the epoch.
 
 A connection has the controller and the kernel's release that the run states (`cc`, `kernel`).
 
@@ -54,11 +55,9 @@ def read(source: Source) -> tcpinfo.TcpInfo:
             continue
         meta = series.get(name) or {}
         mss = meta.get("TCP_MSS")
-        last: dict[str, Any] = {}  # a throughput entry belongs to the latest sample of the socket
         for entry in sorted(entries, key=lambda entry: entry["t"]):
             if poll := _poll(entry):
-                last |= poll
-                polls.append(last | {tcpinfo.CONNECTION: len(connections), "snd_mss": mss} | _carried(entry))
+                polls.append(poll | {tcpinfo.CONNECTION: len(connections), "snd_mss": mss} | _carried(entry))
         known = {"flow_id": name, "cc": meta.get("CONG_CONTROL"), "kernel": document["metadata"].get("KERNEL_RELEASE")}
         connections.append({key: value for key, value in known.items() if value})
     if not polls:

@@ -159,6 +159,8 @@ class Comparison(Carded):
     ) -> float:
         """Return the share of polls after STARTUP (or of those in it) at which a quantity agrees; NaN of none.
 
+        Polls without the quantity are left out: a file may also have rows of other things, as flent's throughput.
+
         >>> import cctrace as cct
         >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
         >>> polls = cct.read(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
@@ -166,7 +168,8 @@ class Comparison(Carded):
         >>> round(compared.share_within("cwnd", absolute=2), 2)
         1.0
         """
-        counted = self.agrees(name, rel, absolute, slack_polls)[self.startup == startup]
+        counts = (self.startup == startup) & ~np.isnan(self._logged(name))
+        counted = self.agrees(name, rel, absolute, slack_polls)[counts]
         return float(counted.mean()) if len(counted) else float("nan")
 
     @property
