@@ -1,5 +1,7 @@
 """Set up the memory of a simulation from a path and its flows."""
 
+import mmap
+
 import numpy as np
 
 from cctrace import schema
@@ -241,7 +243,7 @@ class World:
             # cache set.
             lengths = np.array([SEGMENT_WORDS * size] + [size] * (len(RINGS) - 1))
             ends = np.cumsum(lengths + _CACHE_LINES_APART * 8)
-            block = np.zeros(ends[-1], np.int64)
+            block = np.frombuffer(mmap.mmap(-1, 8 * int(ends[-1])), np.int64)  # `np.zeros` may clear recycled memory
             addresses = self.place(block) + 8 * (ends - lengths)
             if not self.compiled:
                 pieces = [block[end - length : end] for end, length in zip(ends, lengths, strict=True)]
