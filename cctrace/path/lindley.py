@@ -30,9 +30,11 @@ def left(came, before, total, acked, timed, rate, out):
     """
     start, row = -1e300, 0  # start of the busy period, were all its work one packet
     for k in range(len(timed)):
+        latest = -1e300  # of the packets since the last timed one: a chain of maxima of its own is faster
         while row <= timed[k]:
-            start = max(start, came[row] - before[row] / rate)
+            latest = max(latest, came[row] - before[row] / rate)
             row += 1
+        start = max(start, latest)
         out[k] = acked[timed[k]] - start - total[timed[k]] / rate
 
 
@@ -154,27 +156,26 @@ def quantile(values, count, share):
 
 def ranked(values, count, rank):
     """Return the value of a given rank among the first `count`, partitioning them around it."""
-    low, high = 0, count - 1
-    while low < high:
-        first, last = min(values[low], values[high]), max(values[low], values[high])
+    low, high = 0, count
+    while high - low > 1:
+        first, last = min(values[low], values[high - 1]), max(values[low], values[high - 1])
         pivot = max(first, min(last, values[(low + high) // 2]))
-        less, more = low, high
-        while less <= more:
-            while values[less] < pivot:
-                less += 1
-            while values[more] > pivot:
-                more -= 1
-            if less <= more:
-                kept = values[less]
-                values[less] = values[more]
-                values[more] = kept
-                less += 1
-                more -= 1
-        if rank <= more:
-            high = more
-        elif rank >= less:
-            low = less
-        else:
+        less = low  # no branch depends on a value, because half of the guesses of the processor would be wrong
+        for k in range(low, high):
+            value = values[k]
+            values[k] = values[less]
+            values[less] = value
+            less += value < pivot
+        if rank < less:
+            high = less
+            continue
+        low = less
+        for k in range(less, high):
+            value = values[k]
+            values[k] = values[low]
+            values[low] = value
+            low += value <= pivot
+        if rank < low:
             break
     return values[rank]
 
