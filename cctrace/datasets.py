@@ -4,8 +4,6 @@ A recording is a folder: captures, the kernel's counters (tcp_info polled by the
 which describes the path and the senders. `catalogue.json` lists each file with its sha256. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

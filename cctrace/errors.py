@@ -1,7 +1,5 @@
 """The errors and warnings of cctrace: one line that says what, where and what to do."""
 
-from __future__ import annotations
-
 
 class CctraceError(Exception):
     """Base of every error that a user's input can cause; the CLI prints it as one line and exits with 2.

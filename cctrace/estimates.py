@@ -1,7 +1,5 @@
 """Results of estimators: values with intervals, as text and as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self

@@ -1,7 +1,5 @@
 """Optional packages: the extras of setup.cfg."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

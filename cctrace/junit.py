@@ -1,7 +1,5 @@
 """JUnit XML, which continuous integration reads: what `conform` and `check` write with ``--junit``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 from xml.etree import ElementTree

@@ -3,8 +3,6 @@
 It is optional: code that is missing from the cache, or outdated, is compiled on first use.
 """
 
-from __future__ import annotations
-
 import importlib
 import time
 

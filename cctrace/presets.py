@@ -1,7 +1,5 @@
 """Fitted or learned parameter sets that ship with cctrace: one JSON object per file of `models/`, with provenance."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -14,8 +14,6 @@ Unknown is explicit: where a value was not observed the column holds its `missin
 checks them before compiled code, which does not check indices, uses them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ scipy.special has, too, and is not loaded again where that is imported later.
     special.ndtr(0.0)
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

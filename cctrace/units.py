@@ -7,8 +7,6 @@ Rates are bits per second for `bit`, `bit/s`, `bps` ("40Mbit", "40 Mbit/s", "40M
 small `b` is a bit and a capital `B` a byte, as in iperf3 and `ss`. (`tc` alone reads "mbps" as megabytes.)
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Kernel counters given with captures, and their assignment to flows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from cctrace.errors import ArgumentError

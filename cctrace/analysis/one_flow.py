@@ -4,8 +4,6 @@ of_capture(file, flow)                  a captured flow, its kernel counters att
 of_counters(file, connection)           a connection known from counters only
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 

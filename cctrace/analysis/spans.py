@@ -1,7 +1,5 @@
 """Time spans in which a state kept its name."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

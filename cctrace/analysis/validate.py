@@ -9,8 +9,6 @@ Counters of a capture that starts in mid-flow are compared as differences from i
 compared there, because the kernel's minimum predates the capture.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip

@@ -13,8 +13,6 @@ files = "single_*"
 jain = ">= 0.9"
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import os

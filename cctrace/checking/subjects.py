@@ -4,8 +4,6 @@
 use.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Every user error is one line, "cctrace: what, where, what to do", on stderr with
 error, whose traceback `--debug` shows. Warnings about partly unreadable data are lines on stderr, too.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

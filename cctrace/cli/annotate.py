@@ -1,7 +1,5 @@
 """`cctrace annotate`: a capture with comments on its packets, for Wireshark."""
 
-from __future__ import annotations
-
 import click
 
 from cctrace.cli.arguments import controller_option, file_argument, output_option, tcpinfo_option, trust_option

@@ -1,7 +1,5 @@
 """`cctrace check`: check expectations of captures, counters, or a folder of them."""
 
-from __future__ import annotations
-
 import click
 
 from cctrace.cli.arguments import file_option, output_option, paths

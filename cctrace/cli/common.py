@@ -4,8 +4,6 @@ All output goes through `echo`, `print_json`, `print_table` or `progress`, so th
 files can control the terminal. The linter forbids other ways.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json as jsonlib
 import math

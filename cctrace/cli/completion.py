@@ -3,8 +3,6 @@
 eval "$(_CCTRACE_COMPLETE=bash_source cctrace)"       in ~/.bashrc; zsh_source, fish_source elsewhere
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

@@ -1,7 +1,5 @@
 """`cctrace conform`: check a controller or a recorded flow against a specification."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`cctrace convert`: captures, counters and link traces as Parquet, CSV or pcap; a flow as qlog."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

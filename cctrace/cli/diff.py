@@ -1,7 +1,5 @@
 """`cctrace diff`: compare two captures."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

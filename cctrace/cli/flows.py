@@ -1,7 +1,5 @@
 """`cctrace flows`: the connections of captures."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`cctrace identify`: identify a flow's congestion control."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

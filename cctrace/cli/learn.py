@@ -1,7 +1,5 @@
 """`cctrace learn`: the learning agent of BBRx."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`cctrace mcp`: a server of the Model Context Protocol, for agents."""
 
-from __future__ import annotations
-
 import click
 
 from cctrace.cli.arguments import time_option

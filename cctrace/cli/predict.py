@@ -1,7 +1,5 @@
 """`cctrace predict`: predictions of the closed forms, without measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

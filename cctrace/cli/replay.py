@@ -1,7 +1,5 @@
 """`cctrace replay`: what a controller would have decided on recorded ACKs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

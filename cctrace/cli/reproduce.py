@@ -1,7 +1,5 @@
 """`cctrace reproduce`: figures of papers, and which of their claims hold."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from typing import Any

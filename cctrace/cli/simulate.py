@@ -1,7 +1,5 @@
 """`cctrace simulate`: controllers over a simulated path."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

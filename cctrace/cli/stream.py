@@ -1,7 +1,5 @@
 """`cctrace stream`: a video over a simulated path, and its quality of experience."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """`cctrace validate`: agreement of the reconstruction with the kernel's tcp_info."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

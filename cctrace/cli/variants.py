@@ -1,7 +1,5 @@
 """`cctrace variants`: the controllers, differences between any two, and the source of one in order of execution."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

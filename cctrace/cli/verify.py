@@ -1,7 +1,5 @@
 """`cctrace verify`: golden vectors through the controllers, every recorded column compared."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

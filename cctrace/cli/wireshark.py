@@ -1,7 +1,5 @@
 """`cctrace wireshark`: the plug-in that shows the output of `cctrace annotate`."""
 
-from __future__ import annotations
-
 import os
 
 import click

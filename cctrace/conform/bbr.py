@@ -3,8 +3,6 @@
 The pseudocode and the text of section 5 are normative as a whole (5.1: "MUST be included in any BBRv3 implementation").
 """
 
-from __future__ import annotations
-
 from cctrace.cc.bbr_draft import BBRDraft
 from cctrace.conform import bbr_losses, bbr_model, bbr_probe_rtt, bbr_states, log, wire
 from cctrace.conform.bbr_changes import CASES

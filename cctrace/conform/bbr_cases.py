@@ -8,8 +8,6 @@ it is identical until then. All requirements of the specification are checked in
 Where the draft's own figures do not produce the intended situation, ours do, and the docstring says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

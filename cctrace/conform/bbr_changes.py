@@ -1,7 +1,5 @@
 """The example cases of draft-ietf-ccwg-bbr-06, appendix A, in which the path changes under the flow, A.15 to A.22."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc.linux import CA_LOSS, EVENT_TX_START

@@ -1,7 +1,5 @@
 """Requirements of draft-ietf-ccwg-bbr-06 on losses: the bounds that they set, and what a spurious recovery restores."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc.bbr_draft_model import UNSET_BW

@@ -1,7 +1,5 @@
 """Requirements of draft-ietf-ccwg-bbr-06 on the path model and on its outputs: pacing rate and cwnd."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

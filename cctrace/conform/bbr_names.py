@@ -3,8 +3,6 @@
 Missing fields are left out, and requirements that need them are not exercised.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

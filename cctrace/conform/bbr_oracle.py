@@ -1,7 +1,5 @@
 """The draft's derived quantities: the bounds that its requirements compare with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

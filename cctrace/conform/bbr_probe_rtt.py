@@ -1,7 +1,5 @@
 """Requirements of draft-ietf-ccwg-bbr-06 on ProbeRTT, and on what follows idling."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc.linux import EVENT_TX_START

@@ -1,7 +1,5 @@
 """Requirements of draft-ietf-ccwg-bbr-06 on the state machine: gains, and what leads from one state to another."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc.bbr2_bounds import (

@@ -1,7 +1,5 @@
 """Conformance of a recorded flow: requirements checked on the wire."""
 
-from __future__ import annotations
-
 import time
 
 from cctrace.cc import controller

@@ -1,7 +1,5 @@
 """Conformance of a controller: a specification's cases on all paths, on all cores."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from concurrent.futures import ThreadPoolExecutor

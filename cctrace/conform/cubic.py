@@ -4,8 +4,6 @@ W_cubic(t) = C (t - K)^3 + W_max with K = cbrt((W_max - cwnd_epoch) / C) must be
 kernel: a tick, a round trip by which the window lags, and 0.2 % of the cube root.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc.base import Counterpart

@@ -3,8 +3,6 @@
 What a class has no field for is left out, and no requirement that needs it is exercised.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ One step is compared with the RFC's result for the same input and previous state
 leave a tolerance: a tick, 1/32 s for which it keeps an increment, and integer segments.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc.linux import CA_LOSS, CA_RECOVERY, EVENT_TX_START

@@ -3,8 +3,6 @@
 The RFC's phases are computed from these RTTs beside the run; then the growth in each phase is checked.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc.base import Counterpart

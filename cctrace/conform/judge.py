@@ -1,7 +1,5 @@
 """From results in records to verdicts: the first violation of every requirement is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 

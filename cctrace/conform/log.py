@@ -5,8 +5,6 @@ the log; where it lacks a figure, the requirements that need it are not exercise
 controller: whoever asks for a specification says that the sender claims to follow it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace import schema

@@ -3,8 +3,6 @@
 The stack performs the reduction, for any window-based controller, so the check concerns the controller's stack.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY, EVENT_COMPLETE_CWR

@@ -6,8 +6,6 @@ reduction, but not those that apply to every sender (minimum window, initial win
 persistent congestion).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

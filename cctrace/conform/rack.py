@@ -4,8 +4,6 @@ A *probe* here is a retransmission although nothing sent later is known to have 
 stack repairs losses, whichever controller it has.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

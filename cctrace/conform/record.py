@@ -5,8 +5,6 @@ family are renamed to the draft's (`bbr_names`), those of CUBIC to the RFC's (`c
 the window, the pacing rate, ssthresh, and their own fields are available.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """NewReno: RFC 5681 and RFC 9002, section 7, checked on the sender's window."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.conform.record import Record

@@ -1,7 +1,5 @@
 """Requirements of a specification, as rows of a table: a sentence, and a predicate over the columns of a record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

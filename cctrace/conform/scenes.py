@@ -1,7 +1,5 @@
 """Building blocks of a specification's cases: scenarios on a stage, and what must happen in them."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where a specification's cases run: one controller, one path, and the runs made so far."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

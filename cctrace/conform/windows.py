@@ -1,7 +1,5 @@
 """Common parts of window-based congestion controls: epochs between reductions, and cases that produce them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ The window itself is not on the wire, so these requirements are bounds that no c
 verdict *conforms* means that nothing contradicts it, not that the sender's state was right.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace import schema

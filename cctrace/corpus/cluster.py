@@ -4,8 +4,6 @@ Dask does all of the scheduling. Added here: a batch whose workers died one afte
 and a restarted scheduler receives the uncommitted batches again.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 import time

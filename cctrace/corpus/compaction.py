@@ -5,8 +5,6 @@ interruptions. Old parts are removed only when the new ones are complete and a j
 finishes, or undoes, an interrupted one.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

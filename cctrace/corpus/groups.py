@@ -4,8 +4,6 @@ Both on the logarithm of the quantity, because flows of a network, and networks,
 the width of its interval. Groups with fewer than `LEAST_FLOWS` such flows have no value of their own.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray

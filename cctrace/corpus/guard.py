@@ -5,8 +5,6 @@ a new child. If a child dies that had analysed other captures before, the captur
 results do not depend on earlier captures.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

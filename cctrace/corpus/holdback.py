@@ -10,8 +10,6 @@ Shares count decided flows among those that are reproduced. Their 95 % intervals
 flows as a random sample; the upper end counts all undecided flows as well.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike

@@ -5,8 +5,6 @@ A rule says which counters belong to a capture, by names without the endings of 
 (M-Lab splits the counters of a connection into .00000, .00001 ...). The first rule that matches counts.
 """
 
-from __future__ import annotations
-
 import glob
 import operator
 import os

@@ -7,8 +7,6 @@ one): each is analysed, the second as `folder/(2)/name`, so that it finds its co
 What comes out of an archive is bounded for all its members together, as `cctrace.io.archive` bounds it.
 """
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile

@@ -1,7 +1,5 @@
 """Short names for files in a list: distinct, and valid as names of folders."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Collection, Sequence

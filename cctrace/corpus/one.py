@@ -1,7 +1,5 @@
 """One input and all of its tasks: the code that runs in the killable child."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime

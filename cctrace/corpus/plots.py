@@ -1,7 +1,5 @@
 """The figures of `Corpus.plot_*`: matplotlib axes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

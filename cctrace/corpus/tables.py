@@ -5,8 +5,6 @@ the row of `Capture.flows`. The columns `date` and `source` are in the folders' 
 Where a flow cannot answer a task, `refused` says why and the other columns are missing.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pyarrow as pa

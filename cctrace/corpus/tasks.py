@@ -10,8 +10,6 @@
 A flow that cannot answer (a `StreamError`, a `FitError`) is a row with the reason in `refused`, not an error.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any

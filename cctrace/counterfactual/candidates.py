@@ -8,8 +8,6 @@ A verdict names what explains a flow best, and a rule stays silent if an earlier
 joint effect of two causes shows only if each is removed.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention

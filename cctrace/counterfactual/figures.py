@@ -8,8 +8,6 @@ half a point.
     difference  of a candidate and the flow's own controller over the same paths with the same random numbers
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -8,8 +8,6 @@ application's writes are inferred from what was sent between idle times: everyth
 to send.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

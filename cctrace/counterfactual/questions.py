@@ -1,7 +1,5 @@
 """Changes of a path: properties replaced or multiplied."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ scene = scene_of(flow)       recording, path, senders and host limits
 runs = Runs(scene, ...)      simulates it, see `cctrace.counterfactual.runs`
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -5,8 +5,6 @@ buffer), and the retransmitted share. Of the hosts they reveal more than packets
 there was nothing to send.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -8,8 +8,6 @@ drops); `path_full` says that nothing was wrong. Templates are those of `wording
 the record lacks its numbers, so that packets, polls and a single poll share one sentence.
 """
 
-from __future__ import annotations
-
 from cctrace.diagnosis.wording import Cause, Sentence
 
 

@@ -1,7 +1,5 @@
 """Groups of facts about delays and ACKs: see `groups`."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from cctrace.diagnosis.groups import NAN, Span

@@ -1,7 +1,5 @@
 """Events of a flow: sentences with numbers, in order of time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -3,8 +3,6 @@
 The names of the numbers are those of a verdict's evidence, units last; NaN is a number that the record lacks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple

@@ -5,8 +5,6 @@ first of `findings.LIMITS` that covers half of it, otherwise by the one that cov
 name form a `Limit`, so that the limits add up to the flow's duration.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """From findings to verdicts: in words, with calibrated confidence, most important first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

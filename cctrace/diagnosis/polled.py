@@ -6,8 +6,6 @@ of rate, RTT and losses needs several polls per change. `polled_facts` has the f
 has the accuracy by poll interval.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 

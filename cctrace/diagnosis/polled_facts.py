@@ -1,7 +1,5 @@
 """Facts of a flow from polls of its counters, as far as they go."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -8,8 +8,6 @@ Everything is computed on first use. Path properties are those of `PathEvidence`
 and the rate to half a per cent; for the path itself, use `cctrace.fit.path`.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 It describes one instant; only cumulative counters reveal what happened before.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc import is_model_based

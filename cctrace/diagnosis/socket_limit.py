@@ -1,7 +1,5 @@
 """A socket's pacing limit (SO_MAX_PACING_RATE), from the kernel's counters."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

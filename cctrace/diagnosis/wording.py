@@ -7,8 +7,6 @@ omitted.
 alternative that is fully known. `{name?}` prints nothing, but must be true.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

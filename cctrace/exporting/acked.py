@@ -4,8 +4,6 @@ TCP acknowledges bytes, and a byte may have been sent several times. Data counts
 packet that carried it: a packet whose bytes were all retransmitted is never acknowledged, like QUIC's lost packets.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 

@@ -9,8 +9,6 @@ Sources: draft-ietf-quic-qlog-main-schema-02 to -06; draft-ietf-quic-qlog-quic-e
 sequences).
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import os

@@ -1,7 +1,5 @@
 """Joint estimation of a path's rate, delays and jitter, which depend on each other."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

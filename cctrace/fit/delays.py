@@ -1,7 +1,5 @@
 """Uncongested RTTs of a flow, and why counters cannot provide them."""
 
-from __future__ import annotations
-
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.path.delays import Delays, require_rtts

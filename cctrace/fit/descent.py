@@ -3,8 +3,6 @@
 The import takes a tenth of a second, as long as the thousand steps of fitting one flow's jitter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -5,8 +5,6 @@ quantity with a wide interval, in its logarithm, with a separate width on each s
 buffer known to a packet is uniformly distributed within its interval.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A fitted path as a script for an emulator: netem (tc), mahimahi, or the estimates as JSON."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Whether a flow filled its path, and whether the path kept one rate meanwhile."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

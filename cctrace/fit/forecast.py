@@ -1,7 +1,5 @@
 """Forecast of one controller on one path, and its wording."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

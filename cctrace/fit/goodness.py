@@ -13,8 +13,6 @@ also moves them, by its scores. The test is thus valid under dependence and fitt
 counted from the top (Kaplan-Meier in reversed time).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

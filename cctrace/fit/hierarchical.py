@@ -15,8 +15,6 @@ half-way between the two (docs/fitting.md has the coverage of each).
 statsmodels has the same as ``combine_effects``, but is larger than cctrace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Self
 

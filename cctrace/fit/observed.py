@@ -1,7 +1,5 @@
 """Observed draws of jitter: of packets, or of the slots or bursts that share one."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.fit.censored import Censored

@@ -23,8 +23,6 @@ A parameter that had no effect on this flow gets no value, nor one bounded on on
 `Parameters.unidentified_`. docs/fitting.md has the coverage of the intervals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 

@@ -6,8 +6,6 @@ flat pairs are rare. Flat runs end either at the start of a burst or on a time g
 change times, folded by it, pile up (the periodogram of the points, [Bartlett63]).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

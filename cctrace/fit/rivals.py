@@ -6,8 +6,6 @@ A packet's fate does not reveal what dropped it. If the backlog at losses leaves
 a path, and simulations over it decide which one is right (`counterfactual.weighing`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

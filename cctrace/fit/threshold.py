@@ -8,8 +8,6 @@ the threshold and its standard error, averaging over the runs' noise.
 Every run has its own seed; the same path gives the same threshold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

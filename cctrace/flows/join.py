@@ -5,8 +5,6 @@ retransmission from the original; without identification (IPv6) by its TCP time 
 Super-packets are split into segments, whose identifications count up.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -4,8 +4,6 @@
 fit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

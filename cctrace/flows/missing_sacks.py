@@ -16,8 +16,6 @@ are not detected: `Flow.quality` shows afterwards whether the reconstruction exp
 Sources: RFC 2018; [Linux618] net/ipv4/tcp_input.c tcp_sack_new_ofo_skb, __tcp_ack_snd_check.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

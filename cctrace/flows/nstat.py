@@ -4,8 +4,6 @@ The kernel counts per host; with one connection in a network namespace the two a
 `benchmarks/classes.py`). Names are those of [Linux] net/ipv4/proc.c.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Offset of two clocks: the value that most interval constraints allow, and its uncertainty; see `align`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -6,8 +6,6 @@ factor of two. The data sent lie between the counter and one chunk less; the sho
 taut string, varies its rate least.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

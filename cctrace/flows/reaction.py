@@ -10,8 +10,6 @@ Source: [Linux] tcp_rcv_established and tcp_write_xmit, both of which read the c
 captures.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ The compiled part allocates nothing: if a table lacks room for the consequences 
 says so.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

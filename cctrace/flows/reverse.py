@@ -1,7 +1,5 @@
 """The reverse direction of a connection: packets of the bulk data's receiver, and response times."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

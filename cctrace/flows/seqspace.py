@@ -4,8 +4,6 @@ Sequence numbers are 32-bit and wrap; here they are relative to the connection (
 payload 1) and grow without bound.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Interface of a replay's source: a flow, of packets or counters, or anything with a stream or a view."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 

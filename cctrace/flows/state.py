@@ -6,8 +6,6 @@ ACK). Times are int64 microseconds on the connection's own clock: it reads 1 s a
 clock before the connection opens.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace import schema

@@ -13,8 +13,6 @@ confidence  measured    by time stamps or the handshake
             sender none        unknown
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -25,8 +25,6 @@ Three more measures detect what no candidate would do:
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; tcp_input.c tcp_cwnd_reduction.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ A block is half a round trip, and at least LEAST_SENT segments. Where departure 
 taken at the sender), single sends are uninformative, but blocks still show what limited the sender.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

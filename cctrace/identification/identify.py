@@ -12,8 +12,6 @@ Ports, addresses and the congestion control's name in the counters are not used.
 flow share its probability: they form a group. docs/identify.md has the accuracy.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

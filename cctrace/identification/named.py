@@ -5,8 +5,6 @@ the length and version byte of struct tcp_bbr_info, or by gains that only v3 has
 (`identify`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc import BBR_GENERATIONS, KERNEL_NAMES, kernel_name

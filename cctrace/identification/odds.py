@@ -23,8 +23,6 @@ controller in simulation, +1 on real hosts, less with long super-packets), how o
 the errors of flights, rates, and windows after reductions.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

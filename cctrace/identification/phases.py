@@ -17,8 +17,6 @@ ACK-clocked in any phase.
 Sources: [Linux618] net/ipv4/tcp_bbr.c; `cctrace.cc`'s bbr2, bbr2plus, bbr3.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -20,8 +20,6 @@ But
                  longer while it is used
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any, Protocol

@@ -13,8 +13,6 @@ Sources: [Linux618] net/ipv4/tcp_input.c tcp_update_pacing_rate; the constants o
 `cctrace.cc`'s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

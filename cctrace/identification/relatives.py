@@ -11,8 +11,6 @@ Only the first RELATIVE_ROWS events are replayed, one parameter at a time; `cctr
 with intervals.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.cc import controller as resolve

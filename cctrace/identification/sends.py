@@ -10,8 +10,6 @@ depends on microseconds that only the sender's capture has), and where a reducti
 so (only the sender learns from time stamps which retransmissions were spurious).
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

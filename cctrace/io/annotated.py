@@ -8,8 +8,6 @@ Source: draft-ietf-opsawg-pcapng, sections 3.5 (options), 4.1 (section header), 
 packet).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple

@@ -7,8 +7,6 @@ the parts of a connection (M-Lab's `.00000`, `.00001` ...).
 The size of the archive bounds what all of its members together may unpack to, however they are nested.
 """
 
-from __future__ import annotations
-
 import io
 import lzma
 import tarfile

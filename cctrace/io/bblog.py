@@ -8,8 +8,6 @@ The packets are read as a capture; this reader takes the structs. The unit of `t
 Source: [FreeBSD] sys/netinet/tcp_log_buf.h, tcplog_dumper; draft-ietf-opsawg-pcapng (custom options).
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Iterator

@@ -11,8 +11,6 @@ were acknowledged and received, in whole KiB; the header shows which of `-t`, `-
 Source: tcpretrans(8), tcplife(8) of bcc; tools/tcpretrans.bt and tcplife.bt of bpftrace.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

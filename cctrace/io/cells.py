@@ -4,8 +4,6 @@ A damaged or odd value never makes a file unreadable and never disappears silent
 warning says how many there are and shows the first.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

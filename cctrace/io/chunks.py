@@ -1,7 +1,5 @@
 """The bytes of a source for the compiled decoders: chunk by chunk, read ahead while the current one is decoded."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import weakref

@@ -4,8 +4,6 @@ Understood: epoch numbers (s, ms, us or ns, by their size), ISO 8601, `date`'s d
 "Jan 02 15:04:05", and a bare time of day. Without a zone, UTC is assumed; without a year 1970, without a day 1 January.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 

@@ -6,8 +6,6 @@ these are trusted. Tables stored in a file as tables are not: packets and event 
 which refuses the file; counters of any format pass `plausible`, which drops the value with a warning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

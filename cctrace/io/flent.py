@@ -9,8 +9,6 @@ A connection has the controller and the kernel's release that the run states (`c
 Source: [flent] runners.py (SsRunner, NetperfDemoRunner), file format version 4.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files that cctrace does not read: what their first bytes say they are, and the command that converts them."""
 
-from __future__ import annotations
-
 import re
 
 from cctrace.io.source import Source

@@ -6,8 +6,6 @@ to segments where the MSS is known), retransmits per interval (accumulated into 
 Source: [iperf3] iperf_api.c, iperf_tcp.c.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -7,8 +7,6 @@ delay` (departure), `t # bytes` (opportunity) and `t d packets bytes` (drop), t 
 Source: [mahimahi] src/frontend/link_queue.cc.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

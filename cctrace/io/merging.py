@@ -1,7 +1,5 @@
 """Several tables of polls as one, such as the members of an archive."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ Sources: m-lab/tcp-info netlink and inetdiag; m-lab/ndt-server spec/data-format.
 MaxBandwidth.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

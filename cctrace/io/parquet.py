@@ -3,8 +3,6 @@
 SACK blocks become two list columns of the packets; `tablefile` has the format.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -6,8 +6,6 @@ The magic number tells byte order and unit of the fraction; the "modified" diale
 Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 """
 
-from __future__ import annotations
-
 from cctrace.errors import FormatError
 from cctrace.io import records
 from cctrace.io.bblog import ByteOrder

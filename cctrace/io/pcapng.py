@@ -7,8 +7,6 @@ of other types are passed over. Packets are found by a compiled loop, which stop
 Source: draft-ietf-opsawg-pcapng.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

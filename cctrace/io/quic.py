@@ -5,8 +5,6 @@ A flow is QUIC from its first long header on: a known version, and a connection 
 Source: RFC 9000, section 17.2; RFC 9369 (version 2).
 """
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 

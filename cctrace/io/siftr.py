@@ -7,8 +7,6 @@ The first line names the version of siftr. Windows are bytes, `o` is a packet th
 Source: [FreeBSD] sys/netinet/siftr.c, siftr(4).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

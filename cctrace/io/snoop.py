@@ -6,8 +6,6 @@ far, seconds, microseconds) and the frame, all big-endian.
 Source: RFC 1761.
 """
 
-from __future__ import annotations
-
 from cctrace.errors import FormatError
 from cctrace.io import records
 from cctrace.io.chunks import CHUNK, Chunks, frames_of_records

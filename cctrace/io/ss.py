@@ -11,8 +11,6 @@ introduced in release R counts as zero where absent if the file has any word of 
 Sources: [iproute2] misc/ss.c, tcp_stats_print and tcp_show_info, releases 4.1 to 6.8.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

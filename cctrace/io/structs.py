@@ -6,8 +6,6 @@ its end are missing.
 Source: [Linux618] include/uapi/linux/tcp.h, inet_diag.h; the 52-byte BBR struct: the v2 and v3 branches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

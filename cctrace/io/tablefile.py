@@ -4,8 +4,6 @@ A table is columns of one length plus metadata; the metadata travels as JSON und
 what the table is: packets, tcp_info, link, events. Who knows the kind checks the values (`door`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping

@@ -7,8 +7,6 @@ socket's own address.
 Source: [Linux618] include/trace/events/tcp.h.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

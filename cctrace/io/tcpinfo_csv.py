@@ -6,8 +6,6 @@ other columns are kept. Empty cells, "-" and "N/A" are missing values, never 0.
 `cc_info_hex` is the result of getsockopt(TCP_CC_INFO), whose length shows the version of BBR.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ Each object is a poll. The time is `time`, `ts`, `timestamp`, `time_local`, `tim
 (`{"ts": ..., "tcp_info": {...}}`). "-", "N/A" and null are missing.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 Such a file has no magic number: it is read when `format="tcp-info-struct"` asks for it.
 """
 
-from __future__ import annotations
-
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.source import Source, reads

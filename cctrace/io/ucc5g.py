@@ -9,8 +9,6 @@ is the RTT of a path made from the log; the loss of five pings is 0, 20, ... 100
 Source: Raca et al., "Beyond Throughput, The Next Generation: A 5G Dataset", MMSys 2020, and its README.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any

@@ -7,8 +7,6 @@ the server's end too. One poll is `tcpi:`, `tcpi2:` and the name of the congesti
 Source: vmod_tcp(3), vsl(7), varnishlog(1).
 """
 
-from __future__ import annotations
-
 import re
 
 from cctrace.errors import FormatError

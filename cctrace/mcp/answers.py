@@ -1,7 +1,5 @@
 """Contents and size limits of answers."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Tools about recorded flows: senders, limits, events, packets."""
 
-from __future__ import annotations
-
 import functools
 from collections import OrderedDict
 from collections.abc import Callable

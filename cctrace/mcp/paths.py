@@ -1,7 +1,5 @@
 """Tools that fit the path of a flow, simulate over paths, and draw."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from typing import Any

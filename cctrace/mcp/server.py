@@ -1,7 +1,5 @@
 """The tools and resources of the server, as the Model Context Protocol has them."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json

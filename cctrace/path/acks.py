@@ -5,8 +5,6 @@ Counts the segments that each in-order ACK covers. With an ACK every n segments,
 multiples of the slot.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -7,8 +7,6 @@ The block length is [Politis04]_'s (with [Patton09]_'s correction) for the circu
 number of samples is n times the variance over the long-run variance, :math:`n \gamma_0 / \sum_k \gamma_k`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.estimates import Z95

@@ -7,8 +7,6 @@ These periods are excluded, so that a growing queue is not mistaken for jitter. 
 PROBE_RTT, starts and pauses count because they empty the queue.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from dataclasses import dataclass, replace

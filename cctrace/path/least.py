@@ -1,7 +1,5 @@
 """Minimise a cost with many small local minima: a grid, then golden-section search around its best point."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

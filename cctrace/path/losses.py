@@ -6,8 +6,6 @@ random, and give the random-loss share; losses in excess of that share at a long
 backlog that they met is the buffer.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

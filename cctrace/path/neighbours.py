@@ -1,7 +1,5 @@
 """Flows of a capture that share a flow's queue: candidates, and whether a joint queue explains the delays better."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace

@@ -6,8 +6,6 @@ each is weighted by the marks that it explains, and unlikely ones are resampled.
 weights is the log likelihood.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

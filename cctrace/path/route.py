@@ -5,8 +5,6 @@ queues and stalled hosts come and go. Steps are therefore sought in medians over
 apart, and kept if the level is stable on both sides.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

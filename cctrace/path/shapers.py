@@ -1,7 +1,5 @@
 """Shapers: token buckets that delay what exceeds them; `path.buckets` has the bucket and policers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.estimates import Estimate

@@ -5,8 +5,6 @@ constant, up to the stamp's resolution, unless packets were held in between. Onl
 changes it for both ends at once, by the same amount.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ Candidates are jumps of the delivered rate while a queue stands (`bottleneck.can
 then moved to where it explains the delays best, and steps that explain nothing are dropped.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What limited a flow when, as plots show it: words and colours of `cctrace.diagnosis.findings`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

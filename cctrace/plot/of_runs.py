@@ -5,8 +5,6 @@ Corpus, or its folder     ├─> flows with their names ──quantity──> {
 Flow, Run, Simulation, …  ┘
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The packets of one connection as a time-sequence graph draws them: sent, and received."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

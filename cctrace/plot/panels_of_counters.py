@@ -1,7 +1,5 @@
 """The panels of a connection with counters only: no event stream, one point per poll."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

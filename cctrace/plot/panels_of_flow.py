@@ -1,7 +1,5 @@
 """The panels that explain one bulk flow: progress, RTT, data in flight, rates, and the replay against the kernel."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The panels that compare flows of one capture: throughput and delay of each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The controller that a `Follower` calls: the compiled class, or an object whose shared fields lie in slots, too."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 

@@ -5,8 +5,6 @@ in the kernel (microseconds decide, and ACKs arrive in bursts), and would stay o
 each cycle it is therefore tested whether a shifted cycle explains the sends better.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ object of its class and every call goes through it, so that breakpoints work; th
 values are passed in as a `Script`.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence

@@ -10,8 +10,6 @@ inequality, a correct one is then changed with a probability of at most FALSE_AL
 sender's.
 """
 
-from __future__ import annotations
-
 import math
 
 from cctrace.replaying.cycle import Cycle

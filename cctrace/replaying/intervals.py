@@ -1,7 +1,5 @@
 """Time intervals whose correlated sends count once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ Unrecorded values (random draws, ticks) are given by time, if inferred from a st
 or inferred on the way: a `Leader` supports trials as a `Follower` does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

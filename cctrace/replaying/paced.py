@@ -7,8 +7,6 @@ super-packet sizes, which depend on more than this). Intervals of 0.2 s count on
 another controller, neither explains the sends, and the result is open.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ is zeroed, the entry point is called if the class defines it, outputs are record
 returned value: `ssthresh` stores it in snd_ssthresh, `undo_cwnd` in snd_cwnd. `follow` handles recorded flows.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections import namedtuple

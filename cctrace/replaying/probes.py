@@ -10,8 +10,6 @@ fraction of a microsecond, which no capture contains. So PROBE_RTT is tried at t
 without such a refresh, and kept if the sends are much likelier with it.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping

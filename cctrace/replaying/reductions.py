@@ -7,8 +7,6 @@ second one, so the flights up to the next reduction reveal the window. Only a di
 and the reduction's factor is never changed: another controller's windows stay wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The sends of an interval are correlated, so their mean counts once. Unrecorded v
 anew for each controller and each choice of its parameters, as in any replay.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Unrecorded inputs of a replay: random draws, corrections, ticks, whether the socket paced."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 TICK = "kernel's tick"  # not a field, but may be edited, us

@@ -6,8 +6,6 @@ Open or Disorder, in flight = cwnd (`likelihood.full_flight`). If the recorded s
 ticks are better than others.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ with mu = 0.5. Input columns become a `View` in which everything is observed. Th
 expected values: `o_*` outputs, `s_*` (`s2_*`, `sc_*`) private state, `f32_*` C floats, `g_*` per-process state.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping

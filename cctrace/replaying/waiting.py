@@ -6,8 +6,6 @@ in flight: plain functions of the row loop (`loop`).
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer, tcp_cwnd_validate.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a replayed controller held, in words: names and units instead of its own fields and fixed-point numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

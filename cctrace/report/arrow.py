@@ -4,8 +4,6 @@
 table needs no pandas.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any

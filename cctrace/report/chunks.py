@@ -7,8 +7,6 @@ selection.
 The page's script loads the files of the visible time span once they are few enough to draw single packets.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Two captures side by side: figures, curves from a common start, and both in full."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

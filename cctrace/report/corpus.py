@@ -3,8 +3,6 @@
 Everything is in one file, as in the page of a capture; text from the user's files is escaped.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

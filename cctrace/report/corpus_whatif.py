@@ -1,7 +1,5 @@
 """The part of a corpus's page on flows that another controller would have served better."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from typing import Any
 

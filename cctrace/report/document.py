@@ -7,8 +7,6 @@ whatever that file's name.
 Sources: [CSP3] W3C Content Security Policy Level 3, 2.3.1 (hashes), 8.2 (strict-dynamic); [RFC3986] 2.1, 4.2.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from urllib.parse import quote

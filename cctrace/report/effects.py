@@ -1,7 +1,5 @@
 """The effects card of a flow's section: a bar per cause, and the flow with and without it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 

@@ -6,8 +6,6 @@
 of a million capture times takes some two bytes per row, a constant one nothing.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import zlib

@@ -1,7 +1,5 @@
 """The forecast of minRTT collapse on the page: text, table, and the underlying simulator runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Reports of many captures, and a page that lists them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

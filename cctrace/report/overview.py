@@ -1,7 +1,5 @@
 """Analyses of flows as a table for people, objects for programs, Parquet files, and the page."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ A table of events has millions of cells. Integers are converted to text by compi
 of equal ones is converted once.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path

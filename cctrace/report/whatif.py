@@ -1,7 +1,5 @@
 """The what-if card of a flow's section."""
 
-from __future__ import annotations
-
 from cctrace.counterfactual.whatif import WhatIf, cells
 from cctrace.display import escape
 from cctrace.estimates import Estimate

@@ -1,7 +1,5 @@
 """A flow in a notebook, down to the packet: the page's scripts as a widget, with its columns as bytes."""
 
-from __future__ import annotations
-
 import functools
 import html
 import re

@@ -8,8 +8,6 @@ acknowledged at once.
 Sources: [RFC9000]; [quiche] quic_received_packet_manager.cc (MaybeUpdateAckTimeout), quic_constants.h.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -8,8 +8,6 @@ the runs in turn: the event loop is compiled and releases the interpreter's lock
 millisecond or two) overlaps with the others' loops.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

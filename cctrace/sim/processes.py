@@ -1,7 +1,5 @@
 """A process pool that ends at once when interrupted, even during computations."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

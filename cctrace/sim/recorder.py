@@ -5,8 +5,6 @@ from the arrivals before it, so a receiver's scoreboard is kept here: cumulative
 newest first [RFC2018], a duplicate as the first of them [RFC2883], the time stamp to echo [RFC7323].
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The event loop in one of its modes, run from one instant to the next."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import CancelledError

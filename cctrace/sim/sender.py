@@ -1,7 +1,5 @@
 """A sender of a simulation: controller, application, receiver, stack."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import NamedTuple

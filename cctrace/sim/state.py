@@ -11,8 +11,6 @@
 NaN (mode: an empty text) where a controller has no such thing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Links that change over time, from files: Mahimahi traces, UCC logs, and lists of steps."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

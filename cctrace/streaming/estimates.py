@@ -1,7 +1,5 @@
 """Estimates of throughput (kbit/s) and latency (ms) from the downloads so far."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol
 

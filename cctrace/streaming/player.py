@@ -4,8 +4,6 @@ The same player runs over a simulated transport (`session`) and over rates alone
 first segment. Arithmetic and its order follow Sabre ([Sabre] at 09b03bb), so that decisions agree exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol

@@ -4,8 +4,6 @@ A request waits for one latency, then bits flow at the rate. A wait across two p
 half of one period's latency, half of the next one's remains.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from typing import NamedTuple

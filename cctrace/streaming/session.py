@@ -1,7 +1,5 @@
 """A streaming session: the player over a simulated transport or over rates alone, and its quality of experience."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace

@@ -4,8 +4,6 @@ A margin below 1 is a failure; a search makes it smaller. Rates are relative to 
 time: capacity removed by a disturbance does not count against the controller.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

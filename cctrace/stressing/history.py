@@ -7,8 +7,6 @@ factor, or the share of data packets lost. Where several of a kind overlap, the 
 the ends of slots and a pausing application apply to the entire run.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The lab's bottleneck is a token bucket whose rate a process changes at given tim
 supports histories of rates, but neither losses at given times nor changing delays nor held ACKs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cctrace.cc import controller, kernel_name

@@ -5,8 +5,6 @@ long, the search restarts. A failure is minimised by delta debugging [Zeller02]:
 moved earlier as long as it still fails with every one of several seeds.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import time

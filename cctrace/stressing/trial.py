@@ -3,8 +3,6 @@
 A compiled run without its table, as in `cctrace.sim.batch`, that stops at every sample and records a few counters.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Arithmetic of 32-bit sequence numbers, which wrap [RFC 9293 §3.4]: offsets from a base that grow without bound."""
 
-from __future__ import annotations
-
 from typing import Any, overload
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A capture as an annotated pcapng, with the companion file that the plug-in of Wireshark reads."""
 
-from __future__ import annotations
-
 import heapq
 import os
 from collections.abc import Iterable, Iterator

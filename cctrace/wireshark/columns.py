@@ -3,8 +3,6 @@
 A packet of the sender has the state at its departure; an ACK has the state after the sender's TCP has processed it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Which packets deserve a comment, and what it says: our own words and numbers, nothing that a file holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ Line 1 says what it is, and of which capture: number and time of its first packe
 others are numbers and names of ours, separated by tabs, in the order of the frames; what is not known is empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

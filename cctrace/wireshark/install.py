@@ -1,7 +1,5 @@
 """Put the plug-in into Wireshark's personal folder of plug-ins."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Facts of a captured flow from its packets, group by group."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

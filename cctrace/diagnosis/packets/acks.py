@@ -1,7 +1,5 @@
 """Facts about ACKs, from packets: bunched by a queue on the reverse path, batched by a clock, or too few."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

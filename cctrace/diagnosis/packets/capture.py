@@ -1,7 +1,5 @@
 """Facts about the capture, from packets: artefacts (clock, queues before it, copies, gaps), and where it was taken."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

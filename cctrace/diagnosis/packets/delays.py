@@ -1,7 +1,5 @@
 """Facts about delays, from packets: order, jitter, BBR's min_rtt."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Facts about the ends, from packets: windows, writes, silences, evenly paced sends, attached counters."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.diagnosis import constants as const

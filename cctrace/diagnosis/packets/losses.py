@@ -1,7 +1,5 @@
 """Facts about losses, from packets: backlog at each lost packet, RTTs before, position in the burst."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Facts about ECN marks, from packets: how often the sender responded, and at which queue."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Facts about a policer, from packets: a token bucket that drops excess packets of this and other flows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cctrace.diagnosis import constants as const

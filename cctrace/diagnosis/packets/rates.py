@@ -1,7 +1,5 @@
 """Facts about the path's rate and queue, from packets: rate steps, queue, first packets, bucket, window."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -4,8 +4,6 @@ A rule reads the facts and earlier findings, and stays silent if a fact is missi
 ends explain the path's state, and other flows explain losses and queues.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from cctrace.diagnosis.facts import Facts

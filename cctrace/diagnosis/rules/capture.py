@@ -1,7 +1,5 @@
 """Rules on the capture: its artefacts, and where it was taken."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Rules on delays other than the flow's own queue: jitter and its effect on BBR's min_rtt, reordering, ACKs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const

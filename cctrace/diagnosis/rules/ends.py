@@ -1,7 +1,5 @@
 """Rules on the ends: receive window, application, send buffer, socket pacing, short transfers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const

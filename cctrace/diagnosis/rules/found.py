@@ -1,7 +1,5 @@
 """Earlier findings, for later rules."""
 
-from __future__ import annotations
-
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Finding
 

@@ -1,7 +1,5 @@
 """Rules on losses: random, congestive (full or shallow queue), by an AQM; and bursts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Rule on ECN: whether marks limited the window."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const

@@ -1,7 +1,5 @@
 """Rules on other flows: a shared queue, fair queueing; and a policer, which drops from all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const

@@ -1,7 +1,5 @@
 """Rules on the path's rate: full, changed, overestimated; the queue that filling it caused; an unexplained window."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
