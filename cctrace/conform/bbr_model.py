@@ -276,15 +276,13 @@ def _idle_pacing(r: Record) -> Found:
 
 
 # --- cwnd -------------------------------------------------------------------------------------------------------------
-def _quantum_volume(r: Record, volume: Values) -> Values:
-    return quantized(r, volume, r.after["pacing_rate"], r.after["state"])
 
 
 def _max_inflight(r: Record) -> Values:
     """Return BBR.max_inflight after each call, segments [BBRdraft] 5.6.4.2."""
     gain = np.where(r.after["state"] == PROBE_RTT, 0.5, r.after["cwnd_gain"])
     volume = bdp_of(r, r.after["bw"], gain, r.after["min_rtt_us"]) + r.after["extra_acked"]
-    return _quantum_volume(r, volume)
+    return quantized(r, volume, r.after["pacing_rate"], r.after["state"])
 
 
 def _unmodulated(r: Record) -> Values:

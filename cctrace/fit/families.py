@@ -154,12 +154,10 @@ def _mixed_moments(p: Params) -> tuple[float, float]:
 
 
 # A distribution without a family is a table of quantiles at equally spaced shares.
-def _table_shares(p: Params) -> Floats:
-    return (np.arange(len(p)) + 0.5) / len(p)
 
 
 def _table_cdf(x: Floats, p: Params) -> Floats:
-    return np.log(np.interp(x, p, _table_shares(p), left=_TINY, right=1.0))
+    return np.log(np.interp(x, p, (np.arange(len(p)) + 0.5) / len(p), left=_TINY, right=1.0))
 
 
 def _table_pdf(x: Floats, p: Params) -> Floats:

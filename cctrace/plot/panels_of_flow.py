@@ -148,7 +148,7 @@ def _in_flight(view: FlowView, packets: Any) -> Panel:
         "path is not full. In flight well under cwnd: something else limits (application, receiver, pacing). What lies "
         "far above what was in flight (a large receive window, an ssthresh) is drawn where the axis reaches it.",
         f"In flight ({unit})",
-        [_divided(s, scale) for s in series],
+        [replace(s, value=s.value / scale) for s in series],
     )
 
 
@@ -299,10 +299,6 @@ def _numbers(table: Any, column: str, missing: float | None = None) -> NDArray[A
         values = np.where(values == MISSING, np.nan, values)
     values = values.astype(np.float64)
     return values if missing is None else np.where(values == missing, np.nan, values)
-
-
-def _divided(series: Series, scale: float) -> Series:
-    return replace(series, value=series.value / scale)
 
 
 def _prefix(largest: float, unit: str) -> tuple[float, str]:
