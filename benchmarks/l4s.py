@@ -15,7 +15,7 @@ import numpy as np
 import cctrace as cct
 from cctrace.schema import EVENT_CODES
 
-PRAGUE = "prague:rtt_transition=1000000"
+PRAGUE = "prague2020"
 RUNS = (  # end of the name, RTT in ms, whether CUBIC came 10 s before
     ("oneflow-ns-prague-dualpi2-50Mbit-20ms", 20, False),
     ("oneflow-ns-prague-dualpi2-50Mbit-80ms", 80, False),

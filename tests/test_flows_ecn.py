@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from naive import ecn as naive
 
 import cctrace as cct
-from cctrace.flows.ecn import alpha_of
+from cctrace.flows.ecn import alpha_of, may_miss_marks, misses_marks
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp import ecn
 
@@ -139,10 +139,22 @@ def test_a_kernel_that_misses_the_ace_that_it_expects_counts_that_mark_with_the_
     poll = {"t": 1.0, "tcp_rtt": 40.0, "tcp_cwnd": 10.0}
     path = tmp_path / "x.flent"
     path.write_text(json.dumps({"metadata": metadata, "raw_values": {"one": [poll]}}))
-    flow = talked((7, 2, 2), [5, 6, 7, 0, 1, 2, 3, 4, 5, 6])._like(tcpinfo=cct.read(path))
+    info = cct.read(path)
+    flow = talked((7, 2, 2), [5, 6, 7, 0, 1, 2, 3, 4, 5, 6])._like(tcpinfo=info, is_missing_marks=misses_marks(info))
+    assert marks_of(flow) == [0, 1, 2, 3, 4, 5, 6, 7, counted, 9]
+    assert may_miss_marks(flow) == (kernel is None)
+    assert marks_of(flow.missing_marks()) == [0, 1, 2, 3, 4, 5, 6, 7, 7, 9]
+
+
+def marks_of(flow):
     rows = flow.events.rows
-    marks = rows["delivered_ce"][rows["event"] == LINUX_EVENTS["on_ack"]].tolist()
-    assert marks == [0, 1, 2, 3, 4, 5, 6, 7, counted, 9]
+    return rows["delivered_ce"][rows["event"] == LINUX_EVENTS["on_ack"]].tolist()
+
+
+def test_a_kernel_that_misses_marks_does_not_assume_that_ace_wrapped():
+    flow = stretched([(5, 1, 0, 1), (7, 1, 0, 1), (7, 1, 0, 1)], options=0)
+    assert flow.ecn.delivered_ce > 10
+    assert flow.missing_marks().ecn.delivered_ce == 2
 
 
 def test_a_count_of_bytes_wraps_at_24_bits_and_one_that_runs_back_is_not_believed():

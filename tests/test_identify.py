@@ -1,5 +1,6 @@
 """Who sent a flow: seen from sender, receiver and counters; strangers, recordings, and what is refused."""
 
+import importlib
 import json
 
 import numpy as np
@@ -136,3 +137,21 @@ def test_analyze_replays_whom_it_identifies_and_lists_the_candidates(tmp_path, c
     assert one["replayed"] == "reno"
     assert one["candidates"][0]["name"] == "reno"
     assert one["candidates"][0]["probability"] > 0.9
+
+
+@pytest.mark.parametrize("may_miss", [True, False])
+def test_a_flow_that_nobody_explains_is_tried_as_one_of_a_kernel_that_misses_marks(monkeypatch, may_miss):
+    identify_module = importlib.import_module("cctrace.identification.identify")  # the package has the function
+    path = cct.Path(rate="10Mbit", rtt="20ms", buffer="100packets", aqm="dualpi2")
+    sim = cct.simulate(path, "prague2020", "3s", ecn="accurate", ack_every=2, packets=True)
+    judged, tried = identify_module._of_packets, []
+
+    def at_first_nobody(record):
+        tried.append(record)
+        return judged(record)._replace(known=-500.0 if len(tried) == 1 else 500.0)
+
+    monkeypatch.setattr(identify_module, "_of_packets", at_first_nobody)
+    monkeypatch.setattr(identify_module, "may_miss_marks", lambda flow: may_miss)
+    found = cct.identify(sim.capture().flow(0))
+    assert (len(tried), found.misses_marks, found.name == "unknown") == (1 + may_miss, may_miss, not may_miss)
+    assert ("counts marks late" in found.reason) == may_miss

@@ -16,7 +16,7 @@ from cctrace.cc import controller as resolve
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.identification.identify import CANDIDATES, UNKNOWN, Identification, identify
+from cctrace.identification.identify import CANDIDATES, HEED_MARKS, UNKNOWN, Identification, identify
 from cctrace.identification.named import controller_name, sender
 from cctrace.identification.words import believed, is_undecided
 from cctrace.io.tcpinfo import TcpInfo
@@ -61,6 +61,9 @@ def of_capture(
     if flow.through_fq:
         notes.append(SENT_THROUGH_FQ)
     who = _sender(flow, flow.tcpinfo, named, known, notes)
+    if who.identification is not None and who.identification.misses_marks:
+        flow = flow.missing_marks()
+        notes.append("its sends fit only if its kernel counts marks late, as L4STeam's did in 2020; here it does")
     replayed = controller or (None if is_undecided(who.identification) else who.variant)
     run = _replayed(flow, replayed, notes)
     view = diagnosis = ecn = None
@@ -163,7 +166,7 @@ def _sender(
 
 def _identified(flow: Flow | CounterFlow, named: str | None) -> Identification | None:
     """Return the identified sender, None if unknown; limited to the variants of `named`, the counters' controller."""
-    if named is not None and named not in map(kernel_name, CANDIDATES):
+    if named is not None and named not in map(kernel_name, (*CANDIDATES, *HEED_MARKS)):
         return None
     with Attempt("identification"):
         return identify(flow, KERNEL_NAMES.get(named) if named else None)

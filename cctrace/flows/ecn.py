@@ -202,6 +202,15 @@ def misses_marks(counters: TcpInfo | None) -> bool:
     return _MISSES_MARKS.match(str(kernel)) is not None
 
 
+def may_miss_marks(flow: Flow) -> bool:
+    """Whether a flow with marks may be that of a kernel that misses them, for all that is stated: see `misses_marks`.
+
+    Those kernels do not use the AccECN option.
+    """
+    stated = flow.tcpinfo is not None and "kernel" in flow.tcpinfo.connections[0]
+    return flow.ecn.feedback == "accurate" and flow.ecn.delivered_ce > 0 and not flow.ecn.received_bytes and not stated
+
+
 def feedback_name(mode: int, handshake: bool) -> str:
     """Return the feedback as `Ecn.feedback` has it."""
     return UNKNOWN if mode == NO_ECN and not handshake else FEEDBACK[int(mode)]

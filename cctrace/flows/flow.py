@@ -62,12 +62,13 @@ class Flow(Carded):
     ) -> None:
         self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
         self.through_fq, self._left, self._decided, self._most = None, DIRECTLY, None, None
+        self.is_missing_marks = misses_marks(tcpinfo)  # what its kernel does, see there
         self._kept: dict[object, Any] = {}  # cached results of other packages
 
     def _like(self, **changes: Any) -> Flow:
         """Return this flow with other attributes."""
         other = Flow(self.capture, self.index)
-        kept = ("tcpinfo", "alignment", "through_fq", "_left", "_decided", "_most", "_kept")
+        kept = ("tcpinfo", "alignment", "through_fq", "_left", "_decided", "_most", "is_missing_marks", "_kept")
         vars(other).update({name: getattr(self, name) for name in kept} | changes)
         return other
 
@@ -120,13 +121,16 @@ class Flow(Carded):
         marked: NDArray[np.uint8] | None = None,
     ) -> tuple[NDArray[Any], ...]:
         decided = self._decided if decided is None else decided
-        misses = misses_marks(self.tcpinfo)
-        return self.capture.reenactment([self.index], polls, decided, marked, self._left, self._most, misses).run()
+        how = self._left, self._most, self.is_missing_marks
+        return self.capture.reenactment([self.index], polls, decided, marked, *how).run()
 
     def reenactment(self, how: int) -> Pass:
         """Return a re-enactment of this flow, whose packets left as `how` says (`state`), ready to run: `Pass`."""
-        misses = misses_marks(self.tcpinfo)
-        return self.capture.reenactment([self.index], fq=how, most=self._most, misses_marks=misses)
+        return self.capture.reenactment([self.index], fq=how, most=self._most, misses_marks=self.is_missing_marks)
+
+    def missing_marks(self) -> Flow:
+        """Return this flow as a kernel sent it that misses marks, see `cctrace.flows.ecn.misses_marks`."""
+        return self._like(is_missing_marks=True, _kept={})
 
     def require_both_directions(self) -> None:
         """Raise `StreamError` if the capture lacks the data or the acknowledgements of this connection."""
@@ -229,7 +233,7 @@ class Flow(Carded):
         if not isinstance(tcpinfo, TcpInfo):
             raise ArgumentError(f"cannot attach {type(tcpinfo).__name__!r}: use counters, as cctrace.read returns them")
         polls, alignment = matching(self, tcpinfo)
-        return self._like(tcpinfo=polls, alignment=alignment)
+        return self._like(tcpinfo=polls, alignment=alignment, is_missing_marks=misses_marks(polls))
 
     def paced_by(self, how: int, decided: NDArray[np.int64] | None = None) -> Flow:
         """Return this flow, assuming that packets left as `how` says (`state`: DIRECTLY, THROUGH_FQ, LATE_TIMER).
@@ -249,10 +253,7 @@ class Flow(Carded):
         return self._most is not None
 
     def view(self, kind: str, **params: Any) -> View:
-        """Return what QUIC controllers read, a `cctrace.flows.views.View` of `events`; `kind` is "quic".
-
-        There is none for Linux controllers (a `StreamError`): replay the flow itself.
-        """
+        """Return what QUIC controllers read of `events` (`kind` is "quic"), else a `StreamError`: replay the flow."""
         from cctrace.flows import views
 
         return views.of_events(self.events, kind)

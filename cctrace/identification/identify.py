@@ -27,6 +27,7 @@ from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow, CounterTable
+from cctrace.flows.ecn import may_miss_marks
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest, bulk_rows
 from cctrace.identification import constants as const
@@ -62,6 +63,8 @@ class Identification(Summarized):
         Run time without reading the capture.
     paced : bool
         Whether the socket paced although the controller sets no rate.
+    misses_marks : bool
+        Whether the flow is explained only if its kernel missed marks (`cctrace.flows.ecn.misses_marks`).
 
     Examples
     --------
@@ -79,6 +82,7 @@ class Identification(Summarized):
     reason: str
     seconds: float
     paced: bool = False
+    misses_marks: bool = False
 
     @property
     def name(self) -> str:
@@ -147,7 +151,13 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     record = record_of(handed)
     if (judgement := _of_packets(record)) is None:
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
-    return _concluded(judgement, record, began)
+    found = _concluded(judgement, record, began)
+    if found.name == UNKNOWN and may_miss_marks(flow) and not flow.is_missing_marks:
+        other = identify(handed.missing_marks())
+        if other.name != UNKNOWN:
+            reason = f"{other.reason}; its kernel counts marks late, as L4STeam's did in 2020"
+            return dataclasses.replace(other, reason=reason, misses_marks=True)
+    return found
 
 
 def _early(flow: Flow, believed: str) -> tuple[Judgement, Record] | None:
