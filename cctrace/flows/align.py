@@ -8,12 +8,11 @@ bounds the offset d of the two clocks (capture minus poller), because v was curr
 The offset is where most of these intervals overlap; the width of the overlap is its uncertainty. A value occurs
 only once in a connection, so offsets of hours (time zones) are found like microseconds.
 
-    polls of no width     a poller that takes one time stamp queries at an unknown delay: slack is added until most
-    fit drift                 the same per block of polls; a line through the blocks if its slope is significant
+    polls of no width     a poller that takes one time stamp queries at an unknown delay: slack is added until most fit
+    drift                 the same per block of polls; a line through the blocks if its slope is significant
     capture in mid-flow   the number of bytes before the capture is unknown: it is fitted together with the offset
-    capture far away      ACKs may have reached the sender at any later time, while time stamps give the departure
-    of data
-                          to a millisecond: if ACKs explain too little, the bytes sent are used instead
+    capture far away      ACKs may have reached the sender at any later time, while time stamps give the departure of
+                          data to a millisecond: if ACKs explain too little, the bytes sent are used instead
 """
 
 from __future__ import annotations

@@ -6,16 +6,13 @@
 Between two polls that differ in `delivered`, one ACK per smoothed RTT is generated, the last of them at the poll. A
 controller's rounds thus have the right length, but their contents are lost:
 
-    rate sample     the kernel's own latest at a poll (`delivery_rate`), else the mean over the last RTT; a
-    controller with a
-                    maximum filter sees few of them
+    rate sample     the kernel's own latest at a poll (`delivery_rate`), else the mean over the last RTT; a controller
+                    with a maximum filter sees few of them
     RTT             at a poll the kernel's `min_rtt` if it fell since the last poll, else the mean that explains the
-    change of
-                    the smoothed RTT (QUIC: the latest RTT); a minimum that is not new is therefore too high, unless
-                    few ACKs arrived since the last poll, as in PROBE_RTT. None between polls
+                    change of the smoothed RTT (QUIC: the latest RTT); a minimum that is not new is therefore too high,
+                    unless few ACKs arrived since the last poll, as in PROBE_RTT. None between polls
     losses          segments retransmitted or marked lost since the last poll, all with the first ACK after it; a
-    recovery
-                    that started and ended between polls is derived from them, tail-loss probes included
+                    recovery that started and ended between polls is derived from them, tail-loss probes included
     in flight       the polls', interpolated; without any, the deliveries of one RTT
 
 Counters that start in mid-connection give no rate samples within the first RTT. Sources that count bytes count

@@ -3,12 +3,13 @@
 Some captures lack TCP options (truncated, rewritten, generated from a table), although their senders received SACKs
 and acted on them. For a capture taken at the sender they can be reconstructed:
 
-    lost       every transmission of a segment but the one that had time to arrive before it was acknowledged
-    arrived    all others, in order of departure: the path is assumed not to reorder an ACK     that advances
-    follows the arrival of everything up to the segment that it asks for another    a duplicate, follows arrivals
-    beyond a hole: of those that had time to arrive, as many as each other duplicate
-               of its burst (receivers merge simultaneous arrivals, or delay ACKs); and at least as many as the
-               sender must have learned of before its retransmissions
+    lost                   every transmission of a segment but the one that had time to arrive before it was
+                           acknowledged
+    arrived                all others, in order of departure: the path is assumed not to reorder
+    an ACK that advances   follows the arrival of everything up to the segment that it asks for
+    a duplicate            follows arrivals beyond a hole: of those that had time to arrive, as many as each other
+                           duplicate of its burst (receivers merge simultaneous arrivals, or delay ACKs); and at least
+                           as many as the sender must have learned of before its retransmissions
 
 Everything above the acknowledgement is then reported by SACK blocks, the latest first. Reordering and ACK losses
 are not detected: `Flow.quality` shows afterwards whether the reconstruction explains the sender.

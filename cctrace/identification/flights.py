@@ -9,18 +9,15 @@ Blocks are Laplace-distributed around 0, with the candidate's maximum-likelihood
 
 Three more measures detect what no candidate would do:
 
-    astray     share of ACKs at which an unpaced candidate's window differs from the flow's, where times are exact.
-    A
-               cwnd-limited sender fills its window, and everything that determines the window of Reno or CUBIC is
-               in the record, so its own replay has that window to the segment. Where the socket paces, a timer may
-               keep cwnd from being filled, but not for an entire round trip
+    astray     share of ACKs at which an unpaced candidate's window differs from the flow's, where times are exact. A
+               cwnd-limited sender fills its window, and everything that determines the window of Reno or CUBIC is in
+               the record, so its own replay has that window to the segment. Where the socket paces, a timer may keep
+               cwnd from being filled, but not for an entire round trip
     still      the longest time with constant data in flight: a BBR probes every eight round trips (v1; or after 48,
-    once
-               it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3), and a
+               once it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3), and a
                probe changes the flight, unless v1's window of two BDP limits it
     straight   share of flights between losses that rise linearly, as those of a window that grows by a constant per
-    round
-               trip: a BBR's stay constant, or jump when it probes
+               round trip: a BBR's stay constant, or jump when it probes
 
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; tcp_input.c tcp_cwnd_reduction.
 """

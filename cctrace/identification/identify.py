@@ -1,8 +1,7 @@
 """Identify the congestion control of a flow: replay every candidate, and score it by the likelihood of the sends.
 
     1. sends       each candidate decides again on the recorded ACKs; unrecorded inputs (random draws, ticks) are
-      inferred;
-                   in a capture taken at the sender, each send is scored
+                   inferred; in a capture taken at the sender, each send is scored
     2. flights     data in flight and sending rate, compared with what the candidate allowed
     3. phases      in captures taken elsewhere: the phases that a BBR's gain cycle must have gone through
     4. odds        combine the evidence, and decide whether the best candidate fits as the sender's own replay would

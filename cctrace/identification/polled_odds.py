@@ -2,11 +2,9 @@
 
 Polls give cwnd and ssthresh exactly, but not at the instant of a loss:
 
-    reductions   ssthresh afterwards over cwnd at the previous poll: the candidate's factor (squared, if two
-    reductions
+    reductions   ssthresh afterwards over cwnd at the previous poll: the candidate's factor (squared, if two reductions
                  fell between the polls), or somewhat more, as cwnd grew until the loss
-    growth       increments of cwnd relative to Reno's: one per cwnd of segments delivered. Reno's equal that; CUBIC
-    is
+    growth       increments of cwnd relative to Reno's: one per cwnd of segments delivered. Reno's equal that; CUBIC is
                  never much slower (RFC 9438, 4.3), and may be faster
 
 A BBR paces by the delivery rate, which is similar for any sender, so an unknown sender's rate is close to it, too.
@@ -14,9 +12,8 @@ But
 
     gains        a rate is one of the candidate's gains times the bandwidth; a mixture of arbitrary gains and the
                  bandwidth itself, half of the time each, must not explain the polls better
-    unchanged    a BBR probes every eight round trips (v1; or after 48, once it takes losses for a policer's) or
-    after 3 s
-                 at the latest, and updates its bandwidth: its rate does not stay the same to 2 in 1000 for much
+    unchanged    a BBR probes every eight round trips (v1; or after 48, once it takes losses for a policer's) or after 3
+                 s at the latest, and updates its bandwidth: its rate does not stay the same to 2 in 1000 for much
                  longer while it is used
 """
 

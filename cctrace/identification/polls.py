@@ -1,11 +1,10 @@
 """Identification from counters: the likelihood of each candidate's state changes, poll by poll.
 
     pacing rate    a sender that paces: one of its gains times the bandwidth (the counters' own or, without it, the
-    largest
-                   recent delivery rate); one that does not: `tcp_update_pacing_rate` of cwnd and RTT
-    ssthresh       after a reduction, compared with the candidate's function of the window at the previous poll cwnd
-    between reductions, compared with the candidate's own growth, replayed over the coarse event stream PROBE_RTT
-    four segments (v1) or half a BDP (v2, v3) in flight for 200 ms
+                   largest recent delivery rate); one that does not: `tcp_update_pacing_rate` of cwnd and RTT
+    ssthresh       after a reduction, compared with the candidate's function of the window at the previous poll
+    cwnd           between reductions, compared with the candidate's own growth, replayed over the coarse event stream
+    PROBE_RTT      four segments (v1) or half a BDP (v2, v3) in flight for 200 ms
 
 Neither the congestion control's name nor the presence of BBR's fields is used.
 

@@ -1,11 +1,9 @@
 """An unknown sender's closest relative, and the difference between them.
 
-    parameters   of a relative that has any: each value of a short list is replayed, and one that explains the flow
-    far
+    parameters   of a relative that has any: each value of a short list is replayed, and one that explains the flow far
                  better is named ("with bic_scale 164 instead of 41 cubic6 would explain it better")
-    windows      otherwise, of an unpaced relative: the share of its window that the sender keeps in a reduction,
-    and its
-                 growth in segments per round
+    windows      otherwise, of an unpaced relative: the share of its window that the sender keeps in a reduction, and
+                 its growth in segments per round
 
 Only the first RELATIVE_ROWS events are replayed, one parameter at a time; `cctrace.fit.parameters` gives values
 with intervals.

@@ -1,8 +1,9 @@
 """Path properties inferred from a flow's packets, each computed once, on first use.
 
-    path = evidence_of(flow) path.transmissions      the fate of every packet path.bottleneck         rate, base RTT
-    and the flow's own queue path.through            the same with the accuracy that fits need: rate over time, with
-    all flows that share the queue
+    path = evidence_of(flow)
+    path.transmissions      the fate of every packet
+    path.bottleneck         rate, base RTT and the flow's own queue
+    path.through            the same as accurately as fits need: rate over time, all flows that share the queue
 
 Diagnosis, fits, what-ifs and the report share one `PathEvidence` per flow. `coarse` and everything derived from it
 (`bottleneck`, `delivered`, `uncongested` and so on) merge neighbouring packets, which suffices for a diagnosis and
