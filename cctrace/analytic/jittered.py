@@ -12,33 +12,19 @@ DRAWS = ("packet", "burst", "slot")
 
 @dataclass(frozen=True)
 class Link:
-    """A bottleneck with jitter behind it.
+    """A bottleneck with jitter behind it."""
 
-    Parameters
-    ----------
-    rate_bps : float
-        Link rate, bits on the wire.
-    delay : distribution
-        One-way plus return delay without queue, microseconds: `logsf`, `ppf`, `mean`.
-    draws : {"packet", "burst", "slot"}
-        One draw per packet, per burst of the sender (TSO), or per `slot_us` of time (slow jitter).
-    ordered : bool
-        The path preserves the packets' order.
-    ack_every : int
-        Segments per ACK of an in-order receiver.
-    rho : float
-        Correlation of successive draws (`dependence.ordered_log_cdf`). A jitter that wanders with correlation time T
-        is draws="slot" with short slots and rho = exp(-slot_us / T).
-    """
-
-    rate_bps: float
-    delay: Delay
+    rate_bps: float  # link rate, bits on the wire
+    delay: Delay  # one-way plus return delay without queue, microseconds: `logsf`, `ppf`, `mean`
+    # "packet", "burst" or "slot": one draw per packet, per burst of the sender (TSO), or per `slot_us` (slow jitter)
     draws: str = "packet"
-    ordered: bool = True
+    ordered: bool = True  # the path preserves the packets' order
     slot_us: float = 5000.0
-    ack_every: int = 1
+    ack_every: int = 1  # segments per ACK of an in-order receiver
     wire_bytes: int = 1514
     mss: int = 1448
+    # correlation of successive draws (`dependence.ordered_log_cdf`). A jitter that wanders with correlation time T is
+    # draws="slot" with short slots and rho = exp(-slot_us / T).
     rho: float = 0.0
 
     def __post_init__(self) -> None:

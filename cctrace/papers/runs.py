@@ -34,24 +34,13 @@ _ROOT = FilePath(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Run:
-    """One thing to measure.
+    """One thing to measure."""
 
-    Parameters
-    ----------
-    arguments : dict
-        Of `function`; plain values, as JSON has them.
-    function : callable
-        Of a module; returns plain values. Default: `cctrace.papers.measure.simulation`.
-    controllers : tuple of str
-        Whose code the result depends on; default those of ``arguments["flows"]``.
-    rooms : tuple of str
-        Of the package, on which it depends beside the simulator: ``("streaming",)``.
-    """
-
-    arguments: dict[str, Any]
+    arguments: dict[str, Any]  # of `function`; plain values, as JSON has them
+    # of a module; returns plain values. Default: `cctrace.papers.measure.simulation`.
     function: Callable[..., Result] = measure.simulation
-    controllers: tuple[str, ...] = ()
-    rooms: tuple[str, ...] = ()
+    controllers: tuple[str, ...] = ()  # whose code the result depends on; default those of ``arguments["flows"]``
+    rooms: tuple[str, ...] = ()  # of the package, on which it depends beside the simulator: ``("streaming",)``
 
     @property
     def key(self) -> str:

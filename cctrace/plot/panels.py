@@ -77,54 +77,30 @@ DARK_PHASE_COLOURS = {
 
 @dataclass(frozen=True)
 class Series:
-    """One line or cloud of points.
-
-    Parameters
-    ----------
-    time_s : ndarray of float64
-        Seconds since the start of the flow, not decreasing.
-    value : ndarray of float64
-        In the unit of the panel's axis; NaN where unknown.
-    colour : str
-        A key of `COLOURS`.
-    kind : {"line", "steps", "points"}
-        `steps` holds a value until the next one; `points` are unconnected samples.
-    stretches : bool
-        Whether the axis grows to fit the series; False for series that may be far above the others, such as a
-        receive window.
-    """
+    """One line or cloud of points."""
 
     label: str
-    time_s: np.ndarray
-    value: np.ndarray
-    colour: str
-    kind: str = "line"
+    time_s: np.ndarray  # seconds since the start of the flow, not decreasing (float64)
+    value: np.ndarray  # in the unit of the panel's axis; NaN where unknown (float64)
+    colour: str  # a key of `COLOURS`
+    kind: str = "line"  # or "steps", which holds a value until the next one, or "points": unconnected samples
     dashed: bool = False
+    # whether the axis grows to fit the series; False for series that may be far above the others, such as a receive
+    # window
     stretches: bool = True
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Series over one axis.
+    """Series over one axis."""
 
-    Parameters
-    ----------
-    name : str
-        Identifier, for links and file names.
-    title, explanation : str
-        What is shown and how to read it, for someone who does not know the field's abbreviations.
-    axis : str
-        Label of the y axis, unit in brackets.
-    from_zero : bool
-        Whether the axis starts at 0 whatever part of the flow is shown.
-    """
-
-    name: str
+    name: str  # identifier, for links and file names
+    # title, explanation: what is shown and how to read it, for someone who does not know the field's abbreviations
     title: str
     explanation: str
-    axis: str
+    axis: str  # label of the y axis, unit in brackets
     series: list[Series]
-    from_zero: bool = True
+    from_zero: bool = True  # whether the axis starts at 0 whatever part of the flow is shown
 
     @property
     def upper_limit(self) -> float:

@@ -36,80 +36,36 @@ _DRAWING = ("decode", "axes", "series", "save", "panel", "packets", "sequence", 
 
 @dataclass(frozen=True)
 class FlowSection:
-    """Contents of the page for one flow.
-
-    Parameters
-    ----------
-    figures : list of (str, str)
-        Label and value of the headline numbers.
-    duration_s : float
-        Right end of the time axis.
-    cause : str
-        In a few words, why the flow behaved as it did.
-    verdict : str
-        The same in a sentence, with advice.
-    notes : list of str
-        Caveats, shown above the panels.
-    time_axis : str
-        Label of the time axis.
-    packets : (Sent, Received), optional
-        Every packet, for the time-sequence graph.
-    start_ns : int
-        Origin of the time axis, nanoseconds since the epoch.
-    taken_at : str
-        Place of capture; shown in every figure unless it is the sender.
-    limits, events, verdicts : list
-        From a `Diagnosis`.
-    begin_s : float
-        Left end of the time axis, if nothing is earlier.
-    candidates : list of (str, float)
-        Possible controllers of the sender, with their probabilities.
-    sender : str
-        The sender, in a few words.
-    identified : str
-        The evidence for that, a sentence.
-    whatif : cctrace.counterfactual.whatif.WhatIf or Refusal, optional
-        Effect of another controller or path, or why it is unknown.
-    effects : cctrace.counterfactual.effects.Effects or Refusal, optional
-        Effects of removing each cause, or why they are unknown.
-    forecast : cctrace.fit.Collapse or Refusal, optional
-        Forecast of BBR's minRTT collapse, or why there is none.
-    lanes : list of Lane
-        States over time.
-    packed : cctrace.report.chunks.Packed, optional
-        Instead of `packets`, if these go to files beside the page.
-    beside : list of dict
-        These files, if `packets` are a selection.
-    reverse : dict, optional
-        From `Flow.reverse`.
-    """
+    """Contents of the page for one flow."""
 
     title: str
-    figures: list[tuple[str, str]]
+    figures: list[tuple[str, str]]  # label and value of the headline numbers
     panels: list[Panel]
     phases: Phases
-    duration_s: float
-    cause: str = ""
-    verdict: str = ""
-    notes: list[str] = field(default_factory=list)
-    time_axis: str = "Time since the first packet (s)"
-    packets: tuple[Sent, Received] | None = None
-    start_ns: int = 0
-    taken_at: str = "sender"
+    duration_s: float  # right end of the time axis
+    cause: str = ""  # in a few words, why the flow behaved as it did
+    verdict: str = ""  # the same in a sentence, with advice
+    notes: list[str] = field(default_factory=list)  # caveats, shown above the panels
+    time_axis: str = "Time since the first packet (s)"  # label of the time axis
+    packets: tuple[Sent, Received] | None = None  # every packet, for the time-sequence graph
+    start_ns: int = 0  # origin of the time axis, nanoseconds since the epoch
+    taken_at: str = "sender"  # place of capture; shown in every figure unless it is the sender
+    # limits, events, verdicts: from a `Diagnosis`
     limits: list[Limit] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    begin_s: float = 0.0
+    begin_s: float = 0.0  # left end of the time axis, if nothing is earlier
+    # possible controllers of the sender, with their probabilities
     candidates: list[tuple[str, float]] = field(default_factory=list)
-    sender: str = ""
-    identified: str = ""
-    whatif: WhatIf | Refusal | None = None
-    effects: Effects | Refusal | None = None
-    forecast: Collapse | Refusal | None = None
-    lanes: list[Lane] = field(default_factory=list)
-    packed: Packed | None = None
-    beside: list[dict[str, Any]] = field(default_factory=list)
-    reverse: dict[str, Any] | None = None
+    sender: str = ""  # the sender, in a few words
+    identified: str = ""  # the evidence for that, a sentence
+    whatif: WhatIf | Refusal | None = None  # effect of another controller or path, or why it is unknown
+    effects: Effects | Refusal | None = None  # effects of removing each cause, or why they are unknown
+    forecast: Collapse | Refusal | None = None  # forecast of BBR's minRTT collapse, or why there is none
+    lanes: list[Lane] = field(default_factory=list)  # states over time
+    packed: Packed | None = None  # instead of `packets`, if these go to files beside the page
+    beside: list[dict[str, Any]] = field(default_factory=list)  # these files, if `packets` are a selection
+    reverse: dict[str, Any] | None = None  # from `Flow.reverse`
 
     @property
     def packet_count(self) -> int:
@@ -119,34 +75,19 @@ class FlowSection:
 
 @dataclass(frozen=True)
 class Report:
-    """The entire page.
-
-    Parameters
-    ----------
-    source : str
-        Origin of the data, one line.
-    columns : list of str
-        Head of the overview table.
-    rows : list of list of str
-        Its cells, one row per flow.
-    others : list of list of str
-        Rows of small flows without a section: folded below the table.
-    flows : list of FlowSection or None
-        The flows' sections, in the order of the rows; None, or a shorter list, for flows without one.
-    comparison : FlowSection, optional
-        Panels with several flows.
-    row_links : dict of int to str
-        Link targets of the rows of an index, made by `document.link`.
-    """
+    """The entire page."""
 
     title: str
-    source: str
-    columns: list[str]
-    rows: list[list[str]]
+    source: str  # origin of the data, one line
+    columns: list[str]  # head of the overview table
+    rows: list[list[str]]  # its cells, one row per flow
+    # the flows' sections, in the order of the rows; None, or a shorter list, for flows without one
     flows: list[FlowSection | None]
     notes: list[str] = field(default_factory=list)
-    comparison: FlowSection | None = None
+    comparison: FlowSection | None = None  # panels with several flows
+    # link targets of the rows of an index, made by `document.link`
     row_links: dict[int, str] = field(default_factory=dict)
+    # rows of small flows without a section: folded below the table
     others: list[list[str]] = field(default_factory=list)
 
 
