@@ -164,7 +164,7 @@ CAUSES = {  # the most important first
     "ecn_marking": _cause(
         "marks (ECN)",
         "Its window followed marks (ECN): a queue marked [{marked:count} segments ({marked_share})|packets] instead of "
-        "dropping them, which cut the window {reductions:times}[, with {queue_us} of queue, typically].[ Losses did so "
+        "dropping them, which cut the window {reductions:times}[, typically at {queue_us} of queue].[ Losses did so "
         "{losses:times}.][{ramps?} From {ramp_s} to {ramp_end_s} the window grew back without another reduction.][ By "
         "these marks it is {marker}[: {threshold_us} ({threshold_us_low:micros} to {threshold_us_high:micros})].| The "
         "marks fit {markers} alike.|{no_marker?} Which AQM it is remains unknown.]",
