@@ -1,8 +1,10 @@
-"""Hold DualPI2 and Prague of the simulator against L4STeam's runs: share of marks and queue delay of each flow.
+"""Compare simulated DualPI2 and Prague with L4STeam's runs and with RFC 9332: share of marks and queue of each flow.
 
     python -m benchmarks.l4s DIR     # the folder ect1-tests of L4STeam/l4steam.github.io, or one with its captures
+    python -m benchmarks.l4s         # with RFC 9332 alone
 
-Prague of these runs (kernel 5.4 of 2020) is not independent of the RTT, so neither is the simulated one.
+The RFC has no examples with flows. What it gives in figures is compared: the target of 15 ms (appendix A.1, figure 4),
+and the coupling of the two probabilities, which is p_CL = 2 sqrt(p_C) (equations 1 and 2, k = 2).
 """
 
 import lzma
@@ -56,7 +58,26 @@ def simulated(rtt_ms, beside, seed):
         yield sender.cc == PRAGUE, sim.capture(flow=index).flow(0)
 
 
+def of_rfc_9332(seed):
+    """Print the queue of sixteen CUBIC flows, which hold the probability steady, and both shares of marks."""
+    path = cct.Path(rate="100Mbit", rtt="20ms", buffer="2000packets", aqm="dualpi2")
+    senders = [cct.Sender("prague", ecn="accurate", ack_every=2)]
+    senders += [cct.Sender("cubic6", ecn="accurate", ack_every=2)] * 16
+    flows = cct.simulate(path, senders, "60s", seed=seed).flows
+    scalable, classic = (part.marked.sum() / part.sent.sum() for part in (flows[:1], flows[1:]))
+    wait_ms = flows.tail_queue_delay_mean_us[1:].mean() / 1e3
+    print(
+        f"RFC 9332, seed {seed}: classic queue {wait_ms:.2f} ms (target 15), marks {classic:.3%}; "
+        f"of ECT(1) {scalable:.2%}, coupled {2 * classic**0.5:.2%}",
+        flush=True,
+    )
+
+
 def main():
+    for seed in SEEDS:
+        of_rfc_9332(seed)
+    if len(sys.argv) < 2:
+        return
     for name, rtt_ms, beside in RUNS:
         for file in sorted(Path(sys.argv[1]).rglob(f"*{name}*.pcap.xz")):
             if "srv_srv" in file.name or ".srv." in file.name:
