@@ -22,7 +22,8 @@ from benchmarks.mutants import as_class, changes, of_class, put_in_place, rewrit
 from cctrace.cc import controller, own
 from cctrace.cc.bbr_draft import BBRDraft
 from cctrace.conform import bbr, cubic, prr, spec_of
-from cctrace.conform.controllers import intended, play
+from cctrace.conform.controllers import play
+from cctrace.conform.judge import intended
 from cctrace.conform.stage import Stage
 from cctrace.errors import CctraceError
 from cctrace.sim.core import output, reduction

@@ -218,7 +218,7 @@ def test_conformity_to_specifications_can_be_expected():
     assert found(LOSS, conform=["cubic", "prr"]).found == "conforms"
     other = found(LOSS, conform="bbr")
     assert not other.holds
-    assert other.found.startswith("unknown: identify says cubic6: conformity to bbr is asked of")
+    assert other.found.startswith("unknown: identify says cubic6: bbr not asked")
     with pytest.raises(ArgumentError, match="specifications are bbr, cubic, reno, prr"):
         cct.check(LOSS, {"conform": "rfc"})
     counters = cct.check(cct.datasets.path("web_server", "ss.txt.gz"), {"conform": "cubic"}).checks[0]

@@ -5,7 +5,8 @@ import pytest
 from cctrace import conform
 from cctrace.cc.base import Param
 from cctrace.cc.reno import Reno
-from cctrace.conform.stage import Cell
+from cctrace.conform import hystart
+from cctrace.conform.stage import Cell, Stage
 
 
 class HyStartPlusPlus(Reno):
@@ -110,3 +111,23 @@ def test_linuxs_hystart_fails_only_where_it_differs_by_intent():
     found = conform.run("cubic6", "hystart")
     assert {"growth.least", "css.resume"} <= violated(found)
     assert found.conforms
+
+
+@pytest.mark.parametrize(
+    ("sender", "rows"),
+    [
+        (HyStartPlusPlus, {"wire.growth": "conforms", "wire.css": "conforms"}),
+        (changed("growth", 1), {"wire.growth": "conforms", "wire.css": "violates"}),
+        ("reno", {"wire.growth": "conforms", "wire.css": "violates"}),
+        ("cubic6", {"wire.growth": "conforms", "wire.css": "not exercised"}),  # slow start is over
+    ],
+)
+def test_a_capture_shows_growth_after_the_rtt_grew(sender, rows):
+    stage = Stage(sender, Cell("20Mbit", "40ms"))
+    r = stage.on_the_wire(1.5, path={"buffer": "2000kB"})
+    found = {one.id: one.check(r) for one in hystart.SPEC.wire}
+    verdicts = {
+        id: "violates" if one.row is not None else "conforms" if one.exercised else "not exercised"
+        for id, one in found.items()
+    }
+    assert verdicts == rows

@@ -99,6 +99,7 @@ def test_quic_controllers_are_examined_on_their_own_stack(subject, caught):
         (RECORDINGS / "lab_cubic" / "sender.pcap.zst", "prr"),
         (RECORDINGS / "lab_v3_loss" / "sender.pcap.zst", "bbr"),
         (RECORDINGS / "lab_v3_loss" / "sender.pcap.zst", "rack"),
+        (RECORDINGS / "lab_v1_stall" / "sender.pcap.zst", "rack"),  # timeouts and their doubling
     ],
 )
 def test_a_recording_of_a_kernel_contradicts_nothing(file, spec):
@@ -128,7 +129,13 @@ def test_what_is_sent_again_without_need_is_found(monkeypatch, change, caught):
     assert caught in violated(conform.run(flow, "rack"))
 
 
+def test_a_kernel_without_rack_is_found():
+    """`net.ipv4.tcp_recovery` is 0: a timeout retransmits what was sent within the last round trip as well."""
+    flow = cct.read(RECORDINGS / "lab_v1_spurious" / "sender.pcap.zst").flow(0)
+    assert violated(conform.run(flow, "rack")) == {"rack.overtaken"}
+
+
 def test_a_capture_of_another_controller_is_refused():
     flow = cct.read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
-    with pytest.raises(ArgumentError, match="identify says cubic6: conformity to bbr is asked of bbr3"):
+    with pytest.raises(ArgumentError, match="identify says cubic6: bbr not asked, draft"):
         conform.run(flow, "bbr")

@@ -57,6 +57,7 @@ def _kinds(context: click.Context, option: click.Parameter, text: str) -> tuple[
     "--vary", "kinds", default=",".join(_KINDS), show_default=True, callback=_kinds, help="What may be disturbed."
 )
 @share_option("--least-rate", default="10%", show_default=True, help="Of the rate: what a disturbance may leave of it.")
+@share_option("--least-loss", default="1%", show_default=True, help="Of the packets: what a burst of loss takes.")
 @share_option("--disturbed", default="20%", show_default=True, help="Of the time: how much disturbances may take.")
 @time_option("--longest", positive=True, default="500ms", show_default=True, help="What one disturbance may last.")
 @time_option("--until", positive=True, default="10s", show_default=True, help="When the last one is over.")
@@ -144,11 +145,28 @@ def _parts(cc: str, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         duration_s,
         sample_s=window_s / SAMPLES,
     )
-    least, disturbed = parse_share(options["least_rate"]), parse_share(options["disturbed"])
-    bounds = Bounds(options["kinds"], until_s, (least, 1.0), longest_s=_seconds(options["longest"]), share=disturbed)
+    least_rate, least_loss, disturbed = (_above_0(options, name) for name in ("least_rate", "least_loss", "disturbed"))
+    bounds = Bounds(
+        options["kinds"],
+        until_s,
+        (least_rate, 1.0),
+        losses=(least_loss, 1.0),
+        longest_s=_seconds(options["longest"]),
+        share=disturbed,
+    )
     if aim.kind == "state":
         _check_state(cc, aim.state)
     return setting, aim, bounds
+
+
+def _above_0(options: dict[str, Any], name: str) -> float:
+    from cctrace.errors import ArgumentError
+    from cctrace.units import parse_share
+
+    share = parse_share(options[name])
+    if share <= 0:
+        raise ArgumentError(f"--{name.replace('_', '-')} {options[name]} must be above 0 %")
+    return share
 
 
 SAMPLES = 10  # of a window

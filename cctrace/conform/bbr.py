@@ -34,5 +34,5 @@ CELLS = (
     Cell("100Mbit", "10ms", 1448, 2),
     Cell("1Gbit", "500us", 8948, 2),
     Cell("1Gbit", "100ms", 32000, 2),
-    Cell("10Gbit", "10ms", 32000, 4),
+    Cell("10Gbit", "10ms", 32000, 8),
 )

@@ -68,7 +68,7 @@ def startup_plateau(stage: Stage) -> Scene:
     if not r.has("max_bw"):
         return UNSET_SCENE
     exits = moves(r, STARTUP, DRAIN) | (begins_probe_bw(r) & (r.before["state"] == STARTUP))
-    found = came(r, exits & r.after["full_bw_now"].astype(bool), "DRAIN by a plateau")
+    found = came(r, exits & r.is_set("full_bw_now"), "DRAIN by a plateau")
     if found.row is None and stage.cell.bdp >= 10:
         row = int(np.flatnonzero(exits)[0])
         rate = r.facts["rate_Bps"]
@@ -90,7 +90,7 @@ def startup_loss(stage: Stage) -> Scene:
     r = limited_then_lossy(stage)
     if r is None or not r.has("full_bw_now"):
         return UNSET_SCENE
-    exits = (moves(r, STARTUP, DRAIN) | begins_probe_bw(r)) & ~r.after["full_bw_now"].astype(bool)
+    exits = (moves(r, STARTUP, DRAIN) | begins_probe_bw(r)) & ~r.is_set("full_bw_now")
     return Scene(r, came(r, exits, "DRAIN by losses"))
 
 
@@ -126,7 +126,7 @@ def up_plateau(stage: Stage) -> Scene:
     r = stage.plain
     if not r.has("full_bw_now"):
         return UNSET_SCENE
-    return Scene(r, left(r, UP, moves(r, UP, DOWN) & r.after["full_bw_now"].astype(bool), "DOWN by a plateau"))
+    return Scene(r, left(r, UP, moves(r, UP, DOWN) & r.is_set("full_bw_now"), "DOWN by a plateau"))
 
 
 def limited_in_up(stage: Stage) -> tuple[Record, float] | None:
@@ -157,11 +157,11 @@ def never(stage: Stage) -> Scene:
     r = stage.record(stage.plain_s, sender=app(stage, 0.3), keep=True)
     if not r.has("state"):
         return UNSET_SCENE
-    limited = np.cumsum(r.is_call("on_ack") & (r.ack("rs_is_app_limited") == 0))
-    if limited[-1] > 0.2 * np.count_nonzero(r.is_call("on_ack")):
+    limited = np.cumsum(r.acks & (r.ack("rs_is_app_limited") == 0))
+    if limited[-1] > 0.2 * np.count_nonzero(r.acks):
         return Scene(r, NOTHING)  # packets this long take the path's whole rate
     state = r.after["state"]
-    return Scene(r, all_of(r.is_call("on_ack"), np.isin(state, (STARTUP, PROBE_RTT)), state, "STARTUP"))
+    return Scene(r, all_of(r.acks, np.isin(state, (STARTUP, PROBE_RTT)), state, "STARTUP"))
 
 
 @case(8, "Exiting PROBE_DOWN on inflight")
@@ -207,8 +207,8 @@ def skipping(stage: Stage) -> Scene:
     queue_s = 4 * stage.cell.rtt_s + 40 * stage.cell.mss / stage.cell.payload_Bps
     r = stage.record(2 * on_s + 6 + queue_s, sender={"app": f"onoff:on={on_s:.6f}s,off={6 + queue_s:.6f}s"})
     starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.time_s > on_s)
-    idle = starts & r.after["idle_restart"].astype(bool)
-    expired = r.is_call("on_ack") & r.before["idle_restart"].astype(bool) & r.after["probe_rtt_expired"].astype(bool) \
+    idle = starts & r.is_set("idle_restart")
+    expired = r.acks & r.was_set("idle_restart") & r.is_set("probe_rtt_expired") \
         if r.has("probe_rtt_expired") else idle  # fmt: skip
     skips = all_of(expired, r.after["state"] != PROBE_RTT, r.after["state"], "no PROBE_RTT")
     return Scene(r, both(came(r, idle, "idle_restart"), skips))
@@ -229,7 +229,7 @@ def startup_aggregation(stage: Stage) -> Scene:
     r = aggregated(stage)
     if r is None or not r.has("extra_acked"):
         return UNSET_SCENE
-    startup = r.is_call("on_ack") & (r.after["state"] == STARTUP)
+    startup = r.acks & (r.after["state"] == STARTUP)
     rows = np.flatnonzero(startup)
     if not len(rows):
         return Scene(r, Found(1, 0, "no STARTUP", "STARTUP"))
@@ -270,7 +270,7 @@ def sub_packet(stage: Stage) -> Scene:
     r = stage.plain
     if not r.has("state"):
         return UNSET_SCENE
-    rows = r.is_call("on_ack") & np.isin(r.after["state"], PROBE_BW)
+    rows = r.acks & np.isin(r.after["state"], PROBE_BW)
     cruising = rows & (r.after["state"] == CRUISE)
     rate = r.facts["rate_Bps"]
     low, high = 0.85 * rate, 1.1 * rate

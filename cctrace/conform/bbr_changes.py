@@ -150,7 +150,7 @@ def limited_refill(stage: Stage) -> Scene:
     again = entered(r, REFILL, at_s - rtt)
     if again is None:
         return Scene(r, NOTHING)
-    limited = r.is_call("on_ack") & (r.ack("rs_is_app_limited") != 0) & (r.time_s >= again)
+    limited = r.acks & (r.ack("rs_is_app_limited") != 0) & (r.time_s >= again)
     lower = limited & (r.delivery_rate < r.before["max_bw"]) & (r.before["state"] == REFILL)
     kept = at_least(lower, r.after["max_bw"], r.before["max_bw"], rel=1e-3)
     ups = came(r, moves(r, REFILL, UP, again), "UP")
@@ -182,7 +182,7 @@ def few_ranges(stage: Stage) -> Scene:
         begin = at_s + 2 * k * rtt
         steps += [(round(begin, 7), "100%"), (round(begin + 0.1 * rtt, 7), "0%")]
     r = stage.record(at_s + 14 * rtt, path={"loss": steps}, sender=app(stage, LIMITED))
-    return Scene(r, Found(int(np.count_nonzero(r.is_call("on_ack") & (r.ack("rs_losses") > 0)))))
+    return Scene(r, Found(int(np.count_nonzero(r.acks & (r.ack("rs_losses") > 0)))))
 
 
 def spurious_startup(stage: Stage) -> Scene:

@@ -18,9 +18,7 @@ THRESHOLD, BETA = 0.02, 0.7  # BBR.LossThresh, BBR.Beta
 def _lost(r: Record) -> tuple[Values, Values, Values]:
     """Return where a probe's packet was lost at above 2 % of its flight, what was lost, and the flight."""
     lost, flight = r.ack("lost") - r.ack("skb_tx_lost"), r.ack("skb_tx_in_flight")
-    where = (
-        r.is_call("skb_marked_lost") & r.before["is_bw_probe_sample"].astype(bool) & (r.ack("skb_tx_has_mstamp") != 0)
-    )
+    where = r.is_call("skb_marked_lost") & r.was_set("is_bw_probe_sample") & (r.ack("skb_tx_has_mstamp") != 0)
     return where, lost, flight
 
 
@@ -31,9 +29,7 @@ def _probe(r: Record) -> Found:
     high = lost > flight * THRESHOLD
     sure = is_exact(r) | (np.abs(lost - flight * THRESHOLD) > 0.1 * flight * THRESHOLD + 1)
     state = r.after["state"]
-    good = (r.after["is_bw_probe_sample"].astype(bool) != high) & (
-        ~high | (r.after["prev_probe_too_high"].astype(bool) & (state != UP))
-    )
+    good = (r.is_set("is_bw_probe_sample") != high) & (~high | (r.is_set("prev_probe_too_high") & (state != UP)))
     return all_of(where & sure, good, np.array(STATES)[state], np.where(high, "DOWN, no more samples", "as before"))
 
 
@@ -62,16 +58,16 @@ def _limited(r: Record) -> Found:
 @requirement("loss.round", "5.5.10.2", "The first loss of a round begins the loss round.", "is_loss_in_round",
              "loss_round_delivered")  # fmt: skip
 def _round(r: Record) -> Found:
-    first = r.is_call("skb_marked_lost") & ~r.before["is_loss_in_round"].astype(bool)
+    first = r.is_call("skb_marked_lost") & ~r.was_set("is_loss_in_round")
     return equal(first, r.after["loss_round_delivered"], r.ack("delivered"))
 
 
 @requirement("loss.noted", "5.5.10.2, 5.5.10.3", "That a round has lost something is noted with its first loss, and "
              "forgotten at its end.", "is_loss_in_round", "loss_round_start")  # fmt: skip
 def _noted(r: Record) -> Found:
-    ends = r.is_call("on_ack") & r.after["loss_round_start"].astype(bool)
+    ends = r.acks & r.is_set("loss_round_start")
     marks = r.is_call("skb_marked_lost") & (r.before["state"] == r.after["state"])
-    return all_of(ends | marks, r.after["is_loss_in_round"].astype(bool) == marks, r.after["is_loss_in_round"], marks)
+    return all_of(ends | marks, r.is_set("is_loss_in_round") == marks, r.after["is_loss_in_round"], marks)
 
 
 @requirement("loss.reset", "5.3.3.9", "DOWN begins without signals of congestion.", "bw_latest", "inflight_latest",
@@ -79,26 +75,26 @@ def _noted(r: Record) -> Found:
 def _reset(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     clean = (r.after["bw_latest"] == 0) & (r.after["inflight_latest"] == 0)
-    clean &= ~r.after["is_loss_in_round"].astype(bool)
+    clean &= ~r.is_set("is_loss_in_round")
     # What an ACK brings begins the next round of loss with itself.
-    where = (was != now) & (now == DOWN) & (r.is_call("skb_marked_lost") | ~r.after["loss_round_start"].astype(bool))
+    where = (was != now) & (now == DOWN) & (r.is_call("skb_marked_lost") | ~r.is_set("loss_round_start"))
     return all_of(where, clean, r.after["bw_latest"], "0")
 
 
 @requirement("loss.round_end", "5.5.10.3", "A loss round ends with the ACK of what was sent after it began.",
              "loss_round_start", "loss_round_delivered")  # fmt: skip
 def _round_end(r: Record) -> Found:
-    where = r.is_call("on_ack") & (r.ack("rs_interval_us") > 0) & (r.ack("rs_acked_sacked") > 0)
+    where = r.acks & (r.ack("rs_interval_us") > 0) & (r.ack("rs_acked_sacked") > 0)
     ends = r.ack("rs_prior_delivered") >= r.before["loss_round_delivered"]
-    return all_of(where, r.after["loss_round_start"].astype(bool) == ends, r.after["loss_round_start"], ends)
+    return all_of(where, r.is_set("loss_round_start") == ends, r.after["loss_round_start"], ends)
 
 
 def _answers(r: Record) -> Values:
     """Return the ACKs that end a round of loss while the flow does not probe, and stay in a state that keeps bounds."""
     was, now = r.before["state"], r.after["state"]
     quiet = ~np.isin(was, (STARTUP, REFILL, UP)) & (now != REFILL) & ~((was == PROBE_RTT) & (now != PROBE_RTT))
-    lossy = r.before["is_loss_in_round"].astype(bool)
-    return r.is_call("on_ack") & r.after["loss_round_start"].astype(bool) & lossy & quiet
+    lossy = r.was_set("is_loss_in_round")
+    return r.acks & r.is_set("loss_round_start") & lossy & quiet
 
 
 def _cut(r: Record, name: str, start: Values, latest: Values) -> tuple[Values, Values]:
@@ -135,8 +131,8 @@ def _inflight(r: Record) -> Found:
              "loss_round_start", "is_loss_in_round")  # fmt: skip
 def _only(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
-    answers = r.after["loss_round_start"].astype(bool) & r.before["is_loss_in_round"].astype(bool)
-    where = r.is_call("on_ack") & ~answers
+    answers = r.is_set("loss_round_start") & r.was_set("is_loss_in_round")
+    where = r.acks & ~answers
     if not is_exact(r):
         where &= was == now
     kept = (r.after["bw_shortterm"] >= r.before["bw_shortterm"]) & (
@@ -149,11 +145,11 @@ def _only(r: Record) -> Found:
              "inflight_latest", "loss_round_start")  # fmt: skip
 def _latest(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
-    ends = r.after["loss_round_start"].astype(bool)
+    ends = r.is_set("loss_round_start")
     # What enters DOWN starts anew; from UP it may be in ProbeRTT before the ACK is done with.
     entered = (was != now) & ((now == DOWN) | (was == UP) | (was == PROBE_RTT)) | begins_probe_bw(r)
     sample, delivered = r.delivery_rate, np.maximum(r.ack("rs_delivered"), 0)
-    where = r.is_call("on_ack") & ~entered & (r.ack("rs_interval_us") > 0) & (now != DOWN)
+    where = r.acks & ~entered & (r.ack("rs_interval_us") > 0) & (now != DOWN)
     if not is_exact(r):
         where &= r.ack("rs_is_acking_tlp_retrans") == 0
     expected_bw = np.where(ends, sample, np.maximum(r.before["bw_latest"], sample))
@@ -174,7 +170,7 @@ def _growth(r: Record) -> Found:
     acked = r.before["bw_probe_up_acked"] + np.where(limited, r.ack("rs_acked_sacked"), 0)
     per = np.maximum(r.before["probe_up_acked_per_inc"], 1)
     delta = np.where(limited, acked // per, 0)
-    where = r.is_call("on_ack") & (was == UP) & (now == UP) & np.isfinite(r.before["inflight_longterm"])
+    where = r.acks & (was == UP) & (now == UP) & np.isfinite(r.before["inflight_longterm"])
     good = (r.after["inflight_longterm"] == bound + delta) & (r.after["bw_probe_up_acked"] == acked - delta * per)
     if not is_exact(r):
         where &= (r.ack("rs_lost") == 0) | (r.ack("rs_lost") > 2 * r.ack("rs_tx_in_flight") * THRESHOLD)
@@ -185,7 +181,7 @@ def _growth(r: Record) -> Found:
              "probe_up_acked_per_inc")  # fmt: skip
 def _slope(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
-    where = r.is_call("on_ack") & ((was == UP) | (was == REFILL)) & (now == UP)
+    where = r.acks & ((was == UP) | (was == REFILL)) & (now == UP)
     raised = where & (r.after["bw_probe_up_rounds"] != r.before["bw_probe_up_rounds"])
     per = np.maximum(r.before["snd_cwnd"] // (1 << np.clip(r.before["bw_probe_up_rounds"].astype(np.int64), 0, 30)), 1)
     good = (r.after["probe_up_acked_per_inc"] == per) & (
@@ -208,10 +204,10 @@ def _slope_reset(r: Record) -> Found:
 @requirement("up.limited", "5.3.3.7", "Where inflight_longterm limits the flow, UP looks for a plateau anew.",
              "full_bw", "full_bw_count", "full_bw_now", "inflight_longterm", "prev_probe_too_high")  # fmt: skip
 def _limited_anew(r: Record) -> Found:
-    stays = (r.before["state"] == UP) & (r.after["state"] == UP) & r.is_call("on_ack")
+    stays = (r.before["state"] == UP) & (r.after["state"] == UP) & r.acks
     limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
     near = np.abs(r.after["full_bw"] - r.delivery_rate) <= 0.02 * r.delivery_rate + (1e-3 if is_exact(r) else 200)
-    good = (r.after["full_bw_count"] == 0) & ~r.after["full_bw_now"].astype(bool) & near
+    good = (r.after["full_bw_count"] == 0) & ~r.is_set("full_bw_now") & near
     return all_of(stays & limited, good, r.after["full_bw"], r.delivery_rate)
 
 
@@ -223,7 +219,7 @@ def _safe(r: Record) -> Found:
     safe = lost <= flight * THRESHOLD
     sure = is_exact(r) | (np.abs(lost - flight * THRESHOLD) > 1) | (lost == 0)
     expected = np.where(safe, np.maximum(r.before["inflight_longterm"], flight), r.before["inflight_longterm"])
-    where = r.is_call("on_ack") & (was != UP) & (was != STARTUP) & np.isfinite(r.before["inflight_longterm"])
+    where = r.acks & (was != UP) & (was != STARTUP) & np.isfinite(r.before["inflight_longterm"])
     where &= sure & (was != REFILL) & (now != REFILL)
     return equal(where, r.after["inflight_longterm"], expected)
 
@@ -276,7 +272,7 @@ def _ended_by_loss(r: Record, state: int) -> Values:
     if state == UP:
         by_loss = r.is_call("skb_marked_lost") & moves
     else:
-        by_loss = r.is_call("on_ack") & moves & ~r.after["full_bw_now"].astype(bool)
+        by_loss = r.acks & moves & ~r.is_set("full_bw_now")
     at, undone = np.maximum(_episode(r), 0), np.cumsum(r.is_call("undo_cwnd"))
     ended = np.cumsum(by_loss)
     once = undone - r.is_call("undo_cwnd") == undone[at]  # a second D-SACK of the same recovery restores nothing
@@ -292,14 +288,14 @@ def _state(r: Record) -> Found:
     expected = np.where(startup & (was != STARTUP), STARTUP, expected)
     unsure = up & (was == UP) | (up & startup)
     where = r.is_call("undo_cwnd") & (was != PROBE_RTT) & ~unsure
-    reached = ~startup | ~r.after["full_bw_reached"].astype(bool)
+    reached = ~startup | ~r.is_set("full_bw_reached")
     return all_of(where, (now == expected) & reached, np.array(STATES)[now], np.array(STATES)[expected])
 
 
 @requirement("undo.plateau", "5.5.11.2", "A spurious recovery restarts the plateau detector.", "full_bw",
              "full_bw_count", "full_bw_now")  # fmt: skip
 def _plateau(r: Record) -> Found:
-    anew = (r.after["full_bw"] == 0) & (r.after["full_bw_count"] == 0) & ~r.after["full_bw_now"].astype(bool)
+    anew = (r.after["full_bw"] == 0) & (r.after["full_bw_count"] == 0) & ~r.is_set("full_bw_now")
     return all_of(r.is_call("undo_cwnd"), anew, r.after["full_bw_count"], "0, from no bandwidth")
 
 

@@ -29,22 +29,22 @@ def _rate_slack(r: Record) -> dict[str, float]:
 @requirement("round.start", "5.5.1", "A round ends with the ACK of what was sent after it began.", "round_start",
              "next_round_delivered")  # fmt: skip
 def _round(r: Record) -> Found:
-    where = r.is_call("on_ack") & (r.ack("rs_interval_us") > 0)
+    where = r.acks & (r.ack("rs_interval_us") > 0)
     ends = r.ack("rs_prior_delivered") >= r.before["next_round_delivered"]
-    return all_of(where, r.after["round_start"].astype(bool) == ends, r.after["round_start"], ends)
+    return all_of(where, r.is_set("round_start") == ends, r.after["round_start"], ends)
 
 
 @requirement("round.next", "5.5.1", "The next round ends with what is sent from now on.", "next_round_delivered")
 def _next_round(r: Record) -> Found:
-    where = r.is_call("on_ack") & r.after["round_start"].astype(bool)
+    where = r.acks & r.is_set("round_start")
     return equal(where, r.after["next_round_delivered"], r.ack("delivered"))
 
 
 @requirement("round.count", "5.5.1", "Rounds are counted one by one, from none.", "round_count", "round_start")
 def _count(r: Record) -> Found:
-    expected = r.before["round_count"] + (r.is_call("on_ack") & r.after["round_start"].astype(bool))
+    expected = r.before["round_count"] + (r.acks & r.is_set("round_start"))
     expected = np.where(r.is_call("init"), 0, expected)
-    return equal(r.is_call("on_ack") | r.is_call("init"), r.after["round_count"], expected)
+    return equal(r.acks | r.is_call("init"), r.after["round_count"], expected)
 
 
 @requirement("round.restart", "5.3.3.9, 5.3.4.3", "DOWN, REFILL, UP and ProbeRTT begin with a round, and so do the 200 "
@@ -53,20 +53,20 @@ def _restart(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     entered = (was != now) & np.isin(now, (DOWN, REFILL, UP, PROBE_RTT))
     armed = (now == PROBE_RTT) & (r.before["probe_rtt_done_stamp"] == 0) & (r.after["probe_rtt_done_stamp"] != 0)
-    return equal(r.is_call("on_ack") & (entered | armed), r.after["next_round_delivered"], r.ack("delivered"))
+    return equal(r.acks & (entered | armed), r.after["next_round_delivered"], r.ack("delivered"))
 
 
 # --- bandwidth and delay ----------------------------------------------------------------------------------------------
 @requirement("sample.rate", "4.1.2.3", "The delivery rate is what was delivered over its interval, and none without a "
              "sample.", "delivery_rate")  # fmt: skip
 def _sample(r: Record) -> Found:
-    return equal(r.is_call("on_ack"), r.after["delivery_rate"], r.delivery_rate, rel=1e-9)
+    return equal(r.acks, r.after["delivery_rate"], r.delivery_rate, rel=1e-9)
 
 
 def _accepted(r: Record) -> Values:
     sample = r.delivery_rate
     fair = (sample >= r.before["max_bw"] * (1 - 1e-9)) | (r.ack("rs_is_app_limited") == 0)
-    return r.is_call("on_ack") & (sample > 0) & fair
+    return r.acks & (sample > 0) & fair
 
 
 @requirement("max_bw.sample", "5.5.5", "A sample that is not app-limited, or is higher, raises max_bw to itself.",
@@ -79,7 +79,7 @@ def _max_bw(r: Record) -> Found:
 
 @requirement("max_bw.app_limited", "5.5.4", "A lower app-limited sample leaves max_bw as it is.", "max_bw", "ack_phase")
 def _app_limited(r: Record) -> Found:
-    where = r.is_call("on_ack") & (r.ack("rs_is_app_limited") != 0) & (r.delivery_rate < r.before["max_bw"] * 0.999)
+    where = r.acks & (r.ack("rs_is_app_limited") != 0) & (r.delivery_rate < r.before["max_bw"] * 0.999)
     return equal(where & (r.before["ack_phase"] == r.after["ack_phase"]), r.after["max_bw"], r.before["max_bw"],
                  rel=1e-9)  # fmt: skip
 
@@ -88,9 +88,9 @@ def _app_limited(r: Record) -> Found:
              "ack_phase")  # fmt: skip
 def _filter(r: Record) -> Found:
     in_cycle = (r.before["state"] != STARTUP) & (r.before["state"] != DRAIN) & (r.before["state"] != PROBE_RTT)
-    ends = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & r.after["round_start"].astype(bool)
-    ends &= r.is_call("on_ack") & in_cycle
-    ends |= begins_probe_bw(r) & r.after["round_start"].astype(bool)  # ProbeBW begins as a round does: this ends one
+    ends = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & r.is_set("round_start")
+    ends &= r.acks & in_cycle
+    ends |= begins_probe_bw(r) & r.is_set("round_start")  # ProbeBW begins as a round does: this ends one
     ends &= r.ack("rs_is_app_limited") == 0
     starts = np.concatenate([[0], np.flatnonzero(ends) + 1, [len(r)]])
     taken = np.where(_accepted(r), r.delivery_rate, 0.0)
@@ -107,7 +107,7 @@ def _filter(r: Record) -> Found:
 @requirement("bw.bound", "5.5.10.3", "The bandwidth in use is the least of max_bw and bw_shortterm.", "max_bw",
              "bw_shortterm", "bw")  # fmt: skip
 def _bw(r: Record) -> Found:
-    return equal(r.is_call("on_ack"), r.after["bw"], np.minimum(r.after["max_bw"], r.after["bw_shortterm"]), rel=1e-9)
+    return equal(r.acks, r.after["bw"], np.minimum(r.after["max_bw"], r.after["bw_shortterm"]), rel=1e-9)
 
 
 @requirement("min_rtt.filter", "5.3.4.3", "min_rtt is the least RTT of 10 s.", "min_rtt_us", "probe_rtt_min_delay",
@@ -123,13 +123,13 @@ def _min_rtt(r: Record) -> Found:
     slack = 0 if is_exact(r) else 2000
     sure = np.abs(now - r.before["probe_rtt_min_stamp"] - 5_000_000) >= slack
     sure &= np.abs(now - r.before["min_rtt_stamp"] - MIN_RTT_US) >= slack
-    return equal(r.is_call("on_ack") & sure, r.after["min_rtt_us"], expected)
+    return equal(r.acks & sure, r.after["min_rtt_us"], expected)
 
 
 @requirement("min_rtt.stamp", "5.3.4.3", "A min_rtt is as old as its sample.", "min_rtt_us", "min_rtt_stamp",
              "probe_rtt_min_stamp")  # fmt: skip
 def _min_rtt_stamp(r: Record) -> Found:
-    taken = r.is_call("on_ack") & (r.after["min_rtt_us"] != r.before["min_rtt_us"])
+    taken = r.acks & (r.after["min_rtt_us"] != r.before["min_rtt_us"])
     taken &= r.before["state"] != PROBE_RTT  # leaving it stamps the least RTT of 5 s
     return equal(taken, r.after["min_rtt_stamp"], r.after["probe_rtt_min_stamp"], within=0 if is_exact(r) else 2000)
 
@@ -140,7 +140,7 @@ def _recent(r: Record) -> Found:
     now, rtt = r.ack("now_us"), r.ack("rs_rtt_us")
     slack = 0 if is_exact(r) else 2000
     old = now > r.before["probe_rtt_min_stamp"] + 5_000_000 + slack
-    taken = r.is_call("on_ack") & (rtt >= 0) & ((rtt < r.before["probe_rtt_min_delay"]) | old)
+    taken = r.acks & (rtt >= 0) & ((rtt < r.before["probe_rtt_min_delay"]) | old)
     good = (r.after["probe_rtt_min_delay"] == rtt) & (r.after["probe_rtt_min_stamp"] >= now - slack)
     return all_of(taken, good, r.after["probe_rtt_min_delay"], rtt)
 
@@ -163,27 +163,27 @@ def _extra_slack(r: Record) -> float:
 @requirement("extra_acked.sample", "5.5.9", "What is ACKed beyond bw times the interval counts as aggregation.",
              "extra_acked", "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
 def _extra_acked(r: Record) -> Found:
-    return at_least(r.is_call("on_ack"), r.after["extra_acked"], _extra(r), within=_extra_slack(r))
+    return at_least(r.acks, r.after["extra_acked"], _extra(r), within=_extra_slack(r))
 
 
 @requirement("extra_acked.window", "5.5.9", "extra_acked is a maximum of 10 rounds, in Startup of one.", "extra_acked",
              "round_count", "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
 def _window(r: Record) -> Found:
-    acks = r.is_call("on_ack")
+    acks = r.acks
     rounds, extra = r.after["round_count"].astype(np.int64), np.where(acks, _extra(r), 0)
     best = np.zeros(int(rounds.max(initial=0)) + 1)
     np.maximum.at(best, rounds, extra)
     steady = _rolling(best, 11)[rounds]  # the filter keeps a sample while it is no older than 10 rounds
     startup = _rolling(best, 2)[rounds]
-    full = r.after["full_bw_reached"].astype(bool)
+    full = r.is_set("full_bw_reached")
     return at_most(acks, r.after["extra_acked"], np.where(full, steady, startup), within=_extra_slack(r))
 
 
 @requirement("extra_acked.kept", "5.5.9", "A maximum of extra_acked holds for rounds after it.", "extra_acked",
              "round_count", "extra_acked_interval_start", "extra_acked_delivered", "full_bw_reached")  # fmt: skip
 def _kept_extra(r: Record) -> Found:
-    acks = r.is_call("on_ack")
-    full = acks & r.after["full_bw_reached"].astype(bool)
+    acks = r.acks
+    full = acks & r.is_set("full_bw_reached")
     if not full.any():
         return Found(0)
     rounds = r.after["round_count"].astype(np.int64)
@@ -201,7 +201,7 @@ def _episode(r: Record) -> Found:
     delivered = np.where(over, 0, r.before["extra_acked_delivered"]) + r.ack("rs_acked_sacked")
     start = np.where(over, r.ack("now_us"), r.before["extra_acked_interval_start"])
     good = (r.after["extra_acked_delivered"] == delivered) & (r.after["extra_acked_interval_start"] == start)
-    return all_of(r.is_call("on_ack"), good, r.after["extra_acked_delivered"], delivered)
+    return all_of(r.acks, good, r.after["extra_acked_delivered"], delivered)
 
 
 def _rolling(values: Values, length: int) -> Values:
@@ -223,7 +223,7 @@ def _initial(r: Record) -> Found:
              "full_bw_reached")  # fmt: skip
 def _pacing(r: Record) -> Found:
     rate = r.after["pacing_gain"] * r.after["bw"] * MARGIN
-    where = r.is_call("on_ack") & r.after["full_bw_reached"].astype(bool) & (r.after["bw"] > 0)
+    where = r.acks & r.is_set("full_bw_reached") & (r.after["bw"] > 0)
     if not is_exact(r):  # the fast path leaves the rate of the last ACK
         where &= r.ack("rs_is_app_limited") == 0
     return equal(where, r.after["pacing_rate"], np.maximum(rate, 1), **_rate_slack(r))
@@ -232,7 +232,7 @@ def _pacing(r: Record) -> Found:
 @requirement("pacing.startup", "5.6.2", "Until the pipe was full the pacing rate only rises.", "full_bw_reached",
              "pacing_gain", "bw")  # fmt: skip
 def _rising(r: Record) -> Found:
-    where = r.is_call("on_ack") & ~r.after["full_bw_reached"].astype(bool)
+    where = r.acks & ~r.is_set("full_bw_reached")
     expected = np.maximum(r.before["pacing_rate"], r.after["pacing_gain"] * r.after["bw"] * MARGIN)
     return equal(where, r.after["pacing_rate"], expected, **_rate_slack(r))
 
@@ -258,13 +258,13 @@ def _departures(r: Record) -> Found:
              "send_quantum", level=SHOULD)  # fmt: skip
 def _quantum(r: Record) -> Found:
     expected = np.maximum(np.minimum(r.after["pacing_rate"] // 1000, 65536), 2 * r.ack("mss"))
-    return equal(r.is_call("on_ack"), r.after["send_quantum"], expected)
+    return equal(r.acks, r.after["send_quantum"], expected)
 
 
 @requirement("offload.budget", "5.5.8", "The offload budget of TCP is three send quanta, in segments.", "send_quantum",
              "offload_budget")  # fmt: skip
 def _budget(r: Record) -> Found:
-    return equal(r.is_call("on_ack"), r.after["offload_budget"], 3 * np.ceil(r.after["send_quantum"] / r.ack("mss")))
+    return equal(r.acks, r.after["offload_budget"], 3 * np.ceil(r.after["send_quantum"] / r.ack("mss")))
 
 
 @requirement("idle.pacing", "5.4.1", "After idling a flow in ProbeBW paces at exactly its bandwidth.", "bw", "state")
@@ -287,13 +287,13 @@ def _max_inflight(r: Record) -> Values:
 
 def _unmodulated(r: Record) -> Values:
     """Return the ACKs that neither leave ProbeRTT nor carry a window over from it."""
-    return r.is_call("on_ack") & (r.before["state"] != PROBE_RTT) & (r.after["state"] != PROBE_RTT)
+    return r.acks & (r.before["state"] != PROBE_RTT) & (r.after["state"] != PROBE_RTT)
 
 
 @requirement("cwnd.max_inflight", "5.6.4.6", "Once the pipe was full cwnd grows by what is ACKed, up to max_inflight.",
              "cwnd_gain", "extra_acked", "min_rtt_us", "full_bw_reached", "inflight_longterm")  # fmt: skip
 def _cwnd(r: Record) -> Found:
-    where = _unmodulated(r) & r.after["full_bw_reached"].astype(bool)
+    where = _unmodulated(r) & r.is_set("full_bw_reached")
     expected = np.minimum(r.before["snd_cwnd"] + r.ack("rs_acked_sacked"), _max_inflight(r))
     expected = np.maximum(np.minimum(np.maximum(expected, MIN_PIPE), _cap(r)), MIN_PIPE)
     slack = {"within": 1.0} if is_exact(r) else {"within": 3.0, "rel": 0.05}
@@ -307,13 +307,13 @@ def _cwnd(r: Record) -> Found:
 def _filling(r: Record) -> Found:
     grows = (r.before["snd_cwnd"] < _max_inflight(r)) | (r.ack("delivered") < r.before["initial_cwnd"])
     expected = r.before["snd_cwnd"] + np.where(grows, r.ack("rs_acked_sacked"), 0)
-    where = _unmodulated(r) & ~r.after["full_bw_reached"].astype(bool)
+    where = _unmodulated(r) & ~r.is_set("full_bw_reached")
     return equal(where, r.after["snd_cwnd"], np.maximum(expected, MIN_PIPE), within=1)
 
 
 @requirement("cwnd.floor", "5.6.4.3", "cwnd is at least four segments.", "snd_cwnd")
 def _floor(r: Record) -> Found:
-    return at_least(r.is_call("on_ack") & (r.ack("rs_acked_sacked") > 0), r.after["snd_cwnd"], MIN_PIPE)
+    return at_least(r.acks & (r.ack("rs_acked_sacked") > 0), r.after["snd_cwnd"], MIN_PIPE)
 
 
 def _cap(r: Record) -> Values:
@@ -326,7 +326,7 @@ def _cap(r: Record) -> Values:
 @requirement("cwnd.longterm", "5.6.4.7", "cwnd stays within inflight_longterm, in CRUISE and ProbeRTT less headroom.",
              "inflight_longterm", "inflight_shortterm")  # fmt: skip
 def _longterm(r: Record) -> Found:
-    return at_most(r.is_call("on_ack") & np.isfinite(_cap(r)), r.after["snd_cwnd"], np.maximum(_cap(r), MIN_PIPE),
+    return at_most(r.acks & np.isfinite(_cap(r)), r.after["snd_cwnd"], np.maximum(_cap(r), MIN_PIPE),
                    within=0 if is_exact(r) else 1, rel=0 if is_exact(r) else 0.004)  # fmt: skip
 
 
@@ -334,7 +334,7 @@ def _longterm(r: Record) -> Found:
 def _probe_rtt_cwnd(r: Record) -> Found:
     half = np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
     within = 1 if is_exact(r) else 2
-    return at_most(r.is_call("on_ack") & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], half, within=within)
+    return at_most(r.acks & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], half, within=within)
 
 
 @requirement("probe_rtt.depth", "5.6.4.5", "And no less than that.", "bw", "min_rtt_us", "inflight_longterm",
@@ -343,14 +343,14 @@ def _probe_rtt_depth(r: Record) -> Found:
     half = np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
     least = np.minimum(np.minimum(half, r.before["snd_cwnd"]), np.maximum(_cap(r), MIN_PIPE))
     slack = {"within": 1.0} if is_exact(r) else {"within": 3.0, "rel": 0.05}
-    return at_least(r.is_call("on_ack") & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], least, **slack)
+    return at_least(r.acks & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], least, **slack)
 
 
 @requirement("recovery.save", "5.6.4.4", "Entering recovery or ProbeRTT saves cwnd, and a larger one stays saved only "
              "while there.", "prior_cwnd")  # fmt: skip
 def _save(r: Record) -> Found:
     enters = r.is_call("ssthresh") & (r.ack("ca_state") < 3) & (r.before["state"] != PROBE_RTT)
-    dips = r.is_call("on_ack") & (r.before["state"] != PROBE_RTT) & (r.after["state"] == PROBE_RTT)
+    dips = r.acks & (r.before["state"] != PROBE_RTT) & (r.after["state"] == PROBE_RTT)
     saved, cwnd = r.after["prior_cwnd"], r.before["snd_cwnd"]
     return all_of(enters | dips, (saved == cwnd) | (dips & (saved > cwnd)), saved, cwnd)
 
@@ -370,7 +370,7 @@ def _kept(r: Record) -> Found:
 @requirement("probe_rtt.restore", "5.3.4.3", "Leaving ProbeRTT restores cwnd, within the model's bounds.", "prior_cwnd",
              "inflight_longterm", "extra_acked", "cwnd_gain")  # fmt: skip
 def _rtt_restore(r: Record) -> Found:
-    leaves = r.is_call("on_ack") & (r.before["state"] == PROBE_RTT) & (r.after["state"] != PROBE_RTT)
+    leaves = r.acks & (r.before["state"] == PROBE_RTT) & (r.after["state"] != PROBE_RTT)
     bound = np.minimum(np.maximum(_cap(r), MIN_PIPE), _max_inflight(r))
     expected = np.minimum(r.before["prior_cwnd"], bound)
     return at_least(leaves, r.after["snd_cwnd"], expected, within=2, rel=0 if is_exact(r) else 0.05)

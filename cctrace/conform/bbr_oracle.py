@@ -60,7 +60,7 @@ def since(r: Record, inside: Values, happens: Values) -> Values:
     The first row of the stay is that of its entry and does not count.
     """
     inside = np.asarray(inside, bool)
-    count = np.cumsum(np.asarray(happens, bool) & inside & r.is_call("on_ack"))
+    count = np.cumsum(np.asarray(happens, bool) & inside & r.acks)
     entry = inside & ~np.concatenate([[False], inside[:-1]])
     last = np.maximum.accumulate(np.where(entry, np.arange(len(inside)), 0))
     return np.where(inside, count - count[last], 0)
@@ -80,4 +80,4 @@ def first_time_us(r: Record, inside: Values, happens: Values) -> Values:
 def begins_probe_bw(r: Record) -> Values:
     """Return the ACKs on which Drain (or Startup) gives way to ProbeBW, perhaps to CRUISE at once."""
     was, now = r.before["state"], r.after["state"]
-    return r.is_call("on_ack") & ((was == STARTUP) | (was == DRAIN)) & np.isin(now, (DOWN, CRUISE, REFILL))
+    return r.acks & ((was == STARTUP) | (was == DRAIN)) & np.isin(now, (DOWN, CRUISE, REFILL))

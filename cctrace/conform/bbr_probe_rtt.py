@@ -24,17 +24,17 @@ def _clock_slack(r: Record) -> float:
 def _probe_rtt_entry(r: Record) -> Found:
     was, now = states_of(r)
     age_us = r.ack("now_us") - r.before["probe_rtt_min_stamp"]
-    idle, slack = r.before["idle_restart"].astype(bool), _clock_slack(r)
+    idle, slack = r.was_set("idle_restart"), _clock_slack(r)
     must, may = age_us > INTERVAL_US + slack, age_us > INTERVAL_US - slack
     entered = now == PROBE_RTT
     good = np.where(entered, may & ~idle, ~must | idle)
-    return all_of(r.is_call("on_ack") & (was != PROBE_RTT), good, age_us, "ProbeRTT above 5000000 us")
+    return all_of(r.acks & (was != PROBE_RTT), good, age_us, "ProbeRTT above 5000000 us")
 
 
 def _low_since(r: Record) -> Values:
     """Return since when (us) the flight has been low in a stay in ProbeRTT; 0 before."""
     inside = (r.before["state"] == PROBE_RTT) | (r.after["state"] == PROBE_RTT)
-    return first_time_us(r, inside, r.is_call("on_ack") & (r.inflight <= np.maximum(_half_bdp(r), 4)))
+    return first_time_us(r, inside, r.acks & (r.inflight <= np.maximum(_half_bdp(r), 4)))
 
 
 def _half_bdp(r: Record) -> Values:
@@ -45,7 +45,7 @@ def _half_bdp(r: Record) -> Values:
 def _stay(r: Record) -> Found:
     was, now = states_of(r)
     low = _low_since(r)
-    where = (was == PROBE_RTT) & (now != PROBE_RTT) & (r.is_call("on_ack") | r.is_call("cwnd_event"))
+    where = (was == PROBE_RTT) & (now != PROBE_RTT) & (r.acks | r.is_call("cwnd_event"))
     stayed = np.where(low > 0, r.ack("now_us") - low, 0)
     return at_least(where, stayed, DURATION_US, within=_clock_slack(r))
 
@@ -54,8 +54,8 @@ def _stay(r: Record) -> Found:
 def _leave(r: Record) -> Found:
     was, now = states_of(r)
     stamp = r.before["probe_rtt_done_stamp"]
-    over = (stamp > 0) & (r.ack("now_us") > stamp + _clock_slack(r)) & r.after["probe_rtt_round_done"].astype(bool)
-    where = r.is_call("on_ack") & (was == PROBE_RTT) & over
+    over = (stamp > 0) & (r.ack("now_us") > stamp + _clock_slack(r)) & r.is_set("probe_rtt_round_done")
+    where = r.acks & (was == PROBE_RTT) & over
     return all_of(where, now != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
 
 
@@ -63,7 +63,7 @@ def _leave(r: Record) -> Found:
              "probe_rtt_min_stamp")  # fmt: skip
 def _interval(r: Record) -> Found:
     was, now = states_of(r)
-    leaves = (r.is_call("on_ack") | r.is_call("cwnd_event")) & (was == PROBE_RTT) & (now != PROBE_RTT)
+    leaves = (r.acks | r.is_call("cwnd_event")) & (was == PROBE_RTT) & (now != PROBE_RTT)
     stamp = r.after["probe_rtt_min_stamp"]
     return at_least(leaves, stamp, r.ack("now_us"), within=_clock_slack(r))
 
@@ -71,7 +71,7 @@ def _interval(r: Record) -> Found:
 @requirement("probe_rtt.clock", "5.3.4.3", "The 200 ms begin once the flight is down, and no later.",
              "probe_rtt_done_stamp", "min_rtt_us", "bw")  # fmt: skip
 def _clock(r: Record) -> Found:
-    inside = r.is_call("on_ack") & (r.after["state"] == PROBE_RTT)
+    inside = r.acks & (r.after["state"] == PROBE_RTT)
     due = inside & (r.inflight <= np.maximum(_half_bdp(r), 4))
     armed = inside & (r.before["probe_rtt_done_stamp"] == 0) & (r.after["probe_rtt_done_stamp"] != 0)
     over = r.ack("now_us") + DURATION_US
@@ -87,15 +87,15 @@ def _round(r: Record) -> Found:
     was, now = states_of(r)
     inside = (was == PROBE_RTT) | (now == PROBE_RTT)
     armed = inside & (r.before["probe_rtt_done_stamp"] > 0)
-    rounds = since(r, armed, r.after["round_start"].astype(bool))
-    return at_least(r.is_call("on_ack") & (was == PROBE_RTT) & (now != PROBE_RTT), rounds, 1)
+    rounds = since(r, armed, r.is_set("round_start"))
+    return at_least(r.acks & (was == PROBE_RTT) & (now != PROBE_RTT), rounds, 1)
 
 
 @requirement("probe_rtt.next", "5.3.4.4", "After ProbeRTT comes CRUISE if the pipe was full before, else Startup.",
              "full_bw_reached")  # fmt: skip
 def _next(r: Record) -> Found:
     was, now = states_of(r)
-    expected = np.where(r.before["full_bw_reached"].astype(bool), CRUISE, STARTUP)
+    expected = np.where(r.was_set("full_bw_reached"), CRUISE, STARTUP)
     return all_of((was == PROBE_RTT) & (now != PROBE_RTT), now == expected, np.array(STATES)[now],
                   np.array(STATES)[expected])  # fmt: skip
 
@@ -103,7 +103,7 @@ def _next(r: Record) -> Found:
 @requirement("probe_rtt.app_limited", "5.3.4.3", "Samples of ProbeRTT count as app-limited.",
              "state", "app_limited")  # fmt: skip
 def _mark(r: Record) -> Found:
-    inside = r.is_call("on_ack") & (r.before["state"] == PROBE_RTT) & (r.after["state"] == PROBE_RTT)
+    inside = r.acks & (r.before["state"] == PROBE_RTT) & (r.after["state"] == PROBE_RTT)
     return at_least(inside, r.after["app_limited"], r.ack("delivered"))
 
 
@@ -137,6 +137,6 @@ def _idle_aggregation(r: Record) -> Found:
 def _idle(r: Record) -> Found:
     sends = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START)
     starts = sends & (r.before["app_limited"] != 0) & (r.inflight == 0)
-    acked = r.is_call("on_ack") & (r.ack("rs_delivered") > 0)
-    expected = np.where(acked, False, starts | r.before["idle_restart"].astype(bool))
-    return all_of(sends | acked, r.after["idle_restart"].astype(bool) == expected, r.after["idle_restart"], expected)
+    acked = r.acks & (r.ack("rs_delivered") > 0)
+    expected = np.where(acked, False, starts | r.was_set("idle_restart"))
+    return all_of(sends | acked, r.is_set("idle_restart") == expected, r.after["idle_restart"], expected)

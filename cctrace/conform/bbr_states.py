@@ -55,7 +55,7 @@ def _gain(state: int, section: str) -> None:
 
     @requirement(f"{name}.gain", section, f"In {STATES[state]} the pacing gain is {GAINS[state][0]}.", "pacing_gain")
     def check(r: Record) -> Found:
-        where = r.is_call("on_ack") & (r.after["state"] == state)
+        where = r.acks & (r.after["state"] == state)
         return equal(where, r.after["pacing_gain"], GAINS[state][0], within=GAIN_STEP)
 
 
@@ -68,7 +68,7 @@ for _state, _section in ((STARTUP, "5.3.1.1"), (DRAIN, "5.3.2"), (DOWN, "5.3.3.1
 def _cwnd_gain(r: Record) -> Found:
     state = r.after["state"]
     expected = np.array([GAINS[k][1] for k in range(len(STATES))])[state]
-    where = r.is_call("on_ack")
+    where = r.acks.copy()
     if not is_exact(r):  # the kernel keeps 1 in ProbeRTT and applies a half elsewhere: `probe_rtt.cwnd` sees it
         where &= state != PROBE_RTT
     return equal(where, r.after["cwnd_gain"], expected, within=GAIN_STEP)
@@ -76,14 +76,18 @@ def _cwnd_gain(r: Record) -> Found:
 
 @requirement("state.moves", "5.1.1", "States follow each other as the diagram of transitions allows.", "state")
 def _moves(r: Record) -> Found:
-    was, now = states_of(r)
-    changed = was != now
+    return follow_diagram(*states_of(r))
+
+
+def follow_diagram(was: Values, now: Values) -> Found:
+    """Return whether all changes from one state to another are transitions of the diagram."""
     allowed = np.zeros((len(STATES), len(STATES)), bool)
-    for a, b in MOVES:
-        allowed[a, b] = True
-    names = np.array(STATES)
-    texts = np.char.add(np.char.add(names[was], " to "), names[now])
-    return all_of(changed, allowed[was, now], texts, "a transition of the diagram")
+    allowed[tuple(zip(*MOVES, strict=True))] = True
+    moves = np.flatnonzero(was != now)
+    names, old, new = np.array(STATES), was[moves], now[moves]
+    texts = np.char.add(np.char.add(names[old], " to "), names[new])
+    found = all_of(np.ones(len(moves), bool), allowed[old, new], texts, "a transition of the diagram")
+    return found if found.row is None else found._replace(row=int(moves[found.row]))
 
 
 @requirement("init.model", "5.2.1", "A flow begins in Startup, with the RTT of its handshake, and its clocks start.",
@@ -102,13 +106,11 @@ def _plateau(r: Record, states: tuple[int, ...]) -> Found:
     """Return whether the plateau detector does what CheckFullBWReached says, step by step."""
     was, now = states_of(r)
     sample, baseline, count = r.delivery_rate, r.before["full_bw"], r.before["full_bw_count"]
-    runs = (
-        ~r.before["full_bw_now"].astype(bool) & r.after["round_start"].astype(bool) & (r.ack("rs_is_app_limited") == 0)
-    )
+    runs = ~r.was_set("full_bw_now") & r.is_set("round_start") & (r.ack("rs_is_app_limited") == 0)
     grown = sample >= baseline * 1.25
     expected_count = np.where(runs, np.where(grown, 0, count + 1), count)
     expected_bw = np.where(runs & grown, sample, baseline)
-    where = r.is_call("on_ack") & np.isin(was, states) & (was == now)
+    where = r.acks & np.isin(was, states) & (was == now)
     if UP in states:  # limited by inflight_longterm, the detector starts anew
         limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
         where &= ~limited
@@ -137,16 +139,16 @@ def _up_plateau(r: Record) -> Found:
 
 @requirement("startup.three", "5.3.1.2", "The pipe is full with the third such round.", "full_bw_count", "full_bw_now")
 def _three(r: Record) -> Found:
-    where = r.is_call("on_ack") & (r.after["full_bw_count"] != r.before["full_bw_count"])
-    return all_of(where, r.after["full_bw_now"].astype(bool) == (r.after["full_bw_count"] >= 3),
+    where = r.acks & (r.after["full_bw_count"] != r.before["full_bw_count"])
+    return all_of(where, r.is_set("full_bw_now") == (r.after["full_bw_count"] >= 3),
                   r.after["full_bw_count"], "full at 3 rounds")  # fmt: skip
 
 
 @requirement("startup.exit", "5.3.1.1", "Startup ends when the pipe is full, and not before.", "full_bw_reached")
 def _startup_exit(r: Record) -> Found:
     was, now = states_of(r)
-    where = r.is_call("on_ack") & (was == STARTUP) & (now != PROBE_RTT)
-    full = r.after["full_bw_reached"].astype(bool)
+    where = r.acks & (was == STARTUP) & (now != PROBE_RTT)
+    full = r.is_set("full_bw_reached")
     return all_of(where, (now != STARTUP) == full, np.array(STATES)[now], "DRAIN exactly when full_bw_reached")
 
 
@@ -155,27 +157,27 @@ def _startup_exit(r: Record) -> Found:
     "loss_round_start", "full_bw_reached", "full_bw_now",
 )  # fmt: skip
 def _high_loss(r: Record) -> Found:
-    acks, open_yet = r.is_call("on_ack"), ~r.before["full_bw_reached"].astype(bool)
-    ends = acks & r.after["loss_round_start"].astype(bool)
+    acks, open_yet = r.acks, ~r.was_set("full_bw_reached")
+    ends = acks & r.is_set("loss_round_start")
     losses = np.cumsum(acks & (r.ack("rs_losses") > 0) & open_yet)
     last_end = np.maximum.accumulate(np.where(ends, np.arange(len(r)), -1))
     at_end = np.where(last_end >= 0, losses[last_end], 0)
     in_round = losses - np.concatenate([[0], at_end[:-1]])
     many = (in_round >= 6) & (r.ack("ca_state") == CA_RECOVERY)
     much = r.ack("rs_lost") > 0.02 * r.ack("rs_tx_in_flight")
-    where = acks & open_yet & (in_round > 0) & ~r.after["full_bw_now"].astype(bool)
+    where = acks & open_yet & (in_round > 0) & ~r.is_set("full_bw_now")
     expected = ends & many & much
-    return all_of(where, r.after["full_bw_reached"].astype(bool) == expected, r.after["full_bw_reached"], expected)
+    return all_of(where, r.is_set("full_bw_reached") == expected, r.after["full_bw_reached"], expected)
 
 
 @requirement("startup.ranges", "5.3.1.3", "Lost ranges are counted until the pipe is full, anew with each round of "
              "loss.", "loss_events_in_round", "loss_round_start", "full_bw_reached")  # fmt: skip
 def _ranges(r: Record) -> Found:
-    where = r.is_call("on_ack") & ~r.after["full_bw_reached"].astype(bool)
+    where = r.acks & ~r.is_set("full_bw_reached")
     counted = r.before["loss_events_in_round"] + (r.ack("rs_losses") > 0)
     if not is_exact(r):
         counted = np.minimum(counted, KERNEL_RANGES)
-    expected = np.where(r.after["loss_round_start"].astype(bool), 0, counted)
+    expected = np.where(r.is_set("loss_round_start"), 0, counted)
     return equal(where, r.after["loss_events_in_round"], expected)
 
 
@@ -185,7 +187,7 @@ def _ranges(r: Record) -> Found:
 )  # fmt: skip
 def _loss_bound(r: Record) -> Found:
     was, now = states_of(r)
-    where = r.is_call("on_ack") & (was == STARTUP) & (now == DRAIN) & ~r.after["full_bw_now"].astype(bool)
+    where = r.acks & (was == STARTUP) & (now == DRAIN) & ~r.is_set("full_bw_now")
     bdp = np.ceil(r.before["bw"] * r.before["min_rtt_us"] / (1e6 * r.mss))
     latest = np.maximum(r.before["inflight_latest"], r.ack("rs_delivered"))
     return equal(where, r.after["inflight_longterm"], np.maximum(bdp, latest), within=1, rel=0 if is_exact(r) else 0.02)
@@ -197,16 +199,16 @@ def _loss_bound(r: Record) -> Found:
 def _drain_inflight(r: Record) -> Found:
     was, now = states_of(r)
     drained = r.inflight <= inflight_of(r, r.before["bw"])
-    rounds = since(r, (was == DRAIN) | (now == DRAIN), r.after["round_start"].astype(bool))
-    where = r.is_call("on_ack") & (was == DRAIN) & (now != PROBE_RTT) & (drained | (rounds <= 3))
+    rounds = since(r, (was == DRAIN) | (now == DRAIN), r.is_set("round_start"))
+    where = r.acks & (was == DRAIN) & (now != PROBE_RTT) & (drained | (rounds <= 3))
     return all_of(where, begins_probe_bw(r) == drained, r.inflight, inflight_of(r, r.before["bw"]), "ProbeBW at")
 
 
 @requirement("drain.rounds", "5.3.2", "Drain lasts three rounds at most.", "round_start")
 def _drain_rounds(r: Record) -> Found:
     now = r.after["state"]
-    rounds = since(r, now == DRAIN, r.after["round_start"].astype(bool))
-    return at_most(r.is_call("on_ack") & (now == DRAIN), rounds, 3)
+    rounds = since(r, now == DRAIN, r.is_set("round_start"))
+    return at_most(r.acks & (now == DRAIN), rounds, 3)
 
 
 # --- ProbeBW ----------------------------------------------------------------------------------------------------------
@@ -218,8 +220,8 @@ def _probe_due(r: Record) -> Values:
 
 def _cautious(r: Record) -> Values:
     """Return where a cautious probe did no harm, so that another may follow at once."""
-    stopping = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & r.after["round_start"].astype(bool)
-    return stopping & r.before["prev_probe_precautionary"].astype(bool) & ~r.before["prev_probe_too_high"].astype(bool)
+    stopping = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & r.is_set("round_start")
+    return stopping & r.was_set("prev_probe_precautionary") & ~r.was_set("prev_probe_too_high")
 
 
 @requirement(
@@ -229,14 +231,14 @@ def _cautious(r: Record) -> Values:
 )  # fmt: skip
 def _wait(r: Record) -> Found:
     was, now = states_of(r)
-    where = r.is_call("on_ack") & ((was == DOWN) | (was == CRUISE)) & (now != PROBE_RTT)
+    where = r.acks & ((was == DOWN) | (was == CRUISE)) & (now != PROBE_RTT)
     due = _probe_due(r) | _cautious(r)
     return all_of(where, (now == REFILL) == due, np.array(STATES)[now], np.where(due, "REFILL", "DOWN or CRUISE"))
 
 
 @requirement("probe.draw", "5.3.3.8.3", "The wait is drawn from 2 to 3 s, and from one round off.", "probe_wait_us")
 def _draw(r: Record) -> Found:
-    drawn = r.is_call("on_ack") & (r.after["cycle_stamp"] != r.before["cycle_stamp"]) & (r.after["state"] == DOWN)
+    drawn = r.acks & (r.after["cycle_stamp"] != r.before["cycle_stamp"]) & (r.after["state"] == DOWN)
     wait = r.after["probe_wait_us"]
     good = (wait >= WAIT_US[0]) & (wait <= WAIT_US[1]) & (r.after["rounds_since_probe"] <= 1)
     return all_of(drawn, good, wait, "2000000 to 3000000 us, 0 or 1 rounds")
@@ -244,7 +246,7 @@ def _draw(r: Record) -> Found:
 
 @requirement("probe.spread", "5.3.3.8.2", "The waits are random.", "probe_wait_us")
 def _spread(r: Record) -> Found:
-    drawn = np.flatnonzero(r.is_call("on_ack") & (r.after["cycle_stamp"] != r.before["cycle_stamp"])
+    drawn = np.flatnonzero(r.acks & (r.after["cycle_stamp"] != r.before["cycle_stamp"])
                            & (r.after["state"] == DOWN))  # fmt: skip
     if len(drawn) < 3:
         return Found(0)
@@ -255,7 +257,7 @@ def _spread(r: Record) -> Found:
 @requirement("probe.rounds", "5.5.1", "The wait counts every round since it was drawn.", "rounds_since_probe",
              "cycle_stamp", "round_start")  # fmt: skip
 def _probe_rounds(r: Record) -> Found:
-    where = r.is_call("on_ack") & (r.after["cycle_stamp"] == r.before["cycle_stamp"])
+    where = r.acks & (r.after["cycle_stamp"] == r.before["cycle_stamp"])
     expected = r.before["rounds_since_probe"] + (r.after["round_start"] != 0)
     return equal(where, np.minimum(r.after["rounds_since_probe"], MOST_ROUNDS), np.minimum(expected, MOST_ROUNDS))
 
@@ -264,8 +266,8 @@ def _probe_rounds(r: Record) -> Found:
              "cycle.", "cycle_stamp", "ack_phase")  # fmt: skip
 def _down_starts(r: Record) -> Found:
     was, now = states_of(r)
-    where = r.is_call("on_ack") & (((was != DOWN) & (now == DOWN)) | ((was == PROBE_RTT) & (now == CRUISE)))
-    phase = np.where(begins_probe_bw(r) & r.after["round_start"].astype(bool), ACKS_INIT, ACKS_PROBE_STOPPING)
+    where = r.acks & (((was != DOWN) & (now == DOWN)) | ((was == PROBE_RTT) & (now == CRUISE)))
+    phase = np.where(begins_probe_bw(r) & r.is_set("round_start"), ACKS_INIT, ACKS_PROBE_STOPPING)
     return all_of(where, (r.after["cycle_stamp"] == r.ack("now_us")) & (r.after["ack_phase"] == phase),
                   r.after["cycle_stamp"], r.ack("now_us"))  # fmt: skip
 
@@ -275,22 +277,22 @@ def _down_starts(r: Record) -> Found:
 def _cruise(r: Record) -> Found:
     was, now = states_of(r)
     bound = np.minimum(with_headroom(r.after["inflight_longterm"]), inflight_of(r, r.after["max_bw"]))
-    where = r.is_call("on_ack") & (was == DOWN) & ((now == DOWN) | (now == CRUISE))
+    where = r.acks & (was == DOWN) & ((now == DOWN) | (now == CRUISE))
     return all_of(where, (now == CRUISE) == (r.inflight <= bound), r.inflight, bound, "CRUISE at")
 
 
 @requirement("refill.round", "5.3.3.3", "REFILL lasts one round, then UP begins.", "round_start")
 def _refill_round(r: Record) -> Found:
     was, now = states_of(r)
-    where = r.is_call("on_ack") & (was == REFILL) & (now != PROBE_RTT)
-    return all_of(where, (now == UP) == r.after["round_start"].astype(bool), np.array(STATES)[now],
+    where = r.acks & (was == REFILL) & (now != PROBE_RTT)
+    return all_of(where, (now == UP) == r.is_set("round_start"), np.array(STATES)[now],
                   np.where(r.after["round_start"], "UP", "REFILL"))  # fmt: skip
 
 
 @requirement("refill.reset", "5.3.3.3", "REFILL discards the short-term model.", "bw_shortterm", "inflight_shortterm")
 def _refill_reset(r: Record) -> Found:
     was, now = states_of(r)
-    where = r.is_call("on_ack") & (was != REFILL) & (now == REFILL)
+    where = r.acks & (was != REFILL) & (now == REFILL)
     unset = np.isinf(r.after["bw_shortterm"]) & np.isinf(r.after["inflight_shortterm"])
     return all_of(where, unset, r.after["inflight_shortterm"], "no bounds")
 
@@ -299,10 +301,10 @@ def _refill_reset(r: Record) -> Found:
              "full_bw", "full_bw_now", "is_bw_probe_sample")  # fmt: skip
 def _up_begin(r: Record) -> Found:
     was, now = states_of(r)
-    where = r.is_call("on_ack") & (was == REFILL) & (now == UP)
+    where = r.acks & (was == REFILL) & (now == UP)
     near = np.abs(r.after["full_bw"] - r.delivery_rate) <= 0.02 * r.delivery_rate + (1e-3 if is_exact(r) else 200)
-    anew = (r.after["full_bw_count"] == 0) & ~r.after["full_bw_now"].astype(bool)
-    good = near & anew & r.after["is_bw_probe_sample"].astype(bool)
+    anew = (r.after["full_bw_count"] == 0) & ~r.is_set("full_bw_now")
+    good = near & anew & r.is_set("is_bw_probe_sample")
     return all_of(where, good, r.after["full_bw"], r.delivery_rate)
 
 
@@ -312,10 +314,10 @@ def _up_begin(r: Record) -> Found:
 )  # fmt: skip
 def _up_exit(r: Record) -> Found:
     was, now = states_of(r)
-    risky = r.before["prev_probe_too_high"].astype(bool) & (r.inflight >= r.after["inflight_longterm"])
+    risky = r.was_set("prev_probe_too_high") & (r.inflight >= r.after["inflight_longterm"])
     limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
-    leave = risky | (~limited & r.after["full_bw_now"].astype(bool))
-    where = r.is_call("on_ack") & (was == UP) & (now != PROBE_RTT) & ~_cautious(r)
+    leave = risky | (~limited & r.is_set("full_bw_now"))
+    where = r.acks & (was == UP) & (now != PROBE_RTT) & ~_cautious(r)
     return all_of(where, (now == DOWN) == leave, np.array(STATES)[now], np.where(leave, "DOWN", "UP"))
 
 
@@ -324,10 +326,10 @@ def _up_exit(r: Record) -> Found:
              "prev_probe_precautionary", "inflight_longterm")  # fmt: skip
 def _verdict(r: Record) -> Found:
     was, now = states_of(r)
-    ends = r.is_call("on_ack") & (was == UP) & (now == DOWN)
-    risky = r.before["prev_probe_too_high"].astype(bool) & (r.inflight >= r.after["inflight_longterm"])
-    refills = r.is_call("on_ack") & (was != REFILL) & (now == REFILL)
-    cautious, high = r.after["prev_probe_precautionary"].astype(bool), r.after["prev_probe_too_high"].astype(bool)
+    ends = r.acks & (was == UP) & (now == DOWN)
+    risky = r.was_set("prev_probe_too_high") & (r.inflight >= r.after["inflight_longterm"])
+    refills = r.acks & (was != REFILL) & (now == REFILL)
+    cautious, high = r.is_set("prev_probe_precautionary"), r.is_set("prev_probe_too_high")
     good = np.where(ends, ~high & (cautious == risky), ~cautious)
     return all_of(ends | refills, good, cautious, np.where(ends, risky, False))
 
@@ -337,10 +339,10 @@ def _verdict(r: Record) -> Found:
 def _samples(r: Record) -> Found:
     was, _ = states_of(r)
     over = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) | begins_probe_bw(r)
-    over &= r.after["round_start"].astype(bool)
-    before, after = r.before["is_bw_probe_sample"].astype(bool), r.after["is_bw_probe_sample"].astype(bool)
-    where = r.is_call("on_ack") & r.before["full_bw_reached"].astype(bool)
-    where &= (was != REFILL) | ~r.after["round_start"].astype(bool)  # UP begins, if ProbeRTT does not cut it short
+    over &= r.is_set("round_start")
+    before, after = r.was_set("is_bw_probe_sample"), r.is_set("is_bw_probe_sample")
+    where = r.acks & r.was_set("full_bw_reached")
+    where &= (was != REFILL) | ~r.is_set("round_start")  # UP begins, if ProbeRTT does not cut it short
     return all_of(where, after == (before & ~over), after, before & ~over)
 
 
@@ -348,7 +350,7 @@ def _samples(r: Record) -> Found:
              "ack_phase", "round_start")  # fmt: skip
 def _phases(r: Record) -> Found:
     was, now = states_of(r)
-    start, phase = r.after["round_start"].astype(bool), r.before["ack_phase"]
+    start, phase = r.is_set("round_start"), r.before["ack_phase"]
     expected = np.where((phase == ACKS_PROBE_STARTING) & start, ACKS_PROBE_FEEDBACK, phase)
     expected = np.where((phase == ACKS_PROBE_STOPPING) & start, ACKS_INIT, expected)
     for state, entered in ((REFILL, ACKS_REFILLING), (UP, ACKS_PROBE_STARTING), (DOWN, ACKS_PROBE_STOPPING)):
@@ -356,5 +358,5 @@ def _phases(r: Record) -> Found:
     expected = np.where(begins_probe_bw(r), np.where(start, ACKS_INIT, ACKS_PROBE_STOPPING), expected)
     expected = np.where((was != now) & (now == PROBE_RTT), ACKS_PROBE_STOPPING, expected)
     expected = np.where((was == PROBE_RTT) & (now == CRUISE), ACKS_PROBE_STOPPING, expected)
-    where = r.is_call("on_ack") & r.after["full_bw_reached"].astype(bool) & r.before["full_bw_reached"].astype(bool)
+    where = r.acks & r.is_set("full_bw_reached") & r.was_set("full_bw_reached")
     return equal(where & (was != STARTUP), r.after["ack_phase"], expected)

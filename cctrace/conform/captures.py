@@ -3,7 +3,7 @@
 import time
 
 from cctrace.cc import controller
-from cctrace.conform.judge import Tally
+from cctrace.conform.judge import Tally, intended
 from cctrace.conform.requirements import Spec
 from cctrace.conform.result import Conformity
 from cctrace.conform.wire import record_of_flow
@@ -23,11 +23,12 @@ def of_flow(
         sender = identify(flow)
     if spec.families and sender.name not in spec.families:
         raise ArgumentError(
-            f"identify says {sender.name}: conformity to {spec.name} is asked of {' or '.join(spec.families)} only"
+            f"identify says {sender.name}: {spec.name} not asked, {spec.title} describes {' or '.join(spec.families)}; "
+            "rack can be asked of any sender"
         )
     began = time.perf_counter()
     r = record_of_flow(flow, controller(sender.name)[0])
-    tally = Tally(spec.wire, {})
+    tally = Tally(spec.wire, intended(sender.name, spec))
     for requirement in spec.wire:
         found = requirement.check(r)
         time_s = None if found.row is None else float(r.time_s[found.row])

@@ -9,7 +9,7 @@ from weakref import WeakSet
 from cctrace.cc import called, canonical, controller
 from cctrace.cc.base import Controller
 from cctrace.conform import SPECS
-from cctrace.conform.judge import Tally, look
+from cctrace.conform.judge import Tally, intended, look
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Requirement, Spec
 from cctrace.conform.result import NOT_EXERCISED, Conformity
@@ -67,12 +67,6 @@ def controller_compiled(cls: type[Controller]) -> None:
 
     if not cls.interpreted_only:
         compiled(cls)
-
-
-def intended(subject: str | type[Controller], spec: Spec) -> dict[str, str]:
-    """Return {requirement: intended difference of the subject, and the function of its source}."""
-    rows = spec.differs.get(subject, ()) if isinstance(subject, str) else ()
-    return {id: f"{row.there}, {row.function}" for row in rows for id in row.requirements}
 
 
 def play_all(stage: Stage, spec: Spec, cases: Any) -> list[Played]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from cctrace.cc.base import Counterpart
 from cctrace.columns import Values
+from cctrace.conform import wire
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most
 from cctrace.conform.scenes import NOTHING, Scene, burst
@@ -35,7 +36,8 @@ def _phases(r: Record) -> Values:
     phase = np.full(len(r), -1)
     last, current, baseline = np.inf, np.inf, np.inf
     count, rounds, window_end, now = 0, 0, int(r.ack("snd_nxt")[0]), SLOW_START
-    una, nxt, rtt, cwnd = r.ack("snd_una"), r.ack("snd_nxt"), r.ack("rs_rtt_us"), r.before["snd_cwnd"]
+    una, nxt, rtt = r.ack("snd_una"), r.ack("snd_nxt"), r.ack("rs_rtt_us")
+    cwnd = r.before.get("snd_cwnd", r.inflight)  # of a capture, the flight
     sampled = r.is_call("pkts_acked") & (rtt > 0)
     for row in np.flatnonzero((sampled | r.is_call("cong_avoid"))[:end]):
         if una[row] > window_end:
@@ -116,6 +118,27 @@ def _first_only(r: Record) -> Found:
     return all_of(where, good, r.after["snd_ssthresh"], r.before["snd_ssthresh"])
 
 
+def of_the_wire() -> Table:
+    """Return what the wire shows of slow start."""
+    on_wire = Table()
+    wire.shared(on_wire, None, None, 2.0, ("4.2", ""))
+
+    @on_wire("wire.css", "4.2", "From two rounds after the RTT grew, the flight grows by a quarter a round at most.")
+    def _wire_css(r: Record) -> Found:
+        phase = _phases(r)
+        rows = np.flatnonzero(phase >= 0)
+        inside = phase[rows] == CONSERVATIVE
+        entry = np.maximum.accumulate(np.where(inside & ~np.concatenate([[False], inside[:-1]]), rows, 0))
+        # A round ago what is acknowledged now was sent; paced data take another round to fill the window.
+        sent = np.searchsorted(np.maximum.accumulate(r.ack("snd_nxt")), r.ack("snd_una"))
+        where = np.zeros(len(r), bool)
+        where[rows] = inside & (sent[sent[rows]] >= entry)
+        widest = np.maximum.accumulate(r.inflight)[sent]
+        return at_most(where, r.inflight, (1 + 1 / CSS_DIVISOR) * widest + wire.BURST)
+
+    return on_wire
+
+
 def _seen(r: Record, phase: int) -> Scene:
     count = int(np.count_nonzero(_phases(r) == phase))
     return Scene(r, Found(count) if count else NOTHING)
@@ -164,5 +187,6 @@ SPEC = Spec(
     "HyStart++ (RFC 9406)",
     tuple(requirement.rows),
     ("cubic", "cubic6"),
+    tuple(of_the_wire().rows),
     differs={"cubic": _OF_LINUX, "cubic6": _OF_LINUX},
 )

@@ -3,14 +3,21 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from cctrace.cc.base import Controller
 from cctrace.conform.record import Record
-from cctrace.conform.requirements import EXAMPLE, Found, Requirement
+from cctrace.conform.requirements import EXAMPLE, Found, Requirement, Spec
 from cctrace.conform.result import CONFORMS, NOT_EXERCISED, VIOLATES, Verdict
 
 
 def look(requirement: Requirement, r: Record) -> Found | None:
     """Return what a requirement finds in a record, None if the record lacks what it needs."""
     return requirement.check(r) if r.has(*requirement.needs) else None
+
+
+def intended(subject: str | type[Controller], spec: Spec) -> dict[str, str]:
+    """Return {requirement: intended difference of the subject, and the function of its source}."""
+    rows = spec.differs.get(subject, ()) if isinstance(subject, str) else ()
+    return {id: f"{row.there}, {row.function}" for row in rows for id in row.requirements}
 
 
 class Tally:

@@ -2,18 +2,24 @@
 
 A record has a row per update of these. What was sent, acknowledged and lost until then is counted from the packets of
 the log; where it lacks a figure, the requirements that need it are not exercised. Nothing in a log names its
-controller: whoever asks for a specification says that the sender claims to follow it.
+controller: whoever asks for a specification says that the sender claims to follow it. States of which the log has
+names of its own (`congestion_state_updated`) are not examined.
 """
+
+import re
 
 import numpy as np
 
 from cctrace import schema
 from cctrace.cc.base import QuicController
 from cctrace.columns import Values
+from cctrace.conform.bbr_names import DRAIN, PROBE_RTT, STARTUP, STATES
+from cctrace.conform.bbr_states import follow_diagram
 from cctrace.conform.judge import Tally, look
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most
 from cctrace.conform.result import Conformity
+from cctrace.conform.scenes import PROBE_BW
 from cctrace.errors import ArgumentError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.views import View
@@ -22,6 +28,7 @@ LEAST_DATAGRAM = 1200  # bytes [RFC9000] 14
 PROBES = 2  # datagrams that a probe timeout sends whatever the window [RFC9002] 7.5
 BURST = 10  # datagrams, the initial window, that may leave at once [RFC9002] 7.7
 TIMER_S = 0.002  # by which a pacing timer may be late, and what it missed leaves at once
+PROBE_RTT_S = 0.2  # ProbeRTTDuration
 ANSWER_RTTS = 2.0  # within which a loss and the fall of the window for it are looked for
 _COLUMNS = {
     "cwnd": "congestion_window_bytes",
@@ -29,6 +36,10 @@ _COLUMNS = {
     "pacing_rate": "pacing_rate_Bps",
     "srtt_us": "rtt",
 }
+UNKNOWN = -1  # a state of another name
+# Names of states, the draft's and RFC 9002's: in lower case, letters only, without "bbr" or "probebw" before them.
+BBR_STATES = {name.replace("_", "").lower(): state for state, name in enumerate(STATES)}
+RENO_STATES = {"slowstart": 0, "congestionavoidance": 1, "recovery": 2, "applicationlimited": 3}
 
 
 def record_of_log(flow: CounterFlow) -> Record:
@@ -54,10 +65,19 @@ def record_of_log(flow: CounterFlow) -> Record:
             "sent": until(packets["time_ns"][sent], sizes),
             "acked": until(times, np.diff(acked, prepend=0)),
         }
+    names = flow.polls["congestion_state"][known] if "congestion_state" in flow.polls.extra else ()
+    for name, codes in (("state", BBR_STATES), ("reno_state", RENO_STATES)):
+        states = np.array([codes.get(_bare(one), UNKNOWN) for one in names], int)
+        held |= {name: states} if (states != UNKNOWN).any() else {}
     before = {name: np.concatenate([values[:1], values[:-1]]) for name, values in held.items()}
     event = np.full(len(time_ns), schema.EVENT_CODES["on_ack"])
     facts = {"mss": float(sizes.max(initial=LEAST_DATAGRAM))}
     return Record(QuicController, View("quic", event, {}, time_ns=time_ns), held, before, facts)
+
+
+def _bare(state: object) -> str:
+    """Return the name of a state without what implementations spell differently."""
+    return re.sub("[^a-z]", "", str(state).lower()).removeprefix("bbr").removeprefix("probebw")
 
 
 def of_log(flow: CounterFlow, spec: Spec) -> Conformity:
@@ -129,8 +149,36 @@ def of_quic() -> Table:
         lost &= (last < len(r)) & (span > 0)  # else the log ends before the answer
         return all_of(lost, fallen[last] > fallen[np.maximum(first - 1, 0)], r.after["cwnd"], "a smaller window")
 
+    @requirement(
+        "log.recovery", "7.3.2", "A loss begins a recovery period, unless it falls into one.", "reno_state", "lost",
+        "srtt_us",
+    )  # fmt: skip
+    def _recovery(r: Record) -> Found:
+        lost = (r.after["lost"] > r.before["lost"]) & (r.after["reno_state"] != UNKNOWN)
+        span = ANSWER_RTTS * np.nan_to_num(r.after["srtt_us"]) / 1e6
+        recovering = np.concatenate([[0], np.cumsum(r.after["reno_state"] == RENO_STATES["recovery"])])
+        last = _rows_after(r, span)
+        lost &= (last < len(r)) & (span > 0)
+        return all_of(lost, recovering[last] > recovering[np.arange(len(r))], "none", "a recovery period")
+
+    @requirement("log.held", "7.3.2", "In recovery the window does not grow.", "reno_state", "cwnd")
+    def _held(r: Record) -> Found:
+        inside = RENO_STATES["recovery"]
+        where = (r.before["reno_state"] == inside) & (r.after["reno_state"] == inside)
+        return at_most(where, r.after["cwnd"], r.before["cwnd"])
+
     common(requirement, ("7.7", SHOULD))
     return requirement
+
+
+def _stays(r: Record, state: int) -> list[tuple[int, int]]:
+    """Return (first row, row after the last) of each stay in a state of BBR that begins and ends in the log."""
+    inside = r.after["state"] == state
+    bounds = np.concatenate([inside[:1], inside, inside[-1:]])
+    edges = np.flatnonzero(bounds[1:] != bounds[:-1])
+    firsts = [int(row) for row in edges if inside[row] and row > 0]
+    ends = [int(row) for row in edges if not inside[row]]
+    return [(first, min(later)) for first in firsts if (later := [end for end in ends if end > first])]
 
 
 def of_bbr() -> Table:
@@ -140,6 +188,38 @@ def of_bbr() -> Table:
     @requirement("log.floor", "5.6.4.3", "The window is at least four datagrams.", "cwnd")
     def _floor(r: Record) -> Found:
         return at_least(np.ones(len(r), bool), r.after["cwnd"], 4 * LEAST_DATAGRAM)
+
+    @requirement("log.states", "5.1.1", "States follow each other as the diagram of transitions allows.", "state")
+    def _states(r: Record) -> Found:
+        known = np.flatnonzero((r.before["state"] != UNKNOWN) & (r.after["state"] != UNKNOWN))
+        found = follow_diagram(r.before["state"][known], r.after["state"][known])
+        return found if found.row is None else found._replace(row=int(known[found.row]))
+
+    @requirement("log.drain", "5.3.2", "Drain paces slower than the Startup before it.", "state", "pacing_rate")
+    def _drain(r: Record) -> Found:
+        rate = r.after["pacing_rate"]
+        where, least, fastest = np.zeros(len(r), bool), np.zeros(len(r)), np.zeros(len(r))
+        for first, end in _stays(r, DRAIN):  # an update may precede the name of its state
+            startup = np.flatnonzero(r.after["state"][:first] == STARTUP)
+            where[first] = len(startup) > 0 and r.after["state"][first - 1] == STARTUP
+            least[first], fastest[first] = rate[first:end].min(), rate[startup].max(initial=0.0)
+        return all_of(where, least < fastest, least, fastest, "less than")
+
+    @requirement("log.probe_rtt", "5.3.4.3", "ProbeRTT lasts 200 ms at least.", "state")
+    def _probe_rtt(r: Record) -> Found:
+        where, lasted = np.zeros(len(r), bool), np.zeros(len(r))
+        for first, end in _stays(r, PROBE_RTT):
+            where[end], lasted[end] = True, r.time_s[end] - r.time_s[first]
+        return at_least(where, lasted, PROBE_RTT_S, within=TIMER_S)
+
+    @requirement("log.dip", "5.6.4.5", "In ProbeRTT the window falls to half of that in ProbeBW.", "state", "cwnd")
+    def _dip(r: Record) -> Found:
+        where, least, bound = np.zeros(len(r), bool), np.zeros(len(r)), np.zeros(len(r))
+        widest = np.maximum.accumulate(np.where(np.isin(r.after["state"], PROBE_BW), r.after["cwnd"], 0.0))
+        for first, end in _stays(r, PROBE_RTT):
+            where[first], least[first] = widest[first] > 0, r.after["cwnd"][first:end].min()
+            bound[first] = max(widest[first] / 2, 4 * r.mss)
+        return at_most(where, least, bound)
 
     common(requirement, ("5.6.2", "MUST"))
     return requirement

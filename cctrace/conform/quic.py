@@ -78,7 +78,7 @@ def _congestion_events(r: Record) -> tuple[Values, Values]:
 def _growing(r: Record) -> Values:
     """Return the ACKs outside of recovery of packets that the application did not limit."""
     outside = r.ack("smp_po_sent_time") > _recovery_ms(r)
-    return r.is_call("on_ack") & outside & (r.ack("smp_is_app_limited") == 0) & (r.ack("smp_acked") > 0)
+    return r.acks & outside & (r.ack("smp_is_app_limited") == 0) & (r.ack("smp_acked") > 0)
 
 
 @requirement("window.initial", "7.2", "The initial window is ten datagrams, at most 14720 bytes or two datagrams.",
@@ -138,13 +138,13 @@ def _once(r: Record) -> Found:
 
 @requirement("recovery.growth", "7.3.2", "While it recovers the window does not grow.", "cwnd")
 def _no_growth(r: Record) -> Found:
-    inside = r.is_call("on_ack") & (r.ack("smp_po_sent_time") <= _recovery_ms(r)) & (r.ack("smp_acked") > 0)
+    inside = r.acks & (r.ack("smp_po_sent_time") <= _recovery_ms(r)) & (r.ack("smp_acked") > 0)
     return at_most(inside, r.after["cwnd"], r.before["cwnd"])
 
 
 @requirement("window.limited", "7.8", "The window does not grow where it was not used.", "cwnd", level=SHOULD)
 def _limited(r: Record) -> Found:
-    where = r.is_call("on_ack") & (r.ack("smp_is_app_limited") != 0)
+    where = r.acks & (r.ack("smp_is_app_limited") != 0)
     return at_most(where, r.after["cwnd"], r.before["cwnd"])
 
 
@@ -163,7 +163,7 @@ def _again(r: Record) -> Found:
              "most.", "pacing_rate", "cwnd", level=SHOULD)  # fmt: skip
 def _pacing(r: Record) -> Found:
     window = r.after["cwnd"] * 1000 / np.maximum(r.ack("smp_srtt_ms"), 1)
-    where = r.is_call("on_ack") & (r.ack("smp_srtt_ms") > 1) & r.cls.sets_pacing_rate  # else the stack does
+    where = r.acks & (r.ack("smp_srtt_ms") > 1) & r.cls.sets_pacing_rate  # else the stack does
     good = (r.after["pacing_rate"] >= 0.99 * window) & (r.after["pacing_rate"] <= 2.02 * window)
     return all_of(where, good, r.after["pacing_rate"], window)
 

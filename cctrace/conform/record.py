@@ -5,6 +5,7 @@ family are renamed to the draft's (`bbr_names`), those of CUBIC to the RFC's (`c
 the window, the pacing rate, ssthresh, and their own fields are available.
 """
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +49,19 @@ class Record:
         """Return the mask of the calls of an entry point."""
         return self.view.event == schema.EVENT_CODES[name]
 
+    @functools.cached_property
+    def acks(self) -> Values:
+        """The mask of the calls of `on_ack`."""
+        return _frozen(self.is_call("on_ack"))
+
+    def is_set(self, flag: str) -> Values:
+        """Return a flag after each call."""
+        return self.after[flag].astype(bool)
+
+    def was_set(self, flag: str) -> Values:
+        """Return a flag before each call."""
+        return self.before[flag].astype(bool)
+
     @property
     def captured(self) -> Flow:
         """The flow of a capture; raises `ArgumentError` if the columns were made otherwise."""
@@ -55,30 +69,35 @@ class Record:
             raise ArgumentError("single packets are needed: give a flow of a capture")
         return self.flow
 
-    @property
+    @functools.cached_property
     def time_s(self) -> Values:
         """Seconds since the first call."""
         time_ns = self.view.time_ns
-        return (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
+        return _frozen((time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9)
 
     @property
     def mss(self) -> float:
         """Payload of a segment, bytes."""
         return self.facts["mss"]
 
-    @property
+    @functools.cached_property
     def inflight(self) -> Values:
         """C.inflight at each call, segments."""
         out, sacked, lost, again = map(self.ack, ("packets_out", "sacked_out", "lost_out", "retrans_out"))
-        return out - sacked - lost + again
+        return _frozen(out - sacked - lost + again)
 
-    @property
+    @functools.cached_property
     def delivery_rate(self) -> Values:
         """RS.delivery_rate of each call, bytes/s; 0 where there is no sample."""
         delivered, interval = self.ack("rs_delivered"), self.ack("rs_interval_us")
-        return np.where(
-            (interval > 0) & (delivered > 0), delivered * self.ack("mss") * 1e6 / np.maximum(interval, 1), 0.0
-        )
+        rate = delivered * self.ack("mss") * 1e6 / np.maximum(interval, 1)
+        return _frozen(np.where((interval > 0) & (delivered > 0), rate, 0.0))
+
+
+def _frozen(column: Values) -> Values:
+    """Return a column that all requirements share, read-only."""
+    column.flags.writeable = False
+    return column
 
 
 def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: dict[str, float]) -> Record:

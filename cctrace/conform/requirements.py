@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cctrace.cc.base import Counterpart
+from cctrace.columns import Values
 from cctrace.conform.record import Record
 
 MUST, SHOULD, EXAMPLE = "MUST", "SHOULD", "example"
@@ -91,27 +92,38 @@ def all_of(where: ArrayLike, holds: ArrayLike, value: ArrayLike, expected: Array
 
 def equal(where: ArrayLike, value: ArrayLike, expected: ArrayLike, rel: float = 0.0, within: float = 0.0) -> Found:
     """Return whether a column equals another in all rows of a mask, to within a share and an amount."""
-    value, expected = np.asarray(value, float), np.broadcast_to(np.asarray(expected, float), np.shape(value))
-    with np.errstate(invalid="ignore"):
-        near = np.abs(value - expected) <= within + rel * _finite(expected)
-    return all_of(where, near | (value == expected), value, expected)
+
+    def near(one: Values, other: Values) -> Values:
+        with np.errstate(invalid="ignore"):
+            return (np.abs(one - other) <= _slack(other, rel, within)) | (one == other)
+
+    return _compared(where, value, expected, near)
 
 
 def at_most(where: ArrayLike, value: ArrayLike, bound: ArrayLike, rel: float = 0.0, within: float = 0.0) -> Found:
     """Return whether a column stays at or below another in all rows of a mask."""
-    value, bound = np.asarray(value, float), np.broadcast_to(np.asarray(bound, float), np.shape(value))
-    return all_of(where, value <= bound + within + rel * _finite(bound), value, bound, "at most")
+    return _compared(where, value, bound, lambda one, other: one <= other + _slack(other, rel, within), "at most")
 
 
 def at_least(where: ArrayLike, value: ArrayLike, bound: ArrayLike, rel: float = 0.0, within: float = 0.0) -> Found:
     """Return whether a column stays at or above another in all rows of a mask."""
-    value, bound = np.asarray(value, float), np.broadcast_to(np.asarray(bound, float), np.shape(value))
-    return all_of(where, value >= bound - within - rel * _finite(bound), value, bound, "at least")
+    return _compared(where, value, bound, lambda one, other: one >= other - _slack(other, rel, within), "at least")
 
 
-def _finite(values: NDArray[Any]) -> NDArray[Any]:
-    """Return magnitudes, 0 for what is infinite."""
-    return np.where(np.isfinite(values), np.abs(values), 0.0)
+def _compared(
+    where: ArrayLike, value: ArrayLike, other: ArrayLike, holds: Callable[[Values, Values], Values], relation: str = ""
+) -> Found:
+    """Return whether a relation of two columns holds; computed for the rows of the mask only."""
+    mask = np.asarray(where, bool)
+    rows = np.flatnonzero(mask)
+    one, two = (np.broadcast_to(np.asarray(column, float), mask.shape)[rows] for column in (value, other))
+    found = all_of(np.ones(len(rows), bool), holds(one, two), one, two, relation)
+    return found if found.row is None else found._replace(row=int(rows[found.row]))
+
+
+def _slack(bound: Values, rel: float, within: float) -> Values | float:
+    """Return the tolerance of a bound: an amount, and a share of its magnitude unless it is infinite."""
+    return within + rel * np.where(np.isfinite(bound), np.abs(bound), 0.0) if rel else within
 
 
 def shown(values: Any, row: int) -> str:

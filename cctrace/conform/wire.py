@@ -96,7 +96,7 @@ def doubled(r: Record, factor: float) -> Found:
     rows = np.arange(end)
     least = np.maximum(np.maximum.accumulate(r.inflight)[start[:end]], 10)
     where = np.zeros(len(r), bool)
-    where[rows] = r.is_call("on_ack")[rows] & (r.ack("now_us")[rows] > r.ack("now_us")[0] + 2 * _srtt_us(r)[rows])
+    where[rows] = r.acks[rows] & (r.ack("now_us")[rows] > r.ack("now_us")[0] + 2 * _srtt_us(r)[rows])
     bound = np.full(len(r), np.inf)
     bound[:end] = factor * least + BURST
     return at_most(where, r.inflight, bound)
@@ -145,7 +145,7 @@ def paced(r: Record, gain: float) -> Found:
     span = np.maximum(now - now[start], 1)
     sent = r.ack("data_segs_out") - r.ack("data_segs_out")[start]
     best = np.maximum.accumulate(r.delivery_rate)
-    where = r.is_call("on_ack") & (np.arange(len(r)) > first) & (span > 0.8 * _srtt_us(r)) & _is_bulk(r, first)
+    where = r.acks & (np.arange(len(r)) > first) & (span > 0.8 * _srtt_us(r)) & _is_bulk(r, first)
     bound = gain * best * span / 1e6 / r.mss + BURST
     return at_most(where, sent, bound)
 
@@ -155,8 +155,8 @@ def _dips(r: Record) -> tuple[Values, Values]:
     rate = np.maximum.accumulate(r.delivery_rate)
     least = np.minimum.accumulate(np.where(r.ack("rs_rtt_us") > 0, r.ack("rs_rtt_us"), np.iinfo(np.int64).max))
     half = np.maximum(0.6 * rate * np.minimum(least, 10**9) / (1e6 * r.mss), 4.0) + 1
-    low = (r.inflight <= half) & r.is_call("on_ack")
-    acks = np.flatnonzero(r.is_call("on_ack"))
+    low = (r.inflight <= half) & r.acks
+    acks = np.flatnonzero(r.acks)
     flags = low[acks]
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(int)))
     begins, ends = acks[edges[::2]], acks[np.minimum(edges[1::2], len(acks)) - 1]
@@ -208,7 +208,7 @@ def of_bbr() -> Table:
         rtt = np.where(r.ack("rs_rtt_us") > 0, r.ack("rs_rtt_us"), 10**9)
         # The least RTT of 10 s may have risen since: the least of all so far is no bound, the latest is.
         bound = 2.25 * rate * np.maximum(np.minimum.accumulate(rtt), _srtt_us(r)) / (1e6 * r.mss)
-        where = r.is_call("on_ack") & (np.arange(len(r)) > first) & _is_bulk(r, first)
+        where = r.acks & (np.arange(len(r)) > first) & _is_bulk(r, first)
         return all_of(where, r.inflight <= 1.1 * bound + 3 * BURST, r.inflight, bound, "at most")
 
     return requirement

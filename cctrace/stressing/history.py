@@ -139,7 +139,9 @@ def _disturbance(rng: random.Random, bounds: Bounds, kind: str) -> Disturbance:
     times = 1 if rng.random() < 0.5 else rng.randint(2, MOST_TIMES)
     longest = min(bounds.longest_s, bounds.share * bounds.until_s / times)
     for_s = longest * rng.uniform(0.05, 1.0)
-    every = 0.0 if times == 1 else rng.uniform(for_s, (bounds.until_s - for_s) / (times - 1))
+    # The gaps between bursts decide which retransmissions arrive: short ones are as likely as long ones.
+    longest_gap = (bounds.until_s - for_s) / max(times - 1, 1) - for_s
+    every = 0.0 if times == 1 else for_s + _STEP_S * max(longest_gap / _STEP_S, 1.0) ** rng.random()
     at = rng.uniform(0.0, max(bounds.until_s - for_s - every * (times - 1), 0.0))
     return kept(Disturbance(kind, at, for_s, value, every, times), bounds)
 
@@ -196,13 +198,15 @@ def mutated(rng: random.Random, bounds: Bounds, history: History) -> History:
 
 def _moved(rng: random.Random, bounds: Bounds, one: Disturbance) -> Disturbance:
     """Return a disturbance with one number changed, by a little or by much."""
-    scale = rng.choice((0.02, 0.1, 0.5))
-    which = rng.choice(("at_s", "for_s", "value", "every_s", "times"))
+    scale = rng.choice((0.005, 0.02, 0.1, 0.5))
+    which = rng.choice(("at_s", "for_s", "value", "gap", "times"))
     if which == "at_s":
         one = one._replace(at_s=one.at_s + rng.gauss(0, scale * bounds.until_s))
     elif which == "times":
         times = max(1, min(MOST_TIMES, one.times + rng.choice((-3, -1, 1, 3))))
         one = one._replace(times=times, every_s=one.every_s or rng.uniform(one.for_s, 1.5))
+    elif which == "gap":
+        one = one._replace(every_s=one.for_s + (one.every_s - one.for_s) * 2.0 ** rng.gauss(0, 4 * scale))
     else:
         one = one._replace(**{which: getattr(one, which) * 2.0 ** rng.gauss(0, 4 * scale)})
     return kept(one, bounds)
