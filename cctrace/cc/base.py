@@ -94,15 +94,8 @@ def f32s(length: int, fill: float = 0.0) -> list[f32]:
 class Controller:
     """Base of all controllers; subclass `LinuxController` or `QuicController`.
 
-    Parameters
-    ----------
-    **params
-        Values for the class's parameter table; the rest keep their defaults.
-
-    Raises
-    ------
-    ArgumentError
-        If a parameter is unknown, not a number or out of its range.
+    `**params`: values for the class's parameter table; the rest keep their defaults. Raises `ArgumentError` if a
+    parameter is unknown, not a number or out of its range.
     """
 
     view: ClassVar[str] = ""
@@ -300,17 +293,7 @@ class QuicController(Controller):
     """A congestion control of the nginx QUIC stack; inputs are the columns of `schema.QUIC_VIEW`.
 
     The entry points and their order are those of `schema.QUIC_EVENTS`. Windows and rates are in bytes and bytes/s,
-    times in milliseconds of that stack's clock.
-
-    Parameters
-    ----------
-    **params
-        Values for the class's parameter table `params`; the rest keep their defaults.
-
-    Raises
-    ------
-    ArgumentError
-        If a parameter is unknown, not a number or out of its range.
+    times in milliseconds of that stack's clock. Parameters are those of `LinuxController`.
 
     Examples
     --------
