@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -224,6 +225,25 @@ def shortened(text: str, most: int = 160) -> str:
     """
     line = text.partition("\n")[0]
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON takes it: arrays as lists, what is missing or not finite as None.
+
+    >>> plain({"rtt_us": float("nan"), "ends": (1, 2)})
+    {'rtt_us': None, 'ends': [1, 2]}
+    """
+    if hasattr(value, "to_dict"):  # estimates, which are tuples too
+        return plain(value.to_dict())
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return plain(value.tolist())
+    if (isinstance(value, float) and not math.isfinite(value)) or type(value).__name__ == "NAType":
+        return None
+    return value
 
 
 def brief(instance: Any, always: Collection[str] = (), **usual: object) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cctrace.display import plain
 from cctrace.errors import ArgumentError
 from cctrace.units import format_number
 
@@ -114,25 +115,6 @@ def estimate_in(found: Mapping[str, Any]) -> Estimate | None:
     return kind(found["value"], found["low"], found["high"])
 
 
-def to_dict(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return named values as JSON takes them: estimates as objects, NaN as None."""
-    return {str(name): _json_value(value) for name, value in values.items()}
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, Estimate):
-        return value.to_dict()
-    if isinstance(value, dict):
-        return to_dict(value)
-    if isinstance(value, list | tuple):
-        return [_json_value(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return _json_value(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
-
-
 class Serialised:
     """A fitted estimator that JSON text can hold; the data to which it was fitted (``_data…``) are left out."""
 
@@ -167,11 +149,11 @@ class Serialised:
 def _with_names(value: Any) -> Any:
     """Return a value as JSON takes it; named tuples become objects."""
     if isinstance(value, Estimate):
-        return _json_value(value)
+        return plain(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _with_names({key: getattr(item, "name", item) for key, item in value._asdict().items()})
     if isinstance(value, dict):
         return {str(key): _with_names(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_with_names(item) for item in value]
-    return _json_value(value)
+    return plain(value)

@@ -10,8 +10,7 @@ import numpy as np
 
 from cctrace.analysis.spans import spans_of
 from cctrace.columns import Columns, frame_of
-from cctrace.display import Summarized, connection
-from cctrace.estimates import to_dict
+from cctrace.display import Summarized, connection, plain
 from cctrace.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ class FlowAnalysis(Summarized):
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON text; NaN becomes null."""
-        return json.dumps(to_dict(self.to_dict()), allow_nan=False)
+        return json.dumps(plain(self.to_dict()), allow_nan=False)
 
 
 def _modes(counters: CounterFlow) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ files can control the terminal. The linter forbids other ways.
 
 import contextlib
 import json as jsonlib
-import math
 import re
 import shutil
 import signal
@@ -20,7 +19,7 @@ from typing import Any
 
 import click
 
-from cctrace.display import visible
+from cctrace.display import plain, visible
 from cctrace.errors import ArgumentError
 from cctrace.units import parse_size_bytes
 
@@ -112,22 +111,10 @@ def _json(value: Any, indent: int | None = None) -> str:
     try:  # most values are plain: looking at each first takes five times as long
         text = jsonlib.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):
-        text = jsonlib.dumps(_plain(value), indent=indent, ensure_ascii=False)
+        text = jsonlib.dumps(plain(value), indent=indent, ensure_ascii=False)
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one == "\n" else jsonlib.dumps(one)[1:-1] for one in text)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):  # numpy scalars and arrays
-        return _plain(value.tolist())
-    if value is None or (isinstance(value, float) and not math.isfinite(value)) or type(value).__name__ == "NAType":
-        return None
-    return value
 
 
 def print_table(

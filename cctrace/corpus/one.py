@@ -11,6 +11,7 @@ from cctrace.corpus import tasks as of_flow
 from cctrace.corpus.inputs import Rules
 from cctrace.corpus.inputs import date_in as _date_in
 from cctrace.corpus.tasks import Row
+from cctrace.display import plain
 from cctrace.errors import ArgumentError, FormatError, StreamError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
@@ -87,7 +88,7 @@ def analyse(
     rows["captures"] = [row]
     start = row["start_ns"]
     date = datetime.fromtimestamp(start / 1e9, UTC).date().isoformat() if start else _date_in(name)
-    return {table: [_plain(row) for row in found] for table, found in rows.items()}, date
+    return {table: plain(found) for table, found in rows.items()}, date
 
 
 def _capture_row(summaries: Sequence[Row]) -> Row:
@@ -180,21 +181,6 @@ def _attached(flow: Flow | CounterFlow, tables: Sequence[TcpInfo], belong: set[i
             continue
         belong.add(id(table))
     return flow
-
-
-def _plain(row: Row) -> Row:
-    """Return a row for JSON: missing values are None."""
-    return {name: _plain_value(value) for name, value in row.items()}
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_plain_value(one) for one in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return None if type(value).__name__ == "NAType" else value
 
 
 def reason_of(error: BaseException) -> tuple[str, str]:

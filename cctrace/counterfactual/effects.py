@@ -27,9 +27,9 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.diagnosis.findings import Effect, Verdict
 from cctrace.diagnosis.order import by_effect, matters
-from cctrace.display import Progress, Summarized, silent
+from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import FitError
-from cctrace.estimates import Estimate, to_dict
+from cctrace.estimates import Estimate
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 
@@ -149,7 +149,7 @@ class Effects(Summarized):
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
         figures = {cause: one.figures for cause, one in self.causes.items()}
         text = {"own": self.own, "original": self.original, "without": figures, "unanswered": self.unanswered}
-        return to_dict({"recorded": recorded} | text | {"unseen": self.unseen})
+        return plain({"recorded": recorded} | text | {"unseen": self.unseen})
 
 
 def effects_of(

@@ -29,9 +29,8 @@ from cctrace.counterfactual.questions import check_changes
 from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis import remedies
-from cctrace.display import Progress, Summarized, silent
+from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError
-from cctrace.estimates import to_dict
 from cctrace.fit import Estimate
 from cctrace.path.transmissions import as_flow
 from cctrace.units import format_rate, format_share, format_time
@@ -105,7 +104,7 @@ class WhatIf(Summarized):
         """Return the output of `cctrace whatif --json` for a flow."""
         named = ("recorded", "own", "original", "reproduces", "candidates", "differences", "changed", "unseen")
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
-        return to_dict({name: getattr(self, name) for name in named} | {"recorded": recorded})
+        return plain({name: getattr(self, name) for name in named} | {"recorded": recorded})
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON text."""

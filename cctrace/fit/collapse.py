@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cctrace.display import Progress, Summarized, silent
+from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import FitError
-from cctrace.estimates import Z95, Estimate, Serialised, to_dict
+from cctrace.estimates import Z95, Estimate, Serialised
 from cctrace.fit import constants as const
 from cctrace.fit.components import quick_jitter
 from cctrace.fit.constants import CHANGED, JITTERY, LEAST_PART
@@ -346,7 +346,7 @@ class Collapse(Serialised, Summarized):
             "queue_us": self.queue_us_,
             "fell_to_share": self.fell_to_,
         }
-        return to_dict(each | shared)
+        return plain(each | shared)
 
     def _restore(self) -> None:
         state = vars(self)

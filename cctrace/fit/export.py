@@ -3,8 +3,8 @@
 import json
 from itertools import pairwise
 
+from cctrace.display import plain
 from cctrace.errors import ArgumentError
-from cctrace.estimates import to_dict
 from cctrace.fit.fitted_path import FittedPath
 
 FORMS = ("netem", "mahimahi", "json")
@@ -20,7 +20,7 @@ def export(path: FittedPath, to: str) -> str:
 
 
 def _json(path: FittedPath) -> str:
-    return json.dumps(to_dict(path.estimates), indent=1)
+    return json.dumps(plain(path.estimates), indent=1)
 
 
 def _netem(path: FittedPath) -> str:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.display import Progress, Public, of_summary, silent
-from cctrace.estimates import Z95, Estimate, to_dict
+from cctrace.display import Progress, Public, of_summary, plain, silent
+from cctrace.estimates import Z95, Estimate
 from cctrace.fit import constants as const
 from cctrace.fit.components import Components, bucket_bytes, components_of
 from cctrace.fit.draws import draws, fields_of, read_estimates
@@ -112,7 +112,7 @@ class FittedPath(Path, Public):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the output of `cctrace fit path --json`."""
-        return to_dict(self.estimates)
+        return plain(self.estimates)
 
     def to_json(self) -> str:
         """Return the estimates as JSON text, which `from_json` reads."""
@@ -174,7 +174,7 @@ def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
     Returns
     -------
     FittedPath
-        A `cctrace.Path` with `estimates`, `summary()`, `export()` and `to_dict()`.
+        A `cctrace.Path` with `estimates`, `summary()`, `export()` and `plain()`.
 
     Raises
     ------

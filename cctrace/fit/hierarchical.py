@@ -21,9 +21,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.display import Progress, Summarized, silent
+from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
-from cctrace.estimates import Z95, Estimate, to_dict
+from cctrace.estimates import Z95, Estimate
 from cctrace.fit.constants import BETWEEN_POINTS, LEAST_FLOWS, MOST_BETWEEN
 from cctrace.flows.flow import Flow
 from cctrace.path.arrays import Floats
@@ -175,7 +175,7 @@ class Hierarchical(Summarized):
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain objects."""
         keys = ("mean_", "spread_", "flows_", "single_", "refused_")
-        return to_dict({key.rstrip("_"): getattr(self, key) for key in keys})
+        return plain({key.rstrip("_"): getattr(self, key) for key in keys})
 
 
 def shortfall(values: Floats, errors: Floats, taus: ArrayLike) -> Floats:

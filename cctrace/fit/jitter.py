@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cctrace.display import Progress, Summarized, silent
+from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
-from cctrace.estimates import Estimate, Serialised, to_dict
+from cctrace.estimates import Estimate, Serialised
 from cctrace.fit import constants as const
 from cctrace.fit.censored import Censored
 from cctrace.fit.delays import of_counters, uncongested_rtt
@@ -343,7 +343,7 @@ class Jitter(Serialised, Summarized):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the output of `cctrace fit jitter --json`."""
-        return to_dict(self.as_estimates())
+        return plain(self.as_estimates())
 
     def as_estimates(self) -> dict[str, Any]:
         """Return the same with each value as an `Estimate`."""

@@ -31,9 +31,9 @@ import numpy as np
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller
 from cctrace.cc.own import parts
-from cctrace.display import Progress, Summarized, silent
+from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
-from cctrace.estimates import Estimate, to_dict
+from cctrace.estimates import Estimate
 from cctrace.fit.constants import DROP, LEAST_BLOCKS, RESAMPLES, SCORE_SPREAD
 from cctrace.fit.surface import Axis, Surface
 from cctrace.flows.flow import Flow
@@ -240,7 +240,7 @@ class Parameters(Summarized):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the output of `cctrace fit parameters --json`."""
-        return to_dict(
+        return plain(
             {
                 "controller": self.controller,
                 "parameters": self.estimates_,

@@ -25,9 +25,9 @@ from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.cc.bbr1_model import PROBE_BW
 from cctrace.cc.bbr2_model import BW_UNIT
-from cctrace.display import Progress, Summarized, silent
+from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
-from cctrace.estimates import Estimate, to_dict
+from cctrace.estimates import Estimate
 from cctrace.fit.constants import BIN_NS, LEAST_COMMON_S, LEAST_SHARE_BYTES, LEAST_TOGETHER, SETTLING, SHARE_DRAWS
 from cctrace.fit.fitted_path import path_of
 from cctrace.flows.capture import Capture
@@ -60,7 +60,7 @@ class OfFlow(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return the output of `cctrace fit share --json`."""
         name, share = self.fit.flows_[self.number]
-        return to_dict({"controller": name, "share": share}) | self.fit.to_dict()
+        return plain({"controller": name, "share": share}) | self.fit.to_dict()
 
     def summary(self) -> str:
         """Return the result as text."""
@@ -222,7 +222,7 @@ class Share(Summarized):
         shares = ("bbr_share", "loss_based_share", "bbr_flows", "loss_based_flows", "gain", "ratio")
         path = ("buffer_bytes", "rate_bps", "base_rtt_us", "common_s")
         common = {key: getattr(self, f"{key}_") for key in shares + path}
-        return to_dict(common | {"predicted": {name: found._asdict() for name, found in self.predicted_.items()}})
+        return plain(common | {"predicted": {name: found._asdict() for name, found in self.predicted_.items()}})
 
     def summary(self) -> str:
         """Return the result as text."""

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cctrace.display import visible
+from cctrace.display import plain, visible
 from cctrace.errors import ArgumentError
-from cctrace.estimates import to_dict
 
 MOST_ROWS = 500  # of a list in an answer
 LONGEST = 100_000  # characters of an answer
@@ -34,7 +33,7 @@ def answer(values: dict[str, Any]) -> dict[str, Any]:
     >>> answer({"name": "a\\x1b[31m", "rtt_us": float("nan")})
     {'name': 'a\\\\x1b[31m', 'rtt_us': None}
     """
-    found = _clean(to_dict(values))
+    found = _clean(plain(values))
     size = len(json.dumps(found, ensure_ascii=False))
     if size > LONGEST:
         raise ArgumentError(f"the answer has {size} characters, and {LONGEST} are allowed: ask for less")
