@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import json
 import math
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -128,6 +129,18 @@ class Public:
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_")]
+
+
+class Jsonable:
+    """An object whose `to_dict()` holds what JSON can."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain objects."""
+        raise NotImplementedError
+
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON text; NaN becomes null."""
+        return json.dumps(plain(self.to_dict()), allow_nan=False)
 
 
 class Framed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from cctrace.analysis.spans import spans_of
 from cctrace.columns import Columns, frame_of
-from cctrace.display import Summarized, connection, plain
+from cctrace.display import Jsonable, Summarized, connection
 from cctrace.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ SIMULATED = ("whatif", "effects")  # keys of answers with a format of their own
 
 
 @dataclass(frozen=True, repr=False)
-class FlowAnalysis(Summarized):
+class FlowAnalysis(Summarized, Jsonable):
     """All results for one bulk flow. If a part has no result, `notes` say why.
 
     Attributes
@@ -181,10 +180,6 @@ class FlowAnalysis(Summarized):
             "clock": asdict(self.clock) if self.clock else None,
             "warnings": list(self.notes),
         }
-
-    def to_json(self) -> str:
-        """Return `to_dict` as JSON text; NaN becomes null."""
-        return json.dumps(plain(self.to_dict()), allow_nan=False)
 
 
 def _modes(counters: CounterFlow) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 import math
 import os
 import time
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cctrace.checking.expectations import FIGURES, OF_ALL, Expectation, Given, Term, read, selects
 from cctrace.checking.figures import conformity_of, controller_of, measured, verdict_of
 from cctrace.checking.subjects import Subject, subjects_of
-from cctrace.display import Progress, Summarized, silent
+from cctrace.display import Jsonable, Progress, Summarized, silent
 from cctrace.errors import ArgumentError, CctraceError
 from cctrace.flows.large import bulk_rows
 from cctrace.junit import Case, junit
@@ -42,7 +41,7 @@ class Check(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Checked(Summarized):
+class Checked(Summarized, Jsonable):
     """Results of a check.
 
     Attributes
@@ -90,10 +89,6 @@ class Checked(Summarized):
         for one in checks:
             one["value"] = one["value"] if one["value"] is not None and math.isfinite(one["value"]) else None
         return {"holds": self.holds, "checks": checks}
-
-    def to_json(self) -> str:
-        """Return `to_dict` as JSON text."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
     def to_junit(self) -> str:
         """Return JUnit XML, a test case per check."""

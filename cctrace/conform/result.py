@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from cctrace.display import Gridded
+from cctrace.display import Gridded, Jsonable
 from cctrace.junit import Case as JunitCase
 from cctrace.junit import junit
 
@@ -74,7 +73,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, repr=False)
-class Conformity(Gridded):
+class Conformity(Gridded, Jsonable):
     """How a controller or a recorded flow follows a specification.
 
     Attributes
@@ -127,10 +126,6 @@ class Conformity(Gridded):
     def to_dict(self) -> dict[str, Any]:
         """Return plain objects."""
         return asdict(self) | {"conforms": self.conforms}
-
-    def to_json(self) -> str:
-        """Return `to_dict` as JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
     def to_junit(self) -> str:
         """Return JUnit XML: what differs by intent and what was not exercised is skipped."""

@@ -16,7 +16,6 @@ cannot exclude is listed in `WhatIf.unseen` and opens the interval on one side.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ from cctrace.counterfactual.questions import check_changes
 from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis import remedies
-from cctrace.display import Progress, Summarized, plain, silent
+from cctrace.display import Jsonable, Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError
 from cctrace.fit import Estimate
 from cctrace.path.transmissions import as_flow
@@ -51,7 +50,7 @@ LEAST_DRAWS = 3
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class WhatIf(Summarized):
+class WhatIf(Summarized, Jsonable):
     """Result of a what-if.
 
     Attributes
@@ -105,10 +104,6 @@ class WhatIf(Summarized):
         named = ("recorded", "own", "original", "reproduces", "candidates", "differences", "changed", "unseen")
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
         return plain({name: getattr(self, name) for name in named} | {"recorded": recorded})
-
-    def to_json(self) -> str:
-        """Return `to_dict` as JSON text."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
     def rows(self) -> list[tuple[str, Figures]]:
         """Return (sender, {figure: Estimate}) of the recording, the original, and every candidate."""

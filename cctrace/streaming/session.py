@@ -1,6 +1,5 @@
 """A streaming session: the player over a simulated transport or over rates alone, and its quality of experience."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cctrace.display import Public, card
+from cctrace.display import Jsonable, Public, card
 from cctrace.errors import ArgumentError
 from cctrace.sim.path import Path
 from cctrace.sim.result import Simulation
@@ -22,7 +21,7 @@ PATIENCE = 10  # a session ends after this many times the length of its video
 
 
 @dataclass(frozen=True)
-class Session(Public):
+class Session(Public, Jsonable):
     """The result of a session.
 
     Attributes
@@ -93,10 +92,6 @@ class Session(Public):
             f"<Session of {len(self.segments)} segments: average quality {self.average_quality:.2f}, {self.switches} "
             f"switches ({self.switches_down} down), rebuffering {self.rebuffering_ratio:.2%}>"
         )
-
-    def to_json(self) -> str:
-        """Return `to_dict` as JSON."""
-        return json.dumps(self.to_dict())
 
     def summary(self) -> str:
         """Return the session as text, a line per figure."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cctrace.display import Progress, Summarized, silent
+from cctrace.display import Jsonable, Progress, Summarized, silent
 from cctrace.sim.scenario import Scenario
 from cctrace.stressing.aims import Aim
 from cctrace.stressing.history import Bounds, History
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Finding(Summarized):
+class Finding(Summarized, Jsonable):
     """A history on which a controller fails, with each of `search.SEEDS`.
 
     Attributes
@@ -72,10 +71,6 @@ class Finding(Summarized):
         known = {"text": self.summary(), "margin": self.margin, "disturbances": history}
         return known | {"hold_s": self.history.hold_s, "app": self.history.app}
 
-    def to_json(self) -> str:
-        """Return `to_dict` as JSON text."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
 
 def _lines(setting: Setting, history: History) -> list[str]:
     """Return a line for each part of a history."""
@@ -98,7 +93,7 @@ def _lines(setting: Setting, history: History) -> list[str]:
 
 
 @dataclass(frozen=True, repr=False)
-class Stressed(Summarized):
+class Stressed(Summarized, Jsonable):
     """Result of a search.
 
     Attributes
@@ -143,10 +138,6 @@ class Stressed(Summarized):
         nearest = None if math.isinf(self.nearest) else self.nearest
         known = {"tried": self.tried, "nearest": nearest, "seconds": self.seconds}
         return {"findings": [one.to_dict() for one in self.findings]} | known
-
-    def to_json(self) -> str:
-        """Return `to_dict` as JSON text."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
 
 def stress(
