@@ -30,6 +30,7 @@ _FLOW = (
     Column("connection", "i4", "", "row of `cctrace flows`"),
     Column("network", TEXT, "", "the receiver's network: its /24, of IPv6 its /48"),
 )
+_TIMED = (*_FLOW, Column("start_ns", "i8", "ns", "first packet, since the epoch"))
 _REFUSED = (Column("refused", TEXT, "", "why there is no answer; missing if there is one"),)
 
 
@@ -111,8 +112,7 @@ EVENTS = (
     Column("text", TEXT, "", "in words"),
 )
 CONTROLLERS = (
-    *_FLOW,
-    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    *_TIMED,
     Column("controller", TEXT, "", "the most probable candidate"),
     Column("probability", "f8", "", "its probability"),
     Column("group", TEXTS, "", "the best, and those that the flow does not tell from it"),
@@ -122,8 +122,7 @@ CONTROLLERS = (
     *_REFUSED,
 )
 PATHS = (
-    *_FLOW,
-    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    *_TIMED,
     *_estimate("rate_bps", "bit/s", "rate of the bottleneck, its last one where it changed"),
     Column("rate_changes", "i4", "", "how often the rate changed"),
     *_estimate("base_rtt_us", "us", "RTT without queue"),
@@ -137,8 +136,7 @@ PATHS = (
     *_REFUSED,
 )
 COLLAPSE = (
-    *_FLOW,
-    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    *_TIMED,
     Column("controller", TEXT, "", "the controller asked about"),
     Column("collapses", TEXT, "", "yes, no, close"),
     *_estimate("threshold_sd_us", "us", "sd of the jitter from which it would collapse"),
@@ -147,8 +145,7 @@ COLLAPSE = (
     *_REFUSED,
 )
 REPLAYS = (
-    *_FLOW,
-    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    *_TIMED,
     Column("controller", TEXT, "", "replayed over the flow"),
     Column("calls", "i8", "", "of the controller"),
     Column("snd_cwnd_median", "f8", "segments, bytes of QUIC controllers", "median of its window"),
@@ -161,8 +158,7 @@ REPLAYS = (
 _SENDERS = (("original", "of the own controller over the inferred path"), ("candidate", "of the candidate"))
 _FIGURES = (("goodput_bps", "bit/s"), ("rtt_mean_us", "us"), ("retransmitted_share", ""))
 WHATIFS = (
-    *_FLOW,
-    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
+    *_TIMED,
     Column("own", TEXT, "", "the controller that sent it; missing if unknown"),
     Column("reproduces", TRUTH, "", "whether its own controller over the inferred path does again what was recorded"),
     Column("controller", TEXT, "", "the candidate"),

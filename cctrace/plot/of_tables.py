@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 COLOURS = (
     "#1f6fb2", "#b3541e", "#2e8b57", "#8a4fa3", "#c2a000", "#5d6b7a", "#d6336c", "#17a2a2", "#111827", "#7fb069",
@@ -87,12 +88,18 @@ def lines(
     # Limits are set last, once all axes that share them are drawn.
     for axes, ((_, label, *options), group) in zip(grid.flat, cells, strict=False):
         _dress(axes, label, "" if group is None else str(group), **(options[0] if options else {}))
-    for axes in list(grid.flat)[len(cells) :]:
-        axes.set_visible(False)
-    for axes in grid[-1]:
-        axes.set_xlabel(xlabel or x)
+    _finish_grid(grid, len(cells), xlabel or x)
     _legend(drawing, grid.flat)
     return drawing
+
+
+def _finish_grid(grid: NDArray[Any], count: int, xlabel: str | None = None) -> None:
+    """Hide what is left over behind `count` panels, and label the axes below the lowest."""
+    for axes in grid.flat[count:]:
+        axes.set_visible(False)
+    if xlabel is not None:
+        for axes in grid[-1]:
+            axes.set_xlabel(xlabel)
 
 
 def _shared(panels: Sequence[Any]) -> Literal["col", "row"]:
@@ -266,8 +273,7 @@ def heatmap(
         _numbers(axes, square, image, form)
         axes.set_title("" if group is None else str(group), fontsize=9)
         axes.set(xlabel=xlabel or columns, ylabel=ylabel or rows)
-    for axes in list(grid.flat)[len(groups) :]:
-        axes.set_visible(False)
+    _finish_grid(grid, len(groups))
     drawing.colorbar(image, ax=list(grid.flat), label=label or value, shrink=0.8)
     return drawing
 
@@ -381,10 +387,7 @@ def over_time(
         if second is not None:
             second.set(ylabel=right, ylim=(0, None))
             all_axes.append(second)
-    for axes in list(grid.flat)[len(series) :]:
-        axes.set_visible(False)
-    for axes in grid[-1]:
-        axes.set_xlabel(xlabel)
+    _finish_grid(grid, len(series), xlabel)
     _legend(drawing, all_axes)
     return drawing
 
