@@ -255,12 +255,19 @@ def test_an_estimate_is_late_until_it_is_first_right_and_never_later_than_the_ne
 
 
 def test_a_session_of_obbr_ends_when_its_file_is_delivered(shelf):
-    (made,) = papers.reproduce("obbr", "12", systems=("BBR",), rivals=("CUBIC",), ratios=(0.5,), seeds=(1,),
-                               sessions={"by the faster": (60.0, "20MB"), "in all": (5.0, None)},
+    (made,) = papers.reproduce("obbr", "12", systems=("BBR",), rivals=("CUBIC",), ratios=(0.5,), seeds=(1,), size="20MB",
                                clients=("client: Chromium",))  # fmt: skip
-    faster, whole = made.runs.to_dict("records")
+    (faster,) = made.runs.to_dict("records")
     assert max(faster["mbps"], faster["rival_mbps"]) * faster["seconds"] == pytest.approx(160, rel=0.02)
-    assert whole["seconds"] == 5.0
+
+
+def test_the_goodput_of_each_of_several_sessions_ends_with_its_own_file(shelf):
+    (made,) = papers.reproduce("obbr", "8", systems=("BBR-S",), flows=(3,), clients=("client: Chromium",), size_mb=20)
+    (row,) = made.runs.to_dict("records")
+    assert row["least_mbps"] < row["goodput_mbps"] < row["most_mbps"]
+    last_s = 20 * 8 / row["least_mbps"]
+    assert 3 * 20 * 8 / last_s == pytest.approx(row["used"] * 100 * 1252 / 1294, rel=1e-6)  # the slowest ends the run
+    assert row["most_mbps"] * last_s > 1.05 * 20 * 8  # the fastest had its file before
 
 
 def test_some_systems_alone_make_a_table_and_no_claims_that_compare_all(shelf):

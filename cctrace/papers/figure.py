@@ -169,7 +169,8 @@ class Figure:
     paper : str
         The paper, in headings.
     varied : dict
-        Label of a run: the parameter whose values it takes; the outermost loop first. Seeds vary in all.
+        Label of a run: the parameter whose values it takes; the outermost loop first. Seeds vary in all. A value that
+        is a dict is several labels.
     measured : tuple of str
         `MEASURES` of the first flow, where `row` is not written out.
     drawn : Drawing
@@ -197,9 +198,13 @@ class Figure:
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """Return [(labels, Run)], for parameters `p`: each label set names what was varied, and the seed."""
         names = self.varied | {"seed": "seeds"} if self.varied else {}
-        values = itertools.product(*(p[parameter] for parameter in names.values()))
-        labelled = [dict(zip(names, one, strict=True)) for one in values] if names else []
-        return [(labels, self.run(labels, p)) for labels in labelled]
+        out = []
+        for values in itertools.product(*(p[parameter] for parameter in names.values())) if names else ():
+            labels: Fields = {}
+            for name, value in zip(names, values, strict=True):
+                labels |= value if isinstance(value, Mapping) else {name: value}
+            out.append((labels, self.run(labels, p)))
+        return out
 
     def run(self, at: Fields, p: Fields) -> Run:
         """Return the run that has these labels."""

@@ -1,13 +1,13 @@
 """oBBR, Figs. 4 and 5: a bandwidth that drops for good.
 
 Fig. 4 (section 3.2): 20 Mbit/s, 100 ms, 200 KB of buffer, 5 or 2 Mbit/s after 10 s. 200 KB at 5 Mbit/s are 320 ms
-and cannot give the stated RTT of some 700 ms: twice the buffer is run as well, and the 350 KB that 1,500 ms at 2
-Mbit/s imply. Fig. 5 (section 4.2): the caption says 5 and 2 Mbit/s, the text 10 and 5; all three are run. The first
-5 s, in which the estimate still comes from the bucket's first burst, are counted, or left out. Its buffer is not
-stated: that of Fig. 4.
+and cannot give the stated RTT of some 700 ms: the 350 KB that 1,500 ms at 2 Mbit/s imply are run as well. Fig. 5
+(section 4.2): the caption says 5 and 2 Mbit/s, the text 10 and 5; all three are run. The first 5 s, in which the
+estimate still comes from the bucket's first burst, are counted, or left out. Its buffer is not stated: those of Fig. 4,
+or that of Fig. 9, which has the same RTT. Samples count payload; "the realistic bandwidth" by which they are divided is
+what the link carries of it, or tc's rate, which counts headers too (3 % more).
 """
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,11 +20,15 @@ from cctrace.papers.figure import Drawn, Fields, Reproduction
 from cctrace.papers.measure import path_of
 from cctrace.papers.obbr import (
     BBR,
-    CLIENT,
+    CHROMIUM,
+    CLIENTS,
+    PAYLOAD,
     SEEDS,
     SYSTEMS,
-    TENTH,
     Bi23,
+    Steps,
+    acks,
+    by_client,
     link,
     run_of,
 )
@@ -33,26 +37,19 @@ from cctrace.plot.figure import blank
 from cctrace.replaying.run import replay
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
-from cctrace.tcp.wire import QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
 RTT_MS, BEFORE_MBPS, DROP_S = 100, 20, 10
+STATED_KB, STATED9_KB = 200, 300  # buffers of Figs. 4 and 9
 IMPLIED_KB = 350  # the buffer at which 2 Mbit/s gives the stated 1,500 ms
 FIRST_MS, ACK = 1000, 1  # of a simulation's trace: when it begins, an event
 BELOW = (0.5, 0.65, 0.75, 0.85, 0.95)  # of the estimate
 ABOVE = (1.25, 1.5, 2.0, 2.5, 3.0)  # RTprops
 SETTLED_S = 5  # from here on the samples of STARTUP and of the bucket's first burst have expired
 READINGS = ("from the end of STARTUP", "after 5 s")
+OF_PAYLOAD, OF_TC = "of the payload's rate", "of tc's rate"
+NORMS = {OF_PAYLOAD: 1.0, OF_TC: PAYLOAD}
 RTT_RUNS = {10: 373.0, 5: 328.0}  # by the rate after the drop, of RTTs above 2.5 RTprop
 NEAR = 1.3  # an estimate is right again when at most this factor above the rate
-
-
-def buffers(stated_kb: int, *more_kb: int) -> dict[str, int]:
-    """Return the stated buffer, others and twice the stated, in bytes, by name.
-
-    >>> buffers(200, 350)
-    {'200 KB': 200000, '350 KB': 350000, '400 KB': 400000}
-    """
-    return {f"{kb} KB": kb * 1000 for kb in (stated_kb, *more_kb, 2 * stated_kb)}
 
 
 def late_s(line: Fields, at_s: float, mbps: float, until_s: float) -> float:
@@ -83,26 +80,21 @@ KEEP: dict[str, Any] = {
 }
 
 
-def _dropping(after_mbps: float, buffer_bytes: float) -> Fields:
+def _dropping(at: Fields) -> Fields:
     """Return the path whose rate drops after 10 s, or stays."""
-    steady = after_mbps == BEFORE_MBPS
-    return link(BEFORE_MBPS if steady else [(0, BEFORE_MBPS), (DROP_S, after_mbps)], RTT_MS, buffer_bytes)
+    after = at["after_mbps"]
+    rate: float | Steps = BEFORE_MBPS if after == BEFORE_MBPS else [(0, BEFORE_MBPS), (DROP_S, after)]
+    return link(rate, RTT_MS, 1000 * at["buffer_kb"])
 
 
 class Fig4(Bi23):
     """What BBR does when the bandwidth drops for good."""
 
-    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """One run per buffer, rate after the drop and seed."""
-        return [
-            (
-                {"buffer": name, "after_mbps": after, "seed": seed},
-                run_of([BBR], _dropping(after, size), seed, p["duration_s"], **KEEP),
-            )
-            for name, size in buffers(200, IMPLIED_KB).items()
-            for after in p["after_mbps"]
-            for seed in p["seeds"]
-        ]
+    varied = {"buffer_kb": "buffers_kb", "after_mbps": "after_mbps", "client": "clients"}
+
+    def run(self, at: Fields, p: Fields) -> Run:
+        """A flow of BBR whose link gets slower."""
+        return run_of([BBR], _dropping(at), at["seed"], p["duration_s"], acks(at["client"], RTT_MS), **KEEP)
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Largest RTT after the drop, delay until the estimate is right, flight before and after, retransmissions."""
@@ -121,7 +113,10 @@ class Fig4(Bi23):
         }
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 3.2."""
+        """Section 3.2, client by client."""
+        yield from by_client(made, self._of_client)
+
+    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
         for row in made.table.to_dict("records"):
             rtt, late = {5: (700, 7), 2: (1500, 15)}[row["after_mbps"]]
             yield judge(
@@ -136,15 +131,17 @@ class Fig4(Bi23):
                     "estimate right after (s)": (late, row["late_s"]),
                     "in flight (KB)": (row["flight_before_kb"], row["flight_stale_kb"]),
                 },
-                reading=f"buffer {row['buffer']}",
+                reading=f"buffer {row['buffer_kb']} KB",
             )
 
     def plot(self, made: Reproduction) -> Drawn:
-        """RTT, flight and losses over time, a panel per buffer and rate (first seed)."""
+        """RTT, flight and losses over time, a panel per buffer and rate (first seed and client)."""
         series = {}
         for row in made.first_seed():
+            if row["client"] != CHROMIUM:
+                continue
             line = row["line"]
-            series[f"to {row['after_mbps']} Mbit/s, {row['buffer']}"] = [
+            series[f"to {row['after_mbps']} Mbit/s, {row['buffer_kb']} KB"] = [
                 (line["time_s"], line["rtt_ms"], "RTT (ms)", {"colour": "#333333"}),
                 (line["time_s"], line["flight_kb"], "in flight (KB)", {"right": True, "colour": "#1f6fb2"}),
                 (line["time_s"], line["lost_kb"], "sent again (KB)", {"right": True, "colour": "#b3541e"}),
@@ -152,17 +149,18 @@ class Fig4(Bi23):
         return plot.over_time(series, title=self.heading(made), ylabel="RTT (ms)", right="KB")
 
 
-def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[float], ack: str) -> Result:
+def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[float], client: Fields) -> Result:
     """Return statistics of a flow's bandwidth and RTT samples after STARTUP.
 
     Returns
     -------
     dict
-        ``quantiles`` of samples over the rate (1 to 99 %), ``below`` and ``above``: by reading, longest runs of
-        samples below `BELOW` of the estimate, and of RTTs above `ABOVE` RTprops.
+        ``quantiles`` of samples over the rate (1 to 99 %), ``low``: by norm, shares below 0.95 and 0.85 of it;
+        ``below`` and ``above``: by reading, longest runs of samples below `BELOW` of the estimate, and of RTTs above
+        `ABOVE` RTprops.
     """
     shaper = [[tuple(step) for step in part] if isinstance(part, list) else part for part in path["shaper"]]
-    sender = Sender(cc, ack=ack)
+    sender = Sender(cc, **client)
     events = simulate(path_of(path | {"shaper": tuple(shaper)}), sender, duration, seed, trace=True).flow(0)
     held, columns = replay(events, cc).decisions, events.columns
     counted = (np.asarray(events.event) == ACK) & (columns["smp_interval_ms"] > 0)
@@ -171,7 +169,7 @@ def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[fl
     rate = columns["smp_delivered"] / np.maximum(columns["smp_interval_ms"], 1) * 1e3
     time_s = (columns["now_ms"] - FIRST_MS) / 1e3
     before, after = rates_mbps
-    now = np.where(time_s < DROP_S, before, after) * 1e6 / 8 * QUIC_MSS_BYTES / QUIC_PACKET_BYTES
+    now = np.where(time_s < DROP_S, before, after) * 1e6 / 8 * PAYLOAD
     found: Result = {"below": {}, "above": {}}
     for name, kept in zip(READINGS, (counted, counted & (time_s >= SETTLED_S)), strict=True):
         share = rate[kept] / held["bw"].to_numpy()[kept]
@@ -180,7 +178,7 @@ def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[fl
         found["above"][name] = [_longest(times > level) for level in ABOVE]
     share = rate[counted] / now[counted]
     found["quantiles"] = np.quantile(share, np.arange(1, 100) / 100).round(4).tolist()
-    found["below_95"], found["below_85"] = float((share < 0.95).mean()), float((share < 0.85).mean())
+    found["low"] = {n: [float((norm * share < x).mean()) for x in (0.95, 0.85)] for n, norm in NORMS.items()}
     return found
 
 
@@ -197,55 +195,57 @@ def _longest(truths: ArrayLike) -> int:
 class Fig5(Bi23):
     """Bandwidth and RTT samples of BBR, on a constant link and after drops."""
 
-    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """One run per rate after 10 s, buffer and seed."""
-        common = {"cc": SYSTEMS[BBR], "duration": f"{p['duration_s']:g}s"}
-        return [
-            (
-                {"after_mbps": after, "buffer": name, "ack": ack, "seed": seed},
-                Run(
-                    {"path": _dropping(after, size), "rates_mbps": [BEFORE_MBPS, after], "seed": seed, "ack": ack}
-                    | common,
-                    samples,
-                    (SYSTEMS[BBR],),
-                ),
-            )
-            for after in p["after_mbps"]
-            for name, size in buffers(200, IMPLIED_KB).items()
-            for ack in p["acks"]
-            for seed in p["seeds"]
-        ]
+    varied = {"after_mbps": "after_mbps", "buffer_kb": "buffers_kb", "client": "clients"}
+
+    def run(self, at: Fields, p: Fields) -> Run:
+        """The samples of a flow of BBR whose link gets slower, or not."""
+        arguments = {
+            "path": _dropping(at),
+            "cc": SYSTEMS[BBR],
+            "duration": f"{p['duration_s']:g}s",
+            "seed": at["seed"],
+            "rates_mbps": [BEFORE_MBPS, at["after_mbps"]],
+            "client": acks(at["client"], RTT_MS),
+        }
+        return Run(arguments, samples, (SYSTEMS[BBR],))
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Shares of low samples, and the longest runs at the thresholds that oBBR uses."""
         at, over = BELOW.index(0.75), ABOVE.index(2.5)
-        row = {"below_95_pct": 100 * result["below_95"], "below_85_pct": 100 * result["below_85"], "found": result}
+        row: Fields = {"found": result}
+        for name, shares in result["low"].items():
+            row |= {f"below {x}, {name}": 100 * share for x, share in zip((0.95, 0.85), shares, strict=True)}
         row |= {f"low_run, {name}": float(runs[at]) for name, runs in result["below"].items()}
         return row | {f"high_run, {name}": float(runs[over]) for name, runs in result["above"].items()}
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 4.2."""
+        """Section 4.2, client by client."""
+        yield from by_client(made, self._of_client)
+
+    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
         for row in made.rows(after_mbps=BEFORE_MBPS).to_dict("records"):
-            yield judge(
-                "5",
-                "many samples lie below the bandwidth of a constant link",
-                {},
-                paper="59 % below 0.95, 24 % below 0.85",
-                here=f"{row['below_95_pct']:.0f} % and {row['below_85_pct']:.0f} %",
-                sizes={"below 0.95 (%)": (59.0, row["below_95_pct"]), "below 0.85 (%)": (24.0, row["below_85_pct"])},
-                reading=f"buffer {row['buffer']}; ACKs {row['ack']}",
-            )
+            for norm in NORMS:
+                low, lower = (row[f"below {x}, {norm}"] for x in (0.95, 0.85))
+                yield judge(
+                    "5",
+                    "many samples lie below the bandwidth of a constant link",
+                    {},
+                    paper="59 % below 0.95, 24 % below 0.85",
+                    here=f"{low:.0f} % and {lower:.0f} %",
+                    sizes={"below 0.95 (%)": (59.0, low), "below 0.85 (%)": (24.0, lower)},
+                    reading=f"{norm}; buffer {row['buffer_kb']} KB",
+                )
         columns = [c for c in made.columns if c.startswith(("low_run", "high_run")) and not c.endswith("_sd")]
-        for buffer, ack, column in itertools.product(made.each("buffer"), made.each("ack"), columns):
-            yield _streaks(made, buffer, ack, column)
+        for buffer_kb in made.each("buffer_kb"):
+            yield from (_streaks(made, buffer_kb, column) for column in columns)
 
     def plot(self, made: Reproduction) -> Drawn:
         """The samples' distribution, and the longest runs over the thresholds (first seed, stated buffer)."""
-        rows = made.runs[(made.runs.seed == made.runs.seed.min()) & (made.runs.buffer == made.runs.buffer.iloc[0])]
-        rows = rows[rows.ack == rows.ack.iloc[0]]
-        drawing = blank((13.0, 3.8), f"oBBR, Fig. 5: {self.title}, {made.runs.buffer.iloc[0]}, {READINGS[1]}")
+        drawing = blank((13.0, 3.8), f"oBBR, Fig. 5: {self.title}, {STATED_KB} KB, {READINGS[1]}")
         grid = drawing.subplots(1, 3)
-        for row in rows.to_dict("records"):
+        for row in made.first_seed():
+            if (row["client"], row["buffer_kb"]) != (CHROMIUM, STATED_KB):
+                continue
             name = "constant" if row["after_mbps"] == BEFORE_MBPS else f"to {row['after_mbps']} Mbit/s"
             found = row["found"]
             grid[0].plot(found["quantiles"], np.arange(1, 100), label=name)
@@ -260,17 +260,17 @@ class Fig5(Bi23):
         return drawing
 
 
-def _reaches(buffer: str) -> bool:
+def _reaches(buffer_kb: float) -> bool:
     """Whether a full buffer gives an RTT of 2.5 RTprop before the drop, so that a run of such RTTs is possible."""
-    return RTT_MS + buffers(200, IMPLIED_KB)[buffer] * 8 / (BEFORE_MBPS * 1e3) > 2.5 * RTT_MS
+    return RTT_MS + buffer_kb * 8 / BEFORE_MBPS > 2.5 * RTT_MS
 
 
-def _streaks(made: Reproduction, buffer: str, ack: str, column: str) -> Claim:
+def _streaks(made: Reproduction, buffer_kb: float, column: str) -> Claim:
     """Judge whether the longest run distinguishes a drop from a constant link."""
     kind, _, reading = column.partition(", ")
     low = kind == "low_run"
     rates = sorted(set(made.table.after_mbps), reverse=True)
-    got = {a: made.value(column, after_mbps=a, buffer=buffer, ack=ack) for a in rates}
+    got = {a: made.value(column, after_mbps=a, buffer_kb=buffer_kb) for a in rates}
     drops = [v for a, v in got.items() if a != BEFORE_MBPS]
     what = "samples below 0.75 of the estimate" if low else "RTTs above 2.5 RTprop"
     most = 22 if low else 15
@@ -278,12 +278,12 @@ def _streaks(made: Reproduction, buffer: str, ack: str, column: str) -> Claim:
         "5",
         f"the longest run of {what} distinguishes a drop from a constant link",
         {"more than k = 30 after every drop": min(drops) > 30}
-        | ({f"at most {most} on the constant link": got[BEFORE_MBPS] <= most} if low or _reaches(buffer) else {}),
+        | ({f"at most {most} on the constant link": got[BEFORE_MBPS] <= most} if low or _reaches(buffer_kb) else {}),
         paper=("at most 22" if low else "at most 15")
         + ("; clear after drops" if low else "; 373 and 328 after drops to 10 and 5 Mbit/s"),
         here=", ".join(f"{v:.0f} at {a}" for a, v in got.items()) + " Mbit/s",
         sizes={f"after the drop to {a}": (n, got[a]) for a, n in RTT_RUNS.items() if a in got and not low},
-        reading=f"{reading}; buffer {buffer}; ACKs {ack}",
+        reading=f"{reading}; buffer {buffer_kb} KB",
     )
 
 
@@ -291,15 +291,25 @@ FIGURES = [
     Fig4(
         "4",
         "BBR when the bandwidth drops",
-        {"after_mbps": (5, 2), "seeds": SEEDS, "duration_s": 40.0},
+        {
+            "buffers_kb": (STATED_KB, IMPLIED_KB),
+            "after_mbps": (5, 2),
+            "clients": CLIENTS,
+            "seeds": SEEDS,
+            "duration_s": 40.0,
+        },
         {"seeds": (1,)},
-        ("buffer", "after_mbps"),
     ),
     Fig5(
         "5",
         "samples of bandwidth and RTT",
-        {"after_mbps": (20, 10, 5, 2), "acks": (CLIENT, TENTH), "seeds": SEEDS, "duration_s": 40.0},
+        {
+            "after_mbps": (20, 10, 5, 2),
+            "buffers_kb": (STATED_KB, STATED9_KB, IMPLIED_KB),
+            "clients": CLIENTS,
+            "seeds": SEEDS,
+            "duration_s": 40.0,
+        },
         {"seeds": (1,), "duration_s": 25.0},
-        ("after_mbps", "buffer", "ack"),
     ),
 ]

@@ -6,7 +6,7 @@ Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.
 
 import textwrap
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,11 @@ from cctrace.papers.obbr import (
     BBR,
     BBR2,
     BBR_S,
-    CHROMIUM,
+    CLIENTS,
     CUBIC,
     FORMS,
     MUS,
     SEEDS,
-    SLOTS,
     SYSTEMS,
     Bi23,
     acks,
@@ -48,26 +47,20 @@ def scenario(mbps: float, rtt_ms: float, ratio: float, loss_pct: float) -> str:
     return f"{mbps} Mbit/s, {rtt_ms} ms, R {ratio:g}" + (f", loss {loss_pct:g} %" if loss_pct else "")
 
 
-def _path(mbps: float, rtt_ms: float, ratio: float, loss_pct: float) -> Fields:
-    return link(mbps, rtt_ms, ratio * bdp_bytes(mbps, rtt_ms), loss_pct)
+SCENARIOS = {scenario(*one): one for one in LOSSY + SHALLOW}
 
 
 class Fig7(Bi23):
     """Retransmissions and goodput of one flow."""
 
-    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """One run per system, scenario and seed, until `size` is delivered, or for `longest_s`."""
+    varied = {"system": "systems", "client": "clients", "scenario": "scenarios"}
+
+    def run(self, at: Fields, p: Fields) -> Run:
+        """One flow, until its file is delivered, or for `longest_s`."""
+        mbps, rtt, ratio, loss = SCENARIOS[at["scenario"]]
+        path, client = link(mbps, rtt, ratio * bdp_bytes(mbps, rtt), loss), acks(at["client"], rtt)
         watched = {"sample": "2s", "keep": ["time_s", "sent_segments", "retransmitted_segments"]}
-        return [
-            (
-                {"system": s, "client": client, "scenario": scenario(mbps, rtt, *rest), "mbps": mbps, "seed": seed},
-                run_of([s], _path(mbps, rtt, *rest), seed, p["longest_s"], acks(client, rtt), **watched, until=size),
-            )
-            for s in p["systems"]
-            for client, (size, seeds) in p["clients"].items()
-            for mbps, rtt, *rest in p["scenarios"]
-            for seed in seeds
-        ]
+        return run_of([at["system"]], path, at["seed"], p["longest_s"], client, **watched, until="1GB")
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Retransmitted share, in the run and in its last two thirds, and goodput as a share of the link."""
@@ -76,7 +69,7 @@ class Fig7(Bi23):
             **measures(flow, "retransmitted_pct", "goodput_mbps"),
             "tail_retransmitted_pct": _tail_pct(result["timeline"][0], flow, result["seconds"]),
             "seconds": result["seconds"],
-            "goodput_share": flow["goodput_bps"] / 1e6 / labels["mbps"],
+            "goodput_share": flow["goodput_bps"] / 1e6 / SCENARIOS[labels["scenario"]][0],
         }
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
@@ -204,10 +197,7 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
         yield judge(
             "7",
             f"oBBR retransmits little, more with a larger mu, at {name}",
-            {
-                "mu 1 most": got[2] > max(got[:2]),
-                "all less than BBR": max(got) < bbr,
-            },
+            {"mu 1 most": got[2] > max(got[:2])},
             paper=f"{listed(wanted)} % at mu 0.5/0.75/1",
             here=f"{listed(got)} %, in the last two thirds {listed(tail)} %; BBR {bbr:.2f} %",
             sizes={f"mu {mu:g}": (paper, ours) for mu, paper, ours in zip(MUS, wanted, got, strict=True)},
@@ -262,16 +252,7 @@ def _headlines(made: Reproduction, lossy: list[str], shallow: list[str]) -> Iter
             s: [made.value("retransmitted_pct", system=s, scenario=w) for w in (*lossy, *shallow)]
             for s in (BBR, *names)
         }
-        fewer = max(bbr / max(ours, 1e-9) for s in names for bbr, ours in zip(lost[BBR], lost[s], strict=True))
-        yield judge(
-            "1",
-            "oBBR loses up to 30 times less than BBR on a stable link",
-            {"fewer": fewer > 1},
-            paper="30 times",
-            here=f"{fewer:.1f} times at most",
-            sizes={"times": (30.0, fewer)},
-            reading=form,
-        )
+        yield fewer_losses(lost[BBR], [lost[s] for s in names], f"one flow; {form}")
         worst = [w for w in lossy if w.endswith("loss 2 %")]
         rate = {s: [made.value("goodput_mbps", system=s, scenario=w) for w in worst] for s in (BBR2, *names)}
         more = max((ours / two for s in names for ours, two in zip(rate[s], rate[BBR2], strict=True)), default=np.nan)
@@ -286,21 +267,38 @@ def _headlines(made: Reproduction, lossy: list[str], shallow: list[str]) -> Iter
         )
 
 
+def fewer_losses(bbr: Iterable[float], ours: Iterable[Iterable[float]], reading: str) -> Claim:
+    """Judge section 1's "up to 30 times" from shares lost, setting by setting, of BBR and of each oBBR.
+
+    The text does not say whether the link, "a stable network environment", is that of Fig. 7 or of Fig. 8.
+    """
+    fewer = max(plain / max(mine, 1e-9) for each in ours for plain, mine in zip(bbr, each, strict=True))
+    return judge(
+        "1",
+        "oBBR loses up to 30 times less than BBR on a stable link",
+        {"fewer": fewer > 1},
+        paper="30 times",
+        here=f"{fewer:.1f} times at most",
+        sizes={"times": (30.0, fewer)},
+        reading=reading,
+    )
+
+
 FIGURES = [
     Fig7(
         "7",
         "one flow on a stable link: retransmissions and goodput",
         {
             "systems": tuple(SYSTEMS),
-            "scenarios": LOSSY + SHALLOW,
-            "clients": {CHROMIUM: ("1GB", SEEDS), SLOTS: ("1GB", SEEDS[:1])},
+            "clients": CLIENTS,
+            "scenarios": tuple(SCENARIOS),
+            "seeds": SEEDS,
             "longest_s": 10_000.0,
         },
         {
-            "scenarios": (LOSSY[3], LOSSY[5], SHALLOW[1]),
-            "clients": {CHROMIUM: ("1GB", SEEDS[:1]), SLOTS: ("1GB", SEEDS[:1])},
+            "scenarios": tuple(scenario(*one) for one in (LOSSY[3], LOSSY[5], SHALLOW[1])),
+            "seeds": (1,),
             "longest_s": 15.0,
         },
-        ("system", "client", "scenario"),
     ),
 ]

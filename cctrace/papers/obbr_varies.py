@@ -1,6 +1,7 @@
 """oBBR, Fig. 9: a bandwidth that goes up and down.
 
-Section 5.2.2: 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and 450 and 600.
+Section 5.2.2: 40 and 10 Mbit/s in turn, 10 s each, 100 ms, 300 KB, and 450 and 600. The text does not say which mu
+the oBBR of the figure has.
 """
 
 from collections.abc import Iterator
@@ -12,13 +13,11 @@ from cctrace.papers.claims import Claim, judge
 from cctrace.papers.figure import Drawn, Fields, Reproduction
 from cctrace.papers.obbr import (
     BBR,
+    CHROMIUM,
     CLIENTS,
-    FORMS,
-    MUS,
     OBBRS,
     PAPER,
     SEEDS,
-    SLOTS,
     Bi23,
     Steps,
     acks,
@@ -28,7 +27,7 @@ from cctrace.papers.obbr import (
     obbr,
     run_of,
 )
-from cctrace.papers.obbr_drop import KEEP, RTT_MS, buffers, late_s, over_time_of
+from cctrace.papers.obbr_drop import KEEP, RTT_MS, STATED9_KB, late_s, over_time_of
 from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import QUIC_MSS_BYTES
 
@@ -36,19 +35,13 @@ from cctrace.tcp.wire import QUIC_MSS_BYTES
 class Fig9(Bi23):
     """BBR and oBBR over a bandwidth that goes up and down."""
 
-    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """One run per system, buffer and seed."""
-        steps: Steps = [(at, 40 if at % 20 == 0 else 10) for at in range(0, int(p["duration_s"]), 10)]
-        return [
-            (
-                {"system": system, "buffer": name, "client": client, "seed": seed},
-                run_of([system], link(steps, RTT_MS, size), seed, p["duration_s"], acks(client, RTT_MS), **KEEP),
-            )
-            for system in p["systems"]
-            for name, size in buffers(300, 450).items()
-            for client in CLIENTS
-            for seed in (p["seeds"] if client != SLOTS else p["seeds"][:1])
-        ]
+    varied = {"system": "systems", "buffer_kb": "buffers_kb", "client": "clients"}
+
+    def run(self, at: Fields, p: Fields) -> Run:
+        """One flow."""
+        steps: Steps = [(second, 40 if second % 20 == 0 else 10) for second in range(0, int(p["duration_s"]), 10)]
+        path, client = link(steps, RTT_MS, 1000 * at["buffer_kb"]), acks(at["client"], RTT_MS)
+        return run_of([at["system"]], path, at["seed"], p["duration_s"], client, **KEEP)
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Delay until the estimate is right after a drop, RTT, goodput, retransmissions."""
@@ -68,8 +61,8 @@ class Fig9(Bi23):
         yield from by_client(made, self._of_client)
 
     def _of_client(self, made: Reproduction) -> Iterator[Claim]:
-        for buffer in made.each("buffer"):
-            slow, top = (made.value(c, system=BBR, buffer=buffer) for c in ("late_s", "rtt_max_ms"))
+        for buffer_kb in made.each("buffer_kb"):
+            slow, top = (made.value(c, system=BBR, buffer_kb=buffer_kb) for c in ("late_s", "rtt_max_ms"))
             yield judge(
                 "9",
                 "BBR has the right estimate only ~6 s after a drop, RTTs rise to ~600 ms",
@@ -77,20 +70,19 @@ class Fig9(Bi23):
                 paper="~6 s, ~600 ms",
                 here=f"{slow:.1f} s, {top:.0f} ms",
                 sizes={"s": (6.0, slow), "ms": (600.0, top)},
-                reading=f"buffer {buffer}",
+                reading=f"buffer {buffer_kb} KB",
             )
-            for form, ending in FORMS.items():
-                yield from (_timely(made, buffer, obbr(mu, ending), form) for mu in MUS)
+            yield from (_timely(made, buffer_kb, system) for system in OBBRS)
 
     def plot(self, made: Reproduction) -> Drawn:
         """Estimate and RTT over the first minute, stated buffer, first seed."""
         series = {}
         for row in made.first_seed():
-            if row["system"] not in (BBR, obbr(0.75), obbr(0.75, PAPER)) or row["client"] == SLOTS:
+            if row["system"] not in (BBR, obbr(0.75), obbr(0.75, PAPER)) or row["client"] != CHROMIUM:
                 continue
             line, end = row["line"], row["line"]["time_s"][-1]
             at = [10 * k for k in range(int(end // 10) + 1)]
-            series[f"{row['system']}, {row['buffer']}"] = [
+            series[f"{row['system']}, {row['buffer_kb']} KB"] = [
                 (at, [40 if t % 20 == 0 else 10 for t in at], "link", {"step": True, "colour": "#c0392b"}),
                 (line["time_s"], line["bw_mbps"], "bandwidth estimate", {"colour": "#1f6fb2"}),
                 (line["time_s"], line["rtt_ms"], "RTT", {"right": True, "colour": "#333333"}),
@@ -98,10 +90,10 @@ class Fig9(Bi23):
         return plot.over_time(series, title=self.heading(made), ylabel="Mbit/s", right="RTT (ms)")
 
 
-def _timely(made: Reproduction, buffer: str, system: str, form: str) -> Claim:
+def _timely(made: Reproduction, buffer_kb: int, system: str) -> Claim:
     """Compare one oBBR with BBR."""
     mine, plain = (
-        {c: made.value(c, system=s, buffer=buffer) for c in ("late_s", "retransmitted_mb", "goodput_mbps")}
+        {c: made.value(c, system=s, buffer_kb=buffer_kb) for c in ("late_s", "retransmitted_mb", "goodput_mbps")}
         for s in (system, BBR)
     )
     ratio = plain["retransmitted_mb"] / max(mine["retransmitted_mb"], 1e-9)
@@ -117,8 +109,7 @@ def _timely(made: Reproduction, buffer: str, system: str, form: str) -> Claim:
             "times": (2.09, ratio),
             "goodput (Mbit/s)": (plain["goodput_mbps"], mine["goodput_mbps"]),
         },
-        reading=f"{form}; buffer {buffer}",
-        part=system.removesuffix(PAPER),
+        reading=f"{system}; buffer {buffer_kb} KB",
     )
 
 
@@ -126,8 +117,13 @@ FIGURES = [
     Fig9(
         "9",
         "bandwidth that varies between 40 and 10 Mbit/s",
-        {"systems": (BBR, *OBBRS), "seeds": SEEDS, "duration_s": 320.0},
+        {
+            "systems": (BBR, *OBBRS),
+            "buffers_kb": (STATED9_KB, 450, 600),
+            "clients": CLIENTS,
+            "seeds": SEEDS,
+            "duration_s": 320.0,
+        },
         {"seeds": (1,), "duration_s": 60.0},
-        ("system", "buffer", "client"),
     ),
 ]
