@@ -1,15 +1,17 @@
 """Make the fine grid of closed loops that `benchmarks/predict.py` holds the collapse model against.
 
     python -m benchmarks.collapse_grid [FILE]
+    python -m benchmarks.collapse_grid --cc bbr2,bbr3 --only reo --seeds 4 benchmarks/closed_loop/grid_later.csv
 
-Simulates bbr2016 with every kind of jitter at four links, and reordering at a fifth, at standard deviations from far
-below to far above the threshold, several seeds each (under ten minutes of one core), and writes
+Simulates bbr2016, or others, with every kind of jitter at four links, and reordering at a fifth, at standard deviations
+from far below to far above bbr2016's threshold, several seeds each (under ten minutes of one core), and writes
 benchmarks/closed_loop/grid.csv or FILE.
 The paths, durations and the label are those of the golden vectors' summary: wire throughput after the first third below
 half the rate. The stack is that of the vectors, except under reordering, which it takes for loss: there it is Linux's.
 """
 
 import argparse
+import itertools
 from pathlib import Path as FilePath
 
 import numpy as np
@@ -42,16 +44,16 @@ AROUND = np.geomspace(1 / 1.6, 1.6, 13)
 WIRE_PER_PAYLOAD = 1514 / 1448
 
 
-def runs(kind, sd_ms, seeds):
+def runs(cc, kind, sd_ms, seeds):
     """Yield the rows of one scenario."""
     scenario = f"{kind}_{sd_ms:g}"
     path, _, _ = closed_loop_scenario(scenario)
     half = units.parse_rate_bps(path["rate"], "rate") / 2
     for seed in seeds:
-        flow = run_single(scenario, "bbr2016", seed, "linux" if kind.startswith("reo") else "reference")
+        flow = run_single(scenario, cc, seed, "linux" if kind.startswith("reo") else "reference")
         throughput = flow.tail_goodput_bps * WIRE_PER_PAYLOAD
         yield {
-            "algorithm": "bbr2016",
+            "algorithm": cc,
             "scenario": scenario,
             "seed": seed,
             "collapse": "yes" if throughput < half else "no",
@@ -63,16 +65,21 @@ def runs(kind, sd_ms, seeds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="?", default=FilePath(__file__).parent / "closed_loop" / "grid.csv")
-    file = parser.parse_args().file
+    parser.add_argument("--cc", default="bbr2016", help="controllers, with commas between them")
+    parser.add_argument("--only", default="", help="kinds of path that begin so")
+    parser.add_argument("--seeds", type=int, help="per jitter (default: 12 at 1 Gbit/s, else 24)")
+    options = parser.parse_args()
     rows = []
-    for kind, middle in MIDDLE_MS.items():
-        seeds = range(1, 13 if "kumar" in kind else 25)
+    for cc, (kind, middle) in itertools.product(options.cc.split(","), MIDDLE_MS.items()):
+        if not kind.startswith(options.only):
+            continue
+        seeds = range(1, 1 + (options.seeds or (12 if "kumar" in kind else 24)))
         for sd_ms in middle * AROUND:
-            scenario = list(runs(kind, float(f"{sd_ms:.3g}"), seeds))
+            scenario = list(runs(cc, kind, float(f"{sd_ms:.3g}"), seeds))
             rows += scenario
             collapsed = sum(row["collapse"] == "yes" for row in scenario)
-            print(f"{scenario[0]['scenario']:16} collapsed {collapsed:2} of {len(scenario)}", flush=True)
-    pd.DataFrame(rows).to_csv(file, index=False)
+            print(f"{cc:8} {scenario[0]['scenario']:16} collapsed {collapsed:2} of {len(scenario)}", flush=True)
+    pd.DataFrame(rows).to_csv(options.file, index=False)
 
 
 if __name__ == "__main__":

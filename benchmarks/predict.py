@@ -34,6 +34,7 @@ SCENARIO = re.compile(
 )
 DRAWS = {"": "packet", "b": "burst", "c": "slot"}
 V1 = ("bbr2016", "bbr2019", "bbr2022")
+THRESHOLDS = ("bbr2016", "bbr2", "bbr3")  # of which there are fine grids
 
 
 def link_of(kind, sd_ms):
@@ -119,25 +120,25 @@ def near_threshold(rows, factor=1.3):
 
 
 def report_thresholds(rows):
-    print(f"\n{'bbr2016 threshold, ms':24} {'observed':>26} {'model':>14} {'paper':>14}")
-    for kind, group in rows[rows.algorithm == "bbr2016"].groupby("kind"):
-        seen = observed_threshold(group)
+    print(f"\n{'threshold, ms':24} {'observed':>26} {'model':>14} {'paper':>14}")
+    for (algorithm, kind), group in rows[rows.algorithm.isin(THRESHOLDS)].groupby(["algorithm", "kind"]):
+        seen, name = observed_threshold(group), f"{algorithm}, {kind}"
         mean = link_of(kind, 1).delay.mean_us
         try:
-            model = threshold(lambda sd, kind=kind: link_of(kind, sd), SENDERS["bbr2016"], mean / 5e4, mean / 1e3)
+            model = threshold(lambda sd, kind=kind: link_of(kind, sd), SENDERS[algorithm], mean / 5e4, mean / 1e3)
         except ArgumentError:
             model = np.nan
         paper = float(Collapse(mean_us=mean).threshold("sd_us")) / 1000
         if seen is None:
             text = f"not crossed up to {group.sd_ms.max():g}"
-            print(f"{kind:24} {text:>26} {model:9.2f}      {paper:9.2f}")
+            print(f"{name:24} {text:>26} {model:9.2f}      {paper:9.2f}")
             continue
         low, middle, high = seen
         if high > 1.3 * low:  # too coarse to say where the crossing is
             text, verdicts = f"{low:g} to {high:g}", ["in" if low < v < high else "out" for v in (model, paper)]
         else:
             text, verdicts = f"{middle:.2f}", [f"{value / middle - 1:+.0%}" for value in (model, paper)]
-        print(f"{kind:24} {text:>26} {model:9.2f} {verdicts[0]:>4} {paper:9.2f} {verdicts[1]:>4}")
+        print(f"{name:24} {text:>26} {model:9.2f} {verdicts[0]:>4} {paper:9.2f} {verdicts[1]:>4}")
 
 
 def report_collapse(name, tables):

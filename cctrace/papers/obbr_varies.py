@@ -124,6 +124,6 @@ FIGURES = [
             "seeds": SEEDS,
             "duration_s": 320.0,
         },
-        {"seeds": (1,), "duration_s": 60.0},
+        {"clients": CLIENTS[:1], "seeds": (1,), "duration_s": 60.0},
     ),
 ]
