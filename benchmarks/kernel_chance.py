@@ -3,10 +3,11 @@
     python -m benchmarks.kernel_chance DIR... [--seeds 5]
 
 DIR is a recording of the lab that runs Linux in virtual time, or a folder of such; those that differ in their seed
-alone, called NAME_1, NAME_2, …, are one row. The simulation draws its own losses and BBR's random numbers; a bottleneck
-whose rate changes is simulated as the token bucket that the lab then has. Printed are the means of both, their ratio
-with its standard error, and how many of the kernel's values lie in the range of the simulated ones, half a per cent
-allowed; last, how many do so in all recordings.
+alone, called NAME_1, NAME_2, …, are one row. The simulation draws its own losses, jitter and BBR's random numbers; a
+bottleneck whose rate changes is simulated as the token bucket that the lab then has. Printed are the means of both,
+their ratio with its standard error, and how many of the kernel's values lie in the range of the simulated ones, half a
+per cent allowed; last, how many do so in all recordings, and how many of the simulated values lie in the range of the
+other seeds: what to expect of a kernel that is the simulation.
 """
 
 import argparse
@@ -46,6 +47,11 @@ def spread(values: NDArray[np.float64]) -> float:
     return float(values.std(ddof=1) / max(values.mean(), 1e-9) / len(values) ** 0.5) if len(values) > 1 else np.nan
 
 
+def is_within(value: float, values: NDArray[np.float64]) -> bool:
+    """Return whether a value lies in the range of others."""
+    return bool(values.min() * (1 - MARGIN) <= value <= values.max() * (1 + MARGIN))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=FilePath)
@@ -56,7 +62,7 @@ def main() -> None:
     for folder in recordings(options.folders):
         if re.search(options.only, folder.name):
             rows[re.sub(r"_\d+$", "", folder.name)].append(folder)
-    total, within = 0, np.zeros(len(FIGURES), int)
+    total, within, own = 0, np.zeros(len(FIGURES), int), np.zeros(len(FIGURES))
     for name, folders in rows.items():
         read = [Recording.read(folder, inferring=False) for folder in folders]
         kernel = np.array([recorded(folder, r) for folder, r in zip(folders, read, strict=True)])
@@ -67,8 +73,7 @@ def main() -> None:
             theirs, ours = kernel[:, k], mine[:, k]
             ratio = theirs.mean() / max(ours.mean(), 1e-9)
             error = ratio * np.hypot(*(spread(theirs), spread(ours)))
-            low, high = ours.min() * (1 - MARGIN), ours.max() * (1 + MARGIN)
-            held = ((low <= theirs) & (theirs <= high)).sum()
+            held = sum(is_within(value, ours) for value in theirs)
             print(
                 f"  {figure:15s} kernel {theirs.mean():9.3f} ({theirs.min():.3f} to {theirs.max():.3f}), simulated "
                 f"{ours.mean():9.3f} ({ours.min():.3f} to {ours.max():.3f}), ratio {ratio:.3f} ± {error:.3f}, "
@@ -76,8 +81,12 @@ def main() -> None:
                 flush=True,
             )
             within[k] += held
-    for figure, held in zip(FIGURES, within, strict=True):
-        print(f"{figure:15s} {held} of {total} recordings in the range of {options.seeds} simulated seeds")
+            own[k] += len(theirs) * np.mean([is_within(ours[j], np.delete(ours, j)) for j in range(len(ours))])
+    for figure, held, expected in zip(FIGURES, within, own, strict=True):
+        print(
+            f"{figure:15s} {held} of {total} recordings in the range of {options.seeds} simulated seeds; "
+            f"of these, in the range of the others {expected / total:.0%}"
+        )
 
 
 if __name__ == "__main__":

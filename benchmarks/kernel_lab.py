@@ -13,7 +13,7 @@ from cctrace.cc import controller
 from cctrace.sim.core.receive_window import scaling_ratio
 from cctrace.sim.core.structs import TAP_LACKS, TAP_SENT
 from cctrace.sim.core.world import FIRST_NS, World
-from cctrace.sim.path import Path
+from cctrace.sim.path import Jitter, Path
 from cctrace.sim.recorder import ends
 from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
@@ -25,6 +25,8 @@ PACKET_BYTES, FRAME_BYTES = 1500, 1514  # of IP, as the lab's netem counts them,
 MSS, IP_HEADERS = 1448, 52  # with time stamps; the lab's bottleneck counts IP bytes
 SYN = 2
 TIMER_STEP_NS = 256  # of the lab's clock
+STEP_LATE_S = 50e-6  # of a change of the rate: the slack of the timer of the process that makes it
+JITTER_DELAYS = 4097  # to draw from
 PSCHED_TICK_NS = 64  # in which netem counts delays
 POLL_LASTS_NS = {"6.12": 1792, "6.1": 2304}  # a poll of the counters: readings of the clock
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
@@ -188,7 +190,8 @@ class Recording:
         chance = {"loss": f"{100 * p.get('loss', 0)}%", "loss_behind": True} if by_chance else {}
         bottleneck, packets = {"rate": 8 * int(p["rate"] * 1e6 / 8)}, max(2, round(p["buffer"] / PACKET_BYTES))
         if p.get("steps"):  # then it is a token bucket, which lets a lone packet pass at once, and counts frames
-            steps = [(t, 8 * int(rate * 1e6 * FRAME_BYTES / PACKET_BYTES / 8)) for t, rate in p["steps"]]
+            late = [(t + STEP_LATE_S if t else t, rate * 1e6 * FRAME_BYTES / PACKET_BYTES) for t, rate in p["steps"]]
+            steps = [(t, 8 * int(rate / 8)) for t, rate in late]
             bottleneck = {"rate": LINK_BPS, "shaper": (steps, f"{TBF_BURST_BYTES}B")}
             packets = round(p["buffer"] * FRAME_BYTES / PACKET_BYTES) // FRAME_BYTES  # bfifo drops what does not fit
         forward_ns, reverse_ns = (
@@ -196,6 +199,10 @@ class Recording:
         )
         if p.get("steps"):
             forward_ns -= FRAME_BYTES * 8 * 10**9 // LINK_BPS  # the lab's link behind the bucket takes no time
+        if by_chance and (jitter_ns := p.get("jitter_us", 0) * 1000):  # netem's is uniform, and keeps the order
+            forward_ns -= jitter_ns
+            delays_ns = np.linspace(0, 2 * jitter_ns, JITTER_DELAYS)
+            chance |= {"jitter": Jitter("empirical", samples_ns=delays_ns)}
         return Path(
             **bottleneck,
             rtt=f"{forward_ns + reverse_ns}ns",

@@ -16,7 +16,8 @@ from cctrace.errors import ArgumentError
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.replaying.run import replay
 from cctrace.sim.core import loop, view
-from cctrace.sim.core.structs import FLOW, SEGMENT, WORLD
+from cctrace.sim.core.structs import FLOW, SEGMENT, TAP_ARRIVED, WORLD
+from cctrace.sim.core.world import FIRST_NS
 from cctrace.sim.path import Jitter, Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
@@ -290,6 +291,24 @@ def test_a_shaper_whose_rate_changes_in_steps_gives_each_rate_in_its_time():
     one = Path(rate="100Mbit", rtt="20ms", buffer="200kB", shaper=([(0, "40Mbit")], "100kB"))
     same = Path(rate="100Mbit", rtt="20ms", buffer="200kB", shaper=("40Mbit", "100kB"))
     assert simulate(one, "cubic6", "3s").flows.equals(simulate(same, "cubic6", "3s").flows)
+
+
+@pytest.mark.parametrize("mode", ["compiled", "debug"])
+def test_a_packet_that_arrives_after_a_change_lets_what_waits_for_a_shaper_leave_at_once(mode):
+    # A packet every 50 ms from 15 ms on; the first leaves at once, the second 121 ms later (100 kbit/s). The third is
+    # due 121 ms later, but a change at 180 ms fills the bucket: it leaves when the packet of 215 ms comes.
+    path = Path(rate="1Gbit", rtt="10ms", buffer="1MB", shaper=([(0, "100kbit"), (0.18, "1Mbit")], f"{WIRE}B"))
+
+    class Window(FixedWindow):
+        def on_ack(self, ack):
+            self.snd_cwnd = 100
+
+    app = f"chunks:size={MSS}B,every=50ms"
+    sim = simulate(path, Window, "0.3s", profile="reference", app=app, packets=True, mode=mode)
+    rows = sim.ends[0].rows
+    came_ms = (rows[(rows[:, 1] & 7) == TAP_ARRIVED, 0] - FIRST_NS) / 1e6 - 5
+    one_ms = WIRE * 8 / 1e3  # at 1 Mbit/s
+    assert came_ms[:5] == pytest.approx([15, 15 + 10 * one_ms, 215, 215 + one_ms, 215 + 2 * one_ms], abs=0.1)
 
 
 def test_a_shaped_flow_gets_the_shapers_rate():

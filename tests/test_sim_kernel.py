@@ -37,6 +37,8 @@ RECORDINGS = FilePath(__file__).with_name("recordings")
         ("v3_plain_nofq", 0.95),
         ("v1_steps_nofq", 0.95),  # a token bucket, which the handshake's ACK has taken from
         ("v1_steps_fq", 0.95),  # ACKs come with the packets that leave fq
+        ("v2_steps_fq", 0.95),  # an ACK of 3.32 s ends the wait for a probe; ksoftirqd is woken at 150 ms
+        ("reno_steps_fq", 0.99),  # after the change an arriving packet asks the token bucket
     ],
 )
 def test_each_segment_leaves_when_it_left_the_recorded_kernel(name, least):

@@ -9,18 +9,21 @@ import numpy as np
 
 from cctrace.lang.memory import reals, words
 from cctrace.sim.core.chance import PATH_STREAM, uniform
-from cctrace.sim.core.delay import arrive, forward_delay
+from cctrace.sim.core.delay import arrive, forward_delay, insert
 from cctrace.sim.core.structs import (
     ARRIVALS,
     CE,
     ECT,
     GETS_LOST,
     NEVER,
+    NO_DATA,
     NOT_GIVEN,
+    flows,
+    legs,
 )
 from cctrace.sim.core.tally import count
 
-TIMER_SLACK_NS = 50_000  # by which a process's timer may be late to save an interrupt
+POLL_SOONEST_NS, POLL_LATEST_NS = 1000, 50_000  # after it is due: select(2) counts in microseconds; timer_slack_ns
 MOST_LATE_NS = 4000  # largest delay of an interrupt after its timer: two polling processes read the clock
 MIN_DELTA_NS = 500  # of a timer [Linux612] arch/um/kernel/time.c TIMER_MIN_DELTA
 
@@ -118,6 +121,50 @@ def shaper_wait(w, start, size):
     return wait
 
 
+def ask_again(w, now):
+    """A packet arrives, and the token bucket is asked for the one that waits since before a change (tbf_dequeue).
+
+    That one leaves at once, and those behind it sooner than was known when they arrived.
+    """
+    step = w.shape_asked
+    while step + 1 < w.shape_steps and words(w.shape_ns)[step + 1] <= now:
+        step += 1
+    if step == w.shape_asked:
+        return
+    w.shape_asked = step
+    queue_now(w, words(w.shape_ns)[step])
+    rate_Bps, head = reals(w.shape_values)[step], w.q_head
+    w.step = 0  # service_end finds the link's at `now`
+    if head == w.q_tail or rate_Bps == 0.0 or words(w.q_ns)[head] <= service_end(w, now, words(w.q_bytes)[head]):
+        return
+    w.shape_step, w.shape_at, w.shape_rate_Bps, w.free_at = step, now, rate_Bps, now
+    w.shape_tokens = shaper_ns(w, w.shape_bucket)
+    while head != w.q_tail:
+        size = words(w.q_bytes)[head]
+        end = service_end(w, w.free_at + shaper_wait(w, w.free_at, size), size)
+        if words(w.q_which)[head] != NO_DATA:
+            arrive_sooner(w, words(w.q_which)[head], words(w.q_ns)[head] - end)
+        words(w.q_ns)[head] = w.free_at = end
+        head = (head + 1) & w.q_mask
+
+
+def arrive_sooner(w, which, sooner_ns):
+    """A transmission leaves the queue sooner than it was thought to, and so arrives; jitter and losses stay."""
+    f, order = flows(w.flows)[which % w.n], which // w.n
+    k = f.arr_head
+    while k < f.arr_tail and words(f.arr_order)[k & f.mask] != order:
+        k += 1
+    if k == f.arr_tail:
+        return  # lost behind the queue
+    at = step_up(w, words(f.arr_ns)[k & f.mask] - sooner_ns, ARRIVALS)
+    leg = legs(f.behind)[0]
+    if leg.reorder == 0 and k > f.arr_head:
+        at = max(at, words(f.arr_ns)[(k - 1) & f.mask])
+    insert(f.arr_ns, f.arr_order, f.mask, f.arr_head, k, order, at)
+    leg.latest = words(f.arr_ns)[(f.arr_tail - 1) & f.mask]
+    f.next_ns = min(f.next_ns, at)
+
+
 def mark(f, order):
     """Mark a transmission if its flow supports ECN; return whether it does."""
     if words(f.tx_marks)[order & f.mask] & ECT == 0:
@@ -184,11 +231,16 @@ def step_up(w, at, kind):
     real = at + w.timer_phase_ns + 1
     if real // w.timer_step_ns * w.timer_step_ns < at:
         real += MIN_DELTA_NS + 1
-    if w.poll_ns > 0 and real % w.poll_ns < TIMER_SLACK_NS and real // w.poll_ns != w.polled:
+    if may_wake_poll(w, real) and real // w.poll_ns != w.polled:
         w.polled = real // w.poll_ns
         real += w.poll_lasts_ns
     w.timer_phase_ns = real % w.timer_step_ns
     return real - w.timer_phase_ns
+
+
+def may_wake_poll(w, now):
+    """Whether an interrupt at `now` wakes the process that polls the counters, unless one did since it was due."""
+    return w.poll_ns > 0 and POLL_SOONEST_NS <= now % w.poll_ns < POLL_LATEST_NS
 
 
 def instant_near(w, at, late_ns, kind):
@@ -205,11 +257,12 @@ def instant_near(w, at, late_ns, kind):
     return instants[low] if low < end and instants[low] < at + late_ns else NEVER
 
 
-def serve(w, start, end, size):
-    """Add to the queue a packet in service from `start` to `end`."""
+def serve(w, start, end, size, which):
+    """Add to the queue a packet in service from `start` to `end`; `which` says whose transmission it is."""
     w.busy_ns += end - start
     w.free_at = end
     words(w.q_ns)[w.q_tail] = end
     words(w.q_bytes)[w.q_tail] = size
+    words(w.q_which)[w.q_tail] = which
     w.q_tail = (w.q_tail + 1) & w.q_mask
     w.queue_bytes += size

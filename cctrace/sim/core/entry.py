@@ -5,7 +5,7 @@ from cctrace.sim.core import bottleneck
 from cctrace.sim.core.delay import forward_delay, leg_delay, set_out
 from cctrace.sim.core.managed import admit
 from cctrace.sim.core.positions import packet_bytes
-from cctrace.sim.core.structs import ARRIVALS, GETS_LOST, LOST_BEHIND, LOST_IN_QUEUE, NEVER, NOT_GIVEN, legs
+from cctrace.sim.core.structs import ARRIVALS, GETS_LOST, LOST_BEHIND, LOST_IN_QUEUE, NEVER, NO_DATA, NOT_GIVEN, legs
 
 
 def forward(w, f, order, now):
@@ -41,6 +41,8 @@ def enter(w, f, order, now):
     if w.aqm > 0:
         admit(w, f, order, given, now)
         return
+    if w.shaping == 1:
+        bottleneck.ask_again(w, now)
     queued, size = bottleneck.queue_now(w, now), packet_bytes(f, order)
     full = queued + size > w.buffer_bytes or 0 < w.buffer_packets <= bottleneck.queued_packets(w)
     if f.losses_given == 1:
@@ -57,7 +59,7 @@ def enter(w, f, order, now):
         return
     if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
         bottleneck.mark(f, order)
-    bottleneck.serve(w, start, end, size)
+    bottleneck.serve(w, start, end, size, order * w.n + f.index)
     bottleneck.leave(w, f, order, now, start, end)
 
 

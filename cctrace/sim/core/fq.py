@@ -6,10 +6,18 @@ state follows the hand-over, a capture follows fq. [Linux612] net/sched/sch_fq.c
 """
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.bottleneck import MOST_LATE_NS, first_departure, instant_near, step_up
+from cctrace.sim.core.bottleneck import (
+    MOST_LATE_NS,
+    POLL_LATEST_NS,
+    POLL_SOONEST_NS,
+    first_departure,
+    instant_near,
+    may_wake_poll,
+    step_up,
+)
 from cctrace.sim.core.entry import forward
 from cctrace.sim.core.positions import length
-from cctrace.sim.core.structs import NEVER, NOT_GIVEN, SENDS, SKB_END, SKB_LAST, segments
+from cctrace.sim.core.structs import LINUX_6_1, NEVER, NOT_GIVEN, SENDS, SKB_END, SKB_LAST, segments
 from cctrace.sim.core.tap import tap_sent
 from cctrace.sim.core.view import PACING
 from cctrace.sim.core.write_queue import overhead
@@ -67,10 +75,25 @@ def release(w, f, now):
             last = words(f.tx_marks)[place] & SKB_LAST
             f.fq_next += 1
         f.wmem_alloc -= truesize(f, size)
-    if left and f.tsq_throttled == 1:
+    if left and f.tsq_throttled == 1 and not (f.kernel == LINUX_6_1 and f.wmem_alloc > 0 and wakes_poll(w, now)):
         f.tsq_throttled = 0
         f.tsq_at = now + w.one_host  # a tasklet: an ACK of the same instant, noted a ns later, is received before it
     watch(w, f)
+
+
+def wakes_poll(w, now):
+    """Whether the interrupt at `now` also wakes the process that polls the counters, the first since a poll was due.
+
+    What is left of the softirq is then ksoftirqd's (__do_softirq, until Linux 6.5 whatever asks for it next), in which
+    tcp_wfree does not let TCP go on while fq holds more.
+    """
+    if not may_wake_poll(w, now):
+        return False
+    due, step = now - now % w.poll_ns + POLL_SOONEST_NS, w.timer_step_ns
+    earliest = first_departure(w, due)
+    for kind in range(NOT_GIVEN):
+        earliest = min(earliest, instant_near(w, due + step, POLL_LATEST_NS, kind))
+    return earliest + step > now
 
 
 def watch(w, f):

@@ -88,13 +88,13 @@ _WORLD = (
     "given_draws", "given", "given_used",  # random numbers prescribed to the controllers; how many there are, were used
     # timer resolution, whether both hosts share a kernel, how long a process takes to read the clock
     "timer_step_ns", "timer_phase_ns", "one_host", "instants", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",
-    "q_ns", "q_bytes", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes", "free_at",
-    "busy_ns",
+    "q_ns", "q_bytes", "q_which", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes",
+    "free_at", "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
     "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns", "loss_behind",
     "ecn_threshold", "aqm", "lanes", "n_lanes", "serve_at",  # managed.py: addresses (0: no AQM), when the link is free
     "police", "police_bucket", "police_at", "shaping", "shape_bucket", "shape_at",
-    "shape_ns", "shape_values", "shape_steps", "shape_step",
+    "shape_ns", "shape_values", "shape_steps", "shape_step", "shape_asked",
     "loss_state", "ack_loss_state", "has_normal",
 )
 # A section of a flow's path, before or behind the queue: its delay, which may change in steps, and its jitter.
@@ -137,6 +137,7 @@ LANE = np.dtype([(name, "i8") for name in _LANE])
 # by address
 segments, flows, legs, aqms, lanes = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG), ArrayAt(AQM), ArrayAt(LANE)
 
+NO_DATA = -1  # in the queue: a packet of a handshake
 NEVER = 1 << 62
 CODEL, RED, PIE, FQ_CODEL, DUALPI2 = range(1, 6)  # `kind` of an AQM; drop-tail has none
 NO_LANE = -1

@@ -31,6 +31,7 @@ from cctrace.sim.core.structs import (
     LOST_BEHIND,
     LOST_IN_QUEUE,
     NEVER,
+    NO_DATA,
     NOT_GIVEN,
     QUIC,
     SEGMENT,
@@ -173,6 +174,7 @@ class World:
         w.q_mask = size - 1
         w.q_ns = self.place(np.zeros(size, np.int64))
         w.q_bytes = self.place(np.zeros(size, np.int64))
+        w.q_which = self.place(np.full(size, NO_DATA))
         times, rates = path.rate_steps()
         w.steps_ns = self.place(times + FIRST_NS)
         w.steps_Bps = self.place(rates / 8.0)
