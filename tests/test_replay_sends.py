@@ -6,6 +6,7 @@ import pytest
 from cctrace import datasets
 from cctrace.cc.base import LinuxController
 from cctrace.flows.capture import read
+from cctrace.replaying import stack as sk
 from cctrace.replaying.run import replay
 from tests.test_stack_rules import Calls
 
@@ -61,6 +62,16 @@ def test_segments_of_a_super_packet_are_paced_as_one():
     calls.at(1_010_000).send(segments=10, in_flight=10)
     calls.at(1_030_000).send(segments=2, in_flight=12).send(segments=2, in_flight=14, begins=0).call("on_ack")
     assert watch(calls, "held_us")[-1] == 4 * 1000 - 2 * 1000  # 10 ms late: half of it is credit
+
+
+@pytest.mark.parametrize(("asked_ns", "late_ns"), [(900, 0), (1200, 200), (1300, 300), (1500, 300)])
+def test_a_super_packet_is_late_by_what_tcp_asked_late_not_by_what_it_waited_in_fq_beyond_the_estimate(
+    asked_ns, late_ns
+):
+    stack = np.zeros(sk.WSTAMP_NS + 64, np.int64)
+    stack[sk.WSTAMP_NS] = 1000
+    sk.begin_skb(1300, asked_ns, stack)
+    assert 1300 - stack[sk.PRIOR_WSTAMP_NS] == late_ns
 
 
 def test_an_application_with_nothing_to_send_marks_what_it_sends_next():

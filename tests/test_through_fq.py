@@ -79,6 +79,19 @@ def test_a_sender_with_its_own_timer_or_none_is_not_taken_for_one_with_fq(name):
     assert np.array_equal(run.source.events.rows, flow.events.rows)
 
 
+UNPACED = ["lab_cubic", "lab_cubic_app", "lab_red", "lab_codel_ecn", "lab_dctcp"]  # a veth, and nothing paces
+
+
+@pytest.mark.parametrize("name", UNPACED)
+def test_a_veth_without_pacing_is_not_taken_for_fq(name):
+    assert passage(cct.read(RECORDINGS / name / "sender.pcap.zst").flow(0)).through_fq is False
+
+
+def test_of_a_veth_whose_super_packets_take_a_round_trip_nothing_is_said():
+    flow = cct.read(cct.datasets.path("tso_bbr_300m_veth", "sender.pcap.zst")).flow(0)
+    assert passage(flow).through_fq is None
+
+
 @pytest.fixture(scope="module")
 def old_bbr(tmp_path_factory):
     """Capture of a BBR of 2016 that paces by a timer, which today's BBR explains better with fq than without."""

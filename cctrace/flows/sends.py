@@ -122,11 +122,13 @@ def pace(tp, payload, begins):
     """Compute when pacing releases the next super-packet, after `payload` more bytes [Linux]
     tcp_update_skb_after_send.
 
-    A super-packet that `begins` later than pacing allowed gets that time back, up to half of its own.
+    A super-packet that `begins` later than pacing allowed gets that time back, up to half of its own; not what it
+    waited in fq beyond the estimate, which was wrong then.
     """
     if begins:
         tp.skb_ns = tp.group_ns  # nothing leaves before its time, so an estimate beyond it was wrong
-        tp.late_ns = max(0, tp.skb_ns - tp.wstamp_ns)
+        asked_ns = tp.clock_ns - tp.start_ns + state.CLOCK_START_US * 1000 if tp.hands_over else tp.skb_ns
+        tp.late_ns = max(0, min(asked_ns, tp.skb_ns) - tp.wstamp_ns)
         tp.skb_bytes = 0
     tp.skb_bytes += payload
     segments = sb.data_segs_out(tp)

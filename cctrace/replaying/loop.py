@@ -78,8 +78,8 @@ LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches its end 
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
 
-def take_send(book, sends, slots, stack, marks, likelihood):
-    """Process the next packet: mark it, and compute when the one after it is due."""
+def take_send(book, sends, asked_ns, slots, stack, marks, likelihood):
+    """Process the next packet, which TCP sent by `asked_ns`: mark it, and compute when the one after it is due."""
     k = stack[sk.NEXT_SEND]
     send = sends[k]
     if send.begins != 0:
@@ -92,7 +92,7 @@ def take_send(book, sends, slots, stack, marks, likelihood):
             likelihood[0] += any_send(sends, k, slots, stack, gap_us, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
         elif book[bk.SCORE] == bk.TIMED_SENDS:
             likelihood[0] += timed_send(sends, k, slots, stack, book[bk.USUAL_GAP_US])
-        sk.begin_skb(send.tx_ns, stack)
+        sk.begin_skb(send.tx_ns, asked_ns, stack)
     marks[k] = 1 if slots[sk.APP_LIMITED] != 0 else 0
     segments = np.int64(send.segments)
     sk.pace_skb(np.int64(send.payload) + segments * book[bk.OVERHEAD], segments, slots[sk.PACING], stack)
@@ -106,12 +106,18 @@ def take_send(book, sends, slots, stack, marks, likelihood):
 
 
 def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
-    """Process all sends before row `i`."""
+    """Process all sends before row `i`.
+
+    Where it is in question whether there was fq (ALL_SENDS, TIMED_SENDS), what leaves late counts as late all the same:
+    else fq would explain any timer's lateness.
+    """
+    clock_ns = rows[i].time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
+    handed = book[bk.HANDS_OVER] != 0 and book[bk.SCORE] < bk.ALL_SENDS
     while stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
         send = sends[stack[sk.NEXT_SEND]]
         if i > 0:
             sk.mark_app_limited(send, np.int64(rows[i - 1].delivered), slots, stack, book[bk.BY_ACKS] != 0)
-        take_send(book, sends, slots, stack, marks, likelihood)
+        take_send(book, sends, clock_ns if handed else np.int64(send.tx_ns), slots, stack, marks, likelihood)
 
 
 def read_row(book, row, i, sends, marks, slots, stack, ack):

@@ -218,8 +218,12 @@ class Probes(Inference):
         return np.unique(self.acks[np.minimum(places, len(self.acks) - 1)]).tolist()
 
     def timed(self, row: int, end: int, latest: int | None, numbers: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the numbers of a wait that the clock ends at row `end`."""
-        wait_us = int(self.now_us[end] - self.now_us[row]) - 1
+        """Return the numbers of a wait that the clock ends at row `end`: halfway from the ACK before.
+
+        There a simulation, whose ACKs come a microsecond sooner or later, ends it with the same ACK.
+        """
+        before = self.now_us[self.acks[max(int(np.searchsorted(self.acks, end)) - 1, 0)]]
+        wait_us = int(min((before + self.now_us[end]) // 2, self.now_us[end] - 1) - self.now_us[row])
         raw = -(-(max(wait_us - self.base_us, 0) << 32) // self.random_us)
         others = numbers[latest] if latest is not None else self.numbers[-1]
         return (*others[: self.clock], min(raw, LONGEST), *others[self.clock + 1 :])

@@ -252,9 +252,12 @@ def mark_rest(sends, k, ack, slots):
         slots[APP_LIMITED] = app_limited_until(delivered, ack[A_PRIOR_IN_FLIGHT])
 
 
-def begin_skb(tx_ns, stack):
-    """A super-packet is stamped; nothing leaves before its time, so a later estimate was wrong."""
-    stack[PRIOR_WSTAMP_NS] = min(stack[WSTAMP_NS], tx_ns)
+def begin_skb(tx_ns, asked_ns, stack):
+    """A super-packet is stamped; nothing leaves before its time, so a later estimate was wrong.
+
+    So was an earlier one if TCP had handed it over by then (`asked_ns`) and it waited in fq: it is not late.
+    """
+    stack[PRIOR_WSTAMP_NS] = tx_ns - max(min(asked_ns, tx_ns) - stack[WSTAMP_NS], 0)
     stack[SKB_NS] = tx_ns
     stack[SKB_BYTES] = 0
     stack[BURST] = 0

@@ -82,7 +82,7 @@ def forward_bare(w, f, options, now):
     if end == NEVER:
         return NEVER
     if queued + size <= w.buffer_bytes and not 0 < w.buffer_packets <= bottleneck.queued_packets(w):
-        bottleneck.serve(w, start, end, size)
+        bottleneck.serve(w, start, end, size, NO_DATA)
     w.free_at = end
     left = bottleneck.step_up(w, end, NOT_GIVEN)
     return bottleneck.step_up(w, left + forward_delay(w, f, left), ARRIVALS)
