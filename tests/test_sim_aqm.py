@@ -7,7 +7,7 @@ import pytest
 
 from cctrace.cli import main
 from cctrace.errors import ArgumentError
-from cctrace.sim.aqm import KINDS, Aqm
+from cctrace.sim.aqm import KINDS, Aqm, red_burst
 from cctrace.sim.core import aqm
 from cctrace.sim.core.structs import AQM, LANE
 from cctrace.sim.path import Path
@@ -126,6 +126,13 @@ def test_reds_parameters_are_those_of_tc():
     assert fields["red_wlog"] == 5
     assert 2**32 / fields["red_step"] == pytest.approx(60_000 / 0.02, rel=1e-3)
     assert Aqm.parse("red").fields(400_000, 1e6)["red_max"] == 100_000
+
+
+@pytest.mark.parametrize("log", [1, 4, 7, 10])
+@pytest.mark.parametrize("least", [2.0, 14.2, 300.0])
+def test_the_burst_of_a_weight_gives_that_weight(log, least):
+    text = f"red:min={least * 1000:.0f}B,max=900kB,burst={red_burst(log, least)}"
+    assert Aqm.parse(text).fields(4_000_000, 1e6)["red_wlog"] == log
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ def marked():
     return simulated(ecn_threshold="12.5kB").capture().flow(0)
 
 
-def test_another_queue_management_gives_what_it_does_on_the_true_path(marked):
+@pytest.mark.parametrize("by", [None, "red:min=20kB,max=60kB"], ids=["a step", "RED"])
+def test_another_queue_management_gives_what_it_does_on_the_true_path(marked, by):
+    marked = simulated(aqm=by).capture().flow(0) if by else marked
     truth = simulated(aqm="pie:target=5ms").flows.iloc[0]
     found = cct.whatif(marked, own="cubic6", draws=4, aqm="pie:target=5ms")
     assert found.reproduces
@@ -41,7 +43,7 @@ def test_what_marks_cost_is_the_difference_to_a_queue_that_marks_nothing(marked)
 
 
 def test_marks_of_a_queue_that_cannot_be_told_have_no_effect_for_the_path_does_not_reproduce_them():
-    flow = simulated(aqm="red:min=20kB,max=60kB").capture().flow(0)
+    flow = simulated(aqm="dualpi2").capture().flow(0)
     diagnosis = cct.diagnose(flow, controller="cubic6")
     with pytest.raises(FitError, match="does not reproduce the recording"):
         effects_of(flow, diagnosis, "cubic6", draws=4)

@@ -24,7 +24,9 @@ from cctrace.path.bottleneck import backlog_met
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.markers import Marker, marker_of
 from cctrace.path.transmissions import Transmissions
+from cctrace.sim.aqm import red_burst
 from cctrace.sim.sender import Sender
+from cctrace.tcp.wire import PACKET_BYTES
 
 Controller = str | type
 
@@ -125,10 +127,16 @@ def _marking(flow: Flow, evidence: PathEvidence, path: FittedPath) -> dict[str, 
     marker = marker_of(evidence) if flow.ecn.delivered_ce else Marker()
     if marker.law is None or len(marker.names) > 1 or not np.isfinite(marker.law.threshold_us):
         return {}
-    name, from_us = marker.names[0], marker.law.threshold_us
+    name, law, bytes_per_us = marker.names[0], marker.law, path.max_rate_bps() / 8e6
     if name == "step":
-        return {"ecn_threshold": f"{from_us / 1e6 * path.max_rate_bps() / 8:.0f}B"}
-    return {"aqm": f"{name}:target={from_us:.0f}us"} if name in ("codel", "pie") else {}
+        return {"ecn_threshold": f"{law.threshold_us * bytes_per_us:.0f}B"}
+    if name == "red":
+        least = max(law.threshold_us * bytes_per_us, 2 * PACKET_BYTES)  # less, and `burst` gives no weight
+        most = law.upper_us / law.threshold_us * least
+        burst = red_burst(law.weight_log, least / PACKET_BYTES)
+        average = f"burst={burst},avpkt={PACKET_BYTES}B,probability={law.most:.0%}"
+        return {"aqm": f"red:min={least:.0f}B,max={most:.0f}B,{average}"}
+    return {"aqm": f"{name}:target={law.threshold_us:.0f}us"} if name in ("codel", "pie") else {}
 
 
 def _acks(table: Transmissions, diagnosis: Diagnosis) -> tuple[dict[str, Any], ...]:

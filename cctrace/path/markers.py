@@ -45,6 +45,10 @@ class Law:
     # low_us, high_us: its 95 % interval, from the profile likelihood
     low_us: float = math.nan
     high_us: float = math.nan
+    # of red: its upper threshold (us), the probability there, and log2 of the packets that its average spans
+    upper_us: float = math.nan
+    most: float = math.nan
+    weight_log: int = 0
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,11 @@ def red(marking: Marking) -> Law:
             found = [_red_log_likelihood(marking, average - least, least * width) for width in const.RED_WIDTHS]
             scores.append(np.concatenate(found))
             thresholds.append(least)
-    return _averaged("red", np.array(scores), np.array(thresholds))
+    row, cell = divmod(int(np.argmax(scores)), len(scores[0]))
+    width, most = divmod(cell, len(const.RED_MOST))
+    law = _averaged("red", np.array(scores), np.array(thresholds))
+    upper_us, shift = thresholds[row] * (1 + const.RED_WIDTHS[width]), const.RED_SHIFTS[row // const.LEASTS]
+    return replace(law, upper_us=float(upper_us), most=const.RED_MOST[most], weight_log=shift)
 
 
 def _red_log_likelihood(marking: Marking, excess: Floats, width: float) -> Floats:

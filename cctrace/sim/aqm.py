@@ -117,6 +117,19 @@ class Aqm:
         return number
 
 
+def longest_red_wait(burst: float, weight_log: int) -> float:
+    """Return by how many packets a burst may exceed `min` if RED's average has that weight: tc_red_eval_ewma."""
+    return (1 - (1 - 0.5**weight_log) ** burst) * 2**weight_log
+
+
+def red_burst(weight_log: int, least_packets: float) -> int:
+    """Return the longest burst, in packets, for which `tc` gives the average that weight; `min` is two or more."""
+    burst = math.ceil(least_packets)
+    while burst + 2 - least_packets <= longest_red_wait(burst + 1, weight_log):
+        burst += 1
+    return burst
+
+
 def _red(values: Mapping[str, Any], buffer_bytes: int) -> dict[str, int]:
     """RED as `tc` sets it: a quarter of the buffer is `max`, a third of that `min`; tc_red_eval_ewma, red_set_parms."""
     most = values["max"] or (3 * values["min"] if values["min"] else buffer_bytes // 4)
@@ -127,7 +140,7 @@ def _red(values: Mapping[str, Any], buffer_bytes: int) -> dict[str, int]:
     wait = burst + 1 - least / values["avpkt"]
     if wait < 1:
         raise ArgumentError(f"aqm red: burst={burst:g} packets are fewer than min={least} B holds")
-    weights = (log for log in range(1, 32) if wait <= (1 - (1 - 0.5**log) ** burst) * 2**log)
+    weights = (log for log in range(1, 32) if wait <= longest_red_wait(burst, log))
     chance = values["probability"]
     return {
         "red_min": least,
