@@ -24,6 +24,7 @@ _APPS = {
     "onoff": (structs.ON_OFF, ("on", "off")),
     "requests": (structs.REQUESTS, ("size", "think")),
 }
+_OF_LINUX = ("ecn", "max_pacing_rate", "fq", "send_buffer")  # which profile linux has alone
 UNLIMITED = 1 << 40  # segments
 MOST_MSS = 32_000  # two of them are the largest burst that a sender hands over
 
@@ -130,16 +131,17 @@ class Sender:
         view = controller(self.cc)[0].view
         if self.ecn not in (False, True, "classic", "accurate"):
             raise ArgumentError(f"ecn={self.ecn!r} for {self.name}: use True, classic or accurate")
-        if self.ecn and (view == "quic" or self.profile != "linux"):
-            stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
-            raise ArgumentError(f"ecn=True for {self.name}: the {stack} has no ECN")
+        if self.profile not in tuple(PROFILES):
+            raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
+        stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
+        for argument in _OF_LINUX:
+            if (value := getattr(self, argument)) not in (None, False) and stack != "profile linux":
+                raise ArgumentError(f"{argument}={value!r} for {self.name}: the {stack} has none")
         if self.mss is not None and (
             view == "quic" or not isinstance(self.mss, int) or not 536 <= self.mss <= MOST_MSS
         ):
             said = "is the stack's own with QUIC" if view == "quic" else f"must be an integer from 536 to {MOST_MSS}"
             raise ArgumentError(f"mss={self.mss!r} for {self.name}: {said}")
-        if self.profile not in tuple(PROFILES):
-            raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
         if not isinstance(self.ack_every, int) or not 1 <= self.ack_every <= 10_000:
             raise ArgumentError(f"ack_every={self.ack_every!r} must be an integer from 1 to 10000")
         if self.ack is not None and self.ack_every != 1:
@@ -149,15 +151,8 @@ class Sender:
             raise ArgumentError(f"comp_sack_nr={self.comp_sack_nr!r} must be an integer from 0 to 255")
         if not isinstance(self.hz, int) or not 100 <= self.hz <= 1000:
             raise ArgumentError(f"hz={self.hz!r} must be an integer from 100 to 1000")
-        if self.max_pacing_rate is not None:
-            if view == "quic" or self.profile != "linux":
-                stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
-                raise ArgumentError(f"max_pacing_rate={self.max_pacing_rate!r} for {self.name}: the {stack} has none")
-            if self.max_pacing_rate_Bps < 1000:
-                raise ArgumentError(f"max_pacing_rate={self.max_pacing_rate!r} must be at least 8 kbit/s")
-        if self.fq and (view == "quic" or self.profile != "linux"):
-            stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
-            raise ArgumentError(f"fq=True for {self.name}: the {stack} has no fq")
+        if self.max_pacing_rate is not None and self.max_pacing_rate_Bps < 1000:
+            raise ArgumentError(f"max_pacing_rate={self.max_pacing_rate!r} must be at least 8 kbit/s")
         if self.kernel not in tuple(KERNELS):
             raise ArgumentError(f"kernel={self.kernel!r}: use {', '.join(KERNELS)}")
         if self.rtt_ns is not None and self.rtt_ns <= 0:
@@ -168,9 +163,6 @@ class Sender:
             raise ArgumentError(f"ack_slot={self.ack_slot!r} must be positive")
         if self.rwnd is not None and parse_size_bytes(self.rwnd, name="rwnd") < 2 * self.sizes[0]:
             raise ArgumentError(f"rwnd={self.rwnd!r} is less than two segments")
-        if self.send_buffer is not None and (view == "quic" or self.profile != "linux"):
-            stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
-            raise ArgumentError(f"send_buffer={self.send_buffer!r} for {self.name}: the {stack} has no send buffer")
         if self.send_buffer is not None and not 1 <= self.send_buffer_bytes < 1 << 30:
             raise ArgumentError(f"send_buffer={self.send_buffer!r} must be from 1 byte to 1 GiB")
         self.application(self.sizes[0])
