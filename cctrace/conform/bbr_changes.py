@@ -17,6 +17,7 @@ from cctrace.conform.scenes import (
     changed_rate,
     close,
     entered,
+    left,
     moves,
 )
 from cctrace.conform.stage import Stage
@@ -43,12 +44,15 @@ def tenfold(stage: Stage) -> Scene:
 
 @case(16, "Decreasing bandwidth 10x and ensuring max bandwidth adapts down")
 def tenth(stage: Stage) -> Scene:
-    """A tenth from CRUISE on, with a queue of one BDP; two cycles later max_bw is the new rate, to within a quarter."""
+    """A tenth from CRUISE on, with a queue of one BDP; two cycles later max_bw is the new rate, to within a quarter.
+
+    That queue makes rounds of eleven RTTs, of which two cycles take up to 30.
+    """
     at_s = entered(stage.plain, CRUISE)
     if at_s is None or stage.cell.rtt_s > 0.2 or stage.cell.bdp < 30:
         return UNSET_SCENE
     buffer = {"buffer": "1bdp"}
-    r = stage.record(at_s + 20 + 100 * stage.cell.rtt_s, path=changed_rate(stage, at_s, 0.1) | buffer)
+    r = stage.record(at_s + 20 + 330 * stage.cell.rtt_s, path=changed_rate(stage, at_s, 0.1) | buffer)
     rate = r.facts["rate_Bps"] / 10
     last = r.time_s > r.time_s[-1] - 1
     lowest = float(np.min(r.after["max_bw"][last]))
@@ -70,12 +74,14 @@ def policer(stage: Stage) -> Scene:
     late = r.time_s > r.time_s[-1] * 2 / 3
     rows = np.flatnonzero(late)
     sent, lost, delivered = (np.ptp(r.ack(name)[rows]) for name in ("data_segs_out", "lost", "delivered"))
-    used = delivered * r.mss / max(float(np.ptp(r.time_s[rows])), 1e-9)
+    seconds = max(float(np.ptp(r.time_s[rows])), 1e-9)
+    used = delivered * r.mss / seconds
     half = r.facts["rate_Bps"] / 2
+    most = 1.05 * half + bucket / seconds  # a bucket that was full when the last third began
     return Scene(r, both(
         came(r, np.isfinite(r.after["inflight_shortterm"]) | np.isfinite(r.after["inflight_longterm"]), "a bound"),
         close(r, len(r) - 1, float(lost) / max(float(sent), 1.0), 0.0, 0.1, "share lost"),
-        close(r, len(r) - 1, float(used), 0.7 * half, 1.05 * half, "goodput"),
+        close(r, len(r) - 1, float(used), 0.7 * half, most, "goodput"),
     ))  # fmt: skip
 
 
@@ -136,7 +142,8 @@ def loss_in_up(stage: Stage) -> Scene:
         loss = first + burst(stage, again + 1.05 * stage.cell.rtt_s, "10%", 1)[1:]
         r = stage.record(again + 12 * stage.cell.rtt_s + 0.5, path={"loss": loss})
     lost = r.is_call("skb_marked_lost") & moves(r, UP, DOWN, at_s)
-    return Scene(r, came(r, lost & np.isfinite(r.after["inflight_longterm"]), "DOWN by losses, and a bound"))
+    bounded = lost & np.isfinite(r.after["inflight_longterm"])
+    return Scene(r, left(r, UP, bounded, "DOWN by losses, and a bound", at_s))
 
 
 @case(22, "Handling application-limited sending during PROBE_REFILL")

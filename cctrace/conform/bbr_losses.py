@@ -93,6 +93,8 @@ def _answers(r: Record) -> Values:
     """Return the ACKs that end a round of loss while the flow does not probe, and stay in a state that keeps bounds."""
     was, now = r.before["state"], r.after["state"]
     quiet = ~np.isin(was, (STARTUP, REFILL, UP)) & (now != REFILL) & ~((was == PROBE_RTT) & (now != PROBE_RTT))
+    # An ACK may begin REFILL, which resets the bounds, and then ProbeRTT.
+    quiet &= ~((was != PROBE_RTT) & (now == PROBE_RTT) & np.isinf(r.after["bw_shortterm"]))
     lossy = r.was_set("is_loss_in_round")
     return r.acks & r.is_set("loss_round_start") & lossy & quiet
 
