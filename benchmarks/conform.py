@@ -158,8 +158,11 @@ def false_alarms(name, seeds):
     found = []
     for seed in range(1, seeds + 1):
         sender = senders[seed // len(cells) % len(senders)]
-        found.append((seed, caught(name, sender, (cells[seed % len(cells)],), seed)))
-    return [one for one in found if one[1]]
+        alarm = caught(name, sender, (cells[seed % len(cells)],), seed)
+        if alarm:
+            found.append((seed, alarm))
+            print(f"{name} alarm, seed {seed}: {alarm}", flush=True)
+    return found
 
 
 def main():

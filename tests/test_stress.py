@@ -284,6 +284,7 @@ def test_the_known_attacks_are_found_from_scratch():
     low_rate = Aim("floor", window_s=10.0)
     for cc in ("reno", "cubic6"):
         assert stress(Setting(cc, sample_s=1.0), low_rate, Bounds(("loss",), until_s=19.0)).findings, cc
-    stall = Aim("stall", window_s=1.6, stall_s=10.0)
-    setting = Setting("bbr2022", duration_s=25.0, sample_s=0.16)
-    assert stress(setting, stall, Bounds(("rate", "rtt", "loss"), share=0.3)).findings
+    stall = Aim("stall", window_s=1.6, stall_s=30.0)
+    setting = Setting("bbr2022", rate_bps=2e6, duration_s=60.0, sample_s=0.16)
+    outages = Bounds(("loss",), until_s=12.0, losses=(1.0, 1.0), longest_s=4.0, share=1.0)
+    assert stress(setting, stall, outages, runs=500).findings
