@@ -125,5 +125,5 @@ class Inference:
     def after(self, span_us: float, row: int | None = None) -> int:
         """Return the first row later than `span_us` from a row (default: now), at least the next, at most the end."""
         row = self.follower.row if row is None else row
-        end = int(np.searchsorted(self.now_us, self.now_us[row] + span_us))
+        end = int(self.now_us.searchsorted(self.now_us[row] + span_us))
         return min(max(end, row + 1), len(self.now_us))

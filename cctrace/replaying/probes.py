@@ -37,6 +37,7 @@ MIN_RTT_US, REFRESHED = "probe_rtt_min_us", "probe_rtt_min_stamp"
 TIE_US = 1  # an RTT sample lower by this much may not have been lower for the kernel
 LOOK_US = 100_000  # between checks whether min_rtt was refreshed: half of PROBE_RTT, which must not pass unnoticed
 DIP_US = 300_000  # within which PROBE_RTT (200 ms) is visible
+GLANCE_US = 20_000  # within which sends that PROBE_RTT's window forbids mostly refute it
 PEAKS, LOWER = 2, 0.5  # that are refined: of two peaks at half-RTT resolution, the lower may be the higher one
 
 
@@ -87,7 +88,7 @@ class Probes(Inference):
     def expires(self, refreshed: int) -> int:
         """Return the first row at which a min_rtt that was refreshed then has expired."""
         ticks = refreshed + self.window + 1 - JIFFIES_START
-        return int(np.searchsorted(self.now_us, ticks * 1_000_000 // self.follower.params["hz"]))
+        return int(self.now_us.searchsorted(ticks * 1_000_000 // self.follower.params["hz"]))
 
     def look(self) -> None:
         """Note a refresh that is doubtful; try PROBE_RTT at the time at which it is due without it."""
@@ -103,9 +104,12 @@ class Probes(Inference):
         row = follower.row
         if not self.doubtful or row < self.expires(self.doubtful[0]) or row == len(follower.rows):
             return
-        earlier = self.doubtful.pop(0) - self.least[1]
-        likelihood = follower.scan(np.array([row]), np.array([self.after(DIP_US)]), {}, {REFRESHED: earlier})
-        if likelihood[0] > math.log(1 / FALSE_ALARM):
+        earlier, sure = self.doubtful.pop(0) - self.least[1], math.log(1 / FALSE_ALARM)
+        for span_us in (GLANCE_US, DIP_US):
+            likelihood = follower.scan(np.array([row]), np.array([self.after(span_us)]), {}, {REFRESHED: earlier})
+            if likelihood[0] < -sure:
+                return
+        if likelihood[0] > sure:
             self.edits.append(Edit(row, REFRESHED, earlier))
             follower.set(REFRESHED, self.least[1] + earlier)
 
