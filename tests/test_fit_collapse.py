@@ -67,6 +67,16 @@ def test_more_jitter_makes_collapse_likelier():
     assert "threshold" in fit.summary()
 
 
+@pytest.mark.parametrize("jitter", ["normal:sd=4ms", "normal:sd=3ms,reorder"])
+def test_the_queue_over_the_jitter_is_the_captures_at_its_own_and_none_after_a_collapse(jitter):
+    fit = cct.fit.Collapse(["bbr2016"], quick=True).fit(simulated(jitter, ack_every=2))
+    now_us = fit.sd_us_.value
+    delta = fit.delta_us([now_us, 1.5 * now_us, 30_000], "bbr2016")
+    assert delta[0] == pytest.approx(fit.queue_us_, rel=0.15)
+    assert 0 < delta[1] < delta[0]  # a lower min_rtt, a smaller window
+    assert np.isnan(delta[2])
+
+
 def test_a_flow_that_collapsed_says_so():
     """One that kept to a tenth of the link never showed its rate; one that began at full rate did."""
     always, later = (

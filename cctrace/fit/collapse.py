@@ -24,7 +24,6 @@ from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, Serialised
 from cctrace.fit import constants as const
 from cctrace.fit.components import quick_jitter
-from cctrace.fit.constants import CHANGED, JITTERY, LEAST_PART
 from cctrace.fit.delays import of_counters
 from cctrace.fit.forecast import Forecast, answer_text, chance_of, milli_text, seen_chance
 from cctrace.fit.jitter import Jitter
@@ -47,7 +46,7 @@ def unfilled(its: Sent, fastest_mbps: float) -> str:
         "the flow never filled the path long enough to show its rate, which is at least "
         f"{format_rate(fastest_mbps * 1e6)}: a bulk flow is needed"
     )
-    if sd > 2 * JITTERY * mean:
+    if sd > 2 * const.JITTERY * mean:
         text += (
             f"; its RTTs deviate by {format_time(1e3 * sd)} from {format_time(1e3 * mean)} without a queue to show for "
             "it: if it was BBR with data to send, it is one that jitter made collapse"
@@ -64,10 +63,10 @@ def one_rate(its: Sent, rate: float) -> Steps:
     starts = np.concatenate([[0.0], candidate_steps(its), [np.inf]])
     for begin, end in itertools.pairwise(starts if len(starts) > 2 else ()):
         part = part_of(its, begin, end)
-        if len(part.acked) < LEAST_PART:
+        if len(part.acked) < const.LEAST_PART:
             continue
         own, deviates = constant_rate(part)
-        if abs(np.log(own / steps.rate[0])) > CHANGED and deviates < 0.8 * deviation(part, steps):
+        if abs(np.log(own / steps.rate[0])) > const.CHANGED and deviates < 0.8 * deviation(part, steps):
             raise FitError(
                 f"the rate of the path changed (about {starts[1] / 1e6:.1f} s after the flow's first packet); the "
                 "forecast is of one rate: cut the capture where it changes"
@@ -95,6 +94,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
     from cctrace.fit.threshold import Threshold
     from cctrace.flows.flow import Flow
@@ -273,11 +273,23 @@ class Collapse(Serialised, Summarized):
         self, sd_us: float, controller: str = CONTROLLERS[-1], base_us: float | None = None, duration: str = "60s"
     ) -> float:
         """Return the share of the link that a run of `controller` gets with another sd and base RTT."""
+        return self._tail(self.path(sd_us, base_us=base_us), controller, duration, self.seed)[0]
+
+    def delta_us(self, sds_us: Sequence[float], controller: str, runs: int = 3) -> NDArray[np.float64]:
+        r"""Return :math:`\delta(\sigma)` [Kumar19]_, the mean queueing delay over the jitter's sd, of `runs` runs each.
+
+        Runs that collapse do not count: they have no queue because they collapsed. NaN if all do.
+        """
+        tails = [[self._tail(self.path(sd), controller, "60s", self.seed + k) for k in range(runs)] for sd in sds_us]
+        kept = [[queue_us for share, queue_us in each if share >= 0.5] for each in tails]
+        return np.array([np.mean(each) if each else np.nan for each in kept])
+
+    def _tail(self, path: Path, controller: str, duration: str, seed: int) -> tuple[float, float]:
+        """Return the share of the link and the queueing delay (us) of a run after its first third."""
         from cctrace.sim.simulate import simulate
 
-        sender = Sender(controller, ack_every=self.ack_every_)
-        sim = simulate(self.path(sd_us, base_us=base_us), sender, duration, self.seed)
-        return float(sim.flows.tail_goodput_bps[0] * WIRE_PER_PAYLOAD / self.rate_bps_.number)
+        flow = simulate(path, Sender(controller, ack_every=self.ack_every_), duration, seed).flows.iloc[0]
+        return flow.tail_goodput_bps * WIRE_PER_PAYLOAD / self.rate_bps_.number, flow.tail_queue_delay_mean_us
 
     def _search(self, controller: str, per: str | None = None) -> Threshold:
         most = const.MOST_JITTER * self.delay_us_
@@ -370,11 +382,9 @@ class Collapse(Serialised, Summarized):
         """Return the result as text."""
         lines = [f"jitter: sd {self.sd_us_.text('{:.0f}')} us, process {self.process_}"]
         for name, f in self.forecasts_.items():
-            lines.append(
-                f"{name}: collapses: {f.verdict}; threshold {f.threshold_sd_us.text('{:.0f}')} us, "
-                f"{format_share(f.probability.number)} now, {format_share(f.probability_hour.number)} within an hour; "
-                f"{f.domain} the domain of the runs"
-            )
+            chances = " now, ".join(format_share(each.number) for each in (f.probability, f.probability_hour))
+            lines.append(f"{name}: collapses: {f.verdict}; threshold {f.threshold_sd_us.text('{:.0f}')} us, {chances}")
+            lines[-1] += f" within an hour; {f.domain} the domain of the runs"
         return "\n".join(lines)
 
     def plot(self, controller: str | None = None, axes: Axes | None = None) -> Axes:
