@@ -8,19 +8,9 @@ which is all that drop-tail needs.
 import numpy as np
 
 from cctrace.lang.memory import reals, words
+from cctrace.sim.core import structs
 from cctrace.sim.core.chance import PATH_STREAM, uniform
 from cctrace.sim.core.delay import arrive, forward_delay, insert
-from cctrace.sim.core.structs import (
-    ARRIVALS,
-    CE,
-    ECT,
-    GETS_LOST,
-    NEVER,
-    NO_DATA,
-    NOT_GIVEN,
-    flows,
-    legs,
-)
 from cctrace.sim.core.tally import count
 
 POLL_SOONEST_NS, POLL_LATEST_NS = 1000, 50_000  # after it is due: select(2) counts in microseconds; timer_slack_ns
@@ -38,14 +28,14 @@ def service_end(w, start_ns, size):
     step = w.step
     while True:
         rate = reals(w.steps_Bps)[step]
-        end = words(w.steps_ns)[step + 1] if step < last else NEVER
+        end = words(w.steps_ns)[step + 1] if step < last else structs.NEVER
         if rate > 0.0:
             done = now + np.int64(left * 1e9 / rate)
             if done <= end:
                 return done
             left -= rate * (end - now) / 1e9
-        elif end == NEVER:
-            return NEVER
+        elif end == structs.NEVER:
+            return structs.NEVER
         now = end
         step += 1
 
@@ -77,7 +67,7 @@ def random_loss(w, now):
         while w.loss_step + 1 < w.loss_steps and words(w.loss_ns)[w.loss_step + 1] <= now:
             w.loss_step += 1
         w.loss = reals(w.loss_values)[w.loss_step]
-        w.loss_next_ns = words(w.loss_ns)[w.loss_step + 1] if w.loss_step + 1 < w.loss_steps else NEVER
+        w.loss_next_ns = words(w.loss_ns)[w.loss_step + 1] if w.loss_step + 1 < w.loss_steps else structs.NEVER
     if w.loss == 0.0:
         return False
     w.loss_state = losing(w, w.loss_state, w.loss_p, w.loss_r)
@@ -86,7 +76,7 @@ def random_loss(w, now):
 
 def fill_shaper(w, until):
     """Add tokens, nanoseconds of the link, to the shaper's bucket; a new rate fills it (tbf_change)."""
-    most = float(NEVER)
+    most = float(structs.NEVER)
     while w.shape_step + 1 < w.shape_steps and words(w.shape_ns)[w.shape_step + 1] <= until:
         w.shape_step += 1
         w.shape_at = words(w.shape_ns)[w.shape_step]
@@ -142,7 +132,7 @@ def ask_again(w, now):
     while head != w.q_tail:
         size = words(w.q_bytes)[head]
         end = service_end(w, w.free_at + shaper_wait(w, w.free_at, size), size)
-        if words(w.q_which)[head] != NO_DATA:
+        if words(w.q_which)[head] != structs.NO_DATA:
             arrive_sooner(w, words(w.q_which)[head], words(w.q_ns)[head] - end)
         words(w.q_ns)[head] = w.free_at = end
         head = (head + 1) & w.q_mask
@@ -150,14 +140,14 @@ def ask_again(w, now):
 
 def arrive_sooner(w, which, sooner_ns):
     """A transmission leaves the queue sooner than it was thought to, and so arrives; jitter and losses stay."""
-    f, order = flows(w.flows)[which % w.n], which // w.n
+    f, order = structs.flows(w.flows)[which % w.n], which // w.n
     k = f.arr_head
     while k < f.arr_tail and words(f.arr_order)[k & f.mask] != order:
         k += 1
     if k == f.arr_tail:
         return  # lost behind the queue
-    at = step_up(w, words(f.arr_ns)[k & f.mask] - sooner_ns, ARRIVALS)
-    leg = legs(f.behind)[0]
+    at = step_up(w, words(f.arr_ns)[k & f.mask] - sooner_ns, structs.ARRIVALS)
+    leg = structs.legs(f.behind)[0]
     if leg.reorder == 0 and k > f.arr_head:
         at = max(at, words(f.arr_ns)[(k - 1) & f.mask])
     insert(f.arr_ns, f.arr_order, f.mask, f.arr_head, k, order, at)
@@ -167,18 +157,18 @@ def arrive_sooner(w, which, sooner_ns):
 
 def mark(f, order):
     """Mark a transmission if its flow supports ECN; return whether it does."""
-    if words(f.tx_marks)[order & f.mask] & ECT == 0:
+    if words(f.tx_marks)[order & f.mask] & structs.ECT == 0:
         return False
-    if words(f.tx_marks)[order & f.mask] & CE == 0:
+    if words(f.tx_marks)[order & f.mask] & structs.CE == 0:
         f.n_marked += 1
-    words(f.tx_marks)[order & f.mask] |= CE
+    words(f.tx_marks)[order & f.mask] |= structs.CE
     return True
 
 
 def drop(f, order):
     """Drop a transmission in the queue, and its mark, if any."""
     f.drops_queue += 1
-    f.n_marked -= words(f.tx_marks)[order & f.mask] & CE > 0
+    f.n_marked -= words(f.tx_marks)[order & f.mask] & structs.CE > 0
 
 
 def first_departure(w, since):
@@ -189,7 +179,7 @@ def first_departure(w, since):
         if at >= since:
             return at - at % w.timer_step_ns + (w.timer_step_ns if at % w.timer_step_ns > 0 else 0)
         k = (k + 1) & w.q_mask
-    return NEVER
+    return structs.NEVER
 
 
 def given_loss(f, order):
@@ -206,12 +196,12 @@ def leave(w, f, order, since, start, end):
     f.qdelay_sum_ns += start - since
     f.qdelay_count += 1
     count(f.queue_tally, start - since)
-    given = words(f.tx_marks)[order & f.mask] & GETS_LOST > 0
+    given = words(f.tx_marks)[order & f.mask] & structs.GETS_LOST > 0
     if given or (w.loss_behind == 1 and random_loss(w, since)):
         f.drops_random += 1
         return
-    left = step_up(w, end, NOT_GIVEN)
-    arrive(f, order, step_up(w, left + forward_delay(w, f, left), ARRIVALS))
+    left = step_up(w, end, structs.NOT_GIVEN)
+    arrive(f, order, step_up(w, left + forward_delay(w, f, left), structs.ARRIVALS))
 
 
 def step_up(w, at, kind):
@@ -224,9 +214,9 @@ def step_up(w, at, kind):
     if w.one_host == 0:
         return at
     given = instant_near(w, at, MOST_LATE_NS, kind)
-    if given != NEVER:
+    if given != structs.NEVER:
         return given
-    if kind == NOT_GIVEN and words(w.instants)[0] < words(w.instants)[NOT_GIVEN]:
+    if kind == structs.NOT_GIVEN and words(w.instants)[0] < words(w.instants)[structs.NOT_GIVEN]:
         return at  # the prescribed instant of the next packet counts
     real = at + w.timer_phase_ns + 1
     if real // w.timer_step_ns * w.timer_step_ns < at:
@@ -254,7 +244,7 @@ def instant_near(w, at, late_ns, kind):
             low = middle + 1
         else:
             high = middle
-    return instants[low] if low < end and instants[low] < at + late_ns else NEVER
+    return instants[low] if low < end and instants[low] < at + late_ns else structs.NEVER
 
 
 def serve(w, start, end, size, which):

@@ -5,32 +5,21 @@ import math
 import numpy as np
 
 from cctrace.lang.memory import reals, words
+from cctrace.sim.core import structs
 from cctrace.sim.core.chance import PATH_STREAM, gamma, normal, uniform
-from cctrace.sim.core.structs import (
-    DELAY_REALS,
-    DELAY_WORDS,
-    EMPIRICAL,
-    GAMMA,
-    LOGNORMAL,
-    NEVER,
-    NO_JITTER,
-    PER_BURST,
-    PER_SLOT,
-    legs,
-)
 
 
 def next_delay(leg, now):
     """Apply the step of a leg's delay that holds at `now`: shift of the base delay, and jitter."""
-    while leg.step + 1 < leg.steps and words(leg.words)[(leg.step + 1) * DELAY_WORDS] <= now:
+    while leg.step + 1 < leg.steps and words(leg.words)[(leg.step + 1) * structs.DELAY_WORDS] <= now:
         leg.step += 1
-    at = leg.step * DELAY_WORDS
+    at = leg.step * structs.DELAY_WORDS
     row = words(leg.words)
     leg.shift_ns, leg.reorder, leg.kind, leg.per = row[at + 1], row[at + 2], row[at + 3], row[at + 4]
     leg.slot_ns, leg.table, leg.samples = row[at + 5], row[at + 6], row[at + 7]
-    leg.next_ns = row[at + DELAY_WORDS] if leg.step + 1 < leg.steps else NEVER
+    leg.next_ns = row[at + structs.DELAY_WORDS] if leg.step + 1 < leg.steps else structs.NEVER
     real = reals(leg.reals)
-    at = leg.step * DELAY_REALS
+    at = leg.step * structs.DELAY_REALS
     leg.rho, leg.a, leg.b, leg.floor = real[at], real[at + 1], real[at + 2], real[at + 3]
 
 
@@ -43,17 +32,17 @@ def leg_delay(w, f, leg, now):
 
 def forward_delay(w, f, now):
     """Delay (ns) of a packet that leaves the bottleneck at `now`."""
-    return leg_delay(w, f, legs(f.behind)[0], now)
+    return leg_delay(w, f, structs.legs(f.behind)[0], now)
 
 
 def draw_jitter(w, f, leg, now):
     """Return the jitter (ns) of a packet that enters at `now`; one draw per packet, burst or time slot."""
-    if leg.kind == NO_JITTER:
+    if leg.kind == structs.NO_JITTER:
         return 0
     key = 0
-    if leg.per == PER_BURST:
+    if leg.per == structs.PER_BURST:
         key = f.burst_id + 1
-    elif leg.per == PER_SLOT:
+    elif leg.per == structs.PER_SLOT:
         key = now // leg.slot_ns + 1
     if key == 0 or key != leg.drawn_for:
         leg.drawn_for = key
@@ -63,16 +52,16 @@ def draw_jitter(w, f, leg, now):
 
 def draw_anew(f):
     """Make the next packet draw its own jitter, even in the same slot."""
-    legs(f.behind)[0].drawn_for = 0
+    structs.legs(f.behind)[0].drawn_for = 0
     if f.before > 0:
-        legs(f.before)[0].drawn_for = 0
+        structs.legs(f.before)[0].drawn_for = 0
 
 
 def jitter_value(w, leg):
     """One draw (ns) of the jitter; values below its floor are redrawn. Successive normal numbers correlate by rho."""
-    if leg.kind == EMPIRICAL:
+    if leg.kind == structs.EMPIRICAL:
         return reals(leg.table)[np.int64(uniform(w, PATH_STREAM) * leg.samples)]
-    if leg.kind == GAMMA:
+    if leg.kind == structs.GAMMA:
         return gamma(w, PATH_STREAM, leg.a) * leg.b + leg.floor
     while True:
         z = normal(w, PATH_STREAM)
@@ -80,7 +69,7 @@ def jitter_value(w, leg):
             z = leg.rho * leg.z + math.sqrt(1.0 - leg.rho * leg.rho) * z
             leg.z = z
         value = leg.a + leg.b * z
-        if leg.kind == LOGNORMAL:
+        if leg.kind == structs.LOGNORMAL:
             return math.exp(value) + leg.floor
         if value >= leg.floor:
             return value
@@ -107,13 +96,13 @@ def insert(times, orders, mask, head, tail, order, at):
 
 def arrive(f, order, at):
     """Deliver a transmission to the receiver."""
-    insert(f.arr_ns, f.arr_order, f.mask, f.arr_head, f.arr_tail, order, in_order(legs(f.behind)[0], at))
+    insert(f.arr_ns, f.arr_order, f.mask, f.arr_head, f.arr_tail, order, in_order(structs.legs(f.behind)[0], at))
     f.arr_tail += 1
 
 
 def set_out(w, f, order, now):
     """Send a transmission on its way to the queue, which it reaches later."""
-    leg = legs(f.before)[0]
+    leg = structs.legs(f.before)[0]
     at = in_order(leg, now + leg_delay(w, f, leg, now))
     insert(f.way_ns, f.way_order, f.mask, f.way_head, f.way_tail, order, at)
     f.way_tail += 1

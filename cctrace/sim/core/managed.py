@@ -5,21 +5,8 @@ link counts as queued, as in a qdisc below a shaper (qdisc_peek_dequeued).
 """
 
 from cctrace.lang.memory import words
-from cctrace.sim.core import aqm
+from cctrace.sim.core import aqm, structs
 from cctrace.sim.core.bottleneck import drop, leave, mark, service_end, shaper_wait
-from cctrace.sim.core.structs import (
-    CODEL,
-    DUALPI2,
-    FQ_CODEL,
-    LOST_IN_QUEUE,
-    NEVER,
-    NO_LANE,
-    PIE,
-    RED,
-    aqms,
-    flows,
-    lanes,
-)
 
 MOST_DROPPED = 64  # by fq_codel from a full queue at a time: drop_batch_size
 UNLISTED, NEW, OLD = range(3)
@@ -27,33 +14,33 @@ UNLISTED, NEW, OLD = range(3)
 
 def admit(w, f, order, given, now):
     """Transmission `order` arrives at the queue."""
-    q = aqms(w.aqm)[0]
+    q = structs.aqms(w.aqm)[0]
     aqm.update(w, q, now)
     queued = w.queue_bytes
-    full = overfull(w, q, f.wire_bytes) and q.kind != FQ_CODEL
+    full = overfull(w, q, f.wire_bytes) and q.kind != structs.FQ_CODEL
     if f.losses_given == 1:
-        full = given == LOST_IN_QUEUE
+        full = given == structs.LOST_IN_QUEUE
     # RED averages before it looks for room; PIE looks for room first.
-    if (full and q.kind != RED) or aqm.drops_early(w, q, f, order) or full:
+    if (full and q.kind != structs.RED) or aqm.drops_early(w, q, f, order) or full:
         drop(f, order)
         q.pie_accumulated = 0
         return
     if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
         mark(f, order)
     which = 0
-    if q.kind == FQ_CODEL:
+    if q.kind == structs.FQ_CODEL:
         which = f.index
-    elif q.kind == DUALPI2:
+    elif q.kind == structs.DUALPI2:
         which = aqm.dualpi2_skb_classify(f, order)
-    append(w, q, lanes(w.lanes)[which], f, order, now)
-    if q.kind == FQ_CODEL:
-        lane = lanes(w.lanes)[which]
+    append(w, q, structs.lanes(w.lanes)[which], f, order, now)
+    if q.kind == structs.FQ_CODEL:
+        lane = structs.lanes(w.lanes)[which]
         if lane.listed == UNLISTED:
             lane.deficit = q.quantum
             put_last(w, q, which, NEW)
         if overfull(w, q, 0) and f.losses_given == 0:
             drop_of_fattest(w, q)
-    if w.serve_at == NEVER:
+    if w.serve_at == structs.NEVER:
         serve_next(w, q, now)
 
 
@@ -75,7 +62,7 @@ def append(w, q, lane, f, order, now):
 
 def serve_on(w, now):
     """The link has sent a packet; return the flow of the next, -1 if none waits."""
-    q = aqms(w.aqm)[0]
+    q = structs.aqms(w.aqm)[0]
     aqm.update(w, q, now)
     w.queue_bytes -= q.serving
     q.packets -= 1
@@ -85,14 +72,14 @@ def serve_on(w, now):
 
 def serve_next(w, q, now):
     """Send the next packet, if any; return its flow, or -1."""
-    w.serve_at = NEVER
+    w.serve_at = structs.NEVER
     while take(w, q, now):
-        f = flows(w.flows)[q.flow]
+        f = structs.flows(w.flows)[q.flow]
         start = now
         if w.shaping == 1:
             start += shaper_wait(w, start, f.wire_bytes)
         end = service_end(w, start, f.wire_bytes)
-        if end == NEVER:
+        if end == structs.NEVER:
             drop(f, q.order)
             continue
         q.serving = f.wire_bytes
@@ -107,16 +94,16 @@ def serve_next(w, q, now):
 
 def take(w, q, now):
     """Select the packet to send next; return whether there is one."""
-    if q.kind == FQ_CODEL:
+    if q.kind == structs.FQ_CODEL:
         return fq_codel_dequeue(w, q, now)
-    if q.kind == DUALPI2:
+    if q.kind == structs.DUALPI2:
         return aqm.dualpi2_dequeue(w, q, now)
-    lane = lanes(w.lanes)[0]
-    if q.kind == CODEL:
+    lane = structs.lanes(w.lanes)[0]
+    if q.kind == structs.CODEL:
         return aqm.codel_dequeue(w, q, lane, now)
     if not aqm.pop(w, q, lane):
         return False
-    if q.kind == PIE:
+    if q.kind == structs.PIE:
         aqm.pie_process_dequeue(w, q, now)
     return True
 
@@ -127,28 +114,28 @@ def take(w, q, now):
 def fq_codel_dequeue(w, q, now):
     """Deficit round robin, new flows first."""
     while True:
-        group = NEW if q.new_first != NO_LANE else OLD
+        group = NEW if q.new_first != structs.NO_LANE else OLD
         which = q.new_first if group == NEW else q.old_first
-        if which == NO_LANE:
+        if which == structs.NO_LANE:
             return False
-        lane = lanes(w.lanes)[which]
+        lane = structs.lanes(w.lanes)[which]
         if lane.deficit <= 0:
             lane.deficit += q.quantum
             take_first(w, q, group)
             put_last(w, q, which, OLD)
         elif aqm.codel_dequeue(w, q, lane, now):
-            lane.deficit -= flows(w.flows)[which].wire_bytes
+            lane.deficit -= structs.flows(w.flows)[which].wire_bytes
             return True
         else:
             take_first(w, q, group)
-            if group == NEW and q.old_first != NO_LANE:  # so that old ones do not starve
+            if group == NEW and q.old_first != structs.NO_LANE:  # so that old ones do not starve
                 put_last(w, q, which, OLD)
 
 
 def take_first(w, q, group):
     """Take the first queue off a list."""
     which = q.new_first if group == NEW else q.old_first
-    lane = lanes(w.lanes)[which]
+    lane = structs.lanes(w.lanes)[which]
     lane.listed = UNLISTED
     if group == NEW:
         q.new_first = lane.next
@@ -158,31 +145,31 @@ def take_first(w, q, group):
 
 def put_last(w, q, which, group):
     """Put a queue at the end of a list."""
-    lane = lanes(w.lanes)[which]
+    lane = structs.lanes(w.lanes)[which]
     lane.listed = group
-    lane.next = NO_LANE
+    lane.next = structs.NO_LANE
     first = q.new_first if group == NEW else q.old_first
-    if first == NO_LANE:
+    if first == structs.NO_LANE:
         if group == NEW:
             q.new_first = which
         else:
             q.old_first = which
         return
-    while lanes(w.lanes)[first].next != NO_LANE:
-        first = lanes(w.lanes)[first].next
-    lanes(w.lanes)[first].next = which
+    while structs.lanes(w.lanes)[first].next != structs.NO_LANE:
+        first = structs.lanes(w.lanes)[first].next
+    structs.lanes(w.lanes)[first].next = which
 
 
 def drop_of_fattest(w, q):
     """fq_codel_drop: half of the longest queue, but at most 64 packets."""
     fattest = 0
     for k in range(1, w.n):
-        if lanes(w.lanes)[k].bytes > lanes(w.lanes)[fattest].bytes:
+        if structs.lanes(w.lanes)[k].bytes > structs.lanes(w.lanes)[fattest].bytes:
             fattest = k
-    lane = lanes(w.lanes)[fattest]
+    lane = structs.lanes(w.lanes)[fattest]
     least = lane.bytes - (lane.bytes >> 1)
     dropped = 0
     while dropped < MOST_DROPPED and (dropped == 0 or lane.bytes > least) and aqm.pop(w, q, lane):
-        drop(flows(w.flows)[fattest], q.order)
+        drop(structs.flows(w.flows)[fattest], q.order)
         dropped += 1
     lane.count += dropped

@@ -11,35 +11,12 @@ from cctrace.errors import ArgumentError
 from cctrace.lang import memory
 from cctrace.lang.fields import fields_of, record_dtype
 from cctrace.lang.machine import INTERPRETED
-from cctrace.sim.core import bridge, receive_window, write_queue
+from cctrace.sim.core import bridge, receive_window, structs, write_queue
 from cctrace.sim.core.aqm import pie_vars_init
 from cctrace.sim.core.chance import seeded
 from cctrace.sim.core.delay import next_delay
 from cctrace.sim.core.receiver import KEPT_BLOCKS
 from cctrace.sim.core.rings import RINGS, SEGMENT_WORDS
-from cctrace.sim.core.structs import (
-    AQM,
-    DUALPI2,
-    ECT,
-    ECT_1,
-    FLOW,
-    FQ_CODEL,
-    LANE,
-    LEG,
-    LINUX,
-    LINUX_6_18,
-    LOST_BEHIND,
-    LOST_IN_QUEUE,
-    NEVER,
-    NO_DATA,
-    NOT_GIVEN,
-    QUIC,
-    SEGMENT,
-    TALLY_SIZE,
-    TIMERS,
-    WORLD,
-    aqms,
-)
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
 from cctrace.sim.sender import FEEDBACK, KERNELS, PROFILES
 from cctrace.tcp.ecn import ACCURATE_ECN, NO_ECN
@@ -66,13 +43,13 @@ class World:
         self._placed = []
         self._kept = []
         self._controllers = []  # per flow: the layout of its record, or the object itself
-        self.worlds = np.zeros(1, WORLD).view(np.recarray)
+        self.worlds = np.zeros(1, structs.WORLD).view(np.recarray)
         self.record = self.worlds[0]
-        self.flows = np.zeros(len(flows), FLOW).view(np.recarray)
+        self.flows = np.zeros(len(flows), structs.FLOW).view(np.recarray)
         self.record.flows = self.place(self.flows)
         self.record.n = len(flows)
         self.record.timer_step_ns = 1
-        self.record.instants = self.place(np.full(NOT_GIVEN + 2, NOT_GIVEN + 2))
+        self.record.instants = self.place(np.full(structs.NOT_GIVEN + 2, structs.NOT_GIVEN + 2))
         self.record.linux_view = self.place(np.zeros(len(schema.LINUX_VIEW), np.int64))
         self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
         self.record.rng = self.place(seeded(seed).view(np.int64))
@@ -105,7 +82,7 @@ class World:
         """
         f = self.flows[flow]
         f.losses_given, f.lost_given, f.lost_at = 1, len(orders), 0
-        places = np.where(np.isin(orders, behind), LOST_BEHIND, LOST_IN_QUEUE)
+        places = np.where(np.isin(orders, behind), structs.LOST_BEHIND, structs.LOST_IN_QUEUE)
         f.lost_orders = self.place(np.append(np.array(orders, np.int64) << 2 | places, 0))
 
     def tell_instants(self, kinds):
@@ -113,12 +90,12 @@ class World:
 
         `kinds` are the times of ARRIVALS, ACKS, SENDS and ANSWERS, ns of the simulation, each in ascending order.
         """
-        ends = NOT_GIVEN + 2 + np.cumsum([0, *map(len, kinds), 0])
+        ends = structs.NOT_GIVEN + 2 + np.cumsum([0, *map(len, kinds), 0])
         self.record.instants = self.place(np.concatenate([ends, *kinds]).astype(np.int64))
 
     def _draw_first(self):
         """Put random numbers for the first call into each view that is in use."""
-        of_quic = self.flows.profile == QUIC
+        of_quic = self.flows.profile == structs.QUIC
         with np.errstate(over="ignore"):
             if not of_quic.all():
                 draw(self.record, self.record.linux_view, V_RAND, 0, LINUX_BITS)
@@ -174,13 +151,13 @@ class World:
         w.q_mask = size - 1
         w.q_ns = self.place(np.zeros(size, np.int64))
         w.q_bytes = self.place(np.zeros(size, np.int64))
-        w.q_which = self.place(np.full(size, NO_DATA))
+        w.q_which = self.place(np.full(size, structs.NO_DATA))
         times, rates = path.rate_steps()
         w.steps_ns = self.place(times + FIRST_NS)
         w.steps_Bps = self.place(rates / 8.0)
         w.steps = len(times)
         w.free_at = FIRST_NS
-        w.serve_at = NEVER
+        w.serve_at = structs.NEVER
         w.police_at = FIRST_NS
         w.shape_at = FIRST_NS
         for name, value in path.world_fields().items():
@@ -194,14 +171,14 @@ class World:
     def _set_aqm(self, path, flows):
         """Set up a queue under active management."""
         w = self.record
-        q = np.zeros(1, AQM).view(np.recarray)
+        q = np.zeros(1, structs.AQM).view(np.recarray)
         for name, value in path.aqm_fields().items():
             setattr(q[0], name, value)
         q[0].mtu = max(flow.sizes[1] for flow in flows)
         q[0].next_update += FIRST_NS
         pie_vars_init(q[0])
-        count = {FQ_CODEL: len(flows), DUALPI2: 2}.get(int(q[0].kind), 1)
-        queues = np.zeros(count, LANE).view(np.recarray)
+        count = {structs.FQ_CODEL: len(flows), structs.DUALPI2: 2}.get(int(q[0].kind), 1)
+        queues = np.zeros(count, structs.LANE).view(np.recarray)
         for queue in queues:
             for ring in ("flow", "order", "at"):
                 setattr(queue, ring, self.place(np.zeros(w.q_mask + 1, np.int64)))
@@ -213,13 +190,13 @@ class World:
         delay = max(int(w.free_at) - FIRST_NS - at_ns, 0)
         if w.aqm == 0:
             return delay
-        q = aqms(w.aqm)[0]
+        q = structs.aqms(w.aqm)[0]
         rate = self.array(w.steps_Bps).view(np.float64)[w.step]
         return delay + (int((w.queue_bytes - q.serving) * 1e9 / rate) if rate > 0 else 0)
 
     def _leg(self, base_ns, delays):
         """Return the address of a stretch of a flow's path."""
-        leg = np.zeros(1, LEG).view(np.recarray)
+        leg = np.zeros(1, structs.LEG).view(np.recarray)
         leg[0].base_ns = base_ns
         leg[0].steps, leg[0].words, leg[0].reals = delays
         next_delay(leg[0], FIRST_NS)
@@ -249,7 +226,7 @@ class World:
             addresses = self.place(block) + 8 * (ends - lengths)
             if not self.compiled:
                 pieces = [block[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-                for piece in (pieces[0].view(SEGMENT).view(np.recarray), *pieces[1:]):
+                for piece in (pieces[0].view(structs.SEGMENT).view(np.recarray), *pieces[1:]):
                     self.place(piece)
             if size <= _FIRST_RING:
                 break
@@ -262,7 +239,7 @@ class World:
     def _set_flow(self, f, flow, path, ring, clock_ns):
         cls, params = controller(flow.cc)
         quic = cls.view == "quic"
-        profile = QUIC if quic else PROFILES[flow.profile]
+        profile = structs.QUIC if quic else PROFILES[flow.profile]
         f.profile = profile
         self._set_rings(f, ring)
         f.sack_blocks = self.place(np.zeros(2 * KEPT_BLOCKS, np.int64))
@@ -281,13 +258,13 @@ class World:
         self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
         if flow.max_pacing_rate_Bps:
             f.max_rate = flow.max_pacing_rate_Bps
-        f.rtt_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
-        f.queue_tally = self.place(np.zeros(TALLY_SIZE, np.int64))
+        f.rtt_tally = self.place(np.zeros(structs.TALLY_SIZE, np.int64))
+        f.queue_tally = self.place(np.zeros(structs.TALLY_SIZE, np.int64))
         self._set_windows(f, flow, ring)
         f.start_ns = FIRST_NS + flow.start_ns
-        f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else NEVER
+        f.stop_ns = FIRST_NS + flow.stop_ns if flow.stop_ns is not None else structs.NEVER
         f.hz = flow.hz
-        f.tick_us = 1_000_000 // flow.hz if profile == LINUX else 1
+        f.tick_us = 1_000_000 // flow.hz if profile == structs.LINUX else 1
         self._set_way(f, flow, path)
         self._set_acks(f, flow)
         f.rcv_clock_ns = clock_ns
@@ -295,13 +272,13 @@ class World:
         f.comp_sack_nr = flow.comp_sack_nr
         f.ecn = FEEDBACK[flow.feedback]
         if f.ecn != NO_ECN:
-            f.ect_marks = ECT | ECT_1 if cls.ect_1 else ECT
+            f.ect_marks = structs.ECT | structs.ECT_1 if cls.ect_1 else structs.ECT
             f.ect_always = int(cls.ecn_echo != "classic" or f.ecn == ACCURATE_ECN)
         f.delivered = 1
         f.app_kind, f.app_segments, f.app_period_ns, f.app_on_ns = flow.application(int(f.mss))
         f.app_at = f.start_ns
-        for timer in TIMERS:
-            setattr(f, timer, NEVER)
+        for timer in structs.TIMERS:
+            setattr(f, timer, structs.NEVER)
         f.undo_marker = f.d1 = f.d2 = f.d3 = -1
         f.min_rtt = schema.U32_MAX
         f.reordering = 3
@@ -313,7 +290,7 @@ class World:
         """Give a flow the send buffer and the receive window that it begins with."""
         f.rwnd = parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss
         f.most_out = min(f.rwnd, ring // 4)  # what the rings hold; a window may be larger
-        f.snd_right = f.rcv_right = NEVER
+        f.snd_right = f.rcv_right = structs.NEVER
         f.sndbuf, f.most_sndbuf = write_queue.FIRST_SNDBUF_BYTES, write_queue.LARGEST_SNDBUF_BYTES
         if flow.send_buffer is not None:
             f.sndbuf = f.most_sndbuf = max(
@@ -323,9 +300,9 @@ class World:
         f.kernel = KERNELS[flow.kernel]
         f.rcv_truesize = receive_window.PLAIN_TRUESIZE_BYTES
         f.rcv_ratio = receive_window.scaling_ratio(f.kernel, receive_window.PLAIN_TRUESIZE_BYTES)
-        if f.profile == LINUX and flow.rwnd is None:
+        if f.profile == structs.LINUX and flow.rwnd is None:
             f.snd_right = f.rcv_right = f.rcv_ssthresh = receive_window.FIRST_WINDOW_BYTES
-            if f.kernel != LINUX_6_18:
+            if f.kernel != structs.LINUX_6_18:
                 f.rcv_ssthresh = receive_window.FIRST_CLAMP_BYTES
             f.rcvbuf = receive_window.FIRST_BUFFER_BYTES
             f.rcv_copied = min(receive_window.INITIAL_COPIED, receive_window.FIRST_WINDOW_BYTES // f.mss) * f.mss
