@@ -6,9 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.corpus import manifest, tables
 from cctrace.corpus.guard import Guard, Zygote
@@ -16,6 +14,9 @@ from cctrace.corpus.inputs import Entry, date_in
 from cctrace.corpus.store import Store, open_store, parquet_bytes
 from cctrace.corpus.tasks import Row, tables_of
 from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 COMMITS = "_run/commits"
 _HELD = 5_000  # rows of a table that are held as Python objects

@@ -5,12 +5,13 @@ interruptions. Old parts are removed only when the new ones are complete and a j
 finishes, or undoes, an interrupted one.
 """
 
+from __future__ import annotations
+
 import io
 import json
 import os
 from collections.abc import Iterator
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from cctrace.corpus import tables
 from cctrace.corpus.batch import COMMITS
@@ -19,6 +20,9 @@ from cctrace.corpus.store import Store, open_store
 from cctrace.corpus.tasks import tables_of
 from cctrace.display import Progress, silent
 from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TARGET = 96 << 20  # bytes, after which the next part begins
 ROWS = 20_000  # per row group

@@ -5,15 +5,18 @@ A batch is 50 to 500 captures (fewer where the corpus has fewer than 2,000: so t
 a batch that is committed is done. Inputs that a later run adds become another part of the manifest.
 """
 
+from __future__ import annotations
+
 import io
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.corpus.inputs import Entry
 from cctrace.corpus.store import Store
 from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FOLDER = "manifest"
 MOST, FEWEST, PER_CORPUS = 500, 1, 40

@@ -12,12 +12,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import IO
-
-import pyarrow as pa
+from typing import IO, TYPE_CHECKING
 
 from cctrace.errors import ArgumentError, CctraceError
 from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class OutputError(CctraceError):

@@ -5,11 +5,14 @@ the row of `Capture.flows`. The columns `date` and `source` are in the folders' 
 Where a flow cannot answer a task, `refused` says why and the other columns are missing.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 VERSION = 1
 TEXT, TEXTS, NUMBERS, TRUTH = "str", "list<str>", "list<f8>", "bool"
