@@ -10,7 +10,7 @@ import cctrace as cct
 from benchmarks.identify import from_ss, simulated
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.identification.constants import ALIKE, FINEST_SCALE, MOST_AGAINST
+from cctrace.identification.constants import ALIKE, FEWEST, FINEST_SCALE, MOST_AGAINST
 from cctrace.identification.flights import likelihoods
 from cctrace.identification.identify import CANDIDATES, identify_files
 from cctrace.identification.odds import UNKNOWN, probabilities, wrong_factor
@@ -98,7 +98,7 @@ def test_a_wrong_factor_of_reductions_counts_against_a_candidate():
 
     assert wrong_factor(One) == MOST_AGAINST
     One.reductions = 1
-    assert wrong_factor(One) == MOST_AGAINST / 4
+    assert wrong_factor(One) == pytest.approx(MOST_AGAINST / FEWEST)
     One.after = np.nan
     assert wrong_factor(One) == 0
 

@@ -36,10 +36,8 @@ DOUBTFUL = 0.5  # confidence | set | below this a verdict goes last, uncalibrate
 EXPLAINS = 0.6  # confidence | set | from which a cause explains others' evidence
 UNSURE = 0.4  # confidence | set | largest, if times or counts are artefacts of the capture
 SINGLE_POLL_SURE_OF_LIMITS = 0.7  # confidence | set | largest of a poll for the kernel's time counters
-EITHER = 0.6  # confidence | set | largest of an application, if it may be the send buffer
 
 # --- what the capture spoils -----------------------------------------------------------------------------------------
-FEWEST_RTTS = 3  # RTTs | set | shortest informative capture
 HELD_US = 1000.0  # us | set | beyond two stamp ticks and RTT_RISE, from which packets were held before the capture
 HERE_US = 300  # us | set | round trip to the sender, no longer than its own reaction
 
@@ -47,7 +45,6 @@ HERE_US = 300  # us | set | round trip to the sender, no longer than its own rea
 GOODPUT_CHANGES = 0.03  # of log goodput | set | least relevant change by a removal
 RTT_CHANGES = 0.05  # of log RTT | set | the same for the RTT
 LOSS_CHANGES = 0.003  # share | set | the same for retransmissions; what-ifs within this are right
-LIKELY = 0.41  # of half a 90 % interval | definition | exceeded with probability 3/4 under a normal law
 RATIO_TIE = 0.02  # of a logarithm | set | effects closer than this keep the catalogue's order
 GOODPUT_NEAR = 0.10  # share | definition | tolerance of an effect on goodput
 RTT_NEAR = 0.15  # share | definition | tolerance of an effect on the mean RTT
@@ -61,12 +58,9 @@ LOSS_TIE = 0.002  # share | set | the same as RATIO_TIE, for retransmissions
 POLLED_S = 0.1  # s | set | largest poll interval for limits over time
 LATE_S = 0.0005  # s | set | within which a busy host answers an ACK
 ANSWERS_ALIKE = 1.5  # times | set | largest spread of the response times
-ANSWERS_SHORT = 8  # times | set | by which responses must be shorter than ACK intervals
 MOST_BINS = 2000  # slices | accuracy | most in the limits over time
-DRAINING_RTTS = 2  # RTTs | set | most until four segments are left in flight: one RTT acknowledges the rest
 SPARE_SEGMENTS = 3  # segments | set | that an ACK may release beyond twice what it acknowledges (rounding, Nagle)
 WRITE_S = 0.005  # s | set | least between writes of an application; a host answers ACKs sooner
-PACED_S = 0.001  # s | definition | of its rate, per burst of a pacing sender [Linux] tcp_tso_autosize
 
 # --- the ends of the connection --------------------------------------------------------------------------------------
 CHANCE_TIMES = 20  # times | set | shorter than the ACK interval, for a response to be no coincidence
@@ -74,7 +68,6 @@ BURSTS_TOGETHER = 8  # bursts | set | per rate sample: timers of a busy host are
 PARTS_OF_RTT = 4  # parts | set | of an RTT, examined separately: a used-up window pauses once per RTT
 PACKETS_TOGETHER = 4  # packets | set | sent, or acknowledged, together
 SPARE_RATE = 0.95  # of the bottleneck's rate | set | from which all of it is used, whatever min_rtt or a limit is
-COUNTED = 0.02  # of the time with data | set | with a full send buffer by the kernel's count, to be no accident
 SHORT_ROUNDS = 14  # rounds | definition | by then, slow start from ten segments has delivered 80 MB
 PROBE_RTTS = 0.5  # RTTs | set | a faster probe: 24 kernel flows had 0 to .33 at a limit, .7 to 37 without
 
@@ -82,31 +75,23 @@ PROBE_RTTS = 0.5  # RTTs | set | a faster probe: 24 kernel flows had 0 to .33 at
 MANAGED_PACKETS = 10  # packets | set | shortest queue of an AQM, as opposed to a short buffer
 PASSED = 2  # packets | set | most per dropped one that pass a full queue although it was longer
 IN_A_BURST = 0.5  # of a packet's service time | set | largest gap within a burst
-BY_OTHERS = 0.8  # mean rank | set | of the RTTs before losses, from which others' queue dropped them
 LARGE_BURST = 2  # times | set | a pacing sender's burst, from which a burst is not paced
 POLICED_SENDS = 20_000  # transmissions | accuracy | first ones searched for a policer
 POLICED_SENDS_MOST = 60_000  # transmissions | accuracy | the same, if these have too few losses
-POLICED_LOSSES = 100  # losses | accuracy | that suffice
 POLICED_RATE_SAME = 0.02  # share | set | largest difference of equal rates
-RATE_SHOWN = 0.1  # share | set | of the delays' deviation explained by a queue, from which its rate is known
 
 # --- marks -----------------------------------------------------------------------------------------------------------
 LEAST_CUTS = 2  # reductions | set | one may be the end of slow start alone
-RAMP_SURE = 0.65  # confidence | set | of marks as the cause if the window grew back for most of the time
 
 # --- other flows -----------------------------------------------------------------------------------------------------
-LINK_FILLED = 0.7  # of the link's rate | set | used by all flows together while they competed
 RTTS_ALIKE = 0.5  # correlation | set | of two flows' RTTs, from which they share a queue
 MOST_CONNECTIONS = 100  # connections | accuracy | of a single poll that are compared
 
 # --- the path's rate and queue ---------------------------------------------------------------------------------------
-STEPPED = 0.7  # of the time | set | at constant rates, from which a link's rate changes in steps
 ALL_THE_TIME = 0.85  # of the typical rate on the wire | set | least goodput of a flow that had it all the time
-LITTLE_QUEUE_OF_MODEL = 1.02  # times min RTT | set | the same for a sender that keeps queues short
 BLOATED = 2.0  # base RTTs | definition | of typical queue: more than any window of two BDPs causes
 BEFORE = 1.5  # times min RTT | set | of the first packets, from which the path was congested before
 IN_FLIGHT_STEADY = 0.03  # share | set | largest scatter of the maximum in flight per round under a constant limit
-STALE_RTTS = 3  # RTTs | set | for which an estimate must be too high to be stale
 ESTIMATE_USED = 0.8  # of BBR's estimated rate | set | from which all of it is used: a maximum exceeds the path's rate
 
 # --- delays and ACKs -------------------------------------------------------------------------------------------------
@@ -115,16 +100,10 @@ COLLAPSED = 0.5  # of the mean RTT | definition | a window of two such min_rtt d
 SHORT_PROBES = 0.6  # of the mean RTT | definition | probes then end before half of their ACKs return
 JITTERS_TAIL = 10.0  # standard deviations | set | of jitter, by which a minimum over seconds may lie below the mean
 NO_JITTER = 0.02  # of the mean RTT | set | largest deviation that is no jitter
-JITTERED = 0.05  # of the mean RTT | set | deviation within an RTT, from which packets are merged
-REORDERED = 0.002  # of the packets | set | reordered, from which it is mentioned
-BUNCHED = 0.2  # of the ACKs | set | in bunches, from which they are compressed
 BATCH = 0.15  # of the base RTT | set | least service time of the data that one ACK covers
-DELAYED_ACK = 2.0  # segments per ACK | definition | at most [RFC5681] 4.2
 REGULAR = 0.35  # deviation over mean | set | largest, of the intervals of clocked batches
-LEAST_ODD = 3  # batches | set | exceptional ones, least to use their times and sizes
 BUNCH = 3  # ACKs | set | least in a bunch
 TIGHT = 0.25  # of the sending time | set | within which a bunch arrives
-BUNCH_TICKS = 4  # ticks | set | of the receiver's clock, least over which a bunch was sent
 
 # --- polls, and one look ---------------------------------------------------------------------------------------------
 GATHERED = 8.0  # times | set | largest dispersion of random losses; losses in twos and threes make it two or three
@@ -139,5 +118,3 @@ DELAYED_US = 40_000  # us | definition | of a delayed ACK [Linux] TCP_DELACK_MIN
 # --- events ----------------------------------------------------------------------------------------------------------
 MOST_EVENTS = 40  # events | accuracy | most of a kind; the last one mentions the rest
 IDLE_S = 0.2  # s | set | least without data to send (or two RTTs)
-BURST_SEGMENTS = 45  # segments | definition | back to back: more than one super-packet of 64 kB
-ROUTE_WINDOWS = 8  # windows | set | on each side of such a change

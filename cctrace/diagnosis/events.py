@@ -9,6 +9,8 @@ from cctrace.diagnosis.findings import Event
 from cctrace.diagnosis.limits import merged
 from cctrace.diagnosis.packets.marks import reductions_s
 from cctrace.diagnosis.record import Record
+from cctrace.path.constants import ROUTE_WINDOWS
+from cctrace.tcp.pacing import SK_GSO_MAX_SIZE
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_rate, format_share, format_size, format_time
 
@@ -146,7 +148,7 @@ def _routes(record: Record) -> list[Event]:
     least = np.full(len(many), np.inf)
     np.minimum.at(least, place, rest)
     middles, least = np.flatnonzero(many >= 4) * 0.5, least[many >= 4]
-    size = const.ROUTE_WINDOWS
+    size = ROUTE_WINDOWS
     if len(least) < 2 * size:
         return []
     windows = np.lib.stride_tricks.sliding_window_view(least, size)
@@ -206,7 +208,7 @@ def _bursts(record: Record) -> list[Event]:
     first = np.flatnonzero(begins)
     size = np.add.reduceat(sends["segments"].astype(np.int64), first)
     found = []
-    for k in np.flatnonzero(size > const.BURST_SEGMENTS):
+    for k in np.flatnonzero(size > SK_GSO_MAX_SIZE // record.table.mss):
         at = float(record.seconds(sends["time_ns"][first[k] : first[k] + 1])[0])
         payload = float(size[k] * record.table.mss)
         text = f"At {at:.1f} s {size[k]} segments ({format_size(payload)}) left back to back."

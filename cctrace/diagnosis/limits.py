@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr2022 import BBR2022
-from cctrace.cc.linux import CA_CWR, CA_RECOVERY
+from cctrace.cc.linux import CA_CWR, CA_RECOVERY, PACING_SHIFT
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import LIMITS, Limit
 from cctrace.diagnosis.record import Record
@@ -190,7 +190,7 @@ def written(record: Record) -> NDArray[np.float64]:
     rate = size.sum() / max(time[-1] - time[0], 1e-9)  # segments/s
     gap = np.diff(time)
     before, after = np.append(np.inf, gap[:-1]), np.append(gap[1:], np.inf)
-    large = size[1:] >= max(4, 2 * rate * const.PACED_S)
+    large = size[1:] >= max(4, 2 * rate * 2.0**-PACING_SHIFT)
     apart = gap > const.CLEARLY * np.minimum(before, after)
     delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # last: before the first ACK
     early = np.searchsorted(record.ack_s, time[1:] - record.late_s, side="right") - 1
@@ -258,7 +258,7 @@ def _probe_rtt(record: Record) -> NDArray[np.float64]:
         return runs[:0]  # more often than any BBR probes: something else limits the data in flight
     rtt_s = record.median_rtt_us / 1e6
     for run in runs:
-        first, end = np.searchsorted(record.sent_s, [run[0] - const.DRAINING_RTTS * rtt_s, run[0]])
+        first, end = np.searchsorted(record.sent_s, [run[0] - const.EPISODE_RTTS * rtt_s, run[0]])
         sent = np.append(record.sent_s[first:end], run[0])
         pauses = np.diff(sent)
         if len(pauses) and pauses.max() > rtt_s / 2:

@@ -7,7 +7,8 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.catalogue import CAUSES, ORDER
 from cctrace.diagnosis.findings import Effect, Finding, Verdict
 from cctrace.diagnosis.wording import fill
-from cctrace.estimates import Estimate
+from cctrace.estimates import Z90, Estimate
+from cctrace.special import special
 
 REMEDIED = {"congestive_loss", "self_induced_queue"}  # the simulated remedy is another queue: its cost does not count
 ACCOUNTED = {
@@ -16,6 +17,7 @@ ACCOUNTED = {
     "application_limited",
     "pacing_limited",
 }  # even if for little time
+LIKELY = float(special.ndtri(0.75)) / Z90  # of half a 90 % interval: exceeded with probability 3/4
 PAUSED = {"application_limited", "app_limited_samples"}  # the flow was seen without data to send
 
 
@@ -129,7 +131,7 @@ def _matters(one: Verdict, wanted: str, goal: str) -> bool:
         return False
     value, low, high = _change(one.effect, wanted)
     nearest = low if value > 0 else high
-    return abs(value) > const.LIKELY * abs(value - nearest)
+    return abs(value) > LIKELY * abs(value - nearest)
 
 
 def _may_matter(one: Verdict, effect: Effect, wanted: str, goal: str) -> bool:

@@ -24,7 +24,7 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
     busy, rwnd, sndbuf = (polls.span_us(name) for name in ("busy_time_us", "rwnd_limited_us", "sndbuf_limited_us"))
     receiver, buffer = (part / busy if busy > 0 else groups.NAN for part in (rwnd, sndbuf))
     nothing = shares(limits).get("application", 0.0)
-    waited = max(nothing - (1 - busy / 1e6 / polls.end), 0.0) if buffer >= const.COUNTED and polls.end > 0 else 0.0
+    waited = max(nothing - (1 - busy / 1e6 / polls.end), 0.0) if buffer >= const.NEGLIGIBLE and polls.end > 0 else 0.0
     return Facts(
         POLLS,
         polls.end,

@@ -121,7 +121,7 @@ class Record:
             return const.LATE_S
         low, middle, high = np.quantile(after[answered], [0.1, 0.5, 0.9])
         alike = high < const.ANSWERS_ALIKE * low and middle < min(
-            const.WRITE_S, float(np.median(apart)) / const.ANSWERS_SHORT
+            const.WRITE_S, float(np.median(apart)) / const.CHANCE_TIMES
         )
         return max(const.LATE_S, const.ANSWERS_ALIKE * float(high)) if alike else const.LATE_S
 

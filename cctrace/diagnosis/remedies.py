@@ -12,6 +12,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from cctrace.cc import KERNEL_NAMES
+from cctrace.diagnosis.constants import DOUBTFUL
 from cctrace.diagnosis.findings import Verdict
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ REMEDIES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "path_full": ((), {"rate": "x2"}),
     "jitter": ((), {"jitter": "x0.5"}),
 }
-LIKELY = 0.5  # least confidence of a verdict
 BESIDE = ("cubic6", "bbr2022", "bbr3")  # candidates if no verdict names a remedy
 
 
@@ -99,7 +99,7 @@ def questions(diagnosis: Diagnosis, own: Own) -> dict[str, tuple[str | type, dic
 
     `own`: the flow's controller; without one, path changes cannot be evaluated.
     """
-    sure = [verdict.name for verdict in diagnosis.verdicts if verdict.is_there >= LIKELY]
+    sure = [verdict.name for verdict in diagnosis.verdicts if verdict.is_there >= DOUBTFUL]
     none: dict[str, Question] = {}
     asked = next((found for name in sure if (found := remedies(name, own))), none)
     if not any(who for who, _ in asked.values()):

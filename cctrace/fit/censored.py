@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.fit.constants import FIRST, GRID
+from cctrace.fit.constants import GRID
 from cctrace.fit.hazards import sums_of_groups
 from cctrace.path.arrays import Bools, Floats, Ints
+from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 
 if TYPE_CHECKING:
     from cctrace.fit.families import Family
@@ -60,7 +61,7 @@ class Censored:
         self._weights = np.bincount(cell, 1 - self._part, len(self.grid))
         self._weights += np.bincount(cell + 1, self._part, len(self.grid))
         place = np.arange(len(group)) - np.searchsorted(group, group)
-        self._of_event = np.flatnonzero(event[group] & (place < FIRST))
+        self._of_event = np.flatnonzero(event[group] & (place < DELAYED_ACK_SEGMENTS))
         members = group[self._of_event]
         self._begin = np.flatnonzero(np.diff(members, prepend=-1))
         part = self._part[self._of_event]

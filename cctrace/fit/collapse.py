@@ -31,6 +31,7 @@ from cctrace.fit.threshold import simulated_threshold
 from cctrace.flows.counters import CounterFlow
 from cctrace.path import bottleneck
 from cctrace.path.bottleneck import Sent, Steps, candidate_steps, constant, constant_rate, delivered_rate, deviation
+from cctrace.path.constants import SMALL_STEP
 from cctrace.path.delays import delays_of, require_rtts
 from cctrace.path.evidence import evidence_of
 from cctrace.sim.sender import Sender
@@ -66,7 +67,7 @@ def one_rate(its: Sent, rate: float) -> Steps:
         if len(part.acked) < const.LEAST_PART:
             continue
         own, deviates = constant_rate(part)
-        if abs(np.log(own / steps.rate[0])) > const.CHANGED and deviates < 0.8 * deviation(part, steps):
+        if abs(np.log(own / steps.rate[0])) > SMALL_STEP and deviates < 0.8 * deviation(part, steps):
             raise FitError(
                 f"the rate of the path changed (about {starts[1] / 1e6:.1f} s after the flow's first packet); the "
                 "forecast is of one rate: cut the capture where it changes"
@@ -235,7 +236,7 @@ class Collapse(Serialised, Summarized):
 
     def _domain(self, delays: Delays, lost: float) -> str:
         reasons = []
-        if delays.quiet_share < const.BUSY:
+        if delays.quiet_share < const.MOST:
             reasons.append(
                 f"others' packets stood in the queue {100 * (1 - delays.quiet_share):.0f} % of the time, and the runs "
                 "have one flow"
@@ -292,7 +293,7 @@ class Collapse(Serialised, Summarized):
         return flow.tail_goodput_bps * WIRE_PER_PAYLOAD / self.rate_bps_.number, flow.tail_queue_delay_mean_us
 
     def _search(self, controller: str, per: str | None = None) -> Threshold:
-        most = const.MOST_JITTER * self.delay_us_
+        most = self.delay_us_
         return simulated_threshold(
             lambda sd: self.path(sd, per),
             controller,
@@ -328,14 +329,13 @@ class Collapse(Serialised, Summarized):
         highs = [each.most_us if each.sd_us is None else each.sd_us * factor for each, factor in pairs]
         high = None if len(found) < len(processes) else _outermost(max, highs)
         threshold = Estimate(first.sd_us, _outermost(min, lows), high)
+        windows_per_hour = 3600 / (const.LONGEST_S * 2 / 3)  # tails of the longest run
         chance = seen_chance(chance_of(threshold, self.sd_us_, first.spread), first)
         return Forecast(
             threshold,
             self.sd_us_,
             chance,
-            Estimate(
-                *(float(-np.expm1(const.WINDOWS_PER_HOUR * np.log1p(-min(p, 1 - 1e-12)))) for p in chance.sides())
-            ),
+            Estimate(*(float(-np.expm1(windows_per_hour * np.log1p(-min(p, 1 - 1e-12)))) for p in chance.sides())),
             float(first.queue_us),
             float(first.spread),
             sum(each.runs for each in found),

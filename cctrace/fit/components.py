@@ -7,7 +7,7 @@ import numpy as np
 from cctrace.display import Progress, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate
-from cctrace.fit.constants import GRAIN_US, MOST_EVENTS, MOST_ROUNDS, MOVED, OVERTAKING, QUICK_EVENTS, STANDS
+from cctrace.fit.constants import GRAIN_US, MOST_EVENTS, MOST_ROUNDS, MOVED, OVERTAKING, QUICKER, STANDS
 from cctrace.fit.draws import DRAWN
 from cctrace.fit.families import FAMILIES
 from cctrace.fit.jitter import Jitter
@@ -121,7 +121,7 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
             if quick and families == tuple(FAMILIES):
                 jitter = quick_jitter(path, delays)
             else:
-                jitter = Jitter(families, events=QUICK_EVENTS if quick else MOST_EVENTS).fit(delays)
+                jitter = Jitter(families, events=MOST_EVENTS // QUICKER if quick else MOST_EVENTS).fit(delays)
         except FitError:
             break
         ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
@@ -181,5 +181,8 @@ def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent
     """
     kept = path.kept.get(quick_jitter)
     if kept is None or kept[0] is not delays:
-        kept = path.kept[quick_jitter] = delays, Jitter(QUICK_FAMILIES, events=QUICK_EVENTS).fit(delays, progress)
+        kept = path.kept[quick_jitter] = (
+            delays,
+            Jitter(QUICK_FAMILIES, events=MOST_EVENTS // QUICKER).fit(delays, progress),
+        )
     return kept[1]

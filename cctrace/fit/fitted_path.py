@@ -21,6 +21,7 @@ from cctrace.fit import constants as const
 from cctrace.fit.components import Components, bucket_bytes, components_of
 from cctrace.fit.draws import draws, fields_of, read_estimates
 from cctrace.path import bottleneck
+from cctrace.path.constants import PAIR_EXACT
 from cctrace.path.delays import Delays, require_rtts
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
@@ -259,7 +260,7 @@ def _rates(flow: Sent, parts: Components, unseen: list[str]) -> list[dict[str, f
     rows: list[dict[str, float | None]] = []
     for start, value, error in zip(steps.start_us, steps.rate * 8e6, errors, strict=True):
         error = min(
-            np.hypot(error, const.CLOCK_ERROR), np.log(const.UNSEEN_REACH) / Z95
+            np.hypot(error, PAIR_EXACT), np.log(const.UNSEEN_REACH) / Z95
         )  # of a period that does not determine the rate
         estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
         if bounds:

@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.fit.censored import Censored
-from cctrace.fit.constants import FIRST, STALL, TEST_DRAWS, TEST_POINTS, TEST_SHIFT
+from cctrace.fit.constants import DRAWS, STALL, TEST_POINTS, TEST_SHIFT
 from cctrace.fit.families import Family, Fitted
 from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_sizes
 from cctrace.special import special
+from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 
 SHARES = (np.arange(401) + 0.5) / 401  # of the quantiles that describe a distribution without a family
 
@@ -48,7 +49,7 @@ def residuals(data: Censored, family: Family, p: Floats, stalls: float) -> tuple
         return np.exp(of(data.delay_us)), np.arange(len(data.delay_us))
     place = np.arange(len(data.group)) - np.searchsorted(data.group, data.group)
     usable = data.event & np.isfinite(data.gap_us) & (data.gap_us > data.clock_us)
-    rows = np.flatnonzero(usable[data.group] & (place < FIRST))
+    rows = np.flatnonzero(usable[data.group] & (place < DELAYED_ACK_SEGMENTS))
     groups, begin = np.unique(data.group[rows], return_index=True)
     now = np.add.reduceat(of(data.delay_us[rows]), begin)
     before = np.add.reduceat(of(data.delay_us[rows] - data.gap_us[data.group[rows]] + data.clock_us), begin)
@@ -86,7 +87,7 @@ def goodness(
     sums = np.add.reduceat(scores, np.arange(0, len(scores), size), axis=0)
     counts = np.zeros((block[-1] + 1, TEST_POINTS))
     np.add.at(counts, block[groups], (u[:, None] <= x) - x)
-    signs = np.random.default_rng(seed).standard_normal((TEST_DRAWS, len(sums)))
+    signs = np.random.default_rng(seed).standard_normal((DRAWS, len(sums)))
     drawn = signs @ counts / len(u) + (signs @ sums @ inverse) @ moves.T
     largest = float(np.abs(distance).max())
     return Goodness(largest, float(np.mean(np.abs(drawn).max(axis=1) >= largest)), len(u))
@@ -107,7 +108,7 @@ def product_limit(
         drop = at_risk
     else:
         place = np.arange(len(data.group)) - np.searchsorted(data.group, data.group)
-        rows = np.flatnonzero(data.event[data.group] & (place < FIRST))
+        rows = np.flatnonzero(data.event[data.group] & (place < DELAYED_ACK_SEGMENTS))
         hazard = np.maximum(reverse_hazard(value[rows]), 1e-12)
         total = np.bincount(data.group[rows], hazard, len(data.event))
         drop = np.zeros(len(value))

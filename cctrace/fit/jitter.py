@@ -169,7 +169,7 @@ class Jitter(Serialised, Summarized):
             )
         self.effective_samples_, self.range_us_ = effective_samples, (data.low, data.high)
         quick, names = self.events < const.MOST_EVENTS, [name for name in self.families if name != "empirical"]
-        if data.ordered and data.event.mean() < const.MIXTURE_SHOWS and len(self.families) > 1:
+        if data.ordered and data.event.mean() < const.MOST and len(self.families) > 1:
             # Where most draws are censored, a second component is arbitrary.
             names = [name for name in names if name != "mixture"]
         names = names or ["normal"]
@@ -177,7 +177,7 @@ class Jitter(Serialised, Summarized):
         # A likelihood works in arrays of its own data: each descent has a copy.
         fits = each(lambda name: fit_family(copy.copy(data), FAMILIES[name], quick=quick), names)
         # If nearly all delays are equal, a family may take the few others for an endless tail.
-        widest = const.WIDEST * (data.high - data.low)
+        widest = data.high - data.low
         fits = [one for one in fits if one.log_likelihood > -1e14 and not one.moments[1] > widest] or fits[:1]
         least = min(fitted.aic for fitted in fits)
         # The first of those that explain the delays as well: a far-off gamma resembles a normal.
@@ -199,7 +199,7 @@ class Jitter(Serialised, Summarized):
         blocks = np.arange(len(data.event)) // size
         rng = np.random.default_rng(self.seed)
         drawn = []
-        for _ in range(const.JITTER_DRAWS):
+        for _ in range(const.DRAWS):
             weights = rng.poisson(1.0, blocks[-1] + 1)[blocks].astype(float)
             quantiles, *moments = product_limit(data, self._reverse_hazard, weights)
             drawn.append([*moments, quantiles[0]])

@@ -22,6 +22,7 @@ from cctrace.fit.jitter import Jitter
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.bottleneck import Sent, Steps, departures
+from cctrace.path.constants import PROFILE_DROP
 from cctrace.path.delays import Delays
 from cctrace.special import special
 
@@ -47,7 +48,7 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Jo
     """
     if len(delays.steps.rate) > const.MOST_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
         return None
-    model = _Model(flow, delays, jitter, const.QUICK_GROUPS if quick else const.MOST_GROUPS)
+    model = _Model(flow, delays, jitter, const.MOST_GROUPS // const.QUICKER if quick else const.MOST_GROUPS)
     theta = np.concatenate([jitter._best.p, np.log(delays.steps.rate)])
     theta, least = model.climbed(theta)
     if not np.isfinite(least):
@@ -60,7 +61,7 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Jo
         return None
     covariance, by_curvature = errors
     bounds = None
-    if model.k == 1 and not covariance[-1, -1] < const.WEAK**2:
+    if model.k == 1 and not covariance[-1, -1] < const.MOVED**2:
         theta, bounds = _profiled(model, theta, covariance[-1, -1] / by_curvature[-1, -1])
         errors = model.errors(theta)
         if errors is None:
@@ -295,7 +296,7 @@ def _pieces(groups: int, most: int) -> Bools:
 
 
 def _profiled(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tuple[float | None, float | None]]:
-    """Return the maximum over all rates, and the interval where the profile is within `DROP` of it."""
+    """Return the maximum over all rates, and the interval where the profile is within `PROFILE_DROP` of it."""
     middle = theta[-1]
     far = const.PROFILE_REACH * (np.arange(1, const.PROFILE_POINTS + 1) / const.PROFILE_POINTS) ** 1.5
     found = {middle: (theta, model.total(theta))}
@@ -320,13 +321,13 @@ def _profiled(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tup
 
 
 def _crossing(logs: Floats, less: Floats) -> float | None:
-    """Return where `less` first exceeds `DROP`, going outwards; None if it does not."""
-    beyond = np.flatnonzero(less > const.DROP)
+    """Return where `less` first exceeds `PROFILE_DROP`, going outwards; None if it does not."""
+    beyond = np.flatnonzero(less > PROFILE_DROP)
     if not len(beyond):
         return None
     k = beyond[0]
     if k == 0:
         return float(logs[0])
     # The root of the deviance is nearly linear.
-    a, b, c = np.sqrt(np.maximum([less[k - 1], const.DROP, less[k]], 0.0))
+    a, b, c = np.sqrt(np.maximum([less[k - 1], PROFILE_DROP, less[k]], 0.0))
     return float(logs[k - 1] + (logs[k] - logs[k - 1]) * (b - a) / (c - a))

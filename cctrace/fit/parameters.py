@@ -10,7 +10,7 @@ r"""Parameters of the sender's controller: every value is replayed, and the one 
 
                   .. math:: D(\theta) = \sum_b \left( s_b(\hat\theta) - s_b(\theta) \right)
 
-                  is at most DROP, or at most SCORE_SPREAD times its own standard error
+                  is at most PROFILE_DROP, or at most SCORE_SPREAD times its own standard error
 
 The second bound keeps the interval honest where the likelihood is not the sender's: with score variance :math:`V`
 and curvature :math:`H` the shortfall of the true value is :math:`H \delta^2 / 2` with :math:`\delta \sim N(0,
@@ -34,10 +34,11 @@ from cctrace.cc.own import parts
 from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
-from cctrace.fit.constants import DROP, LEAST_BLOCKS, RESAMPLES, SCORE_SPREAD
+from cctrace.fit.constants import DRAWS, LEAST_BLOCKS, SCORE_SPREAD
 from cctrace.fit.surface import Axis, Surface
 from cctrace.flows.flow import Flow
 from cctrace.path.arrays import Floats
+from cctrace.path.constants import PROFILE_DROP
 from cctrace.path.transmissions import as_flow
 from cctrace.replaying.intervals import BLOCK_US, blocks
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
@@ -188,7 +189,7 @@ class Parameters(Summarized):
     def _accepts(best: Floats, scores: Floats) -> bool:
         """Return whether values with these scores are not clearly worse than the best."""
         shortfall = best - scores
-        return bool(shortfall.sum() <= max(DROP, SCORE_SPREAD * sum_error(shortfall)))
+        return bool(shortfall.sum() <= max(PROFILE_DROP, SCORE_SPREAD * sum_error(shortfall)))
 
     def _estimate(self, axis: Axis, surface: Surface, k: int, low: float | None, high: float | None) -> Estimate:
         """Return the estimate of one parameter, or record why it has no value."""
@@ -219,7 +220,7 @@ class Parameters(Summarized):
             return None
         points, scores = np.array(self._values), self._scores
         count = scores.shape[1]
-        weights = np.random.default_rng(1).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+        weights = np.random.default_rng(1).multinomial(count, np.full(count, 1 / count), DRAWS)
         drawn = points[np.argmax(scores @ weights.T, axis=0)]
         if np.any(np.ptp(drawn, axis=0) == 0):
             return 0.0

@@ -14,7 +14,7 @@ import numpy as np
 from cctrace.estimates import Estimate
 from cctrace.fit.fitted_path import FittedPath
 from cctrace.path.bottleneck import backlog_met
-from cctrace.path.constants import CODEL_TARGET_US, NEAR_TARGET
+from cctrace.path.constants import CODEL_TARGET_US, LEAST_DROPS, NEAR_TARGET
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.losses import decided_ns, proportion
 from cctrace.path.transmissions import LOST
@@ -22,7 +22,6 @@ from cctrace.tcp.wire import PACKET_BYTES
 
 AS_INFERRED, TAIL_DROPS, CHANCE, CODEL = "as inferred", "tail drops", "chance", "codel"
 CODEL_AND_CHANCE = "codel and chance"
-FEWEST = 3  # losses, to distinguish explanations
 NO_LOSS = {"model": "none", "share": Estimate(0.0, 0.0, 0.0), "congestive": 0, "random": 0}
 
 
@@ -63,7 +62,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     found = {AS_INFERRED: path}
     lost = lost_of(evidence)
     estimates = path.estimates
-    if len(lost.met) < FEWEST or estimates["policer"] is not None or estimates["shaper"] is not None:
+    if len(lost.met) < LEAST_DROPS or estimates["policer"] is not None or estimates["shaper"] is not None:
         return found
     longest, bdp = lost.longest, path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None

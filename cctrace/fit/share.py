@@ -28,7 +28,7 @@ from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
-from cctrace.fit.constants import BIN_NS, LEAST_COMMON_S, LEAST_SHARE_BYTES, LEAST_TOGETHER, SETTLING, SHARE_DRAWS
+from cctrace.fit.constants import BIN_NS, LEAST_COMMON_S, LEAST_SHARE_BYTES, MOST, SETTLING, SHARE_DRAWS
 from cctrace.fit.fitted_path import path_of
 from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
@@ -214,7 +214,7 @@ class Share(Summarized):
             If the flow did not compete: it was active for less than half of the longest flow's time.
         """
         if number not in self.flows_:
-            raise FitError(f"this flow was up for less than {LEAST_TOGETHER:.0%} of the time of the longest")
+            raise FitError(f"this flow was up for less than {MOST:.0%} of the time of the longest")
         return OfFlow(self, number)
 
     def to_dict(self) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def competitors(flows: Sequence[Flow]) -> tuple[list[Flow], int, int]:
     """
     spans = {flow.index: (int(flow.events["time_ns"][0]), int(flow.events["time_ns"][-1])) for flow in flows}
     longest = max(last - first for first, last in spans.values())
-    flows = [f for f in flows if spans[f.index][1] - spans[f.index][0] >= LEAST_TOGETHER * longest]
+    flows = [f for f in flows if spans[f.index][1] - spans[f.index][0] >= MOST * longest]
     begin = max(spans[flow.index][0] for flow in flows)
     end = min(spans[flow.index][1] for flow in flows)
     begin += int(SETTLING * max(end - begin, 0))

@@ -16,7 +16,7 @@ import numpy as np
 from cctrace.cc.base import Controller
 from cctrace.display import Progress
 from cctrace.errors import ArgumentError
-from cctrace.fit.constants import FINEST, FINEST_EDGE, MOST_GRIDS, NEAREST, PEAKS, WIDE
+from cctrace.fit.constants import FINEST, MOST_GRIDS, NEAREST, PEAKS, WIDE
 from cctrace.path.arrays import Floats
 
 Point = tuple[float, ...]  # position on each axis
@@ -210,7 +210,7 @@ class Surface:
                 outside = tried
                 break
             edge, step = tried, 2 * step
-        while abs(outside - edge) > max(EDGE[len(self.axes)] * abs(edge - self.best[k]), FINEST_EDGE):
+        while abs(outside - edge) > max(EDGE[len(self.axes)] * abs(edge - self.best[k]), FINEST / 10):
             middle = (edge + outside) / 2
             if accepted(middle):
                 edge = middle

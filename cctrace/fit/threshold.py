@@ -114,16 +114,14 @@ def simulated_threshold(
     """
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
     if enough_us is not None and min(search.at(*[enough_us] * const.FAR_RUNS)) >= 0.5:
-        return Threshold(
-            None, 0.0, const.UNKNOWN_SPREAD, enough_us, None, const.FAR_RUNS, search.queue_us[0], seen=search.seen
-        )
+        return Threshold(None, 0.0, const.CLOSE, enough_us, None, const.FAR_RUNS, search.queue_us[0], seen=search.seen)
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
     low, high = _bracket(search, min(guess_us, most_us), most_us)
     if high is None or low is None:
         bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
         least, most = (bound, None) if high is None else (None, bound)
         tried = _now(search, now_us, bound)
-        return Threshold(None, 0.0, const.UNKNOWN_SPREAD, least, most, runs, queue_us, *tried, search.seen)
+        return Threshold(None, 0.0, const.CLOSE, least, most, runs, queue_us, *tried, search.seen)
     while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
         middle = (low + high) / 2
         if search.collapses(np.exp(middle)):
@@ -188,7 +186,7 @@ def _curve(search: _Search, about: float) -> tuple[float, float, float]:
 
     found = optimize.least_squares(off, [about, np.log(0.12)], x_scale=[0.1, 1.0], loss="soft_l1", f_scale=0.3)
     middle, width = float(found.x[0]), float(np.exp(found.x[1]))
-    near = np.abs(x - middle) < max(const.NEAR_THRESHOLD, 2 * width)
+    near = np.abs(x - middle) < max(3 * const.CLOSE, 2 * width)
     noise = np.sqrt(np.sum((off(found.x)[:-1] / weight)[near] ** 2) / max(near.sum() - 2, 1))
     slope = (2 * top - 1) / (4 * top * width)  # of the share by log sd, at one half
     error = noise / slope / np.sqrt(max(near.sum(), 1))

@@ -27,11 +27,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.cc.bbr1_model import CYCLE_LEN, LT_USE_ROUNDS
+from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.linux import MIN_TSO_SEGS, PACING_SHIFT
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.sends import Record, Replay
-from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_RTT_LOG
+from cctrace.tcp.pacing import PACING_CA_RATIO, SK_GSO_MAX_SIZE, TSO_RTT_LOG, TSO_WIN_DIVISOR
+
+V2 = BBR2.params
+V1_WAIT_RTTS = float(LT_USE_ROUNDS + CYCLE_LEN)  # a policer's rate, and a cycle
 
 
 class Astray(NamedTuple):
@@ -109,10 +114,10 @@ def awaited(rows: NDArray[Any], cwnd: NDArray[np.float64], mss: int) -> NDArray[
     `rows`: of the event stream. `cwnd`: segments, at each of these rows. `mss`: bytes.
     """
     srtt_us = np.maximum(rows["srtt_us8"] / 8, 1)
-    rate = const.PACING_RATIO * cwnd * mss / srtt_us * 1e6
+    rate = PACING_CA_RATIO * cwnd * mss / srtt_us * 1e6
     near_peer = SK_GSO_MAX_SIZE >> np.minimum(rows["tcp_min_rtt_us"].astype(np.int64) >> TSO_RTT_LOG, 31)
     made = np.minimum(rate / 2**PACING_SHIFT + near_peer, SK_GSO_MAX_SIZE) // mss
-    return np.minimum(np.maximum(made, MIN_TSO_SEGS), np.maximum(cwnd / const.WIN_DIVISOR, 1))
+    return np.minimum(np.maximum(made, MIN_TSO_SEGS), np.maximum(cwnd / TSO_WIN_DIVISOR, 1))
 
 
 def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
@@ -129,7 +134,7 @@ def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
     apart = halves.flight[1:] - window
     nearest = halves.most(np.append(-np.inf, apart), blocks=2)[1:] if replay.paced else apart
     still_open = halves.limited()[1:] & (window >= replay.ssthresh[before])
-    segment, share = const.ONE_SEGMENT, const.WINDOW_SHARE * window
+    segment, share = const.ONE_SEGMENT, const.FINEST_SCALE * window
     below = np.maximum(awaited(rows[before], window, halves.mss) - 1, segment) + share
     wrong = still_open & ((apart > segment + share) | (nearest < -below))
     repairs = ~halves.open[1:]
@@ -154,8 +159,9 @@ def _foreign(record: Record, replay: Replay) -> float:
 def waits_us(rtt_us: NDArray[np.float64], is_v1: bool) -> NDArray[np.float64]:
     """Return the longest wait of a BBR before it probes, us, given the RTT of each block: it counts round trips."""
     if is_v1:
-        return const.V1_WAIT_RTTS * rtt_us
-    return np.minimum(const.WAIT_RTTS * rtt_us, const.WAIT_US)
+        return V1_WAIT_RTTS * rtt_us
+    longest_us = V2["bw_probe_base_us"].default + V2["bw_probe_rand_us"].default
+    return const.WAITS_LATE * np.minimum(V2["bw_probe_max_rounds"].default * rtt_us, longest_us)
 
 
 def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDArray[np.float64] | None = None) -> float:
@@ -172,7 +178,7 @@ def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDAr
     waits = np.append(0.0, np.cumsum((lengths / np.maximum(wait_us, 1.0))[first:]))
     counts = (halves.busy & (lengths < const.PAUSE * np.median(lengths)))[first:]
     if window is not None:
-        counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - const.WINDOW_HOLDS_SEGMENTS
+        counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - 2 * const.ONE_SEGMENT
     longest, begin = 0.0, 0
     for k in range(len(flight)):
         if not counts[k]:
@@ -191,7 +197,7 @@ def straight_rises(halves: HalfRounds) -> tuple[int, float]:
     middle = (edges_s[1:] + edges_s[:-1]) / 2
     epochs = judged = straight = 0
     for inside in halves.epochs():
-        if len(inside) < const.EPOCH_BLOCKS:
+        if len(inside) < const.SEVERAL:
             continue
         slope, start = np.polyfit(middle[inside], flight[inside], 1)
         rise = slope * (middle[inside[-1]] - middle[inside[0]])
@@ -212,7 +218,7 @@ def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: b
         np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us
     )  # otherwise a probe is shorter than a block
     shows &= not is_v1 or np.median(halves.flight) >= const.V1_LEAST_FLIGHT  # otherwise it probes by a segment or two
-    odds = const.STILL_WEIGHT * np.log(max(still, 1.0)) if shows else 0.0
+    odds = const.DECISIVE_WEIGHT * np.log(max(still, 1.0)) if shows else 0.0
     epochs, share = straight_rises(halves)
-    straight = const.STRAIGHT_WEIGHT * max(share - const.STRAIGHT_SHARE, 0.0) * min(epochs / const.FEW_EPOCHS, 1.0)
+    straight = const.DECISIVE_WEIGHT * max(share - const.SOME_WRONG, 0.0) * min(epochs / const.FEWEST, 1.0)
     return float(min(odds, const.MOST_AGAINST) + straight)

@@ -15,6 +15,7 @@ from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.replaying.intervals import firsts_of_intervals
 from cctrace.schema import LINUX_EVENTS
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
 class HalfRounds:
@@ -65,7 +66,7 @@ class HalfRounds:
         elsewhere = "start_ns" in events.meta["inferred"]
         if elsewhere and self._is_steady():
             self.free[:] = True
-        self.held_back = elsewhere and bool(np.mean(self.free) > const.HELD_BACK)
+        self.held_back = elsewhere and bool(np.mean(self.free) > const.MOSTLY)
         self.blur = 2 * _jitter(rows[self.acks]) if elsewhere else 0.0
 
     def __len__(self) -> int:
@@ -77,12 +78,12 @@ class HalfRounds:
             return False
         tenth, middle = np.quantile(self.each(self.flight), [0.1, 0.5])
         most = self.flight.max()
-        return bool(tenth > const.MOSTLY_FULL * most and middle > const.USUALLY_FULL * most)
+        return bool(tenth > const.MOSTLY * most and middle > const.REDUCED * most)
 
     def _edges(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         if len(self.acks) < 2:
             return np.zeros(len(self.acks), np.int64)
-        half_us = max(float(np.median(rows["srtt_us8"][self.acks])) / 16, const.LEAST_BLOCK_US)
+        half_us = max(float(np.median(rows["srtt_us8"][self.acks])) / 16, 10 * const.STAMP_ERROR_US)
         kept = [0]
         for place in firsts_of_intervals(self.time_us, half_us).tolist():
             if self.left[place] - self.left[kept[-1]] >= const.LEAST_SENT:
@@ -129,7 +130,7 @@ class HalfRounds:
         number = np.cumsum(begins) - 1
         since_us = self.time_us[begins]
         ends = np.append(begins[1:], True)
-        fallen = (self.flight[begins] - self.flight[ends]) * const.WIN_DIVISOR > self.flight[begins]
+        fallen = (self.flight[begins] - self.flight[ends]) * TSO_WIN_DIVISOR > self.flight[begins]
         pauses = fallen | np.append(np.diff(since_us) > self.rtt_us[begins][:-1], True)
         pauses[number[np.maximum(np.flatnonzero(self.idle) - 1, 0)]] = True
         return pauses[number]
@@ -149,7 +150,7 @@ class HalfRounds:
         """
         early, late = (len(self) * part // 4 for part in (1, 3))
         last = int(np.searchsorted(self.acks, self.reductions[-1])) if len(self.reductions) else 0
-        if len(self) < const.HELD_BLOCKS or last >= self.edges[early]:
+        if len(self) < const.FULL_WEIGHT or last >= self.edges[early]:
             return None
         flight = self.most(self.flight)[self.edges[1:]]
         amount = np.minimum(
@@ -158,9 +159,9 @@ class HalfRounds:
         grown = np.median(flight[late:]) - np.median(flight[early : 2 * early])
         slow_start = self.flight[0] <= amount / 2
         filled = self.most(self.flight, blocks=2)[self.edges[1:]][early:]  # within a round trip
-        kept = np.mean(np.abs(filled / amount - 1) <= const.HELD_WITHIN + 1 / amount)
-        woken = np.quantile(self.flight[self.edges[early] :], 0.05) < const.HELD_SWING * amount
-        if not (slow_start and woken) or kept < const.HELD_SHARE or grown >= const.HELD_GROWTH * (late - early) / 2:
+        kept = np.mean(np.abs(filled / amount - 1) <= const.WINDOW_HOLDS + 1 / amount)
+        woken = np.quantile(self.flight[self.edges[early] :], 0.05) < const.MOSTLY * amount
+        if not (slow_start and woken) or kept < const.MOSTLY or grown >= const.HELD_GROWTH * (late - early) / 2:
             return None
         return int(self.acks[last + np.argmax(self.flight[last:] >= amount / 2)])
 

@@ -35,6 +35,7 @@ from cctrace.identification.phases import Cycles, other_cycle
 from cctrace.identification.sends import Record, Replay, super_packet
 
 UNKNOWN = "unknown"
+NEUTRAL = math.log((1 - const.STRAY) * math.exp(-1) / 0.2 + const.STRAY / 2)  # of a flight that is off by a tenth
 
 
 class Candidate(NamedTuple):
@@ -104,7 +105,7 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
         if name in own:
             evidence[name] = count * (const.FAMILY * flights[best] + own[name])
         else:
-            evidence[name] = count * const.FAMILY * flights[name] - const.AFTER * wrong_factor(fit.flights)
+            evidence[name] = count * const.FAMILY * flights[name] - const.TEMPER * wrong_factor(fit.flights)
     if not halves.held_back:
         return {name: value - fits[name].flights.foreign for name, value in evidence.items()}
     most = max(evidence[name] for name in paces)
@@ -113,8 +114,8 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
 
 def _among_paced(paces: list[str], flights: dict[str, float], cycles: Cycles, short: float) -> dict[str, float]:
     """Return the log evidence for each candidate that paces, relative to the best of them."""
-    value = {name: const.FLIGHTS * short**const.SHORT_FLIGHTS * flights[name] for name in paces}
-    by_cycle = short**const.SHORT_PHASES
+    value = {name: const.FLIGHTS * math.sqrt(short) * flights[name] for name in paces}
+    by_cycle = short ** (2 * const.DEPENDENCE)
     for weight, scores in ((const.BANDWIDTH, cycles.by_bandwidth), (const.LEVEL, cycles.by_level)):
         most = max(scores.values(), default=0.0)
         for name, score in scores.items():
@@ -126,7 +127,7 @@ def _among_paced(paces: list[str], flights: dict[str, float], cycles: Cycles, sh
 def _said(fit: Fit, in_recovery: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return each block's log likelihood; in recovery an unpaced replay follows the flight, so it counts little."""
     each = fit.flights.halves
-    return each if fit.replay.paces else np.where(in_recovery, np.minimum(each, const.NEUTRAL), each)
+    return each if fit.replay.paces else np.where(in_recovery, np.minimum(each, NEUTRAL), each)
 
 
 def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> float:
@@ -144,30 +145,30 @@ def _candidate_log_odds(record: Record, fit: Fit) -> float:
     """Return the log odds that a candidate, not an unknown sender, sent a flow."""
     replay, flights = fit
     total = const.BEFOREHAND
-    halves = min(len(flights.halves) / const.FEW_HALVES, 1.0)
+    halves = min(len(flights.halves) / const.FULL_WEIGHT, 1.0)
     if not record.exact:
-        scale, most = (const.PACED_SCALE, const.MOST_PACED) if replay.paces else (const.WINDOW_SCALE, const.MOST_WINDOW)
+        scale, most = (const.PACED_SCALE, const.MOST_FOR) if replay.paces else (const.WINDOW_SCALE, const.MOST_FOR)
         total += (
-            halves * min(const.SCALE_WEIGHT * math.log((scale + record.halves.blur) / flights.scale), most)
+            halves * min(const.STRONG_WEIGHT * math.log((scale + record.halves.blur) / flights.scale), most)
             - flights.foreign
         )
         if record.halves.held_back and not replay.paces:
             total = min(total, const.BEFOREHAND)
         return total - wrong_factor(flights)
-    full = min(len(replay.sends) / const.FEW_INTERVALS, 1.0)
+    full = min(len(replay.sends) / const.FULL_WEIGHT, 1.0)
     middle = const.MIDDLE - const.PER_LENGTH * math.log(super_packet(record.events.sends))
     sends = full * (float(np.median(replay.sends)) - middle)
     if flights.astray is not None:
-        total += max(min(sends, const.MOST_SENDS), -const.MOST_SENDS) + _right_windows(flights.astray, replay)
+        total += max(min(sends, const.MOST_FOR), -const.MOST_FOR) + _right_windows(flights.astray, replay)
     else:
-        total += sends + const.REBUILT * full if record.rebuilt else const.PACED_SLOPE * sends
-        total += halves * const.EXACT_WEIGHT * math.log(const.EXACT_SCALE / flights.scale)
+        total += sends + const.REBUILT * full if record.rebuilt else const.WEIGHT * sends
+        total += halves * const.WEIGHT * math.log(const.EXACT_SCALE / flights.scale)
     return total - wrong_factor(flights)
 
 
 def _right_windows(astray: Astray, replay: Replay) -> float:
     usual = const.TICKS_ASTRAY if replay.ticks else const.ASTRAY
-    weight = const.ASTRAY_WEIGHT * min(astray.acks / const.FEW_ACKS, 1.0)
+    weight = const.ASTRAY_WEIGHT * min(astray.acks / const.FULL_WEIGHT, 1.0)
     return weight * math.log(usual / max(astray.share, const.LEAST_ASTRAY))
 
 
@@ -176,7 +177,7 @@ def wrong_factor(flights: Flights) -> float:
     if math.isnan(flights.after):
         return 0.0
     wrong = min(const.AFTER_WEIGHT * max(abs(flights.after) - const.AFTER_USUAL, 0.0), const.MOST_AGAINST)
-    return wrong * min(flights.reductions / const.FEW_REDUCTIONS, 1.0)
+    return wrong * min(flights.reductions / const.FEWEST, 1.0)
 
 
 def softmax(evidence: dict[str, float]) -> dict[str, float]:

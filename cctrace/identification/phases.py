@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc import controller as resolve
+from cctrace.cc.bbr1_model import CYCLE_LEN
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.sends import Record, Replay
@@ -100,8 +101,9 @@ def _phases(name: str, min_rtt_us: float, flight: float) -> list[Phase]:
             Phase(slightly, 1.5, 2, {2: 1.0}),
         ]
     long = 1.5 if "bw_probe_pif_gain" in cls.params else 3.0  # v3 probes and drains for longer
-    rounds = 1.05 * min(const.PROBE_ROUNDS, max(flight, 4))
-    wait = max(min(const.PROBE_WAIT_US / min_rtt_us, rounds) - 3, 1.0)
+    wait_us = cls.params["bw_probe_base_us"].default + cls.params["bw_probe_rand_us"].default / 2
+    rounds = 1.05 * min(cls.params["bw_probe_max_rounds"].default, max(flight, 4))
+    wait = max(min(wait_us / min_rtt_us, rounds) - 3, 1.0)
     probe = [Phase(up, long, 2, {1: 1.0}), Phase(down, long, 2, {2: 1.0})]
     return [*probe, Phase(1.0, wait, 6, {3: 1.0}), Phase(1.0, 1.0, 3, {0: 1.0})]
 
@@ -117,7 +119,7 @@ class Rates:
         errors = const.STAMP_ERROR_US / self.length_us, const.ONE_SEGMENT / sent, const.LEAST_RATE_ERROR
         self.error = np.sqrt(errors[0] ** 2 + errors[1] ** 2 + errors[2] ** 2)
         self.acked = np.log(np.maximum(halves.acked, 0.5) / self.length_us * 1e6)
-        self.held = np.where(halves.each(halves.open) > 0.99, const.HELD, const.HELD_IN_RECOVERY)
+        self.held = np.where(halves.each(halves.open) > 0.99, const.HELD, const.SOME_WRONG)
         self.flight = float(np.median(halves.flight)) if len(halves.flight) else 1.0
         self.steps = np.maximum(np.round(const.STEPS_PER_RTT * self.length_us / self.min_rtt_us), 1).astype(int)
 
@@ -129,7 +131,7 @@ class Rates:
 
     def level(self) -> NDArray[np.float64]:
         """Return the log of the typical rate around each block."""
-        reach = const.LEVEL_RTTS * max(self.min_rtt_us, const.LEAST_RTT_US)
+        reach = 1.5 * CYCLE_LEN * max(self.min_rtt_us, const.LEAST_RTT_US)
         first, last = (np.searchsorted(self.middle_us, self.middle_us + side * reach) for side in (-1, 1))
         return np.array([np.median(self.rate[a:b]) for a, b in zip(first, last, strict=True)])
 
@@ -144,7 +146,7 @@ class Rates:
         """Return in which blocks the data in flight filled a window, given at each ACK."""
         window = self.halves.each(cwnd[self.halves.acks])
         flight = self.halves.each(self.halves.flight)
-        return flight > (1 - const.WINDOW_HOLDS) * window - const.WINDOW_HOLDS_SEGMENTS
+        return flight > (1 - const.WINDOW_HOLDS) * window - 2 * const.ONE_SEGMENT
 
     def likelihoods(
         self, cycle: Chain, usual: NDArray[np.float64], full: NDArray[np.bool_], start: int
@@ -155,12 +157,10 @@ class Rates:
         """
         levels, which = np.unique(np.log(cycle.gains), return_inverse=True)
         scale = self.error * FACTORS[:, None]  # factor, block
-        held = np.where(full, const.HELD_FULL, self.held)
-        clocked = held * _laplace(self.rate - self.acked, scale) + const.STRAY_RATE / 2
+        held = np.where(full, const.MOSTLY, self.held)
+        clocked = held * _laplace(self.rate - self.acked, scale) + const.STRAY / 2
         by_phase = _laplace((self.rate - usual)[:, None, :, None] - levels, scale[:, :, None])
-        dense = (1 - held - const.STRAY_RATE)[:, None] * by_phase + clocked[
-            :, :, None
-        ]  # reference, factor, block, level
+        dense = (1 - held - const.STRAY)[:, None] * by_phase + clocked[:, :, None]  # reference, factor, block, level
         moves: dict[int, NDArray[np.float64]] = {}
         stage = np.full((len(usual), len(FACTORS), len(cycle.gains)), 1 / len(cycle.gains))
         total = np.zeros(stage.shape[:2])
@@ -194,7 +194,7 @@ def cycles_of(record: Record, replays: list[Replay]) -> Cycles:
     """Score the gain cycles of the candidates that have one and whose replay reaches PROBE_BW."""
     bws = {one.name: one.bw for one in replays if np.isfinite(one.bw).any()}
     halves = record.halves
-    if len(halves) < const.FEW_RATES or not bws:
+    if len(halves) < const.FEW or not bws:
         return Cycles({}, {})
     rates = Rates(halves, float(np.min(record.events.rows["tcp_min_rtt_us"][halves.acks])))
     start, level = rates.first(bws.values()), rates.level()
@@ -220,4 +220,4 @@ def other_cycle(cycles: Cycles, replay: Replay) -> float:
     own = np.array([cycles.by_bandwidth[name], cycles.by_level[name]])
     others = [chain(name, rates.min_rtt_us, rates.flight, *by) for by in OTHERS]
     better = max(float(np.min(rates.likelihoods(other, usual, full, cycles.start) - own)) for other in others)
-    return min(const.OTHER_WEIGHT * max(better - const.OTHER_USUAL, 0.0), const.MOST_AGAINST)
+    return min(const.POLLS_TEMPER * max(better - const.OTHER_USUAL, 0.0), const.MOST_AGAINST)

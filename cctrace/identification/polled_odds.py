@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.identification import constants as const
+from cctrace.identification.flights import V1_WAIT_RTTS
 
 # Range of growth relative to Reno's, by candidate.
 GROWTH = {"reno": (0.6, 1.5), "cubic": (0.3, np.inf), "cubic6": (0.3, np.inf)}
@@ -56,9 +57,9 @@ def wrong_reductions(polls: Windows, factor: float) -> tuple[int, float]:
         if new == old or old >= TCP_INFINITE_SSTHRESH or slow_start:
             continue
         kept = np.log(new / max(polls.cwnd[before], old))  # a recovery ends at ssthresh
-        round_to = const.FACTOR_ERROR + 1 / new
+        round_to = const.FINEST_SCALE + 1 / new
         once, twice = np.log(factor), 2 * np.log(factor)
-        off.append(min(max(kept - by, by - const.GREW - kept) - round_to for by in (once, twice)))
+        off.append(min(max(kept - by, by - const.WRONG_WINDOW - kept) - round_to for by in (once, twice)))
     return len(off), float(np.mean(np.array(off) > const.OTHER_FACTOR)) if off else 0.0
 
 
@@ -67,10 +68,12 @@ def growth(polls: Windows) -> tuple[float, float]:
     grown = expected = 0.0
     for before, after in _neighbours(polls):
         same = polls.ssthresh[before] == polls.ssthresh[after] <= polls.cwnd[before]
-        jump = abs(polls.cwnd[after] / polls.cwnd[before] - 1) > const.JUMP  # reduced to the same ssthresh, or undone
+        jump = (
+            abs(polls.cwnd[after] / polls.cwnd[before] - 1) > const.WRONG_WINDOW
+        )  # reduced to the same ssthresh, or undone
         delivered = polls.delivered[after] - polls.delivered[before]
         took_us = (polls.time_ns[after] - polls.time_ns[before]) / 1000
-        limited = delivered * polls.rtt_us[after] >= const.LIMITED * polls.cwnd[before] * took_us
+        limited = delivered * polls.rtt_us[after] >= const.MOSTLY * polls.cwnd[before] * took_us
         limited &= bool(polls.full[before] or polls.full[after])
         if same and limited and not jump and polls.open[before] and polls.open[after]:
             grown += polls.cwnd[after] - polls.cwnd[before]
@@ -87,16 +90,16 @@ def wrong_windows(polls: Windows, name: str, factor: float) -> float:
     total = 0.0
     if cuts >= 2:
         beyond = max(wrong - const.SOME_WRONG, 0.0) / (1 - const.SOME_WRONG)
-        total = const.REDUCTION_WEIGHT * min(cuts, const.MANY_REDUCTIONS) * beyond
+        total = const.WEIGHT * min(cuts, const.SEVERAL) * beyond
     increments, share = growth(polls)
     if increments >= const.INCREMENTS:
         least, most = GROWTH[name]
-        share = max(share, const.SLOWEST)
+        share = max(share, const.FINEST_SCALE)
         rare = max(
-            1 - const.RARE * cuts / int(np.sum(polls.use)), 0.0
+            1 - const.CUTS_BLUR * cuts / int(np.sum(polls.use)), 0.0
         )  # between frequent reductions, growth is not visible
         off = max(np.log(least) - np.log(share), np.log(share) - np.log(most), 0.0)
-        total += rare * const.GROWTH_WEIGHT * off
+        total += rare * const.STRONG_WEIGHT * off
     return float(total)
 
 
@@ -108,8 +111,8 @@ def other_gains(explained: NDArray[np.float64], ratio: NDArray[np.float64], erro
     """
     known = np.isfinite(ratio)
     usual = np.exp(-np.abs(ratio[known]) / error) / (2 * error)
-    free = np.log(0.5 * usual + 0.5 * const.ANY_GAIN)
-    return float(min(const.GAIN_WEIGHT * max(np.sum(free - explained[known]), 0.0), const.MOST_BY_RATES))
+    free = np.log(0.5 * usual + 0.5 * const.ANY)
+    return float(min(const.POLLS_TEMPER * max(np.sum(free - explained[known]), 0.0), const.MOST_AGAINST))
 
 
 def unchanged(
@@ -134,8 +137,8 @@ def unchanged(
             longest = max(longest, int(time_ns[end - 1] - time_ns[begin]))
     least_ns: float = const.LONGEST_NS
     if is_v1:
-        least_ns = max(const.V1_LONGEST_NS, const.V1_WAIT_RTTS * float(np.nanmedian(rtt_us)) * 1e3)
-    return float(min(const.UNCHANGED_WEIGHT * np.log(max(longest / least_ns, 1.0)), const.MOST_BY_RATES))
+        least_ns = max(const.V1_LONGEST_NS, V1_WAIT_RTTS * float(np.nanmedian(rtt_us)) * 1e3)
+    return float(min(const.DECISIVE_WEIGHT * np.log(max(longest / least_ns, 1.0)), const.MOST_AGAINST))
 
 
 def _neighbours(polls: Windows) -> Iterator[tuple[int, int]]:

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
+from cctrace.cc.bbr2019 import PACING_MARGIN_PERCENT
+from cctrace.cc.bbr2022 import BBR2022
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.errors import StreamError
 from cctrace.flows.counters import CounterFlow, latest
@@ -30,6 +32,7 @@ from cctrace.identification.polled_odds import other_gains, unchanged, wrong_win
 from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying.follow import Follower
 from cctrace.schema import LINUX_EVENTS
+from cctrace.tcp.pacing import PACING_CA_RATIO, PACING_SS_RATIO
 
 # {pacing gain: share of the time}, roughly: few polls reveal which gains occur, many how often.
 _V1 = {1.0: 0.70, 1.25: 0.12, 0.75: 0.12, 2.887: 0.05, 0.3466: 0.01}
@@ -37,7 +40,8 @@ _V2 = {1.0: 0.82, 1.25: 0.07, 0.75: 0.05, 2.887: 0.05, 0.3466: 0.01}
 _V2PLUS = {1.0: 0.64, 1.25: 0.05, 0.75: 0.05, 1.1: 0.10, 0.9: 0.10, 2.887: 0.05, 0.3466: 0.01}
 _V3 = {1.0: 0.82, 1.25: 0.07, 0.906: 0.05, 2.773: 0.05, 0.3438: 0.01}
 GAINS = {"bbr2016": _V1, "bbr2019": _V1, "bbr2022": _V1, "bbr2": _V2, "bbr2plus": _V2PLUS, "bbr3": _V3}
-UNPACED_RATIOS = {1.2: 0.9, 2.0: 0.1}  # sysctl_tcp_pacing_ca_ratio and _ss_ratio
+UNPACED_RATIOS = {PACING_CA_RATIO: 0.9, PACING_SS_RATIO: 0.1}
+PROBE_SEGMENTS = int(BBR2022.params["cwnd_min_target"].default)
 FACTORS = {"cubic": 717 / 1024, "cubic6": 717 / 1024, "reno": 0.5}  # of a reduction
 
 
@@ -76,7 +80,7 @@ class Polls:
         self.use = (self.time_ns != MISSING) & (self.cwnd > 0) & (self.rtt_us > 0) & moved
         self.ssthresh = np.where(self.ssthresh > 0, self.ssthresh, TCP_INFINITE_SSTHRESH)
         self.open = np.nan_to_num(value("lost")) + np.nan_to_num(value("retrans")) == 0
-        self.full = ~(flow.outstanding() < const.LIMITED * self.cwnd)  # possibly cwnd-limited
+        self.full = ~(flow.outstanding() < const.MOSTLY * self.cwnd)  # possibly cwnd-limited
         reported = value("bbr_bw_Bps")
         self.bandwidth_known = bool((reported > 0).any())
         self.bw = reported if self.bandwidth_known else _largest_of_late(value("delivery_rate_Bps"))
@@ -89,7 +93,7 @@ class Polls:
 
 def _largest_of_late(rates: NDArray[np.float64]) -> NDArray[np.float64]:
     rates = np.nan_to_num(rates)
-    late = np.array([np.max(rates[max(k - const.BW_POLLS, 0) : k + 1]) for k in range(len(rates))])
+    late = np.array([np.max(rates[max(k - const.FEW, 0) : k + 1]) for k in range(len(rates))])
     return np.where(late > 0, late, np.nan)
 
 
@@ -99,10 +103,9 @@ def judge_polls(flow: CounterFlow, candidates: Iterable[str]) -> Judgement:
     Raises `StreamError` if they lack cwnd, RTT and progress at FEW_POLLS polls or more.
     """
     polls = Polls(flow)
-    if len(polls) < const.FEW_POLLS:
+    if len(polls) < const.FEW:
         raise StreamError(
-            f"{flow.polls.source}: {len(polls)} polls tell cwnd, RTT and progress; "
-            f"identify needs {const.FEW_POLLS} or more"
+            f"{flow.polls.source}: {len(polls)} polls tell cwnd, RTT and progress; identify needs {const.FEW} or more"
         )
     fits = {name: _of_paced(polls, name) if name in GAINS else _of_unpaced(polls, name) for name in candidates}
     least = min((fit.foreign for name, fit in fits.items() if name not in GAINS), default=0.0)
@@ -120,7 +123,7 @@ def _of_paced(polls: Polls, name: str) -> PolledFit:
     rate, ratio, off = _pacing(polls, name)
     each = (rate + _probe_rtt(polls, name) + np.log(const.ANY))[polls.use]
     error, usual = (
-        (const.GAIN_ERROR, const.USUAL_GAIN) if polls.bandwidth_known else (const.GUESSED_GAIN, const.USUAL_GUESS)
+        (const.GAIN_ERROR, const.USUAL_GAIN) if polls.bandwidth_known else (const.GUESSED_GAIN, const.GUESSED_GAIN)
     )
     foreign = other_gains(rate[polls.use], ratio[polls.use], error)
     if not polls.paced:  # otherwise the socket's limit is the rate
@@ -137,10 +140,10 @@ def _of_unpaced(polls: Polls, name: str) -> PolledFit:
     judged, cuts = np.isfinite(off), np.isfinite(cut)
     window[judged], scale = likelihoods(off[judged])
     wrong = np.abs(cut[cuts])
-    stray, error = const.CUT_STRAY, const.CUT_ERROR
+    stray, error = const.STRAY, const.OTHER_FACTOR
     window[cuts] = np.log((1 - stray) * np.exp(-wrong / error) / (2 * error) + stray * const.ANY)
-    usual_wrong = float(np.median(wrong)) if len(wrong) >= const.FEW_CUTS else 0.0
-    usual = const.USUAL_WINDOW * (1 + const.CUTS_BLUR * len(wrong) / len(polls)) / polls.often
+    usual_wrong = float(np.median(wrong)) if len(wrong) >= const.FEWEST else 0.0
+    usual = const.WRONG_WINDOW * (1 + const.CUTS_BLUR * len(wrong) / len(polls)) / polls.often
     foreign = wrong_windows(polls, name, FACTORS[name]) * polls.often
     each = (rate + window)[polls.use]
     scale = scale if judged.any() else np.nan
@@ -155,16 +158,18 @@ def _pacing(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.fl
         return np.zeros(len(polls.rate)), np.full(len(polls.rate), np.nan), np.nan
     if name in GAINS:
         gains, error = GAINS[name], const.GAIN_ERROR if polls.bandwidth_known else const.GUESSED_GAIN
-        unit = polls.bw * ((polls.mss + const.HEADERS) / polls.mss if name == "bbr2016" else const.MARGIN)
+        unit = polls.bw * (
+            (polls.mss + const.HEADERS) / polls.mss if name == "bbr2016" else (1 - PACING_MARGIN_PERCENT / 100)
+        )
     else:
         gains, error = UNPACED_RATIOS, const.GAIN_ERROR
         unit = polls.cwnd * polls.mss / polls.rtt_us * 1e6
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(polls.rate / unit)
     apart = np.abs(ratio[:, None] - np.log(list(gains)))
-    shares = (1 - const.STRAY_RATE) * np.array(list(gains.values()))
+    shares = (1 - const.STRAY) * np.array(list(gains.values()))
     density = np.sum(shares * np.exp(-apart / error) / (2 * error), axis=1)
-    known, stray = np.isfinite(ratio), const.STRAY_RATE * const.ANY
+    known, stray = np.isfinite(ratio), const.STRAY * const.ANY
     least = np.min(apart, axis=1)[known & polls.use]
     off = float(np.median(least)) if len(least) else np.nan
     each = np.where(known, np.log(np.where(known, density, 0) + stray), np.log(const.ANY))
@@ -174,10 +179,10 @@ def _pacing(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.fl
 def _probe_rtt(polls: Polls, name: str) -> NDArray[np.float64]:
     """Return the log likelihood of windows as small as those of PROBE_RTT."""
     bdp = polls.bw * polls.min_rtt_us / 1e6 / polls.mss
-    mine, others = np.log(const.PROBE_RTT_OWN), np.log(const.PROBE_RTT_OTHER)
+    mine, others = np.log(const.PROBE_RTT_OWN), np.log(const.STRAY)
     own, other = (mine, others) if GAINS[name] is _V1 else (others, mine)
-    four = (polls.cwnd <= const.PROBE_SEGMENTS) & (bdp > 3 * const.PROBE_SEGMENTS)
-    half = (np.abs(polls.cwnd - bdp / 2) < const.NEAR_HALF * bdp) & polls.open
+    four = (polls.cwnd <= PROBE_SEGMENTS) & (bdp > 3 * PROBE_SEGMENTS)
+    half = (np.abs(polls.cwnd - bdp / 2) < const.WRONG_WINDOW * bdp) & polls.open
     return np.where(four, own, 0) + np.where(half, other, 0)
 
 
@@ -209,7 +214,7 @@ def _windows(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.f
             cut[k] = min((kept - times * factor for times in (1, 2)), key=abs)  # possibly twice since then
         elif steady and polls.open[k] and not slow_start and not reduced and (polls.full[k] or polls.full[last]):
             off[k] = apart
-        if slow_start or reduced or not polls.open[k] or abs(apart) > const.FAR_WINDOW:
+        if slow_start or reduced or not polls.open[k] or abs(apart) > const.WRONG_WINDOW:
             follower.set("snd_cwnd", int(polls.cwnd[k]))
             follower.set("snd_ssthresh", int(polls.ssthresh[k]))
         last = k
@@ -226,10 +231,8 @@ def _known(name: str, best: PolledFit) -> float:
     if not np.isfinite(best.scale):  # no rates to judge, or no cwnd-limited window
         return 0.0 if name in GAINS else const.BEFOREHAND - best.foreign
     before, weight = (
-        (const.KNOWN_BEFOREHAND, const.KNOWN_WEIGHT)
-        if best.bandwidth_known
-        else (const.POLLS_BEFOREHAND, const.POLLS_WEIGHT)
+        (const.BEFOREHAND, const.STRONG_WEIGHT) if best.bandwidth_known else (const.POLLS_BEFOREHAND, const.WEIGHT)
     )
     known = before + weight * float(np.log(best.usual / max(best.scale, const.GAIN_ERROR)))
-    wrong_cut = min(const.CUT_WEIGHT * max(best.cut - const.USUAL_CUT, 0.0), const.MOST_CUT)
+    wrong_cut = min(const.DECISIVE_WEIGHT * max(best.cut - const.WRONG_WINDOW, 0.0), const.MOST_AGAINST)
     return known - wrong_cut - best.foreign

@@ -40,7 +40,7 @@ def difference(record: Record, name: str) -> str:
 def other_parameter(record: Record, name: str) -> str:
     """Return in words which parameter value lets the closest relative explain a flow far better; "" for none."""
     cls, _ = resolve(name)
-    few = first_rows(record, const.RELATIVE_ROWS)
+    few = first_rows(record, const.CHECKED_ROWS)
     usual = replay_of(few, name)
     better = [
         (_gain(few, usual, replay_of(few, f"{name}:{parameter}={value}")), parameter, value)
@@ -57,9 +57,9 @@ def other_parameter(record: Record, name: str) -> str:
 def _gain(record: Record, usual: Replay, other: Replay) -> float:
     """Return the gain of a parameter value over the default one; 0 or below if not substantial."""
     if usual.paces:
-        return float(np.mean(other.sends) - np.mean(usual.sends)) - const.CLEARLY if len(other.sends) else 0.0
+        return float(np.mean(other.sends) - np.mean(usual.sends)) - const.TEMPER if len(other.sends) else 0.0
     before, after = (astray(record.halves, record.events.rows, one).share for one in (usual, other))
-    return const.FAR_BETTER - after / max(before, 1e-3)
+    return const.SOME_WRONG - after / max(before, 1e-3)
 
 
 def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
@@ -71,14 +71,14 @@ def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
         inside = judged[(judged >= begin) & (judged < end)]
         if not begin or not len(inside):
             continue
-        before = judged[(judged < begin) & (judged >= begin - const.LATEST_ACKS)]
+        before = judged[(judged < begin) & (judged >= begin - const.SEVERAL)]
         if len(before):
             kept.append(halves.flight[inside[0]] / halves.flight[before].max())
         flights = halves.flight[inside]
         grown += float(flights[-1] - flights[0])
         rounds += float(np.sum(np.diff(halves.left[inside]) / np.maximum(flights[1:], 1)))
     share = float(np.median(kept)) if len(kept) >= 2 else np.nan
-    return share, grown / rounds if rounds >= const.FEW_ROUNDS else np.nan
+    return share, grown / rounds if rounds >= const.FEW else np.nan
 
 
 def other_windows(halves: HalfRounds, name: str, factor: float) -> str:
@@ -88,8 +88,8 @@ def other_windows(halves: HalfRounds, name: str, factor: float) -> str:
     """
     kept, grown = kept_and_grown(halves)
     said = []
-    if abs(kept - factor) > const.OTHER_KEPT:
+    if abs(kept - factor) > const.OTHER_FACTOR:
         said.append(f"this sender keeps {kept:.2f} of its window in a reduction, not {factor:.2f}")
-    if name == "reno" and abs(np.log(max(grown, 1e-2))) > const.OTHER_GROWTH:
+    if name == "reno" and abs(np.log(max(grown, 1e-2))) > const.WRONG_WINDOW:
         said.append(f"its window grows by {grown:.2f} segments a round, not 1")
     return ", and ".join(said)

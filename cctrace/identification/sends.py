@@ -107,14 +107,14 @@ def _is_blind(flow: Flow) -> bool:
     """Whether the SACKs by which the sender detected its losses are missing."""
     unexplained = flow.quality()["unexplained_retransmissions"]
     again = int(flow.row["retransmitted_segments"])
-    return bool(unexplained >= const.LEAST_UNEXPLAINED and unexplained > const.UNEXPLAINED * again)
+    return bool(unexplained >= const.SEVERAL and unexplained > (1 - const.MOSTLY) * again)
 
 
 def replay_of(record: Record, name: str, given: dict[str, Any] | None = None) -> Replay:
     """Replay one candidate; if the sender's HZ is a guess that explains only part of the flow, try others."""
     one, asked = _replayed(record, name, given or {}, record.hz, record.hz_known)
     explained = one.sends > UNKNOWN_LOG
-    if not asked or not len(explained) or np.mean(one.sends) <= UNKNOWN_LOG or np.mean(explained) >= const.EXPLAINED:
+    if not asked or not len(explained) or np.mean(one.sends) <= UNKNOWN_LOG or np.mean(explained) >= 1 - const.STRAY:
         return one
     others = [_replayed(record, name, given or {}, hz, True)[0] for hz in CONFIG_HZ if hz != record.hz]
     return max([one, *others], key=lambda other: np.sum(other.sends))
@@ -216,7 +216,7 @@ def _leave_slow_start(follower: Follower, halves: HalfRounds, k: int) -> None:
     if k == 0 or halves.free[edge] or flight < const.LEAST_SENT:
         return
     slow_start = cwnd < follower.get("snd_ssthresh")
-    growing = flight > const.GROWING * halves.flight[halves.edges[k - 1]]
-    if slow_start != growing and abs(flight / cwnd - 1) > const.WRONG_START and (flight > cwnd) == growing:
+    growing = flight > (1 + const.WRONG_WINDOW) * halves.flight[halves.edges[k - 1]]
+    if slow_start != growing and abs(flight / cwnd - 1) > const.WRONG_WINDOW and (flight > cwnd) == growing:
         follower.set("snd_cwnd", int(flight))
         follower.set("snd_ssthresh", TCP_INFINITE_SSTHRESH if growing else int(flight))

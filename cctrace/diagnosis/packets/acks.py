@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.delay_groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
+from cctrace.fit.constants import JITTERY
 from cctrace.flows.state import SYN
 from cctrace.path.constants import LEAST_ACKS
 from cctrace.tcp.wire import HEADER_BYTES
@@ -27,7 +28,7 @@ def ack_bunches(record: Record) -> AckBunches | None:
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(time)) - 1
     many, came, took = last - first + 1, (time[last] - time[first]) / 1e3, stamp_us[last] - stamp_us[first]
-    bunch = (many >= const.BUNCH) & (took >= const.BUNCH_TICKS * tick_us) & (came < const.TIGHT * took)
+    bunch = (many >= const.BUNCH) & (took >= const.CLEARLY * tick_us) & (came < const.TIGHT * took)
     if not bunch.any():
         return None
     begin, end = record.seconds(time[[first[bunch][0], last[bunch][-1]]]).tolist()
@@ -108,7 +109,7 @@ def ack_counts(record: Record) -> AckCounts | None:
     mean, spread = record.uncongested
     # Jitter merges packets, which a receiver acknowledges at once: ACKs closer than the bottleneck's packet spacing.
     close = np.mean(np.diff(time) * 1e6 < (record.table.mss + HEADER_BYTES) / record.bottleneck.rate) > const.SEVERAL
-    jittered = bool(spread > const.JITTERED * mean and (close or len(time) / begins.sum() >= 2))
+    jittered = bool(spread > JITTERY * mean and (close or len(time) / begins.sum() >= 2))
     per_packet = _segments_per_packet(record)
     return AckCounts(float(size.mean()), float(np.quantile(size, 0.95)), per_packet, jittered)
 
@@ -124,7 +125,7 @@ def _by_clock(silence: NDArray[np.float64], size: NDArray[np.float64]) -> bool:
     same_time, same_size = np.abs(time - 1) < 0.2, np.abs(much - 1) < 0.2
     late, skipped = same_size & (time > 1.2), np.abs(time - np.round(time)) < const.EQUAL
     clock, amount = (same_time & (much < 0.8)).sum() + (late & skipped).sum(), (late & ~skipped).sum()
-    if max(clock, amount) < const.LEAST_ODD:
+    if max(clock, amount) < const.BUNCH:
         clock, amount = np.std(np.log(size[same_size])), np.std(np.log(time[same_time]))
     return bool(clock >= amount)
 

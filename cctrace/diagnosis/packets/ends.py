@@ -71,7 +71,7 @@ def stalls(record: Record, limits: list[Limit]) -> groups.Stalls | None:
 def idle(record: Record, limits: list[Limit], buffer: groups.SendBuffer | None) -> groups.Idle:
     """Return the share of the time without data to send."""
     share = shares(limits).get("application", 0.0)
-    if buffer is not None and buffer.send_buffer_share >= const.COUNTED:
+    if buffer is not None and buffer.send_buffer_share >= const.NEGLIGIBLE:
         share -= buffer.waited_share  # the kernel knows which data waited for buffer space
     return groups.Idle(share, record.goodput_bps)
 

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.cc.linux import PACING_SHIFT
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Bursts, Losses, Met, SentAgain
 from cctrace.diagnosis.record import Record
@@ -155,7 +156,7 @@ def bursts(record: Record) -> Bursts | None:
     burst, ahead, met = _bursts(record)
     lost = np.flatnonzero(record.lost)
     lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first loss of each burst
-    quantum = max(2 * float(np.median(record.table.wire_bytes)), const.PACED_S * record.goodput_bps / 8)
+    quantum = max(2 * float(np.median(record.table.wire_bytes)), 2.0**-PACING_SHIFT * record.goodput_bps / 8)
     typical, rank = float(np.median(ahead[lost])), mean_rank(ahead.astype(float), ahead[lost].astype(float))
     filled = float(np.median(ahead[lost] / np.maximum(met[lost], ahead[lost] + 1)))
     many, at = len(lost), record.sent_s[record.lost]

@@ -6,7 +6,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.record import Record
 from cctrace.path.buckets import policer_of
-from cctrace.path.constants import LEAST_POLICED
+from cctrace.path.constants import LEAST_POLICED, SHAPER_SHOWS
 from cctrace.path.losses import decided_ns
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import LOST
@@ -18,7 +18,7 @@ def policer(record: Record) -> Policer | None:
         return None
     table = record.table
     among = const.POLICED_SENDS, const.POLICED_SENDS_MOST
-    most = next((rows for rows in among if record.lost[:rows].sum() >= const.POLICED_LOSSES), among[-1])
+    most = next((rows for rows in among if record.lost[:rows].sum() >= const.MANY), among[-1])
     # The fate of the last packets, and hence the deficit that they met, is unknown.
     end_ns = min(table.sent_ns[min(most, len(table)) - 1], decided_ns(table))
     whole = (table, *record.companions.values())
@@ -51,7 +51,7 @@ def _is_the_links(record: Record, rate: float) -> bool:
     A full queue drops as an empty bucket does, but nothing waits behind a policer at its rate.
     """
     shared = record.path.shared
-    alone = record.bottleneck.rate if record.bottleneck.explained > const.RATE_SHOWN else np.nan
+    alone = record.bottleneck.rate if record.bottleneck.explained > SHAPER_SHOWS else np.nan
     rates = [alone, shared.rate] if shared and shared.is_common else [alone]
     return any(abs(one / rate - 1) < const.POLICED_RATE_SAME for one in rates)
 

@@ -6,6 +6,9 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
+from cctrace.fit.constants import JITTERY
+from cctrace.path.constants import REORDERED
+from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 
 SHORT = "slow_start_only"  # then no other rule on delays applies
 
@@ -13,7 +16,7 @@ SHORT = "slow_start_only"  # then no other rule on delays applies
 def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
     """Two packets in a thousand arrived after packets sent later."""
     late = facts.reordering
-    if late is None or _is_short(found) or late.reordered < const.FEW or not late.reordered_share >= const.REORDERED:
+    if late is None or _is_short(found) or late.reordered < const.FEW or not late.reordered_share >= REORDERED:
         return
     needless = late.spurious_retransmissions
     more = {"copies": needless, "again": late.sent_again} if needless > late.sent_again else {"needless": needless}
@@ -54,7 +57,7 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
 def ack_compression(facts: Facts, found: Found) -> Iterator[Finding]:
     """A fifth of the ACKs arrive in bunches that the receiver sent over four times as long."""
     bunches = facts.bunches
-    if bunches is not None and bunches.bunched_share >= const.BUNCHED and not _scattered(found):
+    if bunches is not None and bunches.bunched_share >= 1 - const.MOSTLY and not _scattered(found):
         yield facts.finding("ack_compression", min(max(0.6 + bunches.bunched_share / 2, 0.6), 0.95), bunches)
 
 
@@ -73,8 +76,8 @@ def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:
     acks = facts.ack_counts
     if acks is None or found.names & {"ack_compression", "ack_aggregation"} or _scattered(found):
         return
-    if acks.segments_per_ack > 1.5 * max(const.DELAYED_ACK, acks.per_packet) and not acks.is_jittered:
-        sure = min(max(0.5 + 0.1 * (acks.segments_per_ack - const.DELAYED_ACK), 0.5), 0.9)
+    if acks.segments_per_ack > 1.5 * max(DELAYED_ACK_SEGMENTS, acks.per_packet) and not acks.is_jittered:
+        sure = min(max(0.5 + 0.1 * (acks.segments_per_ack - DELAYED_ACK_SEGMENTS), 0.5), 0.9)
         yield facts.finding("ack_thinning", sure, acks)
 
 
@@ -92,7 +95,7 @@ def jitter(facts: Facts, found: Found) -> Iterator[Finding]:
     varied = facts.jitter
     if varied is None or _is_short(found) or found.names & {"collapse", "ack_aggregation", "reordering"}:
         return
-    if varied.jitter_sd_us >= const.JITTERED * varied.uncongested_rtt_us:
+    if varied.jitter_sd_us >= JITTERY * varied.uncongested_rtt_us:
         yield facts.finding("jitter", 0.6, varied)
 
 

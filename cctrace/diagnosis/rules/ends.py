@@ -38,7 +38,7 @@ def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     if buffer.send_buffer_share >= const.MUCH_OF_TIME:
         yield facts.finding("send_buffer_limited", min(0.99, 0.5 + buffer.send_buffer_share / 2), buffer)
-    elif buffer.send_buffer_share >= const.COUNTED and buffer.waited_share >= const.MUCH_OF_TIME:
+    elif buffer.send_buffer_share >= const.NEGLIGIBLE and buffer.waited_share >= const.MUCH_OF_TIME:
         yield facts.finding("send_buffer_limited", min(0.9, 0.5 + buffer.waited_share / 2), buffer, "counted")
 
 
@@ -83,7 +83,7 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     level = {}
     if writes is not None:
-        sure, level = min(sure, const.EITHER), {"level_segments": writes.level_segments}
+        sure, level = min(sure, const.EXPLAINS), {"level_segments": writes.level_segments}
     yield facts.finding("application_limited", sure, idle).saying(**level)
 
 

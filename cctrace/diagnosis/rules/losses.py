@@ -52,7 +52,7 @@ def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
     if met.rest >= const.FEWEST and often:
         after_long = (met.rtt_rank - 0.5) * (
             12 * met.rtt_episodes
-        ) ** 0.5 > SURE_ERRORS and met.rtt_rank > const.BY_OTHERS
+        ) ** 0.5 > SURE_ERRORS and met.rtt_rank > const.CLEAR_RANK
         at_its_end = met.waits_us[0] >= const.NEARLY_ALL * met.waits_us[3]
         if met.chance < CHANCE and (at_its_end or not met.is_managed_length):
             overflowed = lost.lost

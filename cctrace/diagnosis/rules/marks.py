@@ -31,7 +31,7 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     if again and marks.longest_pause_share <= const.MOSTLY:
         sure, ramps = 0.6 + 0.35 * min(marks.reductions / const.FEWEST, 1.0), False
     elif ramps:
-        sure = const.RAMP_SURE
+        sure = const.EXPLAINS
     else:
         return
     if 2 * marks.loss_episodes > marks.reductions:

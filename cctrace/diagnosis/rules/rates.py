@@ -6,6 +6,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
+from cctrace.path.constants import SHAPER_SHOWS
 
 
 def _ends(found: Found) -> bool:
@@ -23,7 +24,7 @@ def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     stale = rates.stale
     models = facts.is_model_based or (stale is not None and stale.is_paced)
-    if stale is not None and models and stale.stale_s >= const.STALE_RTTS * facts.rtt_us / 1e6:
+    if stale is not None and models and stale.stale_s >= const.SEPARATE_RTTS * facts.rtt_us / 1e6:
         span = (stale.at_s, stale.at_s + stale.stale_s)
         yield facts.finding("stale_bandwidth", 0.9 if facts.is_model_based else 0.7, stale, span=span)
     first, last = rates.changes[0], rates.changes[-1]
@@ -48,7 +49,7 @@ def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
         or not queue.queue_us >= const.BLOATED * queue.base_rtt_us
     ):
         return
-    own = queue.explained > const.RATE_SHOWN
+    own = queue.explained > SHAPER_SHOWS
     if own or (queue.explained != queue.explained and not facts.is_model_based):
         sure = min(max(0.6 + 0.4 * min(queue.explained, 1.0), 0.6), 0.98) if own else 0.6
         numbers = {
@@ -109,7 +110,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
 def _steady(facts: Facts) -> bool:
     """Return whether the polled rate is steady, and RTTs slightly above the minimum."""
     queue = facts.queue
-    little = const.LITTLE_QUEUE_OF_MODEL if facts.is_model_based else 1 + const.RTT_RISE
+    little = 1 + const.NO_JITTER if facts.is_model_based else 1 + const.RTT_RISE
     return queue is not None and queue.is_steady and queue.rtt_us > little * queue.least_rtt_us
 
 
