@@ -1,11 +1,12 @@
-"""What the numbers of each room change: ``python -m benchmarks.constants [--only NAME ...]``.
+"""What the numbers of each room change: ``python -m benchmarks.constants [--only NAME ...] [--rooms ROOM ...]``.
 
 Every room that judges keeps its numbers in one table (`constants.py`: name, value, unit, kind, reason). This command
 makes each a fifth larger and a fifth smaller, asks small simulated flows again, and counts the answers that change:
-words (verdicts, the family and the process of the jitter, the kind of the queue, what is not known) that are others,
-and values that leave the interval they had. The counts are written to `constants.json` beside this file, with how many
-flows read the number on the way to their answers; where none does, it is not judged. Counts of other numbers stay. A
-number that a function takes as the default of an argument is not moved there.
+words (verdicts, senders, the family and the process of the jitter, the kind of the queue, what is not known) that are
+others, and values that leave the interval they had. Each room is asked its own questions (`ASKED`) about its own flows.
+The counts are written to `constants.json` beside this file, with how many flows read the number on the way to their
+answers; where none does, it is not judged. Counts of other numbers stay. A number that a function takes as the default
+of an argument, or that another is computed from on import, is not moved there.
 """
 
 import argparse
@@ -15,11 +16,14 @@ import importlib.util
 import json
 import re
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 import cctrace as cct
+from benchmarks.explain_cases import simulated_flow
+from benchmarks.identify import polled, simulated
 from cctrace.errors import CctraceError
 from cctrace.estimates import Estimate
 
@@ -31,6 +35,13 @@ PATHS = {
     "jitter": ({"rate": "10Mbit", "rtt": "40ms", "buffer": "2bdp", "jitter": "normal:sd=2ms"}, "bbr2022", "6s"),
     "step": ({"rate": [(0, "12Mbit"), (3, "5Mbit")], "rtt": "30ms", "buffer": "60kB"}, "bbr2022", "6s"),
 }
+# Causes of `benchmarks.explain_cases`, and senders with the side that they are seen from; one flow each.
+CASES = (
+    "random_loss", "shallow_buffer", "rate_drop", "collapse", "receiver_limited", "application_limited", "competition",
+    "reordering", "ack_aggregation", "ack_thinning", "bufferbloat", "slow_start_only", "ack_compression",
+    "fair_queueing", "poor_pacing", "inflated_min_rtt", "app_limited_samples",
+)  # fmt: skip
+SENDERS = (("cubic6", "sender"), ("bbr3", "receiver"), ("reno", "receiver"), ("bbr2022", "ss"), ("cubic", "ss"))
 ROW = re.compile(r"^([A-Z][A-Z0-9_]+)(?:: [^=]+)? = (.+?)  # ([^|]+) \| ([^|]+) \| (.+)$")
 
 
@@ -75,15 +86,14 @@ def moved(row, factor):
             setattr(module, row.name, row.value)
 
 
-def answers(flow):
-    """Return {question: answer} of a flow; answers are words, or an `Estimate`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = {"verdicts": " ".join(sorted(verdict.name for verdict in cct.diagnose(flow).verdicts))}
-        try:
-            path = cct.fit.path(flow).estimates
-        except CctraceError as refusal:
-            return found | {"path": f"refused: {type(refusal).__name__}"}
+def of_path(flow):
+    """Return {question: answer} about a flow and its path; answers are words, or an `Estimate`."""
+    flow.capture._kept.clear()  # computed with the number as it was
+    found = {"verdicts": " ".join(sorted(verdict.name for verdict in cct.diagnose(flow.capture.flow(0)).verdicts))}
+    try:
+        path = cct.fit.path(flow.capture.flow(0)).estimates
+    except CctraceError as refusal:
+        return found | {"path": f"refused: {type(refusal).__name__}"}
     jitter = path["jitter"] or {"distribution": "none", "process": "none", "sd_us": Estimate(0.0)}
     words = {
         "rates": len(path["rate_bps"]),
@@ -98,6 +108,24 @@ def answers(flow):
     return found | {name: str(word) for name, word in words.items()} | values
 
 
+def of_diagnosis(flow):
+    """Return the verdicts on a flow, in order, those that count, and what limited it."""
+    found = cct.diagnose(flow)
+    return {
+        "verdicts": " ".join(verdict.name for verdict in found.verdicts),
+        "sure": " ".join(verdict.name for verdict in found.verdicts if verdict.confidence >= 0.5),
+        "limits": " ".join(sorted({limit.name for limit in found.limits})),
+    }
+
+
+def of_identification(flow):
+    """Return who is named as a flow's sender."""
+    return {"group": " ".join(cct.identify(flow).group)}
+
+
+ASKED = {"path": of_path, "fit": of_path, "diagnosis": of_diagnosis, "identification": of_identification}
+
+
 def differs(before, after):
     """Return whether an answer is another: another word, or a value outside the interval that it had."""
     if not isinstance(before, Estimate) or not isinstance(after, Estimate):
@@ -108,20 +136,29 @@ def differs(before, after):
     return below or (before.high is not None and after.value > before.high + 1e-9)
 
 
-def flows():
-    """Return the simulated flows that are asked, by name."""
-    made = {}
-    for name, (path, controller, duration) in PATHS.items():
-        made[name] = cct.simulate(cct.Path(**path), controller, duration, 1, packets=True).capture(0)
-    return made
+def flows(room):
+    """Return the simulated flows that a room is asked about, by name."""
+    if room == "diagnosis":
+        return {cause: simulated_flow(cause, 1, 27)[0] for cause in CASES}
+    if room == "identification":
+        made = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for number, (name, side) in enumerate(SENDERS):
+                given = (name, number, 27, "4s", folder)
+                made[f"{name} {side}"] = polled(*given) if side == "ss" else simulated(*given, side)
+        return made
+    return {
+        name: cct.simulate(cct.Path(**path), controller, duration, 1, packets=True).capture(0).flow(0)
+        for name, (path, controller, duration) in PATHS.items()
+    }
 
 
-def changed(row, captures, before):
+def changed(row, asked, before):
     """Return {"+20 %": answers that change, "-20 %": the same}."""
     counts = {}
     for label, factor in (("+20 %", 1.2), ("-20 %", 1 / 1.2)):
         with moved(row, factor):
-            after = {name: attempt(capture) for name, capture in captures.items()}
+            after = {name: attempt(row.room, flow) for name, flow in asked.items()}
         counts[label] = sum(
             bool(differs(answer, after[name].get(question)))
             for name, of in before.items()
@@ -130,17 +167,18 @@ def changed(row, captures, before):
     return counts
 
 
-def attempt(capture):
-    """Return the answers of a capture's flow, none where a number so moved makes them fail."""
-    capture._kept.clear()  # computed with the number as it was
-    try:
-        return answers(capture.flow(0))
-    except (ArithmeticError, LookupError, ValueError):
-        return {}
+def attempt(room, flow):
+    """Return the answers about a flow, none where a number so moved makes them fail."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ASKED[room](flow)
+        except (ArithmeticError, LookupError, ValueError):
+            return {}
 
 
-def names_read(capture):
-    """Return the names of globals in the functions that run for the answers of a capture's flow."""
+def names_read(room, flow):
+    """Return the names of globals in the functions that run for the answers about a flow."""
     ran = set()
 
     def note(frame, event, _):
@@ -149,7 +187,7 @@ def names_read(capture):
 
     sys.setprofile(note)
     try:
-        attempt(capture)
+        attempt(room, flow)
     finally:
         sys.setprofile(None)
     return {name for code in ran for name in code.co_names}
@@ -158,20 +196,23 @@ def names_read(capture):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", help="names (default: all that the results lack)")
+    parser.add_argument("--rooms", nargs="*", default=ROOMS, choices=ROOMS)
     options = parser.parse_args()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    rows = [row for room in ROOMS for row in table(room)]
-    captures = flows()
-    before = {name: attempt(capture) for name, capture in captures.items()}
-    read = {name: names_read(capture) for name, capture in captures.items()}
-    for row in rows:
-        key = f"{row.room}.{row.name}"
-        if row.name in options.only if options.only else key not in results:
-            asked = {name: captures[name] for name in captures if row.name in read[name]}
-            counts = changed(row, asked, {name: before[name] for name in asked})
-            results[key] = {"value": row.value, "flows": len(asked)} | counts
-            print(key, results[key], flush=True)
-            RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n", encoding="utf-8")
+    known = {f"{row.room}.{row.name}" for room in ROOMS for row in table(room)}
+    results = {key: found for key, found in results.items() if key in known}
+    for room in options.rooms:
+        made = flows(room)
+        before = {name: attempt(room, flow) for name, flow in made.items()}
+        read = {name: names_read(room, flow) for name, flow in made.items()}
+        for row in table(room):
+            key = f"{room}.{row.name}"
+            if row.name in options.only if options.only else key not in results:
+                asked = {name: made[name] for name in made if row.name in read[name]}
+                counts = changed(row, asked, {name: before[name] for name in asked})
+                results[key] = {"value": row.value, "flows": len(asked)} | counts
+                print(key, results[key], flush=True)
+                RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

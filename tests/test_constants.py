@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.constants import KINDS, RESULTS, ROOMS, Row, changed, differs, flows, moved, names_read, table
+from benchmarks.constants import KINDS, RESULTS, ROOMS, Row, attempt, changed, differs, flows, moved, names_read, table
 from cctrace.estimates import Estimate
 from cctrace.path import constants as of_path
 
@@ -64,17 +64,15 @@ def test_an_answer_differs_that_is_another_word_or_outside_its_interval():
 
 
 def test_a_number_that_decides_changes_answers_and_one_that_does_not_changes_none():
-    captures = {name: capture for name, capture in flows().items() if name == "loss"}
-    from benchmarks.constants import attempt
-
-    before = {name: attempt(capture) for name, capture in captures.items()}
+    asked = {"loss": flows("path")["loss"]}
+    before = {"loss": attempt("path", asked["loss"])}
     assert before["loss"]["verdicts"]
     unused = next(row for row in TABLES["path"] if row.name == "MOST_GAPS")
-    assert changed(unused, captures, before) == {"+20 %": 0, "-20 %": 0}
+    assert changed(unused, asked, before) == {"+20 %": 0, "-20 %": 0}
     hundredfold = Row("path", "LEAST_RTTS", of_path.LEAST_RTTS, "RTTs", "set", "")
     with moved(hundredfold, 1000):
-        assert attempt(captures["loss"]) != before["loss"]
-    read = names_read(captures["loss"])
+        assert attempt("path", asked["loss"]) != before["loss"]
+    read = names_read("path", asked["loss"])
     assert "LEAST_RTTS" in read
     assert "SHARE_DRAWS" not in read  # of `fit.Share`, which is not asked
 
