@@ -5,6 +5,7 @@ import pytest
 
 import cctrace as cct
 from benchmarks.identify import from_ss, simulated
+from cctrace.identification.constants import MOST_AGAINST
 from cctrace.identification.flights import flights_of, longest_still, paced_log_odds, straight_rises, waits_us
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.odds import UNKNOWN
@@ -73,7 +74,7 @@ def test_a_window_rises_in_straight_lines_and_a_bbr_does_not():
 def test_rates_at_other_gains_and_rates_that_never_change_are_a_strangers():
     ratio = np.log(np.tile([1.0, 1.0, 1.5, 0.5], 20))
     own = np.where(ratio == 0, np.log(50.0), np.log(0.006))
-    assert other_gains(own, ratio, 0.004) == 10
+    assert other_gains(own, ratio, 0.004) == MOST_AGAINST
     assert other_gains(np.full(80, np.log(100.0)), np.zeros(80), 0.004) == 0
     time_ns = np.arange(80) * 100_000_000
     sent, rtt_us = np.arange(80) * 1e5, np.full(80, RTT_US)

@@ -71,7 +71,7 @@ def test_stages_of_a_chain_follow_each_other_for_as_long_as_its_phases_last():
 
 
 def test_a_few_blocks_tell_of_no_phase():
-    few = constants.FEW_RATES
+    few = constants.FEW
     record = types.SimpleNamespace(halves=Sent([1.0] * (few - 1)), events=None)
     cycles = cycles_of(record, [types.SimpleNamespace(name="bbr2022", bw=np.full(few, 1000.0))])
     assert cycles.by_level == cycles.by_bandwidth == {}

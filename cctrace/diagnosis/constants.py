@@ -63,7 +63,7 @@ SPARE_SEGMENTS = 3  # segments | set | that an ACK may release beyond twice what
 WRITE_S = 0.005  # s | set | least between writes of an application; a host answers ACKs sooner
 
 # --- the ends of the connection --------------------------------------------------------------------------------------
-CHANCE_TIMES = 20  # times | set | shorter than the ACK interval, for a response to be no coincidence
+CHANCE_TIMES = 8  # times | set | shorter than the ACK interval, for most responses to be no coincidence
 BURSTS_TOGETHER = 8  # bursts | set | per rate sample: timers of a busy host are late by some
 PARTS_OF_RTT = 4  # parts | set | of an RTT, examined separately: a used-up window pauses once per RTT
 PACKETS_TOGETHER = 4  # packets | set | sent, or acknowledged, together

@@ -22,9 +22,9 @@ MOSTLY = 0.8  # share | set | of a window, of blocks or of ACKs, from which some
 SOME_WRONG = 0.4  # share | set | of one's own blocks, ACKs or reductions that may look another's (S, C)
 WEIGHT = 2.0  # log odds a unit of a logarithm | set | of what is off, and of each reduction that is (S, C)
 STRONG_WEIGHT = 6.0  # log odds a unit of a logarithm | set | of errors whose usual size is known (W, C)
-DECISIVE_WEIGHT = 15.0  # log odds a unit | set | of what no candidate does at all (S, C)
+DECISIVE_WEIGHT = 20.0  # log odds a unit | set | of what no candidate does at all (S, C)
 MOST_FOR = 3.0  # log odds | set | that one measure alone adds (S, W)
-MOST_AGAINST = 8.0  # log odds | set | that one measure alone takes off (S, C)
+MOST_AGAINST = 10.0  # log odds | set | that one measure alone takes off (S, C)
 
 # --- what is looked at -----------------------------------------------------------------------------------------------
 MOST_ROWS = 150_000  # rows | accuracy | of the event stream; more change no answer, and time stays bounded
@@ -64,7 +64,6 @@ OTHER_USUAL = 8.0  # log likelihood ratio | set | of another cycle, that one's o
 # --- odds of packets -------------------------------------------------------------------------------------------------
 ALIKE = 50.0  # ratio | definition | times less probable than the best, and not of its group
 LIKELY = 0.001  # probability | definition | less probable candidates are not printed
-MOST_ODDS = 500.0  # logarithm | definition | a float still holds its exponential
 FAMILY = 0.009  # weight | set | of the flights that tell those that pace from the others (W)
 FLIGHTS = 0.012  # weight | set | of the flights of those that pace, against the best (W)
 BANDWIDTH = 0.045  # weight | set | of gain cycles against a replay's bandwidth (W)
@@ -102,6 +101,7 @@ CUTS_BLUR = 4.0  # times | set | more, where every poll has a reduction (C)
 POLLS_BEFOREHAND = 2.0  # log odds | set | that a candidate made the counters (C)
 OTHER_FACTOR = 0.05  # logarithm | set | beyond both, a factor is another's (C)
 INCREMENTS = 20.0  # increments | set | of Reno's; fewer say nothing of growth (C)
+GAIN_WEIGHT = 0.3  # log odds of log likelihood | set | of arbitrary gains that explain polled rates better (C)
 SAME_RATE = 0.002  # share | set | by which rates differ that are the same (C)
 V1_LONGEST_NS = 2_500_000_000  # ns | set | without a change: one or two probes that no poll has met (C)
 LONGEST_NS = 4_500_000_000  # ns | set | the same of v2 and v3 (C)

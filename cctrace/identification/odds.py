@@ -33,6 +33,7 @@ from cctrace.identification import constants as const
 from cctrace.identification.flights import Astray, Flights
 from cctrace.identification.phases import Cycles, other_cycle
 from cctrace.identification.sends import Record, Replay, super_packet
+from cctrace.special import special
 
 UNKNOWN = "unknown"
 NEUTRAL = math.log((1 - const.STRAY) * math.exp(-1) / 0.2 + const.STRAY / 2)  # of a flight that is off by a tenth
@@ -134,11 +135,11 @@ def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> 
     """Return the log odds that a candidate sent the flow, averaged over the plausible ones by probability."""
     weights = softmax(evidence)
     odds = [
-        weight * math.exp(min(_candidate_log_odds(record, fits[name]), const.MOST_ODDS))
+        math.log(weight) + _candidate_log_odds(record, fits[name])
         for name, weight in weights.items()
         if weight * const.ALIKE >= max(weights.values())
     ]
-    return math.log(math.fsum(odds))
+    return float(np.logaddexp.reduce(odds))
 
 
 def _candidate_log_odds(record: Record, fit: Fit) -> float:
@@ -194,7 +195,7 @@ def probabilities(evidence: dict[str, float], known: float) -> list[Candidate]:
     `evidence`: {str: float}, log likelihood of the flow under each controller. `known`: log odds that one of them sent
     the flow.
     """
-    share = 1 / (1 + math.exp(-max(min(known, const.MOST_ODDS), -const.MOST_ODDS)))
+    share = float(special.expit(known))
     named = [Candidate(name, weight * share) for name, weight in softmax(evidence).items()]
     return sorted([*named, Candidate(UNKNOWN, 1 - share)], key=lambda candidate: -candidate.probability)
 

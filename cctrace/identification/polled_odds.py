@@ -112,7 +112,7 @@ def other_gains(explained: NDArray[np.float64], ratio: NDArray[np.float64], erro
     known = np.isfinite(ratio)
     usual = np.exp(-np.abs(ratio[known]) / error) / (2 * error)
     free = np.log(0.5 * usual + 0.5 * const.ANY)
-    return float(min(const.POLLS_TEMPER * max(np.sum(free - explained[known]), 0.0), const.MOST_AGAINST))
+    return float(min(const.GAIN_WEIGHT * max(np.sum(free - explained[known]), 0.0), const.MOST_AGAINST))
 
 
 def unchanged(
