@@ -35,6 +35,29 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(without):
         needed("matplotlib.figure", "plot")
 
 
+_WITHOUT_EXTRAS = """
+import importlib, pathlib, sys
+
+import cctrace
+
+class Nobody:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyarrow", "matplotlib", "fsspec", "dask", "distributed", "lz4", "anywidget"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Nobody())
+root = pathlib.Path(cctrace.__file__).parent
+for file in sorted(root.rglob("*.py")):
+    if file.name not in ("__main__.py", "pytest_plugin.py") and not {"_data", "mcp"} & set(file.parts):
+        importlib.import_module(".".join(("cctrace", *file.relative_to(root).with_suffix("").parts)))
+"""
+
+
+def test_every_module_can_be_imported_without_the_extras():
+    done = subprocess.run([sys.executable, "-c", _WITHOUT_EXTRAS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_in_a_checkout_the_environments_own_pip_installs_in_place(monkeypatch, tmp_path):
     checkout, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
     pip = checkout / ".venv" / "bin" / "pip"
