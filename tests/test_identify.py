@@ -155,3 +155,19 @@ def test_a_flow_that_nobody_explains_is_tried_as_one_of_a_kernel_that_misses_mar
     found = cct.identify(sim.capture().flow(0))
     assert (len(tried), found.misses_marks, found.name == "unknown") == (1 + may_miss, may_miss, not may_miss)
     assert ("counts marks late" in found.reason) == may_miss
+
+
+@pytest.mark.parametrize("explained", [3, 1], ids=["not by its beginning", "at once"])
+def test_what_confirms_the_counters_name_is_as_much_of_the_capture_as_it_takes(monkeypatch, explained):
+    identify_module = importlib.import_module("cctrace.identification.identify")
+    judged, tried = identify_module._of_packets, []
+
+    def later(record):
+        tried.append(record)
+        return judged(record)._replace(known=500.0 if len(tried) >= explained else -500.0)
+
+    monkeypatch.setattr(identify_module, "_of_packets", later)
+    monkeypatch.setattr(identify_module.const, "CHECKED_ROWS", 4000)
+    flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    assert cct.identify(flow, check="cubic6").name == "cubic6"
+    assert len(tried) == explained

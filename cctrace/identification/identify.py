@@ -112,8 +112,8 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
         Of a capture, taken anywhere, or of counters.
     check : str, optional
         The candidate named by the kernel's counters: a quarter of the capture's first CHECKED_ROWS events suffices
-        if it confirms the name, otherwise all of them are used. The name is no evidence: the result may contradict
-        it.
+        if it confirms the name, otherwise all of them are used, and the entire capture if nothing explains these. The
+        name is no evidence: the result may contradict it.
 
     Returns
     -------
@@ -160,20 +160,23 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
 
 
 def _early(flow: Flow, believed: str) -> tuple[Judgement, Record] | None:
-    """Return the judgement on the first rows if they confirm the named candidate; None: try all candidates."""
+    """Return the judgement on the first rows if they confirm or contradict the named candidate; None: they do not."""
     for most in (const.CHECKED_ROWS // 4, const.CHECKED_ROWS):
         if len(flow.events) <= most:
             return None
         record = record_of(flow, most)
         judgement = _of_packets(record)
-        if judgement is not None and (most == const.CHECKED_ROWS or _confirms(judgement, believed)):
+        if judgement is None:
+            continue
+        likely = probabilities(judgement.evidence, judgement.known)
+        contradicted = most == const.CHECKED_ROWS and group_of(likely) != (UNKNOWN,)  # by another candidate
+        if contradicted or _confirms(likely, believed):
             return judgement, record
     return None
 
 
-def _confirms(judgement: Judgement, believed: str) -> bool:
+def _confirms(likely: Sequence[Candidate], believed: str) -> bool:
     """Whether a candidate and those that the kernel calls the same are likely."""
-    likely = probabilities(judgement.evidence, judgement.known)
     same = [one.probability for one in likely if kernel_name(one.name) == kernel_name(believed)]
     return sum(same) > const.CONFIRMED
 
