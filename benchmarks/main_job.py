@@ -1,18 +1,17 @@
 """How long the main job takes, as a user runs it: ``python -m benchmarks.main_job [replay] [length] [commands]``.
 
 replay    calls a second of `cct.replay(flow, name)`, from the flow to the table of decisions, all inference included:
-          of the shipped BBR recording, and of a flow of 200 s that the controller itself sent (simulated, written as a
+          of the shipped BBR recording, and of a flow of 60 s that the controller itself sent (simulated, written as a
           capture, read back); CPU time of one core, best of five. Asked: 1 million for BBR v1, 3 million for others.
 length    the same for flows of 5, 50 and 500 s of one path: seconds a million calls, which must not grow
 commands  whole processes, warm: `cctrace analyze` of the shipped recording (asked: 3 s), of a capture of a million
-          packets (10 s), `cctrace validate` of the shipped recordings; wall and CPU seconds, best of three
+          packets (10 s), `cctrace validate` of the shipped recordings; wall and CPU seconds and memory, best of three
 
 A call is a row of the event stream. Ratios within one table are of one run.
 """
 
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import cctrace as cct
+from benchmarks.flows import run
 
 VARIANTS = ("bbr2016", "bbr2019", "bbr2022", "bbr2", "bbr2plus", "bbr3", "cubic6", "cubic", "reno")
 ROOT = Path(__file__).parent.parent
@@ -61,10 +61,10 @@ def replay():
     """Print calls a second of each variant."""
     shipped = cct.read(SHIPPED / "sender.pcap.zst").flow(0)
     calls = len(shipped.events)
-    print(f"{'replay':12}{f'shipped, {calls} calls':>26}{'its own, 200 s':>20}{'calls':>10}   million calls a second")
+    print(f"{'replay':12}{f'shipped, {calls} calls':>26}{'its own, 60 s':>20}{'calls':>10}   million calls a second")
     with tempfile.TemporaryDirectory() as folder:
         for name in VARIANTS:
-            own = cct.read(sent_by(name, "200s", folder)).flow(0)
+            own = cct.read(sent_by(name, "60s", folder)).flow(0)
             rates = [len(flow.events) / seconds(flow, name) / 1e6 for flow in (shipped, own)]
             print(f"{name:12}{rates[0]:26.2f}{rates[1]:20.2f}{len(own.events):10}", flush=True)
 
@@ -83,28 +83,22 @@ def length():
 
 def commands():
     """Print what whole commands take."""
-    print(f"{'command':60}{'wall s':>8}{'CPU s':>8}")
+    print(f"{'command':60}{'wall s':>8}{'CPU s':>8}{'MB':>8}")
     with tempfile.TemporaryDirectory() as folder:
         large = sent_by("bbr2022", "230s", folder, rate="40Mbit")
-        packets = len(cct.read(large).packets["time_ns"])
+        packets = cct.read(large).packets
+        columns_mb = sum(column.nbytes for column in packets.columns.values()) / 1e6
         recordings = sorted(str(path.parent) for path in (ROOT / "datasets").glob("*/tcpinfo.csv*"))
         report = ["-o", str(Path(folder) / "report")]
         shipped = [str(SHIPPED / "sender.pcap.zst"), "--tcpinfo", str(SHIPPED / "tcpinfo.csv.zst")]
         for title, words in {
             "analyze, the shipped recording": ["analyze", *shipped, *report],
-            f"analyze, a capture of {packets} packets": ["analyze", str(large), *report],
+            f"analyze, {len(packets)} packets, columns {columns_mb:.0f} MB": ["analyze", str(large), *report],
             f"validate, the {len(recordings)} shipped recordings": ["validate", *recordings],
         }.items():
-            taken = [_process([sys.executable, "-m", "cctrace", *words]) for _ in range(3)]
-            print(f"{title:60}{min(t[0] for t in taken):8.2f}{min(t[1] for t in taken):8.2f}", flush=True)
-
-
-def _process(command):
-    before, start = os.times(), time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-    after = os.times()
-    used = after.children_user + after.children_system - before.children_user - before.children_system
-    return time.perf_counter() - start, used
+            taken = [run([sys.executable, "-m", "cctrace", *words]) for _ in range(3)]
+            wall, cpu, megabytes = (min(values) for values in zip(*taken, strict=True))
+            print(f"{title:60}{wall:8.2f}{cpu:8.2f}{megabytes:8.0f}", flush=True)
 
 
 def main():

@@ -42,9 +42,9 @@ SECTIONS = {
     ),
     "job": (
         "The main job",
-        "-m benchmarks.main_job commands",
-        "Whole commands as a user runs them. (`replay` and `length` instead of `commands`: calls a second, all\n"
-        "inference included, and how that grows with the length of a flow; they take a quarter of an hour.)",
+        "-m benchmarks.main_job commands replay",
+        "Whole commands as a user runs them, and replays, all inference included. (`length`: replays of longer flows,\n"
+        "which take minutes.)",
     ),
     "simulation": (
         "The simulation",
