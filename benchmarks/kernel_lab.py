@@ -99,14 +99,17 @@ def lost(sender, receiver, packet_ns):
     arrived = dict(zip(map(tuple, keys[1]), times[1].tolist(), strict=True))
     at = [arrived.get(tuple(key)) for key in keys[0]]
     missing = [number for number, time_ns in enumerate(at) if time_ns is None]
-    behind, served = [], 0
+    sent = sender["payload"][(sender["direction"] == 0) & (sender["payload"] > 0)]
+    takes_ns = (packet_ns * (sent + IP_HEADERS) / PACKET_BYTES).tolist()
+    behind, free_ns = [], 0.0
     for number in missing:
         if number == 0 or at[number - 1] is not None:  # the first of some in a row
-            later = (time_ns for time_ns in at[number:] if time_ns is not None)
-            served = round((next(later, 0) - (at[number - 1] if number else 0)) / packet_ns) - 1
-        if served > 0:
+            following = next((k for k in range(number, len(at)) if at[k] is not None), None)
+            before_ns = at[number - 1] if number else 0
+            free_ns = 0.0 if following is None else at[following] - before_ns - takes_ns[following]
+        if free_ns > takes_ns[number] / 2:
             behind.append(number)
-            served -= 1
+            free_ns -= takes_ns[number]
     return missing, behind
 
 
