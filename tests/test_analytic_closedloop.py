@@ -127,11 +127,15 @@ def test_where_most_runs_agree_the_model_says_the_same(rows):
     assert ((clear.model >= 0.5) == (clear.collapsed == 1)).all()
 
 
-@pytest.fixture(scope="module")
-def grid():
-    runs = pd.read_csv(predict.HERE / "grid.csv")
+def grid_of(name):
+    runs = pd.read_csv(predict.HERE / name)
     runs[["kind", "sd_ms"]] = runs.scenario.str.split("_", expand=True)
     return runs.assign(sd_ms=runs.sd_ms.astype(float), collapsed=runs.collapse == "yes")
+
+
+@pytest.fixture(scope="module")
+def grid():
+    return grid_of("grid.csv")
 
 
 def test_thresholds_are_within_15_percent_on_the_models_links_and_within_30_on_others(grid):
@@ -142,6 +146,18 @@ def test_thresholds_are_within_15_percent_on_the_models_links_and_within_30_on_o
         off = 1.3 if "x" in kind else 1.15  # docs/models.md: links looked at after the model was made
         below, above = (collapse_probability(predict.link_of(kind, f * observed), BBR2016) for f in (1 / off, off))
         assert below < 0.5 <= above, kind
+
+
+def test_thresholds_of_bbr2_and_bbr3_under_reordering_are_within_15_percent_on_all_links():
+    later = grid_of("grid_later.csv")
+    assert later.groupby("algorithm").kind.nunique().to_dict() == {"bbr2": 5, "bbr3": 5}
+    for (name, kind), group in later.groupby(["algorithm", "kind"]):
+        shares = group.groupby("sd_ms").collapsed.agg(collapsed="mean", runs="size").reset_index()
+        _, observed, _ = predict.observed_threshold(shares)
+        links = [predict.link_of(kind, f * observed) for f in (0.85, 1.15)]
+        below, above = (collapse_probability(link, SENDERS[name]) for link in links)
+        assert below < 0.5 <= above, (name, kind)
+        assert closedloop.domain(links[0], SENDERS[name]).inside
 
 
 def test_near_the_threshold_the_model_ranks_runs_nearly_as_well_as_anything_could(grid):

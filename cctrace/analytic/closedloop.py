@@ -386,8 +386,9 @@ def domain(path: Link, sender: Constants) -> Domain:
             "bursts of it fill the path in the model, while simulated flows collapse",
         ),
         (
-            not later,
-            "BBRv2 and later: bounds on inflight, probing by losses and the 5 s PROBE_RTT are modelled coarsely",
+            not later or not (path.ordered or sender.compensation),
+            "BBRv2 and later, order preserved: jitter ends STARTUP early, and they grow back over minutes; BBRv2+: its "
+            "compensation",
         ),
         (
             not (sender.aggregation and path.draws == "slot"),
