@@ -1,9 +1,10 @@
-"""How sure effects are: fit the three numbers of `Effect.confidence`, and print how often effects were right.
+"""How sure effects are: fit the one number of `Effect.confidence`, and print how often effects were right.
 
     python -m benchmarks.interventions DIR --parts verdicts --output answers.csv
     python -m benchmarks.effect_confidence answers.csv [more.csv ...] [--judge]
 
-The numbers (`diagnosis/constants.py`) are those that make the answers likeliest. `--judge` keeps the present ones.
+The number (`MISSES_TIMES` of `diagnosis/constants.py`) is that which makes the answers likeliest. `--judge` keeps the
+present one.
 """
 
 from __future__ import annotations
@@ -24,18 +25,17 @@ from cctrace.estimates import Estimate, Estimate90
 
 BINS = 5
 LEAST = 1e-3  # of a probability, so that no single answer decides
-BOUNDS = ((0.3, 5.0), (0.005, 0.2), (0.001, 0.5))  # of the three
+BOUNDS = 0.3, 5.0  # of the number
 
 
 @contextmanager
-def numbers(times: float, least: float, misled: float) -> Iterator[None]:
-    """Take these three numbers for the present ones."""
-    kept = const.MISSES_TIMES, const.MISSES_LEAST, const.MISLED
-    const.MISSES_TIMES, const.MISSES_LEAST, const.MISLED = times, least, misled
+def scale(times: float) -> Iterator[None]:
+    """Take this number for the present one."""
+    kept, const.MISSES_TIMES = const.MISSES_TIMES, times
     try:
         yield
     finally:
-        const.MISSES_TIMES, const.MISSES_LEAST, const.MISLED = kept
+        const.MISSES_TIMES = kept
 
 
 def effects_in(answers: pd.DataFrame) -> list[Effect]:
@@ -62,16 +62,16 @@ def main() -> None:
     def says() -> np.ndarray:
         return np.array([effect.confidence for effect in effects])
 
-    def unlikely(given: np.ndarray) -> float:
-        with numbers(*given):
+    def unlikely(times: float) -> float:
+        with scale(times):
             p = np.clip(says(), LEAST, 1 - LEAST)
         return -float(np.log(np.where(right, p, 1 - p)).sum())
 
-    chosen = np.array([const.MISSES_TIMES, const.MISSES_LEAST, const.MISLED])
+    chosen = const.MISSES_TIMES
     if not options.judge:
-        chosen = optimize.minimize(unlikely, chosen, method="Nelder-Mead", bounds=BOUNDS).x
-    print("MISSES_TIMES {:.2g}, MISSES_LEAST {:.2g}, MISLED {:.2g}".format(*chosen))
-    with numbers(*chosen):
+        chosen = float(optimize.minimize_scalar(unlikely, bounds=BOUNDS, method="bounded").x)
+    print(f"MISSES_TIMES {chosen:.2g}, log likelihood {-unlikely(chosen):.1f}")
+    with scale(chosen):
         sure = says()
     print("| effects | says | right |\n|---|---|---|")
     for part in np.array_split(np.argsort(sure, kind="stable"), BINS):

@@ -16,7 +16,7 @@ from cctrace.analysis.analyze import EFFECTS, analyze
 from cctrace.cc import kernel_name
 from cctrace.cli import main
 from cctrace.counterfactual.candidates import beside, held, removals
-from cctrace.counterfactual.effects import NO_MORE_DATA, effect_words, effects_of
+from cctrace.counterfactual.effects import NO_MORE_DATA, Effects, Without, effect_words, effects_of, too_short
 from cctrace.counterfactual.held_back import HeldBack
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
 from cctrace.counterfactual.scene import scene_of
@@ -28,6 +28,7 @@ from cctrace.estimates import Estimate90
 from cctrace.path.transmissions import as_flow
 from cctrace.refusals import Refusal
 from cctrace.report.overview import write_report
+from cctrace.sim.jitter import Jitter
 
 RECORDINGS = Path(__file__).parent / "recordings"
 LINK = {"rate": "16Mbit", "rtt": "30ms", "buffer": "2bdp"}
@@ -441,10 +442,75 @@ def test_a_larger_buffer_is_not_said_to_change_nothing_where_all_losses_are_take
     assert ("shallow_buffer" in unanswered) != answered
 
 
+def fitted(aqm="droptail", policer=None, as_fitted=None, **loss):
+    """Return the scene of a fitted path with these parts, and losses by count."""
+    lost = {"model": "bernoulli" if loss.get("random") else "none", "congestive": 0, "random": 0} | loss
+    path = SimpleNamespace(aqm=aqm, policer=policer, estimates={"loss": lost, "aqm": as_fitted})
+    return SimpleNamespace(path=path, others=())
+
+
 @pytest.mark.parametrize(("cause", "has_it"), [("aqm", {"aqm": "codel"}), ("policer", {"policer": ("8Mbit", "50kB")})])
 def test_a_cause_that_the_inferred_path_lacks_is_not_said_to_cost_nothing(cause, has_it):
-    found = [Verdict(cause, 0.9, 0.0, 10.0, {}, "", "", "")]
-    for path, answered in ((cct.Path(**LINK), False), (cct.Path(**LINK | has_it), True)):
-        known, unanswered = removals(found, SimpleNamespace(path=path, others=()))
+    for scene, answered in ((fitted(), False), (fitted(**has_it), True)):
+        known, unanswered = removals([one(cause)], scene)
         assert (cause in known) == answered
         assert (cause in unanswered) != answered
+
+
+def test_the_early_drops_of_an_aqm_that_a_path_has_as_chance_are_removed_with_it():
+    path, beside_chance = cct.Path(**LINK, loss="1%"), fitted(random=40)
+    known, _ = removals([one("aqm")], beside_chance)
+    assert known["aqm"][0].words == INTERVENTIONS["aqm"].words
+    assert known["aqm"][0].change(path, one("aqm")).loss == "0%"
+    known, unanswered = removals([one("aqm"), one("random_loss")], beside_chance)  # chance has a verdict of its own
+    assert set(known) == {"random_loss"}
+    assert "aqm" in unanswered
+
+
+def test_an_aqm_goes_behind_where_a_full_queue_explains_the_recording_best():
+    effects = {"recorded": {}, "own": "reno", "original": {}, "causes": {}, "added": [], "unseen": []}
+    verdicts = [one("aqm", known=False), one("path_full", known=False)]
+    diagnosis = SimpleNamespace(verdicts=verdicts, reordered=lambda found: [each.name for each in found])
+    for as_fitted, expected in (("droptail", ["path_full", "aqm"]), ("other", ["aqm", "path_full"])):
+        _, unanswered = removals(verdicts, fitted(as_fitted=as_fitted, congestive=40))
+        assert Effects(unanswered=unanswered, **effects).joined(diagnosis) == expected
+
+
+@pytest.mark.parametrize(
+    ("bdp", "gain", "name"),
+    [
+        (0.3, 1.08, "shallow_buffer"),
+        (0.3, 1.01, "congestive_loss"),
+        (0.3, 0.9, "congestive_loss"),
+        (1.5, 1.08, "congestive_loss"),
+    ],
+)
+def test_a_full_queue_below_a_bdp_is_a_short_buffer_if_twice_its_size_gives_more(bdp, gain, name):
+    full = replace(one("congestive_loss", gain), evidence={"buffer_bytes": 3e4, "buffer_bdp": bdp, "lost": 20})
+    asked = {full.name: (INTERVENTIONS[full.name], replace(full, effect=None))}
+    causes, added = too_short({full.name: Without({}, full.effect)}, [], asked)
+    assert list(causes) == [name]
+    effects = Effects({}, "reno", {}, causes, {}, added, [])
+    found = effects.joined(SimpleNamespace(verdicts=[full], reordered=lambda found: found))
+    assert [(each.name, each.effect.goodput.value) for each in found] == [(name, gain)]
+
+
+def test_jitter_that_no_verdict_names_is_asked_about_unless_others_share_the_queue():
+    def names(others, spread_us, *verdicts):
+        loss = {"model": "none", "share": Estimate90(0.0)}
+        jitter = {"sd_us": Estimate90(spread_us)}
+        drawn = Jitter("normal", sd=f"{spread_us}us")
+        path = SimpleNamespace(
+            estimates={"loss": loss, "jitter": jitter, "buffer_bytes": Estimate90(None)},
+            rtt_ns=40e6,
+            jitter_steps=lambda: ([0], [drawn]),
+            max_rate_bps=lambda: 8e6,
+        )
+        scene = SimpleNamespace(others=others, held=HeldBack(), path=path, are_hypothetical=False)
+        diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
+        return [each.name for each in beside(scene, diagnosis)]
+
+    assert names((), 3000, one("receiver_limited")) == ["jitter"]
+    assert not names((), 400, one("receiver_limited"))  # a hundredth of the RTT
+    assert not names((), 3000, one("collapse"))
+    assert not names((SimpleNamespace(start_ns=0),), 3000, one("competition"))

@@ -8,6 +8,7 @@ A verdict names what explains a flow best, and a rule stays silent if an earlier
 joint effect of two causes shows only if each is removed.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention
@@ -24,6 +25,9 @@ FROM_LIMITS = (
 )  # confidence of a cause known from the accounting only: a constant, and a multiple of its share of the time
 _SAYS_AS_MUCH = {"receiver_limited": "window_limited"}
 FULL_QUEUE = {"shallow_buffer", "congestive_loss", "poor_pacing", "aqm", "competition", "fair_queueing"}  # say why
+NO_SUCH_PART = "the inferred path has none, so that no simulation can leave it out"
+A_FULL_QUEUE = "over the path that explains the recording best, a full queue dropped these packets"
+DELAYED = {"jitter", "collapse", "reordering", "ack_compression", "ack_aggregation", "ack_thinning"}  # explain delays
 Removals = dict[str, tuple[Intervention, Verdict]]
 
 
@@ -60,15 +64,26 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
         form = "hypothetical" if scene.are_hypothetical else "beside"
         words |= {"from_s": span[0]}
         found.append(verdict(Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, form)))
-    loss = _by_chance(scene, diagnosis)
-    if loss and "random_loss" not in {one.name for one in [*diagnosis.verdicts, *found]}:
+    names |= {one.name for one in found}
+    if (loss := _by_chance(scene, diagnosis)) and "random_loss" not in names:
         said = {"whatever": "beside those that a queue dropped", "answers_losses": False}
         found.append(verdict(Finding("random_loss", const.DOUBTFUL, full_span, loss, said)))
+    if not others and (varied := _varied(scene)) and not names & DELAYED:  # others' queues vary delays, too
+        found.append(verdict(Finding("jitter", const.DOUBTFUL, full_span, varied)))
     if not others and (full := _overflowed(scene)) and not names & FULL_QUEUE:
         cause = "shallow_buffer" if full["buffer_bdp"] < const.QUEUED - 1 else "congestive_loss"
         form = "overflow" if cause == "congestive_loss" else ""
         found.append(verdict(Finding(cause, const.DOUBTFUL, full_span, full, form=form)))
     return found
+
+
+def _varied(scene: Scene) -> dict[str, float]:
+    """Return the numbers of the inferred path's jitter; none of a path with hardly any, or one that reorders."""
+    path, jitter = scene.path, scene.path.estimates.get("jitter")
+    if jitter is None or any(one is not None and one.reorder for one in path.jitter_steps()[1]):
+        return {}
+    spread, base = jitter["sd_us"].value, path.rtt_ns / 1e3
+    return {"jitter_sd_us": spread, "uncongested_rtt_us": base} if spread > const.NO_JITTER * base else {}
 
 
 def _overflowed(scene: Scene) -> dict[str, float]:
@@ -99,18 +114,23 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
     for cause in [cause for cause, (removal, _) in known.items() if removal.is_alone and not scene.others]:
         unanswered[cause] = "the flows that competed are not part of what was inferred"
         del known[cause]
-    path = scene.path
-    for cause, has_it in (("aqm", path.aqm != "droptail"), ("policer", path.policer is not None)):
-        if cause in known and not has_it:  # RED and PIE, which no fit models: removing them changes nothing
-            unanswered[cause] = "the inferred path has none, so that no simulation can leave it out"
-            del known[cause]
+    path, lost = scene.path, scene.path.estimates["loss"]
+    if "aqm" in known and path.aqm == "droptail":
+        if lost["model"] != "none" and "random_loss" not in known:  # what models the drops of an AQM that none fits
+            known["aqm"] = (replace(INTERVENTIONS["random_loss"], words=INTERVENTIONS["aqm"].words), known["aqm"][1])
+        else:
+            full = path.estimates["aqm"] == "droptail"
+            unanswered["aqm"] = A_FULL_QUEUE if full else NO_SUCH_PART
+            del known["aqm"]
+    if "policer" in known and path.policer is None:
+        unanswered["policer"] = NO_SUCH_PART
+        del known["policer"]
     if "ecn_marking" in known and not scene.marking:
         unanswered["ecn_marking"] = (
             "which queue management marks cannot be told, so that no simulation can leave it out"
         )
         del known["ecn_marking"]
     for cause in known.keys() & {"shallow_buffer", "congestive_loss"}:
-        lost = path.estimates["loss"]
         if lost.get("congestive") == 0 and lost.get("random", 0) > 0:  # `weighing` attributed all losses to chance
             unanswered[cause] = "over the path that explains the recording best, no packet is lost to a full queue"
             del known[cause]

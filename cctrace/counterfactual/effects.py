@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc import called
-from cctrace.counterfactual.candidates import beside, held, removals
+from cctrace.counterfactual.candidates import A_FULL_QUEUE, beside, held, removals
 from cctrace.counterfactual.figures import FIGURES, SHARE, in_words
 from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
@@ -25,8 +25,8 @@ from cctrace.counterfactual.scene_of_polls import scene_of_polls
 from cctrace.counterfactual.whatif import cells
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.catalogue import CAUSES
-from cctrace.diagnosis.findings import Effect, Verdict
-from cctrace.diagnosis.order import by_effect, matters
+from cctrace.diagnosis.findings import Effect, Finding, Verdict
+from cctrace.diagnosis.order import by_effect, is_remedy, matters, verdict
 from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
@@ -112,13 +112,16 @@ class Effects(Summarized):
 
     def joined(self, diagnosis: Diagnosis, goal: str = "goodput") -> Diagnosis:
         """Return the diagnosis with the effect of each verdict, ordered by the effects on a goal."""
-        verdicts = [self._with_effect(one) for one in self.added + diagnosis.verdicts]
+        named = {"congestive_loss"} if any(one.name == "shallow_buffer" for one in self.added) else set()
+        verdicts = [self._with_effect(one) for one in self.added + diagnosis.verdicts if one.name not in named]
         return diagnosis.reordered([_calibrated(one) for one in by_effect(verdicts, goal)])
 
     def _with_effect(self, one: Verdict) -> Verdict:
         if (without := self.causes.get(one.name)) is not None:
             return replace(one, effect=without.effect)
-        return replace(one, no_effect=self.unanswered.get(one.name, ""))
+        why = self.unanswered.get(one.name, "")
+        sure = min(one.confidence, const.UNSURE) if why == A_FULL_QUEUE else one.confidence
+        return replace(one, no_effect=why, confidence=sure)
 
     def rows(self) -> list[tuple[str, Figures]]:
         """Return (words, {figure: Estimate}) of the recording, the original, and each removal."""
@@ -219,6 +222,7 @@ def effects_of(
         else:
             causes.pop(one.name, None)
             unanswered.pop(one.name, None)
+    causes, added = too_short(causes, added, asked)
     names = " or ".join(called(runs.scene.own or "") for runs in kept)
     doubt = f"that another controller than {names} sent it: which did is not known"
     unseen = [*scene.unseen, *([doubt] if len(senders) > 1 else [])]
@@ -252,6 +256,23 @@ def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]
         name: replace(causes[name], effect=replace(causes[name].effect, then=other, without_both=both[then]))
         for name, other in nexts.items()
     }
+
+
+def too_short(
+    causes: dict[str, Without], added: list[Verdict], asked: Removals
+) -> tuple[dict[str, Without], list[Verdict]]:
+    """Return causes and added verdicts with a full queue below one BDP as `shallow_buffer`, if a larger one gains."""
+    full = causes.get("congestive_loss")
+    if full is None:
+        return causes, added
+    one = replace(asked["congestive_loss"][1], effect=full.effect)
+    if one.evidence.get("buffer_bdp", math.inf) >= const.SHORT_BUFFER or not is_remedy(one):
+        return causes, added
+    span = one.start_s, one.end_s
+    short = verdict(Finding("shallow_buffer", one.confidence, span, one.evidence, form="by_effect"))
+    short = replace(short, confidence=one.confidence)  # calibrated already
+    added = [other for other in added if other.name != one.name]
+    return {short.name if name == one.name else name: each for name, each in causes.items()}, [*added, short]
 
 
 def _is_above(ratio: Estimate, other: float | None) -> bool:

@@ -233,6 +233,12 @@ CAUSES = {  # the most important first
         "[{perhaps_policer?}, unless a policer did, which polls cannot exclude].",
         "A larger buffer at the bottleneck, pacing without bursts, or a controller that heeds losses (BBRv3, oBBR).",
         "Longer backlogs without a loss.",
+        by_effect=Sentence(
+            "The buffer is short: {buffer_bytes}, {buffer_bdp:two} bandwidth-delay products. It dropped {lost} "
+            "packets, and one twice as large gives this flow more.",
+            "A larger buffer at the bottleneck, or a controller that keeps its rate after losses.",
+            "As much goodput over a larger buffer.",
+        ),
     ),
     "shaper": _cause(
         "shaper (token bucket)",

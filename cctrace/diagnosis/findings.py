@@ -110,16 +110,20 @@ class Effect:
         for a one-sided interval, a value within the bound.
         """
         parts = ((self.goodput, const.GOODPUT_NEAR), (self.rtt, const.RTT_NEAR))
-        return (1 - const.MISLED) * math.prod(_within(estimate, near) for estimate, near in parts)
+        return math.prod(_within(estimate, near) for estimate, near in parts)
 
 
 def _within(ratio: Estimate, near: float) -> float:
-    """Return the probability that a ratio with a 90 % interval is within a share of the truth; 1 if open."""
+    """Return the probability that a ratio with a 90 % interval is within a share of the truth; 1 if open.
+
+    Errors follow Student's distribution with two degrees of freedom: some paths are wrong, whatever their interval.
+    """
     if None in ratio:
         return 1.0
     _, low, high = ratio.sides()
     said = math.log(high / max(low, 1e-9)) / (2 * Z90)
-    return math.erf(math.log1p(near) / math.hypot(const.MISSES_TIMES * said, const.MISSES_LEAST) / math.sqrt(2))
+    of_scale = math.log1p(near) / max(const.MISSES_TIMES * said, 1e-9)
+    return of_scale / math.hypot(of_scale, math.sqrt(2))
 
 
 @dataclass(frozen=True)
