@@ -502,6 +502,7 @@ def test_jitter_that_no_verdict_names_is_asked_about_unless_others_share_the_que
         drawn = Jitter("normal", sd=f"{spread_us}us")
         path = SimpleNamespace(
             estimates={"loss": loss, "jitter": jitter, "buffer_bytes": Estimate90(None)},
+            aqm="droptail",
             rtt_ns=40e6,
             jitter_steps=lambda: ([0], [drawn]),
             max_rate_bps=lambda: 8e6,

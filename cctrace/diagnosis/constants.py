@@ -48,10 +48,8 @@ LOSS_CHANGES = 0.003  # share | set | the same for retransmissions; what-ifs wit
 RATIO_TIE = 0.02  # of a logarithm | set | effects closer than this keep the catalogue's order
 GOODPUT_NEAR = 0.10  # share | definition | tolerance of an effect on goodput
 RTT_NEAR = 0.15  # share | definition | tolerance of an effect on the mean RTT
-# Errors of effects relative to runs without the cause; `python -m benchmarks.effect_confidence` fits these three.
-MISSES_TIMES = 1.3  # times | set | error of an effect in units of its interval's standard deviation
-MISSES_LEAST = 0.038  # of a logarithm | set | least error of an effect
-MISLED = 0.001  # share | set | of effects computed over a wrong path
+# Errors of effects relative to runs without the cause; `python -m benchmarks.effect_confidence` fits the number.
+MISSES_TIMES = 0.85  # times | set | scale of an effect's error in units of its interval's standard deviation
 LOSS_TIE = 0.002  # share | set | the same as RATIO_TIE, for retransmissions
 
 # --- what a sender lets out, and why ---------------------------------------------------------------------------------
@@ -72,6 +70,7 @@ SHORT_ROUNDS = 14  # rounds | definition | by then, slow start from ten segments
 PROBE_RTTS = 0.5  # RTTs | set | a faster probe: 24 kernel flows had 0 to .33 at a limit, .7 to 37 without
 
 # --- losses ----------------------------------------------------------------------------------------------------------
+SHORT_BUFFER = 1.0  # bandwidth-delay products | definition | that keep a path full while a window is halved
 MANAGED_PACKETS = 10  # packets | set | shortest queue of an AQM, as opposed to a short buffer
 PASSED = 2  # packets | set | most per dropped one that pass a full queue although it was longer
 IN_A_BURST = 0.5  # of a packet's service time | set | largest gap within a burst
