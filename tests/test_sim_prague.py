@@ -8,6 +8,7 @@ import pytest
 import cctrace as cct
 from cctrace import Path, Sender, simulate
 from cctrace.cc.prague import MAX_ALPHA, ONE_CWND, SHIFT_G
+from cctrace.replaying.through_fq import passage
 
 
 @pytest.mark.parametrize("rtt_ms", [10, 20, 40])
@@ -66,3 +67,11 @@ def test_who_heeds_marks_is_named_from_the_senders_packets(controller):
     path = Path(rate="20Mbit", rtt="40ms", buffer="4bdp", ecn_threshold="30kB")
     sim = simulate(path, Sender(controller, ecn=True), "10s", ack_every=2, packets=True)
     assert cct.identify(sim.capture().flow(0)).name == controller
+
+
+def test_only_what_sends_ect1_is_asked_whether_its_packets_went_through_fq():
+    """Others explain none of its sends, and fq, which smooths them, would seem to."""
+    sim = simulate(Path(rate="10Mbit", rtt="20ms", buffer="100packets", aqm="dualpi2"), "prague", "6s", packets=True)
+    passed = passage(sim.capture().flow(0))
+    assert passed.controller == "prague"
+    assert not passed.through_fq

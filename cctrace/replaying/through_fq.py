@@ -41,6 +41,7 @@ from cctrace.replaying.stack import ON_ACK
 from cctrace.replaying.waiting import SOON_NS
 
 # One per family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; DCTCP and Prague send as Reno.
+L4S_SENDERS = ("prague", "prague2020")  # all that send ECT(1)
 SENDERS = (*(name for name in KERNEL_NAMES.values() if name not in ("dctcp", "prague")), "bbr2016")
 BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
 # Log likelihood of a send when its own sender is replayed. Where ACKs wait in a busy host's backlog, its rate follows
@@ -122,7 +123,9 @@ def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) ->
     place = believed and f"{believed.__module__}:{believed.__qualname__}"
     known = tuple(name for name, registered in REGISTRY.items() if registered == place)
     passed = UNKNOWN
-    for senders, enough in ((known, BELIEVED), (SENDERS, EXPLAINED)) if known else ((SENDERS, EXPLAINED),):
+    is_l4s = beginning.facts["ecn"] == "accurate" and beginning.ecn.sent["ect1"] > 0
+    tried = (L4S_SENDERS if is_l4s else SENDERS, EXPLAINED)
+    for senders, enough in ((known, BELIEVED), tried) if known else (tried,):
         plain = {one: _play(beginning, one, _block_us(beginning)) for one in senders}
         likeliest = max(played.mean for played in plain.values())
         close = [one for one in senders if plain[one].mean > likeliest - CLOSE]
