@@ -171,3 +171,8 @@ def test_what_confirms_the_counters_name_is_as_much_of_the_capture_as_it_takes(m
     flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
     assert cct.identify(flow, check="cubic6").name == "cubic6"
     assert len(tried) == explained
+
+
+def test_prague_is_named_without_a_mark():
+    sim = cct.simulate(cct.Path(rate="10Mbit", rtt="20ms", buffer="1bdp"), "prague", "6s", packets=True)
+    assert cct.identify(sim.capture().flow(0)).name == "prague"

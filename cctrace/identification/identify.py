@@ -39,11 +39,11 @@ from cctrace.identification.sends import Record, record_of, replay_of
 from cctrace.io import is_capture
 from cctrace.lang.threads import each
 from cctrace.replaying.intervals import BLOCK_US
-from cctrace.replaying.through_fq import at_hand_over
+from cctrace.replaying.through_fq import L4S_SENDERS, at_hand_over
 
 # Newest kernel first: the order in which indistinguishable candidates are listed.
 CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
-HEED_MARKS = ("dctcp", "prague", "prague2020")  # differ from others only if queues mark (ECN)
+HEED_MARKS = ("dctcp", *L4S_SENDERS)  # differ from others only if queues mark (ECN)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -195,8 +195,11 @@ def _fits(record: Record) -> dict[str, Fit]:
     Whether the socket paces does not depend on the window's controller, so all candidates with the right windows
     must agree on it: otherwise one would explain by pacing what another explains without.
     """
-    marked = bool(record.events.rows["delivered_ce"].any())
-    replays = each(functools.partial(replay_of, record), (*CANDIDATES, *(HEED_MARKS if marked else ())))
+    more = (
+        L4S_SENDERS if record.events.meta.get("ecn") == "accurate" else ()
+    )  # they differ from others without marks, too
+    more = HEED_MARKS if record.events.rows["delivered_ce"].any() else more
+    replays = each(functools.partial(replay_of, record), (*CANDIDATES, *more))
     fits = {one.name: Fit(one, flights_of(record, one)) for one in replays}
     share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}
     right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.LEAST_ASTRAY]
