@@ -86,13 +86,12 @@ def queue(record: Record) -> Queue:
     """Return the RTTs and the bottleneck's queue, as far as known."""
     bottleneck, (mean, spread) = record.bottleneck, record.uncongested
     known = record.rtt_us[np.isfinite(record.rtt_us)]
-    least = float(np.quantile(known, 0.001)) if len(known) else NAN
     # The first packets met no queue of their own: the least RTT has none, while counting packets in groups adds some.
-    from_start = record.flow.facts["complete"] and not np.isnan(least)
+    from_start = record.flow.facts["complete"] and len(known)
     return Queue(
         rtt_us=record.median_rtt_us,
-        least_rtt_us=least,
-        base_rtt_us=max(mean, least) if from_start else mean,
+        least_rtt_us=float(np.quantile(known, 0.001)) if len(known) else NAN,
+        base_rtt_us=max(mean, float(known.min())) if from_start else mean,
         spread_us=spread,
         rate_bps=bottleneck.rate * 8e6,
         used_share=record.use if bottleneck.is_measured else NAN,
