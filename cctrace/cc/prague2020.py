@@ -174,10 +174,6 @@ class Prague2020(Prague):
         self.pacing_rate = rate * max(self.snd_cwnd, self.packets_in_flight(ack))
         self.max_tso_burst = max(1, u32((self.pacing_rate // mtu) >> self.burst_shift))
 
-    def goes_by_rate(self) -> bool:
-        """It has a window only."""
-        return False
-
     def enter_cwr(self, ack: Ack) -> None:
         """Shrink by half of alpha, or more behind a classic AQM [Prague06] prague_enter_cwr."""
         if self.is_rtt_independent() and self.since(ack, self.cwr_stamp) < self.rtt_target_us:
