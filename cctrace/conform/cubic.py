@@ -1,7 +1,7 @@
 """CUBIC: RFC 9438, checked on the sender's window.
 
 W_cubic(t) = C (t - K)^3 + W_max with K = cbrt((W_max - cwnd_epoch) / C) must be followed within the resolution of a
-kernel: a tick, a round trip by which the window lags, and 0.2 % of the cube root.
+kernel: a tick, a round trip by which the window lags, 1/32 s for which a step is kept, and 0.2 % of the cube root.
 """
 
 import numpy as np
@@ -32,6 +32,7 @@ _OF_4_15 = Counterpart(
     "tcp_is_cwnd_limited", ("slow_start.doubles",),
 )  # fmt: skip
 SLACK, SLACK_SHARE = 3.0, 0.03  # segments, and of the window
+HELD_S = 1 / 32  # [Linux61] bictcp_update keeps its step so long while cwnd stays
 
 requirement = Table()
 common(
@@ -79,7 +80,8 @@ def _judge(r: Record, most: bool, plateau: bool) -> Found:
             bound = bound * (1 - SLACK_SHARE) - SLACK
             bad = cwnd < bound
         else:
-            bound = _reno(r, epoch, ALPHA) * (1 - SLACK_SHARE) - SLACK
+            before = np.maximum(np.searchsorted(t, t - HELD_S, side="right") - 1, 0)
+            bound = _reno(r, epoch, ALPHA)[before] * (1 - SLACK_SHARE) - SLACK
             bad = cwnd < bound
         checked += len(rows)
         if bad.any():
