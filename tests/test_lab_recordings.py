@@ -100,3 +100,12 @@ def test_an_early_drop_is_no_full_queue():
     names = [verdict.name for verdict in found.verdicts]
     assert "aqm" in names
     assert not {"congestive_loss", "shallow_buffer", "self_induced_queue"} & set(names)
+
+
+def test_a_rate_that_changes_twice_in_twelve_seconds_has_steps_and_does_not_vary():
+    """BBRv2 takes seconds to use a rate that rose: that it delivers more and more meanwhile is no varying path."""
+    found = cct.diagnose(cct.read(RECORDINGS / "lab_v2_steps" / "sender.pcap.zst").flow(0))
+    change = next(verdict for verdict in found.verdicts if verdict.name == "rate_change")
+    assert change.evidence["changes"] == 2
+    assert change.evidence["at_s"] == pytest.approx(5.0, abs=0.1)
+    assert change.evidence["before_bps"] == pytest.approx(27e6 * 1514 / 1500, rel=0.02)

@@ -35,7 +35,7 @@ class Subject:
     """One flow."""
 
     file: str  # where it is from
-    flow: Flow | CounterFlow | None  # none of a simulation that kept no packets
+    flow: Flow | CounterFlow | None  # None of a simulation that kept no packets
     simulated: tuple[Simulation, int] | None = None
 
     @property

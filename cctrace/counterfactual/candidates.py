@@ -18,6 +18,7 @@ from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import Finding, Verdict
 from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.order import verdict
+from cctrace.diagnosis.rules.losses import SHALLOW
 
 FROM_LIMITS = (
     0.2,
@@ -71,7 +72,7 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     if not others and (varied := _varied(scene)) and not names & DELAYED:  # others' queues vary delays, too
         found.append(verdict(Finding("jitter", const.DOUBTFUL, full_span, varied)))
     if not others and (full := _overflowed(scene)) and not names & FULL_QUEUE:
-        cause = "shallow_buffer" if full["buffer_bdp"] < const.QUEUED - 1 else "congestive_loss"
+        cause = "shallow_buffer" if full["buffer_bdp"] < SHALLOW else "congestive_loss"
         form = "overflow" if cause == "congestive_loss" else ""
         found.append(verdict(Finding(cause, const.DOUBTFUL, full_span, full, form=form)))
     return found

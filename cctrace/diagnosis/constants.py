@@ -7,6 +7,7 @@ Kinds are those of `cctrace.path.constants`; *set* values were chosen on simulat
 # --- levels that many rules share -------------------------------------------------------------------------------------
 MOST_OF_TIME = 0.5  # share | set | of the time from which a limit is the flow's cause; of data, for most of it
 MUCH_OF_TIME = 0.25  # of the time | set | from which a limit is mentioned
+LARGELY = 0.7  # share | set | of the time at constant rates, or of a link in use, whose ends an estimate blurs
 MOSTLY = 0.8  # share | set | of writes, ACKs, time or a queue that must follow a pattern: a fifth may be exceptions
 NEARLY_ALL = 0.9  # share | set | of a window, a rate, the time or the losses that counts as all of it
 NEGLIGIBLE = 0.01  # share | set | of the data, the time or a rate, below which something is not mentioned

@@ -175,7 +175,7 @@ def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
     Returns
     -------
     FittedPath
-        A `cctrace.Path` with `estimates`, `summary()`, `export()` and `plain()`.
+        A `cctrace.Path` with `estimates`, `summary()`, `export()` and `to_dict()`.
 
     Raises
     ------

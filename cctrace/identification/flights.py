@@ -54,7 +54,7 @@ class Flights(NamedTuple):
     # the same after reductions of cwnd, the median; NaN if there is none, or if the candidate paces
     after: float = np.nan
     reductions: int = 0  # number of reductions in that median
-    astray: Astray | None = None  # none if the candidate paces, or the flights are estimates
+    astray: Astray | None = None  # None if the candidate paces, or the flights are estimates
     # log odds against a candidate that paces, from behaviour that it cannot show; 0 where times are exact
     foreign: float = 0.0
 

@@ -72,7 +72,7 @@ _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {Flow: the se
 class Passage(NamedTuple):
     """Whether a flow was sent through fq."""
 
-    through_fq: bool | None  # none if unknown
+    through_fq: bool | None  # None if unknown
     controller: Sender | None  # the controller that explains the sends best; None if none does
     # log likelihood ratio of fq to the sender's own timer, under that controller; NaN if departure times are
     # uninformative

@@ -19,7 +19,7 @@ from cctrace.tcp.wire import HEADER_BYTES
 def rate_changes(record: Record, limits: list[Limit]) -> RateChanges | None:
     """Return the changes of the path's rate; None without."""
     changes, varied = record.changes, record.path.rate_range_bps
-    if changes and not (varied and _between(record, changes) < const.MOSTLY):
+    if changes and not (varied and _between(record, changes) < const.LARGELY):
         drops = [change for change in changes if change.after_bps < change.before_bps]
         worst = max(drops, key=lambda change: change.before_bps / change.after_bps, default=None)
         return RateChanges(changes, stale=None if worst is None else _stale(record, worst, limits))

@@ -81,7 +81,7 @@ def _got(record: Record, shared: Shared) -> _Got | None:
     if len(edges) < 2:
         return None
     rates = np.array([_rates(part, edges) for part in parts])
-    mine, filled = rates[0], rates.sum(axis=0) >= const.MOSTLY * shared.rate
+    mine, filled = rates[0], rates.sum(axis=0) >= const.LARGELY * shared.rate
     if not mine.any() or mine[filled].sum() < const.MOST_OF_TIME * mine.sum():
         return None
     mean = rates.mean(axis=1) * 8e6
