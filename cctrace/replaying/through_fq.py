@@ -56,7 +56,6 @@ LEAST_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlate
 PAUSE_BLOCKS = 2  # blocks: applications pause for longer; space in a full send buffer returns within a round trip
 MOST_ROUNDS = 12  # of passes and inference; usually two or three suffice
 FEW_SENDS = 50  # super-packets; fewer are uninformative
-WAITING = 3  # super-packet gaps for which the next ones wait in fq
 SENT_THROUGH_FQ = (
     "sent through fq (the tap is behind this qdisc): what TCP had handed to it counts as sent from then on"
 )
@@ -138,14 +137,11 @@ def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) ->
 
 
 def _may_tell(flow: Flow) -> bool:
-    """Return whether departure times are informative: they are the sender's, and round trips outlast the time in fq."""
+    """Return whether departure times tell: they are the sender's, and a round trip outlasts a host's delays."""
     if not flow.facts["complete"] or flow.taken_at != "sender" or "start_ns" in flow.facts["inferred"]:
         return False
-    events = flow.events
-    begins_ns = events.sends["tx_ns"][events.sends["begins"] != 0]
-    if len(begins_ns) < FEW_SENDS:
-        return False
-    return int(events["tcp_min_rtt_us"][-1]) > WAITING * np.median(np.diff(begins_ns)) / 1000
+    enough = np.count_nonzero(flow.events.sends["begins"]) >= FEW_SENDS
+    return bool(enough) and int(flow.events["tcp_min_rtt_us"][-1]) * 1000 > PATIENCE_NS
 
 
 def _compare(flow: Flow, controller: Sender, plain: _Played, rounds: int) -> tuple[float, Passage]:
