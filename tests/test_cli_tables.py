@@ -91,7 +91,7 @@ def test_variants_are_named_at_any_width(terminal, width):
 
 def test_a_corpus_names_causes_beside_its_verdicts():
     frame = pd.DataFrame({"source": ["a"], "verdict": ["receiver_limited"], "flows": [3]})
-    assert _with_causes(frame).loc[0].tolist() == ["a", "receiver_limited", "receiver's window", 3]
+    assert _with_causes(frame).loc[0].tolist() == ["a", "receiver_limited", "receive window", 3]
     assert _with_causes(frame[["flows"]]).columns.tolist() == ["flows"]
 
 

@@ -163,5 +163,5 @@ def test_a_capture_without_counters_knows_the_receivers_window_too():
 def test_without_a_sign_nothing_is_claimed():
     found = diagnose(polled(tcpi_unacked=[10] * 101))
     assert found.cause == "unknown"
-    assert found.verdict.startswith("Nothing in these counters tells")
+    assert found.verdict.startswith("Nothing in these counters shows")
     assert found.verdicts[0].confidence == 0

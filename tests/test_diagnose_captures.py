@@ -45,7 +45,7 @@ def test_a_shaper_before_the_capture_is_told_and_nothing_else_is_sure():
     found = diagnose(flow)
     assert found.cause == "capture_artefact"
     assert found.verdicts[0].evidence["held_us"] > 5_000
-    assert "before the capture" in found.verdict
+    assert "a queue before that point" in found.verdict
     assert all(verdict.confidence <= UNSURE for verdict in found.verdicts[1:])
 
 

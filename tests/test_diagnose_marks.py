@@ -58,7 +58,7 @@ def test_the_verdict_says_which_queue_management_marks_and_from_which_queue_on()
     path = cct.Path(rate="20Mbit", rtt="20ms", buffer="8bdp", ecn_threshold="12.5kB")
     flow = cct.simulate(path, cct.Sender("reno", ecn=True), "15s", seed=4, packets=True).capture().flow(0)
     first = cct.diagnose(flow, controller="reno").verdicts[0]
-    assert "it is a step" in first.text
+    assert "come from a step" in first.text
     evidence = first.evidence
     assert evidence["threshold_us_low"] <= evidence["threshold_us"] <= evidence["threshold_us_high"]
     assert evidence["threshold_us"] == pytest.approx(5_000, rel=0.15)
@@ -67,10 +67,10 @@ def test_the_verdict_says_which_queue_management_marks_and_from_which_queue_on()
 def test_marks_that_several_queues_explain_name_no_single_one():
     marks = {"reported": 90, "marked": 90.0, "marked_share": 0.01, "reductions": 6, "loss_episodes": 0, "span": (0, 9)}
     marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": False}
-    for names, words in ((("red", "pie"), "fit RED"), ((), "remains unknown")):
+    for names, words in ((("red", "pie"), "explain these marks"), ((), "remains unknown")):
         (found,) = judge(Facts(PACKETS, 10.0, 1e6, marks=Marks(**marks, who=Marker(names, None))))[:1]
         assert words in verdict(found).text
-        assert "By these marks" not in verdict(found).text
+        assert "These marks come" not in verdict(found).text
 
 
 @pytest.mark.parametrize("path", [{"aqm": "codel"}, {"buffer": "1bdp"}])
@@ -124,7 +124,7 @@ def test_counters_tell_of_marks_as_packets_do(tmp_path):
 def test_losses_of_a_queue_that_could_have_marked_are_not_told_to_want_ecn():
     _, diagnosis = found(False, aqm="codel")
     (told,) = [one for one in diagnosis.verdicts if one.name == "aqm"]
-    assert "with ECN on both ends it would mark" in told.advice
+    assert "with ECN on both ends it could mark" in told.advice
     facts = Facts(PACKETS, 10.0, 1e6, has_ecn=True)
     assert "drops all the same" in verdict(facts.finding("aqm", 0.9, {}).saying(has_ecn=facts.has_ecn)).advice
 

@@ -65,7 +65,7 @@ SHOWN = {
     "forecast": "minRTT collapse, fitted.*jitter.*process.*bbr2022.*collapses: ",
     "delays": "RTTs without queue.*packets.*mean",
     "identified": "Who sent it.*cubic6.*probability",
-    "diagnosis": "Diagnosis.*random_loss .confidence 0.*Losses by chance.*events",
+    "diagnosis": "Diagnosis.*random_loss .confidence 0.*Random losses.*events",
     "compared": "Replay of .* against the kernel.*cwnd",
 }
 

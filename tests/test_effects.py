@@ -229,7 +229,7 @@ def test_a_pacing_limit_that_the_kernel_names_is_asked_about_although_losses_com
     diagnosis = SimpleNamespace(verdicts=[one("random_loss")], limits=[Limit("cwnd", 0.0, 10.0)])
     (limit,) = held(scene, diagnosis)
     assert limit.name == "pacing_limited"
-    assert "8 Mbit/s, was reached for 40 % of the time" in limit.text
+    assert "8 Mbit/s, for 40 % of the time" in limit.text
     assert order(one("random_loss", 1.4), one("pacing_limited", 1.1, confidence=limit.confidence))[1] == limit.name
     assert not held(SimpleNamespace(held=HeldBack()), diagnosis)
 

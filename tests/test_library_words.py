@@ -64,4 +64,4 @@ def test_two_threads_that_look_at_one_capture_see_what_one_sees():
     for thread in threads:
         thread.join()
     assert found[0] == found[1]
-    assert found[0][0].startswith("Losses by chance")
+    assert found[0][0].startswith("Random losses")

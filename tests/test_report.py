@@ -78,9 +78,9 @@ def test_who_may_have_sent_a_flow_is_told_with_the_reason():
 
 
 def test_the_verdict_opens_a_section_with_its_cause_and_its_commands_are_code():
-    flow = replace(report().flows[0], cause="random loss", verdict="Losses by chance. How much: `cctrace whatif a<b`.")
+    flow = replace(report().flows[0], cause="random loss", verdict="Random losses. How much: `cctrace whatif a<b`.")
     page = render(replace(report(), flows=[flow]))
-    assert "<strong>Random loss.</strong> Losses by chance. How much: <code>cctrace whatif a&lt;b</code>." in page
+    assert "<strong>Random loss.</strong> Random losses. How much: <code>cctrace whatif a&lt;b</code>." in page
     body = page[page.index("<body>") :]
     order = ['class="verdict"', 'class="figures"', 'class="toolbar"', "<canvas", "<details"]
     assert sorted(order, key=body.index) == order

@@ -156,7 +156,7 @@ def test_what_is_annotated_holds_the_packets_of_the_capture(losses):
 def test_every_retransmission_says_why_it_was_sent(losses):
     source, target, _, rows = losses
     again = cct.read(source).flow(0).retransmissions
-    said = [" ".join(texts) for texts in comments(target).values() if "sent again" in " ".join(texts)]
+    said = [" ".join(texts) for texts in comments(target).values() if "retransmitted" in " ".join(texts)]
     assert len(said) == len(again)  # no super-packets: a segment a packet
     assert sum("RACK" in text for text in said) == (again["why"] == "fast").sum()
     assert sum("TLP" in text for text in said) == (again["why"] == "probe").sum()
@@ -208,7 +208,7 @@ def test_a_capture_at_the_receiver_has_its_senders_view(tmp_path):
     result = annotate(datasets.path("loss_cubic_1pct", "receiver.pcap.zst"), tmp_path / "a.pcapng")
     texts = [text for found in comments(tmp_path / "a.pcapng").values() for text in found]
     assert result.packets == len(packets(tmp_path / "a.pcapng"))
-    assert sum("sent again" in text for text in texts) > 50
+    assert sum("retransmitted" in text for text in texts) > 50
     assert any("cwnd " in text for text in texts)
 
 

@@ -55,7 +55,7 @@ class Sent(NamedTuple):
 
     @property
     def probes(self) -> Values:
-        """What is sent again without such a sign, outside of recoveries and timeouts."""
+        """Retransmissions without such a sign, outside of recoveries and timeouts."""
         return self.again & (self.earlier >= 0) & ~self.overtaken & (self.ca_state <= CA_CWR)
 
 
@@ -105,7 +105,7 @@ def _elapsed(r: Record) -> Found:
     return _all(s, where, passed >= EARLY * s.least_rtt_ns - 1e6, passed, "a round trip")
 
 
-@requirement("rack.repairs", "6.2", "What was overtaken, and never arrives, is sent again within some round trips, "
+@requirement("rack.repairs", "6.2", "What was overtaken, and never arrives, is retransmitted within some round trips, "
              "without a timeout.", level=SHOULD)  # fmt: skip
 def _repairs(r: Record) -> Found:
     s = sent(r)
@@ -189,7 +189,7 @@ def _backoff(r: Record) -> Found:
 def _sent_again(stage: Stage, path: dict[str, Any], sender: dict[str, Any] | None = None) -> Scene:
     r = stage.on_the_wire(12.0, path=path, sender=sender)
     count = int(transmissions(r.captured).again.sum())
-    return Scene(r, Found(count) if count else Found(1, len(r) - 1, "nothing sent again", "losses"))
+    return Scene(r, Found(count) if count else Found(1, len(r) - 1, "nothing retransmitted", "losses"))
 
 
 def _random(stage: Stage) -> Scene:

@@ -242,7 +242,7 @@ class Corpus:
         by : str, optional
             Column of the groups, such as source, network, own.
         figure : {"goodput", "rtt", "share"}
-            What counts: more goodput, a shorter mean RTT, a smaller share sent again.
+            What counts: more goodput, a shorter mean RTT, a smaller retransmitted share.
         margin : float
             From which on a change counts: relative, of the share in parts of one.
 

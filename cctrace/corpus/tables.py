@@ -174,7 +174,7 @@ WHATIFS = (
     ),
     *_estimate("goodput_change", "", "of the candidate against the original: 0.1 is a tenth more", 90),
     *_estimate("rtt_change", "", "the same of the mean RTT", 90),
-    *_estimate("share_change", "", "the same of the share sent again, in parts of one", 90),
+    *_estimate("share_change", "", "the same of the retransmitted share, in parts of one", 90),
     Column("unseen", TEXTS, "", "what the flow did not show"),
     *_REFUSED,
 )

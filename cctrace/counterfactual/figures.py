@@ -128,7 +128,7 @@ def difference(runs: Runs, original: Runs, misfit: Mapping[str, float]) -> dict[
 
 
 # --- in words --------------------------------------------------------------------------------------------------------
-_WORDS = {"goodput_bps": "goodput", "rtt_mean_us": "RTT", SHARE: "sent again"}
+_WORDS = {"goodput_bps": "goodput", "rtt_mean_us": "RTT", SHARE: "retransmissions"}
 ALIKE = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 0.3}  # per cent, points: smaller changes are "about the same"
 
 
@@ -137,11 +137,11 @@ def in_words(differ: Mapping[str, Estimate]) -> str:
 
     >>> figures = {"goodput_bps": Estimate90(-0.12, -0.15, -0.08), "rtt_mean_us": Estimate90(0.01, -0.03, 0.04)}
     >>> in_words(figures | {SHARE: Estimate90(0.004, 0.002, None)})
-    '12 % less goodput (8 to 15 %), about the same RTT (-3 to +4 %), 0.4 points more sent again (0.2 or more)'
+    '12 % less goodput (8 to 15 %), about the same RTT (-3 to +4 %), 0.4 points more retransmissions (0.2 or more)'
     >>> in_words(figures | {"goodput_bps": Estimate90(1.5, 1.2, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
-    '2.5 times the goodput (2.2 to 3), about the same RTT (-3 to +4 %), about the same sent again (-0.1 to +0.1 points)'
+    '2.5 times the goodput (2.2 to 3), about the same RTT (-3 to +4 %), about the same retransmissions (-0.1 to +0.1 points)'
     >>> in_words(figures | {"goodput_bps": Estimate90(1.5, None, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
-    '3 times the goodput at most, about the same RTT (-3 to +4 %), about the same sent again (-0.1 to +0.1 points)'
+    '3 times the goodput at most, about the same RTT (-3 to +4 %), about the same retransmissions (-0.1 to +0.1 points)'
     """
     return ", ".join(_differs(name, differ[name]) for name in FIGURES)
 
@@ -166,7 +166,8 @@ def _differs(name: str, estimate: Estimate) -> str:
             return f"{word} undecided ({' to '.join(ends)}{unit})"
         return f"about the same {word} ({' to '.join(ends)}{unit})"
     nearest, farthest = (low, high) if value > 0 else (high, low)
-    more, shown = "more" if value > 0 else "less", "" if name == SHARE else unit
+    less, shown = ("fewer", "") if name == SHARE else ("less", unit)
+    more = "more" if value > 0 else less
     return f"{_two(value)}{unit} {more} {word} ({_ends(nearest, farthest, shown)})"
 
 

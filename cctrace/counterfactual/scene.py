@@ -96,7 +96,7 @@ def scene_of(
     sent_by, doubt = (own, "") if own else _identified(flow)
     acked = table.acked_ns[table.acked_ns >= 0]
     complete = flow.taken_at in AT_SENDER
-    lost = f"what was lost before the capture, taken at the {flow.taken_at}: sent again may be more"
+    lost = f"what was lost before the capture, taken at the {flow.taken_at}: more may have been retransmitted"
     scene = Scene(
         path,
         sent_by,

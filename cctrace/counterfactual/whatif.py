@@ -287,7 +287,7 @@ def cells(figures: Figures) -> list[str]:
 
 def _line(name: str, figures: Figures) -> str:
     goodput, rtt, again = cells(figures)
-    return f"{name:24s} {goodput}, RTT {rtt}, {again} sent again"
+    return f"{name:24s} {goodput}, RTT {rtt}, {again} retransmitted"
 
 
 def _range(estimate: Estimate, form: Callable[[float], str]) -> str:

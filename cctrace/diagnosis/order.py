@@ -35,7 +35,7 @@ def cause_words(name: str, confidence: float) -> str:
     """Return a verdict's cause in plain words, for a table.
 
     >>> cause_words("receiver_limited", 0.9), cause_words("random_loss", 0.3)
-    ("receiver's window", 'perhaps random loss')
+    ('receive window', 'perhaps random loss')
     """
     words = CAUSES[name].words
     return f"perhaps {words}" if confidence < const.DOUBTFUL and name != "unknown" else words

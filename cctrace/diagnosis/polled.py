@@ -130,7 +130,7 @@ def events_of(polls: Polls) -> list[Event]:
     for k in np.argsort(-lost)[: const.MOST_EVENTS]:
         if lost[k] > 0:
             start, end = float(polls.time[k]), float(polls.time[k + 1])
-            text = f"Until {end:.1f} s {lost[k]:.0f} segment{'s were' if lost[k] > 1 else ' was'} sent again."
+            text = f"Until {end:.1f} s {lost[k]:.0f} segment{'s were' if lost[k] > 1 else ' was'} retransmitted."
             found.append(Event("loss_episode", start, end, text, {"sent_again": float(lost[k])}))
     for limit in limits_of(polls):
         if limit.name == "application" and limit.end_s - limit.start_s > max(const.IDLE_S, 2 * polls.least_us / 1e6):

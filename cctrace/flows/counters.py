@@ -191,7 +191,7 @@ class CounterFlow(Carded):
         return (int(times.max()) - self.start_ns) / 1e9 if self.is_timed else np.nan
 
     def _counts(self) -> tuple[float, float, float]:
-        """Return packets of both directions, segments sent and segments sent again."""
+        """Return packets of both directions, segments sent and segments retransmitted."""
         if self.packets is not None:
             received, sent, lost = (int((self.packets["kind"] == kind).sum()) for kind in ("received", "sent", "lost"))
             return received + sent, sent, lost

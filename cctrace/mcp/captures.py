@@ -120,8 +120,8 @@ class Captures:
     ) -> dict[str, Any]:
         """List packets of a flow with their numbers in Wireshark, and what the sender's TCP held at each.
 
-        `kind` is all, data, acks or resent (data that was sent again, and why). `count` is of all that match, also
-        beyond `limit`; `by_reason` counts what was sent again among them.
+        `kind` is all, data, acks or resent (retransmitted data, and why). `count` is of all that match, also
+        beyond `limit`; `by_reason` counts retransmissions among them.
         """
         if kind not in KINDS_OF_PACKETS:
             raise ArgumentError(f"kind={kind!r}: allowed are {', '.join(KINDS_OF_PACKETS)}")

@@ -111,7 +111,7 @@ class Fig2(_Utility):
         "beta",
         [
             ("utility", "utility (Mbit/s)", {"top": 5.5}),
-            ("lost_pct", "sent again (%)"),
+            ("lost_pct", "retransmitted (%)"),
             ("queue_ms", "queue (ms)"),
             ("phase_margin_deg", "phase margin (degrees)", {"zero": False}),
         ],
@@ -278,7 +278,7 @@ class Fig4(Chung18):
                 },
                 paper="110.2 against 92.6 Mbit/s, a single trial over a live LTE network",
                 here=f"{mean.mbps['BBRx']:.1f} against {mean.mbps['BBR']:.1f} Mbit/s, RTT {mean.rtt_ms['BBRx']:.0f} "
-                f"and {mean.rtt_ms['BBR']:.0f} ms, {listed(mean.retransmitted_pct)} % sent again (BBR/BBRx)",
+                f"and {mean.rtt_ms['BBR']:.0f} ms, {listed(mean.retransmitted_pct)} % retransmitted (BBR/BBRx)",
                 sizes={"times": (110.2 / 92.6, gain)},
                 reading=name,
             )

@@ -125,7 +125,7 @@ class Fig4(Bi23):
                 {"loses meanwhile": row["lost_kb"] > 0},
                 paper=f"~{rtt} ms, ~{late} s, the same in flight",
                 here=f"{row['rtt_max_ms']:.0f} ms, {row['late_s']:.1f} s, {row['flight_before_kb']:.0f} then "
-                f"{row['flight_stale_kb']:.0f} KB in flight, {row['lost_kb']:.0f} KB sent again",
+                f"{row['flight_stale_kb']:.0f} KB in flight, {row['lost_kb']:.0f} KB retransmitted",
                 sizes={
                     "RTT (ms)": (rtt, row["rtt_max_ms"]),
                     "estimate right after (s)": (late, row["late_s"]),
@@ -144,7 +144,7 @@ class Fig4(Bi23):
             series[f"to {row['after_mbps']} Mbit/s, {row['buffer_kb']} KB"] = [
                 (line["time_s"], line["rtt_ms"], "RTT (ms)", {"colour": "#333333"}),
                 (line["time_s"], line["flight_kb"], "in flight (KB)", {"right": True, "colour": "#1f6fb2"}),
-                (line["time_s"], line["lost_kb"], "sent again (KB)", {"right": True, "colour": "#b3541e"}),
+                (line["time_s"], line["lost_kb"], "retransmitted (KB)", {"right": True, "colour": "#b3541e"}),
             ]
         return plot.over_time(series, title=self.heading(made), ylabel="RTT (ms)", right="KB")
 

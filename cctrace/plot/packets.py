@@ -18,7 +18,7 @@ KIND_WORDS = {
     "probe": "retransmission: tail-loss probe",
     "timeout": "retransmission: after a timeout (RTO)",
     "unexplained": "retransmission: no rule of Linux TCP explains it",
-    "again": "sent again or captured out of order, not classified",
+    "again": "retransmitted or captured out of order, not classified",
 }
 NEW, AGAIN = 0, 5
 

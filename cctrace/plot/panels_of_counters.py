@@ -108,5 +108,5 @@ def _rates(counters: CounterFlow) -> Panel:
 
 def _again(counters: CounterFlow) -> Panel:
     series = _series(counters, "retransmitted so far", counters.values("total_retrans"), "lost")
-    text = "Segments that had been sent again by each poll; a step is a loss, or what was taken for one."
+    text = "Segments retransmitted by each poll; a step is a loss, or what the sender took for one."
     return Panel("retransmitted", "Retransmissions", text, "Segments", series)

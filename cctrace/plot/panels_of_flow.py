@@ -83,7 +83,7 @@ def _progress(view: FlowView) -> Panel:
         "progress",
         "Progress: sequence numbers over time",
         "How far the transfer had come. The slope is the throughput; the vertical distance between “sent” and "
-        "“acknowledged” is the data in flight (zoom in to see it); a dot is a segment that had to be sent again.",
+        "“acknowledged” is the data in flight (zoom in to see it); a dot is a retransmitted segment.",
         f"Sequence number ({unit})",
         series,
         from_zero=False,
@@ -100,7 +100,7 @@ def _throughput(view: FlowView) -> Panel | None:
         "throughput",
         "Throughput over time",
         f"Payload sent and acknowledged in each {format_time(table['span_s'][0] * 1e9)}. What was sent and not "
-        "acknowledged soon after was lost and sent again, or waited in a queue.",
+        "acknowledged soon after was lost and retransmitted, or waited in a queue.",
         f"Throughput ({unit})",
         throughput_series(table, columns, scale),
     )

@@ -9,8 +9,8 @@ from cctrace.display import escape
 from cctrace.units import format_number, format_share
 
 _WORDS = {"goodput": ("more goodput", "less goodput"), "rtt": ("a shorter RTT", "a longer RTT")}
-_WORDS["share"] = ("less sent again", "more sent again")
-_LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": 0.003}  # of the share sent again in parts of one
+_WORDS["share"] = ("fewer retransmissions", "more retransmissions")
+_LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": 0.003}  # of the retransmitted share in parts of one
 
 
 def whatif_part(corpus: Corpus) -> str:
@@ -25,7 +25,7 @@ def whatif_part(corpus: Corpus) -> str:
     return f"""<h2>Would another controller have done better?</h2>{sentences}
 <p class="soft">Over the path inferred from each flow, against its own controller over the same path; only flows whose
 own controller does again there what was recorded. Better and worse: by {format_share(MARGIN)} or more of goodput and
-RTT, 0.3 points of the share sent again, with 90 % confidence. In brackets 95 % intervals over flows; flows that are not
+RTT, 0.3 points of the retransmitted share, with 90 % confidence. In brackets 95 % intervals over flows; flows that are not
 told may be either.</p>
 <div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
 

@@ -1,6 +1,6 @@
 // The time-sequence graph: every segment, acknowledgement, window edge and SACK block, down to the single packet.
 const KIND_WORDS = ["new data", "retransmission (loss detection)", "retransmission (tail-loss probe)",
-  "retransmission (after a timeout, RTO)", "retransmission (unexplained)", "sent again or out of order"];
+  "retransmission (after a timeout, RTO)", "retransmission (unexplained)", "retransmitted or out of order"];
 const LETTERS = ["", "R", "P", "T", "?", "o"];
 const FLAGS = [[1, "FIN"], [2, "SYN"], [4, "RST"], [8, "PSH"], [32, "URG"], [64, "ECE"], [128, "CWR"]];
 const ONE_BY_ONE = 12000;  // packets in view up to which each is drawn by itself

@@ -15,13 +15,13 @@ from cctrace.wireshark.columns import UNKNOWN, PacketColumns
 PACING_STEP = 0.01  # by which the pacing rate has to change to be worth a comment
 # What `cctrace.resent` holds for each of KINDS, and what the comment says of it.
 RESENT = {
-    "fast": ("RACK", "sent again: RACK marked it lost"),
-    "probe": ("TLP", "sent again: tail-loss probe (TLP)"),
-    "timeout": ("RTO", "sent again: the retransmission timer had fired (RTO)"),
-    "unexplained": ("unexplained", "sent again: no rule of Linux TCP explains it"),
-    "again": ("unclassified", "sent again, or captured out of order: not classified"),
+    "fast": ("RACK", "retransmitted: RACK marked it lost"),
+    "probe": ("TLP", "retransmitted: tail-loss probe (TLP)"),
+    "timeout": ("RTO", "retransmitted: the retransmission timer had fired (RTO)"),
+    "unexplained": ("unexplained", "retransmitted: no rule of Linux TCP explains it"),
+    "again": ("unclassified", "retransmitted, or captured out of order: not classified"),
 }
-WITHOUT_SACK = ("dupacks", "sent again: duplicate ACKs marked it lost (no SACK)")
+WITHOUT_SACK = ("dupacks", "retransmitted: duplicate ACKs marked it lost (no SACK)")
 LIMIT_WORDS = {
     "rto_stall": "waiting for the retransmission timer",
     "receive_window": "the receive window",
@@ -46,7 +46,7 @@ def resent(columns: PacketColumns) -> dict[int, tuple[str, str]]:
 def comments_of(columns: PacketColumns) -> Iterator[Comment]:
     """Yield the comments on the packets of a flow, in file order.
 
-    Data has one where it was sent again, where it fills the receive window (the first of a run), and where another
+    Data has one where it was retransmitted, where it fills the receive window (the first of a run), and where another
     limit begins; an ACK where the controller's state, cwnd or pacing rate, or TCP's own state, changed.
     """
     c, ack = columns, ~columns.sent

@@ -8,13 +8,13 @@ from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
 from cctrace.path.markers import Marker
 
-# Sentence fragment per law of `path.markers`.
+# How a sentence names each law of `path.markers`.
 NAMES = {
-    "step": "a step (every packet that waits longer; DualPI2 marks ECT(1) so)",
-    "red": "RED (by chance, from an average queue on)",
-    "codel": "CoDel or fq_codel (a packet now and then while the queue stands)",
-    "pie": "PIE (by chance, towards a target)",
-    "dualpi2": "DualPI2 (by chance, as its queues together demand)",
+    "step": "a step threshold (it marks every packet that waits longer, as DualPI2 does for ECT(1))",
+    "red": "RED (at random, above an average queue)",
+    "codel": "CoDel or fq_codel (a packet at a time while the queue stands)",
+    "pie": "PIE (at random, towards a target delay)",
+    "dualpi2": "DualPI2 (at random, coupled across its two queues)",
 }
 
 
@@ -41,7 +41,7 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def _who(marker: Marker) -> dict[str, str]:
-    """Return the sentence fragment on which AQM marks, or that it is unknown."""
+    """Return words for the AQM that marks, or for an unknown one."""
     if not marker.names:
         return {"no_marker": "of none"}
     names = [NAMES[name] for name in marker.names]
