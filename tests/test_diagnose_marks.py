@@ -126,7 +126,7 @@ def test_losses_of_a_queue_that_could_have_marked_are_not_told_to_want_ecn():
     (told,) = [one for one in diagnosis.verdicts if one.name == "aqm"]
     assert "with ECN on both ends it could mark" in told.advice
     facts = Facts(PACKETS, 10.0, 1e6, has_ecn=True)
-    assert "drops all the same" in verdict(facts.finding("aqm", 0.9, {}).saying(has_ecn=facts.has_ecn)).advice
+    assert "but the AQM drops" in verdict(facts.finding("aqm", 0.9, {}).saying(has_ecn=facts.has_ecn)).advice
 
 
 @pytest.mark.parametrize("ecn", [False, "classic"])
