@@ -138,9 +138,10 @@ def in_words(differ: Mapping[str, Estimate]) -> str:
     >>> figures = {"goodput_bps": Estimate90(-0.12, -0.15, -0.08), "rtt_mean_us": Estimate90(0.01, -0.03, 0.04)}
     >>> in_words(figures | {SHARE: Estimate90(0.004, 0.002, None)})
     '12 % less goodput (8 to 15 %), about the same RTT (-3 to +4 %), 0.4 points more retransmissions (0.2 or more)'
-    >>> in_words(figures | {"goodput_bps": Estimate90(1.5, 1.2, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
-    '2.5 times the goodput (2.2 to 3), about the same RTT (-3 to +4 %), about the same retransmissions (-0.1 to +0.1 points)'
-    >>> in_words(figures | {"goodput_bps": Estimate90(1.5, None, 2.0), SHARE: Estimate90(0.0, -0.001, 0.001)})
+    >>> figures[SHARE] = Estimate90(0.0, -0.001, 0.001)
+    >>> in_words(figures | {"goodput_bps": Estimate90(1.5, 1.2, 2.0)}).split(", ")[0]
+    '2.5 times the goodput (2.2 to 3)'
+    >>> in_words(figures | {"goodput_bps": Estimate90(1.5, None, 2.0)})
     '3 times the goodput at most, about the same RTT (-3 to +4 %), about the same retransmissions (-0.1 to +0.1 points)'
     """
     return ", ".join(_differs(name, differ[name]) for name in FIGURES)

@@ -79,8 +79,8 @@ TP = _i8(
     "synack_us "
     # the super-packet that is being sent
     "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns "
-    # the super-packet that is being retransmitted: its first segment, the one after it, the end of what it was a part of,
-    # and what was in flight before it
+    # the super-packet that is being retransmitted: its first segment, the one after it, the end of the skb it was
+    # part of, and what was in flight before it
     "again_first again_next again_end again_flying "
     # whether packets go through fq; the place of the next one that TCP has not handed over, the memory of what waits
     # there, whether that keeps TCP from handing over more, and how far apart super-packets leave

@@ -23,10 +23,10 @@ def whatif_part(corpus: Corpus) -> str:
     heads = ("Candidate", "Figure", "Better", "Worse", "About the same", "Not told", "Change, median")
     head = "".join(f'<th class="text">{name}</th>' if i < 2 else f"<th>{name}</th>" for i, name in enumerate(heads))
     return f"""<h2>Would another controller have done better?</h2>{sentences}
-<p class="soft">Over the path inferred from each flow, against its own controller over the same path; only flows whose
-own controller does again there what was recorded. Better and worse: by {format_share(MARGIN)} or more of goodput and
-RTT, 0.3 points of the retransmitted share, with 90 % confidence. In brackets 95 % intervals over flows; flows that are not
-told may be either.</p>
+<p class="soft">Compared with each flow's own controller over the path inferred from the flow; only flows that the
+simulation of their own controller reproduces. Better and worse mean {format_share(MARGIN)} or more of goodput or RTT, or
+0.3 points of the retransmitted share, with 90 % confidence. In brackets 95 % intervals over flows; the remaining flows
+may be either.</p>
 <div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
 
 
