@@ -24,9 +24,9 @@ def whatif_part(corpus: Corpus) -> str:
     head = "".join(f'<th class="text">{name}</th>' if i < 2 else f"<th>{name}</th>" for i, name in enumerate(heads))
     return f"""<h2>Would another controller have done better?</h2>{sentences}
 <p class="soft">Compared with each flow's own controller over the path inferred from the flow; only flows that the
-simulation of their own controller reproduces. Better and worse mean {format_share(MARGIN)} or more of goodput or RTT, or
-0.3 points of the retransmitted share, with 90 % confidence. In brackets 95 % intervals over flows; the remaining flows
-may be either.</p>
+simulation of their own controller reproduces. Better and worse mean {format_share(MARGIN)} or more of goodput or RTT,
+or 0.3 points of the retransmitted share, with 90 % confidence. In brackets 95 % intervals over flows; the remaining
+flows may be either.</p>
 <div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
 
 
