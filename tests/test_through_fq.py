@@ -31,6 +31,7 @@ RECORDINGS = Path(__file__).parent / "recordings"
 SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
 SENDERS |= {"fq_cubic_sndbuf": "cubic6", "fq_v2_probe_rtt": "bbr2", "fq_v3_down": "bbr3", "fq_v2_short_rtt": "bbr2"}
 NO_FQ = {"single_bbr_1bdp": "bbr2022", "loss_cubic_1pct": "cubic6"}
+COUNTED = {"fq_reno_sndbuf": "reno", "fq_v1_max_rate": "bbr2022"}
 # The kernel tells these exactly; what is left are polls in the microseconds in which the stack is at work.
 SENDERS_VIEW = ("unacked", "delivery_rate", "app_limited", "rttvar")
 
@@ -70,6 +71,26 @@ def test_fq_is_told_from_when_packets_left(flow, recording):
 
 def test_who_sent_it_is_found_through_fq(flow, recording):
     assert SENDERS[recording] in cct.identify(flow).group
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counters_of_packets_in_flight_settle_what_departures_leave_open(name):
+    """Reno behind a small send buffer, whose ACKs release everything; BBRv1 at SO_MAX_PACING_RATE all the time."""
+    cc, folder = COUNTED[name], RECORDINGS / name
+    flow = cct.read(folder / "sender.pcap.zst").flow(0)
+    assert cct.replay(flow, cc).source.through_fq is None
+    counted = flow.attach(cct.read(folder / "tcpinfo.csv.zst"))
+    assert cct.replay(counted, cc).source.through_fq
+    (agreement,) = validate(folder)
+    shares = {figure.name: figure.share for figure in agreement.figures}
+    assert shares["unacked"] >= 0.97
+    assert min(share for figure, share in shares.items() if figure.startswith("replay_")) >= 0.98
+
+
+def test_counters_of_a_sender_without_fq_say_so():
+    flow = cct.read(RECORDINGS / "lab_v1_sndbuf" / "sender.pcap.zst").flow(0)
+    counted = flow.attach(cct.read(RECORDINGS / "lab_v1_sndbuf" / "tcpinfo.csv.zst"))
+    assert cct.replay(counted, "bbr2022").source.through_fq is False
 
 
 @pytest.mark.parametrize("name", NO_FQ)

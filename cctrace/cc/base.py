@@ -76,6 +76,10 @@ class ArrayField(NamedTuple):
 
 
 # Typed as what a controller has in the field, as `dataclasses.field` is: the class holds the declaration.
+# Of the socket; `linux.socket_rate` applies it.
+MAX_PACING_RATE = Param(0, 0, 1 << 40, "SO_MAX_PACING_RATE, bytes/s; 0: no limit")
+
+
 def ints(length: int, fill: float | tuple[int, ...] = 0) -> list[int]:
     """Declare a field that is an array of int64."""
     return cast("list[int]", ArrayField(length, fill if isinstance(fill, tuple) else int(fill)))

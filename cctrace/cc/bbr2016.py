@@ -34,7 +34,7 @@ Sources: [Linux412] net/ipv4/tcp_bbr.c, tcp_output.c tcp_tso_autosize(), skbuff.
 """
 
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import Param
+from cctrace.cc.base import MAX_PACING_RATE, Param
 from cctrace.cc.bbr1_model import (
     BW_UNIT,
     CYCLE_LEN,
@@ -64,6 +64,7 @@ from cctrace.cc.linux import (
     in_256ths,
     jiffies_to_usecs,
     msecs_to_jiffies,
+    socket_rate,
 )
 
 MOST_GAIN = 1023 / 256  # bit fields of ten bits
@@ -86,6 +87,7 @@ class BBR2016(BBR1Model):
         "cwnd_min_target": Param(4, 2, 1000, "least cwnd, that of PROBE_RTT, segments: two ACKs of two"),
         "full_bw_thresh": Param(1.25, 1.0, MOST_GAIN, "growth of bw in a round that shows the pipe not yet full"),
         "full_bw_cnt": Param(3, 1, 7, "rounds of less growth that end STARTUP", "bbr_full_bw_cnt"),
+        "max_pacing_rate": MAX_PACING_RATE,
     }
     phase_choices = CYCLE_RAND
     pacing_overhead_bytes = 66  # sk_pacing counts whole packets
@@ -206,7 +208,7 @@ class BBR2016(BBR1Model):
 
     def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
         """Pace at gain * bw; in STARTUP never slower than before [Linux412] bbr_set_pacing_rate."""
-        rate = self.rate_bytes_per_sec(ack, bw, gain)
+        rate = socket_rate(self.rate_bytes_per_sec(ack, bw, gain), self.max_pacing_rate)
         if self.mode != STARTUP or u64_lt(self.pacing_rate, rate):
             self.pacing_rate = rate
 

@@ -43,6 +43,7 @@ from cctrace.cc.linux import (
     USEC_PER_SEC,
     before,
     in_256ths,
+    socket_rate,
 )
 
 PACING_MARGIN_PERCENT = 1  # below the estimate on average, so that queues shrink
@@ -136,13 +137,13 @@ class BBR2019(BBR2016):
         if ack.srtt_us8 != 0:
             rtt_us = max(ack.srtt_us8 >> 3, 1)
             self.has_seen_rtt = 1
-        self.pacing_rate = self.rate_bytes_per_sec(
-            ack, u32(self.snd_cwnd * BW_UNIT // rtt_us), in_256ths(self.high_gain)
-        )
+        bw = u32(self.snd_cwnd * BW_UNIT // rtt_us)
+        rate = self.rate_bytes_per_sec(ack, bw, in_256ths(self.high_gain))
+        self.pacing_rate = socket_rate(rate, self.max_pacing_rate)
 
     def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
         """Pace at gain * bw; never slower than before until the pipe is full [Linux54] bbr_set_pacing_rate."""
-        rate = self.rate_bytes_per_sec(ack, bw, gain)
+        rate = socket_rate(self.rate_bytes_per_sec(ack, bw, gain), self.max_pacing_rate)
         if self.has_seen_rtt == 0 and ack.srtt_us8 != 0:
             self.init_pacing_rate(ack)
         if self.full_bw_reached != 0 or u64_lt(self.pacing_rate, rate):

@@ -19,7 +19,7 @@ Sources: [BBRv2alpha] google/bbr, branch v2alpha, net/ipv4/tcp_bbr2.c. Function 
 """
 
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import LinuxController, Param
+from cctrace.cc.base import MAX_PACING_RATE, LinuxController, Param
 from cctrace.cc.cmath import U32_MAX, s32, u16, u32, u64, u64_lt, u64_shr
 from cctrace.cc.linux import (
     GSO_MAX_SIZE,
@@ -29,6 +29,7 @@ from cctrace.cc.linux import (
     USEC_PER_MSEC,
     before,
     in_256ths,
+    socket_rate,
 )
 
 BW_SCALE = 24
@@ -110,6 +111,7 @@ class BBR2Model(LinuxController):
         "ecn_enable": Param(0, 0, 1, "1: CE marks come from a shallow threshold, so respond as DCTCP"),
         "ecn_max_rtt_us": Param(5000, 0, 524287, "longest min_rtt at which ECN is used, us; 0 any"),
         "ecn_reprobe_gain": Param(0.0, 0.0, 511 / 256, "first growth when marks cease, of inflight_hi; 0 off"),
+        "max_pacing_rate": MAX_PACING_RATE,
     }
     model_based = True
     bursts_by_min_rtt = True
@@ -285,11 +287,12 @@ class BBR2Model(LinuxController):
             rtt_us = max(ack.srtt_us8 >> 3, 1)
             self.has_seen_rtt = True
         bw = u32(self.snd_cwnd * BW_UNIT // rtt_us)
-        self.pacing_rate = bw_to_pacing_rate(bw, ack.mss, in_256ths(self.startup_pacing_gain))
+        rate = bw_to_pacing_rate(bw, ack.mss, in_256ths(self.startup_pacing_gain))
+        self.pacing_rate = socket_rate(rate, self.max_pacing_rate)
 
     def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
         """Pace at `gain` times `bw`; while the pipe fills only ever faster [BBRv2alpha] bbr_set_pacing_rate."""
-        rate = bw_to_pacing_rate(bw, ack.mss, gain)
+        rate = socket_rate(bw_to_pacing_rate(bw, ack.mss, gain), self.max_pacing_rate)
         if not self.has_seen_rtt and ack.srtt_us8:
             self.init_pacing_rate_from_rtt(ack)
         if self.full_bw_reached or u64_lt(self.pacing_rate, rate):

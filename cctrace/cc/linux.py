@@ -62,6 +62,11 @@ def in_256ths(fraction: float) -> int:
     return int(fraction * 256)
 
 
+def socket_rate(rate_Bps: int, limit_Bps: int) -> int:
+    """Pacing rate under SO_MAX_PACING_RATE, 0 for no limit [Linux61] sk_max_pacing_rate."""
+    return min(rate_Bps, limit_Bps) if limit_Bps > 0 else rate_Bps
+
+
 def segments_in_flight(packets_out: int, sacked_out: int, lost_out: int, retrans_out: int) -> int:
     """Segments believed to be in the network, a u32 [Linux61] tcp_packets_in_flight()."""
     return u32(packets_out - (sacked_out + lost_out) + retrans_out)

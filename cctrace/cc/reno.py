@@ -20,7 +20,7 @@ include/net/tcp.h tcp_is_cwnd_limited().
 """
 
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import LinuxController, Param
+from cctrace.cc.base import MAX_PACING_RATE, LinuxController, Param
 from cctrace.cc.cmath import u32
 
 
@@ -31,7 +31,7 @@ class Reno(LinuxController):
     slow_burst_segments = 2  # sysctl tcp_min_tso_segs
     params = LinuxController.params | {
         "paced": Param(0, 0, 1, "1: the socket paces (sk_pacing_status), as under fq or SO_MAX_PACING_RATE"),
-        "max_pacing_rate": Param(0, 0, 1 << 40, "SO_MAX_PACING_RATE, bytes/s; 0: no limit"),
+        "max_pacing_rate": MAX_PACING_RATE,
     }
     states = ("SLOW_START", "CONGESTION_AVOIDANCE")
     transitions = {

@@ -11,6 +11,8 @@ import math
 
 import numpy as np
 
+from cctrace.cc.base import Controller
+from cctrace.flows.source import FlowSource
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import BLUR_ELSEWHERE, Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM
@@ -20,6 +22,17 @@ from cctrace.replaying.script import Script
 TEMPER = 0.5  # successive intervals are correlated
 MOST_ROWS = 60_000  # of the stream
 EXPLAINED = -0.5  # mean log likelihood of a send: some +2 for the sender's own controller, -1 and far less for others
+
+
+def socket_limit(flow: FlowSource | None, cls: type[Controller]) -> dict[str, int]:
+    """Return the parameters of `cls` that attached counters with an SO_MAX_PACING_RATE settle: it paces, up to this."""
+    info = flow.tcpinfo if flow else None
+    limits = None if info is None else (info.columns | info.extra).get("max_pacing_rate")
+    known = np.zeros(0) if limits is None else np.unique(limits[limits > 0])
+    found = {"paced": 1} if len(known) else {}
+    if len(known) == 1 and "max_pacing_rate" in cls.params:
+        found["max_pacing_rate"] = min(int(known[0]), int(cls.params["max_pacing_rate"].high))
+    return {name: value for name, value in found.items() if name in cls.params}
 
 
 def likely_paced(follower: Follower) -> int:

@@ -33,6 +33,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.infer import infer
 from cctrace.replaying.model import model_fields, model_of
+from cctrace.replaying.paced import socket_limit
 from cctrace.replaying.player import MODES, Player
 from cctrace.replaying.through_fq import at_hand_over
 
@@ -251,9 +252,8 @@ def _replay(
         params = params | {"hz": source.hz}  # of the recorded sender's kernel
         hz_known = "hz" not in source.events.meta.get("inferred", ())
     flow = flow_of(source)
-    if "max_pacing_rate" in cls.params and not paced_known:
-        limit = _socket_limit(flow, cls.params["max_pacing_rate"].high)
-        params, paced_known = limit | params, bool(limit)
+    limit = socket_limit(flow, cls)
+    params, paced_known = limit | params, paced_known or "paced" in limit
     params = checked_params(cls, params)
     names = recorded_names(cls, record)
     logged = flow is not None and flow.tcpinfo is not None and cls.view == "linux"
@@ -315,16 +315,6 @@ def follow(
     if follower.book[bk.GUESSED] or (follower.may_draw and not len(follower.sends)):
         follower.warnings.append(f"{cls.__name__} draws random numbers, which nothing here shows: they are 0")
     return follower, inferred
-
-
-def _socket_limit(flow: FlowSource | None, most_Bps: float) -> dict[str, int]:
-    """Return from attached counters whether SO_MAX_PACING_RATE makes the socket pace, and its limit."""
-    info = flow.tcpinfo if flow else None
-    limits = None if info is None else (info.columns | info.extra).get("max_pacing_rate")
-    known = np.zeros(0) if limits is None else np.unique(limits[limits > 0])
-    if not len(known):
-        return {}
-    return {"paced": 1} | ({"max_pacing_rate": min(int(known[0]), int(most_Bps))} if len(known) == 1 else {})
 
 
 def view_of(source: Source, cls: type[Controller], params: dict[str, Any]) -> View:

@@ -5,7 +5,8 @@ space packets alike. But packets handed over early leave at the rate of the hand
 sender with a timer follows at once, one with fq two super-packets later. Both are therefore replayed over the
 beginning of the flow, with each controller that may have sent it, and scored by departure times
 (`likelihood.timed_send`), as in `paced` for controllers that set no rate. If no controller explains the sends, or
-pacing held back too few of them (but the application or its send buffer did), the result is open.
+pacing held back too few of them (but the application or its send buffer did), the result is open, unless attached
+counters of packets in flight decide: these include what waits in fq.
 
 The hand-over depends on cwnd and pacing rate, which the controller computes from samples of what was handed over:
 both run in one pass (`one_pass`). Unrecorded values, such as random draws, are inferred from the resulting stream,
@@ -29,6 +30,7 @@ from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.handover import PATIENCE_NS
 from cctrace.flows.state import DIRECTLY, LATE_TIMER, THROUGH_FQ
+from cctrace.io.tcpinfo import TcpInfo
 from cctrace.lang.fields import fields_of
 from cctrace.replaying import book as bk
 from cctrace.replaying import one_pass
@@ -36,7 +38,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
-from cctrace.replaying.paced import EXPLAINED, TEMPER
+from cctrace.replaying.paced import EXPLAINED, TEMPER, socket_limit
 from cctrace.replaying.stack import ON_ACK
 from cctrace.replaying.waiting import SOON_NS
 
@@ -99,11 +101,42 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
         return flow
     if flow not in _found:
         passed = passage(flow, believed)
-        if passed.through_fq and passed.controller is not None:
-            _found[flow] = _converged(flow, passed.controller)[0]
+        sender = passed.controller or _registered(believed)
+        if passed.through_fq and sender is not None:
+            _found[flow] = _converged(flow, sender)[0]
+        elif passed.through_fq is not None:
+            _found[flow] = flow.paced_by(DIRECTLY)
+        elif flow.tcpinfo is not None and sender is not None and _may_tell(flow):
+            _found[flow] = _as_counted(flow, sender, flow.tcpinfo)
         else:
-            _found[flow] = flow if passed.through_fq is None else flow.paced_by(DIRECTLY)
+            _found[flow] = flow
     return _found[flow]
+
+
+def _registered(cls: type[Controller] | None) -> str | None:
+    """Return the name of a controller of this package, None for a class of the user's, which may not compile."""
+    place = cls and f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name, registered in REGISTRY.items() if registered == place), None)
+
+
+def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
+    """Return the flow as attached counters of packets in flight (`tcpi_unacked`) have it, if they decide.
+
+    They include what waits in fq, which the capture shows later. Polls at which both ways are right, or neither,
+    say nothing; neighbours are correlated.
+    """
+    begun = polls["time_ns"] > flow.row["start_ns"]
+    times = np.column_stack([polls["time_ns"] - 1, polls["time_after_ns"]])[begun]
+    unacked = polls["unacked"][begun]
+    ways = [flow.paced_by(DIRECTLY), _converged(flow, sender)[0]]
+    right = np.zeros((2, len(times)), bool)
+    for of_way, way in zip(right, ways, strict=True):
+        states = way.answers(times)
+        np.logical_or.at(of_way, states["poll"], states["unacked"] == unacked[states["poll"]])
+    more = TEMPER * np.diff(np.sum(right, axis=1))[0]
+    likelier = int(more > 0)
+    sure = abs(more) > math.log(1 / FALSE_ALARM) and 2 * np.sum(right[likelier]) > len(times)
+    return ways[likelier] if sure else flow
 
 
 def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
@@ -119,8 +152,7 @@ def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
 
 
 def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) -> Passage:
-    place = believed and f"{believed.__module__}:{believed.__qualname__}"
-    known = tuple(name for name, registered in REGISTRY.items() if registered == place)
+    known = (name,) if (name := _registered(believed)) else ()
     passed = UNKNOWN
     is_l4s = beginning.facts["ecn"] == "accurate" and beginning.ecn.sent["ect1"] > 0
     tried = (L4S_SENDERS if is_l4s else SENDERS, EXPLAINED)
@@ -220,7 +252,7 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     given = {"hz": flow.hz} | given if "hz" in cls.params else given
     if flow.through_fq is not None and "paced" in cls.params:
         given = given | {"paced": 1}  # by fq or by a timer
-    params = checked_params(cls, given)
+    params = checked_params(cls, socket_limit(flow, cls) | given)
     record = ("pacing_rate", "snd_cwnd", *(("mode",) if "mode" in fields_of(cls) else ()))
     follower = Follower(events, events.sends, cls, params, record)
     begin = follower.save()

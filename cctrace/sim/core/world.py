@@ -253,11 +253,12 @@ class World:
         f.fq = int(flow.fq)
         if (flow.fq or flow.max_pacing_rate_Bps) and "paced" in cls.params:
             params |= {"paced": 1}  # fq and SO_MAX_PACING_RATE make every socket pace (fq_classify, sk_setsockopt)
+        if flow.max_pacing_rate_Bps and "max_pacing_rate" in cls.params:
+            params |= {"max_pacing_rate": flow.max_pacing_rate_Bps}
         if "resizes_packets" in cls.params:
             params |= {"resizes_packets": 0}
         self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
-        if flow.max_pacing_rate_Bps:
-            f.max_rate = flow.max_pacing_rate_Bps
+        f.max_rate = flow.max_pacing_rate_Bps or f.max_rate
         f.rtt_tally = self.place(np.zeros(structs.TALLY_SIZE, np.int64))
         f.queue_tally = self.place(np.zeros(structs.TALLY_SIZE, np.int64))
         self._set_windows(f, flow, ring)
