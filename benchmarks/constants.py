@@ -98,7 +98,7 @@ def of_path(flow):
     words = {
         "rates": len(path["rate_bps"]),
         "aqm": path["aqm"],
-        "unseen": path["unseen"],
+        "undetermined": path["undetermined"],
         "loss": path["loss"]["model"],
     }
     words |= {name: jitter[name] for name in ("distribution", "process")}

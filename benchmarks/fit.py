@@ -53,8 +53,8 @@ def judged(estimates, want):
     """Return {quantity: (text, met)} of a fitted path against the truth; tolerances are those of the issue."""
     found = {}
     rows = estimates["rate_bps"]
-    if "rate" in estimates["unseen"]:
-        found["rate"] = ("unseen", rows[0]["low"] <= 1.02 * want["rate_bps"][0][1])
+    if "rate" in estimates["undetermined"]:
+        found["rate"] = ("undetermined", rows[0]["low"] <= 1.02 * want["rate_bps"][0][1])
     elif len(rows) == len(want["rate_bps"]):
         errors = [off(row["value"], rate) for row, (_, rate) in zip(rows, want["rate_bps"], strict=True)]
         worst = max(errors, key=abs)

@@ -7,7 +7,7 @@
 distribution the truth lies: the probability-integral transform, which is uniform where intervals of every level hold as
 often as they say. It is judged by the band within which the transform of as many uniform numbers stays in 95 of 100
 such benchmarks (Kolmogorov and Smirnov), and by the share of 95 % intervals that hold the truth, with its own interval.
-What the fit says to be unseen is counted, and its bound is held against the truth. Seeds below 100000 were used in
+What the fit calls undetermined is counted, and its bound is held against the truth. Seeds below 100000 were used in
 development, and the default begins above. `exact` does the same without any jitter: nothing is random there but loss,
 and the errors themselves are printed.
 """
@@ -104,9 +104,9 @@ def judged(name, shares):
     bounds = [(estimate.low, truth) for below, estimate, truth in shares if below is None]
     rows = [(below, estimate, truth) for below, estimate, truth in shares if below is not None and truth > 0]
     wrong = sum(truth < 0.999 * low for low, truth in bounds)
-    unseen = f"unseen in {len(bounds)}" + (f", bound wrong in {wrong}" if bounds else "")
+    open_ = f"undetermined in {len(bounds)}" + (f", bound wrong in {wrong}" if bounds else "")
     if not rows:
-        return f"{name}: {unseen}"
+        return f"{name}: {open_}"
     transform = np.array([below for below, _, _ in rows])
     errors = np.array([abs(estimate.value / truth - 1) for _, estimate, truth in rows])
     n, held = len(rows), int(np.sum((transform >= 0.025) & (transform <= 0.975)))
@@ -118,7 +118,7 @@ def judged(name, shares):
         f"{name}: {n} runs, 95 % intervals hold {100 * held / n:.1f} % ({100 * low:.0f} to {100 * high:.0f}); "
         f"transform {distance:.3f} from uniform, band {band:.3f}: {verdict}; tenths "
         f"{' '.join(map(str, bins))}; error median {100 * np.median(errors):.3g} %, p90 "
-        f"{100 * np.quantile(errors, 0.9):.3g} %; {unseen}"
+        f"{100 * np.quantile(errors, 0.9):.3g} %; {open_}"
     )
 
 

@@ -44,7 +44,7 @@ def entry(recording, folder):
         "buffer_bytes": fitted.buffer_bytes,
         "jitter": drawn.text() if drawn is not None else None,
         "loss": round(e["loss"]["share"].value, 6),
-        "unseen": e["unseen"],
+        "undetermined": e["undetermined"],
         "intervals": to_dict({name: e[name] for name in ("rate_bps", "base_rtt_us", "buffer_bytes")}),
         "source": f"cctrace fit path of the sender's capture of the lab's recording {recording} (Linux 6.18)",
         "made_by": f"python -m benchmarks.paths, cctrace {cct.__version__}",

@@ -12,8 +12,6 @@ ROOT = Path(__file__).parent / "_data" / "models"
 def names() -> list[str]:
     """Return the names of the shipped parameter sets, sorted.
 
-    Examples
-    --------
     >>> "bbrx_table1" in names()
     True
     """
@@ -23,8 +21,6 @@ def names() -> list[str]:
 def path_names() -> list[str]:
     """Return the names that `cctrace.Path.preset` takes, sorted.
 
-    Examples
-    --------
     >>> "5g_car1" in path_names()
     True
     """
@@ -86,13 +82,8 @@ def _cellular(drawn: dict[str, float], seed: int, seconds: int) -> list[tuple[in
 def jitter_text(name: str) -> str:
     """Return the jitter fitted to a shipped recording, in the syntax of `cctrace.Jitter.parse`.
 
-    Raises
-    ------
-    ArgumentError
-        If there is no such jitter.
+    Raises `ArgumentError` if there is no such recording.
 
-    Examples
-    --------
     >>> import cctrace as cct
     >>> name = load("jitter_presets")["presets"][0]["recording"]
     >>> cct.Jitter.parse(jitter_text(name)).kind
@@ -110,25 +101,10 @@ def jitter_text(name: str) -> str:
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return one shipped parameter set.
+    """Return one shipped parameter set: the JSON object of its file, ``provenance`` included.
 
-    Parameters
-    ----------
-    name : str
-        One of `names`.
+    `name`: one of `names`, else an `ArgumentError`.
 
-    Returns
-    -------
-    dict
-        The JSON object of the file, ``provenance`` included.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such parameter set.
-
-    Examples
-    --------
     >>> sorted(load("bbrx_table1"))
     ['agent_start', 'bins', 'delta', 'gamma', 'provenance']
     """
@@ -140,13 +116,8 @@ def load(name: str) -> dict[str, Any]:
 def bins(name: str) -> list[dict[str, Any]]:
     """Return the bins of a BBRx table: shipped, by name, or a JSON file as `cctrace learn` writes it.
 
-    Raises
-    ------
-    ArgumentError
-        If there is no such set or file, or it has no list ``bins`` of objects.
+    Raises `ArgumentError` if there is no such set or file, or it has no list ``bins`` of objects.
 
-    Examples
-    --------
     >>> first = bins("bbrx_table1")[0]
     >>> first["min_rtt_ms"], first["beta"]
     ([0, 50], 0.75)

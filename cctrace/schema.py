@@ -222,7 +222,7 @@ SENDS = (
     Column("packets_out", "u4", "segments", "not cumulatively acknowledged after it left", "tp->packets_out"),
     Column("snd_nxt", "i8", "bytes", "next byte to be sent, after it left", "RFC 9293"),
     Column("begins", "u1", "", "it begins a super-packet", "tcp_write_xmit"),
-    Column("again", "u1", "", "it holds data that had been sent before", "tcp_retransmit_skb"),
+    Column("retransmitted", "u1", "", "it holds data that had been sent before", "tcp_retransmit_skb"),
     Column("app_limited", "u1", "", "the application had let the pipe run empty before", "tcp_rate_check_app_limited"),
     Column("psh", "u1", "", "PSH, which ends a super-packet", "RFC 9293"),
 )

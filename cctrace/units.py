@@ -1,7 +1,8 @@
 """Quantities as people write them ("40Mbit", "5ms", "2bdp", "1%") to numbers, and numbers to text.
 
 Inside cctrace a quantity is a plain number with its unit in its name (`rate_bps`, `rtt_us`); strings are parsed here,
-at the boundary. A string must have a unit: "40" is refused, because it may mean milliseconds or seconds.
+at the boundary. A string must have a unit: "40" is refused, because it may mean milliseconds or seconds. What is
+refused raises an `ArgumentError`.
 
 Rates are bits per second for `bit`, `bit/s`, `bps` ("40Mbit", "40 Mbit/s", "40Mbps") and bytes for `B/s`, `Bps`: a
 small `b` is a bit and a capital `B` a byte, as in iperf3 and `ss`. (`tc` alone reads "mbps" as megabytes.)
@@ -30,19 +31,12 @@ _TURNED = re.compile(_NUMBER + r"[x\u00d7]\s*")
 
 
 def parse_rate_bps(text: object, name: str | None = None) -> float:
-    """Return a rate in bits per second; errors call the argument `name`, here as in the other functions.
+    """Return a rate in bits per second.
 
     Parameters
     ----------
-    text : str
-        With its unit: ``"40Mbit"``, ``"5MB/s"``.
-    name : str, optional
-        The argument's, for the error.
-
-    Raises
-    ------
-    ArgumentError
-        If `text` is not a number with a unit of rate.
+    text, name : str
+        The rate with its unit, and what the `ArgumentError` calls it if it is none.
 
     Examples
     --------
@@ -58,15 +52,8 @@ def parse_time_ns(text: object, name: str | None = None) -> int:
 
     Parameters
     ----------
-    text : str
-        With its unit: ``"5ms"``, ``"2.5s"``.
-    name : str, optional
-        The argument's, for the error.
-
-    Raises
-    ------
-    ArgumentError
-        If `text` is not a number with a unit of time, or longer than three years.
+    text, name : str
+        The duration with its unit, and what the `ArgumentError` calls it if it is none, or longer than three years.
 
     Examples
     --------
@@ -84,17 +71,10 @@ def parse_size_bytes(text: object, bdp_bytes: float | None = None, name: str | N
 
     Parameters
     ----------
-    text : str
-        Bytes ("200kB", "64KiB") or, if `bdp_bytes` is given, bandwidth-delay products ("2bdp").
+    text, name : str
+        The size with its unit, and what the `ArgumentError` calls it if it is none, or more than a petabyte.
     bdp_bytes : float, optional
-        What one bandwidth-delay product is.
-    name : str, optional
-        The argument's, for the error.
-
-    Raises
-    ------
-    ArgumentError
-        If `text` is not such a size, or more than a petabyte.
+        The bandwidth-delay product; if it is given, `text` may be a multiple of it ("2bdp").
 
     Examples
     --------
@@ -119,15 +99,8 @@ def parse_share(text: object, name: str | None = None) -> float:
 
     Parameters
     ----------
-    text : str or float
-        ``"1%"``, or a number from 0 to 1.
-    name : str, optional
-        The argument's, for the error.
-
-    Raises
-    ------
-    ArgumentError
-        If `text` is not a percentage or a number, or is outside [0, 1].
+    text, name : str
+        A percentage, or a number from 0 to 1; and what the `ArgumentError` calls it if it is neither.
 
     Examples
     --------
@@ -146,15 +119,8 @@ def parse_factor(text: object, name: str | None = None) -> float | None:
 
     Parameters
     ----------
-    text : str
-        ``"x2"``.
-    name : str, optional
-        The argument's, for the error.
-
-    Raises
-    ------
-    ArgumentError
-        If `text` is a factor written the other way round, ``"2x"``.
+    text, name : str
+        The text, and what the `ArgumentError` calls it if it is a factor written the other way round, ``"2x"``.
 
     Examples
     --------
@@ -189,7 +155,6 @@ def format_number(value: float, digits: int = 3) -> str:
     ----------
     value : float
     digits : int
-        Significant ones.
 
     Examples
     --------

@@ -110,7 +110,7 @@ def test_a_recording_of_a_kernel_contradicts_nothing(file, spec):
 
 def at_once(table):
     """One retransmission leaves a microsecond after what it repeats."""
-    again = int(np.flatnonzero(table.again)[20])
+    again = int(np.flatnonzero(table.retransmitted)[20])
     earlier = int(np.flatnonzero(table.seq[:again] == table.seq[again])[-1])
     sent_ns = table.sent_ns.copy()
     sent_ns[again] = sent_ns[earlier] + 1_000

@@ -21,9 +21,9 @@ def rows(changes, own="reno", reproduces=True, name="cubic6", width=0.01):
     return frame.assign(refused=None, network="10.0.0.0/24")
 
 
-def test_flows_are_better_worse_alike_or_untold():
+def test_flows_are_better_worse_alike_or_undecided():
     told = kinds(rows([0.2, -0.2, 0.0, 0.05]))
-    assert told.tolist() == ["better", "worse", "alike", "untold"]
+    assert told.tolist() == ["better", "worse", "alike", "undecided"]
 
 
 def test_a_longer_rtt_is_worse():
@@ -33,7 +33,7 @@ def test_a_longer_rtt_is_worse():
 
 def test_an_open_end_is_never_alike():
     frame = rows([0.0]).assign(goodput_change_high=None)
-    assert kinds(frame).tolist() == ["untold"]
+    assert kinds(frame).tolist() == ["undecided"]
 
 
 def test_only_flows_that_reproduce_and_others_sent_count():
@@ -56,7 +56,7 @@ def test_only_flows_that_reproduce_and_others_sent_count():
 
 def test_what_is_untold_may_be_either():
     (sure,), (unsure,) = (compared(rows([0.2] * 5 + more)).to_dict("records") for more in ([0.0] * 5, [0.05] * 5))
-    assert (sure["untold"], unsure["untold"]) == (0, 5)
+    assert (sure["undecided"], unsure["undecided"]) == (0, 5)
     assert unsure["better_share"] == sure["better_share"] == 0.5
     assert sure["better_share_high"] < 0.85 < unsure["better_share_high"]
     assert sure["worse_share_high"] < 0.3 < unsure["worse_share_high"]

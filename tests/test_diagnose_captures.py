@@ -109,7 +109,7 @@ def test_a_capture_that_lacks_packets_is_sure_of_nothing_else():
     found.columns = {name: column[keep] for name, column in found.columns.items()}
     verdicts = diagnose(Capture(found).flow(0)).verdicts
     assert verdicts[0].name == "capture_artefact"
-    assert verdicts[0].evidence["unseen_share"] == pytest.approx(0.04, abs=0.015)
+    assert verdicts[0].evidence["uncaptured_share"] == pytest.approx(0.04, abs=0.015)
     assert all(verdict.confidence <= UNSURE for verdict in verdicts[1:])
 
 
@@ -151,7 +151,7 @@ def at_the_receiver(found, way_ns=20_000_000):
 def test_what_a_router_dropped_is_not_lacking_in_the_receivers_capture():
     flow = at_the_receiver(packets(3, loss="1.5%"))
     assert flow.taken_at == "receiver"
-    assert flow.quality()["unseen_segments"] == 0
+    assert flow.quality()["uncaptured_segments"] == 0
     found = {verdict.name: verdict for verdict in diagnose(flow).verdicts}
     assert not {"capture_artefact", "application_limited"} & set(found)
     assert found["lost_before_capture"].evidence["retransmitted_share"] == pytest.approx(0.015, abs=0.01)
@@ -175,7 +175,7 @@ def test_what_was_in_flight_when_a_capture_began_is_not_lacking():
         talk.ack(40.0 + k, 1 + (k + 1) * MSS)
     flow = talk.flow()
     assert not flow.facts["complete"]
-    assert flow.quality()["unseen_segments"] == 0
+    assert flow.quality()["uncaptured_segments"] == 0
     later = Conversation(handshake=False)
     for k in range(60):
         later.ack(40.0 + k, 1 + (k + 1) * MSS)
@@ -183,4 +183,4 @@ def test_what_was_in_flight_when_a_capture_began_is_not_lacking():
             later.data(40.1 + k, 1 + (31 + k) * MSS)
     for k in range(60, 91):
         later.ack(40.0 + k, 1 + (k + 1) * MSS)
-    assert later.flow().quality()["unseen_segments"] == 3
+    assert later.flow().quality()["uncaptured_segments"] == 3

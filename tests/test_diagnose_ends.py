@@ -14,7 +14,8 @@ import cctrace as cct
 from cctrace.analysis.analyze import analyze
 from cctrace.diagnosis.constants import HEAVY, LATE_S
 from cctrace.diagnosis.diagnose import diagnose
-from cctrace.diagnosis.limits import limits_of, shares
+from cctrace.diagnosis.findings import shares
+from cctrace.diagnosis.limits import limits_of
 from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
 from cctrace.sim.recorder import packets

@@ -7,9 +7,18 @@ import pytest
 import cctrace as cct
 from cctrace import datasets
 from cctrace.diagnosis.catalogue import CAUSES
-from cctrace.diagnosis.delay_groups import MinRtt, Reordering
 from cctrace.diagnosis.facts import PACKETS, POLLS, SINGLE_POLL, Facts
-from cctrace.diagnosis.groups import Losses, Queue, ReceiverWindow, SendBuffer, Sharing, SocketLimit, Start
+from cctrace.diagnosis.groups import (
+    Losses,
+    MinRtt,
+    Queue,
+    ReceiverWindow,
+    Reordering,
+    SendBuffer,
+    Sharing,
+    SocketLimit,
+    Start,
+)
 from cctrace.diagnosis.order import verdict
 from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.diagnosis.wording import fill

@@ -5,8 +5,8 @@ import pytest
 
 import cctrace as cct
 from cctrace.diagnosis.facts import PACKETS, POLLS, Facts
+from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.groups import Marks
-from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.order import verdict
 from cctrace.diagnosis.rules import judge
 from cctrace.path.markers import Marker

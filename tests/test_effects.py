@@ -73,7 +73,7 @@ def test_without_its_pacing_limit_a_recorded_cubic_fills_the_link_whoever_it_may
     assert first.effect.is_bounded  # a queue that never grew may be of any length
     assert first.effect.rtt.high is None
     assert found.effects.own == "cubic6 or bbr2022"
-    assert any("another controller than cubic6 or bbr2022" in text for text in found.effects.unseen)
+    assert any("another controller than cubic6 or bbr2022" in text for text in found.effects.not_excluded)
 
 
 def effects(sender, *without, **path):
@@ -122,7 +122,7 @@ def test_an_application_that_a_policer_may_hide_leaves_an_upper_bound(cc, app, l
     assert effect.goodput.low is None
     assert least < truth <= effect.goodput.high
     assert "at most" in effect_words(effect)
-    assert NO_MORE_DATA in found.unseen
+    assert NO_MORE_DATA in found.not_excluded
 
 
 def test_a_policer_costs_no_goodput_beside_an_application_that_writes_as_little():
@@ -298,7 +298,7 @@ def test_counters_alone_bound_what_a_cause_costs():
     assert first.effect.is_bounded
     assert first.effect.goodput.high is None
     assert 1.5 < first.effect.goodput.low < truth
-    assert any("faster path" in text for text in found.effects.unseen)
+    assert any("faster path" in text for text in found.effects.not_excluded)
 
 
 def test_counters_that_name_a_pacing_limit_bound_what_it_costs():
@@ -468,7 +468,7 @@ def test_the_early_drops_of_an_aqm_that_a_path_has_as_chance_are_removed_with_it
 
 
 def test_an_aqm_goes_behind_where_a_full_queue_explains_the_recording_best():
-    effects = {"recorded": {}, "own": "reno", "original": {}, "causes": {}, "added": [], "unseen": []}
+    effects = {"recorded": {}, "own": "reno", "original": {}, "causes": {}, "added": [], "not_excluded": []}
     verdicts = [one("aqm", known=False), one("path_full", known=False)]
     diagnosis = SimpleNamespace(verdicts=verdicts, reordered=lambda found: [each.name for each in found])
     for as_fitted, expected in (("droptail", ["path_full", "aqm"]), ("other", ["aqm", "path_full"])):

@@ -140,7 +140,7 @@ def test_the_command_writes_one_flow(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"), "f.sqlog"), "only flows of captures become qlog"),
+        ((datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"), "f.sqlog"), "holds no packets"),
         ((LOSSES, "f.sqlog", "--flow", "3"), "--flow 3: .* has no such connection; allowed: 0"),
         ((LOSSES, "f.sqlog", "--cc", "quic_bbr"), "is of the QUIC stack"),
         ((LOSSES, "f.csv", "--flow", "0"), "only a qlog is of one flow"),

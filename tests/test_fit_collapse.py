@@ -49,7 +49,7 @@ def test_where_a_quick_forecast_looks_for_no_threshold_there_is_none_up_to_what_
     fit = cct.fit.Collapse(["bbr2016"], quick=True).fit(flow)
     found = fit.forecasts_["bbr2016"]
     assert found.verdict == "no"
-    sds, shares = np.array(found.seen).T
+    sds, shares = np.array(found.trials).T
     if found.runs == 2:  # and no more
         assert min(shares) > 0.5
         assert found.threshold_sd_us.low == pytest.approx(sds[0]) == pytest.approx(sds[1])
@@ -104,8 +104,8 @@ def test_a_forecast_survives_json_and_is_drawn_with_the_flows_own_point():
     assert again.to_json() == fit.to_json()
     assert again.summary() == fit.summary()
     assert again.path(8_000) == fit.path(8_000)
-    assert again.forecasts_["bbr2016"].seen == fit.forecasts_["bbr2016"].seen
-    assert sum(share < 0.5 for _, share in again.forecasts_["bbr2016"].seen) >= 2  # runs on both sides
+    assert again.forecasts_["bbr2016"].trials == fit.forecasts_["bbr2016"].trials
+    assert sum(share < 0.5 for _, share in again.forecasts_["bbr2016"].trials) >= 2  # runs on both sides
     assert again.predict(3_000, "bbr2016") < again.predict(60_000, "bbr2016")
     pytest.importorskip("matplotlib").use("Agg")
     axes = again.plot()

@@ -35,7 +35,7 @@ def test_rate_base_rtt_and_buffer_of_a_recording_are_the_emulators(clean):
     assert e["base_rtt_us"].value == pytest.approx(40_000, rel=0.01)
     assert e["buffer_bytes"].value == pytest.approx(parameters["buffer"], rel=0.05)
     assert (e["loss"]["congestive"], e["loss"]["random"], e["aqm"]) == (358, 0, "droptail")
-    assert e["unseen"] == []
+    assert e["undetermined"] == []
 
 
 def test_simulating_the_fitted_path_gives_what_was_recorded(clean):
@@ -52,7 +52,7 @@ def test_a_quick_fit_has_the_same_path_and_jitter_where_that_can_be_simulated(na
     full, quick = cct.fit.path(flow).estimates, path_of(evidence_of(flow), quick=True).estimates
     assert quick["rate_bps"][0]["value"] == pytest.approx(full["rate_bps"][0]["value"], rel=1e-3)
     assert quick["base_rtt_us"].value == pytest.approx(full["base_rtt_us"].value, rel=0.01)
-    assert (quick["aqm"], quick["unseen"]) == (full["aqm"], full["unseen"])
+    assert (quick["aqm"], quick["undetermined"]) == (full["aqm"], full["undetermined"])
     if full["jitter"]["process"] == "unknown":  # of microseconds, which no path is simulated with
         assert quick["jitter"] is None
     else:
@@ -65,7 +65,7 @@ def test_random_loss_of_a_recording_is_told_from_congestion_and_the_unfilled_buf
     assert e["loss"]["model"] == "bernoulli"
     assert e["loss"]["share"].low < 0.01 < e["loss"]["share"].high
     assert e["loss"]["congestive"] == 0
-    assert "buffer" in e["unseen"]
+    assert "buffer" in e["undetermined"]
     assert e["buffer_bytes"].value is None
     assert e["buffer_bytes"].low < truth("loss_cubic_1pct")["buffer"]
 
@@ -105,7 +105,7 @@ def test_a_rate_that_was_never_reached_is_only_bounded():
     path = cct.Path(rate="10Gbit", rtt="40ms", buffer="1bdp", jitter="normal:sd=0.3ms,per=slot:5ms")
     flow = cct.Sender("bbr2022", app="chunks:size=30kB,every=20ms")
     e = cct.fit.path(cct.simulate(path, flow, "8s", packets=True, ack_every=2)).estimates
-    assert {"rate", "buffer"} <= set(e["unseen"])
+    assert {"rate", "buffer"} <= set(e["undetermined"])
     (row,) = e["rate_bps"]
     assert row["high"] is None
     assert row["low"] < 10e9
@@ -136,7 +136,7 @@ def test_command_prints_the_promised_keys(capsys):
     assert main(["fit", "path", file, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     keys = {"flow", "rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "policer", "shaper", "aqm"}
-    assert keys | {"cross_traffic", "unseen"} <= set(found)
+    assert keys | {"cross_traffic", "undetermined"} <= set(found)
     assert set(found["rate_bps"][0]) == {"start_s", "value", "low", "high"}
     assert set(found["base_rtt_us"]) == {"value", "low", "high"}
     assert {"model", "share"} <= set(found["loss"])

@@ -74,7 +74,7 @@ def test_draws_are_as_far_apart_as_the_estimates_say(lossy):
 
 def test_what_is_bounded_from_one_side_is_drawn_beyond_the_bound():
     bounded = fitted(cct.Path(rate="20Mbit", rtt="30ms", buffer="20bdp"), seconds=4)
-    assert "buffer" in bounded.estimates["unseen"]
+    assert "buffer" in bounded.estimates["undetermined"]
     sizes = [path.buffer_bytes for path in bounded.draws(50)]
     assert min(sizes) >= bounded.estimates["buffer_bytes"].low - 1
     assert max(sizes) > 4 * min(sizes)
@@ -127,7 +127,7 @@ def test_a_route_that_holds_has_no_steps(lossy):
 def test_where_losses_come_in_the_queue_tells_who_dropped(path, aqm, cc):
     found = fitted(path, cc)
     assert found.estimates["aqm"] == aqm
-    assert ("aqm" in found.estimates["unseen"]) == (aqm is None)
+    assert ("aqm" in found.estimates["undetermined"]) == (aqm is None)
     assert found.aqm == ("codel" if aqm == "codel" else "droptail")
 
 

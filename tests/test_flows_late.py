@@ -30,7 +30,7 @@ def test_an_ack_before_its_data_makes_no_retransmission():
     assert flow.row["segments_sent"] == 16
     assert flow.row["retransmitted_segments"] == 0
     assert not len(flow.retransmissions)
-    assert flow.quality()["unseen_segments"] == 0
+    assert flow.quality()["uncaptured_segments"] == 0
     assert not any("does not show" in text for text in flow.row["warnings"])
 
 
@@ -45,7 +45,7 @@ def test_what_was_acknowledged_and_never_shown_stays_missing():
     flow = talk.data(41.0, 1 + 4 * MSS).ack(81.0, 1 + 5 * MSS).flow()
     assert f"{MSS} bytes were acknowledged that the capture does not show" in flow.row["warnings"]
     assert flow.row["retransmitted_segments"] == len(flow.retransmissions) == 0
-    assert flow.quality()["unseen_segments"] == 1
+    assert flow.quality()["uncaptured_segments"] == 1
 
 
 def test_what_is_sent_again_after_it_was_shown_late_is_sent_again():
@@ -59,7 +59,7 @@ def test_two_segments_in_the_wrong_order_are_no_loss():
     talk.data(41.0, 1 + 2 * MSS).data(41.003, 1 + MSS).ack(81.0, 1 + 3 * MSS)
     flow = talk.data(82.0, 1 + 3 * MSS).ack(122.0, 1 + 4 * MSS).flow()
     assert not len(flow.retransmissions)
-    assert flow.row["retransmitted_segments"] == flow.quality()["unseen_segments"] == 0
+    assert flow.row["retransmitted_segments"] == flow.quality()["uncaptured_segments"] == 0
     assert flow.quality()["out_of_order"] == 1
 
 

@@ -147,7 +147,7 @@ def test_a_capture_that_starts_in_mid_flow_marks_what_it_guesses():
 def test_data_the_capture_missed_is_counted_and_gives_no_samples():
     talk = Conversation().data(1, at(0), 2).data(1.1, at(4), 2).ack(41, at(4)).ack(41.1, at(6))
     flow = talk.flow()
-    assert flow.quality()["unseen_segments"] == 2
+    assert flow.quality()["uncaptured_segments"] == 2
     assert calls(flow, "on_ack")["delivered"].tolist() == [5, 7]
 
 

@@ -42,7 +42,7 @@ def test_a_probed_window_is_the_receivers_time_and_busy_time(seq, payload):
     assert share <= 1
     flow = talk.flow()
     assert not len(flow.retransmissions)  # a probe is none
-    assert flow.quality()["unseen_segments"] == 0
+    assert flow.quality()["uncaptured_segments"] == 0
 
 
 def test_a_probe_that_the_receiver_takes_is_a_byte_sent():
@@ -50,7 +50,7 @@ def test_a_probe_that_the_receiver_takes_is_a_byte_sent():
     probe(talk, 250, END, 1)
     talk.ack(290.0, END + 1, window=512).data(290.01, END + 1, segments=1).ack(330.0, END + 1 + MSS)
     flow = talk.flow()
-    assert flow.quality()["unseen_segments"] == 0
+    assert flow.quality()["uncaptured_segments"] == 0
     assert not len(flow.retransmissions)
     assert flow.events.rows["snd_una"][-1] == END + 1 + MSS
 

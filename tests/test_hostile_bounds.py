@@ -42,7 +42,7 @@ def test_an_ack_far_ahead_makes_up_no_more_segments_than_a_large_flight_has(tmp_
     rows = [(20, True, 1, 1, size), (30, False, 1, 1 + size, 0), (40, True, 1 + size, 1, size)]
     rows += [(50 + k, False, 1, 1 + 2 * size + k * (1 << 27), 0) for k in range(12)]
     flow = capture(tmp_path / "gap.pcap", rows, mss).flow(0)
-    assert flow.quality()["unseen_segments"] <= MOST_UNSEEN + UNSEEN_PER_PACKET * (len(rows) + 3)
+    assert flow.quality()["uncaptured_segments"] <= MOST_UNSEEN + UNSEEN_PER_PACKET * (len(rows) + 3)
     assert len(flow.events) < 8 * MOST_UNSEEN
 
 
@@ -50,12 +50,12 @@ def test_what_a_capture_lacks_is_counted_where_no_rtt_is_known(tmp_path):
     rows = [(20, True, 1, 1, 1460), (30, False, 1, 1461, 0), (40, False, 1, 1461 + 5000 * 1460, 0)]
     flow = capture(tmp_path / "gap.pcap", rows).flow(0)
     flow.row["rtt_median_us"] = None  # as where time steps back before each ACK
-    assert flow.quality()["unseen_segments"] == 5000
+    assert flow.quality()["uncaptured_segments"] == 5000
 
 
 def test_data_that_a_capture_lacks_are_still_made_up(tmp_path):
     rows = [(20, True, 1, 1, 1460), (30, False, 1, 1461, 0), (40, False, 1, 1461 + 5000 * 1460, 0)]
-    assert capture(tmp_path / "gap.pcap", rows).flow(0).quality()["unseen_segments"] == 5000
+    assert capture(tmp_path / "gap.pcap", rows).flow(0).quality()["uncaptured_segments"] == 5000
 
 
 def test_the_mss_option_counts_as_no_less_than_a_sender_accepts(tmp_path):

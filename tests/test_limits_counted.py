@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cctrace.diagnosis.facts import PACKETS, Facts
+from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.groups import Idle, SendBuffer, Writes
-from cctrace.diagnosis.limits import account, counted, data_waited, edges_of, shares
+from cctrace.diagnosis.limits import account, counted, data_waited, edges_of
 from cctrace.diagnosis.rules import judge
 
 END_S, STEP_S = 10.0, 0.02

@@ -65,7 +65,7 @@ def test_one_explanation_needs_no_simulation():
 def test_a_course_counts_what_the_capture_counts():
     _, flow, evidence = scene(LOSSY, "cubic6", 4)
     course, table = course_of(flow, evidence.transmissions), evidence.transmissions
-    assert course.again[-1] == pytest.approx(table.again.sum(), abs=2)
+    assert course.retransmitted[-1] == pytest.approx(table.retransmitted.sum(), abs=2)
     assert course.rtt_mean_us == pytest.approx(flow.rtt["rtt_us"].mean())
     assert (course.delivered[1:] >= course.delivered[:-1]).all()
 

@@ -72,7 +72,7 @@ def test_a_queue_that_never_overflowed_bounds_a_filling_controller_from_below():
     path = cct.Path(rate="20Mbit", rtt="40ms", buffer="12bdp")
     sim = cct.simulate(path, "bbr2022", "11s", 1, packets=True, ack_every=2)
     found = cct.whatif(sim, ["cubic6"], own="bbr2022", draws=3)
-    assert any("longer queue" in text for text in found.unseen)
+    assert any("longer queue" in text for text in found.not_excluded)
     rtt = found.candidates["cubic6"]["rtt_mean_us"]
     truth = cct.simulate(path, "cubic6", "11s", 1, ack_every=2).flows.rtt_mean_us[0]
     assert rtt.high is None
@@ -95,7 +95,7 @@ def test_what_held_a_flow_back_holds_the_candidate_back_too_unless_it_is_removed
     kept = cct.whatif(sim, ["bbr2022"], own="cubic6", draws=3)
     free = cct.whatif(sim, own="cubic6", draws=3, **removed)
     assert kept.reproduces
-    assert any("is kept" in text or "kept to" in text for text in kept.unseen)
+    assert any("is kept" in text or "kept to" in text for text in kept.not_excluded)
     for answer, sender in (
         (kept.candidates["bbr2022"], cct.Sender("bbr2022", ack_every=2, **held)),
         (free.candidates["cubic6"], cct.Sender("cubic6", ack_every=2)),
@@ -134,7 +134,7 @@ def test_a_receive_window_that_held_back_is_kept():
     path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp")
     sim = cct.simulate(path, cct.Sender("cubic6", rwnd="40kB", ack_every=2), "8s", packets=True)
     found = cct.whatif(sim, ["bbr2022"], own="cubic6", draws=3)
-    assert any("receive window" in text for text in found.unseen)
+    assert any("receive window" in text for text in found.not_excluded)
     # 40 kB every 40 ms, whoever sends
     assert found.candidates["bbr2022"]["goodput_bps"].value == pytest.approx(8e6, rel=0.1)
 
@@ -220,7 +220,7 @@ def test_a_path_that_never_filled_bounds_goodput_from_below():
     path = cct.Path(rate="80Mbit", rtt="40ms", buffer="1bdp", loss="2%", jitter="normal:sd=2ms")
     sim = cct.simulate(path, "reno", "10s", 1, packets=True, ack_every=2)
     found = cct.whatif(sim, ["bbr2022"], own="reno")
-    assert any("faster path" in text for text in found.unseen)
+    assert any("faster path" in text for text in found.not_excluded)
     goodput = found.candidates["bbr2022"]["goodput_bps"]
     assert goodput.high is None
     assert found.differences["bbr2022"]["goodput_bps"].high is None
@@ -231,7 +231,7 @@ def test_a_path_that_never_filled_bounds_goodput_from_below():
 def test_a_capture_at_the_receiver_says_what_it_lacks(simulated):
     flow = simulated.capture(side="receiver").flow(0)
     found = cct.whatif(flow, ["bbr2022"], own="cubic6", draws=3)
-    assert any("taken at the receiver" in text for text in found.unseen)
+    assert any("taken at the receiver" in text for text in found.not_excluded)
     assert found.candidates["bbr2022"]["retransmitted_share"].high is None
     assert not found.reproduces  # losses that filled CUBIC's queue are not in it
 

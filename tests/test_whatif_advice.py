@@ -128,7 +128,7 @@ def test_a_difference_that_may_be_none_is_called_so():
 
 def test_a_flow_that_never_made_a_queue_leaves_open_buffers_of_ten_bdp(analysis):
     path = analysis.whatif.path
-    assert "buffer" in path.estimates["unseen"]
+    assert "buffer" in path.estimates["undetermined"]
     bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     sizes = [one.buffer_bytes / bdp for one in plausible(path, 60, 1)]
     least = path.estimates["buffer_bytes"].low / bdp

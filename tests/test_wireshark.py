@@ -217,7 +217,7 @@ def test_without_a_send_what_is_in_flight_is_what_the_events_tell():
     rows["time_ns"], rows["packets_out"], rows["event"] = (T0, T0 + 10), (3, 2), LINUX_EVENTS["on_ack"]
     flow = SimpleNamespace(events=SimpleNamespace(rows=rows, sends=np.zeros(0, SENT)))
     found = known_of_stream(flow, np.array([T0 - 1, T0, T0 + 11]), np.array([True, False, True]))
-    assert found.inflight.tolist() == [-1, 3, 2]
+    assert found["inflight"].tolist() == [-1, 3, 2]
 
 
 def test_comments_and_companion_hold_words_of_ours_only(losses, probes):

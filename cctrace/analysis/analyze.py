@@ -18,7 +18,7 @@ from cctrace.display import Progress, connection, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
-from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest, bulk_rows
+from cctrace.flows.large import LARGE_FILE, bulk_connections, bulk_flows, bulk_or_largest
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.path.evidence import forget
@@ -139,7 +139,7 @@ def _analyses(
 ) -> Iterator[FlowAnalysis]:
     """Yield the analyses of one file's flows."""
     if isinstance(data, TcpInfo):
-        for one in _bulk_connections(data):
+        for one in bulk_connections(data):
             number = next(request.numbers)
             found = of_counters(file, one, request.controller)
             if request.goal:
@@ -191,12 +191,6 @@ def _counters(file: File, progress: Progress, options: dict[str, Any]) -> TcpInf
     if not isinstance(data, TcpInfo):
         raise ArgumentError(f"{file}: holds packets, not counters; give it as a capture, without --tcpinfo")
     return data
-
-
-def _bulk_connections(table: TcpInfo) -> list[CounterFlow]:
-    """Return the connections that carried at least 100 kB, largest first; the largest if none did."""
-    connections = [CounterFlow(table, index) for index in range(len(table.connections))]
-    return [connections[row] for row in bulk_rows([one.row["bytes_sent"] for one in connections])]
 
 
 def _bulk_flows(file: str, capture: Capture) -> list[Flow]:

@@ -23,20 +23,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlowView:
-    """Data of one flow, ready to draw."""
+    """Data of one flow, ready to draw.
 
-    events: NDArray[Any]  # rows of `schema.EVENTS` (`flow.events.rows`)
-    # state of the replayed controller after each event, in common units: `time_ns`, `cwnd_segments`, `pacing_rate_Bps`,
-    # `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN if unset. A loss-based controller has no `bw_Bps`,
-    # `min_rtt_us`, `pacing_gain` and `phase`.
+    Attributes
+    ----------
+    events : structured ndarray
+        Rows of `schema.EVENTS` (`flow.events.rows`).
+    model : Columns, optional
+        State of the replayed controller after each event, in common units: `time_ns`, `cwnd_segments`,
+        `pacing_rate_Bps`, `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN if unset. A loss-based
+        controller has no `bw_Bps`, `min_rtt_us`, `pacing_gain` and `phase`.
+    kernel : Columns, optional
+        Columns of `schema.TCP_INFO`; missing values of int64 columns are `MISSING`.
+    retransmissions : Columns, optional
+        `time_ns` and `seq` (unwrapped, bytes) of every retransmitted segment.
+    first_ns : int, optional
+        Time of the connection's first packet.
+    taken_at : str
+        Where it was captured, see `cctrace.flows.vantage`.
+    throughput : Columns, optional
+        The columns of `Flow.throughput`.
+    reverse : dict, optional
+        From `Flow.reverse`.
+    ecn : DataFrame, optional
+        From `cctrace.flows.ecn.Ecn.frame`; None for a flow without marks.
+    """
+
+    events: NDArray[Any]
     model: Columns | None = None
-    kernel: Columns | None = None  # columns of `schema.TCP_INFO`; missing values of int64 columns are `MISSING`
-    retransmissions: Columns | None = None  # `time_ns` and `seq` (unwrapped, bytes) of every retransmitted segment
-    first_ns: int | None = None  # time of the connection's first packet
-    taken_at: str = "sender"  # where it was captured, see `cctrace.flows.vantage`
-    throughput: Columns | None = None  # the columns of `Flow.throughput`
-    reverse: dict[str, Any] | None = None  # from `Flow.reverse`
-    ecn: pd.DataFrame | None = None  # from `cctrace.flows.ecn.Ecn.frame`; None for a flow without marks
+    kernel: Columns | None = None
+    retransmissions: Columns | None = None
+    first_ns: int | None = None
+    taken_at: str = "sender"
+    throughput: Columns | None = None
+    reverse: dict[str, Any] | None = None
+    ecn: pd.DataFrame | None = None
 
     @classmethod
     def of(cls, flow: Flow, run: Run | None = None) -> FlowView:
@@ -49,7 +70,7 @@ class FlowView:
             flow = run.source
         kernel = None if flow.tcpinfo is None else flow.tcpinfo.table()
         model = None if run is None else model_of(run)
-        again = {name: flow.sent_again[name] for name in ("time_ns", "seq")}
+        again = {name: flow.retransmission_log[name] for name in ("time_ns", "seq")}
         seen = throughput_columns(flow, _bin_s(flow)), flow.reverse()
         marks = flow.ecn.frame(_BINS) if flow.ecn.delivered_ce else None
         return cls(flow.events.rows, model, kernel, again, int(flow.row["start_ns"]), flow.taken_at, *seen, marks)

@@ -26,18 +26,35 @@ COLUMNS = ("file", "flow", "key", "expected", "found", "holds")
 
 
 class Check(NamedTuple):
-    """One expectation of one flow, or of several together, with its result."""
+    """One expectation of one flow, or of several together, with its result.
 
-    # file, flow: origin of the flow, and which one
+    Attributes
+    ----------
+    file : str
+        Origin of the flow.
+    flow : str
+        The connection, or several together.
+    key : str
+        Name of the expectation.
+    expected : str
+        What was expected.
+    found : str
+        What was found, or why that is unknown.
+    holds : bool
+    value : float, optional
+        The figure found: bit/s, ns or a share; None for names, and if unknown.
+    seconds : float
+        Time taken, s.
+    """
+
     file: str
     flow: str
-    # key, expected, found: what was expected, and what was found; or why that is unknown
     key: str
     expected: str
     found: str
     holds: bool
-    value: float | None = None  # the figure found: bit/s, ns or a share; None for names, and if unknown
-    seconds: float = 0.0  # time taken
+    value: float | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, repr=False)

@@ -48,10 +48,11 @@ class _Commands(Mapping[str, click.Command]):
         return self._imported[name]
 
 
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 _commands: Any = _Commands()  # click asks for a MutableMapping, and only reads it
 
 
-@click.group(commands=_commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(commands=_commands, context_settings=_SETTINGS)
 @click.version_option(cctrace.__version__, message="cctrace %(version)s")
 @command_options(json=False)
 def commands() -> None:

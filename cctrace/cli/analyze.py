@@ -43,27 +43,14 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
 @controller_option(
     help="Replay this controller over every flow; default: the one named by counters, none without a capture."
 )
-@folder_option(
-    "-o",
-    "--output",
-    "folder",
-    default="cctrace-report",
-    show_default=True,
-    help="Folder for report.html and the tables.",
-)
+@folder_option("-o", "--output", "folder", default="cctrace-report", help="Folder for report.html and the tables.")
 @click.option("--what-if", is_flag=True, help="Quantify the advice by simulation (some seconds a flow).")
 @click.option(
     "--effects/--no-effects",
     default=True,
     help="Simulate the cost of each cause, and order the causes by it; --no-effects is faster.",
 )
-@click.option(
-    "--goal",
-    type=click.Choice(GOALS),
-    default=GOALS[0],
-    show_default=True,
-    help="Primary objective of the order of causes.",
-)
+@click.option("--goal", type=click.Choice(GOALS), default=GOALS[0], help="Primary objective of the order of causes.")
 @reading_options
 @trust_option
 @command_options()
@@ -75,8 +62,7 @@ def analyze(
     what_if: bool,
     effects: bool,
     goal: str,
-    limit: int | None,
-    decapsulate: tuple[str, ...],
+    reading: dict[str, Any],
     as_json: bool,
 ) -> int:
     """Explain every bulk flow of captures taken at the sender, or of counters alone (ss, NDT7, iperf3, qlog, ...).
@@ -89,7 +75,7 @@ def analyze(
     exit status 2; the others are still analysed.
     """
     listed = (len(files) > _TOGETHER and not tcpinfo) or any(map(os.path.isdir, files))
-    options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate, "effects": effects, "goal": goal}
+    options: dict[str, Any] = reading | {"effects": effects, "goal": goal}
     if listed:
         return _index(_files(files), controller, folder, options | {"what_if": what_if}, as_json)
     from cctrace.analysis.analyze import analyze as run
@@ -107,14 +93,14 @@ def analyze(
             for line in _verdicts(analysis):
                 print_text(line)
         columns, rows = table(analyses)
-        print_table(columns, rows, heading=(2, _heading), short={"Retransmitted": "Resent"})
+        print_table(
+            columns,
+            rows,
+            heading=(2, lambda row: f"{row[0]}: {row[1]}" if row[1] else row[0]),
+            short={"Retransmitted": "Resent"},
+        )
     echo(f"report: {page}", err=as_json)
     return 0
-
-
-def _heading(row: Any) -> str:
-    """Return the flow and the cause of a row of the table."""
-    return f"{row[0]}: {row[1]}" if row[1] else row[0]
 
 
 def _notes(analyses: list[FlowAnalysis]) -> Iterator[str]:
@@ -137,7 +123,9 @@ def _verdicts(analysis: FlowAnalysis) -> list[str]:
     first, *others = analysis.diagnosis.verdicts
     further = [verdict for verdict in others if verdict.is_there >= LIKELY][:FURTHER]
     also = (f"    also: {' '.join([verdict.text, *_effect(verdict)])}" for verdict in further)
-    helps = [f"    {line}" for line in _effect(first) + _helps(analysis.whatif)]
+    found = analysis.whatif
+    asked = [f"what if: {found}"] if isinstance(found, Refusal) else found.lines() if found else []
+    helps = [f"    {line}" for line in _effect(first) + asked]
     return [f"{analysis.title}: {analysis.diagnosis.verdict}", *helps, *also]
 
 
@@ -146,11 +134,6 @@ def _effect(verdict: Verdict) -> list[str]:
     from cctrace.counterfactual.effects import effect_words
 
     return [] if verdict.effect is None else [f"{effect_words(verdict.effect)}."]
-
-
-def _helps(found: Any) -> list[str]:
-    """Return the lines on what would help, if requested."""
-    return [f"what if: {found}"] if isinstance(found, Refusal) else found.lines() if found else []
 
 
 _TOGETHER = 8  # files on one page

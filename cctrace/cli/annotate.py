@@ -1,5 +1,7 @@
 """`cctrace annotate`: a capture with comments on its packets, for Wireshark."""
 
+from typing import Any
+
 import click
 
 from cctrace.cli.arguments import controller_option, file_argument, output_option, tcpinfo_option, trust_option
@@ -19,8 +21,7 @@ def annotate(
     output: str,
     tcpinfo: tuple[str, ...],
     controller: str | None,
-    limit: int | None,
-    decapsulate: tuple[str, ...],
+    reading: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Write the packets of a capture again, byte for byte, as a pcapng with comments.
@@ -33,7 +34,7 @@ def annotate(
     from cctrace.wireshark.annotate import annotate as run
 
     with progress(f"reading {file}") as update:
-        found = run(file, output, tcpinfo, controller, update, limit=limit, decapsulate=decapsulate)
+        found = run(file, output, tcpinfo, controller, update, **reading)
     for note in found.notes:
         warn(note)
     if as_json:

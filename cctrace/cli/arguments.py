@@ -18,6 +18,7 @@ from cctrace.errors import ArgumentError
 from cctrace.units import parse_factor, parse_rate_bps, parse_share, parse_time_ns
 
 if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
     from cctrace.sim.jitter import Jitter
 
 Decorator = Callable[[Any], Any]
@@ -117,6 +118,25 @@ def largest(bytes_sent: Any) -> int:
 
     sent = np.nan_to_num(np.asarray(bytes_sent, float), nan=-1.0)
     return int(sent.argmax()) if len(sent) else 0
+
+
+flow_option = click.option(
+    "--flow", "index", type=int, metavar="N", help="Which connection, as numbered by flows; default: the largest."
+)
+
+
+def chosen_flow(data: Any, index: int | None, source: str) -> Flow:
+    """Return the flow that `--flow` names, or the one that sent most.
+
+    `data`: what `cctrace.read` returned. Raises `ArgumentError` unless that is a capture, and has the connection.
+    """
+    from cctrace.flows.capture import Capture
+
+    if not isinstance(data, Capture):
+        raise ArgumentError(f"{source}: holds no packets; a capture is needed")
+    index = largest(data.flows["bytes_sent"]) if index is None else index
+    check_flow(index, len(data), source)
+    return data.flow(index)
 
 
 def _entries(folder: str) -> list[str]:
@@ -306,7 +326,7 @@ def change_option(name: str, parse: Callable[[str, str], Any], zero: bool = Fals
 
 def buffer_option(**more: Any) -> Decorator:
     """Declare the option of a queue's size; the command receives the text."""
-    return _checked_option(queue_size, "--buffer", default="1bdp", show_default=True, metavar="SIZE", **more)
+    return _checked_option(queue_size, "--buffer", default="1bdp", metavar="SIZE", **more)
 
 
 def output_option(*names: str, **more: Any) -> Decorator:

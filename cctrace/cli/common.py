@@ -5,6 +5,7 @@ files can control the terminal. The linter forbids other ways.
 """
 
 import contextlib
+import functools
 import json as jsonlib
 import re
 import shutil
@@ -71,19 +72,20 @@ def command_options(json: bool = True) -> Callable[..., Any]:
 
 
 def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of commands that read captures: `--limit` and `--decapsulate`, as arguments of `read_file`."""
-    function = click.option(
+    """Add the options of commands that read captures, `--limit` and `--decapsulate`: the argument `reading`, a dict."""
+
+    @functools.wraps(function)
+    def with_reading(*arguments: Any, limit: int | None, decapsulate: tuple[str, ...], **options: Any) -> Any:
+        return function(*arguments, reading={"limit": limit, "decapsulate": decapsulate}, **options)
+
+    limit = click.option(
         "--limit",
         metavar="SIZE",
         callback=lambda context, option, text: None if text is None else _size(text),
         help="Largest size that a compressed file may unpack to, for example 20GB; default: no decompression bombs.",
-    )(function)
-    return click.option(
-        "--decapsulate",
-        multiple=True,
-        metavar="TUNNEL",
-        help="Look into tunnels: ipip, gre, vxlan, geneve or all; may be given more than once.",
-    )(function)
+    )
+    tunnels = "Look into tunnels: ipip, gre, vxlan, geneve or all; may be given more than once."
+    return click.option("--decapsulate", multiple=True, metavar="TUNNEL", help=tunnels)(limit(with_reading))
 
 
 def _size(text: str) -> int:

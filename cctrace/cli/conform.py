@@ -5,9 +5,16 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import check_file, check_flow, controller_name, largest, output_option, trust_option
+from cctrace.cli.arguments import (
+    check_file,
+    check_flow,
+    chosen_flow,
+    controller_name,
+    flow_option,
+    output_option,
+    trust_option,
+)
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
-from cctrace.errors import ArgumentError
 
 
 @click.command(short_help="Check a controller or a flow against its specification.")
@@ -15,8 +22,8 @@ from cctrace.errors import ArgumentError
 @click.option(
     "--spec", required=True, metavar="NAME", help="The specification: bbr, cubic, reno, prr, quic, rack, hystart."
 )
-@click.option("--flow", "index", type=int, help="Which flow of a capture; default: the one that sent most.")
-@click.option("--seed", default=1, show_default=True, help="Of the simulations.")
+@flow_option
+@click.option("--seed", default=1, help="Of the simulations.")
 @click.option("--all", "every", is_flag=True, help="Also list requirements that hold or were not exercised.")
 @output_option("--junit", "junit_file", help="Write JUnit XML for continuous integration.")
 @reading_options
@@ -29,8 +36,7 @@ def conform(
     seed: int,
     every: bool,
     junit_file: str | None,
-    limit: int | None,
-    decapsulate: tuple[str, ...],
+    reading: dict[str, Any],
     as_json: bool,
 ) -> int:
     """Check every requirement of a specification in simulated cases of a controller, or in a recorded flow.
@@ -42,7 +48,7 @@ def conform(
 
     spec_of(spec)  # a mistake is said before what takes time
     with progress(f"conform {subject}") as show:
-        what: Any = _flow(subject, index, limit, decapsulate) if os.path.isfile(subject) else None
+        what: Any = _flow(subject, index, reading) if os.path.isfile(subject) else None
         found = run(controller_name(subject, "CONTROLLER") if what is None else what, spec, seed=seed, progress=show)
     if junit_file:
         with open(junit_file, "w", encoding="utf-8") as file:
@@ -60,19 +66,14 @@ def conform(
     return 0 if found.conforms else 1
 
 
-def _flow(file: str, index: int | None, limit: int | None, decapsulate: tuple[str, ...]) -> Any:
-    from cctrace.flows.capture import Capture, read
+def _flow(file: str, index: int | None, reading: dict[str, Any]) -> Any:
+    from cctrace.flows.capture import read
     from cctrace.flows.counters import CounterTable
 
     check_file(file)
-    data = read(file, limit=limit, decapsulate=decapsulate)
+    data = read(file, **reading)
     if isinstance(data, CounterTable) and data.events is not None:  # a qlog, most often of one connection
         if index is not None:
             check_flow(index, len(data.connections), file)
         return data.flow(index or 0)
-    if not isinstance(data, Capture):
-        raise ArgumentError(f"{file} holds no packets: conform needs a capture, a qlog or a controller")
-    sent = data.flows["bytes_sent"].to_numpy(float)
-    if index is not None:
-        check_flow(index, len(sent), file)
-    return data.flow(largest(sent) if index is None else index)
+    return chosen_flow(data, index, file)

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import MOST_ROWS, check_flow, controller_option, file_argument, largest, trust_option
+from cctrace.cli.arguments import MOST_ROWS, chosen_flow, controller_option, file_argument, flow_option, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 from cctrace.errors import ArgumentError
 
@@ -18,12 +18,11 @@ _QLOG = ("qlog", "sqlog")
 @click.option(
     "--chunk",
     default=1_000_000,
-    show_default=True,
     metavar="N",
     type=click.IntRange(1, MOST_ROWS),
     help="Packets of a capture held in memory at a time.",
 )
-@click.option("--flow", "index", type=int, metavar="N", help="qlog: which connection; default: the one that sent most.")
+@flow_option
 @controller_option(help="qlog: the controller to replay; default: the flow's own, as identified.")
 @reading_options
 @trust_option
@@ -35,8 +34,7 @@ def convert(
     chunk: int,
     index: int | None,
     controller: str | None,
-    limit: int | None,
-    decapsulate: tuple[str, ...],
+    reading: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Convert anything that cctrace reads.
@@ -47,11 +45,10 @@ def convert(
     qlog (TARGET ends in .sqlog or .qlog) holds one flow of a capture as its sender's log, which qvis draws: packets,
     RTTs, cwnd, bytes in flight, pacing rate and congestion states.
     """
-    options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate}
     if (to or target.rpartition(".")[2].lower()) in _QLOG:
-        done = _to_qlog(source, target, index, controller, options)
+        done = _to_qlog(source, target, index, controller, reading)
     else:
-        done = _to_table(source, target, to, chunk, (index, controller), options)
+        done = _to_table(source, target, to, chunk, (index, controller), reading)
     for warning in done["warnings"]:
         warn(warning)
     if as_json:
@@ -75,14 +72,11 @@ def _to_qlog(
     source: str, target: str, index: int | None, controller: str | None, options: dict[str, Any]
 ) -> dict[str, Any]:
     from cctrace.exporting.qlog import write_qlog
-    from cctrace.flows.capture import Capture, read
+    from cctrace.flows.capture import read
 
     with progress(f"reading {source}") as update:
         data = read(source, **options)
-        if not isinstance(data, Capture):
-            raise ArgumentError(f"{source}: only flows of captures become qlog, this is {type(data).__name__}")
-        index = largest(data.flows["bytes_sent"]) if index is None else index
-        check_flow(index, len(data), source)
+        flow = chosen_flow(data, index, source)
         update(f"writing {target}")
-        rows = write_qlog(data.flow(index), target, controller)
-    return {"rows": rows, "target": target, "to": "qlog", "flow": index, "warnings": data.warnings}
+        rows = write_qlog(flow, target, controller)
+    return {"rows": rows, "target": target, "to": "qlog", "flow": flow.index, "warnings": data.warnings}

@@ -41,10 +41,7 @@ def _corpus(context: click.Context, option: click.Parameter, folder: str) -> str
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, callback=_inputs)
 @click.option("-o", "--output", required=True, metavar="DIR", callback=_output, help="Folder or URL for the tables.")
 @click.option(
-    "--tasks",
-    default="flows,explain",
-    show_default=True,
-    help="Tasks: flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME.",
+    "--tasks", default="flows,explain", help="Tasks: flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME."
 )
 @click.option(
     "--what-if", "candidates", metavar="NAME,...", help="Also simulate these controllers over each flow's path."
@@ -66,10 +63,8 @@ def _corpus(context: click.Context, option: click.Parameter, folder: str) -> str
     "may be given more than once; default: ours and mlab.",
 )
 @click.option("--source", metavar="REGEX", help="Its group in a name is the partition `source`; default: M-Lab's host.")
-@click.option("--memory", default="4GB", show_default=True, help="Memory that one capture may take.")
-@time_option(
-    "--time", "lasting", positive=True, default="600s", show_default=True, help="CPU time that one capture may take."
-)
+@click.option("--memory", default="4GB", help="Memory that one capture may take.")
+@time_option("--time", "lasting", positive=True, default="600s", help="CPU time that one capture may take.")
 @click.option("--limit", metavar="SIZE", help="Largest size that a compressed file may unpack to, for example 20GB.")
 @command_options()
 def run(
@@ -202,12 +197,11 @@ def _text(value: Any) -> str:
 @corpus.command(short_help="Write a page over the corpus, and pages of flows.")
 @click.argument("folder", metavar="DIR", callback=_corpus)
 @click.option("-o", "--output", metavar="DIR", help="Where the pages go; default: DIR/report, of a URL ./report.")
-@click.option("--by", default="source", show_default=True, metavar="COLUMN", help="Group by source, date or network.")
+@click.option("--by", default="source", metavar="COLUMN", help="Group by source, date or network.")
 @click.option(
     "--flows",
     "pages",
     default=20,
-    show_default=True,
     type=click.IntRange(0, 10_000),
     metavar="N",
     help="Flows that get a page of their own.",

@@ -20,17 +20,10 @@ def _file(context: click.Context, option: click.Parameter, value: Any) -> str:
 @click.command(short_help="Compare two captures.")
 @click.argument("a", callback=_file)
 @click.argument("b", callback=_file)
-@folder_option(
-    "-o",
-    "--output",
-    "folder",
-    default="cctrace-diff",
-    show_default=True,
-    help="Folder for report.html.",
-)
+@folder_option("-o", "--output", "folder", default="cctrace-diff", help="Folder for report.html.")
 @reading_options
 @command_options()
-def diff(a: str, b: str, folder: str, limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
+def diff(a: str, b: str, folder: str, reading: dict[str, Any], as_json: bool) -> None:
     """Compare the largest flow of capture A with that of B, the second largest with the second, up to four.
 
     Prints how their figures and limits differ (with --json, a list of pairs with "a", "b" and "differences"), and
@@ -41,8 +34,7 @@ def diff(a: str, b: str, folder: str, limit: int | None, decapsulate: tuple[str,
     from cctrace.report.overview import keeper
 
     with progress("loading") as update:
-        options: dict[str, Any] = {"limit": limit, "decapsulate": decapsulate}
-        left, right = (analyze([file], progress=update, keep=keeper(), effects=False, **options) for file in (a, b))
+        left, right = (analyze([file], progress=update, keep=keeper(), effects=False, **reading) for file in (a, b))
         update("drawing")
         page = write_comparison(left, right, folder)
     found = [(one, other, differences(one, other)) for one, other in pairs(left, right)]

@@ -28,8 +28,8 @@ def _command(name: str, short_help: str) -> Callable[..., Any]:
         @paths("files", "FILE...")
         @reading_options
         @command_options()
-        def command(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
-            over_flows(function, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
+        def command(files: tuple[str, ...], reading: dict[str, Any], as_json: bool) -> None:
+            over_flows(function, files, reading, as_json)
 
         return command
 
@@ -98,7 +98,7 @@ def path(flow: Flow, update: Callable[[str], None]) -> Any:
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), rate_bps (a list of {"start_s",
     "value", "low", "high"}), base_rtt_us, base_rtt_steps (of a route that changed), buffer_bytes, loss, jitter,
-    policer, shaper, aqm, acks, cross_traffic, unseen, correlation; estimates are {"value", "low", "high"}, a
+    policer, shaper, aqm, acks, cross_traffic, undetermined, correlation; estimates are {"value", "low", "high"}, a
     missing side is null. An uninformative flow has "refused" with the reason.
     """
     from cctrace.fit import path as fitted
@@ -139,8 +139,7 @@ def parameters(
     files: tuple[str, ...],
     controller: str,
     names: tuple[str, ...],
-    limit: int | None,
-    decapsulate: tuple[str, ...],
+    reading: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Fit parameters of a controller to the flow's sends: which cwnd_gain, beta or loss threshold explains them.
@@ -160,7 +159,7 @@ def parameters(
     from cctrace.fit import Parameters  # takes time: mistakes are said before
 
     estimator = Parameters(controller, wanted if any(wanted.values()) else list(wanted))
-    over_flows(estimator.fit, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
+    over_flows(estimator.fit, files, reading, as_json)
 
 
 def _range(text: str) -> tuple[str, tuple[float, float] | None]:
@@ -179,7 +178,7 @@ def _range(text: str) -> tuple[str, tuple[float, float] | None]:
 @paths("files", "FILE...")
 @reading_options
 @command_options()
-def share(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
+def share(files: tuple[str, ...], reading: dict[str, Any], as_json: bool) -> None:
     """Fit how the flows of a capture shared one bottleneck, and compare with the models' predictions.
 
     The capture, taken at the sender, needs at least one BBR and one loss-based flow of 1 MB that were active
@@ -199,4 +198,4 @@ def share(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...
             fits[key] = Share().fit(flow.capture, update)
         return fits[key].of(flow.index)
 
-    over_flows(of_capture, files, {"limit": limit, "decapsulate": decapsulate}, as_json)
+    over_flows(of_capture, files, reading, as_json)

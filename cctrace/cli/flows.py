@@ -15,7 +15,7 @@ from cctrace.units import format_rate, format_size, format_time
 @paths("files", "FILE...")
 @reading_options
 @command_options()
-def flows(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
+def flows(files: tuple[str, ...], reading: dict[str, Any], as_json: bool) -> None:
     """List the connections of captures: endpoints, bytes, goodput, retransmissions, and RTT.
 
     Each FILE is a capture of its own; a pattern in quotes ('trace.pcap*') is one capture in several files, joined
@@ -30,7 +30,7 @@ def flows(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...
     with progress("reading") as update:
         for file in files:
             update(f"reading {file}")
-            connections = of_file(file, limit=limit, decapsulate=decapsulate)
+            connections = of_file(file, **reading)
             for warning in connections.packets.warnings:
                 warn(warning)
             tables.append(connections)

@@ -24,7 +24,7 @@ from cctrace.refusals import Attempt
 @paths("files", "FILE...")
 @reading_options
 @command_options()
-def identify(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, ...], as_json: bool) -> None:
+def identify(files: tuple[str, ...], reading: dict[str, Any], as_json: bool) -> None:
     """Identify the congestion control of the bulk flows of captures, with probabilities.
 
     Each FILE is a capture, taken anywhere, or holds counters of connections (ss, tcp_info). Every candidate (BBR of
@@ -41,7 +41,7 @@ def identify(files: tuple[str, ...], limit: int | None, decapsulate: tuple[str, 
     from cctrace.identification.identify import identify_files
 
     with progress("identifying") as update:
-        found = [_believed(*one) for one in identify_files(files, update, limit=limit, decapsulate=decapsulate)]
+        found = [_believed(*one) for one in identify_files(files, update, **reading)]
     if found and all(isinstance(result, StreamError) for _, _, result in found):
         raise found[0][2]
     for _, _, result in found:

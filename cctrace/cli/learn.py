@@ -14,18 +14,10 @@ from cctrace.errors import ArgumentError
 @click.option("-o", "--output", "table", metavar="FILE", help="Write the table here, for --cc bbrx:table=FILE.")
 @click.option("--state", metavar="FILE", help="Keep the state here, and resume from it.")
 @click.option("--bins", metavar="N,...", help="Only these bins, 0 to 11 in the order of models/bbrx_table1.json.")
-@click.option(
-    "--flows",
-    default=96,
-    type=click.IntRange(1, 100_000),
-    show_default=True,
-    help="Flows whose mean utility is one trial.",
-)
-@click.option(
-    "--slope", default=100.0, show_default=True, help="Of the utility's sigmoid, which the paper leaves open."
-)
-@click.option("--gamma", default=1.0, show_default=True, help="Of simulated flows: 1 or 0.98 in the paper.")
-@click.option("--seed", default=1, show_default=True, help="Of the simulated flows.")
+@click.option("--flows", default=96, type=click.IntRange(1, 100_000), help="Flows whose mean utility is one trial.")
+@click.option("--slope", default=100.0, help="Of the utility's sigmoid, which the paper leaves open.")
+@click.option("--gamma", default=1.0, help="Of simulated flows: 1 or 0.98 in the paper.")
+@click.option("--seed", default=1, help="Of the simulated flows.")
 @command_options()
 def learn(
     files: tuple[str, ...],

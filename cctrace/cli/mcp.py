@@ -8,8 +8,8 @@ from cctrace.units import parse_time_ns
 
 
 @click.command(short_help="Serve agents that query captures (Model Context Protocol).")
-@click.option("--root", default=".", show_default=True, metavar="DIR", help="Read files below this folder only.")
-@time_option("--time-limit", default="120s", show_default=True, positive=True, help="That an answer may take.")
+@click.option("--root", default=".", metavar="DIR", help="Read files below this folder only.")
+@time_option("--time-limit", default="120s", positive=True, help="That an answer may take.")
 @command_options(json=False)
 def mcp(root: str, time_limit: str) -> None:
     """Serve the tools of cctrace to an agent, on standard input and output.

@@ -39,9 +39,7 @@ _OPTIONS = (
     time_option("--delay-before", help="The part of the RTT before the queue.  [default: with --jitter-before all]"),
     share_option("--loss", help="Random loss before the queue.  [default: the file's, else none]"),
     click.option("--ecn-threshold", metavar="SIZE", help="Mark from this queue on: bytes, or BDPs."),
-    aqm_option(
-        default="droptail", show_default=True, help="droptail, codel, fq_codel, red, pie, dualpi2; pie:target=5ms"
-    ),
+    aqm_option(default="droptail", help="droptail, codel, fq_codel, red, pie, dualpi2; pie:target=5ms"),
     click.option(
         "--shaper",
         metavar="RATE,BURST",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import check_flow, check_folder, file_argument, largest, paths, time_option
+from cctrace.cli.arguments import check_folder, chosen_flow, file_argument, flow_option, paths, time_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
@@ -33,10 +32,10 @@ def save(drawing: Any, file: str) -> None:
     drawing.savefig(file, dpi=150)
 
 
-def _written(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "-o", "--output", required=True, metavar="FILE", callback=_drawing, help="FILE.pdf, .svg or .png."
-    )(function)
+_written = click.option(
+    "-o", "--output", required=True, metavar="FILE", callback=_drawing, help="FILE.pdf, .svg or .png."
+)
+_title = click.option("--title", default="", metavar="TEXT", show_default=False)
 
 
 @click.group(short_help="Figures for papers: distributions over many runs, graphs of a flow.")
@@ -51,7 +50,7 @@ def _over_runs(name: str, help: str) -> click.Command:
     @_written
     @click.option("--by", metavar="GROUP", help="controller, file, folder, flow, src, dst; of a corpus any column.")
     @click.option("--log", is_flag=True, help="Logarithmic axis of values.")
-    @click.option("--title", default="", metavar="TEXT")
+    @_title
     @command_options()
     def command(
         quantity: str, inputs: tuple[str, ...], output: str, by: str | None, log: bool, title: str, as_json: bool
@@ -110,13 +109,11 @@ _OF_A_PART = ("time-sequence", "ladder")
 @click.argument("graph", type=click.Choice(_GRAPHS))
 @file_argument("file")
 @_written
-@click.option("--flow", "index", type=int, metavar="N", help="Which connection; default: the one that sent most.")
+@flow_option
 @time_option("--from", "begin", help="Where a time-sequence graph or a ladder begins, since the first packet.")
 @time_option("--to", "end", help="Where a time-sequence graph ends.")
-@click.option(
-    "--packets", default=40, type=click.IntRange(1, 1_000_000), show_default=True, help="How many a ladder has."
-)
-@click.option("--title", default="", metavar="TEXT")
+@click.option("--packets", default=40, type=click.IntRange(1, 1_000_000), help="How many a ladder has.")
+@_title
 @command_options(json=False)
 def flow(
     graph: str, file: str, output: str, index: int | None, begin: str | None, end: str | None, packets: int, title: str
@@ -128,21 +125,17 @@ def flow(
     cctrace plot flow ladder capture.pcap -o ladder.pdf
     """
     from cctrace import plot as plots
-    from cctrace.flows.capture import Capture, read
+    from cctrace.flows.capture import read
 
     low, high = (None if text is None else parse_time_ns(text, name="--from, --to") / 1e9 for text in (begin, end))
     if (low is not None and graph not in _OF_A_PART) or (high is not None and graph != "time-sequence"):
         raise ArgumentError(f"--from, --to: {graph} is drawn of the whole flow")
     with progress(f"reading {file}"):
-        data = read(file)
-        if not isinstance(data, Capture):
-            raise ArgumentError(f"{file}: holds no packets")
-        index = largest(data.flows["bytes_sent"]) if index is None else index
-        check_flow(index, len(data), file)
+        drawn = chosen_flow(read(file), index, file)
         options: dict[str, dict[str, Any]] = {
             "ladder": {"start_s": low or 0.0, "packets": packets},
             "time-sequence": {"start_s": low, "end_s": high},
         }
-        draw, drawn = getattr(plots, graph.replace("-", "_")), data.flow(index)
+        draw = getattr(plots, graph.replace("-", "_"))
         save(draw(drawn, title=title, **options.get(graph, {})), output)
-    echo(f"drawn: {output}, of flow {index}: {connection(*drawn.key)}")
+    echo(f"drawn: {output}, of flow {drawn.index}: {connection(*drawn.key)}")

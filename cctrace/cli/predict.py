@@ -22,23 +22,20 @@ def predict() -> None:
 @predict.command(short_help="Will delay variation make BBR collapse?")
 @time_option("--mean", required=True, help="Mean RTT without queue, for example 5ms.")
 @time_option("--sd", required=True, help="Its standard deviation (jitter).")
-@time_option("--floor", default="0us", show_default=True, help="Propagation delay: no RTT is below it.")
-@click.option(
-    "--samples", type=_ABOVE_0, default=10_000.0, show_default=True, help="RTT samples in PROBE_BW, effective number."
-)
-@click.option("--probe-rtt-samples", type=_ABOVE_0, default=160.0, show_default=True, help="RTT samples in PROBE_RTT.")
-@click.option("--gain", type=_ABOVE_0, default=2.0, show_default=True, help="BBR's cwnd_gain.")
-@time_option("--queue-delay", default="0", show_default=True, help="Queueing delay in PROBE_BW.")
+@time_option("--floor", default="0us", help="Propagation delay: no RTT is below it.")
+@click.option("--samples", type=_ABOVE_0, default=10_000.0, help="RTT samples in PROBE_BW, effective number.")
+@click.option("--probe-rtt-samples", type=_ABOVE_0, default=160.0, help="RTT samples in PROBE_RTT.")
+@click.option("--gain", type=_ABOVE_0, default=2.0, help="BBR's cwnd_gain.")
+@time_option("--queue-delay", default="0", help="Queueing delay in PROBE_BW.")
 @rate_option("--rate", help="Link rate: also predict the closed loop, with dependent RTTs.")
-@controller_option("--variant", default="bbr2016", show_default=True, help="With --rate: the controller.")
+@controller_option("--variant", default="bbr2016", help="With --rate: the controller.")
 @click.option(
     "--draws",
     type=click.Choice(["packet", "burst", "slot"]),
     default="packet",
-    show_default=True,
     help="With --rate: one draw of jitter per packet, burst or 5 ms.",
 )
-@click.option("--rho", default=0.0, show_default=True, help="With --rate: correlation of successive draws.")
+@click.option("--rho", default=0.0, help="With --rate: correlation of successive draws.")
 @click.option("--reorder", is_flag=True, help="With --rate: the path does not keep the packets' order (netem).")
 @command_options()
 def collapse(
@@ -102,25 +99,16 @@ def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: flo
 
 
 @predict.command(short_help="How do BBR and loss-based flows share a buffer?")
-@click.option("--gain", type=_ABOVE_0, default=2.0, show_default=True, help="BBR's cwnd_gain.")
+@click.option("--gain", type=_ABOVE_0, default=2.0, help="BBR's cwnd_gain.")
 @click.option("--ratio", required=True, type=_ABOVE_0, help="Buffer in bandwidth-delay products.")
-@click.option("--flows", default=1, type=click.IntRange(1, 1_000_000), show_default=True, help="BBR flows.")
-@click.option(
-    "--loss-based-flows", default=1, type=click.IntRange(0, 1_000_000), show_default=True, help="Loss-based flows."
-)
-@rate_option("--rate", default="40Mbit", show_default=True, help="Link rate (Ware's model).")
-@time_option("--rtt", default="40ms", show_default=True, help="Base RTT (Ware's model).")
-@time_option("--duration", default="120s", show_default=True, help="Time together (Ware's model).")
+@click.option("--flows", default=1, type=click.IntRange(1, 1_000_000), help="BBR flows.")
+@click.option("--loss-based-flows", default=1, type=click.IntRange(0, 1_000_000), help="Loss-based flows.")
+@rate_option("--rate", default="40Mbit", help="Link rate (Ware's model).")
+@time_option("--rtt", default="40ms", help="Base RTT (Ware's model).")
+@time_option("--duration", default="120s", help="Time together (Ware's model).")
 @command_options()
 def share(
-    gain: float,
-    ratio: float,
-    flows: int,
-    loss_based_flows: int,
-    rate: str,
-    rtt: str,
-    duration: str,
-    as_json: bool,
+    gain: float, ratio: float, flows: int, loss_based_flows: int, rate: str, rtt: str, duration: str, as_json: bool
 ) -> None:
     """Predict BBR's share of a drop-tail buffer after oBBR, Ware et al. and Mishra et al."""
     from cctrace.analytic.predict import buffer_share

@@ -28,7 +28,7 @@ KEYS = (
 @file_option(
     "--scenario", metavar="FILE", help="Path, senders, duration and seed in TOML, as `cctrace stress` writes them."
 )
-@click.option("--ack-every", default=1, type=click.IntRange(1, 1000), show_default=True, help="Segments per ACK.")
+@click.option("--ack-every", default=1, type=click.IntRange(1, 1000), help="Segments per ACK.")
 @click.option(
     "--ack", metavar="POLICY", help="When receivers acknowledge: linux, rfc9000, chromium or every:10, of all flows."
 )
@@ -36,17 +36,14 @@ KEYS = (
 @click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux).")
 @click.option("--exact", is_flag=True, help="Exact clocks, with which flows may phase-lock.")
 @folder_option(
-    "-o",
-    "--output",
-    "folder",
-    help="Explain the TCP flows in DIR/report.html, as analyze does of captures.",
+    "-o", "--output", "folder", help="Explain the TCP flows in DIR/report.html, as analyze does of captures."
 )
 @click.option("--pcap", type=click.Path(dir_okay=False), metavar="FILE", help="Write the TCP flows as a capture.")
 @click.option("--side", type=click.Choice(["sender", "receiver"]), default="sender", help="Where --pcap captures.")
-@click.option("--profile", type=click.Choice(["reference", "linux"]), default="linux", show_default=True)
-@time_option("--duration", positive=True, default="60s", show_default=True)
+@click.option("--profile", type=click.Choice(["reference", "linux"]), default="linux")
+@time_option("--duration", positive=True, default="60s")
 @click.option("--until", metavar="SIZE", help="End as soon as a flow has delivered so much, for example 1GB.")
-@click.option("--seed", default=1, show_default=True)
+@click.option("--seed", default=1)
 @trust_option
 @command_options()
 def simulate(

@@ -24,19 +24,12 @@ from cctrace.units import parse_time_ns
     "--rule",
     type=click.Choice(["dynamic", "dynamicdash", "bola", "bolae", "throughput"]),
     default="dynamic",
-    show_default=True,
     help="How the client chooses.",
 )
-@click.option(
-    "--estimate",
-    type=click.Choice(["ewma", "sliding"]),
-    default="ewma",
-    show_default=True,
-    help="How it measures throughput.",
-)
-@time_option("--max-buffer", default="25s", show_default=True, help="What the client holds at most.")
+@click.option("--estimate", type=click.Choice(["ewma", "sliding"]), default="ewma", help="How it measures throughput.")
+@time_option("--max-buffer", default="25s", help="What the client holds at most.")
 @click.option("--no-abandon", is_flag=True, help="No download is given up for a lower quality.")
-@click.option("--seed", default=1, show_default=True)
+@click.option("--seed", default=1)
 @click.option("--csv", type=click.Path(dir_okay=False), metavar="FILE", help="Write a row per segment and session.")
 @trust_option
 @command_options()

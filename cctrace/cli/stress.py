@@ -43,30 +43,28 @@ def _kinds(context: click.Context, option: click.Parameter, text: str) -> tuple[
 
 @click.command(short_help="Search for a path history on which a controller fails.")
 @click.argument("cc", metavar="CONTROLLER", callback=_controller)
-@click.option("--aim", type=click.Choice(_AIMS), default="floor", show_default=True, help="Which failure, see below.")
-@share_option("--floor", default="10%", show_default=True, help="Of what the path offers (starve: of half of it).")
+@click.option("--aim", type=click.Choice(_AIMS), default="floor", help="Which failure, see below.")
+@share_option("--floor", default="10%", help="Of what the path offers (starve: of half of it).")
 @time_option("--window", positive=True, help="For how long.  [default: 20 RTTs]")
-@time_option("--stall", positive=True, default="10s", show_default=True, help="Of aim stall: how long it must last.")
+@time_option("--stall", positive=True, default="10s", help="Of aim stall: how long it must last.")
 @time_option("--delay", positive=True, help="Of aim delay: RTT that is too long.")
 @click.option("--state", metavar="NAME", help="Of aim state: state that it should leave, for example PROBE_RTT.")
-@rate_option("--rate", default="10Mbit", show_default=True, help="Bottleneck rate without disturbances.")
-@time_option("--rtt", positive=True, default="40ms", show_default=True, help="Base RTT without disturbances.")
+@rate_option("--rate", default="10Mbit", help="Bottleneck rate without disturbances.")
+@time_option("--rtt", positive=True, default="40ms", help="Base RTT without disturbances.")
 @buffer_option(help="Queue: 200kB, 2bdp, 100packets.")
 @controller_option("--against", metavar="NAME", help="A competitor; by default none, of aim starve cubic6.")
-@click.option(
-    "--vary", "kinds", default=",".join(_KINDS), show_default=True, callback=_kinds, help="What may be disturbed."
-)
-@share_option("--least-rate", default="10%", show_default=True, help="Of the rate: what a disturbance may leave of it.")
-@share_option("--least-loss", default="1%", show_default=True, help="Of the packets: what a burst of loss takes.")
-@share_option("--disturbed", default="20%", show_default=True, help="Of the time: how much disturbances may take.")
-@time_option("--longest", positive=True, default="500ms", show_default=True, help="What one disturbance may last.")
-@time_option("--until", positive=True, default="10s", show_default=True, help="When the last one is over.")
-@time_option("--duration", positive=True, default="20s", show_default=True, help="Of a run.")
-@click.option("--findings", default=1, show_default=True, type=click.IntRange(1, 100), help="How many to look for.")
-@click.option("--runs", default=10_000, show_default=True, type=click.IntRange(1, 10_000_000), help="Histories to try.")
-@time_option("--time", "seconds", positive=True, default="10min", show_default=True, help="Longest time of a search.")
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Of the search.")
-@folder_option("-o", "--output", "folder", default="cctrace-stress", show_default=True, help="Folder for the findings.")
+@click.option("--vary", "kinds", default=",".join(_KINDS), callback=_kinds, help="What may be disturbed.")
+@share_option("--least-rate", default="10%", help="Of the rate: what a disturbance may leave of it.")
+@share_option("--least-loss", default="1%", help="Of the packets: what a burst of loss takes.")
+@share_option("--disturbed", default="20%", help="Of the time: how much disturbances may take.")
+@time_option("--longest", positive=True, default="500ms", help="What one disturbance may last.")
+@time_option("--until", positive=True, default="10s", help="When the last one is over.")
+@time_option("--duration", positive=True, default="20s", help="Of a run.")
+@click.option("--findings", default=1, type=click.IntRange(1, 100), help="How many to look for.")
+@click.option("--runs", default=10_000, type=click.IntRange(1, 10_000_000), help="Histories to try.")
+@time_option("--time", "seconds", positive=True, default="10min", help="Longest time of a search.")
+@click.option("--seed", default=1, type=click.IntRange(0), help="Of the search.")
+@folder_option("-o", "--output", "folder", default="cctrace-stress", help="Folder for the findings.")
 @trust_option
 @command_options()
 def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
@@ -137,13 +135,7 @@ def _parts(cc: str, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     )
     against = options["against"] or ("cubic6" if options["aim"] == "starve" else None)
     setting = Setting(
-        cc,
-        parse_rate_bps(options["rate"]),
-        rtt_ns,
-        options["buffer"],
-        against,
-        duration_s,
-        sample_s=window_s / SAMPLES,
+        cc, parse_rate_bps(options["rate"]), rtt_ns, options["buffer"], against, duration_s, sample_s=window_s / SAMPLES
     )
     least_rate, least_loss, disturbed = (_above_0(options, name) for name in ("least_rate", "least_loss", "disturbed"))
     bounds = Bounds(
@@ -160,9 +152,6 @@ def _parts(cc: str, options: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _above_0(options: dict[str, Any], name: str) -> float:
-    from cctrace.errors import ArgumentError
-    from cctrace.units import parse_share
-
     share = parse_share(options[name])
     if share <= 0:
         raise ArgumentError(f"--{name.replace('_', '-')} {options[name]} must be above 0 %")

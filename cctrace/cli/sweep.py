@@ -27,12 +27,10 @@ _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us
     help='A field of Path or Sender and its values, separated by blanks; repeatable: "buffer=1bdp 4bdp".',
 )
 @rate_option("--rate", help="Bottleneck rate on the wire, if it is not varied.")
-@time_option("--rtt", default="40ms", show_default=True, help="Base RTT, if it is not varied.")
+@time_option("--rtt", default="40ms", help="Base RTT, if it is not varied.")
 @buffer_option(help="Queue, if it is not varied.")
-@click.option(
-    "--seeds", default=5, show_default=True, type=click.IntRange(1, 10_000), help="Runs of each: seeds 1 to this."
-)
-@time_option("--duration", positive=True, default="60s", show_default=True)
+@click.option("--seeds", default=5, type=click.IntRange(1, 10_000), help="Runs of each: seeds 1 to this.")
+@time_option("--duration", positive=True, default="60s")
 @click.option("--file", metavar="FILE", help="Keep results here, one line each; an interrupted sweep resumes.")
 @click.option("--csv", metavar="FILE", help="Write a row per run and flow.")
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None, help="Processes; default one per core.")
@@ -67,14 +65,7 @@ def sweep(
     flows = [tuple(name.split("+")) if "+" in name else name for name in cc]
     with progress("sweeping") as update:
         found = run(
-            path,
-            flows,
-            range(1, seeds + 1),
-            duration=duration,
-            file=file,
-            workers=workers,
-            progress=update,
-            **axes,
+            path, flows, range(1, seeds + 1), duration=duration, file=file, workers=workers, progress=update, **axes
         )
     columns = [name for name in found if "flow" in found[name].dims]
     frame = found[columns].to_dataframe().reset_index().dropna(subset=["goodput_bps"])

@@ -79,14 +79,8 @@ _CHANGED = "or x and a factor"
 @click.option("--fq/--no-fq", default=None, help="With the fq qdisc at the sender, or without.")
 @click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows.")
 @folder_option("-o", "--output", "folder", help="Write the report of cctrace analyze with the answers.")
-@click.option(
-    "--draws",
-    type=click.IntRange(3, 10_000),
-    default=12,
-    show_default=True,
-    help="Paths drawn from the fit's uncertainty.",
-)
-@click.option("--seed", default=1, show_default=True)
+@click.option("--draws", type=click.IntRange(3, 10_000), default=12, help="Paths drawn from the fit's uncertainty.")
+@click.option("--seed", default=1)
 @reading_options
 @trust_option
 @command_options()
@@ -98,8 +92,7 @@ def whatif(
     draws: int,
     seed: int,
     folder: str | None,
-    limit: int | None,
-    decapsulate: tuple[str, ...],
+    reading: dict[str, Any],
     as_json: bool,
     **changes: Any,
 ) -> None:
@@ -111,7 +104,7 @@ def whatif(
     With --json: a list with one object per flow: flow (as cctrace flows), recorded, own, original (the own
     controller over the inferred path), reproduces (true or false), candidates {name: ...}, each with goodput_bps,
     rtt_mean_us and retransmitted_share as {"value", "low", "high"}; differences {name: ...}: the same against
-    original, goodput and RTT relative; changed, unseen. An uninformative flow has "refused" with the reason.
+    original, goodput and RTT relative; changed, not_excluded. An uninformative flow has "refused" with the reason.
 
     With -o: also the report of cctrace analyze, with a section on these results for every flow.
     """
@@ -126,20 +119,19 @@ def whatif(
 
     if folder and index is not None:
         raise ArgumentError("--flow and -o: the report is of all bulk flows; leave out one of the two")
-    options = {"limit": limit, "decapsulate": decapsulate}
     if not folder:
-        over_flows(question, files, options, as_json, index)
+        over_flows(question, files, reading, as_json, index)
         return
-    _with_report(question, files, folder, options, as_json)
+    _with_report(question, files, folder, reading, as_json)
 
 
-def _with_report(question: Any, files: tuple[str, ...], folder: str, options: Any, as_json: bool) -> None:
+def _with_report(question: Any, files: tuple[str, ...], folder: str, reading: Any, as_json: bool) -> None:
     """Print the answers, and write the report that has them."""
     from cctrace.analysis.analyze import analyze
     from cctrace.report.overview import keeper, write_report
 
     with progress("loading") as update:
-        analyses = analyze(files, progress=update, what_if=question, keep=keeper(), effects=False, **options)
+        analyses = analyze(files, progress=update, what_if=question, keep=keeper(), effects=False, **reading)
         page = write_report(analyses, folder, update)
     if as_json:
         print_json(

@@ -72,12 +72,12 @@ def sent(r: Record) -> Sent:
     known = np.flatnonzero(table.acked_ns >= 0)
     known = known[np.argsort(table.acked_ns[known], kind="stable")]
     newest = np.concatenate([[-1], np.maximum.accumulate(known)])
-    rtt = np.where(table.again[known], np.iinfo(np.int64).max, table.acked_ns[known] - table.sent_ns[known])
+    rtt = np.where(table.retransmitted[known], np.iinfo(np.int64).max, table.acked_ns[known] - table.sent_ns[known])
     least = np.concatenate([[0], np.minimum.accumulate(rtt)]) if len(known) else np.zeros(1, np.int64)
     acked_before = np.searchsorted(table.acked_ns[known], table.sent_ns, "right")
     changes = r.is_call("set_state")
     state = np.where(changes, r.ack("arg"), r.ack("ca_state"))
-    return Sent(table.sent_ns, table.acked_ns, table.again, earlier, newest[acked_before], head_ns, row,
+    return Sent(table.sent_ns, table.acked_ns, table.retransmitted, earlier, newest[acked_before], head_ns, row,
                 state[row], r.ack("srtt_us8")[row] * 125, least[acked_before])  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def _backoff(r: Record) -> Found:
 
 def _sent_again(stage: Stage, path: dict[str, Any], sender: dict[str, Any] | None = None) -> Scene:
     r = stage.on_the_wire(12.0, path=path, sender=sender)
-    count = int(transmissions(r.captured).again.sum())
+    count = int(transmissions(r.captured).retransmitted.sum())
     return Scene(r, Found(count) if count else Found(1, len(r) - 1, "nothing retransmitted", "losses"))
 
 

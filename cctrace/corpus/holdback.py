@@ -4,7 +4,7 @@ A flow is one of four:
 
     better, worse       the 90 % interval of the change lies beyond the margin
     alike               it lies within the margin
-    untold              it crosses the margin: undecided
+    undecided           it crosses the margin
 
 Shares count decided flows among those that are reproduced. Their 95 % intervals ([Brown01]_: Jeffreys) treat the
 flows as a random sample; the upper end counts all undecided flows as well.
@@ -20,7 +20,7 @@ from cctrace.special import special
 Interval = tuple[float, float, float]  # value, low, high
 MARGIN = 0.05
 FIGURES = {"goodput": ("goodput_change", 1), "rtt": ("rtt_change", -1), "share": ("share_change", -1)}
-KINDS = ("better", "worse", "alike", "untold")
+KINDS = ("better", "worse", "alike", "undecided")
 
 
 def kinds(frame: pd.DataFrame, figure: str = "goodput", margin: float = MARGIN) -> pd.Series:
@@ -31,7 +31,7 @@ def kinds(frame: pd.DataFrame, figure: str = "goodput", margin: float = MARGIN) 
 
     >>> rows = {"goodput_change_low": [0.1, -0.2, -0.01, -0.01], "goodput_change_high": [0.2, -0.1, 0.02, None]}
     >>> kinds(pd.DataFrame(rows)).tolist()
-    ['better', 'worse', 'alike', 'untold']
+    ['better', 'worse', 'alike', 'undecided']
     """
     if figure not in FIGURES:
         raise ArgumentError(f"figure={figure!r}: allowed are {', '.join(FIGURES)}")
@@ -41,7 +41,9 @@ def kinds(frame: pd.DataFrame, figure: str = "goodput", margin: float = MARGIN) 
     more, less = low > margin, high < -margin
     alike = (low >= -margin) & (high <= margin)
     found = np.select(
-        [more, less, alike], ["better" if sign > 0 else "worse", "worse" if sign > 0 else "better", "alike"], "untold"
+        [more, less, alike],
+        ["better" if sign > 0 else "worse", "worse" if sign > 0 else "better", "alike"],
+        "undecided",
     )
     return pd.Series(found, index=frame.index)
 
@@ -64,7 +66,7 @@ def compared(
     -------
     DataFrame
         Group, controller (the candidate), asked (flows), sent (those that it sent itself), answered (the others
-        that are reproduced), better, worse, alike, untold (their numbers), better_share and worse_share with _low
+        that are reproduced), better, worse, alike, undecided (their numbers), better_share and worse_share with _low
         and _high, change (median of the flows, and its 95 % interval _low, _high).
     """
     sent = frame["own"] == frame["controller"]
@@ -84,7 +86,7 @@ def compared(
         for kind in ("better", "worse"):
             value, low, _ = share(count[kind], len(decided))
             row |= {f"{kind}_share": value, f"{kind}_share_low": low}
-            row[f"{kind}_share_high"] = share(count[kind] + count["untold"], len(decided))[2]
+            row[f"{kind}_share_high"] = share(count[kind] + count["undecided"], len(decided))[2]
         middle = median(decided[FIGURES[figure][0]].astype(float).dropna())
         rows.append(row | dict(zip(("change", "change_low", "change_high"), middle, strict=True)))
     return pd.DataFrame(rows)

@@ -14,7 +14,7 @@ from cctrace.extras import needed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = 1
+VERSION = 2
 TEXT, TEXTS, NUMBERS, TRUTH = "str", "list<str>", "list<f8>", "bool"
 
 
@@ -135,7 +135,7 @@ PATHS = (
     Column("jitter", TEXT, "", "its distribution"),
     Column("jitter_process", TEXT, "", "a draw per packet, burst, slot; reorder"),
     Column("cross_traffic", TEXT, "", ""),
-    Column("unseen", TEXTS, "", "what the flow did not show"),
+    Column("undetermined", TEXTS, "", "properties of the path that the flow does not determine"),
     *_REFUSED,
 )
 COLLAPSE = (
@@ -174,8 +174,8 @@ WHATIFS = (
     ),
     *_estimate("goodput_change", "", "of the candidate against the original: 0.1 is a tenth more", 90),
     *_estimate("rtt_change", "", "the same of the mean RTT", 90),
-    *_estimate("share_change", "", "the same of the retransmitted share, in parts of one", 90),
-    Column("unseen", TEXTS, "", "what the flow did not show"),
+    *_estimate("share_change", "", "the same of the retransmitted share, as a fraction", 90),
+    Column("not_excluded", TEXTS, "", "what the recording does not exclude, in words"),
     *_REFUSED,
 )
 TABLES = {

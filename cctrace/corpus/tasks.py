@@ -174,7 +174,7 @@ def _path(flow: Any, row: Row) -> Row:
     row |= _estimate("base_rtt_us", found["base_rtt_us"]) | _estimate("buffer_bytes", found["buffer_bytes"])
     row |= _estimate("random_loss", found["loss"]["share"]) | _estimate("jitter_sd_us", jitter.get("sd_us"))
     row |= {"jitter": jitter.get("distribution"), "jitter_process": jitter.get("process")}
-    return row | {"cross_traffic": found["cross_traffic"]["kind"], "unseen": found["unseen"]}
+    return row | {"cross_traffic": found["cross_traffic"]["kind"], "undetermined": found["undetermined"]}
 
 
 def _collapse(flow: Any, row: Row) -> list[Row]:
@@ -241,7 +241,7 @@ def _whatif(flow: Any, key: dict[str, Any], variant: str) -> Rows:
     except (FitError, StreamError) as refusal:
         return {"whatifs": [row | {"controller": name, "refused": str(refusal)} for name in names]}
     answer = found.to_dict()
-    row |= {"own": found.own, "reproduces": found.reproduces, "unseen": found.unseen}
+    row |= {"own": found.own, "reproduces": found.reproduces, "not_excluded": found.not_excluded}
     row |= {f"recorded_{figure}": value for figure, value in found.recorded.items()}
     row |= _figures("original", answer["original"])
     rows = []

@@ -15,15 +15,12 @@ from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, I
 from cctrace.counterfactual.scene import Scene
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.diagnose import Diagnosis
-from cctrace.diagnosis.findings import Finding, Verdict
-from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.findings import Finding, Verdict, shares
 from cctrace.diagnosis.order import verdict
 from cctrace.diagnosis.rules.losses import SHALLOW
 
-FROM_LIMITS = (
-    0.2,
-    0.5,
-)  # confidence of a cause known from the accounting only: a constant, and a multiple of its share of the time
+# Confidence of a cause known from the accounting only: a constant, and a multiple of its share of the time.
+FROM_LIMITS = (0.2, 0.5)
 _SAYS_AS_MUCH = {"receiver_limited": "window_limited"}
 FULL_QUEUE = {"shallow_buffer", "congestive_loss", "poor_pacing", "aqm", "competition", "fair_queueing"}  # say why
 NO_SUCH_PART = "the inferred path has none, so that no simulation can leave it out"
@@ -127,9 +124,8 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
         unanswered["policer"] = NO_SUCH_PART
         del known["policer"]
     if "ecn_marking" in known and not scene.marking:
-        unanswered["ecn_marking"] = (
-            "which queue management marks cannot be told, so that no simulation can leave it out"
-        )
+        why = "which queue management marks cannot be told, so that no simulation can leave it out"
+        unanswered["ecn_marking"] = why
         del known["ecn_marking"]
     for cause in known.keys() & {"shallow_buffer", "congestive_loss"}:
         if lost.get("congestive") == 0 and lost.get("random", 0) > 0:  # `weighing` attributed all losses to chance

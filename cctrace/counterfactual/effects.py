@@ -63,7 +63,15 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Without:
-    """A removed cause: figures of the flow's own controller without it, and their difference to those with it."""
+    """A removed cause: figures of the flow's own controller without it, and their difference to those with it.
+
+    Attributes
+    ----------
+    figures : dict of str to Estimate
+        Of the flow's own controller without the cause: ``goodput_bps``, ``rtt_mean_us``, ``retransmitted_share``.
+    effect : Effect
+        Their difference to those with it.
+    """
 
     figures: Figures
     effect: Effect
@@ -92,18 +100,35 @@ def _more(ratio: Estimate) -> Estimate:
 
 @dataclass(frozen=True, repr=False)
 class Effects(Summarized):
-    """Effects of removing each cause."""
+    """Effects of removing each cause.
+
+    Attributes
+    ----------
+    recorded : dict of str to float
+        ``goodput_bps``, ``rtt_mean_us`` and ``retransmitted_share`` (0 to 1) of the flow as captured.
+    own : str
+        The sender's controller, or its candidates.
+    original : dict of str to Estimate
+        The same figures of `own` over the inferred path: `Estimate`, 90 % prediction intervals.
+    causes : dict of str to Without
+        By cause.
+    unanswered : dict of str to str
+        Causes whose effect is unknown, and why.
+    added : list of Verdict
+        Causes that no verdict names: from the time accounting, or relevant although others explain as much.
+    not_excluded : list of str
+        What the capture cannot exclude, in words.
+    """
 
     shown_as = "What each cause cost"
 
-    recorded: dict[str, float]  # ``goodput_bps``, ``rtt_mean_us`` and ``retransmitted_share`` of the flow as captured
-    own: str  # the sender's controller, or its candidates
-    original: Figures  # the same figures of `own` over the inferred path: `Estimate`, 90 % prediction intervals
-    causes: dict[str, Without]  # by cause
-    unanswered: dict[str, str]  # causes whose effect is unknown, and why
-    # causes that no verdict names: from the time accounting, or relevant although others explain as much
+    recorded: dict[str, float]
+    own: str
+    original: Figures
+    causes: dict[str, Without]
+    unanswered: dict[str, str]
     added: list[Verdict]
-    unseen: list[str]  # what the capture cannot exclude, in words
+    not_excluded: list[str]
 
     def ordered(self, verdicts: Sequence[Verdict]) -> Effects:
         """Return the same effects, ordered as the verdicts."""
@@ -145,14 +170,14 @@ class Effects(Summarized):
         """Return the effects as text."""
         lines = [effect_words(one.effect) for one in self.causes.values()]
         lines += [f"{cause.replace('_', ' ')}: {why}" for cause, why in self.unanswered.items() if why]
-        return "\n".join(lines + [f"not excluded: {text}" for text in self.unseen])
+        return "\n".join(lines + [f"not excluded: {text}" for text in self.not_excluded])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the effects as plain objects."""
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
         figures = {cause: one.figures for cause, one in self.causes.items()}
         text = {"own": self.own, "original": self.original, "without": figures, "unanswered": self.unanswered}
-        return plain({"recorded": recorded} | text | {"unseen": self.unseen})
+        return plain({"recorded": recorded} | text | {"not_excluded": self.not_excluded})
 
 
 def effects_of(
@@ -161,31 +186,14 @@ def effects_of(
     own: Controller | Sequence[Controller],
     *,
     draws: int | None = None,
-    seed: int = 1,
     progress: Progress = silent,
 ) -> Effects:
-    """Return the effects of removing each cause of a diagnosis.
+    """Return the effects of removing each cause of a flow's diagnosis.
 
-    Parameters
-    ----------
-    diagnosis : Diagnosis
-        Of the flow.
-    own : str or class, or sequence of these
-        The sender's controller, or its candidates, the likeliest first: intervals then cover the results of all
-        candidates that reproduce the recording.
-    draws : int, optional
-        Number of paths drawn from the fit's uncertainty; 8 by default, or fewer for a flow of many segments.
-    seed : int
-        The same seed gives the same numbers.
-    progress : callable
-        Receives lines of progress.
-
-    Raises
-    ------
-    FitError
-        If the path cannot be inferred, does not reproduce the recording, or would take too long to simulate.
-    StreamError
-        If the capture lacks one direction.
+    `own`: the sender's controller, or its candidates, the likeliest first: intervals then cover the results of all
+    candidates that reproduce the recording. `draws`: number of paths drawn from the fit's uncertainty; 8 by default,
+    or fewer for a flow of many segments. Raises `FitError` if the path cannot be inferred, does not reproduce the
+    recording, or would take too long to simulate; `StreamError` if the capture lacks one direction.
     """
     segments = float(np.nan_to_num(flow.row["segments_sent"]))
     if draws is None and segments > MOST_SEGMENTS and isinstance(flow, Flow):
@@ -199,7 +207,7 @@ def effects_of(
     else:
         scene = scene_of(flow, senders[0], diagnosis, progress, quick=True)
     tries = TRIES if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
-    tried = [Runs(replace(scene, own=one), draws, seed, progress, tries) for one in senders]
+    tried = [Runs(replace(scene, own=one), draws, 1, progress, tries) for one in senders]
     kept = [runs for runs in tried if runs.reproduces]
     if not kept:
         raise FitError(_unlike(scene, tried[0].original or {}))
@@ -225,12 +233,12 @@ def effects_of(
     causes, added = too_short(causes, added, asked)
     names = " or ".join(called(runs.scene.own or "") for runs in kept)
     doubt = f"that another controller than {names} sent it: which did is not known"
-    unseen = [*scene.unseen, *([doubt] if len(senders) > 1 else [])]
+    not_excluded = [*scene.not_excluded, *([doubt] if len(senders) > 1 else [])]
     if scene.held.app is None and any(
         (one.effect.goodput.value or 0) > 1 + const.GOODPUT_CHANGES for one in causes.values()
     ):
-        unseen.append(NO_MORE_DATA)
-    return Effects(scene.recorded, names, kept[0].original or {}, causes, unanswered, added, unseen)
+        not_excluded.append(NO_MORE_DATA)
+    return Effects(scene.recorded, names, kept[0].original or {}, causes, unanswered, added, not_excluded)
 
 
 def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]) -> dict[str, Without]:

@@ -52,7 +52,7 @@ def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
     return {
         "goodput_bps": float(delivered * 8e9 / (int(acked.max()) - table.start_ns)),
         "rtt_mean_us": rtt_us,
-        SHARE: float(table.again.mean()),
+        SHARE: float(table.retransmitted.mean()),
     }
 
 

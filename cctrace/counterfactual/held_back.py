@@ -45,7 +45,7 @@ class HeldBack:
     window_bytes: float | None = None  # the largest receive window, if it closed at times or stopped growing
     largest_window_bytes: float = 0.0  # the same regardless of that; 0 if unknown
     fq: bool | None = None  # whether packets left through fq; None if unknown
-    unseen: tuple[str, ...] = ()  # what that leaves open, in words
+    not_excluded: tuple[str, ...] = ()  # what that leaves open, in words
     # whether the application paused without a pattern that a simulation could follow; other limits may hide how long it
     # would have paused
     may_lack_data: bool = False
@@ -87,7 +87,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
             spans[limit.name] += (limit.end_s - limit.start_s) / total_s
     buffered = "send_buffer_limited" in names[:1] or spans["send_buffer"] > APPLICATION
     pacing_bps, paced_share = _pacing_limit(record, "pacing_limited" in names)
-    app, idle, unseen = None, spans["application"], []
+    app, idle, not_excluded = None, spans["application"], []
     if not buffered and "pacing_limited" not in names and idle > 0:
         app = writes_of(record)
         # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
@@ -98,18 +98,20 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
                 "pattern: what it would have sent over another path is not in the capture; a bulk transfer is needed"
             )
     if app is not None:
-        unseen.append(
+        not_excluded.append(
             f"that the application would have written other than {_in_words(app)}, which is kept (app changes it)"
         )
     elif idle > 0 and not buffered:
-        unseen.append(f"that the application had less to send for up to {format_share(idle)} of the time")
+        not_excluded.append(f"that the application had less to send for up to {format_share(idle)} of the time")
     if pacing_bps is not None:
-        unseen.append(f"a pacing rate above {format_rate(pacing_bps)}, which held back and is kept (pacing changes it)")
+        not_excluded.append(
+            f"a pacing rate above {format_rate(pacing_bps)}, which held back and is kept (pacing changes it)"
+        )
     in_flight = record.goodput_bps / 8e6 * record.median_rtt_us
     outstanding = in_flight if buffered else None
     if outstanding is not None:
         size = format_size(outstanding)
-        unseen.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")
+        not_excluded.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")
     largest = float(record.largest_window_bytes)
     shut = spans["receive_window"] > WINDOW_SHUT or "receiver_limited" in names
     hidden = not shut and 0 < largest < GROWN_WINDOW * in_flight
@@ -120,10 +122,10 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     if window is not None:
         did = "did not grow with what arrived" if hidden else "held back"
         shown = f"{window / 1e3:.0f} kB"
-        unseen.append(f"a receive window above the {shown} seen, which {did} and is kept (rwnd changes it)")
+        not_excluded.append(f"a receive window above the {shown} seen, which {did} and is kept (rwnd changes it)")
     fq = at_hand_over(record.flow).through_fq
     lacks = app is None and not buffered and (idle > APPLICATION or "app_limited_samples" in names)
-    return HeldBack(app, pacing_bps, paced_share, outstanding, window, largest, fq, tuple(unseen), lacks)
+    return HeldBack(app, pacing_bps, paced_share, outstanding, window, largest, fq, tuple(not_excluded), lacks)
 
 
 def _in_words(app: str) -> str:
@@ -167,7 +169,7 @@ def writes_of(record: Record) -> str | None:
     protocol's handshake, and the last may be truncated: neither counts.
     """
     sends = record.events.sends
-    new = sends[sends["again"] == 0]
+    new = sends[sends["retransmitted"] == 0]
     sent_s, size = record.seconds(new["time_ns"]), new["segments"].astype(np.int64) * record.table.mss
     idle = record.empty_s
     pauses = idle[np.diff(idle)[:, 0] > IDLE_RTTS * record.least_rtt_us / 1e6]

@@ -49,10 +49,6 @@ class Intervention:
         return Intervention(words, change, hosts, self.is_alone or other.is_alone)
 
 
-def _without_loss(path: Path, verdict: Verdict) -> Path:
-    return changed(path, {"loss": "0%"})
-
-
 def _without_jitter(path: Path, verdict: Verdict) -> Path:
     """Return a path with constant delay at the mean."""
     times, rtts = path.rtt_steps()
@@ -77,20 +73,9 @@ def _in_order(path: Path, verdict: Verdict) -> Path:
     return changed(path, {"jitter": list(zip(times / 1e9, kept, strict=True))})
 
 
-def _without_policer(path: Path, verdict: Verdict) -> Path:
-    return changed(path, {"policer": None})
-
-
-def _without_aqm(path: Path, verdict: Verdict) -> Path:
-    return changed(path, {"aqm": "droptail"})
-
-
-def _with_codel(path: Path, verdict: Verdict) -> Path:
-    return changed(path, {"aqm": "codel"})
-
-
-def _twice_the_buffer(path: Path, verdict: Verdict) -> Path:
-    return changed(path, {"buffer": "x2"})
+def _to(**changes: Any) -> Change:
+    """Return the change of a path's properties to these, whatever the verdict."""
+    return lambda path, verdict: changed(path, changes)
 
 
 def _one_rate(path: Path, verdict: Verdict) -> Path:
@@ -109,16 +94,16 @@ INTERVENTIONS: dict[str, Intervention] = {
     "application_limited": Intervention("an application that always has data to send", hosts={"app": "bulk"}),
     "app_limited_samples": Intervention("an application that always has data to send", hosts={"app": "bulk"}),
     "pacing_limited": Intervention("no limit of the pacing rate", hosts={"pacing": "none"}),
-    "random_loss": Intervention("no random loss", _without_loss),
+    "random_loss": Intervention("no random loss", _to(loss="0%")),
     "jitter": Intervention("no jitter", _without_jitter),
     "collapse": Intervention("a min_rtt that is not too low (no jitter)", _without_jitter),
     "reordering": Intervention("packets kept in order", _in_order),
-    "policer": Intervention("no policer", _without_policer),
-    "aqm": Intervention("a plain queue instead of the AQM", _without_aqm),
-    "ecn_marking": Intervention("a plain queue that does not mark", _without_aqm),
-    "shallow_buffer": Intervention("a buffer twice as large", _twice_the_buffer),
-    "congestive_loss": Intervention("a buffer twice as large", _twice_the_buffer),
-    "self_induced_queue": Intervention("CoDel at the bottleneck", _with_codel),
+    "policer": Intervention("no policer", _to(policer=None)),
+    "aqm": Intervention("a plain queue instead of the AQM", _to(aqm="droptail")),
+    "ecn_marking": Intervention("a plain queue that does not mark", _to(aqm="droptail")),
+    "shallow_buffer": Intervention("a buffer twice as large", _to(buffer="x2")),
+    "congestive_loss": Intervention("a buffer twice as large", _to(buffer="x2")),
+    "self_induced_queue": Intervention("CoDel at the bottleneck", _to(aqm="codel")),
     "competition": Intervention("no competing flows", is_alone=True),
     "inflated_min_rtt": Intervention("no competing flows", is_alone=True),
     "rate_change": Intervention("one rate all the time", _one_rate),

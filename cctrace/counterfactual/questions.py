@@ -65,18 +65,8 @@ def _quantities(path: Path) -> str:
     jitters = (path.jitter_steps(), path.jitter_steps(before=True))
     steps = (path.rate_steps(), path.rtt_steps(), *jitters, path.loss_steps())
     texts = [[str(value) for value in values] for _, values in steps]
-    return str(
-        [
-            texts,
-            path.delay_before,
-            path.buffer_bytes,
-            path.burst_loss,
-            path.aqm,
-            path.ecn_threshold,
-            path.policer,
-            path.shaper,
-        ]
-    )
+    names = ("delay_before", "buffer_bytes", "burst_loss", "aqm", "ecn_threshold", "policer", "shaper")
+    return str([texts, *(getattr(path, name) for name in names)])
 
 
 def _times(path: Path, name: str, factor: float) -> Any:

@@ -23,7 +23,7 @@ from cctrace.diagnosis.constants import GOODPUT_CHANGES
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
-from cctrace.fit.constants import UNSEEN_REACH
+from cctrace.fit.constants import BOUND_REACH
 from cctrace.fit.fitted_path import FittedPath
 from cctrace.sim.batch import Run, batch
 from cctrace.sim.path import Path
@@ -35,10 +35,8 @@ Values = dict[str, NDArray[np.float64]]
 OPEN_ENDED = 1.1  # times the RTT of the shorter half of unobserved queues: longer ones would increase it further
 MOST_BDP = 10.0  # largest usual buffer
 BUFFER_REACH = 4.0  # smallest send buffer tried, as the mean data in flight divided by this
-BUFFER_TRIALS, BUFFER_ROUNDS = (
-    8,
-    3,
-)  # sizes, evenly in the logarithm; each round refines between the neighbours of the best
+BUFFER_TRIALS = 8  # sizes, evenly in the logarithm
+BUFFER_ROUNDS = 3  # each refines between the neighbours of the best
 
 
 @dataclass(frozen=True)
@@ -204,7 +202,7 @@ class Runs:
         """Remove interval bounds that the capture does not support."""
         if not answer:
             return
-        hosts, bounded = question.hosts, self.scene.path.estimates["unseen"]
+        hosts, bounded = question.hosts, self.scene.path.estimates["undetermined"]
         limited = self._held.options(hosts).keys() & {"app", "max_pacing_rate", "send_buffer"}
         # Behind a policer, a lack of data cannot be observed.
         is_freed = self.scene.path.policer is not None and question.change(self.paths[0]).policer is None
@@ -213,9 +211,8 @@ class Runs:
             answer["goodput_bps"] = answer["goodput_bps"]._replace(low=None)  # unless data is available at all times
             answer["rtt_mean_us"] = answer["rtt_mean_us"]._replace(low=None)
         if "rate" in bounded and (not limited or hosts.get("app") == "bulk"):
-            answer["goodput_bps"] = answer["goodput_bps"]._replace(
-                high=None
-            )  # a path that was never filled may be faster
+            # A path that was never filled may be faster.
+            answer["goodput_bps"] = answer["goodput_bps"]._replace(high=None)
         if not self.scene.complete:
             answer[SHARE] = answer[SHARE]._replace(high=None)
         if "buffer" in bounded:
@@ -276,7 +273,7 @@ def plausible(path: FittedPath, draws: int, seed: int) -> list[Path]:
     paths = path.draws(draws, seed)
     least = path.estimates["buffer_bytes"].low
     bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
-    if "buffer" not in path.estimates["unseen"] or not least or MOST_BDP * bdp <= UNSEEN_REACH * least:
+    if "buffer" not in path.estimates["undetermined"] or not least or MOST_BDP * bdp <= BOUND_REACH * least:
         return paths
-    power = np.log(MOST_BDP * bdp / least) / np.log(UNSEEN_REACH)
+    power = np.log(MOST_BDP * bdp / least) / np.log(BOUND_REACH)
     return [changed(one, {"buffer": f"{least * (one.buffer_bytes / least) ** power:.0f}B"}) for one in paths]

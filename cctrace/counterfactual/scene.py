@@ -12,7 +12,7 @@ import numpy as np
 
 from cctrace.counterfactual.figures import recorded_figures
 from cctrace.counterfactual.held_back import HeldBack, held_back, shut_window_bytes
-from cctrace.counterfactual.weighing import likeliest, unseen_competitor
+from cctrace.counterfactual.weighing import likeliest, uncaptured_competitor
 from cctrace.diagnosis.diagnose import Diagnosis, diagnose
 from cctrace.diagnosis.record import Record
 from cctrace.display import Progress
@@ -31,7 +31,7 @@ from cctrace.tcp.wire import PACKET_BYTES
 Controller = str | type
 
 AT_SENDER = ("sender", "unknown")  # where nothing had been lost before the capture
-UNSEEN = {
+OPEN_QUESTIONS = {
     "rate": "a faster path: no queue ever grew, so what it could have carried is not known",
     "buffer": "a longer queue: it never overflowed; its longest backlog to ten times that, or ten BDP, are tried",
     "base_rtt": "a shorter base RTT: others' packets stood in the queue all the time",
@@ -52,7 +52,7 @@ class Scene:
     hz: int  # ticks per second of the sender's kernel
     others: tuple[Sender, ...]  # senders of the other flows through the same bottleneck
     complete: bool  # whether the capture includes lost packets
-    unseen: tuple[str, ...]  # what the capture cannot exclude
+    not_excluded: tuple[str, ...]  # what the capture cannot exclude
     are_hypothetical: bool = False  # whether the other flows are not in the capture but hypothetical
     # AQM of the path, as changes of it (`questions.changed`); empty if nothing marked, or the marker is unknown
     marking: Mapping[str, str] = field(default_factory=dict)
@@ -68,23 +68,9 @@ def scene_of(
 ) -> Scene:
     """Return the `Scene` of a captured flow.
 
-    Parameters
-    ----------
-    own : str or class, optional
-        The sender's controller; by default identified.
-    diagnosis : Diagnosis, optional
-        Of the flow, if available.
-    progress : callable
-        Receives lines of progress.
-    quick : bool
-        Use a quickly fitted path, see `fit.fitted_path.path_of`.
-
-    Raises
-    ------
-    FitError
-        If the path cannot be inferred, or if the application limited the flow without a pattern.
-    StreamError
-        If the capture lacks one direction.
+    `own`: the sender's controller; by default identified. `diagnosis`: of the flow, if available. `quick`: use a
+    quickly fitted path, see `fit.fitted_path.path_of`. Raises `FitError` if the path cannot be inferred, or if the
+    application limited the flow without a pattern; `StreamError` if the capture lacks one direction.
     """
     evidence = evidence_of(flow)
     table = evidence.transmissions
@@ -111,15 +97,15 @@ def scene_of(
     )
     progress("which path reproduces the recording")
     path = likeliest(scene, flow, evidence)
-    rival = unseen_competitor(replace(scene, path=path), flow, evidence, diagnosis)
-    doubts = [UNSEEN[name] for name in path.estimates["unseen"] if name in UNSEEN]
-    unseen = (*held.unseen, *([] if complete else [lost]), *doubts, *([doubt] if doubt else []))
+    rival = uncaptured_competitor(replace(scene, path=path), flow, evidence, diagnosis)
+    doubts = [OPEN_QUESTIONS[name] for name in path.estimates["undetermined"] if name in OPEN_QUESTIONS]
+    not_excluded = (*held.not_excluded, *([] if complete else [lost]), *doubts, *([doubt] if doubt else []))
     if rival is not None:
-        unseen = (*unseen, f"another kind of competitor than {rival.name}: the capture does not show it")
+        not_excluded = (*not_excluded, f"another kind of competitor than {rival.name}: the capture does not show it")
         scene = replace(scene, others=(rival,), are_hypothetical=True)
     marking = _marking(flow, evidence, path)
     ecn = flow.ecn.feedback if marking else False
-    return replace(scene, path=path, unseen=unseen, marking=marking, ecn=ecn)
+    return replace(scene, path=path, not_excluded=not_excluded, marking=marking, ecn=ecn)
 
 
 def _marking(flow: Flow, evidence: PathEvidence, path: FittedPath) -> dict[str, str]:

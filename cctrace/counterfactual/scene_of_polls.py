@@ -11,10 +11,9 @@ import numpy as np
 
 from cctrace.counterfactual.figures import SHARE
 from cctrace.counterfactual.held_back import HeldBack
-from cctrace.counterfactual.scene import UNSEEN, Controller, Scene
+from cctrace.counterfactual.scene import OPEN_QUESTIONS, Controller, Scene
 from cctrace.diagnosis.diagnose import Diagnosis
-from cctrace.diagnosis.findings import Verdict
-from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.findings import Verdict, shares
 from cctrace.diagnosis.polled import Polls
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
@@ -49,30 +48,33 @@ def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> 
     recorded = {
         "goodput_bps": float(flow.row["goodput_bps"]),
         "rtt_mean_us": float(np.mean(rtt)),
-        SHARE: float(polls.again[-1] / polls.sent) if polls.sent > 0 else 0.0,
+        SHARE: float(polls.retransmitted[-1] / polls.sent) if polls.sent > 0 else 0.0,
     }
-    unseen = [*held.unseen, *(UNSEEN[name] for name in path.estimates["unseen"] if name in UNSEEN)]
-    unseen.append("what lies between polls: jitter, reordering, and who shared the path are not simulated")
+    not_excluded = [
+        *held.not_excluded,
+        *(OPEN_QUESTIONS[name] for name in path.estimates["undetermined"] if name in OPEN_QUESTIONS),
+    ]
+    not_excluded.append("what lies between polls: jitter, reordering, and who shared the path are not simulated")
     duration = f"{min(polls.end, LONGEST_S):.3f}s"
-    return Scene(path, own, held, recorded, duration, ({"ack_every": 2},), flow.hz, (), True, tuple(unseen))
+    return Scene(path, own, held, recorded, duration, ({"ack_every": 2},), flow.hz, (), True, tuple(not_excluded))
 
 
 def _path(polls: Polls, rate_bps: Any, rtt_us: Any, verdicts: dict[str, Verdict]) -> FittedPath:
     """Return the path that the polls bound."""
-    full, unseen = bool(FULL & verdicts.keys()), []
+    full, undetermined = bool(FULL & verdicts.keys()), []
     if full:
         typical = float(np.median(rate_bps)) * WIRE_PER_PAYLOAD
         rate = Estimate.around(typical, RATE_ERROR * typical)
     else:
-        unseen.append("rate")
+        undetermined.append("rate")
         estimated = 8 * float(np.nanmax(np.append(polls["bbr_bw_Bps"], 0.0)))
         fastest = max(float(np.quantile(rate_bps, 0.99)), estimated) * WIRE_PER_PAYLOAD
         rate = Estimate(fastest, fastest, None)
     longest = max((float(np.quantile(rtt_us, 0.99)) - polls.least_us) * rate.number / 8e6, float(PACKET_BYTES))
     buffer = Estimate.around(longest, 0.1 * longest) if DROPPED & verdicts.keys() else Estimate(None, longest, None)
-    unseen += ["buffer"] if buffer.value is None else []
+    undetermined += ["buffer"] if buffer.value is None else []
     lost = verdicts.get("random_loss")
-    again, sent = float(min(polls.again[-1], np.nan_to_num(polls.sent))), polls.sent
+    again, sent = float(min(polls.retransmitted[-1], np.nan_to_num(polls.sent))), polls.sent
     none = Estimate(0.0, 0.0, 0.0)
     share = Estimate(again / sent, *proportion(int(again), int(sent))) if lost is not None and sent > 0 else none
     return FittedPath.of(
@@ -86,7 +88,7 @@ def _path(polls: Polls, rate_bps: Any, rtt_us: Any, verdicts: dict[str, Verdict]
             "shaper": None,
             "aqm": None,
             "acks": None,
-            "unseen": unseen,
+            "undetermined": undetermined,
             "correlation": None,
             "rate_counts": COUNTS,
         }
@@ -95,25 +97,25 @@ def _path(polls: Polls, rate_bps: Any, rtt_us: Any, verdicts: dict[str, Verdict]
 
 def _held(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict], rtt_us: float) -> HeldBack:
     """Return the host limits of a polled connection."""
-    goodput_bps, unseen = float(polls.flow.row["goodput_bps"]), []
+    goodput_bps, not_excluded = float(polls.flow.row["goodput_bps"]), []
     pacing = window = buffer = app = None
     if "pacing_limited" in verdicts:
         pacing = verdicts["pacing_limited"].evidence["limit_bps"]
-        unseen.append("a higher pacing limit, which is kept")
+        not_excluded.append("a higher pacing limit, which is kept")
     outstanding = polls.flow.outstanding() * polls["snd_mss"]
     flying = float(np.nanmax(outstanding)) if np.isfinite(outstanding).any() else goodput_bps / 8e6 * rtt_us
     if "receiver_limited" in verdicts:
         advertised = polls["snd_wnd"]
         window = float(np.nanmax(advertised)) if (advertised > 0).any() else flying
-        unseen.append(f"a receive window above {window / 1e3:.0f} kB, which held back and is kept")
+        not_excluded.append(f"a receive window above {window / 1e3:.0f} kB, which held back and is kept")
     if "send_buffer_limited" in verdicts:
         buffer = flying
-        unseen.append(f"more than {buffer / 1e3:.0f} kB in flight, which the send buffer kept to")
+        not_excluded.append(f"more than {buffer / 1e3:.0f} kB in flight, which the send buffer kept to")
     idle = shares(diagnosis.limits).get("application", 0.0)
     if idle > APPLICATION and buffer is None and pacing is None:
         app = _writes(polls, diagnosis, goodput_bps)
-        unseen.append(f"that the application had less to send for up to {100 * idle:.0f} % of the time")
-    return HeldBack(app, pacing, 0.0, buffer, window, window or 0.0, None, tuple(unseen))
+        not_excluded.append(f"that the application had less to send for up to {100 * idle:.0f} % of the time")
+    return HeldBack(app, pacing, 0.0, buffer, window, window or 0.0, None, tuple(not_excluded))
 
 
 def _writes(polls: Polls, diagnosis: Diagnosis, goodput_bps: float) -> str | None:

@@ -1,7 +1,7 @@
 """Likelihood of a recording under a path: goodput, RTTs and retransmission times, compared with simulations.
 
     course_of(flow, table)              the recording, on a time grid
-    unseen_competitor(scene, ...)       a flow outside the capture, if only that explains the recording
+    uncaptured_competitor(scene, ...)   a flow outside the capture, if only that explains the recording
     courses(runs)                       simulated runs, on the same grid
     unlikeness(recorded, runs)          -2 log likelihood of the recording, given the runs
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 AS_DROPTAIL = ("other", "early")  # values of `aqm` in a fit that cannot be simulated
 CLEARLY = 2 * np.log(20.0)  # least gain in twice the log likelihood for a path other than the inferred one
-UNSEEN = ("cubic6", "bbr2022")  # hypothetical competitors outside the capture
+COMPETITORS = ("cubic6", "bbr2022")  # hypothetical competitors outside the capture
 RUNS = 4  # simulations per explanation
 GRID_S = 0.1
 LAST_RTTS = 8  # samples whose mean approximates the smoothed RTT [RFC6298]
@@ -43,7 +43,7 @@ LAST_RTTS = 8  # samples whose mean approximates the smoothed RTT [RFC6298]
 SPREAD = {
     "goodput": 0.03,
     "rtt": 0.04,
-    "again": 0.2,
+    "retransmitted": 0.2,
     "episodes": 0.2,
     "short_rtt": 0.05,
     "long_rtt": 0.05,
@@ -56,10 +56,10 @@ SPREAD = {
 class Course:
     """A flow over time, on a grid."""
 
-    # delivered, sent, again: cumulative segments delivered, sent and retransmitted
+    # cumulative segments
     delivered: NDArray[np.float64]
     sent: NDArray[np.float64]
-    again: NDArray[np.float64]
+    retransmitted: NDArray[np.float64]
     rtt_us: NDArray[np.float64]  # smoothed RTT
     rtt_mean_us: float  # mean of all samples
 
@@ -70,8 +70,8 @@ class Course:
         return {
             "goodput": float(np.log(max(self.delivered[-1], 1.0))),
             "rtt": float(np.log(self.rtt_mean_us)),
-            "again": float(np.log(self.again[-1] / max(self.sent[-1], 1.0) + NEAR_POINTS)),
-            "episodes": float(np.log1p(np.count_nonzero(np.diff(self.again, prepend=0.0)))),
+            "retransmitted": float(np.log(self.retransmitted[-1] / max(self.sent[-1], 1.0) + NEAR_POINTS)),
+            "episodes": float(np.log1p(np.count_nonzero(np.diff(self.retransmitted, prepend=0.0)))),
             "short_rtt": float(short),
             "long_rtt": float(long),
         }
@@ -92,7 +92,7 @@ def course_of(flow: Flow, table: Transmissions) -> Course:
     last = np.searchsorted(taken_ns, at_ns, side="right")
     first = np.maximum(last - LAST_RTTS, 0)
     smoothed = (total[last] - total[first]) / np.maximum(last - first, 1)
-    again = np.sort(table.sent_ns[table.again])
+    again = np.sort(table.sent_ns[table.retransmitted])
     return Course(so_far(acked), so_far(table.sent_ns), so_far(again), smoothed, float(rtt_us.mean()))
 
 
@@ -114,7 +114,7 @@ def unlikeness(recorded: Course, runs: Sequence[Course]) -> float:
     for name, value in mine.items():
         values = np.array([features[name] for features in theirs])
         total += _distance(value - values.mean(), values.var(ddof=1), SPREAD[name])
-    again = _apart(recorded.again, [run.again for run in runs])
+    again = _apart(recorded.retransmitted, [run.retransmitted for run in runs])
     course = _apart(recorded.delivered, [run.delivered for run in runs])
     return total + _distance(*again, SPREAD["when"]) + _distance(*course, SPREAD["course"])
 
@@ -168,7 +168,7 @@ def _each_unlike(recorded: Course, explanations: Sequence[list[Run]]) -> list[fl
     return [unlikeness(recorded, found[k * RUNS : (k + 1) * RUNS]) for k in range(len(explanations))]
 
 
-def unseen_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosis: Diagnosis) -> Sender | None:
+def uncaptured_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosis: Diagnosis) -> Sender | None:
     """Return a competitor outside the capture if the recording is clearly likelier with it.
 
     A drop of the rate and a new competitor leave the flow the same rate. A drop leaves delays that the flow's own
@@ -183,7 +183,7 @@ def unseen_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosi
     if not fell and not any(one.name == "congestive_loss" for one in diagnosis.verdicts):
         return None
     begin = f"{fell[0].evidence['at_s'] if fell else 0.0:.3f}s"
-    rivals = [Sender(cc, start=begin, ack_every=2) for cc in UNSEEN]
+    rivals = [Sender(cc, start=begin, ack_every=2) for cc in COMPETITORS]
     senders = [(_own(scene),), *((_own(scene), rival) for rival in rivals)]
     runs = [_runs(scene.path, those, scene) for those in senders]
     alone, *beside = _each_unlike(course_of(flow, evidence.transmissions), runs)

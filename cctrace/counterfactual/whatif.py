@@ -5,7 +5,7 @@
     3. predict   simulate the candidates over the same draws with the same random numbers (common random numbers)
 
 Other flows that share the bottleneck in the capture are simulated, not replayed: they react. What the capture
-cannot exclude is listed in `WhatIf.unseen` and opens the interval on one side.
+cannot exclude is listed in `WhatIf.not_excluded` and opens the interval on one side.
 
     scene, held_back    the recording: path, sender, host limits
     questions           changes of path and hosts; `remedies` derives them from a diagnosis
@@ -74,7 +74,7 @@ class WhatIf(Summarized, Jsonable):
         The inferred path.
     changed : dict
         Changes of the path, as given.
-    unseen : list of str
+    not_excluded : list of str
         What the capture cannot exclude, in words.
 
     Examples
@@ -97,11 +97,11 @@ class WhatIf(Summarized, Jsonable):
     differences: dict[str, Figures]
     path: FittedPath
     changed: dict[str, Any]
-    unseen: list[str]
+    not_excluded: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the output of `cctrace whatif --json` for a flow."""
-        named = ("recorded", "own", "original", "reproduces", "candidates", "differences", "changed", "unseen")
+        named = ("recorded", "own", "original", "reproduces", "candidates", "differences", "changed", "not_excluded")
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
         return plain({name: getattr(self, name) for name in named} | {"recorded": recorded})
 
@@ -146,7 +146,7 @@ class WhatIf(Summarized, Jsonable):
         lines = [_line(name, figures) for name, figures in self.rows()]
         lines.append(self.trust())
         lines += [f"{name}: {text}" for name, text in self.advice().items() if text]
-        return "\n".join(lines + [f"not excluded: {text}" for text in self.unseen])
+        return "\n".join(lines + [f"not excluded: {text}" for text in self.not_excluded])
 
 
 _ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))
@@ -228,34 +228,14 @@ def what_would_help(
     flow: Flow,
     diagnosis: Diagnosis,
     own: Controller | None = None,
-    *,
-    draws: int = DRAWS,
-    seed: int = 1,
     progress: Progress = silent,
 ) -> WhatIf:
-    """Return the effect of following a diagnosis's advice.
+    """Return the effect of following a diagnosis's advice: the answers to `remedies.questions`.
 
-    Parameters
-    ----------
-    diagnosis : Diagnosis
-        Of the flow.
-    own : str, optional
-        The sender's controller; by default identified.
-    draws, seed, progress
-        As in `whatif`.
-
-    Returns
-    -------
-    WhatIf
-        With the questions of `remedies.questions`.
-
-    Raises
-    ------
-    FitError, StreamError
-        As `whatif`.
+    `own`: the sender's controller; by default identified. Raises `FitError` and `StreamError` as `whatif` does.
     """
     scene = scene_of(flow, own, diagnosis, progress)
-    return answer(Runs(scene, draws, seed, progress), remedies.questions(diagnosis, scene.own))
+    return answer(Runs(scene, DRAWS, 1, progress), remedies.questions(diagnosis, scene.own))
 
 
 def answer(
@@ -271,14 +251,14 @@ def answer(
     scene = runs.scene
     own = None if scene.own is None else called(scene.own)
     checked = scene.recorded, own, runs.original, runs.reproduces
-    return WhatIf(*checked, candidates, differences, scene.path, dict(changes or {}), list(scene.unseen))
+    return WhatIf(*checked, candidates, differences, scene.path, dict(changes or {}), list(scene.not_excluded))
 
 
 def cells(figures: Figures) -> list[str]:
     """Return goodput, mean RTT and retransmitted share as text, each with its interval.
 
-    >>> again = Estimate(0.01, 0.0, 0.02)
-    >>> cells({"goodput_bps": Estimate(9e6, 8e6), "rtt_mean_us": Estimate(4e4), "retransmitted_share": again})
+    >>> share = Estimate(0.01, 0.0, 0.02)
+    >>> cells({"goodput_bps": Estimate(9e6, 8e6), "rtt_mean_us": Estimate(4e4), "retransmitted_share": share})
     ['9 Mbit/s (8 Mbit/s or more)', '40 ms', '1 % (0 % to 2 %)']
     """
     forms = (format_rate, lambda us: format_time(us * 1e3), format_share)
@@ -286,8 +266,8 @@ def cells(figures: Figures) -> list[str]:
 
 
 def _line(name: str, figures: Figures) -> str:
-    goodput, rtt, again = cells(figures)
-    return f"{name:24s} {goodput}, RTT {rtt}, {again} retransmitted"
+    goodput, rtt, share = cells(figures)
+    return f"{name:24s} {goodput}, RTT {rtt}, {share} retransmitted"
 
 
 def _range(estimate: Estimate, form: Callable[[float], str]) -> str:

@@ -30,7 +30,7 @@ _EVEN = (
 CAUSES = {  # the most important first
     "capture_artefact": _cause(
         "unknown: capture unreliable",
-        "The capture lacks {unseen_share} of the data that the receiver acknowledged, so losses and windows are "
+        "The capture lacks {uncaptured_share} of the data that the receiver acknowledged, so losses and windows are "
         "uncertain.",
         "Capture with a larger buffer (tcpdump -B), a shorter snapshot, or fewer bytes.",
         "A capture for which tcpdump reports no packets dropped by the kernel.",
@@ -185,7 +185,7 @@ CAUSES = {  # the most important first
         "reordering",
         "The path reorders: {reordered_share} of the packets arrived after one that was sent later[, by the kernel's "
         "count ({counted:times})][, and {needless:count} retransmissions were spurious|, and duplicates packets: "
-        "{copies:count} of {again:count} retransmitted segments arrived twice].",
+        "{copies:count} of {retransmitted:count} retransmitted segments arrived twice].",
         "Find the parallel links or per-packet load balancing; senders need RACK (Linux since 4.18) to tolerate it.",
         "SACK blocks that only losses caused.",
     ),

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
-from cctrace.diagnosis.delay_groups import AckBatches, AckBunches, AckCounts, Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.findings import Finding
 from cctrace.units import format_time
 
@@ -75,14 +74,14 @@ class Facts:
     losses: groups.Losses | None = None
     marks: groups.Marks | None = None
     bursts: groups.Bursts | None = None
-    sent_again: groups.SentAgain | None = None
-    reordering: Reordering | None = None
-    min_rtt: MinRtt | None = None
-    jitter: Jitter | None = None
-    inflated: Inflated | None = None
-    bunches: AckBunches | None = None
-    batches: AckBatches | None = None
-    ack_counts: AckCounts | None = None
+    retransmissions: groups.Retransmissions | None = None
+    reordering: groups.Reordering | None = None
+    min_rtt: groups.MinRtt | None = None
+    jitter: groups.Jitter | None = None
+    inflated: groups.Inflated | None = None
+    bunches: groups.AckBunches | None = None
+    batches: groups.AckBatches | None = None
+    ack_counts: groups.AckCounts | None = None
     artefacts: tuple[Artefact, ...] = ()
     elsewhere: Elsewhere | None = None
 

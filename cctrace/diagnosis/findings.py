@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -27,26 +28,57 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Limit:
-    """What limited a flow for some time; a flow's limits follow each other without gaps."""
+    """What limited a flow for some time; a flow's limits follow each other without gaps.
 
-    name: str  # one of `LIMITS`
-    # start_s, end_s: seconds since the first packet (of counters: the first poll)
+    Attributes
+    ----------
+    name : str
+        One of `LIMITS`.
+    start_s : float
+        Seconds since the first packet; of counters, since the first poll.
+    end_s : float
+        The same.
+    """
+
+    name: str
     start_s: float
     end_s: float
+
+
+def shares(limits: Iterable[Limit]) -> dict[str, float]:
+    """Return {name: share of the time} of limits, largest first."""
+    lasted = [(limit.name, limit.end_s - limit.start_s) for limit in limits]
+    total = sum(time for _, time in lasted) or 1.0
+    found: dict[str, float] = {}
+    for name, time in lasted:
+        found[name] = found.get(name, 0.0) + time / total
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened at a time."""
+    """Something that happened at a time.
 
-    # ``rate_change``, ``rtt_change``, ``loss_episode``, ``marks``, ``stall``, ``timeout``, ``route_change``,
-    # ``zero_window``, ``idle``, ``burst``
+    Attributes
+    ----------
+    name : str
+        ``rate_change``, ``rtt_change``, ``loss_episode``, ``marks``, ``stall``, ``timeout``, ``route_change``,
+        ``zero_window``, ``idle`` or ``burst``.
+    start_s : float
+        Seconds since the first packet.
+    end_s : float
+        The same; equal to `start_s` for an instant.
+    text : str
+        One sentence, with numbers.
+    evidence : dict of str to float
+        The same numbers, units in the names.
+    """
+
     name: str
-    # start_s, end_s: seconds since the first packet; equal for an instant
     start_s: float
     end_s: float
-    text: str  # one sentence, with numbers
-    evidence: dict[str, float] = field(default_factory=dict)  # the same numbers, units in the names
+    text: str
+    evidence: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

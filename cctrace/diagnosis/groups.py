@@ -5,7 +5,7 @@ The names of the numbers are those of a verdict's evidence, units last; NaN is a
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cctrace.path.changes import Change
 from cctrace.path.markers import Marker
@@ -142,6 +142,13 @@ class Sharing(NamedTuple):
     same_destination: bool = True
 
 
+def sharing_of(mine_bps: float, rates_bps: Mapping[Any, float], span: Span, **known: Any) -> Sharing:
+    """Return the `Sharing` of a flow with others of these rates, by name."""
+    total, best = sum(rates_bps.values()), max(rates_bps, key=lambda name: rates_bps[name])
+    flows, share = 1 + len(rates_bps), mine_bps / (mine_bps + total)
+    return Sharing(flows, share, mine_bps, total, best, rates_bps[best], span, **known)
+
+
 class Turns(NamedTuple):
     """Flows with equal shares whenever all had data, from separate queues."""
 
@@ -250,9 +257,8 @@ class Met(NamedTuple):
     buffer_bdp: float
     is_managed_length: bool  # longer than a few packets, and not a shaper's
     avoids_short: bool  # every lost packet avoids short queues
-    waits_us: tuple[
-        float, float, float, float
-    ]  # queueing delay of the other losses, 10, 50 and 90 %; longest of all packets
+    # queueing delay of the other losses, 10, 50 and 90 %; longest of all packets
+    waits_us: tuple[float, float, float, float]
     is_gathered: Callable[[], bool]  # whether the other losses cluster in time more than random ones would
 
 
@@ -307,7 +313,7 @@ class Bursts(NamedTuple):
     span: Span
 
 
-class SentAgain(NamedTuple):
+class Retransmissions(NamedTuple):
     """Retransmitted segments, and how many of them had arrived."""
 
     retransmitted_share: float
@@ -315,3 +321,70 @@ class SentAgain(NamedTuple):
     segments: int
     needless: int
     is_before_capture: bool  # captured beyond the sender, where the originals were missing
+
+
+# --- delays and ACKs -------------------------------------------------------------------------------------------------
+class Reordering(NamedTuple):
+    """Packets that arrived after packets sent later; spurious retransmissions."""
+
+    reordered_share: float
+    reordered: float
+    spurious_retransmissions: float
+    lost: float = NAN
+    retransmitted: float = NAN
+    is_kernels: bool = False  # from the kernel's counter
+
+
+class MinRtt(NamedTuple):
+    """BBR's min_rtt (or what it would be), compared with the RTT without a queue."""
+
+    min_rtt_us: float
+    uncongested_rtt_us: float
+    jitter_sd_us: float
+    used_share: float  # of the bottleneck's rate, or of BBR's estimate
+    goodput_bps: float
+    acts_as_bbr: bool
+    rate_bps: float = NAN
+    are_probes_short: bool = False  # paced, and neither a queue nor a loss is visible
+
+
+class Jitter(NamedTuple):
+    """Scatter of RTTs within an RTT that the flow's own queue does not cause, and mean RTT without a queue."""
+
+    jitter_sd_us: float
+    uncongested_rtt_us: float
+
+
+class Inflated(NamedTuple):
+    """Ten-second minimum of the RTT, exceeded for three quarters of the time."""
+
+    min_rtt_us: float
+    base_rtt_us: float
+    span: Span
+
+
+class AckBunches(NamedTuple):
+    """ACKs sent one by one, by the receiver's time stamps, that arrived together."""
+
+    bunched_share: float
+    acks_per_bunch: float
+    sent_over_us: float
+    came_within_us: float
+    span: Span
+
+
+class AckBatches(NamedTuple):
+    """ACKs that arrive at fixed times, covering whatever has arrived."""
+
+    interval_us: float
+    segments_per_batch: float
+    base_rtt_us: float
+
+
+class AckCounts(NamedTuple):
+    """Segments per ACK, and per captured packet; `is_jittered`: delays merged packets."""
+
+    segments_per_ack: float
+    segments_per_ack_p95: float
+    per_packet: float
+    is_jittered: bool

@@ -16,7 +16,7 @@ from cctrace.cc.bbr2022 import BBR2022
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, PACING_SHIFT
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import LIMITS, Limit
-from cctrace.diagnosis.record import Record
+from cctrace.diagnosis.record import Record, runs_of
 from cctrace.io.tcpinfo import TcpInfo
 
 V1 = BBR2022.params
@@ -33,7 +33,7 @@ def limits_of(record: Record) -> list[Limit]:
         "application": outside(outside(_idle(record), probes), data_waited(record)),
         "probe_rtt": probes,
         "recovery": _states(record, CA_RECOVERY),
-        "marks": _runs(record.ack_s, record.acks["ca_state"] == CA_CWR, record.duration_s),
+        "marks": runs_of(record.ack_s, record.acks["ca_state"] == CA_CWR, record.duration_s),
         "startup": np.array([[0.0, startup_end_s(record)]]),
     } | _released(record)
     return account(found | counted(record, edges_of(end, step)), end, step)
@@ -121,15 +121,6 @@ def covered(intervals: ArrayLike, edges: NDArray[np.float64]) -> NDArray[np.floa
     return np.diff(np.interp(edges, knots, total))
 
 
-def shares(limits: list[Limit]) -> dict[str, float]:
-    """Return {name: share of the time}."""
-    total = sum(limit.end_s - limit.start_s for limit in limits) or 1.0
-    found: dict[str, float] = {}
-    for limit in limits:
-        found[limit.name] = found.get(limit.name, 0.0) + (limit.end_s - limit.start_s) / total
-    return found
-
-
 def startup_end_s(record: Record) -> float:
     """Return the end of the start phase: the first loss, or three rounds without growth by a quarter."""
     start, got, _ = record.rounds
@@ -148,17 +139,7 @@ def startup_end_s(record: Record) -> float:
 
 def _states(record: Record, least: int) -> NDArray[np.float64]:
     """Return when the congestion state was `least` or worse (3 Recovery, 4 Loss)."""
-    return _runs(record.ack_s, record.acks["ca_state"] >= least, record.duration_s)
-
-
-def _runs(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float) -> NDArray[np.float64]:
-    """Return the intervals [time of a row, time of the next) in which `held`, merged."""
-    if not len(times):
-        return np.zeros((0, 2))
-    after = np.append(times[1:], max(end_s, times[-1]))
-    change = np.diff(np.concatenate([[False], held, [False]]).astype(np.int8))
-    begin, stop = np.flatnonzero(change == 1), np.flatnonzero(change == -1) - 1
-    return np.column_stack([times[begin], after[stop]])
+    return runs_of(record.ack_s, record.acks["ca_state"] >= least, record.duration_s)
 
 
 def _idle(record: Record) -> NDArray[np.float64]:
@@ -170,7 +151,7 @@ def _idle(record: Record) -> NDArray[np.float64]:
     if record.flow.taken_at != "sender":
         pauses = written(record)
         return merged(np.vstack([record.empty_s, pauses[np.diff(pauses)[:, 0] > record.median_rtt_us / 1e6]]))
-    bubbles = _runs(record.ack_s, record.acks["app_limited"] > 0, record.duration_s)
+    bubbles = runs_of(record.ack_s, record.acks["app_limited"] > 0, record.duration_s)
     return merged(np.vstack([record.empty_s, bubbles, written(record)]))
 
 
@@ -250,7 +231,7 @@ def _probe_rtt(record: Record) -> NDArray[np.float64]:
     flying = acks["rs_prior_in_flight"]
     if not len(acks) or np.median(flying) < 3 * V1["cwnd_min_target"].default or record.is_loss_based:
         return np.zeros((0, 2))
-    runs = _runs(
+    runs = runs_of(
         record.ack_s, (flying <= V1["cwnd_min_target"].default + 1) & (acks["ca_state"] < 2), record.duration_s
     )
     runs = runs[np.diff(runs)[:, 0] >= V1["probe_rtt_mode_ms"].default / 2000]

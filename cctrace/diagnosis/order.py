@@ -11,12 +11,8 @@ from cctrace.estimates import Z90, Estimate
 from cctrace.special import special
 
 REMEDIED = {"congestive_loss", "self_induced_queue"}  # the simulated remedy is another queue: its cost does not count
-ACCOUNTED = {
-    "receiver_limited",
-    "send_buffer_limited",
-    "application_limited",
-    "pacing_limited",
-}  # even if for little time
+# These matter even if they held for little time.
+ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited", "pacing_limited"}
 LIKELY = float(special.ndtri(0.75)) / Z90  # of half a 90 % interval: exceeded with probability 3/4
 PAUSED = {"application_limited", "app_limited_samples"}  # the flow was seen without data to send
 
@@ -71,14 +67,9 @@ def _place(finding: Finding) -> int:
 def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdict]:
     """Return verdicts ordered by the effect of their removal; ties stay in the given order, which is the catalogue's.
 
-    Parameters
-    ----------
-    goal : {"goodput", "delay", "loss"}
-        Primary objective: goodput, shorter RTTs, fewer retransmissions. If a removal does not change goodput, its
-        effect on the RTT decides, and vice versa.
+    `goal`: the primary objective: goodput, shorter RTTs ("delay"), or fewer retransmissions ("loss"). If a removal
+    does not change goodput, its effect on the RTT decides, and vice versa.
 
-    Notes
-    -----
     Causes without a number follow those that change the goal, and precede those that change nothing: `path_full`
     (nothing is wrong) precedes a loss whose removal gains nothing. A gain with only an upper bound, because the
     application may have no more data, ranks by that bound's value: every other gain needs these data, too. If the
@@ -95,8 +86,9 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
             return 6, 0, 0.0, 0
         if effect is None:
             return (2 if place < ORDER.index("path_full") else 4), 0, 0.0, 0
+        # Effects that differ by less than a tie are in the catalogue's order.
         for rank, wanted in ((1, first), (3, second)):
-            size = -round(_size(one, effect, wanted, goal) / _tie(wanted))
+            size = -round(_size(one, effect, wanted, goal) / (const.LOSS_TIE if wanted == "loss" else const.RATIO_TIE))
             if _may_matter(one, effect, wanted, goal):
                 return rank + pauses, size, 0.0, place
             if _matters(one, wanted, goal):
@@ -142,11 +134,6 @@ def _may_matter(one: Verdict, effect: Effect, wanted: str, goal: str) -> bool:
 def _least(wanted: str) -> float:
     """Return the least change of an objective that matters."""
     return {"goodput": const.GOODPUT_CHANGES, "delay": const.RTT_CHANGES, "loss": const.LOSS_CHANGES}[wanted]
-
-
-def _tie(wanted: str) -> float:
-    """Return the difference of effects below which the catalogue's order applies."""
-    return const.LOSS_TIE if wanted == "loss" else const.RATIO_TIE
 
 
 def _size(one: Verdict, effect: Effect, wanted: str, goal: str) -> float:

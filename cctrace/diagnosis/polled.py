@@ -49,7 +49,7 @@ class Polls:
         return float(known.min()) if len(known) else np.nan
 
     @functools.cached_property
-    def again(self) -> NDArray[np.float64]:
+    def retransmitted(self) -> NDArray[np.float64]:
         """Cumulative retransmitted segments, at every poll."""
         return np.maximum.accumulate(np.nan_to_num(self["total_retrans"]))
 
@@ -102,7 +102,11 @@ def limits_of(polls: Polls) -> list[Limit]:
     later = {name: polls[name][1:] for name in ("unacked", "snd_cwnd", "ca_state", "bbr_pacing_gain", "bbr_cwnd_gain")}
     idle = np.diff(busy) < const.MOST_OF_TIME * width if np.isfinite(busy).all() else later["unacked"] == 0
     full = later["unacked"] >= const.NEARLY_ALL * later["snd_cwnd"]
-    start = (polls["snd_ssthresh"][1:] >= TCP_INFINITE_SSTHRESH) & (polls.again[1:] == 0) & (not polls.is_model_based)
+    start = (
+        (polls["snd_ssthresh"][1:] >= TCP_INFINITE_SSTHRESH)
+        & (polls.retransmitted[1:] == 0)
+        & (not polls.is_model_based)
+    )
     start |= later["bbr_pacing_gain"] > const.STARTUP_GAIN
     probing = (later["bbr_cwnd_gain"] == BBR_UNIT) & (later["bbr_pacing_gain"] == BBR_UNIT) & (later["unacked"] <= 5)
     held = {
@@ -126,12 +130,12 @@ def events_of(polls: Polls) -> list[Event]:
         verb = "fell" if after < before else "rose"
         text = f"At {at:.1f} s the path's rate {verb} from {format_rate(before)} to {format_rate(after)}."
         found.append(Event("rate_change", at, at, text, {"before_bps": before, "after_bps": after}))
-    lost = np.diff(polls.again)
+    lost = np.diff(polls.retransmitted)
     for k in np.argsort(-lost)[: const.MOST_EVENTS]:
         if lost[k] > 0:
             start, end = float(polls.time[k]), float(polls.time[k + 1])
             text = f"Until {end:.1f} s {lost[k]:.0f} segment{'s were' if lost[k] > 1 else ' was'} retransmitted."
-            found.append(Event("loss_episode", start, end, text, {"sent_again": float(lost[k])}))
+            found.append(Event("loss_episode", start, end, text, {"retransmitted": float(lost[k])}))
     for limit in limits_of(polls):
         if limit.name == "application" and limit.end_s - limit.start_s > max(const.IDLE_S, 2 * polls.least_us / 1e6):
             lasted = limit.end_s - limit.start_s

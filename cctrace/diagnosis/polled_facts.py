@@ -5,10 +5,8 @@ from numpy.typing import NDArray
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
-from cctrace.diagnosis.delay_groups import MinRtt, Reordering
 from cctrace.diagnosis.facts import POLLS, Facts
-from cctrace.diagnosis.findings import Limit
-from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.polled import Polls, rate_changes
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.flows.counters import CounterFlow
@@ -59,7 +57,7 @@ def _start(polls: Polls) -> groups.Start | None:
     """Return the start of a connection without retransmissions: its duration in minimum RTTs."""
     time_ns, acked = polls.flow.acked()
     grown = np.flatnonzero(np.diff(acked))
-    if polls.again[-1] > 0 or not polls.least_us > 0 or not len(grown):
+    if polls.retransmitted[-1] > 0 or not polls.least_us > 0 or not len(grown):
         return None
     lasted_us = (time_ns[grown[-1] + 1] - polls.flow.start_ns) / 1e3
     sent = float(polls.flow.row["bytes_sent"])
@@ -77,7 +75,7 @@ def _socket_limit(polls: Polls, rtt: float) -> groups.SocketLimit:
 
 def _sharing(polls: Polls) -> groups.Sharing | None:
     """Return the rates of connections whose RTTs correlate with this one's."""
-    table, mine = polls.flow.table, polls.flow.row
+    table = polls.flow.table
     if len(polls.time) < const.ENOUGH:
         return None
     alike: dict[str, tuple[float, float]] = {}
@@ -94,17 +92,8 @@ def _sharing(polls: Polls) -> groups.Sharing | None:
     if not alike:
         return None
     rates = {name: rate for name, (rate, _) in alike.items()}
-    best, total, own = max(rates, key=lambda name: rates[name]), sum(rates.values()), float(mine["goodput_bps"])
-    return groups.Sharing(
-        flows=1 + len(alike),
-        share=own / (own + total),
-        mine_bps=own,
-        their_rate_bps=total,
-        best=best,
-        best_bps=rates[best],
-        span=(0.0, polls.end),
-        rtt_correlation=max(correlation for _, correlation in alike.values()),
-    )
+    most = max(correlation for _, correlation in alike.values())
+    return groups.sharing_of(float(polls.flow.row["goodput_bps"]), rates, (0.0, polls.end), rtt_correlation=most)
 
 
 def _correlation(polls: Polls, other: CounterFlow) -> float:
@@ -124,10 +113,10 @@ def _filled(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.interp(np.arange(len(values)), np.flatnonzero(known), values[known]) if known.any() else values * 0
 
 
-def _reordering(polls: Polls) -> Reordering:
+def _reordering(polls: Polls) -> groups.Reordering:
     count, copies = (polls.span_us(name) for name in ("reord_seen", "dsack_dups"))
     share = count / polls.sent if polls.sent > 0 else groups.NAN
-    return Reordering(share, count, copies, sent_again=float(polls.again[-1]), is_kernels=True)
+    return groups.Reordering(share, count, copies, retransmitted=float(polls.retransmitted[-1]), is_kernels=True)
 
 
 def _rates(polls: Polls, rtt: float) -> groups.RateChanges | None:
@@ -135,7 +124,7 @@ def _rates(polls: Polls, rtt: float) -> groups.RateChanges | None:
     return groups.RateChanges(changes, rtt_us=rtt) if changes else None
 
 
-def _min_rtt(polls: Polls, rtt: float) -> MinRtt | None:
+def _min_rtt(polls: Polls, rtt: float) -> groups.MinRtt | None:
     """Return BBR's own min_rtt and rate estimate, if its counters are present."""
     least = polls["bbr_min_rtt_us"]
     least = least[(least > 0) & (least < const.NEVER_US)]
@@ -144,16 +133,16 @@ def _min_rtt(polls: Polls, rtt: float) -> MinRtt | None:
         return None
     most = float(np.nanmax(np.append(polls["bbr_bw_Bps"], 0.0))) * 8
     used = goodput / most if most > 0 else groups.NAN
-    return MinRtt(float(np.median(least)), rtt, float(np.nanmedian(deviation)), used, goodput, acts_as_bbr=True)
+    return groups.MinRtt(float(np.median(least)), rtt, float(np.nanmedian(deviation)), used, goodput, acts_as_bbr=True)
 
 
 def _losses(polls: Polls) -> groups.Losses | None:
     """Return the retransmissions, and the RTTs before them."""
-    lost = float(polls.again[-1])
+    lost = float(polls.retransmitted[-1])
     share = lost / polls.sent if polls.sent > 0 else groups.NAN
     if lost < const.FEWEST or not share >= const.NO_ACCIDENT / 5:
         return None
-    known, steps = np.isfinite(polls.rtt), np.flatnonzero(np.diff(polls.again) > 0)
+    known, steps = np.isfinite(polls.rtt), np.flatnonzero(np.diff(polls.retransmitted) > 0)
     room = float(np.nanquantile(polls.rtt, 0.99)) - polls.least_us
     before = polls.rtt[steps][np.isfinite(polls.rtt[steps])]
     typical = float(np.nanmedian(polls.rtt)) / polls.least_us
@@ -186,7 +175,7 @@ def _marks(polls: Polls) -> groups.Marks | None:
     if not np.nanmax(counted, initial=0.0) > 0:
         return None
     marked = np.maximum.accumulate(np.nan_to_num(counted))
-    steps, lost = (np.flatnonzero(np.diff(column, prepend=0.0) > 0) for column in (marked, polls.again))
+    steps, lost = (np.flatnonzero(np.diff(column, prepend=0.0) > 0) for column in (marked, polls.retransmitted))
     apart_s = const.EPISODE_RTTS * polls.least_us / 1e6
     at = polls.time[steps]
     first = at[np.diff(at, prepend=-np.inf) > apart_s]
@@ -213,12 +202,12 @@ def _dispersion(polls: Polls) -> tuple[float, float]:
     """
     sent = np.maximum.accumulate(np.nan_to_num(polls["data_segs_out"]))
     rtts = polls.time[-1] * 1e6 / (2 * polls.least_us)
-    many = int(min(polls.again[-1] / 10, np.nan_to_num(rtts), len(sent) - 1))
+    many = int(min(polls.retransmitted[-1] / 10, np.nan_to_num(rtts), len(sent) - 1))
     if many < const.FEWEST or not sent[-1] > sent[0]:
         return np.nan, np.nan
     inner = np.unique(np.searchsorted(sent, np.linspace(sent[0], sent[-1], many + 1)[1:-1]))
     edges = np.unique(np.concatenate([[0], inner, [len(sent) - 1]]))
-    got, of = np.diff(polls.again[edges]), np.diff(sent[edges])
+    got, of = np.diff(polls.retransmitted[edges]), np.diff(sent[edges])
     few = np.argsort(got / np.maximum(of, 1))[: len(got) - int(np.ceil(0.1 * len(got)))]
     got, of = got[few], of[few]
     mean = of * got.sum() / of.sum()

@@ -37,6 +37,16 @@ class Bursts(NamedTuple):
     last: np.ndarray
 
 
+def runs_of(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float = 0.0) -> NDArray[np.float64]:
+    """Return the intervals [time of a row, time of the next) in which `held`, merged; the last row lasts to `end_s`."""
+    if not len(times):
+        return np.zeros((0, 2))
+    after = np.append(times[1:], max(end_s, times[-1]))
+    change = np.diff(np.concatenate([[False], held, [False]]).astype(np.int8))
+    begin, stop = np.flatnonzero(change == 1), np.flatnonzero(change == -1) - 1
+    return np.column_stack([times[begin], after[stop]])
+
+
 def _of_path(name: str) -> property:
     """Return the property with that part of the flow's `PathEvidence`."""
     return property(operator.attrgetter(f"path.{name}"), doc=f"`{name}` of the flow's `PathEvidence`.")
@@ -83,7 +93,7 @@ class Record:
     def bursts(self) -> Bursts:
         """New data sent, in bursts: arrays of a `Bursts`."""
         sends = self.events.sends
-        sends = sends[sends["again"] == 0]
+        sends = sends[sends["retransmitted"] == 0]
         if not len(sends) or not len(self.ack_s):
             return Bursts(*(np.zeros(0),) * 3, *(np.zeros(0, np.int64),) * 2)
         time = self.seconds(sends["time_ns"])
@@ -133,7 +143,7 @@ class Record:
         """
         begin = self.ack_s[self.acks["packets_out"] == 0]
         sends = self.events.sends
-        sent = self.seconds(sends["time_ns"][sends["again"] == 0])
+        sent = self.seconds(sends["time_ns"][sends["retransmitted"] == 0])
         stop = np.append(sent, self.duration_s)[np.searchsorted(sent, begin)]
         return np.column_stack([begin, np.maximum(stop, begin)])
 
@@ -191,11 +201,7 @@ class Record:
     def window_shut_s(self) -> NDArray[np.float64]:
         """Intervals in which the receive window was the limit: less than a segment of it was free, seconds."""
         time, free, _ = self._windows
-        shut = free < self.table.mss
-        after = np.append(time[1:], time[-1:])
-        change = np.diff(np.concatenate([[False], shut, [False]]).astype(np.int8))
-        begin, stop = np.flatnonzero(change == 1), np.flatnonzero(change == -1) - 1
-        return np.column_stack([time[begin], after[stop]])
+        return runs_of(time, free < self.table.mss)
 
     @property
     def largest_window_bytes(self) -> int:
@@ -224,7 +230,7 @@ class Record:
     @functools.cached_property
     def timeouts_s(self) -> NDArray[np.float64]:
         """When the retransmission timer fired, seconds."""
-        again = self.flow.sent_again
+        again = self.flow.retransmission_log
         return self.seconds(again["time_ns"][again["why"] == TIMEOUT])
 
     # --- rounds --------------------------------------------------------------------------------------------------

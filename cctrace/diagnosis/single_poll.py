@@ -8,7 +8,6 @@ import numpy as np
 from cctrace.cc import is_model_based
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
-from cctrace.diagnosis.delay_groups import MinRtt, Reordering
 from cctrace.diagnosis.facts import SINGLE_POLL, Facts
 from cctrace.diagnosis.polled_facts import window_used
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
@@ -28,7 +27,7 @@ class SinglePoll:
         self.rtt_us, self.least_us = (
             us if 0 < us < const.NEVER_US else groups.NAN for us in (self["rtt"], self["min_rtt"])
         )
-        self.sent, self.again = self["data_segs_out"], self["total_retrans"]
+        self.sent, self.retransmitted = self["data_segs_out"], self["total_retrans"]
         self.busy_bps = self["bytes_acked"] * 8e6 / self.busy_us if self.busy_us > 0 else groups.NAN
         self.estimate_bps = 8 * max(self["bbr_bw_Bps"], self["delivery_rate_Bps"], key=np.nan_to_num)
         self.has_model = self["bbr_min_rtt_us"] > 0
@@ -91,15 +90,15 @@ def facts_of(poll: SinglePoll) -> Facts:
         instant=_instant(poll),
         sharing=_sharing(poll),
         losses=_losses(poll),
-        queue=groups.Queue(poll.rtt_us, poll.least_us, poll.least_us, retransmitted=poll.again),
-        reordering=Reordering(sent_share, poll["reord_seen"], groups.NAN, is_kernels=True),
+        queue=groups.Queue(poll.rtt_us, poll.least_us, poll.least_us, retransmitted=poll.retransmitted),
+        reordering=groups.Reordering(sent_share, poll["reord_seen"], groups.NAN, is_kernels=True),
         min_rtt=_min_rtt(poll),
     )
 
 
 def _start(poll: SinglePoll) -> groups.Start | None:
     """Return the busy time in minimum RTTs, of a connection that sent all its data without retransmissions."""
-    if not poll.is_idle or poll.again > 0 or not poll.least_us > 0:
+    if not poll.is_idle or poll.retransmitted > 0 or not poll.least_us > 0:
         return None
     return groups.Start(
         poll.busy_us / poll.least_us, poll["bytes_acked"], poll.least_us, is_growing=True, is_complete=False
@@ -124,12 +123,12 @@ def _instant(poll: SinglePoll) -> groups.Instant:
     )
 
 
-def _min_rtt(poll: SinglePoll) -> MinRtt | None:
+def _min_rtt(poll: SinglePoll) -> groups.MinRtt | None:
     if not poll.has_model:
         return None
     used = poll.busy_bps / (poll.estimate_bps or groups.NAN)
     rate = poll["delivery_rate_Bps"] * 8
-    return MinRtt(poll["bbr_min_rtt_us"], poll.rtt_us, poll["rttvar"], used, rate, acts_as_bbr=True)
+    return groups.MinRtt(poll["bbr_min_rtt_us"], poll.rtt_us, poll["rttvar"], used, rate, acts_as_bbr=True)
 
 
 def _losses(poll: SinglePoll) -> groups.Losses | None:
@@ -139,13 +138,15 @@ def _losses(poll: SinglePoll) -> groups.Losses | None:
     For a controller that treats losses as congestion, the mean window is then that of [Mathis97], sqrt(1.5 / p);
     BBR's start may overflow a queue by several bandwidth-delay products.
     """
-    share = poll.again / poll.sent if poll.sent > 0 else groups.NAN
+    share = poll.retransmitted / poll.sent if poll.sent > 0 else groups.NAN
     mss, bw = poll["snd_mss"] or groups.NAN, poll["bbr_bw_Bps"]
     if bw > 0:
-        explains = share >= const.SINGLE_POLL_LOSSY and poll.again > const.START_LOSES * bw * poll.least_us / 1e6 / mss
+        explains = (
+            share >= const.SINGLE_POLL_LOSSY and poll.retransmitted > const.START_LOSES * bw * poll.least_us / 1e6 / mss
+        )
     else:
         window = poll.busy_bps / 8e6 * poll.rtt_us / mss
-        explains = poll.again >= const.FEW and (
+        explains = poll.retransmitted >= const.FEW and (
             window < const.AMPLE * np.sqrt(1.5 / share) if np.isfinite(window) else share >= const.SINGLE_POLL_LOSSY
         )
     # At the end of a transfer the last ACK was delayed, and an eighth of that enters the smoothed RTT.
@@ -153,7 +154,7 @@ def _losses(poll: SinglePoll) -> groups.Losses | None:
         const.DELAYED_US / 8 if poll.is_idle else 0
     ):
         return None
-    lost, span, room = int(poll.again), (0.0, 0.0), poll.rtt_us - poll.least_us
+    lost, span, room = int(poll.retransmitted), (0.0, 0.0), poll.rtt_us - poll.least_us
     return groups.Losses(lost, poll.sent, share, span, 0.5, 1, room, poll.least_us, is_gathered=lambda: False)
 
 
@@ -177,15 +178,4 @@ def _sharing(poll: SinglePoll) -> groups.Sharing | None:
             rates[f"{known.get('src')}:{known.get('sport')}"] = other.busy_bps
     if not rates:
         return None
-    best, total = max(rates, key=lambda name: rates[name]), sum(rates.values())
-    return groups.Sharing(
-        flows=1 + len(rates),
-        share=poll.busy_bps / (poll.busy_bps + total),
-        mine_bps=poll.busy_bps,
-        their_rate_bps=total,
-        best=best,
-        best_bps=rates[best],
-        span=(0.0, 0.0),
-        by_time=True,
-        same_destination=bool(mine.get("dst")),
-    )
+    return groups.sharing_of(poll.busy_bps, rates, (0.0, 0.0), by_time=True, same_destination=bool(mine.get("dst")))

@@ -25,7 +25,7 @@ from cctrace.estimates import Z95, Estimate, Serialised
 from cctrace.fit import constants as const
 from cctrace.fit.components import quick_jitter
 from cctrace.fit.delays import of_counters
-from cctrace.fit.forecast import Forecast, answer_text, chance_of, milli_text, seen_chance
+from cctrace.fit.forecast import Forecast, answer_text, chance_of, milli_text, updated_chance
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.threshold import simulated_threshold
 from cctrace.flows.counters import CounterFlow
@@ -330,7 +330,7 @@ class Collapse(Serialised, Summarized):
         high = None if len(found) < len(processes) else _outermost(max, highs)
         threshold = Estimate(first.sd_us, _outermost(min, lows), high)
         windows_per_hour = 3600 / (const.LONGEST_S * 2 / 3)  # tails of the longest run
-        chance = seen_chance(chance_of(threshold, self.sd_us_, first.spread), first)
+        chance = updated_chance(chance_of(threshold, self.sd_us_, first.spread), first)
         return Forecast(
             threshold,
             self.sd_us_,
@@ -340,7 +340,7 @@ class Collapse(Serialised, Summarized):
             float(first.spread),
             sum(each.runs for each in found),
             self.domain_,
-            tuple(itertools.chain.from_iterable(each.seen for each in found)),
+            tuple(itertools.chain.from_iterable(each.trials for each in found)),
         )
 
     def predict(self, sd_us: float, controller: str = CONTROLLERS[-1]) -> float:
@@ -364,7 +364,7 @@ class Collapse(Serialised, Summarized):
         state = vars(self)
         self.controllers = tuple(state["controllers"])
         self.forecasts_ = {
-            name: Forecast(**forecast | {"seen": tuple(map(tuple, forecast.get("seen", ())))})
+            name: Forecast(**forecast | {"trials": tuple(map(tuple, forecast.get("trials", ())))})
             for name, forecast in state["forecasts_"].items()
         }
 

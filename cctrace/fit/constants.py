@@ -8,7 +8,7 @@ STANDS = 200.0  # times the sd | set | duration of a standing queue from which d
 MOST_ROUNDS = 3  # rounds | accuracy | of alternating delays and rate
 MOVED = 0.002  # of log rate | accuracy | change, or standard error, from which delays and the profile are recomputed
 OVERTAKING = 1000  # quantiles | accuracy | of delays on a reordering path: one in a thousand may be early
-UNSEEN_REACH = 10.0  # times | set | how far beyond a one-sided bound draws extend
+BOUND_REACH = 10.0  # times | set | how far beyond a one-sided bound draws extend
 
 # --- jitter ----------------------------------------------------------------------------------------------------------
 MOST_EVENTS = 6000  # draws | accuracy | most used of a long flow: blocks of groups, evenly spread

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from cctrace.errors import FormatError
 from cctrace.estimates import Z95, Estimate, estimate_in
-from cctrace.fit.constants import UNSEEN_REACH
+from cctrace.fit.constants import BOUND_REACH
 from cctrace.path.arrays import Floats
 from cctrace.sim.jitter import Jitter
 from cctrace.special import special
@@ -170,11 +170,11 @@ def _one(estimate: Estimate, share: float, even: bool) -> float:
     value, low, _ = estimate.sides()
     if estimate.low is None:
         return value
-    return low * UNSEEN_REACH**share if estimate.high is None else max(float(at_share(even, estimate, share)), 0.0)
+    return low * BOUND_REACH**share if estimate.high is None else max(float(at_share(even, estimate, share)), 0.0)
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
-KEYS = ("rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "policer", "shaper", "aqm", "unseen")
+KEYS = ("rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "policer", "shaper", "aqm", "undetermined")
 
 
 def read_estimates(text: str | bytes | dict[str, Any]) -> dict[str, Any]:

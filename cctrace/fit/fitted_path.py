@@ -47,8 +47,8 @@ class FittedPath(Path, Public):
     ----------
     estimates : dict
         ``rate_bps`` [{start_s, value, low, high}], ``base_rtt_us``, ``buffer_bytes``, ``loss`` {model, share, ...},
-        ``jitter``, ``policer``, ``shaper``, ``aqm``, ``acks``, ``cross_traffic``, ``unseen``, ``rate_counts``; and
-        ``correlation`` of the rates, the base RTT and the jitter.
+        ``jitter``, ``policer``, ``shaper``, ``aqm``, ``acks``, ``cross_traffic``, ``undetermined``, ``rate_counts``;
+        and ``correlation`` of the rates, the base RTT and the jitter.
 
     Examples
     --------
@@ -107,9 +107,9 @@ class FittedPath(Path, Public):
         MissingError
             If matplotlib is not installed.
         """
-        from cctrace.fit.plot import figure
+        from cctrace.fit.plots import path_figure
 
-        return figure(self)
+        return path_figure(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the output of `cctrace fit path --json`."""
@@ -137,7 +137,8 @@ class FittedPath(Path, Public):
     def summary(self) -> str:
         """Return the result as text."""
         e = self.estimates
-        lines = [f"rate from {row['start_s']:.2f} s: {_mbit(row)} Mbit/s" for row in e["rate_bps"]]
+        rates = [(row["start_s"], Estimate(row["value"], row["low"], row["high"])) for row in e["rate_bps"]]
+        lines = [f"rate from {start_s:.2f} s: {rate.scaled(1e-6).text()} Mbit/s" for start_s, rate in rates]
         lines.append(f"base RTT: {e['base_rtt_us'].text('{:.0f}')} us")
         for row in e.get("base_rtt_steps", [])[1:]:
             lines.append(f"base RTT from {row['start_s']:.2f} s: {row['value']:.0f} us")
@@ -156,8 +157,8 @@ class FittedPath(Path, Public):
             lines.append(f"ACKs: one for {format_number(e['acks']['every'].value)} segments{gathered}")
         lines.append(f"queue: {e['aqm'] or 'too few drops to tell'}")
         lines.append(f"cross traffic: {e['cross_traffic']['kind']}")
-        if e["unseen"]:
-            lines.append(f"not seen: {', '.join(e['unseen'])}")
+        if e["undetermined"]:
+            lines.append(f"undetermined: {', '.join(e['undetermined'])}")
         return "\n".join([*lines, f"intervals: 95 %; bytes are {COUNTS}"])
 
 
@@ -197,11 +198,8 @@ def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
 def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = False) -> FittedPath:
     """Return the `FittedPath` from a flow's evidence; see `path`.
 
-    Parameters
-    ----------
-    quick : bool
-        Fit fewer jitter families to fewer draws, and none if the jitter is too small to simulate. For the
-        simulations of `cctrace analyze`, whose intervals are far wider.
+    `quick`: fit fewer jitter families to fewer draws, and none if the jitter is too small to simulate. For the
+    simulations of `cctrace analyze`, whose intervals are far wider.
     """
     table = evidence.transmissions
     require_rtts(evidence.sent)
@@ -211,16 +209,16 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
     shaper, policer = evidence.shaper, evidence.policer
     progress("jitter")
     parts = components_of(evidence, quick)
-    unseen: list[str] = []
-    rates = _rates(flow, parts, unseen)
+    undetermined: list[str] = []
+    rates = _rates(flow, parts, undetermined)
     base = parts.base()
     if parts.delays is None:  # other flows occupied the queue all the time
-        unseen.append("base_rtt")
+        undetermined.append("base_rtt")
     losses = losses_of(table, flow, parts.steps, None if policer is None else policer.explained, parts.errors.max())
     if losses.buffer_bytes.value is None:
-        unseen.append("buffer")
+        undetermined.append("buffer")
     if losses.aqm in (None, "other"):
-        unseen.append("aqm")
+        undetermined.append("aqm")
     estimates: dict[str, Any] = {
         "rate_bps": rates,
         "base_rtt_us": base,
@@ -232,7 +230,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
         "aqm": losses.aqm,
         "acks": None if evidence.acks is None else evidence.acks._asdict(),
         "cross_traffic": _cross_traffic(parts.delays, others),
-        "unseen": unseen,
+        "undetermined": undetermined,
         "correlation": parts.correlation(),
         "rate_counts": COUNTS,
     }
@@ -246,7 +244,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
     return fitted
 
 
-def _rates(flow: Sent, parts: Components, unseen: list[str]) -> list[dict[str, float | None]]:
+def _rates(flow: Sent, parts: Components, undetermined: list[str]) -> list[dict[str, float | None]]:
     """Return the rows of ``rate_bps``; without a queue, the delivered rate is a lower bound."""
     steps, errors = parts.steps, parts.errors
     window = max(200_000.0, flow.least_rtt_us)
@@ -254,14 +252,13 @@ def _rates(flow: Sent, parts: Components, unseen: list[str]) -> list[dict[str, f
     fastest = float(np.quantile(rate[rate > 0], 0.99)) * 8e6
     bounds = parts.joint.bounds if parts.joint is not None else None
     if len(steps.rate) == 1 and (not _shows(flow, parts) or errors[0] > const.UNSURE or (bounds and bounds[1] is None)):
-        unseen.append("rate")
+        undetermined.append("rate")
         low = bounds[0] * 8e6 if bounds and bounds[0] else fastest
         return [{"start_s": 0.0, "value": max(fastest, low), "low": low, "high": None}]
     rows: list[dict[str, float | None]] = []
     for start, value, error in zip(steps.start_us, steps.rate * 8e6, errors, strict=True):
-        error = min(
-            np.hypot(error, PAIR_EXACT), np.log(const.UNSEEN_REACH) / Z95
-        )  # of a period that does not determine the rate
+        # The bound is for a period that does not determine the rate.
+        error = min(np.hypot(error, PAIR_EXACT), np.log(const.BOUND_REACH) / Z95)
         estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
         if bounds:
             estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
@@ -294,7 +291,3 @@ def _cross_traffic(delays: Delays | None, others: tuple[int, ...]) -> dict[str, 
 
 def _less(estimate: Estimate, size: float) -> Estimate:
     return Estimate(*(None if side is None else max(side - size, float(PACKET_BYTES)) for side in estimate))
-
-
-def _mbit(row: dict[str, float | None]) -> str:
-    return Estimate(row["value"], row["low"], row["high"]).scaled(1e-6).text()

@@ -13,19 +13,39 @@ from cctrace.units import format_number, format_time
 
 
 class Forecast(NamedTuple):
-    """Forecast of a collapse."""
+    """Forecast of a collapse.
 
-    threshold_sd_us: Estimate  # jitter sd at which a flow gets half of the link
-    sd_us: Estimate  # sd of the path's jitter
-    # probability, probability_hour: of getting less than half of the link: over 40 s, and over any 40 s within an hour
+    Attributes
+    ----------
+    threshold_sd_us : Estimate
+        Standard deviation of the jitter at which a flow gets half of the link, us.
+    sd_us : Estimate
+        That of the path's jitter, us.
+    probability : Estimate
+        Probability of getting less than half of the link over 40 s.
+    probability_hour : Estimate
+        The same over any 40 s within an hour.
+    queue_delay_us : float
+        Mean queueing delay in the run just below the threshold, us (delta of [Kumar19]_).
+    spread : float
+        Scatter of a single run's threshold, of log sd.
+    runs : int
+        Simulations behind the threshold.
+    domain : str
+        Whether the path is within the range for which the forecast was checked.
+    trials : tuple[tuple[float, float], ...]
+        All simulations of the search, including those at the path's jitter: sd (us) and share of the link.
+    """
+
+    threshold_sd_us: Estimate
+    sd_us: Estimate
     probability: Estimate
     probability_hour: Estimate
-    queue_delay_us: float  # delta: mean queueing delay in the run just below the threshold
-    spread: float  # scatter of a single run's threshold, of log sd
-    runs: int  # runs behind the threshold
+    queue_delay_us: float
+    spread: float
+    runs: int
     domain: str
-    # all runs of the search, including those at the path's jitter: sd (us) and share of the link
-    seen: tuple[tuple[float, float], ...] = ()
+    trials: tuple[tuple[float, float], ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -54,7 +74,7 @@ def chance_of(threshold: Estimate, sd_us: Estimate, spread: float) -> Estimate:
     return Estimate(value, min(chance(least, threshold.high), value), max(chance(most, threshold.low), value))
 
 
-def seen_chance(chance: Estimate, found: Threshold) -> Estimate:
+def updated_chance(chance: Estimate, found: Threshold) -> Estimate:
     """Return the probability updated by the runs at the path's jitter, if only some of them collapse."""
     if not found.collapsed:
         return chance

@@ -31,11 +31,21 @@ SHARES = (np.arange(401) + 0.5) / 401  # of the quantiles that describe a distri
 
 
 class Goodness(NamedTuple):
-    """Largest distance between the distributions of residuals and expectation, and its p-value."""
+    """Test of a fitted family by its residuals.
 
-    distance: float  # 0 to 1
-    probability: float  # of a distance as large if the family is right, whatever the autocorrelation of the delays
-    samples: int  # uncensored delays
+    Attributes
+    ----------
+    distance : float
+        Largest distance of the residuals' distribution from uniformity, 0 to 1.
+    probability : float
+        p-value: probability of a distance as large if the family is right, whatever the autocorrelation of the delays.
+    samples : int
+        Number of uncensored delays.
+    """
+
+    distance: float
+    probability: float
+    samples: int
 
 
 def residuals(data: Censored, family: Family, p: Floats, stalls: float) -> tuple[Floats, Ints]:

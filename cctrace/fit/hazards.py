@@ -6,16 +6,8 @@ from cctrace.lang.machine import Machine
 def sums(hazard, cell, part, rest, begin, out):
     """Sum a function of the delay over the delays of each group, in order.
 
-    Parameters
-    ----------
-    hazard : ndarray of float64
-        The function on a grid.
-    cell, part, rest : ndarray
-        Per delay: the grid point below it, the fraction of the way to the next one, and one minus that.
-    begin : ndarray of int64
-        First delay of each group.
-    out : ndarray of float64
-        Receives the sums.
+    `hazard`: the function on a grid. `cell`, `part`, `rest`: per delay the grid point below it, the fraction of the
+    way to the next one, and one minus that. `begin`: first delay of each group. `out`: receives the sums.
     """
     stop = len(cell)
     for k in range(len(begin) - 1, -1, -1):

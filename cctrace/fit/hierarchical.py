@@ -126,12 +126,8 @@ class Hierarchical(Summarized):
     def pool(self, estimates: Iterable[Estimate]) -> Self:
         """Pool estimates of single flows, taking the errors from their intervals.
 
-        Raises
-        ------
-        FitError
-            If there are fewer than LEAST_FLOWS.
-        ArgumentError
-            If one has no value, or an open interval.
+        Raises `FitError` if there are fewer than LEAST_FLOWS, `ArgumentError` if one has no value, or an open
+        interval.
         """
         estimates = list(estimates)
         if len(estimates) < LEAST_FLOWS:

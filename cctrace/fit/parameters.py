@@ -147,11 +147,7 @@ class Parameters(Summarized):
     def profile(self, name: str) -> tuple[Floats, Floats]:
         """Return the values tried for a parameter, ascending, and the shortfall of their log likelihood.
 
-        Returns
-        -------
-        values, shortfall : ndarray
-            The shortfall is summed over intervals of 0.2 s; of two parameters, at the best value tried of the
-            other.
+        The shortfall is summed over intervals of 0.2 s; of two parameters, at the best value tried of the other.
         """
         names = [axis.name for axis in self.axes]
         if name not in names:

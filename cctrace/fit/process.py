@@ -21,14 +21,27 @@ from cctrace.units import format_share
 
 
 class Process(NamedTuple):
-    """Dependence of successive draws of jitter."""
+    """Dependence of successive draws of jitter.
 
-    # "packet", "burst", "slot" as in `cctrace.Jitter`'s `per`; "reorder": a draw per packet, and packets overtake each
-    # other; or "unknown"
+    Attributes
+    ----------
+    name : str
+        "packet", "burst", "slot" as in `cctrace.Jitter`'s `per`; "reorder": a draw per packet, and packets overtake
+        each other; or "unknown".
+    slot_us : Estimate or None
+        Length of a slot, us; None for other processes.
+    flat_share : Estimate
+        Share of neighbouring pairs that share a draw.
+    correlation_time_us : Estimate
+        Sum of the autocorrelations of the observed delays, times their spacing, us.
+    why : str
+        The evidence, in words.
+    """
+
     name: str
-    slot_us: Estimate | None  # slot length
-    flat_share: Estimate  # share of neighbouring pairs that share a draw
-    correlation_time_us: Estimate  # sum of the autocorrelations of the observed delays, times their spacing
+    slot_us: Estimate | None
+    flat_share: Estimate
+    correlation_time_us: Estimate
     why: str
 
 

@@ -89,7 +89,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
 
 
 def _instead(path: FittedPath, changed: dict[str, Any], *determined: str) -> FittedPath:
-    """Return a path with some estimates replaced; `determined` are those no longer unseen."""
-    unseen = {name for name in path.estimates["unseen"] if name not in determined}
-    unseen |= {"buffer"} if changed["buffer_bytes"].value is None else set()
-    return FittedPath.of(path.estimates | changed | {"unseen": sorted(unseen)})
+    """Return a path with some estimates replaced; `determined` are those no longer undetermined."""
+    undetermined = {name for name in path.estimates["undetermined"] if name not in determined}
+    undetermined |= {"buffer"} if changed["buffer_bytes"].value is None else set()
+    return FittedPath.of(path.estimates | changed | {"undetermined": sorted(undetermined)})

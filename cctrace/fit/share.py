@@ -169,7 +169,7 @@ class Share(Summarized):
         rates = found["rate_bps"]
         if len(rates) > 1:
             raise FitError("the rate of the path changed; shares are of one rate: cut the capture where it changes")
-        if "rate" in found["unseen"] or rates[0]["value"] is None:
+        if "rate" in found["undetermined"] or rates[0]["value"] is None:
             raise FitError("the flows never filled the path together, so they did not compete")
         self.rate_bps_ = Estimate(rates[0]["value"], rates[0]["low"], rates[0]["high"])
         self.base_rtt_us_, self.buffer_bytes_ = found["base_rtt_us"], found["buffer_bytes"]

@@ -34,7 +34,7 @@ class Threshold(NamedTuple):
     queue_us: float  # mean queueing delay of the run nearest below the threshold
     tried: int = 0  # runs at the path's jitter, and how many of them collapsed
     collapsed: int = 0
-    seen: tuple[tuple[float, float], ...] = ()  # of each run: the sd, us, and the share of the link
+    trials: tuple[tuple[float, float], ...] = ()  # of each run: the sd, us, and the share of the link
 
 
 class _Search:
@@ -58,7 +58,7 @@ class _Search:
         self.queue_us: list[float] = []
 
     @property
-    def seen(self) -> tuple[tuple[float, float], ...]:
+    def trials(self) -> tuple[tuple[float, float], ...]:
         """All runs so far: sd, us, and share of the link."""
         return tuple((float(np.exp(x)), float(share)) for x, share in zip(self.x, self.share, strict=True))
 
@@ -114,14 +114,16 @@ def simulated_threshold(
     """
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
     if enough_us is not None and min(search.at(*[enough_us] * const.FAR_RUNS)) >= 0.5:
-        return Threshold(None, 0.0, const.CLOSE, enough_us, None, const.FAR_RUNS, search.queue_us[0], seen=search.seen)
+        return Threshold(
+            None, 0.0, const.CLOSE, enough_us, None, const.FAR_RUNS, search.queue_us[0], trials=search.trials
+        )
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
     low, high = _bracket(search, min(guess_us, most_us), most_us)
     if high is None or low is None:
         bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
         least, most = (bound, None) if high is None else (None, bound)
         tried = _now(search, now_us, bound)
-        return Threshold(None, 0.0, const.CLOSE, least, most, runs, queue_us, *tried, search.seen)
+        return Threshold(None, 0.0, const.CLOSE, least, most, runs, queue_us, *tried, search.trials)
     while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
         middle = (low + high) / 2
         if search.collapses(np.exp(middle)):
@@ -140,8 +142,8 @@ def simulated_threshold(
     tried = _now(search, now_us, np.exp(x))
     if x > np.log(most_us):  # beyond the range: only the lower end of the curve is known
         least = float(min(np.exp(x - Z95 * error), most_us))
-        return Threshold(None, error, spread, least, None, runs, queue_us, *tried, search.seen)
-    return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.seen)
+        return Threshold(None, error, spread, least, None, runs, queue_us, *tried, search.trials)
+    return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.trials)
 
 
 def _now(search: _Search, now_us: float, threshold_us: float) -> tuple[int, int]:

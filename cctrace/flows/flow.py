@@ -311,7 +311,7 @@ class Flow(Carded):
         return tuple(account)
 
     @functools.cached_property
-    def sent_again(self) -> Columns:
+    def retransmission_log(self) -> Columns:
         """The columns of `retransmissions` without pandas; `why` holds its codes of `state`."""
         log = self._reenacted[1]
         again, reports = log[log["why"] != DSACK], log[log["why"] == DSACK]
@@ -336,9 +336,9 @@ class Flow(Carded):
         import pandas as pd
 
         why = pd.Categorical.from_codes(
-            self.sent_again["why"], dtype=pd.CategoricalDtype(["fast", "probe", "timeout", "unexplained"])
+            self.retransmission_log["why"], dtype=pd.CategoricalDtype(["fast", "probe", "timeout", "unexplained"])
         )
-        return pd.DataFrame(self.sent_again | {"why": why})
+        return pd.DataFrame(self.retransmission_log | {"why": why})
 
     @functools.cached_property
     def ecn(self) -> Ecn:
@@ -358,7 +358,7 @@ class Flow(Carded):
         ``complete`` (includes the handshake), ``taken_at`` (sender, middle, receiver or unknown) with its
         confidence (``taken_at_confidence``, see `vantage`), ``sender_side_us`` (round trip from the capture point
         to the sender; unless it is 0, all times are estimates, RTTs to half a millisecond at best),
-        ``unseen_segments`` (acknowledged but not captured, of those sent during the capture), ``out_of_order``,
+        ``uncaptured_segments`` (acknowledged but not captured, of those sent during the capture), ``out_of_order``,
         ``unexplained_retransmissions`` (by no rule of the kernel), ``not_counted`` (packets that other programs
         count as retransmissions: mirror-port copies, repeated SYNs and FINs, keep-alive packets and window probes),
         ``time_steps_back`` (records older than their predecessor), ``inferred`` (attributes that are guesses),

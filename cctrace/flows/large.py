@@ -4,15 +4,20 @@
 fit.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cctrace.flows.capture import BULK_BYTES, Capture
+from cctrace.errors import ArgumentError, StreamError
+from cctrace.flows.capture import BULK_BYTES, Capture, read
+from cctrace.flows.counters import CounterFlow, CounterTable
 from cctrace.flows.flow import Flow
 from cctrace.flows.table import of_file
+from cctrace.io import is_capture
+from cctrace.io.tcpinfo import TcpInfo
 
 BATCH = 20_000_000  # packets, 1.2 GB of columns
 LARGE_FILE = 1_000_000_000  # bytes on disk, from which packets are not held all at a time
@@ -33,6 +38,30 @@ def bulk_rows(bytes_sent: ArrayLike, at_least: float = BULK_BYTES) -> NDArray[np
 def bulk_or_largest(capture: Capture) -> list[Flow]:
     """Return the bulk flows of a capture, largest first; its largest flow if there is none."""
     return [capture.flow(int(row)) for row in bulk_rows(capture.columns["bytes_sent"])]
+
+
+def bulk_connections(table: TcpInfo) -> list[CounterFlow]:
+    """Return the bulk flows of counters, largest first; the largest if there is none."""
+    flows = [CounterFlow(table, index) for index in range(len(table.connections))]
+    return [flows[row] for row in bulk_rows([flow.row["bytes_sent"] for flow in flows])]
+
+
+def bulk_of_file(file: str, **options: Any) -> Iterable[Flow | CounterFlow]:
+    """Return the bulk flows of a capture or of counters, or the largest; of a large capture one by one.
+
+    `options`: `limit`, `decapsulate` of `cctrace.io.read_file`. Raises `FormatError` if the file cannot be read,
+    `ArgumentError` if it holds no flows, `StreamError` if a capture has no TCP connection.
+    """
+    if os.path.isfile(file) and os.path.getsize(file) >= LARGE_FILE and is_capture(file, options.get("limit")):
+        return bulk_flows(file, **options)
+    data = read(file, **options)
+    if isinstance(data, CounterTable):
+        return bulk_connections(data)
+    if not isinstance(data, Capture):
+        raise ArgumentError(f"{file}: holds neither packets nor counters of connections")
+    if not len(data):
+        raise StreamError(f"{file}: no TCP connection in this capture")
+    return bulk_or_largest(data)
 
 
 def bulk_flows(

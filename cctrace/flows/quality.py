@@ -46,7 +46,7 @@ def quality(flow: Flow, unexplained: int, made_up: int) -> dict[str, Any]:
         "taken_at": PLACES[place],
         "taken_at_confidence": CONFIDENCE[confidence],
         "sender_side_us": away_ns // 1000,
-        "unseen_segments": _unseen_segments(flow, made_up) if made_up else 0,
+        "uncaptured_segments": _uncaptured_segments(flow, made_up) if made_up else 0,
         "out_of_order": int(side["out_of_order"]),
         "unexplained_retransmissions": unexplained,
         "not_counted": {
@@ -61,7 +61,7 @@ def quality(flow: Flow, unexplained: int, made_up: int) -> dict[str, Any]:
     }
 
 
-def _unseen_segments(flow: Flow, made_up: int) -> int:
+def _uncaptured_segments(flow: Flow, made_up: int) -> int:
     """Return how many of these segments the sender sent during the capture."""
     rtt_us = flow.row["rtt_median_us"]  # None without a sample
     rtt_ns = 1e3 * rtt_us if isinstance(rtt_us, int) else math.nan

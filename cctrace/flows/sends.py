@@ -84,7 +84,7 @@ def note_sent(tp, sent, ns, payload, begins, again, limited, psh):
     s.packets_out = tp.packets_out
     s.snd_nxt = tp.snd_nxt
     s.begins = 1 if begins else 0
-    s.again = 1 if again else 0
+    s.retransmitted = 1 if again else 0
     s.app_limited = 1 if limited else 0
     s.psh = 1 if psh else 0
 

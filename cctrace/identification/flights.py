@@ -214,9 +214,8 @@ def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: b
 
     `is_v1`: whether it probes every eight round trips.
     """
-    shows = (
-        np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us
-    )  # otherwise a probe is shorter than a block
+    # Otherwise a probe is shorter than a block.
+    shows = np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us
     shows &= not is_v1 or np.median(halves.flight) >= const.V1_LEAST_FLIGHT  # otherwise it probes by a segment or two
     odds = const.DECISIVE_WEIGHT * np.log(max(still, 1.0)) if shows else 0.0
     epochs, share = straight_rises(halves)

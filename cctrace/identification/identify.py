@@ -24,11 +24,10 @@ from cctrace.cc import controller as resolve
 from cctrace.cc import kernel_name
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.flows.capture import Capture, read
-from cctrace.flows.counters import CounterFlow, CounterTable
+from cctrace.flows.counters import CounterFlow
 from cctrace.flows.ecn import may_miss_marks
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest, bulk_rows
+from cctrace.flows.large import bulk_of_file
 from cctrace.identification import constants as const
 from cctrace.identification.flights import flights_of
 from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, group_of, judge, probabilities
@@ -36,7 +35,6 @@ from cctrace.identification.phases import cycles_of
 from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
 from cctrace.identification.sends import Record, record_of, replay_of
-from cctrace.io import is_capture
 from cctrace.lang.threads import each
 from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.through_fq import L4S_SENDERS, at_hand_over
@@ -261,40 +259,16 @@ def _somebody(judgement: Judgement, group: tuple[str, ...]) -> str:
 def identify_files(
     files: Sequence[str | os.PathLike[str]], progress: Progress = silent, **options: Any
 ) -> Iterator[tuple[str, Flow | CounterFlow, Identification | StreamError]]:
-    """Identify the senders of the bulk flows of captures.
+    """Identify the senders of the bulk flows of captures or counters: yield file, flow and result of each.
 
-    Parameters
-    ----------
-    progress : callable
-        Receives lines of progress.
-    options
-        `limit`, `decapsulate` of `cctrace.io.read_file`.
-
-    Yields
-    ------
-    (str, Flow, Identification or StreamError)
-        Per capture, its flows of at least 100 kB, largest first; its largest flow if none is that large. A flow
-        that cannot be identified comes with the reason.
+    Per file, its flows of at least 100 kB, largest first; its largest flow if none is that large. The result is a
+    `StreamError` if a flow cannot be identified. `options`: `limit`, `decapsulate` of `cctrace.io.read_file`.
     """
     for file in map(str, files):
         progress(f"reading {file}")
-        for flow in _flows(file, options):
+        for flow in bulk_of_file(file, **options):
             progress(f"{file}: {flow!r}")
             try:
                 yield file, flow, identify(flow)
             except StreamError as error:
                 yield file, flow, error
-
-
-def _flows(file: str, options: dict[str, Any]) -> Sequence[Flow | CounterFlow] | Iterator[Flow]:
-    if os.path.isfile(file) and os.path.getsize(file) >= LARGE_FILE and is_capture(file, options.get("limit")):
-        return bulk_flows(file, **options)
-    data = read(file, **options)
-    if isinstance(data, CounterTable):
-        flows = [data.flow(index) for index in range(len(data.connections))]
-        return [flows[row] for row in bulk_rows([flow.row["bytes_sent"] for flow in flows])]
-    if not isinstance(data, Capture):
-        raise ArgumentError(f"{file}: holds neither packets nor counters of connections")
-    if not len(data):
-        raise StreamError(f"{file}: no TCP connection in this capture")
-    return bulk_or_largest(data)

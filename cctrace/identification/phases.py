@@ -44,14 +44,8 @@ class Phase(NamedTuple):
 
 
 class Chain:
-    """Phases of a gain cycle as a Markov chain.
-
-    Attributes
-    ----------
-    gains : ndarray, shape (n,)
-        Of each stage.
-    step : ndarray, shape (n, n)
-        Probabilities of the stages a quarter of a minimum RTT later.
+    """Phases of a gain cycle as a Markov chain: the gain of each stage, shape (n,), and `step`, the probabilities of
+    the stages a quarter of a minimum RTT later, shape (n, n).
     """
 
     def __init__(self, phases: list[Phase]) -> None:

@@ -68,9 +68,8 @@ def growth(polls: Windows) -> tuple[float, float]:
     grown = expected = 0.0
     for before, after in _neighbours(polls):
         same = polls.ssthresh[before] == polls.ssthresh[after] <= polls.cwnd[before]
-        jump = (
-            abs(polls.cwnd[after] / polls.cwnd[before] - 1) > const.WRONG_WINDOW
-        )  # reduced to the same ssthresh, or undone
+        # Reduced to the same ssthresh, or undone.
+        jump = abs(polls.cwnd[after] / polls.cwnd[before] - 1) > const.WRONG_WINDOW
         delivered = polls.delivered[after] - polls.delivered[before]
         took_us = (polls.time_ns[after] - polls.time_ns[before]) / 1000
         limited = delivered * polls.rtt_us[after] >= const.MOSTLY * polls.cwnd[before] * took_us
@@ -95,9 +94,8 @@ def wrong_windows(polls: Windows, name: str, factor: float) -> float:
     if increments >= const.INCREMENTS:
         least, most = GROWTH[name]
         share = max(share, const.FINEST_SCALE)
-        rare = max(
-            1 - const.CUTS_BLUR * cuts / int(np.sum(polls.use)), 0.0
-        )  # between frequent reductions, growth is not visible
+        # Between frequent reductions, growth is not visible.
+        rare = max(1 - const.CUTS_BLUR * cuts / int(np.sum(polls.use)), 0.0)
         off = max(np.log(least) - np.log(share), np.log(share) - np.log(most), 0.0)
         total += rare * const.STRONG_WEIGHT * off
     return float(total)

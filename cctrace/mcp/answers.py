@@ -41,17 +41,14 @@ def answer(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _clean(value: Any) -> Any:
+    """Return plain objects with texts made safe for terminals, and numbers of nine digits."""
     if isinstance(value, dict):
         return {visible(name): _clean(one) for name, one in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list):
         return [_clean(one) for one in value]
-    if value is None or isinstance(value, bool | int):
-        return value
     if isinstance(value, float):
         return value if abs(value) >= 1e15 or value == 0 else float(f"{value:.9g}")
-    if type(value).__name__ == "NAType":
-        return None
-    return visible(value)
+    return value if value is None or isinstance(value, int) else visible(value)
 
 
 def some(rows: Sequence[Any], limit: int) -> dict[str, Any]:

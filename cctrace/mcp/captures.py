@@ -12,8 +12,7 @@ from cctrace.analysis.attached import Counters
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.one_flow import of_capture, of_counters
 from cctrace.cc import canonical, own
-from cctrace.diagnosis.findings import LIMITS
-from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.findings import LIMITS, shares
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterTable
@@ -71,7 +70,10 @@ class Captures:
         result: dict[str, Any] = {"flow": self._index(file, flow), "ends": found.title, "summary": found.sentence}
         result |= {"cause": diagnosis.cause if diagnosis else None, "verdicts": verdicts}
         result |= {"controller": found.controller or found.variant, "variant": found.variant}
-        result |= {"limits": shares(diagnosis.limits) if diagnosis else {}, "taken_at": _taken_at(found)}
+        result |= {
+            "limits": shares(diagnosis.limits) if diagnosis else {},
+            "taken_at": found.view and found.view.taken_at,
+        }
         result |= {name: found.row.get(name) for name in _ROW[4:]}
         return answer(result | {"notes": list(found.notes)[:20]})
 
@@ -125,12 +127,11 @@ class Captures:
         """
         if kind not in KINDS_OF_PACKETS:
             raise ArgumentError(f"kind={kind!r}: allowed are {', '.join(KINDS_OF_PACKETS)}")
-        one = self._flow(file, flow)
+        one = self.flow(file, flow)
         c = self._columns_of(file, flow)
         sent, received = packets_of(one)
         time_s = np.empty(len(c))
-        first = np.where(c.sent)[0], np.where(~c.sent)[0]
-        time_s[first[0]], time_s[first[1]] = one.seconds(sent.time_ns), one.seconds(received.time_ns)
+        time_s[c.sent], time_s[~c.sent] = one.seconds(sent.time_ns), one.seconds(received.time_ns)
         again = (c.kind != NEW) & c.data
         wanted = {"all": np.ones(len(c), bool), "data": c.data, "acks": ~c.sent, "resent": again}[kind]
         rows = np.flatnonzero(wanted & (time_s >= from_s) & (time_s <= (np.inf if to_s is None else to_s)))
@@ -152,7 +153,7 @@ class Captures:
         from cctrace.replaying.model import model_fields, model_of
         from cctrace.replaying.run import replay
 
-        one = at_hand_over(self._flow(file, flow))
+        one = at_hand_over(self.flow(file, flow))
         name = own_controller(controller) if controller else self._analysis(file, flow).replayed
         if name is None:
             raise ArgumentError(f"file {file!r}: nothing tells which controller sent this flow; give controller=")
@@ -199,9 +200,6 @@ class Captures:
 
     def flow(self, file: str, flow: int | None) -> Flow:
         """Return a flow of a capture; `ArgumentError` if the file holds counters."""
-        return self._flow(file, flow)
-
-    def _flow(self, file: str, flow: int | None) -> Flow:
         if not isinstance(self.data(file), Capture):
             raise ArgumentError(f"file {file!r} holds counters, and this asks for packets: give a capture")
         found = self.any_flow(file, flow)
@@ -245,7 +243,7 @@ class Captures:
     def _columns_of(self, file: str, flow: int | None) -> PacketColumns:
         key = (self._key(self._files.path(file)), self._index(file, flow))
         return self._kept(
-            self._columns, key, lambda: columns_of(at_hand_over(self._flow(file, flow)), self._analysis(file, flow))
+            self._columns, key, lambda: columns_of(at_hand_over(self.flow(file, flow)), self._analysis(file, flow))
         )
 
     @staticmethod
@@ -265,10 +263,6 @@ class Captures:
 
 def _rows(data: Capture | CounterTable) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in data.flows.to_dict("records")]
-
-
-def _taken_at(analysis: FlowAnalysis) -> str | None:
-    return analysis.view.taken_at if analysis.view is not None else None
 
 
 def own_controller(name: str) -> str:

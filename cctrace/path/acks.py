@@ -22,14 +22,8 @@ class Acks(NamedTuple):
 
 
 def acks_of(table: Transmissions) -> Acks | None:
-    """Return the `Acks` of a flow.
-
-    Returns
-    -------
-    Acks or None
-        None where fewer than `LEAST_ACKS` ACKs came in order.
-    """
-    rows = np.flatnonzero((table.state == DELIVERED) & table.prompt & ~table.again)
+    """Return the `Acks` of a flow; None if fewer than `LEAST_ACKS` ACKs came in order."""
+    rows = np.flatnonzero((table.state == DELIVERED) & table.prompt & ~table.retransmitted)
     ack, first, count = np.unique(table.ack_row[rows], return_index=True, return_counts=True)
     if len(ack) < LEAST_ACKS:
         return None

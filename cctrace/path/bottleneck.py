@@ -139,7 +139,7 @@ def sent(table: Transmissions, passed: Bools | None = None) -> Sent:
         table.wire_bytes[rows],
         np.where(known, (table.acked_ns[rows] - table.start_ns) / 1e3, np.nan),
         table.ack_row[rows],
-        ~table.again[rows],
+        ~table.retransmitted[rows],
         table.prompt[rows],
     )
 
@@ -319,15 +319,15 @@ def stands(flow: Any, steps: Any) -> Any:
 
 
 # --- where it may change ---------------------------------------------------------------------------------------------
-def candidate_steps(flow: Sent, most: int = const.MOST_RATE_STEPS, reach: int = 5) -> Floats:
+def candidate_steps(flow: Sent) -> Floats:
     """Return when the delivered rate changes while a queue stands, us, ascending.
 
-    A change is where the medians of `reach` windows before and after differ most, and by more than their scatter.
+    A change is where the medians of five windows before and after differ most, and by more than their scatter.
     """
     low = flow.least_rtt_us
     middle, rate, mean_rtt = delivered_rate(flow, max(const.WINDOW_US, low))
     queue = (mean_rtt > low + max(0.02 * low, 1000.0)) & (rate > 0)
-    return jumps(middle[queue], np.log(rate[queue]), most, reach)
+    return jumps(middle[queue], np.log(rate[queue]))
 
 
 def jumps(times: Floats, values: Floats, most: int = const.MOST_RATE_STEPS, reach: int = 5) -> Floats:

@@ -178,7 +178,7 @@ def _queued(table: Transmissions, base_us: float) -> bool:
     All losses within an RTT count once: the many at a flow's start may overflow a queue elsewhere. Jitter delays
     packets before losses as it does all others.
     """
-    known = np.flatnonzero(np.isfinite(table.rtt_us) & ~table.again)
+    known = np.flatnonzero(np.isfinite(table.rtt_us) & ~table.retransmitted)
     lost = np.flatnonzero(table.state == LOST)
     if not len(lost) or not len(known):
         return True
@@ -194,7 +194,7 @@ def _rounds(table: Transmissions, base_us: float) -> np.ndarray:
 
 def _jitter_us(table: Transmissions, base_us: float) -> float:
     """Return by how much RTTs typically exceed the least one of the same round: queues change more slowly."""
-    known = np.isfinite(table.rtt_us) & ~table.again
+    known = np.isfinite(table.rtt_us) & ~table.retransmitted
     of_round = np.split(table.rtt_us[known], np.flatnonzero(np.diff(_rounds(table, base_us)[known])) + 1)
     return float(np.median([np.median(rtts) - rtts.min() for rtts in of_round]))
 
@@ -286,7 +286,7 @@ def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -
     Jitter bunches ACKs and thus packets: late ones then meet a short bucket, too.
     """
     rtt = table.rtt_us
-    known = np.isfinite(rtt) & ~table.again
+    known = np.isfinite(rtt) & ~table.retransmitted
     wait = met / best.rate
     high = known & (wait > const.FULL_DEFICIT * best.bucket / best.rate) & (wait > 1e3)
     if high.sum() < 10:

@@ -84,7 +84,7 @@ class PathEvidence:
     @functools.cached_property
     def rtt_us(self) -> Floats:
         """RTT of each first transmission, us; NaN where unknown."""
-        return np.where(self.transmissions.again, np.nan, self.transmissions.rtt_us)
+        return np.where(self.transmissions.retransmitted, np.nan, self.transmissions.rtt_us)
 
     @functools.cached_property
     def _known_rtts_us(self) -> Floats:

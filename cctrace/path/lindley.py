@@ -12,21 +12,11 @@ _LARGEST = 1e280  # of a product, before one more factor
 
 
 def left(came, before, total, acked, timed, rate, out):
-    """Compute the residual delay of the `timed` packets: acknowledgement time minus departure from a queue of one
-    rate.
+    """Compute the residual delay of the `timed` packets: acknowledgement minus departure from a queue of one rate.
 
-    Parameters
-    ----------
-    came, before, total : ndarray of float64
-        Arrival time of each packet, us, and cumulative bytes before and after it.
-    acked : ndarray of float64
-        When it was acknowledged, us.
-    timed : ndarray of int64
-        Rows of packets, ascending.
-    rate : float
-        Bytes per us.
-    out : ndarray of float64
-        Receives one value per row of `timed`.
+    `came`, `before`, `total`: arrival time of each packet, us, and cumulative bytes before and after it. `acked`: when
+    it was acknowledged, us. `timed`: rows of packets, ascending. `rate`: bytes per us. `out`: receives one value per
+    row of `timed`.
     """
     start, row = -1e300, 0  # start of the busy period, were all its work one packet
     for k in range(len(timed)):
@@ -39,18 +29,10 @@ def left(came, before, total, acked, timed, rate, out):
 
 
 def deviating(came, before, total, acked, timed, rate, size, small, most, out, room):
-    """Return the mean of log(1 + |x - median| / small) over the residual delays.
+    """Return the mean of log(1 + |x - median| / small) over the residual delays of `left`.
 
-    Parameters
-    ----------
-    came, before, total, acked, timed, rate
-        As for `left`.
-    size : int
-        Number of delays per median; those after the last full `size` are ignored.
-    most : float
-        If the mean exceeds this, the result is infinity.
-    out, room : ndarray of float64
-        Scratch, at least as long as `timed`.
+    `size`: number of delays per median; those after the last full `size` are ignored. `most`: if the mean exceeds
+    this, the result is infinity. `out`, `room`: scratch, at least as long as `timed`.
     """
     left(came, before, total, acked, timed, rate, out)
     count = len(timed) // size * size
@@ -65,18 +47,11 @@ def deviating(came, before, total, acked, timed, rate, size, small, most, out, r
 
 
 def shaped(came, before, total, acked, rows, rate, share, least, small, most, out, room):
-    """Return the mean of log(1 + |x| / small) over the residual delays behind a token bucket of one rate.
+    """Return the mean of log(1 + |x| / small) over the residual delays behind a token bucket of one rate; infinity for
+    a rate without a bucket.
 
-    Parameters
-    ----------
-    came, before, total, acked, rows, rate
-        As for `left`, with `rows` for `timed`.
-    share : float
-        The bucket's size is the delay by which packets at this quantile arrive earlier than from a queue.
-    least : float
-        Base RTT, us.
-    small, most, out, room
-        As for `deviating`. The result is also infinity for a rate without a bucket.
+    Arguments as for `left` (`rows` for `timed`) and `deviating`. `share`: the bucket's size is the delay by which
+    packets at this quantile arrive earlier than from a queue. `least`: base RTT, us.
     """
     count = len(rows)
     left(came, before, total, acked, rows, rate, out)
@@ -95,19 +70,10 @@ def shaped(came, before, total, acked, rows, rate, share, least, small, most, ou
 def drained(time, size, lost, rate, bucket, near, out):
     """Note the deficit of a token bucket that each packet met, itself included; a loss near its size corrects it.
 
-    Parameters
-    ----------
-    time, size : ndarray of float64
-        When each packet came, us, and its bytes.
-    lost : ndarray of int64
-        Whether it was lost.
-    rate, bucket : float
-        Bytes per us, and bytes.
-    near : float
-        Bytes by which the deficit may be short of the bucket where that is said to be empty: packets that were
-        miscounted are forgotten then. What was lost with more tokens left had passed, and was lost elsewhere.
-    out : ndarray of float64
-        Receives a number per packet.
+    `time`, `size`: when each packet came, us, and its bytes. `lost`: whether it was lost. `rate`, `bucket`: bytes per
+    us, and bytes. `near`: bytes by which the deficit may be short of the bucket where that is said to be empty:
+    packets that were miscounted are forgotten then. What was lost with more tokens left had passed, and was lost
+    elsewhere. `out`: receives a number per packet.
     """
     level, before = 0.0, time[0]
     for k in range(len(time)):

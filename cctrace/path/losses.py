@@ -36,15 +36,8 @@ def losses_of(
 ) -> Losses:
     """Return the `Losses` of a flow.
 
-    Parameters
-    ----------
-    table : Transmissions
-    flow : Sent
-        All packets through the bottleneck: of this flow and of those that share it.
-    policed : ndarray of bool, optional
-        Which transmissions a policer dropped before the queue.
-    rate_error : float
-        Standard error of the log rate.
+    `flow`: all packets through the bottleneck, of this flow and of those that share it. `policed`: which transmissions
+    a policer dropped before the queue. `rate_error`: standard error of the log rate.
     """
     rows = np.ones(len(table), bool) if policed is None else ~policed
     rows &= table.sent_ns <= decided_ns(table)
@@ -117,7 +110,8 @@ def _buffer(met: Floats, time_us: Floats, size: float, error: float) -> tuple[Es
     """
     low, middle, high, top = np.quantile(met, [0.16, 0.5, 0.84, 0.95])
     spread = (high - low) / 2
-    wander = np.sqrt(max(spread**2 - (0.34 * size) ** 2, 0.0)) / np.sqrt(_episodes(time_us))
+    episodes = 1 + np.sum(np.diff(time_us) > 200_000.0)
+    wander = np.sqrt(max(spread**2 - (0.34 * size) ** 2, 0.0)) / np.sqrt(episodes)
     error = float(np.hypot(error, wander))
     if error < const.SURE_BACKLOG * size:
         top = np.ceil(top / size - 3 * const.SURE_BACKLOG / 10) * size
@@ -171,10 +165,6 @@ def proportion(count: int, n: int) -> tuple[float, float]:
     """Return the 95 % interval of a proportion ([Brown01]_: Jeffreys)."""
     low = float(special.betaincinv(count + 0.5, n - count + 0.5, 0.025)) if count else 0.0
     return low, float(special.betaincinv(count + 0.5, max(n - count, 0) + 0.5, 0.975))
-
-
-def _episodes(times_us: Floats, apart_us: float = 200_000.0) -> int:
-    return 1 + int(np.sum(np.diff(times_us) > apart_us))
 
 
 def _bursts(random: Bools, share: float) -> tuple[Estimate, Estimate] | None:

@@ -103,9 +103,8 @@ def _averaged(name: str, scores: Floats, thresholds: Floats) -> Law:
     order = np.argsort(thresholds, kind="stable")
     profile, thresholds = scores.max(axis=1)[order], thresholds[order]
     near = thresholds[profile >= best - const.PROFILE_DROP]
-    low = np.max(
-        thresholds, initial=0.0, where=thresholds < near[0]
-    )  # the true value may lie up to the next grid point
+    # The true value may lie up to the next grid point.
+    low = np.max(thresholds, initial=0.0, where=thresholds < near[0])
     high = np.min(thresholds, initial=np.inf, where=thresholds > near[-1])
     low, high = (low if low > 0 else near[0]), (high if high < np.inf else near[-1])
     return Law(name, score, float(thresholds[np.argmax(profile)]), float(low), float(high))
@@ -244,9 +243,8 @@ def _red_log_likelihood(marking: Marking, excess: Floats, width: float) -> Float
     hit = (marked > 0) & ~is_forced
     still, passed = _log_unmarked(slopes * before[hit]), _log_unmarked(slopes * reached[hit])
     chance = np.exp(still) * -np.expm1(passed - still)
-    score = np.log(np.maximum(chance / packets[hit], const.RAREST_MARK)).sum(
-        1
-    )  # for the packet among those that the ACK delivers
+    # For the packet among those that the ACK delivers.
+    score = np.log(np.maximum(chance / packets[hit], const.RAREST_MARK)).sum(1)
     more = np.clip(slopes * excess[hit], const.RAREST_MARK, 1 - const.RAREST_MARK)
     score += (np.log(more) * (marked[hit] - 1)).sum(1)
     last = np.append(first[1:], len(excess)) - 1

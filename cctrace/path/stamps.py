@@ -109,8 +109,6 @@ def _later(stamps: Stamps, place: int) -> float:
     """Return how much more the stamps lag after a packet of the connection than before, us; 0 if too few are known."""
     lag = stamps.time_us - stamps.stamp_us
     split = int(np.searchsorted(stamps.place, place, side="right"))
-    before, after = (
-        lag[max(split - const.STAMPS_FAR, 0) : split],
-        lag[split : split + const.STAMPS_FAR],
-    )  # a stalled host catches up
+    # A stalled host catches up.
+    before, after = lag[max(split - const.STAMPS_FAR, 0) : split], lag[split : split + const.STAMPS_FAR]
     return float(np.median(after) - np.median(before)) if min(len(before), len(after)) >= const.STAMPS_NEAR else 0.0

@@ -43,7 +43,7 @@ class Transmissions:
     seq: np.ndarray  # first byte, unwrapped; the first byte of the flow is 1 (int64)
     # WAITING at the end of the capture, DELIVERED, LOST, or NEEDLESS (a copy of data that had arrived) (int64)
     state: np.ndarray
-    again: np.ndarray  # retransmission (bool)
+    retransmitted: np.ndarray  # it is a retransmission (bool)
     # whether `acked_ns` follows the arrival directly: reported by an in-order ACK or a SACK, not by an ACK that filled
     # a hole (bool)
     exact: np.ndarray
@@ -165,9 +165,8 @@ def _matched(
     starts, unit = np.unique(start, return_inverse=True)
     ends = np.zeros(len(starts), np.int64)
     np.maximum.at(ends, unit, start + size)
-    ends = np.ascontiguousarray(
-        np.minimum.accumulate(ends[::-1])[::-1]
-    )  # a segment within a longer one ends no later than its successor
+    # A segment within a longer one ends no later than its successor.
+    ends = np.ascontiguousarray(np.minimum.accumulate(ends[::-1])[::-1])
     rows = tuple(np.ascontiguousarray(c, np.int64) for c in (time_ns, first, count, ack, sack_row, sack_count))
     left, right = (np.ascontiguousarray(c, np.int64) for c in sacks)
     unit = np.ascontiguousarray(unit.reshape(-1), np.int64)
@@ -184,7 +183,7 @@ def _matched(
         wire_bytes=(size + HEADER_BYTES).astype(float),
         seq=start,
         state=state,
-        again=again,
+        retransmitted=again,
         exact=_exact(state, ack_row, again, len(time_ns)),
         prompt=_prompt(state, ack_row, when),
         push=((flags[packet] & 8) > 0) & (nth == pieces[np.searchsorted(at, packet)] - 1),

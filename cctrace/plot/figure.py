@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cctrace.replaying.run import Run
     from cctrace.sim.result import Simulation
 
+TIME = "Time since the first packet (s)"
 _BUCKETS = 2000  # spans of time a series is thinned to: more than a printed page resolves
 _PANEL_INCHES = (10.0, 2.6)
 _ENTRIES = 4  # of a legend, side by side
@@ -88,6 +89,21 @@ def blank(inches: tuple[float, float], title: str = "") -> Figure:
     return drawing
 
 
+def one_panel(inches: tuple[float, float], title: str = "") -> tuple[Figure, Axes]:
+    """Return a `blank` figure, and the axes that fill it."""
+    drawing = blank(inches, title)
+    return drawing, drawing.subplots()
+
+
+def finish(axes: Axes, **legend: Any) -> None:
+    """Style axes as in all plots: a faint grid, no frame at the top and right; and a legend, if given its options."""
+    axes.grid(color="#e4e8ed", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if legend:
+        axes.legend(**{"frameon": False, "fontsize": 8} | legend)
+
+
 def figure(panels: Sequence[Panel], phases: Phases | None = None, title: str = "") -> Figure:
     """Draw panels above each other over one time axis.
 
@@ -118,7 +134,7 @@ def figure(panels: Sequence[Panel], phases: Phases | None = None, title: str = "
     drawing = blank((width, height * len(panels) + 0.6), title)
     for axes, panel in zip(drawing.subplots(len(panels), sharex=True, squeeze=False)[:, 0], panels, strict=True):
         draw(axes, panel, phases)
-    drawing.axes[-1].set_xlabel("Time since the first packet (s)")
+    drawing.axes[-1].set_xlabel(TIME)
     return drawing
 
 
@@ -144,9 +160,5 @@ def draw(axes: Axes, panel: Panel, phases: Phases | None = None) -> None:
     axes.set_ylabel(panel.axis)
     rows = -(-len(panel.series) // _ENTRIES)
     axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", pad=8 + 13 * rows)
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=_ENTRIES, frameon=False, fontsize=8, markerscale=4, borderpad=0.1
-    )
-    axes.grid(color="#e4e8ed", lw=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+    finish(axes, loc="lower left", bbox_to_anchor=(0, 1), ncols=_ENTRIES, markerscale=4, borderpad=0.1)
     axes.margins(x=0.005)

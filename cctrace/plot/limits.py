@@ -1,8 +1,5 @@
 """What limited a flow when, as plots show it: words and colours of `cctrace.diagnosis.findings`."""
 
-from collections.abc import Iterable
-from typing import Any
-
 # Name -> words, colour on a light page, colour on a dark one.
 LIMITS = {
     "startup": ("start-up", "#e69f00", "#e0a83a"),
@@ -26,12 +23,3 @@ def limit_words(name: str) -> str:
     'receive window'
     """
     return LIMITS[name][0] if name in LIMITS else name.replace("_", " ")
-
-
-def shares(limits: Iterable[Any]) -> dict[str, float]:
-    """Return {name: share of the time} of a diagnosis's limits, largest first."""
-    lasted: dict[str, float] = {}
-    for limit in limits:
-        lasted[limit.name] = lasted.get(limit.name, 0.0) + limit.end_s - limit.start_s
-    total = sum(lasted.values()) or 1.0
-    return {name: time / total for name, time in sorted(lasted.items(), key=lambda item: -item[1])}

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.errors import ArgumentError
-from cctrace.plot.figure import blank
-from cctrace.plot.of_papers import AGAIN, finish
-from cctrace.plot.packets import KINDS, packets_of
+from cctrace.plot.figure import TIME, blank, finish, one_panel
+from cctrace.plot.packets import KINDS, RETRANSMISSIONS, packets_of
 from cctrace.plot.panels import COLOURS, decimate
 from cctrace.schema import LINUX_EVENTS
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 _POINTS = 1000  # of a curve over time
 _BUCKETS = 2000  # spans of time that dense points are thinned to
-_TIME = "Time since the first packet (s)"
 
 
 def segment_sizes(flow: Flow, *, title: str = "") -> Figure:
@@ -51,16 +49,15 @@ def segment_sizes(flow: Flow, *, title: str = "") -> Figure:
     for i, name in enumerate(KINDS):
         rows = np.flatnonzero(carries & (sent.kind == i))
         if len(rows):
-            meaning, label = AGAIN.get(name, ("observed", "new data"))
+            meaning, label = RETRANSMISSIONS.get(name, ("observed", "new data"))
             points = decimate(time_s[rows], sent.size[rows].astype(float), _BUCKETS)
             over_time.plot(*points, ".", ms=3, color=COLOURS[meaning], label=label)
     sizes, counts = np.unique(sent.size[carries], return_counts=True)
     often.hlines(sizes, 0.5, counts, color=COLOURS["observed"], lw=1.6)
     often.set(xlabel="Segments", xscale="log", xlim=(0.5, None))
-    over_time.set(xlabel=_TIME, ylabel="Payload of a segment (B)", ylim=(0, None))
-    over_time.legend(loc="lower right", fontsize=8, markerscale=3)
-    for axes in (over_time, often):
-        finish(axes)
+    over_time.set(xlabel=TIME, ylabel="Payload of a segment (B)", ylim=(0, None))
+    finish(over_time, loc="lower right", markerscale=3, frameon=True)
+    finish(often)
     return drawing
 
 
@@ -95,8 +92,7 @@ def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> F
     sends = _seconds(flow, sent)[order], np.cumsum(sent.size[order])
     acks = _acknowledged(flow, received)
     at = np.linspace(0, lasted, _POINTS + 1)[1:]
-    drawing = blank((9.0, 3.8), title or _place(flow))
-    axes = drawing.subplots()
+    drawing, axes = one_panel((9.0, 3.8), title or _place(flow))
     for (time_s, total), meaning, label in (
         (sends, "observed", "sent, with retransmissions"),
         (acks, "estimate", "acknowledged"),
@@ -104,9 +100,8 @@ def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> F
         axes.plot(at, _mean_bps(time_s, total, at, span_s) / 1e6, color=COLOURS[meaning], lw=1.2, label=label)
     mean = _mean_bps(*acks, at, lasted) / 1e6
     axes.plot(at, mean, color=COLOURS["bound"], lw=1.2, ls="--", label="acknowledged, since the start")
-    axes.set(xlabel=_TIME, ylabel=f"Throughput, mean of {span_s:.3g} s (Mbit/s)", ylim=(0, None))
-    finish(axes)
-    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    axes.set(xlabel=TIME, ylabel=f"Throughput, mean of {span_s:.3g} s (Mbit/s)", ylim=(0, None))
+    finish(axes, loc="upper right")
     return drawing
 
 
@@ -151,11 +146,10 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
     rows = flow.events.rows
     rows = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
     x = (rows["time_ns"] - flow.row["start_ns"]) / 1e9 if over == "time" else rows["snd_una"] / 1e6
-    drawing = blank((9.0, 3.8), title or _place(flow))
-    axes = drawing.subplots()
+    drawing, axes = one_panel((9.0, 3.8), title or _place(flow))
     points = decimate(x.astype(float), rows["rs_rtt_us"] / 1e3, _BUCKETS)
     axes.plot(*points, ".", ms=2.5, color=COLOURS["observed"])
-    axes.set(xlabel=_TIME if over == "time" else "Acknowledged (MB)", ylabel="RTT (ms)", ylim=(0, None))
+    axes.set(xlabel=TIME if over == "time" else "Acknowledged (MB)", ylabel="RTT (ms)", ylim=(0, None))
     finish(axes)
     return drawing
 
@@ -176,8 +170,7 @@ def windows(flow: Flow, *, title: str = "") -> Figure:
     ['receive window', 'bytes out']
     """
     sent, received = packets_of(flow)
-    drawing = blank((9.0, 3.8), title or _place(flow))
-    axes = drawing.subplots()
+    drawing, axes = one_panel((9.0, 3.8), title or _place(flow))
     known = np.flatnonzero((received.window >= 0) & (received.ack >= 0))
     if len(known):
         points = decimate(_seconds(flow, received)[known], received.window[known] / 1e3, _BUCKETS)
@@ -188,9 +181,8 @@ def windows(flow: Flow, *, title: str = "") -> Figure:
     before = np.concatenate(([0], acked))[np.searchsorted(acked_s, time_s, "right")]
     out = decimate(time_s, np.maximum(top - 1 - before, 0) / 1e3, _BUCKETS)
     axes.step(*out, where="post", color=COLOURS["observed"], lw=1.0, label="bytes out")
-    axes.set(xlabel=_TIME, ylabel="Window (kB)", ylim=(0, None))
-    finish(axes)
-    axes.legend(frameon=False, fontsize=8, loc="center right")
+    axes.set(xlabel=TIME, ylabel="Window (kB)", ylim=(0, None))
+    finish(axes, loc="center right")
     return drawing
 
 
@@ -225,16 +217,14 @@ def one_way_delays(flow: Flow, receiver: Flow, *, title: str = "") -> Figure:
     """
     segments, acks = flow.join(receiver)
     offset_us = segments.attrs["clock_offset_us"]
-    drawing = blank((9.0, 3.8), title)
-    axes = drawing.subplots()
+    drawing, axes = one_panel((9.0, 3.8), title)
     for table, sign, meaning, label in ((segments, -1, "observed", "segments"), (acks, 1, "estimate", "ACKs")):
         time_s = flow.seconds(table["time_ns"])
         time_s = time_s - (offset_us / 1e6 if sign > 0 else 0.0)  # ACKs leave by the receiver's clock
         points = decimate(time_s, (table["delay_us"].to_numpy() + sign * offset_us) / 1e3, _BUCKETS)
         axes.plot(*points, ".", ms=2.5, color=COLOURS[meaning], label=label)
-    axes.set(xlabel=_TIME, ylabel="One-way delay (ms)", ylim=(0, None))
-    finish(axes)
-    axes.legend(frameon=False, fontsize=8, markerscale=3)
+    axes.set(xlabel=TIME, ylabel="One-way delay (ms)", ylim=(0, None))
+    finish(axes, markerscale=3)
     return drawing
 
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.flows.state import FIN, RST, SYN
-from cctrace.plot.figure import blank
-from cctrace.plot.of_papers import AGAIN
-from cctrace.plot.packets import KINDS, Received, Sent, packets_of
+from cctrace.plot.figure import one_panel
+from cctrace.plot.packets import KINDS, RETRANSMISSIONS, Received, Sent, packets_of
 from cctrace.plot.panels import COLOURS
 
 if TYPE_CHECKING:
@@ -55,8 +54,9 @@ def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = 
     rows = _rows(flow, start_s, packets)
     if not rows:
         raise ArgumentError(f"start_s={start_s}: no packet from then on; the flow has {flow.row['duration_s']:.3g} s")
-    drawing = blank((7.6, 0.8 + 0.24 * len(rows)), title)
-    axes = drawing.subplots()
+    drawing, axes = one_panel((7.6, 0.8 + 0.24 * len(rows)), title)
+    from matplotlib.patches import FancyArrowPatch  # late: `one_panel` says how to install it
+
     axes.vlines([0, 1], -1, len(rows), color="#444", lw=1.2)
     src, sport, dst, dport = flow.key
     for x, host, port in ((0, src, sport), (1, dst, dport)):
@@ -66,15 +66,8 @@ def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = 
         leaves = forth != at_receiver  # where the capture was taken
         start, end = (y, y + _SLOPE) if leaves else (y - _SLOPE, y)
         tail, head = ((0, start), (1, end)) if forth else ((1, start), (0, end))
-        style: dict[str, Any] = {
-            "arrowstyle": "-|>",
-            "color": colour,
-            "lw": 1.1,
-            "shrinkA": 0,
-            "shrinkB": 0,
-            "mutation_scale": 9,
-        }
-        axes.add_patch(_arrow(tail, head, **style))
+        style: dict[str, Any] = {"arrowstyle": "-|>", "color": colour, "lw": 1.1, "shrinkA": 0, "shrinkB": 0}
+        axes.add_patch(FancyArrowPatch(tail, head, mutation_scale=9, **style))
         beside: dict[str, Any] = {"va": "bottom" if leaves else "top", "ha": "center", "fontsize": 7.5, "color": colour}
         axes.text(0.5, (start + end) / 2 + (-0.04 if leaves else 0.04), text, **beside)
         axes.text(-0.03, y, f"{time_s:.6f} s", ha="right", va="center", fontsize=7.5)
@@ -82,12 +75,6 @@ def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = 
     axes.set(xlim=(-0.28, 1.22), ylim=(len(rows) + 0.3, -2.0))
     axes.axis("off")
     return drawing
-
-
-def _arrow(tail: tuple[float, float], head: tuple[float, float], **style: Any) -> Any:
-    from matplotlib.patches import FancyArrowPatch
-
-    return FancyArrowPatch(tail, head, **style)
 
 
 def _rows(flow: Flow, start_s: float, packets: int) -> list[tuple[bool, float, int, str, str]]:
@@ -116,7 +103,7 @@ def _flags(flags: int) -> list[str]:
 
 def _of_sent(sent: Any, i: int) -> tuple[str, str]:
     kind = KINDS[sent.kind[i]]
-    meaning, word = AGAIN.get(kind, ("observed", ""))
+    meaning, word = RETRANSMISSIONS.get(kind, ("observed", ""))
     size, seq = int(sent.size[i]), int(sent.seq[i])
     parts = [*_flags(sent.flags[i]), f"{seq:,} to {seq + size:,} ({size:,} B)" if size else "no data", word]
     return ", ".join(part for part in parts if part), COLOURS[meaning]

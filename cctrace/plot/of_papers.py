@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.errors import ArgumentError
-from cctrace.plot.figure import blank
+from cctrace.plot.figure import TIME, finish, one_panel
 from cctrace.plot.of_tables import COLOURS
-from cctrace.plot.packets import KINDS, packets_of
+from cctrace.plot.packets import KINDS, RETRANSMISSIONS, packets_of
 from cctrace.plot.panels import COLOURS as MEANINGS
 
 if TYPE_CHECKING:
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
     from cctrace.flows.flow import Flow
 
-# How retransmissions are drawn in the time-sequence graph: kind of segment -> colour's meaning, label.
-AGAIN = {
-    "fast": ("lost", "retransmitted"),
-    "probe": ("window", "tail-loss probe"),
-    "timeout": ("kernel", "after a timeout"),
-    "unexplained": ("limit", "unexplained"),
-    "again": ("limit", "again, not classified"),
-}
 _MOST = 20_000  # packets drawn individually; a page has no room for more
 _SPANS = 4_000  # time bins, each drawn as one bar where there are more packets
 
@@ -68,13 +60,11 @@ def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None 
         lasted = f"the flow lasts from 0 to {flow.row['duration_s']:.3g} s"
         raise ArgumentError(f"start_s={start_s}, end_s={end_s} (--from, --to): no packet there; {lasted}")
     place = flow.taken_at
-    drawing = blank((9.0, 5.0), title or ("" if place == "sender" else f"captured at: {place}"))
-    axes = drawing.subplots()
+    drawing, axes = one_panel((9.0, 5.0), title or ("" if place == "sender" else f"captured at: {place}"))
     _sent(axes, sides[0], times[0], rows[0])
     _received(axes, sides[1], times[1], rows[1])
-    axes.set(xlabel="Time since the first packet (s)", ylabel="Sequence number (MB)")
-    finish(axes)
-    axes.legend(loc="upper left", frameon=False, fontsize=8)
+    axes.set(xlabel=TIME, ylabel="Sequence number (MB)")
+    finish(axes, loc="upper left")
     return drawing
 
 
@@ -85,7 +75,7 @@ def _sent(axes: Axes, sent: Any, time_s: NDArray[Any], rows: Any) -> None:
         of = kind == i
         if not of.any():
             continue
-        meaning, label = AGAIN.get(name, ("observed", "segments"))
+        meaning, label = RETRANSMISSIONS.get(name, ("observed", "segments"))
         wide = 1.2 if name == "new" else 2.2
         bars = _thinned(time_s[rows][of], low[of], high[of])
         axes.vlines(*bars, color=MEANINGS[meaning], lw=wide, label=label)
@@ -143,23 +133,16 @@ def queue_ratio(gain: float, ratios: Sequence[float], *, title: str = "") -> Fig
     """
     from cctrace.analytic import share  # late: the page of an analysis needs no models
 
-    drawing = blank((5.6, 4.0), title)
-    axes = drawing.subplots()
+    drawing, axes = one_panel((5.6, 4.0), title)
     p = np.linspace(0, 1, 201)
     axes.plot(p, 1 - p, color="#444", ls="--", lw=1.2, label="1 - p")
     for k, ratio in enumerate(ratios):
         colour, meets = COLOURS[k % len(COLOURS)], float(share.loss_based_share(gain, ratio))
-        axes.plot(
-            p,
-            share.occupied_ratio(p, gain, ratio),
-            color=colour,
-            lw=1.4,
-            label=f"buffer {ratio:g} BDP: p* = {meets:.3f}",
-        )
+        label = f"buffer {ratio:g} BDP: p* = {meets:.3f}"
+        axes.plot(p, share.occupied_ratio(p, gain, ratio), color=colour, lw=1.4, label=label)
         axes.plot(meets, 1 - meets, "o", color=colour, ms=6)
     axes.set(xlabel="Share p of the loss-based flows", ylabel="Share of the buffer, $Q_r$", xlim=(0, 1), ylim=(0, None))
-    finish(axes)
-    axes.legend(frameon=False, fontsize=8)
+    finish(axes, loc="best")
     return drawing
 
 
@@ -187,8 +170,7 @@ def collapse_surface(
     """
     sd, queue = np.asarray(sd_us, float), np.asarray(queue_delay_us, float)
     chance = model.surface(sd_us=sd, queue_delay_us=queue)
-    drawing = blank((5.8, 4.2), title)
-    axes = drawing.subplots()
+    drawing, axes = one_panel((5.8, 4.2), title)
     image = axes.pcolormesh(sd / 1e3, queue / 1e3, chance.T, vmin=0, vmax=1, cmap="cividis", shading="nearest")
     if chance.min() < 0.5 < chance.max():
         axes.contour(sd / 1e3, queue / 1e3, chance.T, [0.5], colors="white", linewidths=1.4)
@@ -198,10 +180,3 @@ def collapse_surface(
     axes.set(xlabel="Standard deviation of the RTT (ms)", ylabel="Queueing delay (ms)")
     drawing.colorbar(image, ax=axes, label="Probability of collapse (line: one half)")
     return drawing
-
-
-def finish(axes: Axes) -> None:
-    """Style axes as all plots of this package: a faint grid, no frame at the top and right."""
-    axes.grid(color="#e4e8ed", lw=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -40,7 +40,7 @@ _LABELS = {
     "rtt_min_us": "Lowest RTT of a flow",
     "rtt_median_us": "Median RTT of a flow",
     "rtt_p95_us": "95th percentile of a flow's RTT",
-    "retransmitted_share": "Sent again",
+    "retransmitted_share": "Retransmitted",
     "bytes_sent": "Sent",
     "rtt_us": "RTT",
     "queue_us": "RTT above the flow's lowest",

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.errors import ArgumentError
-from cctrace.plot.figure import blank
-from cctrace.plot.of_papers import finish
+from cctrace.plot.figure import finish, one_panel
 from cctrace.plot.of_runs import axis_label, samples
 from cctrace.plot.of_tables import COLOURS
 
@@ -50,8 +49,7 @@ def cdf(
     'RTT (ms)'
     """
     known = _known(of, quantity, by)
-    drawing = blank((5.6 if len(known) <= _BESIDE else 7.6, 3.8), title)
-    axes = drawing.subplots()
+    drawing, axes = one_panel((5.6 if len(known) <= _BESIDE else 7.6, 3.8), title)
     for k, (name, values) in enumerate(known.items()):
         values = np.sort(values)
         share_of = np.arange(1, len(values) + 1) / len(values)
@@ -62,11 +60,8 @@ def cdf(
     axes.set(xlabel=xlabel or (axis_label(quantity) if quantity else ""), ylabel="Cumulative share", ylim=(0, 1.02))
     if log:
         axes.set_xscale("log")
-    finish(axes)
-    place: dict[str, Any] = (
-        {"loc": "lower right"} if len(known) <= _BESIDE else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-    )
-    axes.legend(frameon=False, fontsize=8, **place)
+    beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    finish(axes, **({"loc": "lower right"} if len(known) <= _BESIDE else beside))
     return drawing
 
 
@@ -101,8 +96,7 @@ def boxes(
     'Goodput (Mbit/s)\nmedian, quartiles, 5 and 95 %'
     """
     known = _known(of, quantity, by)
-    drawing = blank((2.0 + 0.8 * len(known), 3.8), title)
-    axes = drawing.subplots()
+    drawing, axes = one_panel((2.0 + 0.8 * len(known), 3.8), title)
     drawn = axes.boxplot(list(known.values()), whis=whiskers, showfliers=False, patch_artist=True, widths=0.55)
     for k, (box, median) in enumerate(zip(drawn["boxes"], drawn["medians"], strict=True)):
         box.set(facecolor=COLOURS[k % len(COLOURS)], alpha=0.35, edgecolor=COLOURS[k % len(COLOURS)])
@@ -158,8 +152,7 @@ def qq(
         reference, quantiles = name, np.quantile(known.pop(name), _SHARES)
     else:
         reference, quantiles = "the distribution", against.ppf(_SHARES)
-    drawing = blank((4.6, 4.2), title)
-    axes = drawing.subplots()
+    drawing, axes = one_panel((4.6, 4.2), title)
     ends = [quantiles[0], quantiles[-1]]
     for k, (name, values) in enumerate(known.items()):
         its = np.quantile(values, _SHARES)
@@ -168,8 +161,7 @@ def qq(
     axes.plot(ends, ends, color="#444", ls="--", lw=1, zorder=0)
     label = label or (axis_label(quantity) if quantity else "")
     axes.set(xlabel=f"{label} of {reference}".strip(), ylabel=label)
-    finish(axes)
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    finish(axes, loc="upper left")
     return drawing
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cctrace.errors import ArgumentError
-from cctrace.plot.figure import blank
+from cctrace.plot.figure import blank, finish, one_panel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,8 +153,7 @@ def _dress(
         axes.axhline(level, color="#444", ls="--", lw=1, zorder=0)
     axes.set_title(title, fontsize=9)
     axes.tick_params(labelsize=8)
-    axes.grid(color="#e4e8ed", lw=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+    finish(axes)
 
 
 def _ticks_where_measured(axes: Axes) -> None:
@@ -171,14 +170,8 @@ def _legend(drawing: Figure, axes: Iterable[Axes]) -> None:
     known = {label: handle for one in axes for handle, label in zip(*one.get_legend_handles_labels(), strict=True)}
     widest = 0.6 + 0.075 * max(map(len, known), default=0)  # inches
     columns = max(1, int(drawing.get_figwidth() / widest))
-    drawing.legend(
-        known.values(),
-        known.keys(),
-        loc="outside lower left",
-        ncols=columns,
-        frameon=False,
-        fontsize=8,
-    )
+    style: dict[str, Any] = {"loc": "outside lower left", "frameon": False, "fontsize": 8}
+    drawing.legend(known.values(), known.keys(), ncols=columns, **style)
 
 
 def bars(table: pd.DataFrame, x: str, value: str, by: str, *, title: str = "", ylabel: str = "") -> Figure:
@@ -201,8 +194,7 @@ def bars(table: pd.DataFrame, x: str, value: str, by: str, *, title: str = "", y
     """
     _has(table, [x, value, by])
     names, groups = list(dict.fromkeys(table[x])), list(dict.fromkeys(table[by]))
-    drawing = blank((2.5 + 0.9 * len(names), 4.6), title)
-    axes = drawing.subplots()
+    drawing, axes = one_panel((2.5 + 0.9 * len(names), 4.6), title)
     width = 0.8 / len(groups)
     for k, group in enumerate(groups):
         rows = table[table[by] == group].set_index(x).reindex(names)

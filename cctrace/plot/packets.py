@@ -11,16 +11,24 @@ from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
 from cctrace.tcp.sequence import unwrap, unwrapped
 
 # What a segment of the sender is, `Sent.kind`; the first ones are the reasons of `Flow.retransmissions`.
-KINDS = ("new", "fast", "probe", "timeout", "unexplained", "again")
+KINDS = ("new", "fast", "probe", "timeout", "unexplained", "unclassified")
 KIND_WORDS = {
     "new": "new data",
     "fast": "retransmission: loss detection marked it",
     "probe": "retransmission: tail-loss probe",
     "timeout": "retransmission: after a timeout (RTO)",
     "unexplained": "retransmission: no rule of Linux TCP explains it",
-    "again": "retransmitted or captured out of order, not classified",
+    "unclassified": "retransmitted or captured out of order",
 }
-NEW, AGAIN = 0, 5
+# How plots draw them: kind -> meaning of the colour (a key of `panels.COLOURS`), label.
+RETRANSMISSIONS = {
+    "fast": ("lost", "retransmitted"),
+    "probe": ("window", "tail-loss probe"),
+    "timeout": ("kernel", "after a timeout"),
+    "unexplained": ("limit", "unexplained"),
+    "unclassified": ("limit", "unclassified"),
+}
+NEW, UNCLASSIFIED = 0, 5
 
 
 @dataclass(frozen=True)
@@ -102,8 +110,8 @@ def _kinds(
     end, kind, spurious = seq + size, np.zeros(len(seq), np.uint8), np.zeros(len(seq), bool)
     highest = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
     copy = flow.capture.packets["options"][rows] & OPT_COPY != 0
-    kind[(size > 0) & ((end <= highest) | copy)] = AGAIN
-    again = flow.sent_again
+    kind[(size > 0) & ((end <= highest) | copy)] = UNCLASSIFIED
+    again = flow.retransmission_log
     why, wanted = again["why"] + 1, again["seq"]
     at = np.searchsorted(time_ns, again["time_ns"])
     open_ = np.arange(len(wanted))

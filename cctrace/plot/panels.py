@@ -77,30 +77,59 @@ DARK_PHASE_COLOURS = {
 
 @dataclass(frozen=True)
 class Series:
-    """One line or cloud of points."""
+    """One line or cloud of points.
+
+    Attributes
+    ----------
+    label : str
+    time_s : ndarray
+        Seconds since the start of the flow, not decreasing (float64).
+    value : ndarray
+        In the unit of the panel's axis; NaN where unknown (float64).
+    colour : str
+        A key of `COLOURS`.
+    kind : str
+        Or "steps", which holds a value until the next one, or "points": unconnected samples.
+    dashed : bool
+    stretches : bool
+        Whether the axis grows to fit the series; False for series that may be far above the others, such as a
+        receive window.
+    """
 
     label: str
-    time_s: np.ndarray  # seconds since the start of the flow, not decreasing (float64)
-    value: np.ndarray  # in the unit of the panel's axis; NaN where unknown (float64)
-    colour: str  # a key of `COLOURS`
-    kind: str = "line"  # or "steps", which holds a value until the next one, or "points": unconnected samples
+    time_s: np.ndarray
+    value: np.ndarray
+    colour: str
+    kind: str = "line"
     dashed: bool = False
-    # whether the axis grows to fit the series; False for series that may be far above the others, such as a receive
-    # window
     stretches: bool = True
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Series over one axis."""
+    """Series over one axis.
 
-    name: str  # identifier, for links and file names
-    # title, explanation: what is shown and how to read it, for someone who does not know the field's abbreviations
+    Attributes
+    ----------
+    name : str
+        Identifier, for links and file names.
+    title : str
+        What is shown.
+    explanation : str
+        How to read it, for someone who does not know the field's abbreviations.
+    axis : str
+        Label of the y axis, unit in brackets.
+    series : list of Series
+    from_zero : bool
+        Whether the axis starts at 0 whatever part of the flow is shown.
+    """
+
+    name: str
     title: str
     explanation: str
-    axis: str  # label of the y axis, unit in brackets
+    axis: str
     series: list[Series]
-    from_zero: bool = True  # whether the axis starts at 0 whatever part of the flow is shown
+    from_zero: bool = True
 
     @property
     def upper_limit(self) -> float:
@@ -150,22 +179,11 @@ def throughput_series(table: Columns, columns: Sequence[tuple[str, str, str]], s
 
 
 def decimate(time_s: NDArray[Any], values: NDArray[Any], buckets: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Thin a series to what is visible: first, lowest, highest and last point of each of `buckets` time bins.
+    """Thin a series to what is visible: first, lowest, highest and last point of each of `buckets` equal time bins.
 
-    Parameters
-    ----------
-    time_s, values : ndarray of float64, shape (n,)
-        Times must not decrease; points that are not finite are dropped.
-    buckets : int
-        Number of equal time bins; the result has at most four times as many points.
+    `time_s`, `values`: shape (n,); times must not decrease, and points that are not finite are dropped. Drawn, the
+    result covers the same pixels as the original as long as a pixel is wider than a bin.
 
-    Returns
-    -------
-    time_s, values : ndarray of float64
-        In order of time; drawn, they cover the same pixels as the original as long as a pixel is wider than a bin.
-
-    Examples
-    --------
     >>> time_s, values = decimate(np.arange(1e6), np.sin(np.arange(1e6)), buckets=100)
     >>> len(values) <= 400, round(float(values.max()), 6)
     (True, 1.0)

@@ -45,14 +45,6 @@ def flow_panels(view: FlowView, packets: Any | None = None) -> list[Panel]:
 def flow_phases(view: FlowView) -> Phases:
     """Return the phases of the replayed controller (none without a model that has phases).
 
-    Parameters
-    ----------
-    view : FlowView
-
-    Returns
-    -------
-    Phases
-
     Examples
     --------
     >>> import cctrace as cct
@@ -75,10 +67,8 @@ def _progress(view: FlowView) -> Panel:
         Series("acknowledged", time_s, _numbers(events, "snd_una") / scale, "estimate", "steps"),
     ]
     if view.retransmissions is not None and len(view.retransmissions["seq"]):
-        sent_again = view.retransmissions
-        series.append(
-            Series("retransmitted", view.seconds(sent_again), _numbers(sent_again, "seq") / scale, "lost", "points")
-        )
+        table = view.retransmissions
+        series.append(Series("retransmitted", view.seconds(table), _numbers(table, "seq") / scale, "lost", "points"))
     return Panel(
         "progress",
         "Progress: sequence numbers over time",

@@ -15,21 +15,10 @@ _SHORTEST_S = 0.1
 
 
 def comparison_panels(views: Mapping[str, FlowView], aligned: bool = False) -> tuple[list[Panel], int, float]:
-    """Return the panels that compare flows.
+    """Return the panels that compare flows, the zero of their time axis (ns since the epoch), and their duration, s.
 
-    Parameters
-    ----------
-    views : dict of str to FlowView
-        By the name that the legend shows; at most `COMPARED`.
-    aligned : bool
-        Lay them over each other as if all had begun at once.
-
-    Returns
-    -------
-    panels : list of Panel
-    start_ns : int
-        Zero of their time axis, nanoseconds since the epoch: when the first of the flows began.
-    duration_s : float
+    `views`: by the name that the legend shows; at most `COMPARED`. `aligned`: lay them over each other as if all had
+    begun at once; else the axis begins with the first flow.
     """
     start_ns = min(view.start_ns for view in views.values())
     starts = {name: view.start_ns if aligned else start_ns for name, view in views.items()}

@@ -8,7 +8,7 @@ import numpy as np
 
 from cctrace.analysis.flow_view import FlowView
 from cctrace.errors import ArgumentError
-from cctrace.plot.figure import blank, draw
+from cctrace.plot.figure import TIME, blank, draw
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.schema import CA_STATES
@@ -118,7 +118,7 @@ def states(
     for axis, panel in zip(axes[1:], gains, strict=True):
         draw(axis, panel)
         axis.set_xlim(low, high)
-    axes[-1].set_xlabel("Time since the first packet (s)")
+    axes[-1].set_xlabel(TIME)
     return drawing
 
 

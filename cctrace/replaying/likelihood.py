@@ -58,7 +58,7 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
     else:
         density += EARLY / length_us
     total = math.log(density)
-    if send.again != 0:
+    if send.retransmitted != 0:
         return total
     if send.in_flight - send.segments >= slots[sk.CWND] and stack[sk.CA_STATE] <= CA_DISORDER:
         total += math.log(BEYOND_CWND)
@@ -77,7 +77,7 @@ def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
     """
     send = sends[k]
     total = send_time(send.tx_ns, slots, stack, gap_us)
-    if send.again != 0 or stack[sk.CA_STATE] > CA_DISORDER or stack[sk.WAS_FULL] == OTHER_LIMIT:
+    if send.retransmitted != 0 or stack[sk.CA_STATE] > CA_DISORDER or stack[sk.WAS_FULL] == OTHER_LIMIT:
         return total
     room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
     segments = segments_of(sends, k)
@@ -107,7 +107,7 @@ def timed_send(sends, k, slots, stack, gap_us):
     """Log likelihood of a super-packet without its size: departure time, and room in cwnd."""
     send = sends[k]
     total = send_time(send.tx_ns, slots, stack, gap_us)
-    open_window = send.again == 0 and stack[sk.CA_STATE] <= CA_DISORDER and stack[sk.WAS_FULL] != OTHER_LIMIT
+    open_window = send.retransmitted == 0 and stack[sk.CA_STATE] <= CA_DISORDER and stack[sk.WAS_FULL] != OTHER_LIMIT
     if open_window and np.int64(send.in_flight) - np.int64(send.segments) >= slots[sk.CWND]:
         total += math.log(BEYOND_CWND)
     return total

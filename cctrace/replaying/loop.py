@@ -97,7 +97,7 @@ def take_send(book, sends, asked_ns, slots, stack, marks, likelihood):
     segments = np.int64(send.segments)
     sk.pace_skb(np.int64(send.payload) + segments * book[bk.OVERHEAD], segments, slots[sk.PACING], stack)
     stack[sk.NEXT_SEND] = k + 1
-    if send.again == 0:
+    if send.retransmitted == 0:
         stack[sk.UNANSWERED] = 0
     if k + 1 == sends.size or sends[k + 1].begins != 0:
         limited = np.int64(send.in_flight) >= slots[sk.CWND]

@@ -236,7 +236,7 @@ def mark_app_limited(send, delivered, slots, stack, by_acks):
     It let the pipe run empty, or waited for room in the send buffer, during which ACKs go unanswered. That is
     marked at its next write or, `by_acks` (kernels of BBRv2 and v3), also before retransmissions.
     """
-    silent = stack[UNANSWERED] >= FEW_UNANSWERED and (by_acks or send.again == 0)
+    silent = stack[UNANSWERED] >= FEW_UNANSWERED and (by_acks or send.retransmitted == 0)
     if send.app_limited != 0 or silent:
         slots[APP_LIMITED] = app_limited_until(delivered, np.int64(send.in_flight) - np.int64(send.segments))
 
@@ -246,7 +246,7 @@ def mark_rest(sends, k, ack, slots):
     if k == sends.size:
         return
     send = sends[k]
-    alone = send.begins != 0 and send.again == 0 and send.psh != 0 and np.int64(send.payload) < ack[A_MSS]
+    alone = send.begins != 0 and send.retransmitted == 0 and send.psh != 0 and np.int64(send.payload) < ack[A_MSS]
     if alone and ack[A_PRIOR_IN_FLIGHT] < slots[CWND] and ack[A_LOST_OUT] <= ack[A_RETRANS_OUT]:
         delivered = ack[A_DELIVERED] - ack[A_ACKED_SACKED]
         slots[APP_LIMITED] = app_limited_until(delivered, ack[A_PRIOR_IN_FLIGHT])

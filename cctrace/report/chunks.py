@@ -25,7 +25,7 @@ _Side = TypeVar("_Side", Sent, Received)
 PACKETS = 1_000_000  # that a page holds one by one
 CHUNK = 200_000  # packets of a file beside it
 SPANS = 20_000  # of time, of each of which the page holds what is lowest and highest
-AGAIN = 50_000  # retransmissions that it holds besides
+RETRANSMISSIONS = 50_000  # retransmissions that it holds besides
 
 
 class Packed(NamedTuple):
@@ -33,7 +33,7 @@ class Packed(NamedTuple):
 
     Attributes
     ----------
-    shown : (Sent, Received)
+    drawn : (Sent, Received)
         Those that the page itself holds.
     spans : list of dict
         Of each file: ``from`` and ``to`` (ns since the flow's start), ``sent`` and ``received`` (numbers of packets),
@@ -134,7 +134,7 @@ def _selected(sent: Sent, received: Received, spans: int) -> tuple[Sent, Receive
     low, high = min(int(e[0]) for e in ends), max(int(e[1]) for e in ends) + 1
     new = sent.kind == NEW
     again = np.flatnonzero(~new)
-    again = again[:: -(-len(again) // AGAIN) or 1]
+    again = again[:: -(-len(again) // RETRANSMISSIONS) or 1]
     least, most = np.where(new, sent.seq, np.iinfo(np.int64).max), np.where(new, sent.seq + sent.size, -1)
     rows = [*_extreme(_span_of(sent, low, high, spans), least, most), again]
     chosen = rows_of(sent, np.unique(np.concatenate(rows)))

@@ -9,7 +9,8 @@ import numpy as np
 
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.corpus.names import short_names
-from cctrace.plot.limits import limit_words, shares
+from cctrace.diagnosis.findings import shares
+from cctrace.plot.limits import limit_words
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.overview import COLUMNS, report_of, row_of, write_pages

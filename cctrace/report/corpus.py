@@ -25,22 +25,12 @@ from cctrace.errors import ArgumentError, CctraceWarning
 from cctrace.identification.identify import Identification
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
+from cctrace.report.elements import figures, text_table
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 _HERE = Path(__file__).parent
 _MOST_ROWS, _MOST_GROUPS, _MOST_ERRORS, _BARS = 2_000, 40, 50, 36
-_COLOURS = (
-    "#0b6e4f",
-    "#b08900",
-    "#3f6fb5",
-    "#b5483f",
-    "#7b5ea7",
-    "#4f9d9d",
-    "#8a8f98",
-    "#c77fa4",
-    "#6b8e23",
-    "#d2691e",
-)
+_COLOURS = ["0b6e4f", "b08900", "3f6fb5", "b5483f", "7b5ea7", "4f9d9d", "8a8f98", "c77fa4", "6b8e23", "d2691e"]
 _FLOWS = ["bytes_sent", "goodput_bps", "rtt_min_us", "rtt_median_us", "retransmitted_segments", "segments_sent"]
 _FLOWS += ["duration_s", "start_ns", "src", "sport", "dst", "dport"]
 
@@ -52,31 +42,11 @@ def write_pages(
     pages: int = 20,
     progress: Progress = silent,
 ) -> Path:
-    """Write index.html over a corpus, and pages of some of its flows.
+    """Write index.html over a corpus, and pages of some of its flows; return the path of index.html.
 
-    Parameters
-    ----------
-    corpus : cctrace.corpus.Corpus
-    folder : path-like, optional
-        Made if it does not exist; default: "report" in the corpus, of a remote one in the working directory.
-    by : str
-        Column of the groups: source, date, network.
-    pages : int
-        Of how many flows to draw a page: the largest of every verdict in turn.
-    progress : callable
-        Receives lines of progress.
-
-    Returns
-    -------
-    pathlib.Path
-        Of index.html.
-
-    Raises
-    ------
-    ArgumentError
-        If the corpus has no flows (its tasks were others), or `by` is no column.
-    OSError
-        If the folder cannot be written.
+    `folder`: made if it does not exist; default: "report" in the corpus, of a remote one in the working directory.
+    `by`: column of the groups: source, date, network. `pages`: of how many flows to draw a page: the largest of every
+    verdict in turn. Raises `ArgumentError` if the corpus has no flows (its tasks were others), or `by` is no column.
     """
     if "flows" not in corpus.tables:
         raise ArgumentError(f"{corpus.where}: a report needs the task flows, its tasks are {','.join(corpus.tasks)}")
@@ -218,21 +188,16 @@ def _render(corpus: Corpus, flows: pd.DataFrame, by: str, links: Mapping[tuple[s
 {_table(flows, by, links)}
 </main>
 <footer>Written by cctrace {escape(cctrace.__version__)}. The tables beside this page hold every flow.</footer>"""
-    colours = "".join(f".v{i}{{background:{colour};fill:{colour}}}" for i, colour in enumerate(_COLOURS))
+    colours = "".join(f".v{i}{{background:#{colour};fill:#{colour}}}" for i, colour in enumerate(_COLOURS))
     sheet = f"{colours}\n{(_HERE / 'corpus.css').read_text(encoding='utf-8')}"
     return document(title, sheet, body, (_HERE / "corpus.js").read_text(encoding="utf-8"))
 
 
 def _figures(corpus: Corpus, flows: pd.DataFrame, errors: pd.DataFrame) -> str:
     packets = int(corpus.captures.frame(["packets"])["packets"].sum())
-    items = [
-        ("Captures", f"{len(corpus.captures):,}"),
-        ("Packets", f"{packets:,}"),
-        ("Connections", f"{len(corpus.flows):,}"),
-        ("Bulk flows", f"{len(flows):,}"),
-        ("Errors", f"{len(errors):,}"),
-    ]
-    return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in items) + "</dl>"
+    counts = {"Captures": len(corpus.captures), "Packets": packets, "Connections": len(corpus.flows)}
+    counts |= {"Bulk flows": len(flows), "Errors": len(errors)}
+    return figures((name, f"{count:,}") for name, count in counts.items())
 
 
 def _distributions(flows: pd.DataFrame) -> str:
@@ -294,48 +259,33 @@ def _groups(flows: pd.DataFrame, by: str, classes: Mapping[str, str]) -> str:
         caption = ", ".join(f"{verdict} {format_share(share)}" for verdict, share in shares.items())
         goodput = _or(format_rate, one["goodput_bps"].median())
         rtt = _or(_time, one["rtt_min_us"].astype(float).median())
-        body.append(
-            f'<tr><td class="text name">{escape(str(name))}</td><td>{len(one):,}</td><td>{goodput}</td>'
-            f'<td>{rtt}</td><td class="text"><svg class="mix" role="img" aria-label="{escape(caption)}" '
-            f'viewBox="0 0 100 1" preserveAspectRatio="none">{mix}</svg></td></tr>'
+        bar = (
+            f'<svg class="mix" role="img" aria-label="{escape(caption)}" viewBox="0 0 100 1" '
+            f'preserveAspectRatio="none">{mix}</svg>'
         )
+        body.append([escape(str(name)), bar, f"{len(one):,}", goodput, rtt])
     key = "".join(f'<span><i class="{mark}"></i>{escape(name)}</span>' for name, mark in classes.items())
     more = f'<p class="soft">The {_MOST_GROUPS} largest of {len(groups):,}.</p>' if len(groups) > _MOST_GROUPS else ""
+    heads = (by, "Causes", "Flows", "Goodput, median", "Lowest RTT, median")
     return f"""<h2>By {escape(by)}</h2>{more}
-<div class="card scroll"><table><thead><tr><th class="text">{escape(by)}</th><th>Flows</th><th>Goodput, median</th>
-<th>Lowest RTT, median</th><th class="text">Causes</th></tr></thead><tbody>{"".join(body)}</tbody></table>
-<div class="key">{key}</div></div>"""
+{text_table(heads, body, 2)}
+<div class="key">{key}</div>"""
 
 
 def _errors(errors: pd.DataFrame) -> str:
     if not len(errors):
         return ""
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in errors["kind"].value_counts().items())
-    rows = "".join(
-        f'<tr><td class="text name">{escape(row.capture)}</td><td class="text">{escape(row.kind)}</td>'
-        f'<td class="text name">{escape(row.reason)}</td></tr>'
-        for row in errors.head(_MOST_ERRORS).itertuples()
-    )
+    rows = errors.head(_MOST_ERRORS)[["capture", "kind", "reason"]].itertuples(index=False)
     more = f" The first {_MOST_ERRORS}:" if len(errors) > _MOST_ERRORS else ""
     return f"""<h2>Errors</h2><p class="soft">{escape(kinds)}.{more}</p>
-<div class="card scroll"><table><thead><tr><th class="text">Capture</th><th class="text">Kind</th>
-<th class="text">Reason</th></tr></thead><tbody>{rows}</tbody></table></div>"""
+{text_table(("Capture", "Kind", "Reason"), (map(escape, row) for row in rows), 3)}"""
 
 
 def _table(flows: pd.DataFrame, by: str, links: Mapping[tuple[str, int], str]) -> str:
     largest = flows.head(_MOST_ROWS)
-    heads = (
-        "Capture",
-        "Flow",
-        by,
-        "Cause",
-        "Controller",
-        "Sent",
-        "Goodput",
-        "Lowest RTT",
-        "Median RTT",
-        "Retransmitted",
-    )
+    heads = ["Capture", "Flow", by, "Cause", "Controller"]
+    heads += ["Sent", "Goodput", "Lowest RTT", "Median RTT", "Retransmitted"]
     head = "".join(
         f'<th scope="col"{" class=text" if i < 5 else ""}><button type="button">{escape(name)}</button></th>'
         for i, name in enumerate(heads)

@@ -6,11 +6,12 @@ from typing import Any
 from cctrace.corpus.holdback import FIGURES, MARGIN
 from cctrace.corpus.queries import Corpus
 from cctrace.display import escape
+from cctrace.report.elements import text_table
 from cctrace.units import format_number, format_share
 
 _WORDS = {"goodput": ("more goodput", "less goodput"), "rtt": ("a shorter RTT", "a longer RTT")}
 _WORDS["share"] = ("fewer retransmissions", "more retransmissions")
-_LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": 0.003}  # of the retransmitted share in parts of one
+_LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": 0.003}  # of the retransmitted share, as a fraction
 
 
 def whatif_part(corpus: Corpus) -> str:
@@ -19,27 +20,26 @@ def whatif_part(corpus: Corpus) -> str:
         return ""
     found = {figure: corpus.whatif_by(figure=figure, margin=_LEAST[figure]) for figure in FIGURES}
     sentences = "".join(f"<p>{escape(_sentence(row))}</p>" for row in found["goodput"].to_dict("records"))
-    body = "".join(_row(figure, row) for figure, frame in found.items() for row in frame.to_dict("records"))
-    heads = ("Candidate", "Figure", "Better", "Worse", "About the same", "Not told", "Change, median")
-    head = "".join(f'<th class="text">{name}</th>' if i < 2 else f"<th>{name}</th>" for i, name in enumerate(heads))
+    rows = (_row(figure, row) for figure, frame in found.items() for row in frame.to_dict("records"))
+    heads = ("Candidate", "Figure", "Better", "Worse", "About the same", "Undecided", "Change, median")
     return f"""<h2>Would another controller have done better?</h2>{sentences}
 <p class="soft">Compared with each flow's own controller over the path inferred from the flow; only flows that the
 simulation of their own controller reproduces. Better and worse mean {format_share(MARGIN)} or more of goodput or RTT,
 or 0.3 points of the retransmitted share, with 90 % confidence. In brackets 95 % intervals over flows; the remaining
 flows may be either.</p>
-<div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
+{text_table(heads, rows, 2)}"""
 
 
 def _sentence(row: Mapping[Hashable, Any]) -> str:
     name, wanted = row["controller"], row["asked"] - row["sent"]
     if not row["answered"]:
-        return f"{name}: none of {wanted:,} flows that others sent came out again over its inferred path: no answer."
+        return f"{name}: of {wanted:,} flows that others sent, the simulation reproduces none: no answer."
     left = wanted - row["answered"]
-    others = f" {left:,} more are left out: refused, or their recording does not come out again." if left else ""
+    others = f" {left:,} more are left out: refused, or not reproduced by the simulation." if left else ""
     others += f" {row['sent']:,} were sent by it." if row["sent"] else ""
     return (
         f"{name} would have had more goodput in {_share(row, 'better')} of {row['answered']:,} flows, less in "
-        f"{_share(row, 'worse')}; {row['alike']:,} about the same, {row['untold']:,} not told.{others}"
+        f"{_share(row, 'worse')}; {row['alike']:,} about the same, {row['undecided']:,} undecided.{others}"
     )
 
 
@@ -50,19 +50,9 @@ def _share(row: Mapping[Hashable, Any], kind: str) -> str:
     return f"{format_share(value)} ({format_number(100 * low)} to {format_share(high)})"
 
 
-def _row(figure: str, row: Mapping[Hashable, Any]) -> str:
-    better, worse = _WORDS[figure]
-    change = "" if row["change"] != row["change"] else _change(figure, row)
-    cells = [
-        f'<td class="text name">{escape(row["controller"])}</td>',
-        f'<td class="text">{better} / {worse}</td>',
-        *(f"<td>{escape(_share(row, kind))}</td>" for kind in ("better", "worse")),
-        f"<td>{row['alike']:,}</td><td>{row['untold']:,}</td><td>{change}</td>",
-    ]
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _change(figure: str, row: Mapping[Hashable, Any]) -> str:
-    unit = " points" if figure == "share" else " %"
+def _row(figure: str, row: Mapping[Hashable, Any]) -> list[str]:
     value, low, high = (100 * row[f"change{end}"] for end in ("", "_low", "_high"))
-    return f"{value:+.3g}{unit}" + (f" ({low:+.3g} to {high:+.3g})" if low == low else "")
+    change = f"{value:+.3g}{' points' if figure == 'share' else ' %'}" if value == value else ""
+    change += f" ({low:+.3g} to {high:+.3g})" if change and low == low else ""
+    texts = [row["controller"], " / ".join(_WORDS[figure]), _share(row, "better"), _share(row, "worse")]
+    return [escape(text) for text in (*texts, f"{row['alike']:,}", f"{row['undecided']:,}", change)]

@@ -48,12 +48,10 @@ def widget_data(identifier: str, flow: FlowSection) -> dict[str, Any]:
 
 def script_json(data: Any) -> str:
     """Return JSON that cannot end the script element it stands in."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, default=_base64)
+    text = json.dumps(
+        data, separators=(",", ":"), allow_nan=False, default=lambda data: base64.b64encode(data).decode("ascii")
+    )
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 def _flow(identifier: str, flow: FlowSection, pack: Pack = small) -> dict[str, Any]:

@@ -17,18 +17,10 @@ from cctrace.display import escape
 def document(title: str, sheet: str, body: str, script: str, data: str = "", loads: bool = False) -> str:
     """Return a page as one string of HTML.
 
-    Parameters
-    ----------
-    sheet : str
-        Its style sheet. There is no other: the policy does not allow ``style`` attributes.
-    body : str
-        HTML; what comes from files must have been through `cctrace.display.escape`.
-    script : str
-        Its script, which runs in strict mode and in a scope of its own.
-    data : str
-        JSON that the script finds in the element ``data``; "" for none.
-    loads : bool
-        Whether the script loads further ones, from files beside the page.
+    `sheet`: its style sheet; there is no other, since the policy does not allow ``style`` attributes. `body`: HTML;
+    what comes from files must have been through `cctrace.display.escape`. `script`: runs in strict mode and in a scope
+    of its own. `data`: JSON that the script finds in the element ``data``; "" for none. `loads`: whether the script
+    loads further ones, from files beside the page.
     """
     script = f'"use strict";\n(() => {{\n{script}}})();\n'
     held = f'<script type="application/json" id="data">{data}</script>\n' if data else ""

@@ -1,7 +1,7 @@
 """The effects card of a flow's section: a bar per cause, and the flow with and without it."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from cctrace.counterfactual.effects import Effects, effect_words
 from cctrace.counterfactual.whatif import cells
@@ -11,7 +11,7 @@ from cctrace.diagnosis.order import is_remedy, matters
 from cctrace.display import escape
 from cctrace.estimates import Estimate
 from cctrace.refusals import Refusal
-from cctrace.report.whatif import in_two_lines
+from cctrace.report.elements import card, in_two_lines, remarks, table
 from cctrace.units import format_number, format_share
 
 Scale = Callable[[float], float]
@@ -20,7 +20,7 @@ _TITLE = "What each cause cost: the flow simulated with and without it"
 _WIDTH, _HEIGHT, _MARGIN = 300, 26, 8  # of a bar's frame, pixels
 _LEAST_SPAN = 1.25  # times: a narrower axis would make noise look large
 _MOST_SPAN = 100.0
-_HEADS = ("", "Goodput", "Mean RTT", "Sent again")
+_HEADS = ("", "Goodput", "Mean RTT", "Retransmitted")
 
 
 def effects_card(found: Effects | Refusal | None, verdicts: Sequence[Verdict]) -> str:
@@ -31,10 +31,15 @@ def effects_card(found: Effects | Refusal | None, verdicts: Sequence[Verdict]) -
     if found is None:
         return ""
     if isinstance(found, Refusal):
-        return _card(f"<p>Not simulated: {escape(found.reason)}.</p>")
-    weighed = [one for one in verdicts if one.effect is not None]
-    body = f"<p>{escape(_act(verdicts))}</p>{_bars(weighed)}{_beside(found)}{_unanswered(verdicts)}"
-    return _card(body + _remarks(f"not excluded: {text}" for text in found.unseen))
+        return card(_TITLE, f"<p>Not simulated: {escape(found.reason)}.</p>", is_open=True)
+    unanswered = (
+        f"no number for “{escape(CAUSES[one.name].words)}”: {escape(one.no_effect)}"
+        for one in verdicts
+        if one.no_effect
+    )
+    not_excluded = (f"not excluded: {escape(text)}" for text in found.not_excluded)
+    body = f"<p>{escape(_act(verdicts))}</p>{_bars(verdicts)}{_beside(found)}"
+    return card(_TITLE, body + remarks(unanswered) + remarks(not_excluded), is_open=True)
 
 
 def _act(verdicts: Sequence[Verdict]) -> str:
@@ -54,22 +59,21 @@ def _bars(verdicts: Sequence[Verdict]) -> str:
     if not pairs:
         return ""
     goodput, rtt = _axis([effect.goodput for _, effect in pairs]), _axis([effect.rtt for _, effect in pairs])
-    rows = "".join(
-        f'<tr><td>{escape(CAUSES[name].words)}<br><span class="soft">with {escape(effect.without)} '
-        f"(confidence {format_share(effect.confidence)})</span></td>"
-        f"<td>{_bar(effect.goodput, goodput, 'estimate')}</td><td>{_bar(effect.rtt, rtt, 'window')}</td></tr>"
+    rows = (
+        (
+            f'{escape(CAUSES[name].words)}<br><span class="soft">with {escape(effect.without)} '
+            f"(confidence {format_share(effect.confidence)})</span>",
+            _bar(effect.goodput, goodput, "estimate"),
+            _bar(effect.rtt, rtt, "window"),
+        )
         for name, effect in pairs
     )
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("Cause", "Goodput without it", "Mean RTT without it"))
+    heads = ("Cause", "Goodput without it", "Mean RTT without it")
     note = (
         "Multiples of what the flow has with the cause, both simulated over the same draws of the inferred path; thin "
         "lines are 90 % intervals, an arrow is a side that the capture does not bound. One cause is removed at a time."
     )
-    return (
-        '<div class="scroll" tabindex="0" role="group" aria-label="Effect of each cause">'
-        f'<table class="effects"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-        f'<p class="soft">{note}</p>'
-    )
+    return table("effects", heads, rows, "Effect of each cause") + f'<p class="soft">{note}</p>'
 
 
 def _axis(ratios: Sequence[Estimate]) -> Scale:
@@ -131,28 +135,9 @@ def _ratio(ratio: float) -> str:
 
 def _beside(found: Effects) -> str:
     """Return the recorded flow, the simulated one, and that without each cause."""
-    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADS)
-    rows = "".join(
-        f"<tr><td>{escape(name)}</td>" + "".join(f"<td>{in_two_lines(text)}</td>" for text in cells(figures)) + "</tr>"
-        for name, figures in found.rows()
-    )
+    rows = ([escape(name), *map(in_two_lines, cells(figures))] for name, figures in found.rows())
     return (
-        '<div class="scroll" tabindex="0" role="group" aria-label="The flow with and without each cause">'
-        f'<table class="narrow without"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-        f'<p class="soft">“{escape(found.own)} simulated” is the check: the flow\'s own controller over the inferred '
+        table("narrow without", _HEADS, rows, "The flow with and without each cause")
+        + f'<p class="soft">“{escape(found.own)} simulated” is the check: the flow\'s own controller over the inferred '
         "path reproduces what was recorded. Below each value where 90 % of further such runs would be.</p>"
     )
-
-
-def _unanswered(verdicts: Sequence[Verdict]) -> str:
-    named = ((CAUSES[one.name].words, one.no_effect) for one in verdicts if one.no_effect)
-    return _remarks(f"no number for “{words}”: {why}" for words, why in named)
-
-
-def _remarks(texts: Iterable[str]) -> str:
-    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    return f'<ul class="remarks">{items}</ul>' if items else ""
-
-
-def _card(body: str) -> str:
-    return f'<details class="card" open><summary>{_TITLE}</summary>{body}</details>'

@@ -7,6 +7,7 @@ from cctrace.display import escape
 from cctrace.estimates import Estimate
 from cctrace.fit.collapse import Collapse, Forecast
 from cctrace.refusals import Refusal
+from cctrace.report.elements import card, table
 from cctrace.units import format_share, format_time
 
 Scale = Callable[[float], float]
@@ -20,8 +21,8 @@ _ASKED = "Would jitter make BBR’s minRTT collapse here?"
 _NOTE = (
     "Each mark is a run of the simulator: this path (its rate, delay, and its jitter, stretched), alone, for 21 s or "
     "more, with one of the controllers. Below one half a flow counts as collapsed; bars are the thresholds with their "
-    "intervals. No closed form is in it. Where runs at more than three times the jitter there is do not collapse, no "
-    "threshold is looked for here: “cctrace fit collapse” does."
+    "intervals. No closed form is used. If runs with more than three times the path's jitter do not collapse, the "
+    "threshold is not searched for here; “cctrace fit collapse” does."
 )
 
 
@@ -30,33 +31,23 @@ def forecast_section(forecast: Collapse | Refusal | None) -> str:
     if forecast is None:
         return ""
     if isinstance(forecast, Refusal):
-        return (
-            f'<details class="card"><summary>{_ASKED}</summary><p>Not known: {escape(forecast.reason)}.</p></details>'
+        return card(_ASKED, f"<p>Not known: {escape(forecast.reason)}.</p>")
+    heads = ("Controller", "Collapses", "Threshold of the sd", "Jitter’s sd", "Chance now", "Within an hour")
+    rows = (
+        map(
+            escape,
+            (
+                name,
+                one.verdict,
+                *map(_between, (one.threshold_sd_us, one.sd_us)),
+                *map(_chance, (one.probability, one.probability_hour)),
+            ),
         )
-    head = ("Controller", "Collapses", "Threshold of the sd", "Jitter’s sd", "Chance now", "Within an hour")
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in _row(name, one)) + "</tr>"
         for name, one in forecast.forecasts_.items()
     )
-    columns = "".join(f'<th scope="col">{name}</th>' for name in head)
-    table = f'<table class="narrow"><thead><tr>{columns}</tr></thead><tbody>{rows}</tbody></table>'
-    return (
-        f'<details class="card forecast"><summary>{_ASKED} {escape(forecast.line())}</summary>\n'
-        f'<div class="scroll" tabindex="0" role="region" '
-        f'aria-label="Forecast of minRTT collapse">{table}</div>\n{_runs(forecast)}'
-        f'<p class="soft">{_NOTE}</p></details>'
-    )
-
-
-def _row(name: str, one: Forecast) -> tuple[str, ...]:
-    return (
-        name,
-        one.verdict,
-        _between(one.threshold_sd_us),
-        _between(one.sd_us),
-        _chance(one.probability),
-        _chance(one.probability_hour),
-    )
+    cells = table("narrow", heads, rows, "Forecast of minRTT collapse")
+    body = f'{cells}{_runs(forecast)}<p class="soft">{_NOTE}</p>'
+    return card(f"{_ASKED} {escape(forecast.line())}", body, "forecast")
 
 
 def _chance(probability: Estimate) -> str:
@@ -73,7 +64,7 @@ def _widest(forecast: Collapse, now_us: float) -> float:
     """Return the right end of the axis: the jitter's sd, us."""
     known = [now_us, 0.25 * forecast.delay_us_]
     for one in forecast.forecasts_.values():
-        known += [side for side in one.threshold_sd_us if side is not None] + [sd for sd, _ in one.seen]
+        known += [side for side in one.threshold_sd_us if side is not None] + [sd for sd, _ in one.trials]
     return min(1.05 * max(known), 2 * forecast.delay_us_)
 
 
@@ -81,7 +72,7 @@ def _groups(forecast: Collapse) -> list[tuple[str, Forecast]]:
     """Return the runs, grouped by controllers that share them: [(names, forecast)]."""
     found: dict[tuple, list] = {}
     for name, one in forecast.forecasts_.items():
-        found.setdefault((one.seen, one.threshold_sd_us), []).append((name, one))
+        found.setdefault((one.trials, one.threshold_sd_us), []).append((name, one))
     return [(", ".join(name for name, _ in group), group[0][1]) for group in found.values()]
 
 
@@ -122,7 +113,7 @@ def _here(now_us: float, sd_us: Estimate, caption: str, x: Scale) -> str:
 
 def _group(k: int, names: str, one: Forecast, x: Scale, y: Scale) -> str:
     """Return the runs of controllers, the bar of their threshold, and their legend."""
-    parts = [_mark(k, x(sd), y(share)) for sd, share in one.seen]
+    parts = [_mark(k, x(sd), y(share)) for sd, share in one.trials]
     value, low, high = one.threshold_sd_us
     at = y(0.5) + 7 * k - 3
     if value is not None:

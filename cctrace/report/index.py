@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from cctrace.analysis.analyze import analyze
-from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.corpus.names import common_folder, short_names
 from cctrace.display import Progress, silent
 from cctrace.errors import CctraceError, one_line
@@ -44,25 +43,11 @@ def write_index(
 ) -> tuple[Path, list[dict[str, Any]], list[str]]:
     """Analyse captures one by one; write a report for each, and a page that lists all flows.
 
-    A capture that cannot be analysed, for whatever reason, does not end the others' analysis: it is noted on the
-    page.
+    A capture that cannot be analysed, for whatever reason, does not end the others' analysis: it is noted on the page,
+    and `failed` receives the exception. `folder` receives report.html, the list, and a folder with the report of each
+    capture. `controller`, `progress`, `options`: as in `cctrace.analyze`.
 
-    Parameters
-    ----------
-    folder : path-like
-        Receives report.html, the list, and a folder with the report of each capture.
-    failed : callable
-        Receives the exception that ended the analysis of a capture.
-    controller, progress, options
-        As in `cctrace.analysis.analyze.analyze`.
-
-    Returns
-    -------
-    page : pathlib.Path
-    objects : list of dict
-        One per flow, as `FlowAnalysis.to_dict`.
-    notes : list of str
-        One for each capture without a report: which, and why.
+    Returns the page, one object per flow (`FlowAnalysis.to_dict`), and a note for each capture without a report.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +61,10 @@ def write_index(
         try:
             analyses = analyze([file], controller=controller, keep=keeper(), **options)
             write_report(analyses, folder / name)
-            lines = [(link(name, PAGE, fragment=f"flow{i}"), *_row_of(one)) for i, one in enumerate(analyses)]
+            lines = [
+                (link(name, PAGE, fragment=f"flow{i}"), [*row_of(one), one.sentence], one.to_dict())
+                for i, one in enumerate(analyses)
+            ]
         except Exception as error:
             notes.append(f"no report of {file}: {one_line(error)}")
             failed(error)
@@ -90,8 +78,3 @@ def write_index(
     columns = ["Capture", *COLUMNS, "Verdict"]
     write(Report(title, common_folder(files), columns, rows, [], notes=notes, row_links=links), page)
     return page, objects, notes
-
-
-def _row_of(analysis: FlowAnalysis) -> tuple[list[str], dict[str, Any]]:
-    """Return a flow's texts for the columns of the list after the first, and the flow as plain objects."""
-    return [*row_of(analysis), analysis.sentence], analysis.to_dict()

@@ -19,7 +19,7 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.identification.words import sender_words
 from cctrace.plot.packets import Received, Sent, packets_of
-from cctrace.plot.panels import Panel, Phases
+from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.panels_of_many import COMPARED, comparison_panels
@@ -167,23 +167,16 @@ def write_pages(report: Report, page: Path) -> None:
 
 def _tables(analysis: FlowAnalysis) -> dict[str, Columns]:
     view = analysis.view
+    tables: dict[str, Columns | None] = {"agreement": analysis.polled}
     if analysis.counters is not None:
-        return _counter_tables(analysis, analysis.counters)
-    if view is None:
-        return {}
-    tables = {"events": _columns(view.events), "tcpinfo": view.kernel, "replay": view.model}
-    tables["agreement"] = analysis.polled
+        tables |= {"tcpinfo": analysis.counters.polls.table(), "replay": analysis.modelled}
+        with contextlib.suppress(StreamError):  # missing data have been noted already
+            tables["events"] = _columns(analysis.counters.events.rows)
+    if view is not None:
+        tables |= {"events": _columns(view.events), "tcpinfo": view.kernel, "replay": view.model}
     if analysis.whatif is not None and not isinstance(analysis.whatif, Refusal):
         found = analysis.whatif.frame()
         tables["whatif"] = {str(name): found[name].to_numpy() for name in found}
-    return {name: columns for name, columns in tables.items() if columns is not None}
-
-
-def _counter_tables(analysis: FlowAnalysis, counters: CounterFlow) -> dict[str, Columns]:
-    tables: dict[str, Columns | None] = {"tcpinfo": counters.polls.table()}
-    with contextlib.suppress(StreamError):  # missing data have been noted already
-        tables["events"] = _columns(counters.events.rows)
-    tables |= {"replay": analysis.modelled, "agreement": analysis.polled}
     return {name: columns for name, columns in tables.items() if columns is not None}
 
 
@@ -265,14 +258,11 @@ def _title(analyses: Sequence[FlowAnalysis], total: int) -> str:
 def _section(analysis: FlowAnalysis, notes: list[str]) -> FlowSection | None:
     """Return the section of a flow; None if it cannot be drawn, with a line in `notes`."""
     with Attempt(f"section of {analysis.title}", notes):
-        return _section_of(analysis)
+        if analysis.counters is not None:
+            return _section_of_counters(analysis, analysis.counters)
+        if analysis.view is not None:
+            return _section_of_packets(analysis, analysis.view)
     return None
-
-
-def _section_of(analysis: FlowAnalysis) -> FlowSection | None:
-    if analysis.counters is not None:
-        return _section_of_counters(analysis, analysis.counters)
-    return None if analysis.view is None else _section_of_packets(analysis, analysis.view)
 
 
 def _section_of_counters(analysis: FlowAnalysis, counters: CounterFlow) -> FlowSection:
@@ -291,17 +281,22 @@ def _section_of_packets(analysis: FlowAnalysis, view: FlowView) -> FlowSection:
     kept = analysis.packets if analysis.flow is None else packets_of(analysis.flow)
     packed = kept if isinstance(kept, Packed) else None
     packets = packed.drawn if packed else kept if isinstance(kept, tuple) else None
+    return replace(with_plots(_in_words(analysis), view, packets), packed=packed, reverse=view.reverse)
+
+
+def with_plots(section: FlowSection, view: FlowView, packets: tuple[Sent, Received] | None) -> FlowSection:
+    """Return a flow's section with its panels, states, and packets, if available."""
+    panels = flow_panels(view, packets)
     return replace(
-        _in_words(analysis),
-        panels=_panels(view, packets),
+        section,
+        # Packets are a graph of their own, which shows the progress, too.
+        panels=panels if packets is None else [panel for panel in panels if panel.name != "progress"],
         phases=flow_phases(view),
         duration_s=float(view.seconds(view.events)[-1]),
         packets=packets,
-        packed=packed,
         start_ns=view.start_ns,
         taken_at=view.taken_at,
         lanes=lanes(view),
-        reverse=view.reverse,
     )
 
 
@@ -337,12 +332,6 @@ def _in_words(analysis: FlowAnalysis) -> FlowSection:
         effects=analysis.effects,
         forecast=analysis.collapse,
     )
-
-
-def _panels(view: FlowView, packets: tuple[Sent, Received] | None) -> list[Panel]:
-    """Return the panels of a flow; packets, if available, are drawn elsewhere."""
-    panels = flow_panels(view, packets)
-    return panels if packets is None else [panel for panel in panels if panel.name != "progress"]
 
 
 def _rtt(value_us: float | None) -> str:

@@ -1,5 +1,5 @@
 // The packets of a flow, columns of both directions, and the curves that a time-sequence graph draws of them.
-const KINDS = ["new", "fast", "probe", "timeout", "unexplained", "again"];
+const KINDS = ["new", "fast", "probe", "timeout", "unexplained", "unclassified"];
 
 const secondsOf = (ns) => {
   const seconds = new Float64Array(ns.length);
@@ -45,9 +45,9 @@ class Packets {
       while (row < m && received.t[row] <= sent.t[i]) { if (received.ack[row] > acked) acked = received.ack[row]; row++; }
       this.base[i] = acked;
     }
-    this.again = KINDS.map(() => []);
-    for (let i = 0; i < n; i++) if (sent.kind[i] & 7) this.again[sent.kind[i] & 7].push(i);
-    this.againTimes = this.again.map((rows) => picked(rows, rows.length, (i) => this.times[0][i]));
+    this.retransmitted = KINDS.map(() => []);
+    for (let i = 0; i < n; i++) if (sent.kind[i] & 7) this.retransmitted[sent.kind[i] & 7].push(i);
+    this.retransmittedTimes = this.retransmitted.map((rows) => picked(rows, rows.length, (i) => this.times[0][i]));
     this.views = [this.view(false), this.view(true)];
   }
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cctrace.display import escape
+from cctrace.report.elements import card, figures
 from cctrace.units import format_size, format_time
 
 if TYPE_CHECKING:
     from cctrace.report.page import FlowSection
 
 
-_SEEN = {
+_TIMES = {
     "sender": "Captured at the bulk sender: these are the times that this host took to answer, without the path.",
     "receiver": "Captured at the receiver of the bulk data: these are RTTs of the path, as that end sees them.",
 }
@@ -23,24 +23,15 @@ def reverse_card(flow: FlowSection) -> str:
     found = flow.reverse
     if not found:
         return ""
-    figures = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in _figures(found))
-    times = f'<p class="soft">{_SEEN.get(flow.taken_at, _ELSEWHERE)}</p>' if _timed(found) else ""
-    return (
-        f'<details class="card reverse"><summary>The other direction: {escape(_carried(found))}</summary>'
-        f'<dl class="figures">{figures}</dl>{times}</details>'
+    carried = "acknowledgements only"
+    if found["data_packets"]:
+        messages = "one message" if found["messages"] == 1 else f"{found['messages']:,} messages"
+        carried = f"{format_size(found['payload_bytes'])} of data in {messages}"
+    is_timed = found["answered_us"] or found["echoed_us"]
+    times = f'<p class="soft">{_TIMES.get(flow.taken_at, _ELSEWHERE)}</p>' if is_timed else ""
+    return card(
+        f"The other direction: {found['packets']:,} packets, {carried}", figures(_figures(found)) + times, "reverse"
     )
-
-
-def _carried(found: dict[str, Any]) -> str:
-    """Return in words what the other end sent."""
-    if not found["data_packets"]:
-        return f"{found['packets']:,} packets, acknowledgements only"
-    messages = "one message" if found["messages"] == 1 else f"{found['messages']:,} messages"
-    return f"{found['packets']:,} packets, {format_size(found['payload_bytes'])} of data in {messages}"
-
-
-def _timed(found: dict[str, Any]) -> bool:
-    return bool(found["answered_us"] or found["echoed_us"])
 
 
 def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.counterfactual.effects import effect_words
+from cctrace.diagnosis.findings import shares
 from cctrace.display import escape
-from cctrace.plot.limits import LIMITS, limit_words, shares
+from cctrace.plot.limits import LIMITS, limit_words
 from cctrace.plot.packets import KIND_WORDS, KINDS
 from cctrace.plot.panels import PHASE_COLOURS
 from cctrace.plot.states import STATE_COLOURS
 from cctrace.report.effects import effects_card
+from cctrace.report.elements import card, figures, remarks, table
 from cctrace.report.forecast import forecast_section
 from cctrace.report.reverse import reverse_card
 from cctrace.report.whatif import whatif_card
@@ -32,6 +34,7 @@ _AGREEMENT = """<p class="soft">“= kernel”: the share of the kernel's polls,
 replayed controller held the same value: bw and min_rtt within 1 %, cwnd within 2 segments, the gain exactly, one poll
 early or late.</p>"""
 _SHOWN_EVENTS = 200
+_LIKELY = 0.005  # least probability of a candidate that is listed
 # Key of what the time-sequence graph shows -> its legend entry; `sequence.js` draws them.
 _LAYERS = {
     "new": "segments",
@@ -39,7 +42,7 @@ _LAYERS = {
     "probe": "tail-loss probe",
     "timeout": "after RTO",
     "unexplained": "unexplained",
-    "again": "out of order, again",
+    "unclassified": "unclassified",
     "ack": "acknowledged",
     "window": "window edge",
     "sack": "SACK",
@@ -55,7 +58,7 @@ def flow_section(i: int, flow: FlowSection) -> str:
     return f"""<section id="flow{i}-section">
 <h2 id="flow{i}">{escape(flow.title)}</h2>
 {_headline(flow)}
-{_figures(flow.figures)}
+{figures(flow.figures)}
 {_toolbar(f"flow{i}")}
 {_strip(f"flow{i}", flow)}
 {_verdicts(flow.verdicts, flow.verdict)}
@@ -64,7 +67,7 @@ def flow_section(i: int, flow: FlowSection) -> str:
 {_candidates(flow)}
 {forecast_section(flow.forecast)}
 {_AGREEMENT if compared else ""}
-{_remarks(flow.notes)}
+{remarks(map(prose, flow.notes))}
 {_sequence(f"flow{i}", aside, flow.packets, flow.beside) if flow.packets is not None else ""}
 {_phase_legend(flow.phases, flow.events)}
 {panels}
@@ -94,17 +97,12 @@ def prose(text: str) -> str:
 _CODE = re.compile("`([^`]+)`")
 
 
-def _figures(figures: Iterable[tuple[str, str]]) -> str:
-    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures)
-    return f'<dl class="figures">{items}</dl>'
-
-
 def comparison_section(comparison: FlowSection) -> str:
     """Return the HTML of the panels that lay flows beside each other."""
     panels = "\n".join(_panel(f"comparison-{panel.name}", panel, "") for panel in comparison.panels)
     return f"""<section id="comparison-section">
 <h2 id="comparison">{escape(comparison.title)}</h2>
-{_remarks(comparison.notes)}
+{remarks(map(prose, comparison.notes))}
 {_toolbar("comparison")}
 {panels}
 </section>"""
@@ -125,10 +123,7 @@ def _verdicts(verdicts: Sequence[Verdict], headline: str) -> str:
         f"{len(verdicts) - 1} more verdicts" if len(verdicts) > 2 else "one more verdict" if len(verdicts) == 2 else ""
     )
     label = f"How sure that is, what would refute it{more and f', and {more}'}"
-    return f'<details class="card"><summary>{label}</summary><ol>{items}</ol></details>'
-
-
-_LIKELY = 0.005  # candidates that are listed
+    return card(label, f"<ol>{items}</ol>")
 
 
 def _candidates(flow: FlowSection) -> str:
@@ -136,19 +131,9 @@ def _candidates(flow: FlowSection) -> str:
     likely = [(name, probability) for name, probability in flow.candidates if probability >= _LIKELY]
     if not likely:
         return ""
-    rows = "".join(f"<tr><td>{escape(name)}</td><td>{format_share(share)}</td></tr>" for name, share in likely)
-    head = '<thead><tr><th scope="col">Controller</th><th scope="col">Probability</th></tr></thead>'
-    return (
-        f'<details class="card"><summary>Which congestion control sent it: {escape(flow.sender)}</summary>'
-        f'<table class="narrow">{head}<tbody>{rows}</tbody></table>'
-        f'<p class="soft">{escape(flow.identified)}</p></details>'
-    )
-
-
-def _remarks(notes: Sequence[str]) -> str:
-    """Return the caveats in small print: nobody reads a page of warnings."""
-    items = "".join(f"<li>{prose(note)}</li>" for note in notes)
-    return f'<ul class="remarks">{items}</ul>' if notes else ""
+    rows = ((escape(name), format_share(share)) for name, share in likely)
+    body = table("narrow", ("Controller", "Probability"), rows) + f'<p class="soft">{escape(flow.identified)}</p>'
+    return card(f"Which congestion control sent it: {escape(flow.sender)}", body)
 
 
 def _phase_legend(phases: Phases, events: Sequence[Event]) -> str:

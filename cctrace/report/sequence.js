@@ -36,7 +36,7 @@ class SequencePanel extends Panel {
   }
 
   get view() { return this.packets.views[Number(this.relative)](); }
-  get lanes() { return this.present ?? (this.present = [1, 2, 3, 4, 5].filter((k) => this.whole.again[k].length)); }
+  get lanes() { return this.present ?? (this.present = [1, 2, 3, 4, 5].filter((k) => this.whole.retransmitted[k].length)); }
   get bottom() { return this.foot - 9 * this.lanes.length; }
 
   scaled() {
@@ -50,9 +50,9 @@ class SequencePanel extends Panel {
     const spans = [view.low.extremes(...packets.rows(0, range)), view.high.extremes(...packets.rows(0, range)),
       view.ack.pyramid.extremes(...view.ack.visible(range))];
     for (const kind of this.lanes) {
-      const [first, last] = this.againInView(kind);
+      const [first, last] = this.retransmittedInView(kind);
       for (let k = first; k < last && last - first <= ONE_BY_ONE; k++) {
-        const i = packets.again[kind][k], low = packets.sent.seq[i] - packets.baseOf(i, this.relative);
+        const i = packets.retransmitted[kind][k], low = packets.sent.seq[i] - packets.baseOf(i, this.relative);
         spans.push([low, low + packets.sent.size[i]]);
       }
     }
@@ -65,8 +65,8 @@ class SequencePanel extends Panel {
     return [low - pad, high + pad];
   }
 
-  againInView(kind) {
-    const times = this.packets.againTimes[kind];
+  retransmittedInView(kind) {
+    const times = this.packets.retransmittedTimes[kind];
     return [lowerBound(times, this.flow.range[0]), lowerBound(times, this.flow.range[1] + 1e-12)];
   }
 
@@ -82,7 +82,7 @@ class SequencePanel extends Panel {
       view.ack.draw(c, range, x, y, width);
       if (single) this.drawReceived(c, r0, r1);
     }
-    const count = this.lanes.reduce((sum, kind) => sum + this.againInView(kind)[1] - this.againInView(kind)[0], 0);
+    const count = this.lanes.reduce((sum, kind) => sum + this.retransmittedInView(kind)[1] - this.retransmittedInView(kind)[0], 0);
     if (count <= 2000 || single) this.drawAgain(c, count);
     if (single) this.drawMarks(c, s0, s1, r0, r1);
     Object.assign(this.canvas.dataset, { sent: s1 - s0, received: r1 - r0, single, again: count });
@@ -129,15 +129,15 @@ class SequencePanel extends Panel {
     c.textBaseline = "bottom";
     for (const kind of this.lanes) {
       if (this.hidden.has(KINDS[kind])) continue;
-      const [first, last] = this.againInView(kind);
+      const [first, last] = this.retransmittedInView(kind);
       c.strokeStyle = c.fillStyle = colour(`k-${KINDS[kind]}`);
       c.lineWidth = count > 400 ? 1.5 : 2.4;
       c.beginPath();
-      for (let k = first; k < last; k++) this.bar(c, this.packets.again[kind][k], count < 400);
+      for (let k = first; k < last; k++) this.bar(c, this.packets.retransmitted[kind][k], count < 400);
       c.stroke();
       if (count > LABELLED) continue;
       for (let k = first; k < last; k++) {
-        const i = this.packets.again[kind][k], { sent } = this.packets;
+        const i = this.packets.retransmitted[kind][k], { sent } = this.packets;
         const top = sent.seq[i] + sent.size[i] - this.packets.baseOf(i, this.relative);
         const letter = LETTERS[kind] + (sent.kind[i] & 8 ? "d" : "");
         c.fillText(letter, this.x(this.packets.times[0][i]) + 3, this.y(top) + 4);
@@ -210,7 +210,7 @@ class SequencePanel extends Panel {
     super.draw();
     const c = this.canvas.getContext("2d"), [t0, t1] = this.flow.range, width = this.right - this.left;
     this.lanes.forEach((kind, lane) => {
-      const top = this.bottom + 1 + 9 * lane, times = this.packets.againTimes[kind], [first, last] = this.againInView(kind);
+      const top = this.bottom + 1 + 9 * lane, times = this.packets.retransmittedTimes[kind], [first, last] = this.retransmittedInView(kind);
       c.fillStyle = colour(`k-${KINDS[kind]}`);
       for (let i = first; i < last;) {
         const column = Math.floor((times[i] - t0) / (t1 - t0) * width);
@@ -238,7 +238,7 @@ class SequencePanel extends Panel {
     c.font = "9px system-ui, sans-serif";
     this.lanes.forEach((kind, lane) => {
       c.fillStyle = colour("soft");
-      c.fillText({ fast: "retransm.", probe: "probe", timeout: "RTO", unexplained: "unexpl.", again: "again" }[KINDS[kind]],
+      c.fillText({ fast: "retransm.", probe: "probe", timeout: "RTO", unexplained: "unexpl.", unclassified: "unclass." }[KINDS[kind]],
         this.left - 5, this.bottom + 9 * lane);
     });
     c.font = FONT;

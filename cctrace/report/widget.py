@@ -8,14 +8,14 @@ from typing import Any
 
 from cctrace.analysis.flow_view import FlowView
 from cctrace.diagnosis.diagnose import Diagnosis
-from cctrace.display import escape
+from cctrace.display import connection, escape
 from cctrace.extras import needed
 from cctrace.flows.flow import Flow
 from cctrace.plot.packets import packets_of
-from cctrace.plot.panels_of_flow import flow_panels, flow_phases
-from cctrace.plot.states import lanes
+from cctrace.plot.panels import Phases
 from cctrace.replaying.run import Run
 from cctrace.report.data import widget_data
+from cctrace.report.overview import with_plots
 from cctrace.report.page import FlowSection, Report, render, script, style
 from cctrace.report.section import flow_section
 
@@ -71,23 +71,17 @@ def widget(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = Non
 
 def section_of(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = None) -> FlowSection:
     """Return the `FlowSection` of a captured flow, without figures and candidates."""
-    view = FlowView.of(flow, run)
-    packets = packets_of(flow)
-    src, sport, dst, dport = flow.key
-    return FlowSection(
-        title=f"{src}:{sport} → {dst}:{dport}",
+    section = FlowSection(
+        title=connection(*flow.key),
         figures=[],
-        panels=[panel for panel in flow_panels(view, packets) if panel.name != "progress"],
-        phases=flow_phases(view),
-        duration_s=float(view.seconds(view.events)[-1]),
+        panels=[],
+        phases=Phases(),
+        duration_s=0.0,
         verdict=diagnosis.verdict if diagnosis else "",
-        packets=packets,
-        start_ns=view.start_ns,
-        taken_at=view.taken_at,
         limits=diagnosis.limits if diagnosis else [],
         events=diagnosis.events if diagnosis else [],
-        lanes=lanes(view),
     )
+    return with_plots(section, FlowView.of(flow, run), packets_of(flow))
 
 
 def _fragment(section: FlowSection) -> str:

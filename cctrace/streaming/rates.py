@@ -77,9 +77,6 @@ class Rates:
         """The current period."""
         return self.periods[self.index]
 
-    def _pass(self, ms: float) -> None:
-        self.left_ms -= ms
-
     def _turn(self) -> None:
         self.index = (self.index + 1) % len(self.periods)
         self.left_ms = self.now.ms
@@ -89,7 +86,7 @@ class Rates:
         while ms > self.left_ms:
             ms -= self.left_ms
             self._turn()
-        self._pass(ms)
+        self.left_ms -= ms
 
     def download(self, size: float, quality: int, ask: Ask | None) -> Progress:
         """See `Network`."""
@@ -112,7 +109,7 @@ class Rates:
         while units > 0:
             ms = units * self.now.latency_ms
             if ms <= self.left_ms:
-                self._pass(ms)
+                self.left_ms -= ms
                 return total + ms
             total += self.left_ms
             units -= self.left_ms / self.now.latency_ms
@@ -126,7 +123,7 @@ class Rates:
             rate = self.now.kbps
             if size <= self.left_ms * rate:
                 ms = size / rate
-                self._pass(ms)
+                self.left_ms -= ms
                 return total + ms
             total += self.left_ms
             size -= self.left_ms * rate
@@ -141,17 +138,17 @@ class Rates:
             wanted, there = max(least_bits, least_ms * rate), self.left_ms * rate
             if rate > 0 and size <= wanted and size <= there:
                 more, spent_ms = size, size / rate
-                self._pass(spent_ms)
+                self.left_ms -= spent_ms
             elif rate > 0 and wanted <= there:
                 more, spent_ms = wanted, wanted / rate
                 least_bits = least_ms = 0.0
-                self._pass(spent_ms)
+                self.left_ms -= spent_ms
             elif rate > 0 or least_bits > 0 or least_ms > self.left_ms:
                 more, spent_ms = there, self.left_ms
                 self._turn()
             else:
                 more, spent_ms = 0.0, least_ms
-                self._pass(spent_ms)
+                self.left_ms -= spent_ms
             bits += more
             ms += spent_ms
             size -= more

@@ -52,10 +52,7 @@ def search(
 ) -> tuple[float, History, int]:
     """Search until a history fails clearly, or so many runs were made, or so much time has passed.
 
-    Returns
-    -------
-    float, History, int
-        The smallest margin found, of which history, and how many histories were tried.
+    Returns the smallest margin found, the history that has it, and how many histories were tried.
     """
     rng, began = random.Random(seed), time.monotonic()
     empty = History()

@@ -32,18 +32,32 @@ File = str | os.PathLike[str]
 
 @dataclass(frozen=True, repr=False)
 class Annotated(Summarized):
-    """Result of `annotate`."""
+    """Result of `annotate`.
+
+    Attributes
+    ----------
+    target : str
+        The pcapng.
+    companion : str
+        The file beside it, whose fields the plug-in shows.
+    packets : int
+        In the capture.
+    commented : int
+        Packets with a comment.
+    flows : list of str
+        A line for each analysed flow: its sender, and why it behaved as it did.
+    notes : list of str
+        Caveats.
+    """
 
     shown_as = "Annotated capture"
 
-    # target, companion: the two files
     target: str
     companion: str
-    packets: int  # in the capture
-    commented: int  # with a comment
-    # a line for each analysed flow: its sender, and why it behaved as it did
+    packets: int
+    commented: int
     flows: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # caveats
+    notes: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
         """Return as text what was written."""

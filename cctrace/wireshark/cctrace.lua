@@ -22,7 +22,7 @@ local fields = {
     bw_bps = ProtoField.uint64("cctrace.bw_bps", "Bandwidth estimate" .. RATE),
     min_rtt_us = ProtoField.uint32("cctrace.min_rtt_us", "min_rtt" .. TIME),
     rtt_us = ProtoField.uint32("cctrace.rtt_us", "RTT sample" .. TIME),
-    resent = ProtoField.string("cctrace.resent", "Sent again because of"),
+    resent = ProtoField.string("cctrace.resent", "Retransmitted because of"),
     spurious = ProtoField.bool("cctrace.spurious", "Spurious retransmission"),
     window_left = ProtoField.uint64("cctrace.window_left", "Receive window left (bytes)"),
 }

@@ -4,7 +4,7 @@ A packet of the sender has the state at its departure; an ACK has the state afte
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,28 +69,20 @@ def columns_of(flow: Flow, analysis: FlowAnalysis) -> PacketColumns:
     has_edge = (received.ack >= 0) & (received.window >= 0)
     edge = _spread(~forth, np.where(has_edge, received.ack + received.window, _NEVER), _NEVER)
     end = _spread(forth, sent.seq + sent.size, _NEVER)
-    stream, model = known_of_stream(flow, known_ns, forth), _model(analysis, known_ns)
     return PacketColumns(
         flow=flow.index,
         controller=analysis.replayed or "",
-        states=model.names,
         sack=bool(flow.facts["sack_ok"]),
         first_ns=int(capture.packets["time_ns"][rows[0]]),
         frame=capture.packets["frame"][rows].astype(np.int64),
         sent=forth,
         data=data,
-        state=model.state,
-        tcp_state=stream.tcp_state,
         limit=_limits(analysis, flow.seconds(clock[rows])),
-        cwnd=model.cwnd,
-        inflight=stream.inflight,
-        pacing_rate_bps=model.pacing_rate_bps,
-        bw_bps=model.bw_bps,
-        min_rtt_us=model.min_rtt_us,
-        rtt_us=stream.rtt_us,
         kind=_spread(forth, sent.kind.astype(np.int8), 0),
         spurious=_spread(forth, sent.spurious, False),
         window_left=_window_left(clock[rows], edge, end, data),
+        **known_of_stream(flow, known_ns, forth),
+        **_model(analysis, known_ns),
     )
 
 
@@ -109,16 +101,8 @@ def _limits(analysis: FlowAnalysis, time_s: NDArray[np.float64]) -> NDArray[np.i
     return codes[np.searchsorted(starts, time_s, side="right")]
 
 
-class StreamColumns(NamedTuple):
-    """What the event stream tells at each packet."""
-
-    tcp_state: NDArray[np.int8]
-    inflight: NDArray[np.int64]
-    rtt_us: NDArray[np.int64]
-
-
-def known_of_stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.bool_]) -> StreamColumns:
-    """Return what the event stream tells at the time `known_ns` of each packet; those `forth` are the sender's."""
+def known_of_stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    """Return the event stream's columns at the time `known_ns` of each packet; those `forth` are the sender's."""
     events, sends = flow.events.rows, flow.events.sends
     row = np.searchsorted(events["time_ns"], known_ns, side="right") - 1
     last, began = np.maximum(row, 0), row >= 0
@@ -135,25 +119,17 @@ def known_of_stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.b
     exact = ~forth & began & ends & (events["time_ns"][last] == known_ns)
     sample = events["rs_rtt_us"][last]
     rtt_us = np.where(exact & (sample >= 0), sample, UNKNOWN).astype(np.int64)
-    return StreamColumns(tcp_state, np.where(began | later, inflight, UNKNOWN).astype(np.int64), rtt_us)
+    inflight = np.where(began | later, inflight, UNKNOWN).astype(np.int64)
+    return {"tcp_state": tcp_state, "inflight": inflight, "rtt_us": rtt_us}
 
 
-class _Model(NamedTuple):
-    """What the replayed controller held at each packet."""
-
-    names: tuple[str, ...]
-    state: NDArray[np.int8]
-    cwnd: NDArray[np.int64]
-    pacing_rate_bps: NDArray[np.int64]
-    bw_bps: NDArray[np.int64]
-    min_rtt_us: NDArray[np.int64]
-
-
-def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> _Model:
+def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the columns from the replayed controller, at the time of each packet."""
     model = analysis.view.model if analysis.view is not None else None
     nothing = np.full(len(known_ns), UNKNOWN)
     if model is None or not len(model["time_ns"]):
-        return _Model((), nothing.astype(np.int8), nothing, nothing, nothing, nothing)
+        unknown = dict.fromkeys(("cwnd", "pacing_rate_bps", "bw_bps", "min_rtt_us"), nothing)
+        return {"states": (), "state": nothing.astype(np.int8), **unknown}
     row = np.searchsorted(model["time_ns"], known_ns, side="right") - 1
     last, began = np.maximum(row, 0), row >= 0
     names, codes = _states(model)
@@ -164,14 +140,14 @@ def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> _Model:
         value = model[name][last] * factor
         return np.where(began & np.isfinite(value), np.nan_to_num(value, posinf=0.0), UNKNOWN).astype(np.int64)
 
-    return _Model(
-        names,
-        np.where(began, codes[last], UNKNOWN).astype(np.int8),
-        column("cwnd_segments"),
-        column("pacing_rate_Bps", 8),
-        column("bw_Bps", 8),
-        column("min_rtt_us"),
-    )
+    return {
+        "states": names,
+        "state": np.where(began, codes[last], UNKNOWN).astype(np.int8),
+        "cwnd": column("cwnd_segments"),
+        "pacing_rate_bps": column("pacing_rate_Bps", 8),
+        "bw_bps": column("bw_Bps", 8),
+        "min_rtt_us": column("min_rtt_us"),
+    }
 
 
 def _states(model: Columns) -> tuple[tuple[str, ...], NDArray[np.int64]]:

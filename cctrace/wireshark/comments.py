@@ -19,7 +19,7 @@ RESENT = {
     "probe": ("TLP", "retransmitted: tail-loss probe (TLP)"),
     "timeout": ("RTO", "retransmitted: the retransmission timer had fired (RTO)"),
     "unexplained": ("unexplained", "retransmitted: no rule of Linux TCP explains it"),
-    "again": ("unclassified", "retransmitted, or captured out of order: not classified"),
+    "unclassified": ("unclassified", "retransmitted, or captured out of order: not classified"),
 }
 WITHOUT_SACK = ("dupacks", "retransmitted: duplicate ACKs marked it lost (no SACK)")
 LIMIT_WORDS = {

@@ -28,18 +28,7 @@ _ROWS = 100_000  # formatted at a time
 
 
 def write_companion(flows: Sequence[PacketColumns], file: str) -> int:
-    """Write the columns of flows, in the order of their frames.
-
-    Parameters
-    ----------
-    flows : sequence of PacketColumns
-        At least one.
-
-    Returns
-    -------
-    int
-        Lines of packets.
-    """
+    """Write the columns of flows (at least one), in the order of their frames; return the number of packets' lines."""
     frames = np.concatenate([one.frame for one in flows])
     which = np.repeat(np.arange(len(flows)), [len(one) for one in flows])
     place = np.concatenate([np.arange(len(one)) for one in flows])

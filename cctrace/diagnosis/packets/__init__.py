@@ -9,7 +9,6 @@ from cctrace.diagnosis.packets import acks, capture, delays, ends, losses, marks
 from cctrace.diagnosis.record import Record
 from cctrace.refusals import Attempt
 
-Family = Callable[[Record, list[Limit]], dict[str, Any]]
 DESPITE = "no queue grew, hardly anything was lost, and neither end held it back"
 
 
@@ -27,24 +26,19 @@ def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
         "has_counters": bool(record.flow.tcpinfo),
         "has_ecn": record.flow.ecn.feedback in ("classic", "accurate"),
     }
-    families: list[tuple[str, Family]] = [("the capture's quality", _of_capture)]
+    families = ["the capture's quality"]
     if not blind:
-        families += [("endpoints", _of_ends), ("retransmissions", _of_retransmissions)]
+        families += ["endpoints", "retransmissions"]
     if not blind and record.bottleneck is not None:
-        families += [("policing", _of_policing), ("sharing", _of_sharing), ("losses", _of_losses)]
+        families += ["policing", "sharing", "losses"]
         if not short:
-            families += [("pacing", _of_sends), ("rates", _of_rates), ("delays", _of_delays)]
-    for name, family in families:
-        if not (
-            name == "losses" and known.keys() & {"turns", "sharing"}
-        ):  # other flows' queues: the flow's own does not matter
-            with Attempt(f"judgement of {name}", lacks):
-                known |= family(record, limits)
+            families += ["pacing", "rates", "delays"]
+    for name in families:
+        if name == "losses" and known.keys() & {"turns", "sharing"}:
+            continue  # in other flows' queues, the flow's own backlog does not matter
+        with Attempt(f"judgement of {name}", lacks):
+            known |= _FAMILIES[name](record, limits)
     return Facts(PACKETS, record.duration_s, record.goodput_bps, **known)
-
-
-def _of_capture(record: Record, limits: list[Limit]) -> dict[str, Any]:
-    return {"artefacts": capture.artefact(record), "elsewhere": capture.elsewhere(record.flow)}
 
 
 def _of_ends(record: Record, limits: list[Limit]) -> dict[str, Any]:
@@ -63,38 +57,31 @@ def _of_ends(record: Record, limits: list[Limit]) -> dict[str, Any]:
     }
 
 
-def _of_retransmissions(record: Record, limits: list[Limit]) -> dict[str, Any]:
-    return {"sent_again": losses.sent_again(record), "marks": marks.marks(record)}
-
-
-def _of_policing(record: Record, limits: list[Limit]) -> dict[str, Any]:
-    return {"policer": policing.policer(record)}
-
-
-def _of_sharing(record: Record, limits: list[Limit]) -> dict[str, Any]:
-    return sharing.others(record)
-
-
-def _of_losses(record: Record, limits: list[Limit]) -> dict[str, Any]:
-    return {"losses": losses.losses(record)}
-
-
-def _of_sends(record: Record, limits: list[Limit]) -> dict[str, Any]:
-    return {"bursts": losses.bursts(record), "even_sends": ends.even_sends(record, limits)}
-
-
-def _of_rates(record: Record, limits: list[Limit]) -> dict[str, Any]:
-    return {
+_FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
+    "the capture's quality": lambda record, _: {
+        "artefacts": capture.artefact(record),
+        "elsewhere": capture.elsewhere(record.flow),
+    },
+    "endpoints": _of_ends,
+    "retransmissions": lambda record, _: {
+        "retransmissions": losses.retransmissions(record),
+        "marks": marks.marks(record),
+    },
+    "policing": lambda record, _: {"policer": policing.policer(record)},
+    "sharing": lambda record, _: sharing.others(record),
+    "losses": lambda record, _: {"losses": losses.losses(record)},
+    "pacing": lambda record, limits: {
+        "bursts": losses.bursts(record),
+        "even_sends": ends.even_sends(record, limits),
+    },
+    "rates": lambda record, limits: {
         "rates": rates.rate_changes(record, limits),
         "queue": rates.queue(record),
         "before": rates.before(record),
         "shaper": rates.shaper(record),
         "held_window": rates.held_window(record),
-    }
-
-
-def _of_delays(record: Record, limits: list[Limit]) -> dict[str, Any]:
-    return {
+    },
+    "delays": lambda record, limits: {
         "reordering": delays.reordering(record),
         "min_rtt": delays.min_rtt(record, limits),
         "jitter": delays.jitter(record),
@@ -102,4 +89,5 @@ def _of_delays(record: Record, limits: list[Limit]) -> dict[str, Any]:
         "bunches": acks.ack_bunches(record),
         "batches": acks.ack_batches(record),
         "ack_counts": acks.ack_counts(record),
-    }
+    },
+}

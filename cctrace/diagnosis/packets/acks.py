@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.delay_groups import AckBatches, AckBunches, AckCounts
+from cctrace.diagnosis.groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
 from cctrace.fit.constants import JITTERY
 from cctrace.flows.state import SYN

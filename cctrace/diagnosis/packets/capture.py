@@ -61,10 +61,10 @@ def _copies(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
 
 def _missing(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     """Acknowledged data were not captured."""
-    unseen = quality["unseen_segments"]
-    missing = unseen / max(unseen + record.flow.row["segments_sent"], 1)
+    uncaptured = quality["uncaptured_segments"]
+    missing = uncaptured / max(uncaptured + record.flow.row["segments_sent"], 1)
     if missing > const.NEGLIGIBLE:
-        yield Artefact("", min(0.99, 0.5 + missing), {"unseen_share": missing, "unseen_segments": unseen})
+        yield Artefact("", min(0.99, 0.5 + missing), {"uncaptured_share": missing, "uncaptured_segments": uncaptured})
 
 
 def too_short(record: Record) -> str:

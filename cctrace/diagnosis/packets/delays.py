@@ -5,10 +5,8 @@ from numpy.typing import NDArray
 
 from cctrace.cc.bbr2022 import BBR2022
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.delay_groups import Inflated, Jitter, MinRtt, Reordering
-from cctrace.diagnosis.findings import Limit
-from cctrace.diagnosis.groups import NAN
-from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.findings import Limit, shares
+from cctrace.diagnosis.groups import NAN, Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.record import Record
 
 MIN_RTT_S = float(BBR2022.params["min_rtt_win_sec"].default)
@@ -91,5 +89,5 @@ def reordering(record: Record) -> Reordering | None:
     reported = record.table.acked_ns[rows] / 1e3
     first = reported - reported[0]
     late = first < np.maximum.accumulate(first) - 1e6 * const.PROMPT_S
-    spurious = int(record.flow.sent_again["spurious"].sum())
+    spurious = int(record.flow.retransmission_log["spurious"].sum())
     return Reordering(float(late.mean()), int(late.sum()), spurious, int(record.lost.sum()))

@@ -4,8 +4,8 @@ import numpy as np
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
-from cctrace.diagnosis.findings import Limit
-from cctrace.diagnosis.limits import shares, startup_end_s, written
+from cctrace.diagnosis.findings import Limit, shares
+from cctrace.diagnosis.limits import startup_end_s, written
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.tcp.wire import HEADER_BYTES
@@ -128,7 +128,9 @@ def of_socket(record: Record) -> groups.SocketLimit | None:
     limit, share = socket_limit(polls["pacing_rate_Bps"].astype(float), polls["max_pacing_rate"].astype(float))
     _, rate, _ = record.delivered
     at_it = len(rate) > 0 and is_at(float(np.median(rate)) * 1e6, limit)
-    carried = _carried_bps(record) if _had_more(record, limit / 1e6) else groups.NAN
+    bottleneck = record.bottleneck
+    has_more = bottleneck is not None and bottleneck.is_measured and limit / 1e6 < const.SPARE_RATE * bottleneck.rate
+    carried = _carried_bps(record) if has_more else groups.NAN
     return groups.SocketLimit(limit * 8, share, record.goodput_bps, at_it, _is_queued(record), carried)
 
 
@@ -139,7 +141,7 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
     rate, even, faster_s = even_rate(record)
     if record.bottleneck.is_measured and rate >= const.SPARE_RATE * record.bottleneck.rate:
         return None
-    share, sizes = shares(limits), record.table.wire_bytes[~record.table.again] - HEADER_BYTES
+    share, sizes = shares(limits), record.table.wire_bytes[~record.table.retransmitted] - HEADER_BYTES
     return groups.EvenSends(
         rate_bps=rate * 8e6,
         even_share=even,
@@ -182,14 +184,6 @@ def _is_queued(record: Record) -> bool:
         return False
     return float(np.median(bottleneck.queue_us)) * bottleneck.rate > const.PACKETS_TOGETHER * (
         record.table.mss + HEADER_BYTES
-    )
-
-
-def _had_more(record: Record, rate: float) -> bool:
-    return (
-        record.bottleneck is not None
-        and record.bottleneck.is_measured
-        and rate < const.SPARE_RATE * record.bottleneck.rate
     )
 
 

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.linux import PACING_SHIFT
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.groups import Bursts, Losses, Met, SentAgain
+from cctrace.diagnosis.groups import Bursts, Losses, Met, Retransmissions
 from cctrace.diagnosis.record import Record
 from cctrace.path.bottleneck import backlog_met, constant
 from cctrace.path.constants import ABOVE_FULL, CHANCE
@@ -22,7 +22,7 @@ def losses(record: Record) -> Losses | None:
     if not lost:
         return None
     placed = record.bottleneck.is_measured and not record.changes
-    rank, episodes = _before(record, record.lost)
+    rank, episodes = before_losses(record, record.lost)
     known, at = record.rtt_us[np.isfinite(record.rtt_us)], record.sent_s[record.lost]
     return Losses(
         lost=lost,
@@ -47,7 +47,7 @@ def _met(record: Record) -> Met:
     rest, full = int(met.rest.sum()), int(met.overflow.sum())
     sent = len(record.table) - full
     low, high = (float(value) for value in proportion(rest, sent))
-    rank, episodes = _before(record, met.rest) if rest else (0.5, 1)
+    rank, episodes = before_losses(record, met.rest) if rest else (0.5, 1)
     overflowed = met.overflow if full else record.lost
     buffer = float(np.median(met.met[overflowed])) + float(np.median(record.table.wire_bytes))
     waits = np.quantile(met.met[met.rest], [0.1, 0.5, 0.9]) if rest else np.full(3, np.nan)
@@ -140,7 +140,7 @@ def _gathered(record: Record, lost: NDArray[np.bool_]) -> bool:
     return bool(2 * special.smirnov(len(place), distance) < CHANCE)
 
 
-def _before(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
+def before_losses(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
     """Return the mean rank of the RTTs before losses, and the number of losses an RTT apart."""
     rtt = record.rtt_us
     known = np.flatnonzero(np.isfinite(rtt))
@@ -177,11 +177,11 @@ def _bursts(record: Record) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
     return burst, total - total[np.flatnonzero(begins)][burst], backlog_met(record.fluid, constant(rate), sent_us)
 
 
-def sent_again(record: Record) -> SentAgain | None:
+def retransmissions(record: Record) -> Retransmissions | None:
     """Return the retransmitted segments."""
-    spurious = record.flow.sent_again["spurious"]
+    spurious = record.flow.retransmission_log["spurious"]
     sent, many = int(record.flow.row["segments_sent"]), len(spurious)
     if not sent:
         return None
     beyond = record.flow.taken_at in ("receiver", "middle") and not record.lost.any()
-    return SentAgain(many / sent, many, sent, int(spurious.sum()), beyond)
+    return Retransmissions(many / sent, many, sent, int(spurious.sum()), beyond)

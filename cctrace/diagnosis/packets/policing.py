@@ -4,11 +4,11 @@ import numpy as np
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Policer
+from cctrace.diagnosis.packets.losses import before_losses
 from cctrace.diagnosis.record import Record
 from cctrace.path.buckets import policer_of
 from cctrace.path.constants import LEAST_POLICED, SHAPER_SHOWS
 from cctrace.path.losses import decided_ns
-from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import LOST
 
 
@@ -58,8 +58,5 @@ def _is_the_links(record: Record, rate: float) -> bool:
 
 def _queue_dropped(record: Record) -> bool:
     """Return whether losses repeatedly followed the longest RTTs: then a short queue drops, not a policer."""
-    known = np.flatnonzero(np.isfinite(record.rtt_us))
-    lost = np.flatnonzero(record.lost)
-    before = known[np.maximum(np.searchsorted(known, lost) - 1, 0)]
-    episodes = 1 + int(np.sum(np.diff(record.sent_s[lost]) > record.least_rtt_us / 1e6))
-    return episodes >= const.FEWEST and mean_rank(record.rtt_us[known], record.rtt_us[before]) > const.FULL_RANK
+    rank, episodes = before_losses(record, record.lost)
+    return episodes >= const.FEWEST and rank > const.FULL_RANK

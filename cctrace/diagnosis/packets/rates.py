@@ -6,9 +6,8 @@ import numpy as np
 
 from cctrace.cc.bbr2022 import BBR2022
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.groups import NAN, Before, HeldWindow, Queue, RateChanges, Shaper, Stale
-from cctrace.diagnosis.limits import shares
 from cctrace.diagnosis.record import Record
 from cctrace.path.changes import Change
 from cctrace.path.constants import STEADY_RATE
@@ -23,15 +22,11 @@ def rate_changes(record: Record, limits: list[Limit]) -> RateChanges | None:
         drops = [change for change in changes if change.after_bps < change.before_bps]
         worst = max(drops, key=lambda change: change.before_bps / change.after_bps, default=None)
         return RateChanges(changes, stale=None if worst is None else _stale(record, worst, limits))
-    if varied and not _lasting(record):  # tokens that return are no rate change
+    lasting = record.bottleneck.bucket_bytes > record.bottleneck.rate * record.bottleneck.base_us
+    if varied and not lasting:  # the tokens of a bucket that outlasts an RTT return: that is no rate change
         low, high = varied
         return RateChanges([], low, high, record.median_rtt_us, record.least_rtt_us)
     return None
-
-
-def _lasting(record: Record) -> bool:
-    """Return whether there is a token bucket that outlasts an RTT."""
-    return bool(record.bottleneck.bucket_bytes > record.bottleneck.rate * record.bottleneck.base_us)
 
 
 def _between(record: Record, changes: list[Change]) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.groups import Sharing, Turns
+from cctrace.diagnosis.groups import Sharing, Turns, sharing_of
 from cctrace.diagnosis.record import Record
 from cctrace.path.bottleneck import Sent, Steps, constant, deviation
 from cctrace.path.constants import COMMON
@@ -44,20 +44,9 @@ def _turns(record: Record, found: _Turns) -> Turns:
 
 
 def _sharing(record: Record, gain: float, rate: float, got: _Got) -> Sharing:
-    mine, theirs = got
-    total, best = sum(theirs.values()), max(theirs, key=lambda index: theirs[index])
     columns = record.flow.capture.columns
-    return Sharing(
-        flows=1 + len(theirs),
-        share=mine / (mine + total),
-        mine_bps=mine,
-        their_rate_bps=total,
-        best=f"{columns['src'][best]}:{columns['sport'][best]}",
-        best_bps=theirs[best],
-        span=_overlap(record),
-        link_bps=rate * 8e6,
-        explained_better_by=float(gain),
-    )
+    found = sharing_of(*got, _overlap(record), link_bps=rate * 8e6, explained_better_by=float(gain))
+    return found._replace(best=f"{columns['src'][found.best]}:{columns['sport'][found.best]}")
 
 
 class _Got(NamedTuple):

@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
     delays.ack_thinning,
     delays.jitter,
     delays.inflated_min_rtt,
-    losses.sent_again,
+    losses.retransmissions,
 )
 
 

@@ -19,7 +19,11 @@ def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
     if late is None or _is_short(found) or late.reordered < const.FEW or not late.reordered_share >= REORDERED:
         return
     needless = late.spurious_retransmissions
-    more = {"copies": needless, "again": late.sent_again} if needless > late.sent_again else {"needless": needless}
+    more = (
+        {"copies": needless, "retransmitted": late.retransmitted}
+        if needless > late.retransmitted
+        else {"needless": needless}
+    )
     counted = {"counted": late.reordered} if late.is_kernels else {}
     sure = 0.95 if late.reordered_share > 0.01 else 0.7
     yield facts.finding("reordering", sure, late).saying(**counted | (more if needless > 0 else {}))

@@ -134,9 +134,9 @@ def _aqm(facts: Facts, lost: Losses, met: Met) -> Finding:
     )
 
 
-def sent_again(facts: Facts, found: Found) -> Iterator[Finding]:
+def retransmissions(facts: Facts, found: Found) -> Iterator[Finding]:
     """A twentieth of the segments was retransmitted, and no other sentence says so; or losses before the capture."""
-    again = facts.sent_again
+    again = facts.retransmissions
     if again is None:
         return
     share = again.retransmitted_share
