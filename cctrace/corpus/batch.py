@@ -140,6 +140,11 @@ def commit(order: Order, parts: Parts, done: Row) -> Row:
     return done if store.create(name, json.dumps(done).encode()) else committed(store, order.batch)
 
 
+def commits(store: Store) -> set[str]:
+    """Return the names of the batches that are committed."""
+    return {name.rpartition("/")[2].removesuffix(".json") for name in store.names(COMMITS, ".json")}
+
+
 def committed(store: Store, batch: str) -> Row:
     """Return the commit of a batch, see `run`."""
     return json.loads(store.read(f"{COMMITS}/{batch}.json"))

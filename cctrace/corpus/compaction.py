@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cctrace.corpus import tables
-from cctrace.corpus.batch import COMMITS
+from cctrace.corpus.batch import commits
 from cctrace.corpus.runs import identity
-from cctrace.corpus.store import Store, open_store
+from cctrace.corpus.store import ROWS, Store, open_store
 from cctrace.corpus.tasks import tables_of
 from cctrace.display import Progress, silent
 from cctrace.extras import needed
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TARGET = 96 << 20  # bytes, after which the next part begins
-ROWS = 20_000  # per row group
 STAGE, JOURNAL = "_run/stage", "_run/compaction.json"
 
 
@@ -74,7 +73,7 @@ def compact(where: str | os.PathLike[str], progress: Progress = silent) -> dict[
 
 def committed_parts(store: Store, table: str) -> list[str]:
     """Return the parts of a table that are committed."""
-    done = {name.rpartition("/")[2].removesuffix(".json") for name in store.names(COMMITS, ".json")}
+    done = commits(store)
     parts = []
     for name in store.names(table, ".parquet"):
         kind, _, of = name.rpartition("/")[2].removesuffix(".parquet").partition("-")

@@ -157,12 +157,8 @@ def listed(inputs: Inputs, counters: Sequence[str] = DEFAULT_RULES, source: str 
             match = pattern.search(name)
             of = re.sub(r"[^\w.-]+", "_", visible(match[1])) if match else OTHER_SOURCE
             counters = [file_url(one) for one in joined[name]] if name in joined else none
-            rest = (
-                sys.intern(of),
-                sys.intern(date_in(name)),
-                counters,
-            )  # equal strings are shared: there may be a million
-            entries.append(Entry(file_url(name), size, is_archive(name), *rest))
+            source, date = sys.intern(of), sys.intern(date_in(name))  # equal strings are shared: there may be a million
+            entries.append(Entry(file_url(name), size, is_archive(name), source, date, counters))
     entries.sort(key=operator.attrgetter("source", "capture"))
     return entries
 

@@ -7,12 +7,11 @@ a batch that is committed is done. Inputs that a later run adds become another p
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cctrace.corpus.inputs import Entry
-from cctrace.corpus.store import Store
+from cctrace.corpus.store import ROWS, Store, parquet_bytes
 from cctrace.extras import needed
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 FOLDER = "manifest"
 MOST, FEWEST, PER_CORPUS = 500, 1, 40
 BYTES = 256 << 20
-_ROWS = 20_000  # per row group: what a worker reads to find its batch
 COLUMNS = ("batch", *Entry._fields)
 
 
@@ -39,13 +37,10 @@ def write(store: Store, entries: Sequence[Entry]) -> bool:
     `entries` are sorted.
     """
     pa = needed("pyarrow", "parquet")
-    pq = needed("pyarrow.parquet", "parquet")
     number = len(store.names(FOLDER, ".parquet"))
     columns = [list(column) for column in zip(*entries, strict=True)]
     table = pa.table(dict(zip(COLUMNS, [_cut(entries, number), *columns], strict=True)), _schema())
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", row_group_size=_ROWS)
-    return store.create(f"{FOLDER}/part-{number:05d}.parquet", buffer.getvalue())
+    return store.create(f"{FOLDER}/part-{number:05d}.parquet", parquet_bytes(table))
 
 
 def _schema() -> pa.Schema:
@@ -91,7 +86,7 @@ def batches(store: Store) -> Iterator[Batch]:
     for name in store.names(FOLDER, ".parquet"):
         with store.open(name) as file:
             current = None
-            for part in pq.ParquetFile(file).iter_batches(_ROWS, columns=["batch", "size"]):
+            for part in pq.ParquetFile(file).iter_batches(ROWS, columns=["batch", "size"]):
                 for batch, size in zip(part["batch"].to_pylist(), part["size"].to_pylist(), strict=True):
                     if current is not None and current.name == batch:
                         current = Batch(batch, current.captures + 1, current.bytes + max(size, 0))

@@ -223,11 +223,8 @@ class Corpus:
         rows = []
         for (controller, *group), frame in self._groups("collapse", by, "controller"):
             row = {by: group[0]} if by else {}
-            row |= {
-                "controller": controller,
-                "flows": len(frame),
-                "share_yes": float((frame["collapses"] == "yes").mean()),
-            }
+            share_yes = float((frame["collapses"] == "yes").mean())
+            row |= {"controller": controller, "flows": len(frame), "share_yes": share_yes}
             for quantity in ("threshold_sd_us", "sd_us"):
                 (found,) = _pooled(frame, quantity, None).to_dict("records") or [{}]
                 row |= {f"{quantity}{end}": found.get(side) for end, side in _ENDS}
@@ -285,13 +282,11 @@ class Corpus:
                     [*dict.fromkeys([by, quantity, f"{quantity}_low", f"{quantity}_high"])]
                 )
                 return _pooled(frame, quantity, by)
-        known = [name.removesuffix("_low") for name in self._columns() if name.endswith("_low")]
+        columns = [name for table in self.tables.values() for name in table.columns]
+        known = [name.removesuffix("_low") for name in columns if name.endswith("_low")]
         raise ArgumentError(
             f"quantity={quantity!r}: of tasks {','.join(self.tasks)} allowed are {', '.join(known) or 'none'}"
         )
-
-    def _columns(self) -> list[str]:
-        return [name for table in self.tables.values() for name in table.columns]
 
     def drift(self, quantity: str = "goodput_bps", every: str = "D", by: str | None = None) -> pd.DataFrame:
         """Return how a quantity of flows changed over time.
@@ -335,8 +330,7 @@ class Corpus:
         out["errors_by_kind"] = kinds
         if "verdicts" in self.tables:
             out["verdicts"] = self.verdicts_by(by)
-            out["controllers"] = self.controllers_by(by if by != "controller" else None)
-        elif "controllers" in self.tables:
+        if {"verdicts", "controllers"} & self.tables.keys():
             out["controllers"] = self.controllers_by(by if by != "controller" else None)
         if "collapse" in self.tables:
             out["collapse"] = self.collapse_by(by if by != "controller" else None)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from cctrace.corpus import batch, manifest, tables
 from cctrace.corpus.batch import Order
-from cctrace.corpus.inputs import DEFAULT_RULES, Entry, Inputs, Rules, listed
+from cctrace.corpus.inputs import DEFAULT_RULES, Entry, Inputs, listed
 from cctrace.corpus.local import Threads
 from cctrace.corpus.manifest import Batch
 from cctrace.corpus.store import Store, open_store
@@ -210,17 +210,12 @@ def run(
     try:
         summary = Summary()
         _add_to_manifest(store, tasks, entries, summary)
-        order = batch.Order(str(store), "", tasks, int(memory), float(seconds), limit, _expanded(counters))
+        order = batch.Order(str(store), "", tasks, int(memory), float(seconds), limit, tuple(counters))
         _work(store, order, executor, summary, progress)
     finally:
         executor.close()
     summary.seconds = time.monotonic() - began
     return summary
-
-
-def _expanded(counters: Sequence[str]) -> tuple[str, ...]:
-    Rules(counters)
-    return tuple(counters)
 
 
 def _check_limits(workers: int | None, memory: int, seconds: float) -> None:
@@ -286,7 +281,7 @@ def _add_to_manifest(store: Store, tasks: Sequence[str], entries: Sequence[Entry
 
 def _work(store: Store, order: Order, executor: Executor, summary: Summary, progress: Progress) -> None:
     """Run every batch that is not committed, a window of them at a time."""
-    committed = {name.rpartition("/")[2].removesuffix(".json") for name in store.names(batch.COMMITS, ".json")}
+    committed = batch.commits(store)
     planned = list(manifest.batches(store))
     cut = {name.rstrip("ab") for name in committed if name[-1] in "ab"}
     todo = [part for planned_batch in planned for part in _pending(planned_batch, committed, cut)]

@@ -11,7 +11,6 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
 from cctrace.errors import ArgumentError, CctraceError
@@ -19,6 +18,9 @@ from cctrace.extras import needed
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+ROWS = 20_000  # per row group of a Parquet file: what is read at once to find a batch
 
 
 class OutputError(CctraceError):
@@ -31,11 +33,10 @@ def open_store(where: str | os.PathLike[str]) -> Store:
     return Remote(where) if "://" in where else Local(where)
 
 
-class Local:
-    """A folder of this machine, or of a file system that all workers mount."""
+class _Folder:
+    """What both kinds of folder share."""
 
-    def __init__(self, where: str) -> None:
-        self.where = os.path.abspath(where)
+    where: str
 
     def __str__(self) -> str:
         return self.where
@@ -43,6 +44,36 @@ class Local:
     def path(self, name: str) -> str:
         """Return the path or URL of a file."""
         return os.path.join(self.where, name)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Create a file with these bytes; return False, and leave it, if it exists."""
+        try:
+            self._write(name, data, is_new=True)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise self._error(name, error) from error
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Create a file, or replace its contents."""
+        try:
+            self._write(name, data, is_new=False)
+        except OSError as error:
+            raise self._error(name, error) from error
+
+    def _error(self, name: str, error: OSError) -> OutputError:
+        return OutputError(f"{self.path(name)}: {error.strerror or error}")
+
+    def _write(self, name: str, data: bytes, is_new: bool) -> None:
+        raise NotImplementedError
+
+
+class Local(_Folder):
+    """A folder of this machine, or of a file system that all workers mount."""
+
+    def __init__(self, where: str) -> None:
+        self.where = os.path.abspath(where)
 
     def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
@@ -69,15 +100,7 @@ class Local:
         with self.open(name) as file:
             return file.read()
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Create a file with these bytes; return False, and leave it, if it exists."""
-        return self._write(name, data, os.link)
-
-    def replace(self, name: str, data: bytes) -> bool:
-        """Create a file, or replace its contents."""
-        return self._write(name, data, os.replace)
-
-    def _write(self, name: str, data: bytes, publish: Callable[[str, str], None]) -> bool:
+    def _write(self, name: str, data: bytes, is_new: bool) -> None:
         path = self.path(name)
         folder, base = os.path.split(path)
         temporary = os.path.join(folder, f".{base}.{os.getpid()}-{threading.get_ident()}.tmp")
@@ -87,15 +110,10 @@ class Local:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            publish(temporary, path)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise OutputError(f"{path}: {error.strerror or error}") from error
+            (os.link if is_new else os.replace)(temporary, path)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        return True
 
     def move(self, name: str, to: str) -> None:
         """Rename a file; an existing one of the new name is replaced."""
@@ -116,7 +134,7 @@ class Local:
                         os.unlink(path)
 
 
-class Remote:
+class Remote(_Folder):
     """A folder of a server or an object store, through fsspec."""
 
     def __init__(self, where: str) -> None:
@@ -127,13 +145,6 @@ class Remote:
         except (ValueError, ImportError) as error:
             raise ArgumentError(f"{where}: {' '.join(str(error).split())}") from error
         self._prefix = self.where[: self.where.index("://") + 3]
-
-    def __str__(self) -> str:
-        return self.where
-
-    def path(self, name: str) -> str:
-        """Return the path or URL of a file."""
-        return f"{self.where}/{name}"
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -160,27 +171,9 @@ class Remote:
         """Return the bytes of a file."""
         return self.fs.cat_file(self._at(name))
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Create a file with these bytes; return False, and leave it, if it exists."""
-        try:
-            self._put(name, data, "create")
-        except FileExistsError:
-            return False
-        return True
-
-    def replace(self, name: str, data: bytes) -> bool:
-        """Create a file, or replace its contents."""
-        self._put(name, data, "overwrite")
-        return True
-
-    def _put(self, name: str, data: bytes, mode: str) -> None:
-        try:
-            self.fs.makedirs(os.path.dirname(self._at(name)), exist_ok=True)
-            self.fs.pipe_file(self._at(name), data, mode=mode)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            raise OutputError(f"{self.path(name)}: {error.strerror or error}") from error
+    def _write(self, name: str, data: bytes, is_new: bool) -> None:
+        self.fs.makedirs(os.path.dirname(self._at(name)), exist_ok=True)
+        self.fs.pipe_file(self._at(name), data, mode="create" if is_new else "overwrite")
 
     def move(self, name: str, to: str) -> None:
         """Rename a file; an existing one of the new name is replaced."""
@@ -203,5 +196,5 @@ def parquet_bytes(table: pa.Table) -> bytes:
     """Return an Arrow table as the bytes of a Parquet file: the same for the same rows."""
     pq = needed("pyarrow.parquet", "parquet")
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", row_group_size=20_000)
+    pq.write_table(table, buffer, compression="zstd", row_group_size=ROWS)
     return buffer.getvalue()

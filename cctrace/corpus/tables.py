@@ -33,7 +33,10 @@ _FLOW = (
     Column("connection", "i4", "", "row of `cctrace flows`"),
     Column("network", TEXT, "", "the receiver's network: its /24, of IPv6 its /48"),
 )
-_TIMED = (*_FLOW, Column("start_ns", "i8", "ns", "first packet, since the epoch"))
+_START = Column("start_ns", "i8", "ns", "first packet, since the epoch")
+_TIMED = (*_FLOW, _START)
+_SENT = Column("bytes_sent", "i8", "bytes", "distinct payload")
+_SIZE = Column("size", "i8", "bytes", "as stored, -1 unknown")
 _REFUSED = (Column("refused", TEXT, "", "why there is no answer; missing if there is one"),)
 
 
@@ -46,150 +49,139 @@ def _estimate(name: str, unit: str, meaning: str, sure: int = 95) -> tuple[Colum
     )
 
 
-CAPTURES = (
-    *_CAPTURE,
-    Column("size", "i8", "bytes", "as stored, -1 unknown"),
-    Column("packets", "i8", "", "TCP packets"),
-    Column("connections", "i8", "", "TCP connections"),
-    Column(
-        "bulk_flows", "i8", "", "those that carried 100 kB or more, or the largest: what the other tables are about"
-    ),
-    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
-    Column("duration_s", "f8", "s", "to the last packet"),
-    Column("counters", TEXTS, "", "the files of counters that lay beside it"),
-    Column("warnings", TEXTS, "", "what could not be read, and which counters belonged to no flow"),
-)
-ERRORS = (
-    *_CAPTURE,
-    Column("kind", TEXT, "", "unreadable, memory, time, crashed, worker or internal"),
-    Column("reason", TEXT, "", "one line"),
-    Column("size", "i8", "bytes", "as stored, -1 unknown"),
-)
-FLOWS = (
-    *_FLOW,
-    Column("src", TEXT, "", "address of the bulk sender"),
-    Column("sport", "i4", "", "its port"),
-    Column("dst", TEXT, "", "address of the other end"),
-    Column("dport", "i4", "", "its port"),
-    Column("packets", "i8", "", "of both directions"),
-    Column("bytes_sent", "i8", "bytes", "distinct payload"),
-    Column("segments_sent", "i8", "segments", "retransmissions included"),
-    Column("retransmitted_segments", "i8", "segments", ""),
-    Column("goodput_bps", "f8", "bit/s", ""),
-    Column("rtt_min_us", "i8", "us", ""),
-    Column("rtt_median_us", "i8", "us", ""),
-    Column("rtt_p95_us", "i8", "us", ""),
-    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
-    Column("duration_s", "f8", "s", ""),
-    Column("warnings", TEXTS, "", ""),
-)
-VERDICTS = (
-    *_FLOW,
-    Column("bytes_sent", "i8", "bytes", "distinct payload"),
-    Column("goodput_bps", "f8", "bit/s", ""),
-    Column("start_ns", "i8", "ns", "first packet, since the epoch"),
-    Column("controller", TEXT, "", "the sender's by the kernel's name, where counters tell"),
-    Column("verdict", TEXT, "", "name of the most important verdict"),
-    Column("confidence", "f8", "", "how sure that is, 0 to 1"),
-    Column("text", TEXT, "", "in words"),
-    Column("also", TEXTS, "", "names of the other verdicts, most important first"),
-    Column("retransmitted_share", "f8", "", ""),
-    Column("receiver_share", "f8", "", "of the time the receiver's window kept data back"),
-    Column("application_share", "f8", "", "of the time there was nothing to send"),
-    Column("rtt_min_us", "f8", "us", ""),
-    Column("rtt_median_us", "f8", "us", ""),
-    Column("in_flight_bdp", "f8", "BDP", "median"),
-    *_REFUSED,
-)
-LIMITS = (
-    *_FLOW,
-    Column("limit", TEXT, "", "what limited the flow, see `Diagnosis.limits`"),
-    Column("seconds", "f8", "s", "for how long altogether"),
-    Column("share", "f8", "", "of the flow's duration"),
-)
-EVENTS = (
-    *_FLOW,
-    Column("event", TEXT, "", "name, see `Diagnosis.events`"),
-    Column("start_s", "f8", "s", "since the first packet"),
-    Column("end_s", "f8", "s", "since the first packet"),
-    Column("text", TEXT, "", "in words"),
-)
-CONTROLLERS = (
-    *_TIMED,
-    Column("controller", TEXT, "", "the most probable candidate"),
-    Column("probability", "f8", "", "its probability"),
-    Column("group", TEXTS, "", "the best, and those that the flow does not tell from it"),
-    Column("candidates", TEXTS, "", "most probable first"),
-    Column("probabilities", NUMBERS, "", "theirs"),
-    Column("reason", TEXT, "", "in words"),
-    *_REFUSED,
-)
-PATHS = (
-    *_TIMED,
-    *_estimate("rate_bps", "bit/s", "rate of the bottleneck, its last one where it changed"),
-    Column("rate_changes", "i4", "", "how often the rate changed"),
-    *_estimate("base_rtt_us", "us", "RTT without queue"),
-    *_estimate("buffer_bytes", "bytes", "of the bottleneck"),
-    *_estimate("random_loss", "", "share of packets lost by chance"),
-    *_estimate("jitter_sd_us", "us", "standard deviation of the jitter"),
-    Column("jitter", TEXT, "", "its distribution"),
-    Column("jitter_process", TEXT, "", "a draw per packet, burst, slot; reorder"),
-    Column("cross_traffic", TEXT, "", ""),
-    Column("undetermined", TEXTS, "", "properties of the path that the flow does not determine"),
-    *_REFUSED,
-)
-COLLAPSE = (
-    *_TIMED,
-    Column("controller", TEXT, "", "the controller asked about"),
-    Column("collapses", TEXT, "", "yes, no, close"),
-    *_estimate("threshold_sd_us", "us", "sd of the jitter from which it would collapse"),
-    *_estimate("sd_us", "us", "sd of the jitter there is"),
-    *_estimate("probability_hour", "", "chance of being collapsed within an hour"),
-    *_REFUSED,
-)
-REPLAYS = (
-    *_TIMED,
-    Column("controller", TEXT, "", "replayed over the flow"),
-    Column("calls", "i8", "", "of the controller"),
-    Column("snd_cwnd_median", "f8", "segments, bytes of QUIC controllers", "median of its window"),
-    Column("pacing_rate_median_Bps", "f8", "bytes/s", "median of its pacing rate"),
-    Column("bw_within_1_percent", "f8", "", "of the polls at which its bandwidth is the kernel's, where counters tell"),
-    Column("min_rtt_within_1_percent", "f8", "", "of the polls at which its min_rtt is the kernel's"),
-    Column("cwnd_within_2", "f8", "", "of the polls at which its window is the kernel's, within 2 segments"),
-    *_REFUSED,
-)
 _SENDERS = (("original", "of the own controller over the inferred path"), ("candidate", "of the candidate"))
 _FIGURES = (("goodput_bps", "bit/s"), ("rtt_mean_us", "us"), ("retransmitted_share", ""))
-WHATIFS = (
-    *_TIMED,
-    Column("own", TEXT, "", "the controller that sent it; missing if unknown"),
-    Column("reproduces", TRUTH, "", "whether its own controller over the inferred path does again what was recorded"),
-    Column("controller", TEXT, "", "the candidate"),
-    *(Column(f"recorded_{name}", "f8", unit, "of the recording") for name, unit in _FIGURES),
-    *(
-        column
-        for sender, meaning in _SENDERS
-        for name, unit in _FIGURES
-        for column in _estimate(f"{sender}_{name}", unit, meaning, 90)
+TABLES: dict[str, tuple[Column, ...]] = {
+    "captures": (
+        *_CAPTURE,
+        _SIZE,
+        Column("packets", "i8", "", "TCP packets"),
+        Column("connections", "i8", "", "TCP connections"),
+        Column(
+            "bulk_flows", "i8", "", "those that carried 100 kB or more, or the largest: what the other tables are about"
+        ),
+        _START,
+        Column("duration_s", "f8", "s", "to the last packet"),
+        Column("counters", TEXTS, "", "the files of counters that lay beside it"),
+        Column("warnings", TEXTS, "", "what could not be read, and which counters belonged to no flow"),
     ),
-    *_estimate("goodput_change", "", "of the candidate against the original: 0.1 is a tenth more", 90),
-    *_estimate("rtt_change", "", "the same of the mean RTT", 90),
-    *_estimate("share_change", "", "the same of the retransmitted share, as a fraction", 90),
-    Column("not_excluded", TEXTS, "", "what the recording does not exclude, in words"),
-    *_REFUSED,
-)
-TABLES = {
-    "captures": CAPTURES,
-    "errors": ERRORS,
-    "flows": FLOWS,
-    "verdicts": VERDICTS,
-    "limits": LIMITS,
-    "events": EVENTS,
-    "controllers": CONTROLLERS,
-    "paths": PATHS,
-    "collapse": COLLAPSE,
-    "replays": REPLAYS,
-    "whatifs": WHATIFS,
+    "errors": (
+        *_CAPTURE,
+        Column("kind", TEXT, "", "unreadable, memory, time, crashed, worker or internal"),
+        Column("reason", TEXT, "", "one line"),
+        _SIZE,
+    ),
+    "flows": (
+        *_FLOW,
+        Column("src", TEXT, "", "address of the bulk sender"),
+        Column("sport", "i4", "", "its port"),
+        Column("dst", TEXT, "", "address of the other end"),
+        Column("dport", "i4", "", "its port"),
+        Column("packets", "i8", "", "of both directions"),
+        _SENT,
+        Column("segments_sent", "i8", "segments", "retransmissions included"),
+        Column("retransmitted_segments", "i8", "segments", ""),
+        Column("goodput_bps", "f8", "bit/s", ""),
+        Column("rtt_min_us", "i8", "us", ""),
+        Column("rtt_median_us", "i8", "us", ""),
+        Column("rtt_p95_us", "i8", "us", ""),
+        _START,
+        Column("duration_s", "f8", "s", ""),
+        Column("warnings", TEXTS, "", ""),
+    ),
+    "verdicts": (
+        *_FLOW,
+        _SENT,
+        Column("goodput_bps", "f8", "bit/s", ""),
+        _START,
+        Column("controller", TEXT, "", "the sender's by the kernel's name, where counters tell"),
+        Column("verdict", TEXT, "", "name of the most important verdict"),
+        Column("confidence", "f8", "", "how sure that is, 0 to 1"),
+        Column("text", TEXT, "", "in words"),
+        Column("also", TEXTS, "", "names of the other verdicts, most important first"),
+        Column("retransmitted_share", "f8", "", ""),
+        Column("receiver_share", "f8", "", "of the time the receiver's window kept data back"),
+        Column("application_share", "f8", "", "of the time there was nothing to send"),
+        Column("rtt_min_us", "f8", "us", ""),
+        Column("rtt_median_us", "f8", "us", ""),
+        Column("in_flight_bdp", "f8", "BDP", "median"),
+        *_REFUSED,
+    ),
+    "limits": (
+        *_FLOW,
+        Column("limit", TEXT, "", "what limited the flow, see `Diagnosis.limits`"),
+        Column("seconds", "f8", "s", "for how long altogether"),
+        Column("share", "f8", "", "of the flow's duration"),
+    ),
+    "events": (
+        *_FLOW,
+        Column("event", TEXT, "", "name, see `Diagnosis.events`"),
+        Column("start_s", "f8", "s", "since the first packet"),
+        Column("end_s", "f8", "s", "since the first packet"),
+        Column("text", TEXT, "", "in words"),
+    ),
+    "controllers": (
+        *_TIMED,
+        Column("controller", TEXT, "", "the most probable candidate"),
+        Column("probability", "f8", "", "its probability"),
+        Column("group", TEXTS, "", "the best, and those that the flow does not tell from it"),
+        Column("candidates", TEXTS, "", "most probable first"),
+        Column("probabilities", NUMBERS, "", "theirs"),
+        Column("reason", TEXT, "", "in words"),
+        *_REFUSED,
+    ),
+    "paths": (
+        *_TIMED,
+        *_estimate("rate_bps", "bit/s", "rate of the bottleneck, its last one where it changed"),
+        Column("rate_changes", "i4", "", "how often the rate changed"),
+        *_estimate("base_rtt_us", "us", "RTT without queue"),
+        *_estimate("buffer_bytes", "bytes", "of the bottleneck"),
+        *_estimate("random_loss", "", "share of packets lost by chance"),
+        *_estimate("jitter_sd_us", "us", "standard deviation of the jitter"),
+        Column("jitter", TEXT, "", "its distribution"),
+        Column("jitter_process", TEXT, "", "a draw per packet, burst, slot; reorder"),
+        Column("cross_traffic", TEXT, "", ""),
+        Column("undetermined", TEXTS, "", "properties of the path that the flow does not determine"),
+        *_REFUSED,
+    ),
+    "collapse": (
+        *_TIMED,
+        Column("controller", TEXT, "", "the controller asked about"),
+        Column("collapses", TEXT, "", "yes, no, close"),
+        *_estimate("threshold_sd_us", "us", "sd of the jitter from which it would collapse"),
+        *_estimate("sd_us", "us", "sd of the jitter there is"),
+        *_estimate("probability_hour", "", "chance of being collapsed within an hour"),
+        *_REFUSED,
+    ),
+    "replays": (
+        *_TIMED,
+        Column("controller", TEXT, "", "replayed over the flow"),
+        Column("calls", "i8", "", "of the controller"),
+        Column("snd_cwnd_median", "f8", "segments, bytes of QUIC controllers", "median of its window"),
+        Column("pacing_rate_median_Bps", "f8", "bytes/s", "median of its pacing rate"),
+        Column("bw_within_1_percent", "f8", "", "share of the polls whose bandwidth it reproduces; needs counters"),
+        Column("min_rtt_within_1_percent", "f8", "", "share of the polls whose min_rtt it reproduces"),
+        Column("cwnd_within_2", "f8", "", "share of the polls whose window it reproduces to 2 segments"),
+        *_REFUSED,
+    ),
+    "whatifs": (
+        *_TIMED,
+        Column("own", TEXT, "", "the controller that sent it; missing if unknown"),
+        Column("reproduces", TRUTH, "", "whether its own controller reproduces the recording over the inferred path"),
+        Column("controller", TEXT, "", "the candidate"),
+        *(Column(f"recorded_{name}", "f8", unit, "of the recording") for name, unit in _FIGURES),
+        *(
+            column
+            for sender, meaning in _SENDERS
+            for name, unit in _FIGURES
+            for column in _estimate(f"{sender}_{name}", unit, meaning, 90)
+        ),
+        *_estimate("goodput_change", "", "of the candidate against the original: 0.1 is a tenth more", 90),
+        *_estimate("rtt_change", "", "the same of the mean RTT", 90),
+        *_estimate("share_change", "", "the same of the retransmitted share, as a fraction", 90),
+        Column("not_excluded", TEXTS, "", "what the recording does not exclude, in words"),
+        *_REFUSED,
+    ),
 }
 # The order of the rows of each table, which must not depend on which worker was first.
 ORDER = {

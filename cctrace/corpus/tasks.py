@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from cctrace.corpus.tables import TABLES
 from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.flows.counters import CounterFlow
 
@@ -24,17 +25,6 @@ Rows = dict[str, list[Row]]  # by table
 NAMES = ("flows", "explain", "identify", "fit", "replay", "whatif")
 _ALLOWED = "allowed are flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME"
 DEFAULT = ("flows", "explain")
-_SUMMARY: tuple[str, ...] = (
-    "src",
-    "sport",
-    "dst",
-    "dport",
-    "packets",
-    "bytes_sent",
-    "segments_sent",
-    "retransmitted_segments",
-)
-_SUMMARY += ("goodput_bps", "rtt_min_us", "rtt_median_us", "rtt_p95_us", "start_ns", "duration_s", "warnings")
 
 
 def parse(text: str | Sequence[str]) -> tuple[str, ...]:
@@ -96,8 +86,8 @@ def network_of(address: str) -> str:
 
 def flow_row(summary: Row, key: dict[str, Any]) -> Row:
     """Return the row of a connection in the table of flows."""
-    row = {name: summary[name] for name in _SUMMARY}
-    return key | row | {"warnings": list(row["warnings"])}
+    row = key | {column.name: summary[column.name] for column in TABLES["flows"] if column.name not in key}
+    return row | {"warnings": list(row["warnings"])}
 
 
 def _explain(flow: Any, key: dict[str, Any]) -> Rows:
