@@ -8,71 +8,36 @@ it is identical until then. All requirements of the specification are checked in
 Where the draft's own figures do not produce the intended situation, ours do, and the docstring says so.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 
 from cctrace.cc.linux import EVENT_TX_START
+from cctrace.conform import scenes as sc
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, UP
 from cctrace.conform.bbr_oracle import bdp_of, begins_probe_bw, inflight_of
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, all_of
-from cctrace.conform.scenes import (
-    NOTHING,
-    PROBE_BW,
-    UNSET_SCENE,
-    Scene,
-    app,
-    both,
-    burst,
-    came,
-    changed_rate,
-    close,
-    entered,
-    left,
-    moves,
-)
+from cctrace.conform.scenes import NOTHING, UNSET_SCENE, Scene
 from cctrace.conform.stage import Stage
 
 SIX_LOSSES_BDP = 60  # segments that fill the path, from which a burst of losses has six ranges in a round
 LIMITED = 0.4  # of the rate: what an application writes without Startup finding a plateau
 
 
-class Case(NamedTuple):
-    """An example of appendix A: `play` returns its `Scene` on a stage."""
-
-    id: str
-    title: str
-    play: Callable[[Stage], Scene]
-
-
-CASES: list[Case] = []
-
-
-def case(number: int, title: str) -> Callable[[Callable[[Stage], Scene]], Callable[[Stage], Scene]]:
-    """Add the decorated scenario."""
-
-    def add(play: Callable[[Stage], Scene]) -> Callable[[Stage], Scene]:
-        CASES.append(Case(f"A.{number}", title, play))
-        return play
-
-    return add
+case = sc.Cases()
+CASES = case.rows
 
 
 # --- Startup and Drain ------------------------------------------------------------------------------------------------
-@case(1, "Exiting STARTUP on bandwidth plateau")
+@case("A.1", "Exiting STARTUP on bandwidth plateau", column="max_bw")
 def startup_plateau(stage: Stage) -> Scene:
     """max_bw within 2 % of the path's, where a flight is more than a burst."""
     r = stage.plain
-    if not r.has("max_bw"):
-        return UNSET_SCENE
-    exits = moves(r, STARTUP, DRAIN) | (begins_probe_bw(r) & (r.before["state"] == STARTUP))
-    found = came(r, exits & r.is_set("full_bw_now"), "DRAIN by a plateau")
+    exits = sc.moves(r, STARTUP, DRAIN) | (begins_probe_bw(r) & (r.before["state"] == STARTUP))
+    found = sc.came(r, exits & r.is_set("full_bw_now"), "DRAIN by a plateau")
     if found.row is None and stage.cell.bdp >= 10:
         row = int(np.flatnonzero(exits)[0])
         rate = r.facts["rate_Bps"]
-        return Scene(r, both(found, close(r, row, float(r.after["max_bw"][row]), 0.98 * rate, 1.02 * rate, "max_bw")))
+        found = sc.both(found, sc.close(r, row, float(r.after["max_bw"][row]), 0.98 * rate, 1.02 * rate, "max_bw"))
     return Scene(r, found)
 
 
@@ -80,81 +45,75 @@ def limited_then_lossy(stage: Stage) -> Record | None:
     """Return an app-limited run whose Startup a burst of losses ends."""
     if stage.cell.bdp < SIX_LOSSES_BDP:
         return None
-    loss = burst(stage, stage.settled_s / 2, "25%", 3)
-    return stage.record(stage.plain_s, path={"loss": loss}, sender=app(stage, LIMITED), keep=True)
+    loss = sc.burst(stage, stage.settled_s / 2, "25%", 3)
+    return stage.record(stage.plain_s, path={"loss": loss}, sender=sc.app(stage, LIMITED), keep=True)
 
 
-@case(2, "Exiting STARTUP on loss when application-limited")
+@case("A.2", "Exiting STARTUP on loss when application-limited")
 def startup_loss(stage: Stage) -> Scene:
     """25 % lost over three RTTs of an application at 40 % of the rate, which finds no plateau."""
     r = limited_then_lossy(stage)
     if r is None or not r.has("full_bw_now"):
         return UNSET_SCENE
-    exits = (moves(r, STARTUP, DRAIN) | begins_probe_bw(r)) & ~r.is_set("full_bw_now")
-    return Scene(r, came(r, exits, "DRAIN by losses"))
+    exits = (sc.moves(r, STARTUP, DRAIN) | begins_probe_bw(r)) & ~r.is_set("full_bw_now")
+    return Scene(r, sc.came(r, exits, "DRAIN by losses"))
 
 
-@case(3, "Exiting DRAIN based on inflight")
+@case("A.3", "Exiting DRAIN based on inflight", column="state")
 def drain_inflight(stage: Stage) -> Scene:
     """The plain run."""
     r = stage.plain
-    if not r.has("state"):
-        return UNSET_SCENE
     exits, bound = begins_probe_bw(r), inflight_of(r, r.before["bw"])
-    return Scene(r, both(left(r, DRAIN, exits, "PROBE_BW"), all_of(exits, r.inflight <= bound, r.inflight, bound)))
+    drained = all_of(exits, r.inflight <= bound, r.inflight, bound)
+    return Scene(r, sc.both(sc.left(r, DRAIN, exits, "PROBE_BW"), drained))
 
 
-@case(4, "Exiting DRAIN based on time")
-def drain_time(stage: Stage) -> Scene:
+@case("A.4", "Exiting DRAIN based on time", at=DRAIN)
+def drain_time(stage: Stage, at_s: float) -> Scene:
     """The rate halves when DRAIN begins; 10 % less, as the draft has it, is drained at half the rate all the same."""
-    at_s = entered(stage.plain, DRAIN)
-    if at_s is None:
-        return UNSET_SCENE
-    rate = changed_rate(stage, at_s, 0.45)
+    rate = sc.changed_rate(stage, at_s, 0.45)
     r = stage.record(at_s + 40 * stage.cell.rtt_s + 1.0, path=rate)
     bound = inflight_of(r, r.before["bw"])
     stays = np.flatnonzero(begins_probe_bw(r))
     if len(stays) and r.inflight[stays[0]] <= bound[stays[0]]:
         return Scene(r, NOTHING)  # offload makes Inflight(1.0) more than is ever in flight
-    return Scene(r, left(r, DRAIN, begins_probe_bw(r), "DOWN after 3 rounds, the flight still above a BDP"))
+    return Scene(r, sc.left(r, DRAIN, begins_probe_bw(r), "DOWN after 3 rounds, the flight still above a BDP"))
 
 
 # --- ProbeBW ----------------------------------------------------------------------------------------------------------
-@case(5, "Exiting PROBE_UP on bandwidth plateau")
+@case("A.5", "Exiting PROBE_UP on bandwidth plateau", column="full_bw_now")
 def up_plateau(stage: Stage) -> Scene:
     """The plain run."""
     r = stage.plain
-    if not r.has("full_bw_now"):
-        return UNSET_SCENE
-    return Scene(r, left(r, UP, moves(r, UP, DOWN) & r.is_set("full_bw_now"), "DOWN by a plateau"))
+    return Scene(r, sc.left(r, UP, sc.moves(r, UP, DOWN) & r.is_set("full_bw_now"), "DOWN by a plateau"))
 
 
 def limited_in_up(stage: Stage) -> tuple[Record, float] | None:
     """Return the app-limited run of case 2 and when it enters UP."""
     r = limited_then_lossy(stage)
-    at_s = None if r is None else entered(r, UP)
+    at_s = None if r is None else sc.entered(r, UP)
     return None if r is None or at_s is None else (r, at_s)
 
 
-@case(6, "Exiting PROBE_UP on loss when application-limited")
+@case("A.6", "Exiting PROBE_UP on loss when application-limited")
 def up_loss(stage: Stage) -> Scene:
     """The run of case 2, and in its UP 10 % lost over two RTTs."""
     limited = limited_in_up(stage)
     if limited is None:
         return UNSET_SCENE
     before, at_s = limited[0], limited[1] + 2.5 * stage.cell.rtt_s
-    ended = entered(before, DOWN, limited[1])
+    ended = sc.entered(before, DOWN, limited[1])
     if ended is not None and ended <= at_s + 3 * stage.cell.rtt_s:
         return UNSET_SCENE
-    loss = burst(stage, stage.settled_s / 2, "25%", 3) + burst(stage, at_s, "10%", 2)[1:]
-    r = stage.record(stage.plain_s, path={"loss": loss}, sender=app(stage, LIMITED))
-    return Scene(r, left(r, UP, moves(r, UP, DOWN, at_s), "DOWN by losses", at_s))
+    loss = sc.burst(stage, stage.settled_s / 2, "25%", 3) + sc.burst(stage, at_s, "10%", 2)[1:]
+    r = stage.record(stage.plain_s, path={"loss": loss}, sender=sc.app(stage, LIMITED))
+    return Scene(r, sc.left(r, UP, sc.moves(r, UP, DOWN, at_s), "DOWN by losses", at_s))
 
 
-@case(7, "Never exiting PROBE_UP (or STARTUP) when application-limited with no loss")
+@case("A.7", "Never exiting PROBE_UP (or STARTUP) when application-limited with no loss")
 def never(stage: Stage) -> Scene:
     """An application at 30 % of the rate."""
-    r = stage.record(stage.plain_s, sender=app(stage, 0.3), keep=True)
+    r = stage.record(stage.plain_s, sender=sc.app(stage, 0.3), keep=True)
     if not r.has("state"):
         return UNSET_SCENE
     limited = np.cumsum(r.acks & (r.ack("rs_is_app_limited") == 0))
@@ -164,45 +123,38 @@ def never(stage: Stage) -> Scene:
     return Scene(r, all_of(r.acks, np.isin(state, (STARTUP, PROBE_RTT)), state, "STARTUP"))
 
 
-@case(8, "Exiting PROBE_DOWN on inflight")
+@case("A.8", "Exiting PROBE_DOWN on inflight", column="state")
 def down_inflight(stage: Stage) -> Scene:
     """The plain run."""
     r = stage.plain
-    if not r.has("state"):
-        return UNSET_SCENE
-    return Scene(r, left(r, DOWN, moves(r, DOWN, CRUISE), "CRUISE"))
+    return Scene(r, sc.left(r, DOWN, sc.moves(r, DOWN, CRUISE), "CRUISE"))
 
 
-@case(9, "Exiting PROBE_DOWN after max time")
+@case("A.9", "Exiting PROBE_DOWN after max time")
 def down_time(stage: Stage) -> Scene:
     """The rate falls by 30 % when DOWN begins: by 10 % the flight of 1.25 BDP just drains within 3 s."""
-    at_s = entered(stage.plain, DOWN, source=UP)
+    at_s = sc.entered(stage.plain, DOWN, source=UP)
     if at_s is None:
         return UNSET_SCENE
-    r = stage.record(at_s + 4 + 8 * stage.cell.rtt_s, path=changed_rate(stage, at_s, 0.7))
-    direct = moves(r, DOWN, REFILL, at_s)
-    if np.any(moves(r, DOWN, CRUISE, at_s) | moves(r, DOWN, PROBE_RTT, at_s)) and not direct.any():
+    r = stage.record(at_s + 4 + 8 * stage.cell.rtt_s, path=sc.changed_rate(stage, at_s, 0.7))
+    direct = sc.moves(r, DOWN, REFILL, at_s)
+    if np.any(sc.moves(r, DOWN, CRUISE, at_s) | sc.moves(r, DOWN, PROBE_RTT, at_s)) and not direct.any():
         return Scene(r, NOTHING)
-    return Scene(r, came(r, direct, "REFILL, bypassing CRUISE"))
+    return Scene(r, sc.came(r, direct, "REFILL, bypassing CRUISE"))
 
 
 # --- ProbeRTT and idle ------------------------------------------------------------------------------------------------
-@case(10, "Entering and exiting PROBE_RTT")
+@case("A.10", "Entering and exiting PROBE_RTT", column="state")
 def probe_rtt(stage: Stage) -> Scene:
     """The plain run."""
     r = stage.plain
-    if not r.has("state"):
-        return UNSET_SCENE
-    enters = np.isin(r.before["state"], PROBE_BW) & (r.after["state"] == PROBE_RTT)
-    return Scene(r, both(came(r, enters, "PROBE_RTT"), came(r, moves(r, PROBE_RTT, CRUISE), "CRUISE")))
+    enters = np.isin(r.before["state"], sc.PROBE_BW) & (r.after["state"] == PROBE_RTT)
+    return Scene(r, sc.both(sc.came(r, enters, "PROBE_RTT"), sc.came(r, sc.moves(r, PROBE_RTT, CRUISE), "CRUISE")))
 
 
-@case(11, "Skipping PROBE_RTT due to application-limited sending")
-def skipping(stage: Stage) -> Scene:
+@case("A.11", "Skipping PROBE_RTT due to application-limited sending", at=CRUISE)
+def skipping(stage: Stage, at_s: float) -> Scene:
     """The application pauses for 6 s, from the first CRUISE on."""
-    at_s = entered(stage.plain, CRUISE)
-    if at_s is None:
-        return UNSET_SCENE
     on_s = at_s + 2 * stage.cell.rtt_s + 0.2
     queue_s = 4 * stage.cell.rtt_s + 40 * stage.cell.mss / stage.cell.payload_Bps
     r = stage.record(2 * on_s + 6 + queue_s, sender={"app": f"onoff:on={on_s:.6f}s,off={6 + queue_s:.6f}s"})
@@ -211,7 +163,7 @@ def skipping(stage: Stage) -> Scene:
     expired = r.acks & r.was_set("idle_restart") & r.is_set("probe_rtt_expired") \
         if r.has("probe_rtt_expired") else idle  # fmt: skip
     skips = all_of(expired, r.after["state"] != PROBE_RTT, r.after["state"], "no PROBE_RTT")
-    return Scene(r, both(came(r, idle, "idle_restart"), skips))
+    return Scene(r, sc.both(sc.came(r, idle, "idle_restart"), skips))
 
 
 # --- aggregation and small BDPs ---------------------------------------------------------------------------------------
@@ -223,7 +175,7 @@ def aggregated(stage: Stage) -> Record | None:
     return stage.record(stage.plain_s, sender={"ack_slot": f"{slot_s * 1e6:.0f}us", "ack_every": 1}, keep=True)
 
 
-@case(12, "Achieving expected STARTUP bandwidth on a link with aggregation")
+@case("A.12", "Achieving expected STARTUP bandwidth on a link with aggregation")
 def startup_aggregation(stage: Stage) -> Scene:
     """ACKs in batches of a quarter of an RTT; the window exceeds two BDPs by what they hold."""
     r = aggregated(stage)
@@ -236,14 +188,14 @@ def startup_aggregation(stage: Stage) -> Scene:
     row = int(rows[-1])
     bdp = bdp_of(r, r.after["max_bw"], 1.0, r.after["min_rtt_us"])
     rate = r.facts["rate_Bps"]
-    return Scene(r, both(
-        came(r, startup & (r.after["extra_acked"] > 0), "extra_acked above 0"),
-        came(r, startup & (r.after["snd_cwnd"] > 2 * bdp), "cwnd above 2 BDP"),
-        close(r, row, float(r.after["max_bw"][row]), 0.95 * rate, 1.35 * rate, "max_bw"),
+    return Scene(r, sc.both(
+        sc.came(r, startup & (r.after["extra_acked"] > 0), "extra_acked above 0"),
+        sc.came(r, startup & (r.after["snd_cwnd"] > 2 * bdp), "cwnd above 2 BDP"),
+        sc.close(r, row, float(r.after["max_bw"][row]), 0.95 * rate, 1.35 * rate, "max_bw"),
     ))  # fmt: skip
 
 
-@case(13, "Achieving expected cruise bandwidth on a link with aggregation")
+@case("A.13", "Achieving expected cruise bandwidth on a link with aggregation")
 def cruise_aggregation(stage: Stage) -> Scene:
     """The run of case 12: full use of the path, at least 90 %, while it cruises."""
     r = aggregated(stage)
@@ -258,22 +210,20 @@ def cruise_aggregation(stage: Stage) -> Scene:
     spans = np.diff(r.time_s, prepend=0.0)[rows].sum()
     rate = float(np.diff(r.ack("delivered"), prepend=0)[rows].sum()) * r.mss / spans if spans > 0 else 0.0
     full = r.facts["rate_Bps"]
-    augmented = came(r, cruising & (r.after["extra_acked"] > 0), "extra_acked above 0")
-    return Scene(r, both(augmented, close(r, int(rows[-1]), rate, 0.9 * full, 1.2 * full, "rate")))
+    augmented = sc.came(r, cruising & (r.after["extra_acked"] > 0), "extra_acked above 0")
+    return Scene(r, sc.both(augmented, sc.close(r, int(rows[-1]), rate, 0.9 * full, 1.2 * full, "rate")))
 
 
-@case(14, "Correctly managing sub-packet BDPs")
+@case("A.14", "Correctly managing sub-packet BDPs", column="state")
 def sub_packet(stage: Stage) -> Scene:
     """Paths that one packet fills."""
     if stage.cell.bdp >= 1:
         return UNSET_SCENE
     r = stage.plain
-    if not r.has("state"):
-        return UNSET_SCENE
-    rows = r.acks & np.isin(r.after["state"], PROBE_BW)
+    rows = r.acks & np.isin(r.after["state"], sc.PROBE_BW)
     cruising = rows & (r.after["state"] == CRUISE)
     rate = r.facts["rate_Bps"]
     low, high = 0.85 * rate, 1.1 * rate
     paced = all_of(cruising, (r.after["pacing_rate"] >= low) & (r.after["pacing_rate"] <= high), r.after["pacing_rate"],
                    f"{low:.4g} to {high:.4g}")  # fmt: skip
-    return Scene(r, both(all_of(rows, r.after["snd_cwnd"] >= 4, r.after["snd_cwnd"], "at least 4"), paced))
+    return Scene(r, sc.both(all_of(rows, r.after["snd_cwnd"] >= 4, r.after["snd_cwnd"], "at least 4"), paced))

@@ -47,7 +47,7 @@ common(
         "recovery.window": "4.6",
     },
 )
-cut_to(requirement, "loss.beta", "4.6", BETA, 0.0, SHOULD)
+cut_to(requirement, "loss.beta", "4.6", BETA, SHOULD)
 
 
 def _curve(epoch: Epoch, t: Values) -> Values:

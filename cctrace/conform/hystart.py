@@ -10,9 +10,8 @@ from cctrace.columns import Values
 from cctrace.conform import wire
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most
-from cctrace.conform.scenes import NOTHING, Scene, burst
+from cctrace.conform.scenes import NOTHING, Cases, Scene, burst
 from cctrace.conform.stage import Cell, Stage
-from cctrace.conform.windows import Case
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 
@@ -27,6 +26,8 @@ SLACK = 2.0  # segments of each stay in CSS: rounding, and the ACK with which it
 SLOW_START, CONSERVATIVE, RESUMED, DONE = range(4)
 
 requirement = Table()
+case = Cases()
+CASES = case.rows
 
 
 def _phases(r: Record) -> Values:
@@ -144,12 +145,14 @@ def _seen(r: Record, phase: int) -> Scene:
     return Scene(r, Found(count) if count else NOTHING)
 
 
+@case("H.1", "Slow start fills a queue")
 def _fills(stage: Stage) -> Scene:
     """A queue of eight BDPs, which slow start fills."""
     buffer = int(8 * stage.cell.rate_bps / 8 * stage.cell.rtt_s)
     return _seen(stage.record(60 * stage.cell.rtt_s, path={"buffer": f"{buffer}B"}), CONSERVATIVE)
 
 
+@case("H.2", "A longer RTT for a moment")
 def _doubt(stage: Stage) -> Scene:
     """The RTT is longer by a half for one round trip and a half, before the path is full."""
     rtt = stage.cell.rtt_s
@@ -157,18 +160,13 @@ def _doubt(stage: Stage) -> Scene:
     return _seen(stage.record(60 * rtt, path={"rtt": steps}), RESUMED)
 
 
+@case("H.3", "Slow start after a timeout")
 def _timeout(stage: Stage) -> Scene:
     """An outage ends in slow start a second time, to half of the path: the queue is empty, and the RTT varies."""
     lost = burst(stage, 1.0, "100%", 1.0 / stage.cell.rtt_s)
     r = stage.record(6.0, path={"loss": lost, "jitter": f"normal:sd={stage.cell.rtt_s * 0.1e6:.0f}us"})
     return Scene(r, Found(int(r.is_call("ssthresh").sum())))
 
-
-CASES = (
-    Case("H.1", "Slow start fills a queue", _fills),
-    Case("H.2", "A longer RTT for a moment", _doubt),
-    Case("H.3", "Slow start after a timeout", _timeout),
-)
 
 _OF_LINUX = (
     Counterpart(

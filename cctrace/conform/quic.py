@@ -15,9 +15,8 @@ from cctrace.columns import Values
 from cctrace.conform import log
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most, equal
-from cctrace.conform.scenes import Scene, app, burst
+from cctrace.conform.scenes import Cases, Scene, app, burst, queue_of_one_bdp
 from cctrace.conform.stage import Cell, Stage
-from cctrace.conform.windows import Case
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 
@@ -49,6 +48,8 @@ _OF_CUBIC = (
 )  # fmt: skip
 
 requirement = Table()
+case = Cases()
+CASES = case.rows
 
 
 def _recovery_ms(r: Record) -> Values:
@@ -173,29 +174,25 @@ def _played(stage: Stage, call: str, path: dict[str, Any], sender: dict[str, Any
     return Scene(r, Found(int(r.is_call(call).sum())))
 
 
+@case("Q.1", "A bulk flow overflows a queue of one BDP")
 def _overflow(stage: Stage) -> Scene:
-    buffer = max(stage.cell.rate_bps / 8 * stage.cell.rtt_s, 12_000)
-    return _played(stage, "on_lost", {"buffer": f"{int(buffer)}B"})
+    return _played(stage, "on_lost", queue_of_one_bdp(stage))
 
 
+@case("Q.2", "Random losses of 0.5 %")
 def _random(stage: Stage) -> Scene:
     return _played(stage, "on_lost", {"loss": "0.5%"})
 
 
+@case("Q.3", "An outage of three seconds")
 def _outage(stage: Stage) -> Scene:
     return _played(stage, "reset_cwnd", {"loss": burst(stage, 3.0, "100%", 3.0 / stage.cell.rtt_s)})
 
 
+@case("Q.4", "An application at 30 % of the rate, and a few losses")
 def _app_limited(stage: Stage) -> Scene:
     return _played(stage, "on_ack", {"loss": burst(stage, 1.0, "5%", 2)}, app(stage, 0.3))
 
-
-CASES = (
-    Case("Q.1", "A bulk flow overflows a queue of one BDP", _overflow),
-    Case("Q.2", "Random losses of 0.5 %", _random),
-    Case("Q.3", "An outage of three seconds", _outage),
-    Case("Q.4", "An application at 30 % of the rate, and a few losses", _app_limited),
-)
 
 SPEC = Spec(
     "quic",

@@ -12,9 +12,8 @@ from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.columns import Values
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table
-from cctrace.conform.scenes import Scene, burst
+from cctrace.conform.scenes import Cases, Scene, burst, queue_of_one_bdp
 from cctrace.conform.stage import Cell, Stage
-from cctrace.conform.windows import Case
 from cctrace.path.transmissions import transmissions
 
 __all__ = ["CASES", "CELLS", "SPEC"]
@@ -27,6 +26,8 @@ WHEEL = 1 - 1 / 8  # Linux's timers are late by up to an eighth
 LATEST_REPAIR = 4  # smoothed RTTs, and LEAST_RTO_NS: a recovery of many losses takes some
 
 requirement = Table()
+case = Cases()
+CASES = case.rows
 
 
 class Sent(NamedTuple):
@@ -192,36 +193,32 @@ def _sent_again(stage: Stage, path: dict[str, Any], sender: dict[str, Any] | Non
     return Scene(r, Found(count) if count else Found(1, len(r) - 1, "nothing retransmitted", "losses"))
 
 
+@case("R.1", "Random losses of 1 %")
 def _random(stage: Stage) -> Scene:
     return _sent_again(stage, {"loss": "1%"})
 
 
+@case("R.2", "A bulk flow overflows a queue of one BDP")
 def _overflow(stage: Stage) -> Scene:
-    buffer = max(stage.cell.rate_bps / 8 * stage.cell.rtt_s, 12_000)
-    return _sent_again(stage, {"buffer": f"{int(buffer)}B"})
+    return _sent_again(stage, queue_of_one_bdp(stage))
 
 
+@case("R.3", "Short pieces whose tails are lost")
 def _tails(stage: Stage) -> Scene:
     """Pieces of four segments, 15 % lost: often the last of a piece."""
     return _sent_again(stage, {"loss": "15%"}, {"app": f"chunks:size={4 * stage.cell.mss}B,every=400ms"})
 
 
+@case("R.4", "Reordering and losses")
 def _reordered(stage: Stage) -> Scene:
     mixed = f"normal:sd={stage.cell.rtt_s * 0.1e6:.0f}us,reorder"
     return _sent_again(stage, {"jitter": mixed, "loss": "0.5%"})
 
 
+@case("R.5", "An outage of four seconds")
 def _outage(stage: Stage) -> Scene:
     return _sent_again(stage, {"loss": burst(stage, 3.0, "100%", 4.0 / stage.cell.rtt_s)})
 
-
-CASES = (
-    Case("R.1", "Random losses of 1 %", _random),
-    Case("R.2", "A bulk flow overflows a queue of one BDP", _overflow),
-    Case("R.3", "Short pieces whose tails are lost", _tails),
-    Case("R.4", "Reordering and losses", _reordered),
-    Case("R.5", "An outage of four seconds", _outage),
-)
 
 ROWS = tuple(requirement.rows)
 SPEC = Spec("rack", "RACK-TLP (RFC 8985)", ROWS, (), ROWS)

@@ -22,28 +22,28 @@ common(
         "recovery.window": "RFC 5681 3.2 (6), RFC 9002 7.3.2",
     },
 )
-cut_to(requirement, "loss.half", "RFC 5681 3.1 (4), RFC 9002 7.3.2", 0.5, 0.0, MUST)
+cut_to(requirement, "loss.half", "RFC 5681 3.1 (4), RFC 9002 7.3.2", 0.5, MUST)
 
 
 @requirement("avoidance.at_most", "RFC 5681 3.1, RFC 9002 7.3.3", "In congestion avoidance cwnd grows by at most one "
              "segment per window acknowledged.", "snd_cwnd")  # fmt: skip
 def _at_most(r: Record) -> Found:
-    return _growth(r, 1.0, True)
+    return _growth(r, most=True)
 
 
 @requirement(
     "avoidance.at_least", "RFC 5681 3.1", "And while it is the limit, by that much.", "snd_cwnd", level="SHOULD"
 )
 def _at_least(r: Record) -> Found:
-    return _growth(r, 1.0, False)
+    return _growth(r, most=False)
 
 
-def _growth(r: Record, alpha: float, most: bool) -> Found:
-    """Return whether growth since the epoch began is at most, or at least, `alpha` segments per window acked."""
+def _growth(r: Record, most: bool) -> Found:
+    """Return whether cwnd has grown since the epoch began by at most, or at least, a segment per window acked."""
     checked, slack = 0, 2.0
     for epoch in epochs(r):
         cwnd = r.before["snd_cwnd"][epoch.rows].astype(float)
-        fair = epoch.start + alpha * np.concatenate([[0.0], np.cumsum(r.ack("arg")[epoch.rows] / cwnd)[:-1]])
+        fair = epoch.start + np.concatenate([[0.0], np.cumsum(r.ack("arg")[epoch.rows] / cwnd)[:-1]])
         bad = cwnd > fair + slack if most else cwnd < fair - slack
         checked += len(cwnd)
         if bad.any():

@@ -1,5 +1,6 @@
 """Building blocks of a specification's cases: scenarios on a stage, and what must happen in them."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,45 @@ class Scene(NamedTuple):
 
 
 UNSET_SCENE = Scene(None, NOTHING)
+Scenario = Callable[..., Scene]
+
+
+class Case(NamedTuple):
+    """A scenario with a name: `play` returns its `Scene` on a stage."""
+
+    id: str
+    title: str
+    play: Callable[[Stage], Scene]
+
+
+class Cases:
+    """A list of cases that is filled by decorated scenarios, in the order in which they stand."""
+
+    def __init__(self) -> None:
+        self.rows: list[Case] = []
+
+    def __call__(
+        self, name: str, title: str, *, at: int | None = None, least_bdp: float = 0.0, column: str = ""
+    ) -> Callable[[Scenario], Scenario]:
+        """Add the decorated scenario.
+
+        It is impossible where the path holds fewer than `least_bdp` segments, where the controller has no `column` of
+        the model, and where a plain run never enters the state `at`; else that moment (s) is its second argument.
+        """
+
+        def add(scenario: Scenario) -> Scenario:
+            def play(stage: Stage) -> Scene:
+                if stage.cell.bdp < least_bdp or (column and not stage.plain.has(column)):
+                    return UNSET_SCENE
+                if at is None:
+                    return scenario(stage)
+                at_s = entered(stage.plain, at)
+                return UNSET_SCENE if at_s is None else scenario(stage, at_s)
+
+            self.rows.append(Case(name, title, play))
+            return scenario
+
+        return add
 
 
 def entered(r: Record, state: int, after_s: float = 0.0, source: int | None = None) -> float | None:
@@ -87,3 +127,15 @@ def burst(stage: Stage, at_s: float, share: str, rtts: float) -> list[tuple[floa
 def changed_rate(stage: Stage, at_s: float, factor: float) -> dict[str, Any]:
     """Return a path whose rate changes by a factor at a moment."""
     return {"rate": [(0, stage.cell.rate), (round(at_s, 6), f"{stage.cell.rate_bps * factor:.0f}bit")]}
+
+
+def overtaking(stage: Stage, at_s: float, rtts: float) -> dict[str, Any]:
+    """Return a path on which packets overtake each other from a moment on, for so many RTTs."""
+    rtt = stage.cell.rtt_s
+    mixed = f"normal:sd={rtt * 0.3e6:.0f}us,reorder"
+    return {"jitter": [(0, "none"), (round(at_s, 6), mixed), (round(at_s + rtts * rtt, 6), "none")]}
+
+
+def queue_of_one_bdp(stage: Stage) -> dict[str, Any]:
+    """Return a path whose buffer holds a BDP, or some packets."""
+    return {"buffer": f"{int(max(stage.cell.rate_bps / 8 * stage.cell.rtt_s, 12_000))}B"}

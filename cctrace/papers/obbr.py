@@ -12,9 +12,9 @@ delivered.
 Sources: [Bi23].
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -35,6 +35,11 @@ def obbr(mu: float, form: str = "") -> str:
     return f"oBBR-{mu:g}{form}"
 
 
+def obbrs(form: str = "") -> list[str]:
+    """Return the names of oBBR with each of `MUS`."""
+    return [obbr(mu, form) for mu in MUS]
+
+
 SYSTEMS = {
     BBR: "quic_bbr",
     BBR2: "quic_bbr2",
@@ -46,7 +51,7 @@ SYSTEMS = {
     **{obbr(mu): f"obbr:mu={mu:g}" for mu in MUS},
     **{obbr(mu, PAPER): f"quic_obbr_paper:mu={mu:g}" for mu in MUS},
 }
-OBBRS = tuple(obbr(mu, ending) for ending in ("", PAPER) for mu in MUS)
+OBBRS = (*obbrs(), *obbrs(PAPER))
 FORMS = {"released": "", "paper form": PAPER}
 # The text does not say how the client acknowledged. Three readings, the same in all figures made in the laboratory: as
 # Chromium does (`cctrace.sim.acks`); ten packets per ACK from the first on, with or without gaps; and in slots, as a
@@ -61,9 +66,10 @@ SEEDS = (1, 2, 3)
 
 
 class Bi23(Figure):
-    """A figure of this paper."""
+    """A figure of this paper; subclasses judge it by `claims`, or client by client by `of_client`."""
 
     paper = "oBBR"
+    compares: ClassVar[bool] = False  # its claims compare all systems: none unless all were run
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """The runs over what is `varied`; all seeds of one client, and one of the others."""
@@ -76,6 +82,18 @@ class Bi23(Figure):
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """What is `measured` of the first flow."""
         return measures(result["flows"][0], *self.measured)
+
+    def claims(self, made: Reproduction) -> Iterable[Claim]:
+        """Judge the rows of each client, and name it among the readings."""
+        if self.compares and not complete(made):
+            return
+        for client in made.each("client"):
+            for claim in self.of_client(replace(made, table=made.rows(client=client))):
+                yield replace(claim, reading="; ".join(filter(None, [claim.reading, client])))
+
+    def of_client(self, made: Reproduction) -> Iterable[Claim]:
+        """Return the claims of the paper, judged by the rows of one client."""
+        raise NotImplementedError
 
 
 def measures(flow: Mapping[str, Any], *names: str) -> dict[str, float]:
@@ -101,13 +119,6 @@ def acks(client: str, rtt_ms: float) -> Fields:
     ({'ack_slot': '8ms'}, {'ack': 'every:10'})
     """
     return {"ack_slot": f"{rtt_ms / 5:g}ms"} if client == SLOTS else {"ack": "every:10" if client == TENTH else CLIENT}
-
-
-def by_client(made: Reproduction, judged: Callable[[Reproduction], Iterable[Claim]]) -> Iterator[Claim]:
-    """Judge the rows of each client, and name it among the readings."""
-    for client in made.each("client"):
-        for claim in judged(replace(made, table=made.rows(client=client))):
-            yield replace(claim, reading="; ".join(filter(None, [claim.reading, client])))
 
 
 Steps = list[tuple[float, float]]  # of a rate: second, Mbit/s

@@ -17,26 +17,9 @@ import numpy as np
 import pandas as pd
 
 from cctrace import plot
+from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, by_name, judge, listed
 from cctrace.papers.figure import Drawn, Fields, Formula, Reproduction, drawing, records
-from cctrace.papers.obbr import (
-    B3R,
-    BBR,
-    BBR2,
-    BBR_S,
-    BURST,
-    CUBIC,
-    FEED,
-    FORMS,
-    MUS,
-    PAPER,
-    SEEDS,
-    SYSTEMS,
-    Bi23,
-    bdp_bytes,
-    obbr,
-    run_of,
-)
 from cctrace.papers.obbr_traces import TABLE1 as LOGS
 from cctrace.papers.obbr_traces import own_trace, series_of, table1_claims
 from cctrace.papers.runs import Run
@@ -45,7 +28,7 @@ from cctrace.papers.traces import of_preset, over_trace, scaled
 TABLE1 = {name: (mbps, rtt) for name, ((mbps, _), (rtt, _), *_) in LOGS.items()}  # mean Mbit/s, ms
 
 
-class Fig11(Bi23):
+class Fig11(ob.Bi23):
     """Retransmissions and goodput over path presets that look like the traces."""
 
     measured = ("goodput_mbps", "retransmitted_pct", "queue_ms")
@@ -58,7 +41,7 @@ class Fig11(Bi23):
         return [
             (
                 {"system": system, "trace": trace, "ratio": ratio, "seed": seed},
-                run_of([system], _path(trace, ratio, seed), seed, p["duration_s"]),
+                ob.run_of([system], _path(trace, ratio, seed), seed, p["duration_s"]),
             )
             for trace in p["presets"]
             for seed in p["seeds"]
@@ -70,23 +53,23 @@ class Fig11(Bi23):
         """Section 5.2.3."""
         own = bool(made.parameters["traces"])
         lost = made.table.groupby("system", sort=False).retransmitted_pct.mean()
-        for form, ending in FORMS.items():
-            names = [obbr(mu, ending) for mu in MUS]
-            if not {BBR, BBR2, CUBIC, BBR_S, *names} <= set(lost.index):
+        for form, ending in ob.FORMS.items():
+            names = ob.obbrs(ending)
+            if not {ob.BBR, ob.BBR2, ob.CUBIC, ob.BBR_S, *names} <= set(lost.index):
                 continue
-            rows = made.table[made.table.system.isin([BBR, BBR2, CUBIC, BBR_S, *names])]
+            rows = made.table[made.table.system.isin([ob.BBR, ob.BBR2, ob.CUBIC, ob.BBR_S, *names])]
             best = rows.loc[rows.groupby(["trace", "ratio"]).goodput_mbps.idxmax()].system
             wins = int(best.isin(names).sum())
             yield judge(
                 "11",
                 "BBRv2 and CUBIC retransmit least, BBR most; oBBR is below BBR-S",
                 {
-                    "both below every oBBR": max(lost[BBR2], lost[CUBIC]) < min(lost[names]),
-                    "BBR above all of these": lost[BBR] >= max(lost[[BBR2, CUBIC, BBR_S, *names]]),
-                    "oBBR below BBR-S": max(lost[names]) < lost[BBR_S],
+                    "both below every oBBR": max(lost[ob.BBR2], lost[ob.CUBIC]) < min(lost[names]),
+                    "BBR above all of these": lost[ob.BBR] >= max(lost[[ob.BBR2, ob.CUBIC, ob.BBR_S, *names]]),
+                    "oBBR below BBR-S": max(lost[names]) < lost[ob.BBR_S],
                 },
                 paper="in this order",
-                here=by_name({s: lost[s] for s in (CUBIC, BBR2, BBR_S, BBR)}, "{:.2f}")
+                here=by_name({s: lost[s] for s in (ob.CUBIC, ob.BBR2, ob.BBR_S, ob.BBR)}, "{:.2f}")
                 + f", oBBR {listed(lost[names])} %",
                 reading=form,
             )
@@ -103,7 +86,7 @@ class Fig11(Bi23):
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """The first R, without B3R's paper form (there are twelve colours)."""
         rows = made.rows(ratio=made.table.ratio.iloc[0])
-        return rows[rows.system != B3R + PAPER]
+        return rows[rows.system != ob.B3R + ob.PAPER]
 
     def heading(self, made: Reproduction) -> str:
         """Return the title, with R."""
@@ -114,8 +97,8 @@ def _path(trace: str, ratio: float, seed: int) -> Fields:
     """Return the fields of `Path` of a preset behind the token bucket."""
     fields = of_preset(f"5g_{trace}", seed)
     fields["rate"] = scaled(fields["rate"], TABLE1[trace][0])
-    shaped = {"rate": FEED, "shaper": [_for_ever(fields["rate"]), BURST]}
-    return fields | shaped | {"buffer": f"{round(ratio * bdp_bytes(*TABLE1[trace]))}B"}
+    shaped = {"rate": ob.FEED, "shaper": [_for_ever(fields["rate"]), ob.BURST]}
+    return fields | shaped | {"buffer": f"{round(ratio * ob.bdp_bytes(*TABLE1[trace]))}B"}
 
 
 def _over_own(p: Fields) -> list[tuple[Fields, Run]]:
@@ -124,10 +107,10 @@ def _over_own(p: Fields) -> list[tuple[Fields, Run]]:
     for trace in map(own_trace, p["traces"]):
         seconds = trace.rates[-1][0] + 1.0
         for ratio in p["ratios"]:
-            path = trace.fields | {"buffer": f"{round(ratio * bdp_bytes(trace.mbps, trace.rtt_ms))}B"}
+            path = trace.fields | {"buffer": f"{round(ratio * ob.bdp_bytes(trace.mbps, trace.rtt_ms))}B"}
             for seed in p["seeds"]:
                 for system in p["systems"]:
-                    run = run_of([system], path, seed, min(seconds, p["own_s"]))
+                    run = ob.run_of([system], path, seed, min(seconds, p["own_s"]))
                     labels = {"system": system, "trace": trace.name, "ratio": ratio, "seed": seed}
                     out.append((labels, replace(run, function=over_trace)))
     return out
@@ -138,7 +121,7 @@ def _for_ever(steps: list) -> list:
     return [[at, bps] for at, bps in steps] + [[steps[-1][0] + 1, next(bps for _, bps in steps if bps > 0)]]
 
 
-class Fig10(Formula, Bi23):
+class Fig10(Formula, ob.Bi23):
     """Table 1 and what the presets draw, or the user's own traces."""
 
     def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
@@ -173,17 +156,21 @@ class Fig10(Formula, Bi23):
 
 FIGURES = [
     Fig10(
-        "10", "cellular paths, and Table 1 (path presets, or --trace)", {"seeds": SEEDS, "traces": ()}, {}, ("trace",)
+        "10",
+        "cellular paths, and Table 1 (path presets, or --trace)",
+        {"seeds": ob.SEEDS, "traces": ()},
+        {},
+        ("trace",),
     ),
     Fig11(
         "11",
         "cellular paths",
         {
-            "systems": tuple(SYSTEMS),
+            "systems": tuple(ob.SYSTEMS),
             "presets": tuple(TABLE1),
             "traces": (),
             "ratios": (0.5, 1.0),
-            "seeds": SEEDS,
+            "seeds": ob.SEEDS,
             "duration_s": 120.0,
             "own_s": 3600.0,
         },

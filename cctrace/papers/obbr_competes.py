@@ -8,29 +8,13 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
-from cctrace.papers.obbr import (
-    BBR,
-    BBR2,
-    CLIENTS,
-    CUBIC,
-    FORMS,
-    MUS,
-    OBBRS,
-    SEEDS,
-    Bi23,
-    acks,
-    bdp_bytes,
-    by_client,
-    link,
-    obbr,
-    run_of,
-)
 from cctrace.papers.runs import Result, Run
 
 
-class Fig12(Bi23):
+class Fig12(ob.Bi23):
     """One flow of oBBR, or BBR, against one of another controller."""
 
     varied = {"ratio": "ratios", "system": "systems", "rival": "rivals", "client": "clients"}
@@ -38,20 +22,17 @@ class Fig12(Bi23):
 
     def run(self, at: Fields, p: Fields) -> Run:
         """Two flows, until one has its file."""
-        path, client = link(40, 100, at["ratio"] * bdp_bytes(40, 100)), acks(at["client"], 100)
-        return run_of([at["system"], at["rival"]], path, at["seed"], p["longest_s"], client, until=p["size"])
+        path, client = ob.link(40, 100, at["ratio"] * ob.bdp_bytes(40, 100)), ob.acks(at["client"], 100)
+        return ob.run_of([at["system"], at["rival"]], path, at["seed"], p["longest_s"], client, until=p["size"])
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Goodput of both, and the first one's share."""
         mine, other = (flow["goodput_bps"] / 1e6 for flow in result["flows"])
         return {"mbps": mine, "rival_mbps": other, "share": mine / (mine + other), "seconds": result["seconds"]}
 
-    def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 5.2.4, client by client."""
-        yield from by_client(made, self._of_client)
-
-    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
-        for form, ending in FORMS.items():
+    def of_client(self, made: Reproduction) -> Iterator[Claim]:
+        """Section 5.2.4."""
+        for form, ending in ob.FORMS.items():
             yield from _competes(made, form, ending)
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
@@ -67,10 +48,10 @@ def _competes(made: Reproduction, form: str, ending: str) -> Iterator[Claim]:
         known = made.means("share", "system", rival=rival, ratio=ratio)
         return [known.get(system, float("nan")) for system in systems]
 
-    names = [obbr(mu, ending) for mu in MUS]
-    low, high = (shares(names, BBR, ratio) for ratio in (0.5, 1.0))
-    cubic, second = ({ratio: shares(names, rival, ratio) for ratio in (0.5, 1.0)} for rival in (CUBIC, BBR2))
-    (plain,) = shares([BBR], CUBIC, 0.5)
+    names = ob.obbrs(ending)
+    low, high = (shares(names, ob.BBR, ratio) for ratio in (0.5, 1.0))
+    cubic, second = ({ratio: shares(names, rival, ratio) for ratio in (0.5, 1.0)} for rival in (ob.CUBIC, ob.BBR2))
+    (plain,) = shares([ob.BBR], ob.CUBIC, 0.5)
     yield judge(
         "12",
         "against BBR in 0.5 BDP oBBR hardly gains bandwidth; a larger mu helps",
@@ -120,7 +101,7 @@ def _percent(shares: list[float], digits: int = 0) -> str:
     return listed([100 * share for share in shares], f"{{:.{digits}f}}")
 
 
-class LargestCap(Bi23):
+class LargestCap(ob.Bi23):
     """oBBR's paper form against CUBIC in a deep buffer, g_max varied, and BBR; the text does not say with which mu."""
 
     varied = {"mu": "mus", "g_max": "gains"}
@@ -128,8 +109,8 @@ class LargestCap(Bi23):
 
     def run(self, at: Fields, p: Fields) -> Run:
         """Two flows over Fig. 3's link, R 16; g_max 0 is BBR."""
-        system = f"quic_obbr_paper:mu={at['mu']:g},g_max={at['g_max']:g}" if at["g_max"] else BBR
-        return run_of([system, CUBIC], link(20, 40, 16 * bdp_bytes(20, 40)), at["seed"], p["duration_s"])
+        system = f"quic_obbr_paper:mu={at['mu']:g},g_max={at['g_max']:g}" if at["g_max"] else ob.BBR
+        return ob.run_of([system, ob.CUBIC], ob.link(20, 40, 16 * ob.bdp_bytes(20, 40)), at["seed"], p["duration_s"])
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """The first flow's share."""
@@ -161,11 +142,11 @@ FIGURES = [
         "12",
         "oBBR against others",
         {
-            "systems": (BBR, *OBBRS),
-            "rivals": (BBR, CUBIC, BBR2),
+            "systems": (ob.BBR, *ob.OBBRS),
+            "rivals": (ob.BBR, ob.CUBIC, ob.BBR2),
             "ratios": (0.5, 1.0),
-            "clients": CLIENTS,
-            "seeds": SEEDS,
+            "clients": ob.CLIENTS,
+            "seeds": ob.SEEDS,
             "size": "1GB",
             "longest_s": 500.0,
         },
@@ -174,7 +155,7 @@ FIGURES = [
     LargestCap(
         "4.3",
         "the largest cap, g_max, beside CUBIC in 16 BDP",
-        {"mus": MUS, "gains": (0.0, 1.5, 2.0, 3.0), "seeds": (1, 2, 3, 4, 5), "duration_s": 480.0},
-        {"mus": MUS[:1], "seeds": (1,), "duration_s": 40.0},
+        {"mus": ob.MUS, "gains": (0.0, 1.5, 2.0, 3.0), "seeds": (1, 2, 3, 4, 5), "duration_s": 480.0},
+        {"mus": ob.MUS[:1], "seeds": (1,), "duration_s": 40.0},
     ),
 ]

@@ -15,23 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace import plot
+from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, judge
 from cctrace.papers.figure import Drawn, Fields, Reproduction
 from cctrace.papers.measure import path_of
-from cctrace.papers.obbr import (
-    BBR,
-    CHROMIUM,
-    CLIENTS,
-    PAYLOAD,
-    SEEDS,
-    SYSTEMS,
-    Bi23,
-    Steps,
-    acks,
-    by_client,
-    link,
-    run_of,
-)
 from cctrace.papers.runs import Result, Run
 from cctrace.plot.figure import blank
 from cctrace.replaying.run import replay
@@ -47,7 +34,7 @@ ABOVE = (1.25, 1.5, 2.0, 2.5, 3.0)  # RTprops
 SETTLED_S = 5  # from here on the samples of STARTUP and of the bucket's first burst have expired
 READINGS = ("from the end of STARTUP", "after 5 s")
 OF_PAYLOAD, OF_TC = "of the payload's rate", "of tc's rate"
-NORMS = {OF_PAYLOAD: 1.0, OF_TC: PAYLOAD}
+NORMS = {OF_PAYLOAD: 1.0, OF_TC: ob.PAYLOAD}
 RTT_RUNS = {10: 373.0, 5: 328.0}  # by the rate after the drop, of RTTs above 2.5 RTprop
 NEAR = 1.3  # an estimate is right again when at most this factor above the rate
 
@@ -83,18 +70,18 @@ KEEP: dict[str, Any] = {
 def _dropping(at: Fields) -> Fields:
     """Return the path whose rate drops after 10 s, or stays."""
     after = at["after_mbps"]
-    rate: float | Steps = BEFORE_MBPS if after == BEFORE_MBPS else [(0, BEFORE_MBPS), (DROP_S, after)]
-    return link(rate, RTT_MS, 1000 * at["buffer_kb"])
+    rate: float | ob.Steps = BEFORE_MBPS if after == BEFORE_MBPS else [(0, BEFORE_MBPS), (DROP_S, after)]
+    return ob.link(rate, RTT_MS, 1000 * at["buffer_kb"])
 
 
-class Fig4(Bi23):
+class Fig4(ob.Bi23):
     """What BBR does when the bandwidth drops for good."""
 
     varied = {"buffer_kb": "buffers_kb", "after_mbps": "after_mbps", "client": "clients"}
 
     def run(self, at: Fields, p: Fields) -> Run:
         """A flow of BBR whose link gets slower."""
-        return run_of([BBR], _dropping(at), at["seed"], p["duration_s"], acks(at["client"], RTT_MS), **KEEP)
+        return ob.run_of([ob.BBR], _dropping(at), at["seed"], p["duration_s"], ob.acks(at["client"], RTT_MS), **KEEP)
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Largest RTT after the drop, delay until the estimate is right, flight before and after, retransmissions."""
@@ -112,11 +99,8 @@ class Fig4(Bi23):
             "line": line,
         }
 
-    def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 3.2, client by client."""
-        yield from by_client(made, self._of_client)
-
-    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
+    def of_client(self, made: Reproduction) -> Iterator[Claim]:
+        """Section 3.2."""
         for row in made.table.to_dict("records"):
             rtt, late = {5: (700, 7), 2: (1500, 15)}[row["after_mbps"]]
             yield judge(
@@ -138,7 +122,7 @@ class Fig4(Bi23):
         """RTT, flight and losses over time, a panel per buffer and rate (first seed and client)."""
         series = {}
         for row in made.first_seed():
-            if row["client"] != CHROMIUM:
+            if row["client"] != ob.CHROMIUM:
                 continue
             line = row["line"]
             series[f"to {row['after_mbps']} Mbit/s, {row['buffer_kb']} KB"] = [
@@ -169,7 +153,7 @@ def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[fl
     rate = columns["smp_delivered"] / np.maximum(columns["smp_interval_ms"], 1) * 1e3
     time_s = (columns["now_ms"] - FIRST_MS) / 1e3
     before, after = rates_mbps
-    now = np.where(time_s < DROP_S, before, after) * 1e6 / 8 * PAYLOAD
+    now = np.where(time_s < DROP_S, before, after) * 1e6 / 8 * ob.PAYLOAD
     found: Result = {"below": {}, "above": {}}
     for name, kept in zip(READINGS, (counted, counted & (time_s >= SETTLED_S)), strict=True):
         share = rate[kept] / held["bw"].to_numpy()[kept]
@@ -192,7 +176,7 @@ def _longest(truths: ArrayLike) -> int:
     return int((edges[1::2] - edges[::2]).max()) if len(edges) else 0
 
 
-class Fig5(Bi23):
+class Fig5(ob.Bi23):
     """Bandwidth and RTT samples of BBR, on a constant link and after drops."""
 
     varied = {"after_mbps": "after_mbps", "buffer_kb": "buffers_kb", "client": "clients"}
@@ -201,13 +185,13 @@ class Fig5(Bi23):
         """The samples of a flow of BBR whose link gets slower, or not."""
         arguments = {
             "path": _dropping(at),
-            "cc": SYSTEMS[BBR],
+            "cc": ob.SYSTEMS[ob.BBR],
             "duration": f"{p['duration_s']:g}s",
             "seed": at["seed"],
             "rates_mbps": [BEFORE_MBPS, at["after_mbps"]],
-            "client": acks(at["client"], RTT_MS),
+            "client": ob.acks(at["client"], RTT_MS),
         }
-        return Run(arguments, samples, (SYSTEMS[BBR],))
+        return Run(arguments, samples, (ob.SYSTEMS[ob.BBR],))
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Shares of low samples, and the longest runs at the thresholds that oBBR uses."""
@@ -218,11 +202,8 @@ class Fig5(Bi23):
         row |= {f"low_run, {name}": float(runs[at]) for name, runs in result["below"].items()}
         return row | {f"high_run, {name}": float(runs[over]) for name, runs in result["above"].items()}
 
-    def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 4.2, client by client."""
-        yield from by_client(made, self._of_client)
-
-    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
+    def of_client(self, made: Reproduction) -> Iterator[Claim]:
+        """Section 4.2."""
         for row in made.rows(after_mbps=BEFORE_MBPS).to_dict("records"):
             for norm in NORMS:
                 low, lower = (row[f"below {x}, {norm}"] for x in (0.95, 0.85))
@@ -244,7 +225,7 @@ class Fig5(Bi23):
         drawing = blank((13.0, 3.8), f"oBBR, Fig. 5: {self.title}, {STATED_KB} KB, {READINGS[1]}")
         grid = drawing.subplots(1, 3)
         for row in made.first_seed():
-            if (row["client"], row["buffer_kb"]) != (CHROMIUM, STATED_KB):
+            if (row["client"], row["buffer_kb"]) != (ob.CHROMIUM, STATED_KB):
                 continue
             name = "constant" if row["after_mbps"] == BEFORE_MBPS else f"to {row['after_mbps']} Mbit/s"
             found = row["found"]
@@ -294,8 +275,8 @@ FIGURES = [
         {
             "buffers_kb": (STATED_KB, IMPLIED_KB),
             "after_mbps": (5, 2),
-            "clients": CLIENTS,
-            "seeds": SEEDS,
+            "clients": ob.CLIENTS,
+            "seeds": ob.SEEDS,
             "duration_s": 40.0,
         },
         {"seeds": (1,)},
@@ -306,8 +287,8 @@ FIGURES = [
         {
             "after_mbps": (20, 10, 5, 2),
             "buffers_kb": (STATED_KB, STATED9_KB, IMPLIED_KB),
-            "clients": CLIENTS,
-            "seeds": SEEDS,
+            "clients": ob.CLIENTS,
+            "seeds": ob.SEEDS,
             "duration_s": 40.0,
         },
         {"seeds": (1,), "duration_s": 25.0},

@@ -10,30 +10,9 @@ import numpy as np
 import pandas as pd
 
 from cctrace.analytic.metrics import jain
+from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, by_name, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
-from cctrace.papers.obbr import (
-    B3R,
-    BBR,
-    BBR2,
-    BBR_S,
-    CLIENTS,
-    CUBIC,
-    FORMS,
-    MUS,
-    PAYLOAD,
-    SYSTEMS,
-    Bi23,
-    acks,
-    again_pct,
-    bdp_bytes,
-    by_client,
-    by_form,
-    complete,
-    link,
-    obbr,
-    run_of,
-)
 from cctrace.papers.obbr_stable import fewer_losses
 from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import QUIC_MSS_BYTES
@@ -42,9 +21,10 @@ MBPS, RTT_MS = 100, 40
 LONGER = 1.5  # than the link needs for all files: no run is cut off
 
 
-class Fig8(Bi23):
+class Fig8(ob.Bi23):
     """One to five flows of the same controller."""
 
+    compares = True
     varied = {"system": "systems", "flows": "flows", "client": "clients"}
     drawn = drawing(
         "lines",
@@ -61,21 +41,21 @@ class Fig8(Bi23):
 
     def run(self, at: Fields, p: Fields) -> Run:
         """Some flows of one system, each until it has its file."""
-        path, seconds = link(MBPS, RTT_MS, 0.5 * bdp_bytes(MBPS, RTT_MS)), LONGER * at["flows"] * _least_s(p)
-        client = acks(at["client"], RTT_MS) | {"app": f"bulk:size={p['size_mb']}MB"}
+        path, seconds = ob.link(MBPS, RTT_MS, 0.5 * ob.bdp_bytes(MBPS, RTT_MS)), LONGER * at["flows"] * _least_s(p)
+        client = ob.acks(at["client"], RTT_MS) | {"app": f"bulk:size={p['size_mb']}MB"}
         kept = {"sample": "500ms", "keep": ["time_s", "delivered_segments"]}
-        return run_of([at["system"]] * at["flows"], path, at["seed"], seconds, client, **kept)
+        return ob.run_of([at["system"]] * at["flows"], path, at["seed"], seconds, client, **kept)
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """A panel each for release and paper form, first client."""
-        return by_form(made.rows(client=made.table.client.iloc[0]))
+        return ob.by_form(made.rows(client=made.table.client.iloc[0]))
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Retransmitted share and goodput per flow, and Jain's index."""
         ends = [_end_s(line, p["size_mb"]) for line in result["timeline"]]
         rates = [p["size_mb"] * 8 / end for end in ends]
         return {
-            "retransmitted_pct": again_pct(result["flows"]),
+            "retransmitted_pct": ob.again_pct(result["flows"]),
             "goodput_mbps": sum(rates) / len(rates),
             "least_mbps": min(rates),
             "most_mbps": max(rates),
@@ -83,26 +63,22 @@ class Fig8(Bi23):
             "jain": float(jain(rates)),
         }
 
-    def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 5.2.1, multiple flows, client by client; none unless all systems were run."""
-        if complete(made):
-            yield from by_client(made, self._of_client)
-
-    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
+    def of_client(self, made: Reproduction) -> Iterator[Claim]:
+        """Section 5.2.1, multiple flows."""
         numbers = sorted(made.table.flows.unique())
         curve = {s: made.column("retransmitted_pct", "flows", system=s)[1] for s in made.each("system")}
         yield judge(
             "8",
             "BBR retransmits most, whatever the number of flows; more with two or three than with one",
             {
-                "most in the mean": all(curve[BBR].mean() >= c.mean() for c in curve.values()),
-                "more with several than with one": curve[BBR][1:].max() > curve[BBR][0],
+                "most in the mean": all(curve[ob.BBR].mean() >= c.mean() for c in curve.values()),
+                "more with several than with one": curve[ob.BBR][1:].max() > curve[ob.BBR][0],
             },
             paper="8.41 % (1 flow) to 15.25 % (3 flows)",
-            here=f"{listed(curve[BBR])} % with {listed(numbers, '{:g}')} flows",
+            here=f"{listed(curve[ob.BBR])} % with {listed(numbers, '{:g}')} flows",
             sizes={
                 f"{n:g} flows": (pct, here)
-                for n, here in zip(numbers, curve[BBR], strict=True)
+                for n, here in zip(numbers, curve[ob.BBR], strict=True)
                 if (pct := {1: 8.41, 3: 15.25}.get(n)) is not None
             },
         )
@@ -111,31 +87,45 @@ class Fig8(Bi23):
             yield judge(
                 "8",
                 "with four and five flows the overestimation is alleviated",
-                {s: max(curve[s][rows[1:]]) < curve[s][rows[0]] for s in (BBR, B3R, BBR_S)},
+                {s: max(curve[s][rows[1:]]) < curve[s][rows[0]] for s in (ob.BBR, ob.B3R, ob.BBR_S)},
                 paper="less than with three",
-                here="; ".join(f"{s} {listed(curve[s][rows])}" for s in (BBR, B3R, BBR_S)) + " % with 3, 4 and 5 flows",
+                here="; ".join(f"{s} {listed(curve[s][rows])}" for s in (ob.BBR, ob.B3R, ob.BBR_S))
+                + " % with 3, 4 and 5 flows",
             )
-        for form, ending in FORMS.items():
+        for form, ending in ob.FORMS.items():
             for mu, most, at in ((0.5, 0.52, 2), (0.75, 0.99, 3), (1.0, 7.59, 3)):
-                got = curve[obbr(mu, ending)]
+                got = curve[ob.obbr(mu, ending)]
                 yield judge(
                     "8",
                     f"oBBR-{mu:g} retransmits at most {most:g} %",
-                    {"less than BBR": (got < curve[BBR]).all()},
+                    {"less than BBR": (got < curve[ob.BBR]).all()},
                     paper=f"at most {most:g} % ({at} flows)",
                     here=f"{listed(got)} %",
                     sizes={"most": (most, got.max())},
                     reading=form,
                 )
-        for form, ending in FORMS.items():
-            yield fewer_losses(curve[BBR], [curve[obbr(mu, ending)] for mu in MUS], f"one to five flows; {form}")
-        for form, ending in FORMS.items():
-            yield _fair(made, form, [BBR, BBR2, CUBIC, BBR_S + ending, B3R + ending, *(obbr(mu, ending) for mu in MUS)])
+        for form, ending in ob.FORMS.items():
+            yield fewer_losses(
+                curve[ob.BBR], [curve[ob.obbr(mu, ending)] for mu in ob.MUS], f"one to five flows; {form}"
+            )
+        for form, ending in ob.FORMS.items():
+            yield _fair(
+                made,
+                form,
+                [
+                    ob.BBR,
+                    ob.BBR2,
+                    ob.CUBIC,
+                    ob.BBR_S + ending,
+                    ob.B3R + ending,
+                    *ob.obbrs(ending),
+                ],
+            )
 
 
 def _least_s(p: Fields) -> float:
     """Return how long the link needs for one file."""
-    return p["size_mb"] * 8 / (MBPS * PAYLOAD)
+    return p["size_mb"] * 8 / (MBPS * ob.PAYLOAD)
 
 
 def _end_s(line: Fields, size_mb: float) -> float:
@@ -168,7 +158,7 @@ FIGURES = [
     Fig8(
         "8",
         "one to five flows of one controller",
-        {"systems": tuple(SYSTEMS), "flows": (1, 2, 3, 4, 5), "clients": CLIENTS, "seeds": (1,), "size_mb": 1000},
+        {"systems": tuple(ob.SYSTEMS), "flows": (1, 2, 3, 4, 5), "clients": ob.CLIENTS, "seeds": (1,), "size_mb": 1000},
         {"flows": (1, 3), "size_mb": 50},
     ),
 ]

@@ -15,27 +15,9 @@ from typing import Any
 
 import pandas as pd
 
+from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
-from cctrace.papers.obbr import (
-    B3R,
-    BBR,
-    BBR2,
-    BBR_S,
-    CUBIC,
-    FORMS,
-    MUS,
-    SYSTEMS,
-    Bi23,
-    again_pct,
-    bdp_bytes,
-    by_form,
-    complete,
-    measures,
-    obbr,
-    run_of,
-    session_of,
-)
 from cctrace.papers.obbr_kinds import EACH_5S, KINDS, POLICED, RATIO, RTT_MS, VARYING, of_kind
 from cctrace.papers.runs import Result, Run
 
@@ -49,11 +31,11 @@ def chosen_path(mbps: float, loss_pct: float, ratio: float = RATIO) -> Fields:
     >>> chosen_path(80, 1.0)["rate"], chosen_path(80, 0.0)["loss"]
     ('80Mbit', '0%')
     """
-    buffer = f"{round(ratio * bdp_bytes(mbps, RTT_MS))}B"
+    buffer = f"{round(ratio * ob.bdp_bytes(mbps, RTT_MS))}B"
     return {"rate": f"{mbps}Mbit", "rtt": f"{RTT_MS}ms", "buffer": buffer, "loss": f"{loss_pct:g}%"}
 
 
-class OverPaths(Bi23):
+class OverPaths(ob.Bi23):
     """A figure of systems over the chosen paths; release and paper form in panels of their own."""
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
@@ -82,7 +64,7 @@ class OverPaths(Bi23):
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """A panel per form and rate, of the chosen paths."""
-        table = by_form(made.table[made.table.mbps > 0])
+        table = ob.by_form(made.table[made.table.mbps > 0])
         return table.assign(panel=table.form + ", " + table.mbps.map("{:g} Mbit/s".format))
 
 
@@ -97,16 +79,16 @@ class Fig13(OverPaths):
 
     def over(self, system: str, path: Fields, seed: int, p: Fields) -> Run:
         """One flow, until it has its file."""
-        return run_of([system], path, seed, p["longest_s"], until=p["size"])
+        return ob.run_of([system], path, seed, p["longest_s"], until=p["size"])
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Goodput and retransmissions."""
-        found = measures(result["flows"][0], "goodput_mbps", "retransmitted_pct")
+        found = ob.measures(result["flows"][0], "goodput_mbps", "retransmitted_pct")
         return found | {"seconds": result["seconds"]}
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2.5; its arithmetic alone, unless all systems were run."""
-        if not complete(made):
+        if not ob.complete(made):
             yield _arithmetic()
             return
         goodput, again = (self.of(made, column) for column in ("goodput_mbps", "retransmitted_pct"))
@@ -115,32 +97,32 @@ class Fig13(OverPaths):
                 "13",
                 "CUBIC retransmits least and has the lowest goodput",
                 {
-                    what: values[path][CUBIC] <= min(values[path].values()) + 1e-9
+                    what: values[path][ob.CUBIC] <= min(values[path].values()) + 1e-9
                     for what, values in (("retransmits least", again), ("lowest goodput", goodput))
                 },
                 paper="0.16 %, 6.30 Mbit/s",
-                here=f"{again[path][CUBIC]:.2f} %, {goodput[path][CUBIC]:.2f} Mbit/s",
-                sizes={"%": (0.16, again[path][CUBIC]), "Mbit/s": (6.30, goodput[path][CUBIC])},
+                here=f"{again[path][ob.CUBIC]:.2f} %, {goodput[path][ob.CUBIC]:.2f} Mbit/s",
+                sizes={"%": (0.16, again[path][ob.CUBIC]), "Mbit/s": (6.30, goodput[path][ob.CUBIC])},
                 reading=path,
             )
         yield _arithmetic()
-        for form, ending in FORMS.items():
+        for form, ending in ob.FORMS.items():
             yield from _bulk(goodput, again, form, ending)
 
 
 def _bulk(goodput: ByPath, again: ByPath, form: str, ending: str) -> Iterator[Claim]:
     """The claims on one form of oBBR, path by path."""
-    names, rival = [obbr(mu, ending) for mu in MUS], BBR_S + ending
+    names, rival = ob.obbrs(ending), ob.BBR_S + ending
     for path, rate in goodput.items():
         lost, reading = again[path], f"{path}; {form}"
-        most, ours = max(lost[s] for s in names), rate[obbr(0.75, ending)]
+        most, ours = max(lost[s] for s in names), rate[ob.obbr(0.75, ending)]
         yield judge(
             "13",
             "oBBR has a higher goodput than BBRv2",
-            {"higher": ours > rate[BBR2]},
+            {"higher": ours > rate[ob.BBR2]},
             paper="27.17 Mbit/s with mu 0.75 against 17.66: the text's 1.54 is the ratio",
-            here=f"{ours:.2f} against {rate[BBR2]:.2f} Mbit/s",
-            sizes={"times": (1.54, ours / rate[BBR2])},
+            here=f"{ours:.2f} against {rate[ob.BBR2]:.2f} Mbit/s",
+            sizes={"times": (1.54, ours / rate[ob.BBR2])},
             reading=reading,
         )
         yield judge(
@@ -152,16 +134,16 @@ def _bulk(goodput: ByPath, again: ByPath, form: str, ending: str) -> Iterator[Cl
             f"{rate[rival]:.2f} Mbit/s",
             sizes={
                 "goodputs": (27.17 / 26.94, ours / rate[rival]),
-                "retransmitted shares": (6.58 / 10.41, lost[obbr(0.75, ending)] / max(lost[rival], 1e-9)),
+                "retransmitted shares": (6.58 / 10.41, lost[ob.obbr(0.75, ending)] / max(lost[rival], 1e-9)),
             },
             reading=reading,
         )
         yield judge(
             "13",
             "BBRv2 retransmits more than oBBR",
-            {"more": lost[BBR2] > most},
+            {"more": lost[ob.BBR2] > most},
             paper='6.71 %, "higher than the oBBR schemes"; but oBBR-1 has 6.85',
-            here=f"{lost[BBR2]:.2f} against {most:.2f} %",
+            here=f"{lost[ob.BBR2]:.2f} against {most:.2f} %",
             reading=reading,
         )
 
@@ -192,12 +174,12 @@ class Fig14(OverPaths):
 
     def over(self, system: str, path: Fields, seed: int, p: Fields) -> Run:
         """One session."""
-        return session_of(system, path, seed, p["minutes"], p["rule"])
+        return ob.session_of(system, path, seed, p["minutes"], p["rule"])
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """The metrics of section 5.3.2, and retransmissions."""
         return {
-            "retransmitted_pct": again_pct([result]),
+            "retransmitted_pct": ob.again_pct([result]),
             "quality": result["average_quality"],
             "switches_down": result["switches_down"],
             "switches": result["switches"],
@@ -210,26 +192,30 @@ class Fig14(OverPaths):
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.3.3; none unless all systems were run."""
-        if not complete(made):
+        if not ob.complete(made):
             return
         lowest, quality = (self.of(made, column) for column in ("lowest_share", "quality"))
         for path, of in lowest.items():
             yield judge(
                 "14",
                 "CUBIC's client takes almost only the lowest quality, and so stalls less",
-                {"lowest in 80 % of the segments": of[CUBIC] >= 0.8},
+                {"lowest in 80 % of the segments": of[ob.CUBIC] >= 0.8},
                 paper="almost the lowest",
-                here=f"{quality[path][CUBIC]:.2f}, {of[CUBIC]:.0%} lowest",
+                here=f"{quality[path][ob.CUBIC]:.2f}, {of[ob.CUBIC]:.0%} lowest",
                 reading=path,
             )
         for path in quality:
-            for form, ending in FORMS.items():
+            for form, ending in ob.FORMS.items():
                 yield from self._video(made, path, form, ending)
 
     def _video(self, made: Reproduction, path: str, form: str, ending: str) -> Iterator[Claim]:
         """The claims on one form of oBBR over one path."""
         again, quality, down, stalled = (self.of(made, column)[path] for column, _ in self.drawn.arguments[1])
-        names, most, few = [obbr(mu, ending) for mu in MUS], [BBR, B3R + ending], [BBR_S + ending, BBR2, CUBIC]
+        names, most, few = (
+            ob.obbrs(ending),
+            [ob.BBR, ob.B3R + ending],
+            [ob.BBR_S + ending, ob.BBR2, ob.CUBIC],
+        )
         reading = f"{path}; {form}"
         yield judge(
             "14",
@@ -266,7 +252,7 @@ class Fig14(OverPaths):
         )
 
 
-_SET = {"systems": tuple(SYSTEMS), "paths": PATHS, "ratio": RATIO, "seeds": (1,), "kinds_s": 120.0}
+_SET = {"systems": tuple(ob.SYSTEMS), "paths": PATHS, "ratio": RATIO, "seeds": (1,), "kinds_s": 120.0}
 _QUICK = {"paths": (PATHS[0], PATHS[6]), "kinds_s": 15.0}
 _BY = ("system", "path")
 FIGURES = [

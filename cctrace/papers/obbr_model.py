@@ -11,23 +11,10 @@ import numpy as np
 import pandas as pd
 
 from cctrace.analytic import share
+from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Formula, Reproduction, drawing
 from cctrace.papers.lifecycle import EIGHTHS, RTT_PROBE, STARTS, V1, Lifecycle
-from cctrace.papers.obbr import (
-    BBR,
-    CHROMIUM,
-    CLIENTS,
-    CUBIC,
-    SEEDS,
-    Bi23,
-    acks,
-    again_pct,
-    bdp_bytes,
-    by_client,
-    link,
-    run_of,
-)
 from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import QUIC_MSS_BYTES
 
@@ -38,7 +25,7 @@ PAIRS = [{"panel": panel, "g": g, "ratio": r} for panel, g in ((OVER_R2, 2.0), (
 PAIRS += [{"panel": OVER_G, "g": g, "ratio": 16.0} for g in GAINS]
 
 
-class Fig2(Formula, Bi23):
+class Fig2(Formula, ob.Bi23):
     """Q_r over p: the formula."""
 
     drawn = drawing(
@@ -116,7 +103,7 @@ def _crossing(curve: pd.DataFrame) -> float:
     return 1 - float(there.p.iloc[0]) if len(there) else 0.0
 
 
-class Fig3(Bi23):
+class Fig3(ob.Bi23):
     """Shares of a BBR and a CUBIC flow, measured and modelled."""
 
     varied = {"pair": "pairs", "client": "clients"}
@@ -131,9 +118,9 @@ class Fig3(Bi23):
 
     def run(self, at: Fields, p: Fields) -> Run:
         """A flow of BBR with g and one of CUBIC."""
-        path, bbr = link(MBPS, RTT_MS, at["ratio"] * bdp_bytes(MBPS, RTT_MS)), f"quic_bbr:cwnd_gain={at['g']:g}"
+        path, bbr = ob.link(MBPS, RTT_MS, at["ratio"] * ob.bdp_bytes(MBPS, RTT_MS)), f"quic_bbr:cwnd_gain={at['g']:g}"
         kept = {"sample": "1s", "keep": ["time_s", "delivered_segments"]}
-        return run_of([bbr, CUBIC], path, at["seed"], p["duration_s"], acks(at["client"], RTT_MS), **kept)
+        return ob.run_of([bbr, ob.CUBIC], path, at["seed"], p["duration_s"], ob.acks(at["client"], RTT_MS), **kept)
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Goodput of both after the beginning, BBR's share, its losses, and the model's point."""
@@ -146,19 +133,19 @@ class Fig3(Bi23):
             "bbr_mbps": rates[0],
             "cubic_mbps": rates[1],
             "bbr_share": rates[0] / sum(rates),
-            "retransmitted_pct": again_pct(result["flows"][:1]),
+            "retransmitted_pct": ob.again_pct(result["flows"][:1]),
             "paper_point": (labels["ratio"] - labels["g"] + 1) / (labels["g"] * labels["ratio"]),
             "model_share": 1 - float(share.loss_based_share(labels["g"], labels["ratio"])),
         }
 
-    def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 3.1, experimental verification, client by client."""
-        yield from by_client(made, _competition)
+    def of_client(self, made: Reproduction) -> Iterator[Claim]:
+        """Section 3.1, experimental verification."""
+        return _competition(made)
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """BBR's share beside the model's, a panel per panel of the paper."""
         table = made.table.assign(at=np.where(made.table.panel == OVER_G, made.table.g, np.log2(made.table.ratio)))
-        model = table[table.client == CHROMIUM].assign(client="model, 1 - p*")
+        model = table[table.client == ob.CHROMIUM].assign(client="model, 1 - p*")
         return pd.concat([table, model.assign(bbr_share=model.model_share, bbr_share_sd=0.0)])
 
 
@@ -215,15 +202,15 @@ FIGURES = [
     Lifecycle(
         "1",
         "life cycle of BBR in nginx-quic",
-        {"seeds": SEEDS[:2], "duration": "40s"},
+        {"seeds": ob.SEEDS[:2], "duration": "40s"},
         {"seeds": (1,), "duration": "13s"},
-        systems={BBR: (run_of([BBR], link(MBPS, RTT_MS, 2 * bdp_bytes(MBPS, RTT_MS)), 1, 60.0), V1)},
+        systems={ob.BBR: (ob.run_of([ob.BBR], ob.link(MBPS, RTT_MS, 2 * ob.bdp_bytes(MBPS, RTT_MS)), 1, 60.0), V1)},
         statements={
             ("1", "STARTUP at 2/ln 2, DRAIN at ln 2/2, then 1.25, 0.75 and six phases at 1"): (
-                (BBR,),
+                (ob.BBR,),
                 STARTS | EIGHTHS,
             ),
-            ("1", "PROBE_RTT: four packets"): ((BBR,), {key: n for key, n in RTT_PROBE.items() if n == 4}),
+            ("1", "PROBE_RTT: four packets"): ((ob.BBR,), {key: n for key, n in RTT_PROBE.items() if n == 4}),
         },
     ),
     Fig2(
@@ -236,7 +223,7 @@ FIGURES = [
     Fig3(
         "3",
         "a BBR and a CUBIC flow, over R and g",
-        {"pairs": PAIRS, "clients": CLIENTS, "seeds": SEEDS, "duration_s": WHOLE_S, "skipped_s": SKIPPED_S},
+        {"pairs": PAIRS, "clients": ob.CLIENTS, "seeds": ob.SEEDS, "duration_s": WHOLE_S, "skipped_s": SKIPPED_S},
         {
             "pairs": [at for at in PAIRS if at["ratio"] in (0.5, 16.0) and at["g"] in (1.0, 2.0)],
             "seeds": (1,),

@@ -11,31 +11,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
+from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
-from cctrace.papers.obbr import (
-    B3R,
-    BBR,
-    BBR2,
-    BBR_S,
-    CLIENTS,
-    CUBIC,
-    FORMS,
-    MUS,
-    SEEDS,
-    SYSTEMS,
-    Bi23,
-    acks,
-    again_pct,
-    bdp_bytes,
-    by_client,
-    by_form,
-    complete,
-    link,
-    measures,
-    obbr,
-    run_of,
-)
 from cctrace.papers.runs import Result, Run
 
 LOSSY = tuple((mbps, rtt, 0.25, loss) for mbps, rtt in ((100, 40), (40, 100)) for loss in (0.0, 1.0, 2.0))
@@ -50,40 +28,37 @@ def scenario(mbps: float, rtt_ms: float, ratio: float, loss_pct: float) -> str:
 SCENARIOS = {scenario(*one): one for one in LOSSY + SHALLOW}
 
 
-class Fig7(Bi23):
+class Fig7(ob.Bi23):
     """Retransmissions and goodput of one flow."""
 
+    compares = True
     varied = {"system": "systems", "client": "clients", "scenario": "scenarios"}
 
     def run(self, at: Fields, p: Fields) -> Run:
         """One flow, until its file is delivered, or for `longest_s`."""
         mbps, rtt, ratio, loss = SCENARIOS[at["scenario"]]
-        path, client = link(mbps, rtt, ratio * bdp_bytes(mbps, rtt), loss), acks(at["client"], rtt)
+        path, client = ob.link(mbps, rtt, ratio * ob.bdp_bytes(mbps, rtt), loss), ob.acks(at["client"], rtt)
         watched = {"sample": "2s", "keep": ["time_s", "sent_segments", "retransmitted_segments"]}
-        return run_of([at["system"]], path, at["seed"], p["longest_s"], client, **watched, until="1GB")
+        return ob.run_of([at["system"]], path, at["seed"], p["longest_s"], client, **watched, until="1GB")
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Retransmitted share, in the run and in its last two thirds, and goodput as a share of the link."""
         flow = result["flows"][0]
         return {
-            **measures(flow, "retransmitted_pct", "goodput_mbps"),
+            **ob.measures(flow, "retransmitted_pct", "goodput_mbps"),
             "tail_retransmitted_pct": _tail_pct(result["timeline"][0], flow, result["seconds"]),
             "seconds": result["seconds"],
             "goodput_share": flow["goodput_bps"] / 1e6 / SCENARIOS[labels["scenario"]][0],
         }
 
-    def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 5.2.1, single flow, client by client; none unless all systems were run."""
-        if complete(made):
-            yield from by_client(made, self._of_client)
-
-    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
+    def of_client(self, made: Reproduction) -> Iterator[Claim]:
+        """Section 5.2.1, single flow."""
         there = set(made.table.scenario)
         lossy = [s for s in (scenario(*one) for one in LOSSY) if s in there]
         shallow = [s for s in (scenario(*one) for one in SHALLOW) if s in there]
         yield _bbr_most(made, lossy)
         yield from _vulnerable(made, there)
-        for form, ending in FORMS.items():
+        for form, ending in ob.FORMS.items():
             yield from _obbr_of_form(made, form, ending, lossy, there)
             yield from _others_of_form(made, form, ending, lossy)
         if len(shallow) == len(SHALLOW):
@@ -101,7 +76,7 @@ class Fig7(Bi23):
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """The table with numbers for the scenarios, first client."""
-        return by_form(
+        return ob.by_form(
             made.rows(client=made.table.client.iloc[0]).assign(
                 at=made.table.scenario.map(made.each("scenario").index) + 1
             )
@@ -118,7 +93,7 @@ def _tail_pct(line: Fields, flow: Fields, seconds: float) -> float:
     first = bisect_left(line["time_s"], seconds / 3)
     if first == len(line["time_s"]):
         return 0.0
-    return again_pct([{n: flow[n] - line[f"{n}_segments"][first] for n in ("sent", "retransmitted")}])
+    return ob.again_pct([{n: flow[n] - line[f"{n}_segments"][first] for n in ("sent", "retransmitted")}])
 
 
 def _mean(made: Reproduction, column: str, system: str, scenarios: list[str]) -> float:
@@ -128,26 +103,26 @@ def _mean(made: Reproduction, column: str, system: str, scenarios: list[str]) ->
 
 def _bbr_most(made: Reproduction, lossy: list[str]) -> Claim:
     means = {system: _mean(made, "retransmitted_pct", system, lossy) for system in made.each("system")}
-    others = {system: mean for system, mean in means.items() if system != BBR}
+    others = {system: mean for system, mean in means.items() if system != ob.BBR}
     most = max(others, key=lambda system: others[system])
-    worst = made.table[(made.table.system == BBR) & made.table.scenario.isin(lossy)].goodput_share.min()
+    worst = made.table[(made.table.system == ob.BBR) & made.table.scenario.isin(lossy)].goodput_share.min()
     return judge(
         "7",
         "BBR keeps its goodput in all cases, and retransmits most",
         {
             "80 % of the link everywhere": worst >= 0.8,
-            "more than all others (mean over losses and both paths)": means[BBR] > others[most],
+            "more than all others (mean over losses and both paths)": means[ob.BBR] > others[most],
         },
         paper="17.42 % on average",
-        here=f"{means[BBR]:.2f} %, goodput at least {worst:.0%} of the link; most of the others {most} with "
+        here=f"{means[ob.BBR]:.2f} %, goodput at least {worst:.0%} of the link; most of the others {most} with "
         f"{others[most]:.2f} %",
-        sizes={"%": (17.42, means[BBR])},
+        sizes={"%": (17.42, means[ob.BBR])},
     )
 
 
 def _vulnerable(made: Reproduction, there: set[str]) -> Iterator[Claim]:
     """CUBIC and BBRv2 against random losses."""
-    for system, wanted in ((BBR2, (76, 94)), (CUBIC, (94, 96))):
+    for system, wanted in ((ob.BBR2, (76, 94)), (ob.CUBIC, (94, 96))):
         for loss, paper in zip((1.0, 2.0), wanted, strict=True):
             drops = []
             for mbps, rtt in ((100, 40), (40, 100)):
@@ -170,7 +145,7 @@ def _vulnerable(made: Reproduction, there: set[str]) -> Iterator[Claim]:
 
 def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], there: set[str]) -> Iterator[Claim]:
     """Goodput of oBBR, and its retransmissions where the text has numbers."""
-    names = [obbr(mu, ending) for mu in MUS]
+    names = ob.obbrs(ending)
     rows = made.table[made.table.system.isin(names) & made.table.scenario.isin(lossy)]
     least = 100 * rows.goodput_share.min()
     yield judge(
@@ -193,14 +168,14 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
             continue
         got = [made.value("retransmitted_pct", system=s, scenario=name) for s in names]
         tail = [made.value("tail_retransmitted_pct", system=s, scenario=name) for s in names]
-        bbr = made.value("retransmitted_pct", system=BBR, scenario=name)
+        bbr = made.value("retransmitted_pct", system=ob.BBR, scenario=name)
         yield judge(
             "7",
             f"oBBR retransmits little, more with a larger mu, at {name}",
             {"mu 1 most": got[2] > max(got[:2])},
             paper=f"{listed(wanted)} % at mu 0.5/0.75/1",
             here=f"{listed(got)} %, in the last two thirds {listed(tail)} %; BBR {bbr:.2f} %",
-            sizes={f"mu {mu:g}": (paper, ours) for mu, paper, ours in zip(MUS, wanted, got, strict=True)},
+            sizes={f"mu {mu:g}": (paper, ours) for mu, paper, ours in zip(ob.MUS, wanted, got, strict=True)},
             reading=form,
         )
 
@@ -208,30 +183,34 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
 def _others_of_form(made: Reproduction, form: str, ending: str, lossy: list[str]) -> Iterator[Claim]:
     """B3R and BBR-S compared with BBR and oBBR."""
     means = {s: _mean(made, "retransmitted_pct", s, lossy) for s in made.each("system")}
-    bold, sampled, best = means[B3R + ending], means[BBR_S + ending], max(means[obbr(mu, ending)] for mu in MUS)
+    bold, sampled, best = (
+        means[ob.B3R + ending],
+        means[ob.BBR_S + ending],
+        max(means[s] for s in ob.obbrs(ending)),
+    )
     yield judge(
         "7",
         "B3R retransmits about as much as BBR",
         {},
         paper="similar",
-        here=f"{bold:.2f} against {means[BBR]:.2f} % (mean over losses and both paths)",
-        sizes={"B3R for BBR": (means[BBR], bold)},
+        here=f"{bold:.2f} against {means[ob.BBR]:.2f} % (mean over losses and both paths)",
+        sizes={"B3R for BBR": (means[ob.BBR], bold)},
         reading=form,
     )
     yield judge(
         "7",
         "BBR-S retransmits less than BBR and B3R, more than every oBBR",
-        {"less than BBR": sampled < means[BBR], "less than B3R": sampled < bold, "more than oBBR": sampled > best},
+        {"less than BBR": sampled < means[ob.BBR], "less than B3R": sampled < bold, "more than oBBR": sampled > best},
         paper="between them",
-        here=f"{sampled:.2f} %; BBR {means[BBR]:.2f}, B3R {bold:.2f}, oBBR "
-        f"{listed([means[obbr(mu, ending)] for mu in MUS])} %",
+        here=f"{sampled:.2f} %; BBR {means[ob.BBR]:.2f}, B3R {bold:.2f}, oBBR "
+        f"{listed(means[s] for s in ob.obbrs(ending))} %",
         reading=form,
     )
 
 
 def _falls_with_ratio(made: Reproduction, shallow: list[str]) -> Claim:
     conditions, texts = {}, []
-    for system in (BBR, B3R, BBR_S):
+    for system in (ob.BBR, ob.B3R, ob.BBR_S):
         got = [made.value("retransmitted_pct", system=system, scenario=s) for s in shallow]
         conditions[f"{system} falls"] = got[0] > got[1] > got[2]
         texts.append(f"{system} {listed(got)}")
@@ -246,16 +225,18 @@ def _falls_with_ratio(made: Reproduction, shallow: list[str]) -> Claim:
 
 def _headlines(made: Reproduction, lossy: list[str], shallow: list[str]) -> Iterator[Claim]:
     """Section 1's two figures of a stable link."""
-    for form, ending in FORMS.items():
-        names = [obbr(mu, ending) for mu in MUS]
+    for form, ending in ob.FORMS.items():
+        names = ob.obbrs(ending)
         lost = {
             s: [made.value("retransmitted_pct", system=s, scenario=w) for w in (*lossy, *shallow)]
-            for s in (BBR, *names)
+            for s in (ob.BBR, *names)
         }
-        yield fewer_losses(lost[BBR], [lost[s] for s in names], f"one flow; {form}")
+        yield fewer_losses(lost[ob.BBR], [lost[s] for s in names], f"one flow; {form}")
         worst = [w for w in lossy if w.endswith("loss 2 %")]
-        rate = {s: [made.value("goodput_mbps", system=s, scenario=w) for w in worst] for s in (BBR2, *names)}
-        more = max((ours / two for s in names for ours, two in zip(rate[s], rate[BBR2], strict=True)), default=np.nan)
+        rate = {s: [made.value("goodput_mbps", system=s, scenario=w) for w in worst] for s in (ob.BBR2, *names)}
+        more = max(
+            (ours / two for s in names for ours, two in zip(rate[s], rate[ob.BBR2], strict=True)), default=np.nan
+        )
         yield judge(
             "1",
             "with 2 % of losses oBBR has 14.65 times BBRv2's goodput",
@@ -289,10 +270,10 @@ FIGURES = [
         "7",
         "one flow on a stable link: retransmissions and goodput",
         {
-            "systems": tuple(SYSTEMS),
-            "clients": CLIENTS,
+            "systems": tuple(ob.SYSTEMS),
+            "clients": ob.CLIENTS,
             "scenarios": tuple(SCENARIOS),
-            "seeds": SEEDS,
+            "seeds": ob.SEEDS,
             "longest_s": 10_000.0,
         },
         {

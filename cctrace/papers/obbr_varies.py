@@ -9,39 +9,24 @@ from collections.abc import Iterator
 import numpy as np
 
 from cctrace import plot
+from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, judge
 from cctrace.papers.figure import Drawn, Fields, Reproduction
-from cctrace.papers.obbr import (
-    BBR,
-    CHROMIUM,
-    CLIENTS,
-    OBBRS,
-    PAPER,
-    SEEDS,
-    Bi23,
-    Steps,
-    acks,
-    by_client,
-    link,
-    measures,
-    obbr,
-    run_of,
-)
 from cctrace.papers.obbr_drop import KEEP, RTT_MS, STATED9_KB, late_s, over_time_of
 from cctrace.papers.runs import Result, Run
 from cctrace.tcp.wire import QUIC_MSS_BYTES
 
 
-class Fig9(Bi23):
+class Fig9(ob.Bi23):
     """BBR and oBBR over a bandwidth that goes up and down."""
 
     varied = {"system": "systems", "buffer_kb": "buffers_kb", "client": "clients"}
 
     def run(self, at: Fields, p: Fields) -> Run:
         """One flow."""
-        steps: Steps = [(second, 40 if second % 20 == 0 else 10) for second in range(0, int(p["duration_s"]), 10)]
-        path, client = link(steps, RTT_MS, 1000 * at["buffer_kb"]), acks(at["client"], RTT_MS)
-        return run_of([at["system"]], path, at["seed"], p["duration_s"], client, **KEEP)
+        steps: ob.Steps = [(second, 40 if second % 20 == 0 else 10) for second in range(0, int(p["duration_s"]), 10)]
+        path, client = ob.link(steps, RTT_MS, 1000 * at["buffer_kb"]), ob.acks(at["client"], RTT_MS)
+        return ob.run_of([at["system"]], path, at["seed"], p["duration_s"], client, **KEEP)
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Delay until the estimate is right after a drop, RTT, goodput, retransmissions."""
@@ -51,18 +36,15 @@ class Fig9(Bi23):
         return {
             "late_s": float(np.mean([late_s(line, at, 10, at + 10) for at in drops])),
             "rtt_max_ms": max(r for t, r in zip(drawn["time_s"], drawn["rtt_ms"], strict=True) if t > 10),
-            **measures(flow, "goodput_mbps", "retransmitted_pct"),
+            **ob.measures(flow, "goodput_mbps", "retransmitted_pct"),
             "retransmitted_mb": flow["retransmitted"] * QUIC_MSS_BYTES / 1e6,
             "line": {name: values[:601] for name, values in drawn.items()},
         }
 
-    def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 5.2.2, client by client."""
-        yield from by_client(made, self._of_client)
-
-    def _of_client(self, made: Reproduction) -> Iterator[Claim]:
+    def of_client(self, made: Reproduction) -> Iterator[Claim]:
+        """Section 5.2.2."""
         for buffer_kb in made.each("buffer_kb"):
-            slow, top = (made.value(c, system=BBR, buffer_kb=buffer_kb) for c in ("late_s", "rtt_max_ms"))
+            slow, top = (made.value(c, system=ob.BBR, buffer_kb=buffer_kb) for c in ("late_s", "rtt_max_ms"))
             yield judge(
                 "9",
                 "BBR has the right estimate only ~6 s after a drop, RTTs rise to ~600 ms",
@@ -72,13 +54,13 @@ class Fig9(Bi23):
                 sizes={"s": (6.0, slow), "ms": (600.0, top)},
                 reading=f"buffer {buffer_kb} KB",
             )
-            yield from (_timely(made, buffer_kb, system) for system in OBBRS)
+            yield from (_timely(made, buffer_kb, system) for system in ob.OBBRS)
 
     def plot(self, made: Reproduction) -> Drawn:
         """Estimate and RTT over the first minute, stated buffer, first seed."""
         series = {}
         for row in made.first_seed():
-            if row["system"] not in (BBR, obbr(0.75), obbr(0.75, PAPER)) or row["client"] != CHROMIUM:
+            if row["system"] not in (ob.BBR, ob.obbr(0.75), ob.obbr(0.75, ob.PAPER)) or row["client"] != ob.CHROMIUM:
                 continue
             line, end = row["line"], row["line"]["time_s"][-1]
             at = [10 * k for k in range(int(end // 10) + 1)]
@@ -94,7 +76,7 @@ def _timely(made: Reproduction, buffer_kb: int, system: str) -> Claim:
     """Compare one oBBR with BBR."""
     mine, plain = (
         {c: made.value(c, system=s, buffer_kb=buffer_kb) for c in ("late_s", "retransmitted_mb", "goodput_mbps")}
-        for s in (system, BBR)
+        for s in (system, ob.BBR)
     )
     ratio = plain["retransmitted_mb"] / max(mine["retransmitted_mb"], 1e-9)
     return judge(
@@ -118,12 +100,12 @@ FIGURES = [
         "9",
         "bandwidth that varies between 40 and 10 Mbit/s",
         {
-            "systems": (BBR, *OBBRS),
+            "systems": (ob.BBR, *ob.OBBRS),
             "buffers_kb": (STATED9_KB, 450, 600),
-            "clients": CLIENTS,
-            "seeds": SEEDS,
+            "clients": ob.CLIENTS,
+            "seeds": ob.SEEDS,
             "duration_s": 320.0,
         },
-        {"clients": CLIENTS[:1], "seeds": (1,), "duration_s": 60.0},
+        {"clients": ob.CLIENTS[:1], "seeds": (1,), "duration_s": 60.0},
     ),
 ]
