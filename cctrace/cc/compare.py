@@ -31,26 +31,13 @@ class Difference(NamedTuple):
 def describe(name: str) -> dict[str, Any]:
     """Return what a registered controller is.
 
-    Parameters
-    ----------
-    name : str
-        See `cctrace.cc.controller`.
-
-    Returns
-    -------
-    dict
-        ``name``; ``stack`` ("linux" or "quic"); ``parent``, the registered name of the variant it is derived from, or
-        None; ``summary``, the first line of its file, or of its class where a file holds several controllers;
-        ``papers`` {paper: what it calls this system}, of those that run it;
-        ``params`` {name: {default, low, high, doc}}; ``own_steps``, those that its parent lacks or does otherwise;
-        ``states`` and ``transitions`` as (from, to, why); and lists of sentences from its header: ``quirks`` of the
-        release that are kept, ``left_open`` by the paper and chosen here, ``sources``, ``differs`` (from its parent, in
-        words).
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such controller.
+    `name`: see `cctrace.cc.controller`. Returns ``name``; ``stack`` ("linux" or "quic"); ``parent``, the registered
+    name of the variant it is derived from, or None; ``summary``, the first line of its file, or of its class where a
+    file holds several controllers; ``papers`` {paper: what it calls this system}, of those that run it; ``params``
+    {name: {default, low, high, doc}}; ``own_steps``, those that its parent lacks or does otherwise; ``states`` and
+    ``transitions`` as (from, to, why); and lists of sentences from its header: ``quirks`` of the release that are kept,
+    ``left_open`` by the paper and chosen here, ``sources``, ``differs`` (from its parent, in words). Raises
+    `ArgumentError` if there is no such controller.
     """
     cls, given = controller(name)
     parent = _parent(cls)
@@ -78,23 +65,9 @@ def _row(param: Param, value: float) -> dict[str, Any]:
 def differences(left: str, right: str) -> tuple[list[Difference], list[Difference]]:
     """Return where two controllers differ.
 
-    Parameters
-    ----------
-    left, right : str
-        See `cctrace.cc.controller`.
+    `left`, `right`: see `cctrace.cc.controller`. Returns the parameters, with their defaults, and the steps, with the
+    class that defines each, in the order of definition. Raises `ArgumentError` if there is no such controller.
 
-    Returns
-    -------
-    (list of Difference, list of Difference)
-        Parameters, with their defaults; and steps, with the class that defines each, in the order of definition.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such controller.
-
-    Examples
-    --------
     >>> params, steps = differences("bbr2019", "bbr2022")
     >>> sorted(step.name for step in steps)
     ['delivery_rate', 'init', 'takes_rtt']

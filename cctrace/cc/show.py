@@ -29,26 +29,12 @@ Call = tuple[Any, type | None]  # a function and the class that defines it
 def resolved(name: str) -> list[dict[str, Any]]:
     """Return a controller's entry points with all that they call.
 
-    Parameters
-    ----------
-    name : str
-        See `cctrace.cc.controller`.
+    `name`: see `cctrace.cc.controller`. Returns a dict per step, entry points (the names of `schema.EVENT_CODES`) at
+    depth 0, each followed by what it calls: ``step``, ``depth``, ``class`` that defines it (a module's name for a plain
+    function), ``file``, ``line``, ``doc`` (first line of its docstring), ``cites`` (with the source's file where the
+    header names one), and ``source``, its text; empty where the step was shown before. Raises `ArgumentError` if there
+    is no such controller.
 
-    Returns
-    -------
-    list of dict
-        One per step, entry points (the names of `schema.EVENT_CODES`) at depth 0, each followed by what it calls:
-        ``step``, ``depth``, ``class`` that defines it (a module's name for a plain function), ``file``, ``line``,
-        ``doc`` (first line of its docstring), ``cites`` (with the source's file where the header names one), and
-        ``source``, its text; empty where the step was shown before.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such controller.
-
-    Examples
-    --------
     >>> [step["step"] for step in resolved("bbr3") if step["depth"] == 0]
     ['init', 'on_ack', 'ssthresh', 'set_state', 'cwnd_event', 'undo_cwnd', 'skb_marked_lost']
     """

@@ -83,16 +83,8 @@ def shut_down() -> None:
 def run(order: Order) -> Row:
     """Analyse a batch, write its parts and commit it: the task of a worker of a cluster.
 
-    Returns
-    -------
-    dict
-        The commit: ``captures``, ``errors`` {kind: count}, ``packets``, ``seconds`` by the clock,
-        ``cpu_seconds`` of the analyses alone.
-
-    Raises
-    ------
-    OutputError
-        If the output cannot be written; the batch is not committed then.
+    Returns the commit: ``captures``, ``errors`` {kind: count}, ``packets``, ``seconds`` by the clock, ``cpu_seconds``
+    of the analyses alone. Raises `OutputError` if the output cannot be written; the batch is not committed then.
     """
     return commit(order, *analyse(order))
 

@@ -20,20 +20,11 @@ COLUMNS = ("flows", "value", "low", "high", "spread", "among", "among_low", "amo
 def pooled(frame: pd.DataFrame, quantity: str, by: str | None) -> pd.DataFrame:
     """Return a quantity per group.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        A row per flow with the columns `quantity`, `<quantity>_low`, `<quantity>_high`, which are above 0, and `by`.
-    by : str or None
-        None: all flows are one group.
-
-    Returns
-    -------
-    DataFrame
-        Group, flows (with value and interval), value, low, high (mean of the group, and its 95 % interval), spread
-        (factor by which flows of the group differ beyond their errors, one standard deviation); and if there are at
-        least `LEAST_FLOWS` groups, among, among_low, among_high: the value shrunk towards the other groups by partial
-        pooling. NaN where there are too few.
+    `frame`: a row per flow with the columns `quantity`, `<quantity>_low`, `<quantity>_high`, which are above 0, and
+    `by`. `by`: None makes all flows one group. Returns a DataFrame: group, flows (with value and interval), value, low,
+    high (mean of the group, and its 95 % interval), spread (factor by which flows of the group differ beyond their
+    errors, one standard deviation); and if there are at least `LEAST_FLOWS` groups, among, among_low, among_high: the
+    value shrunk towards the other groups by partial pooling. NaN where there are too few.
     """
     columns = [quantity, f"{quantity}_low", f"{quantity}_high"]
     known = frame[(frame[columns].notna() & (frame[columns] > 0)).all(axis=1)]

@@ -120,25 +120,10 @@ class Rules:
 def listed(inputs: Inputs, counters: Sequence[str] = DEFAULT_RULES, source: str | None = None) -> list[Entry]:
     """Return all inputs, in an order that does not depend on that of the arguments.
 
-    Parameters
-    ----------
-    inputs : str or sequence of str
-        Paths, patterns, folders, URLs ("s3://…", which may be patterns), lists of such names (a text file, a line
-        each; "@FILE" says that it is one).
-    counters : sequence of str
-        See `Rules`.
-    source : str, optional
-        Regular expression whose group in a name is its source; default: the host of M-Lab, else "other".
-
-    Returns
-    -------
-    list of Entry
-        By source and name, each once.
-
-    Raises
-    ------
-    ArgumentError
-        If one matches nothing, or cannot be listed.
+    `inputs`: paths, patterns, folders, URLs ("s3://…", which may be patterns), lists of such names (a text file, a line
+    each; "@FILE" says that it is one). `counters`: see `Rules`. `source`: regular expression whose group in a name is
+    its source; default: the host of M-Lab, else "other". Returns each input once, by source and name. Raises
+    `ArgumentError` if one matches nothing, or cannot be listed.
     """
     rules = Rules(counters)
     pattern = _source_pattern(source)

@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 class Threads:
     """Runs batches on this machine.
 
-    Parameters
-    ----------
-    workers : int, optional
-        Default: the cores that this process may use.
-
-    Attributes
-    ----------
-    window : int
-        Batches that are handed out at a time.
+    `workers`: default, the cores that this process may use. At most `window` batches are handed out at a time.
     """
 
     def __init__(self, workers: int | None = None) -> None:

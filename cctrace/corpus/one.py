@@ -42,28 +42,9 @@ def analyse(
 ) -> tuple[dict[str, list[Row]], str]:
     """Return the results of tasks for one capture, or for connections known from counters only.
 
-    Parameters
-    ----------
-    name : str
-        Its name in the rows.
-    counters : list of str or Member
-        The kernel's counters of its flows.
-    size : int
-        As stored, -1 unknown.
-    tasks : sequence of str
-        See `tasks.parse`.
-    limit : int, optional
-        As for `cctrace.io.read_file`.
-
-    Returns
-    -------
-    (dict of str to list of dict, str)
-        Table: rows; and the day of the first packet (UTC).
-
-    Raises
-    ------
-    FormatError, ArgumentError
-        If it cannot be read.
+    `name`: its name in the rows. `counters`: the kernel's counters of its flows. `size`: bytes as stored, -1 unknown.
+    `tasks`: see `tasks.parse`. `limit`: as for `cctrace.io.read_file`. Returns {table: rows}, and the day of the first
+    packet (UTC). Raises `FormatError`, `ArgumentError` if it cannot be read.
     """
     summaries, bulk, warnings = _flows(source, limit)
     tables = _counted(counters, limit)

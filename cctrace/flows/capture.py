@@ -265,21 +265,10 @@ class Capture(Gridded):
     ) -> Pass:
         """Return a re-enactment ready to run, a `Pass`.
 
-        Parameters
-        ----------
-        rows : sequence of int
-        polls : ndarray of int64, shape (n, 2), optional
-            Intervals (capture clock, ns) in which to answer as TCP_INFO would; only for a single connection.
-        decided : ndarray of int64, shape (n, 4), optional
-            As for `Flow.answers`; only for a single connection.
-        marked : ndarray of uint8, optional
-            As for `Flow.answers`; only for a single connection.
-        fq : int
-            How packets left the senders, `state.THROUGH_FQ` or others; see `handover`.
-        most : int, optional
-            Maximum number of packets; only for a single connection.
-        misses_marks : bool
-            Whether the senders' kernels do, see `ecn.misses_marks`.
+        `fq`: how packets left the senders, `state.THROUGH_FQ` or others; see `handover`. `misses_marks`: whether the
+        senders' kernels do, see `ecn.misses_marks`. Only for a single connection: `polls`, shape (n, 2), intervals
+        (capture clock, ns) in which to answer as TCP_INFO would; `decided` and `marked`, as for `Flow.answers`; `most`,
+        the largest number of packets.
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)

@@ -162,19 +162,9 @@ def feedback(mine: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDA
     Without both SYNs, packets do: only AccECN sets AE, and only classic ECN leaves it clear when ECE is set. A
     field that arrives cleared (the first is 0) reports nothing [RFC9768] §3.2.2.3, §3.2.2.4.
 
-    Parameters
-    ----------
-    mine, other : structured ndarray, shape (n,)
-        `state.SIDE` records of senders and receivers.
-
-    Returns
-    -------
-    ndarray of int64
-        `NO_ECN`, `CLASSIC_ECN` or `ACCURATE_ECN`.
-    ndarray of int64
-        tp->delivered_ce when the table of connections starts: in mid-flow, the value at which the first ACE field
-        is no change.
-    ndarray of bool
+    `mine`, `other`: `state.SIDE` records of senders and receivers. The kind is `NO_ECN`, `CLASSIC_ECN` or
+    `ACCURATE_ECN`. The initial count is tp->delivered_ce at the first row of the table of connections; in mid-flow it
+    is chosen such that the first ACE field is no change.
     """
     handshake = (mine["syn"] > 0) & (other["syn"] > 0)
     first = np.where(mine["syn_ack"] > 0, other["ecn_syn"], mine["ecn_syn"])

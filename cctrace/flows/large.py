@@ -72,28 +72,8 @@ def bulk_flows(
     The columns of at most `batch` packets are held at a time, or of one flow if that is larger; each batch is one more
     pass over the file.
 
-    Parameters
-    ----------
-    source : path
-        A file that can be read more than once.
-    hz : int, optional
-        As for `cctrace.read`.
-    at_least : int
-        Bytes.
-    batch : int
-        Packets.
-    options
-        `limit`, `decapsulate` of `cctrace.io.read_file`.
-
-    Yields
-    ------
-    Flow
-        Equal to those of `cctrace.read(source).bulk(at_least)`.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read.
+    `source` must be readable more than once. `hz`: as for `cctrace.read`. `options`: `limit`, `decapsulate` of
+    `cctrace.io.read_file`. Raises `FormatError` if the file cannot be read.
     """
     from cctrace.io import stream
     from cctrace.io.packets import joined

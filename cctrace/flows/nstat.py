@@ -17,23 +17,12 @@ from cctrace.schema import LINUX_EVENTS
 def nstat(rows: NDArray[Any], log: NDArray[Any], final: Any) -> dict[str, int]:
     """Count the recovery events of one connection.
 
-    Parameters
-    ----------
-    rows : structured ndarray
-        Its event stream, `state.EVENT`.
-    log : structured ndarray
-        Its retransmissions and D-SACKs, `state.LOG`.
-    final : record
-        Its last state, `state.TP`.
-
-    Returns
-    -------
-    dict of str to int
-        ``TcpRetransSegs`` = ``TCPFastRetrans`` (loss detection asked for it; what no rule explains is counted here)
-        + retransmitted probes + one per timeout + ``TCPSlowStartRetrans`` (what follows a timeout);
-        ``TCPLossProbes`` (with those that sent new data), ``TCPLossProbeRecovery`` (a probe repaired a loss),
-        ``TCPTimeouts``, ``TCPSackRecovery`` (fast recoveries), ``TCPLossUndo`` (timeouts that proved spurious),
-        ``TCPLostRetransmit`` (segments sent three times or more, per time), ``TCPDSACKRecv``.
+    `rows`: its event stream, records of `state.EVENT`. `log`: its retransmissions and D-SACKs, of `state.LOG`. `final`:
+    its last state, of `state.TP`. The counters: ``TcpRetransSegs`` = ``TCPFastRetrans`` (loss detection asked for it;
+    what no rule explains is counted here) + retransmitted probes + one per timeout + ``TCPSlowStartRetrans`` (what
+    follows a timeout); ``TCPLossProbes`` (with those that sent new data), ``TCPLossProbeRecovery`` (a probe repaired a
+    loss), ``TCPTimeouts``, ``TCPSackRecovery`` (fast recoveries), ``TCPLossUndo`` (timeouts that proved spurious),
+    ``TCPLostRetransmit`` (segments sent three times or more, per time), ``TCPDSACKRecv``.
     """
     why = np.bincount(log["why"], minlength=DSACK + 1)
     entered = np.bincount(rows["arg"][rows["event"] == LINUX_EVENTS["set_state"]], minlength=CA_LOSS + 1)

@@ -278,11 +278,7 @@ _reenact = Machine(reenact)
 class Pass:
     """Working data of a pass; see `Capture.reenactment`.
 
-    Attributes
-    ----------
-    given : tuple
-        The arguments of `reenact` without its tables.
-    tables : tuple of ndarray
+    `given`: the arguments of `reenact` before its `tables`.
     """
 
     def __init__(

@@ -43,24 +43,11 @@ walk = Machine(scan.walk)
 class Connections:
     """Results of the pass for every connection.
 
-    Parameters
-    ----------
-    parts : callable
-        Returns an iterable of `Packets`: the parts of a capture in order, each with the connections seen so far. It
-        is called again if the segment size turns out to differ from the assumed one.
-
-    Attributes
-    ----------
-    packets : Packets
-        The last part.
-    sides : structured ndarray, shape (connections, 2)
-        `state.SIDE` records.
-    sender : ndarray of int64, shape (connections,)
-        Direction (0 or 1) that carried more distinct payload.
-    mss, mss_known : ndarray, shape (connections,)
-        Payload of the sender's full segments, and whether that is certain.
-    rtt : ndarray of int64, shape (connections, 4)
-        Of the sender: minimum, median and 95th percentile, us, -1 without a sample; and the number of samples.
+    `parts` returns an iterable of `Packets`: the parts of a capture in order, each with the connections seen so far. It
+    is called again if the segment size turns out to differ from the assumed one. `packets` is the last part. Per
+    connection: `sides`, `state.SIDE` records of both directions; `sender`, the direction (0 or 1) that carried more
+    distinct payload; `mss` and `mss_known`, payload of the sender's full segments, and whether that is certain; `rtt`,
+    minimum, median and 95th percentile of the sender's RTT samples, us (-1 without one), and their number.
     """
 
     def __init__(self, parts: Callable[[], Iterable[Packets]]) -> None:

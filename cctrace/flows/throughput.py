@@ -87,19 +87,9 @@ def edges(lasted_s: float, bin_s: float | None = None) -> NDArray[np.float64]:
 def rate_bps(time_s: NDArray[Any], total_bytes: NDArray[Any], edges_s: NDArray[Any]) -> NDArray[np.float64]:
     """Return the mean rate between edges, of what had come in all by each time.
 
-    Parameters
-    ----------
-    time_s, total_bytes : ndarray, shape (n,)
-        Neither decreases. What came at an edge belongs to the bin that ends there.
-    edges_s : ndarray, shape (m,)
+    Neither `time_s` nor `total_bytes` decreases. What came at an edge belongs to the bin that ends there; what came
+    before the first edge counts for the first bin.
 
-    Returns
-    -------
-    ndarray of float64, shape (m - 1,)
-        Bits per second. What came before the first edge counts for the first bin.
-
-    Examples
-    --------
     >>> rate_bps(np.array([0.5, 1.0, 1.5]), np.array([1000, 2000, 3000]), np.array([0.0, 1.0, 2.0])).tolist()
     [16000.0, 8000.0]
     """

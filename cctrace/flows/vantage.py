@@ -29,18 +29,9 @@ def judge(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the places of capture, their confidence, and the round trip to the sender (0: taken at it).
 
-    Parameters
-    ----------
-    near_ns : ndarray of int64
-        Measured round trip from the capture to the sender, 0 unknown.
-    waiting_ns : ndarray of int64
-        For how long a time stamp that passed the capture had not come back from the sender.
-    far_ns : ndarray of int64
-        Shortest time from data to their acknowledgement, 0 unknown.
-
-    Returns
-    -------
-    place, confidence, away_ns : ndarray of int64
+    `near_ns`: measured round trip from the capture to the sender, 0 unknown. `waiting_ns`: for how long the
+    sender had not echoed a time stamp that passed the capture. `far_ns`: shortest time from data to their
+    acknowledgement, 0 unknown.
     """
     distant = (near_ns > REACTION_NS) & (near_ns > far_ns // 20)
     distant |= (near_ns > 5_000) & (near_ns > 4 * far_ns) & (far_ns > 0)

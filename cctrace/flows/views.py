@@ -23,29 +23,14 @@ _TIME = {"linux": ("now_us", 1_000), "quic": ("now_ms", 1_000_000)}
 class View:
     """The calls of a controller and everything that it can read in them.
 
-    Parameters
-    ----------
-    kind : "linux" or "quic"
-        Which stack's columns these are: `schema.LINUX_VIEW` or `schema.QUIC_VIEW`.
-    event : array_like of int, shape (n,)
-        Codes of `schema.EVENT_CODES`.
-    columns : dict of str to array_like of int, shape (n,)
-        Columns of the schema. A missing column was not recorded; a controller that reads it is refused.
-    carried : dict of str to array_like of int, shape (n,), optional
-        Observed values of the fields in `schema.LINUX_CARRIED` or `schema.QUIC_CARRIED`, set on the controller
-        before each call. Without them the controller's own outputs carry over.
-    unknown : iterable of str, optional
-        Columns that hold a neutral value because they were not observed.
-    time_ns : array_like of int64, shape (n,), optional
-        Time of each call on the capture's clock; the stack's own clock if not given.
+    `kind`: "linux" or "quic", the stack whose columns these are (`schema.LINUX_VIEW`, `schema.QUIC_VIEW`). Arrays have
+    a value per call. `event`: codes of `schema.EVENT_CODES`. `columns`: of the schema; one that is missing was not
+    recorded, and a controller that reads it is refused. `carried`: observed values of the fields in
+    `schema.LINUX_CARRIED` or `schema.QUIC_CARRIED`, set on the controller before each call; without them its own
+    outputs carry over. `unknown`: columns that hold a neutral value because they were not observed. `time_ns`: time of
+    each call on the capture's clock; default: the stack's own clock. Raises `StreamError` if a column is not in the
+    schema, has another length, or holds NaN or a fraction.
 
-    Raises
-    ------
-    StreamError
-        If a column is not in the schema, has another length, or holds NaN or a fraction.
-
-    Examples
-    --------
     >>> View("linux", [0, 1], {"now_us": [1_000_000, 1_040_000]}).time_ns
     array([1000000000, 1040000000])
     """

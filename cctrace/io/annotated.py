@@ -50,28 +50,9 @@ def write_annotated(
 ) -> int:
     """Copy the packets of a capture into a pcapng, with comments on some of them.
 
-    Parameters
-    ----------
-    source : Source
-        An open capture that nothing was read from.
-    target : str
-        File to write.
-    comments : iterable of Comment
-        In the order of their frames.
-    about : str
-        Comment on the file; `MARK` and a line break are put before it.
-    application : str
-        What wrote the file.
-
-    Returns
-    -------
-    int
-        Packets written.
-
-    Raises
-    ------
-    ArgumentError
-        If the capture is annotated already.
+    `source`: an open capture that nothing was read from. `comments`: in the order of their frames. `about`: a comment
+    on the file, written behind `MARK`. `application`: what wrote the file. Returns the number of packets. Raises
+    `ArgumentError` if the capture is annotated already.
     """
     if is_annotated(source.head):
         raise ArgumentError(f"{source.name} is annotated already: annotate the capture that it was made of")

@@ -25,12 +25,8 @@ class Chunks:
     Each chunk is read behind a headroom into which the unconsumed end of the one before is copied, so that a record
     cut by the chunk's end continues in place.
 
-    Attributes
-    ----------
-    data : ndarray of uint8
-        The window's buffer; bytes `pos` to `end` are not consumed yet.
-    pos, end : int
-        Set `pos` to what has been consumed before calling `more`.
+    Bytes `pos` to `end` of the buffer `data` are not consumed yet; set `pos` to what has been consumed before calling
+    `more`.
     """
 
     def __init__(self, source: Source, chunk: int = CHUNK) -> None:

@@ -59,21 +59,7 @@ def packets(
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """Return the three tables of packets, checked, with every row number inside the table it points into.
 
-    Parameters
-    ----------
-    columns, sacks, connections : mapping of str to array_like
-        As for `Packets`.
-    source : str
-        Name of the file.
-
-    Returns
-    -------
-    columns, sacks, connections : dict of str to ndarray
-
-    Raises
-    ------
-    FormatError
-        As `checked`.
+    `columns`, `sacks`, `connections`: as for `Packets`. Raises `FormatError` as `checked` does, naming the `source`.
     """
     columns = checked(schema.PACKETS, columns, source)
     sacks = checked(schema.SACKS, sacks, source)

@@ -39,10 +39,7 @@ def version_name(version: int) -> str | None:
 class Survey(Decoder):
     """Takes frames like a `Decoder`, and lists the QUIC connections in them.
 
-    Attributes
-    ----------
-    flows : dict
-        (address, port, address, port), the endpoint that sent first in front -> dict of version, packets, bytes.
+    `flows`: {(address, port, address, port): dict of version, packets, bytes}, the endpoint that sent first in front.
     """
 
     def __init__(self, name: str) -> None:

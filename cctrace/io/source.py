@@ -47,18 +47,9 @@ class BinaryFile(Protocol):
 class Source:
     """Decompressed bytes of one input, with the name that messages use.
 
-    Attributes
-    ----------
-    name : str
-        Path, URL or "<stdin>".
-    head : bytes
-        The first bytes (at most `HEAD`), for sniffing.
-    path : str, Member or None
-        What to open to read the source again, where that is possible.
-    cut : str or None
-        Why the bytes ended early, once they have.
-    size, taken : int
-        Bytes of the file as stored, 0 if unknown; and how many of them were read so far.
+    `name`: path, URL or "<stdin>". `head`: the first bytes (at most `HEAD`), for sniffing. `path`: what to open to read
+    the source again, where that is possible. `cut`: why the bytes ended early, once they have. `size`: bytes of the
+    file as stored, 0 if unknown; `taken`, how many of them were read so far.
     """
 
     def __init__(self, stream: BinaryFile, name: str, limit: int | None = None, path: Origin | None = None) -> None:
@@ -157,12 +148,7 @@ class Source:
 class Member:
     """A file in an archive: its bytes as stored there; it can be opened any number of times.
 
-    Attributes
-    ----------
-    allowance : Allowance or None
-        The common limit of all members of an archive.
-    unpacked : int
-        How many bytes came out of this one.
+    `allowance`: the common limit of all members of an archive. `unpacked`: bytes that came out of this one.
     """
 
     def __init__(self, name: str, data: bytes, allowance: Allowance | None = None) -> None:

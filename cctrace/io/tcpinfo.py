@@ -269,13 +269,9 @@ def build(
 ) -> TcpInfo:
     """Arrange columns as read into a `TcpInfo`.
 
-    Parameters
-    ----------
-    fields : dict of str to array_like
-        Columns under kernel names (with or without "tcpi_") or schema names, all of one length; `CONNECTION` is the
-        index into `connections` (all 0 if absent). Integer columns may be uint64. Values that do not fit their
-        column's type become missing, with a warning.
-    connections : list of dict
+    `fields`: columns under kernel names (with or without "tcpi_") or schema names, all of one length; `CONNECTION` is
+    the index into `connections` (all 0 if absent). Integer columns may be uint64. Values that do not fit their column's
+    type become missing, with a warning.
     """
     rows = len(next(iter(fields.values())))
     connection = np.asarray(fields.pop(CONNECTION, np.zeros(rows)), np.int64)

@@ -33,29 +33,11 @@ def convert(
 ) -> dict[str, Any]:
     """Convert a file that cctrace reads.
 
-    Parameters
-    ----------
-    source : as for `read_file`
-        A capture larger than memory is converted in parts.
-    to : str, optional
-        "parquet", "csv" or "pcap"; default: by the ending of `target`. pcap is for captures only: raw IP,
-        headers without payload, nanoseconds.
-    chunk : int
-        Packets held in memory at a time.
-    options
-        `format`, `decapsulate`, `limit` of `read_file`.
-
-    Returns
-    -------
-    dict
-        ``rows`` written, ``target``, ``to``, ``warnings``.
-
-    Raises
-    ------
-    ArgumentError
-        An unknown target format, pcap from something other than a capture, or the source as its own target.
-    OSError
-        If the target cannot be written; it is left as it was.
+    `source`: as for `read_file`; a capture larger than memory is converted in parts of `chunk` packets. `to`:
+    "parquet", "csv" or "pcap", default by the ending of `target`; pcap is for captures only, and becomes raw IP,
+    headers without payload, nanoseconds. `options`: `format`, `decapsulate`, `limit` of `read_file`. Returns ``rows``
+    written, ``target``, ``to``, ``warnings``. Raises `ArgumentError` if the target's format is unknown or unfit, or the
+    source is its own target; `OSError` if the target cannot be written, which is then left as it was.
     """
     target = os.fspath(target)
     to = to or target.rpartition(".")[2].lower()

@@ -78,16 +78,9 @@ def fingerprint_of(cls: type[Controller]) -> Fingerprint:
 class Compiled:
     """A compiled controller class.
 
-    Attributes
-    ----------
-    address : int
-        Of the C function ``int64 call(int64 event, int64 state, int64 ack)``.
-    state_dtype, ack_dtype : numpy.dtype
-        Records of the state and of all columns of the view.
-    columns : tuple of str
-        The columns that the controller can read, in the order of the schema.
-    flat : Flat
-        `flat.entries` says of each entry point whether it returns a value, and which columns it can read.
+    `address`: of the C function ``int64 call(int64 event, int64 state, int64 ack)``. `state_dtype`, `ack_dtype`:
+    records of the state and of all columns of the view. `columns`: the columns that the controller can read, in the
+    order of the schema. `flat.entries`: of each entry point, whether it returns a value, and which columns it can read.
     """
 
     def __init__(self, cls: type[Controller], fingerprint: Fingerprint) -> None:

@@ -22,18 +22,9 @@ BBR_MIN_TSO_RATE_BYTES = 1_200_000 >> 3  # bytes/s, bbr_min_tso_rate: below it B
 def next_departure(prior_ns: int, now_ns: int, length: int, rate_Bps: int, data_segs_out: int) -> int:
     """Return the earliest departure time after a packet, ns [Linux61] tcp_update_skb_after_send.
 
-    Parameters
-    ----------
-    prior_ns : int
-        The earliest departure time before it.
-    now_ns : int
-        When it is sent; where `prior_ns` is later, it leaves then.
-    length : int
-        Its payload, bytes.
-    rate_Bps : int
-        The pacing rate, bytes/s; 0 or below (~0, no limit) paces nothing.
-    data_segs_out : int
-        Segments of data sent on the connection up to and with it.
+    `prior_ns`: the earliest departure time before it. `now_ns`: when it is sent; where `prior_ns` is later, it leaves
+    then. `length`: its payload, bytes. `rate_Bps`: the pacing rate, bytes/s; 0 or below (~0, no limit) paces nothing.
+    `data_segs_out`: segments of data sent on the connection up to and with it.
     """
     wstamp_ns = max(prior_ns, now_ns)
     if rate_Bps <= 0 or data_segs_out < UNPACED_SEGMENTS:

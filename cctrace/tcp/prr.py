@@ -22,19 +22,11 @@ def prr_cwnd(
 
     As in the kernel, the caller must leave cwnd unchanged where `newly_delivered` or `prior_cwnd` is 0.
 
-    Parameters
-    ----------
-    ssthresh, prior_cwnd : int
-        What the window is reduced to and from.
-    in_flight : int
-        Segments now in flight.
-    prr_delivered, prr_out : int
-        Segments delivered and sent since the reduction began, this ACK's (`newly_delivered`) included.
-    undisturbed : bool
-        Whether the ACK advanced snd_una and marked nothing lost.
-    catch_up : bool
-        Whether segments that earlier ACKs allowed and that were not sent may follow: always in [Linux61]; in older
-        kernels, on `undisturbed` ACKs only.
+    `ssthresh`, `prior_cwnd`: what the window is reduced to and from. `in_flight`: segments now in flight.
+    `prr_delivered`, `prr_out`: segments delivered and sent since the reduction began, this ACK's (`newly_delivered`)
+    included. `undisturbed`: whether the ACK advanced snd_una and marked nothing lost. `catch_up`: whether segments that
+    earlier ACKs allowed and that were not sent may follow: always in [Linux61]; in older kernels, on `undisturbed` ACKs
+    only.
     """
     room = ssthresh - in_flight
     if room < 0:

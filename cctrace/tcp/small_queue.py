@@ -25,18 +25,9 @@ def skb_truesize(payload: int) -> int:
 def is_throttled(queued: int, truesize: int, rate_Bps: int, again: bool, rtx_skbs: int) -> bool:
     """Return whether a packet must wait until another has left [Linux61] tcp_small_queue_check.
 
-    Parameters
-    ----------
-    queued : int
-        Memory of the packets that were handed over and have not left, bytes.
-    truesize : int
-        Memory of the next one.
-    rate_Bps : int
-        The pacing rate, bytes/s; 0 where it is not known.
-    again : bool
-        Whether it is a retransmission, for which the limit is twice as high.
-    rtx_skbs : int
-        Packets in the retransmission queue; with one or none, nothing waits.
+    `queued`: memory of the packets that were handed over and have not left, bytes. `truesize`: memory of the next one.
+    `rate_Bps`: the pacing rate, bytes/s; 0 where it is not known. `again`: whether it is a retransmission, for which
+    the limit is twice as high. `rtx_skbs`: packets in the retransmission queue; with one or none, nothing waits.
     """
     limit = max(2 * truesize, rate_Bps >> PACING_SHIFT) << (1 if again else 0)
     return rtx_skbs > 1 and queued + WMEM_BASE > limit

@@ -36,20 +36,10 @@ def frto_finding(
 ) -> int:
     """Return what an ACK says of a timeout that F-RTO examines [RFC 5682] section 3.1, [Linux61] tcp_process_loss.
 
-    Parameters
-    ----------
-    original_acked : bool
-        It acknowledges (or SACKs) data that was never retransmitted.
-    sent_new : bool
-        New data was sent since the timeout: snd_nxt is beyond high_seq.
-    sacked : bool
-        It SACKs new data, or is a duplicate.
-    advanced : bool
-        It advances snd_una.
-    recovered : bool
-        It acknowledges everything that was outstanding at the timeout.
-    may_send_new : bool
-        There is new data to send, and the receive window admits it.
+    `original_acked`: it acknowledges (or SACKs) data that was never retransmitted. `sent_new`: new data was sent since
+    the timeout: snd_nxt is beyond high_seq. `sacked`: it SACKs new data, or is a duplicate. `advanced`: it advances
+    snd_una. `recovered`: it acknowledges everything that was outstanding at the timeout. `may_send_new`: there is new
+    data to send, and the receive window admits it.
     """
     if original_acked:
         return FRTO_SPURIOUS  # step 3.b
