@@ -178,35 +178,34 @@ def as_ethernet(source, target):
     Path(target).write_bytes(out)
 
 
+def _lines(*command):
+    """Return the lines that a program prints."""
+    out = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300, check=False)
+    return out.stdout.splitlines()
+
+
 def tcptrace(path):
     """Return the connections that tcptrace lists, each a dict of its CSV's columns."""
-    command = ["tcptrace", "--csv", "-nlr", path]
-    out = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
-    lines = [line for line in out.stdout.splitlines() if line and not line.startswith("#")]
+    lines = [line for line in _lines("tcptrace", "--csv", "-nlr", path) if line and not line.startswith("#")]
     rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
     return [dict(zip(rows[0], row, strict=False)) for row in rows[1:] if row and row[0].isdigit()] if rows else []
 
 
 _LABELS = ("retransmission", "out_of_order", "spurious_retransmission", "fast_retransmission", "keep_alive")
 
+_UNJOINED = ("-o", "ip.defragment:FALSE", "-o", "tcp.desegment_tcp_streams:FALSE")
+
 
 def tshark(path):
-    """Return (stream, payload, whether it is called sent again) of every TCP packet of a file, in its order."""
-    names = ["tcp.stream", "tcp.len", *(f"tcp.analysis.{label}" for label in _LABELS)]
-    options = [
-        "-n",
-        "-o",
-        "ip.defragment:FALSE",
-        "-o",
-        "tcp.desegment_tcp_streams:FALSE",
-        "-Y",
-        "tcp && !icmp && !icmpv6 && !udp",
-    ]
-    fields = [part for name in names for part in ("-e", name)]
-    command = ["tshark", *options, "-T", "fields", "-E", "separator=;", "-E", "occurrence=l", *fields, "-r", str(path)]
-    out = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300, check=False)
-    rows = [line.split(";") for line in out.stdout.splitlines()]
-    return [(int(row[0] or -1), int(row[1] or 0), any(row[2:6]), bool(row[6])) for row in rows]
+    """Return (payload, whether it is called sent again, whether a keep-alive) of every TCP packet of a file."""
+    rows = _fields(path, "tcp && !icmp && !icmpv6 && !udp", "tcp.len", *(f"tcp.analysis.{label}" for label in _LABELS))
+    return [(int(size or 0), any(again), bool(alive)) for size, *again, alive in (row.split(";") for row in rows)]
+
+
+def _fields(path, packets, *names):
+    """Return what tshark prints of these fields for each of the packets of a display filter."""
+    form = ["-T", "fields", "-E", "separator=;", "-E", "occurrence=l", *(f"-e{name}" for name in names)]
+    return _lines("tshark", "-n", *_UNJOINED, *form, "-Y", packets, "-r", str(path))
 
 
 def _address(text):
@@ -234,9 +233,8 @@ def against_tcptrace(capture, counts, folder, source):
             yield from _split(rows, theirs[ends], counts)
             continue
         for i, row in zip(rows, theirs[ends], strict=True):
-            same = (_address(row["host_a"]), row["port_a"]) == (
-                _address(table["src"][i]), str(table["sport"][i])
-            )  # fmt: skip
+            first = _address(table["src"][i]), str(table["sport"][i])
+            same = (_address(row["host_a"]), row["port_a"]) == first
             for direction in (0, 1):
                 told = "a2b" if (direction == 0) == same else "b2a"
                 columns = {name[:-4]: value for name, value in row.items() if name.endswith(told)}
@@ -289,7 +287,7 @@ def against_tshark(capture, counts, labels, source):
         return
     overtaken = _overtaken(packets)
     beyond = _beyond(packets) or packets.counters["tunnelled"]  # streams inside tunnels and outside mix
-    for row, ((_, size, again, alive), label) in enumerate(zip(theirs, labels, strict=True)):
+    for row, ((size, again, alive), label) in enumerate(zip(theirs, labels, strict=True)):
         if size != packets["payload"][row]:
             more = int(packets["payload"][row]) - size
             reason = "fcs" if more == 4 else "padding" if 0 < more <= 6 else "undecoded" if beyond else None
@@ -304,9 +302,8 @@ def against_tshark(capture, counts, labels, source):
         else:
             called = "keep-alive" if alive else "sent again" if again else "new"
             reason = counts[int(packets["conn"][row]), int(packets["direction"][row])].oddity
-            reason = reason or (
-                "undecoded" if packets.counters["tunnelled"] else None
-            )  # streams inside and outside mix
+            if packets.counters["tunnelled"]:  # streams inside and outside mix
+                reason = reason or "undecoded"
             yield f"packet {row}: {label or 'new'}, tshark {called}", reason
 
 
@@ -316,10 +313,8 @@ def _overtaken(packets):
     columns = (packets[n].tolist() for n in ("conn", "direction", "flags", "seq", "ack", "payload"))
     for conn, direction, flags, seq, ack, payload in zip(*columns, strict=True):
         mine, others = (conn, direction), (conn, 1 - direction)
-        why = ""
-        if payload or flags & (SYN | FIN):
-            why = "acked" if _behind(seq, acked.get(mine)) else "passed" if _behind(seq, passed.get(mine)) else ""
-        found.append(why)
+        before = "acked" if _behind(seq, acked.get(mine)) else "passed" if _behind(seq, passed.get(mine)) else ""
+        found.append(before if payload or flags & (SYN | FIN) else "")
         if flags & ACK and (others not in acked or _behind(acked[others], ack)):
             acked[others] = ack
         if mine not in passed or _behind(passed[mine], seq):
@@ -334,9 +329,7 @@ def _behind(seq, known):
 
 def malformed(path):
     """Return how many frames tshark gives up before it comes to TCP."""
-    command = ["tshark", "-n", "-Y", "_ws.malformed && !tcp", "-T", "fields", "-e", "frame.number", "-r", str(path)]
-    out = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300, check=False)
-    return len(out.stdout.splitlines())
+    return len(_fields(path, "_ws.malformed && !tcp", "frame.number"))
 
 
 def compare(source, folder):
@@ -365,11 +358,8 @@ def _against_table(capture, counts):
             yield f"the table has {told}, the packets {count.packets}, {count.bytes}", count.oddity
         again, repaired = int(side["again"]), int(side["refilled"])
         single = side["largest"] <= capture.connections.mss[i]  # super-packets count as the segments in them
-        if (
-            (again != count.again or repaired > count.why["late"] + count.why["partly"])
-            if single
-            else again < count.again
-        ):
+        late = count.why["late"] + count.why["partly"]
+        if (again != count.again or repaired > late) if single else again < count.again:
             reason = count.oddity or ("partly" if count.why["partly"] else None)
             yield f"the table has {again} sent again and {repaired} repairs, the packets {count.again}", reason
 
