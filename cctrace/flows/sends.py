@@ -60,7 +60,7 @@ def before_send(tp, rs, out):
     clear(rs)
     rs.ack = tp.snd_una
     flying = sb.in_flight(tp)
-    limited = tp.queue_empty and tp.lost_out <= tp.retrans_out
+    limited = tp.queue_empty and tp.lost_out <= tp.retrans_out and tp.queued == 0  # fq is empty, too
     if limited:
         tp.app_limited = app_limited_until(tp.delivered, flying)
     tp.queue_empty = 0

@@ -88,7 +88,7 @@ def mark_push(f):
 
 
 def check_app_limited(w, f):
-    """tcp_rate_check_app_limited: the sender had no data although window and recovery allowed a send."""
-    idle = write_queue.unsent(f) < f.mss if f.profile == LINUX else f.nxt >= f.write_seq
+    """tcp_rate_check_app_limited: the sender had no data, in fq neither, where window and recovery allowed a send."""
+    idle = write_queue.unsent(f) < f.mss and f.wmem_alloc == 0 if f.profile == LINUX else f.nxt >= f.write_seq
     if idle and in_flight(f) < words(f.state)[CWND] and f.lost_out <= f.retrans_out:
         words(f.state)[APP_LIMITED] = app_limited_until(f.delivered, in_flight(f))
