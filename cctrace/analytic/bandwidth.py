@@ -35,8 +35,6 @@ def bdp(bandwidth: ArrayLike, min_rtt_us: Real) -> Array:
 
     .. math:: BDP_{ini} = BW_{BEP} \times \widehat{RTT} \quad\text{Eq. (2) [Kumar19]_}
 
-    Examples
-    --------
     >>> float(bdp(0.5, 40_000.0))  # packets, from packets per microsecond
     20000.0
     """
@@ -48,8 +46,6 @@ def stable_delivery_rate(interdeparture_us: ArrayLike) -> Array:
 
     .. math:: d_p = \frac{1}{RTT}\frac{RTT}{\Delta t} = \frac{1}{\Delta t} \quad\text{Eq. (3) [Kumar19]_}
 
-    Examples
-    --------
     >>> float(stable_delivery_rate(120.0).round(6))  # packets per microsecond
     0.008333
     """
@@ -62,8 +58,6 @@ def window_delivery_rate(window: ArrayLike, interdeparture_us: ArrayLike, mean_r
     .. math:: d^j = \frac{1}{RTT_{UCAV}}\min\Bigl(W_j, \frac{RTT_{UCAV}}{\Delta t_{j-1}}\Bigr)
                                                                                  \quad\text{Eq. (4) [Kumar19]_}
 
-    Examples
-    --------
     >>> window_delivery_rate([100, 1000], 120.0, 40_000.0).round(5)  # the window limits, then pacing
     array([0.0025 , 0.00833])
     """
@@ -86,8 +80,6 @@ def next_bandwidth(
     with :math:`BW^{j-1} = 1/\Delta t_{j-1}`. The paper has g = 2 and e = 0; `extra_us` is what later versions add to
     the window, divided by the bandwidth (2019: extra_acked / BW; BBRv2+: its compensation).
 
-    Examples
-    --------
     >>> float(next_bandwidth(1.0, 18_000.0, 40_000.0).round(2))
     0.9
     """
@@ -101,8 +93,6 @@ def low_variation_bandwidth(bandwidth: ArrayLike) -> Array:
 
     .. math:: BW^j = 1/\Delta t_{j-1} \quad\text{Eq. (6) [Kumar19]_}
 
-    Examples
-    --------
     >>> float(low_variation_bandwidth(0.5))
     0.5
     """
@@ -114,8 +104,6 @@ def high_variation_bandwidth(bandwidth: Real, min_rtt_us: Real, mean_rtt_us: Rea
 
     .. math:: BW^j = \frac{1}{\Delta t_{j-1}}\frac{g\,RTT_{min}^{j-1}}{RTT_{UCAV}} \quad\text{Eq. (7) [Kumar19]_}
 
-    Examples
-    --------
     >>> float(high_variation_bandwidth(1.0, 18_000.0, 40_000.0).round(2))
     0.9
     """

@@ -47,8 +47,6 @@ _EXTRA_ROUNDS = 10.0  # extra_acked is a maximum over 5 to 10 rounds, in every v
 class Loop(NamedTuple):
     """State of the loop at one throughput (see the module's header).
 
-    Examples
-    --------
     >>> from cctrace.analytic import distributions, jittered
     >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
     >>> loop(path, bbr).quanta
@@ -188,8 +186,6 @@ def log_survival_of_min_rtt(path: Link, sender: Constants, share: float = COLLAP
     Each from `dependence.log_survival_of_minimum`: PROBE_RTT 200 ms and one RTT at its window, PROBE_BW 10 s at `share`
     of the link without queue.
 
-    Examples
-    --------
     >>> from cctrace.analytic import distributions, jittered
     >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
     >>> x, log_survival = log_survival_of_min_rtt(path, bbr)
@@ -219,8 +215,6 @@ def _phase(path: Link, x: Array, step_us: float, duration_us: float, power: floa
 def critical_min_rtt_us(path: Link, sender: Constants, state: Loop) -> float:
     """RTT_crit: below it the loop cannot keep the throughput of `state` (a `Loop`). Infinite or negative: never.
 
-    Examples
-    --------
     >>> from cctrace.analytic import distributions, jittered
     >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
     >>> round(float(critical_min_rtt_us(path, bbr, loop(path, bbr))))
@@ -277,8 +271,6 @@ def collapse_probability(path: Link, sender: Constants, share: float = COLLAPSED
 def expected_min_rtt(path: Link, sender: Constants, share: float = COLLAPSED) -> float:
     """E[RTT_min], Eq. (9) [Kumar19]_ over `log_survival_of_min_rtt`, microseconds.
 
-    Examples
-    --------
     >>> from cctrace.analytic import distributions, jittered
     >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
     >>> round(float(expected_min_rtt(path, bbr)))
@@ -293,8 +285,6 @@ def queue_delay_us(path: Link, sender: Constants, min_rtt_us: ArrayLike) -> Arra
 
     .. math:: \delta = \max\bigl(0,\; g\,k\,RTT_{min} + Q/C + E - L\bigr)
 
-    Examples
-    --------
     >>> from cctrace.analytic import distributions, jittered
     >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
     >>> round(float(queue_delay_us(path, bbr, 4000.0)))
@@ -365,8 +355,6 @@ def threshold(
 def domain(path: Link, sender: Constants) -> Domain:
     """Where the model was derived and checked (docs/models.md): versions, bursts, ACKs.
 
-    Examples
-    --------
     >>> from cctrace.analytic import distributions, jittered
     >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
     >>> domain(path, bbr).inside

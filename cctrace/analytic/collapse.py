@@ -38,8 +38,6 @@ def min_rtt(probe_rtt_minimum_us: ArrayLike, probe_bw_minimum_us: ArrayLike) -> 
 
     .. math:: RTT_{min} = \min(a, b) \quad\text{Eq. (8) [Kumar19]_}
 
-    Examples
-    --------
     >>> float(min_rtt(20_000, 18_500))
     18500.0
     """
@@ -53,8 +51,6 @@ def log_survival_of_min_rtt(
 
     .. math:: \log P[RTT_{min} > s] = N \log(1 - F_X(s)) + M \log(1 - F_Y(s))
 
-    Examples
-    --------
     >>> rtt = TruncatedNormal(5000, 750, 75)
     >>> float(log_survival_of_min_rtt(2500.0, rtt, 160, rtt, 10_000).round(2))
     -4.36
@@ -123,8 +119,6 @@ def survival_of_minimum(rtt: Delay, s_us: ArrayLike, samples: Real) -> Array:
 
     .. math:: c = \min\{b_1, \dots, b_L\},\quad P[c > s] = (1 - F_Y(s))^L \quad\text{Eq. (10) [Kumar19]_}
 
-    Examples
-    --------
     >>> float(survival_of_minimum(TruncatedNormal(5000, 750, 75), 2500.0, 10_000).round(4))
     0.0137
     """
@@ -166,8 +160,6 @@ def collapse_mass(samples: ArrayLike, epsilon: ArrayLike) -> Array:
 
     .. math:: F_Y(\tfrac{1}{2} RTT_{UCAV}) > 1 - \sqrt[L]{\epsilon} \quad\text{Eq. (11) [Kumar19]_}
 
-    Examples
-    --------
     >>> float(collapse_mass(10_000, 0.01).round(6))
     0.00046
     """
@@ -180,8 +172,6 @@ def collapse_domain(
 ) -> Domain:
     """Where Eq. (11) with packet counts may be used: see the header of `dependence` for what it ignores.
 
-    Examples
-    --------
     >>> collapse_domain(10_000, 2500.0, 75.0, autocorrelated=False).inside
     False
     """

@@ -38,8 +38,6 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 def log_cdf(delay: Delay, x: ArrayLike) -> Array:
     """Return log F(x) of a distribution with `logsf`, with full precision in both tails.
 
-    Examples
-    --------
     >>> from scipy import stats
     >>> float(log_cdf(stats.norm(100, 10), 90.0).round(4))
     -1.841
@@ -217,8 +215,6 @@ def gaussian_crossing(z: ArrayLike, correlation: ArrayLike) -> Array:
 
     with Owen's T; z in standard deviations from the mean.
 
-    Examples
-    --------
     >>> gaussian_crossing(-2.0, [0.0, 0.9]).round(4)
     array([0.0222, 0.0094])
     """
@@ -303,8 +299,6 @@ def count_noise(rate: ArrayLike, sd_us: ArrayLike) -> Array:
     Packets leave evenly at rate lambda and arrive after independent normal delays: only those within about sigma of
     the two edges may fall on either side. Under reordering jitter this is all the randomness of the delivery rate.
 
-    Examples
-    --------
     >>> float(count_noise(0.002, 1000.0).round(2))  # 2 packets per ms, a standard deviation of 1 ms
     1.5
     """

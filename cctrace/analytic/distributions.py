@@ -18,8 +18,6 @@ from cctrace.special import special
 class Delay(Protocol):
     """What the models require of a distribution, under the names of `scipy.stats`.
 
-    Examples
-    --------
     >>> from scipy import stats
     >>> delay: Delay = stats.norm(5000, 750)
     >>> float(delay.ppf(0.5)), float(delay.mean())
@@ -39,8 +37,6 @@ class Delay(Protocol):
 class Distribution(Delay, Protocol):
     """A distribution that can also be shifted and scaled to other moments.
 
-    Examples
-    --------
     >>> from scipy import stats
     >>> delay: Distribution = stats.gamma(4.0, scale=500)
     >>> float(delay.std()), float(delay.cdf(0.0))
@@ -155,8 +151,6 @@ class Empirical:
 class Affine:
     """A distribution shifted and scaled, of unchanged shape: x = origin + offset + scale * (X - origin).
 
-    Examples
-    --------
     >>> float(Affine(Empirical([10, 20, 30, 40]), scale=2).mean())
     25.0
     """

@@ -36,8 +36,6 @@ def mathis_rate(mss_bytes: ArrayLike, rtt_s: ArrayLike, loss_rate: ArrayLike, se
 def mathis_domain(loss_rate: ArrayLike) -> Domain:
     """Say where Mathis' law holds: below 2 % timeouts are rare enough to be left out ([Padhye98]_ Sec. III).
 
-    Examples
-    --------
     >>> mathis_domain(0.05).inside
     False
     """
@@ -50,8 +48,6 @@ def pftk_window(loss_rate: ArrayLike, segments_per_ack: Real = 2) -> Array:
     .. math:: E[W_u] = \frac{2+b}{3b} + \sqrt{\frac{8(1-p)}{3bp} + \Bigl(\frac{2+b}{3b}\Bigr)^2}
                                                                                  \quad\text{Eq. (13) [Padhye98]_}
 
-    Examples
-    --------
     >>> float(pftk_window(0.01).round(2))
     12.18
     """
@@ -66,8 +62,6 @@ def pftk_timeout_share(window: ArrayLike, loss_rate: ArrayLike) -> Array:
     .. math:: \hat Q(w) = \min\Bigl(1,
         \frac{(1-(1-p)^3)\,(1+(1-p)^3(1-(1-p)^{w-3}))}{1-(1-p)^w}\Bigr)         \quad\text{Eq. (24) [Padhye98]_}
 
-    Examples
-    --------
     >>> float(pftk_timeout_share(10.0, 0.01).round(3))
     0.331
     """
@@ -92,8 +86,6 @@ def pftk_rate(
     with W = E[W_u], D = (b/2) W while the receiver's window W_m is larger, and W = W_m,
     D = (b/8) W_m + (1-p)/(p W_m) + 1 where it is not; f(p) = 1 + p + 2p^2 + 4p^3 + ... + 32p^6.
 
-    Examples
-    --------
     >>> float(pftk_rate(0.1, 0.01, 0.4).round(1))
     77.8
     """
@@ -120,8 +112,6 @@ def pftk_rate_simple(
     .. math:: B(p) \approx \min\Bigl(\frac{W_m}{RTT},\;
         \frac{1}{RTT\sqrt{2bp/3} + T_0\min(1, 3\sqrt{3bp/8})\,p\,(1+32p^2)}\Bigr)   \quad\text{Eq. (33) [Padhye98]_}
 
-    Examples
-    --------
     >>> float(pftk_rate_simple(0.1, 0.01, 0.4).round(1))
     79.4
     """
@@ -135,8 +125,6 @@ def cubic_k(window_max: Real, window_now: Real, c: Real = CUBIC_C) -> Array:
 
     .. math:: K = \sqrt[3]{\frac{W_{max} - cwnd_{epoch}}{C}} \quad\text{Fig. 2 [RFC9438]_}
 
-    Examples
-    --------
     >>> float(cubic_k(100.0, 70.0).round(3))
     4.217
     """
@@ -148,8 +136,6 @@ def cubic_window(time_s: ArrayLike, window_max: Real, k_s: Real, c: Real = CUBIC
 
     .. math:: W_{cubic}(t) = C\,(t - K)^3 + W_{max} \quad\text{Fig. 1 [RFC9438]_}
 
-    Examples
-    --------
     >>> cubic_window([0.0, 4.217, 6.0], 100.0, 4.217).round(1)  # regained after K = 4.217 s
     array([ 70. , 100. , 102.3])
     """
@@ -174,8 +160,6 @@ def reno_mean_window(loss_rate: ArrayLike, alpha: Real = 1.0, beta: Real = 0.5) 
 
     .. math:: AVG\_AIMD(\alpha, \beta) = \sqrt{\frac{\alpha(1+\beta)}{2(1-\beta)\,p}} \quad\text{Fig. 3 [RFC9438]_}
 
-    Examples
-    --------
     >>> float(reno_mean_window(0.01).round(2))
     12.25
     """
@@ -190,8 +174,6 @@ def cubic_rate(
 
     CUBIC emulates a Reno flow with alpha = 3 (1 - beta) / (1 + beta), whose average window is Reno's.
 
-    Examples
-    --------
     >>> float(cubic_rate(1448, 0.1, 0.001).round())
     560808.0
     """

@@ -67,8 +67,6 @@ def throughput_gain(of: ArrayLike, over: ArrayLike) -> Array:
 
     .. math:: Tput\_Gain = \frac{Tput_{BBR} - Tput_{BBRv2}}{Tput_{BBRv2}} \quad\text{Eq. (2) [Yang22]_}
 
-    Examples
-    --------
     >>> float(throughput_gain(12.0, 10.0).round(2))
     0.2
     """

@@ -38,8 +38,6 @@ def rate_step(
 
     .. math:: r \leftarrow (1-\alpha) r + \alpha\gamma C - \frac{\beta}{\delta}(q - q_0) \quad\text{Eq. (2) [Chung18]_}
 
-    Examples
-    --------
     >>> float(rate_step(1.0e6, 1.25e6, 20_000, 10_000, 0.1, 0.5, 0.04))
     900000.0
     """
@@ -59,8 +57,6 @@ def rate(
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{\delta} C (R - R_0) \quad\text{Eq. (4) [Chung18]_}
 
-    Examples
-    --------
     >>> float(rate(1.25e6, 0.05, 0.04, 0.5, 0.04))
     1093750.0
     """
@@ -80,8 +76,6 @@ def bbrx_rate(
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{R_{min}} C \Bigl(R - \frac{k}{4}R_{min}\Bigr)
 
-    Examples
-    --------
     >>> float(bbrx_rate(1.25e6, 0.05, 0.04, 0.5))
     1093750.0
     """
@@ -118,8 +112,6 @@ def margins(beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 0.0) -> tuple[A
     from :math:`|L(i\omega_c)| = 1` at :math:`\omega_c = \beta/\delta` and :math:`\angle L = -\pi` at
     :math:`\omega = \pi/(2T)`. The loop is stable where both are positive, respectively above 1.
 
-    Examples
-    --------
     >>> phase, gain = margins(beta=0.5, delta_s=0.1, rtt_s=0.1)
     >>> float(phase.round(2)), float(gain.round(3))
     (61.35, 3.142)
@@ -137,8 +129,6 @@ def largest_beta(delta_s: Real, rtt_s: Real, phase_margin_deg: Real = 0.0, hold:
     Independent of C, which cancels: that the paper's empirical range moves with C comes from what the linear loop
     leaves out (packet granularity, the bandwidth filter, other flows).
 
-    Examples
-    --------
     >>> largest_beta(0.04, 0.05, [0.0, 60.0]).round(3)
     array([1.257, 0.419])
     """
@@ -166,8 +156,6 @@ def mean_utility(throughputs: Real, loss_rates: Real, slope: Real = SIGMOID_SLOP
 
     .. math:: U(\beta_{|k}) = \frac1N\sum_{i=1}^N U_i(\beta_{|k}) \quad\text{Eq. (7) [Chung18]_}
 
-    Examples
-    --------
     >>> float(mean_utility([1e6, 2e6], [0.0, 0.0]).round(3))
     1489960.724
     """

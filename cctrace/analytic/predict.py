@@ -26,26 +26,12 @@ def collapse(
 ) -> dict[str, Any]:
     """Return the paper's prediction for one link.
 
-    Parameters
-    ----------
-    mean_us, sd_us, floor_us : float
-        RTT without queue, its jitter, and the propagation delay below which no RTT can fall, microseconds.
-    samples, probe_rtt_samples : float
-        M = L (PROBE_BW) and N (PROBE_RTT); effective numbers where the samples are dependent.
-    gain, queue_delay_us : float
+    `mean_us`, `sd_us`, `floor_us`: RTT without queue, its jitter, and the propagation delay below which no RTT can
+    fall, microseconds. `samples`, `probe_rtt_samples`: M = L (PROBE_BW) and N (PROBE_RTT); effective numbers where the
+    samples are dependent. Returns ``probability``, ``expected_min_rtt_us``, ``threshold_sd_us``, ``domain``. Raises
+    `ArgumentError` for negative or inconsistent parameters, or where no jitter makes the flow collapse, naming the
+    parameter.
 
-    Returns
-    -------
-    dict
-        ``probability``, ``expected_min_rtt_us``, ``threshold_sd_us``, ``domain``.
-
-    Raises
-    ------
-    ArgumentError
-        For negative or inconsistent parameters, or where no jitter makes the flow collapse, naming the parameter.
-
-    Examples
-    --------
     >>> collapse(5000, 750, 75)["threshold_sd_us"]
     656.063
     """
@@ -72,25 +58,11 @@ def closed_loop(
 ) -> dict[str, Any]:
     """Return the prediction of `cctrace.analytic.closedloop` for one flow on a jittering link.
 
-    Parameters
-    ----------
-    mean_us, sd_us, floor_us : float
-        Of the truncated normal delay without queue, microseconds.
-    variant : str
-        One of `SENDERS`.
-    **path_fields
-        ``draws``, ``ordered``, ``rho`` and so on: see `jittered.Link`.
-
-    Returns
-    -------
-    dict
-        ``probability`` of being below half the link, ``expected_min_rtt_us``, ``threshold_sd_us`` (the least jitter
-        at which collapse becomes the rule; None where none from 0.1 % to 100 % of the mean is), ``domain``.
-
-    Raises
-    ------
-    ArgumentError
-        For wrong parameters, naming them.
+    `mean_us`, `sd_us`, `floor_us`: of the truncated normal delay without queue, microseconds. `variant`: one of
+    `SENDERS`. `path_fields`: ``draws``, ``ordered``, ``rho`` and so on: see `jittered.Link`. Returns ``probability``
+    of being below half the link, ``expected_min_rtt_us``, ``threshold_sd_us`` (the least jitter at which collapse
+    becomes the rule; None where none from 0.1 % to 100 % of the mean is), ``domain``. Raises `ArgumentError` for wrong
+    parameters, naming them.
     """
     if variant not in SENDERS:
         raise ArgumentError(f"variant is {variant!r}; it must be one of {', '.join(SENDERS)}")
@@ -123,27 +95,12 @@ def buffer_share(
 ) -> dict[str, Any]:
     """Return what three models say about BBR against loss-based flows in one drop-tail buffer.
 
-    Parameters
-    ----------
-    gain, ratio : float
-        BBR's cwnd_gain, and the buffer over the BDP.
-    rate_bps, rtt_us, duration_s : float
-        Link, base RTT and duration; only Ware's model depends on them.
+    `gain`, `ratio`: BBR's cwnd_gain, and the buffer over the BDP. `rate_bps`, `rtt_us`, `duration_s`: link, base RTT
+    and duration; only Ware's model depends on them. Returns ``loss_based_share`` (p*, 0 where the fixed point is
+    negative) and ``bbr_share`` of [Bi23] with ``domain``; ``ware`` {``bbr_share``, ``domain``}; ``mishra``
+    {``bbr_share_low``, ``bbr_share_high``, ``nash_bbr_flows``, ``domain``}; ``loss_onset_ratio``. Raises
+    `ArgumentError` for parameters that are not positive.
 
-    Returns
-    -------
-    dict
-        ``loss_based_share`` (p*, 0 where the fixed point is negative) and ``bbr_share`` of [Bi23] with ``domain``;
-        ``ware`` {``bbr_share``, ``domain``}; ``mishra`` {``bbr_share_low``, ``bbr_share_high``, ``nash_bbr_flows``,
-        ``domain``}; ``loss_onset_ratio``.
-
-    Raises
-    ------
-    ArgumentError
-        For parameters that are not positive.
-
-    Examples
-    --------
     >>> buffer_share(2, 16)["loss_based_share"]
     0.46875
     """

@@ -62,8 +62,6 @@ def share_domain(ratio: ArrayLike, bbr_flows: ArrayLike = 1, loss_based_flows: A
     It leaves out PROBE_RTT and that the RTT estimate is a minimum over 10 s, so it holds where neither matters: several
     BBR flows, as many as loss-based ones or a buffer that one of them fills alone.
 
-    Examples
-    --------
     >>> share_domain(8.0).inside
     False
     """
@@ -81,8 +79,6 @@ def loss_onset_ratio(gain: ArrayLike) -> Array:
 
     .. math:: R < g - 1 \quad\text{Sec. 4.1 [Bi23]_}
 
-    Examples
-    --------
     >>> float(loss_onset_ratio(2.0))
     1.0
     """
@@ -111,8 +107,6 @@ def recovered_gain(
 
     .. math:: g = \min\bigl(g + \alpha\,S_{ack} / BDP,\; g_{max}\bigr) \quad\text{Sec. 4.1 [Bi23]_}
 
-    Examples
-    --------
     >>> float(recovered_gain(1.5, 300_000, 100_000).round(3))
     1.53
     """
@@ -148,8 +142,6 @@ def ware_probe_time(buffer_s: ArrayLike, base_rtt_s: ArrayLike, duration_s: Real
 
     .. math:: Probe_{time} = \Bigl(\frac{q}{c} + 0.2 + l\Bigr)\frac{d}{10} \quad\text{[Ware19]_}
 
-    Examples
-    --------
     >>> float(ware_probe_time(0.16, 0.04, 60.0).round(2))
     2.4
     """
@@ -188,8 +180,6 @@ def ware_domain(
     `duration_s` counts from when all flows are up. A deep buffer is filled slowly by a cubic after BBR's startup: the
     shares are still moving for a few hundred times the time that the buffer takes to drain.
 
-    Examples
-    --------
     >>> ware_domain(4.0, 0.04, 60.0).inside
     False
     """
@@ -211,8 +201,6 @@ def mishra_least_occupancy(ratio: ArrayLike) -> Array:
 
     from b_b + lambda_b RTT = 2 lambda_b (RTT + b_cmin / C), lambda_b = C b_b / B and b_b + b_c = B.
 
-    Examples
-    --------
     >>> float(mishra_least_occupancy(4.0).round(3))
     1.5
     """
@@ -269,8 +257,6 @@ def mishra_domain(
 ) -> Domain:
     """Where Mishra's bounds hold as an estimate (their mean) of the aggregate BBR share; `stack` is linux or quic.
 
-    Examples
-    --------
     >>> mishra_domain(4.0).inside
     True
     """
@@ -290,8 +276,6 @@ def nash_bbr_flows(ratio: ArrayLike, flows: ArrayLike, backoff: ArrayLike = CUBI
 
     Not an integer: the equilibrium lies at a neighbouring one.
 
-    Examples
-    --------
     >>> float(nash_bbr_flows(4.0, 50).round(1))
     22.0
     """

@@ -24,19 +24,9 @@ _KEY = b"cctrace"
 def save(path: str | os.PathLike[str], kind: str, parts: Iterable[Mapping[str, Any]], meta: Meta) -> int:
     """Write a table.
 
-    Parameters
-    ----------
-    kind : str
-        What the table holds; `load` returns it.
-    parts : iterable of dict of str to ndarray or pyarrow array
-        The columns, in one piece or several. int64 columns must not use `MISSING` for anything but missing.
-    meta : dict or callable returning one
-        Anything that JSON can hold; a callable is called after the last part.
-
-    Returns
-    -------
-    int
-        Rows written.
+    `kind`: what the table holds; `load` returns it. `parts`: the columns, in one piece or several. int64 columns must
+    not use `MISSING` for anything but missing. `meta`: anything that JSON can hold; a callable is called after the last
+    part. Returns the number of rows.
     """
     pa = needed("pyarrow", "parquet")
     pq = needed("pyarrow.parquet", "parquet")

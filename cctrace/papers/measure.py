@@ -37,23 +37,12 @@ def simulation(
 ) -> dict[str, Any]:
     """Simulate, and return the figures of flows and link, and of samples over time what is asked for.
 
-    Parameters
-    ----------
-    path : dict
-        Fields of `cctrace.Path`; ``jitter`` and ``jitter_before`` may be the fields of a `Jitter`.
-    flows : list of dict
-        Fields of `cctrace.Sender`.
-    duration, seed, sample, watch, exact, until
-        As `cctrace.simulate`.
-    keep : sequence of str
-        Columns of the timeline to return, flow by flow; the means over time come with any `sample`.
-
-    Returns
-    -------
-    dict
-        ``flows`` (one dict per flow), ``link``, ``seconds`` (how long it was); with `sample` also ``means``, ``before``
-        (means until the flow first gets less than half the link's rate; None if it never had half), ``collapse_s``
-        (when that is, or None) per flow, and ``timeline``.
+    `path`: fields of `cctrace.Path`; ``jitter`` and ``jitter_before`` may be the fields of a `Jitter`. `flows`: fields
+    of `cctrace.Sender`. `duration`, `seed`, `sample`, `watch`, `exact`, `until`: as `cctrace.simulate`. `keep`: columns
+    of the timeline to return, flow by flow; the means over time come with any `sample`. Returns ``flows`` (one dict per
+    flow), ``link``, ``seconds`` (how long it was); with `sample` also ``means``, ``before`` (means until the flow first
+    gets less than half the link's rate; None if it never had half), ``collapse_s`` (when that is, or None) per flow,
+    and ``timeline``.
     """
     route = path_of(path)
     senders = [Sender(**f) for f in flows]
