@@ -1,4 +1,4 @@
-"""What BBR v1 knows of the path: rounds, bandwidth, BDP, and whether a policer holds it down. Base of `bbr2016`.
+"""The path model of BBR v1: rounds, bandwidth, BDP, and whether a policer limits it. Base of `bbr2016`.
 
     bw        maximum of the delivery rate over `bw_rtts` rounds; app-limited samples count only if they raise it
     min_rtt   set by `bbr2016`, which decides when to measure it

@@ -21,7 +21,7 @@ Quirks of the release, kept:
 
 * an RTT equal to min_rtt renews it, so on a path of constant RTT it never expires and PROBE_RTT never comes;
 * next_rtt_delivered starts at 0, so the first sample already ends a round;
-* an ACK of nothing leaves cwnd alone, also in PROBE_RTT, whose cap has to wait for the next ACK;
+* an ACK that delivers nothing leaves cwnd unchanged, in PROBE_RTT too, whose cap has to wait for the next ACK;
 * prior_cwnd is saved after the mode became PROBE_RTT, so the larger of two windows returns afterwards;
 * a timeout clears full_bw but not the counter of its rounds, and an undo restores nothing;
 * without an RTT sample the target is the initial window, without the three bursts;

@@ -14,7 +14,8 @@ Sources: [Linux54] net/ipv4/tcp_bbr.c.   Differs from bbr2016:
 * the pacing clock: what earliest-departure-time pacing holds back is not in flight;
 * gains are set at the end of the ACK, from the mode (so a transition acts on the *next* phase decision);
 * a full pipe stays full through an undo, which restarts the plateau search and the policer's;
-* cwnd is restored within the ACK that ends recovery or PROBE_RTT; ACKs of nothing still apply PROBE_RTT's cap;
+* cwnd is restored within the ACK that ends recovery or PROBE_RTT; ACKs that deliver nothing still apply PROBE_RTT's
+  cap;
 * a delayed ACK does not replace an expired min_rtt; idle restart lasts until data are delivered, can end PROBE_RTT;
 * the policer's clock counts ms, not jiffies; the cycle goes on at a policer's rate;
 * ssthresh is written once, on entering DRAIN, for others to see.

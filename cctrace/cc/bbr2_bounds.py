@@ -1,4 +1,4 @@
-"""What loss and ECN marks do in BBRv2: the bounds on bandwidth and flight.
+"""How loss and ECN marks bound bandwidth and flight in BBRv2.
 
     while probing (STARTUP, REFILL, UP)          otherwise (DRAIN, DOWN, CRUISE, PROBE_RTT), once per loss round
     more than 2 % of a flight lost, or           loss:   bw_lo, inflight_lo := max(delivered, (1 - beta) * itself)
@@ -9,7 +9,7 @@
 
 A *loss round* runs from the delivery of what was sent after the last one ended; the first loss in it restarts it, so
 that what the path delivered is measured over the full round of loss. Bounds and window are saved on entering recovery,
-for the case that the losses prove to be none.
+for the case that the losses prove spurious.
 
 Sources: [BBRv2alpha] google/bbr, branch v2alpha, net/ipv4/tcp_bbr2.c. Function names in comments are that file's.
 """

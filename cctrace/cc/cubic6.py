@@ -13,8 +13,8 @@ Sources: [Linux614] net/ipv4/tcp_cubic.c, include/net/tcp.h.   Differs from cubi
 * a round ends with the ACK that passes its end, below 16 segments and where cwnd is not the limit as well;
 * the stack remembers for a round that cwnd was the limit.
 
-The last two of these are a correction of 6.14 that stable releases took over: Debian's 6.12.117 behaves so, too. What a
-kernel is called tells little, then; what it does is what `identify` looks at.
+The last two of these are a correction of 6.14 that stable releases took over: Debian's 6.12.117 behaves so, too. A
+kernel's version therefore says little, and `identify` goes by behaviour.
 
 No golden vectors exist; recordings of 6.18 and 6.12.117 agree in where slow start ends, of sockets that pace (`paced`,
 see reno) and of others.

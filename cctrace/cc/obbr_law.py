@@ -1,4 +1,4 @@
-"""The law of the oBBR paper, whatever stack is around it: a cap on what is in flight, and a bandwidth that may fall.
+"""The law of the oBBR paper, for any stack: a cap on what is in flight, and a bandwidth that may fall.
 
 Mixed into a BBR: `obbr_paper` (Linux, bbr2016) and `quic_obbr_paper` (nginx-quic, as the paper built it). Times and
 sizes are in the parent's units, which only have to agree with each other. What the law is, and what the paper leaves

@@ -1,10 +1,10 @@
-"""BBR that is told the truth: Kumar's two repairs of the minRTT collapse, as oracles (IFIP Networking 2019).
+"""BBR with one estimate replaced by its true value: Kumar's two repairs of the minRTT collapse (IFIP Networking 2019).
 
     cbe    "correct bandwidth estimate": the bottleneck's rate is given; min_rtt is estimated and may still collapse
     cmrt   "correct minimum RTT": the uncongested average RTT is given; the bandwidth is estimated
 
-Everything else, states included, is the parent's: `bbr2016` or `bbr2019`. Neither can be deployed; they show which of
-the two estimates a collapse comes from, and how far a repair could reach (Fig. 8).
+Everything else, states included, is the parent's: `bbr2016` or `bbr2019`. Neither can be deployed: they are oracles,
+which show which of the two estimates causes a collapse, and how far a repair could reach (Fig. 8).
 
 Sources: [Kumar19] §IV. The paper gives no code.
 
@@ -36,7 +36,7 @@ else:
 
 
 class CorrectBandwidth(Parent):
-    """The given rate for the estimate; needs the field `mss` of the last ACK."""
+    """Uses the given rate as the estimate; converts it with the `mss` of the last ACK."""
 
     true_bw_Bps: int  # a parameter
     mss: int = 1448
@@ -52,21 +52,21 @@ class CorrectBandwidth(Parent):
         super().on_ack(ack)
 
     def max_bw(self) -> int:
-        """The truth, in segments/us << 24."""
+        """The true bandwidth, in segments/us << 24."""
         return max(self.true_bw_Bps * BW_UNIT // (self.mss * USEC_PER_SEC), 1)
 
     def bw(self) -> int:
-        """The truth, policer or not."""
+        """The true bandwidth, policer or not."""
         return self.max_bw()
 
 
 class CorrectMinRtt(Parent):
-    """The given RTT for min_rtt."""
+    """Uses the given RTT as min_rtt."""
 
     true_rtt_us: int  # a parameter
 
     def init(self, ack: Ack) -> None:
-        """The truth from the start."""
+        """The true RTT from the start."""
         super().init(ack)
         self.min_rtt_us = self.true_rtt_us
 

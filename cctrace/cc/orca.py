@@ -21,7 +21,7 @@ the 70-vector of the released network. It returns one number; what lies outside 
 >>> from cctrace.cc.orca import with_policy
 >>> HalfOnDelay = with_policy(lambda seen: -0.5 if seen[-1, 6] < 1 else 0.0)  # halve the window while a queue stands
 
-`with_policy` gives a class that stands wherever a controller's name can; `onnx_policy(path)` loads a policy, and so
+`with_policy` gives a class that is accepted wherever a controller's name is; `onnx_policy(path)` loads a policy, and so
 does ``orca:policy=model.onnx``. All but the policy is compiled; the policy stays Python (NumPy, ONNX), and is asked
 once per interval.
 

@@ -10,7 +10,7 @@ Model:  once a round, of 25 ms at least    alpha = (1 - g) * alpha + g * F      
 The window is a fraction (20 bits); cwnd follows it, by one segment an ACK, and never goes below 2. From four rounds
 after slow start on the increase shrinks by the square of RTT / 25 ms on shorter paths, so that flows of all RTTs up to
 25 ms get the same rate for the same marks. It paces at window / RTT; where the window is not above four packets of 1500
-bytes the rate itself is what grows and shrinks, in waves of 3 % up and down within a round. It needs AccECN, which it
+bytes the rate itself grows and shrinks, in waves of 3 % up and down within a round. It needs AccECN, which it
 negotiates by itself, and sends ECT(1), by which queues for scalable flows know it. Without AccECN a kernel puts its
 Reno in Prague's place.
 
@@ -19,8 +19,8 @@ Sources: [Prague07] net/ipv4/tcp_prague.c; [RFC9331].   Differs from dctcp in:
 * fractions, the increase also during CWR, pacing, independence of the RTT, the rate instead of the window.
 
 Quirks: the increase counts the whole of what an ACK delivers beyond its marks, also of segments sent in the last round;
-`max(acked, increase)` adds at least 2**-20 of a segment per segment acked; a spurious loss restores the rate and makes
-the window of it. Below 1 Mbit/s packets shrink (tcp_sync_mss), parameter `resizes_packets`.
+`max(acked, increase)` adds at least 2**-20 of a segment per segment acked; a spurious loss restores the rate, from
+which the window follows. Below 1 Mbit/s packets shrink (tcp_sync_mss), parameter `resizes_packets`.
 """
 
 from cctrace.cc.ack import Ack

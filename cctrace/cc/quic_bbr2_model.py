@@ -1,4 +1,4 @@
-"""What BBRv2 of oBBR's nginx-quic believes of the path; what it does about it is in `quic_bbr2`.
+"""The path model of BBRv2 in oBBR's nginx-quic; the state machine is in `quic_bbr2`.
 
 Model:  bandwidth   bw = min(max(bw_hi), bw_lo);   bw_hi: maxima of the last two probe cycles
         volume      inflight_lo <= in flight <= inflight_hi, in bytes

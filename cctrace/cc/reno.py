@@ -11,9 +11,9 @@ Model:  slow start:            +1 segment per segment acked, up to ssthresh
 The window only grows while it is what limits the sender. Within Recovery and CWR the stack itself moves cwnd
 (proportional rate reduction, RFC 6937); controllers without `on_ack` are then not asked.
 
-It sets no pacing rate, but the socket may pace all the same, by the rate that the stack makes of cwnd and RTT: under
-the fq qdisc, with SO_MAX_PACING_RATE, or because a BBR had been at work before. That is the parameter `paced`, the
-kernel's sk_pacing_status.
+It sets no pacing rate, but the socket may still pace, at the rate that the stack derives from cwnd and RTT: under the
+fq qdisc, with SO_MAX_PACING_RATE, or because BBR was selected before. The parameter `paced` says so, the kernel's
+sk_pacing_status.
 
 Sources: [RFC5681] §3.1; [Linux61] net/ipv4/tcp_cong.c tcp_reno_*, tcp_slow_start(), tcp_cong_avoid_ai();
 include/net/tcp.h tcp_is_cwnd_limited().

@@ -78,7 +78,7 @@ def _why_not(folder: Path) -> str | None:
 
 
 def _distrusted(status: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> str | None:
-    """Return why what lies there could be somebody else's code, None if only this user can have written it."""
+    """Return why another user could have written a file or directory, None if only this user could."""
     if stat.S_ISLNK(status.st_mode):
         return "is a symbolic link"
     if not is_kind(status.st_mode):
@@ -126,14 +126,14 @@ def _write(path: Path, digest: str, description: dict[str, Any], code: bytes) ->
             file.write(_checksum(data) + b"\n" + data)
         os.replace(aside, path)
         _forget_oldest(path)
-    except OSError as error:  # a full disk: the code is used all the same
+    except OSError as error:  # a full disk: the code is used without being kept
         _warn(f"{path} cannot be written ({error.strerror}); it will be compiled again")
 
 
 def _forget_oldest(path: Path) -> None:
     title = path.name.rpartition("-")[0]
     same = [p for p in path.parent.glob(f"{title}-*.o") if p.name.rpartition("-")[0] == title]
-    with contextlib.suppress(OSError):  # another process may be forgetting them, too
+    with contextlib.suppress(OSError):  # another process may be removing them, too
         for old in sorted(same, key=lambda p: p.stat().st_mtime)[:-_MOST_ENTRIES]:
             old.unlink(missing_ok=True)
 

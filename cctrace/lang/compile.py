@@ -141,7 +141,7 @@ class Compiled:
     def check(self) -> None:
         """Raise ZeroDivisionError or IndexError, with file and line, if a call has failed since the last check.
 
-        What a function raised that the code asked (`cc.asking`) goes before that.
+        An exception of a Python function that the code called (`cc.asking`) takes precedence.
         """
         asking.raise_kept()
         status, self._failed.value = self._failed.value, 0
@@ -166,7 +166,7 @@ class _Body(Expressions):
         self.state, self.ack = Record(record_dtype(fields_of(cls)), state), Record(ack_dtype(cls), ack)
 
     def text(self, flat: Flat) -> str:
-        """Return the text: entry points are chosen by the code of their event."""
+        """Return the LLVM text, which dispatches on the event's code."""
         dtype, pointer = self.field(self.state, "draws")
         self.store(dtype, pointer, Scalar("int", "0"))
         codes = {event: EVENTS[self.cls.view][event] for event in flat.entries}
@@ -180,7 +180,7 @@ class _Body(Expressions):
         self.label("none")
         self.do("ret i64 0")
         self.is_open = False
-        # The first failure stays until somebody asks; the call returns 0.
+        # The first failure is kept until `check`; the call returns 0.
         self.label("exit")
         status, earlier = self.op("load i64, ptr %status"), self.op("load i64, ptr @failed")
         none = self.op(f"icmp eq i64 {earlier}, 0")

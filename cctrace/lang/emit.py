@@ -1,4 +1,4 @@
-"""Instructions of LLVM for the arithmetic of Python, as text: kinds of values, conversions, operators, memory.
+"""LLVM instructions for Python's arithmetic, as text: kinds of values, conversions, operators, memory.
 
 Kinds: int (int64, wraps), uint (uint64), float (float64), f32 (C float), bool. What would not give Python's number is
 refused (`CompileError`), as are mixtures of f32 with anything else, which NumPy would round and C would not. Division
@@ -84,7 +84,7 @@ def kind_of_dtype(dtype: np.dtype) -> str:
 
 
 def described(value: Value) -> str:
-    """Return what a value is, in the words of an error."""
+    """Describe a value for an error message."""
     if isinstance(value, Scalar):
         return value.kind
     names = {Record: "a record", Array: "an array", Several: "a tuple"}
@@ -99,7 +99,7 @@ class Emitter:
         self.allocas: list[str] = []
         self.needs: set[str] = set()  # declarations of functions of C's library
         self.count = 0
-        self.is_open = True  # whether the current block still lacks its last instruction
+        self.is_open = True  # whether the current block lacks its terminator
         self.can_fail = False
         self.where = ""  # file and line of what is being translated
 
@@ -115,7 +115,7 @@ class Emitter:
 
     def do(self, text: str) -> None:
         """Append an instruction."""
-        if not self.is_open:  # nothing leads here
+        if not self.is_open:  # unreachable
             self.label(self.name("dead"))
         self.lines.append("  " + text)
 
@@ -126,20 +126,20 @@ class Emitter:
         return name
 
     def label(self, label: str) -> None:
-        """Begin a block."""
+        """Begin a basic block."""
         if self.is_open:
             self.lines.append(f"  br label %{label}")
         self.lines.append(f"{label}:")
         self.is_open = True
 
     def go(self, label: str) -> None:
-        """End the block with a jump."""
+        """End the block with an unconditional branch."""
         if self.is_open:
             self.do(f"br label %{label}")
             self.is_open = False
 
     def branch(self, test: str, yes: str, no: str) -> None:
-        """End the block with a conditional jump."""
+        """End the block with a conditional branch."""
         self.do(f"br i1 {test}, label %{yes}, label %{no}")
         self.is_open = False
 
@@ -163,7 +163,7 @@ class Emitter:
         self.label(good)
 
     def site(self, kind: str) -> int:
-        """Return the number of a place that can fail."""
+        """Return the status of a source line that can fail."""
         raise NotImplementedError
 
     # -- conversions ---------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class Emitter:
         return self.op(f"fcmp une {LLVM[value.kind]} {value.text}, 0.0")
 
     def joined(self, *values: Value) -> str:
-        """Return the kind that numbers of these kinds have in common."""
+        """Return the common kind of numbers of these kinds."""
         scalars = [value if isinstance(value, Scalar) else self.convert(value, "int") for value in values]
         several = {scalar.kind for scalar in scalars}
         if len(several) == 1:

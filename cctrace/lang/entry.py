@@ -1,4 +1,4 @@
-"""The entry of a module of machine code: what `lang.machine` calls, a C function of words."""
+"""The entry point of a compiled module: a C function of 64-bit words, which `lang.machine` calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cctrace.lang.lower import Module
 
 
 class _Main(Expressions):
-    """The entry of a module: an external function of words that calls the one function."""
+    """The entry point of a module: an external function of words that calls the compiled one."""
 
     symbol = "entry"
 
@@ -31,7 +31,7 @@ class _Main(Expressions):
         return f"%w{self.taken - 1}"
 
     def value(self, arg: Any) -> Value:
-        """Return the value that an argument like `arg` becomes, made of words."""
+        """Return the value of an argument like `arg`, built from words."""
         if isinstance(arg, np.ndarray):
             pointer = self.op(f"inttoptr i64 {self.word()} to ptr")
             return Array(arg.dtype, pointer, tuple(self.word() for _ in arg.shape))
@@ -42,7 +42,7 @@ class _Main(Expressions):
         return Scalar("int", self.word())
 
     def results(self, result: Value) -> list[str]:
-        """Store the numbers of a result; returns their kinds."""
+        """Store the numbers of a result; return their kinds."""
         kinds = []
         numbers = result.items if isinstance(result, Several) else () if result is None else (result,)
         for k, item in enumerate(numbers):

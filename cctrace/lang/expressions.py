@@ -1,4 +1,4 @@
-"""Expressions of plain functions as LLVM's text; `cctrace.lang.lower` has the statements."""
+"""Expressions of plain functions as LLVM text; `cctrace.lang.lower` has the statements."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ class Expressions(Emitter):
         return self.compare(name, a, b)
 
     def as_value(self, node: Any) -> Scalar:
-        """Return the bool of a condition that is evaluated only as far as it matters."""
+        """Return the bool of a condition with short-circuit evaluation."""
         slot = self.slot("i1", "false")
         yes, end = self.name("yes"), self.name("end")
         self.do(f"store i1 false, ptr {slot}")
@@ -234,7 +234,7 @@ class Expressions(Emitter):
         return Scalar("bool", self.op(f"load i1, ptr {slot}"))
 
     def test(self, node: ast.expr, yes: str, no: str) -> None:
-        """End the block: jump to one of two blocks, depending on a condition."""
+        """End the block with a branch to one of two blocks, depending on a condition."""
         if isinstance(node, ast.BoolOp):
             for part in node.values[:-1]:
                 following = self.name("and")
@@ -282,12 +282,12 @@ class Expressions(Emitter):
         return self.met(ways)
 
     def gap(self) -> int:
-        """Leave room for instructions that are known later; returns where."""
+        """Reserve a place for instructions that become known later; return it."""
         self.do("; nothing")
         return len(self.lines) - 1
 
     def met(self, ways: list[tuple[int, Value]]) -> Value:
-        """Return the value that was `value` where the way led through `gap`, of [(gap, value)]."""
+        """Return the phi of [(gap, value)]: the value of the block from which control came."""
         kind = None
         if all(isinstance(value, Scalar) for _, value in ways):
             kind = self.joined(*(value for _, value in ways))
@@ -327,7 +327,7 @@ class Expressions(Emitter):
         return self.call(self.module.function(function, [given[name] for name in names]), [given[n] for n in names])
 
     def call(self, lowered: Lowered, args: Sequence[Value]) -> Value:
-        """Emit the call of a lowered function; where it fails, so does this one."""
+        """Emit the call of a lowered function; its failure is passed on."""
         words = ", ".join(f"{t} {text}" for arg in args for t, text in words_of(arg))
         call = f'call {lowered.returned} @"{lowered.symbol}"({words})'
         if lowered.returned == "void":

@@ -1,4 +1,4 @@
-"""What stands for functions of Python, math, NumPy and `cctrace.cc.cmath` in compiled code."""
+"""The compiled forms of functions of Python, math, NumPy and `cctrace.cc.cmath`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cctrace.cc import asking, cmath
 from cctrace.lang import memory
 from cctrace.lang.emit import LLVM, Array, Emitter, Scalar, Several, Value, described
 
-# What every module begins with: math.gcd, and Python's // and % of floats, which have the divisor's sign.
+# The prelude of every module: math.gcd, and Python's // and % of floats, which have the divisor's sign.
 PRELUDE = """
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 declare double @llvm.fabs.f64(double)

@@ -1,4 +1,4 @@
-"""From the syntax tree of plain functions to LLVM's text: statements, expressions, calls.
+"""From the syntax tree of plain functions to LLVM text: statements, expressions, calls.
 
 A function is lowered once for each combination of kinds of its arguments, and so are those that it calls. A variable
 has one kind; where a later assignment widens it (int to float), the function is lowered again. Which names mean what is
@@ -157,7 +157,7 @@ class _Function(Expressions):
         return self.finish(words)
 
     def finish(self, words: list[tuple[str, str]]) -> Lowered:
-        """Append the text of the function: its one exit returns status and result."""
+        """Append the text of the function, whose only exit returns status and result."""
         result = None if self.result is MISSING else self.result
         parts = [("i64", "%status")] if self.can_fail else []
         parts += [(t, f"%result{k}") for k, (t, _) in enumerate(words_of(result))]
@@ -193,7 +193,7 @@ class _Function(Expressions):
 
     # -- variables -----------------------------------------------------------------------------------------------------
     def assign(self, name: str, value: Value) -> None:
-        """Store a value in a local variable, unless nobody reads it."""
+        """Store a value in a local variable, unless it is never read."""
         if name not in self.read:
             return
         if value is None:
@@ -209,7 +209,7 @@ class _Function(Expressions):
             self.do(f"store {llvm_type} {text}, ptr {slot}")
 
     def widened(self, name: str, like: Value, value: Value) -> Value:
-        """Return a value as one of the kind of `like`; start anew where that has to be wider."""
+        """Convert a value to the kind of `like`; lower the function again where `like` has to be widened."""
         if shape_of(like) == shape_of(value):
             return value
         if not (isinstance(like, Scalar) and isinstance(value, Scalar)):
@@ -255,7 +255,7 @@ class _Function(Expressions):
         self.put(dtype, pointer, name, self.binary(op, self.load(dtype, pointer), self.expr(node.value)))
 
     def target(self, target: ast.expr, value: Value) -> None:
-        """Store a value where an assignment says."""
+        """Store a value in the target of an assignment."""
         if isinstance(target, ast.Name):
             self.assign(target.id, value)
         elif isinstance(target, ast.Tuple):
@@ -289,7 +289,7 @@ class _Function(Expressions):
         return dtype, pointer, ""
 
     def copy(self, array: Array, value: Value) -> None:
-        """Copy numbers to a slice: an array's, or one number again and again."""
+        """Copy an array, or one number repeatedly, to a slice."""
         length = array.shape[0]
         if isinstance(value, Array):
             if value.dtype != array.dtype:

@@ -1,7 +1,7 @@
 """Plain functions as machine code: ``Machine(function)`` compiles a function and all it calls, once.
 
-What is written in plain Python, over numbers, numpy arrays and records, runs as it is when it is called directly
-(interpreted), and as machine code when it is called through a `Machine`:
+A plain Python function of numbers, numpy arrays and records runs interpreted when it is called directly, and as machine
+code when it is called through a `Machine`:
 
     def total(table, until):                      # module cctrace/room/kernel.py
         sum_ = 0
@@ -83,7 +83,7 @@ class Machine:
         return entry
 
     def bind(self, *args: Any) -> Callable[[], Any]:
-        """Return a function without arguments that calls with these, whatever the arrays then hold; it keeps them."""
+        """Return a function without arguments that calls with these arrays, by reference; it keeps them."""
         if INTERPRETED:
             return lambda: self.function(*args)
         kinds, words = _flat(args)

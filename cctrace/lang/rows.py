@@ -8,7 +8,7 @@ SSTHRESH, UNDO_CWND = schema.EVENT_CODES["ssthresh"], schema.EVENT_CODES["undo_c
 
 
 def rows(code, row, stop, stop_at_draw, event, place, carried, state, before, recorded, out):
-    """Call rows [row, stop); returns the next one. See `Compiled.run`.
+    """Call rows [row, stop); return the next one. See `Compiled.run`.
 
     Parameters
     ----------
