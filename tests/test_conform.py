@@ -11,6 +11,9 @@ from cctrace.cc.bbr_draft import BBRDraft
 from cctrace.conform import bbr
 from cctrace.conform.stage import Cell, Stage
 from cctrace.errors import ArgumentError
+from cctrace.sim.path import Path
+from cctrace.sim.scenario import Scenario
+from cctrace.sim.sender import Sender
 
 CELL = Cell("10Mbit", "40ms", 1448, 2)
 
@@ -59,6 +62,22 @@ def test_only_losses_of_many_ranges_end_an_app_limited_startup_and_a_spurious_re
         found = next(row for row in spec.requirements if row.id == name).check(cases[case].record)
         assert found.exercised
         assert found.row is None
+
+
+def test_a_finding_of_stress_is_examined_as_one_run():
+    """BBRv3 behind a slow beginning, and CUBIC; losses end UP: Linux counts them in the first round of DOWN, too."""
+    path = Path(rate=[(0, "618kbit"), (1.57, "10Mbit")], rtt="40ms", buffer="1bdp")
+    scenario = Scenario(path, (Sender("bbr3", ack_every=2), Sender("cubic6")), "4s")
+    found = conform.run(scenario, "bbr")
+    assert "loss.only" in violated(found)
+    assert found.conforms
+    assert any("one scenario" in note for note in found.notes)
+    assert conform.run(scenario, "prr", sender=1).subject == "cubic6"
+    assert violated(conform.run(scenario, "rack")) == set()
+    with pytest.raises(ArgumentError, match="belongs to the Linux stack"):
+        conform.run(scenario, "quic")
+    with pytest.raises(ArgumentError, match=r"^Raises raised ZeroDivisionError"):
+        conform.run(Scenario(path, (Sender(Raises),), "1s"), "bbr")
 
 
 class Unpaced(BBRDraft):

@@ -10,7 +10,8 @@ import cctrace as cct
 from cctrace import conform, datasets
 from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.quic_reno import QuicReno
-from cctrace.conform.stage import Cell
+from cctrace.conform import windows
+from cctrace.conform.stage import Cell, Stage
 from cctrace.errors import ArgumentError
 from cctrace.path.transmissions import transmissions
 
@@ -34,6 +35,17 @@ def test_released_code_conforms_and_every_requirement_is_exercised(subject, spec
     found = conform.run(subject, spec)
     assert {verdict.id for verdict in found.verdicts if verdict.verdict == "not exercised"} <= {"W.10"}  # a slow path's
     assert [verdict.text() for verdict in found.verdicts if verdict.fails] == []
+
+
+@pytest.mark.parametrize("seed", [4, 8, 15, 167])
+def test_losses_that_a_timer_finds_and_hystart_in_a_recovery_are_no_violations_of_prr(seed):
+    """RACK's timer marks losses between ACKs (4, 8), HyStart lowers ssthresh (15), the application pauses (167)."""
+    case = next(case for case in windows.CASES if case.id == "W.7")
+    record = case.play(Stage("cubic6", Cell("20Mbit", "40ms"), seed)).record
+    found = {row.id: row.check(record) for row in conform.spec_of("prr").requirements}
+    assert [id for id, one in found.items() if one.row is not None] == []
+    assert found["prr.proportional"].exercised > 50
+    assert found["prr.cwnd"].exercised > 20
 
 
 class Greedy(Cubic6):

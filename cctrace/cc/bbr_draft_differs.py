@@ -87,6 +87,10 @@ FROM_BBR3 = (
         "offload budget", "three bursts of 1 ms", "three bursts of 1 ms and more on paths below 4 ms", "5.5.8, 5.6.3",
         "bbr_tso_segs_generic", ("cwnd.max_inflight",),
     ),
+    Counterpart(
+        "losses that end UP", "forgotten with the signals of UP", "count in the first round of DOWN",
+        "5.3.3.9 StartProbeBW_DOWN", "bbr_update_congestion_signals", ("loss.only",),
+    ),
     Counterpart("least bw_shortterm", "0", "1", "5.5.10.3 LossLowerBounds", "bbr_loss_lower_bounds"),
     Counterpart(
         "clock of ProbeRTT", "microseconds", "jiffies", "5.3.4.3 CheckProbeRTT", "bbr_update_min_rtt",

@@ -14,6 +14,7 @@ from cctrace.cli.arguments import (
     output_option,
     trust_option,
 )
+from cctrace.cli.check import SCENARIO
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
 
 
@@ -23,7 +24,7 @@ from cctrace.cli.common import command_options, echo, print_json, print_table, p
     "--spec", required=True, metavar="NAME", help="The specification: bbr, cubic, reno, prr, quic, rack, hystart."
 )
 @flow_option
-@click.option("--seed", default=1, help="Of the simulations.")
+@click.option("--seed", default=1, help="Of the simulated cases.")
 @click.option("--all", "every", is_flag=True, help="Also list requirements that hold or were not exercised.")
 @output_option("--junit", "junit_file", help="Write JUnit XML for continuous integration.")
 @reading_options
@@ -41,15 +42,16 @@ def conform(
 ) -> int:
     """Check every requirement of a specification in simulated cases of a controller, or in a recorded flow.
 
-    CONTROLLER is a name, or FILE.py:CLASS; FILE a capture or a qlog. The exit status is 1 if a requirement is violated
-    and the violation is not listed as intended.
+    CONTROLLER is a name, or FILE.py:CLASS; FILE a capture, a qlog, or a scenario (FILE.toml, as `cctrace stress` writes
+    it) to simulate. The exit status is 1 if a requirement is violated and the violation is not listed as intended.
     """
     from cctrace.conform import run, spec_of
 
     spec_of(spec)  # a mistake is said before what takes time
     with progress(f"conform {subject}") as show:
-        what: Any = _flow(subject, index, reading) if os.path.isfile(subject) else None
-        found = run(controller_name(subject, "CONTROLLER") if what is None else what, spec, seed=seed, progress=show)
+        what: Any = _recorded(subject, index, reading) if os.path.isfile(subject) else None
+        subject = controller_name(subject, "CONTROLLER") if what is None else what
+        found = run(subject, spec, seed=seed, sender=index or 0, progress=show)
     if junit_file:
         with open(junit_file, "w", encoding="utf-8") as file:
             file.write(found.to_junit())
@@ -66,11 +68,20 @@ def conform(
     return 0 if found.conforms else 1
 
 
-def _flow(file: str, index: int | None, reading: dict[str, Any]) -> Any:
+def _recorded(file: str, index: int | None, reading: dict[str, Any]) -> Any:
+    """Return the flow of a capture or of a qlog, or the scenario, that a file holds."""
     from cctrace.flows.capture import read
     from cctrace.flows.counters import CounterTable
 
     check_file(file)
+    if file.endswith(SCENARIO):
+        from cctrace.sim.scenario import Scenario
+
+        scenario = Scenario.read(file)
+        check_flow(index or 0, len(scenario.senders), file)
+        for sender in scenario.senders:
+            controller_name(str(sender.cc), "cc")
+        return scenario
     data = read(file, **reading)
     if isinstance(data, CounterTable) and data.events is not None:  # a qlog, most often of one connection
         if index is not None:

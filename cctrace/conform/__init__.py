@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cctrace.display import Progress
     from cctrace.flows.counters import CounterFlow
     from cctrace.flows.flow import Flow
+    from cctrace.sim.scenario import Scenario
 
 __all__ = ["SPECS", "Conformity", "Verdict", "run", "spec_of"]
 
@@ -56,18 +57,26 @@ def spec_of(name: str) -> Spec:
 
 
 def run(
-    subject: str | type[Controller] | Flow | CounterFlow, spec: str, *, seed: int = 1, progress: Progress | None = None
+    subject: str | type[Controller] | Flow | CounterFlow | Scenario,
+    spec: str,
+    *,
+    seed: int = 1,
+    sender: int = 0,
+    progress: Progress | None = None,
 ) -> Conformity:
-    """Return how a controller, or the sender of a recorded flow or of a log, follows a specification.
+    """Return how a controller, or the sender of a recorded flow, of a log or in a scenario, follows a specification.
 
     Parameters
     ----------
-    subject : str, type, Flow or CounterFlow
-        A controller, see `cctrace.cc.controller`; or a flow of a capture, or of a qlog.
+    subject : str, type, Flow, CounterFlow or Scenario
+        A controller, see `cctrace.cc.controller`, which plays the specification's cases; a flow of a capture, or of a
+        qlog; or a scenario, which is simulated.
     spec : str
         One of `SPECS`.
     seed : int
-        Of the simulations.
+        Of the cases; a scenario has its own.
+    sender : int
+        Which of a scenario's senders.
     progress : callable, optional
         Receives a line per path.
 
@@ -92,9 +101,16 @@ def run(
     from cctrace.conform.log import of_log
     from cctrace.flows.counters import CounterFlow
     from cctrace.flows.flow import Flow
+    from cctrace.sim.scenario import Scenario
 
     if isinstance(subject, CounterFlow):
         return of_log(subject, found)
+    if isinstance(subject, Scenario):
+        from cctrace.conform.controllers import of_scenario
+
+        return of_scenario(subject, found, sender)
     if not isinstance(subject, Flow):
-        raise ArgumentError(f"cannot examine {type(subject).__name__!r}: give a controller, or a flow of a capture")
+        raise ArgumentError(
+            f"cannot examine {type(subject).__name__!r}: give a controller, a scenario, or a flow of a capture"
+        )
     return of_flow(subject, found, progress)

@@ -7,7 +7,7 @@ from cctrace.cc.bbr_draft import BBRDraft
 from cctrace.conform import bbr_losses, bbr_model, bbr_probe_rtt, bbr_states, log, wire
 from cctrace.conform.bbr_changes import CASES
 from cctrace.conform.requirements import Spec
-from cctrace.conform.stage import Cell
+from cctrace.conform.stage import TRAIN, Cell
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 
@@ -32,7 +32,7 @@ CELLS = (
     Cell("1Mbit", "1s"),
     Cell("10Mbit", "40ms", 1448, 2),
     Cell("100Mbit", "10ms", 1448, 2),
-    Cell("1Gbit", "500us", 8948, 2),
+    Cell("1Gbit", "500us", TRAIN, 2),
     Cell("1Gbit", "100ms", 32000, 2),
     Cell("10Gbit", "10ms", 32000, 8),
 )

@@ -1,5 +1,7 @@
 """The example cases of draft-ietf-ccwg-bbr-06, appendix A, in which the path changes under the flow, A.15 to A.22."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from cctrace.cc.linux import CA_LOSS, EVENT_TX_START
@@ -8,7 +10,7 @@ from cctrace.conform.bbr_cases import CASES, LIMITED, SIX_LOSSES_BDP, case, neve
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, STARTUP, UP
 from cctrace.conform.requirements import Found, at_least
 from cctrace.conform.scenes import NOTHING, UNSET_SCENE, Scene
-from cctrace.conform.stage import Stage
+from cctrace.conform.stage import RATE_OF_TRAINS, TRAIN, Stage
 
 __all__ = ["CASES"]
 
@@ -17,10 +19,13 @@ __all__ = ["CASES"]
 def tenfold(stage: Stage, at_s: float) -> Scene:
     """Tenfold from CRUISE on; 90 % of it must be found within the wait for two probes and 40 RTTs.
 
-    Not where ProbeRTT comes every few rounds.
+    Not where ProbeRTT comes every few rounds. Segments stand for trains if the new rate asks for them.
     """
     if stage.cell.rate_bps > 2e8 or stage.cell.rtt_s > 0.2:
         return UNSET_SCENE
+    if 10 * stage.cell.rate_bps >= RATE_OF_TRAINS:
+        stage = Stage(stage.spec, replace(stage.cell, mss=TRAIN), stage.seed)
+        at_s = sc.entered(stage.plain, CRUISE) or at_s
     for waits_s in (3.5, 7.0):  # of one probe; of two
         r = stage.record(at_s + waits_s + 40 * stage.cell.rtt_s, path=sc.changed_rate(stage, at_s, 10))
         reached = r.after["max_bw"] >= 9 * r.facts["rate_Bps"]

@@ -7,16 +7,18 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from cctrace.cc import called, canonical, controller
-from cctrace.cc.base import Controller
+from cctrace.cc.base import Controller, checked_params
 from cctrace.conform import SPECS
 from cctrace.conform.judge import Tally, intended, look
-from cctrace.conform.record import Record
+from cctrace.conform.record import Record, record_of
 from cctrace.conform.requirements import Found, Requirement, Spec
 from cctrace.conform.result import NOT_EXERCISED, Conformity
-from cctrace.conform.stage import Stage
+from cctrace.conform.stage import Stage, simulated
+from cctrace.conform.wire import record_of_flow
 from cctrace.display import Progress
 from cctrace.errors import ArgumentError
 from cctrace.sim.batch import cores
+from cctrace.sim.scenario import Scenario
 
 
 class Played(NamedTuple):
@@ -32,15 +34,8 @@ class Played(NamedTuple):
 
 def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progress: Progress | None) -> Conformity:
     """Return the `Conformity` of a controller; see `cctrace.conform.run`."""
-    if isinstance(subject, str):
-        subject = canonical(subject)
+    subject = _of_stack(subject, spec)
     cls, _ = controller(subject)
-    if cls.view != spec.stack:
-        names = {"linux": "Linux", "quic": "QUIC"}
-        raise ArgumentError(
-            f"{cls.__name__} belongs to the {names[cls.view]} stack: the cases of {spec.name} run on the "
-            f"{names[spec.stack]} stack's controllers"
-        )
     module = importlib.import_module(SPECS[spec.name])
     tally = Tally(spec.requirements, intended(subject, spec))
     for case in module.CASES:
@@ -55,10 +50,46 @@ def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progre
                 tally.add(one.case.id, one.found, one.where, one.time_s, one.seconds)
                 for id, found, time_s in one.seen:
                     tally.add(id, found, one.where, time_s)
+    return _conformity(subject, spec, tally)
+
+
+def of_scenario(scenario: Scenario, spec: Spec, sender: int = 0) -> Conformity:
+    """Return the `Conformity` of one sender in the simulation of a scenario; see `cctrace.conform.run`."""
+    one = scenario.senders[sender]
+    subject = _of_stack(one.cc, spec)
+    cls, given = controller(subject)
+    packets = spec.requirements is spec.wire  # rack looks at segments
+    run = simulated(called(subject), scenario, packets, sender)
+    if packets:
+        r = record_of_flow(run.capture(sender).flow(0), cls)
+    else:
+        r = record_of(run.flow(sender), cls, checked_params(cls, given), {"mss": float(one.sizes[0])})
+    tally = Tally(spec.requirements, intended(subject, spec))
+    for requirement in spec.requirements:
+        id, found, time_s = _seen(requirement, r)
+        tally.add(id, found, "the scenario", time_s)
+    return _conformity(subject, spec, tally, ("one scenario: what it does not bring about is not exercised",))
+
+
+def _of_stack(subject: str | type[Controller], spec: Spec) -> str | type[Controller]:
+    """Return a subject by its registered name; raise `ArgumentError` if the specification is of another stack."""
+    if isinstance(subject, str):
+        subject = canonical(subject)
+    cls, _ = controller(subject)
+    if cls.view != spec.stack:
+        names = {"linux": "Linux", "quic": "QUIC"}
+        raise ArgumentError(
+            f"{cls.__name__} belongs to the {names[cls.view]} stack: the cases of {spec.name} run on the "
+            f"{names[spec.stack]} stack's controllers"
+        )
+    return subject
+
+
+def _conformity(subject: str | type[Controller], spec: Spec, tally: Tally, notes: tuple[str, ...] = ()) -> Conformity:
     verdicts = tally.verdicts()
     if all(verdict.verdict == NOT_EXERCISED for verdict in verdicts):
         raise ArgumentError(f"{called(subject)} shows nothing that spec={spec.name!r} asks: it keeps no such state")
-    return Conformity(called(subject), spec.name, spec.title, verdicts)
+    return Conformity(called(subject), spec.name, spec.title, verdicts, notes)
 
 
 def controller_compiled(cls: type[Controller]) -> None:

@@ -6,57 +6,67 @@ The stack performs the reduction, for any window-based controller, so the check 
 import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY, EVENT_COMPLETE_CWR
+from cctrace.columns import Values
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Spec, Table, equal
 from cctrace.conform.windows import CASES, CELLS
-from cctrace.conform.wire import bounded, recoveries
+from cctrace.conform.wire import bounded, lost_between_acks, recoveries
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 
 requirement = Table()
 
 
-def _judge(r: Record, which: str) -> Found:
-    checked = 0
-    for cut, rows in recoveries(r):
-        out = r.ack("data_segs_out")[rows] - r.ack("data_segs_out")[cut]
-        delivered = r.ack("delivered")[rows] - r.ack("delivered")[cut] + 1  # the ACK that began it delivers, too
-        ssthresh, flight = float(r.before["snd_ssthresh"][rows[0]]), float(r.before["snd_cwnd"][cut])
-        pipe, lost = r.inflight[rows], r.ack("rs_losses")[rows]
-        checked += len(rows)
-        if which == "proportional":
-            before = np.concatenate([[r.inflight[cut]], pipe[:-1]])
-            bound = np.ceil(delivered * ssthresh / max(flight, 1.0)) + 2
-            bad = (pipe > ssthresh + 1) & (before > ssthresh + 1) & (out > np.maximum(bound, 3)) & (lost == 0)
-        elif which == "bounded":
-            bound = 2 * delivered + 3.0
-            bad = out > bound
-        else:
-            before = np.concatenate([[r.inflight[cut]], pipe[:-1]])
-            bound = np.maximum(before, ssthresh) + 2
-            bad = pipe > bound
-        if bad.any():
-            k = int(np.argmax(bad))
-            value = pipe[k] if which == "pipe" else out[k]
-            return Found(checked, int(rows[k]), f"{value:.0f} segments", f"at most {bound[k]:.0f}")
-    return Found(checked)
+def _delivering(r: Record, cut: int, rows: Values) -> Values:
+    """Return those rows of a recovery, after the ACK that began it, whose ACK delivers: only these set cwnd."""
+    rows = rows[rows > cut + 1]
+    delivered = r.ack("delivered")
+    return rows[r.is_call("pkts_acked")[rows] & (delivered[rows] > delivered[rows - 1])]
+
+
+def _earlier(first: float, column: Values) -> Values:
+    """Return a column's values one row earlier, after a `first`."""
+    return np.concatenate([[first], column])[:-1]
 
 
 @requirement("prr.proportional", "6.2", "While more than ssthresh is in flight, what is sent is to what is delivered "
              "as ssthresh to the flight before.", "snd_ssthresh")  # fmt: skip
 def _proportional(r: Record) -> Found:
-    return _judge(r, "proportional")
+    """What RACK's timer lets go between ACKs may exceed the share; ACKs then let nothing go until the share allows."""
+    checked, between = 0, lost_between_acks(r)
+    for cut, inside in recoveries(r):
+        rows = _delivering(r, cut, inside)
+        out, delivered = r.ack("data_segs_out")[rows] - r.ack("data_segs_out")[cut], r.ack("delivered")[rows]
+        pipe, ssthresh = r.inflight[rows], r.after["snd_ssthresh"][rows]
+        share = (delivered - r.ack("delivered")[cut] + 1) * ssthresh / max(float(r.before["snd_cwnd"][cut]), 1.0)
+        bound = np.maximum(np.ceil(share) + 2, _earlier(0, out)) + np.diff(between[rows], prepend=between[cut])
+        above = (pipe > ssthresh + 1) & (_earlier(r.inflight[cut], pipe) > ssthresh + 1)
+        checked += len(rows)
+        if (bad := above & (out > bound)).any():
+            k = int(np.argmax(bad))
+            return Found(checked, int(rows[k]), f"{out[k]} segments", f"at most {bound[k]:.0f}")
+    return Found(checked)
 
 
-@requirement("prr.bounded", "6.2", "What is sent in recovery is at most twice what was delivered, and a segment.",
+@requirement("prr.bounded", "6.2", "What ACKs let go in recovery is at most twice what was delivered, and a segment.",
              "snd_ssthresh")  # fmt: skip
 def _bounded(r: Record) -> Found:
-    return _judge(r, "bounded")
+    return bounded(r)
 
 
-@requirement("prr.pipe", "6.2", "Recovery does not send beyond ssthresh.", "snd_ssthresh")
+@requirement("prr.pipe", "6.2", "A flight at or below ssthresh grows to ssthresh, or one segment more.", "snd_ssthresh")
 def _pipe(r: Record) -> Found:
-    return _judge(r, "pipe")
+    """Above ssthresh the share counts alone: what the application did not use of it may leave later."""
+    checked = 0
+    for cut, inside in recoveries(r):
+        rows = _delivering(r, cut, inside)
+        pipe, ssthresh = r.inflight[rows], r.after["snd_ssthresh"][rows]
+        below = _earlier(r.inflight[cut], pipe) <= ssthresh
+        checked += int(below.sum())
+        if (bad := below & (pipe > ssthresh + 1)).any():
+            k = int(np.argmax(bad))
+            return Found(checked, int(rows[k]), f"{pipe[k]} segments", f"at most {ssthresh[k] + 1}")
+    return Found(checked)
 
 
 @requirement("prr.cwnd", "6.2", "Each ACK sets cwnd to the flight and what may leave: above ssthresh the share of what "
@@ -66,12 +76,14 @@ def _cwnd(r: Record) -> Found:
     checked = 0
     delivered, out, una = r.ack("delivered"), r.ack("data_segs_out"), r.ack("snd_una")
     acks = r.is_call("pkts_acked") & (r.ack("ca_state") == CA_RECOVERY)
-    for cut, rows in recoveries(r):
-        rows = rows[(rows > cut + 1) & (rows + 1 < len(r))]
-        rows = rows[acks[rows] & acks[rows + 1] & (delivered[rows] > delivered[rows - 1])]
+    for cut, inside in recoveries(r):
+        rows = _delivering(r, cut, inside)
+        rows = rows[rows + 1 < len(r)]
+        rows = rows[acks[rows] & acks[rows + 1]]  # this ACK marked nothing lost, and did not end the recovery
         total, sent, pipe = delivered[rows] - delivered[cut] + 1, out[rows] - out[cut], r.inflight[rows]
-        ssthresh, flight = r.before["snd_ssthresh"][rows], max(float(r.before["snd_cwnd"][cut]), 1.0)
-        safe = (una[rows] > una[rows - 1]) & (r.ack("rs_losses")[rows] == 0)
+        # In `pkts_acked`, which comes first, HyStart may end slow start: that is, lower ssthresh to cwnd.
+        ssthresh, flight = r.after["snd_ssthresh"][rows], max(float(r.before["snd_cwnd"][cut]), 1.0)
+        safe = una[rows] > una[rows - 1]
         below = np.maximum(total - sent, delivered[rows] - delivered[rows - 1]) + safe
         room = np.where(pipe > ssthresh, np.ceil(ssthresh * total / flight) - sent, np.minimum(ssthresh - pipe, below))
         expected, got = pipe + np.maximum(room, np.where(sent > 0, 0, 1)), r.before["snd_cwnd"][rows + 1]

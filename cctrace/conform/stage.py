@@ -9,6 +9,7 @@ from cctrace.conform.record import Record, record_of
 from cctrace.errors import ArgumentError, CctraceError
 from cctrace.sim.path import Path
 from cctrace.sim.result import Simulation
+from cctrace.sim.scenario import Scenario
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import HEADER_BYTES
@@ -16,6 +17,7 @@ from cctrace.units import parse_rate_bps, parse_time_ns
 
 LEAST_RWND = 64_000_000  # bytes; the receiver must not be the limit
 LEAST_BUFFER_PACKETS = 20
+RATE_OF_TRAINS, TRAIN = 1e9, 8948  # bit/s from which a segment of so many bytes stands for a train of packets
 BUFFER_BDPS = 3.0  # a queue that Startup does not overflow
 
 
@@ -128,12 +130,22 @@ class Stage:
 
     def _simulated(self, path: Path, sender: Sender, seconds: float, packets: bool = False) -> Simulation:
         where = f"{called(self.spec)} on {self.cell}"
-        try:
-            run = simulate(path, sender, f"{seconds:.6f}s", seed=self.seed, trace=not packets, packets=packets)
-        except CctraceError:
-            raise
-        except Exception as error:  # whatever the class does
-            raise ArgumentError(f"{where} raised {type(error).__name__}: {error}") from error
-        if not int(run.flows["sent"].iloc[0]):
-            raise ArgumentError(f"{where} sent nothing in {seconds:.3g} s: does it set snd_cwnd and pacing_rate?")
-        return run
+        return simulated(where, Scenario(path, (sender,), f"{seconds:.6f}s", self.seed), packets)
+
+
+def simulated(what: str, scenario: Scenario, packets: bool, sender: int = 0) -> Simulation:
+    """Return the simulation of a scenario, with packets or with a trace of each controller's calls.
+
+    Raises `ArgumentError`, which begins with `what`, if a controller raises, or if the `sender` sends nothing.
+    """
+    try:
+        run = simulate(
+            scenario.path, scenario.senders, scenario.duration, scenario.seed, trace=not packets, packets=packets
+        )
+    except CctraceError:
+        raise
+    except Exception as error:  # whatever the class does
+        raise ArgumentError(f"{what} raised {type(error).__name__}: {error}") from error
+    if not int(run.flows["sent"].iloc[sender]):
+        raise ArgumentError(f"{what} sent nothing in {run.duration_s:.3g} s: does it set snd_cwnd and pacing_rate?")
+    return run

@@ -54,12 +54,24 @@ def recoveries(r: Record) -> list[tuple[int, Values]]:
     return found
 
 
+def lost_between_acks(r: Record) -> Values:
+    """Return how many segments were marked lost so far by no ACK that delivers: by RACK's timer, or by a duplicate.
+
+    Such a loss leaves cwnd as the last ACK set it [RFC 6937bis] 6.2, [Linux61] tcp_rack_reo_timeout: it makes room in
+    the flight for as many retransmissions, which no delivery allows.
+    """
+    acked = np.flatnonzero(r.is_call("pkts_acked"))
+    delivers = acked[np.diff(r.ack("delivered")[acked], prepend=0) > 0]
+    marks = r.is_call("skb_marked_lost") & ~np.isin(r.ack("now_us"), r.ack("now_us")[delivers])
+    return np.cumsum(np.where(marks, np.diff(r.ack("lost"), prepend=0), 0))
+
+
 def bounded(r: Record) -> Found:
-    """Return whether recoveries sent at most twice what was delivered, and a few segments."""
-    checked = 0
+    """Return whether recoveries sent at most twice what was delivered, what a timer found lost, and a few segments."""
+    checked, between = 0, lost_between_acks(r)
     for cut, rows in recoveries(r):
         out = r.ack("data_segs_out")[rows] - r.ack("data_segs_out")[cut]
-        bound = 2 * (r.ack("delivered")[rows] - r.ack("delivered")[cut] + 1) + 3
+        bound = 2 * (r.ack("delivered")[rows] - r.ack("delivered")[cut] + 1) + 3 + between[rows] - between[cut]
         checked += len(rows)
         if (out > bound).any():
             k = int(np.argmax(out > bound))
