@@ -8,7 +8,6 @@ import pytest
 import cctrace as cct
 from cctrace.analysis.analyze import _forecast, analyze
 from cctrace.cli import main
-from cctrace.diagnosis.findings import Verdict
 from cctrace.identification.identify import CANDIDATES, Candidate, Identification
 from cctrace.identification.words import believed, sender_words
 from cctrace.report.overview import row_of
@@ -17,10 +16,6 @@ from cctrace.report.overview import row_of
 def found(group, share, reason="so it was sent"):
     each = [Candidate(name, share / len(group)) for name in group]
     return Identification([*each, Candidate("unknown", 1 - share)], tuple(group), reason, 0.1)
-
-
-def limited(name):
-    return SimpleNamespace(verdicts=[Verdict(name, 0.9, 0.0, 1.0, {}, "")])
 
 
 def test_a_group_is_named_with_how_sure_it_is():
@@ -39,7 +34,7 @@ def test_a_group_is_named_with_how_sure_it_is():
     ],
 )
 def test_nine_names_are_no_answer_and_what_hid_the_sender_is_said(verdict, why):
-    assert sender_words(found(CANDIDATES, 0.69), limited(verdict)) == f"cannot be told from this record{why}"
+    assert sender_words(found(CANDIDATES, 0.69), [verdict]) == f"cannot be told from this record{why}"
 
 
 def test_counters_that_name_the_controller_are_believed():

@@ -103,8 +103,8 @@ def _row(flow: Any, result: Any) -> tuple[Any, ...]:
     ends = ["-" if host is None else endpoint(host, port) for host, port in ((src, sport), (dst, dport))]
     if named := _named_by_counters(flow, result):
         return *ends, f"{named} (named by the counters)"
-    diagnosis = None
+    causes: list[str] = []
     if group_words(result.group) == OF_EITHER_FAMILY:
         with Attempt("diagnosis"):
-            diagnosis = diagnose(flow)
-    return *ends, sender_words(result, diagnosis)
+            causes = diagnose(flow).causes
+    return *ends, sender_words(result, causes)

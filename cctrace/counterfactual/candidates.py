@@ -31,7 +31,7 @@ Removals = dict[str, tuple[Intervention, Verdict]]
 
 def held(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     """Return verdicts on host limits found by the time accounting, unless a verdict names them already."""
-    named, by, account = {one.name for one in diagnosis.verdicts}, scene.held, shares(diagnosis.limits)
+    named, by, account = set(diagnosis.causes), scene.held, shares(diagnosis.limits)
     found = []
     waited = account.get("application", 0.0) + account.get("send_buffer", 0.0)  # a capture shows pauses, not buffers
     for cause, is_held, share, number, words in (
@@ -51,7 +51,7 @@ def held(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
 
 def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     """Return verdicts on causes that may matter although others explain as much, limited to those that do matter."""
-    found, others, names = list(diagnosis.explained_away), len(scene.others), {one.name for one in diagnosis.verdicts}
+    found, others, names = list(diagnosis.explained_away), len(scene.others), set(diagnosis.causes)
     window, full_span = scene.held.window_bytes, (0.0, diagnosis.limits[-1].end_s)
     if window is not None and not shares(diagnosis.limits).get("receive_window") and "window_limited" not in names:
         kept = {"kept_bytes": window}  # a stricter limit may hide it

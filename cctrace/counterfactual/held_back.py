@@ -79,7 +79,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
 
     Raises `FitError` if the application was the main limit, and its writes show no pattern.
     """
-    names = [verdict.name for verdict in diagnosis.verdicts]
+    names = diagnosis.causes
     total_s = sum(limit.end_s - limit.start_s for limit in diagnosis.limits) or 1.0
     spans = dict.fromkeys(("application", "send_buffer", "receive_window"), 0.0)
     for limit in diagnosis.limits:

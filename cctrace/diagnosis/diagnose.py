@@ -90,6 +90,11 @@ class Diagnosis(Summarized):
         """The cause in a few plain words, for tables."""
         return cause_words(self.cause, self.verdicts[0].is_there)
 
+    @property
+    def causes(self) -> list[str]:
+        """The names of the verdicts."""
+        return [one.name for one in self.verdicts]
+
     def summary(self) -> str:
         """Return the verdicts as text, most important first, with their confidence."""
         lines = [f"{one.name} (confidence {one.confidence:.2g}): {one.line}" for one in self.verdicts]

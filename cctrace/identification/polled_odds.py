@@ -17,9 +17,11 @@ But
                  longer while it is used
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,24 +30,14 @@ from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.identification import constants as const
 from cctrace.identification.flights import V1_WAIT_RTTS
 
+if TYPE_CHECKING:
+    from cctrace.identification.polls import Polls
+
 # Range of growth relative to Reno's, by candidate.
 GROWTH = {"reno": (0.6, 1.5), "cubic": (0.3, np.inf), "cubic6": (0.3, np.inf)}
 
 
-class Windows(Protocol):
-    """Poll columns, one value per poll; `open`, `use` and `full` are flags."""
-
-    cwnd: NDArray[np.float64]
-    ssthresh: NDArray[np.float64]
-    delivered: NDArray[np.float64]
-    rtt_us: NDArray[np.float64]
-    time_ns: NDArray[np.int64]
-    open: NDArray[np.bool_]
-    use: NDArray[np.bool_]
-    full: NDArray[np.bool_]
-
-
-def wrong_reductions(polls: Windows, factor: float) -> tuple[int, float]:
+def wrong_reductions(polls: Polls, factor: float) -> tuple[int, float]:
     """Return how many reductions the polls contain, and the share of them with a wrong factor.
 
     `factor`: by which the candidate multiplies its window.
@@ -63,7 +55,7 @@ def wrong_reductions(polls: Windows, factor: float) -> tuple[int, float]:
     return len(off), float(np.mean(np.array(off) > const.OTHER_FACTOR)) if off else 0.0
 
 
-def growth(polls: Windows) -> tuple[float, float]:
+def growth(polls: Polls) -> tuple[float, float]:
     """Return Reno's increments of cwnd between reductions, and the growth of cwnd as a share of them."""
     grown = expected = 0.0
     for before, after in _neighbours(polls):
@@ -80,7 +72,7 @@ def growth(polls: Windows) -> tuple[float, float]:
     return expected, grown / expected if expected else 1.0
 
 
-def wrong_windows(polls: Windows, name: str, factor: float) -> float:
+def wrong_windows(polls: Polls, name: str, factor: float) -> float:
     """Return the reduction of an unpaced candidate's log odds due to the windows' reductions and growth.
 
     `name`: of the candidate. `factor`: by which it multiplies its window.
@@ -139,7 +131,7 @@ def unchanged(
     return float(min(const.DECISIVE_WEIGHT * np.log(max(longest / least_ns, 1.0)), const.MOST_AGAINST))
 
 
-def _neighbours(polls: Windows) -> Iterator[tuple[int, int]]:
+def _neighbours(polls: Polls) -> Iterator[tuple[int, int]]:
     """Yield pairs of consecutive polls."""
     use = np.flatnonzero(polls.use)
     yield from zip(use[:-1][np.diff(use) == 1].tolist(), use[1:][np.diff(use) == 1].tolist(), strict=True)

@@ -1,33 +1,12 @@
 """A flow's sender in words, for tables and pages."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from cctrace.cc import is_model_based, kernel_name
 from cctrace.identification import constants as const
 from cctrace.identification.identify import Identification
 from cctrace.identification.odds import UNKNOWN, Candidate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Protocol
-
-    class Verdict(Protocol):
-        """The fields used of a cause that limited a flow."""
-
-        @property
-        def name(self) -> str:
-            """Of the cause."""
-
-    class Diagnosis(Protocol):
-        """The fields used of a diagnosis."""
-
-        @property
-        def verdicts(self) -> Iterable[Verdict]:
-            """Causes that limited the flow, the likeliest first."""
-
 
 NAMES = 3  # most controllers named; of more, their family if they have one
 OF_EITHER_FAMILY = "cannot be told from this record"
@@ -81,14 +60,16 @@ def is_undecided(found: Identification | None) -> bool:
     return found is not None and group_words(found.group) == OF_EITHER_FAMILY
 
 
-def sender_words(found: Identification | None, diagnosis: Diagnosis | None = None) -> str:
-    """Return the identified sender and its probability; or, if none and the diagnosis explains it, the reason."""
+def sender_words(found: Identification | None, causes: Collection[str] = ()) -> str:
+    """Return the identified sender and its probability; or, if none and a cause of the diagnosis explains it, why.
+
+    `causes`: names of the verdicts, the likeliest first.
+    """
     if found is None or found.group == (UNKNOWN,):
         return "unknown"
     words = group_words(found.group)
     if words == OF_EITHER_FAMILY:
-        verdicts = diagnosis.verdicts if diagnosis else []
-        why = next((_HELD[verdict.name] for verdict in verdicts if verdict.name in _HELD), "")
+        why = next((_HELD[name] for name in causes if name in _HELD), "")
         return f"{words} ({why})" if why else words
     share = sum(one.probability for one in found.candidates if one.name in found.group)
     return f"{words} ({'over 99' if share > 0.99 else round(100 * share)} % sure)"

@@ -78,7 +78,9 @@ def _controller(analysis: FlowAnalysis) -> str:
 
 def _sender(analysis: FlowAnalysis) -> str:
     """Return a flow's sender: named by the counters, otherwise identified."""
-    return analysis.controller or sender_words(analysis.identification, analysis.diagnosis)
+    return analysis.controller or sender_words(
+        analysis.identification, analysis.diagnosis.causes if analysis.diagnosis else ()
+    )
 
 
 def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress: Progress = silent) -> Path:

@@ -56,17 +56,10 @@ class Sliding:
         return sum(self.throughputs) / len(self.throughputs), sum(self.latencies) / len(self.latencies)
 
 
-class Estimate(Protocol):
-    """What a `Player` expects of an estimate."""
-
-    def add(self, download_ms: float, throughput: float, latency: float) -> tuple[float, float]:
-        """Add a finished download; return the new (throughput, latency)."""
+ESTIMATES: dict[str, Callable[[Video], Ewma | Sliding]] = {"ewma": Ewma, "sliding": Sliding}
 
 
-ESTIMATES: dict[str, Callable[[Video], Estimate]] = {"ewma": Ewma, "sliding": Sliding}
-
-
-def estimate(name: str, video: Video) -> Estimate:
+def estimate(name: str, video: Video) -> Ewma | Sliding:
     """Return a new estimate by name.
 
     Raises `ArgumentError` if there is no such estimate.
