@@ -190,7 +190,8 @@ def _render(corpus: Corpus, flows: pd.DataFrame, by: str, links: Mapping[tuple[s
 <footer>Written by cctrace {escape(cctrace.__version__)}. The tables beside this page hold every flow.</footer>"""
     colours = "".join(f".v{i}{{background:#{colour};fill:#{colour}}}" for i, colour in enumerate(_COLOURS))
     sheet = f"{colours}\n{(_HERE / 'corpus.css').read_text(encoding='utf-8')}"
-    return document(title, sheet, body, (_HERE / "corpus.js").read_text(encoding="utf-8"))
+    script = (_HERE / "table.js").read_text(encoding="utf-8") + 'sortable(document.getElementById("flows"));\n'
+    return document(title, sheet, body, script)
 
 
 def _figures(corpus: Corpus, flows: pd.DataFrame, errors: pd.DataFrame) -> str:
@@ -298,7 +299,7 @@ def _table(flows: pd.DataFrame, by: str, links: Mapping[tuple[str, int], str]) -
 <div class="card scroll"><div class="tools" id="tools" hidden>
 <input id="search" type="search" placeholder="Search" aria-label="Search the flows">
 <select id="only" aria-label="Only this cause"><option value="">every cause</option>{names}</select>
-<span class="soft" id="count" role="status"></span></div>
+<output class="soft" id="found"></output></div>
 <table id="flows"><thead><tr>{head}</tr></thead><tbody>
 {body}
 </tbody></table></div>"""
