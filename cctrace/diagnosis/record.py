@@ -176,16 +176,21 @@ class Record:
         return is_model_based(self.controller)
 
     @functools.cached_property
+    def captured(self) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.bool_]]:
+        """The connection's packets in order: when the sender's TCP handled them (ns), rows, and which it sent."""
+        capture, index = self.flow.capture, self.flow.index
+        clock, order, first = capture.at_the_sender(np.array([index]))
+        rows = order[first[0] : first[1]]
+        return clock[rows], rows, capture.packets["direction"][rows] == int(capture.connections.sender[index])
+
+    @functools.cached_property
     def _windows(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """Return (time in s, free bytes of the receive window after it, that window) of every packet, in order."""
         capture, index = self.flow.capture, self.flow.index
         if "wscale" in self.flow.facts["inferred"]:
             return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
-        clock, order, first = capture.at_the_sender(np.array([index]))
-        rows, packets = order[first[0] : first[1]], capture.packets
-        sender = int(capture.connections.sender[index])
-        base = int(capture.connections.sides[index, sender]["base"])
-        mine = packets["direction"][rows] == sender
+        (time_ns, rows, mine), packets = self.captured, capture.packets
+        base = int(capture.connections.sides[index, int(capture.connections.sender[index])]["base"])
         seq = unwrapped(packets["seq"][rows], mine, base)
         end = np.maximum.accumulate(np.where(mine, seq + packets["payload"][rows], 0))
         offset = (packets["ack"][rows].astype(np.int64) - base - end) & 0xFFFFFFFF
@@ -195,7 +200,7 @@ class Record:
         edge = np.maximum.accumulate(np.where(from_receiver, ack + window, 0))
         last = np.maximum.accumulate(np.where(from_receiver, np.arange(len(rows)), 0))
         known = edge > 0
-        return self.seconds(clock[rows])[known], (edge - end)[known], window[last][known]
+        return self.seconds(time_ns)[known], (edge - end)[known], window[last][known]
 
     @functools.cached_property
     def window_shut_s(self) -> NDArray[np.float64]:
@@ -220,12 +225,9 @@ class Record:
     @functools.cached_property
     def zero_window_s(self) -> NDArray[np.float64]:
         """When the receiver advertised a zero window, seconds."""
-        capture, index = self.flow.capture, self.flow.index
-        clock, order, first = capture.at_the_sender(np.array([index]))
-        rows, packets = order[first[0] : first[1]], capture.packets
-        from_receiver = packets["direction"][rows] != int(capture.connections.sender[index])
-        from_receiver &= (packets["window"][rows] == 0) & ((packets["flags"][rows] & (SYN | RST)) == 0)
-        return self.seconds(clock[rows][from_receiver])
+        (time_ns, rows, mine), packets = self.captured, self.flow.capture.packets
+        is_zero = (packets["window"][rows] == 0) & ((packets["flags"][rows] & (SYN | RST)) == 0)
+        return self.seconds(time_ns[~mine & is_zero])
 
     @functools.cached_property
     def timeouts_s(self) -> NDArray[np.float64]:

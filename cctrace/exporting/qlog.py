@@ -28,6 +28,7 @@ from cctrace.flows.flow import Flow
 from cctrace.identification.identify import identify
 from cctrace.io.write import replacing
 from cctrace.plot.packets import KINDS, packets_of
+from cctrace.plot.states import modes_of
 from cctrace.refusals import Attempt
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import Run, replay
@@ -287,8 +288,7 @@ def _integers(values: NDArray[np.float64]) -> list[int | None]:
 
 def _states(table: Columns, ca_state: NDArray[np.uint8]) -> list[str]:
     """Return the congestion state after each ACK, as the schema spells it."""
+    names = [str(one).lower().replace(" ", "_") for one in modes_of(table)]
     if "phase" in table:
-        return [str(one).lower().replace(" ", "_") for one in table["phase"]]
-    slow = table["cwnd_segments"] < table["ssthresh_segments"]
-    names = np.where(slow, "slow_start", "congestion_avoidance")
+        return names
     return np.where(ca_state >= CA_STATES.index("CWR"), "recovery", names).tolist()

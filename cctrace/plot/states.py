@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cctrace.analysis.flow_view import FlowView
+from cctrace.columns import Columns
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import TIME, blank, draw
 from cctrace.plot.panels import Phases
-from cctrace.plot.panels_of_flow import flow_panels, flow_phases
+from cctrace.plot.panels_of_flow import flow_panels
 from cctrace.schema import CA_STATES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
     from cctrace.flows.flow import Flow
     from cctrace.replaying.run import Run
@@ -48,16 +50,18 @@ class Lane(NamedTuple):
     phases: Phases
 
 
+def modes_of(model: Columns) -> NDArray[Any]:
+    """Return a replayed controller's mode after each call: its phase, or else slow start or congestion avoidance."""
+    if "phase" in model:
+        return model["phase"]
+    return np.where(model["cwnd_segments"] < model["ssthresh_segments"], "slow start", "congestion avoidance")
+
+
 def lanes(view: FlowView) -> list[Lane]:
     """Return the timelines of a flow: the replayed controller's mode, if there is a replay, TCP's state, and marks."""
     found = []
-    mode = flow_phases(view)
-    if view.model is not None and not mode.spans:
-        slow = view.model["cwnd_segments"] < view.model["ssthresh_segments"]
-        names = np.where(slow, "slow start", "congestion avoidance")
-        mode = Phases.from_names(view.seconds(view.model), names)
-    if mode.spans:
-        found.append(Lane("mode", mode))
+    if view.model is not None and len(view.model["time_ns"]):
+        found.append(Lane("mode", Phases.from_names(view.seconds(view.model), modes_of(view.model))))
     after = view.events["ca_state"][1:].astype(np.int64)  # noted before each call
     if len(after):
         names = np.array(CA_STATES, object)[np.minimum(after, len(CA_STATES) - 1)]

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.analysis.flow_analysis import FlowAnalysis
-from cctrace.columns import Columns
 from cctrace.diagnosis.findings import LIMITS
 from cctrace.flows.flow import Flow
 from cctrace.plot.packets import packets_of
+from cctrace.plot.states import modes_of
 from cctrace.schema import LINUX_EVENTS
 
 UNKNOWN = -1  # of every number here
@@ -132,7 +132,7 @@ def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> dict[str, Any
         return {"states": (), "state": nothing.astype(np.int8), **unknown}
     row = np.searchsorted(model["time_ns"], known_ns, side="right") - 1
     last, began = np.maximum(row, 0), row >= 0
-    names, codes = _states(model)
+    names, codes = np.unique(modes_of(model).astype(str), return_inverse=True)
 
     def column(name: str, factor: int = 1) -> NDArray[np.int64]:
         if name not in model:
@@ -141,22 +141,13 @@ def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> dict[str, Any
         return np.where(began & np.isfinite(value), np.nan_to_num(value, posinf=0.0), UNKNOWN).astype(np.int64)
 
     return {
-        "states": names,
+        "states": tuple(names.tolist()),
         "state": np.where(began, codes[last], UNKNOWN).astype(np.int8),
         "cwnd": column("cwnd_segments"),
         "pacing_rate_bps": column("pacing_rate_Bps", 8),
         "bw_bps": column("bw_Bps", 8),
         "min_rtt_us": column("min_rtt_us"),
     }
-
-
-def _states(model: Columns) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the names of a controller's states, and which one it was in after each call."""
-    if "phase" in model:
-        names, codes = np.unique(model["phase"].astype(str), return_inverse=True)
-        return tuple(names.tolist()), codes.astype(np.int64)
-    slow = model["cwnd_segments"] < model["ssthresh_segments"]
-    return ("slow start", "congestion avoidance"), np.where(slow, 0, 1)
 
 
 def _window_left(

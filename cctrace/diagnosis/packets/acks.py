@@ -38,14 +38,10 @@ def ack_bunches(record: Record) -> AckBunches | None:
 
 def _stamped(record: Record) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return (time in ns, time stamp in us) of the ACKs that carry one, in order; empty if the clock does not fit."""
-    capture, index = record.flow.capture, record.flow.index
-    clock, order, first = capture.at_the_sender(np.array([index]))
-    rows, packets = order[first[0] : first[1]], capture.packets
-    from_receiver = (packets["direction"][rows] != int(capture.connections.sender[index])) & (
-        packets["payload"][rows] == 0
-    )
+    (time_ns, rows, mine), packets = record.captured, record.flow.capture.packets
+    from_receiver = ~mine & (packets["payload"][rows] == 0)
     from_receiver &= (packets["tsval"][rows] > 0) & ((packets["flags"][rows] & SYN) == 0)
-    time, stamp = clock[rows][from_receiver], packets["tsval"][rows][from_receiver].astype(np.int64)
+    time, stamp = time_ns[from_receiver], packets["tsval"][rows][from_receiver].astype(np.int64)
     if len(time) < 2 or time[-1] <= time[0] or stamp[-1] <= stamp[0]:
         return time[:0], stamp[:0]
     per_s = (stamp[-1] - stamp[0]) * 1e9 / (time[-1] - time[0])
