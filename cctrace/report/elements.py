@@ -1,5 +1,6 @@
 """Pieces of HTML that the parts of a page share. What is called text is escaped here, what is called HTML is not."""
 
+import itertools
 from collections.abc import Iterable
 
 from cctrace.display import escape
@@ -20,13 +21,15 @@ def table(kind: str, heads: Iterable[str], rows: Iterable[Iterable[str]], label:
 
 
 def text_table(heads: Iterable[str], rows: Iterable[Iterable[str]], texts: int) -> str:
-    """Return a card with a table of a corpus, whose first columns, `texts`, are aligned as text and may break."""
-    kinds = [' class="text"' if k < texts else "" for k in range(20)]
-    head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(heads, kinds, strict=False))
-    kinds[0] = ' class="text name"'
-    body = "".join(
-        f"<tr>{''.join(f'<td{kind}>{cell}</td>' for cell, kind in zip(row, kinds, strict=False))}</tr>" for row in rows
-    )
+    """Return a card with a table of a corpus: heads (text), and rows of cells (HTML), of which the first are texts."""
+
+    def cells(tag: str, row: Iterable[str]) -> str:
+        kinds = ["text name", *["text"] * (texts - 1)]
+        marks = itertools.chain((f' class="{kind}"' for kind in kinds), itertools.repeat(""))
+        return "".join(f"<{tag}{mark}>{cell}</{tag}>" for cell, mark in zip(row, marks, strict=False))
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    head = cells("th", map(escape, heads))
     return f'<div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
