@@ -101,7 +101,7 @@ def _limits(analysis: FlowAnalysis, time_s: NDArray[np.float64]) -> NDArray[np.i
     return codes[np.searchsorted(starts, time_s, side="right")]
 
 
-def known_of_stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+def known_of_stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.bool_]) -> dict[str, Any]:
     """Return the event stream's columns at the time `known_ns` of each packet; those `forth` are the sender's."""
     events, sends = flow.events.rows, flow.events.sends
     row = np.searchsorted(events["time_ns"], known_ns, side="right") - 1
