@@ -203,6 +203,17 @@ def test_no_bucket_is_seen_where_none_was(name):
     assert (e["policer"], e["shaper"]) == (None, None)
 
 
+def test_a_rate_that_only_a_wrong_jitter_distribution_bounds_is_not_bounded():
+    """No queue stood, and no distribution that is fitted quickly is uniform: its interval would exclude the rate."""
+    uniform = cct.Jitter("empirical", samples_ns=np.linspace(0, 5e6, 1001))
+    path = cct.Path(rate="50Mbit", rtt="22.5ms", buffer="2bdp", jitter=uniform, policer=("14Mbit", "50kB"))
+    sim = cct.simulate(path, cct.Sender("bbr3", fq=True, ack_every=2), "12s", seed=5, packets=True)
+    fitted = path_of(evidence_of(sim), quick=True)
+    (rate,) = fitted.estimates["rate_bps"]
+    assert "rate" in fitted.estimates["unseen"]
+    assert (rate["low"] < 50e6, rate["high"]) == (True, None)
+
+
 def test_a_policer_of_a_few_packets_has_its_rate_in_the_interval():
     path = cct.Path(rate="100Mbit", rtt="100ms", buffer="600kB", policer=("3Mbit", "8000B"))
     policer = cct.fit.path(cct.simulate(path, "cubic6", "20s", packets=True, ack_every=2)).estimates["policer"]

@@ -14,7 +14,7 @@ import pytest
 import cctrace as cct
 from cctrace.cli import main
 from cctrace.counterfactual.figures import FIGURES, interval
-from cctrace.counterfactual.held_back import held_back
+from cctrace.counterfactual.held_back import clocked_writes, held_back
 from cctrace.counterfactual.questions import changed
 from cctrace.diagnosis.record import Record
 from cctrace.errors import ArgumentError, FitError
@@ -121,6 +121,23 @@ def test_writes_that_were_not_done_when_the_next_one_came_keep_their_times_and_s
     held = cct.Sender("reno", app=held_back(Record(flow), cct.diagnose(flow)).app).application(1)
     assert held[1] == pytest.approx(225e3, rel=0.02)
     assert held[2] == pytest.approx(500e6, rel=0.02)
+
+
+def test_writes_on_a_clock_are_found_beside_a_competitor_whose_queue_leaves_no_pause():
+    sender = cct.Sender("bbr2022", app="chunks:size=588kB,every=400ms", ack_every=2)
+    path = cct.Path(rate="23.6Mbit", rtt="78ms", buffer="1bdp")
+    sim = cct.simulate(path, [sender, cct.Sender("reno", ack_every=2)], "12s", 1, packets=True)
+    record = Record(flow := sim.capture().flow(0))
+    assert len(record.empty_s) < 4
+    held = cct.Sender("reno", app=held_back(record, cct.diagnose(flow)).app).application(1)
+    assert held[1] == pytest.approx(588e3, rel=0.02)
+    assert held[2] == pytest.approx(400e6, rel=0.01)
+
+
+def test_writes_into_a_small_send_buffer_are_not_on_a_clock():
+    sim = cct.simulate(PATH, cct.Sender("bbr2022", send_buffer="40kB", ack_every=2), "8s", 1, packets=True)
+    record = Record(flow := sim.capture().flow(0))
+    assert clocked_writes(record, cct.diagnose(flow).limits) is None
 
 
 def test_an_application_whose_writes_show_no_pattern_is_refused():

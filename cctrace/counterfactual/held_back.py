@@ -8,13 +8,17 @@ application's writes are inferred from what was sent between idle times: everyth
 to send.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cctrace.diagnosis.constants import MOSTLY
 from cctrace.diagnosis.diagnose import Diagnosis
+from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.limits import outside, written
 from cctrace.diagnosis.packets.ends import even_rate
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import socket_limit
@@ -31,6 +35,8 @@ APPLICATION = 0.05  # share of the time without data to send (or without room fo
 WRITTEN_EARLY = 0.10  # the same, from which a send buffer is assumed if writes do not follow pauses
 FEWEST_WRITES = 4  # for a pattern of times and sizes
 IDLE_RTTS = 1.0  # without data between two writes: ACK-clocked sends follow ACKs at once
+CLOCK_RTTS = 1.5  # least period of writes on a clock while data are in flight
+ON_CLOCK = 0.05  # of the period, by which such a write may be early or late
 EVEN = 0.7  # ratio of the pauses' scatter to that of writes around a clock: requests wait for the response
 
 
@@ -89,7 +95,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     pacing_bps, paced_share = _pacing_limit(record, "pacing_limited" in names)
     app, idle, not_excluded = None, spans["application"], []
     if not buffered and "pacing_limited" not in names and idle > 0:
-        app = writes_of(record)
+        app = writes_of(record) or clocked_writes(record, diagnosis.limits)
         # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
         buffered = app is None and idle > max(WRITTEN_EARLY, spans["receive_window"])
         if buffered and names[:1] == ["application_limited"]:
@@ -168,20 +174,47 @@ def writes_of(record: Record) -> str | None:
     A write starts with the first data after a pause with nothing outstanding. The first one may be another
     protocol's handshake, and the last may be truncated: neither counts.
     """
-    sends = record.events.sends
-    new = sends[sends["retransmitted"] == 0]
-    sent_s, size = record.seconds(new["time_ns"]), new["segments"].astype(np.int64) * record.table.mss
     idle = record.empty_s
     pauses = idle[np.diff(idle)[:, 0] > IDLE_RTTS * record.least_rtt_us / 1e6]
     pauses = pauses[pauses[:, 1] < record.duration_s]
     if len(pauses) < FEWEST_WRITES:
         return None
     begins, ends = pauses[:, 1], pauses[:, 0]
-    total = np.concatenate([[0], np.cumsum(size)])[np.searchsorted(sent_s, begins - 1e-9)]
-    apart, written = np.diff(begins), np.diff(total)
+    apart, sizes = np.diff(begins), _sent_between(record, begins)
     paused = begins[1:] - ends[1:]
     turns = np.maximum(np.rint(apart / apart.min()), 1)  # a write not finished when the next one came leaves no pause
     every = float(apart.sum() / turns.sum())
     if np.std(paused) < EVEN * np.std(apart - turns * every):
-        return f"requests:size={np.median(written):.0f}B,think={np.median(paused) * 1e6:.0f}us"
-    return f"chunks:size={written.sum() / turns.sum():.0f}B,every={every * 1e6:.0f}us"
+        return f"requests:size={np.median(sizes):.0f}B,think={np.median(paused) * 1e6:.0f}us"
+    return f"chunks:size={sizes.sum() / turns.sum():.0f}B,every={every * 1e6:.0f}us"
+
+
+def clocked_writes(record: Record, limits: Sequence[Limit]) -> str | None:
+    """Return writes on a clock, as `writes_of`, although earlier ones were still in flight; None if there are none.
+
+    Data that wait for room in a send buffer are written when ACKs free it, several times per RTT.
+    """
+    busy = np.array([(one.start_s, one.end_s) for one in limits if one.name != "application"]).reshape(-1, 2)
+    begins = outside(written(record), busy)[:, 1]
+    if len(begins) <= FEWEST_WRITES:
+        return None
+    every = float(np.median(np.diff(begins)))
+    first = int(np.argmin(np.abs(np.diff(begins) - every)))
+    kept, later = [begins[first]], begins[first + 1 :]
+    for begin in later:
+        turns = np.rint((begin - kept[-1]) / every)
+        if turns >= 1 and abs(begin - kept[-1] - turns * every) < ON_CLOCK * every:
+            kept.append(begin)
+    if len(kept) <= max(FEWEST_WRITES, MOSTLY * len(later)) or every < CLOCK_RTTS * record.median_rtt_us / 1e6:
+        return None
+    turns = np.rint(np.diff(kept) / every)
+    sizes = _sent_between(record, np.array(kept))
+    return f"chunks:size={sizes.sum() / turns.sum():.0f}B,every={(kept[-1] - kept[0]) / turns.sum() * 1e6:.0f}us"
+
+
+def _sent_between(record: Record, times_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the bytes first sent between successive times."""
+    sends = record.events.sends
+    new = sends[sends["retransmitted"] == 0]
+    total = np.concatenate([[0], np.cumsum(new["segments"].astype(np.int64) * record.table.mss)])
+    return np.diff(total[np.searchsorted(record.seconds(new["time_ns"]), times_s - 1e-9)])

@@ -251,6 +251,8 @@ def _rates(flow: Sent, parts: Components, undetermined: list[str]) -> list[dict[
     _, rate, _ = bottleneck.delivered_rate(flow, window)
     fastest = float(np.quantile(rate[rate > 0], 0.99)) * 8e6
     bounds = parts.joint.bounds if parts.joint is not None else None
+    if bounds and parts.jitter is not None and parts.jitter.is_refuted(const.FAR_OFF):
+        bounds = None, None  # they rest on the shape of the jitter
     if len(steps.rate) == 1 and (not _shows(flow, parts) or errors[0] > const.UNSURE or (bounds and bounds[1] is None)):
         undetermined.append("rate")
         low = bounds[0] * 8e6 if bounds and bounds[0] else fastest

@@ -126,11 +126,12 @@ class Jitter(Serialised, Summarized):
         self.process_, self.wander_us_ = process_of(delays), 0.0
         self._fit(observed_draws(delays, self.process_, self.events), delays.effective_samples, progress)
         self._data_of = delays
-        if self.process_.name in ("packet", "reorder") and self._refuted(const.WANDERS):
+        if self.process_.name in ("packet", "reorder") and self.is_refuted(const.WANDERS):
             self._without_wander(delays, progress)
         return self
 
-    def _refuted(self, distance: float) -> bool:
+    def is_refuted(self, distance: float) -> bool:
+        """Return whether the delays refute the distribution: residuals farther than this from uniform."""
         found = self.goodness_
         return found is not None and found.probability < const.REFUTED and found.distance > distance
 
@@ -186,7 +187,7 @@ class Jitter(Serialised, Summarized):
         self.aic_ = {f.family.name: f.aic - least for f in sorted(fits, key=lambda fitted: fitted.aic)}
         self.as_good_ = [fitted.family.name for fitted in as_good]
         self._errors()
-        if "empirical" in self.families and (self._refuted(const.FAR_OFF) or len(self.families) == 1):
+        if "empirical" in self.families and (self.is_refuted(const.FAR_OFF) or len(self.families) == 1):
             self._without_family()
         self.distribution_, self.stalls_ = self._best.family.name, self._best.stalls
         return self
