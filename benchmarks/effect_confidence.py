@@ -25,7 +25,7 @@ from cctrace.estimates import Estimate, Estimate90
 
 BINS = 5
 LEAST = 1e-3  # of a probability, so that no single answer decides
-BOUNDS = 0.3, 5.0  # of the number
+BOUNDS = 0.1, 5.0  # of the number
 
 
 @contextmanager

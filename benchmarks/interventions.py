@@ -53,6 +53,7 @@ FAR = 2.0  # times, by which no interval that is not said to be open may be off
 RIGHT = {
     "rate_change": {"rate_change", "stale_bandwidth"},
     "jitter": {"jitter", "collapse"},
+    "competition": {"competition", "fair_queueing"},
     "shallow_buffer": {"shallow_buffer", "poor_pacing"},
 }
 NOTHING_WRONG = {"path_full", "self_induced_queue", "congestive_loss", "shallow_buffer"}

@@ -221,3 +221,10 @@ def test_one_overflow_of_a_path_whose_rate_no_queue_showed_is_no_poor_pacing():
     """ACKs that come in batches hide the rate: one that is much too high made every burst fill a queue of its own."""
     flow = simulated({"rate": "12Mbit", "rtt": "35ms", "buffer": "2bdp"}, seed=3, duration="8s", ack_slot="10ms")
     assert "poor_pacing" not in [verdict.name for verdict in diagnose(flow).verdicts]
+
+
+def test_a_loss_that_delays_the_ack_before_it_met_no_longer_queue():
+    path = cct.Path(rate="18Mbit", rtt="12.4ms", buffer="1bdp", loss="0.1%")
+    sender = cct.Sender("reno", ack_every=2, max_pacing_rate="14Mbit")
+    flow = cct.simulate(path, sender, "12s", seed=3, packets=True).capture().flow(0)
+    assert [one.name for one in cct.diagnose(flow).verdicts] == ["pacing_limited", "random_loss"]

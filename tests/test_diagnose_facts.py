@@ -1,6 +1,7 @@
 """Packets, polls and a single look answer to one rule per cause: where answers differ, facts do."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,6 +101,15 @@ def test_a_loss_beside_competitors_is_kept_for_a_simulation_to_ask_about():
     assert [one.name for one in explained_away(facts, found)] == ["random_loss"]
     alone = Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, losses=LOST)
     assert not explained_away(alone, judge(alone))
+
+
+def test_a_fair_share_that_changed_is_no_change_of_the_rate_that_a_simulation_could_undo():
+    change = SimpleNamespace(at_s=2.0, before_bps=2e6, after_bps=1e6)
+    facts = Facts(
+        PACKETS, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, rates=SimpleNamespace(changes=[change], stale=None)
+    )
+    assert [one.name for one in explained_away(facts, [])] == ["rate_change"]
+    assert not explained_away(facts, [facts.finding("fair_queueing", 0.9, {})])
 
 
 def test_every_sentence_of_the_catalogue_closes_its_clauses():

@@ -15,7 +15,7 @@ import cctrace as cct
 from cctrace.analysis.analyze import EFFECTS, analyze
 from cctrace.cc import kernel_name
 from cctrace.cli import main
-from cctrace.counterfactual.candidates import beside, held, removals
+from cctrace.counterfactual.candidates import ACKS_AS_DUE, beside, held, removals
 from cctrace.counterfactual.effects import NO_MORE_DATA, Effects, Without, effect_words, effects_of, too_short
 from cctrace.counterfactual.held_back import HeldBack
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
@@ -191,7 +191,7 @@ def test_drops_of_the_paths_full_queue_are_asked_about_although_most_losses_were
             rtt_ns=20e6,
             aqm="codel",
         )
-        scene = SimpleNamespace(others=(), held=HeldBack(), path=path)
+        scene = SimpleNamespace(others=(), held=HeldBack(), path=path, are_hypothetical=False)
         diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
         return [one.name for one in beside(scene, diagnosis)]
 
@@ -205,7 +205,8 @@ def test_drops_of_the_paths_full_queue_are_asked_about_although_most_losses_were
 def test_random_losses_of_the_path_are_asked_about_although_others_dropped_more(low, lost, asked):
     loss = {"model": "bernoulli", "share": Estimate90(0.005, low, 0.01), "congestive": 62, "random": lost}
     estimates = {"loss": loss, "buffer_bytes": Estimate90(None)}
-    scene = SimpleNamespace(others=(), held=HeldBack(), path=SimpleNamespace(estimates=estimates, aqm="droptail"))
+    path = SimpleNamespace(estimates=estimates, aqm="droptail")
+    scene = SimpleNamespace(others=(), held=HeldBack(), path=path, are_hypothetical=False)
 
     def names(*verdicts):
         diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
@@ -495,8 +496,8 @@ def test_a_full_queue_below_a_bdp_is_a_short_buffer_if_twice_its_size_gives_more
     assert [(each.name, each.effect.goodput.value) for each in found] == [(name, gain)]
 
 
-def test_jitter_that_no_verdict_names_is_asked_about_unless_others_share_the_queue():
-    def names(others, spread_us, *verdicts):
+def test_jitter_that_no_verdict_names_is_asked_about_unless_a_hypothetical_competitor_varies_delays():
+    def names(others, spread_us, *verdicts, are_hypothetical=False):
         loss = {"model": "none", "share": Estimate90(0.0)}
         jitter = {"sd_us": Estimate90(spread_us)}
         drawn = Jitter("normal", sd=f"{spread_us}us")
@@ -507,11 +508,22 @@ def test_jitter_that_no_verdict_names_is_asked_about_unless_others_share_the_que
             jitter_steps=lambda: ([0], [drawn]),
             max_rate_bps=lambda: 8e6,
         )
-        scene = SimpleNamespace(others=others, held=HeldBack(), path=path, are_hypothetical=False)
+        scene = SimpleNamespace(others=others, held=HeldBack(), path=path, are_hypothetical=are_hypothetical)
         diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
         return [each.name for each in beside(scene, diagnosis)]
 
     assert names((), 3000, one("receiver_limited")) == ["jitter"]
     assert not names((), 400, one("receiver_limited"))  # a hundredth of the RTT
     assert not names((), 3000, one("collapse"))
-    assert not names((SimpleNamespace(start_ns=0),), 3000, one("competition"))
+    assert names((), 3000, one("ack_compression")) == ["jitter"]  # of the ACKs, perhaps
+    other = (SimpleNamespace(start_ns=0),)
+    assert names(other, 3000, one("competition")) == ["jitter"]
+    assert not names(other, 3000, one("competition"), are_hypothetical=True)
+
+
+def test_acks_that_jitter_explains_are_no_cause_beside_it():
+    said = [replace(one(name), effect=None) for name in ("ack_compression", "path_full")]
+    effects = Effects({}, "reno", {}, {}, {"ack_compression": ACKS_AS_DUE}, [], [])
+    found = effects.joined(SimpleNamespace(verdicts=said, reordered=lambda found: found))
+    assert [each.name for each in found] == ["path_full", "ack_compression"]
+    assert found[1].confidence < 0.5

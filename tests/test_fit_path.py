@@ -210,7 +210,7 @@ def test_a_rate_that_only_a_wrong_jitter_distribution_bounds_is_not_bounded():
     sim = cct.simulate(path, cct.Sender("bbr3", fq=True, ack_every=2), "12s", seed=5, packets=True)
     fitted = path_of(evidence_of(sim), quick=True)
     (rate,) = fitted.estimates["rate_bps"]
-    assert "rate" in fitted.estimates["unseen"]
+    assert "rate" in fitted.estimates["undetermined"]
     assert (rate["low"] < 50e6, rate["high"]) == (True, None)
 
 

@@ -25,7 +25,8 @@ _SAYS_AS_MUCH = {"receiver_limited": "window_limited"}
 FULL_QUEUE = {"shallow_buffer", "congestive_loss", "poor_pacing", "aqm", "competition", "fair_queueing"}  # say why
 NO_SUCH_PART = "the inferred path has none, so that no simulation can leave it out"
 A_FULL_QUEUE = "over the path that explains the recording best, a full queue dropped these packets"
-DELAYED = {"jitter", "collapse", "reordering", "ack_compression", "ack_aggregation", "ack_thinning"}  # explain delays
+ACKS_AS_DUE = "over the path that explains the recording best, ACKs come as they are due"
+DELAYED = {"jitter", "collapse", "reordering"}  # their removal leaves constant delays, or none that reorder
 Removals = dict[str, tuple[Intervention, Verdict]]
 
 
@@ -66,7 +67,7 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     if (loss := _by_chance(scene, diagnosis)) and "random_loss" not in names:
         said = {"whatever": "beside those that a queue dropped", "answers_losses": False}
         found.append(verdict(Finding("random_loss", const.DOUBTFUL, full_span, loss, said)))
-    if not others and (varied := _varied(scene)) and not names & DELAYED:  # others' queues vary delays, too
+    if not scene.are_hypothetical and (varied := _varied(scene)) and not names & DELAYED:  # their queues vary delays
         found.append(verdict(Finding("jitter", const.DOUBTFUL, full_span, varied)))
     if not others and (full := _overflowed(scene)) and not names & FULL_QUEUE:
         cause = "shallow_buffer" if full["buffer_bdp"] < SHALLOW else "congestive_loss"
@@ -115,7 +116,8 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
     path, lost = scene.path, scene.path.estimates["loss"]
     if "aqm" in known and path.aqm == "droptail":
         if lost["model"] != "none" and "random_loss" not in known:  # what models the drops of an AQM that none fits
-            known["aqm"] = (replace(INTERVENTIONS["random_loss"], words=INTERVENTIONS["aqm"].words), known["aqm"][1])
+            plain = replace(INTERVENTIONS["random_loss"], words=INTERVENTIONS["aqm"].words, is_longer=True)
+            known["aqm"] = (plain, known["aqm"][1])
         else:
             full = path.estimates["aqm"] == "droptail"
             unanswered["aqm"] = A_FULL_QUEUE if full else NO_SUCH_PART

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc import called
-from cctrace.counterfactual.candidates import A_FULL_QUEUE, beside, held, removals
+from cctrace.counterfactual.candidates import A_FULL_QUEUE, ACKS_AS_DUE, beside, held, removals
 from cctrace.counterfactual.figures import FIGURES, SHARE, in_words
 from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
@@ -48,6 +48,7 @@ TRIES = 4  # times as many draws, if chance matters, of which those closest to t
 LEAST_DRAWS = 4  # for a flow of many segments
 SEGMENTS = 2_000_000  # simulated per question, two seconds of a core; a larger budget is met by fewer draws
 MOST_SEGMENTS = 1_000_000  # per flow
+OF_ACKS = {"ack_thinning", "ack_aggregation", "ack_compression"}
 NO_MORE_DATA = "an application that has hardly more to send than it sent: what kept its data back would hide that"
 # Each of these alone can determine a flow's rate.
 LIMITS = {
@@ -145,7 +146,7 @@ class Effects(Summarized):
         if (without := self.causes.get(one.name)) is not None:
             return replace(one, effect=without.effect)
         why = self.unanswered.get(one.name, "")
-        sure = min(one.confidence, const.UNSURE) if why == A_FULL_QUEUE else one.confidence
+        sure = min(one.confidence, const.UNSURE) if why in (A_FULL_QUEUE, ACKS_AS_DUE) else one.confidence
         return replace(one, no_effect=why, confidence=sure)
 
     def rows(self) -> list[tuple[str, Figures]]:
@@ -213,13 +214,17 @@ def effects_of(
         raise FitError(_unlike(scene, tried[0].original or {}))
     added, perhaps = held(scene, diagnosis), beside(scene, diagnosis)
     asked, unanswered = removals(diagnosis.verdicts + added + perhaps, scene)
+    for cause in asked.keys() & OF_ACKS:
+        if all(runs.is_original(_question(runs, *asked[cause])) for runs in kept):
+            unanswered[cause] = ACKS_AS_DUE
+            del asked[cause]
     answers = [
         runs.ask({cause: _question(runs, removal, one) for cause, (removal, one) in asked.items()}) for runs in kept
     ]
     causes = {
         cause: Without(
             _span([answer[cause].figures for answer in answers]),
-            _effect(removal.words, _span([answer[cause].differ or {} for answer in answers])),
+            _effect(removal, _span([answer[cause].differ or {} for answer in answers])),
         )
         for cause, (removal, _) in asked.items()
     }
@@ -253,7 +258,7 @@ def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]
     removal, one = asked[first]
     joined = {name: removal.and_also(*asked[name]) for name in others}
     answers = [runs.ask({name: _question(runs, joined[name], one) for name in others}) for runs in kept]
-    both = {name: _effect("", _span([each[name].differ or {} for each in answers])).goodput for name in others}
+    both = {name: _effect(removal, _span([each[name].differ or {} for each in answers])).goodput for name in others}
     then = max(others, key=lambda name: both[name].value or 0)
     alone = causes[first].effect.goodput
     if not _is_above(both[then], alone.value):
@@ -321,8 +326,8 @@ def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:
     return Question(own, removal.hosts, lambda path: removal.change(path, one), removal.is_alone)
 
 
-def _effect(words: str, differ: Figures) -> Effect:
+def _effect(removal: Intervention, differ: Figures) -> Effect:
     goodput, rtt = (
         type(differ[name])(*(None if side is None else 1 + side for side in differ[name])) for name in list(FIGURES)[:2]
     )
-    return Effect(words, goodput, rtt, differ[SHARE])
+    return Effect(removal.words, goodput, rtt._replace(high=None) if removal.is_longer else rtt, differ[SHARE])

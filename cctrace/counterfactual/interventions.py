@@ -38,6 +38,7 @@ class Intervention:
     # changes of `HeldBack.options`, and options of a `cctrace.Sender`
     hosts: Mapping[str, Any] = field(default_factory=dict)
     is_alone: bool = False  # whether the capture's other flows are removed
+    is_longer: bool = False  # whether the queue may then be longer than the path's
 
     def and_also(self, other: Intervention, verdict: Verdict) -> Intervention:
         """Return the joint removal of this cause and another one with its verdict."""

@@ -178,13 +178,13 @@ class Runs:
 
     def ask(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
         """Return {name: Answer} of questions, all over the same paths with the same random numbers."""
-        others = {name: question for name, question in questions.items() if not self._is_original(question)}
+        others = {name: question for name, question in questions.items() if not self.is_original(question)}
         runs = dict(zip(others, self._over(self.paths, list(others.values())), strict=True))
         if self._own is not None:
             runs = dict.fromkeys(questions, self._own) | runs
         return {name: self._answer(runs[name], question) for name, question in questions.items()}
 
-    def _is_original(self, question: Question) -> bool:
+    def is_original(self, question: Question) -> bool:
         """Return whether a question changes nothing: the recording is reproduced without what it would remove."""
         own = self.scene.own
         if self._own is None or own is None or self.senders(question) != self.senders(Question(own)):

@@ -148,14 +148,13 @@ class Effect:
 def _within(ratio: Estimate, near: float) -> float:
     """Return the probability that a ratio with a 90 % interval is within a share of the truth; 1 if open.
 
-    Errors follow Student's distribution with two degrees of freedom: some paths are wrong, whatever their interval.
+    Errors follow Cauchy's distribution: some paths are wrong, whatever their interval.
     """
     if None in ratio:
         return 1.0
     _, low, high = ratio.sides()
     said = math.log(high / max(low, 1e-9)) / (2 * Z90)
-    of_scale = math.log1p(near) / max(const.MISSES_TIMES * said, 1e-9)
-    return of_scale / math.hypot(of_scale, math.sqrt(2))
+    return 2 / math.pi * math.atan2(math.log1p(near), const.MISSES_TIMES * said)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats, Ints
+from cctrace.path.arrays import Bools, Floats, Ints, last_of_each
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.least import least_within
 from cctrace.path.lindley import deviation_by_bucket, deviation_by_queue, residual_delays
@@ -46,9 +46,8 @@ class Sent:
     @functools.cached_property
     def timed(self) -> Ints:
         """Rows whose delivery time is exact: the last packet reported by each prompt ACK."""
-        known = self.acked[np.argsort(self.row[self.acked], kind="stable")]
-        last = np.append(np.diff(self.row[known]) != 0, True)
-        rows = np.sort(known[last & self.prompt[known]])
+        rows = self.acked[last_of_each(self.row[self.acked])]
+        rows = rows[self.prompt[rows]]
         return rows if len(rows) >= const.LEAST_RTTS else self.acked
 
     @functools.cached_property

@@ -7,6 +7,7 @@ from cctrace.cc.linux import PACING_SHIFT
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Bursts, Losses, Met, Retransmissions
 from cctrace.diagnosis.record import Record
+from cctrace.path.arrays import last_of_each
 from cctrace.path.bottleneck import backlog_met, constant
 from cctrace.path.constants import ABOVE_FULL, CHANCE
 from cctrace.path.losses import decided_ns, overflows, proportion
@@ -141,9 +142,13 @@ def _gathered(record: Record, lost: NDArray[np.bool_]) -> bool:
 
 
 def before_losses(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
-    """Return the mean rank of the RTTs before losses, and the number of losses an RTT apart."""
+    """Return the mean rank of the RTTs before losses, and the number of losses an RTT apart.
+
+    A delayed ACK counts with its last segment: where a loss delays the ACK of the one before, its RTT is long for that.
+    """
     rtt = record.rtt_us
     known = np.flatnonzero(np.isfinite(rtt))
+    known = known[last_of_each(record.table.ack_row[known])]
     before = known[np.maximum(np.searchsorted(known, np.flatnonzero(lost)) - 1, 0)]
     episodes = 1 + int(np.sum(np.diff(record.sent_s[lost]) > record.least_rtt_us / 1e6))
     return mean_rank(rtt[known], rtt[before]), episodes

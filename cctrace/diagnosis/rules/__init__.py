@@ -59,7 +59,8 @@ def explained_away(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
     if facts.is_blind or named & {"capture_artefact", "slow_start_only"}:
         return []
     alone = (finding for rule in RULES for finding in rule(facts, Found()))
-    return [finding for finding in alone if finding.name in SECOND - named]
+    shared = {"rate_change"} if "fair_queueing" in named else set()  # a fair share changes as others come and go
+    return [finding for finding in alone if finding.name in SECOND - named - shared]
 
 
 def judge(facts: Facts) -> list[Finding]:

@@ -99,6 +99,8 @@ def jitter(facts: Facts, found: Found) -> Iterator[Finding]:
     varied = facts.jitter
     if varied is None or _is_short(found) or found.names & {"collapse", "ack_aggregation", "reordering"}:
         return
+    if "competition" in found.sure:  # the others' queue varies them, too
+        return
     if varied.jitter_sd_us >= JITTERY * varied.uncongested_rtt_us:
         yield facts.finding("jitter", 0.6, varied)
 
