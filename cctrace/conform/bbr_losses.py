@@ -22,8 +22,8 @@ def _lost(r: Record) -> tuple[Values, Values, Values]:
     return where, lost, flight
 
 
-@requirement("loss.probe", "5.5.10.2", "A probe that loses more than 2 % of a flight went too far, and UP ends; one "
-             "that loses less goes on.", "is_bw_probe_sample", "prev_probe_too_high")  # fmt: skip
+@requirement("loss.probe", "5.5.10.2", "A probe that loses more than 2 % of a flight is too high and ends UP; one that "
+             "loses less does not.", "is_bw_probe_sample", "prev_probe_too_high")  # fmt: skip
 def _probe(r: Record) -> Found:
     where, lost, flight = _lost(r)
     high = lost > flight * THRESHOLD
@@ -33,8 +33,8 @@ def _probe(r: Record) -> Found:
     return all_of(where & sure, good, np.array(STATES)[state], np.where(high, "DOWN, no more samples", "as before"))
 
 
-@requirement("loss.longterm", "5.5.10.2", "Such a loss sets inflight_longterm to the flight at which losses reached 2 "
-             "%, at least 0.7 of the target.", "is_bw_probe_sample", "inflight_longterm")  # fmt: skip
+@requirement("loss.longterm", "5.5.10.2", "A too high probe sets inflight_longterm to the flight at which losses "
+             "reached 2 %, at least 0.7 of the target.", "is_bw_probe_sample", "inflight_longterm")  # fmt: skip
 def _bound(r: Record) -> Found:
     where, lost, flight = _lost(r)
     size = r.ack("skb_segments")
@@ -47,7 +47,7 @@ def _bound(r: Record) -> Found:
     return equal(where, r.after["inflight_longterm"], expected, **slack)
 
 
-@requirement("loss.app_limited", "5.5.10.2", "Losses of an app-limited flight do not move inflight_longterm.",
+@requirement("loss.app_limited", "5.5.10.2", "Losses of an app-limited flight do not change inflight_longterm.",
              "is_bw_probe_sample", "inflight_longterm")  # fmt: skip
 def _limited(r: Record) -> Found:
     where, _, _ = _lost(r)
@@ -55,22 +55,22 @@ def _limited(r: Record) -> Found:
                  r.before["inflight_longterm"])  # fmt: skip
 
 
-@requirement("loss.round", "5.5.10.2", "The first loss of a round begins the loss round.", "is_loss_in_round",
+@requirement("loss.round", "5.5.10.2", "The first loss in a round begins the loss round.", "is_loss_in_round",
              "loss_round_delivered")  # fmt: skip
 def _round(r: Record) -> Found:
     first = r.is_call("skb_marked_lost") & ~r.was_set("is_loss_in_round")
     return equal(first, r.after["loss_round_delivered"], r.ack("delivered"))
 
 
-@requirement("loss.noted", "5.5.10.2, 5.5.10.3", "That a round has lost something is noted with its first loss, and "
-             "forgotten at its end.", "is_loss_in_round", "loss_round_start")  # fmt: skip
+@requirement("loss.noted", "5.5.10.2, 5.5.10.3", "loss_in_round is set by the first loss of a round and cleared at its "
+             "end.", "is_loss_in_round", "loss_round_start")  # fmt: skip
 def _noted(r: Record) -> Found:
     ends = r.acks & r.is_set("loss_round_start")
     marks = r.is_call("skb_marked_lost") & (r.before["state"] == r.after["state"])
     return all_of(ends | marks, r.is_set("is_loss_in_round") == marks, r.after["is_loss_in_round"], marks)
 
 
-@requirement("loss.reset", "5.3.3.9", "DOWN begins without signals of congestion.", "bw_latest", "inflight_latest",
+@requirement("loss.reset", "5.3.3.9", "Entering DOWN resets the congestion signals.", "bw_latest", "inflight_latest",
              "is_loss_in_round")  # fmt: skip
 def _reset(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
@@ -81,7 +81,7 @@ def _reset(r: Record) -> Found:
     return all_of(where, clean, r.after["bw_latest"], "0")
 
 
-@requirement("loss.round_end", "5.5.10.3", "A loss round ends with the ACK of what was sent after it began.",
+@requirement("loss.round_end", "5.5.10.3", "A loss round ends with the first ACK of data sent after it began.",
              "loss_round_start", "loss_round_delivered")  # fmt: skip
 def _round_end(r: Record) -> Found:
     where = r.acks & (r.ack("rs_interval_us") > 0) & (r.ack("rs_acked_sacked") > 0)
@@ -105,9 +105,8 @@ def _cut(r: Record, name: str, start: Values, latest: Values) -> tuple[Values, V
     return np.maximum(latest, BETA * np.where(np.isinf(bound), start, bound)), bound
 
 
-@requirement("loss.bw_shortterm", "5.5.10.3", "A round of loss while not probing cuts bw_shortterm to 0.7, but not "
-             "below what it delivered.", "bw_shortterm", "bw_latest", "loss_round_start",
-             "is_loss_in_round")  # fmt: skip
+@requirement("loss.bw_shortterm", "5.5.10.3", "A loss round while not probing cuts bw_shortterm to 0.7 of itself, but "
+             "not below bw_latest.", "bw_shortterm", "bw_latest", "loss_round_start", "is_loss_in_round")  # fmt: skip
 def _bw(r: Record) -> Found:
     latest = np.maximum(r.before["bw_latest"], r.delivery_rate)
     max_bw = r.after["max_bw"]
@@ -118,8 +117,9 @@ def _bw(r: Record) -> Found:
     return equal(_answers(r), r.after["bw_shortterm"], expected, **slack)
 
 
-@requirement("loss.inflight_shortterm", "5.5.10.3", "And inflight_shortterm likewise.", "inflight_shortterm",
-             "inflight_latest", "loss_round_start", "is_loss_in_round")  # fmt: skip
+@requirement("loss.inflight_shortterm", "5.5.10.3", "A loss round while not probing cuts inflight_shortterm to 0.7 of "
+             "itself, but not below inflight_latest.", "inflight_shortterm", "inflight_latest", "loss_round_start",
+             "is_loss_in_round")  # fmt: skip
 def _inflight(r: Record) -> Found:
     latest = np.maximum(r.before["inflight_latest"], r.ack("rs_delivered"))
     expected, _ = _cut(r, "inflight_shortterm", r.before["snd_cwnd"], latest)
@@ -129,8 +129,8 @@ def _inflight(r: Record) -> Found:
     return equal(where, r.after["inflight_shortterm"], expected, within=1, rel=0 if is_exact(r) else 0.01)
 
 
-@requirement("loss.only", "5.5.10.3", "Nothing else cuts the short-term model.", "bw_shortterm", "inflight_shortterm",
-             "loss_round_start", "is_loss_in_round")  # fmt: skip
+@requirement("loss.only", "5.5.10.3", "Nothing but loss rounds cuts the short-term bounds.", "bw_shortterm",
+             "inflight_shortterm", "loss_round_start", "is_loss_in_round")  # fmt: skip
 def _only(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     answers = r.is_set("loss_round_start") & r.was_set("is_loss_in_round")
@@ -162,8 +162,8 @@ def _latest(r: Record) -> Found:
     return all_of(where, near & (r.after["inflight_latest"] == expected), r.after["inflight_latest"], expected)
 
 
-@requirement("up.growth", "5.3.3.9", "In UP inflight_longterm grows by one per probe_up_acked_per_inc ACKed, while it "
-             "is what limits.", "inflight_longterm", "bw_probe_up_acked", "probe_up_acked_per_inc")  # fmt: skip
+@requirement("up.growth", "5.3.3.9", "In UP inflight_longterm grows by one per probe_up_acked_per_inc ACKed while it "
+             "limits the flow.", "inflight_longterm", "bw_probe_up_acked", "probe_up_acked_per_inc")  # fmt: skip
 def _growth(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     safe = r.ack("rs_lost") <= r.ack("rs_tx_in_flight") * THRESHOLD
@@ -193,7 +193,7 @@ def _slope(r: Record) -> Found:
     return all_of(raised | must, good, r.after["probe_up_acked_per_inc"], per)
 
 
-@requirement("up.slope_reset", "5.3.3.9", "REFILL starts the growth of inflight_longterm anew, DOWN ends it.",
+@requirement("up.slope_reset", "5.3.3.9", "REFILL restarts the growth of inflight_longterm, and DOWN ends it.",
              "bw_probe_up_acked", "bw_probe_up_rounds", "probe_up_acked_per_inc")  # fmt: skip
 def _slope_reset(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
@@ -203,7 +203,7 @@ def _slope_reset(r: Record) -> Found:
     return all_of(refills | downs, good, r.after["probe_up_acked_per_inc"], "no growth")
 
 
-@requirement("up.limited", "5.3.3.7", "Where inflight_longterm limits the flow, UP looks for a plateau anew.",
+@requirement("up.limited", "5.3.3.7", "While inflight_longterm limits the flow, UP restarts its plateau detector.",
              "full_bw", "full_bw_count", "full_bw_now", "inflight_longterm", "prev_probe_too_high")  # fmt: skip
 def _limited_anew(r: Record) -> Found:
     stays = (r.before["state"] == UP) & (r.after["state"] == UP) & r.acks
@@ -213,8 +213,8 @@ def _limited_anew(r: Record) -> Found:
     return all_of(stays & limited, good, r.after["full_bw"], r.delivery_rate)
 
 
-@requirement("longterm.safe", "5.3.3.9", "A flight that lost no more than 2 % raises inflight_longterm to itself, and "
-             "nothing else moves it outside of UP.", "inflight_longterm", "full_bw_reached")  # fmt: skip
+@requirement("longterm.safe", "5.3.3.9", "Outside of UP, inflight_longterm rises only to a flight that lost at most 2 "
+             "%.", "inflight_longterm", "full_bw_reached")  # fmt: skip
 def _safe(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     lost, flight = r.ack("rs_lost"), r.ack("rs_tx_in_flight")
@@ -256,8 +256,8 @@ def _cwnd(r: Record) -> Found:
     return at_least(where, value, _at_episode(r, "snd_cwnd"))
 
 
-@requirement("undo.bounds", "5.5.11.2", "And the bounds are at least those before it.", "bw_shortterm",
-             "inflight_shortterm", "inflight_longterm")  # fmt: skip
+@requirement("undo.bounds", "5.5.11.2", "A spurious recovery restores the bounds, or keeps higher ones.",
+             "bw_shortterm", "inflight_shortterm", "inflight_longterm")  # fmt: skip
 def _bounds(r: Record) -> Found:
     where = r.is_call("undo_cwnd")
     names = ("bw_shortterm", "inflight_shortterm", "inflight_longterm")
@@ -281,8 +281,8 @@ def _ended_by_loss(r: Record, state: int) -> Values:
     return (ended - ended[at] + by_loss[at] > 0) & once
 
 
-@requirement("undo.state", "5.5.11.2", "A flow whose Startup or UP ended by these losses returns to Startup, or to "
-             "REFILL; any other stays where it is.", "full_bw_now", "full_bw_reached")  # fmt: skip
+@requirement("undo.state", "5.5.11.2", "After a spurious recovery, a flow whose Startup or UP these losses ended "
+             "returns to Startup or REFILL; any other keeps its state.", "full_bw_now", "full_bw_reached")  # fmt: skip
 def _state(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     startup, up = _ended_by_loss(r, STARTUP), _ended_by_loss(r, UP)
@@ -301,14 +301,14 @@ def _plateau(r: Record) -> Found:
     return all_of(r.is_call("undo_cwnd"), anew, r.after["full_bw_count"], "0, from no bandwidth")
 
 
-@requirement("undo.signals", "5.5.11.2", "And forgets that the round has lost something.", "is_loss_in_round")
+@requirement("undo.signals", "5.5.11.2", "A spurious recovery clears loss_in_round.", "is_loss_in_round")
 def _signals(r: Record) -> Found:
     noted = r.after["is_loss_in_round"]
     return all_of(r.is_call("undo_cwnd"), ~noted.astype(bool), noted, "no loss")
 
 
-@requirement("undo.saved", "5.5.11.1", "The first loss of a recovery saves the bounds that its undo restores; later "
-             "ones leave what is saved.", "undo_bw_shortterm", "undo_inflight_shortterm",
+@requirement("undo.saved", "5.5.11.1", "The first loss of a recovery saves the bounds that an undo restores; later "
+             "ones do not change them.", "undo_bw_shortterm", "undo_inflight_shortterm",
              "undo_inflight_longterm")  # fmt: skip
 def _saved(r: Record) -> Found:
     began = np.cumsum(_marks(r))

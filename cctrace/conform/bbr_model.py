@@ -26,7 +26,7 @@ def _rate_slack(r: Record) -> dict[str, float]:
 
 
 # --- rounds -----------------------------------------------------------------------------------------------------------
-@requirement("round.start", "5.5.1", "A round ends with the ACK of what was sent after it began.", "round_start",
+@requirement("round.start", "5.5.1", "A round ends with the first ACK of data sent after it began.", "round_start",
              "next_round_delivered")  # fmt: skip
 def _round(r: Record) -> Found:
     where = r.acks & (r.ack("rs_interval_us") > 0)
@@ -34,21 +34,21 @@ def _round(r: Record) -> Found:
     return all_of(where, r.is_set("round_start") == ends, r.after["round_start"], ends)
 
 
-@requirement("round.next", "5.5.1", "The next round ends with what is sent from now on.", "next_round_delivered")
+@requirement("round.next", "5.5.1", "A new round ends with data sent from now on.", "next_round_delivered")
 def _next_round(r: Record) -> Found:
     where = r.acks & r.is_set("round_start")
     return equal(where, r.after["next_round_delivered"], r.ack("delivered"))
 
 
-@requirement("round.count", "5.5.1", "Rounds are counted one by one, from none.", "round_count", "round_start")
+@requirement("round.count", "5.5.1", "Rounds are counted one by one, from 0.", "round_count", "round_start")
 def _count(r: Record) -> Found:
     expected = r.before["round_count"] + (r.acks & r.is_set("round_start"))
     expected = np.where(r.is_call("init"), 0, expected)
     return equal(r.acks | r.is_call("init"), r.after["round_count"], expected)
 
 
-@requirement("round.restart", "5.3.3.9, 5.3.4.3", "DOWN, REFILL, UP and ProbeRTT begin with a round, and so do the 200 "
-             "ms of ProbeRTT.", "next_round_delivered", "probe_rtt_done_stamp")  # fmt: skip
+@requirement("round.restart", "5.3.3.9, 5.3.4.3", "A round begins with DOWN, REFILL, UP, ProbeRTT, and with the 200 ms "
+             "of ProbeRTT.", "next_round_delivered", "probe_rtt_done_stamp")  # fmt: skip
 def _restart(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     entered = (was != now) & np.isin(now, (DOWN, REFILL, UP, PROBE_RTT))
@@ -57,8 +57,8 @@ def _restart(r: Record) -> Found:
 
 
 # --- bandwidth and delay ----------------------------------------------------------------------------------------------
-@requirement("sample.rate", "4.1.2.3", "The delivery rate is what was delivered over its interval, and none without a "
-             "sample.", "delivery_rate")  # fmt: skip
+@requirement("sample.rate", "4.1.2.3", "The delivery rate is the data delivered over the sample's interval; without a "
+             "sample there is none.", "delivery_rate")  # fmt: skip
 def _sample(r: Record) -> Found:
     return equal(r.acks, r.after["delivery_rate"], r.delivery_rate, rel=1e-9)
 
@@ -69,7 +69,7 @@ def _accepted(r: Record) -> Values:
     return r.acks & (sample > 0) & fair
 
 
-@requirement("max_bw.sample", "5.5.5", "A sample that is not app-limited, or is higher, raises max_bw to itself.",
+@requirement("max_bw.sample", "5.5.5", "max_bw is at least every sample that is not app-limited or exceeds it.",
              "max_bw")  # fmt: skip
 def _max_bw(r: Record) -> Found:
     # A cycle of the filter may end with the same ACK, after the sample was taken.
@@ -77,7 +77,7 @@ def _max_bw(r: Record) -> Found:
     return at_least(_accepted(r) & kept, r.after["max_bw"], r.delivery_rate, **_rate_slack(r))
 
 
-@requirement("max_bw.app_limited", "5.5.4", "A lower app-limited sample leaves max_bw as it is.", "max_bw", "ack_phase")
+@requirement("max_bw.app_limited", "5.5.4", "A lower app-limited sample does not change max_bw.", "max_bw", "ack_phase")
 def _app_limited(r: Record) -> Found:
     where = r.acks & (r.ack("rs_is_app_limited") != 0) & (r.delivery_rate < r.before["max_bw"] * 0.999)
     return equal(where & (r.before["ack_phase"] == r.after["ack_phase"]), r.after["max_bw"], r.before["max_bw"],
@@ -104,13 +104,12 @@ def _filter(r: Record) -> Found:
     return equal(where, r.after["max_bw"], expected, **_rate_slack(r))
 
 
-@requirement("bw.bound", "5.5.10.3", "The bandwidth in use is the least of max_bw and bw_shortterm.", "max_bw",
-             "bw_shortterm", "bw")  # fmt: skip
+@requirement("bw.bound", "5.5.10.3", "bw is the minimum of max_bw and bw_shortterm.", "max_bw", "bw_shortterm", "bw")
 def _bw(r: Record) -> Found:
     return equal(r.acks, r.after["bw"], np.minimum(r.after["max_bw"], r.after["bw_shortterm"]), rel=1e-9)
 
 
-@requirement("min_rtt.filter", "5.3.4.3", "min_rtt is the least RTT of 10 s.", "min_rtt_us", "probe_rtt_min_delay",
+@requirement("min_rtt.filter", "5.3.4.3", "min_rtt is the minimum RTT of 10 s.", "min_rtt_us", "probe_rtt_min_delay",
              "probe_rtt_min_stamp", "min_rtt_stamp")  # fmt: skip
 def _min_rtt(r: Record) -> Found:
     now, rtt = r.ack("now_us"), r.ack("rs_rtt_us")
@@ -126,16 +125,16 @@ def _min_rtt(r: Record) -> Found:
     return equal(r.acks & sure, r.after["min_rtt_us"], expected)
 
 
-@requirement("min_rtt.stamp", "5.3.4.3", "A min_rtt is as old as its sample.", "min_rtt_us", "min_rtt_stamp",
-             "probe_rtt_min_stamp")  # fmt: skip
+@requirement("min_rtt.stamp", "5.3.4.3", "min_rtt_stamp is the time of the sample that set min_rtt.", "min_rtt_us",
+             "min_rtt_stamp", "probe_rtt_min_stamp")  # fmt: skip
 def _min_rtt_stamp(r: Record) -> Found:
     taken = r.acks & (r.after["min_rtt_us"] != r.before["min_rtt_us"])
     taken &= r.before["state"] != PROBE_RTT  # leaving it stamps the least RTT of 5 s
     return equal(taken, r.after["min_rtt_stamp"], r.after["probe_rtt_min_stamp"], within=0 if is_exact(r) else 2000)
 
 
-@requirement("min_rtt.recent", "5.3.4.3", "The least RTT of 5 s, which times ProbeRTT, falls with every lower sample, "
-             "and is any after 5 s.", "probe_rtt_min_delay", "probe_rtt_min_stamp")  # fmt: skip
+@requirement("min_rtt.recent", "5.3.4.3", "The minimum RTT that times ProbeRTT follows every lower sample, and any "
+             "sample after 5 s.", "probe_rtt_min_delay", "probe_rtt_min_stamp")  # fmt: skip
 def _recent(r: Record) -> Found:
     now, rtt = r.ack("now_us"), r.ack("rs_rtt_us")
     slack = 0 if is_exact(r) else 2000
@@ -160,40 +159,33 @@ def _extra_slack(r: Record) -> float:
     return 0.0 if is_exact(r) else 1.0
 
 
-@requirement("extra_acked.sample", "5.5.9", "What is ACKed beyond bw times the interval counts as aggregation.",
+@requirement("extra_acked.sample", "5.5.9", "Data ACKed beyond bw times the interval count as aggregation.",
              "extra_acked", "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
 def _extra_acked(r: Record) -> Found:
     return at_least(r.acks, r.after["extra_acked"], _extra(r), within=_extra_slack(r))
 
 
-@requirement("extra_acked.window", "5.5.9", "extra_acked is a maximum of 10 rounds, in Startup of one.", "extra_acked",
-             "round_count", "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
+@requirement("extra_acked.window", "5.5.9", "extra_acked is the maximum of 10 rounds, in Startup of one.",
+             "extra_acked", "round_count", "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
 def _window(r: Record) -> Found:
     acks = r.acks
-    rounds, extra = r.after["round_count"].astype(np.int64), np.where(acks, _extra(r), 0)
-    best = np.zeros(int(rounds.max(initial=0)) + 1)
-    np.maximum.at(best, rounds, extra)
+    best, rounds = _best_by_round(r, acks)
     steady = _rolling(best, 11)[rounds]  # the filter keeps a sample while it is no older than 10 rounds
     startup = _rolling(best, 2)[rounds]
     full = r.is_set("full_bw_reached")
     return at_most(acks, r.after["extra_acked"], np.where(full, steady, startup), within=_extra_slack(r))
 
 
-@requirement("extra_acked.kept", "5.5.9", "A maximum of extra_acked holds for rounds after it.", "extra_acked",
+@requirement("extra_acked.kept", "5.5.9", "The maximum of extra_acked is kept for some rounds.", "extra_acked",
              "round_count", "extra_acked_interval_start", "extra_acked_delivered", "full_bw_reached")  # fmt: skip
 def _kept_extra(r: Record) -> Found:
-    acks = r.acks
-    full = acks & r.is_set("full_bw_reached")
-    if not full.any():
-        return Found(0)
-    rounds = r.after["round_count"].astype(np.int64)
-    best = np.zeros(int(rounds.max(initial=0)) + 1)
-    np.maximum.at(best, rounds, np.where(full, _extra(r), 0))
+    full = r.acks & r.is_set("full_bw_reached")
+    best, rounds = _best_by_round(r, full)
     complete = np.concatenate([np.zeros(1), _rolling(best, KEPT_ROUNDS)[:-1]])[rounds]  # before the round under way
     return at_least(full, r.after["extra_acked"], complete, within=1)
 
 
-@requirement("extra_acked.clock", "5.5.9", "An episode of aggregation ends when ACKs fall behind bw.",
+@requirement("extra_acked.clock", "5.5.9", "An aggregation epoch ends when ACKs fall behind bw.",
              "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
 def _episode(r: Record) -> Found:
     expected = r.before["bw"] * (r.ack("now_us") - r.before["extra_acked_interval_start"]) / (1e6 * r.ack("mss"))
@@ -204,6 +196,14 @@ def _episode(r: Record) -> Found:
     return all_of(r.acks, good, r.after["extra_acked_delivered"], delivered)
 
 
+def _best_by_round(r: Record, where: Values) -> tuple[Values, Values]:
+    """Return the largest excess of the ACKs of a mask in each round, and the round of each row."""
+    rounds = r.after["round_count"].astype(np.int64)
+    best = np.zeros(int(rounds.max(initial=0)) + 1)
+    np.maximum.at(best, rounds, np.where(where, _extra(r), 0))
+    return best, rounds
+
+
 def _rolling(values: Values, length: int) -> Values:
     """Return the maximum of the last `length` values at each place."""
     padded = np.concatenate([np.zeros(length - 1), values])
@@ -211,7 +211,8 @@ def _rolling(values: Values, length: int) -> Values:
 
 
 # --- pacing -----------------------------------------------------------------------------------------------------------
-@requirement("pacing.initial", "5.6.2", "The first window is paced at 2.77 times itself over the RTT.", "pacing_rate")
+@requirement("pacing.initial", "5.6.2", "The initial pacing rate is 2.77 times the initial window over the RTT.",
+             "pacing_rate")  # fmt: skip
 def _initial(r: Record) -> Found:
     where = r.is_call("init") & (r.ack("srtt_us8") > 0)
     srtt_us = np.maximum(r.ack("srtt_us8") >> 3, 1)
@@ -219,7 +220,7 @@ def _initial(r: Record) -> Found:
     return equal(where, r.after["pacing_rate"], expected, rel=COARSE)  # the kernel takes its margin of 1 % off, too
 
 
-@requirement("pacing.rate", "5.6.2", "The pacing rate is the gain times the bandwidth, less 1 %.", "pacing_gain", "bw",
+@requirement("pacing.rate", "5.6.2", "The pacing rate is pacing_gain times bw, less 1 %.", "pacing_gain", "bw",
              "full_bw_reached")  # fmt: skip
 def _pacing(r: Record) -> Found:
     rate = r.after["pacing_gain"] * r.after["bw"] * MARGIN
@@ -229,7 +230,7 @@ def _pacing(r: Record) -> Found:
     return equal(where, r.after["pacing_rate"], np.maximum(rate, 1), **_rate_slack(r))
 
 
-@requirement("pacing.startup", "5.6.2", "Until the pipe was full the pacing rate only rises.", "full_bw_reached",
+@requirement("pacing.startup", "5.6.2", "Until the pipe is full the pacing rate does not fall.", "full_bw_reached",
              "pacing_gain", "bw")  # fmt: skip
 def _rising(r: Record) -> Found:
     where = r.acks & ~r.is_set("full_bw_reached")
@@ -237,7 +238,7 @@ def _rising(r: Record) -> Found:
     return equal(where, r.after["pacing_rate"], expected, **_rate_slack(r))
 
 
-@requirement("pacing.departures", "5.6.2", "What leaves over some quanta is no more than the pacing rate allows.",
+@requirement("pacing.departures", "5.6.2", "Over several send quanta no more leaves than the pacing rate allows.",
              "pacing_rate")  # fmt: skip
 def _departures(r: Record) -> Found:
     if len(r) < 3:
@@ -254,7 +255,7 @@ def _departures(r: Record) -> Found:
     return at_most(where, over, burst)
 
 
-@requirement("pacing.quantum", "5.6.3", "A send quantum is 1 ms of the pacing rate, from 2 segments to 64 kB.",
+@requirement("pacing.quantum", "5.6.3", "The send quantum is 1 ms of the pacing rate, between 2 segments and 64 kB.",
              "send_quantum", level=SHOULD)  # fmt: skip
 def _quantum(r: Record) -> Found:
     expected = np.maximum(np.minimum(r.after["pacing_rate"] // 1000, 65536), 2 * r.ack("mss"))
@@ -267,7 +268,7 @@ def _budget(r: Record) -> Found:
     return equal(r.acks, r.after["offload_budget"], 3 * np.ceil(r.after["send_quantum"] / r.ack("mss")))
 
 
-@requirement("idle.pacing", "5.4.1", "After idling a flow in ProbeBW paces at exactly its bandwidth.", "bw", "state")
+@requirement("idle.pacing", "5.4.1", "Restarting from idle in ProbeBW, the flow paces at exactly bw.", "bw", "state")
 def _idle_pacing(r: Record) -> Found:
     state = r.before["state"]
     where = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
@@ -290,7 +291,7 @@ def _unmodulated(r: Record) -> Values:
     return r.acks & (r.before["state"] != PROBE_RTT) & (r.after["state"] != PROBE_RTT)
 
 
-@requirement("cwnd.max_inflight", "5.6.4.6", "Once the pipe was full cwnd grows by what is ACKed, up to max_inflight.",
+@requirement("cwnd.max_inflight", "5.6.4.6", "Once the pipe is full cwnd grows by the data ACKed, up to max_inflight.",
              "cwnd_gain", "extra_acked", "min_rtt_us", "full_bw_reached", "inflight_longterm")  # fmt: skip
 def _cwnd(r: Record) -> Found:
     where = _unmodulated(r) & r.is_set("full_bw_reached")
@@ -302,8 +303,8 @@ def _cwnd(r: Record) -> Found:
     return equal(where, r.after["snd_cwnd"], expected, **slack)
 
 
-@requirement("cwnd.startup", "5.6.4.6", "Until the pipe was full cwnd grows by what is ACKed while below max_inflight.",
-             "cwnd_gain", "extra_acked", "min_rtt_us", "full_bw_reached")  # fmt: skip
+@requirement("cwnd.startup", "5.6.4.6", "Until the pipe is full cwnd grows by the data ACKed while it is below "
+             "max_inflight.", "cwnd_gain", "extra_acked", "min_rtt_us", "full_bw_reached")  # fmt: skip
 def _filling(r: Record) -> Found:
     grows = (r.before["snd_cwnd"] < _max_inflight(r)) | (r.ack("delivered") < r.before["initial_cwnd"])
     expected = r.before["snd_cwnd"] + np.where(grows, r.ack("rs_acked_sacked"), 0)
@@ -330,15 +331,15 @@ def _longterm(r: Record) -> Found:
                    within=0 if is_exact(r) else 1, rel=0 if is_exact(r) else 0.004)  # fmt: skip
 
 
-@requirement("probe_rtt.cwnd", "5.6.4.5", "In ProbeRTT cwnd is half a BDP at most.", "bw", "min_rtt_us")
+@requirement("probe_rtt.cwnd", "5.6.4.5", "In ProbeRTT cwnd is at most half a BDP.", "bw", "min_rtt_us")
 def _probe_rtt_cwnd(r: Record) -> Found:
     half = np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
     within = 1 if is_exact(r) else 2
     return at_most(r.acks & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], half, within=within)
 
 
-@requirement("probe_rtt.depth", "5.6.4.5", "And no less than that.", "bw", "min_rtt_us", "inflight_longterm",
-             "extra_acked", "cwnd_gain")  # fmt: skip
+@requirement("probe_rtt.depth", "5.6.4.5", "In ProbeRTT cwnd is at least half a BDP.", "bw", "min_rtt_us",
+             "inflight_longterm", "extra_acked", "cwnd_gain")  # fmt: skip
 def _probe_rtt_depth(r: Record) -> Found:
     half = np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
     least = np.minimum(np.minimum(half, r.before["snd_cwnd"]), np.maximum(_cap(r), MIN_PIPE))
@@ -346,8 +347,8 @@ def _probe_rtt_depth(r: Record) -> Found:
     return at_least(r.acks & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], least, **slack)
 
 
-@requirement("recovery.save", "5.6.4.4", "Entering recovery or ProbeRTT saves cwnd, and a larger one stays saved only "
-             "while there.", "prior_cwnd")  # fmt: skip
+@requirement("recovery.save", "5.6.4.4", "Entering recovery or ProbeRTT saves cwnd; within them the larger value is "
+             "kept.", "prior_cwnd")  # fmt: skip
 def _save(r: Record) -> Found:
     enters = r.is_call("ssthresh") & (r.ack("ca_state") < 3) & (r.before["state"] != PROBE_RTT)
     dips = r.acks & (r.before["state"] != PROBE_RTT) & (r.after["state"] == PROBE_RTT)
@@ -361,14 +362,14 @@ def _restore(r: Record) -> Found:
     return at_least(leaves, r.after["snd_cwnd"], r.before["prior_cwnd"])
 
 
-@requirement("recovery.kept", "5.6.4.4", "No other change of the congestion state moves cwnd.", "prior_cwnd")
+@requirement("recovery.kept", "5.6.4.4", "No other change of the congestion state changes cwnd.", "prior_cwnd")
 def _kept(r: Record) -> Found:
     others = r.is_call("set_state") & ~((r.ack("arg") == CA_OPEN) & (r.ack("ca_state") >= 3))
     return equal(others, r.after["snd_cwnd"], r.before["snd_cwnd"])
 
 
-@requirement("probe_rtt.restore", "5.3.4.3", "Leaving ProbeRTT restores cwnd, within the model's bounds.", "prior_cwnd",
-             "inflight_longterm", "extra_acked", "cwnd_gain")  # fmt: skip
+@requirement("probe_rtt.restore", "5.3.4.3", "Leaving ProbeRTT restores cwnd, within the bounds of the model.",
+             "prior_cwnd", "inflight_longterm", "extra_acked", "cwnd_gain")  # fmt: skip
 def _rtt_restore(r: Record) -> Found:
     leaves = r.acks & (r.before["state"] == PROBE_RTT) & (r.after["state"] != PROBE_RTT)
     bound = np.minimum(np.maximum(_cap(r), MIN_PIPE), _max_inflight(r))

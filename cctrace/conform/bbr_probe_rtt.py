@@ -19,8 +19,8 @@ def _clock_slack(r: Record) -> float:
     return 0 if is_exact(r) else TICK_US
 
 
-@requirement("probe_rtt.entry", "5.3.4.3", "ProbeRTT begins when no lower RTT was seen for 5 s, unless after idling; "
-             "and then it does.", "probe_rtt_min_stamp", "idle_restart")  # fmt: skip
+@requirement("probe_rtt.entry", "5.3.4.3", "ProbeRTT begins exactly when no lower RTT was sampled for 5 s, unless the "
+             "flow was idle.", "probe_rtt_min_stamp", "idle_restart")  # fmt: skip
 def _probe_rtt_entry(r: Record) -> Found:
     was, now = states_of(r)
     age_us = r.ack("now_us") - r.before["probe_rtt_min_stamp"]
@@ -41,7 +41,8 @@ def _half_bdp(r: Record) -> Values:
     return np.ceil(0.5 * r.before["bw"] * r.after["min_rtt_us"] / (1e6 * r.mss))
 
 
-@requirement("probe_rtt.stay", "5.3.4.3", "ProbeRTT lasts 200 ms from when the flight is down.", "min_rtt_us", "bw")
+@requirement("probe_rtt.stay", "5.3.4.3", "ProbeRTT lasts at least 200 ms after the flight has fallen.", "min_rtt_us",
+             "bw")  # fmt: skip
 def _stay(r: Record) -> Found:
     was, now = states_of(r)
     low = _low_since(r)
@@ -59,7 +60,7 @@ def _leave(r: Record) -> Found:
     return all_of(where, now != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
 
 
-@requirement("probe_rtt.interval", "5.3.4.3", "The 5 s to the next ProbeRTT begin when one ends.",
+@requirement("probe_rtt.interval", "5.3.4.3", "The 5 s until the next ProbeRTT begin when one ends.",
              "probe_rtt_min_stamp")  # fmt: skip
 def _interval(r: Record) -> Found:
     was, now = states_of(r)
@@ -68,7 +69,7 @@ def _interval(r: Record) -> Found:
     return at_least(leaves, stamp, r.ack("now_us"), within=_clock_slack(r))
 
 
-@requirement("probe_rtt.clock", "5.3.4.3", "The 200 ms begin once the flight is down, and no later.",
+@requirement("probe_rtt.clock", "5.3.4.3", "The 200 ms of ProbeRTT begin as soon as the flight has fallen.",
              "probe_rtt_done_stamp", "min_rtt_us", "bw")  # fmt: skip
 def _clock(r: Record) -> Found:
     inside = r.acks & (r.after["state"] == PROBE_RTT)
@@ -81,7 +82,7 @@ def _clock(r: Record) -> Found:
     return all_of(due, good, r.after["probe_rtt_done_stamp"], over)
 
 
-@requirement("probe_rtt.round", "5.3.4.3", "ProbeRTT lasts a round from when the flight is down.",
+@requirement("probe_rtt.round", "5.3.4.3", "ProbeRTT lasts at least a round after the flight has fallen.",
              "probe_rtt_round_done", "probe_rtt_done_stamp")  # fmt: skip
 def _round(r: Record) -> Found:
     was, now = states_of(r)
@@ -91,8 +92,8 @@ def _round(r: Record) -> Found:
     return at_least(r.acks & (was == PROBE_RTT) & (now != PROBE_RTT), rounds, 1)
 
 
-@requirement("probe_rtt.next", "5.3.4.4", "After ProbeRTT comes CRUISE if the pipe was full before, else Startup.",
-             "full_bw_reached")  # fmt: skip
+@requirement("probe_rtt.next", "5.3.4.4", "ProbeRTT is followed by CRUISE if the pipe was full before, else by "
+             "Startup.", "full_bw_reached")  # fmt: skip
 def _next(r: Record) -> Found:
     was, now = states_of(r)
     expected = np.where(r.was_set("full_bw_reached"), CRUISE, STARTUP)
@@ -100,8 +101,8 @@ def _next(r: Record) -> Found:
                   np.array(STATES)[expected])  # fmt: skip
 
 
-@requirement("probe_rtt.app_limited", "5.3.4.3", "Samples of ProbeRTT count as app-limited.",
-             "state", "app_limited")  # fmt: skip
+@requirement("probe_rtt.app_limited", "5.3.4.3", "Rate samples in ProbeRTT are marked app-limited.", "state",
+             "app_limited")  # fmt: skip
 def _mark(r: Record) -> Found:
     inside = r.acks & (r.before["state"] == PROBE_RTT) & (r.after["state"] == PROBE_RTT)
     return at_least(inside, r.after["app_limited"], r.ack("delivered"))
@@ -114,7 +115,7 @@ def _rtt_reset(r: Record) -> Found:
                   "no bound")  # fmt: skip
 
 
-@requirement("idle.probe_rtt", "5.4.1", "ProbeRTT whose time is over while idle ends as sending begins again.",
+@requirement("idle.probe_rtt", "5.4.1", "A ProbeRTT that expires while the flow is idle ends when sending restarts.",
              "probe_rtt_done_stamp")  # fmt: skip
 def _idle_probe_rtt(r: Record) -> Found:
     stamp = r.before["probe_rtt_done_stamp"]
@@ -124,7 +125,7 @@ def _idle_probe_rtt(r: Record) -> Found:
     return all_of(where, r.after["state"] != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
 
 
-@requirement("idle.aggregation", "5.4.1", "Sending again after idling begins an episode of aggregation.",
+@requirement("idle.aggregation", "5.4.1", "Restarting from idle begins a new aggregation epoch.",
              "extra_acked_interval_start")  # fmt: skip
 def _idle_aggregation(r: Record) -> Found:
     starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START)
@@ -132,7 +133,7 @@ def _idle_aggregation(r: Record) -> Found:
     return equal(starts, r.after["extra_acked_interval_start"], r.ack("now_us"))
 
 
-@requirement("idle.restart", "5.4.1", "Sending again after idling notes it, and the next ACK forgets it.",
+@requirement("idle.restart", "5.4.1", "Restarting from idle sets idle_restart, and the next ACK clears it.",
              "idle_restart")  # fmt: skip
 def _idle(r: Record) -> Found:
     sends = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START)

@@ -1,14 +1,10 @@
 """Requirements of draft-ietf-ccwg-bbr-06 on the state machine: gains, and what leads from one state to another."""
 
+from functools import partial
+
 import numpy as np
 
-from cctrace.cc.bbr2_bounds import (
-    ACKS_INIT,
-    ACKS_PROBE_FEEDBACK,
-    ACKS_PROBE_STARTING,
-    ACKS_PROBE_STOPPING,
-    ACKS_REFILLING,
-)
+from cctrace.cc import bbr2_bounds as bounds
 from cctrace.cc.linux import CA_RECOVERY
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, STATES, UP
@@ -74,7 +70,7 @@ def _cwnd_gain(r: Record) -> Found:
     return equal(where, r.after["cwnd_gain"], expected, within=GAIN_STEP)
 
 
-@requirement("state.moves", "5.1.1", "States follow each other as the diagram of transitions allows.", "state")
+@requirement("state.moves", "5.1.1", "State changes follow the diagram of transitions.", "state")
 def _moves(r: Record) -> Found:
     return follow_diagram(*states_of(r))
 
@@ -90,7 +86,7 @@ def follow_diagram(was: Values, now: Values) -> Found:
     return found if found.row is None else found._replace(row=int(moves[found.row]))
 
 
-@requirement("init.model", "5.2.1", "A flow begins in Startup, with the RTT of its handshake, and its clocks start.",
+@requirement("init.model", "5.2.1", "A flow begins in Startup with the RTT of its handshake, and its clocks start.",
              "min_rtt_us", "min_rtt_stamp", "probe_rtt_min_stamp", "extra_acked_interval_start")  # fmt: skip
 def _init(r: Record) -> Found:
     where = r.is_call("init") & (r.ack("srtt_us8") > 0)
@@ -102,7 +98,7 @@ def _init(r: Record) -> Found:
 
 
 # --- Startup and the plateau ------------------------------------------------------------------------------------------
-def _plateau(r: Record, states: tuple[int, ...]) -> Found:
+def _plateau(r: Record, state: int) -> Found:
     """Return whether the plateau detector does what CheckFullBWReached says, step by step."""
     was, now = states_of(r)
     sample, baseline, count = r.delivery_rate, r.before["full_bw"], r.before["full_bw_count"]
@@ -110,8 +106,8 @@ def _plateau(r: Record, states: tuple[int, ...]) -> Found:
     grown = sample >= baseline * 1.25
     expected_count = np.where(runs, np.where(grown, 0, count + 1), count)
     expected_bw = np.where(runs & grown, sample, baseline)
-    where = r.acks & np.isin(was, states) & (was == now)
-    if UP in states:  # limited by inflight_longterm, the detector starts anew
+    where = r.acks & (was == state) & (now == state)
+    if state == UP:  # limited by inflight_longterm, the detector starts anew
         limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
         where &= ~limited
     within = 1e-6 if is_exact(r) else 0.02
@@ -124,27 +120,24 @@ def _plateau(r: Record, states: tuple[int, ...]) -> Found:
     return found._replace(value=f"{found.value} rounds from {held:.0f}", expected=f"{found.expected} from {wanted:.0f}")
 
 
-@requirement(
-    "startup.plateau", "5.3.1.2", "A round whose sample is 25 % higher begins the count anew; any other counts, unless "
-    "it is app-limited.", "full_bw_count", "round_start", "full_bw_now",
-)  # fmt: skip
-def _startup_plateau(r: Record) -> Found:
-    return _plateau(r, (STARTUP,))
+requirement(
+    "startup.plateau", "5.3.1.2", "A round whose bandwidth grew by 25 % restarts the plateau count; any other adds "
+    "to it, unless it is app-limited.", "full_bw_count", "round_start", "full_bw_now",
+)(partial(_plateau, state=STARTUP))  # fmt: skip
+requirement(
+    "up.plateau", "5.3.3.7", "UP detects a bandwidth plateau as Startup does.", "full_bw_now", "round_start"
+)(partial(_plateau, state=UP))  # fmt: skip
 
 
-@requirement("up.plateau", "5.3.3.7", "UP looks for a plateau as Startup does.", "full_bw_now", "round_start")
-def _up_plateau(r: Record) -> Found:
-    return _plateau(r, (UP,))
-
-
-@requirement("startup.three", "5.3.1.2", "The pipe is full with the third such round.", "full_bw_count", "full_bw_now")
+@requirement("startup.three", "5.3.1.2", "The pipe is full after three rounds of the plateau.", "full_bw_count",
+             "full_bw_now")  # fmt: skip
 def _three(r: Record) -> Found:
     where = r.acks & (r.after["full_bw_count"] != r.before["full_bw_count"])
     return all_of(where, r.is_set("full_bw_now") == (r.after["full_bw_count"] >= 3),
                   r.after["full_bw_count"], "full at 3 rounds")  # fmt: skip
 
 
-@requirement("startup.exit", "5.3.1.1", "Startup ends when the pipe is full, and not before.", "full_bw_reached")
+@requirement("startup.exit", "5.3.1.1", "Startup ends exactly when the pipe is full.", "full_bw_reached")
 def _startup_exit(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == STARTUP) & (now != PROBE_RTT)
@@ -152,10 +145,8 @@ def _startup_exit(r: Record) -> Found:
     return all_of(where, (now != STARTUP) == full, np.array(STATES)[now], "DRAIN exactly when full_bw_reached")
 
 
-@requirement(
-    "startup.high_loss", "5.3.1.3", "Losses end Startup after a round in recovery with 6 of them and more than 2 %.",
-    "loss_round_start", "full_bw_reached", "full_bw_now",
-)  # fmt: skip
+@requirement("startup.high_loss", "5.3.1.3", "Losses end Startup after a round in recovery with 6 lost ranges and more "
+             "than 2 % lost.", "loss_round_start", "full_bw_reached", "full_bw_now")  # fmt: skip
 def _high_loss(r: Record) -> Found:
     acks, open_yet = r.acks, ~r.was_set("full_bw_reached")
     ends = acks & r.is_set("loss_round_start")
@@ -170,8 +161,8 @@ def _high_loss(r: Record) -> Found:
     return all_of(where, r.is_set("full_bw_reached") == expected, r.after["full_bw_reached"], expected)
 
 
-@requirement("startup.ranges", "5.3.1.3", "Lost ranges are counted until the pipe is full, anew with each round of "
-             "loss.", "loss_events_in_round", "loss_round_start", "full_bw_reached")  # fmt: skip
+@requirement("startup.ranges", "5.3.1.3", "Lost ranges are counted per loss round until the pipe is full.",
+             "loss_events_in_round", "loss_round_start", "full_bw_reached")  # fmt: skip
 def _ranges(r: Record) -> Found:
     where = r.acks & ~r.is_set("full_bw_reached")
     counted = r.before["loss_events_in_round"] + (r.ack("rs_losses") > 0)
@@ -181,10 +172,8 @@ def _ranges(r: Record) -> Found:
     return equal(where, r.after["loss_events_in_round"], expected)
 
 
-@requirement(
-    "startup.loss_bound", "5.3.1.3", "Losses that end Startup set inflight_longterm to the BDP or what the round "
-    "delivered.", "full_bw_now", "inflight_latest", "inflight_longterm",
-)  # fmt: skip
+@requirement("startup.loss_bound", "5.3.1.3", "Losses that end Startup set inflight_longterm to the BDP or what the "
+             "round delivered.", "full_bw_now", "inflight_latest", "inflight_longterm")  # fmt: skip
 def _loss_bound(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == STARTUP) & (now == DRAIN) & ~r.is_set("full_bw_now")
@@ -194,8 +183,8 @@ def _loss_bound(r: Record) -> Found:
 
 
 # --- Drain ------------------------------------------------------------------------------------------------------------
-@requirement("drain.inflight", "5.3.2", "Drain ends as soon as the flight is a BDP, and before 3 rounds not otherwise.",
-             "bw")  # fmt: skip
+@requirement("drain.inflight", "5.3.2", "Drain ends as soon as the flight is at most a BDP; within the first 3 rounds "
+             "nothing else ends it.", "bw")  # fmt: skip
 def _drain_inflight(r: Record) -> Found:
     was, now = states_of(r)
     drained = r.inflight <= inflight_of(r, r.before["bw"])
@@ -204,7 +193,7 @@ def _drain_inflight(r: Record) -> Found:
     return all_of(where, begins_probe_bw(r) == drained, r.inflight, inflight_of(r, r.before["bw"]), "ProbeBW at")
 
 
-@requirement("drain.rounds", "5.3.2", "Drain lasts three rounds at most.", "round_start")
+@requirement("drain.rounds", "5.3.2", "Drain lasts at most three rounds.", "round_start")
 def _drain_rounds(r: Record) -> Found:
     now = r.after["state"]
     rounds = since(r, now == DRAIN, r.is_set("round_start"))
@@ -220,15 +209,13 @@ def _probe_due(r: Record) -> Values:
 
 def _cautious(r: Record) -> Values:
     """Return where a cautious probe did no harm, so that another may follow at once."""
-    stopping = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & r.is_set("round_start")
+    stopping = (r.before["ack_phase"] == bounds.ACKS_PROBE_STOPPING) & r.is_set("round_start")
     return stopping & r.was_set("prev_probe_precautionary") & ~r.was_set("prev_probe_too_high")
 
 
-@requirement(
-    "probe.wait", "5.3.3.8.3", "A probe begins when its wait is over, by the clock or in rounds, or after a "
-    "cautious one that did no harm; and then it does.", "cycle_stamp", "probe_wait_us", "rounds_since_probe",
-    "ack_phase",
-)  # fmt: skip
+@requirement("probe.wait", "5.3.3.8.3", "A probe begins exactly when its wait is over, by the clock or in rounds, or "
+             "after a cautious probe without harm.", "cycle_stamp", "probe_wait_us", "rounds_since_probe",
+             "ack_phase")  # fmt: skip
 def _wait(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & ((was == DOWN) | (was == CRUISE)) & (now != PROBE_RTT)
@@ -236,7 +223,8 @@ def _wait(r: Record) -> Found:
     return all_of(where, (now == REFILL) == due, np.array(STATES)[now], np.where(due, "REFILL", "DOWN or CRUISE"))
 
 
-@requirement("probe.draw", "5.3.3.8.3", "The wait is drawn from 2 to 3 s, and from one round off.", "probe_wait_us")
+@requirement("probe.draw", "5.3.3.8.3", "The wait is drawn from 2 to 3 s, and the round count starts at 0 or 1.",
+             "probe_wait_us")  # fmt: skip
 def _draw(r: Record) -> Found:
     drawn = r.acks & (r.after["cycle_stamp"] != r.before["cycle_stamp"]) & (r.after["state"] == DOWN)
     wait = r.after["probe_wait_us"]
@@ -254,7 +242,7 @@ def _spread(r: Record) -> Found:
     return Found(1, int(drawn[2]), "the same wait three times", "random waits") if same else Found(1)
 
 
-@requirement("probe.rounds", "5.5.1", "The wait counts every round since it was drawn.", "rounds_since_probe",
+@requirement("probe.rounds", "5.5.1", "Every round since the draw counts towards the wait.", "rounds_since_probe",
              "cycle_stamp", "round_start")  # fmt: skip
 def _probe_rounds(r: Record) -> Found:
     where = r.acks & (r.after["cycle_stamp"] == r.before["cycle_stamp"])
@@ -262,17 +250,17 @@ def _probe_rounds(r: Record) -> Found:
     return equal(where, np.minimum(r.after["rounds_since_probe"], MOST_ROUNDS), np.minimum(expected, MOST_ROUNDS))
 
 
-@requirement("down.starts", "5.3.3.9, 5.3.4.4", "Entering DOWN, and CRUISE after ProbeRTT, starts the clock of the "
-             "cycle.", "cycle_stamp", "ack_phase")  # fmt: skip
+@requirement("down.starts", "5.3.3.9, 5.3.4.4", "Entering DOWN, or CRUISE after ProbeRTT, starts the cycle's clock.",
+             "cycle_stamp", "ack_phase")  # fmt: skip
 def _down_starts(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (((was != DOWN) & (now == DOWN)) | ((was == PROBE_RTT) & (now == CRUISE)))
-    phase = np.where(begins_probe_bw(r) & r.is_set("round_start"), ACKS_INIT, ACKS_PROBE_STOPPING)
+    phase = np.where(begins_probe_bw(r) & r.is_set("round_start"), bounds.ACKS_INIT, bounds.ACKS_PROBE_STOPPING)
     return all_of(where, (r.after["cycle_stamp"] == r.ack("now_us")) & (r.after["ack_phase"] == phase),
                   r.after["cycle_stamp"], r.ack("now_us"))  # fmt: skip
 
 
-@requirement("cruise.inflight", "5.3.3.1", "DOWN gives way to CRUISE once the flight is a BDP and leaves headroom.",
+@requirement("cruise.inflight", "5.3.3.1", "DOWN ends in CRUISE once the flight is at most a BDP and leaves headroom.",
              "inflight_longterm", "max_bw", "probe_wait_us", "ack_phase")  # fmt: skip
 def _cruise(r: Record) -> Found:
     was, now = states_of(r)
@@ -297,8 +285,8 @@ def _refill_reset(r: Record) -> Found:
     return all_of(where, unset, r.after["inflight_shortterm"], "no bounds")
 
 
-@requirement("up.begin", "5.3.3.9", "UP measures growth from the current sample, and its samples count as a probe's.",
-             "full_bw", "full_bw_now", "is_bw_probe_sample")  # fmt: skip
+@requirement("up.begin", "5.3.3.9", "UP measures growth from the current sample, and marks its samples as those of a "
+             "probe.", "full_bw", "full_bw_now", "is_bw_probe_sample")  # fmt: skip
 def _up_begin(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == REFILL) & (now == UP)
@@ -308,10 +296,9 @@ def _up_begin(r: Record) -> Found:
     return all_of(where, good, r.after["full_bw"], r.delivery_rate)
 
 
-@requirement(
-    "up.exit", "5.3.3.7", "UP ends at a plateau that inflight_longterm does not cause, or when a probe after "
-    "one that was too high reaches it; and not before.", "full_bw_now", "prev_probe_too_high", "inflight_longterm",
-)  # fmt: skip
+@requirement("up.exit", "5.3.3.7", "UP ends exactly at a plateau that inflight_longterm does not cause, or when a "
+             "probe after a too high one reaches that bound.", "full_bw_now", "prev_probe_too_high",
+             "inflight_longterm")  # fmt: skip
 def _up_exit(r: Record) -> Found:
     was, now = states_of(r)
     risky = r.was_set("prev_probe_too_high") & (r.inflight >= r.after["inflight_longterm"])
@@ -321,8 +308,8 @@ def _up_exit(r: Record) -> Found:
     return all_of(where, (now == DOWN) == leave, np.array(STATES)[now], np.where(leave, "DOWN", "UP"))
 
 
-@requirement("probe.verdict", "5.3.3.9", "That a probe went too far is kept until the next one ends for another "
-             "reason; one that ends for that was cautious, which REFILL forgets.", "prev_probe_too_high",
+@requirement("probe.verdict", "5.3.3.9", "A too high probe is remembered until a probe ends for another reason; a "
+             "probe that stops because of it is cautious, until REFILL.", "prev_probe_too_high",
              "prev_probe_precautionary", "inflight_longterm")  # fmt: skip
 def _verdict(r: Record) -> Found:
     was, now = states_of(r)
@@ -334,11 +321,11 @@ def _verdict(r: Record) -> Found:
     return all_of(ends | refills, good, cautious, np.where(ends, risky, False))
 
 
-@requirement("probe.samples", "5.3.3.9", "A probe's samples end with the round after it; no other ACK ends them.",
+@requirement("probe.samples", "5.3.3.9", "Samples count as a probe's up to the end of the round after it.",
              "is_bw_probe_sample", "ack_phase", "round_start")  # fmt: skip
 def _samples(r: Record) -> Found:
     was, _ = states_of(r)
-    over = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) | begins_probe_bw(r)
+    over = (r.before["ack_phase"] == bounds.ACKS_PROBE_STOPPING) | begins_probe_bw(r)
     over &= r.is_set("round_start")
     before, after = r.was_set("is_bw_probe_sample"), r.is_set("is_bw_probe_sample")
     where = r.acks & r.was_set("full_bw_reached")
@@ -346,17 +333,21 @@ def _samples(r: Record) -> Found:
     return all_of(where, after == (before & ~over), after, before & ~over)
 
 
-@requirement("phase.acks", "5.3.3.9", "ACKs are told apart by what was sent for them: refill, probe, its end.",
-             "ack_phase", "round_start")  # fmt: skip
+@requirement("phase.acks", "5.3.3.9", "ACKs are classified by what they acknowledge: refill, probe, or what followed "
+             "the probe.", "ack_phase", "round_start")  # fmt: skip
 def _phases(r: Record) -> Found:
     was, now = states_of(r)
     start, phase = r.is_set("round_start"), r.before["ack_phase"]
-    expected = np.where((phase == ACKS_PROBE_STARTING) & start, ACKS_PROBE_FEEDBACK, phase)
-    expected = np.where((phase == ACKS_PROBE_STOPPING) & start, ACKS_INIT, expected)
-    for state, entered in ((REFILL, ACKS_REFILLING), (UP, ACKS_PROBE_STARTING), (DOWN, ACKS_PROBE_STOPPING)):
+    expected = np.where((phase == bounds.ACKS_PROBE_STARTING) & start, bounds.ACKS_PROBE_FEEDBACK, phase)
+    expected = np.where((phase == bounds.ACKS_PROBE_STOPPING) & start, bounds.ACKS_INIT, expected)
+    for state, entered in (
+        (REFILL, bounds.ACKS_REFILLING),
+        (UP, bounds.ACKS_PROBE_STARTING),
+        (DOWN, bounds.ACKS_PROBE_STOPPING),
+    ):
         expected = np.where((was != now) & (now == state), entered, expected)
-    expected = np.where(begins_probe_bw(r), np.where(start, ACKS_INIT, ACKS_PROBE_STOPPING), expected)
-    expected = np.where((was != now) & (now == PROBE_RTT), ACKS_PROBE_STOPPING, expected)
-    expected = np.where((was == PROBE_RTT) & (now == CRUISE), ACKS_PROBE_STOPPING, expected)
+    expected = np.where(begins_probe_bw(r), np.where(start, bounds.ACKS_INIT, bounds.ACKS_PROBE_STOPPING), expected)
+    expected = np.where((was != now) & (now == PROBE_RTT), bounds.ACKS_PROBE_STOPPING, expected)
+    expected = np.where((was == PROBE_RTT) & (now == CRUISE), bounds.ACKS_PROBE_STOPPING, expected)
     where = r.acks & r.is_set("full_bw_reached") & r.was_set("full_bw_reached")
     return equal(where & (was != STARTUP), r.after["ack_phase"], expected)

@@ -4,6 +4,8 @@ W_cubic(t) = C (t - K)^3 + W_max with K = cbrt((W_max - cwnd_epoch) / C) must be
 kernel: a tick, a round trip by which the window lags, 1/32 s for which a step is kept, and 0.2 % of the cube root.
 """
 
+from functools import partial
+
 import numpy as np
 
 from cctrace.cc.base import Counterpart
@@ -11,7 +13,7 @@ from cctrace.columns import Values
 from cctrace.conform import cubic_steps
 from cctrace.conform.cubic_steps import ALPHA, BETA, C
 from cctrace.conform.record import Record
-from cctrace.conform.requirements import SHOULD, Found, Spec, Table
+from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table
 from cctrace.conform.windows import CASES, CELLS, Epoch, common, cut_to, epochs
 from cctrace.conform.wire import shared
 
@@ -32,6 +34,7 @@ _OF_4_15 = Counterpart(
     "tcp_is_cwnd_limited", ("slow_start.doubles",),
 )  # fmt: skip
 SLACK, SLACK_SHARE = 3.0, 0.03  # segments, and of the window
+CURVE_AT_MOST, CURVE_AT_LEAST, FRIENDLY = "curve.at_most", "curve.at_least", "reno.friendly"
 HELD_S = 1 / 32  # [Linux61] bictcp_update keeps its step so long while cwnd stays
 
 requirement = Table()
@@ -63,7 +66,7 @@ def _reno(r: Record, epoch: Epoch, alpha: float) -> Values:
     return epoch.start + alpha * np.concatenate([[0.0], np.cumsum(acked)[:-1]])
 
 
-def _judge(r: Record, most: bool, plateau: bool) -> Found:
+def _judge(r: Record, kind: str) -> Found:
     """Return whether cwnd keeps to the curve: at most it a round trip later, at least it a round trip before."""
     checked = 0
     for epoch in epochs(r):
@@ -72,10 +75,10 @@ def _judge(r: Record, most: bool, plateau: bool) -> Found:
         rows = epoch.rows
         cwnd, t = r.before["snd_cwnd"][rows].astype(float), r.time_s[rows] - epoch.start_s
         rtt = r.ack("srtt_us8")[rows] / 8e6 + 0.004
-        if most:
+        if kind == CURVE_AT_MOST:
             bound = np.maximum(_curve(epoch, t + rtt), _reno(r, epoch, 1.0)) * (1 + SLACK_SHARE) + SLACK
             bad = cwnd > bound
-        elif plateau:
+        elif kind == CURVE_AT_LEAST:
             bound = np.minimum(_curve(epoch, np.maximum(t - 2 * rtt, 0)), 1.4 * epoch.start + 0 * t)
             bound = bound * (1 - SLACK_SHARE) - SLACK
             bad = cwnd < bound
@@ -86,24 +89,21 @@ def _judge(r: Record, most: bool, plateau: bool) -> Found:
         checked += len(rows)
         if bad.any():
             k = int(np.argmax(bad))
-            return Found(checked, int(rows[k]), f"{cwnd[k]:.0f}", f"{'at most' if most else 'at least'} {bound[k]:.1f}")
+            return Found(
+                checked,
+                int(rows[k]),
+                f"{cwnd[k]:.0f}",
+                f"{'at most' if kind == CURVE_AT_MOST else 'at least'} {bound[k]:.1f}",
+            )
     return Found(checked)
 
 
-@requirement("curve.at_most", "4.2, 4.4", "cwnd grows no faster than W_cubic, or than Reno would.", "snd_cwnd")
-def _at_most(r: Record) -> Found:
-    return _judge(r, True, False)
-
-
-@requirement("curve.at_least", "4.4, 4.5", "cwnd grows along W_cubic.", "snd_cwnd", level=SHOULD)
-def _at_least(r: Record) -> Found:
-    return _judge(r, False, True)
-
-
-@requirement("reno.friendly", "4.3", "cwnd grows at least as fast as a Reno flow's with the same backoff.", "snd_cwnd",
-             level=SHOULD)  # fmt: skip
-def _friendly(r: Record) -> Found:
-    return _judge(r, False, False)
+for _bound, _section, _sentence, _level in (
+    (CURVE_AT_MOST, "4.2, 4.4", "cwnd grows no faster than W_cubic, or than Reno would.", MUST),
+    (CURVE_AT_LEAST, "4.4, 4.5", "cwnd grows along W_cubic.", SHOULD),
+    (FRIENDLY, "4.3", "cwnd grows at least as fast as a Reno flow's with the same backoff.", SHOULD),
+):
+    requirement(_bound, _section, _sentence, "snd_cwnd", level=_level)(partial(_judge, kind=_bound))
 
 
 on_the_wire = Table()

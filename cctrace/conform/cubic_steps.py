@@ -61,14 +61,14 @@ def _w_max(r: Record) -> Found:
     return equal(r.is_call("ssthresh"), r.after["w_max"], expected, within=1.0)
 
 
-@requirement("w_max.kept", "4.2", "Nothing but a loss, or a timeout, sets W_max.", "w_max")
+@requirement("w_max.kept", "4.2", "Only a loss or a timeout sets W_max.", "w_max")
 def _w_max_kept(r: Record) -> Found:
     timeout = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
     where = ~r.is_call("ssthresh") & ~timeout & ~r.is_call("init") & ~r.is_call("undo_cwnd")
     return equal(where, r.after["w_max"], r.before["w_max"])
 
 
-@requirement("timeout.curve", "4.8", "After a timeout congestion avoidance begins at the plateau: K is 0, and W_max "
+@requirement("timeout.curve", "4.8", "After a timeout congestion avoidance begins at the plateau: K is 0 and W_max is "
              "cwnd.", "k_s", "w_origin")  # fmt: skip
 def _timeout(r: Record) -> Found:
     where = _begins(r) & _after_timeout(r)
@@ -104,8 +104,7 @@ def _origin(r: Record) -> Found:
     return equal(_begins(r), r.after["w_origin"], np.maximum(r.after["w_max"], _cwnd_epoch(r)))
 
 
-@requirement("epoch.kept", "4.2", "Between reductions K and the plateau stay as they are.", "k_s", "w_origin",
-             "epoch_us")  # fmt: skip
+@requirement("epoch.kept", "4.2", "Between reductions K and the plateau do not change.", "k_s", "w_origin", "epoch_us")
 def _kept(r: Record) -> Found:
     running = ~np.isnan(r.before["epoch_us"]) & ~np.isnan(r.after["epoch_us"])
     good = (r.after["k_s"] == r.before["k_s"]) & (r.after["w_origin"] == r.before["w_origin"])
@@ -114,7 +113,7 @@ def _kept(r: Record) -> Found:
     return all_of(running, good, r.after["w_origin"], r.before["w_origin"])
 
 
-@requirement("epoch.idle", "4.2, 5.8", "Time without data to send does not count on the curve.", "epoch_us")
+@requirement("epoch.idle", "4.2, 5.8", "Idle time does not advance the curve.", "epoch_us")
 def _idle(r: Record) -> Found:
     starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & ~np.isnan(r.before["epoch_us"])
     tick = r.facts["tick_us"]
@@ -123,8 +122,8 @@ def _idle(r: Record) -> Found:
     return equal(starts, r.after["epoch_us"], expected, within=2 * tick)
 
 
-@requirement("rtt.least", "4.4", "The round trip by which the curve is ahead is the least RTT, of samples older than "
-             "a second of the epoch at most.", "min_rtt_us", "epoch_us")  # fmt: skip
+@requirement("rtt.least", "4.4", "The curve looks ahead by the minimum RTT, of samples that are at least a second into "
+             "the epoch.", "min_rtt_us", "epoch_us")  # fmt: skip
 def _rtt(r: Record) -> Found:
     rtt = r.ack("rs_rtt_us")
     young = r.ack("now_us") - r.before["epoch_us"] < 1e6 + 2 * r.facts["tick_us"]  # no epoch: no
@@ -192,8 +191,8 @@ def _increment_least(r: Record) -> Found:
     return at_least(_steady(r), r.after["per_increment"], np.maximum(bound, FLOOR), rel=2 * ROOT)
 
 
-@requirement("increment.at_least", "4.4, 4.5", "And by no less, up to 1.5-fold a round.", "per_increment", "w_origin",
-             "w_est", level=SHOULD)  # fmt: skip
+@requirement("increment.at_least", "4.4, 4.5", "cwnd grows by no less than that, up to 1.5-fold a round.",
+             "per_increment", "w_origin", "w_est", level=SHOULD)  # fmt: skip
 def _increment_most(r: Record) -> Found:
     stale_us = -KEPT_S * 1e6 - 2 * r.facts["tick_us"]
     bound = np.minimum(_increment(r, _curve(r, stale_us), -1.0), _fair(r))
@@ -201,7 +200,8 @@ def _increment_most(r: Record) -> Found:
     return at_most(_steady(r), r.after["per_increment"], np.maximum(bound, FLOOR), rel=2 * ROOT)
 
 
-@requirement("increment.cwnd", "4.4", "cwnd grows by one for every increment ACKed.", "per_increment", "snd_cwnd_cnt")
+@requirement("increment.cwnd", "4.4", "cwnd grows by one segment for every per_increment segments ACKed.",
+             "per_increment", "snd_cwnd_cnt")  # fmt: skip
 def _growth(r: Record) -> Found:
     per = np.maximum(r.after["per_increment"], 1).astype(float)
     credit = np.minimum(r.before["snd_cwnd_cnt"], per)  # from before it became cheaper: counts once
@@ -245,8 +245,8 @@ def _w_est(r: Record) -> Found:
     return all_of(where, good, r.after["w_est"], expected)
 
 
-@requirement("w_est.alpha", "4.3", "From the window before the loss on W_est grows by a segment per window.", "w_est",
-             level=SHOULD)  # fmt: skip
+@requirement("w_est.alpha", "4.3", "Once W_est has reached the window before the loss, it grows by a segment per "
+             "window.", "w_est", level=SHOULD)  # fmt: skip
 def _alpha(r: Record) -> Found:
     expected, where = _reno(r, one_from_prior=True)
     slow, _ = _reno(r, one_from_prior=False)
@@ -265,6 +265,6 @@ def _undo(r: Record) -> Found:
     return at_least(r.is_call("undo_cwnd"), r.after["o_ret"], r.before["snd_cwnd"][_cut(r)])
 
 
-@requirement("undo.curve", "4.9", "And W_max as it was.", "w_max", level=SHOULD)
+@requirement("undo.curve", "4.9", "A spurious reduction restores W_max.", "w_max", level=SHOULD)
 def _undo_curve(r: Record) -> Found:
     return equal(r.is_call("undo_cwnd"), r.after["w_max"], r.before["w_max"][_cut(r)])

@@ -102,14 +102,14 @@ def _rows_after(r: Record, seconds: Values) -> Values:
 def common(requirement: Table, pacing: tuple[str, str]) -> None:
     """Add to a table what holds of any sender of QUIC; `pacing` is the section and level that ask for pacing."""
 
-    @requirement("log.flight", "RFC 9002 7", "Nothing is sent beyond the window, but probes.", "cwnd", "flight", "sent")
+    @requirement("log.flight", "RFC 9002 7", "Nothing but probes is sent beyond the window.", "cwnd", "flight", "sent")
     def _flight(r: Record) -> Found:
         rose = (r.after["flight"] > r.before["flight"]) & (r.after["sent"] > r.before["sent"])
         return at_most(rose, r.after["flight"], np.maximum(r.after["cwnd"], r.before["cwnd"]), within=PROBES * r.mss)
 
     @requirement(
-        "log.pacing", pacing[0], "What leaves, but an initial window at once, keeps to the pacing rate.", "pacing_rate",
-        "sent", level=pacing[1],
+        "log.pacing", pacing[0], "Beyond an initial window sent at once, departures keep to the pacing rate.",
+        "pacing_rate", "sent", level=pacing[1],
     )  # fmt: skip
     def _pacing(r: Record) -> Found:
         rate = np.nan_to_num(np.maximum(r.after["pacing_rate"], r.before["pacing_rate"]), nan=np.inf)
@@ -137,10 +137,8 @@ def of_quic() -> Table:
         grown, acked = r.after["cwnd"] - r.before["cwnd"], r.after["acked"] - r.before["acked"]
         return at_most(grown > 0, grown, acked, within=r.mss)
 
-    @requirement(
-        "log.reduction", "7.3.2", "A loss reduces the window, unless it falls into the recovery of another.", "cwnd",
-        "lost", "srtt_us",
-    )  # fmt: skip
+    @requirement("log.reduction", "7.3.2", "A loss reduces the window, unless it falls into the recovery of another.",
+                 "cwnd", "lost", "srtt_us")  # fmt: skip
     def _reduction(r: Record) -> Found:
         lost = (r.after["lost"] > r.before["lost"]) & (r.after["cwnd"] > 4 * r.mss)
         span = ANSWER_RTTS * np.nan_to_num(r.after["srtt_us"]) / 1e6
@@ -149,10 +147,8 @@ def of_quic() -> Table:
         lost &= (last < len(r)) & (span > 0)  # else the log ends before the answer
         return all_of(lost, fallen[last] > fallen[np.maximum(first - 1, 0)], r.after["cwnd"], "a smaller window")
 
-    @requirement(
-        "log.recovery", "7.3.2", "A loss begins a recovery period, unless it falls into one.", "reno_state", "lost",
-        "srtt_us",
-    )  # fmt: skip
+    @requirement("log.recovery", "7.3.2", "A loss begins a recovery period, unless it falls into one.", "reno_state",
+                 "lost", "srtt_us")  # fmt: skip
     def _recovery(r: Record) -> Found:
         lost = (r.after["lost"] > r.before["lost"]) & (r.after["reno_state"] != UNKNOWN)
         span = ANSWER_RTTS * np.nan_to_num(r.after["srtt_us"]) / 1e6
@@ -189,7 +185,7 @@ def of_bbr() -> Table:
     def _floor(r: Record) -> Found:
         return at_least(np.ones(len(r), bool), r.after["cwnd"], 4 * LEAST_DATAGRAM)
 
-    @requirement("log.states", "5.1.1", "States follow each other as the diagram of transitions allows.", "state")
+    @requirement("log.states", "5.1.1", "State changes follow the diagram of transitions.", "state")
     def _states(r: Record) -> Found:
         known = np.flatnonzero((r.before["state"] != UNKNOWN) & (r.after["state"] != UNKNOWN))
         found = follow_diagram(r.before["state"][known], r.after["state"][known])

@@ -100,8 +100,8 @@ def _slow_start(r: Record) -> Found:
     return equal(where, r.after["cwnd"], r.before["cwnd"] + r.ack("smp_acked"))
 
 
-@requirement("avoidance.growth", "7.3.3", "In congestion avoidance it grows by a datagram per window acknowledged at "
-             "most.", "cwnd", "ssthresh")  # fmt: skip
+@requirement("avoidance.growth", "7.3.3", "In congestion avoidance the window grows by at most a datagram per window "
+             "acknowledged.", "cwnd", "ssthresh")  # fmt: skip
 def _avoidance(r: Record) -> Found:
     where = _growing(r) & (r.before["cwnd"] >= r.before["ssthresh"])
     return at_most(
@@ -109,21 +109,22 @@ def _avoidance(r: Record) -> Found:
     )
 
 
-@requirement("avoidance.least", "7.3.3", "And by that much.", "cwnd", "ssthresh", level=SHOULD)
+@requirement("avoidance.least", "7.3.3", "In congestion avoidance the window grows by at least a datagram per window "
+             "acknowledged.", "cwnd", "ssthresh", level=SHOULD)  # fmt: skip
 def _avoidance_least(r: Record) -> Found:
     where = _growing(r) & (r.before["cwnd"] >= r.before["ssthresh"])
     grown = DATAGRAM * r.ack("smp_acked") / np.maximum(r.before["cwnd"], 1)
     return at_least(where, r.after["cwnd"], r.before["cwnd"] + grown, within=1.0)
 
 
-@requirement("recovery.entry", "7.3.2", "A loss of what was sent after the last reduction halves the window.", "cwnd")
+@requirement("recovery.entry", "7.3.2", "A loss of data sent after the last reduction halves the window.", "cwnd")
 def _entry(r: Record) -> Found:
     events, _ = _congestion_events(r)
     expected = np.maximum(r.before["cwnd"] * REDUCTION, LEAST)
     return equal(events, r.after["cwnd"], expected, within=1.0)
 
 
-@requirement("recovery.ssthresh", "7.3.2", "And sets ssthresh to half of it.", "ssthresh", "cwnd")
+@requirement("recovery.ssthresh", "7.3.2", "Such a loss sets ssthresh to half the window.", "ssthresh", "cwnd")
 def _ssthresh(r: Record) -> Found:
     events, _ = _congestion_events(r)
     half = r.before["cwnd"] * REDUCTION
@@ -131,19 +132,20 @@ def _ssthresh(r: Record) -> Found:
                   r.after["ssthresh"], half)  # fmt: skip
 
 
-@requirement("recovery.once", "7.3.2", "A loss of what was sent before the reduction does not reduce again.", "cwnd")
+@requirement("recovery.once", "7.3.2", "A loss of data sent before the last reduction does not reduce the window "
+             "again.", "cwnd")  # fmt: skip
 def _once(r: Record) -> Found:
     _, repeated = _congestion_events(r)
     return at_least(repeated, r.after["cwnd"], r.before["cwnd"])
 
 
-@requirement("recovery.growth", "7.3.2", "While it recovers the window does not grow.", "cwnd")
+@requirement("recovery.growth", "7.3.2", "In recovery the window does not grow.", "cwnd")
 def _no_growth(r: Record) -> Found:
     inside = r.acks & (r.ack("smp_po_sent_time") <= _recovery_ms(r)) & (r.ack("smp_acked") > 0)
     return at_most(inside, r.after["cwnd"], r.before["cwnd"])
 
 
-@requirement("window.limited", "7.8", "The window does not grow where it was not used.", "cwnd", level=SHOULD)
+@requirement("window.limited", "7.8", "The window does not grow while it is underused.", "cwnd", level=SHOULD)
 def _limited(r: Record) -> Found:
     where = r.acks & (r.ack("smp_is_app_limited") != 0)
     return at_most(where, r.after["cwnd"], r.before["cwnd"])
@@ -154,14 +156,14 @@ def _persistent(r: Record) -> Found:
     return equal(r.is_call("reset_cwnd"), r.after["cwnd"], LEAST)
 
 
-@requirement("persistent.slow_start", "7.6.2, 7.3.2", "After it the flow is in slow start, out of recovery.", "cwnd",
-             "ssthresh")  # fmt: skip
+@requirement("persistent.slow_start", "7.6.2, 7.3.2", "After persistent congestion the flow is in slow start, out of "
+             "recovery.", "cwnd", "ssthresh")  # fmt: skip
 def _again(r: Record) -> Found:
     return all_of(r.is_call("reset_cwnd"), r.after["cwnd"] <= r.after["ssthresh"], r.after["ssthresh"], "at least cwnd")
 
 
-@requirement("pacing.rate", "7.7", "Packets are paced at no less than a window per smoothed RTT, and at twice that at "
-             "most.", "pacing_rate", "cwnd", level=SHOULD)  # fmt: skip
+@requirement("pacing.rate", "7.7", "The pacing rate is between one and two windows per smoothed RTT.", "pacing_rate",
+             "cwnd", level=SHOULD)  # fmt: skip
 def _pacing(r: Record) -> Found:
     window = r.after["cwnd"] * 1000 / np.maximum(r.ack("smp_srtt_ms"), 1)
     where = r.acks & (r.ack("smp_srtt_ms") > 1) & r.cls.sets_pacing_rate  # else the stack does

@@ -91,14 +91,15 @@ def _all(s: Sent, where: Values, holds: Values, value: Values, expected: str) ->
     return Found(int(where.sum()), int(s.row[first]), f"{value[first] / 1e6:.4g} ms", expected)
 
 
-@requirement("rack.overtaken", "6.2 (5)", "Fast recovery sends again only what something sent later has overtaken.")
+@requirement("rack.overtaken", "6.2 (5)", "Fast recovery retransmits only what data sent later have overtaken.")
 def _overtaken(r: Record) -> Found:
     s = sent(r)
     where = s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY)
     return _all(s, where, s.overtaken, s.sent_ns - s.sent_ns[s.earlier], "after an ACK of what was sent later")
 
 
-@requirement("rack.elapsed", "6.2 (5)", "And not before a round trip has passed since it was sent.")
+@requirement("rack.elapsed", "6.2 (5)", "Fast recovery does not retransmit before a round trip has passed since the "
+             "transmission.")  # fmt: skip
 def _elapsed(r: Record) -> Found:
     s = sent(r)
     where = s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY) & s.overtaken & (s.least_rtt_ns > 0)
@@ -106,8 +107,8 @@ def _elapsed(r: Record) -> Found:
     return _all(s, where, passed >= EARLY * s.least_rtt_ns - 1e6, passed, "a round trip")
 
 
-@requirement("rack.repairs", "6.2", "What was overtaken, and never arrives, is retransmitted within some round trips "
-             "of the retransmission before it, without a timeout.", level=SHOULD)  # fmt: skip
+@requirement("rack.repairs", "6.2", "Overtaken data that never arrive are retransmitted within some round trips of "
+             "the retransmission before, without a timeout.", level=SHOULD)  # fmt: skip
 def _repairs(r: Record) -> Found:
     s = sent(r)
     again = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY))
@@ -140,15 +141,15 @@ def _waited(s: Sent) -> Values:
     return waited | (s.sent_ns - s.head_ns >= EARLY * least_rto)
 
 
-@requirement("tlp.time", "7.2", "A tail-loss probe waits for two smoothed RTTs after what was sent last, or until the "
-             "timeout would come.")  # fmt: skip
+@requirement("tlp.time", "7.2", "A tail-loss probe waits for two smoothed RTTs after the last transmission, or until "
+             "the timeout would fire.")  # fmt: skip
 def _time(r: Record) -> Found:
     s = sent(r)
     same = np.concatenate([[False], s.probes[:-1]]) & (_quiet_ns(s) == 0)  # a probe may hold several packets
     return _all(s, s.probes & ~same, _waited(s), _quiet_ns(s), "2 SRTT")
 
 
-@requirement("tlp.one", "7.3", "No second probe leaves before the first is acknowledged, or a timeout.")
+@requirement("tlp.one", "7.3", "No second probe is sent before an ACK of the first, or a timeout.")
 def _one(r: Record) -> Found:
     s = sent(r)
     probes = np.flatnonzero(s.probes)
@@ -160,7 +161,7 @@ def _one(r: Record) -> Found:
     return _all(s, s.probes, ~second, _quiet_ns(s), "an ACK between two probes")
 
 
-@requirement("tlp.first", "7.2", "A timeout of a flow that was not recovering comes after a probe.", level=SHOULD)
+@requirement("tlp.first", "7.2", "Outside recovery, a timeout is preceded by a probe.", level=SHOULD)
 def _first(r: Record) -> Found:
     s = sent(r)
     waited = _waited(s)

@@ -1,9 +1,11 @@
 """NewReno: RFC 5681 and RFC 9002, section 7, checked on the sender's window."""
 
+from functools import partial
+
 import numpy as np
 
 from cctrace.conform.record import Record
-from cctrace.conform.requirements import MUST, Found, Spec, Table
+from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table
 from cctrace.conform.windows import CASES, CELLS, common, cut_to, epochs
 from cctrace.conform.wire import shared
 
@@ -25,19 +27,6 @@ common(
 cut_to(requirement, "loss.half", "RFC 5681 3.1 (4), RFC 9002 7.3.2", 0.5, MUST)
 
 
-@requirement("avoidance.at_most", "RFC 5681 3.1, RFC 9002 7.3.3", "In congestion avoidance cwnd grows by at most one "
-             "segment per window acknowledged.", "snd_cwnd")  # fmt: skip
-def _at_most(r: Record) -> Found:
-    return _growth(r, most=True)
-
-
-@requirement(
-    "avoidance.at_least", "RFC 5681 3.1", "And while it is the limit, by that much.", "snd_cwnd", level="SHOULD"
-)
-def _at_least(r: Record) -> Found:
-    return _growth(r, most=False)
-
-
 def _growth(r: Record, most: bool) -> Found:
     """Return whether cwnd has grown since the epoch began by at most, or at least, a segment per window acked."""
     checked, slack = 0, 2.0
@@ -53,6 +42,12 @@ def _growth(r: Record, most: bool) -> Found:
             )
     return Found(checked)
 
+
+requirement("avoidance.at_most", "RFC 5681 3.1, RFC 9002 7.3.3", "In congestion avoidance cwnd grows by at most one "
+            "segment per window acknowledged.", "snd_cwnd")(partial(_growth, most=True))  # fmt: skip
+requirement("avoidance.at_least", "RFC 5681 3.1", "In congestion avoidance cwnd grows by at least a segment per "
+            "window acknowledged while it limits the sender.", "snd_cwnd",
+            level=SHOULD)(partial(_growth, most=False))  # fmt: skip
 
 on_the_wire = Table()
 shared(on_the_wire, "RFC 6937bis 6.2", 0.5, 2.0, ("RFC 5681 3.1", "RFC 5681 3.2"))

@@ -149,20 +149,22 @@ def common(requirement: Table, sections: dict[str, str]) -> None:
         where = r.is_call("cong_avoid") & (r.before["snd_cwnd"] < r.before["snd_ssthresh"])
         return at_most(where, r.after["snd_cwnd"], r.before["snd_cwnd"] + r.ack("arg"))
 
-    @add("slow_start.doubles", "In slow start it does grow by that, up to ssthresh.", "snd_ssthresh", level="SHOULD")
+    @add("slow_start.doubles", "In slow start cwnd grows by no less than what was acknowledged, up to ssthresh.", ""
+         "snd_ssthresh", level="SHOULD")  # fmt: skip
     def _doubles(r: Record) -> Found:
         where = r.is_call("cong_avoid") & (r.before["snd_cwnd"] < r.before["snd_ssthresh"])
         where &= (r.ack("is_cwnd_limited") != 0) & (r.after["snd_ssthresh"] == r.before["snd_ssthresh"])
         grown = np.minimum(r.before["snd_cwnd"] + r.ack("arg"), r.before["snd_ssthresh"])
         return at_least(where, r.after["snd_cwnd"], grown)
 
-    @add("window.limited", "cwnd does not grow while it is not what limits the sender.", "snd_cwnd")
+    @add("window.limited", "cwnd does not grow while it does not limit the sender.", "snd_cwnd")
     def _limited(r: Record) -> Found:
         where = r.is_call("cong_avoid") & (r.ack("is_cwnd_limited") == 0)
         where &= r.before["snd_cwnd"] >= r.before["snd_ssthresh"]
         return at_most(where, r.after["snd_cwnd"], r.before["snd_cwnd"])
 
-    @add("slow_start.limited", "In slow start it does not grow beyond twice what was out.", "snd_cwnd", level="SHOULD")
+    @add("slow_start.limited", "In slow start cwnd does not grow beyond twice the largest flight.", "snd_cwnd",
+         level="SHOULD")  # fmt: skip
     def _unused(r: Record) -> Found:
         cwnd = r.before["snd_cwnd"]
         where = r.is_call("cong_avoid") & (r.ack("is_cwnd_limited") == 0) & (cwnd < r.before["snd_ssthresh"])
@@ -172,12 +174,12 @@ def common(requirement: Table, sections: dict[str, str]) -> None:
     def _floor(r: Record) -> Found:
         return at_least(r.is_call("ssthresh"), r.after["o_ret"], 2)
 
-    @add("timeout.window", "A timeout leaves room for one segment.", "snd_cwnd")
+    @add("timeout.window", "After a timeout cwnd allows one segment.", "snd_cwnd")
     def _timeout(r: Record) -> Found:
         where = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
         return at_most(where, r.before["snd_cwnd"], r.inflight + 1)
 
-    @add("recovery.window", "Leaving fast recovery cwnd is ssthresh.", "snd_ssthresh")
+    @add("recovery.window", "At the end of fast recovery cwnd is ssthresh.", "snd_ssthresh")
     def _after(r: Record) -> Found:
         leaves = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_COMPLETE_CWR)  # as soon as the stack has set it
         undone = np.cumsum(r.is_call("undo_cwnd"))

@@ -4,6 +4,8 @@ The window itself is not on the wire, so these requirements are bounds that no c
 verdict *conforms* means that nothing contradicts it, not that the sender's state was right.
 """
 
+from functools import partial
+
 import numpy as np
 
 from cctrace import schema
@@ -117,22 +119,12 @@ def doubled(r: Record, factor: float) -> Found:
 def shared(requirement: Table, prr: str | None, share: float | None, growth: float, sections: tuple[str, str]) -> None:
     """Add to a table what the wire shows of any sender: recovery, its depth, and growth before the first loss."""
     if prr is not None:
-
-        @requirement("wire.recovery", prr, "A recovery sends at most twice what it sees delivered.")
-        def _recovery(r: Record) -> Found:
-            return bounded(r)
-
-    @requirement("wire.growth", sections[0], f"Before the first loss the flight grows at most {growth:g}-fold a round.")
-    def _growth(r: Record) -> Found:
-        return doubled(r, growth)
-
+        requirement("wire.recovery", prr, "A recovery sends at most twice the data that it delivers.")(bounded)
+    sentence = f"Before the first loss the flight grows at most {growth:g}-fold a round."
+    requirement("wire.growth", sections[0], sentence)(partial(doubled, factor=growth))
     if share is not None:
-
-        @requirement(
-            "wire.reduction", sections[1], f"After a recovery the flight is {share:g} of that before, at most."
-        )
-        def _reduction(r: Record) -> Found:
-            return reduced(r, share)
+        sentence = f"After a recovery the flight is {share:g} of that before, at most."
+        requirement("wire.reduction", sections[1], sentence)(partial(reduced, share=share))
 
 
 def _filled_row(r: Record) -> int:
@@ -203,15 +195,10 @@ def of_bbr() -> Table:
     # The draft keeps no packets in recovery (5.6.4.4 saves and restores cwnd): after a pause all of cwnd may leave.
     shared(requirement, None, None, 3.0, ("5.3.1.1", ""))
 
-    @requirement("wire.pacing", "5.6.2", "After Startup no round trip sends at more than 1.25 times the best rate.")
-    def _pacing(r: Record) -> Found:
-        return paced(r, 1.25 * 1.1)
-
-    @requirement(
-        "wire.probe_rtt", "5.3.4.3", "Without a lower RTT the flight falls to half a BDP every 5 s.", level=SHOULD
-    )
-    def _probe_rtt(r: Record) -> Found:
-        return dips(r)
+    sentence = "After Startup no round trip sends at more than 1.25 times the best rate."
+    requirement("wire.pacing", "5.6.2", sentence)(partial(paced, gain=1.25 * 1.1))
+    sentence = "Without a lower RTT the flight falls to half a BDP every 5 s."
+    requirement("wire.probe_rtt", "5.3.4.3", sentence, level=SHOULD)(dips)
 
     @requirement("wire.window", "5.6.4.2", "After Startup the flight stays within 2.25 BDP, aggregation and offload.")
     def _window(r: Record) -> Found:

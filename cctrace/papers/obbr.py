@@ -103,10 +103,10 @@ def measures(flow: Mapping[str, Any], *names: str) -> dict[str, float]:
     {'retransmitted_pct': 25.0}
     """
     found = figure.measures(flow, *names)
-    return found | ({"retransmitted_pct": again_pct([flow])} if "retransmitted_pct" in found else {})
+    return found | ({"retransmitted_pct": retransmitted_pct([flow])} if "retransmitted_pct" in found else {})
 
 
-def again_pct(flows: Sequence[Mapping[str, Any]]) -> float:
+def retransmitted_pct(flows: Sequence[Mapping[str, Any]]) -> float:
     """Return the retransmissions of flows over their original transmissions, per cent."""
     again, sent = (sum(flow[name] for flow in flows) for name in ("retransmitted", "sent"))
     return 100 * again / max(sent - again, 1)

@@ -55,7 +55,7 @@ class Fig8(ob.Bi23):
         ends = [_end_s(line, p["size_mb"]) for line in result["timeline"]]
         rates = [p["size_mb"] * 8 / end for end in ends]
         return {
-            "retransmitted_pct": ob.again_pct(result["flows"]),
+            "retransmitted_pct": ob.retransmitted_pct(result["flows"]),
             "goodput_mbps": sum(rates) / len(rates),
             "least_mbps": min(rates),
             "most_mbps": max(rates),

@@ -179,7 +179,7 @@ class Fig14(OverPaths):
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """The metrics of section 5.3.2, and retransmissions."""
         return {
-            "retransmitted_pct": ob.again_pct([result]),
+            "retransmitted_pct": ob.retransmitted_pct([result]),
             "quality": result["average_quality"],
             "switches_down": result["switches_down"],
             "switches": result["switches"],

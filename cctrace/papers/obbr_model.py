@@ -133,7 +133,7 @@ class Fig3(ob.Bi23):
             "bbr_mbps": rates[0],
             "cubic_mbps": rates[1],
             "bbr_share": rates[0] / sum(rates),
-            "retransmitted_pct": ob.again_pct(result["flows"][:1]),
+            "retransmitted_pct": ob.retransmitted_pct(result["flows"][:1]),
             "paper_point": (labels["ratio"] - labels["g"] + 1) / (labels["g"] * labels["ratio"]),
             "model_share": 1 - float(share.loss_based_share(labels["g"], labels["ratio"])),
         }

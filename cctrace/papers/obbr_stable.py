@@ -93,7 +93,7 @@ def _tail_pct(line: Fields, flow: Fields, seconds: float) -> float:
     first = bisect_left(line["time_s"], seconds / 3)
     if first == len(line["time_s"]):
         return 0.0
-    return ob.again_pct([{n: flow[n] - line[f"{n}_segments"][first] for n in ("sent", "retransmitted")}])
+    return ob.retransmitted_pct([{n: flow[n] - line[f"{n}_segments"][first] for n in ("sent", "retransmitted")}])
 
 
 def _mean(made: Reproduction, column: str, system: str, scenarios: list[str]) -> float:
