@@ -71,9 +71,7 @@ class _Staircase(Yang22):
         """The estimate, the link's rate and the queue over time, a panel per system and direction (first seed)."""
         case, series = made.runs.case.iloc[0], {}
         lowest = CASES[case][0]
-        for row in made.first_seed():
-            if row["case"] != case:
-                continue
+        for row in made.first_seed(case=case):
             steps = staircase(row["direction"], lowest)
             at = [*(s[0] for s in steps), STEP_S * STEPS]
             rate = [float(s[1].removesuffix("Mbit")) for s in steps]

@@ -134,9 +134,9 @@ class Reproduction:
         rows = self.rows(**where)
         return dict(zip(rows[of], rows[column].astype(float), strict=True))
 
-    def first_seed(self) -> list[Fields]:
-        """Return the runs of the first seed, for what is drawn of single runs."""
-        return records(chosen(self.runs, seed=self.runs.seed.min()))
+    def first_seed(self, **where: Any) -> list[Fields]:
+        """Return the runs of the first seed that `where` describes, for plots of single runs."""
+        return records(chosen(self.runs, seed=self.runs.seed.min(), **where))
 
 
 def chosen(rows: pd.DataFrame, **where: Any) -> pd.DataFrame:

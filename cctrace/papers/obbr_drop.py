@@ -121,9 +121,7 @@ class Fig4(ob.Bi23):
     def plot(self, made: Reproduction) -> Drawn:
         """RTT, flight and losses over time, a panel per buffer and rate (first seed and client)."""
         series = {}
-        for row in made.first_seed():
-            if row["client"] != ob.CHROMIUM:
-                continue
+        for row in made.first_seed(client=ob.CHROMIUM):
             line = row["line"]
             series[f"to {row['after_mbps']} Mbit/s, {row['buffer_kb']} KB"] = [
                 (line["time_s"], line["rtt_ms"], "RTT (ms)", {"colour": "#333333"}),
@@ -224,9 +222,7 @@ class Fig5(ob.Bi23):
         """The samples' distribution, and the longest runs over the thresholds (first seed, stated buffer)."""
         drawing = blank((13.0, 3.8), f"oBBR, Fig. 5: {self.title}, {STATED_KB} KB, {READINGS[1]}")
         grid = drawing.subplots(1, 3)
-        for row in made.first_seed():
-            if (row["client"], row["buffer_kb"]) != (ob.CHROMIUM, STATED_KB):
-                continue
+        for row in made.first_seed(client=ob.CHROMIUM, buffer_kb=STATED_KB):
             name = "constant" if row["after_mbps"] == BEFORE_MBPS else f"to {row['after_mbps']} Mbit/s"
             found = row["found"]
             grid[0].plot(found["quantiles"], np.arange(1, 100), label=name)

@@ -59,8 +59,8 @@ class Fig9(ob.Bi23):
     def plot(self, made: Reproduction) -> Drawn:
         """Estimate and RTT over the first minute, stated buffer, first seed."""
         series = {}
-        for row in made.first_seed():
-            if row["system"] not in (ob.BBR, ob.obbr(0.75), ob.obbr(0.75, ob.PAPER)) or row["client"] != ob.CHROMIUM:
+        for row in made.first_seed(client=ob.CHROMIUM):
+            if row["system"] not in (ob.BBR, ob.obbr(0.75), ob.obbr(0.75, ob.PAPER)):
                 continue
             line, end = row["line"], row["line"]["time_s"][-1]
             at = [10 * k for k in range(int(end // 10) + 1)]
