@@ -144,7 +144,6 @@ class Remote(_Folder):
             self.fs, self._root = fsspec.core.url_to_fs(self.where)
         except (ValueError, ImportError) as error:
             raise ArgumentError(f"{where}: {' '.join(str(error).split())}") from error
-        self._prefix = self.where[: self.where.index("://") + 3]
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root

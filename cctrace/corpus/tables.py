@@ -27,7 +27,7 @@ class Column(NamedTuple):
     meaning: str
 
 
-_CAPTURE = (Column("capture", TEXT, "", "what was analysed"),)
+_CAPTURE = (Column("capture", TEXT, "", "path or URL of the capture"),)
 _FLOW = (
     *_CAPTURE,
     Column("connection", "i4", "", "row of `cctrace flows`"),
@@ -57,13 +57,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _SIZE,
         Column("packets", "i8", "", "TCP packets"),
         Column("connections", "i8", "", "TCP connections"),
-        Column(
-            "bulk_flows", "i8", "", "those that carried 100 kB or more, or the largest: what the other tables are about"
-        ),
+        Column("bulk_flows", "i8", "", "flows of 100 kB or more, or the largest: the subject of the other tables"),
         _START,
         Column("duration_s", "f8", "s", "to the last packet"),
-        Column("counters", TEXTS, "", "the files of counters that lay beside it"),
-        Column("warnings", TEXTS, "", "what could not be read, and which counters belonged to no flow"),
+        Column("counters", TEXTS, "", "files of counters beside it"),
+        Column("warnings", TEXTS, "", "what could not be read, and counters that belong to no flow"),
     ),
     "errors": (
         *_CAPTURE,
@@ -94,14 +92,14 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _SENT,
         Column("goodput_bps", "f8", "bit/s", ""),
         _START,
-        Column("controller", TEXT, "", "the sender's by the kernel's name, where counters tell"),
+        Column("controller", TEXT, "", "the sender's, by the kernel's name; needs counters"),
         Column("verdict", TEXT, "", "name of the most important verdict"),
-        Column("confidence", "f8", "", "how sure that is, 0 to 1"),
+        Column("confidence", "f8", "", "confidence in it, 0 to 1"),
         Column("text", TEXT, "", "in words"),
         Column("also", TEXTS, "", "names of the other verdicts, most important first"),
         Column("retransmitted_share", "f8", "", ""),
-        Column("receiver_share", "f8", "", "of the time the receiver's window kept data back"),
-        Column("application_share", "f8", "", "of the time there was nothing to send"),
+        Column("receiver_share", "f8", "", "share of the time in which the receiver's window held data back"),
+        Column("application_share", "f8", "", "share of the time without data to send"),
         Column("rtt_min_us", "f8", "us", ""),
         Column("rtt_median_us", "f8", "us", ""),
         Column("in_flight_bdp", "f8", "BDP", "median"),
@@ -110,7 +108,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "limits": (
         *_FLOW,
         Column("limit", TEXT, "", "what limited the flow, see `Diagnosis.limits`"),
-        Column("seconds", "f8", "s", "for how long altogether"),
+        Column("seconds", "f8", "s", "total time"),
         Column("share", "f8", "", "of the flow's duration"),
     ),
     "events": (
@@ -124,16 +122,16 @@ TABLES: dict[str, tuple[Column, ...]] = {
         *_TIMED,
         Column("controller", TEXT, "", "the most probable candidate"),
         Column("probability", "f8", "", "its probability"),
-        Column("group", TEXTS, "", "the best, and those that the flow does not tell from it"),
+        Column("group", TEXTS, "", "the best candidate, and those that the flow cannot distinguish from it"),
         Column("candidates", TEXTS, "", "most probable first"),
-        Column("probabilities", NUMBERS, "", "theirs"),
+        Column("probabilities", NUMBERS, "", "of the candidates, in that order"),
         Column("reason", TEXT, "", "in words"),
         *_REFUSED,
     ),
     "paths": (
         *_TIMED,
         *_estimate("rate_bps", "bit/s", "rate of the bottleneck, its last one where it changed"),
-        Column("rate_changes", "i4", "", "how often the rate changed"),
+        Column("rate_changes", "i4", "", "number of rate changes"),
         *_estimate("base_rtt_us", "us", "RTT without queue"),
         *_estimate("buffer_bytes", "bytes", "of the bottleneck"),
         *_estimate("random_loss", "", "share of packets lost by chance"),
@@ -148,9 +146,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         *_TIMED,
         Column("controller", TEXT, "", "the controller asked about"),
         Column("collapses", TEXT, "", "yes, no, close"),
-        *_estimate("threshold_sd_us", "us", "sd of the jitter from which it would collapse"),
-        *_estimate("sd_us", "us", "sd of the jitter there is"),
-        *_estimate("probability_hour", "", "chance of being collapsed within an hour"),
+        *_estimate("threshold_sd_us", "us", "standard deviation of the jitter from which it would collapse"),
+        *_estimate("sd_us", "us", "standard deviation of the jitter measured"),
+        *_estimate("probability_hour", "", "probability of a collapse within an hour"),
         *_REFUSED,
     ),
     "replays": (
