@@ -227,7 +227,7 @@ def test_damaged_or_stale_code_is_made_anew_with_a_line_of_warning(tmp_path, dam
     printed, warnings = run(tmp_path)
     assert printed == ["10", "1"]
     (line,) = warnings
-    assert line == f"cctrace: {entry} is damaged or belongs to other code; it is compiled anew"
+    assert line == f"cctrace: {entry} is damaged or belongs to other code; it is compiled again"
     assert entry.read_bytes() == sound
     assert run(tmp_path) == (["10", "0"], [])
 
@@ -285,7 +285,7 @@ def test_an_entry_that_others_can_change_is_not_loaded(tmp_path, change, reason)
     printed, (line,) = run(tmp_path)
     assert printed == ["10", "1"]
     assert line.startswith(f"cctrace: {entry} ")
-    assert line.endswith("it is compiled anew")
+    assert line.endswith("it is compiled again")
     assert reason in line.lower()
     assert run(tmp_path) == (["10", "0"], [])
 

@@ -17,7 +17,7 @@ offload budget (5.5.8), one quantum instead of three: ``bbr_draft:offload_quanta
 
 Left open by the draft, and chosen here:
 
-* NoteLoss saves what an undo restores with every first loss of a loss round, and StartProbeBW_DOWN clears what tells
+* NoteLoss saves what an undo restores with every first loss of a loss round, and StartProbeBW_DOWN clears what marks
   the first: of two packets lost in UP the second would overwrite undo_state with None. Here it is saved once per
   recovery, as the sentence of 5.5.11.1 says ("when a loss recovery episode starts").
 * BDPMultiple and Inflight are called with and without a bandwidth; without one it is BBR.bw.

@@ -16,7 +16,7 @@ Sources: [Linux61] net/ipv4/tcp_dctcp.c; [RFC8257].   Differs from reno in:
 
 * what it does at marks, and, after a spurious loss, in the window to return to: the one before the last loss or mark.
 
-Quirks: alpha below 16 (of 1024) falls to 0 in one round without marks. alpha is updated after the ACK at hand has been
+Quirks: alpha below 16 (of 1024) falls to 0 in one round without marks. alpha is updated after the current ACK has been
 counted, as in Debian's 6.12.117; older kernels did that before (tcp_in_ack_event), which moves a few segments between
 rounds.
 """

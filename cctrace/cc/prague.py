@@ -18,7 +18,7 @@ Sources: [Prague07] net/ipv4/tcp_prague.c; [RFC9331].   Differs from dctcp in:
 
 * fractions, the increase also during CWR, pacing, independence of the RTT, the rate instead of the window.
 
-Quirks: the increase counts the whole of what an ACK delivers beyond its marks, also of segments sent in the last round;
+Quirks: the increase counts all segments that an ACK delivers unmarked, also those sent in the last round;
 `max(acked, increase)` adds at least 2**-20 of a segment per segment acked; a spurious loss restores the rate, from
 which the window follows. Below 1 Mbit/s packets shrink (tcp_sync_mss), parameter `resizes_packets`.
 """

@@ -188,7 +188,7 @@ class QuicBBR(QuicController):
         bw = delivery_rate(ack.smp_delivered, ack.smp_interval_ms)
         if not ack.smp_is_app_limited and self.mode == PROBE_BW:
             self.note_sample(bw)
-        # An app-limited sample says how fast the application wrote, unless it beats the estimate all the same.
+        # An app-limited sample says how fast the application wrote, unless it exceeds the estimate.
         if not ack.smp_is_app_limited or bw >= self.max_bw():
             running_max(self.bw_v, self.bw_t, self.bw_rtts, self.round_cnt, bw)
         running_max(self.max_rtt_v, self.max_rtt_t, MAX_RTT_WINDOW_ROUNDS, self.round_cnt, u32(ack.smp_rtt_ms))

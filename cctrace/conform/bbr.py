@@ -1,6 +1,6 @@
 """draft-ietf-ccwg-bbr-06: the table of its requirements, and the grid of paths on which its cases run.
 
-The pseudocode and the text of section 5 are normative as a whole (5.1: "MUST be included in any BBRv3 implementation").
+All pseudocode and text of section 5 are normative (5.1: "MUST be included in any BBRv3 implementation").
 """
 
 from cctrace.cc.bbr_draft import BBRDraft
@@ -26,7 +26,7 @@ SPEC = Spec(
     log=tuple(log.of_bbr().rows),
 )
 
-# From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); where packets are many, a segment stands for a train.
+# From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); at high rates a segment represents a train.
 CELLS = (
     Cell("64kbit", "100ms"),
     Cell("1Mbit", "1s"),

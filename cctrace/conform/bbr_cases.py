@@ -70,7 +70,7 @@ def drain_inflight(stage: Stage) -> Scene:
 
 @case("A.4", "Exiting DRAIN based on time", at=DRAIN)
 def drain_time(stage: Stage, at_s: float) -> Scene:
-    """The rate halves when DRAIN begins; 10 % less, as the draft has it, is drained at half the rate all the same."""
+    """The rate halves when DRAIN begins; 10 % less, as in the draft, still drains at half the rate."""
     rate = sc.changed_rate(stage, at_s, 0.45)
     r = stage.record(at_s + 40 * stage.cell.rtt_s + 1.0, path=rate)
     bound = inflight_of(r, r.before["bw"])
@@ -118,7 +118,7 @@ def never(stage: Stage) -> Scene:
         return UNSET_SCENE
     limited = np.cumsum(r.acks & (r.ack("rs_is_app_limited") == 0))
     if limited[-1] > 0.2 * np.count_nonzero(r.acks):
-        return Scene(r, NOTHING)  # packets this long take the path's whole rate
+        return Scene(r, NOTHING)  # packets this long use the path's full rate
     state = r.after["state"]
     return Scene(r, all_of(r.acks, np.isin(state, (STARTUP, PROBE_RTT)), state, "STARTUP"))
 

@@ -148,7 +148,7 @@ def _only(r: Record) -> Found:
 def _latest(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     ends = r.is_set("loss_round_start")
-    # What enters DOWN starts anew; from UP it may be in ProbeRTT before the ACK is done with.
+    # Entering DOWN resets them; a flow in UP may be in ProbeRTT by the end of the ACK.
     entered = (was != now) & ((now == DOWN) | (was == UP) | (was == PROBE_RTT)) | begins_probe_bw(r)
     sample, delivered = r.delivery_rate, np.maximum(r.ack("rs_delivered"), 0)
     where = r.acks & ~entered & (r.ack("rs_interval_us") > 0) & (now != DOWN)

@@ -42,7 +42,7 @@ class Spec(NamedTuple):
     """A specification: what it requires of a controller's calls, and what of that a capture (`wire`) or a `log` shows.
 
     `families` are the names that `identify` gives to controllers that claim to follow it (none: the
-    specification is of the stack, not of the controller); `differs` tells where a
+    specification is of the stack, not of the controller); `differs` says where a
     controller is known to decide otherwise by intent; `stack` ("linux" or "quic") is whose calls they read.
     """
 

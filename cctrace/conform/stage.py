@@ -23,7 +23,7 @@ BUFFER_BDPS = 3.0  # a queue that Startup does not overflow
 
 @dataclass(frozen=True)
 class Cell:
-    """A rate and an RTT at which cases run; `mss` stands for trains of packets where the rate is high."""
+    """A rate and an RTT at which cases run; a large `mss` represents trains of packets where the rate is high."""
 
     rate: str
     rtt: str

@@ -17,7 +17,7 @@ from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_most
 from cctrace.flows.flow import Flow
 from cctrace.flows.views import View
 
-LEAST_FLIGHT = 12  # segments from which a reduction of the flight can be told from its ripple
+LEAST_FLIGHT = 12  # segments from which a reduction of the flight can be distinguished from its ripple
 BURST = 20  # segments that a stack hands over at once
 LEAST_S = 6.0  # a flow long enough for ProbeRTT
 
@@ -138,7 +138,7 @@ def _filled_row(r: Record) -> int:
 
 
 def _is_bulk(r: Record, first: int) -> bool:
-    """Whether few samples from a row on are app-limited: else nobody knows when Startup was over."""
+    """Whether few samples from a row on are app-limited; otherwise the end of Startup is unknown."""
     return first < len(r) and bool((r.ack("rs_is_app_limited")[first:] != 0).mean() < 0.1)
 
 

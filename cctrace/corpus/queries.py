@@ -1,4 +1,4 @@
-"""Queries over a whole corpus: lazy tables and aggregates.
+"""Queries over a corpus: lazy tables and aggregates.
 
 corpus = cct.corpus.open("results")
 corpus.flows.frame(["goodput_bps", "rtt_min_us"])     the columns asked for of one table

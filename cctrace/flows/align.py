@@ -185,7 +185,7 @@ def _unaligned(flow: Flow, polls: TcpInfo, name: str) -> tuple[TcpInfo, Alignmen
     end = begin + int(flow.row["duration_s"] * 1e9)
     inside = (polls["time_ns"] >= begin) & (polls["time_ns"] <= end + 1_000_000_000)
     if not inside.any():
-        raise ArgumentError(f"{name}: no poll lies within the time of the capture, and no counter tells the offset")
+        raise ArgumentError(f"{name}: no poll lies within the time of the capture, and no counter gives the offset")
     return polls, Alignment(0, -1, 0, 0.0, 0.0, float("nan"), 0)
 
 

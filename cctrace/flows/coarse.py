@@ -320,7 +320,7 @@ def _fill_states(acks: _Acks, known: _Known) -> None:
 
 
 def _calls(acks: _Acks) -> NDArray[Any]:
-    """Return the rows of the stream: each ACK taken apart into the calls it causes, in the kernel's order."""
+    """Return the rows of the stream: each ACK split into the calls that it causes, in the kernel's order."""
     rows, after, before = acks.rows, acks.state, acks.rows["ca_state"].astype(np.int64)
     ack = np.arange(1, len(rows))
     entered = ack[

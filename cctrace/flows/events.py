@@ -128,7 +128,7 @@ class Events(Carded, Framed):
             ("calls", calls or "none"),
             ("time", f"{span_s:.3f} s"),
             ("segment size", f"{self.meta['mss']} B"),
-            ("packets sent", "nobody saw them" if self.sends is None else len(self.sends)),
+            ("packets sent", "not captured" if self.sends is None else len(self.sends)),
             ("guessed", ", ".join(self.meta.get("inferred", ())) or "nothing"),
         ]
         notes = ["made up between polls of counters"] if self.coarse else []

@@ -45,7 +45,7 @@ def join(sender: Flow, receiver: Flow) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _packets(flow: Flow, data: bool) -> pd.DataFrame:
-    """Return one row per packet that one side sent (of data: that the sender sent), super-packets taken apart."""
+    """Return one row per packet that one side sent (of data: the sender), super-packets split into segments."""
     packets, c = flow.capture.packets, flow.capture.connections
     rows = c.order[c.first[flow.index] : c.first[flow.index + 1]]
     rows = rows[packets["direction"][rows] == (c.sender[flow.index] if data else 1 - c.sender[flow.index])]

@@ -198,7 +198,7 @@ def _quic_columns(events: Events) -> tuple[dict[str, NDArray[Any]], NDArray[Any]
     delivered, prior = segments["delivered"] - 1, np.maximum(segments["rs_prior_delivered"] - 1, 0)
     is_loss = events["event"] == schema.LINUX_EVENTS["skb_marked_lost"]
     has_rtt = ~is_loss & (events["rs_rtt_us"] >= 0)
-    # Where no RTT tells, a segment was sent no earlier than what had been delivered by then.
+    # Without an RTT, a segment was sent no earlier than what had been delivered by then.
     reached = np.where(is_loss, segments["skb_tx_delivered"], segments["rs_prior_delivered"])
     place = np.minimum(np.searchsorted(segments["delivered"], reached), len(events) - 1)
     sent_ms = np.where(has_rtt, now_us - events["rs_rtt_us"], now_us[place]) // 1000

@@ -33,7 +33,7 @@ def _mix(x):
 
 
 def _endpoint(key, hi, lo, port):
-    """Return the hash of an endpoint by a secret, so that nobody can write a capture whose endpoints all collide."""
+    """Return the keyed hash of an endpoint, so that no crafted capture makes all endpoints collide."""
     x = (lo ^ key[0]) * key[1]
     x = (x ^ (x >> 32) ^ hi ^ (port << 24)) * key[1]
     return x ^ (x >> 29)
@@ -335,8 +335,8 @@ def decode_frames(
         counters[layout.ZERO_IP_LENGTH] += zero
         counters[layout.BEYOND_WIRE] += wire_end > frame_end
 
-        # Mirror ports deliver packets twice. An IP ID tells a copy from a retransmission; without one, only time
-        # stamps on what occupies sequence numbers do.
+        # Mirror ports deliver packets twice. An IP ID distinguishes a copy from a retransmission; without one, only
+        # time stamps on what occupies sequence numbers do.
         if packet_id or (have & TIMESTAMPS and (payload_len or bits & 3)):
             print_ = _mix(_mix((seq_no << 32) | ack_no) + ((value * 65537) ^ echo))
             print_ = _mix(print_ + (packet_id << 32 | bits << 16 | win)) + payload_len

@@ -1,7 +1,7 @@
 """pcap: the classic capture file, in all of its dialects.
 
 24 bytes of header, then records of 16 bytes (seconds, fraction, captured length, original length) and the frame.
-The magic number tells byte order and unit of the fraction; the "modified" dialect has 8 more bytes per record.
+The magic number gives byte order and unit of the fraction; the "modified" dialect has 8 more bytes per record.
 
 Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 """

@@ -129,7 +129,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     omitted = _omitted(polls)
     polls.replace_missing(omitted)
     if nameless.latest:
-        warnings.append(f"{name}: lines without addresses; connections are told apart by their counters")
+        warnings.append(f"{name}: lines without addresses; connections are distinguished by their counters")
     table = [_named(known) for known in connections.table]
     columns = polls.arrays()
     ordered = dict.fromkeys((*first, *omitted, *columns))  # as in the first poll, had it printed its zeros
@@ -313,7 +313,7 @@ def _micros(text: str) -> int:
 
 
 def _omitted(polls: tcpinfo.PollColumns) -> dict[str, int]:
-    """Return the value that an absent word stands for, by column, where this file's ss knows the word."""
+    """Return the value that an absent word means, by column, where this file's ss prints that word."""
     release = max((release for column, _, release, _ in _WORDS.values() if column in polls), default=0)
     absent = {column: value for column, _, since, value in _WORDS.values() if value is not None and since <= release}
     absent |= {"retrans": 0, "total_retrans": 0}

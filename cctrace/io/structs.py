@@ -37,7 +37,7 @@ _ENDS = np.cumsum([TCP_INFO[name].itemsize for name, _ in FIELDS]).tolist()  # o
 SHORTEST = 104  # to total_retrans: the struct of Linux 2.6
 
 BBR_INFO = np.dtype([(n, "<u4") for n in ("bw", "bw_msb", "min_rtt", "pacing_gain", "cwnd_gain")])
-# Versions 2 and 3 share one struct; byte 39 tells which.
+# Versions 2 and 3 share one struct; byte 39 says which.
 BBR23_INFO = np.dtype(
     [(n, "<u4") for n in ("bw", "bw_msb", "min_rtt", "pacing_gain", "cwnd_gain")]
     + [(n, "<u4") for n in ("bw_hi", "bw_hi_msb", "bw_lo", "bw_lo_msb")]

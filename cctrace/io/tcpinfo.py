@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cctrace.io.source import Source
 
 Poll = dict[Any, Any]  # one poll as a reader finds it: fields by name, and `CONNECTION`
-# What stands for "no value" in the kernel's structs: no RTT sample yet, no limit to the pacing rate, no bound set.
+# The kernel's values for "no value": no RTT sample yet, no limit to the pacing rate, no bound set.
 _NONE = {
     "min_rtt": U32_MAX,
     "pacing_rate_Bps": U64_MAX,

@@ -97,11 +97,11 @@ def _read(path: Path, digest: str) -> Made | None:
         return None
     except OSError as error:
         reason = "is a symbolic link" if path.is_symlink() else f"cannot be opened ({error.strerror})"
-        _warn(f"{path} {reason}; it is compiled anew")
+        _warn(f"{path} {reason}; it is compiled again")
         return None
     with os.fdopen(handle, "rb") as file:
         if distrust := _distrusted(os.fstat(handle), stat.S_ISREG, "file"):
-            _warn(f"{path} {distrust}; it is compiled anew")
+            _warn(f"{path} {distrust}; it is compiled again")
             return None
         data = file.read()
     checksum, _, rest = data.partition(b"\n")
@@ -110,7 +110,7 @@ def _read(path: Path, digest: str) -> Made | None:
         head = json.loads(line)
         if head["key"] == digest:
             return head["said"], code
-    _warn(f"{path} is damaged or belongs to other code; it is compiled anew")
+    _warn(f"{path} is damaged or belongs to other code; it is compiled again")
     return None
 
 

@@ -47,7 +47,7 @@ _MOST_COMPILED = 256  # classes; a notebook that makes ever new ones need not ke
 def compiled(cls: type[Controller]) -> Compiled:
     """Return the `Compiled` form of a controller class; raise `CompileError` if it cannot be flattened.
 
-    Constants and methods that were assigned anew, as in a notebook, are noticed.
+    Constants and methods that were reassigned, as in a notebook, are noticed.
     """
     code = _compiled.get(cls)
     if code is not None and code.fingerprint.holds():

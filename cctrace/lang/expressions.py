@@ -88,7 +88,7 @@ class Expressions(Emitter):
         return method(node)
 
     def static(self, node: ast.expr) -> Any:
-        """Return the Python object that a name or an attribute of a module stands for, `MISSING` if none."""
+        """Return the Python object that a name or an attribute of a module denotes, `MISSING` if none."""
         if isinstance(node, ast.Name) and node.id not in self.local:
             return self.source.resolve(node.id)
         if isinstance(node, ast.Attribute):

@@ -23,7 +23,7 @@ from cctrace.lang.memory import ArrayAt
 
 _ABSENT = object()
 _BUILTINS = frozenset(vars(builtins))  # hidden by a global of the same name
-_OURS = "cctrace.lang."  # what stands for itself there (`memory.words`, …) is the compiler's business
+_OURS = "cctrace.lang."  # its special functions (`memory.words`, …) are part of the compiler
 
 
 class Fingerprint:

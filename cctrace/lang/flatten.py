@@ -286,7 +286,7 @@ class _Translator(ast.NodeTransformer):
         if isinstance(node.ctx, ast.Store) and name in param_fields(cls):
             self.refuse(node, f"assigns to self.{name}, which is a parameter; parameters are constant in a run")
         if isinstance(node.ctx, ast.Store) and field.length:
-            self.refuse(node, f"assigns to the whole array self.{name}; assign to its elements")
+            self.refuse(node, f"assigns to the array self.{name}; assign to its elements")
 
     def visit_Call(self, node: Any) -> Any:
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
