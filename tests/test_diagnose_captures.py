@@ -87,6 +87,14 @@ def test_a_pause_of_the_application_does_not_set_the_clock():
     assert clock_set(sim.capture().flow(0)) is None
 
 
+def test_time_stamps_of_an_unknown_tick_do_not_set_the_clock():
+    """Ticks of 4 ms cannot be told from the usual 1 ms within a second: the stamps lag ever more."""
+    found = packets(seconds=1, rate="200Mbit", rtt="100ms")
+    for column in ("tsval", "tsecr"):
+        found.columns[column] = found.columns[column] // 4
+    assert clock_set(Capture(found).flow(0)) is None
+
+
 def test_packets_that_were_captured_twice_lead_to_the_verdict_of_the_single_ones():
     found = packets()
     once = diagnose(Capture(packets()).flow(0))

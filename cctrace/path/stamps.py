@@ -106,9 +106,17 @@ def clock_set(flow: Flow) -> tuple[float, float] | None:
 
 
 def _later(stamps: Stamps, place: int) -> float:
-    """Return how much more the stamps lag after a packet of the connection than before, us; 0 if too few are known."""
+    """Return how much more the stamps lag after a packet of the connection than before, us; 0 if that is no step.
+
+    Medians are compared, since a stalled host catches up. It is no step if too few stamps are known, or if the lag
+    grows on both sides: then the stamps' clock ticks at another rate than assumed.
+    """
     lag = stamps.time_us - stamps.stamp_us
     split = int(np.searchsorted(stamps.place, place, side="right"))
-    # A stalled host catches up.
     before, after = lag[max(split - const.STAMPS_FAR, 0) : split], lag[split : split + const.STAMPS_FAR]
-    return float(np.median(after) - np.median(before)) if min(len(before), len(after)) >= const.STAMPS_NEAR else 0.0
+    near = const.STAMPS_NEAR
+    if min(len(before), len(after)) < near:
+        return 0.0
+    step = float(np.median(after) - np.median(before))
+    in_all = np.median(after[-near:]) - np.median(before[:near])
+    return step if abs(in_all) < 1.5 * abs(step) else 0.0
