@@ -30,7 +30,7 @@ from cctrace.analysis.one_flow import of_capture, senders_to_simulate
 from cctrace.counterfactual.effects import effects_of
 from cctrace.counterfactual.figures import FIGURES, SHARE, near, recorded_figures
 from cctrace.diagnosis.constants import GOODPUT_NEAR, RTT_NEAR
-from cctrace.diagnosis.limits import shares
+from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.record import Record
 from cctrace.errors import CctraceError
 

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 import cctrace as cct
-from cctrace.estimates import to_dict
+from cctrace.display import plain
 from cctrace.fit.draws import simulated
 
 RECORDINGS = {
@@ -45,7 +45,7 @@ def entry(recording, folder):
         "jitter": drawn.text() if drawn is not None else None,
         "loss": round(e["loss"]["share"].value, 6),
         "undetermined": e["undetermined"],
-        "intervals": to_dict({name: e[name] for name in ("rate_bps", "base_rtt_us", "buffer_bytes")}),
+        "intervals": plain({name: e[name] for name in ("rate_bps", "base_rtt_us", "buffer_bytes")}),
         "source": f"cctrace fit path of the sender's capture of the lab's recording {recording} (Linux 6.18)",
         "made_by": f"python -m benchmarks.paths, cctrace {cct.__version__}",
     }

@@ -228,3 +228,9 @@ def test_a_loss_that_delays_the_ack_before_it_met_no_longer_queue():
     sender = cct.Sender("reno", ack_every=2, max_pacing_rate="14Mbit")
     flow = cct.simulate(path, sender, "12s", seed=3, packets=True).capture().flow(0)
     assert [one.name for one in cct.diagnose(flow).verdicts] == ["pacing_limited", "random_loss"]
+
+
+def test_pies_drops_are_an_aqms_although_slow_start_overflowed_its_limit_more_often():
+    path = cct.Path(rate="36.4Mbit", rtt="20ms", buffer="3.6bdp", aqm="pie")
+    flow = cct.simulate(path, cct.Sender("reno", ack_every=2), "7s", seed=3, packets=True).capture().flow(0)
+    assert cct.diagnose(flow).cause == "aqm"

@@ -42,22 +42,25 @@ def losses(facts: Facts, found: Found) -> Iterator[Finding]:
 
 def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
     """Losses with known backlogs."""
-    if lost.lost < const.FEWEST:  # two may reveal an AQM: random losses seldom hit long queues only
-        if met.avoids_short and met.is_managed_length and met.rests > 1 and met.chance < CHANCE:
+    at_its_end = met.waits_us[0] >= const.NEARLY_ALL * met.waits_us[3]
+    # Two losses may reveal an AQM: random ones seldom hit long queues only, a full queue drops at its longest.
+    managed = met.rests > 1 and met.chance < CHANCE and met.is_managed_length and not at_its_end
+    if lost.lost < const.FEWEST:
+        if managed and met.avoids_short:
             yield _aqm(facts, lost, met)
         return
     overflowed, dropped = met.overflowed, []
     # A full queue drops many at a time; random losses that cut the window as often are as much of a cause.
     often = met.rest >= (1 - const.NEARLY_ALL) * lost.lost or met.rests >= met.overflows
-    if met.rest >= const.FEWEST and often:
+    often &= met.rest >= const.FEWEST
+    if managed and (often or met.avoids_short):
+        dropped.append(_aqm(facts, lost, met))
+    elif often:
         after_long = (met.rtt_rank - 0.5) * (
             12 * met.rtt_episodes
         ) ** 0.5 > SURE_ERRORS and met.rtt_rank > const.CLEAR_RANK
-        at_its_end = met.waits_us[0] >= const.NEARLY_ALL * met.waits_us[3]
-        if met.chance < CHANCE and (at_its_end or not met.is_managed_length):
+        if met.chance < CHANCE:
             overflowed = lost.lost
-        elif met.chance < CHANCE:
-            dropped.append(_aqm(facts, lost, met))
         elif met.is_gathered() or after_long:
             dropped.append(_full(facts, lost, met.rest, met.rtt_rank))
         else:
