@@ -11,6 +11,7 @@ from benchmarks.explain import calibration
 from benchmarks.explain_cases import BESIDE, RIGHT, random_case, simulated_flow
 from cctrace.diagnosis import limits
 from cctrace.diagnosis.diagnose import diagnose
+from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.packets.acks import _by_clock
 from cctrace.diagnosis.record import Record
 from tests.conversation import MSS, Conversation
@@ -56,13 +57,13 @@ def test_parts_that_are_equal_in_one_queue_are_competition_and_no_turns():
 @pytest.mark.parametrize("cc", ["cubic", "reno"])
 def test_a_sender_that_does_not_pace_is_not_said_to_be_paced(cc):
     flow = simulated({"loss": "0.5%"}, cc=cc, ack_every=2)
-    share = limits.shares(diagnose(flow).limits)
+    share = shares(diagnose(flow).limits)
     assert share.get("pacing", 0) < 0.02 < share["cwnd"]
-    assert "pacing" not in limits.shares(diagnose(flow, cc).limits)
+    assert "pacing" not in shares(diagnose(flow, cc).limits)
 
 
 def test_a_sender_that_paces_is_said_to_be_paced():
-    share = limits.shares(diagnose(simulated({}, cc="bbr2022")).limits)
+    share = shares(diagnose(simulated({}, cc="bbr2022")).limits)
     assert share["pacing"] > 0.7 > share.get("cwnd", 0)
 
 
@@ -75,7 +76,7 @@ def test_the_pause_that_empties_the_path_for_probe_rtt_is_part_of_it():
 
 def test_writes_that_a_pacing_timer_spreads_are_the_applications_pauses():
     flow = simulated({}, cc="bbr2022", app="chunks:size=25kB,every=50ms")
-    share = limits.shares(diagnose(flow).limits)
+    share = shares(diagnose(flow).limits)
     assert share["application"] > 0.6
 
 
@@ -85,7 +86,7 @@ def test_a_flow_that_waits_for_its_timer_is_stalled_and_not_short():
     assert "stalls" in names
     assert "slow_start_only" not in names
     stalls = next(verdict for verdict in found.verdicts if verdict.name == "stalls")
-    silent = limits.shares(found.limits)["rto_stall"]
+    silent = shares(found.limits)["rto_stall"]
     assert stalls.evidence["stalled_share"] == pytest.approx(silent)
     assert stalls.evidence["timeouts"] >= 1
 
@@ -116,7 +117,7 @@ def test_limits_sum_to_the_whole_time_whatever_happens():
         found = limits.account(spans, 10.0, rng.uniform(0.01, 3))
         assert found[0].start_s == 0
         assert found[-1].end_s == pytest.approx(10.0)
-        assert sum(limits.shares(found).values()) == pytest.approx(1.0)
+        assert sum(shares(found).values()) == pytest.approx(1.0)
         assert all(a.end_s == b.start_s and a.name != b.name for a, b in itertools.pairwise(found))
 
 
