@@ -47,11 +47,8 @@ class Packed(NamedTuple):
     columns: list[dict[str, dict[str, Any]]]
 
 
-def pack(packets: tuple[Sent, Received], start_ns: int, spans: int | None = None) -> Packed:
-    """Return the `Packed` of a flow's packets.
-
-    `spans`: `SPANS` by default.
-    """
+def pack(packets: tuple[Sent, Received], start_ns: int, spans: int) -> Packed:
+    """Return the `Packed` of a flow's packets; `spans`: of time, of which the page keeps the extremes."""
     sent, received = _ordered(packets[0]), _ordered(packets[1])
     times = np.sort(np.concatenate((sent.time_ns, received.time_ns)))
     edges = sorted({int(times[0]), *(int(t) for t in times[CHUNK::CHUNK]), int(times[-1]) + 1})
@@ -64,7 +61,7 @@ def pack(packets: tuple[Sent, Received], start_ns: int, spans: int | None = None
         columns.append(packet_columns(part, start_ns))
         span = {"from": low_ns - start_ns, "to": high_ns - start_ns, "sent": len(part[0]), "received": len(part[1])}
         found.append(span | {"acked": int(acked[rows[1][0]]), "top": int(top[rows[0][0]])})
-    return Packed(_selected(sent, received, SPANS if spans is None else spans), found, columns)
+    return Packed(_selected(sent, received, spans), found, columns)
 
 
 def files(packed: Packed, stem: str) -> Iterator[tuple[str, str]]:
@@ -75,25 +72,13 @@ def files(packed: Packed, stem: str) -> Iterator[tuple[str, str]]:
 
 
 def fitting(
-    sections: Sequence[FlowSection | None], stems: Sequence[str], room: int | None = None
+    sections: Sequence[FlowSection | None], stems: Sequence[str]
 ) -> tuple[list[FlowSection | None], Iterator[tuple[str, str]]]:
-    """Return the sections as a page can hold them, and the files that hold the packets of the others.
+    """Return the sections as a page can hold them, and names and texts of the files with the packets of the others.
 
-    Parameters
-    ----------
-    sections : list of FlowSection or None
-    stems : list of str
-        What the names of a section's files begin with.
-    room : int, optional
-        Packets; default: `PACKETS`.
-
-    Returns
-    -------
-    sections : list of FlowSection or None
-    files : iterator of (str, str)
-        Names and texts.
+    `stems`: what the names of a section's files begin with.
     """
-    room = PACKETS if room is None else room
+    room = PACKETS
     kept: list[FlowSection | None] = []
     beside: list[tuple[Packed, str]] = []
     for section, stem in zip(sections, stems, strict=True):
