@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import os
 from functools import lru_cache
 from typing import Any
 
-_engines: list[Any] = []  # own the code that is in use
+from cctrace.lang import elf
+
+_owners: list[Any] = []  # of the code that is in use
+_CPUINFO = "/proc/cpuinfo"
+_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags")  # lines of it
 
 
+@lru_cache(maxsize=1)
 def target() -> str:
     """Return what object code depends on besides its source: LLVM's version and the processor."""
     import llvmlite
+
+    return f"llvmlite {llvmlite.__version__} {_processor()}"
+
+
+def _processor() -> str:
+    """Return the processor: as Linux describes it where LLVM is not needed to load code, else as LLVM does."""
+    if elf.IS_OURS and os.path.exists(_CPUINFO):
+        with open(_CPUINFO, encoding="utf-8") as file:
+            lines = file.read(1 << 13).split("\n\n")[0].splitlines()  # the first core; the others are equal
+        return " ".join(line.partition(":")[2] for line in lines if line.partition(":")[0].rstrip() in _PROCESSOR)
     import llvmlite.binding as llvm
 
-    return f"llvmlite {llvmlite.__version__} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
 
 
 @lru_cache(maxsize=1)
@@ -46,10 +62,14 @@ def object_code(text: str) -> bytes:
 
 def link(code: bytes, *symbols: str) -> list[int]:
     """Load object code; return the addresses of its symbols. It stays in memory as long as the process."""
+    if elf.IS_OURS:
+        addresses, memory = elf.loaded(code)
+        _owners.append(memory)
+        return [addresses[symbol] for symbol in symbols]
     import llvmlite.binding as llvm
 
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    _engines.append(engine)
+    _owners.append(engine)
     return [engine.get_function_address(symbol) for symbol in symbols]
