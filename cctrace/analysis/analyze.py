@@ -21,7 +21,8 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.flows.large import LARGE_FILE, bulk_connections, bulk_flows, bulk_or_largest
 from cctrace.io import is_capture
 from cctrace.io.tcpinfo import TcpInfo
-from cctrace.path.evidence import forget
+from cctrace.lang.threads import ahead
+from cctrace.path.evidence import PathEvidence, evidence_of, forget
 from cctrace.refusals import Attempt, Refusal
 from cctrace.units import format_rate, format_share
 
@@ -152,7 +153,8 @@ def _analyses(
             continue
         request.progress(f"analysing {connection(*flow.key)} of {file}")
         attached, others = counters.attach(flow)
-        found = of_capture(file, attached, others, request.controller, (chosen or {}).get(flow.key))
+        with ahead(_look_ahead, evidence_of(attached), request.goal is not None and chosen is None):
+            found = of_capture(file, attached, others, request.controller, (chosen or {}).get(flow.key))
         if isinstance(data, Capture):
             found = replace(found, flow=flow)
         elif request.keep:
@@ -166,6 +168,14 @@ def _analyses(
                 found = _with_effects(attached, found, number, request.goal, request.progress)
             forget(flow)
         yield found
+
+
+def _look_ahead(evidence: PathEvidence, simulates: bool) -> None:
+    """Compute what the analysis of a flow will ask of its evidence, whoever sent it; the evidence keeps it."""
+    if evidence.bottleneck is not None and simulates:
+        from cctrace.fit.fitted_path import path_of
+
+        path_of(evidence, quick=True)
 
 
 def _with_packets(analysis: FlowAnalysis, keep: Callable[[Flow], object], flow: Flow) -> FlowAnalysis:

@@ -196,11 +196,18 @@ def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
 
 
 def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = False) -> FittedPath:
-    """Return the `FittedPath` from a flow's evidence; see `path`.
+    """Return the `FittedPath` from a flow's evidence; see `path`. It is computed once, and cached with the evidence.
 
     `quick`: fit fewer jitter families to fewer draws, and none if the jitter is too small to simulate. For the
     simulations of `cctrace analyze`, whose intervals are far wider.
     """
+    kept = evidence.kept
+    if (path_of, quick) not in kept:
+        kept[path_of, quick] = _path_of(evidence, progress, quick)
+    return kept[path_of, quick]
+
+
+def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedPath:
     table = evidence.transmissions
     require_rtts(evidence.sent)
     progress("rate of the bottleneck")

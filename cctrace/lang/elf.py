@@ -81,9 +81,7 @@ def _addresses(code: bytes, table: _Section, strings: _Section, places: dict[int
     return found
 
 
-def _relocate(
-    code: bytes, section: _Section, memory: mmap.mmap, place: int, addresses: list[tuple[str, int]]
-) -> None:
+def _relocate(code: bytes, section: _Section, memory: mmap.mmap, place: int, addresses: list[tuple[str, int]]) -> None:
     for offset, info, addend in _RELOCATION.iter_unpack(code[section.offset :][: section.size]):
         symbol, kind = divmod(info, 1 << 32)
         if kind != _R_X86_64_64:

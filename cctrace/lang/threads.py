@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -28,3 +30,24 @@ def each(function: Callable[[One], Made], items: Iterable[One]) -> list[Made]:
         return [function(item) for item in items]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(function, items))
+
+
+@contextlib.contextmanager
+def ahead(function: Callable[..., object], *args: object) -> Iterator[None]:
+    """Call a function in another thread during a block, which ends when both are done; not if there is only one core.
+
+    The function must cache its result, and whoever needs that must call it anyway: errors are left to that call.
+    """
+
+    def quietly() -> None:
+        with contextlib.suppress(Exception):
+            function(*args)
+
+    thread = threading.Thread(target=quietly, daemon=True)
+    if cores() > 1:
+        thread.start()
+    try:
+        yield
+    finally:
+        if cores() > 1:
+            thread.join()

@@ -12,6 +12,7 @@ Times are microseconds since the flow's first packet; rates are bytes per micros
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -89,9 +90,16 @@ class Sent:
         return deviation_by_bucket(*delays, float(rate), share, least_us, const.SMALL_US, float(most), *self._rooms)
 
     @functools.cached_property
+    def _kept(self) -> dict[int, tuple[Floats, Floats]]:
+        return {}
+
+    @property
     def _rooms(self) -> tuple[Floats, Floats]:
-        """Scratch arrays for compiled code."""
-        return np.empty(len(self.acked)), np.empty(len(self.acked))
+        """Scratch arrays for compiled code, of this thread."""
+        thread = threading.get_ident()
+        if thread not in self._kept:
+            self._kept[thread] = np.empty(len(self.acked)), np.empty(len(self.acked))
+        return self._kept[thread]
 
 
 class Steps(NamedTuple):

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,16 @@ def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress:
     for ending in ("parquet", "csv.gz", "html", "js"):
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
+    page = folder / "report.html"
+    with ThreadPoolExecutor(1) as pool:  # tables are mostly written by compiled code, which runs beside the drawing
+        written = pool.submit(_save_tables, analyses, folder)
+        progress("drawing")
+        write_pages(report_of(analyses), page)
+        written.result()
+    return page
+
+
+def _save_tables(analyses: Sequence[FlowAnalysis], folder: Path) -> None:
     save(_listed(analyses), folder, "flows")
     for i, analysis in enumerate(analyses):
         tables: dict[str, Columns] = {}
@@ -120,11 +131,6 @@ def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress:
         for name, columns in tables.items():
             nullable = set(columns) - {"connection"} if name == "tcpinfo" else ()
             save(columns, folder, f"flow{i}-{name}", nullable)
-    progress("drawing")
-    page = folder / "report.html"
-    report = report_of(analyses)
-    write_pages(report, page)
-    return page
 
 
 def _listed(analyses: Sequence[FlowAnalysis]) -> dict[str, list[Any]]:
