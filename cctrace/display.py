@@ -8,7 +8,6 @@ through `escape`, which calls it.
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 import math
 import unicodedata
@@ -90,6 +89,8 @@ def escape(text: object) -> str:
     >>> escape('<a title="\\x1b">')
     '&lt;a title=&quot;\\\\x1b&quot;&gt;'
     """
+    import html
+
     return html.escape(visible(text))  # noqa: TID251 (the one place)
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from cctrace import datasets
 from cctrace.errors import CompileError
+from cctrace.lang import elf
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import ArrayAt, call, callback, forget, place, words
@@ -385,6 +387,20 @@ def test_every_index_can_be_checked(tmp_path):
     assert done.stdout.endswith(f"test_machine.py:{element.__code__.co_firstlineno + 1}: index out of bounds\n"), (
         done.stderr
     )
+
+
+def functions_of_libm(x, numbers):
+    last = len(numbers) - 1
+    numbers[0:last] = numbers[1 : last + 1]  # may become memmove
+    return math.expm1(x) + math.log(x) + x**0.3 + x % 0.7, PRIMES[int(x) % 4] + int(numbers[0])
+
+
+def test_llvm_and_its_replacement_load_the_same_code(monkeypatch):
+    found = []
+    for is_ours in (elf.IS_OURS, False):
+        monkeypatch.setattr(elf, "IS_OURS", is_ours)
+        found.append([Machine(functions_of_libm)(x, np.arange(70)) for x in (0.1, 1.9, 34.5)])
+    assert found[0] == found[1] == [functions_of_libm(x, np.arange(70)) for x in (0.1, 1.9, 34.5)]
 
 
 def test_listing_flows_imports_no_compiler_and_no_pandas():

@@ -5,7 +5,6 @@ An error is reported at once: argument, value, what is allowed.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import tempfile
@@ -86,6 +85,8 @@ def check_file(file: str, folders: bool = False, called: str = "") -> None:
         if is_device(file):  # unlike a pipe it may never end
             raise ArgumentError(f"{called} is a device: give a file")
     if not os.path.exists(file):
+        import difflib
+
         folder, name = os.path.split(file)
         near = difflib.get_close_matches(name, _entries(folder or "."), n=1)
         hint = f"; did you mean {os.path.join(folder, near[0])}?" if near else ""

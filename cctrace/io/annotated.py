@@ -16,9 +16,8 @@ import numpy as np
 
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io import pcapng
-from cctrace.io.bblog import ByteOrder
 from cctrace.io.frames import Decoder, Frames
-from cctrace.io.layout import ENHANCED, INTERFACE, PACKET, SECTION, SIMPLE
+from cctrace.io.layout import ENHANCED, INTERFACE, PACKET, SECTION, SIMPLE, ByteOrder
 from cctrace.io.pcapng import LARGEST_BLOCK
 from cctrace.io.source import Source
 

@@ -11,10 +11,11 @@ Source: [FreeBSD] sys/netinet/tcp_log_buf.h, tcplog_dumper; draft-ietf-opsawg-pc
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
+from cctrace.io.layout import ByteOrder
 from cctrace.io.source import Source, reads
 from cctrace.tcp.sequence import unwrap
 
@@ -40,7 +41,6 @@ _STACK_NAMES = (
     "cwnd_gain", "flex7", "bbr_state", "bbr_substate", "inhpts", "ininput", "use_lt_bw", "flex8", "pkt_epoch",
 )  # fmt: skip
 _STACK_AT = 160
-ByteOrder = Literal["little", "big"]
 HINT = "FreeBSD's BBLog: cct.read(file, format='bblog') reads the state of its TCP at every event, for flow.attach"
 
 

@@ -1,5 +1,7 @@
 """Constants that the compiled decoders share with the Python around them: counters, connection fields, limits."""
 
+from typing import Literal
+
 # What `decode_frames` counts. The first group are the reasons why a frame does not become a row.
 COUNTERS = (
     "unknown_link",  # a link type that cctrace cannot decode, or encrypted or aggregated 802.11
@@ -65,6 +67,8 @@ CONN_FIELDS = RING_NS + 2 * RING_SIZE
 # those.
 DATAGRAM_NS, DATAGRAM_ROW, DATAGRAM_FIRST, DATAGRAM_SIZE, DATAGRAM_UNITS, FRAGMENT_MAP = range(5, 11)
 DATAGRAMS, DATAGRAM_FIELDS = 65, FRAGMENT_MAP + 65536 // 8 // 32
+
+ByteOrder = Literal["little", "big"]  # of a pcap, or of a section of a pcapng
 
 # Blocks of a pcapng, and why `find_packets` returned: the bytes or the arrays are used up, a block for Python, damage.
 SECTION, INTERFACE, PACKET, SIMPLE, STATISTICS, ENHANCED = 0x0A0D0D0A, 1, 2, 3, 5, 6

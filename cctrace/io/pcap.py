@@ -8,9 +8,9 @@ Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 
 from cctrace.errors import FormatError
 from cctrace.io import records
-from cctrace.io.bblog import ByteOrder
 from cctrace.io.chunks import CHUNK, Chunks, frames_of_records
 from cctrace.io.frames import Decoder, FrameIterator, Frames
+from cctrace.io.layout import ByteOrder
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from cctrace.errors import FormatError
 from cctrace.io import bblog, layout, records
-from cctrace.io.bblog import ByteOrder
 from cctrace.io.chunks import CHUNK, Chunks
 from cctrace.io.frames import Decoder, FrameIterator, Frames
+from cctrace.io.layout import ByteOrder
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 

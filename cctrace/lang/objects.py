@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import os
 from functools import lru_cache
 from typing import Any
@@ -36,11 +34,13 @@ def _processor() -> str:
 
 @lru_cache(maxsize=1)
 def _machine() -> Any:
+    from ctypes.util import find_library
+
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    if library := ctypes.util.find_library("m"):
+    if library := find_library("m"):
         llvm.load_library_permanently(library)
     features = llvm.get_host_cpu_features().flatten()
     return llvm.Target.from_default_triple().create_target_machine(
