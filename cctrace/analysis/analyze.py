@@ -153,15 +153,16 @@ def _analyses(
             continue
         request.progress(f"analysing {connection(*flow.key)} of {file}")
         attached, others = counters.attach(flow)
+        number, forecast = next(request.numbers), None
         with ahead(_look_ahead, evidence_of(attached), request.goal is not None and chosen is None):
             found = of_capture(file, attached, others, request.controller, (chosen or {}).get(flow.key))
+            if found.view is not None and chosen is None:
+                forecast = _forecast(flow, found.variant, number, request.progress)
         if isinstance(data, Capture):
             found = replace(found, flow=flow)
         elif request.keep:
             found = _with_packets(found, request.keep, flow)
-        number = next(request.numbers)
         if found.view is not None:
-            forecast = None if chosen is not None else _forecast(flow, found.variant, number, request.progress)
             whatif = _what_if(flow, found, number, request) if request.what_if else None
             found = replace(found, collapse=forecast, whatif=whatif)
             if request.goal and chosen is None:

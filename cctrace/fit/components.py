@@ -1,5 +1,6 @@
 """Joint estimation of a path's rate, delays and jitter, which depend on each other."""
 
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,6 +173,7 @@ def bucket_bytes(shaper: Bucket | None) -> float:
 
 
 QUICK_FAMILIES = ("normal", "gamma", "lognormal")
+_fitting = threading.Lock()  # whoever needs the same fit meanwhile waits for it
 
 
 def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent) -> Jitter:
@@ -179,10 +181,11 @@ def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent
 
     Raises `FitError` if the delays do not determine the jitter.
     """
-    kept = path.kept.get(quick_jitter)
-    if kept is None or kept[0] is not delays:
-        kept = path.kept[quick_jitter] = (
-            delays,
-            Jitter(QUICK_FAMILIES, events=MOST_EVENTS // QUICKER).fit(delays, progress),
-        )
-    return kept[1]
+    with _fitting:
+        kept = path.kept.get(quick_jitter)
+        if kept is None or kept[0] is not delays:
+            kept = path.kept[quick_jitter] = (
+                delays,
+                Jitter(QUICK_FAMILIES, events=MOST_EVENTS // QUICKER).fit(delays, progress),
+            )
+        return kept[1]
