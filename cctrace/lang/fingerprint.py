@@ -103,7 +103,7 @@ class Fingerprint:
                 return value.__name__
             return f"function {self.function(value)}"
         if isinstance(value, ArrayAt):
-            return f"array {value.dtype!r}"
+            return f"array {dtype_text(value.dtype)}"
         if isinstance(value, types.ModuleType):  # those of its names that the function uses
             if value.__name__.partition(".")[0] in ("math", "numpy") or value.__name__.startswith(_OURS):
                 return value.__name__
@@ -117,6 +117,12 @@ class Fingerprint:
 
 def _constant(value: object) -> str:
     return value.co_code.hex() if isinstance(value, types.CodeType) else repr(value)
+
+
+@lru_cache(maxsize=1024)
+def dtype_text(dtype: np.dtype) -> str:
+    """Return a dtype as text, which NumPy takes a millisecond to write of a record with many fields."""
+    return str(dtype)
 
 
 @lru_cache(maxsize=1)

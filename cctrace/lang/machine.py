@@ -45,7 +45,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.lang import cache, objects
-from cctrace.lang.fingerprint import Fingerprint
+from cctrace.lang.fingerprint import Fingerprint, dtype_text
 
 _MODE = os.environ.get("CCTRACE_MACHINE", "")
 INTERPRETED = _MODE == "interpreted"  # then nothing compiled may be handed to a function that is not
@@ -97,7 +97,7 @@ class Machine:
     def _entry(self, args: tuple[Any, ...], kinds: list[Any]) -> _Entry:
         fingerprint = Fingerprint()
         fingerprint.function(self.function)
-        key = f"{fingerprint.text()}\n{[str(kind) for kind in kinds]!r} {_MODE}"
+        key = f"{fingerprint.text()}\n{[dtype_text(k) if isinstance(k, np.dtype) else str(k) for k in kinds]!r} {_MODE}"
         description, code = cache.obtain(
             self.function.__name__, key, lambda: _build(self.function, args, fingerprint.functions)
         )
