@@ -190,8 +190,9 @@ class Probes(Inference):
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
         coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
         peaks = _peaks(coarse)
-        found = set()
-        for peak in [peak for peak in peaks[:PEAKS] if coarse[peak] > LOWER * coarse[peaks[0]]]:
+        found, best = set(), coarse[peaks[0]]
+        # All are below 0, never probing, where a wait that is wrong by half an RTT lets a long flight leave wrongly.
+        for peak in [peak for peak in peaks[:PEAKS] if coarse[peak] > min(LOWER * best, best / LOWER)]:
             before = self.follower.save()
             found |= self.climb(peak, step, (first, last), rtt_us)
             self.follower.restore(before)
