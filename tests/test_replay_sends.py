@@ -1,5 +1,7 @@
 """What a replay makes of the sends: departure times, application-limited marks, idle restart, cwnd limitation."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from cctrace import datasets
 from cctrace.cc.base import LinuxController
 from cctrace.flows.capture import read
 from cctrace.replaying import stack as sk
+from cctrace.replaying.probes import Probes
 from cctrace.replaying.run import replay
 from tests.test_stack_rules import Calls
 
@@ -186,3 +189,24 @@ def test_numbers_that_nothing_infers_are_warned_of(beginning, mode):
 
     assert any("Gambler draws random numbers" in text for text in replay(beginning, Gambler, mode=mode).warnings)
     assert not replay(beginning, "reno", mode=mode).warnings
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "refined"),
+    [
+        # A long flight, seed 264003: at half-RTT steps every wait explains less than never probing; 3.34 s is right.
+        ({0: -4787.0, 1: -4526.0, 2: -4247.0, 3: -5501.0, 4: -2907.0}, {2, 4}),
+        ({0: 217.0, 1: 835.0, 2: -4581.0, 3: 400.0, 4: -2874.0}, {1}),
+        ({0: 217.0, 1: 835.0, 2: -4581.0, 3: 600.0, 4: -2874.0}, {1, 3}),
+    ],
+)
+def test_which_peaks_of_the_wait_for_a_probe_are_refined(likelihood, refined):
+    follower = SimpleNamespace(save=lambda: None, restore=lambda saved: None)
+    climbed = SimpleNamespace(
+        now_us=np.arange(5) * 50_000,
+        ack_rows=lambda times_us: None,
+        scan=lambda rows, rtt_us: likelihood,
+        climb=lambda peak, step, bounds, rtt_us: {peak},
+        follower=follower,
+    )
+    assert Probes.search(climbed, 0, 4, 95_000) == refined

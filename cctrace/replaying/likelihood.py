@@ -60,7 +60,7 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
     total = math.log(density)
     if send.retransmitted != 0:
         return total
-    if send.in_flight - send.segments >= slots[sk.CWND] and stack[sk.CA_STATE] <= CA_DISORDER:
+    if send.in_flight - send.segments >= slots[sk.CWND]:
         total += math.log(BEYOND_CWND)
     if blur > 1:
         return total

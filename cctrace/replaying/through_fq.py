@@ -57,6 +57,7 @@ STAGES = (5_000, 3), (25_000, 6)
 LEAST_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlated: n sends count as sqrt(n)
 PAUSE_BLOCKS = 2  # blocks: applications pause for longer; space in a full send buffer returns within a round trip
 MOST_ROUNDS = 12  # of passes and inference; usually two or three suffice
+RIGHT = 0.95  # of the polls, at which packets in flight are right without fq, if there was none
 FEW_SENDS = 50  # super-packets; fewer are uninformative
 SENT_THROUGH_FQ = (
     "sent through fq (the tap is behind this qdisc): what TCP had handed to it counts as sent from then on"
@@ -104,12 +105,10 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
         sender = passed.controller or _registered(believed)
         if passed.through_fq and sender is not None:
             _found[flow] = _converged(flow, sender)[0]
-        elif passed.through_fq is not None:
-            _found[flow] = flow.paced_by(DIRECTLY)
-        elif flow.tcpinfo is not None and sender is not None and _may_tell(flow):
-            _found[flow] = _as_counted(flow, sender, flow.tcpinfo)
         else:
-            _found[flow] = flow
+            _found[flow] = flow if passed.through_fq is None else flow.paced_by(DIRECTLY)
+            if flow.tcpinfo is not None and sender is not None and _may_tell(flow):
+                _found[flow] = _as_counted(_found[flow], sender, flow.tcpinfo)
     return _found[flow]
 
 
@@ -120,23 +119,27 @@ def _registered(cls: type[Controller] | None) -> str | None:
 
 
 def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
-    """Return the flow as attached counters of packets in flight (`tcpi_unacked`) have it, if they decide.
+    """Return the flow, which departures do not take for one through fq, as counters of packets in flight have it.
 
-    They include what waits in fq, which the capture shows later. Polls at which both ways are right, or neither,
-    say nothing; neighbours are correlated.
+    `tcpi_unacked` includes what waits in fq, which the capture shows later. Polls at which both ways are right, or
+    neither, say nothing; neighbours are correlated.
     """
     begun = polls["time_ns"] > flow.row["start_ns"]
     times = np.column_stack([polls["time_ns"] - 1, polls["time_after_ns"]])[begun]
     unacked = polls["unacked"][begun]
-    ways = [flow.paced_by(DIRECTLY), _converged(flow, sender)[0]]
-    right = np.zeros((2, len(times)), bool)
-    for of_way, way in zip(right, ways, strict=True):
+
+    def right(way: Flow) -> int:
         states = way.answers(times)
-        np.logical_or.at(of_way, states["poll"], states["unacked"] == unacked[states["poll"]])
-    more = TEMPER * np.diff(np.sum(right, axis=1))[0]
-    likelier = int(more > 0)
-    sure = abs(more) > math.log(1 / FALSE_ALARM) and 2 * np.sum(right[likelier]) > len(times)
-    return ways[likelier] if sure else flow
+        return len(np.unique(states["poll"][states["unacked"] == unacked[states["poll"]]]))
+
+    directly = flow.paced_by(DIRECTLY)
+    plain = right(directly)
+    if flow.through_fq is False and plain >= RIGHT * len(times):
+        return flow
+    handed = _converged(flow, sender)[0]
+    better = right(handed)
+    sure = TEMPER * abs(better - plain) > math.log(1 / FALSE_ALARM) and 2 * max(plain, better) > len(times)
+    return (handed if better > plain else directly) if sure else flow
 
 
 def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
