@@ -5,8 +5,9 @@ path and seed. BBRv1, BBRv3 under random loss, and CUBIC were not looked at whil
 showed what was wrong: CUBIC behind a send buffer; BBRv2 (Linux 6.1), whose PROBE_RTT hangs on a microsecond; and BBRv3
 at 50 Mbit/s, whose DRAIN seemed to end early, because a super-packet made after it counted as handed over before; and
 BBRv2 at 3 Mbit/s, whose packets wait in fq for longer than a round trip takes, so that nothing was said of fq; and
-BBRv1 whose application writes while its last packets wait in fq, which counted as application-limited; and BBRv3 that
-begins to probe in a recovery, where only sends beyond cwnd tell when.
+BBRv1 whose application writes while its last packets wait in fq, and BBRv3 whose receive window opens when everything
+is acknowledged, which counted as application-limited; and BBRv3 that begins to probe in a recovery, where only sends
+beyond cwnd tell when.
 """
 
 import contextlib
@@ -32,7 +33,8 @@ from cctrace.tcp.small_queue import is_throttled, skb_truesize
 RECORDINGS = Path(__file__).parent / "recordings"
 SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
 SENDERS |= {"fq_cubic_sndbuf": "cubic6", "fq_v2_probe_rtt": "bbr2", "fq_v3_down": "bbr3"}
-SENDERS |= {"fq_v2_short_rtt": "bbr2", "fq_v1_chunks": "bbr2022", "fq_v3_recovery": "bbr3"}
+SENDERS |= {"fq_v2_short_rtt": "bbr2", "fq_v1_chunks": "bbr2022"}
+SENDERS |= {"fq_v3_recovery": "bbr3", "fq_v3_rwnd": "bbr3"}
 NO_FQ = {"single_bbr_1bdp": "bbr2022", "loss_cubic_1pct": "cubic6"}
 COUNTED = {"fq_reno_sndbuf": "reno", "fq_v1_max_rate": "bbr2022"}
 # The kernel tells these exactly; what is left are polls in the microseconds in which the stack is at work.

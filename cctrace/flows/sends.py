@@ -221,7 +221,7 @@ def stop_window_clock(tp):
     if tp.rwnd_since_us:
         waited_us = max(0, tp.now_us - tp.rwnd_since_us)
         tp.rwnd_us += waited_us
-        tp.rwnd_since_us = 0
+        tp.rwnd_since_us, tp.rwnd_until_us = 0, tp.now_us
         if waited_us > tp.answer_us:  # not between the segments of one super-packet
             tp.credit_us = waited_us
             tp.credit_reach = tp.rwnd_reach

@@ -63,7 +63,7 @@ TP = _i8(
     "reo_first_us reo_last_us armed_us probe_us loss_probes "
     # cwnd usage and time accounting
     "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsnd_us last_ack_us "
-    "busy_since_us busy_us rwnd_since_us rwnd_us rwnd_reach credit_us credit_reach "
+    "busy_since_us busy_us rwnd_since_us rwnd_until_us rwnd_us rwnd_reach credit_us credit_reach "
     # since when the window has been closed with nothing outstanding, and the end of the byte that probed it
     "shut_us probe_end "
     # data acknowledged before the capture showed it

@@ -284,7 +284,8 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     sends.fill_unseen(tp, seg, a)
     if not together and since > tp.same_skb_ns and (tp.paced > 512 or tp.queue_empty):
         sends.validate_cwnd(tp, False)  # only a timer or another write releases more before the next ACK
-    if tp.packets_out == 0 and tp.now_us - tp.lsnd_us > IDLE_US and not tp.rwnd_since_us and p.has_syn:
+    idle_us = tp.now_us - max(tp.lsnd_us, tp.rwnd_until_us)  # nothing was written for so long
+    if tp.packets_out == 0 and idle_us > IDLE_US and not tp.rwnd_since_us and p.has_syn:
         tp.queue_empty = 1
     probing = not together and sends.is_by_timer(tp) and timers.is_new_probe(tp, b - a)
     was_empty = tp.packets_out == 0
