@@ -12,6 +12,7 @@ from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.quic_reno import QuicReno
 from cctrace.conform import windows
 from cctrace.conform.stage import Cell, Stage
+from cctrace.conform.wire import record_of_flow, reduced
 from cctrace.errors import ArgumentError
 from cctrace.path.transmissions import transmissions
 
@@ -96,12 +97,14 @@ class Repeats(QuicReno):
     [
         (Repeats, {"recovery.once", "recovery.growth"}),
         ("quic_cubic", {"window.initial", "persistent.window", "window.limited"}),
+        ("quic_bbr2", {"window.initial", "persistent.window", "recovery.entry", "pacing.rate"}),
+        ("obbr", {"window.initial", "persistent.window", "recovery.entry", "pacing.rate"}),
     ],
 )
 def test_quic_controllers_are_examined_on_their_own_stack(subject, caught):
     found = conform.run(subject, "quic")
     assert caught <= violated(found)
-    assert found.conforms == (subject == "quic_cubic")  # whose differences are listed with nginx-quic's functions
+    assert found.conforms == isinstance(subject, str)  # whose differences are listed with nginx-quic's functions
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,16 @@ def test_a_recording_of_a_kernel_contradicts_nothing(file, spec):
     found = conform.run(cct.read(file).flow(0), spec)
     assert violated(found) == set()
     assert any(verdict.exercised for verdict in found.verdicts)
+
+
+def test_a_sender_that_does_not_fill_its_window_may_leave_a_recovery_with_as_much_in_flight():
+    path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp", loss="1%", jitter="normal:sd=5ms,reorder")
+    sender = cct.Sender("cubic6", app="chunks:size=34752B,every=80ms")
+    flow = cct.simulate(path, [sender], "6s", seed=1, packets=True).capture(0).flow(0)
+    found = reduced(record_of_flow(flow, Cubic6), 0.7)
+    assert found.row is None
+    assert found.exercised >= 3  # later recoveries, whose window the pieces fill
+    assert reduced(record_of_flow(flow, Cubic6), 0.3).row is not None
 
 
 def at_once(table):

@@ -49,7 +49,9 @@ def conform(
 
     spec_of(spec)  # a mistake is said before what takes time
     with progress(f"conform {subject}") as show:
-        what: Any = _recorded(subject, index, reading) if os.path.isfile(subject) else None
+        # No controller's name has a suffix; its parameters, or the class of a file, follow a colon.
+        is_file = os.path.isfile(subject) or (":" not in subject and os.path.splitext(subject)[1] != "")
+        what: Any = _recorded(subject, index, reading) if is_file else None
         subject = controller_name(subject, "CONTROLLER") if what is None else what
         found = run(subject, spec, seed=seed, sender=index or 0, progress=show)
     if junit_file:

@@ -47,6 +47,29 @@ _OF_CUBIC = (
     ),
 )  # fmt: skip
 
+
+def _of_bbr(file: str) -> tuple[Counterpart, ...]:
+    """Return where nginx-quic's BBR, or version 2, is no NewReno, with the functions of its `file`.c."""
+    return (
+        Counterpart("initial window", "10 datagrams", "32", "7.2", f"{file}_init", ("window.initial",)),
+        Counterpart("reduction", "half of the window", "none", "7.3.2", f"{file}_on_lost", ("recovery.entry",)),
+        Counterpart(
+            "window", "acknowledged data, while it is used and outside of recovery", "bandwidth times least RTT at any "
+            "time", "7.3.2, 7.8", f"{file}_set_cwnd", ("recovery.growth", "window.limited"),
+        ),
+        Counterpart(
+            "after persistent congestion", "two datagrams", "four", "7.6.2", f"{file}_reset_cwnd",
+            ("persistent.window",),
+        ),
+        Counterpart(
+            "pacing", "one to two windows per RTT", "a gain times the bandwidth", "7.7", f"{file}_set_pacing_rate",
+            ("pacing.rate",),
+        ),
+    )  # fmt: skip
+
+
+_BBR = ("quic_bbr", "b3r", "bbr_s", "obbr", "quic_b3r_paper", "quic_bbr_s_paper", "quic_obbr_paper")
+
 requirement = Table()
 case = Cases()
 CASES = case.rows
@@ -201,7 +224,7 @@ SPEC = Spec(
     "NewReno of QUIC (RFC 9002, section 7)",
     tuple(requirement.rows),
     (),
-    differs={"quic_cubic": _OF_CUBIC},
+    differs={"quic_cubic": _OF_CUBIC, "quic_bbr2": _of_bbr("ngx_bbr2")} | dict.fromkeys(_BBR, _of_bbr("ngx_bbr")),
     stack="quic",
     log=tuple(log.of_quic().rows),
 )

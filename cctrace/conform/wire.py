@@ -94,6 +94,8 @@ def reduced(r: Record, share: float) -> Found:
         rows = rows[r.ack("ca_state")[rows] == CA_OPEN]
         if before < LEAST_FLIGHT or len(rows) < 2 or r.is_call("ssthresh")[rows].any():
             continue
+        if (r.ack("rs_is_app_limited")[start[cut] : cut + 1] != 0).any():
+            continue  # the window was larger than the flight: what it is reduced to may still exceed the flight
         checked += 1
         bound = share * before * 1.1 + 4  # a segment or two of growth, and a burst of two on its way
         if flight[rows].max() > bound:
