@@ -36,7 +36,7 @@ WRITTEN_EARLY = 0.10  # the same, from which a send buffer is assumed if writes 
 FEWEST_WRITES = 4  # for a pattern of times and sizes
 IDLE_RTTS = 1.0  # without data between two writes: ACK-clocked sends follow ACKs at once
 CLOCK_RTTS = 1.5  # least period of writes on a clock while data are in flight
-ON_CLOCK = 0.05  # of the period, by which such a write may be early or late
+ON_CLOCK = 0.05  # of the period, or the size, by which such a write may differ from others
 EVEN = 0.7  # ratio of the pauses' scatter to that of writes around a clock: requests wait for the response
 
 
@@ -95,7 +95,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     pacing_bps, paced_share = _pacing_limit(record, "pacing_limited" in names)
     app, idle, not_excluded = None, spans["application"], []
     if not buffered and "pacing_limited" not in names and idle > 0:
-        app = writes_of(record) or clocked_writes(record, diagnosis.limits)
+        app = clocked_writes(record, diagnosis.limits) or writes_of(record)
         # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
         buffered = app is None and idle > max(WRITTEN_EARLY, spans["receive_window"])
         if buffered and names[:1] == ["application_limited"]:
@@ -192,24 +192,38 @@ def writes_of(record: Record) -> str | None:
 def clocked_writes(record: Record, limits: Sequence[Limit]) -> str | None:
     """Return writes on a clock, as `writes_of`, although earlier ones were still in flight; None if there are none.
 
-    Data that wait for room in a send buffer are written when ACKs free it, several times per RTT.
+    Data that wait for room in a send buffer are written when ACKs free it, several times per RTT. Requests follow
+    pauses of one length.
     """
     busy = np.array([(one.start_s, one.end_s) for one in limits if one.name != "application"]).reshape(-1, 2)
-    begins = outside(written(record), busy)[:, 1]
-    if len(begins) <= FEWEST_WRITES:
+    pauses = outside(written(record), busy)
+    begins, apart = pauses[:, 1], np.diff(pauses[:, 1])
+    long = np.flatnonzero(apart > CLOCK_RTTS * record.median_rtt_us / 1e6)
+    periods = long[np.unique(np.rint(np.log(apart[long]) / ON_CLOCK), return_index=True)[1]]
+    ticks = [np.array(_on_clock(begins, int(place), float(apart[place]))) for place in periods]
+    most = max(map(len, ticks), default=0)
+    kept = next((one for one in reversed(ticks) if len(one) >= MOSTLY * most), np.zeros(0, int))  # no fraction of it
+    if len(kept) < max(FEWEST_WRITES, MOSTLY * len(begins)):
         return None
-    every = float(np.median(np.diff(begins)))
-    first = int(np.argmin(np.abs(np.diff(begins) - every)))
-    kept, later = [begins[first]], begins[first + 1 :]
-    for begin in later:
-        turns = np.rint((begin - kept[-1]) / every)
-        if turns >= 1 and abs(begin - kept[-1] - turns * every) < ON_CLOCK * every:
-            kept.append(begin)
-    if len(kept) <= max(FEWEST_WRITES, MOSTLY * len(later)) or every < CLOCK_RTTS * record.median_rtt_us / 1e6:
+    turns, sizes = np.rint(np.diff(begins[kept]) / np.diff(begins[kept]).min()), _sent_between(record, begins[kept])
+    size, every = sizes.sum() / turns.sum(), float(np.ptp(begins[kept]) / turns.sum())
+    uneven = np.std(np.diff(begins[kept]) - turns * every)
+    alike = np.mean(np.abs(sizes / (turns * size) - 1) < ON_CLOCK) >= MOSTLY
+    if not alike or np.std(np.diff(pauses[kept])) < EVEN * uneven:
         return None
-    turns = np.rint(np.diff(kept) / every)
-    sizes = _sent_between(record, np.array(kept))
-    return f"chunks:size={sizes.sum() / turns.sum():.0f}B,every={(kept[-1] - kept[0]) / turns.sum() * 1e6:.0f}us"
+    return f"chunks:size={size:.0f}B,every={every * 1e6:.0f}us"
+
+
+def _on_clock(begins: NDArray[np.float64], first: int, every: float) -> list[int]:
+    """Return which of the times follow, or precede, that of a row by whole periods, each within its neighbour's."""
+    kept = [first]
+    for step in (1, -1):
+        last = first
+        for place in range(first + step, len(begins) if step > 0 else -1, step):
+            apart = abs(begins[place] - begins[last])
+            if apart > every / 2 and abs(apart - round(apart / every) * every) < ON_CLOCK * every:
+                kept.append(last := place)
+    return sorted(kept)
 
 
 def _sent_between(record: Record, times_s: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -235,6 +235,7 @@ def _probe_rtt(record: Record) -> NDArray[np.float64]:
         record.ack_s, (flying <= V1["cwnd_min_target"].default + 1) & (acks["ca_state"] < 2), record.duration_s
     )
     runs = runs[np.diff(runs)[:, 0] >= V1["probe_rtt_mode_ms"].default / 2000]
+    runs = outside(runs, record.empty_s)  # an application's pauses leave nothing in flight
     if len(runs) > 1 + record.duration_s / (BBR2.params["probe_rtt_win_ms"].default / 1000):
         return runs[:0]  # more often than any BBR probes: something else limits the data in flight
     rtt_s = record.median_rtt_us / 1e6
