@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 FORECASTS = 20  # flows, a second each
 SIMULATED = 8  # flows whose causes are simulated, two seconds each
+AHEAD = 300_000  # packets of a flow; the evidence of longer ones takes too much memory beside their replay
 NO_PACKETS = Refusal("what-if", "the kernel's counters alone show no packets: a capture at the sender is needed")
 COLLAPSE = "forecast of minRTT collapse"
 EFFECTS = "effect of each cause"
@@ -154,7 +156,9 @@ def _analyses(
         request.progress(f"analysing {connection(*flow.key)} of {file}")
         attached, others = counters.attach(flow)
         number, forecast = next(request.numbers), None
-        with ahead(_look_ahead, evidence_of(attached), request.goal is not None and chosen is None):
+        simulates = request.goal is not None and chosen is None and number <= SIMULATED
+        early = simulates and flow.row["packets"] <= AHEAD
+        with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
             found = of_capture(file, attached, others, request.controller, (chosen or {}).get(flow.key))
             if found.view is not None and chosen is None:
                 forecast = _forecast(flow, found.variant, number, request.progress)
@@ -165,15 +169,15 @@ def _analyses(
         if found.view is not None:
             whatif = _what_if(flow, found, number, request) if request.what_if else None
             found = replace(found, collapse=forecast, whatif=whatif)
-            if request.goal and chosen is None:
+            if request.goal is not None and chosen is None:
                 found = _with_effects(attached, found, number, request.goal, request.progress)
             forget(flow)
         yield found
 
 
-def _look_ahead(evidence: PathEvidence, simulates: bool) -> None:
-    """Compute what the analysis of a flow will ask of its evidence, whoever sent it; the evidence keeps it."""
-    if evidence.bottleneck is not None and simulates:
+def _look_ahead(evidence: PathEvidence) -> None:
+    """Compute what diagnosis and simulations will ask of a flow's evidence, whoever sent it; the evidence keeps it."""
+    if evidence.bottleneck is not None:
         from cctrace.fit.fitted_path import path_of
 
         path_of(evidence, quick=True)

@@ -261,12 +261,12 @@ def _counted(flow: Flow, before: int) -> tuple[NDArray[Any], ...]:
         rows = flow.events.rows
     except StreamError:
         return (np.zeros(0), *(np.zeros(0, np.int64) for _ in range(3)), np.zeros(0))
-    rows = rows[rows["event"] == LINUX_EVENTS["on_ack"]]
-    marked = rows["delivered_ce"].astype(np.int64) - before
-    beyond = np.diff(marked, prepend=0) - rows["rs_acked_sacked"].astype(np.int64)
-    delivered = rows["delivered"].astype(np.int64) - 1
-    alpha = alpha_of(delivered, marked, rows["rs_prior_delivered"].astype(np.int64) - 1)
-    return flow.seconds(rows["time_ns"]), delivered, marked, beyond, alpha
+    at = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
+    names = ("delivered_ce", "rs_acked_sacked", "delivered", "rs_prior_delivered")
+    marked, newly, delivered, prior = (rows[name][at].astype(np.int64) for name in names)
+    marked, delivered = marked - before, delivered - 1
+    beyond = np.diff(marked, prepend=0) - newly
+    return flow.seconds(rows["time_ns"][at]), delivered, marked, beyond, alpha_of(delivered, marked, prior - 1)
 
 
 def alpha_of(delivered: NDArray[Any], marked: NDArray[Any], prior_delivered: NDArray[Any]) -> NDArray[Any]:
