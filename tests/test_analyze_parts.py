@@ -25,7 +25,11 @@ PARTS = {
     "cctrace.counterfactual.whatif.what_would_help": "what-if",
     "cctrace.counterfactual.effects.effects_of": "effect of each cause",
 }
-DRAWN = ("cctrace.report.overview._section_of", "cctrace.report.page.flow_section", "cctrace.report.overview._tables")
+DRAWN = (
+    "cctrace.report.overview._section_of_packets",
+    "cctrace.report.page.flow_section",
+    "cctrace.report.overview._tables",
+)
 
 
 @pytest.fixture(scope="module")
