@@ -105,7 +105,7 @@ def test_a_flow_that_cannot_be_drawn_leaves_the_page_of_the_others(capture, quic
     draw = getattr(importlib.import_module(module), name)
 
     def draws(*given):
-        if "7" in (getattr(given[-1], "title", "").partition(" ")[0].rpartition(":")[2],):
+        if any(getattr(one, "title", "").partition(" ")[0].endswith(":7") for one in given):
             raise ZeroDivisionError("division by zero")
         return draw(*given)
 
