@@ -291,10 +291,9 @@ class Flow(Carded):
     @property
     def rtt_samples(self) -> Columns:
         """The columns of `rtt` without pandas."""
-        rows = self.events.rows
-        taken = np.flatnonzero((rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0))
-        time_ns, rtt_us = (rows[name][taken] for name in ("time_ns", "rs_rtt_us"))
-        return {"time_s": self.seconds(time_ns), "time_ns": time_ns, "rtt_us": rtt_us}
+        event, time_ns, rtt_us = (self.events.rows[name] for name in ("event", "time_ns", "rs_rtt_us"))
+        taken = np.flatnonzero((event == LINUX_EVENTS["pkts_acked"]) & (rtt_us >= 0))
+        return {"time_s": self.seconds(time_ns[taken]), "time_ns": time_ns[taken], "rtt_us": rtt_us[taken]}
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the event stream with units and meanings, and the flow's identity; see `Events.to_xarray`."""
