@@ -21,6 +21,7 @@ from cctrace.counterfactual.held_back import HeldBack
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
 from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis.catalogue import ORDER
+from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import Effect, Limit, Verdict
 from cctrace.diagnosis.order import by_effect, is_remedy
 from cctrace.errors import ArgumentError, FitError
@@ -173,7 +174,7 @@ def test_a_competitor_that_never_met_an_empty_queue_has_the_base_rtt_all_the_sam
 
 def test_a_competitor_that_no_verdict_names_is_asked_about_unless_a_fair_queue_is_named(joined_late):
     def names(*verdicts):
-        diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
+        diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 5.0)], [], list(verdicts))
         return [one.name for one in beside(joined_late, diagnosis)]
 
     assert names(one("receiver_limited")) == ["competition"]
@@ -192,7 +193,7 @@ def test_drops_of_the_paths_full_queue_are_asked_about_although_most_losses_were
             aqm="codel",
         )
         scene = SimpleNamespace(others=(), held=HeldBack(), path=path, are_hypothetical=False)
-        diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
+        diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 5.0)], [], list(verdicts))
         return [one.name for one in beside(scene, diagnosis)]
 
     assert names(4e3, one("random_loss")) == ["shallow_buffer"]  # a fifth of a bandwidth-delay product
@@ -209,7 +210,7 @@ def test_random_losses_of_the_path_are_asked_about_although_others_dropped_more(
     scene = SimpleNamespace(others=(), held=HeldBack(), path=path, are_hypothetical=False)
 
     def names(*verdicts):
-        diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
+        diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 5.0)], [], list(verdicts))
         return [one.name for one in beside(scene, diagnosis)]
 
     assert names(one("competition")) == (["random_loss"] if asked else [])
@@ -227,7 +228,7 @@ def test_the_drops_of_an_aqm_that_the_path_lacks_are_no_random_losses_beside_it(
 
 def test_a_pacing_limit_that_the_kernel_names_is_asked_about_although_losses_come_first():
     scene = SimpleNamespace(held=HeldBack(pacing_bps=8e6, paced_share=0.4))
-    diagnosis = SimpleNamespace(verdicts=[one("random_loss")], limits=[Limit("cwnd", 0.0, 10.0)])
+    diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 10.0)], [], [one("random_loss")])
     (limit,) = held(scene, diagnosis)
     assert limit.name == "pacing_limited"
     assert "8 Mbit/s, for 40 % of the time" in limit.text
@@ -509,7 +510,7 @@ def test_jitter_that_no_verdict_names_is_asked_about_unless_a_hypothetical_compe
             max_rate_bps=lambda: 8e6,
         )
         scene = SimpleNamespace(others=others, held=HeldBack(), path=path, are_hypothetical=are_hypothetical)
-        diagnosis = SimpleNamespace(verdicts=verdicts, explained_away=[], limits=[Limit("cwnd", 0.0, 5.0)])
+        diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 5.0)], [], list(verdicts))
         return [each.name for each in beside(scene, diagnosis)]
 
     assert names((), 3000, one("receiver_limited")) == ["jitter"]
