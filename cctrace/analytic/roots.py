@@ -15,7 +15,6 @@ def first_root(
     high: ArrayLike,
     name: str,
     quantity: str = "the function",
-    points: int = 48,
 ) -> Array:
     """Return, elementwise, the smallest root of `f` between `low` and `high`.
 
@@ -24,7 +23,7 @@ def first_root(
     f : callable
         Takes an array whose *last* axes have the broadcast shape of `low` and `high`, returns the same shape.
     low, high : float or array_like
-        Positive ends of the bracket; it is searched at `points` points, evenly spaced in the logarithm.
+        Positive ends of the bracket; it is searched at 48 points, evenly spaced in the logarithm.
     name, quantity : str
         What is searched, and what f compares with its target, for the error.
 
@@ -39,7 +38,7 @@ def first_root(
     array([2., 3.])
     """
     low, high = np.broadcast_arrays(np.asarray(low, dtype=float), np.asarray(high, dtype=float))
-    grid = np.geomspace(low, high, points)
+    grid = np.geomspace(low, high, 48)
     sign = np.sign(f(grid))
     crossing = (sign[1:] != sign[0]) & (sign[1:] != 0) | (sign[1:] == 0)
     if not crossing.any(axis=0).all():
@@ -52,7 +51,7 @@ def first_root(
     return _bracketed(f, left, right)
 
 
-def _bracketed(f: Callable[[Array], Array], left: Array, right: Array, iterations: int = 200) -> Array:
+def _bracketed(f: Callable[[Array], Array], left: Array, right: Array) -> Array:
     """Return the roots between `left` and `right`, where `f` changes sign, to double precision (Chandrupatla)."""
     flat = np.arange(left.size).reshape(left.shape)
 
@@ -64,16 +63,16 @@ def _bracketed(f: Callable[[Array], Array], left: Array, right: Array, iteration
 
     from scipy.optimize import elementwise  # late: it takes a tenth of a second
 
-    return elementwise.find_root(g, (left, right), args=(flat,), maxiter=iterations).x
+    return elementwise.find_root(g, (left, right), args=(flat,), maxiter=200).x
 
 
-def fixed_point(f: Callable[[float], float], least: float, most: float = 3.0) -> float:
-    """Return the largest k with f(k) = k, at least the overestimate that pacing allows.
+def fixed_point(f: Callable[[float], float], least: float) -> float:
+    """Return the largest k up to 3 with f(k) = k, at least the overestimate that pacing allows.
 
     There can be a second, smaller one, but it repels: below it the estimate would sink, and the probing gain of 1.25
     lifts it out every eight rounds.
     """
-    low = least * 1.003
+    low, most = least * 1.003, 3.0
     grid = np.geomspace(low, most, 24)
     above = next((i for i in range(len(grid) - 1, -1, -1) if f(grid[i]) > grid[i]), None)
     if above is None:

@@ -90,9 +90,9 @@ class Connections:
     def __len__(self) -> int:
         return len(self.sender)
 
-    def _mine(self, name: str, other: bool = False) -> NDArray[Any]:
-        """Return a field of the senders' sides, or of the `other` ones."""
-        return np.where(self.sender == other, self.sides[name][:, 0], self.sides[name][:, 1])
+    def _mine(self, name: str) -> NDArray[Any]:
+        """Return a field of the senders' sides."""
+        return np.where(self.sender == 0, self.sides[name][:, 0], self.sides[name][:, 1])
 
     @property
     def begin_ns(self) -> NDArray[np.int64]:
@@ -318,9 +318,9 @@ def of_file(source: Any, **options: Any) -> Connections:
     return Connections(lambda: [data])
 
 
-def _ahead(parts: Iterator[Packets], depth: int = 3) -> Iterator[Packets]:
-    """Yield what `parts` yields, produced in a second thread that is at most `depth` parts ahead."""
-    line: queue.Queue = queue.Queue(depth)
+def _ahead(parts: Iterator[Packets]) -> Iterator[Packets]:
+    """Yield what `parts` yields, produced in a second thread that is at most three parts ahead."""
+    line: queue.Queue = queue.Queue(3)
 
     def produce() -> None:
         try:

@@ -109,7 +109,7 @@ def staggered(rows: int, place: int) -> NDArray[np.int64]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-def of_events(events: Events, kind: str, hz: int | None = None) -> View:
+def of_events(events: Events, kind: str) -> View:
     """Return the view of an event stream for one stack's controllers; see `quic_view`.
 
     Raises `StreamError` for Linux controllers: their inputs in a recorded flow depend on their earlier decisions,

@@ -219,10 +219,10 @@ class Fig17(Yang22):
         return over_runs(made.table).assign(rtt=made.table.rtt_ms.map("RTT {:g} ms".format))
 
 
-def random_steps(seed: int, seconds: int = 60, every: int = 5) -> list[list]:
-    """Return [(second, rate)] of a trace with steps: 6 to 48 Mbit/s, no rate twice in a row."""
+def random_steps(seed: int) -> list[list]:
+    """Return [(second, rate)] of a minute with a step every 5 s: 6 to 48 Mbit/s, no rate twice in a row."""
     chance, rates, last = random.Random(seed), [], 0
-    for second in range(0, seconds, every):
+    for second in range(0, 60, 5):
         last = chance.choice([r for r in (6, 12, 18, 24, 30, 36, 42, 48) if r != last])
         rates.append([second, f"{last}Mbit"])
     return rates

@@ -118,13 +118,13 @@ class Shipped(Chung18):
         return made.table.assign(table="learned, 95 %", gain_pct_sd=halves)
 
 
-def half_interval(sd: float, count: int, share: float = 0.95) -> float:
-    """Return half the width of the interval of a mean (Student's t); no width for a single value.
+def half_interval(sd: float, count: int) -> float:
+    """Return half the width of the 95 % interval of a mean (Student's t); 0 for a single value.
 
     >>> round(half_interval(1.0, 4), 2), half_interval(1.0, 1)
     (1.59, 0.0)
     """
-    return 0.0 if count < 2 else float(student.ppf((1 + share) / 2, count - 1) * sd / np.sqrt(count))
+    return 0.0 if count < 2 else float(student.ppf(0.975, count - 1) * sd / np.sqrt(count))
 
 
 class Slope(Chung18):

@@ -148,7 +148,7 @@ def run_of(
     return Run({"path": path, "flows": flows, "duration": f"{duration_s:g}s", "seed": seed} | more)
 
 
-def session_of(system: str, path: Fields, seed: int, minutes: float, rule: str = "dynamic") -> Run:
+def session_of(system: str, path: Fields, seed: int, minutes: float, rule: str) -> Run:
     """Return the `Run` of a video over a path."""
     cc = SYSTEMS[system]
     arguments = {"path": path, "cc": cc, "seed": seed, "minutes": minutes, "rule": rule, "ack": CLIENT}
