@@ -11,7 +11,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc.base import Controller
 from cctrace.cc.linux import CA_LOSS, CA_OPEN, CA_RECOVERY
-from cctrace.columns import Values
+from cctrace.columns import Values, runs_of_true
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_most
 from cctrace.flows.flow import Flow
@@ -163,9 +163,8 @@ def _dips(r: Record) -> tuple[Values, Values]:
     half = np.maximum(0.6 * rate * np.minimum(least, 10**9) / (1e6 * r.mss), 4.0) + 1
     low = (r.inflight <= half) & r.acks
     acks = np.flatnonzero(r.acks)
-    flags = low[acks]
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(int)))
-    begins, ends = acks[edges[::2]], acks[np.minimum(edges[1::2], len(acks)) - 1]
+    first, behind = runs_of_true(low[acks])
+    begins, ends = acks[first], acks[behind - 1]
     return r.time_s[begins], r.time_s[ends] - r.time_s[begins] >= 0.15
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cctrace.cc import is_model_based
+from cctrace.columns import runs_of_true
 from cctrace.diagnosis import constants as const
 from cctrace.flows.flow import Flow
 from cctrace.flows.seqspace import unwrapped
@@ -42,9 +43,8 @@ def runs_of(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float = 
     if not len(times):
         return np.zeros((0, 2))
     after = np.append(times[1:], max(end_s, times[-1]))
-    change = np.diff(np.concatenate([[False], held, [False]]).astype(np.int8))
-    begin, stop = np.flatnonzero(change == 1), np.flatnonzero(change == -1) - 1
-    return np.column_stack([times[begin], after[stop]])
+    begin, behind = runs_of_true(held)
+    return np.column_stack([times[begin], after[behind - 1]])
 
 
 def _of_path(name: str) -> property:

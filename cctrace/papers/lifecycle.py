@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cctrace.columns import runs_of_true
 from cctrace.papers.claims import Claim, by_name, judge
 from cctrace.papers.figure import Fields, Figure, drawing
 from cctrace.papers.figure import Reproduction as Made
@@ -106,11 +107,11 @@ def phases(line: Mapping[str, list[Any]], names: tuple[str, ...]) -> Iterator[Fi
         used = np.where(bound > 0, flight / bound, np.nan)
     for phase in dict.fromkeys(at):
         there = at == phase
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], there.astype(int), [0]])))
+        begins, ends = runs_of_true(there)
         yield {
             "phase": phase,
             SHARE: 100 * there.sum() / after if phase != "STARTUP" else 0.0,
-            VISIT: STEP_MS * float(np.median(edges[1::2] - edges[::2])),
+            VISIT: STEP_MS * float(np.median(ends - begins)),
             GAIN: float(np.median(gain[there])),
             CWND: float(np.median(cwnd[there])),
             BOUND: float(np.nanmedian(used[there])) if np.isfinite(used[there]).any() else 0.0,

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from cctrace import plot
+from cctrace.columns import longest_run
 from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, judge
 from cctrace.papers.figure import Drawn, Fields, Reproduction
@@ -155,23 +155,13 @@ def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[fl
     found: Result = {"below": {}, "above": {}}
     for name, kept in zip(READINGS, (counted, counted & (time_s >= SETTLED_S)), strict=True):
         share = rate[kept] / held["bw"].to_numpy()[kept]
-        found["below"][name] = [_longest(share < level) for level in BELOW]
+        found["below"][name] = [longest_run(share < level) for level in BELOW]
         times = columns["smp_rtt_ms"][kept] / np.maximum(held["min_rtt_ms"].to_numpy()[kept], 1)
-        found["above"][name] = [_longest(times > level) for level in ABOVE]
+        found["above"][name] = [longest_run(times > level) for level in ABOVE]
     share = rate[counted] / now[counted]
     found["quantiles"] = np.quantile(share, np.arange(1, 100) / 100).round(4).tolist()
     found["low"] = {n: [float((norm * share < x).mean()) for x in (0.95, 0.85)] for n, norm in NORMS.items()}
     return found
-
-
-def _longest(truths: ArrayLike) -> int:
-    """Return the length of the longest run of true values.
-
-    >>> _longest(np.array([True, False, True, True]))
-    2
-    """
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(truths, int), [0]])))
-    return int((edges[1::2] - edges[::2]).max()) if len(edges) else 0
 
 
 class Fig5(ob.Bi23):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.columns import runs_of_true
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.marking import Marking, marking_of, smoothed
@@ -171,8 +172,7 @@ def _due(marking: Marking, above: Bools, interval_s: float) -> Bools:
     # What is due while the receiver repeats a mark counts as marked.
     time, hits = marking.time_s, np.flatnonzero((marking.marked > 0) | ~marking.is_known)
     due = np.zeros(len(time), bool)
-    edges = np.flatnonzero(np.diff(above.astype(np.int8), prepend=0, append=0))
-    begin, end = edges[::2], edges[1::2]
+    begin, end = runs_of_true(above)
     is_long = time[end - 1] - time[begin] >= interval_s - const.CODEL_EARLY_S
     count, last_count, next_s = 0, 0, -math.inf
     for first, stop in zip(begin[is_long], end[is_long], strict=True):

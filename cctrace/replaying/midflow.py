@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc.linux import USEC_PER_SEC
+from cctrace.columns import runs_of_true
 from cctrace.replaying.loop import LONG_AGO
 from cctrace.replaying.stack import JIFFIES_START
 from cctrace.schema import LINUX_EVENTS
@@ -41,9 +42,7 @@ def probe_rtt_row(events: Events) -> int:
     rows = events.rows
     ack = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
     flight, now_us = rows["rs_prior_in_flight"][ack].astype(np.int64), events.now_us[ack]
-    low = np.concatenate([[False], flight <= FLOOR_SEGMENTS, [False]])
-    begins, ends = np.flatnonzero(np.diff(low.astype(np.int8)) > 0), np.flatnonzero(np.diff(low.astype(np.int8)) < 0)
-    for begin, end in zip(begins, ends, strict=True):
+    for begin, end in zip(*runs_of_true(flight <= FLOOR_SEGMENTS), strict=True):
         full = np.median(flight[begin:end]) == FLOOR_SEGMENTS  # the window is used: the application has more to send
         if begin and full and now_us[end - 1] - now_us[begin] >= HELD_US - HELD_US // 10:
             while begin and flight[begin - 1] > flight[begin]:  # nothing was sent since
@@ -85,10 +84,8 @@ def _dips(events: Events) -> NDArray[np.int64]:
     before = np.searchsorted(now_us, now_us - max(4 * round_us, 2 * HELD_US))
     step = max(len(ack) // FEW_PLACES, 1)
     usual = np.repeat([np.median(flight[before[k] : k + 1]) for k in range(0, len(ack), step)], step)[: len(ack)]
-    low = np.concatenate([[False], flight <= DIP * usual, [False]])
-    begins, ends = np.flatnonzero(np.diff(low.astype(np.int8)) > 0), np.flatnonzero(np.diff(low.astype(np.int8)) < 0)
     found = []
-    for begin, end in zip(begins, ends, strict=True):
+    for begin, end in zip(*runs_of_true(flight <= DIP * usual), strict=True):
         if now_us[end - 1] - now_us[begin] < HELD_US * 3 // 4 or end >= len(ack) - 1:
             continue
         floor = flight[begin:end][now_us[begin:end] >= now_us[end - 1] - HELD_US // 2]

@@ -6,11 +6,11 @@ time: capacity removed by a disturbance does not count against the controller.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import longest_run
 from cctrace.stressing.trial import Course
 from cctrace.units import format_share, format_time
 
@@ -67,7 +67,7 @@ class Aim:
             worst = _means(course.rtt_s, width).max(initial=0.0)
             return self.delay_s / worst if worst > 0 else math.inf
         if self.kind == "state":
-            longest = _longest(np.array([mode.partition(" ")[0] == self.state for mode in course.modes])) * step_s
+            longest = longest_run([mode.partition(" ")[0] == self.state for mode in course.modes]) * step_s
             return self.window_s / longest if longest > 0 else math.inf
         got, offered = (
             _grown(course.delivered[-1 if self.kind == "starve" else 0], width),
@@ -91,9 +91,3 @@ def _means(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
     """Return the means of all windows in which there is a value in every interval."""
     windows = np.lib.stride_tricks.sliding_window_view(values, min(width, len(values)))
     return windows[~np.isnan(windows).any(axis=1)].mean(axis=1)
-
-
-def _longest(held: NDArray[Any]) -> int:
-    """Return the length of the longest run of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], held.astype(np.int8), [0]])))
-    return int((edges[1::2] - edges[::2]).max(initial=0))
