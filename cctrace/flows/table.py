@@ -90,9 +90,9 @@ class Connections:
     def __len__(self) -> int:
         return len(self.sender)
 
-    def _mine(self, name: str) -> NDArray[Any]:
-        """Return a field of the senders' sides."""
-        return np.where(self.sender == 0, self.sides[name][:, 0], self.sides[name][:, 1])
+    def _mine(self, name: str, other: bool = False) -> NDArray[Any]:
+        """Return a field of the senders' sides, or of the `other` ones."""
+        return np.where(self.sender == other, self.sides[name][:, 0], self.sides[name][:, 1])
 
     @property
     def begin_ns(self) -> NDArray[np.int64]:
