@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cctrace import datasets
 from cctrace.errors import CompileError
-from cctrace.lang import elf
+from cctrace.lang import elf, objects
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import ArrayAt, call, callback, forget, place, words
@@ -401,6 +401,17 @@ def test_llvm_and_its_replacement_load_the_same_code(monkeypatch):
         monkeypatch.setattr(elf, "IS_OURS", is_ours)
         found.append([Machine(functions_of_libm)(x, np.arange(70)) for x in (0.1, 1.9, 34.5)])
     assert found[0] == found[1] == [functions_of_libm(x, np.arange(70)) for x in (0.1, 1.9, 34.5)]
+
+
+@pytest.mark.skipif(not elf.IS_OURS, reason="LLVM loads the code")
+def test_a_function_that_the_c_library_lacks_is_named(monkeypatch):
+    text = "declare double @{0}(double)\ndefine double @entry(double %x) {{\n  %y = call double @{0}(double %x)\n"
+    text += "  ret double %y\n}}"
+    monkeypatch.setattr(elf, "_LIBRARIES", elf._LIBRARIES[1:])  # as if Python were not linked with libm
+    (address,) = objects.link(objects.object_code(text.format("tanh")), "entry")
+    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(address)(0.3) == math.tanh(0.3)
+    with pytest.raises(OSError, match="calls missing, which neither Python nor libm has"):
+        objects.link(objects.object_code(text.format("missing")), "entry")
 
 
 def test_listing_flows_imports_no_compiler_and_no_pandas():

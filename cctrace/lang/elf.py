@@ -5,6 +5,7 @@ relocation in an ELF object for x86-64 is the address of a symbol plus a number.
 these addresses and makes the code executable. Object code for other processors is left to LLVM's own loader.
 """
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -21,7 +22,7 @@ _RELOCATION = struct.Struct("<QQq")
 _SYMTAB, _RELA, _NOBITS = 2, 4, 8
 _WRITE, _ALLOC = 1, 2
 _R_X86_64_64 = 1
-_PROCESS = ctypes.CDLL(None) if IS_OURS else None  # libc, libm and whatever else Python is linked with
+_LIBRARIES = (None, "libm.so.6")  # what Python is linked with, and where that is not libm, glibc's
 
 
 class _Section(NamedTuple):
@@ -40,7 +41,7 @@ class _Section(NamedTuple):
 def loaded(code: bytes) -> tuple[dict[str, int], mmap.mmap]:
     """Return the addresses of an object's symbols, and the memory that holds it, which the caller must keep.
 
-    Raises OSError if memory cannot be made executable, AttributeError if a symbol is in no library of the process.
+    Raises OSError if memory cannot be made executable, or the C library lacks a function that the code calls.
     """
     begin, size, number, _ = _SECTIONS.unpack_from(code)
     sections = [_Section(*_SECTION.unpack_from(code, begin + k * size)) for k in range(number)]
@@ -75,10 +76,18 @@ def _addresses(code: bytes, table: _Section, strings: _Section, places: dict[int
         if section in places:
             found.append((text, places[section] + value))
         elif section == 0 and text:
-            found.append((text, ctypes.cast(getattr(_PROCESS, text), ctypes.c_void_p).value or 0))
+            found.append((text, _address(text)))
         else:
             found.append(("", 0))  # the file's name, and sections that are not loaded
     return found
+
+
+def _address(name: str) -> int:
+    """Return the address of a function of the C library."""
+    for library in _LIBRARIES:
+        with contextlib.suppress(OSError, AttributeError):
+            return ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value or 0
+    raise OSError(f"compiled code calls {name}, which neither Python nor libm has")
 
 
 def _relocate(code: bytes, section: _Section, memory: mmap.mmap, place: int, addresses: list[tuple[str, int]]) -> None:
