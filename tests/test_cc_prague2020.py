@@ -1,5 +1,7 @@
 """Prague of L4STeam's kernels of 2020, which falls back behind a classic AQM."""
 
+from pathlib import Path
+
 import pytest
 from build_stack import Stack
 
@@ -7,6 +9,24 @@ import cctrace as cct
 from cctrace.cc import linux
 from cctrace.cc.prague import ONE_CWND, SHIFT_G
 from cctrace.cc.prague2020 import CLASSIC, L4S, MAX_ALPHA, MOST_CLASSIC, Prague2020
+from cctrace.replaying import vectors
+
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("prague2020*/*.parquet"))
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("mode", ["compiled", "interpreted"])
+def test_every_decision_is_the_released_codes(path, mode):
+    assert vectors.verify_file(path, mode)["mismatching_rows"] == 0
+
+
+def test_the_vectors_reach_what_they_are_for():
+    found = {path.stem: vectors.load(path) for path in GOLDEN}
+    assert len(found) == 7
+    assert found["pie_s2"].expected["s_classic_ecn"].max() == MOST_CLASSIC
+    assert found["dualpi2_s1"].expected["s_classic_ecn"].max() < L4S
+    assert (found["loss_s3"].view.event == 5).any()  # undo_cwnd
+    assert found["fuzz_s4"].expected["s_ai_ack_increase"].min() < ONE_CWND // 10
 
 
 def started(**params):

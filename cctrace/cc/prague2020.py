@@ -16,14 +16,15 @@ Sources: [Prague06] net/ipv4/tcp_prague.c; [Briscoe19].   Differs from prague in
 
 The module's defaults of that April are those of the parameters here: with them, and with what its kernel does to ACE
 (`cctrace.flows.ecn.misses_marks`), it explains L4STeam's captures (docs/ecn.md). As published later it was 0.6, with
-prague_ecn_fallback 0 and prague_rtt_transition 500. Quirks: an increase in slow start leaves the credit; smoothed RTT
-and deviation have gains by ssthresh, 2**-18 until it is known; the minimum RTT here never expires (there after 300 s).
+prague_ecn_fallback 0 and prague_rtt_transition 500; the vectors are of that. Quirks: RTTs count in 128 us where they
+slow the increase; an increase in slow start leaves the credit; smoothed RTT and deviation have gains by ssthresh, 2**-18
+until it is known; the minimum RTT here never expires (there after 300 s).
 """
 
 from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.cmath import u32
-from cctrace.cc.linux import MTU_HEADERS, USEC_PER_SEC
+from cctrace.cc.linux import MTU_HEADERS, USEC_PER_SEC, before
 from cctrace.cc.prague import CWND_UNIT, MIN_CWND, ONE_CWND, SHIFT_G, Prague
 
 ALPHA_BITS = 20
@@ -38,6 +39,8 @@ L4S = 16 << (ALPHA_BITS - WEIGHT)  # up to which the sum says: an AQM for L4S
 CLASSIC = L4S + MAX_ALPHA
 MOST_CLASSIC = CLASSIC + L4S
 NO_ECN_FALLBACK, FALLS_BACK = 0, 1
+RTT_UNIT = 7  # RTTs for their independence are in 128 us
+MAX_SCALED_RTT = 100_000  # of that unit: meant as 100 ms, it excludes none
 
 
 def floor_lg(value: int) -> int:
@@ -56,7 +59,15 @@ class Prague2020(Prague):
         "rtt_transition": Prague.params["rtt_transition"]._replace(default=1 << 20),
         "ecn_fallback": Param(1, 0, 2, "1: falls back behind a classic AQM, 2: only detects it (prague_ecn_fallback)"),
     }
-    golden_names = {}
+    golden_names = {
+        "s_cwnd_cnt": "credit",
+        "s_loss_cwnd_cnt": "loss_credit",
+        "s_g_srtt_shift": "srtt_shift",
+        "s_srtt_pace_us": "smoothed_rtt",
+        "s_mdev_pace_us": "deviation",
+        "s_rest_mdev_us": "rest_of_deviation",
+        "s_rest_depth_us": "rest_of_queue",
+    }
 
     credit: int = 0  # [Prague06] cwnd_cnt: segments, 2**-20, by which cwnd is to change
     loss_credit: int = 0
@@ -72,6 +83,7 @@ class Prague2020(Prague):
         """[Prague06] prague_init."""
         if ack.srtt_us8 > 0:
             self.update_pacing_rate(ack)
+        self.max_tso_burst = 1
         self.alpha_stamp = ack.now_us
         self.upscaled_alpha = MAX_ALPHA << SHIFT_G
         self.saw_ce = 1 if ack.delivered_ce > 0 else 0
@@ -133,6 +145,32 @@ class Prague2020(Prague):
             self.snd_cwnd = self.snd_cwnd + 1
             self.set_increase(ack)
 
+    def is_cwnd_limited(self, ack: Ack) -> bool:
+        """In slow start only whether twice what was used exceeds cwnd, as in `cubic` [Linux415] same name."""
+        if self.in_slow_start():
+            return self.snd_cwnd < 2 * ack.max_packets_out
+        return ack.is_cwnd_limited != 0
+
+    def is_rtt_independent(self) -> bool:
+        """[Prague06] prague_is_rtt_indep."""
+        return self.rtt_target_us >> RTT_UNIT > 0 and not self.in_slow_start() and self.round >= self.rtt_transition
+
+    def is_within_target(self, ack: Ack, stamp: int) -> bool:
+        """Whether less than a target RTT has passed, which is rounded to its unit [Prague06] RTT2US."""
+        return self.is_rtt_independent() and self.since(ack, stamp) < self.rtt_target_us >> RTT_UNIT << RTT_UNIT
+
+    def round_elapsed(self, ack: Ack) -> bool:
+        """[Prague06] prague_should_update_ewma."""
+        return not before(u32(ack.snd_una), self.next_seq) and not self.is_within_target(ack, self.alpha_stamp)
+
+    def set_increase(self, ack: Ack) -> None:
+        """Slow the increase on paths shorter than the target [Prague06] prague_ai_ack_increase."""
+        rtt, target = ack.srtt_us8 >> 3 >> RTT_UNIT, self.rtt_target_us >> RTT_UNIT
+        self.ai_ack_increase = ONE_CWND
+        if self.round >= self.rtt_transition and 0 < rtt < target and rtt <= MAX_SCALED_RTT:
+            divisor = target * target
+            self.ai_ack_increase = ((rtt << CWND_UNIT) * rtt + (divisor >> 1)) // divisor
+
     def update_alpha(self, ack: Ack) -> None:
         """Average the share of marks of a round in [Prague06] prague_update_alpha."""
         if self.saw_ce == 1:
@@ -176,7 +214,7 @@ class Prague2020(Prague):
 
     def enter_cwr(self, ack: Ack) -> None:
         """Shrink by half of alpha, or more behind a classic AQM [Prague06] prague_enter_cwr."""
-        if self.is_rtt_independent() and self.since(ack, self.cwr_stamp) < self.rtt_target_us:
+        if self.is_within_target(ack, self.cwr_stamp):
             return
         self.cwr_stamp = ack.now_us
         alpha = self.upscaled_alpha >> SHIFT_G
