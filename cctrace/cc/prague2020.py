@@ -17,8 +17,8 @@ Sources: [Prague06] net/ipv4/tcp_prague.c; [Briscoe19].   Differs from prague in
 The module's defaults of that April are those of the parameters here: with them, and with what its kernel does to ACE
 (`cctrace.flows.ecn.misses_marks`), it explains L4STeam's captures (docs/ecn.md). As published later it was 0.6, with
 prague_ecn_fallback 0 and prague_rtt_transition 500; the vectors are of that. Quirks: RTTs count in 128 us where they
-slow the increase; an increase in slow start leaves the credit; smoothed RTT and deviation have gains by ssthresh, 2**-18
-until it is known; the minimum RTT here never expires (there after 300 s).
+slow the increase; an increase in slow start leaves the credit; smoothed RTT and deviation have gains by ssthresh,
+2**-18 until it is known; the minimum RTT here never expires (there after 300 s).
 """
 
 from cctrace.cc.ack import Ack
