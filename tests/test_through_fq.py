@@ -92,6 +92,16 @@ def test_counters_of_packets_in_flight_settle_what_departures_leave_open(name):
     assert min(share for figure, share in shares.items() if figure.startswith("replay_")) >= 0.98
 
 
+def test_bbr2_as_ported_to_linux_6_has_larger_windows_over_a_short_path_than_as_released():
+    folder = RECORDINGS / "fq_v2_near"
+    (agreement,) = validate(folder)
+    replayed = {figure.name: figure.share for figure in agreement.figures if figure.name.startswith("replay_")}
+    assert min(replayed.values()) >= 0.98
+    assert cct.replay(cct.read(folder / "sender.pcap.zst").flow(0), "bbr2").params["gso_max_bytes"] == 524280
+    far = cct.replay(cct.read(RECORDINGS / "fq_v2_probe_rtt" / "sender.pcap.zst").flow(0), "bbr2")
+    assert far.params["gso_max_bytes"] == 65536
+
+
 def test_counters_of_a_sender_without_fq_say_so():
     flow = cct.read(RECORDINGS / "lab_v1_sndbuf" / "sender.pcap.zst").flow(0)
     counted = flow.attach(cct.read(RECORDINGS / "lab_v1_sndbuf" / "tcpinfo.csv.zst"))

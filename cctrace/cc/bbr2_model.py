@@ -23,6 +23,7 @@ from cctrace.cc.base import MAX_PACING_RATE, LinuxController, Param
 from cctrace.cc.cmath import U32_MAX, s32, u16, u32, u64, u64_lt, u64_shr
 from cctrace.cc.linux import (
     GSO_MAX_SIZE,
+    GSO_MAX_SIZE_5_19,
     MAX_TCP_HEADER,
     NSEC_PER_USEC,
     PACING_SHIFT,
@@ -112,6 +113,12 @@ class BBR2Model(LinuxController):
         "ecn_max_rtt_us": Param(5000, 0, 524287, "longest min_rtt at which ECN is used, us; 0 any"),
         "ecn_reprobe_gain": Param(0.0, 0.0, 511 / 256, "first growth when marks cease, of inflight_hi; 0 off"),
         "max_pacing_rate": MAX_PACING_RATE,
+        "gso_max_bytes": Param(
+            GSO_MAX_SIZE,
+            GSO_MAX_SIZE,
+            GSO_MAX_SIZE_5_19,
+            "GSO_MAX_SIZE, burst at a min_rtt of 0; 524280 since Linux 5.19",
+        ),
     }
     model_based = True
     bursts_by_min_rtt = True
@@ -182,8 +189,8 @@ class BBR2Model(LinuxController):
         size = u64_shr(self.pacing_rate, PACING_SHIFT)
         halvings = self.min_rtt_us >> TSO_RTT_SHIFT
         if halvings < 32:
-            size += GSO_MAX_SIZE >> halvings
-        size = min(u32(size), GSO_MAX_SIZE - 1 - MAX_TCP_HEADER)
+            size += self.gso_max_bytes >> halvings
+        size = min(u32(size), self.gso_max_bytes - 1 - MAX_TCP_HEADER)
         return max(size // ack.mss, self.min_tso_segs())
 
     def quantization_budget(self, ack: Ack, cwnd: int) -> int:

@@ -35,7 +35,7 @@ from cctrace.cc.bbr2 import BBR2, FULL_BW_CNT, FULL_BW_THRESH
 from cctrace.cc.bbr2_bounds import ECN_THRESH
 from cctrace.cc.bbr2_model import BBR_SCALE, PROBE_BW, UP, in_256ths
 from cctrace.cc.cmath import s32, u32
-from cctrace.cc.linux import CA_LOSS, EVENT_TLP_RECOVERY, MIN_TSO_SEGS
+from cctrace.cc.linux import CA_LOSS, EVENT_TLP_RECOVERY, GSO_MAX_SIZE, MIN_TSO_SEGS
 
 _SAME = {name: param for name, param in BBR2.params.items() if name != "bw_probe_pif_gain"}
 
@@ -56,6 +56,9 @@ class BBR3(BBR2):
         "up_cwnd_gain": Param(2.25, 0.0, 1023 / 256, "cwnd gain of PROBE_BW UP"),
         "full_loss_cnt": Param(6, 1, 15, "loss events in a round that end STARTUP"),
         "ecn_enable": Param(0, 0, 1, "1: the route's CE marks come from a shallow threshold (TCP_ECN_LOW)"),
+        "gso_max_bytes": Param(
+            GSO_MAX_SIZE, GSO_MAX_SIZE, GSO_MAX_SIZE, "GSO_LEGACY_MAX_SIZE, burst at a min_rtt of 0"
+        ),
         "ecn_reprobe_gain": Param(0.5, 0.0, 511 / 256, "first growth when marks cease, of inflight_hi; 0 off"),
     }
     transitions = BBR2.transitions | {

@@ -32,6 +32,7 @@ TCP_INIT_CWND = 10  # segments [RFC 6928]
 TCP_INFINITE_SSTHRESH = 0x7FFFFFFF  # segments
 MAX_TCP_HEADER = 320  # bytes: room for headers in an skb; depends on the kernel's configuration
 GSO_MAX_SIZE = 65536  # bytes a device takes at once (sk_gso_max_size is the same here)
+GSO_MAX_SIZE_5_19 = 8 * 65535  # the same macro since Linux 5.19, where a device may take more
 PACING_SHIFT = 10  # sk_pacing_shift: a burst is about 1 ms at the pacing rate
 MIN_TSO_SEGS = 2  # sysctl tcp_min_tso_segs
 MTU_HEADERS = 52  # bytes: IPv4 + TCP + time stamps; tcp_mss_to_mtu(mss) = mss + 52

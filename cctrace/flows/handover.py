@@ -16,7 +16,7 @@ Sources: [Linux61] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tsq_write, __tcp_tr
 
 import numpy as np
 
-from cctrace.cc.linux import GSO_MAX_SIZE, MIN_TSO_SEGS
+from cctrace.cc.linux import GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
 from cctrace.tcp.pacing import near_peer_bytes, tso_autosize
@@ -104,7 +104,7 @@ def is_too_long(tp, size):
     """Return whether a super-packet is longer than the rate allows now: TCP made it later, at a higher rate."""
     if tp.rate_Bps <= 0:
         return False
-    more_bytes = near_peer_bytes(GSO_MAX_SIZE, tp.min0)
+    more_bytes = near_peer_bytes(GSO_MAX_SIZE_5_19, tp.min0)
     return size > tso_autosize(tp.rate_Bps + tp.rate_Bps // RATE_ERROR, more_bytes, tp.mss, MIN_TSO_SEGS) * tp.mss
 
 

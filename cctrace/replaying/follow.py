@@ -77,6 +77,7 @@ class Follower:
         self.stack = np.zeros(sk.STACK_SIZE, np.int64)
         self.stack[sk.MSS] = max(events.meta["mss"], 1)
         self.stack[sk.HZ] = params["hz"]
+        self.stack[sk.GSO_MAX] = params.get("gso_max_bytes", 0)
         self.stack[sk.STATE] = self.slots.ctypes.data
         self.book = self._book()
         self.may_draw = bool(cls.phase_choices or cls.probe_draws)
@@ -216,6 +217,8 @@ class Follower:
         self.set_ticks(script.hz or self.params["hz"], script.tick_us)
         if script.paced is not None:
             self.set_paced(script.paced)
+        if script.gso_max_bytes is not None:
+            self.set_gso(script.gso_max_bytes)
 
     @property
     def may_pace(self) -> bool:
@@ -226,6 +229,12 @@ class Follower:
         """Set whether the socket paces (1) or not (0)."""
         self.params = self.params | {"paced": paced}
         self.set("paced", paced)
+
+    def set_gso(self, gso_max_bytes: int) -> None:
+        """Set how long super-packets of BBRv2 would be at a min_rtt of 0."""
+        self.params = self.params | {"gso_max_bytes": gso_max_bytes}
+        self.set("gso_max_bytes", gso_max_bytes)
+        self.stack[sk.GSO_MAX] = gso_max_bytes
 
     def set_ticks(self, hz: int, tick_us: int) -> None:
         """Set the kernel's tick rate, and the lead of its ticks over the connection's clock."""

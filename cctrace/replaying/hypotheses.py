@@ -13,6 +13,7 @@ from cctrace.cc.base import Controller
 from cctrace.lang.fields import Field
 from cctrace.replaying.script import Edit, Script
 
+LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
 FALSE_ALARM = 1e-3  # probability of changing something correct, see `infer`
 ALIKE = 6  # significant digits of likelihoods: sums of the same terms may differ beyond
 

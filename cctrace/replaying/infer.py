@@ -15,7 +15,7 @@ import math
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
-from cctrace.replaying.paced import likely_paced
+from cctrace.replaying.paced import likely_gso, likely_paced
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Script
 from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
@@ -38,7 +38,9 @@ def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, paced_kno
     cls = follower.cls
     hz, tick_us = follower.params["hz"], 0
     work: Ticks | Cycle | Probes | None = None
-    paced = None
+    paced, gso = None, likely_gso(follower)
+    if gso is not None:
+        follower.set_gso(gso)
     if not paced_known and follower.may_pace and len(follower.sends):
         paced = likely_paced(follower)
         follower.set_paced(paced)
@@ -52,8 +54,8 @@ def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, paced_kno
     if work is None:
         while follower.run() < len(follower.rows):
             follower.draw([0])
-        return Inferred(Script(follower.draws[: follower.drawn].tolist(), [], hz, tick_us, paced), [], math.nan)
+        return Inferred(Script(follower.draws[: follower.drawn].tolist(), [], hz, tick_us, paced, gso), [], math.nan)
     work.run()
     in_step = work.right / work.judged if work.judged else math.nan
-    script = Script(follower.draws[: follower.drawn].tolist(), work.edits, hz, tick_us, paced)
+    script = Script(follower.draws[: follower.drawn].tolist(), work.edits, hz, tick_us, paced, gso)
     return Inferred(script, work.found, in_step)

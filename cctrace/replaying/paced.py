@@ -15,9 +15,10 @@ from cctrace.cc.base import Controller
 from cctrace.flows.source import FlowSource
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import BLUR_ELSEWHERE, Follower
-from cctrace.replaying.hypotheses import FALSE_ALARM
+from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.script import Script
+from cctrace.tcp.pacing import near_peer_bytes
 
 TEMPER = 0.5  # successive intervals are correlated
 MOST_ROWS = 60_000  # of the stream
@@ -53,3 +54,31 @@ def likely_paced(follower: Follower) -> int:
     follower.set_paced(given)
     better = TEMPER * float(np.sum(likelihood[1] - likelihood[0]))
     return int(better > math.log(1 / FALSE_ALARM) and float(np.mean(likelihood[1])) > EXPLAINED)
+
+
+def likely_gso(follower: Follower) -> int | None:
+    """Return the ``gso_max_bytes`` of a BBRv2 by its sends up to its second random draw; None: as given.
+
+    The release took GSO_MAX_SIZE for 64 kB; ported to Linux 5.19 and later, it has longer super-packets over short
+    paths, and with them larger windows. `follower` is at row 0, where it is left.
+    """
+    param, rtts_us = follower.cls.params.get("gso_max_bytes"), follower.events["tcp_min_rtt_us"]
+    if param is None or follower.params["gso_max_bytes"] == param.high or not len(follower.sends):
+        return None
+    if near_peer_bytes(int(param.high), int(rtts_us[-1])) == 0:
+        return None
+    before, given = follower.save(), int(follower.params["gso_max_bytes"])
+    scripts, ends = [], []
+    for value in (given, int(param.high)):
+        follower.set_gso(value)
+        follower.run()
+        follower.draw([LONGEST] * len(follower.cls.probe_draws))
+        ends.append(follower.run())
+        scripts.append(Script(follower.draws[: follower.drawn].tolist(), [], gso_max_bytes=value))
+        follower.restore(before)
+    likelihood = []
+    for script in scripts:
+        likelihood.append(float(follower.score(script, [min(ends)], bk.TIMED_SENDS)[0]))
+        follower.restore(before)
+    follower.set_gso(given)
+    return int(param.high) if likelihood[1] > likelihood[0] else None

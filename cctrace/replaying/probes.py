@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST
-from cctrace.replaying.hypotheses import ALIKE, FALSE_ALARM, Inference, Phase, Subject, likeliest, raw_draw
+from cctrace.replaying.hypotheses import ALIKE, FALSE_ALARM, LONGEST, Inference, Phase, Subject, likeliest, raw_draw
 from cctrace.replaying.script import Edit
 from cctrace.replaying.stack import JIFFIES_START
 
-LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts

@@ -92,9 +92,10 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     UNANSWERED,  # ACKs without a send so far, although pacing and cwnd allowed one
     BEFORE_DRAIN_US,  # last time at which a BBR was not yet in DRAIN, where flights are estimates
     RATE_BPS,  # sk->sk_pacing_rate set by the stack if the controller sets none; also sizes bursts
+    GSO_MAX,  # bytes by which the super-packets of BBRv2 and v3 would be longer at a min_rtt of 0
     STATE,  # address of its slots
     STACK_SIZE,
-) = range(30)
+) = range(31)
 
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
@@ -183,7 +184,7 @@ def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
 def usual_burst(slots, stack, own_min_rtt, slow_burst):
     """Segments of a super-packet at the current rate [Linux618] tcp_tso_segs; for the last two see `loop`'s book."""
     if own_min_rtt >= 0:
-        more = pacing.near_peer_bytes(linux.GSO_MAX_SIZE, slots[own_min_rtt])
+        more = pacing.near_peer_bytes(stack[GSO_MAX], slots[own_min_rtt])
     else:
         more = pacing.near_peer_bytes(pacing.SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
     rate_Bps = slots[PACING] if slots[PACING] > 0 else stack[RATE_BPS]

@@ -276,7 +276,7 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     rates = np.column_stack([bound.reduceat(decided[:, 1], firsts) for bound in (np.minimum, np.maximum)])
     held, paced = _held(events, decided, stops, PAUSE_BLOCKS * block_us * 1000)
     evidence = likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some]
-    return _Played(*evidence, decided, cls, params, one_pass.timed(script, follower))
+    return _Played(*evidence, decided, cls, follower.params, one_pass.timed(script, follower))
 
 
 def _held(

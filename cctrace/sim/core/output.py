@@ -307,7 +307,7 @@ def tso_segments(w, f):
         return 1 if f.paced == 1 else pacing.SK_GSO_MAX_SIZE // f.mss  # none known yet is no limit
     more = 0
     if f.min_rtt_slot > 0:
-        more = pacing.near_peer_bytes(pacing.GSO_MAX_SIZE, words(f.state)[f.min_rtt_slot])
+        more = pacing.near_peer_bytes(f.gso_max, words(f.state)[f.min_rtt_slot])
     elif f.profile == LINUX:
         more = pacing.near_peer_bytes(pacing.SK_GSO_MAX_SIZE, f.min_rtt)
     least = pacing.bbr_min_tso_segs(rate) if f.paced == 1 and f.slow_burst == 1 else pacing.MIN_TSO_SEGS

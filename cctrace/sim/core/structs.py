@@ -66,7 +66,7 @@ _FLOW = (
     "burst_id",
     # QUIC
     "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "min_rtt_slot", "burst_slot", "slow_burst",
-    "parts_as_v2",
+    "parts_as_v2", "gso_max",
     "q_window", "q_in_flight", "q_send", "q_lost",
     "q_delivered", "q_delivered_ms", "q_first_sent_ms", "q_po_sent", "q_prior_in_flight", "q_prior_delivered",
     "q_largest_ack", "q_latest_rtt", "q_avg_rtt", "q_rttvar", "q_min_rtt", "q_first_rtt_ms", "q_start_ms", "q_budget",

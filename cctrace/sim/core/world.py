@@ -340,7 +340,7 @@ class World:
         """Give the flow its controller: a function pointer and its record, or an object and the fields it shares."""
         params = checked_params(cls, params)
         f.paced = int(cls.sets_pacing_rate or params.get("paced", 0) != 0 or f.fq == 1)
-        f.max_rate = params.get("max_pacing_rate", 0)
+        f.max_rate, f.gso_max = params.get("max_pacing_rate", 0), params.get("gso_max_bytes", 0)
         f.pace_overhead = cls.pacing_overhead_bytes
         f.slow_burst = cls.slow_burst_segments
         f.parts_as_v2 = int(cls.parts_as_v2)
