@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cctrace.cc import cmath
 from cctrace.cc.base import LinuxController
-from cctrace.cc.cmath import f32, idiv, s32, u8, u16, u32, u64, u64_div, u64_lt, u64_shr
+from cctrace.cc.cmath import f32, fls64, idiv, s32, u8, u16, u32, u64, u64_div, u64_lt, u64_shr
 from cctrace.flows.views import View
 from cctrace.replaying.player import Player
 
@@ -42,8 +42,13 @@ def test_idiv_truncates_towards_zero(x, y):
     assert idiv(x, y) == (abs(x) // abs(y)) * (1 if (x < 0) == (y < 0) else -1)
 
 
+@given(st.integers(0, 2**63 - 1))
+def test_fls64_is_the_position_of_the_highest_bit(x):
+    assert 1 << fls64(x) >> 1 <= x < 1 << fls64(x)
+
+
 class Arithmetic(LinuxController):
-    """Every function of cmath on two inputs."""
+    """Every function of cmath on two inputs, and divisions by constants, which round down."""
 
     wrapped8: int = 0
     wrapped16: int = 0
@@ -54,6 +59,9 @@ class Arithmetic(LinuxController):
     divided: int = 0
     less: bool = False
     truncated: int = 0
+    highest: int = 0
+    floored: int = 0
+    rest: int = 0
     single: f32 = f32(0.0)
     chained: f32 = f32(0.0)
 
@@ -69,6 +77,9 @@ class Arithmetic(LinuxController):
         self.divided = u64_div(x, y)
         self.less = u64_lt(x, y)
         self.truncated = cmath_idiv(x, y)
+        self.highest = fls64(u64_shr(x, 1))
+        self.floored = x // 1000
+        self.rest = x % 1_000_003
         self.single = f32(f32(x) * f32(0.1))
         self.chained = f32(f32(self.single / f32(3.0)) + f32(u32(y)))
 

@@ -1,5 +1,6 @@
 """The closed-loop simulation: closed forms, conservation, modes that agree, clear errors."""
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,9 +15,11 @@ from cctrace import schema
 from cctrace.cc.base import LinuxController
 from cctrace.errors import ArgumentError
 from cctrace.lang.fingerprint import Fingerprint
+from cctrace.lang.memory import forget, place
 from cctrace.replaying.run import replay
 from cctrace.sim.core import loop, view
-from cctrace.sim.core.structs import FLOW, SEGMENT, TAP_ARRIVED, WORLD
+from cctrace.sim.core.structs import FLOW, SEGMENT, TALLY_SIZE, TAP_ARRIVED, WORLD
+from cctrace.sim.core.tally import count
 from cctrace.sim.core.world import FIRST_NS
 from cctrace.sim.path import Jitter, Path
 from cctrace.sim.sender import Sender
@@ -540,3 +543,14 @@ def test_watched_fields_are_those_of_the_controller_in_both_modes():
         simulate(Path(rate="5Mbit"), "bbr2016", "1s", sample="1s", watch=("min_rtt",))
     with pytest.raises(ArgumentError, match="watch needs sample"):
         simulate(Path(rate="5Mbit"), "bbr2016", "1s", watch="mode")
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_a_tally_has_64_steps_per_power_of_two(value):
+    counts = np.zeros(TALLY_SIZE, np.int64)
+    address = place(counts)
+    count(address, value)
+    forget([address])
+    mantissa, exponent = math.frexp(value)
+    step = exponent * 64 + int(mantissa * 128) - 64 if value else 0
+    assert counts.nonzero()[0].tolist() == [min(step, TALLY_SIZE - 1)]

@@ -60,6 +60,11 @@ def u64_lt(x: int, y: int) -> bool:
     return (x & _M64) < (y & _M64)
 
 
+def fls64(x: int) -> int:
+    """Position of the highest bit set in `x`, not negative, from 1; 0 if none is."""
+    return int(x).bit_length()
+
+
 def idiv(x: int, y: int) -> int:
     """Signed C division: truncates towards zero; y nonzero."""
     q = abs(x) // abs(y)

@@ -280,7 +280,12 @@ class Emitter:
             self.fail_if(self.op(f"icmp eq i64 {b}, 0"), "division by zero")
         if not signed:
             return self.op(f"u{'rem' if op == '%' else 'div'} i64 {a}, {b}")
-        quotient, rest = self.quotient(a, b, constant)
+        if constant > 0:  # of a negative number a: ~(~a // b)
+            sign = self.op(f"ashr i64 {a}, 63")
+            quotient = self.op(f"udiv i64 {self.op(f'xor i64 {a}, {sign}')}, {b}")
+            quotient = self.op(f"xor i64 {quotient}, {sign}")
+            return quotient if op == "//" else self.op(f"sub i64 {a}, {self.op(f'mul i64 {quotient}, {b}')}")
+        quotient, rest = self.quotient(a, b)
         wrong = self.op(f"icmp ne i64 {rest}, 0")
         mixed = self.op(f"icmp slt i64 {self.op(f'xor i64 {rest}, {b}')}, 0")
         wrong = self.op(f"and i1 {wrong}, {mixed}")
@@ -288,10 +293,8 @@ class Emitter:
             return self.op(f"select i1 {wrong}, i64 {self.op(f'add i64 {rest}, {b}')}, i64 {rest}")
         return self.op(f"add i64 {quotient}, {self.op(f'sext i1 {wrong} to i64')}")
 
-    def quotient(self, a: str, b: str, constant: int = 0) -> tuple[str, str]:
+    def quotient(self, a: str, b: str) -> tuple[str, str]:
         """Return quotient and remainder of a division that truncates; the divisor is not zero."""
-        if constant > 0:
-            return self.op(f"sdiv i64 {a}, {b}"), self.op(f"srem i64 {a}, {b}")
         minus = self.op(f"icmp eq i64 {b}, -1")  # the processor traps at -2**63 // -1, which wraps
         by = self.op(f"select i1 {minus}, i64 1, i64 {b}")
         negative = self.op(f"sub i64 0, {a}")

@@ -37,7 +37,7 @@ MATH = ("sqrt", "exp", "expm1", "log", "log1p", "log2", "pow", "floor", "ceil", 
 BUILTINS = (abs, min, max, int, float, bool, len)
 CMATH = (
     cmath.u8, cmath.u16, cmath.u32, cmath.s32, cmath.u64, cmath.u64_shr, cmath.u64_div, cmath.u64_lt, cmath.idiv,
-    np.float32, asking.ask,
+    cmath.fls64, np.float32, asking.ask,
 )  # fmt: skip
 
 _STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.While, ast.For, ast.Return, ast.Expr, ast.Pass)

@@ -10,7 +10,7 @@ import numpy as np
 
 from cctrace.cc import asking, cmath
 from cctrace.lang import memory
-from cctrace.lang.emit import LLVM, Array, Emitter, Scalar, Several, Value, described
+from cctrace.lang.emit import LLVM, Array, Emitter, Scalar, Value, described
 
 # The prelude of every module: math.gcd, and Python's // and % of floats, which have the divisor's sign.
 PRELUDE = """
@@ -21,6 +21,7 @@ declare double @llvm.floor.f64(double)
 declare double @llvm.ceil.f64(double)
 declare double @llvm.sqrt.f64(double)
 declare double @llvm.copysign.f64(double, double)
+declare i64 @llvm.ctlz.i64(i64, i1)
 attributes #0 = { nounwind }
 !0 = !{!"branch_weights", i32 1, i32 1048576}
 
@@ -137,13 +138,9 @@ def _of_c(name: str) -> Lowering:
     return lambda f, *args: Scalar("float", f.call_c(name, *(_real(f, x) for x in args)))
 
 
-def _frexp(f: Emitter, x: Value) -> Value:
-    f.needs.add("declare double @frexp(double, ptr)")
-    exponent = f.slot("i32", "0")
-    mantissa = f.op(f"call double @frexp(double {_real(f, x)}, ptr {exponent})")
-    return Several(
-        (Scalar("float", mantissa), Scalar("int", f.op(f"sext i32 {f.op(f'load i32, ptr {exponent}')} to i64")))
-    )
+def _fls64(f: Emitter, x: Value) -> Value:
+    zeros = f.op(f"call i64 @llvm.ctlz.i64(i64 {_integer(f, x)}, i1 false)")
+    return Scalar("int", f.op(f"sub i64 64, {zeros}"))
 
 
 def _gcd(f: Emitter, a: Value, b: Value) -> Value:
@@ -204,7 +201,6 @@ INTRINSICS: dict[Any, tuple[Lowering, int, int]] = {
     abs: (_abs, 1, 1),
     len: (_len, 1, 1),
     math.gcd: (_gcd, 2, 2),
-    math.frexp: (_frexp, 1, 1),
     math.sqrt: (_sqrt, 1, 1),
     math.fabs: (_fabs, 1, 1),
     math.floor: (_to_integer("floor"), 1, 1),
@@ -219,6 +215,7 @@ INTRINSICS: dict[Any, tuple[Lowering, int, int]] = {
     cmath.u64_shr: (_u64_shr, 2, 2),
     cmath.u64_div: (_u64_div, 2, 2),
     cmath.u64_lt: (_u64_lt, 2, 2),
+    cmath.fls64: (_fls64, 1, 1),
     cmath.idiv: (_idiv, 2, 2),
     memory.call: (_call, 4, 4),
     asking.ask: (_ask, 2, 2),
