@@ -22,6 +22,7 @@ def firsts_of_intervals(times: NDArray[Any], step: float) -> NDArray[np.int64]:
     if not len(times):
         return np.zeros(0, np.int64)
     number = (times - times[0]) // step
+    number = number[np.append(True, number[1:] != number[:-1])]
     number = np.unique(np.concatenate([number, number + 1, np.maximum(number - 1, 0)]))
     edges = times[0] + number * ((times[0] + step) - times[0])  # as `arange` rounds
     return np.unique(np.append(0, np.searchsorted(times, edges[edges < times[-1]])))

@@ -232,7 +232,7 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
     """
     size = slots.size
     for i in range(book[bk.FIRST], book[bk.LAST]):
-        if saved.size:
+        if saved.size and book[bk.ENTRIES] >> np.int64(rows[i].event) & 1:  # other rows draw nothing
             saved[:size] = slots
             saved[size:] = stack
         if call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):

@@ -96,7 +96,7 @@ def decide_rows(
     if tp.sent < sent.size:
         sent[tp.sent].row, sent[tp.sent].begins = NOT_YET, 1
     for i in range(at.led_rows, tp.rows):
-        if notes[STOPS] != 0:
+        if notes[STOPS] != 0 and book[bk.ENTRIES] >> np.int64(out[i].event) & 1:  # other rows draw nothing
             saved[:size] = slots
             saved[size:] = stack
         time_ns = out[i].time_ns

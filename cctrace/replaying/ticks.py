@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace import schema
-from cctrace.cc.linux import CA_DISORDER
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase
@@ -43,9 +41,7 @@ class Ticks(Inference):
 
     def __init__(self, follower: Follower) -> None:
         super().__init__(follower)
-        rows = follower.rows
-        limited = (rows.event == schema.LINUX_EVENTS["on_ack"]) & (rows.ca_state <= CA_DISORDER)
-        self.flights = np.append(0, np.cumsum(limited & (rows.is_cwnd_limited != 0)))
+        self.flights = follower.limited_flights
         tick_us = 1_000_000 // follower.params["hz"]
         self.shifts = [shift for shift in SHIFTS_US if abs(shift) < tick_us / 2]
         self.likelihood = 0.0  # of the flights
@@ -101,7 +97,7 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
     `follower`: compiled, at row 0; it is left there. `rates`: possible HZ, the most likely first.
     """
     before, given = follower.save(), follower.params["hz"]
-    flights = Ticks(follower).flights
+    flights = follower.limited_flights
     best, most = (rates[0], 0), -math.inf
     for rate in rates:
         follower.set_ticks(given, 0)
