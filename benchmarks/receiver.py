@@ -16,9 +16,8 @@ from pathlib import Path as FilePath
 import numpy as np
 
 import cctrace as cct
-from cctrace.lang.memory import words
 from cctrace.sim.core import receiver
-from cctrace.sim.core.structs import PUSHED, TAP_ACK
+from cctrace.sim.core.structs import PUSHED, TAP_ACK, coming, transmissions
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
@@ -78,7 +77,7 @@ def replayed(seen):
     f.mss = seen["mss"]
     f.syn_ack_ns = zero
     f.rcv_clock_ns = seen["clock_us"] * 1000
-    f.rcv_copied_at = zero + seen["ready_us"] * 1000
+    f.rcv_copied_us = zero // 1000 + seen["ready_us"]
     rows = np.zeros(3 * 4 * len(seen["data"]), np.int64)
     f.tap_buffer, f.tap_size = world.place(rows), 4 * len(seen["data"])
     acks = []
@@ -94,9 +93,9 @@ def replayed(seen):
         if f.delack_at <= now:
             receiver.send_ack(w, f, int(f.delack_at))
             note()
-        words(f.tx_seg)[order & f.mask], words(f.tx_echo)[order & f.mask] = segment, zero // MS + echo_ms
-        words(f.tx_ns)[order & f.mask], words(f.tx_marks)[order & f.mask] = now, PUSHED * pushed
-        words(f.arr_order)[f.arr_head & f.mask] = order
+        sent = transmissions(f.tx)[order & f.mask]
+        sent.seg, sent.echo, sent.ns, sent.marks = segment, zero // MS + echo_ms, now, PUSHED * pushed
+        coming(f.arr)[f.arr_head & f.mask].order = order
         receiver.receive(w, f, now)
         note()
         f.ack_head = f.ack_tail

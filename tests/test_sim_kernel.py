@@ -13,7 +13,7 @@ from cctrace.sim.core import world, write_queue
 from cctrace.sim.core.bottleneck import step_up
 from cctrace.sim.core.fq import watch
 from cctrace.sim.core.output import must_wait
-from cctrace.sim.core.structs import ACKS, ARRIVALS, LINUX_6_1, LINUX_6_12, TAP_ACK
+from cctrace.sim.core.structs import ACKS, ARRIVALS, LINUX_6_1, LINUX_6_12, TAP_ACK, transmissions
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
@@ -127,7 +127,7 @@ def test_a_recorded_instant_that_is_a_step_too_early_is_not_waited_for_again():
         made.tell_instants([[], [], [at], []])
         if fq:
             f.fq_next, f.tx_next = 0, 1
-            made.array(f.tx_ns)[0] = at + 100
+            transmissions(f.tx)[0].ns = at + 100
             watch(w, f)
             assert f.fq_at == at + 100
         else:

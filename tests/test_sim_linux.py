@@ -12,7 +12,7 @@ from cctrace.sim.core.linux_sender import linux_ack, send_loss_probe
 from cctrace.sim.core.output import defers, push_new
 from cctrace.sim.core.receiver import receive, send_ack
 from cctrace.sim.core.sendmsg import sendmsg
-from cctrace.sim.core.structs import LOST, NEVER, SACKED, segments
+from cctrace.sim.core.structs import LOST, NEVER, SACKED, acks, coming, segments, transmissions
 from cctrace.sim.core.view import CWND
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.core.write_queue import WRITE_BYTES, discard_unsent
@@ -41,11 +41,11 @@ class Receiver:
             self.wait(at_ms)
             order = self.sent
             self.sent += 1
-            words(f.tx_seg)[order] = segment
+            transmissions(f.tx)[order].seg = segment
             sent_at_ms = at_ms - self.rtt_ms / 2 if self.sent_at_ms is None else self.sent_at_ms
-            words(f.tx_ns)[order] = START + round(sent_at_ms * MS)
-            words(f.tx_echo)[order] = now // MS - self.rtt_ms
-            words(f.arr_ns)[f.arr_tail], words(f.arr_order)[f.arr_tail] = now, order
+            transmissions(f.tx)[order].ns = START + round(sent_at_ms * MS)
+            transmissions(f.tx)[order].echo = now // MS - self.rtt_ms
+            coming(f.arr)[f.arr_tail].ns, coming(f.arr)[f.arr_tail].order = now, order
             f.arr_tail += 1
             receive(self.world.record, f, now)
         return self
@@ -57,12 +57,12 @@ class Receiver:
 
     @property
     def acks(self):
-        return [float(t - self.f.rev_ns - START) / MS for t in words(self.f.ack_ns)[: self.f.ack_tail]]
+        return [float(t - self.f.rev_ns - START) / MS for t in acks(self.f.ack)[: self.f.ack_tail].ns]
 
     @property
     def reports(self):
-        ends = words(self.f.ack_log)[: self.f.ack_tail].tolist()
-        arrived = words(self.f.tx_seg)[words(self.f.log_order)[: self.f.log_next]].tolist()
+        ends = acks(self.f.ack)[: self.f.ack_tail].log.tolist()
+        arrived = transmissions(self.f.tx)[words(self.f.log_order)[: self.f.log_next]].seg.tolist()
         return [arrived[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
@@ -107,7 +107,7 @@ def test_sixteen_acks_go_at_once_after_a_duplicate():
     receiver = Receiver(ack_every=2).arrive(0, 0, 1)
     receiver.arrive(0.1, 0)  # says so at once
     assert receiver.acks == [0, 0.1]
-    assert words(receiver.f.ack_dup)[1] == 1
+    assert acks(receiver.f.ack)[1].dup == 1
     receiver.arrive(0.2, *range(2, 17))
     assert len(receiver.acks) == 2 + 15
     receiver.arrive(0.3, 17, 18, 19)
@@ -161,10 +161,10 @@ class AckedByHand:
             words(f.log_order)[f.log_next] = segments(f.seg)[n & f.mask].order
             f.log_next += 1
         place = f.ack_tail & f.mask
-        words(f.ack_ns)[place], words(f.ack_log)[place] = now, f.log_next
-        words(f.ack_echo)[place] = (now // MS - 20) if echo_ms is None else START // MS + echo_ms
-        words(f.ack_dup)[place] = 0 if duplicate is None else duplicate + 1
-        words(f.ack_right)[place] = NEVER
+        acks(f.ack)[place].ns, acks(f.ack)[place].log = now, f.log_next
+        acks(f.ack)[place].echo = (now // MS - 20) if echo_ms is None else START // MS + echo_ms
+        acks(f.ack)[place].dup = 0 if duplicate is None else duplicate + 1
+        acks(f.ack)[place].right = NEVER
         f.ack_tail += 1
         linux_ack(self.w, f, now)
         return self

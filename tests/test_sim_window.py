@@ -26,7 +26,7 @@ def receiver():
         "rcv_nxt",
         "rcv_high",
         "rcv_copied_to",
-        "rcv_copied_at",
+        "rcv_copied_us",
         "quick_acks",
         "rcv_acked",
         "rcv_held",

@@ -34,8 +34,9 @@ def application(w, f, now):
         f.syn_ack_ns = now - f.rev_ns
         f.heard_ms = (f.syn_ack_ns + f.rcv_clock_ns) // 1_000_000
         if f.profile == structs.LINUX:  # tcp_init_buffer_space, as the handshake's ACK arrives
-            f.rcv_copied_at = forward_bare(w, f, 0, now)
-            f.rcv_first_rtt = (f.rcv_copied_at - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
+            arrives = forward_bare(w, f, 0, now)
+            f.rcv_copied_us = arrives // 1000
+            f.rcv_first_rtt = (arrives - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
             draw_anew(f)
         f.min_rtt_stamp = now
         take_rtt(f, handshake_rtt)

@@ -10,7 +10,7 @@ import numpy as np
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import drop, mark
 from cctrace.sim.core.chance import PATH_STREAM, random_bits, uniform
-from cctrace.sim.core.structs import CE, ECT_1, PIE, RED, flows, lanes
+from cctrace.sim.core.structs import CE, ECT_1, PIE, RED, flows, lanes, transmissions
 
 PIE_MAX_PROB = (1 << 56) - 1  # MAX_PROB, U64_MAX >> BITS_PER_BYTE
 PIE_TICK_SHIFT = 6  # PSCHED_SHIFT: its times are in 64 ns
@@ -227,7 +227,7 @@ def pop(w, q, lane):
 
 def dualpi2_skb_classify(f, order):
     """Classify a packet: ECT(1) and CE go to the low-latency queue."""
-    return LOW_LATENCY if words(f.tx_marks)[order & f.mask] & (ECT_1 | CE) else CLASSIC
+    return LOW_LATENCY if transmissions(f.tx)[order & f.mask].marks & (ECT_1 | CE) else CLASSIC
 
 
 def calculate_probability(w, q, now):

@@ -142,33 +142,33 @@ def arrive_sooner(w, which, sooner_ns):
     """A transmission leaves the queue sooner than it was thought to, and so arrives; jitter and losses stay."""
     f, order = structs.flows(w.flows)[which % w.n], which // w.n
     k = f.arr_head
-    while k < f.arr_tail and words(f.arr_order)[k & f.mask] != order:
+    while k < f.arr_tail and structs.coming(f.arr)[k & f.mask].order != order:
         k += 1
     if k == f.arr_tail:
         return  # lost behind the queue
-    at = step_up(w, words(f.arr_ns)[k & f.mask] - sooner_ns, structs.ARRIVALS)
+    at = step_up(w, structs.coming(f.arr)[k & f.mask].ns - sooner_ns, structs.ARRIVALS)
     leg = structs.legs(f.behind)[0]
     if leg.reorder == 0 and k > f.arr_head:
-        at = max(at, words(f.arr_ns)[(k - 1) & f.mask])
-    insert(f.arr_ns, f.arr_order, f.mask, f.arr_head, k, order, at)
-    leg.latest = words(f.arr_ns)[(f.arr_tail - 1) & f.mask]
+        at = max(at, structs.coming(f.arr)[(k - 1) & f.mask].ns)
+    insert(f.arr, f.mask, f.arr_head, k, order, at)
+    leg.latest = structs.coming(f.arr)[(f.arr_tail - 1) & f.mask].ns
     f.next_ns = min(f.next_ns, at)
 
 
 def mark(f, order):
     """Mark a transmission if its flow supports ECN; return whether it does."""
-    if words(f.tx_marks)[order & f.mask] & structs.ECT == 0:
+    if structs.transmissions(f.tx)[order & f.mask].marks & structs.ECT == 0:
         return False
-    if words(f.tx_marks)[order & f.mask] & structs.CE == 0:
+    if structs.transmissions(f.tx)[order & f.mask].marks & structs.CE == 0:
         f.n_marked += 1
-    words(f.tx_marks)[order & f.mask] |= structs.CE
+    structs.transmissions(f.tx)[order & f.mask].marks |= structs.CE
     return True
 
 
 def drop(f, order):
     """Drop a transmission in the queue, and its mark, if any."""
     f.drops_queue += 1
-    f.n_marked -= words(f.tx_marks)[order & f.mask] & structs.CE > 0
+    f.n_marked -= structs.transmissions(f.tx)[order & f.mask].marks & structs.CE > 0
 
 
 def first_departure(w, since):
@@ -196,7 +196,7 @@ def leave(w, f, order, since, start, end):
     f.qdelay_sum_ns += start - since
     f.qdelay_count += 1
     count(f.queue_tally, start - since)
-    given = words(f.tx_marks)[order & f.mask] & structs.GETS_LOST > 0
+    given = structs.transmissions(f.tx)[order & f.mask].marks & structs.GETS_LOST > 0
     if given or (w.loss_behind == 1 and random_loss(w, since)):
         f.drops_random += 1
         return

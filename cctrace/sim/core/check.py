@@ -2,7 +2,20 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import queued_packets
-from cctrace.sim.core.structs import CE, DUALPI2, FQ_CODEL, LOST, QUIC, RETRANS, SACKED, aqms, lanes, segments
+from cctrace.sim.core.structs import (
+    CE,
+    DUALPI2,
+    FQ_CODEL,
+    LOST,
+    QUIC,
+    RETRANS,
+    SACKED,
+    aqms,
+    coming,
+    lanes,
+    segments,
+    transmissions,
+)
 
 
 def check_books(w, f):
@@ -30,8 +43,10 @@ def check_books(w, f):
         open_packets = sum(not segments(f.seg)[k & f.mask].marks & (SACKED | LOST) for k in sent)
         _equal("bytes in flight", f.q_in_flight, open_packets * f.mss)
         return
-    coming = [words(f.arr_order)[k & f.mask] for k in range(f.arr_head, f.arr_tail)] + waiting(w, f)
-    _equal("CE marks", f.n_marked, f.n_ce + sum(words(f.tx_marks)[order & f.mask] & CE > 0 for order in coming))
+    expected = [coming(f.arr)[k & f.mask].order for k in range(f.arr_head, f.arr_tail)] + waiting(w, f)
+    _equal(
+        "CE marks", f.n_marked, f.n_ce + sum(transmissions(f.tx)[order & f.mask].marks & CE > 0 for order in expected)
+    )
     assert f.delivered_ce < f.delivered, "more marked segments delivered than segments"
     marks = [int(segments(f.seg)[k & f.mask].marks) for k in range(f.una, f.nxt)]
     _equal("sacked_out", f.sacked_out, sum(m & SACKED > 0 for m in marks))

@@ -83,20 +83,21 @@ def in_order(leg, at):
     return at
 
 
-def insert(times, orders, mask, head, tail, order, at):
+def insert(ring, mask, head, tail, order, at):
     """Insert a packet, by the time it is due, into a ring whose entries from `head` to `tail` are in order of time."""
     k = tail
-    while k > head and words(times)[(k - 1) & mask] > at:
-        words(times)[k & mask] = words(times)[(k - 1) & mask]
-        words(orders)[k & mask] = words(orders)[(k - 1) & mask]
+    packets = structs.coming(ring)
+    while k > head and packets[(k - 1) & mask].ns > at:
+        packets[k & mask].ns = packets[(k - 1) & mask].ns
+        packets[k & mask].order = packets[(k - 1) & mask].order
         k -= 1
-    words(times)[k & mask] = at
-    words(orders)[k & mask] = order
+    packets[k & mask].ns = at
+    packets[k & mask].order = order
 
 
 def arrive(f, order, at):
     """Deliver a transmission to the receiver."""
-    insert(f.arr_ns, f.arr_order, f.mask, f.arr_head, f.arr_tail, order, in_order(structs.legs(f.behind)[0], at))
+    insert(f.arr, f.mask, f.arr_head, f.arr_tail, order, in_order(structs.legs(f.behind)[0], at))
     f.arr_tail += 1
 
 
@@ -104,5 +105,5 @@ def set_out(w, f, order, now):
     """Send a transmission on its way to the queue, which it reaches later."""
     leg = structs.legs(f.before)[0]
     at = in_order(leg, now + leg_delay(w, f, leg, now))
-    insert(f.way_ns, f.way_order, f.mask, f.way_head, f.way_tail, order, at)
+    insert(f.way, f.mask, f.way_head, f.way_tail, order, at)
     f.way_tail += 1

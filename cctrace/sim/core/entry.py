@@ -1,11 +1,21 @@
 """Entry of transmissions into the path: past losses and the policer, into the queue."""
 
-from cctrace.lang.memory import words
 from cctrace.sim.core import bottleneck
 from cctrace.sim.core.delay import forward_delay, leg_delay, set_out
 from cctrace.sim.core.managed import admit
 from cctrace.sim.core.positions import packet_bytes
-from cctrace.sim.core.structs import ARRIVALS, GETS_LOST, LOST_BEHIND, LOST_IN_QUEUE, NEVER, NO_DATA, NOT_GIVEN, legs
+from cctrace.sim.core.structs import (
+    ARRIVALS,
+    GETS_LOST,
+    LOST_BEHIND,
+    LOST_IN_QUEUE,
+    NEVER,
+    NO_DATA,
+    NOT_GIVEN,
+    coming,
+    legs,
+    transmissions,
+)
 
 
 def forward(w, f, order, now):
@@ -18,7 +28,7 @@ def forward(w, f, order, now):
 
 def reach_queue(w, f, now):
     """The next transmission that is on its way to the queue gets there."""
-    order = words(f.way_order)[f.way_head & f.mask]
+    order = coming(f.way)[f.way_head & f.mask].order
     f.way_head += 1
     enter(w, f, order, now)
 
@@ -37,7 +47,7 @@ def enter(w, f, order, now):
         w.tokens -= f.wire_bytes
     given = bottleneck.given_loss(f, order) if f.losses_given == 1 else 0
     if given == LOST_BEHIND:
-        words(f.tx_marks)[order & f.mask] |= GETS_LOST
+        transmissions(f.tx)[order & f.mask].marks |= GETS_LOST
     if w.aqm > 0:
         admit(w, f, order, given, now)
         return

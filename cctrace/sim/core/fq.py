@@ -17,7 +17,7 @@ from cctrace.sim.core.bottleneck import (
 )
 from cctrace.sim.core.entry import forward
 from cctrace.sim.core.positions import length
-from cctrace.sim.core.structs import LINUX_6_1, NEVER, NOT_GIVEN, SENDS, SKB_END, SKB_LAST, segments
+from cctrace.sim.core.structs import LINUX_6_1, NEVER, NOT_GIVEN, SENDS, SKB_END, SKB_LAST, segments, transmissions
 from cctrace.sim.core.tap import tap_sent
 from cctrace.sim.core.view import PACING
 from cctrace.sim.core.write_queue import overhead
@@ -54,8 +54,8 @@ def few_outstanding(f):
 
 def hand_over(w, f, count, now):
     """fq_enqueue: the last `count` transmissions are a super-packet; what is due leaves."""
-    words(f.tx_marks)[(f.tx_next - 1) & f.mask] |= SKB_LAST
-    first = words(f.tx_seg)[(f.tx_next - count) & f.mask]
+    transmissions(f.tx)[(f.tx_next - 1) & f.mask].marks |= SKB_LAST
+    first = transmissions(f.tx)[(f.tx_next - count) & f.mask].seg
     f.wmem_alloc += truesize(f, length(f, first, count))
     release(w, f, now)
 
@@ -63,7 +63,7 @@ def hand_over(w, f, count, now):
 def release(w, f, now):
     """fq_dequeue: all that is due leaves; the timer waits for the next. TCP may go on (tcp_wfree)."""
     left = False
-    while f.fq_next < f.tx_next and words(f.tx_ns)[f.fq_next & f.mask] <= now:
+    while f.fq_next < f.tx_next and transmissions(f.tx)[f.fq_next & f.mask].ns <= now:
         left = True
         size = 0
         last = 0
@@ -71,8 +71,8 @@ def release(w, f, now):
             place = f.fq_next & f.mask
             tap_sent(f, now, f.fq_next)
             forward(w, f, f.fq_next, now)
-            size += length(f, words(f.tx_seg)[place])
-            last = words(f.tx_marks)[place] & SKB_LAST
+            size += length(f, transmissions(f.tx)[place].seg)
+            last = transmissions(f.tx)[place].marks & SKB_LAST
             f.fq_next += 1
         f.wmem_alloc -= truesize(f, size)
     if left and f.tsq_throttled == 1 and not (f.kernel == LINUX_6_1 and f.wmem_alloc > 0 and wakes_poll(w, now)):
@@ -101,7 +101,7 @@ def watch(w, f):
     if f.fq_next == f.tx_next:
         f.fq_at = f.fq_due_ns = f.fq_soft_ns = NEVER
         return
-    due = words(f.tx_ns)[f.fq_next & f.mask]
+    due = transmissions(f.tx)[f.fq_next & f.mask].ns
     if due == f.fq_due_ns:
         return
     f.fq_due_ns = f.fq_soft_ns = due

@@ -16,7 +16,7 @@ from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, set_xmit_timer
 from cctrace.sim.core.sack import rack_detect_loss, rack_update_reo_wnd, take_report
 from cctrace.sim.core.samples import rate_gen, start_rate_sample
-from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, segments
+from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, acks, segments
 from cctrace.sim.core.view import CWND, CWND_CNT
 from cctrace.sim.core.write_queue import check_space, free_acked, note_sent, unsent
 from cctrace.tcp.ecn import ACCURATE_ECN
@@ -25,15 +25,15 @@ from cctrace.tcp.rack import DEFAULT_REORDERING
 
 def linux_ack(w, f, now):
     """tcp_ack."""
-    place = f.ack_head & f.mask
-    log_from, log_to = f.log_seen, words(f.ack_log)[place]
+    ack = acks(f.ack)[f.ack_head & f.mask]
+    log_from, log_to = f.log_seen, ack.log
     f.log_seen = log_to
-    f.echo_ms = words(f.ack_echo)[place]
-    f.heard_ms = words(f.ack_stamp)[place]
-    f.snd_right = max(f.snd_right, words(f.ack_right)[place])
+    f.echo_ms = ack.echo
+    f.heard_ms = ack.stamp
+    f.snd_right = max(f.snd_right, ack.right)
     prior_una = f.una
-    duplicate = words(f.ack_dup)[place] - 1
-    echoed = words(f.ack_ece)[place]
+    duplicate = ack.dup - 1
+    echoed = ack.ece
     f.ece = 0 if f.ecn == ACCURATE_ECN else echoed
     f.ack_head += 1
     start_rate_sample(f)

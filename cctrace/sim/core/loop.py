@@ -1,6 +1,5 @@
 """The event loop: always the flow with the earliest event; ACKs before timers at the same instant."""
 
-from cctrace.lang.memory import words
 from cctrace.sim.core.app import answered, application
 from cctrace.sim.core.entry import reach_queue
 from cctrace.sim.core.fq import release
@@ -11,20 +10,23 @@ from cctrace.sim.core.quic_sender import q_probe, q_process_ack, q_push
 from cctrace.sim.core.receiver import delack_timer, receive, send_ack
 from cctrace.sim.core.reference import on_rto, process_ack
 from cctrace.sim.core.sendmsg import write
-from cctrace.sim.core.structs import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, flows
+from cctrace.sim.core.structs import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, acks, coming, flows
 from cctrace.sim.core.tap import tap, tap_room
 
 
 def next_time(f):
     """Return the time of the flow's next event."""
-    t = min(min(min(f.pace_at, f.rto_at), min(f.delack_at, f.app_at)), min(min(f.push_at, f.probe_at), f.write_at))
-    t = min(min(t, f.dack_at), min(f.fq_at, f.tsq_at))
+    t = min(min(min(f.pace_at, f.rto_at), min(f.delack_at, f.dack_at)), min(f.app_at, f.write_at))
+    if f.profile == QUIC:
+        t = min(t, min(f.push_at, f.probe_at))
+    if f.fq == 1:
+        t = min(t, min(f.fq_at, f.tsq_at))
     if f.way_head < f.way_tail:
-        t = min(t, words(f.way_ns)[f.way_head & f.mask])
+        t = min(t, coming(f.way)[f.way_head & f.mask].ns)
     if f.arr_head < f.arr_tail:
-        t = min(t, words(f.arr_ns)[f.arr_head & f.mask])
+        t = min(t, coming(f.arr)[f.arr_head & f.mask].ns)
     if f.ack_head < f.ack_tail:
-        t = min(t, words(f.ack_ns)[f.ack_head & f.mask])
+        t = min(t, acks(f.ack)[f.ack_head & f.mask].ns)
     return t
 
 
@@ -34,12 +36,12 @@ def step(w, f, now):
         release(w, f, now)
     if w.one_host == 1 and (f.pace_at <= now or (f.compressed > 0 and f.delack_at <= now)):
         soft_timer(w, f, now)
-    elif f.way_head < f.way_tail and words(f.way_ns)[f.way_head & f.mask] <= now:
+    elif f.way_head < f.way_tail and coming(f.way)[f.way_head & f.mask].ns <= now:
         reach_queue(w, f, now)
-    elif f.arr_head < f.arr_tail and words(f.arr_ns)[f.arr_head & f.mask] <= now:
+    elif f.arr_head < f.arr_tail and coming(f.arr)[f.arr_head & f.mask].ns <= now:
         receive(w, f, now)
-    elif f.ack_head < f.ack_tail and words(f.ack_ns)[f.ack_head & f.mask] <= now:
-        tap(f, now, TAP_ACK_ARRIVED, 0, words(f.ack_id)[f.ack_head & f.mask])
+    elif f.ack_head < f.ack_tail and acks(f.ack)[f.ack_head & f.mask].ns <= now:
+        tap(f, now, TAP_ACK_ARRIVED, 0, acks(f.ack)[f.ack_head & f.mask].id)
         if f.profile == QUIC:
             q_process_ack(w, f, now)
         elif f.profile == LINUX:

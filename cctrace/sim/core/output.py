@@ -27,6 +27,7 @@ from cctrace.sim.core.structs import (
     SENDS,
     SKB_END,
     segments,
+    transmissions,
 )
 from cctrace.sim.core.tap import tap_sent
 from cctrace.sim.core.view import CWND
@@ -86,7 +87,7 @@ def retransmit_skb(w, f, index, burst, now):
     for k in range(index, index + burst - 1):
         transmit(w, f, k, 0, now)
     last = index + burst - 1
-    pushed = words(f.tx_marks)[segments(f.seg)[last & f.mask].order & f.mask] & PUSHED
+    pushed = transmissions(f.tx)[segments(f.seg)[last & f.mask].order & f.mask].marks & PUSHED
     transmit(w, f, last, PUSHED if burst > 1 and f.profile == LINUX else pushed, now)
     if f.profile == LINUX:
         join_skbs(f, index, last + 1, in_flight(f))
@@ -232,8 +233,8 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
     seg = segments(f.seg)[index & f.mask]
     order = f.tx_next
     f.tx_next += 1
-    words(f.tx_seg)[order & f.mask] = index
-    words(f.tx_marks)[order & f.mask] = marks
+    transmissions(f.tx)[order & f.mask].seg = index
+    transmissions(f.tx)[order & f.mask].marks = marks
     if f.ecn > 0:
         set_ecn(f, order, index)
     if index < f.nxt:
@@ -249,8 +250,8 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
     seg.order = order
     seg.skb_end = index + 1
     seg.sent_ns = f.wstamp_ns
-    words(f.tx_ns)[order & f.mask] = f.wstamp_ns
-    words(f.tx_echo)[order & f.mask] = f.heard_ms
+    transmissions(f.tx)[order & f.mask].ns = f.wstamp_ns
+    transmissions(f.tx)[order & f.mask].echo = f.heard_ms
     rate_skb_sent(w, f, seg, mstamp(f.wstamp_ns))
     if index == f.nxt:
         note_length(f, lacks)
@@ -280,10 +281,10 @@ def note_retransmission(f, seg):
 def set_ecn(f, order, index):
     """tcp_ecn_send: new data is ECN-capable, and tells of a reduction; other data if the controller asks."""
     if index == f.nxt:
-        words(f.tx_marks)[order & f.mask] |= f.ect_marks | (REDUCED if f.queue_cwr == 1 else 0)
+        transmissions(f.tx)[order & f.mask].marks |= f.ect_marks | (REDUCED if f.queue_cwr == 1 else 0)
         f.queue_cwr = 0
     elif f.ect_always == 1:
-        words(f.tx_marks)[order & f.mask] |= f.ect_marks
+        transmissions(f.tx)[order & f.mask].marks |= f.ect_marks
 
 
 def update_pacing(w, f, segments, size, prior_wstamp, now):

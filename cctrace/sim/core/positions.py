@@ -6,6 +6,7 @@ all before it.
 """
 
 from cctrace.lang.memory import words
+from cctrace.sim.core.structs import transmissions
 
 
 def begins(f, index):
@@ -33,4 +34,4 @@ def note_length(f, lacks):
 
 def packet_bytes(f, order):
     """Bytes of a transmission on the wire."""
-    return f.wire_bytes - f.mss + length(f, words(f.tx_seg)[order & f.mask])
+    return f.wire_bytes - f.mss + length(f, transmissions(f.tx)[order & f.mask].seg)

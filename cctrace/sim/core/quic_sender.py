@@ -2,7 +2,7 @@
 
 It follows the stack that oBBR's authors changed: packets are numbered in sending order, lost data are retransmitted
 in new packets behind a queue, an ACK never triggers a send (the push timer does), and pacing is a byte budget that
-the push timer refills. Record n of `seg` is packet n here; `tx_seg[n]` is the piece of data that it carries, -1 for
+the push timer refills. Record n of `seg` is packet n here; `tx[n].seg` is the piece of data that it carries, -1 for
 a probe.
 """
 
@@ -15,7 +15,7 @@ from cctrace.sim.core.calls import trace_call
 from cctrace.sim.core.chance import LATE_STREAM, uniform
 from cctrace.sim.core.entry import forward
 from cctrace.sim.core.rings import make_room
-from cctrace.sim.core.structs import LOST, NEVER, SACKED, segments
+from cctrace.sim.core.structs import LOST, NEVER, SACKED, acks, segments, transmissions
 from cctrace.sim.core.tally import count
 
 Q_INIT, Q_ON_ACK, Q_ON_LOST, Q_RESET, Q_RESTART = 0, 1, 9, 10, 11
@@ -140,7 +140,7 @@ def q_send(w, f, piece, now):
         make_room(w, f)
     order = f.tx_next
     f.tx_next += 1
-    words(f.tx_seg)[order & f.mask] = piece
+    transmissions(f.tx)[order & f.mask].seg = piece
     if f.q_in_flight == 0:
         f.q_delivered_ms = now_ms
         f.q_first_sent_ms = now_ms
@@ -166,7 +166,7 @@ def q_send(w, f, piece, now):
 def q_process_ack(w, f, now):
     """An ACK frame: deliveries, RTT, losses, rate sample, controller."""
     now_ms = now // MS
-    log_to = words(f.ack_log)[f.ack_head & f.mask]
+    log_to = acks(f.ack)[f.ack_head & f.mask].log
     f.ack_head += 1
     f.q_prior_in_flight = f.q_in_flight
     f.q_prior_delivered = f.q_delivered
@@ -306,7 +306,7 @@ def declare_lost(w, f, order, now):
     q_call(w, f, Q_ON_LOST, p.sent_ns // MS, now)
     p.marks |= LOST
     f.q_in_flight -= f.mss
-    piece = words(f.tx_seg)[order & f.mask]
+    piece = transmissions(f.tx)[order & f.mask].seg
     if piece >= 0:
         words(f.resend)[f.resend_tail & f.mask] = piece
         f.resend_tail += 1

@@ -171,7 +171,7 @@ def adjust_space(f, read, now):
     It is called for each skb read, the first of them up to `read`; unread data behind it do not count, nor data
     read before: a filled hole ends a measurement early, and the next one contains everything that waited.
     """
-    if f.rcv_rtt8 == 0 or now // 1000 - f.rcv_copied_at // 1000 < f.rcv_rtt8 >> 3:
+    if f.rcv_rtt8 == 0 or now // 1000 - f.rcv_copied_us < f.rcv_rtt8 >> 3:
         return
     copied = begins(f, read) - f.rcv_copied_to
     if f.kernel != LINUX_6_1:
@@ -179,7 +179,7 @@ def adjust_space(f, read, now):
     if copied > f.rcv_copied:
         grow_buffer(f, copied)
     f.rcv_copied_to = begins(f, read)
-    f.rcv_copied_at = now
+    f.rcv_copied_us = now // 1000
 
 
 def grow_buffer(f, copied):

@@ -33,13 +33,14 @@ SENT_BLOCKS = 2  # of which an ACK is sure to carry so many, TCP_SACK_BLOCKS_EXP
 
 def receive(w, f, now):
     """Process the next arrival: log it, and acknowledge according to policy [RFC5681] §4.2."""
-    order = words(f.arr_order)[f.arr_head & f.mask]
+    order = structs.coming(f.arr)[f.arr_head & f.mask].order
     f.arr_head += 1
-    segment = words(f.tx_seg)[order & f.mask]
-    if f.profile == structs.LINUX and words(f.tx_ns)[order & f.mask] // 1_000_000 < f.ts_recent_ms - PAWS_WINDOW_MS:
+    sent = structs.transmissions(f.tx)[order & f.mask]
+    segment = sent.seg
+    if f.profile == structs.LINUX and sent.ns // 1_000_000 < f.ts_recent_ms - PAWS_WINDOW_MS:
         discard_old(w, f, order, segment, now)
         return
-    echo_changed = f.ecn > 0 and take_marks(w, f, words(f.tx_marks)[order & f.mask], now)
+    echo_changed = f.ecn > 0 and take_marks(w, f, sent.marks, now)
     if f.profile == structs.LINUX:
         linux_receive(w, f, order, segment, echo_changed, now)
     else:
@@ -77,13 +78,15 @@ def linux_receive(w, f, order, segment, echo_changed, now):
     f.rcv_mstamp = now
     if f.rcv_first_rtt == 0:
         f.rcv_first_rtt = (now - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
-    receive_window.measure_rtt(f, now, words(f.tx_echo)[order & f.mask])
+    receive_window.measure_rtt(f, now, structs.transmissions(f.tx)[order & f.mask].echo)
     holes = f.rcv_high > f.rcv_nxt
     in_order = segment == f.rcv_nxt
     reported = segment > f.rcv_nxt and f.ack_every == DELAYED and note_block(w, f, segment, now)
     if in_order and f.ack_every == DELAYED:
         note_pause(f, now)
-        f.rcv_pushed |= words(f.tx_marks)[order & f.mask] & structs.PUSHED > 0 or length(f, segment) < f.mss
+        f.rcv_pushed |= (
+            structs.transmissions(f.tx)[order & f.mask].marks & structs.PUSHED > 0 or length(f, segment) < f.mss
+        )
     log_arrival(f, order, now)
     note_stamp(f, order, segment)
     mark_received(w, f, segment, now)
@@ -124,9 +127,9 @@ def discard_old(w, f, order, segment, now):
     An original overtaken by a retransmission cannot be distinguished from a packet of an earlier use of its
     sequence numbers.
     """
-    tap(f, now, structs.TAP_DISCARDED, words(f.tx_marks)[order & f.mask], order)
+    tap(f, now, structs.TAP_DISCARDED, structs.transmissions(f.tx)[order & f.mask].marks, order)
     f.n_discarded += 1
-    f.n_ce += words(f.tx_marks)[order & f.mask] & structs.CE > 0
+    f.n_ce += structs.transmissions(f.tx)[order & f.mask].marks & structs.CE > 0
     if segment < f.rcv_nxt:
         f.rcv_duplicate = segment + 1
         f.quick_acks = max(f.quick_acks, first_quick_acks(f) if f.ack_every == DELAYED else 0)
@@ -233,7 +236,7 @@ def acknowledge_in_slot(f, now):
 
 def log_arrival(f, order, now):
     """Log an arrival, for the next ACK to report."""
-    tap(f, now, structs.TAP_ARRIVED, words(f.tx_marks)[order & f.mask], order)
+    tap(f, now, structs.TAP_ARRIVED, structs.transmissions(f.tx)[order & f.mask].marks, order)
     words(f.log_order)[f.log_next & f.mask] = order
     f.log_next += 1
 
@@ -299,7 +302,7 @@ def note_stamp(f, order, segment):
 
     Duplicates from before it are refused (tcp_sequence) and do not count.
     """
-    stamp_ms = words(f.tx_ns)[order & f.mask] // 1_000_000
+    stamp_ms = structs.transmissions(f.tx)[order & f.mask].ns // 1_000_000
     if f.rcv_acked - 1 <= segment <= f.rcv_acked and stamp_ms >= f.ts_recent_ms:
         f.ts_recent_ms = stamp_ms
 
@@ -312,7 +315,8 @@ def mark_received(w, f, segment, now):
     if f.rcv_copied > 0:
         if segment == f.rcv_nxt:
             receive_window.measure_window_rtt(f, now)
-        receive_window.grow_window(f, receive_window.held_by(f, segment))
+        if f.rcv_ssthresh < receive_window.window_clamp(f):
+            receive_window.grow_window(f, receive_window.held_by(f, segment))
     f.goodput_bytes += length(f, segment)
     receive_window.hold(f, segment)
     f.rcv_high = max(f.rcv_high, segment + 1)
@@ -357,12 +361,13 @@ def send_ack(w, f, now):
     f.last_ack = at
     if is_full(f, f.ack_head, f.ack_tail):
         grow(f)
-    words(f.ack_id)[f.ack_tail & f.mask] = f.n_acks
-    words(f.ack_ns)[f.ack_tail & f.mask] = at
-    words(f.ack_log)[f.ack_tail & f.mask] = f.log_next
-    words(f.ack_echo)[f.ack_tail & f.mask] = f.ts_recent_ms
-    words(f.ack_stamp)[f.ack_tail & f.mask] = stamp_ms
-    words(f.ack_dup)[f.ack_tail & f.mask] = duplicate
-    words(f.ack_ece)[f.ack_tail & f.mask] = said
-    words(f.ack_right)[f.ack_tail & f.mask] = right
+    ack = structs.acks(f.ack)[f.ack_tail & f.mask]
+    ack.id = f.n_acks
+    ack.ns = at
+    ack.log = f.log_next
+    ack.echo = f.ts_recent_ms
+    ack.stamp = stamp_ms
+    ack.dup = duplicate
+    ack.ece = said
+    ack.right = right
     f.ack_tail += 1

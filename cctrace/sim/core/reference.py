@@ -14,13 +14,23 @@ from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthres
 from cctrace.sim.core.output import push
 from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto
 from cctrace.sim.core.samples import rate_gen, rate_skb_delivered, start_rate_sample, update_rtt
-from cctrace.sim.core.structs import EVER_RETRANS, LOST, NEVER, RETRANS, RTO_TIMER, SACKED, segments
+from cctrace.sim.core.structs import (
+    EVER_RETRANS,
+    LOST,
+    NEVER,
+    RETRANS,
+    RTO_TIMER,
+    SACKED,
+    acks,
+    segments,
+    transmissions,
+)
 from cctrace.sim.core.view import CWND, CWND_CNT
 
 
 def process_ack(w, f, now):
     """tcp_ack."""
-    log_to = words(f.ack_log)[f.ack_head & f.mask]
+    log_to = acks(f.ack)[f.ack_head & f.mask].log
     f.ack_head += 1
     start_rate_sample(f)
     prior_delivered, prior_lost, prior_una = f.delivered, f.lost, f.una
@@ -49,7 +59,7 @@ def process_ack(w, f, now):
 
 def take_delivery(w, f, order):
     """One transmission reached the receiver: scoreboard and rate sample; returns the segment, -1 if it was known."""
-    index = words(f.tx_seg)[order & f.mask]
+    index = transmissions(f.tx)[order & f.mask].seg
     seg = segments(f.seg)[index & f.mask]
     if index < f.una or seg.marks & SACKED:
         return -1
@@ -82,7 +92,7 @@ def clean_rtx_queue(w, f, log_from, log_to, prior_una, echo_rtt, now):
     retrans_acked = False
     for k in range(log_from, log_to):
         order = words(f.log_order)[k & f.mask]
-        index = words(f.tx_seg)[order & f.mask]
+        index = transmissions(f.tx)[order & f.mask].seg
         seg = segments(f.seg)[index & f.mask]
         if index < prior_una:
             continue
@@ -107,7 +117,7 @@ def clean_rtx_queue(w, f, log_from, log_to, prior_una, echo_rtt, now):
 def detect_losses(w, f, now):
     """Mark every transmission lost that three later ones have overtaken."""
     while f.tx_head < f.d3:
-        index = words(f.tx_seg)[f.tx_head & f.mask]
+        index = transmissions(f.tx)[f.tx_head & f.mask].seg
         if index >= f.una:
             seg = segments(f.seg)[index & f.mask]
             if seg.order == f.tx_head and not seg.marks & SACKED:

@@ -5,16 +5,16 @@ transmissions still referred to is only counted when the rings may be full, abou
 """
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.structs import LINUX, NEVER, QUIC, SEGMENT, lanes, segments
+from cctrace.sim.core.structs import ACK, COMING, LINUX, NEVER, QUIC, SEGMENT, TRANSMISSION, coming, lanes, segments
 
 # A row of a flow's table of rings: entries of each, then the address of each, then that of the next row (0: none).
-RINGS = (
-    "seg", "tx_seg", "tx_ns", "tx_marks", "tx_echo", "resend", "way_ns", "way_order", "arr_ns", "arr_order",
-    "log_order", "got", "ack_ns", "ack_log", "ack_echo", "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id",
-    "wq_ends", "lacks",
-)  # fmt: skip
+SEGMENT_WORDS, TRANSMISSION_WORDS = SEGMENT.itemsize // 8, TRANSMISSION.itemsize // 8
+COMING_WORDS, ACK_WORDS = COMING.itemsize // 8, ACK.itemsize // 8
+RINGS = {  # words of an entry
+    "seg": SEGMENT_WORDS, "tx": TRANSMISSION_WORDS, "resend": 1, "way": COMING_WORDS, "arr": COMING_WORDS,
+    "log_order": 1, "got": 1, "ack": ACK_WORDS, "wq_ends": 1, "lacks": 1,
+}  # fmt: skip
 SIZE, NEXT_ROW = 0, len(RINGS) + 1
-SEGMENT_WORDS = SEGMENT.itemsize // 8
 
 
 def make_room(w, f):
@@ -37,9 +37,9 @@ def oldest(w, f):
     for k in range(f.log_seen, f.log_next):
         found = min(found, words(f.log_order)[k & f.mask])
     for k in range(f.arr_head, f.arr_tail):
-        found = min(found, words(f.arr_order)[k & f.mask])
+        found = min(found, coming(f.arr)[k & f.mask].order)
     for k in range(f.way_head, f.way_tail):
-        found = min(found, words(f.way_order)[k & f.mask])
+        found = min(found, coming(f.way)[k & f.mask].order)
     for which in range(w.n_lanes):
         lane = lanes(w.lanes)[which]
         for k in range(lane.head, lane.tail):
@@ -59,27 +59,15 @@ def grow(f):
         return False
     row = words(f.larger_rings)
     f.seg = moved(f, row, 1, f.seg, f.tx_next if f.profile == QUIC else f.nxt, SEGMENT_WORDS)
-    f.tx_seg = moved(f, row, 2, f.tx_seg, f.tx_next, 1)
-    f.tx_ns = moved(f, row, 3, f.tx_ns, f.tx_next, 1)
-    f.tx_marks = moved(f, row, 4, f.tx_marks, f.tx_next, 1)
-    f.tx_echo = moved(f, row, 5, f.tx_echo, f.tx_next, 1)
-    f.resend = moved(f, row, 6, f.resend, f.resend_tail, 1)
-    f.way_ns = moved(f, row, 7, f.way_ns, f.way_tail, 1)
-    f.way_order = moved(f, row, 8, f.way_order, f.way_tail, 1)
-    f.arr_ns = moved(f, row, 9, f.arr_ns, f.arr_tail, 1)
-    f.arr_order = moved(f, row, 10, f.arr_order, f.arr_tail, 1)
-    f.log_order = moved(f, row, 11, f.log_order, f.log_next, 1)
-    f.got = moved(f, row, 12, f.got, f.rcv_high, 1)
-    f.ack_ns = moved(f, row, 13, f.ack_ns, f.ack_tail, 1)
-    f.ack_log = moved(f, row, 14, f.ack_log, f.ack_tail, 1)
-    f.ack_echo = moved(f, row, 15, f.ack_echo, f.ack_tail, 1)
-    f.ack_stamp = moved(f, row, 16, f.ack_stamp, f.ack_tail, 1)
-    f.ack_dup = moved(f, row, 17, f.ack_dup, f.ack_tail, 1)
-    f.ack_ece = moved(f, row, 18, f.ack_ece, f.ack_tail, 1)
-    f.ack_right = moved(f, row, 19, f.ack_right, f.ack_tail, 1)
-    f.ack_id = moved(f, row, 20, f.ack_id, f.ack_tail, 1)
-    f.wq_ends = moved(f, row, 21, f.wq_ends, f.wq_tail, 1)
-    f.lacks = moved(f, row, 22, f.lacks, f.nxt + 1, 1)
+    f.tx = moved(f, row, 2, f.tx, f.tx_next, TRANSMISSION_WORDS)
+    f.resend = moved(f, row, 3, f.resend, f.resend_tail, 1)
+    f.way = moved(f, row, 4, f.way, f.way_tail, COMING_WORDS)
+    f.arr = moved(f, row, 5, f.arr, f.arr_tail, COMING_WORDS)
+    f.log_order = moved(f, row, 6, f.log_order, f.log_next, 1)
+    f.got = moved(f, row, 7, f.got, f.rcv_high, 1)
+    f.ack = moved(f, row, 8, f.ack, f.ack_tail, ACK_WORDS)
+    f.wq_ends = moved(f, row, 9, f.wq_ends, f.wq_tail, 1)
+    f.lacks = moved(f, row, 10, f.lacks, f.nxt + 1, 1)
     f.mask = row[SIZE] - 1
     f.larger_rings = row[NEXT_ROW]
     return True

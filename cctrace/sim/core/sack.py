@@ -15,7 +15,16 @@ from cctrace.sim.core.reduction import mark_lost
 from cctrace.sim.core.rtx_timer import arm
 from cctrace.sim.core.samples import rate_skb_delivered, update_rtt
 from cctrace.sim.core.skbs import part_sacked
-from cctrace.sim.core.structs import EVER_RETRANS, FRESH, LOST, REORDERING_TIMER, RETRANS, SACKED, segments
+from cctrace.sim.core.structs import (
+    EVER_RETRANS,
+    FRESH,
+    LOST,
+    REORDERING_TIMER,
+    RETRANS,
+    SACKED,
+    segments,
+    transmissions,
+)
 from cctrace.sim.core.write_queue import account_sacked
 from cctrace.tcp import rack
 from cctrace.tcp.probe import TIMEOUT_MIN_US
@@ -26,16 +35,20 @@ def take_report(w, f, log_from, log_to, duplicate, now):
     prior_una, prior_fack = f.una, max(f.sack_high, f.una)
     low = take_duplicate(f, duplicate)
     sort_report(f, log_from, log_to)
+    highest = -1
     for k in range(log_from, log_to):
-        index = words(f.tx_seg)[words(f.log_order)[k & f.mask] & f.mask]
+        index = transmissions(f.tx)[words(f.log_order)[k & f.mask] & f.mask].seg
         seg = segments(f.seg)[index & f.mask]
         if index >= f.una and not seg.marks & SACKED:
             seg.marks |= FRESH
+            highest = index  # they are in order
     while f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & (SACKED | FRESH):
         f.una += 1
     f.retrans_scan = max(f.retrans_scan, f.una)
     prior_sacked = f.sacked_out
-    low, sack_first, sack_last = sacktag(w, f, log_from, log_to, low, now)
+    sack_first = sack_last = np.int64(-1)
+    if highest >= f.una:
+        low, sack_first, sack_last = sacktag(w, f, log_from, log_to, low, now)
     sacked = f.sacked_out > prior_sacked
     if f.ca_state != CA_LOSS or f.undo_marker >= 0:
         check_reordering(f, low)
@@ -76,11 +89,11 @@ def sort_report(f, log_from, log_to):
     """Put what an ACK reports, which the receiver noted as it arrived, into the order of the segments."""
     for k in range(log_from + 1, log_to):
         order = words(f.log_order)[k & f.mask]
-        index = words(f.tx_seg)[order & f.mask]
+        index = transmissions(f.tx)[order & f.mask].seg
         at = k
         while at > log_from:
             before = words(f.log_order)[(at - 1) & f.mask]
-            if words(f.tx_seg)[before & f.mask] <= index:
+            if transmissions(f.tx)[before & f.mask].seg <= index:
                 break
             words(f.log_order)[at & f.mask] = before
             at -= 1
@@ -91,7 +104,7 @@ def sacktag(w, f, log_from, log_to, low, now):
     """tcp_sacktag_one for all new SACKs; returns (lowest original behind later ones, first and last time sent)."""
     first = last = np.int64(-1)
     for k in range(log_from, log_to):
-        index = words(f.tx_seg)[words(f.log_order)[k & f.mask] & f.mask]
+        index = transmissions(f.tx)[words(f.log_order)[k & f.mask] & f.mask].seg
         seg = segments(f.seg)[index & f.mask]
         if index < f.una or not seg.marks & FRESH:
             continue
@@ -205,7 +218,7 @@ def rack_detect_loss(w, f, now):
     wait = 0
     at_head = True
     for order in range(f.tx_head, f.tx_next):
-        index = words(f.tx_seg)[order & f.mask]
+        index = transmissions(f.tx)[order & f.mask].seg
         seg = segments(f.seg)[index & f.mask]
         settled = index < f.una or seg.order != order or seg.marks & SACKED or seg.marks & (LOST | RETRANS) == LOST
         if settled:

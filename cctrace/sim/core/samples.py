@@ -88,7 +88,7 @@ def take_rtt(f, rtt_us):
 def update_rtt(w, f, first_ns, last_ns, sack_first_ns, sack_last_ns, echo_rtt, now):
     """tcp_ack_update_rtt: cumulative samples first, SACKed ones otherwise, the echoed time stamp last; -1 is none."""
     seq_rtt = mstamp(now) - mstamp(first_ns) if first_ns >= 0 else -1
-    ca_rtt = mstamp(now) - mstamp(last_ns) if first_ns >= 0 else -1
+    ca_rtt = mstamp(now) - mstamp(last_ns) if first_ns >= 0 and last_ns != first_ns else seq_rtt
     if sack_first_ns >= 0:
         ca_rtt = mstamp(now) - mstamp(sack_last_ns)
         if seq_rtt < 0:

@@ -10,79 +10,65 @@ from cctrace.lang.memory import ArrayAt
 
 # fmt: off
 _FLOW = (
-    # where its arrays are, and the size of its rings less one
-    "seg", "tx_seg", "tx_ns", "resend", "arr_ns", "arr_order", "log_order", "got", "ack_ns", "ack_log", "ack_echo",
-    "ack_stamp", "ack_dup", "ack_ece", "ack_right", "ack_id", "tx_marks", "tx_echo", "sack_blocks", "state", "cc",
-    "way_ns", "way_order", "lacks", "before", "behind", "index",
-    "mask", "larger_rings", "tx_full",  # rings.py: next row of its table, 0 if none; `tx_next` without room
-    "rtt_tally", "queue_tally", "trace_buffer", "trace_rows", "trace_size", "tap_buffer", "tap_rows",
-    "tap_size",
-    # type of the flow
-    "profile", "mss", "wire_bytes", "pace_overhead", "entries", "has_on_ack", "paced", "max_rate", "rwnd", "most_out",
-    "start_ns", "stop_ns", "hz", "kernel", "fwd_ns", "rev_ns", "ack_every", "delack_ns", "ack_slot_ns", "ack_late_ns",
-    "after_gap", "decimated_from", "decimated_every", "decimated_ns",  # of QUIC receivers (acks.py)
-    "comp_sack_nr", "ecn", "tick_us",  # of the retransmission timer: a jiffy
-    # application (app.py)
-    "app_kind", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_at", "app_stage",
-    # the send buffer (write_queue.py): bytes, but for write_seq; what the application has of it is app_end
-    "write_seq", "written", "pushed_seq", "max_window", "wmem_queued", "sndbuf", "most_sndbuf", "nospace", "write_at",
-    "wq_ends", "wq_head", "wq_tail",
-    "small_sent", "snd_lack",  # positions.py: the segment after one that was not full; what all those sent lack
-    # fq.py; fq_next is a transmission
-    "fq", "fq_next", "fq_at", "fq_due_ns", "fq_soft_ns", "wmem_alloc", "tsq_throttled", "tsq_at",
-    "awaited",  # in-order bytes at the receiver at which `loop.run` returns; 0: never (served.py)
-    # sequence space and scoreboard, in segments
-    "una", "nxt", "sacked_out", "lost_out", "retrans_out", "delivered", "delivered_ce", "lost", "high_seq",
-    "ca_state", "undo_marker", "undo_proof", "prior_cwnd", "prior_ssthresh", "prr_delivered", "prr_out",
-    "tx_next", "tx_head", "d1", "d2", "d3", "retrans_scan", "data_segs_out", "retransmits",
-    "losses_given", "lost_orders", "lost_given", "lost_at",  # prescribed losses: transmissions, in order
-    # clocks
-    "delivered_mstamp", "first_tx_mstamp", "wstamp_ns", "lsndtime_us", "pace_at", "rto_at", "probe_at",
-    "srtt", "mdev", "mdev_max", "rttvar", "rtt_seq", "rto_us", "backoff", "min_rtt", "min_rtt_stamp",
-    "is_cwnd_limited", "max_packets_out", "max_packets_seq",
+    # The order is that of use: what every packet needs of a flow fits few cache lines, which tells with many flows.
+    "sacked_out", "lost_out", "retrans_out", "data_segs_out", "delivered", "delivered_mstamp", "delivered_ce", "lost",
+    "srtt", "mdev", "rttvar", "min_rtt", "mss", "is_cwnd_limited", "max_packets_out",
     # the rate sample of the ACK being processed
-    "rs_prior_delivered", "rs_prior_mstamp", "rs_delivered", "rs_interval", "rs_rtt", "rs_losses", "rs_acked_sacked",
-    "rs_prior_in_flight", "rs_app_limited", "rs_retrans", "rs_tx_in_flight", "rs_prior_lost",
-    "rs_lost", "rs_last_order", "rs_delivered_ce", "rs_prior_delivered_ce",
-    # RACK, tail-loss probes, undo (sack.py, ca_states.py)
-    "timer", "echo_ms", "rack_ns", "rack_index", "rack_rtt", "rack_advanced", "rack_waits", "reo_wnd_steps",
-    "reo_wnd_persist", "rack_last_delivered", "reord_seen", "reordering", "dsack_seen", "dsacks", "sack_high",
-    "orig_sacked", "undo_retrans", "retrans_stamp", "tlp_high_seq", "tlp_retrans", "frto",
-    # ECN: whether this ACK carries the echo, and the next new segment the answer
-    "ece", "queue_cwr", "ect_marks", "ect_always", "ce_reported",
-    # receiver
-    "ts_recent_ms", "rcv_acked", "rcv_duplicate", "demand_cwr", "ce_state", "n_ce", "ce_acked", "n_acks",
-    "log_next", "log_seen", "unacked_data", "delack_at", "dack_at", "dack_pending", "ato",
-    "rcv_nxt", "rcv_lack", "rcv_high", "quick_acks", "rcv_last_ns",
-    "dup_acks", "compressed", "comp_due_ns", "compressed_at_nxt", "n_blocks", "syn_ack_ns", "rcv_first_rtt", "rcv_rtt8",
-    "rcv_echo_ms",
-    "rcv_mstamp", "heard_ms", "n_discarded", "rcv_largest", "rcv_since_gap",
-    # receive window (receive_window.py)
-    "snd_right", "rcv_right", "rcv_ssthresh", "rcvbuf", "rcv_copied", "rcv_copied_to", "rcv_copied_at", "rcv_clock_ns",
-    "rcv_rtt_edge", "rcv_rtt_at", "rcv_truesize", "rcv_ratio", "rcv_held", "rcv_read", "rcv_pushed",
-    "rcv_frags",
-    "way_head", "way_tail",  # on the way to the queue
-    "arr_head", "arr_tail", "ack_head", "ack_tail", "last_ack",
-    "burst_id",
-    # QUIC
-    "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "min_rtt_slot", "burst_slot", "slow_burst",
-    "parts_as_v2", "gso_max",
-    "q_window", "q_in_flight", "q_send", "q_lost",
-    "q_delivered", "q_delivered_ms", "q_first_sent_ms", "q_po_sent", "q_prior_in_flight", "q_prior_delivered",
-    "q_largest_ack", "q_latest_rtt", "q_avg_rtt", "q_rttvar", "q_min_rtt", "q_first_rtt_ms", "q_start_ms", "q_budget",
-    "q_pending", "q_last_sent", "q_limit_timer", "q_loss_ms", "resend_head", "resend_tail",
+    "rs_delivered", "rs_interval", "rs_prior_delivered", "rs_rtt", "rs_losses", "rs_acked_sacked",
+    "rs_prior_in_flight", "rs_app_limited", "rs_retrans", "rs_tx_in_flight", "rs_lost", "rs_prior_lost",
+    "rs_delivered_ce",
+    # the next event (loop.py), and what all events share: where rings are, and `mask`, their size less one; `awaited`:
+    # in-order bytes at the receiver at which `loop.run` returns (served.py); `snd_lack`: positions.py
+    "next_ns", "pace_at", "rto_at", "delack_at", "dack_at", "app_at", "write_at", "way_head", "way_tail", "arr_head",
+    "arr_tail", "ack_head", "ack_tail", "arr", "ack", "mask", "profile", "fq", "fq_at", "trace_size", "tap_size",
+    "awaited", "una", "nxt", "lacks", "tx", "log_order", "rcv_nxt", "hz", "kernel", "ecn", "snd_lack",
+    # sends: window, pacing, timer, and the send buffer (write_queue.py), bytes but for write_seq; `tx_full`: `tx_next`
+    # when the rings may be full; `losses_given`: whether losses are prescribed, as transmissions
+    "wstamp_ns", "seg", "state", "ca_state", "tx_next", "tx_full", "timer", "before", "behind", "index", "queue_tally",
+    "wire_bytes", "losses_given", "parts_as_v2", "n_sent", "qdelay_sum_ns", "qdelay_count", "burst_id", "prr_out",
+    "first_tx_mstamp", "lsndtime_us", "heard_ms", "write_seq", "written", "wmem_queued", "sndbuf", "most_sndbuf",
+    "nospace", "pushed_seq", "wq_ends", "wq_head", "wq_tail", "app_kind", "has_on_ack", "paced", "pace_overhead",
+    "max_rate", "min_rtt_slot", "burst_slot", "slow_burst", "gso_max", "most_out", "snd_right", "max_packets_seq",
+    "retrans_scan", "rto_us", "backoff", "reordering", "rwnd", "tick_us",
+    # ACKs: scoreboard in segments, rate sample, RTT, RACK, tail-loss probes, undo; `ece`: this one echoes a mark
+    "cc", "entries", "log_seen", "rtt_tally", "rtt_sum_us", "rtt_count", "max_window", "high_seq", "undo_marker",
+    "undo_proof", "prior_cwnd", "prr_delivered", "tx_head", "d1", "d2", "d3", "retransmits", "mdev_max", "rtt_seq",
+    "min_rtt_stamp", "rs_prior_mstamp", "rs_last_order", "rs_prior_delivered_ce", "echo_ms", "rack_ns", "rack_index",
+    "rack_rtt", "rack_advanced", "rack_waits", "reo_wnd_steps", "reo_wnd_persist", "rack_last_delivered", "reord_seen",
+    "dsack_seen", "sack_high", "orig_sacked", "undo_retrans", "tlp_high_seq", "ece",
+    # the receiver, and its window (receive_window.py)
+    "got", "rcv_high", "rcv_acked", "rcv_duplicate", "rcv_lack", "rcv_mstamp", "rcv_read", "rcv_held", "log_next",
+    "unacked_data", "n_acks", "last_ack", "quick_acks", "compressed", "rcv_pushed", "dack_pending", "ack_every",
+    "ack_slot_ns", "ack_late_ns", "rev_ns", "after_gap", "ts_recent_ms", "demand_cwr", "n_ce", "ce_acked", "rcv_right",
+    "rcvbuf", "rcv_ratio", "rcv_ssthresh", "rcv_copied", "rcv_copied_us", "rcv_clock_ns", "rcv_rtt_edge", "rcv_rtt8",
+    "rcv_echo_ms", "rcv_first_rtt", "rcv_truesize", "rcv_frags", "goodput_bytes", "ato", "rcv_last_ns",
+    "compressed_at_nxt", "dup_acks", "n_blocks", "sack_blocks", "comp_sack_nr",
+    # QUIC (quic_sender.py), and its receivers (acks.py)
+    "resend", "decimated_from", "decimated_every", "decimated_ns", "probe_at", "rcv_largest", "rcv_since_gap",
+    "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "q_window", "q_in_flight", "q_send",
+    "q_lost", "q_delivered", "q_delivered_ms", "q_first_sent_ms", "q_po_sent", "q_prior_in_flight",
+    "q_prior_delivered", "q_largest_ack", "q_latest_rtt", "q_avg_rtt", "q_rttvar", "q_min_rtt", "q_first_rtt_ms",
+    "q_start_ms", "q_budget", "q_pending", "q_last_sent", "q_limit_timer", "q_loss_ms", "resend_head", "resend_tail",
     "smp_initialized", "smp_prior_lost", "smp_tx_in_flight", "smp_prior_delivered", "smp_prior_ms",
     "smp_is_app_limited", "smp_send_elapsed", "smp_ack_elapsed", "smp_po_sent_ms", "smp_acked", "smp_interval",
     "smp_delivered", "smp_lost_pkts", "smp_now", "smp_rtt", "smp_srtt", "smp_min_rtt", "smp_in_flight",
     "smp_prior_inflight", "smp_total_acked", "smp_total_loss", "smp_loss",
-    # counters
-    "next_ns", "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked",
-    "goodput_bytes", "rtt_sum_us", "rtt_count", "qdelay_sum_ns", "qdelay_count",
+    # what few events need: losses, ECN, reordering, fq (`fq_next` is a transmission), the application (app.py); larger
+    # rings to move into, 0 if none; `small_sent`: the segment after one that was not full
+    "way", "larger_rings", "trace_buffer", "trace_rows", "tap_buffer", "tap_rows", "start_ns", "stop_ns", "fwd_ns",
+    "delack_ns", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_stage", "small_sent", "fq_next",
+    "fq_due_ns", "fq_soft_ns", "wmem_alloc", "tsq_throttled", "tsq_at", "prior_ssthresh", "lost_orders", "lost_given",
+    "lost_at", "dsacks", "retrans_stamp", "tlp_retrans", "frto", "queue_cwr", "ect_marks", "ect_always", "ce_reported",
+    "ce_state", "comp_due_ns", "syn_ack_ns", "n_discarded", "rcv_copied_to", "rcv_rtt_at", "n_retx", "n_rto", "n_undo",
+    "drops_queue", "drops_random", "n_marked",
 )
 _SEGMENT = (
     "marks", "order", "sent_ns", "tx_delivered", "tx_delivered_mstamp", "tx_first_mstamp", "tx_in_flight",
     "tx_lost", "tx_app_limited", "tx_delivered_ce", "po_sent", "skb_end",
 )
+_TRANSMISSION = ("seg", "ns", "marks", "echo")
+_COMING = ("ns", "order")  # of a transmission on its way: when it gets there
+_ACK = ("ns", "log", "echo", "stamp", "dup", "ece", "right", "id")
 _WORLD = (
     "flows", "n", "linux_view", "quic_view", "rng",  # addresses, and the number of flows
     "given_draws", "given", "given_used",  # random numbers prescribed to the controllers; how many there are, were used
@@ -129,6 +115,9 @@ TIMERS = (
 # fmt: on
 FLOW = np.dtype([(name, "i8") for name in _FLOW])
 SEGMENT = np.dtype([(name, "i8") for name in _SEGMENT])
+TRANSMISSION = np.dtype([(name, "i8") for name in _TRANSMISSION])
+COMING = np.dtype([(name, "i8") for name in _COMING])
+ACK = np.dtype([(name, "i8") for name in _ACK])
 WORLD = np.dtype([(name, "i8") for name in _WORLD] + [(name, "f8") for name in _WORLD_REALS])
 LEG = np.dtype([(name, "i8") for name in _LEG] + [(name, "f8") for name in _LEG_REALS])
 AQM = np.dtype([(name, "i8") for name in _AQM] + [(name, "f8") for name in _AQM_REALS])
@@ -136,6 +125,7 @@ LANE = np.dtype([(name, "i8") for name in _LANE])
 
 # by address
 segments, flows, legs, aqms, lanes = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG), ArrayAt(AQM), ArrayAt(LANE)
+transmissions, coming, acks = ArrayAt(TRANSMISSION), ArrayAt(COMING), ArrayAt(ACK)
 
 NO_DATA = -1  # in the queue: a packet of a handshake
 NEVER = 1 << 62

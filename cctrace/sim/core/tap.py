@@ -2,7 +2,7 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.positions import length
-from cctrace.sim.core.structs import TAP_LACKS, TAP_SENT, TAP_WIDTH
+from cctrace.sim.core.structs import TAP_LACKS, TAP_SENT, TAP_WIDTH, transmissions
 
 
 def tap(f, now, what, marks, value):
@@ -20,9 +20,9 @@ def tap(f, now, what, marks, value):
 def tap_sent(f, now, order):
     """Note a transmission, and by how many bytes its segment is not full."""
     if f.tap_size > 0:
-        index = words(f.tx_seg)[order & f.mask]
+        index = transmissions(f.tx)[order & f.mask].seg
         lacks = f.mss - length(f, index)
-        tap(f, now, TAP_SENT, words(f.tx_marks)[order & f.mask] | lacks << TAP_LACKS, index)
+        tap(f, now, TAP_SENT, transmissions(f.tx)[order & f.mask].marks | lacks << TAP_LACKS, index)
 
 
 def tap_room(f):

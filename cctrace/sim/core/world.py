@@ -16,7 +16,7 @@ from cctrace.sim.core.aqm import pie_vars_init
 from cctrace.sim.core.chance import seeded
 from cctrace.sim.core.delay import next_delay
 from cctrace.sim.core.receiver import KEPT_BLOCKS
-from cctrace.sim.core.rings import RINGS, SEGMENT_WORDS
+from cctrace.sim.core.rings import RINGS
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
 from cctrace.sim.sender import FEEDBACK, KERNELS, PROFILES
 from cctrace.tcp.ecn import ACCURATE_ECN, NO_ECN
@@ -220,14 +220,16 @@ class World:
         while True:
             # In one piece, for which the system takes large pages, and so that those of one index are not in one
             # cache set.
-            lengths = np.array([SEGMENT_WORDS * size] + [size] * (len(RINGS) - 1))
+            lengths = size * np.array(list(RINGS.values()))
             ends = np.cumsum(lengths + _CACHE_LINES_APART * 8)
             block = np.frombuffer(mmap.mmap(-1, 8 * int(ends[-1])), np.int64)  # `np.zeros` may clear recycled memory
             addresses = self.place(block) + 8 * (ends - lengths)
             if not self.compiled:
                 pieces = [block[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-                for piece in (pieces[0].view(structs.SEGMENT).view(np.recarray), *pieces[1:]):
-                    self.place(piece)
+                records = {"seg": structs.SEGMENT, "tx": structs.TRANSMISSION, "ack": structs.ACK}
+                records |= {"way": structs.COMING, "arr": structs.COMING}
+                for name, piece in zip(RINGS, pieces, strict=True):
+                    self.place(piece.view(records[name]).view(np.recarray) if name in records else piece)
             if size <= _FIRST_RING:
                 break
             following = self.place(np.array([size, *addresses, following]))
