@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cctrace import schema
 from cctrace.cc.base import Controller, param_fields
 from cctrace.cc.cmath import U32_MAX
-from cctrace.cc.linux import CA_DISORDER, USEC_PER_SEC
+from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.flows.events import Events, pointing
 from cctrace.lang.fields import fields_of, record_dtype, recordable
 from cctrace.lang.machine import Machine
@@ -364,13 +364,6 @@ class Follower:
     def now_us(self) -> NDArray[np.int64]:
         """Time of each row on the connection's clock, us."""
         return (self.rows.time_ns - self.events.meta["start_ns"]) // 1000 + USEC_PER_SEC
-
-    @functools.cached_property
-    def limited_flights(self) -> NDArray[np.int64]:
-        """Number of rows before each row, and of all, whose data in flight cwnd limited: ACKs in Open or Disorder."""
-        rows = self.rows
-        limited = (rows.event == schema.LINUX_EVENTS["on_ack"]) & (rows.ca_state <= CA_DISORDER)
-        return np.append(0, np.cumsum(limited & (rows.is_cwnd_limited != 0)))
 
     @property
     def is_ack(self) -> NDArray[np.bool_]:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace import schema
+from cctrace.cc.linux import CA_DISORDER
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase
@@ -39,9 +41,9 @@ class Ticks(Inference):
 
     follower: Follower
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: Follower, flights: NDArray[np.int64] | None = None) -> None:
         super().__init__(follower)
-        self.flights = follower.limited_flights
+        self.flights = limited_flights(follower) if flights is None else flights
         tick_us = 1_000_000 // follower.params["hz"]
         self.shifts = [shift for shift in SHIFTS_US if abs(shift) < tick_us / 2]
         self.likelihood = 0.0  # of the flights
@@ -89,6 +91,13 @@ class Ticks(Inference):
         return self.shifts[best]
 
 
+def limited_flights(follower: Follower) -> NDArray[np.int64]:
+    """Return how many rows before each row, and in all, show a flight that cwnd limited: ACKs in Open or Disorder."""
+    rows = follower.rows
+    limited = (rows.event == schema.LINUX_EVENTS["on_ack"]) & (rows.ca_state <= CA_DISORDER)
+    return np.append(0, np.cumsum(limited & (rows.is_cwnd_limited != 0)))
+
+
 def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]:
     """Return the tick rate of the sender's kernel, and the lead of its ticks over the connection's clock.
 
@@ -97,7 +106,7 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
     `follower`: compiled, at row 0; it is left there. `rates`: possible HZ, the most likely first.
     """
     before, given = follower.save(), follower.params["hz"]
-    flights = follower.limited_flights
+    flights = limited_flights(follower)
     best, most = (rates[0], 0), -math.inf
     for rate in rates:
         follower.set_ticks(given, 0)
@@ -105,7 +114,7 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
         if len(rates) == 1:
             return ticks
         follower.set_ticks(*ticks)
-        work = Ticks(follower)
+        work = Ticks(follower, flights)
         work.run(min(LAST_ROWS, len(follower.rows)), most + CLEARLY)
         follower.restore(before)
         if work.likelihood > most + CLEARLY:
