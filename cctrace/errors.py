@@ -1,5 +1,8 @@
 """The errors and warnings of cctrace: one line that says what, where and what to do."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 
 class CctraceError(Exception):
     """Base of every error that a user's input can cause; the CLI prints it as one line and exits with 2.
@@ -157,3 +160,25 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, MemoryError):  # the machine's, or a limit (ulimit -v)
         return f"not enough memory for this: {text or 'an allocation failed'}"
     return f"internal error, {type(error).__name__}: {text} (--debug shows where)"
+
+
+def suggestion(name: str, known: Iterable[str], most: int = 1, likeness: float = 0.6) -> str:
+    """Return what an unknown name may have meant, as the end of a sentence; nothing if no known name is like it.
+
+    >>> suggestion("cubik", ["bbr", "cubic"]), suggestion("x", ["bbr", "cubic"])
+    ("; did you mean 'cubic'?", '')
+    """
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=most, cutoff=likeness)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def check_keys(where: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
+    """Raise `ArgumentError` if a table of a TOML file has a key that means nothing there."""
+    allowed = list(allowed)
+    for key in table:
+        if key not in allowed:
+            raise ArgumentError(
+                f"{where}: {key}={table[key]!r}: {key} is none of {', '.join(allowed)}{suggestion(key, allowed)}"
+            )

@@ -210,7 +210,7 @@ def test_a_scenario_says_the_same_after_it_was_written_and_read(tmp_path):
     [
         ("path = 3", "a scenario has a table [path]"),
         ("[path]\nrate = '1Mbit'", "at least one [[senders]]"),
-        ("[path]\nrat = '1Mbit'\n[[senders]]\ncc = 'reno'", "path: rat='1Mbit': did you mean rate?"),
+        ("[path]\nrat = '1Mbit'\n[[senders]]\ncc = 'reno'", "trace; did you mean 'rate'?"),
         ("[path]\nrate = '1Mbitt'\n[[senders]]\ncc = 'reno'", "rate='1Mbitt' is not a rate"),
         ("[path]\nrate = '1Mbit'\n[[senders]]\nrtt = '1ms'", "[[senders]] needs cc"),
         ("duration = 3\n[path]\nrate = '1Mbit'\n[[senders]]\ncc = 'reno'", "duration=3"),

@@ -4,13 +4,12 @@ Everywhere a controller is named, ``name:param=value,…`` gives parameters too:
 given as they are, or, on the command line, as ``FILE.py:CLASS`` (`cctrace.cc.own`).
 """
 
-import difflib
 import importlib
 from functools import lru_cache
 
 from cctrace.cc import own
 from cctrace.cc.base import Controller, check_methods, checked_params
-from cctrace.errors import ArgumentError
+from cctrace.errors import ArgumentError, suggestion
 
 # name: "module:Class", imported when asked for.
 REGISTRY: dict[str, str] = {
@@ -95,9 +94,8 @@ def canonical(spec: str) -> str:
     found = name.strip().lower()
     found = found if found in REGISTRY else _SPOKEN.get(found, found)
     if found not in REGISTRY:
-        near = difflib.get_close_matches(found, [*REGISTRY, *_SPOKEN], n=3, cutoff=0.6)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise ArgumentError(f"no controller is called {name!r}{hint} (known: {', '.join(sorted(REGISTRY))})")
+        meant = suggestion(found, [*REGISTRY, *_SPOKEN], most=3)
+        raise ArgumentError(f"no controller is called {name!r}{meant} (known: {', '.join(sorted(REGISTRY))})")
     return f"{found}{colon}{settings}"
 
 

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import f32, u32
 from cctrace.cc.linux import segments_in_flight
-from cctrace.errors import ArgumentError
+from cctrace.errors import ArgumentError, suggestion
 
 
 class Param(NamedTuple):
@@ -179,14 +179,10 @@ def param_fields(cls: "type[Controller]") -> dict[str, str]:
 
 def checked_params(cls: "type[Controller]", given: Mapping[str, Any]) -> dict[str, float]:
     """Return the class's parameter values, defaults replaced by `given`; raise `ArgumentError` for a wrong one."""
-    import difflib
-
     for name, value in given.items():
         if name not in cls.params:
-            near = difflib.get_close_matches(name, cls.params, n=1, cutoff=0.4)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            allowed = ", ".join(cls.params) or "none"
-            raise ArgumentError(f"{cls.__name__} has no parameter {name!r}{hint} (it has: {allowed})")
+            meant, allowed = suggestion(name, cls.params, likeness=0.4), ", ".join(cls.params) or "none"
+            raise ArgumentError(f"{cls.__name__} has no parameter {name!r}{meant} (it has: {allowed})")
         param = cls.params[name]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ArgumentError(f"{cls.__name__}: {name}={value!r} is not a number")

@@ -13,7 +13,6 @@ files = "single_*"
 jain = ">= 0.9"
 """
 
-import difflib
 import math
 import os
 import re
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple
 from cctrace import units
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import endpoint
-from cctrace.errors import ArgumentError, FormatError
+from cctrace.errors import ArgumentError, FormatError, check_keys, suggestion
 
 Given = str | os.PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -111,11 +110,7 @@ def _parsed(file: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _expectation(where: str, table: Mapping[str, Any]) -> Expectation:
     allowed = (*FIGURES, *NAMES, *SELECTION)
-    for key in table:
-        if key not in allowed:
-            near = difflib.get_close_matches(str(key), allowed, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise ArgumentError(f"{where}: {key}={table[key]!r}: {hint}allowed are {', '.join(allowed)}")
+    check_keys(where, table, allowed)
     asked = tuple(_asked(where, key, value) for key, value in table.items() if key not in SELECTION)
     if not asked:
         raise ArgumentError(f"{where}: nothing is expected of these flows; allowed are {', '.join(allowed[:-2])}")
@@ -153,9 +148,7 @@ def _check_name(called: str, key: str, name: str) -> None:
         if name not in SPECS:
             raise ArgumentError(f"{called}: specifications are {', '.join(SPECS)}")
     elif name not in CAUSES:
-        near = difflib.get_close_matches(name, CAUSES, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise ArgumentError(f"{called}: {hint}verdicts are {', '.join(CAUSES)}")
+        raise ArgumentError(f"{called}: none of the verdicts, {', '.join(CAUSES)}{suggestion(name, CAUSES)}")
 
 
 def _text(where: str, table: Mapping[str, Any], key: str, default: str) -> str:

@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from cctrace.conform.result import Conformity, Verdict
-from cctrace.errors import ArgumentError
+from cctrace.errors import ArgumentError, suggestion
 
 if TYPE_CHECKING:
     from cctrace.cc.base import Controller
@@ -46,12 +46,8 @@ def spec_of(name: str) -> Spec:
     >>> spec_of("bbr").title
     'draft-ietf-ccwg-bbr-06 (BBRv3)'
     """
-    import difflib
-
     if name not in SPECS:
-        near = difflib.get_close_matches(name, SPECS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ArgumentError(f"spec={name!r} is not one of {', '.join(SPECS)}{hint}")
+        raise ArgumentError(f"spec={name!r} is not one of {', '.join(SPECS)}{suggestion(name, SPECS)}")
     found: Spec = importlib.import_module(SPECS[name]).SPEC
     return found
 

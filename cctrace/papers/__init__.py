@@ -10,14 +10,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cctrace.display import Progress
-from cctrace.errors import ArgumentError
+from cctrace.errors import ArgumentError, suggestion
 
 if TYPE_CHECKING:
     from cctrace.papers.figure import Figure, Reproduction
@@ -106,9 +105,8 @@ def find(paper: str, name: str) -> Figure:
 
 def _known(what: str, name: str, there: Iterable[str], given: str | None = None) -> None:
     if name not in there:
-        near = difflib.get_close_matches(str(name), there, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ArgumentError(f"{what} {given or name!r} is not here; {hint}there are: {', '.join(there)}")
+        meant = suggestion(name, there, likeness=0.5)
+        raise ArgumentError(f"{what} {given or name!r} is none of {', '.join(there)}{meant}")
 
 
 def reproduce(

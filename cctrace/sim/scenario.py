@@ -14,7 +14,6 @@ cc = "bbr2022"
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import os
 import tomllib
@@ -22,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cctrace.errors import ArgumentError, FormatError
+from cctrace.errors import ArgumentError, FormatError, check_keys
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 
@@ -101,7 +100,7 @@ class Scenario:
                 table = tomllib.load(lines)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise FormatError(f"{name}: not TOML: {error}") from None
-        _check_keys(name, table, _KEYS)
+        check_keys(name, table, _KEYS)
         path, senders = table.get("path"), table.get("senders")
         if not isinstance(path, dict) or not isinstance(senders, list) or not senders:
             raise ArgumentError(f"{name}: a scenario has a table [path] and at least one [[senders]]")
@@ -135,7 +134,7 @@ def _made(kind: Any, table: Mapping[str, Any]) -> Any:
     if not isinstance(table, dict):
         raise ArgumentError(f"{table!r}: a table is needed")
     names = [field.name for field in dataclasses.fields(kind) if field.init]
-    _check_keys(kind.__name__.lower(), table, names)
+    check_keys(kind.__name__.lower(), table, names)
     missing = {"cc"} - set(table) if kind is Sender else set()
     if missing:
         raise ArgumentError('[[senders]] needs cc, for example "bbr2022"')
@@ -145,12 +144,3 @@ def _made(kind: Any, table: Mapping[str, Any]) -> Any:
 def _pairs(value: Any) -> Any:
     """Return TOML's lists of two as the pairs that steps are."""
     return [tuple(one) if isinstance(one, list) else one for one in value] if isinstance(value, list) else value
-
-
-def _check_keys(where: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
-    allowed = list(allowed)
-    for key in table:
-        if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise ArgumentError(f"{where}: {key}={table[key]!r}: {hint}allowed are {', '.join(allowed)}")
