@@ -124,10 +124,13 @@ def drawn(file, cc):
 
 
 def controller_of(kernel, cc):
-    """Return the project's name of a kernel's controller: which BBR "bbr" is depends on the kernel image."""
+    """Return the project's name of a kernel's controller: which BBR "bbr" is depends on the kernel image.
+
+    BBRv2 runs on 6.1, whose GSO_MAX_SIZE is eight times that of the kernel it was released for.
+    """
     if cc == "bbr":
         return "bbr3" if "bbr3" in kernel else "bbr2022"
-    return {"cubic": "cubic6"}.get(cc, cc)
+    return {"cubic": "cubic6", "bbr2": "bbr2:gso_max_bytes=524280"}.get(cc, cc)
 
 
 def netem_ns(us):
