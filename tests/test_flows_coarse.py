@@ -123,7 +123,7 @@ def test_a_coarse_stream_says_that_it_is(tmp_path):
     assert set(flow.events.confidence.values()) == {"coarse", "unknown"}
     assert "ACKs made up between them" in flow.caveats[0]
     assert flow.caveats[0] in replay(flow, "bbr2022").warnings
-    flow.events.save(tmp_path / "coarse.parquet")
+    flow.events.to_parquet(tmp_path / "coarse.parquet")
     again = Events.load(tmp_path / "coarse.parquet")
     assert again.coarse
     assert (again.rows == flow.events.rows).all()

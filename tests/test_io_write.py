@@ -181,7 +181,7 @@ def test_other_tables_are_saved_with_their_metadata(tmp_path):
 
 def test_an_event_stream_survives_the_disk_without_loss(tmp_path):
     events = read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0).events
-    assert events.save(tmp_path / "e.parquet") == len(events)
+    assert events.to_parquet(tmp_path / "e.parquet") == len(events)
     back = Events.load(tmp_path / "e.parquet")
     assert back.rows.dtype == events.rows.dtype
     assert np.array_equal(back.rows, events.rows)

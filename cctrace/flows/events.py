@@ -135,10 +135,6 @@ class Events(Carded, Framed):
         return f"Event stream: {len(self)} rows", rows, [*notes, "As a table: .frame()"]
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
-        """Write the stream as Parquet, as `save` does."""
-        return self.save(path)
-
-    def save(self, path: str | os.PathLike[str]) -> int:
         """Write the stream as Parquet, losslessly; `Events.load` reads it back. Return the number of rows."""
         from cctrace.io import tablefile
 
@@ -146,7 +142,7 @@ class Events(Carded, Framed):
 
     @classmethod
     def load(cls, source: Any) -> Events:
-        """Read a file written by `save`.
+        """Read a file written by `to_parquet`.
 
         Raises
         ------
