@@ -187,7 +187,7 @@ def test_the_command_lists_papers_and_figures(capsys):
     listed = json.loads(capsys.readouterr().out)
     assert {(row["paper"], row["figure"]) for row in listed} == set(FIGURES)
     assert main(["reproduce", "nothing"]) == 2
-    assert "there are: kumar" in capsys.readouterr().err
+    assert "is none of kumar, " in capsys.readouterr().err
 
 
 # --- the figures -----------------------------------------------------------------------------------------------------

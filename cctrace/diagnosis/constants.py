@@ -105,7 +105,7 @@ REGULAR = 0.35  # deviation over mean | set | largest, of the intervals of clock
 BUNCH = 3  # ACKs | set | least in a bunch
 TIGHT = 0.25  # of the sending time | set | within which a bunch arrives
 
-# --- polls, and one look ---------------------------------------------------------------------------------------------
+# --- polls, and a single poll ----------------------------------------------------------------------------------------
 GATHERED = 8.0  # times | set | largest dispersion of random losses; losses in twos and threes make it two or three
 NEVER_US = 4e9  # us | definition | [Linux] min_rtt is 0xFFFFFFFF us before the first RTT sample
 STARTUP_GAIN = 640  # 256ths | definition | of BBR: a pacing gain above 2.5 is STARTUP's

@@ -58,7 +58,7 @@ class SinglePoll:
                 f"so far {format_share(window)} of its time held back by the receiver's window and "
                 f"{format_share(np.nan_to_num(buffer))} by its own buffer"
             )
-        return f"(One look: {', '.join(known) or 'no more is known'}; nothing tells how it was before or after.)"
+        return f"(A single poll: {', '.join(known) or 'no more is known'}; it does not show other times.)"
 
     def held(self, name: str) -> float:
         """Return a time counter as a share of the time with data."""
