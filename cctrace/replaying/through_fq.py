@@ -57,6 +57,8 @@ STAGES = (5_000, 3), (25_000, 6)
 LEAST_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlated: n sends count as sqrt(n)
 PAUSE_BLOCKS = 2  # blocks: applications pause for longer; space in a full send buffer returns within a round trip
 MOST_ROUNDS = 12  # of passes and inference; usually two or three suffice
+# Rows of all rounds together, unless fewer than LEAST_ROUNDS would remain: a round takes 4 us a row.
+MOST_ROWS, LEAST_ROUNDS = 4_000_000, 3
 RIGHT = 0.95  # of the polls, at which packets in flight are right without fq, if there was none
 FEW_SENDS = 50  # super-packets; fewer are uninformative
 SENT_THROUGH_FQ = (
@@ -321,12 +323,14 @@ def _converged(
     """Return a flow as a controller hands it to fq, and its replay: the fixpoint, or the likeliest iteration."""
     block_us = _block_us(flow)
     played = played or _play(flow, controller, block_us)
-    found = []
-    for _ in range(rounds):
+    best = None
+    for _ in range(min(rounds, max(MOST_ROWS // len(flow.events), LEAST_ROUNDS))):
         decided = one_pass.hand_over(flow, played.cls, played.params, played.script)
         handed = flow.paced_by(THROUGH_FQ, decided)
         played = _play(handed, controller, block_us)
-        found.append((handed, played))
         if played.cls.probe_draws or np.array_equal(played.decided, decided):
-            return found[-1]
-    return max(found, key=lambda one: one[1].mean)
+            return handed, played
+        if best is None or played.mean > best[1].mean:
+            best = handed, played
+    assert best is not None  # at least one round
+    return best
