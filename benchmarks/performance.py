@@ -42,9 +42,13 @@ SECTIONS = {
     ),
     "job": (
         "The main job",
-        "-m benchmarks.main_job commands replay",
-        "Whole commands as a user runs them, and replays, all inference included. (`length`: replays of longer flows,\n"
-        "which take minutes.)",
+        "-m benchmarks.main_job commands",
+        "Whole commands as a user runs them.",
+    ),
+    "inference": (
+        "Replays, all inference included",
+        "-m benchmarks.main_job replay",
+        "From the flow to the table of decisions. (`length`: replays of longer flows, which take minutes.)",
     ),
     "simulation": (
         "The simulation",
