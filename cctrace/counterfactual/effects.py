@@ -84,7 +84,7 @@ def effect_words(effect: Effect) -> str:
     >>> from cctrace.estimates import Estimate90
     >>> ratio, same = Estimate90(3.2, 2.9, None), Estimate90(1.0, 0.99, 1.01)
     >>> effect_words(Effect("no policer", ratio, same, Estimate90(-0.01, -0.012, -0.008)))
-    'with no policer: 3.2 times the goodput (2.9 or more), about the same RTT (-1 to +1 %), 1 points fewer retransmissions (0.8 to 1.2)'
+    'with no policer: 3.2 times the goodput (2.9 or more), about the same RTT (-1 to +1 %), 1 point fewer retransmissions (0.8 to 1.2)'
     """  # noqa: E501
     differ = {"goodput_bps": _more(effect.goodput), "rtt_mean_us": _more(effect.rtt), SHARE: effect.retransmitted}
     text = f"with {effect.without}: {in_words(differ)}"

@@ -169,7 +169,10 @@ def _differs(name: str, estimate: Estimate) -> str:
     nearest, farthest = (low, high) if value > 0 else (high, low)
     less, shown = ("fewer", "") if name == SHARE else ("less", unit)
     more = "more" if value > 0 else less
-    return f"{_two(value)}{unit} {more} {word} ({_ends(nearest, farthest, shown)})"
+    text = _two(value)
+    return (
+        f"{text}{' point' if name == SHARE and text == '1' else unit} {more} {word} ({_ends(nearest, farthest, shown)})"
+    )
 
 
 def _ends(nearest: float, farthest: float, unit: str) -> str:

@@ -1,10 +1,13 @@
-"""Whether the socket paced although its controller sets no rate, inferred from departure times at the sender.
+"""What the socket and the kernel add to a controller's pacing: SO_MAX_PACING_RATE, pacing without a rate, long bursts.
+
+`socket_limit` takes the first from attached counters; departure times at the sender decide the others.
 
 Under fq, with SO_MAX_PACING_RATE, or after a BBR, the stack paces Reno and CUBIC, at twice cwnd / RTT in slow start
 and 1.2 times later [Linux618] tcp_update_pacing_rate; otherwise they send at once what an ACK makes room for. Both
 are replayed from the start, and scored by departure times and room in cwnd (`likelihood.timed_send`; not by
 super-packet sizes, which depend on more than this). Intervals of 0.2 s count once. If the recorded sender ran
-another controller, neither explains the sends, and the result is open.
+another controller, neither explains the sends, and the result is open (`likely_paced`). `likely_gso` compares the
+two sizes of bursts that a BBRv2 has on kernels before and after Linux 5.19.
 """
 
 import math
