@@ -5,7 +5,13 @@ import pytest
 from click.shell_completion import BashComplete
 
 from cctrace.cli import commands
-from cctrace.cli.completion import parameters
+
+
+def parameters(command):
+    """The parameters of a command and of those below it."""
+    yield from command.params
+    for below in getattr(command, "commands", {}).values():
+        yield from parameters(below)
 
 
 def completed(line):

@@ -127,7 +127,7 @@ def test_a_terminal_is_asked_once(held, tmp_path, answer, status):
     ("name", "told"),
     [
         ("held.py", "name the class in it, too: held.py:CLASS"),
-        ("hold.py:Held", "hold.py: no such file; did you mean held.py?"),
+        ("hold.py:Held", "hold.py: no such file; did you mean 'held.py'?"),
         ("held.py:Helt", "--cc held.py:Helt: held.py has no controller class 'Helt' (it has: Held, Lazy)"),
         ("held.py:Lazy", "Lazy never sets its window"),
         ("held.py:Held:window=1", "Held: window=1 is outside [2, 1000]"),

@@ -17,7 +17,6 @@ import click
 
 import cctrace
 from cctrace.cli.common import begin_run, command_options, echo, interruptible, show_traceback, warn
-from cctrace.cli.completion import complete
 from cctrace.errors import CctraceWarning, PartFailed, one_line
 
 _NAMES = (
@@ -30,9 +29,6 @@ _NAMES = (
 class _Commands(Mapping[str, click.Command]):
     """The commands by name; each is imported when it is asked for, so that none waits for the others."""
 
-    def __init__(self) -> None:
-        self._imported: dict[str, click.Command] = {}
-
     def __iter__(self) -> Iterator[str]:
         return iter(_NAMES)
 
@@ -42,10 +38,7 @@ class _Commands(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name not in _NAMES:
             raise KeyError(name)
-        if name not in self._imported:
-            self._imported[name] = getattr(import_module(f"cctrace.cli.{name}"), name)
-            complete(self._imported[name])
-        return self._imported[name]
+        return getattr(import_module(f"cctrace.cli.{name}"), name)
 
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}

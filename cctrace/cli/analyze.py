@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import controller_option, folder_option, paths, tcpinfo_option, trust_option
+from cctrace.cli.arguments import FOLDER, controller_option, paths, tcpinfo_option, trust_option
 from cctrace.cli.common import (
     command_options,
     echo,
@@ -43,7 +43,9 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
 @controller_option(
     help="Replay this controller over every flow; default: the one named by counters, none without a capture."
 )
-@folder_option("-o", "--output", "folder", default="cctrace-report", help="Folder for report.html and the tables.")
+@click.option(
+    "-o", "--output", "folder", type=FOLDER, default="cctrace-report", help="Folder for report.html and the tables."
+)
 @click.option("--what-if", is_flag=True, help="Quantify the advice by simulation (some seconds a flow).")
 @click.option(
     "--effects/--no-effects",

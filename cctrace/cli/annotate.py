@@ -4,13 +4,19 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import controller_option, file_argument, output_option, tcpinfo_option, trust_option
+from cctrace.cli.arguments import FILE, NEW_FILE, controller_option, tcpinfo_option, trust_option
 from cctrace.cli.common import command_options, print_json, print_text, progress, reading_options, warn
 
 
 @click.command(short_help="Write a capture with comments and fields for Wireshark.")
-@file_argument("file")
-@output_option("-o", "--output", required=True, help="The pcapng to write; FILE.cctrace.tsv is written beside it.")
+@click.argument("file", type=FILE)
+@click.option(
+    "-o",
+    "--output",
+    type=NEW_FILE,
+    required=True,
+    help="The pcapng to write; FILE.cctrace.tsv is written beside it.",
+)
 @tcpinfo_option
 @controller_option(help="Replay this controller; default: each flow's own, as identified.")
 @reading_options

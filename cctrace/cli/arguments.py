@@ -1,6 +1,9 @@
-"""Arguments of the commands, validated before slow imports.
+"""Arguments of the commands, validated before slow imports, and completed by the shell.
 
-An error is reported at once: argument, value, what is allowed.
+An error is reported at once: argument, value, what is allowed. The shell completes commands and options, and the texts
+that are files, folders or names of controllers:
+
+    eval "$(_CCTRACE_COMPLETE=bash_source cctrace)"       in ~/.bashrc; zsh_source, fish_source elsewhere
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from cctrace.errors import ArgumentError
-from cctrace.units import parse_factor, parse_rate_bps, parse_share, parse_time_ns
+from cctrace.errors import ArgumentError, suggestion
+from cctrace.units import parse_factor, parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
@@ -26,46 +30,52 @@ MOST_WORKERS = 1024  # processes of one machine
 MOST_ROWS = 100_000_000  # packets held at a time: 6 GB of columns
 
 
-def paths(name: str, metavar: str, folders: bool = False, besides: str = "none") -> Decorator:
-    """Declare an argument of one or more files ("-", URLs and quoted patterns are files too), or `folders`.
+class Text(click.ParamType):
+    """A text that `check(text, called)` may refuse; the command receives the text, or its value if it `is_parsed`.
+
+    `called`: the option, "" of an argument. `completed`: "file", "dir", "controller", or "" for nothing.
+    """
+
+    def __init__(
+        self, name: str, check: Callable[[str, str], Any], is_parsed: bool = False, completed: str = ""
+    ) -> None:
+        self.name, self.check, self._is_parsed, self._completed = name, check, is_parsed, completed
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the text or its value, as `click.ParamType` asks."""
+        names = param.opts if isinstance(param, click.Option) else [""]
+        parsed = self.check(value, next((name for name in names if name.startswith("--")), names[0]))
+        return parsed if self._is_parsed else value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return what may follow; of several controllers, NAME,NAME, the last is completed."""
+        if self._completed != "controller":
+            return [CompletionItem(incomplete, type=self._completed)] if self._completed else []
+        from cctrace.cc import REGISTRY
+
+        before, comma, last = incomplete.rpartition(",")
+        return [CompletionItem(f"{before}{comma}{name}") for name in sorted(REGISTRY) if name.startswith(last)]
+
+
+def readable(folders: bool = False, besides: str = "none") -> Text:
+    """Return the type of a file that cctrace reads ("-", URLs and quoted patterns are files too), or of `folders`.
 
     Files whose names end in `besides` need not be of a format that `cctrace.read` knows.
     """
 
-    def checked(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Any:
-        for value in values:
-            check_file(value, folders)
-            if os.path.isfile(value) and not value.endswith(besides):
-                check_format(value)
-        return values
+    def check(file: str, called: str) -> None:
+        check_file(file, folders)
+        if os.path.isfile(file) and not file.endswith(besides):
+            from cctrace.io import is_capture
 
-    return click.argument(name, metavar=metavar, nargs=-1, required=True, callback=checked)
+            is_capture(file)  # `FormatError` if the format is unknown, before what reads it is imported
 
-
-def file_argument(name: str) -> Decorator:
-    """Declare an argument of one file."""
-
-    def checked(context: click.Context, option: click.Parameter, file: str) -> str:
-        check_file(file)
-        return file
-
-    return click.argument(name, callback=checked)
+    return Text("file", check, completed="file")
 
 
-def file_option(*names: str, **more: Any) -> Decorator:
-    """Declare an option that takes a file, or several with ``multiple=True``."""
-
-    def checked(context: click.Context, option: click.Parameter, value: Any) -> Any:
-        for file in value if isinstance(value, tuple) else [value]:
-            if file is not None:
-                check_file(file, called=names[0])
-        return value
-
-    return click.option(*names, callback=checked, **more)
-
-
-_COUNTERS = "The kernel's counters of these flows; may be given more than once."
-tcpinfo_option = file_option("--tcpinfo", multiple=True, metavar="FILE", help=_COUNTERS)
+def paths(name: str, metavar: str, **more: Any) -> Decorator:
+    """Declare an argument of one or more files, each as `readable(**more)`."""
+    return click.argument(name, metavar=metavar, nargs=-1, required=True, type=readable(**more))
 
 
 def check_file(file: str, folders: bool = False, called: str = "") -> None:
@@ -85,22 +95,12 @@ def check_file(file: str, folders: bool = False, called: str = "") -> None:
         if is_device(file):  # unlike a pipe it may never end
             raise ArgumentError(f"{called} is a device: give a file")
     if not os.path.exists(file):
-        import difflib
-
         folder, name = os.path.split(file)
-        near = difflib.get_close_matches(name, _entries(folder or "."), n=1)
-        hint = f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
-        raise ArgumentError(f"{called}: no such file{' or folder' if folders else ''}{hint}")
-
-
-def check_format(file: str) -> None:
-    """Refuse a file of no known format, before what reads it is imported.
-
-    Raises `FormatError`.
-    """
-    from cctrace.io import is_capture
-
-    is_capture(file)
+        try:
+            near = suggestion(name, os.listdir(folder or "."))
+        except OSError:
+            near = ""
+        raise ArgumentError(f"{called}: no such file{' or folder' if folders else ''}{near}")
 
 
 def check_flow(index: int, connections: int, source: str) -> None:
@@ -140,21 +140,9 @@ def chosen_flow(data: Any, index: int | None, source: str) -> Flow:
     return data.flow(index)
 
 
-def _entries(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
 def controller_option(*names: str, **more: Any) -> Decorator:
     """Declare an option that names a controller, --controller by default; the command receives the registered name."""
-    names = names or ("--controller", "--cc", "controller")
-
-    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        return None if text is None else controller_name(text, names[0])
-
-    return click.option(*names, callback=checked, **{"metavar": "NAME"} | more)
+    return click.option(*(names or ("--controller", "--cc", "controller")), type=CONTROLLER, **more)
 
 
 def controller_name(text: str, called: str) -> str:
@@ -166,6 +154,7 @@ def controller_name(text: str, called: str) -> str:
     """
     from cctrace.cc import canonical, own
 
+    called = called or "CONTROLLER"
     try:
         if (file := own.file_of(text)) and _TRUST in click.get_current_context().meta:
             _allow(text, file, called)
@@ -212,62 +201,6 @@ def _allow(text: str, file: str, called: str) -> None:
     allowed.add(file)
 
 
-def _checked_option(check: Callable[[str, str], object], *names: str, **more: Any) -> Decorator:
-    """Declare an option whose text `check(text, name)` may refuse; the command receives the text."""
-
-    def checked(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-        if text is not None:
-            check(text, names[0])
-        return text
-
-    return click.option(*names, callback=checked, **more)
-
-
-def time_option(*names: str, positive: bool = False, **more: Any) -> Decorator:
-    """Declare an option that takes a duration such as 40ms, or 0 unless `positive`; the command receives the text."""
-
-    def check(text: str, called: str) -> None:
-        if (positive or text != "0") and not parse_time_ns(text, called) and positive:
-            raise ArgumentError(f"{called} {text}: a duration above 0 is needed, for example 40ms, 1.5s, 2min")
-
-    return _checked_option(check, *names, metavar="TIME", **more)
-
-
-def rate_option(*names: str, **more: Any) -> Decorator:
-    """Declare an option that takes a rate such as 40Mbit; the command receives the text."""
-    return _checked_option(parse_rate_bps, *names, metavar="RATE", **more)
-
-
-def share_option(*names: str, **more: Any) -> Decorator:
-    """Declare an option that takes a share such as 2% or 0.02; the command receives the text."""
-    return _checked_option(parse_share, *names, metavar="SHARE", **more)
-
-
-def jitter_option(*names: str, **more: Any) -> Decorator:
-    """Declare an option that takes a jitter, or the name of a shipped one; the command receives the text."""
-    return _checked_option(lambda text, called: text == "none" or jitter_text(text, called), *names, **more)
-
-
-def jitter_text(text: str, called: str) -> Jitter:
-    """Return the jitter that a text describes; calls the argument `called` where it describes none."""
-    from cctrace import presets
-    from cctrace.sim.jitter import Jitter
-
-    try:
-        return Jitter.parse(text if ":" in text else presets.jitter_text(text))
-    except ArgumentError as error:
-        raise ArgumentError(f"{called} {text}: {error}") from None
-
-
-def controllers_option(*names: str, **more: Any) -> Decorator:
-    """Declare an option that names controllers, NAME,...; the command receives a list of registered names."""
-
-    def checked(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-        return [controller_name(name, names[0]) for name in split_controllers(text)] if text else []
-
-    return click.option(*names, callback=checked, **more)
-
-
 def split_controllers(text: str) -> list[str]:
     """Split ``bbr2022,obbr:mu=0.5,beta=1``: a piece PARAM=VALUE belongs to the controller before it.
 
@@ -285,6 +218,36 @@ def split_controllers(text: str) -> list[str]:
     return names
 
 
+def _time_ns(text: str, called: str) -> int:
+    return 0 if text == "0" else parse_time_ns(text, called)
+
+
+def _positive_time_ns(text: str, called: str) -> int:
+    if time_ns := parse_time_ns(text, called):
+        return time_ns
+    raise ArgumentError(f"{called} {text}: a duration above 0 is needed, for example 40ms, 1.5s, 2min")
+
+
+def _size_bytes(text: str, called: str) -> int:
+    if size := parse_size_bytes(text, name=called):
+        return size
+    raise ArgumentError(f"{called} {text}: at least one byte")
+
+
+def jitter_text(text: str, called: str) -> Jitter | None:
+    """Return the jitter that a text describes, or a shipped one by its name; None of "none".
+
+    Raises `ArgumentError`, which calls the argument `called`.
+    """
+    from cctrace import presets
+    from cctrace.sim.jitter import Jitter
+
+    try:
+        return None if text == "none" else Jitter.parse(text if ":" in text else presets.jitter_text(text))
+    except ArgumentError as error:
+        raise ArgumentError(f"{called} {text}: {error}") from None
+
+
 def queue_size(text: str, called: str) -> None:
     """Check what a queue may be: 200kB, 2bdp, 100packets.
 
@@ -300,55 +263,22 @@ def queue_size(text: str, called: str) -> None:
         raise ArgumentError(f"{called} {text}: {error}") from None
 
 
-def aqm_option(**more: Any) -> Decorator:
-    """Declare --aqm, which takes the discipline of a queue; the command receives the text."""
+def _aqm(text: str, called: str) -> None:
+    if text != "droptail":
+        from cctrace.sim.aqm import Aqm
 
-    def check(text: str, called: str) -> None:
-        if text != "droptail":
-            from cctrace.sim.aqm import Aqm
-
-            Aqm.parse(text)
-
-    return _checked_option(check, "--aqm", metavar="NAME[:PARAM=VALUE,…]", **more)
+        Aqm.parse(text)
 
 
-def change_option(name: str, parse: Callable[[str, str], Any], zero: bool = False, **more: Any) -> Decorator:
-    """Declare an option that takes another value, `parse(text, name)`, or x and a factor; the command gets the text."""
-
-    def check(text: str, called: str) -> None:
-        factor = parse_factor(text, called)
-        if factor == 0 and not zero:
-            raise ArgumentError(f"{called} {text}: a factor above 0 is needed, for example x0.5 or x2")
-        if factor is None:
-            parse(text, called)
-
-    return _checked_option(check, name, **more)
-
-
-def buffer_option(**more: Any) -> Decorator:
-    """Declare the option of a queue's size; the command receives the text."""
-    return _checked_option(queue_size, "--buffer", default="1bdp", metavar="SIZE", **more)
-
-
-def output_option(*names: str, **more: Any) -> Decorator:
-    """Declare an option that names a file to write, in a folder that is there; the command receives the name."""
-
-    def check(file: str, called: str) -> None:
-        folder = os.path.dirname(os.path.abspath(file))
-        if not os.path.isdir(folder):
-            raise ArgumentError(f"{names[-1]} {file}: there is no folder {folder}")
-
-    return _checked_option(check, *names, metavar="FILE", **more)
-
-
-def folder_option(*names: str, **more: Any) -> Decorator:
-    """Declare an option that names a folder to write into, made if it is not there; it must be possible to."""
-    called = names[-2] if names[-1].isidentifier() else names[-1]
-    return _checked_option(lambda folder, _: check_folder(folder, called), *names, metavar="DIR", **more)
+def _written(file: str, called: str) -> None:
+    """Refuse a file in a folder that is not there."""
+    folder = os.path.dirname(os.path.abspath(file))
+    if not os.path.isdir(folder):
+        raise ArgumentError(f"{called} {file}: there is no folder {folder}")
 
 
 def check_folder(folder: str, called: str) -> None:
-    """Refuse a folder that could not be written to, before what takes time.
+    """Refuse a folder that could not be written to, before what takes time; it is made if it is not there.
 
     Raises `ArgumentError`.
     """
@@ -362,3 +292,54 @@ def check_folder(folder: str, called: str) -> None:
             pass
     except OSError as error:
         raise ArgumentError(f"{called} {folder}: nothing can be written in {there}: {error.strerror}") from None
+
+
+# Texts that are checked; paths and simulations parse them.
+CAPTURE = readable()
+FILE = Text("file", lambda file, called: check_file(file, called=called), completed="file")
+NEW_FILE = Text("file", _written, completed="file")
+FOLDER = Text("dir", check_folder, completed="dir")
+TIME = Text("time", _time_ns)
+POSITIVE_TIME = Text("time", _positive_time_ns)
+RATE = Text("rate", parse_rate_bps)
+SHARE = Text("share", parse_share)
+JITTER = Text("kind:…", jitter_text)
+QUEUE = Text("size", queue_size)
+NAMES = Text("name,…", lambda text, called: None, completed="controller")
+AQM = Text("name[:param=value,…]", _aqm)
+# Texts that become values: names of controllers, ns, bit/s, parts of one, bytes.
+CONTROLLER = Text("name", controller_name, is_parsed=True, completed="controller")
+CONTROLLERS = Text(
+    "name,…",
+    lambda text, called: [controller_name(name, called) for name in split_controllers(text)],
+    is_parsed=True,
+    completed="controller",
+)
+TIME_NS = Text("time", _time_ns, is_parsed=True)
+POSITIVE_TIME_NS = Text("time", _positive_time_ns, is_parsed=True)
+RATE_BPS = Text("rate", parse_rate_bps, is_parsed=True)
+PARSED_SHARE = Text("share", parse_share, is_parsed=True)
+SIZE_BYTES = Text("size", _size_bytes, is_parsed=True)
+
+
+def buffer_option(**more: Any) -> Decorator:
+    """Declare the option of a queue's size; the command receives the text."""
+    return click.option("--buffer", type=QUEUE, default="1bdp", **more)
+
+
+tcpinfo_option = click.option(
+    "--tcpinfo", multiple=True, type=FILE, help="The kernel's counters of these flows; may be given more than once."
+)
+
+
+def changed(name: str, parse: Callable[[str, str], Any], zero: bool = False) -> Text:
+    """Return the type of an option that takes another value, `parse(text, called)`, or x and a factor."""
+
+    def check(text: str, called: str) -> None:
+        factor = parse_factor(text, called)
+        if factor == 0 and not zero:
+            raise ArgumentError(f"{called} {text}: a factor above 0 is needed, for example x0.5 or x2")
+        if factor is None:
+            parse(text, called)
+
+    return Text(name, check)

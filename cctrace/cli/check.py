@@ -2,7 +2,7 @@
 
 import click
 
-from cctrace.cli.arguments import file_option, output_option, paths
+from cctrace.cli.arguments import FILE, NEW_FILE, paths
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 
 SCENARIO = ".toml"  # suffix of scenarios, `checking.subjects.SCENARIO`, which is slow to import
@@ -11,8 +11,8 @@ DOES_NOT_HOLD = 1  # exit status
 
 @click.command(short_help="Check captures and simulations against expectations, for continuous integration.")
 @paths("files", "FILE|DIR...", folders=True, besides=SCENARIO)
-@file_option("--expect", "expectations", required=True, metavar="FILE", help="TOML file with the expectations.")
-@output_option("--junit", help="Write JUnit XML, a test case per expectation and flow.")
+@click.option("--expect", "expectations", required=True, type=FILE, help="TOML file with the expectations.")
+@click.option("--junit", type=NEW_FILE, help="Write JUnit XML, a test case per expectation and flow.")
 @command_options()
 def check(files: tuple[str, ...], expectations: str, junit: str | None, as_json: bool) -> int:
     """Check the flows of captures, counters or simulations against expectations; exit status 1 if one does not hold.

@@ -20,9 +20,8 @@ from typing import Any
 
 import click
 
+from cctrace.cli.arguments import SIZE_BYTES
 from cctrace.display import plain, visible
-from cctrace.errors import ArgumentError
-from cctrace.units import parse_size_bytes
 
 Heading = tuple[int, Callable[[Sequence[Any]], str]]
 
@@ -80,18 +79,11 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     limit = click.option(
         "--limit",
-        metavar="SIZE",
-        callback=lambda context, option, text: None if text is None else _size(text),
+        type=SIZE_BYTES,
         help="Largest size that a compressed file may unpack to, for example 20GB; default: no decompression bombs.",
     )
     tunnels = "Look into tunnels: ipip, gre, vxlan, geneve or all; may be given more than once."
     return click.option("--decapsulate", multiple=True, metavar="TUNNEL", help=tunnels)(limit(with_reading))
-
-
-def _size(text: str) -> int:
-    if size := parse_size_bytes(text, name="--limit"):
-        return size
-    raise ArgumentError(f"--limit {text}: at least one byte")
 
 
 def print_json(value: Any) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import click
 
 from cctrace.cli.arguments import (
+    NEW_FILE,
     check_file,
     check_flow,
     chosen_flow,
     controller_name,
     flow_option,
-    output_option,
     trust_option,
 )
 from cctrace.cli.check import SCENARIO
@@ -26,7 +26,7 @@ from cctrace.cli.common import command_options, echo, print_json, print_table, p
 @flow_option
 @click.option("--seed", default=1, help="Of the simulated cases.")
 @click.option("--all", "every", is_flag=True, help="Also list requirements that hold or were not exercised.")
-@output_option("--junit", "junit_file", help="Write JUnit XML for continuous integration.")
+@click.option("--junit", "junit_file", type=NEW_FILE, help="Write JUnit XML for continuous integration.")
 @reading_options
 @trust_option
 @command_options()

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import MOST_ROWS, chosen_flow, controller_option, file_argument, flow_option, trust_option
+from cctrace.cli.arguments import FILE, MOST_ROWS, chosen_flow, controller_option, flow_option, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 from cctrace.errors import ArgumentError
 
@@ -12,8 +12,8 @@ _QLOG = ("qlog", "sqlog")
 
 
 @click.command(short_help="Write a capture or counters as Parquet, CSV, pcap or qlog.")
-@file_argument("source")
-@click.argument("target")
+@click.argument("source", type=FILE)
+@click.argument("target", type=click.Path())
 @click.option("--to", metavar="FORMAT", help="parquet, csv, pcap or qlog; default: the ending of TARGET.")
 @click.option(
     "--chunk",

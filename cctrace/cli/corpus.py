@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import MOST_WORKERS, check_file, check_folder, time_option
+from cctrace.cli.arguments import MOST_WORKERS, NAMES, POSITIVE_TIME_NS, SIZE_BYTES, Text, check_file, check_folder
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
-from cctrace.units import parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,32 +18,28 @@ def corpus() -> None:
     """From one capture to a million: run, then compact, info, report; or `cct.corpus.open(DIR)` in Python."""
 
 
-def _inputs(context: click.Context, option: click.Parameter, inputs: tuple[str, ...]) -> tuple[str, ...]:
-    for one in inputs:
-        check_file(one.removeprefix("@"), folders=not one.startswith("@"))
-    return inputs
-
-
-def _output(context: click.Context, option: click.Parameter, folder: str) -> str:
+def _check_output(folder: str, called: str) -> None:
     if "://" not in folder:
-        check_folder(folder, "--output")
-    return folder
+        check_folder(folder, called)
 
 
-def _corpus(context: click.Context, option: click.Parameter, folder: str) -> str:
-    if "://" not in folder:
-        check_file(folder, folders=True)
-    return folder
+_INPUT = Text("input", lambda name, _: check_file(name.removeprefix("@"), not name.startswith("@")), completed="file")
+_OUTPUT = Text("dir", _check_output, completed="dir")
+_CORPUS = Text("dir", lambda folder, _: check_file(folder, folders=True), completed="dir")
 
 
 @corpus.command(short_help="Analyse captures; resume an interrupted run.")
-@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, callback=_inputs)
-@click.option("-o", "--output", required=True, metavar="DIR", callback=_output, help="Folder or URL for the tables.")
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=_INPUT)
+@click.option("-o", "--output", required=True, type=_OUTPUT, help="Folder or URL for the tables.")
 @click.option(
     "--tasks", default="flows,explain", help="Tasks: flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME."
 )
 @click.option(
-    "--what-if", "candidates", metavar="NAME,...", help="Also simulate these controllers over each flow's path."
+    "--what-if",
+    "candidates",
+    type=NAMES,
+    metavar="NAME,...",
+    help="Also simulate these controllers over each flow's path.",
 )
 @click.option(
     "--workers",
@@ -63,9 +58,9 @@ def _corpus(context: click.Context, option: click.Parameter, folder: str) -> str
     "may be given more than once; default: ours and mlab.",
 )
 @click.option("--source", metavar="REGEX", help="Its group in a name is the partition `source`; default: M-Lab's host.")
-@click.option("--memory", default="4GB", help="Memory that one capture may take.")
-@time_option("--time", "lasting", positive=True, default="600s", help="CPU time that one capture may take.")
-@click.option("--limit", metavar="SIZE", help="Largest size that a compressed file may unpack to, for example 20GB.")
+@click.option("--memory", type=SIZE_BYTES, default="4GB", help="Memory that one capture may take.")
+@click.option("--time", "lasting_ns", type=POSITIVE_TIME_NS, default="600s", help="CPU time that one capture may take.")
+@click.option("--limit", type=SIZE_BYTES, help="Largest size that a compressed file may unpack to, for example 20GB.")
 @command_options()
 def run(
     inputs: tuple[str, ...],
@@ -76,9 +71,9 @@ def run(
     scheduler: str | None,
     counters: tuple[str, ...],
     source: str,
-    memory: str,
-    lasting: str,
-    limit: str | None,
+    memory: int,
+    lasting_ns: int,
+    limit: int | None,
     as_json: bool,
 ) -> None:
     """Analyse every INPUT: captures, archives of them (tar, ZIP), counters, folders, patterns, URLs, lists (@FILE).
@@ -90,8 +85,6 @@ def run(
 
     With --json: captures, errors, packets, seconds (of this run), errors_by_kind, captures_per_second, already.
     """
-    memory_bytes = parse_size_bytes(memory, name="--memory")
-    limit_bytes = parse_size_bytes(limit, name="--limit") if limit else None
     from cctrace import corpus as room  # takes time: mistakes are said before
 
     options = {"counters": counters} if counters else {}
@@ -105,9 +98,9 @@ def run(
             workers=workers,
             scheduler=scheduler,
             source=source,
-            memory=memory_bytes,
-            seconds=parse_time_ns(lasting, name="--time") / 1e9,
-            limit=limit_bytes,
+            memory=memory,
+            seconds=lasting_ns / 1e9,
+            limit=limit,
             progress=update,
             **options,
         )
@@ -130,7 +123,7 @@ def _print(summary: Any, output: str) -> None:
 
 
 @corpus.command(short_help="Merge small parts into large ones.")
-@click.argument("folder", metavar="DIR", callback=_corpus)
+@click.argument("folder", metavar="DIR", type=_CORPUS)
 @command_options()
 def compact(folder: str, as_json: bool) -> None:
     """Merge the parts of every table in DIR into sorted parts of 64 to 128 MB; the rows do not change.
@@ -149,7 +142,7 @@ def compact(folder: str, as_json: bool) -> None:
 
 
 @corpus.command(short_help="Summarise a corpus.")
-@click.argument("folder", metavar="DIR", callback=_corpus)
+@click.argument("folder", metavar="DIR", type=_CORPUS)
 @click.option("--by", metavar="COLUMN", help="Group by a column: source, date, network, controller.")
 @command_options()
 def info(folder: str, by: str | None, as_json: bool) -> None:
@@ -195,8 +188,14 @@ def _text(value: Any) -> str:
 
 
 @corpus.command(short_help="Write a page over the corpus, and pages of flows.")
-@click.argument("folder", metavar="DIR", callback=_corpus)
-@click.option("-o", "--output", metavar="DIR", help="Where the pages go; default: DIR/report, of a URL ./report.")
+@click.argument("folder", metavar="DIR", type=_CORPUS)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="DIR",
+    help="Where the pages go; default: DIR/report, of a URL ./report.",
+)
 @click.option("--by", default="source", metavar="COLUMN", help="Group by source, date or network.")
 @click.option(
     "--flows",

@@ -1,26 +1,18 @@
 """`cctrace diff`: compare two captures."""
 
-import os
 from typing import Any
 
 import click
 
-from cctrace.cli.arguments import check_file, check_format, folder_option
+from cctrace.cli.arguments import CAPTURE, FOLDER
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
 from cctrace.units import format_rate, format_share, format_size, format_time
 
 
-def _file(context: click.Context, option: click.Parameter, value: Any) -> str:
-    check_file(value)
-    if os.path.isfile(value):
-        check_format(value)
-    return value
-
-
 @click.command(short_help="Compare two captures.")
-@click.argument("a", callback=_file)
-@click.argument("b", callback=_file)
-@folder_option("-o", "--output", "folder", default="cctrace-diff", help="Folder for report.html.")
+@click.argument("a", type=CAPTURE)
+@click.argument("b", type=CAPTURE)
+@click.option("-o", "--output", "folder", type=FOLDER, default="cctrace-diff", help="Folder for report.html.")
 @reading_options
 @command_options()
 def diff(a: str, b: str, folder: str, reading: dict[str, Any], as_json: bool) -> None:

@@ -121,9 +121,7 @@ def collapse(flow: Flow, update: Callable[[str], None]) -> Any:
 
 @fit.command("parameters", short_help="Parameters of the sender's controller.")
 @paths("files", "FILE...")
-@controller_option(
-    "--controller", "--cc", required=True, metavar="NAME", help="Linux controller, as of `cctrace variants`."
-)
+@controller_option(required=True, help="Linux controller, as of `cctrace variants`.")
 @click.option(
     "--parameter",
     "names",

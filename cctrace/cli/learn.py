@@ -5,14 +5,15 @@ from typing import Any
 
 import click
 
+from cctrace.cli.arguments import NEW_FILE
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 from cctrace.errors import ArgumentError
 
 
 @click.command(short_help="Learn BBRx's table from simulated flows, or from counters of flows.")
-@click.argument("files", metavar="[COUNTERS]...", nargs=-1)
-@click.option("-o", "--output", "table", metavar="FILE", help="Write the table here, for --cc bbrx:table=FILE.")
-@click.option("--state", metavar="FILE", help="Keep the state here, and resume from it.")
+@click.argument("files", metavar="[COUNTERS]...", nargs=-1, type=click.Path())
+@click.option("-o", "--output", "table", type=NEW_FILE, help="Write the table here, for --cc bbrx:table=FILE.")
+@click.option("--state", type=NEW_FILE, help="Keep the state here, and resume from it.")
 @click.option("--bins", metavar="N,...", help="Only these bins, 0 to 11 in the order of models/bbrx_table1.json.")
 @click.option("--flows", default=96, type=click.IntRange(1, 100_000), help="Flows whose mean utility is one trial.")
 @click.option("--slope", default=100.0, help="Of the utility's sigmoid, which the paper leaves open.")

@@ -2,16 +2,15 @@
 
 import click
 
-from cctrace.cli.arguments import time_option
+from cctrace.cli.arguments import POSITIVE_TIME_NS
 from cctrace.cli.common import command_options
-from cctrace.units import parse_time_ns
 
 
 @click.command(short_help="Serve agents that query captures (Model Context Protocol).")
-@click.option("--root", default=".", metavar="DIR", help="Read files below this folder only.")
-@time_option("--time-limit", default="120s", positive=True, help="That an answer may take.")
+@click.option("--root", default=".", type=click.Path(), metavar="DIR", help="Read files below this folder only.")
+@click.option("--time-limit", "limit_ns", default="120s", type=POSITIVE_TIME_NS, help="That an answer may take.")
 @command_options(json=False)
-def mcp(root: str, time_limit: str) -> None:
+def mcp(root: str, limit_ns: int) -> None:
     """Serve the tools of cctrace to an agent, on standard input and output.
 
     Tools list captures and flows, explain a flow and its limits over time, list events and packets, replay its
@@ -26,4 +25,4 @@ def mcp(root: str, time_limit: str) -> None:
     needed("mcp", "mcp")
     from cctrace.mcp.server import serve
 
-    serve(root, parse_time_ns(time_limit) / 1e9)
+    serve(root, limit_ns / 1e9)

@@ -9,37 +9,29 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import (
-    aqm_option,
-    buffer_option,
-    file_option,
-    jitter_option,
-    rate_option,
-    share_option,
-    time_option,
-)
+from cctrace.cli.arguments import AQM, FILE, JITTER, RATE, SHARE, TIME, buffer_option
 from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
     from cctrace.sim.path import Path
 
 _OPTIONS = (
-    rate_option("--rate", help="Bottleneck rate on the wire, for example 40Mbit."),
+    click.option("--rate", type=RATE, help="Bottleneck rate on the wire, for example 40Mbit."),
     click.option("--path", "preset", metavar="NAME", help="A path that ships with cctrace; other options change it."),
-    file_option("--rate-steps", metavar="FILE", help="Steps: lines `seconds Mbit/s [RTT in ms [loss in %]]`."),
-    file_option(
-        "--trace", metavar="FILE", help="Mahimahi trace or UCC log (its RTT and loss too), repeated for an hour."
-    ),
-    time_option("--rtt", help="Base RTT.  [default: that of the file, if it has one, else 40ms]"),
+    click.option("--rate-steps", type=FILE, help="Steps: lines `seconds Mbit/s [RTT in ms [loss in %]]`."),
+    click.option("--trace", type=FILE, help="Mahimahi trace or UCC log (its RTT and loss too), repeated for an hour."),
+    click.option("--rtt", type=TIME, help="Base RTT.  [default: that of the file, if it has one, else 40ms]"),
     buffer_option(help="Queue: 200kB, 2bdp, 100packets."),
-    jitter_option(
-        "--jitter", default="none", metavar="KIND:…", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]"
+    click.option("--jitter", type=JITTER, default="none", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]"),
+    click.option("--jitter-before", type=JITTER, help="The same, on the way to the queue."),
+    click.option(
+        "--delay-before", type=TIME, help="The part of the RTT before the queue.  [default: with --jitter-before all]"
     ),
-    jitter_option("--jitter-before", metavar="KIND:…", help="The same, on the way to the queue."),
-    time_option("--delay-before", help="The part of the RTT before the queue.  [default: with --jitter-before all]"),
-    share_option("--loss", help="Random loss before the queue.  [default: the file's, else none]"),
+    click.option("--loss", type=SHARE, help="Random loss before the queue.  [default: the file's, else none]"),
     click.option("--ecn-threshold", metavar="SIZE", help="Mark from this queue on: bytes, or BDPs."),
-    aqm_option(default="droptail", help="droptail, codel, fq_codel, red, pie, dualpi2; pie:target=5ms"),
+    click.option(
+        "--aqm", type=AQM, default="droptail", help="droptail, codel, fq_codel, red, pie, dualpi2; pie:target=5ms"
+    ),
     click.option(
         "--shaper",
         metavar="RATE,BURST",

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import check_folder, chosen_flow, file_argument, flow_option, paths, time_option
+from cctrace.cli.arguments import FILE, TIME_NS, Text, check_folder, chosen_flow, flow_option, paths
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
-from cctrace.units import parse_time_ns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,11 +18,10 @@ if TYPE_CHECKING:
 _ENDINGS = (".pdf", ".svg", ".png")
 
 
-def _drawing(context: click.Context, option: click.Parameter, file: str) -> str:
+def _check_drawing(file: str, called: str) -> None:
     if not file.endswith(_ENDINGS):
-        raise ArgumentError(f"-o {file}: its ending says the format: {', '.join(_ENDINGS)}")
-    check_folder(os.path.dirname(file) or ".", "-o")
-    return file
+        raise ArgumentError(f"{called} {file}: its ending says the format: {', '.join(_ENDINGS)}")
+    check_folder(os.path.dirname(file) or ".", called)
 
 
 def save(drawing: Any, file: str) -> None:
@@ -32,9 +30,8 @@ def save(drawing: Any, file: str) -> None:
     drawing.savefig(file, dpi=150)
 
 
-_written = click.option(
-    "-o", "--output", required=True, metavar="FILE", callback=_drawing, help="FILE.pdf, .svg or .png."
-)
+_DRAWING = Text("file", _check_drawing, completed="file")
+_written = click.option("-o", "--output", required=True, type=_DRAWING, help="FILE.pdf, .svg or .png.")
 _title = click.option("--title", default="", metavar="TEXT", show_default=False)
 
 
@@ -107,16 +104,25 @@ _OF_A_PART = ("time-sequence", "ladder")
 
 @plot.command(short_help="A graph of one flow: time-sequence, throughput, ladder, and others.")
 @click.argument("graph", type=click.Choice(_GRAPHS))
-@file_argument("file")
+@click.argument("file", type=FILE)
 @_written
 @flow_option
-@time_option("--from", "begin", help="Where a time-sequence graph or a ladder begins, since the first packet.")
-@time_option("--to", "end", help="Where a time-sequence graph ends.")
+@click.option(
+    "--from", "begin_ns", type=TIME_NS, help="Where a time-sequence graph or a ladder begins, since the first packet."
+)
+@click.option("--to", "end_ns", type=TIME_NS, help="Where a time-sequence graph ends.")
 @click.option("--packets", default=40, type=click.IntRange(1, 1_000_000), help="How many a ladder has.")
 @_title
 @command_options(json=False)
 def flow(
-    graph: str, file: str, output: str, index: int | None, begin: str | None, end: str | None, packets: int, title: str
+    graph: str,
+    file: str,
+    output: str,
+    index: int | None,
+    begin_ns: int | None,
+    end_ns: int | None,
+    packets: int,
+    title: str,
 ) -> None:
     """Draw a GRAPH of a flow of the capture FILE, as tcptrace and Wireshark do.
 
@@ -127,7 +133,7 @@ def flow(
     from cctrace import plot as plots
     from cctrace.flows.capture import read
 
-    low, high = (None if text is None else parse_time_ns(text, name="--from, --to") / 1e9 for text in (begin, end))
+    low, high = (None if time_ns is None else time_ns / 1e9 for time_ns in (begin_ns, end_ns))
     if (low is not None and graph not in _OF_A_PART) or (high is not None and graph != "time-sequence"):
         raise ArgumentError(f"--from, --to: {graph} is drawn of the whole flow")
     with progress(f"reading {file}"):

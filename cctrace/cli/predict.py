@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import controller_option, rate_option, time_option
+from cctrace.cli.arguments import RATE_BPS, TIME_NS, controller_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.errors import ArgumentError
 from cctrace.units import format_share, format_time
@@ -20,14 +20,14 @@ def predict() -> None:
 
 
 @predict.command(short_help="Will delay variation make BBR collapse?")
-@time_option("--mean", required=True, help="Mean RTT without queue, for example 5ms.")
-@time_option("--sd", required=True, help="Its standard deviation (jitter).")
-@time_option("--floor", default="0us", help="Propagation delay: no RTT is below it.")
+@click.option("--mean", "mean_ns", type=TIME_NS, required=True, help="Mean RTT without queue, for example 5ms.")
+@click.option("--sd", "sd_ns", type=TIME_NS, required=True, help="Its standard deviation (jitter).")
+@click.option("--floor", "floor_ns", type=TIME_NS, default="0us", help="Propagation delay: no RTT is below it.")
 @click.option("--samples", type=_ABOVE_0, default=10_000.0, help="RTT samples in PROBE_BW, effective number.")
 @click.option("--probe-rtt-samples", type=_ABOVE_0, default=160.0, help="RTT samples in PROBE_RTT.")
 @click.option("--gain", type=_ABOVE_0, default=2.0, help="BBR's cwnd_gain.")
-@time_option("--queue-delay", default="0", help="Queueing delay in PROBE_BW.")
-@rate_option("--rate", help="Link rate: also predict the closed loop, with dependent RTTs.")
+@click.option("--queue-delay", "queue_ns", type=TIME_NS, default="0", help="Queueing delay in PROBE_BW.")
+@click.option("--rate", "rate_bps", type=RATE_BPS, help="Link rate: also predict the closed loop, with dependent RTTs.")
 @controller_option("--variant", default="bbr2016", help="With --rate: the controller.")
 @click.option(
     "--draws",
@@ -39,14 +39,14 @@ def predict() -> None:
 @click.option("--reorder", is_flag=True, help="With --rate: the path does not keep the packets' order (netem).")
 @command_options()
 def collapse(
-    mean: str,
-    sd: str,
-    floor: str,
+    mean_ns: int,
+    sd_ns: int,
+    floor_ns: int,
     samples: float,
     probe_rtt_samples: float,
     gain: float,
-    queue_delay: str,
-    rate: str | None,
+    queue_ns: int,
+    rate_bps: float | None,
     variant: str,
     draws: str,
     rho: float,
@@ -57,14 +57,16 @@ def collapse(
     from cctrace.analytic.predict import closed_loop
     from cctrace.analytic.predict import collapse as predicted
 
-    _used_only_with_rate(rate)
-    mean_us, sd_us, floor_us = _microseconds("--mean", mean), _microseconds("--sd", sd), _microseconds("--floor", floor)
-    delay_us = _microseconds("--queue-delay", queue_delay)
+    context = click.get_current_context()
+    for name in ("variant", "draws", "rho", "reorder"):
+        if rate_bps is None and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise ArgumentError(f"--{name} has a meaning only with --rate, the flow in its loop")
+    mean_us, sd_us, floor_us, delay_us = (time_ns / 1000 for time_ns in (mean_ns, sd_ns, floor_ns, queue_ns))
     out = predicted(mean_us, sd_us, floor_us, samples, probe_rtt_samples, gain, delay_us)
-    if rate is not None:
+    if rate_bps is not None:
         with progress("integrating over the loop's RTTs"):
             out["closed_loop"] = closed_loop(
-                mean_us, sd_us, _rate_bps(rate), floor_us, variant, draws=draws, ordered=not reorder, rho=rho
+                mean_us, sd_us, rate_bps, floor_us, variant, draws=draws, ordered=not reorder, rho=rho
             )
     _print(out, as_json, _collapse_words(out, mean_us, sd_us, gain))
 
@@ -103,18 +105,24 @@ def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: flo
 @click.option("--ratio", required=True, type=_ABOVE_0, help="Buffer in bandwidth-delay products.")
 @click.option("--flows", default=1, type=click.IntRange(1, 1_000_000), help="BBR flows.")
 @click.option("--loss-based-flows", default=1, type=click.IntRange(0, 1_000_000), help="Loss-based flows.")
-@rate_option("--rate", default="40Mbit", help="Link rate (Ware's model).")
-@time_option("--rtt", default="40ms", help="Base RTT (Ware's model).")
-@time_option("--duration", default="120s", help="Time together (Ware's model).")
+@click.option("--rate", "rate_bps", type=RATE_BPS, default="40Mbit", help="Link rate (Ware's model).")
+@click.option("--rtt", "rtt_ns", type=TIME_NS, default="40ms", help="Base RTT (Ware's model).")
+@click.option("--duration", "duration_ns", type=TIME_NS, default="120s", help="Time together (Ware's model).")
 @command_options()
 def share(
-    gain: float, ratio: float, flows: int, loss_based_flows: int, rate: str, rtt: str, duration: str, as_json: bool
+    gain: float,
+    ratio: float,
+    flows: int,
+    loss_based_flows: int,
+    rate_bps: float,
+    rtt_ns: int,
+    duration_ns: int,
+    as_json: bool,
 ) -> None:
     """Predict BBR's share of a drop-tail buffer after oBBR, Ware et al. and Mishra et al."""
     from cctrace.analytic.predict import buffer_share
 
-    rtt_us, seconds = _microseconds("--rtt", rtt), _microseconds("--duration", duration) / 1e6
-    out = buffer_share(gain, ratio, flows, loss_based_flows, _rate_bps(rate), rtt_us, seconds)
+    out = buffer_share(gain, ratio, flows, loss_based_flows, rate_bps, rtt_ns / 1000, duration_ns / 1e9)
     _print(out, as_json, _share_words(out, ratio))
 
 
@@ -133,26 +141,6 @@ def _share_words(out: dict[str, Any], ratio: float) -> list[str]:
     if outside:
         words.append(f"Outside of the domain of {' and '.join(outside)} model: see why below.")
     return words
-
-
-def _used_only_with_rate(rate: str | None) -> None:
-    """Refuse options of the flow in its loop where no loop was asked for."""
-    context = click.get_current_context()
-    for name in ("variant", "draws", "rho", "reorder"):
-        if rate is None and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            raise ArgumentError(f"--{name} has a meaning only with --rate, the flow in its loop")
-
-
-def _microseconds(option: str, text: str) -> float:
-    from cctrace import units
-
-    return 0.0 if text == "0" else units.parse_time_ns(text, option) / 1000
-
-
-def _rate_bps(text: str) -> float:
-    from cctrace import units
-
-    return units.parse_rate_bps(text, "--rate")
 
 
 def _print(out: dict[str, Any], as_json: bool, words: Iterable[str]) -> None:

@@ -5,15 +5,7 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import (
-    check_flow,
-    controller_option,
-    file_argument,
-    file_option,
-    largest,
-    output_option,
-    trust_option,
-)
+from cctrace.cli.arguments import FILE, NEW_FILE, Text, check_flow, controller_option, largest, trust_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
@@ -21,14 +13,14 @@ from cctrace.extras import needed
 from cctrace.units import format_share
 
 
-def _picture(context: click.Context, option: click.Parameter, file: str) -> str | None:
-    if file is not None and Path(file).suffix not in (".html", ".png", ".svg", ".pdf"):
-        raise ArgumentError(f"--plot {file}: its ending says the format: .html, .png, .svg or .pdf")
-    return file
+def _check_picture(file: str, called: str) -> None:
+    if Path(file).suffix not in (".html", ".png", ".svg", ".pdf"):
+        raise ArgumentError(f"{called} {file}: its ending says the format: .html, .png, .svg or .pdf")
+    NEW_FILE.check(file, called)
 
 
 @click.command(short_help="Replay a controller over recorded ACKs.")
-@file_argument("source")
+@click.argument("source", type=FILE)
 @controller_option(required=True, help="For example bbr3 or obbr:mu=0.75; see variants.")
 @click.option(
     "--flow",
@@ -38,13 +30,11 @@ def _picture(context: click.Context, option: click.Parameter, file: str) -> str 
     help="Which connection of a capture or of counters, as numbered by cctrace flows; default: the one that sent most, "
     "of those whose counters name the controller if there are any.",
 )
-@file_option("--tcpinfo", metavar="FILE", help="The kernel's counters of a capture's flow, to compare with.")
-@output_option("-o", "--output", help="Write the decisions, one row per call, as Parquet.")
+@click.option("--tcpinfo", type=FILE, help="The kernel's counters of a capture's flow, to compare with.")
+@click.option("-o", "--output", type=NEW_FILE, help="Write the decisions, one row per call, as Parquet.")
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False, writable=True),
-    metavar="FILE",
-    callback=_picture,
+    type=Text("file", _check_picture, completed="file"),
     help="Draw the flow and what the controller decided: FILE.html, or .png, .svg, .pdf.",
 )
 @click.option("--interpreted", is_flag=True, help="Run the controller as a Python class, not compiled.")

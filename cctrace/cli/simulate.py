@@ -5,7 +5,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import controllers_option, file_option, folder_option, time_option, trust_option
+from cctrace.cli.arguments import CONTROLLERS, FILE, FOLDER, POSITIVE_TIME, trust_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
 from cctrace.errors import ArgumentError
@@ -18,15 +18,15 @@ KEYS = (
 
 @click.command(short_help="Simulate controllers over a path.")
 @path_options
-@controllers_option(
+@click.option(
     "--cc",
     "--controller",
     "controllers",
-    metavar="NAME,…",
+    type=CONTROLLERS,
     help="A controller per flow: bbr2022,obbr:mu=0.5; needed without --scenario.",
 )
-@file_option(
-    "--scenario", metavar="FILE", help="Path, senders, duration and seed in TOML, as `cctrace stress` writes them."
+@click.option(
+    "--scenario", type=FILE, help="Path, senders, duration and seed in TOML, as `cctrace stress` writes them."
 )
 @click.option("--ack-every", default=1, type=click.IntRange(1, 1000), help="Segments per ACK.")
 @click.option(
@@ -35,19 +35,23 @@ KEYS = (
 @click.option("--send-buffer", metavar="SIZE", help="SO_SNDBUF of the applications (profile linux), for example 64kB.")
 @click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux).")
 @click.option("--exact", is_flag=True, help="Exact clocks, with which flows may phase-lock.")
-@folder_option(
-    "-o", "--output", "folder", help="Explain the TCP flows in DIR/report.html, as analyze does of captures."
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=FOLDER,
+    help="Explain the TCP flows in DIR/report.html, as analyze does of captures.",
 )
 @click.option("--pcap", type=click.Path(dir_okay=False), metavar="FILE", help="Write the TCP flows as a capture.")
 @click.option("--side", type=click.Choice(["sender", "receiver"]), default="sender", help="Where --pcap captures.")
 @click.option("--profile", type=click.Choice(["reference", "linux"]), default="linux")
-@time_option("--duration", positive=True, default="60s")
+@click.option("--duration", type=POSITIVE_TIME, default="60s")
 @click.option("--until", metavar="SIZE", help="End as soon as a flow has delivered so much, for example 1GB.")
 @click.option("--seed", default=1)
 @trust_option
 @command_options()
 def simulate(
-    controllers: list[str],
+    controllers: list[str] | None,
     ack_every: int,
     profile: str,
     duration: str,
@@ -63,6 +67,7 @@ def simulate(
     """
     from cctrace.cc import controller
 
+    controllers = controllers or []
     common: dict[str, Any] = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
     common |= {name: options[name] for name in ("ack", "send_buffer") if options[name] is not None}
     if options["scenario"] is not None:

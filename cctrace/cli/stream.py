@@ -4,22 +4,19 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import controllers_option, file_option, time_option, trust_option
+from cctrace.cli.arguments import CONTROLLERS, FILE, TIME_NS, trust_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
 from cctrace.errors import ArgumentError
-from cctrace.units import parse_time_ns
 
 
 @click.command(short_help="A video (DASH) over a simulated path: quality, switches, rebuffering.")
 @path_options
-@controllers_option(
-    "--cc", "--controller", "names", metavar="NAME,…", help="Controllers of the server, a session for each."
-)
-@controllers_option("--beside", "others", metavar="NAME,…", help="Flows that share the path throughout.")
-@file_option("--network", metavar="FILE", help="A network trace of Sabre instead of a path: rates, no transport.")
-@file_option("--movie", metavar="FILE", help="A manifest of Sabre.  [default: Big Buck Bunny's ten bitrates, 4 s]")
-@time_option("--length", help="Of the video.  [default: ten minutes, or the manifest's]")
+@click.option("--cc", "--controller", "names", type=CONTROLLERS, help="Controllers of the server, a session for each.")
+@click.option("--beside", "others", type=CONTROLLERS, help="Flows that share the path throughout.")
+@click.option("--network", type=FILE, help="A network trace of Sabre instead of a path: rates, no transport.")
+@click.option("--movie", type=FILE, help="A manifest of Sabre.  [default: Big Buck Bunny's ten bitrates, 4 s]")
+@click.option("--length", "length_ns", type=TIME_NS, help="Of the video.  [default: ten minutes, or the manifest's]")
 @click.option(
     "--rule",
     type=click.Choice(["dynamic", "dynamicdash", "bola", "bolae", "throughput"]),
@@ -27,18 +24,18 @@ from cctrace.units import parse_time_ns
     help="How the client chooses.",
 )
 @click.option("--estimate", type=click.Choice(["ewma", "sliding"]), default="ewma", help="How it measures throughput.")
-@time_option("--max-buffer", default="25s", help="What the client holds at most.")
+@click.option("--max-buffer", type=TIME_NS, default="25s", help="What the client holds at most.")
 @click.option("--no-abandon", is_flag=True, help="No download is given up for a lower quality.")
 @click.option("--seed", default=1)
 @click.option("--csv", type=click.Path(dir_okay=False), metavar="FILE", help="Write a row per segment and session.")
 @trust_option
 @command_options()
 def stream(
-    names: str,
-    others: Any,
+    names: list[str] | None,
+    others: list[str] | None,
     network: Any,
     movie: Any,
-    length: Any,
+    length_ns: int | None,
     seed: int,
     csv: str | None,
     as_json: bool,
@@ -59,16 +56,16 @@ def stream(
     settings = {
         "rule": options["rule"],
         "estimate": options["estimate"],
-        "buffer_s": parse_time_ns(options["max_buffer"], "--max-buffer") / 1e9,
+        "buffer_s": options["max_buffer"] / 1e9,
         "abandon": not options["no_abandon"],
     }
-    video = _video(movie, length)
+    video = _video(movie, length_ns)
     if network is not None:
         sessions = {"-": play_rates(read_periods(network), video, **settings)}
     else:
         path = path_of(options, seed)
         with progress("streaming (what a machine simulates first is compiled before, some seconds)"):
-            sessions = {name: play(path, name, video, seed, others=others, **settings) for name in names}
+            sessions = {name: play(path, name, video, seed, others=others or [], **settings) for name in names or []}
     if csv is not None:
         _write(sessions, csv)
     if as_json:
@@ -103,12 +100,12 @@ def _row(name: str, found: Any) -> tuple[Any, ...]:
     )
 
 
-def _video(movie: Any, length: Any) -> Any:
+def _video(movie: str | None, length_ns: int | None) -> Any:
     """Return the video that the options describe."""
     from cctrace.streaming import Video
 
     video = Video.of() if movie is None else Video.read(movie)
-    return video if length is None else video.cut(parse_time_ns(length, "--length") / 1e9)
+    return video if length_ns is None else video.cut(length_ns / 1e9)
 
 
 def _write(sessions: Any, file: str) -> None:

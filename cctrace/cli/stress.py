@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cctrace.cli.arguments import (
+    CONTROLLER,
+    FOLDER,
+    PARSED_SHARE,
+    POSITIVE_TIME_NS,
+    RATE_BPS,
+    Text,
     buffer_option,
-    controller_name,
     controller_option,
-    folder_option,
-    rate_option,
-    share_option,
-    time_option,
     trust_option,
 )
 from cctrace.cli.common import command_options, echo, print_json, print_text, progress, warn
 from cctrace.errors import ArgumentError
-from cctrace.units import parse_rate_bps, parse_share, parse_time_ns
+from cctrace.units import parse_share
 
 if TYPE_CHECKING:
     from cctrace.stressing.stress import Finding
@@ -29,42 +30,56 @@ _KINDS = ("rate", "rtt", "loss", "acks", "app")  # `stressing.history.KINDS`, wh
 _AIMS = ("floor", "stall", "delay", "starve", "state")
 
 
-def _controller(context: click.Context, option: click.Parameter, text: str) -> str:
-    return controller_name(text, "CONTROLLER")
-
-
-def _kinds(context: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
+def _kinds(text: str, called: str) -> tuple[str, ...]:
     kinds = tuple(part.strip() for part in text.split(","))
     for kind in kinds:
         if kind not in _KINDS:
-            raise ArgumentError(f"--vary {text}: {kind!r} is none of {', '.join(_KINDS)}")
+            raise ArgumentError(f"{called} {text}: {kind!r} is none of {', '.join(_KINDS)}")
     return kinds
 
 
+def _above_0(text: str, called: str) -> float:
+    share = parse_share(text, called)
+    if share <= 0:
+        raise ArgumentError(f"{called} {text} must be above 0 %")
+    return share
+
+
+_POSITIVE_SHARE = Text("share", _above_0, is_parsed=True)
+
+
 @click.command(short_help="Search for a path history on which a controller fails.")
-@click.argument("cc", metavar="CONTROLLER", callback=_controller)
+@click.argument("cc", metavar="CONTROLLER", type=CONTROLLER)
 @click.option("--aim", type=click.Choice(_AIMS), default="floor", help="Which failure, see below.")
-@share_option("--floor", default="10%", help="Of what the path offers (starve: of half of it).")
-@time_option("--window", positive=True, help="For how long.  [default: 20 RTTs]")
-@time_option("--stall", positive=True, default="10s", help="Of aim stall: how long it must last.")
-@time_option("--delay", positive=True, help="Of aim delay: RTT that is too long.")
+@click.option("--floor", type=PARSED_SHARE, default="10%", help="Of what the path offers (starve: of half of it).")
+@click.option("--window", type=POSITIVE_TIME_NS, help="For how long.  [default: 20 RTTs]")
+@click.option("--stall", type=POSITIVE_TIME_NS, default="10s", help="Of aim stall: how long it must last.")
+@click.option("--delay", type=POSITIVE_TIME_NS, help="Of aim delay: RTT that is too long.")
 @click.option("--state", metavar="NAME", help="Of aim state: state that it should leave, for example PROBE_RTT.")
-@rate_option("--rate", default="10Mbit", help="Bottleneck rate without disturbances.")
-@time_option("--rtt", positive=True, default="40ms", help="Base RTT without disturbances.")
+@click.option("--rate", type=RATE_BPS, default="10Mbit", help="Bottleneck rate without disturbances.")
+@click.option("--rtt", type=POSITIVE_TIME_NS, default="40ms", help="Base RTT without disturbances.")
 @buffer_option(help="Queue: 200kB, 2bdp, 100packets.")
-@controller_option("--against", metavar="NAME", help="A competitor; by default none, of aim starve cubic6.")
-@click.option("--vary", "kinds", default=",".join(_KINDS), callback=_kinds, help="What may be disturbed.")
-@share_option("--least-rate", default="10%", help="Of the rate: what a disturbance may leave of it.")
-@share_option("--least-loss", default="1%", help="Of the packets: what a burst of loss takes.")
-@share_option("--disturbed", default="20%", help="Of the time: how much disturbances may take.")
-@time_option("--longest", positive=True, default="500ms", help="What one disturbance may last.")
-@time_option("--until", positive=True, default="10s", help="When the last one is over.")
-@time_option("--duration", positive=True, default="20s", help="Of a run.")
+@controller_option("--against", help="A competitor; by default none, of aim starve cubic6.")
+@click.option(
+    "--vary",
+    "kinds",
+    type=Text("text", _kinds, is_parsed=True),
+    default=",".join(_KINDS),
+    help="What may be disturbed.",
+)
+@click.option(
+    "--least-rate", type=_POSITIVE_SHARE, default="10%", help="Of the rate: what a disturbance may leave of it."
+)
+@click.option("--least-loss", type=_POSITIVE_SHARE, default="1%", help="Of the packets: what a burst of loss takes.")
+@click.option("--disturbed", type=_POSITIVE_SHARE, default="20%", help="Of the time: how much disturbances may take.")
+@click.option("--longest", type=POSITIVE_TIME_NS, default="500ms", help="What one disturbance may last.")
+@click.option("--until", type=POSITIVE_TIME_NS, default="10s", help="When the last one is over.")
+@click.option("--duration", type=POSITIVE_TIME_NS, default="20s", help="Of a run.")
 @click.option("--findings", default=1, type=click.IntRange(1, 100), help="How many to look for.")
 @click.option("--runs", default=10_000, type=click.IntRange(1, 10_000_000), help="Histories to try.")
-@time_option("--time", "seconds", positive=True, default="10min", help="Longest time of a search.")
+@click.option("--time", type=POSITIVE_TIME_NS, default="10min", help="Longest time of a search.")
 @click.option("--seed", default=1, type=click.IntRange(0), help="Of the search.")
-@folder_option("-o", "--output", "folder", default="cctrace-stress", help="Folder for the findings.")
+@click.option("-o", "--output", "folder", type=FOLDER, default="cctrace-stress", help="Folder for the findings.")
 @trust_option
 @command_options()
 def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
@@ -95,7 +110,7 @@ def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
             bounds,
             findings=options["findings"],
             runs=options["runs"],
-            seconds=_seconds(options["seconds"]),
+            seconds=options["time"] / 1e9,
             seed=options["seed"],
             progress=update,
         )
@@ -110,52 +125,38 @@ def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
     return FOUND if found.findings else 0
 
 
-def _seconds(text: str) -> float:
-    return parse_time_ns(text) / 1e9
-
-
 def _parts(cc: str, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     """Return Setting, Aim and Bounds of a command's options."""
     from cctrace.stressing.aims import Aim
     from cctrace.stressing.history import Bounds
     from cctrace.stressing.trial import Setting
 
-    rtt_ns = parse_time_ns(options["rtt"])
-    window_s = _seconds(options["window"]) if options["window"] else 20 * rtt_ns / 1e9
-    duration_s, until_s = _seconds(options["duration"]), _seconds(options["until"])
+    rtt_ns = options["rtt"]
+    window_s = (options["window"] or 20 * rtt_ns) / 1e9
+    duration_s, until_s = options["duration"] / 1e9, options["until"] / 1e9
     if window_s >= duration_s or until_s >= duration_s:
-        raise ArgumentError(f"--duration {options['duration']} must be longer than --window and --until")
+        raise ArgumentError(f"--duration {duration_s:g}s must be longer than --window and --until")
     aim = Aim(
         options["aim"],
-        parse_share(options["floor"]),
+        options["floor"],
         window_s,
-        _seconds(options["stall"]),
-        _seconds(options["delay"]) if options["delay"] else float("inf"),
+        options["stall"] / 1e9,
+        options["delay"] / 1e9 if options["delay"] else float("inf"),
         options["state"] or "",
     )
     against = options["against"] or ("cubic6" if options["aim"] == "starve" else None)
-    setting = Setting(
-        cc, parse_rate_bps(options["rate"]), rtt_ns, options["buffer"], against, duration_s, sample_s=window_s / SAMPLES
-    )
-    least_rate, least_loss, disturbed = (_above_0(options, name) for name in ("least_rate", "least_loss", "disturbed"))
+    setting = Setting(cc, options["rate"], rtt_ns, options["buffer"], against, duration_s, sample_s=window_s / SAMPLES)
     bounds = Bounds(
         options["kinds"],
         until_s,
-        (least_rate, 1.0),
-        losses=(least_loss, 1.0),
-        longest_s=_seconds(options["longest"]),
-        share=disturbed,
+        (options["least_rate"], 1.0),
+        losses=(options["least_loss"], 1.0),
+        longest_s=options["longest"] / 1e9,
+        share=options["disturbed"],
     )
     if aim.kind == "state":
         _check_state(cc, aim.state)
     return setting, aim, bounds
-
-
-def _above_0(options: dict[str, Any], name: str) -> float:
-    share = parse_share(options[name])
-    if share <= 0:
-        raise ArgumentError(f"--{name.replace('_', '-')} {options[name]} must be above 0 %")
-    return share
 
 
 SAMPLES = 10  # of a window

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from cctrace.cli.arguments import NAMES
 from cctrace.cli.common import command_options, echo, print_json, print_table
 
 # Key of `describe` -> what its sentences are.
@@ -16,7 +17,7 @@ WORDS = {
 
 
 @click.command(short_help="List the controllers, or show how two differ.")
-@click.argument("names", metavar="[A [B] | show A]", nargs=-1)
+@click.argument("names", metavar="[A [B] | show A]", nargs=-1, type=NAMES)
 @command_options()
 def variants(names: tuple[str, ...], as_json: bool) -> None:
     """List the controllers, describe one (A), show what differs between two (A B), or print one as it runs (show A).

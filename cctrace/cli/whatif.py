@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cctrace.cli.arguments import (
-    aqm_option,
-    change_option,
+    AQM,
+    CONTROLLERS,
+    FOLDER,
+    changed,
     controller_option,
-    controllers_option,
-    folder_option,
     jitter_text,
     paths,
     queue_size,
@@ -26,11 +26,6 @@ from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_t
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
-    from cctrace.sim.jitter import Jitter
-
-
-def _jitter(text: str, name: str) -> Jitter | None:
-    return None if text == "none" else jitter_text(text, name)
 
 
 def _window(text: str, name: str) -> int | None:
@@ -56,29 +51,35 @@ _CHANGED = "or x and a factor"
 
 @click.command(short_help="How would another controller have performed?")
 @paths("files", "FILE...")
-@controllers_option(
-    "--cc", "--controller", "candidates", metavar="NAME,...", help="Controllers to simulate: cubic6,bbr2,obbr:mu=0.5"
+@click.option(
+    "--cc", "--controller", "candidates", type=CONTROLLERS, help="Controllers to simulate: cubic6,bbr2,obbr:mu=0.5"
 )
-@controller_option("--own", metavar="NAME", help="The flows' own controller; default: as identified.")
-@change_option("--rate", parse_rate_bps, metavar="RATE", help=f"Another bottleneck: 40Mbit, {_CHANGED}: x2.")
-@change_option("--rtt", parse_time_ns, metavar="TIME", help=f"Another base RTT: 20ms, {_CHANGED}.")
-@change_option("--buffer", queue_size, metavar="SIZE", help=f"Another queue: 200kB, 2bdp, 100packets, {_CHANGED}: x2.")
-@change_option(
-    "--jitter", _jitter, zero=True, metavar="KIND:...", help=f"Other jitter: none, normal:sd=2ms, {_CHANGED}: x0.5."
+@controller_option("--own", help="The flows' own controller; default: as identified.")
+@click.option("--rate", type=changed("rate", parse_rate_bps), help=f"Another bottleneck: 40Mbit, {_CHANGED}: x2.")
+@click.option("--rtt", type=changed("time", parse_time_ns), help=f"Another base RTT: 20ms, {_CHANGED}.")
+@click.option(
+    "--buffer", type=changed("size", queue_size), help=f"Another queue: 200kB, 2bdp, 100packets, {_CHANGED}: x2."
 )
-@change_option("--loss", parse_share, zero=True, metavar="SHARE", help=f"Another random loss: 2%, {_CHANGED}.")
-@aqm_option(help="Another discipline of the queue: droptail, codel, fq_codel, red, pie, dualpi2.")
-@change_option(
-    "--rwnd", _window, metavar="SIZE", help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4."
+@click.option(
+    "--jitter",
+    type=changed("kind:…", jitter_text, zero=True),
+    help=f"Other jitter: none, normal:sd=2ms, {_CHANGED}: x0.5.",
 )
-@change_option(
-    "--app", _app, metavar="KIND:...", help="Other writes: bulk, chunks:size=100kB,every=500ms, requests:..."
+@click.option("--loss", type=changed("share", parse_share, zero=True), help=f"Another random loss: 2%, {_CHANGED}.")
+@click.option("--aqm", type=AQM, help="Another discipline of the queue: droptail, codel, fq_codel, red, pie, dualpi2.")
+@click.option(
+    "--rwnd", type=changed("size", _window), help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4."
 )
-@change_option("--pacing", _pacing, metavar="RATE", help=f"Another SO_MAX_PACING_RATE: none, 8Mbit, {_CHANGED}: x2.")
-@change_option("--send-buffer", _size, metavar="SIZE", help=f"Another SO_SNDBUF: none, 64kB, {_CHANGED}: x2.")
+@click.option(
+    "--app", type=changed("kind:…", _app), help="Other writes: bulk, chunks:size=100kB,every=500ms, requests:..."
+)
+@click.option(
+    "--pacing", type=changed("rate", _pacing), help=f"Another SO_MAX_PACING_RATE: none, 8Mbit, {_CHANGED}: x2."
+)
+@click.option("--send-buffer", type=changed("size", _size), help=f"Another SO_SNDBUF: none, 64kB, {_CHANGED}: x2.")
 @click.option("--fq/--no-fq", default=None, help="With the fq qdisc at the sender, or without.")
 @click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows.")
-@folder_option("-o", "--output", "folder", help="Write the report of cctrace analyze with the answers.")
+@click.option("-o", "--output", "folder", type=FOLDER, help="Write the report of cctrace analyze with the answers.")
 @click.option("--draws", type=click.IntRange(3, 10_000), default=12, help="Paths drawn from the fit's uncertainty.")
 @click.option("--seed", default=1)
 @reading_options
@@ -86,7 +87,7 @@ _CHANGED = "or x and a factor"
 @command_options()
 def whatif(
     files: tuple[str, ...],
-    candidates: list[str],
+    candidates: list[str] | None,
     own: str | None,
     index: int | None,
     draws: int,
@@ -115,7 +116,7 @@ def whatif(
     def question(flow: Flow, update: Callable[[str], None]) -> Any:
         from cctrace.counterfactual.whatif import whatif as ask  # takes time: mistakes are said before
 
-        return ask(flow, candidates, own=own, draws=draws, seed=seed, progress=update, **changes)
+        return ask(flow, candidates or [], own=own, draws=draws, seed=seed, progress=update, **changes)
 
     if folder and index is not None:
         raise ArgumentError("--flow and -o: the report is of all bulk flows; leave out one of the two")

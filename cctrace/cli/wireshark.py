@@ -4,13 +4,13 @@ import os
 
 import click
 
-from cctrace.cli.arguments import folder_option
+from cctrace.cli.arguments import FOLDER
 from cctrace.cli.common import command_options, echo, print_json
 
 
 @click.command(short_help="Install the plug-in that shows annotations in Wireshark.")
 @click.option("--install", "wanted", is_flag=True, help="Copy the plug-in into the folder.")
-@folder_option("--folder", default=None, help="Folder of plug-ins; default: Wireshark's personal one.")
+@click.option("--folder", type=FOLDER, help="Folder of plug-ins; default: Wireshark's personal one.")
 @command_options()
 def wireshark(wanted: bool, folder: str | None, as_json: bool) -> None:
     """Print where Wireshark's plug-in of cctrace belongs, and install it there.
