@@ -23,41 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlowView:
-    """Data of one flow, ready to draw.
+    """Data of one flow, ready to draw."""
 
-    Attributes
-    ----------
-    events : structured ndarray
-        Rows of `schema.EVENTS` (`flow.events.rows`).
-    model : Columns, optional
-        State of the replayed controller after each event, in common units: `time_ns`, `cwnd_segments`,
-        `pacing_rate_Bps`, `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN if unset. A loss-based
-        controller has no `bw_Bps`, `min_rtt_us`, `pacing_gain` and `phase`.
-    kernel : Columns, optional
-        Columns of `schema.TCP_INFO`; missing values of int64 columns are `MISSING`.
-    retransmissions : Columns, optional
-        `time_ns` and `seq` (unwrapped, bytes) of every retransmitted segment.
-    first_ns : int, optional
-        Time of the connection's first packet.
-    taken_at : str
-        Where it was captured, see `cctrace.flows.vantage`.
-    throughput : Columns, optional
-        The columns of `Flow.throughput`.
-    reverse : dict, optional
-        From `Flow.reverse`.
-    ecn : DataFrame, optional
-        From `cctrace.flows.ecn.Ecn.frame`; None for a flow without marks.
-    """
-
-    events: NDArray[Any]
+    events: NDArray[Any]  # rows of `schema.EVENTS` (`flow.events.rows`)
+    # State of the replayed controller after each event, in common units: `time_ns`, `cwnd_segments`, `pacing_rate_Bps`,
+    # `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN if unset. A loss-based controller has no `bw_Bps`,
+    # `min_rtt_us`, `pacing_gain` and `phase`.
     model: Columns | None = None
-    kernel: Columns | None = None
-    retransmissions: Columns | None = None
-    first_ns: int | None = None
-    taken_at: str = "sender"
-    throughput: Columns | None = None
-    reverse: dict[str, Any] | None = None
-    ecn: pd.DataFrame | None = None
+    kernel: Columns | None = None  # of `schema.TCP_INFO`; missing values of int64 are `MISSING`
+    retransmissions: Columns | None = None  # `time_ns` and `seq` (unwrapped, bytes) of each segment
+    first_ns: int | None = None  # time of the connection's first packet
+    taken_at: str = "sender"  # where it was captured, see `cctrace.flows.vantage`
+    throughput: Columns | None = None  # of `Flow.throughput`
+    reverse: dict[str, Any] | None = None  # `Flow.reverse`
+    ecn: pd.DataFrame | None = None  # `cctrace.flows.ecn.Ecn.frame`; None for a flow without marks
 
     @classmethod
     def of(cls, flow: Flow, run: Run | None = None) -> FlowView:

@@ -83,29 +83,14 @@ _RECOVERY = (("sacked", 0.9), ("lost", 0.9), ("retrans", 0.9))
 
 
 class Agreement:
-    """The reconstruction of one flow against its polls.
+    """The reconstruction of one flow, which has tcp_info attached, against its polls.
 
-    Parameters
-    ----------
-    flow : Flow
-        With tcp_info attached.
-    stalls : ndarray of int64, shape (n, 2)
-        Intervals to set aside, ns.
-    cc : str, optional
-        The kernel's name of the sender's congestion control; BBR and its version are recognised by its counters, or by
-        what was sent where they leave that open.
+    `stalls`: intervals to set aside, ns, shape (n, 2). `cc`: the kernel's name of the sender's congestion control; BBR
+    and its version are recognised by its counters, or by what was sent where they leave that open.
 
-    Attributes
-    ----------
-    polls : ndarray of int64
-        Rows of the flow's tcp_info that are compared.
-    set_aside : int
-        Polls inside stalls.
-    states : structured ndarray
-        `state.SNAP` records; `poll` indexes `polls`.
-    replay : Comparison or None
-        The sender's own controller replayed, against the kernel's log; None if nothing tells which it was.
-    figures : list of Figure
+    Attributes are `polls` (rows of the flow's tcp_info that are compared), `set_aside` (polls inside stalls), `states`
+    (`state.SNAP` records, whose `poll` indexes `polls`), `replay` (the `Comparison` of the sender's own controller with
+    the kernel's log; None if nothing tells which it was) and `figures` (list of `Figure`).
     """
 
     def __init__(self, flow: Flow, stalls: NDArray[np.int64] | None = None, cc: str | None = None) -> None:

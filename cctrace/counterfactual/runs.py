@@ -67,25 +67,13 @@ class Answer(NamedTuple):
 class Runs:
     """Runs over paths drawn from a scene's uncertainty.
 
-    Parameters
-    ----------
-    draws : int
-        Number of paths.
-    progress : callable
-        Receives lines of progress.
-    tries : int
-        If chance decides the own controller's goodput, draw this many times as many paths and keep those closest to
-        the recording. 1 predicts the next such flow; larger values concern the recorded one.
+    `draws`: number of paths. `tries`: if chance decides the own controller's goodput, draw this many times as many
+    paths and keep those closest to the recording: 1 predicts the next such flow, larger values concern the recorded
+    one.
 
-    Attributes
-    ----------
-    original : dict of str to Estimate, or None
-        {figure: Estimate} of the flow's own controller; None if that is unknown.
-    reproduces : bool
-        Whether that matches the recording: within the bounds of predictions, or within 90 % of the scatter of runs
-        of the same controller over one path.
-    paths : list of Path
-        The drawn paths.
+    Attributes are `paths` (as drawn), `original` ({figure: Estimate} of the flow's own controller, None if that is
+    unknown) and `reproduces`: whether that matches the recording, within the bounds of predictions, or within 90 % of
+    the scatter of runs of the same controller over one path.
     """
 
     def __init__(self, scene: Scene, draws: int, seed: int, progress: Progress = silent, tries: int = 1) -> None:

@@ -22,21 +22,10 @@ _TINY = 1e-300
 class Censored:
     """Grouped delays, some of them events (see `families`): the data of the likelihood.
 
-    Parameters
-    ----------
-    delay_us : ndarray
-        t_k - d_i, in the order of the groups.
-    group : ndarray of int
-        Group of each delay, ascending from 0.
-    event : ndarray of bool
-        Per group: whether it arrived later than the previous group.
-    ordered : bool
-        False: packets overtake each other, and every delay is a draw.
-    gap_us : ndarray, optional
-        Per group: how much later it arrived than the packet it may have waited for; for residuals (`goodness`).
-        NaN: unknown.
-    clock_us : float
-        Gaps up to this may be caused by hosts; residuals use longer ones.
+    `delay_us`: t_k - d_i, in the order of the groups. `group` of each delay, ascending from 0. Per group: `event`,
+    whether it arrived later than the previous group; `gap_us`, how much later than the packet it may have waited for
+    (NaN unknown), for residuals (`goodness`), which use gaps above `clock_us` since hosts may cause shorter ones. If
+    not `ordered`, packets overtake each other, and every delay is a draw.
     """
 
     def __init__(

@@ -70,19 +70,9 @@ class Axis(NamedTuple):
 
 
 class Surface:
-    """Scores over points.
+    """Scores over points: `scores` of every point evaluated so far, and `best`, the likeliest of them.
 
-    Parameters
-    ----------
-    replay : callable
-        Takes {name: value}, returns the score of each interval of the flow.
-
-    Attributes
-    ----------
-    scores : dict of tuple to ndarray
-        Of every point evaluated so far.
-    best : tuple
-        The likeliest of them.
+    `replay`: takes {name: value}, returns the score of each interval of the flow.
     """
 
     def __init__(self, axes: Iterable[Axis], replay: Callable[[dict[str, float]], Floats]) -> None:

@@ -98,19 +98,11 @@ def simulated_threshold(
 ) -> Threshold:
     """Return the `Threshold` of a controller.
 
-    Parameters
-    ----------
-    path_of : callable
-        sd of the jitter in us -> `cctrace.Path`, of one rate, with a buffer that never overflows.
-    guess_us, most_us : float
-        Initial and largest sd.
-    now_us : float
-        Sd of the path's jitter. If it is near the threshold, half as many additional runs are made there: with
-        ordered packets and a window that grows with the jitter, some seeds collapse and others never do.
-    enough_us : float, optional
-        If `FAR_RUNS` runs at this sd keep half of the link, the threshold is not below, and the search ends.
-    segments : int
-        Simulation budget; 11 runs of 21 s are made in any case.
+    `path_of`: makes the `cctrace.Path` of a jitter's sd in us, of one rate, with a buffer that never overflows.
+    `guess_us`, `most_us`: initial and largest sd. `now_us`: that of the path's jitter; if it is near the threshold,
+    half as many additional runs are made there, since with ordered packets and a window that grows with the jitter some
+    seeds collapse and others never do. `enough_us`: if `FAR_RUNS` runs at this sd keep half of the link, the threshold
+    is not below, and the search ends. `segments`: simulation budget; 11 runs of 21 s are made in any case.
     """
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
     if enough_us is not None and min(search.at(*[enough_us] * const.FAR_RUNS)) >= 0.5:

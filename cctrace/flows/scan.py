@@ -269,24 +269,14 @@ def _note_ack(peer, pool, ack, edge, at):
 def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
     """Process the packets from row `start` on, as far as the pool has room.
 
-    Parameters
-    ----------
-    packets : tuple of ndarray
-        The columns in the order of `table.COLUMNS`, and the right edges of all SACK blocks.
-    mss : ndarray of int64, shape (connections,)
-        Segment size or, unless it `is_known`, the smaller MSS option of the SYNs so far (-1 unknown).
-    sides : structured ndarray, shape (2, at least connections)
-        `state.SIDE` records, updated; fields of both directions are in the first.
-    pool : ndarray of int64, shape (any, 3)
-        Rings of (end, send time, -) of outstanding data, and (low, high, since when) of the holes.
-    samples : ndarray of int64, shape (at least packets - start,)
-        Receives RTT samples: (2 * connection + direction) << SAMPLE_BITS | microseconds.
-    now : int
-        Time of the previous packet, ns; time does not step back.
+    `packets`: the columns in the order of `table.COLUMNS`, and the right edges of all SACK blocks. `mss` per
+    connection: segment size or, unless it `is_known`, the smaller MSS option of the SYNs so far (-1 unknown). `sides`:
+    `state.SIDE` records, shape (2, at least connections), updated; fields of both directions are in the first. `pool`:
+    rings of (end, send time, -) of outstanding data, and (low, high, since when) of the holes. `samples` receives RTT
+    samples: (2 * connection + direction) << SAMPLE_BITS | microseconds. `now`: time of the previous packet, ns; time
+    does not step back.
 
-    Returns
-    -------
-    (next row, used part of the pool, samples, time of the last packet)
+    Returns (next row, used part of the pool, samples, time of the last packet).
     """
     time_ns, conn, direction, flags, seq, ack, payload, tsval, tsecr, options, sack_row, sack_count, right = packets
     rows, n = time_ns.size, 0

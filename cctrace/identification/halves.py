@@ -21,24 +21,14 @@ from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 class HalfRounds:
     """What was sent in each half round trip.
 
-    Attributes
-    ----------
-    acks : ndarray of int
-        Rows of the ACKs.
-    time_us, rtt_us, flight, left : ndarray, per ACK
-        Time; smoothed RTT; data in flight before it, and cumulative data sent by then, segments.
-    open, free, idle : ndarray of bool, per ACK
-        No recovery; something other than cwnd limited an unpaced sender; the application had no more data.
-    edges : ndarray of int
-        Block boundaries, as ACK numbers.
-    sent, acked, busy : ndarray, per block
-        Segments sent and acknowledged; whether the application always had more data.
-    reductions : ndarray of int
-        Rows of the calls that start a recovery.
-    held_back : bool
-        Whether something other than cwnd mostly limited the sender, in a capture not taken there.
-    blur : float
-        Relative error of the flight due to jitter, in such a capture: half of it at each end of an RTT.
+    Attributes per ACK: `acks` (their rows), `time_us`, `rtt_us` (smoothed), `flight` (data in flight before it) and
+    `left` (cumulative data sent by then), in segments; `open` (no recovery), `free` (something other than cwnd limited
+    an unpaced sender) and `idle` (the application had no more data).
+
+    Per block, whose boundaries are `edges` (numbers of ACKs): `sent` and `acked` segments, `busy` (the application
+    always had more data). Of the flow: `reductions` (rows of the calls that start a recovery), `held_back` (whether
+    something other than cwnd mostly limited the sender, in a capture not taken there) and `blur` (relative error of the
+    flight due to jitter, in such a capture: half of it at each end of an RTT).
     """
 
     def __init__(self, events: Events) -> None:

@@ -59,10 +59,7 @@ class Lowered(NamedTuple):
 class Module:
     """The functions, constants and declarations of one LLVM module; if `checked`, every index is.
 
-    Attributes
-    ----------
-    sites : list of (str, function, int)
-        What can go wrong, and in which line of which function: of the status that a function returns, from 1.
+    `sites` says what can go wrong, and in which line of which function: of the status that a function returns, from 1.
     """
 
     def __init__(self, checked: bool = False) -> None:

@@ -10,15 +10,9 @@ SSTHRESH, UNDO_CWND = schema.EVENT_CODES["ssthresh"], schema.EVENT_CODES["undo_c
 def rows(code, row, stop, stop_at_draw, event, place, carried, state, before, recorded, out):
     """Call rows [row, stop); return the next one. See `Compiled.run`.
 
-    Parameters
-    ----------
-    code : tuple of int
-        Addresses of the controller's function of a row, of `state` and of `place`; slots of `draws`, of what was
-        returned, and of where the stack stores what `ssthresh` and `undo_cwnd` return (-1: nowhere).
-    place : ndarray of int64
-        The row, which is written here, and the addresses of the columns.
-    carried : ndarray of int64, shape (n, 2)
-        (address, slot) of the observed fields.
+    `code`: addresses of the controller's function of a row, of `state` and of `place`; slots of `draws`, of what was
+    returned, and of where the stack stores what `ssthresh` and `undo_cwnd` return (-1: nowhere). `place`: the row,
+    which is written here, and the addresses of the columns. `carried`: (address, slot) of each observed field.
     """
     address, state_at, place_at, draws, returned, ssthresh, cwnd = code
     for i in range(row, stop):

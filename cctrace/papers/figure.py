@@ -246,22 +246,8 @@ class Figure:
     ) -> Reproduction:
         """Run what is not yet known, and return the `Reproduction`.
 
-        Parameters
-        ----------
-        quick : bool
-            The short version.
-        workers : int
-        on_run : callable, optional
-            Called with (runs done, runs in all).
-        fresh : bool
-            Ignore what is kept on disk.
-        **changes
-            Of the figure's `parameters`.
-
-        Raises
-        ------
-        ArgumentError
-            If there is no such parameter.
+        `quick`: the short version. `on_run`: called with (runs done, runs in all). `fresh`: ignore what is kept on
+        disk. `changes`: of the figure's `parameters`; raises `ArgumentError` if there is no such parameter.
         """
         for name in changes:
             if name not in self.parameters:

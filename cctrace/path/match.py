@@ -34,30 +34,17 @@ def _undelivered(after, i):
 
 
 def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, reported, ack_row, after, when):
-    """Process a connection's packets in order and record the fate of every transmission.
+    """Process a connection's packets in order and record the fate of every transmission; all arrays are of int64.
 
-    Parameters
-    ----------
-    packets : tuple of ndarray of int64
-        time_ns, transmission (number of the first that a packet holds, -1 for an ACK), how many it holds, ack
-        (unwrapped, -1 none), sack_row, sack_count.
-    sacks : tuple of two ndarray of int64
-        left and right, unwrapped.
-    starts, ends : ndarray of int64
-        Segments, ascending.
-    least_ns : int
-        Minimum RTT: an ACK sooner than this belongs to an earlier transmission.
-    unit : ndarray of int64
-        Segment of each transmission.
-    latest : ndarray of int64
-        Latest transmission of each segment; initially -1.
-    before, state, reported, ack_row : ndarray of int64
-        Per transmission, output: the previous one of the same segment (-1), its state, when an ACK reported it, and
-        in which packet.
-    after : ndarray of int64
-        Union-find over the segments, one element longer; initially the identity.
-    when : ndarray of int64
-        Per packet, output: whether the receiver sent this ACK without delay.
+    `packets`: time_ns, transmission (number of the first that a packet holds, -1 for an ACK), how many it holds, ack
+    (unwrapped, -1 none), sack_row, sack_count. `sacks`: left and right edges, unwrapped. `starts`, `ends`: of the
+    segments, ascending. `least_ns`: minimum RTT; an ACK sooner than this belongs to an earlier transmission. `unit`:
+    segment of each transmission. `latest`: transmission of each segment, initially -1. `after`: union-find over the
+    segments, one element longer, initially the identity.
+
+    Output: `before`, `state`, `reported`, `ack_row` per transmission (the previous one of the same segment or -1, its
+    state, when an ACK reported it, and in which packet), and `when` per packet: whether the receiver sent this ACK
+    without delay.
     """
     time_ns, first, count, ack, sack_row, sack_count = packets
     left, right = sacks

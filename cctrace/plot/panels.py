@@ -77,59 +77,28 @@ DARK_PHASE_COLOURS = {
 
 @dataclass(frozen=True)
 class Series:
-    """One line or cloud of points.
-
-    Attributes
-    ----------
-    label : str
-    time_s : ndarray
-        Seconds since the start of the flow, not decreasing (float64).
-    value : ndarray
-        In the unit of the panel's axis; NaN where unknown (float64).
-    colour : str
-        A key of `COLOURS`.
-    kind : str
-        Or "steps", which holds a value until the next one, or "points": unconnected samples.
-    dashed : bool
-    stretches : bool
-        Whether the axis grows to fit the series; False for series that may be far above the others, such as a
-        receive window.
-    """
+    """One line or cloud of points."""
 
     label: str
-    time_s: np.ndarray
-    value: np.ndarray
-    colour: str
-    kind: str = "line"
+    time_s: np.ndarray  # seconds since the start of the flow, not decreasing (float64)
+    value: np.ndarray  # in the unit of the panel's axis; NaN where unknown (float64)
+    colour: str  # a key of `COLOURS`
+    kind: str = "line"  # or "steps", which holds a value until the next one, or "points": unconnected samples
     dashed: bool = False
+    # whether the axis grows to fit the series; False where it may be far above the others, as a receive window
     stretches: bool = True
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Series over one axis.
+    """Series over one axis."""
 
-    Attributes
-    ----------
-    name : str
-        Identifier, for links and file names.
-    title : str
-        What is shown.
-    explanation : str
-        How to read it, for someone who does not know the field's abbreviations.
-    axis : str
-        Label of the y axis, unit in brackets.
-    series : list of Series
-    from_zero : bool
-        Whether the axis starts at 0 whatever part of the flow is shown.
-    """
-
-    name: str
-    title: str
-    explanation: str
-    axis: str
+    name: str  # for links and file names
+    title: str  # what is drawn
+    explanation: str  # how to read it, for someone who does not know the field's abbreviations
+    axis: str  # label of the y axis, unit in brackets
     series: list[Series]
-    from_zero: bool = True
+    from_zero: bool = True  # whether the axis starts at 0 whatever part of the flow is in view
 
     @property
     def upper_limit(self) -> float:

@@ -38,15 +38,8 @@ Watch: TypeAlias = tuple[str, int]  # a field, and the value that ends a trial
 class Follower:
     """A Linux controller at a row of a recorded flow.
 
-    Parameters
-    ----------
-    sends : structured ndarray or None
-        `schema.SENDS`; None for counters.
-    cls : type
-        Class of a Linux controller.
-    record : sequence of str
-        Fields to record after every row.
-    mode : "compiled", "interpreted" or "debug"
+    `sends`: rows of `schema.SENDS`, None for counters. `record`: fields to record after every row. `mode`: "compiled",
+    "interpreted" or "debug".
     """
 
     def __init__(
@@ -186,17 +179,9 @@ class Follower:
     ) -> NDArray[np.float64]:
         """Call rows with the inferred values; return the log likelihood of the sends before each row of `stops`.
 
-        Parameters
-        ----------
-        stops : sequence of int
-            Ascending rows, up to the number of rows; each block of rows is scored separately.
-        by : int
-            `bk.ALL_SENDS`, or `bk.TIMED_SENDS`: ignore the size of super-packets.
-
-        Returns
-        -------
-        ndarray, shape (len(stops),)
-            `likelihood.any_send`, summed over the sends of each block.
+        `stops`: ascending rows, up to the number of rows; each block of rows is scored separately. `by`:
+        `bk.ALL_SENDS`, or `bk.TIMED_SENDS`: ignore the size of super-packets. Returns `likelihood.any_send`, summed
+        over each block's sends.
         """
         self.begin(script)
         gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000
@@ -294,20 +279,11 @@ class Follower:
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
         """Try up to MOST hypotheses from here up to row `last`, without changing the state.
 
-        Parameters
-        ----------
-        draws : list of tuple of int, optional
-            Random numbers of the call at `row` under each hypothesis.
-        changes : list of dict, optional
-            What each adds to fields (or, at -1 - k, to element k of the stack) before that call.
-        watch : (str, int), optional
-            A trial ends when this field has this value.
+        `draws`: random numbers of the call at `row` under each hypothesis. `changes`: what each adds to fields (or, at
+        -1 - k, to element k of the stack) before that call. `watch`: a field and the value with which a trial ends.
 
-        Returns
-        -------
-        likelihood, ends, watched : ndarray, shape (hypotheses,)
-            Log likelihoods of the sends; the row after the last one called, since each trial ends at its next draw;
-            and whether the watched field ended it.
+        Returns per hypothesis the log likelihood of the sends; the row after the last one called, since each trial ends
+        at its next draw; and whether the watched field ended it.
         """
         number = len(draws or changes or ())
         self._drawn[:number] = -1
@@ -328,12 +304,7 @@ class Follower:
         """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to its row of `ends`.
 
         `base` is applied at once and is the alternative to each. Random numbers drawn on the way are the largest
-        possible.
-
-        Returns
-        -------
-        likelihood : ndarray, shape (len(starts),)
-            Log likelihood ratio to the base over each branch.
+        possible. Returns the log likelihood ratio to the base over each branch.
         """
         number = len(starts)
         self._base[:], self._memory[:] = self.slots, self.stack

@@ -22,18 +22,11 @@ from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
 
 
 def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, paced_known: bool = False) -> Inferred:
-    """Run a follower over all its rows, inferring unrecorded values on the way.
+    """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
 
-    Parameters
-    ----------
-    follower : Follower
-        Compiled, at row 0.
-    expiry : int
-        Row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none.
-    hz_known : bool
-        Whether the follower's HZ is more than a guess.
-    paced_known : bool
-        Whether it is known that the socket paces, or does not.
+    `expiry`: row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none. `hz_known`:
+    whether the follower's HZ is more than a guess. `paced_known`: whether it is known that the socket paces, or does
+    not.
     """
     cls = follower.cls
     hz, tick_us = follower.params["hz"], 0

@@ -49,20 +49,10 @@ def model_of(run: Run) -> Columns:
 def model_table(controller: type[Controller], decisions: Mapping[str, Any], time_ns: Any, mss: Any) -> Columns:
     """Return a replayed Linux controller's state after each event, in common units.
 
-    Parameters
-    ----------
-    controller : type
-        The controller's class.
-    decisions : mapping of str to array_like, shape (n,)
-        The fields named by `model_fields`, after each event.
-    time_ns, mss : array_like, shape (n,)
-
-    Returns
-    -------
-    dict of str to ndarray, shape (n,)
-        Those that the controller has of: time_ns, cwnd_segments, ssthresh_segments, pacing_rate_Bps, min_rtt_us,
-        bw_Bps, cwnd_gain, pacing_gain, mode, phase, and inflight_hi_segments, inflight_lo_segments, bw_lo_Bps
-        (infinite if unset).
+    `decisions`: the fields named by `model_fields` after each event, shape (n,) as `time_ns` and `mss`. Returns arrays
+    of this shape, those that the controller has of: time_ns, cwnd_segments, ssthresh_segments, pacing_rate_Bps,
+    min_rtt_us, bw_Bps, cwnd_gain, pacing_gain, mode, phase, and inflight_hi_segments, inflight_lo_segments, bw_lo_Bps
+    (infinite if unset).
     """
     held = {name: np.asarray(decisions[name]) for name in model_fields(controller)}
     table = {"time_ns": np.asarray(time_ns, np.int64), "cwnd_segments": held["snd_cwnd"].astype(np.float64)}

@@ -158,18 +158,8 @@ def _longer(table: NDArray[Any], rows: int) -> NDArray[Any]:
 class Leader:
     """A controller that leads the re-enactment of a flow sent through fq.
 
-    Inference uses it like a `Follower`, except that its rows are packets in order of capture.
-
-    Parameters
-    ----------
-    flow : Flow
-        As captured.
-    cls : type
-        Class of a Linux controller, which compiles.
-    params : dict
-        Its parameters.
-    script : Timed, optional
-        Unrecorded values; without it, draws stop the pass.
+    Inference uses it like a `Follower`, except that its rows are packets in order of capture. `flow`: as captured.
+    `cls`: a Linux controller, which compiles. `script`: unrecorded values; without it, draws stop the pass.
     """
 
     def __init__(self, flow: Flow, cls: type[Controller], params: dict[str, Any], script: Timed | None = None):

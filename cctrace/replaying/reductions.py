@@ -31,19 +31,10 @@ def set_right(
 ) -> Script:
     """Return a script with the windows before reductions corrected by the flights after them.
 
-    Parameters
-    ----------
-    follower : Follower
-        At row 0, of a controller without `on_ack`, that records "snd_cwnd"; it is run.
-    script : Script
-        Values inferred so far.
-    rows : sequence of int
-        Ascending: those of the calls that return ssthresh.
-    limited : ndarray of int
-        Ascending: rows of ACKs before which the sender was cwnd-limited.
-    at_first : int
-        Before so many first reductions the window may be set to the data in flight, by any difference (AT_FIRST: if
-        the ACKs' SACKs are reconstructed).
+    `follower`: at row 0, of a controller without `on_ack`, that records "snd_cwnd"; it is run. `script`: values
+    inferred so far. Ascending: `rows` of the calls that return ssthresh, and `limited`, rows of ACKs before which the
+    sender was cwnd-limited. Before the `at_first` first reductions the window may be set to the data in flight, by any
+    difference (AT_FIRST: if the ACKs' SACKs are reconstructed).
     """
     follower.begin(script)
     pending, made = list(script.edits), []

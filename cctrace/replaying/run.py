@@ -292,13 +292,10 @@ def follow(
     hz_known: bool = True,
     paced_known: bool = False,
 ) -> tuple[Follower, Inferred]:
-    """Replay a Linux controller over a recorded flow, or over one known from counters.
+    """Replay a Linux controller over a recorded flow, or over one known from counters; return it at its end.
 
-    Returns
-    -------
-    Follower, Inferred
-        At its end, and the inferred values. Inference uses compiled code in every mode, so an interpreted run makes
-        each call once. A class that cannot be compiled gets no inference.
+    The second result is the inferred values. Inference uses compiled code in every mode, so an interpreted run makes
+    each call once. A class that cannot be compiled gets no inference.
     """
     if mode not in MODES:
         raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")

@@ -28,18 +28,8 @@ def replayed(
 ) -> tuple[NDArray[np.float64], bool]:
     """Return the mean log likelihood of the sends of each interval with sends, and whether its HZ is only a guess.
 
-    Parameters
-    ----------
-    flow : Flow
-        Of a capture taken at the sender.
-    cls : type
-        A Linux controller.
-    given : dict
-        Its parameters; ``hz`` is that of the sender's kernel.
-    stops, sent : ndarray
-        From `blocks`.
-    hz_known : bool
-        Whether ``hz`` is more than a guess.
+    `flow`: of a capture taken at the sender. `given`: the controller's parameters, of which ``hz`` is that of the
+    sender's kernel, `hz_known` if it is more than a guess. `stops`, `sent`: from `blocks`.
     """
     events = flow.events
     params = checked_params(cls, given)

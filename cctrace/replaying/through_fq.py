@@ -89,16 +89,8 @@ UNKNOWN = Passage(None, None, math.nan)
 def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
     """Return a captured flow in its sender's view: packets sent through fq count from their hand-over by TCP.
 
-    Parameters
-    ----------
-    believed : type, optional
-        The presumed Linux controller; others are tried if it does not explain the sends, or is a user's class,
-        which may not compile.
-
-    Returns
-    -------
-    Flow
-        Its ``through_fq`` has the result; unless that is True, events are those of `flow`.
+    `believed`: the presumed Linux controller; others are tried if it does not explain the sends, or is a user's class,
+    which may not compile. The flow's ``through_fq`` has the result; unless that is True, events are those of `flow`.
     """
     if flow.through_fq is not None:
         return flow
@@ -286,16 +278,11 @@ def _held(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Return what limited the sender in each block, which ends at a row of `stops`.
 
-    A super-packet sent later than its predecessor's length at the pacing rate explains, although cwnd had room
-    before the last ACK, had not been written yet, or waited for the receive window. One sent no later was delayed
-    by pacing, or would have been. Nothing waited before what follows a pause of `pause_ns` or longer.
+    A super-packet sent later than its predecessor's length at the pacing rate explains, although cwnd had room before
+    the last ACK, had not been written yet, or waited for the receive window. One sent no later was delayed by pacing,
+    or would have been. Nothing waited before what follows a pause of `pause_ns` or longer.
 
-    Returns
-    -------
-    held : ndarray of bool
-        Whether only pacing and cwnd limited the sender.
-    paced : ndarray
-        Number of super-packets that pacing delayed.
+    Returns whether only pacing and cwnd limited the sender, and how many super-packets pacing delayed.
     """
     sends = events.sends
     begins = np.flatnonzero(sends["begins"])

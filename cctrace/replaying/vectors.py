@@ -129,24 +129,11 @@ def golden_field(cls: type[Controller], column: str) -> str | None:
 def verify(paths: Iterable[str | os.PathLike[str]], mode: str = "compiled") -> dict[str, Any]:
     """Replay golden vectors and compare every recorded output and state column, floats bit for bit.
 
-    Parameters
-    ----------
-    paths : iterable of path
-        Vectors, or folders of them (searched recursively).
-    mode : "compiled", "interpreted" or "debug"
-
-    Returns
-    -------
-    dict
-        ``files``, ``rows``, ``mismatching_rows`` and ``vectors``: per file ``path, variant, rows, mismatching_rows``
-        and ``first``, None or the first mismatch as ``row, column, expected, got``.
-
-    Raises
-    ------
-    ArgumentError
-        If a path does not exist or holds no vector, or a class lacks a field.
-    StreamError
-        If a vector lacks a column that its controller reads; names both.
+    `paths`: vectors, or folders of them (searched recursively). `mode`: "compiled", "interpreted" or "debug". Returns
+    ``files``, ``rows``, ``mismatching_rows`` and ``vectors``: per file ``path, variant, rows, mismatching_rows`` and
+    ``first``, None or the first mismatch as ``row, column, expected, got``. Raises `ArgumentError` if a path does not
+    exist or holds no vector, or a class lacks a field; `StreamError` if a vector lacks a column that its controller
+    reads.
     """
     vectors = [verify_file(path, mode) for path in _files(paths)]
     return {

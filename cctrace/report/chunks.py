@@ -29,22 +29,13 @@ RETRANSMISSIONS = 50_000  # retransmissions that it holds besides
 
 
 class Packed(NamedTuple):
-    """The packets of a flow for files beside the page.
+    """The packets of a flow for files beside the page."""
 
-    Attributes
-    ----------
-    drawn : (Sent, Received)
-        Those that the page itself holds.
-    spans : list of dict
-        Of each file: ``from`` and ``to`` (ns since the flow's start), ``sent`` and ``received`` (numbers of packets),
-        ``acked`` and ``top`` (cumulative acknowledgement and end of what had been sent when it begins, bytes).
-    columns : list of dict
-        What the files hold, compressed.
-    """
-
-    drawn: tuple[Sent, Received]
+    drawn: tuple[Sent, Received]  # those that the page itself holds
+    # Of each file: ``from`` and ``to`` (ns since the flow's start), ``sent`` and ``received`` (numbers of packets),
+    # ``acked`` and ``top`` (cumulative acknowledgement and end of what had been sent when it begins, bytes).
     spans: list[dict[str, Any]]
-    columns: list[dict[str, dict[str, Any]]]
+    columns: list[dict[str, dict[str, Any]]]  # what the files hold, compressed
 
 
 def pack(packets: tuple[Sent, Received], start_ns: int, spans: int) -> Packed:

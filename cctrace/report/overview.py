@@ -85,27 +85,13 @@ def _sender(analysis: FlowAnalysis) -> str:
 
 
 def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress: Progress = silent) -> Path:
-    """Write report.html and the tables of an analysis.
+    """Write report.html and the tables of an analysis into a folder, made if it does not exist; return the page.
 
-    Parameters
-    ----------
-    folder : path-like
-        Made if it does not exist. The tables of an earlier report are removed.
-    progress : callable
-        Receives lines of progress.
-
-    Returns
-    -------
-    pathlib.Path
-        Of report.html. Beside it: flows.parquet, and per flow flowN-events.parquet; where the kernel's counters were
-        given flowN-tcpinfo.parquet; where a controller was replayed flowN-replay.parquet; with both
-        flowN-agreement.parquet; where what-if was asked flowN-whatif.parquet. Without pyarrow (the extra "parquet")
-        these are compressed CSV, flows.csv.gz and so on.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be written.
+    Beside it: flows.parquet, and per flow flowN-events.parquet; where the kernel's counters were given
+    flowN-tcpinfo.parquet; where a controller was replayed flowN-replay.parquet; with both flowN-agreement.parquet;
+    where what-if was asked flowN-whatif.parquet. Without pyarrow (the extra "parquet") these are compressed CSV,
+    flows.csv.gz and so on. The tables of an earlier report are removed. Raises `OSError` if the folder cannot be
+    written.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

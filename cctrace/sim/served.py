@@ -117,13 +117,7 @@ class Served:
         self._base = int(f.app_end)
 
     def wait(self, size_bytes: int, until_ns: int | None = None) -> int:
-        """Let time pass until so many bytes of the response have arrived in order, or until an instant.
-
-        Returns
-        -------
-        int
-            The time, ns; `until_ns` if they had not come before.
-        """
+        """Let time pass until so many bytes of the response have arrived, or until an instant; return it, ns."""
         f = self._flow
         wanted = self._base + -(-int(size_bytes) // self.segment_bytes)
         if f.rcv_nxt < wanted:

@@ -20,23 +20,9 @@ _SHOWN = {"rtt": ("base RTT", "ms", 1e6), "loss": ("random loss", "%", 0.01)}
 def trace_steps(trace: object) -> tuple[dict[str, Steps], dict[str, str]]:
     """Return what a link's trace says of a path, repeated for an hour.
 
-    Parameters
-    ----------
-    trace : str, path or LinkTrace
-        A Mahimahi trace, read in milliseconds, or a UCC log.
-
-    Returns
-    -------
-    dict, dict
-        (start ns, values) by field of `Path`: ``rate`` in bit/s; ``rtt`` in ns and ``loss`` where the trace has them.
-        For the latter two, where they come from.
-
-    Raises
-    ------
-    ArgumentError
-        If it is no trace.
-    FormatError
-        If its file is not to be read.
+    `trace`: a Mahimahi trace, read in milliseconds, or a UCC log. Returns (start ns, values) by field of `Path`
+    (``rate`` in bit/s; ``rtt`` in ns and ``loss`` where the trace has them), and where the latter two come from. Raises
+    `ArgumentError` if it is no trace; `FormatError` if its file is not to be read.
     """
     if isinstance(trace, str | os.PathLike):
         from cctrace.io import read_file
@@ -72,15 +58,8 @@ def _repeated(times: NDArray[np.int64], values: NDArray[Any], end_ns: int) -> St
 def read_steps(file: str | os.PathLike[str]) -> dict[str, list[tuple[float, Any]]]:
     """Read a file of lines ``seconds Mbit/s [RTT in ms [loss in %]]`` (``#`` begins a comment) as fields of `Path`.
 
-    Returns
-    -------
-    dict
-        ``rate``, and ``rtt`` and ``loss`` where there are such columns, each as steps that `Path` takes.
-
-    Raises
-    ------
-    FormatError
-        If a line is not two to four numbers, or not as many as the first; names the line.
+    Returns ``rate``, and ``rtt`` and ``loss`` where there are such columns, each as steps that `Path` takes. Raises
+    `FormatError` if a line is not two to four numbers, or not as many as the first; names the line.
     """
     rows: list[tuple[float, ...]] = []
     with open(file, encoding="utf-8", errors="replace") as lines:
