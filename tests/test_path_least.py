@@ -73,3 +73,18 @@ def test_a_cost_that_is_cut_short_leads_to_the_same_place(rng):
 
     assert least_within(bounded, 1.0, 9.0, 40, 1e-4) == least_of(cost, 1.0, 9.0, 40, 1e-4)
     assert sum(asked) > 20
+
+
+def test_a_search_ends_early_only_if_the_least_cost_lies_beyond_what_matters():
+    asked = []
+
+    def cost(x, most):
+        asked.append(x)
+        return (x - 4) ** 2
+
+    exact = least_within(cost, 1.0, 9.0, 80, 1e-4)
+    every = len(asked)
+    assert least_within(cost, 1.0, 9.0, 80, 1e-4, upto=4.0) == exact
+    asked.clear()
+    assert least_within(cost, 1.0, 9.0, 80, 1e-4, upto=3.0)[0] > 3.0
+    assert len(asked) < 0.7 * every

@@ -16,6 +16,7 @@ So that `cctrace.lang` can compile a class, methods are written in a subset of P
 * C arithmetic goes through `cctrace.cc.cmath`.
 """
 
+import functools
 import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, cast
@@ -165,11 +166,15 @@ def declared_fields(cls: "type[Controller]") -> dict[str, Any]:
     fields: dict[str, Any] = {}
     parameters = param_fields(cls).keys()  # which a class to be mixed in declares without a value
     for base in reversed(cls.__mro__):
-        declared = inspect.get_annotations(base)
-        known = {name for name, kind in declared.items() if "ClassVar" not in str(kind)} - parameters
-        fields |= {name: getattr(cls, name) for name in declared if name in known}
+        fields |= {name: getattr(cls, name) for name in _annotated(base) if name not in parameters}
         fields |= {name: value for name, value in vars(base).items() if isinstance(value, ArrayField)}
     return fields
+
+
+@functools.lru_cache(maxsize=1024)
+def _annotated(base: type) -> tuple[str, ...]:
+    """Return the names that a class annotates itself, those of class variables not included."""
+    return tuple(name for name, kind in inspect.get_annotations(base).items() if "ClassVar" not in str(kind))
 
 
 def param_fields(cls: "type[Controller]") -> dict[str, str]:

@@ -23,7 +23,7 @@ from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Ints, last_of_each
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.least import least_within
-from cctrace.path.lindley import deviation_by_bucket, deviation_by_queue, residual_delays
+from cctrace.path.lindley import IDLE, deviation_by_bucket, deviation_by_queue, residual_delays
 from cctrace.path.pairs import pair_rate
 from cctrace.path.transmissions import DELIVERED, LOST, Transmissions
 
@@ -75,7 +75,8 @@ class Sent:
         if len(steps.rate) > 1:
             return self.acked_us[self.timed] - departures(self.sent_us, self.wire_bytes, steps)[self.timed]
         found = np.empty(len(self.timed))
-        residual_delays(*self._work, self.acked_us, self.timed, float(steps.rate[0]), found)
+        delays = *self._work, self.acked_us, self.timed
+        residual_delays(*delays, float(steps.rate[0]), found, 0, len(found), IDLE)
         return found
 
     def deviation_at(self, rate: float, most: float, all_rows: bool = False) -> float:

@@ -14,16 +14,21 @@ def least_of(cost: Callable[..., Any], low: float, high: float, points: int, tol
 
 
 def least_within(
-    cost: Callable[[float, float], float], low: float, high: float, points: int, tolerance: float
+    cost: Callable[[float, float], float], low: float, high: float, points: int, tolerance: float, upto: float = np.inf
 ) -> tuple[float, float]:
     """Like `least_of`, for a cost that receives the bound it has to stay below to matter.
 
-    A cost above the bound may be any number above it.
+    A cost above the bound may be any number above it. `upto`: if the minimum lies beyond, any place beyond will do.
     """
     grid = np.geomspace(low, high, points)
     values = np.full(points, np.inf)
-    for k in np.argsort(np.arange(points) % _STRIDE, kind="stable"):  # the first few soon bound all others
-        values[k] = cost(grid[k], values.min())
+    beyond = np.append(low, grid[:-1]) > upto  # as far as the search around a point goes
+    sparse = np.arange(points) % _STRIDE
+    for k in np.lexsort((sparse, beyond & (sparse > 0))):  # the first few soon bound all others
+        best = int(np.argmin(values))
+        if beyond[k] and sparse[k] and beyond[best]:
+            return grid[best], values[best]
+        values[k] = cost(grid[k], values[best])
     best = int(np.argmin(values))
     a, b = grid[max(best - 1, 0)], grid[min(best + 1, points - 1)]
     golden = (np.sqrt(5) - 1) / 2

@@ -9,23 +9,26 @@ import math
 from cctrace.lang.machine import Machine
 
 _LARGEST = 1e280  # of a product, before one more factor
+IDLE = -1e300  # start of a busy period before the first packet
 
 
-def left(came, before, total, acked, timed, rate, out):
+def left(came, before, total, acked, timed, rate, out, begin, end, start):
     """Compute the residual delay of the `timed` packets: acknowledgement minus departure from a queue of one rate.
 
     `came`, `before`, `total`: arrival time of each packet, us, and cumulative bytes before and after it. `acked`: when
     it was acknowledged, us. `timed`: rows of packets, ascending. `rate`: bytes per us. `out`: receives one value per
-    row of `timed`.
+    row of `timed`, from `begin` to before `end`. `start`: when the busy period before them began, were all its work
+    one packet; returns that of the last one. From the first row on it is `IDLE`.
     """
-    start, row = -1e300, 0  # start of the busy period, were all its work one packet
-    for k in range(len(timed)):
+    row = timed[begin - 1] + 1 if begin > 0 else 0
+    for k in range(begin, end):
         latest = -1e300  # of the packets since the last timed one: a chain of maxima of its own is faster
         while row <= timed[k]:
             latest = max(latest, came[row] - before[row] / rate)
             row += 1
         start = max(start, latest)
         out[k] = acked[timed[k]] - start - total[timed[k]] / rate
+    return start
 
 
 def deviating(came, before, total, acked, timed, rate, size, small, most, out, room):
@@ -34,13 +37,13 @@ def deviating(came, before, total, acked, timed, rate, size, small, most, out, r
     `size`: number of delays per median; those after the last full `size` are ignored. `most`: if the mean exceeds
     this, the result is infinity. `out`, `room`: scratch, at least as long as `timed`.
     """
-    left(came, before, total, acked, timed, rate, out)
     count = len(timed) // size * size
-    found = 0.0
+    found, start = 0.0, IDLE
     for window in range(count // size):
         begin, end = window * size, window * size + size
+        start = left(came, before, total, acked, timed, rate, out, begin, end, start)
         room[0:size] = out[begin:end]
-        found += logs(out, begin, end, middle(room, size), small)
+        found += logs(out, begin, end, middle(room, size), small, most * count - found)
         if found > most * count:
             return math.inf
     return found / count
@@ -54,7 +57,7 @@ def shaped(came, before, total, acked, rows, rate, share, least, small, most, ou
     packets at this quantile arrive earlier than from a queue. `least`: base RTT, us.
     """
     count = len(rows)
-    left(came, before, total, acked, rows, rate, out)
+    left(came, before, total, acked, rows, rate, out, 0, count, IDLE)
     room[0:count] = out[0:count]
     bucket_us = least - quantile(room, count, share)
     if not bucket_us > 0:
@@ -63,7 +66,7 @@ def shaped(came, before, total, acked, rows, rate, share, least, small, most, ou
         row = rows[k]
         # Packets leave this much earlier than from a queue, but not before they arrive.
         out[k] = min(out[k] + bucket_us, acked[row] - came[row]) - least
-    found = logs(out, 0, count, 0.0, small) / count
+    found = logs(out, 0, count, 0.0, small, most * count) / count
     return math.inf if found > most else found
 
 
@@ -84,13 +87,15 @@ def drained(time, size, lost, rate, bucket, near, out):
             level = min(max(level, bucket) - size[k], bucket)  # what is dropped takes no tokens, and lacked some
 
 
-def logs(values, begin, end, centre, small):
-    """Return the sum of log(1 + |x - centre| / small) over part of an array."""
+def logs(values, begin, end, centre, small, most):
+    """Return the sum of log(1 + |x - centre| / small) over part of an array, or what exceeds `most` of it."""
     found, product = 0.0, 1.0
     for k in range(begin, end):
         product *= 1.0 + abs(values[k] - centre) / small
         if product > _LARGEST:
             found += math.log(product)
+            if found > most:
+                return found
             product = 1.0
     return found + math.log(product)
 

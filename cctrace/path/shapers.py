@@ -74,9 +74,11 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
     if long.sum() < 3:
         return None
     middle = float(np.median(delivered[long]))
-    slow = least_within(cost, middle * 0.9, middle * 1.1, 80, 1e-4)[0]
+    slow = least_within(cost, middle * 0.9, middle * 1.1, 80, 1e-4, upto=0.95 * rate)[0]
+    if slow > 0.95 * rate:
+        return None
     bucket, left = with_bucket(slow)
-    if not bucket > 0 or slow > 0.95 * rate:
+    if not bucket > 0:
         return None
     near = np.abs(left) < margin
     spent = backlog(flow.sent_us, flow.wire_bytes, constant(slow))[known] > bucket
