@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.display import plain
-from cctrace.errors import ArgumentError
+from cctrace.display import Summarized, plain
+from cctrace.documents import of_shape
+from cctrace.errors import FormatError
 from cctrace.units import format_number
 
 Z95 = 1.959963984540054
@@ -111,11 +112,13 @@ def estimate_in(found: Mapping[str, Any]) -> Estimate | None:
     """Return the estimate that a dict holds, as `Estimate.to_dict` gives it; None if it holds something else."""
     if set(found) - {"level"} != set(Estimate._fields):
         return None
+    if any(isinstance(found[side], str | list | dict) for side in Estimate._fields):
+        raise TypeError(f"{dict(found)} are no numbers")
     kind = Estimate90 if found.get("level") == 0.90 else Estimate
     return kind(found["value"], found["low"], found["high"])
 
 
-class Serialised:
+class Serialised(Summarized):
     """A fitted estimator that JSON text can hold; the data to which it was fitted (``_data…``) are left out."""
 
     def to_json(self) -> str:
@@ -127,19 +130,22 @@ class Serialised:
     def from_json(cls, text: str | bytes) -> Self:
         """Return the estimator that `to_json` wrote.
 
-        Raises `ArgumentError` if the text is not of such an estimator.
+        Raises `FormatError` if the text is not of such an estimator.
         """
-        try:
+        with of_shape("text", f"what {cls.__name__}.to_json wrote"):
             state = json.loads(text, object_hook=lambda found: estimate_in(found) or found)
-        except (TypeError, ValueError) as error:
-            raise ArgumentError(f"text is not JSON: {error}") from None
-        kind = state.pop("cctrace.fit", None) if isinstance(state, dict) else None
-        if kind != cls.__name__:
-            raise ArgumentError(f"text is of {kind or 'something else'}; it must be what {cls.__name__}.to_json wrote")
-        fit = cls.__new__(cls)
-        vars(fit).update(state)
-        fit._restore()
+            if (kind := state.pop("cctrace.fit", None)) != cls.__name__:
+                raise FormatError(f"text is of {kind or 'something else'}, not what {cls.__name__}.to_json wrote")
+            fit = cls.__new__(cls)
+            vars(fit).update(state)
+            fit._restore()
+            fit.to_dict()
+            fit.summary()  # whatever they miss is refused here, not where it is used
         return fit
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result for JSON."""
+        raise NotImplementedError
 
     def _restore(self) -> None:
         """Turn what JSON holds (objects, lists) back into what the attributes were."""

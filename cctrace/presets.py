@@ -127,7 +127,7 @@ def bins(name: str) -> list[dict[str, Any]]:
     else:
         try:
             found = json.loads(Path(name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ArgumentError(
                 f"table {name!r}: neither a JSON file nor one of {', '.join(names())} ({error})"
             ) from None

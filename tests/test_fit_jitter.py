@@ -187,7 +187,7 @@ def test_a_fit_survives_json(rng):
     assert again.to_dict() == fit.to_dict()
     assert again.predict([0.3]) == fit.predict([0.3])
     assert again.jitter() == fit.jitter()
-    with pytest.raises(cct.errors.ArgumentError, match="Collapse"):
+    with pytest.raises(cct.errors.FormatError, match="Collapse"):
         cct.fit.Collapse.from_json(fit.to_json())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.cli import main
-from cctrace.errors import ArgumentError
+from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.served import Served
 from cctrace.streaming import Settings, Video, play, play_rates, read_periods
 from cctrace.streaming.player import Player
@@ -172,9 +172,9 @@ def test_files_of_sabre_are_read(tmp_path):
     assert (video.length_s, video.cut(20).segments) == (9.0, 7)
     assert play_rates(read_periods(tmp_path / "network.json"), video).segments.quality.tolist() == [0, 1, 1]
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(ArgumentError, match=r"other\.json: not a network trace of Sabre"):
+    with pytest.raises(FormatError, match=r"other\.json: not of the shape of a network trace of Sabre"):
         read_periods(tmp_path / "other.json")
-    with pytest.raises(ArgumentError, match=r"other\.json: not a manifest of Sabre"):
+    with pytest.raises(FormatError, match=r"other\.json: not of the shape of a manifest of Sabre"):
         Video.read(tmp_path / "other.json")
 
 

@@ -11,23 +11,25 @@ compared there, because the kernel's minimum predates the capture.
 
 import contextlib
 import csv
-import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc import KERNEL_NAMES, REGISTRY
+from cctrace.documents import json_file, of_shape
 from cctrace.errors import ArgumentError, FormatError, StreamError
 from cctrace.flows.capture import read
 from cctrace.flows.flow import Flow
 from cctrace.identification.identify import identify
 from cctrace.identification.named import controller_name, leaves_open, sender
+from cctrace.io.source import open_source
 from cctrace.replaying.agreement import Comparison
 from cctrace.replaying.run import replay
+
+T = TypeVar("T", int, str)
 
 STALL_US = 4_000
 NON_OPEN_SHARE = 0.02  # recovery is compared separately if at least this share of the polls is not Open
@@ -242,12 +244,12 @@ def stalls(folder: str | Path) -> NDArray[np.int64]:
     path = Path(folder) / "queue.csv.gz"
     if not path.exists():
         return np.zeros((0, 2), np.int64)
-    with gzip.open(path, "rt", encoding="ascii") as file:
-        rows = list(csv.DictReader(file))
-    if not rows or "late_max_us" not in rows[0]:
-        return np.zeros((0, 2), np.int64)
-    times = np.array([int(row["time_ns"]) for row in rows], np.int64)
-    late = np.array([float(row["late_max_us"]) > STALL_US for row in rows])
+    with open_source(path) as source, of_shape(source.name, "a recording's queue"):
+        rows = list(csv.DictReader(source.lines()))
+        if not rows or "late_max_us" not in rows[0]:
+            return np.zeros((0, 2), np.int64)
+        times = np.array([int(row["time_ns"]) for row in rows], np.int64)
+        late = np.array([float(row["late_max_us"]) > STALL_US for row in rows])
     before = np.concatenate([times[:1] - 10_000_000, times[:-1]])
     return np.column_stack([before, times])[late]
 
@@ -268,7 +270,7 @@ def load(folder: str | Path) -> list[Flow]:
     folder = Path(folder)
     capture = read(_one(folder, "sender.pcap*"))
     info = read(_one(folder, "tcpinfo.csv*"))
-    ports = _described(folder, "sport")
+    ports = _described(folder, "sport", int)
     flows = []
     for index, known in enumerate(info.connections):
         sport = known.get("sport", ports.get(known.get("flow_id")))
@@ -286,16 +288,17 @@ def _one(folder: Path, pattern: str) -> Path:
     return found[0]
 
 
-def _described(folder: str | Path, name: str) -> dict[Any, Any]:
+def _described(folder: str | Path, name: str, kind: type[T]) -> dict[Any, T]:
     """Return {flow id: value} of what the recording's scenario says of its flows."""
     path = Path(folder) / "scenario.json"
     if not path.exists():
         return {}
-    scenario = json.loads(path.read_text(encoding="utf-8"))
-    return {flow["id"]: flow[name] for flow in scenario["parameters"]["flows"]}
+    with json_file(path, "a recording's scenario") as scenario:
+        return {int(flow["id"]): kind(flow[name]) for flow in scenario["parameters"]["flows"]}
 
 
 def validate(folder: str | Path) -> list[Agreement]:
     """Return the `Agreement` of every flow of one recording; see `load` for the errors."""
-    controllers = dict(zip(_described(folder, "sport").values(), _described(folder, "cc").values(), strict=True))
+    ports, names = _described(folder, "sport", int), _described(folder, "cc", str)
+    controllers = dict(zip(ports.values(), names.values(), strict=True))
     return [Agreement(flow, stalls(folder), controllers.get(flow.key[1])) for flow in load(folder)]

@@ -16,7 +16,6 @@ jain = ">= 0.9"
 import math
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,7 +23,8 @@ from typing import Any, NamedTuple
 from cctrace import units
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import endpoint
-from cctrace.errors import ArgumentError, FormatError, check_keys, suggestion
+from cctrace.documents import toml_file
+from cctrace.errors import ArgumentError, check_keys, suggestion
 
 Given = str | os.PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -85,7 +85,7 @@ def read(given: Given) -> list[Expectation]:
     """
     source = "expectations"
     if isinstance(given, str | os.PathLike):
-        source, given = os.fspath(given), _parsed(given)
+        source, given = os.fspath(given), toml_file(given)
     if isinstance(given, Mapping):
         parts = given.get("expect", [])
         if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
@@ -98,14 +98,6 @@ def read(given: Given) -> list[Expectation]:
     if not tables:
         raise ArgumentError(f"{source}: nothing is expected; give for example goodput = '>= 35Mbit'")
     return [_expectation(where, table) for where, table in tables]
-
-
-def _parsed(file: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        with open(file, "rb") as lines:
-            return tomllib.load(lines)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{os.fspath(file)}: not TOML: {error}") from None
 
 
 def _expectation(where: str, table: Mapping[str, Any]) -> Expectation:

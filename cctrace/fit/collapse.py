@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cctrace.display import Progress, Summarized, plain, silent
+from cctrace.display import Progress, plain, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, Serialised
 from cctrace.fit import constants as const
@@ -109,7 +109,7 @@ CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
 TWINS = {"bbr2019": "bbr2022"}  # they differ in how equal RTTs refresh min_rtt; with jitter, RTTs are never equal
 
 
-class Collapse(Serialised, Summarized):
+class Collapse(Serialised):
     """Estimator of minRTT collapse.
 
     Parameters

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.display import Progress, Public, of_summary, plain, silent
+from cctrace.documents import of_shape
 from cctrace.estimates import Z95, Estimate
 from cctrace.fit import constants as const
 from cctrace.fit.components import Components, bucket_bytes, components_of
@@ -88,7 +89,11 @@ class FittedPath(Path, Public):
         >>> FittedPath.from_json(fitted.to_json()).to_dict() == fitted.to_dict()
         True
         """
-        return cls.of(read_estimates(text))
+        with of_shape("text", "a fitted path as JSON"):
+            fitted = cls.of(read_estimates(text))
+            fitted.draws(1)
+            fitted.summary()  # whatever they miss is refused here, not where it is used
+        return fitted
 
     def draws(self, n: int = 100, seed: int = 1) -> list[Path]:
         """Return `n` plausible paths, drawn from the joint distribution of the estimates.

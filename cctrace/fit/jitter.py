@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cctrace.display import Progress, Summarized, plain, silent
+from cctrace.display import Progress, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, Serialised
 from cctrace.fit import constants as const
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Source = Flow | Simulation | Delays | NDArray[Any] | list[float] | tuple[float, ...]
 
 
-class Jitter(Serialised, Summarized):
+class Jitter(Serialised):
     """Estimator of a path's jitter.
 
     Parameters

@@ -17,7 +17,8 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
-from cctrace.errors import CctraceError, FormatError, MissingError
+from cctrace.documents import of_shape
+from cctrace.errors import FormatError, MissingError
 from cctrace.extras import needed, program
 from cctrace.io.compression import DECOMPRESSORS, Allowance, Decompressed, bomb, most_bytes
 
@@ -264,23 +265,14 @@ def _open_url(url: str) -> BinaryFile:
 def reads(what: str) -> Callable[[Callable[Concatenate[Source, P], T]], Callable[Concatenate[Input, P], T]]:
     """Decorate a function that reads an open `Source`: it then takes anything that `open_source` opens.
 
-    An error in the function (unexpected JSON, a number beyond 64 bits) becomes a FormatError of one line; the original
-    error stays attached as its cause.
+    An error in the function (unexpected JSON, a number beyond 64 bits) becomes a FormatError; see `of_shape`.
     """
 
     def decorate(function: Callable[Concatenate[Source, P], T]) -> Callable[Concatenate[Input, P], T]:
         @functools.wraps(function)
         def read(source: Input, /, *args: P.args, **options: P.kwargs) -> T:
-            with open_source(source) as opened:
-                try:
-                    return function(opened, *args, **options)
-                except CctraceError:
-                    raise
-                except RecursionError as error:
-                    raise FormatError(f"{opened.name}: {what}, nested too deeply to be read") from error
-                except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-                    reason = " ".join(f"{type(error).__name__}: {error}".split())
-                    raise FormatError(f"{opened.name}: not of the shape of {what} ({reason})") from error
+            with open_source(source) as opened, of_shape(opened.name, what):
+                return function(opened, *args, **options)
 
         return read
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from cctrace import presets
 from cctrace.analytic.pilaw import SIGMOID_SLOPE, utility
+from cctrace.documents import json_file
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.learn.search import Search
 
@@ -161,15 +162,12 @@ class Agent:
 
         Raises `FormatError` if the file is no agent's.
         """
-        try:
-            state = json.loads(Path(file).read_text(encoding="utf-8"))
+        with json_file(file, "the state of a learning agent") as state:
             if state["form"] != _FORM:
                 raise ValueError(f"its form is {state['form']!r}")
             searches = [Search([(int(k), float(b), float(u)) for k, b, u in tried]) for tried in state["tried"]]
             waiting = [list(map(float, w)) for w in state["waiting"]]
             agent = cls(state["flows"], state["slope"], searches, waiting, state.get("gamma", 1.0))
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{file}: not the state of a learning agent ({error})") from None
         if not len(agent.searches) == len(agent.waiting) == len(agent.bins):
             raise FormatError(f"{file}: has {len(agent.searches)} bins, the table has {len(agent.bins)}")
         return agent

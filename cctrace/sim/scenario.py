@@ -16,12 +16,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cctrace.errors import ArgumentError, FormatError, check_keys
+from cctrace.documents import toml_file
+from cctrace.errors import ArgumentError, check_keys
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 
@@ -95,11 +95,7 @@ class Scenario:
             If a key is unknown or a value wrong; names file, key and what is allowed.
         """
         name = os.fspath(file)
-        try:
-            with open(file, "rb") as lines:
-                table = tomllib.load(lines)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FormatError(f"{name}: not TOML: {error}") from None
+        table = toml_file(file)
         check_keys(name, table, _KEYS)
         path, senders = table.get("path"), table.get("senders")
         if not isinstance(path, dict) or not isinstance(senders, list) or not senders:

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from cctrace.documents import json_file
 from cctrace.errors import ArgumentError
 from cctrace.streaming.player import Ask, Progress
-from cctrace.streaming.video import read_json
 
 
 class Period(NamedTuple):
@@ -36,7 +36,7 @@ def read_periods(file: str | os.PathLike[str]) -> list[Period]:
 
     Raises
     ------
-    ArgumentError
+    FormatError
         If the file is no such trace; `play_rates` refuses periods of which none has a rate.
 
     Examples
@@ -46,14 +46,10 @@ def read_periods(file: str | os.PathLike[str]) -> list[Period]:
     ...     _ = file.write('[{"duration_ms": 1000, "bandwidth_kbps": 5000, "latency_ms": 75}]')
     ...     file.flush()
     ...     read_periods(file.name)
-    [Period(ms=1000, kbps=5000, latency_ms=75)]
+    [Period(ms=1000.0, kbps=5000.0, latency_ms=75.0)]
     """
-    found = read_json(file, "network trace")
-    try:
-        periods = [Period(p["duration_ms"], p["bandwidth_kbps"], p["latency_ms"]) for p in found]
-    except (KeyError, TypeError) as error:
-        raise ArgumentError(f"{file}: not a network trace of Sabre ({type(error).__name__}: {error})") from None
-    return periods
+    with json_file(file, "a network trace of Sabre") as found:
+        return [Period(*(float(p[key]) for key in ("duration_ms", "bandwidth_kbps", "latency_ms"))) for p in found]
 
 
 class Rates:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil
-from pathlib import Path
-from typing import Any
+from math import ceil, inf
 
+from cctrace.documents import json_file
 from cctrace.errors import ArgumentError
 
 # The DASH Industry Forum's Big Buck Bunny at 30 frames/s, as listed in [Bi23] section 5.3.1.
@@ -49,7 +47,7 @@ class Video:
         rates = self.bitrates_kbps
         if not rates or rates[0] <= 0 or any(a >= b for a, b in pairwise(rates)):
             raise ArgumentError(f"bitrates_kbps={rates!r} must be positive and rise")
-        if self.segment_ms <= 0 or not self.sizes_bits:
+        if not 0 < self.segment_ms < inf or not self.sizes_bits:
             raise ArgumentError(
                 f"segment_ms={self.segment_ms!r} with {len(self.sizes_bits)} segments: neither may be 0"
             )
@@ -75,18 +73,12 @@ class Video:
 
         Raises
         ------
-        ArgumentError
+        FormatError
             If the file is not one.
         """
-        found = read_json(file, "manifest")
-        try:
-            return cls(
-                tuple(found["bitrates_kbps"]),
-                found["segment_duration_ms"],
-                tuple(tuple(sizes) for sizes in found["segment_sizes_bits"]),
-            )
-        except (KeyError, TypeError) as error:
-            raise ArgumentError(f"{file}: not a manifest of Sabre ({type(error).__name__}: {error})") from None
+        with json_file(file, "a manifest of Sabre") as found:
+            sizes = tuple(tuple(map(int, segment)) for segment in found["segment_sizes_bits"])
+            return cls(tuple(map(float, found["bitrates_kbps"])), float(found["segment_duration_ms"]), sizes)
 
     def cut(self, seconds: float) -> Video:
         """Return the video at this length, repeated if it is shorter."""
@@ -105,13 +97,3 @@ class Video:
     def length_s(self) -> float:
         """Length of the video in seconds."""
         return self.segments * self.segment_ms / 1000
-
-
-def read_json(file: str | os.PathLike[str], what: str) -> Any:
-    """Return the content of a JSON file, or raise ArgumentError that names it."""
-    try:
-        return json.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ArgumentError(f"{file}: {error.strerror}") from None
-    except ValueError as error:
-        raise ArgumentError(f"{file}: not JSON, as a {what} of Sabre is ({error})") from None

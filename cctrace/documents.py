@@ -1,0 +1,60 @@
+"""Documents that users write or keep (JSON, TOML): one error for those that cannot be read or have another shape."""
+
+import contextlib
+import json
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cctrace.errors import CctraceError, FormatError
+
+
+@contextlib.contextmanager
+def of_shape(name: str, what: str) -> Iterator[None]:
+    """Turn an error that a document of another shape causes inside into a `FormatError` of one line.
+
+    The original error (a missing key, a number beyond 64 bits) stays attached as its cause.
+
+    >>> with of_shape("a.json", "a scenario"):
+    ...     {"flows": []}["path"]
+    Traceback (most recent call last):
+    cctrace.errors.FormatError: a.json: not of the shape of a scenario (KeyError: 'path')
+    """
+    try:
+        yield
+    except CctraceError:
+        raise
+    except RecursionError as error:
+        raise FormatError(f"{name}: {what}, nested too deeply to be read") from error
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise FormatError(f"{name}: not of the shape of {what} ({reason})") from error
+
+
+@contextlib.contextmanager
+def json_file(file: str | os.PathLike[str], what: str) -> Iterator[Any]:
+    """Yield the content of a JSON file; `of_shape` applies to all that is done with it inside.
+
+    Raises `FormatError` if the file cannot be read or is not JSON.
+    """
+    name = os.fspath(file)
+    with of_shape(name, what):
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+        except OSError as error:
+            raise FormatError(f"{name}: {error.strerror}") from None
+        yield json.loads(text)
+
+
+def toml_file(file: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the content of a TOML file, or raise a `FormatError` that names the file and the line."""
+    name = os.fspath(file)
+    try:
+        with open(file, "rb") as lines:
+            return tomllib.load(lines)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{name}: not TOML: {error}") from None
+    except RecursionError:
+        raise FormatError(f"{name}: TOML that is nested too deeply to be read") from None
