@@ -9,6 +9,7 @@ from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.groups import Idle, SendBuffer, Writes
 from cctrace.diagnosis.limits import account, counted, data_waited, edges_of
+from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.rules import judge
 
 END_S, STEP_S = 10.0, 0.02
@@ -80,3 +81,14 @@ def test_writes_that_follow_acks_tell_a_send_buffer_from_an_application(share):
     first = judge(facts)[0]
     assert first.name == "send_buffer_limited"
     assert (first.confidence >= 0.5) == (share >= 0.5)
+
+
+def test_a_window_stays_the_limit_until_a_super_packet_fits():
+    """Linux sends nothing while less than a third of the window is free, unless that is all it has to send."""
+    mss, window = 1000, 12_000
+    time = np.arange(6.0)
+    free = np.array([6000, 0, 2000, 3000, 0, 5000])  # filled, freed twice by ACKs, filled, freed by more than a third
+    sent = np.array([True, True, False, False, True, False])
+    left = free[np.maximum.accumulate(np.where(sent, np.arange(6), 0))]
+    record = SimpleNamespace(table=SimpleNamespace(mss=mss), _windows=(time, free, left, np.full(6, window)))
+    assert Record.window_shut_s.func(record) == pytest.approx(np.array([[1.0, 5.0]]))

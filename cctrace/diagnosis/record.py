@@ -24,6 +24,7 @@ from cctrace.flows.state import RST, SYN, TIMEOUT
 from cctrace.path.constants import LEAST_ACKS
 from cctrace.path.evidence import evidence_of
 from cctrace.schema import EVENT_CODES
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
 class Bursts(NamedTuple):
@@ -36,6 +37,15 @@ class Bursts(NamedTuple):
     segments: np.ndarray
     place: np.ndarray
     last: np.ndarray
+
+
+class _Windows(NamedTuple):
+    """The receive window: time of a packet (s), bytes of it free after that, free after the latest own packet, size."""
+
+    time_s: NDArray[np.float64]
+    free: NDArray[np.int64]
+    left: NDArray[np.int64]
+    window: NDArray[np.int64]
 
 
 def runs_of(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float = 0.0) -> NDArray[np.float64]:
@@ -184,11 +194,11 @@ class Record:
         return clock[rows], rows, capture.packets["direction"][rows] == int(capture.connections.sender[index])
 
     @functools.cached_property
-    def _windows(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return (time in s, free bytes of the receive window after it, that window) of every packet, in order."""
+    def _windows(self) -> _Windows:
+        """The receive window after every packet, in order; none if its scale is unknown."""
         capture, index = self.flow.capture, self.flow.index
         if "wscale" in self.flow.facts["inferred"]:
-            return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
+            return _Windows(np.zeros(0), *(np.zeros(0, np.int64),) * 3)
         (time_ns, rows, mine), packets = self.captured, capture.packets
         base = int(capture.connections.sides[index, int(capture.connections.sender[index])]["base"])
         seq = unwrapped(packets["seq"][rows], mine, base)
@@ -199,24 +209,28 @@ class Record:
         window = np.where(from_receiver, packets["window"][rows].astype(np.int64) << int(self.flow.facts["wscale"]), 0)
         edge = np.maximum.accumulate(np.where(from_receiver, ack + window, 0))
         last = np.maximum.accumulate(np.where(from_receiver, np.arange(len(rows)), 0))
-        known = edge > 0
-        return self.seconds(time_ns)[known], (edge - end)[known], window[last][known]
+        sent = np.maximum.accumulate(np.where(mine, np.arange(len(rows)), 0))
+        free = edge - end
+        return _Windows(*(each[edge > 0] for each in (self.seconds(time_ns), free, free[sent], window[last])))
 
     @functools.cached_property
     def window_shut_s(self) -> NDArray[np.float64]:
-        """Intervals in which the receive window was the limit: less than a segment of it was free, seconds."""
-        time, free, _ = self._windows
-        return runs_of(time, free < self.table.mss)
+        """Intervals in which the receive window was the limit, seconds: less than a segment of it was free, or had been
+        after the latest send, and a sender still waits for room for a super-packet [Linux] tcp_tso_should_defer.
+        """
+        time, free, left, window = self._windows
+        waits = (left < self.table.mss) & (free < window / TSO_WIN_DIVISOR)
+        return runs_of(time, (free < self.table.mss) | waits)
 
     @property
     def largest_window_bytes(self) -> int:
         """The largest advertised receive window; 0 if unknown."""
-        return int(np.max(self._windows[2], initial=0))
+        return int(np.max(self._windows.window, initial=0))
 
     @functools.cached_property
     def window_full_share(self) -> float:
         """Share of the time in which nine tenths of the receive window were in flight; 0 if unknown."""
-        time, free, window = self._windows
+        time, free, _, window = self._windows
         if len(time) < 2:
             return 0.0
         full = free < (1 - const.NEARLY_ALL) * window
