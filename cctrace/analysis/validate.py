@@ -194,10 +194,7 @@ class Agreement:
         for label, quantity, need, how in wanted:
             if quantity in replayed.quantities:
                 agrees = replayed.agrees(quantity, **how)
-                parts = (
-                    (label, kept & ~replayed.startup, need),
-                    (f"{label}_startup", kept & replayed.startup, 0.0),
-                )
+                parts = ((label, kept & ~replayed.startup, need), (f"{label}_startup", kept & replayed.startup, 0.0))
                 found += [
                     Figure(f"replay_{n}", float(agrees[p].mean()), int(p.sum()), m) for n, p, m in parts if p.any()
                 ]

@@ -66,11 +66,7 @@ def window_delivery_rate(window: ArrayLike, interdeparture_us: ArrayLike, mean_r
 
 
 def next_bandwidth(
-    bandwidth: Real,
-    min_rtt_us: Real,
-    mean_rtt_us: Real,
-    cwnd_gain: Real = 2.0,
-    extra_us: Real = 0.0,
+    bandwidth: Real, min_rtt_us: Real, mean_rtt_us: Real, cwnd_gain: Real = 2.0, extra_us: Real = 0.0
 ) -> Array:
     r"""Bandwidth estimate one probe cycle later.
 
@@ -111,11 +107,7 @@ def high_variation_bandwidth(bandwidth: Real, min_rtt_us: Real, mean_rtt_us: Rea
 
 
 def bandwidth_trajectory(
-    bandwidth: Real,
-    min_rtts_us: ArrayLike,
-    mean_rtt_us: Real,
-    cwnd_gain: Real = 2.0,
-    extra_us: Real = 0.0,
+    bandwidth: Real, min_rtts_us: ArrayLike, mean_rtt_us: Real, cwnd_gain: Real = 2.0, extra_us: Real = 0.0
 ) -> Array:
     """Bandwidth estimate over probe cycles, Eqs. (5) to (7) iterated.
 

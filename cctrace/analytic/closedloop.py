@@ -378,9 +378,6 @@ def domain(path: Link, sender: Constants) -> Domain:
             "BBRv2 and later, order preserved: jitter ends STARTUP early, and they grow back over minutes; BBRv2+: its "
             "compensation",
         ),
-        (
-            not (sender.aggregation and path.draws == "slot"),
-            "extra_acked under slow jitter: grows with what it causes",
-        ),
+        (not (sender.aggregation and path.draws == "slot"), "extra_acked under slow jitter: grows with what it causes"),
         (path.rho == 0, "autocorrelated draws: thresholds come out up to a quarter low, and reordered ones unmodelled"),
     )

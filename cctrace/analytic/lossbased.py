@@ -72,11 +72,7 @@ def pftk_timeout_share(window: ArrayLike, loss_rate: ArrayLike) -> Array:
 
 
 def pftk_rate(
-    rtt_s: ArrayLike,
-    loss_rate: ArrayLike,
-    timeout_s: ArrayLike,
-    max_window: Real = np.inf,
-    segments_per_ack: Real = 2,
+    rtt_s: ArrayLike, loss_rate: ArrayLike, timeout_s: ArrayLike, max_window: Real = np.inf, segments_per_ack: Real = 2
 ) -> Array:
     r"""Segments sent per second, the full model.
 
@@ -101,11 +97,7 @@ def pftk_rate(
 
 
 def pftk_rate_simple(
-    rtt_s: ArrayLike,
-    loss_rate: ArrayLike,
-    timeout_s: ArrayLike,
-    max_window: Real = np.inf,
-    segments_per_ack: Real = 2,
+    rtt_s: ArrayLike, loss_rate: ArrayLike, timeout_s: ArrayLike, max_window: Real = np.inf, segments_per_ack: Real = 2
 ) -> Array:
     r"""Segments sent per second, the approximation that is quoted as "the" PFTK formula.
 

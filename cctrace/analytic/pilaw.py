@@ -45,14 +45,7 @@ def rate_step(
     return (1 - alpha) * np.asarray(rate) + alpha * gamma * capacity - beta / positive("delta_s", delta_s) * surplus
 
 
-def rate(
-    capacity: Real,
-    rtt_s: Real,
-    target_rtt_s: Real,
-    beta: Real,
-    delta_s: Real,
-    gamma: Real = 1.0,
-) -> Array:
+def rate(capacity: Real, rtt_s: Real, target_rtt_s: Real, beta: Real, delta_s: Real, gamma: Real = 1.0) -> Array:
     r"""The law in terms of what a sender can measure.
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{\delta} C (R - R_0) \quad\text{Eq. (4) [Chung18]_}
@@ -64,14 +57,7 @@ def rate(
     return np.asarray(capacity) * (gamma - beta / positive("delta_s", delta_s) * surplus)
 
 
-def bbrx_rate(
-    capacity: Real,
-    rtt_s: Real,
-    min_rtt_s: Real,
-    beta: Real,
-    k: Real = 4,
-    gamma: Real = 1.0,
-) -> Array:
+def bbrx_rate(capacity: Real, rtt_s: Real, min_rtt_s: Real, beta: Real, k: Real = 4, gamma: Real = 1.0) -> Array:
     r"""The law as deployed, with the target k/4 R_min and the epoch R_min, Eq. (5) [Chung18]_.
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{R_{min}} C \Bigl(R - \frac{k}{4}R_{min}\Bigr)

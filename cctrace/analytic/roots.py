@@ -10,11 +10,7 @@ from cctrace.errors import ArgumentError
 
 
 def first_root(
-    f: Callable[[Array], Array],
-    low: ArrayLike,
-    high: ArrayLike,
-    name: str,
-    quantity: str = "the function",
+    f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike, name: str, quantity: str = "the function"
 ) -> Array:
     """Return, elementwise, the smallest root of `f` between `low` and `high`.
 

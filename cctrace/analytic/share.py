@@ -150,11 +150,7 @@ def ware_probe_time(buffer_s: ArrayLike, base_rtt_s: ArrayLike, duration_s: Real
 
 
 def ware_bbr_share(
-    ratio: ArrayLike,
-    base_rtt_s: ArrayLike,
-    packets_per_s: ArrayLike,
-    bbr_flows: ArrayLike = 1,
-    duration_s: Real = 60.0,
+    ratio: ArrayLike, base_rtt_s: ArrayLike, packets_per_s: ArrayLike, bbr_flows: ArrayLike = 1, duration_s: Real = 60.0
 ) -> Array:
     r"""Share of the link that N BBR flows get together.
 
@@ -169,11 +165,7 @@ def ware_bbr_share(
 
 
 def ware_domain(
-    ratio: ArrayLike,
-    base_rtt_s: ArrayLike,
-    duration_s: Real,
-    bbr_flows: ArrayLike = 1,
-    loss_based_flows: ArrayLike = 1,
+    ratio: ArrayLike, base_rtt_s: ArrayLike, duration_s: Real, bbr_flows: ArrayLike = 1, loss_based_flows: ArrayLike = 1
 ) -> Domain:
     """Where Ware's model may be used: found by comparing it with closed-loop runs of the released code.
 

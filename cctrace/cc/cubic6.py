@@ -22,13 +22,7 @@ see reno) and of others.
 
 from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import U32_MAX, s32, u32, u64_div
-from cctrace.cc.cubic import (
-    HYSTART_DELAY,
-    HYSTART_LOW_WINDOW,
-    HYSTART_MIN_SAMPLES,
-    HYSTART_TRAIN,
-    Cubic,
-)
+from cctrace.cc.cubic import HYSTART_DELAY, HYSTART_LOW_WINDOW, HYSTART_MIN_SAMPLES, HYSTART_TRAIN, Cubic
 from cctrace.cc.linux import GSO_MAX_SIZE, USEC_PER_MSEC, USEC_PER_SEC, before
 
 HYSTART_ACK_DELTA_US = 2000

@@ -31,13 +31,7 @@ from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.cmath import f32, s32, u32, u64_lt
 from cctrace.cc.filters import reset_filter, running_max
-from cctrace.cc.quic_bbr import (
-    MAX_DOWN_SAMPLES,
-    NOT_IN_RECOVERY,
-    OBBR_COLUMNS,
-    STARTUP,
-    QuicBBR,
-)
+from cctrace.cc.quic_bbr import MAX_DOWN_SAMPLES, NOT_IN_RECOVERY, OBBR_COLUMNS, STARTUP, QuicBBR
 
 GAIN_MAX = 2.05  # C double; f32(GAIN_MAX) < GAIN_MAX
 PROBE_GAIN = 1.25  # lower bound of g while the pacing gain probes for bandwidth

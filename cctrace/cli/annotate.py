@@ -11,11 +11,7 @@ from cctrace.cli.common import command_options, print_json, print_text, progress
 @click.command(short_help="Write a capture with comments and fields for Wireshark.")
 @click.argument("file", type=FILE)
 @click.option(
-    "-o",
-    "--output",
-    type=NEW_FILE,
-    required=True,
-    help="The pcapng to write; FILE.cctrace.tsv is written beside it.",
+    "-o", "--output", type=NEW_FILE, required=True, help="The pcapng to write; FILE.cctrace.tsv is written beside it."
 )
 @tcpinfo_option
 @controller_option(help="Replay this controller; default: each flow's own, as identified.")
@@ -23,12 +19,7 @@ from cctrace.cli.common import command_options, print_json, print_text, progress
 @trust_option
 @command_options()
 def annotate(
-    file: str,
-    output: str,
-    tcpinfo: tuple[str, ...],
-    controller: str | None,
-    reading: dict[str, Any],
-    as_json: bool,
+    file: str, output: str, tcpinfo: tuple[str, ...], controller: str | None, reading: dict[str, Any], as_json: bool
 ) -> None:
     """Write the packets of a capture again, byte for byte, as a pcapng with comments.
 

@@ -134,11 +134,7 @@ def collapse(flow: Flow, update: Callable[[str], None]) -> Any:
 @trust_option
 @command_options()
 def parameters(
-    files: tuple[str, ...],
-    controller: str,
-    names: tuple[str, ...],
-    reading: dict[str, Any],
-    as_json: bool,
+    files: tuple[str, ...], controller: str, names: tuple[str, ...], reading: dict[str, Any], as_json: bool
 ) -> None:
     """Fit parameters of a controller to the flow's sends: which cwnd_gain, beta or loss threshold explains them.
 

@@ -61,10 +61,7 @@ def record_of_log(flow: CounterFlow) -> Record:
     held |= {"lost": until(packets["time_ns"][lost], np.ones(int(lost.sum())))}
     if sizes.any():
         times, acked = flow.acked()
-        held |= {
-            "sent": until(packets["time_ns"][sent], sizes),
-            "acked": until(times, np.diff(acked, prepend=0)),
-        }
+        held |= {"sent": until(packets["time_ns"][sent], sizes), "acked": until(times, np.diff(acked, prepend=0))}
     names = flow.polls["congestion_state"][known] if "congestion_state" in flow.polls.extra else ()
     for name, codes in (("state", BBR_STATES), ("reno_state", RENO_STATES)):
         states = np.array([codes.get(_bare(one), UNKNOWN) for one in names], int)

@@ -129,7 +129,8 @@ def difference(runs: Runs, original: Runs, misfit: Mapping[str, float]) -> dict[
 
 # --- in words --------------------------------------------------------------------------------------------------------
 _WORDS = {"goodput_bps": "goodput", "rtt_mean_us": "RTT", SHARE: "retransmissions"}
-ALIKE = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 0.3}  # per cent, points: smaller changes are "about the same"
+# Per cent, and points of the share: smaller changes are "about the same".
+ALIKE = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 100 * NEAR_POINTS}
 
 
 def in_words(differ: Mapping[str, Estimate]) -> str:

@@ -219,13 +219,7 @@ class Runs:
         """Return a question's sender, and the other flows'."""
         hosts = {name: value for name, value in question.hosts.items() if name not in OPTIONS}
         ecn = self.scene.ecn if controller(question.controller)[0].view != "quic" else False  # no such stack has it
-        options = {
-            **self._acks,
-            "hz": self.scene.hz,
-            "ecn": ecn,
-            **self._held.options(question.hosts),
-            **hosts,
-        }
+        options = {**self._acks, "hz": self.scene.hz, "ecn": ecn, **self._held.options(question.hosts), **hosts}
         return [Sender(question.controller, **options), *(() if question.is_alone else self.scene.others)]
 
     def _over(

@@ -60,11 +60,7 @@ class Scene:
 
 
 def scene_of(
-    flow: Flow,
-    own: Controller | None,
-    diagnosis: Diagnosis | None,
-    progress: Progress,
-    quick: bool = False,
+    flow: Flow, own: Controller | None, diagnosis: Diagnosis | None, progress: Progress, quick: bool = False
 ) -> Scene:
     """Return the `Scene` of a captured flow.
 

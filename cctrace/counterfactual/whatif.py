@@ -225,10 +225,7 @@ def whatif(
 
 
 def what_would_help(
-    flow: Flow,
-    diagnosis: Diagnosis,
-    own: Controller | None = None,
-    progress: Progress = silent,
+    flow: Flow, diagnosis: Diagnosis, own: Controller | None = None, progress: Progress = silent
 ) -> WhatIf:
     """Return the effect of following a diagnosis's advice: the answers to `remedies.questions`.
 

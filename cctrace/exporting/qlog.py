@@ -132,11 +132,7 @@ def _header(flow: Flow, run: Run | None) -> dict[str, Any]:
         "title": f"TCP flow {flow.index}",
         "description": about,
         "configuration": {"time_offset": 0.0, "original_uris": []},
-        "common_fields": {
-            "protocol_type": ["TCP"],
-            "time_format": "relative",
-            "reference_time": start_ns // 10**6,
-        },
+        "common_fields": {"protocol_type": ["TCP"], "time_format": "relative", "reference_time": start_ns // 10**6},
         "vantage_point": {"name": f"cctrace {cctrace.__version__}", "type": role},
     }
     return {"qlog_version": VERSION, "qlog_format": FORMAT, "title": "cctrace", "trace": trace}

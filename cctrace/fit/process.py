@@ -81,12 +81,7 @@ def process_of(delays: Delays) -> Process:
 
 
 def _shared(
-    delays: Delays,
-    both: Bools,
-    flat: Bools,
-    departed: Floats,
-    share: Estimate,
-    correlation: Estimate,
+    delays: Delays, both: Bools, flat: Bools, departed: Floats, share: Estimate, correlation: Estimate
 ) -> Process:
     """Distinguish bursts from slots where neighbours share draws."""
     pairs = np.flatnonzero(both)
@@ -120,10 +115,7 @@ def _burst_between(delays: Delays) -> Bools:
 
 
 def slot_length(
-    times_us: Floats,
-    least_us: float = 0.0,
-    possible_us: Floats | None = None,
-    most_us: float = np.inf,
+    times_us: Floats, least_us: float = 0.0, possible_us: Floats | None = None, most_us: float = np.inf
 ) -> Estimate | None:
     """Return the period of a grid on which points lie, an `Estimate` in us; None if there is none.
 

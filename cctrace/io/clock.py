@@ -5,6 +5,7 @@ Understood: epoch numbers (s, ms, us or ns, by their size), ISO 8601, `date`'s d
 """
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 _EPOCH = re.compile(r"(\d{9,19})(?:\.(\d+))?(?![\w:.-])")
@@ -62,7 +63,7 @@ def leading_time(text: str) -> tuple[int | None, str]:
     (1795198700500000000, ' ESTAB 0')
     """
     start = len(text) - len(text.lstrip(_BEFORE))
-    for pattern, parse in ((_EPOCH, _parse_epoch), (_ISO, _parse_iso), (_DATE, _parse_date), (_CLOCK, _parse_clock)):
+    for pattern, parse in _FORMS:
         match = pattern.match(text, start)
         if match:
             try:
@@ -83,10 +84,6 @@ def parse_iso(text: str) -> int:
     return _parse_iso(match)
 
 
-def _parse_epoch(match: re.Match[str]) -> int:
-    return epoch_ns(match[1], match[2])
-
-
 def _parse_iso(match: re.Match[str]) -> int:
     return _calendar_ns(*match.groups())
 
@@ -103,5 +100,9 @@ def _parse_date(match: re.Match[str]) -> int:
     )
 
 
-def _parse_clock(match: re.Match[str]) -> int:
-    return _calendar_ns(1970, 1, 1, *match.groups())
+_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], int]], ...] = (
+    (_EPOCH, lambda match: epoch_ns(match[1], match[2])),
+    (_ISO, _parse_iso),
+    (_DATE, _parse_date),
+    (_CLOCK, lambda match: _calendar_ns(1970, 1, 1, *match.groups())),
+)

@@ -97,11 +97,7 @@ def _is_copy(c, k, d, print_, time_ns, has_id):
         c[k, layout.RING + d * layout.RING_SIZE + i],
         c[k, layout.RING_NS + d * layout.RING_SIZE + i],
         c[k, layout.RING_POS + d],
-    ) = (
-        print_,
-        time_ns,
-        (i + 1) % layout.RING_SIZE,
-    )
+    ) = (print_, time_ns, (i + 1) % layout.RING_SIZE)
     return False
 
 

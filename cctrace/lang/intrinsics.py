@@ -130,10 +130,6 @@ def _sqrt(f: Emitter, x: Value) -> Value:
     return Scalar("float", f.op(f"call double @llvm.sqrt.f64(double {_real(f, x)})"))
 
 
-def _fabs(f: Emitter, x: Value) -> Value:
-    return _abs(f, f.convert(x, "float"))
-
-
 def _of_c(name: str) -> Lowering:
     return lambda f, *args: Scalar("float", f.call_c(name, *(_real(f, x) for x in args)))
 
@@ -155,24 +151,8 @@ def _s32(f: Emitter, x: Value) -> Value:
     return Scalar("int", f.op(f"sext i32 {f.op(f'trunc i64 {_integer(f, x)} to i32')} to i64"))
 
 
-def _u64(f: Emitter, x: Value) -> Value:
-    return Scalar("int", _integer(f, x))
-
-
 def _as_uint(f: Emitter, x: Value) -> Scalar:
     return Scalar("uint", _integer(f, x))
-
-
-def _u64_shr(f: Emitter, x: Value, n: Value) -> Value:
-    return f.convert(f.binary(">>", _as_uint(f, x), _as_uint(f, n)), "int")
-
-
-def _u64_div(f: Emitter, x: Value, y: Value) -> Value:
-    return f.convert(f.binary("//", _as_uint(f, x), _as_uint(f, y)), "int")
-
-
-def _u64_lt(f: Emitter, x: Value, y: Value) -> Value:
-    return Scalar("bool", f.compare("<", _as_uint(f, x), _as_uint(f, y)))
 
 
 def _idiv(f: Emitter, x: Value, y: Value) -> Value:
@@ -202,7 +182,7 @@ INTRINSICS: dict[Any, tuple[Lowering, int, int]] = {
     len: (_len, 1, 1),
     math.gcd: (_gcd, 2, 2),
     math.sqrt: (_sqrt, 1, 1),
-    math.fabs: (_fabs, 1, 1),
+    math.fabs: (lambda f, x: _abs(f, f.convert(x, "float")), 1, 1),
     math.floor: (_to_integer("floor"), 1, 1),
     math.ceil: (_to_integer("ceil"), 1, 1),
     math.pow: (_of_c("pow"), 2, 2),
@@ -211,10 +191,10 @@ INTRINSICS: dict[Any, tuple[Lowering, int, int]] = {
     cmath.u16: (_masked(0xFFFF), 1, 1),
     cmath.u32: (_masked(0xFFFFFFFF), 1, 1),
     cmath.s32: (_s32, 1, 1),
-    cmath.u64: (_u64, 1, 1),
-    cmath.u64_shr: (_u64_shr, 2, 2),
-    cmath.u64_div: (_u64_div, 2, 2),
-    cmath.u64_lt: (_u64_lt, 2, 2),
+    cmath.u64: (lambda f, x: Scalar("int", _integer(f, x)), 1, 1),
+    cmath.u64_shr: (lambda f, x, n: f.convert(f.binary(">>", _as_uint(f, x), _as_uint(f, n)), "int"), 2, 2),
+    cmath.u64_div: (lambda f, x, y: f.convert(f.binary("//", _as_uint(f, x), _as_uint(f, y)), "int"), 2, 2),
+    cmath.u64_lt: (lambda f, x, y: Scalar("bool", f.compare("<", _as_uint(f, x), _as_uint(f, y))), 2, 2),
     cmath.fls64: (_fls64, 1, 1),
     cmath.idiv: (_idiv, 2, 2),
     memory.call: (_call, 4, 4),

@@ -86,9 +86,7 @@ class Fig7(_OverRateAndRtt):
         yield judge(
             "7a",
             "above 400 kB of BDP and with 100 kB of buffer, BBRv2 has 13 to 16 % less than BBR (Eq. 2: 15 to 19 %)",
-            {
-                "less on average": below.mean() > 0,
-            },
+            {"less on average": below.mean() > 0},
             paper="13 to 16 % less; Eq. 2 15 to 19 %",
             here=f"{below.mean():.1f} % less ({below.min():.1f} to {below.max():.1f}); Eq. 2 {gain.mean():.1f} % "
             f"({gain.min():.1f} to {gain.max():.1f}), 13 to 21 % in {within:.0%} of the squares",

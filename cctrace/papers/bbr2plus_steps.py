@@ -17,17 +17,7 @@ import pandas as pd
 
 from cctrace import plot
 from cctrace.cc.bbr2_model import BW_UNIT
-from cctrace.papers.bbr2plus import (
-    BBR,
-    BBR2,
-    CUBIC,
-    FORMS,
-    SEEDS,
-    SINGLE_PAPER,
-    TRYING,
-    Yang22,
-    run_of,
-)
+from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, FORMS, SEEDS, SINGLE_PAPER, TRYING, Yang22, run_of
 from cctrace.papers.claims import Claim, by_name, judge, listed
 from cctrace.papers.figure import Drawn, Fields, Formula, Reproduction, drawing, measures
 from cctrace.papers.normalised import SCATTERED, normalised, over_runs
@@ -152,9 +142,7 @@ class Fig15(_Staircase):
                 yield judge(
                     "15b",
                     "BBRv2+ follows a falling rate much faster than BBR and BBRv2",
-                    {
-                        "at most half of either": down[plus] <= min(down[BBR], down[BBR2]) / 2,
-                    },
+                    {"at most half of either": down[plus] <= min(down[BBR], down[BBR2]) / 2},
                     paper="much faster, lower delay",
                     here=f"queue {down[plus]:.1f} ms, BBR {down[BBR]:.0f}, BBRv2 {down[BBR2]:.0f} ms",
                     reading=from_,

@@ -118,10 +118,7 @@ def _moving(plus: str, rate: Means, delay: Means, scenario: str) -> Iterator[Cla
     yield judge(
         "23b",
         "moving, BBRv2+ has 25 % more throughput than BBRv2 at a comparable delay",
-        {
-            "more throughput": gain > 0,
-            "delay at most 1.5 times BBRv2's": delay[plus] <= 1.5 * delay[BBR2],
-        },
+        {"more throughput": gain > 0, "delay at most 1.5 times BBRv2's": delay[plus] <= 1.5 * delay[BBR2]},
         paper="+25 %, on private traces",
         here=f"{gain:+.0f} % of the normalised throughput, delay {delay[plus] / delay[BBR2]:.2f} of BBRv2's",
         sizes={"% more": (25.0, gain)},

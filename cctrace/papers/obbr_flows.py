@@ -109,18 +109,7 @@ class Fig8(ob.Bi23):
                 curve[ob.BBR], [curve[ob.obbr(mu, ending)] for mu in ob.MUS], f"one to five flows; {form}"
             )
         for form, ending in ob.FORMS.items():
-            yield _fair(
-                made,
-                form,
-                [
-                    ob.BBR,
-                    ob.BBR2,
-                    ob.CUBIC,
-                    ob.BBR_S + ending,
-                    ob.B3R + ending,
-                    *ob.obbrs(ending),
-                ],
-            )
+            yield _fair(made, form, [ob.BBR, ob.BBR2, ob.CUBIC, ob.BBR_S + ending, ob.B3R + ending, *ob.obbrs(ending)])
 
 
 def _least_s(p: Fields) -> float:
@@ -160,5 +149,5 @@ FIGURES = [
         "one to five flows of one controller",
         {"systems": tuple(ob.SYSTEMS), "flows": (1, 2, 3, 4, 5), "clients": ob.CLIENTS, "seeds": (1,), "size_mb": 1000},
         {"flows": (1, 3), "size_mb": 50},
-    ),
+    )
 ]

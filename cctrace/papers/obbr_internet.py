@@ -211,11 +211,7 @@ class Fig14(OverPaths):
     def _video(self, made: Reproduction, path: str, form: str, ending: str) -> Iterator[Claim]:
         """The claims on one form of oBBR over one path."""
         again, quality, down, stalled = (self.of(made, column)[path] for column, _ in self.drawn.arguments[1])
-        names, most, few = (
-            ob.obbrs(ending),
-            [ob.BBR, ob.B3R + ending],
-            [ob.BBR_S + ending, ob.BBR2, ob.CUBIC],
-        )
+        names, most, few = (ob.obbrs(ending), [ob.BBR, ob.B3R + ending], [ob.BBR_S + ending, ob.BBR2, ob.CUBIC])
         reading = f"{path}; {form}"
         yield judge(
             "14",

@@ -183,11 +183,7 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
 def _others_of_form(made: Reproduction, form: str, ending: str, lossy: list[str]) -> Iterator[Claim]:
     """B3R and BBR-S compared with BBR and oBBR."""
     means = {s: _mean(made, "retransmitted_pct", s, lossy) for s in made.each("system")}
-    bold, sampled, best = (
-        means[ob.B3R + ending],
-        means[ob.BBR_S + ending],
-        max(means[s] for s in ob.obbrs(ending)),
-    )
+    bold, sampled, best = (means[ob.B3R + ending], means[ob.BBR_S + ending], max(means[s] for s in ob.obbrs(ending)))
     yield judge(
         "7",
         "B3R retransmits about as much as BBR",
@@ -281,5 +277,5 @@ FIGURES = [
             "seeds": (1,),
             "longest_s": 15.0,
         },
-    ),
+    )
 ]

@@ -107,5 +107,5 @@ FIGURES = [
             "duration_s": 320.0,
         },
         {"clients": ob.CLIENTS[:1], "seeds": (1,), "duration_s": 60.0},
-    ),
+    )
 ]

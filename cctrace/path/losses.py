@@ -121,13 +121,7 @@ def _buffer(met: Floats, time_us: Floats, size: float, error: float) -> tuple[Es
     return Estimate(float(value), float(max(value - half, size)), float(value + half)), droptail
 
 
-def overflows(
-    lost: Bools,
-    met: Floats,
-    high: Bools,
-    longest: float,
-    time_us: Floats,
-) -> Bools:
+def overflows(lost: Bools, met: Floats, high: Bools, longest: float, time_us: Floats) -> Bools:
     """Return which losses are congestive: those near the longest queue, if there are more than random loss predicts.
 
     A queue of a few packets drops only near its end: if its upper half does not show it, the last quarter may.
@@ -178,7 +172,4 @@ def _bursts(random: Bools, share: float) -> tuple[Estimate, Estimate] | None:
     entered = int((random[1:] & ~random[:-1]).sum())
     enter = entered / max(int((~random[:-1]).sum()), 1)
     low, high = proportion(int((~after).sum()), len(after))
-    return (
-        Estimate(enter, *proportion(entered, int((~random[:-1]).sum()))),
-        Estimate(float(leave), low, high),
-    )
+    return (Estimate(enter, *proportion(entered, int((~random[:-1]).sum()))), Estimate(float(leave), low, high))

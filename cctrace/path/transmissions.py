@@ -193,12 +193,7 @@ def _matched(
 
 
 def _run(
-    rows: tuple[Ints, ...],
-    sacks: tuple[Ints, Ints],
-    starts: Ints,
-    ends: Ints,
-    least_ns: int,
-    unit: Ints,
+    rows: tuple[Ints, ...], sacks: tuple[Ints, Ints], starts: Ints, ends: Ints, least_ns: int, unit: Ints
 ) -> tuple[Ints, ...]:
     """Return before, state, acked, ack_row and when of `match`."""
     n, when = len(unit), np.zeros(len(rows[0]), np.int64)

@@ -55,8 +55,7 @@ def timed(script: Script, follower: Follower) -> Timed:
     draws[:, 0] = time_ns[draws[:, 0]]
     made = [e for e in script.edits if e.row < len(time_ns)]  # one after the last row changes nothing
     edits = np.array(
-        [(time_ns[e.row], -1 - TICK_US if e.field == TICK else follower.slot(e.field), e.value) for e in made],
-        np.int64,
+        [(time_ns[e.row], -1 - TICK_US if e.field == TICK else follower.slot(e.field), e.value) for e in made], np.int64
     ).reshape(-1, 3)
     return Timed(draws, edits, script.hz, script.tick_us, script.paced)
 

@@ -238,11 +238,7 @@ def replay(
 
 
 def _replay(
-    source: Source,
-    cls: type[Controller],
-    mode: str,
-    record: Sequence[str] | str | None,
-    params: dict[str, Any],
+    source: Source, cls: type[Controller], mode: str, record: Sequence[str] | str | None, params: dict[str, Any]
 ) -> Run:
     hz_known, paced_known = "hz" in params, "paced" in params
     if not isinstance(source, Streamed | Viewed | str | os.PathLike):

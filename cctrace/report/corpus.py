@@ -36,11 +36,7 @@ _FLOWS += ["duration_s", "start_ns", "src", "sport", "dst", "dport"]
 
 
 def write_pages(
-    corpus: Corpus,
-    folder: str | Path | None = None,
-    by: str = "source",
-    pages: int = 20,
-    progress: Progress = silent,
+    corpus: Corpus, folder: str | Path | None = None, by: str = "source", pages: int = 20, progress: Progress = silent
 ) -> Path:
     """Write index.html over a corpus, and pages of some of its flows; return the path of index.html.
 

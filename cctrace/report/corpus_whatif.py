@@ -5,13 +5,14 @@ from typing import Any
 
 from cctrace.corpus.holdback import FIGURES, MARGIN
 from cctrace.corpus.queries import Corpus
+from cctrace.counterfactual.figures import NEAR_POINTS
 from cctrace.display import escape
 from cctrace.report.elements import text_table
 from cctrace.units import format_number, format_share
 
 _WORDS = {"goodput": ("more goodput", "less goodput"), "rtt": ("a shorter RTT", "a longer RTT")}
 _WORDS["share"] = ("fewer retransmissions", "more retransmissions")
-_LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": 0.003}  # of the retransmitted share, as a fraction
+_LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": NEAR_POINTS}
 
 
 def whatif_part(corpus: Corpus) -> str:
@@ -25,8 +26,8 @@ def whatif_part(corpus: Corpus) -> str:
     return f"""<h2>Would another controller have done better?</h2>{sentences}
 <p class="soft">Compared with each flow's own controller over the path inferred from the flow; only flows that the
 simulation of their own controller reproduces. Better and worse mean {format_share(MARGIN)} or more of goodput or RTT,
-or 0.3 points of the retransmitted share, with 90 % confidence. In brackets 95 % intervals over flows; the remaining
-flows may be either.</p>
+or {100 * NEAR_POINTS:g} points of the retransmitted share, with 90 % confidence. In brackets 95 % intervals over flows;
+the remaining flows may be either.</p>
 {text_table(heads, rows, 2)}"""
 
 

@@ -84,10 +84,7 @@ class Aqm:
         elif self.kind == "red":
             fields |= _red(values, buffer_bytes)
         elif self.kind == "pie":
-            fields |= {
-                "update_ns": values["tupdate"],
-                "next_update": values["tupdate"],
-            }  # it existed before the flows
+            fields |= {"update_ns": values["tupdate"], "next_update": values["tupdate"]}  # it existed before the flows
             fields |= {"pie_target": values["target"] >> PIE_TICK_SHIFT}
             fields |= {"pie_alpha": round(values["alpha"]), "pie_beta": round(values["beta"])}
         elif self.kind == "dualpi2":

@@ -70,10 +70,7 @@ _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
     "policing": lambda record, _: {"policer": policing.policer(record)},
     "sharing": lambda record, _: sharing.others(record),
     "losses": lambda record, _: {"losses": losses.losses(record)},
-    "pacing": lambda record, limits: {
-        "bursts": losses.bursts(record),
-        "even_sends": ends.even_sends(record, limits),
-    },
+    "pacing": lambda record, limits: {"bursts": losses.bursts(record), "even_sends": ends.even_sends(record, limits)},
     "rates": lambda record, limits: {
         "rates": rates.rate_changes(record, limits),
         "queue": rates.queue(record),
