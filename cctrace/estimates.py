@@ -128,10 +128,7 @@ class Serialised(Summarized):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the estimator that `to_json` wrote.
-
-        Raises `FormatError` if the text is not of such an estimator.
-        """
+        """Return the estimator that `to_json` wrote. Raises `FormatError` if the text is not of such an estimator."""
         with of_shape("text", f"what {cls.__name__}.to_json wrote"):
             state = json.loads(text, object_hook=lambda found: estimate_in(found) or found)
             if (kind := state.pop("cctrace.fit", None)) != cls.__name__:

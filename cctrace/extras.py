@@ -13,10 +13,7 @@ _ABOVE = Path(__file__).resolve().parents[1]  # a checkout, or where wheels are 
 
 
 def needed(module: str, extra: str) -> Any:
-    """Return a module of an optional package.
-
-    Raises `MissingError` if it is not installed; says how to install it.
-    """
+    """Return a module of an optional package. Raises `MissingError` if it is not installed; says how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

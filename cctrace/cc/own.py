@@ -43,10 +43,7 @@ def file_of(spec: str) -> str | None:
 
 
 def known(name: str) -> type[Controller]:
-    """Return the class that was loaded by this name.
-
-    Raises `ArgumentError` if there is none.
-    """
+    """Return the class that was loaded by this name. Raises `ArgumentError` if there is none."""
     if name not in _loaded:
         raise ArgumentError(
             f"{name} was not loaded: only commands with --trust run a file; in Python, import the class and give it"

@@ -215,10 +215,7 @@ def _checks(expectation: Expectation, subjects: list[Subject]) -> Iterator[Check
 
 
 def _selected(which: str, subjects: list[Subject]) -> list[Subject]:
-    """Return the selected flows of a file.
-
-    Raises `ArgumentError` if there is none; names those that exist.
-    """
+    """Return the selected flows of a file. Raises `ArgumentError` if there is none; names those that exist."""
     if which in ("largest", "all"):
         rows = bulk_rows([subject.row["bytes_sent"] for subject in subjects])
         found = [subjects[row] for row in (rows if which == "all" else rows[:1])]

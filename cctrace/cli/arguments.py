@@ -104,10 +104,7 @@ def check_file(file: str, folders: bool = False, called: str = "") -> None:
 
 
 def check_flow(index: int, connections: int, source: str) -> None:
-    """Refuse a --flow that the source does not have.
-
-    Raises `ArgumentError`.
-    """
+    """Refuse a --flow that the source does not have. Raises `ArgumentError`."""
     if not 0 <= index < connections:
         allowed = "0" if connections == 1 else f"0 to {connections - 1} (cctrace flows lists them)"
         raise ArgumentError(f"--flow {index}: {source} has no such connection; allowed: {allowed}")

@@ -90,10 +90,7 @@ def run(order: Order) -> Row:
 
 
 def analyse(order: Order, tick: Callable[[], None] = lambda: None) -> tuple[Parts, Row]:
-    """Analyse a batch; return its `Parts` and the commit.
-
-    `tick`: called after every capture.
-    """
+    """Analyse a batch; return its `Parts` and the commit. `tick`: called after every capture."""
     began = time.monotonic()
     store, parts = open_store(order.where), Parts(order.tasks)
     captures, packets, cpu = 0, 0, 0.0

@@ -32,10 +32,7 @@ class Batch(NamedTuple):
 
 
 def write(store: Store, entries: Sequence[Entry]) -> bool:
-    """Add entries to the manifest, in batches.
-
-    `entries` are sorted.
-    """
+    """Add entries to the manifest, in batches. `entries` are sorted."""
     pa = needed("pyarrow", "parquet")
     number = len(store.names(FOLDER, ".parquet"))
     columns = [list(column) for column in zip(*entries, strict=True)]

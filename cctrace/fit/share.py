@@ -276,10 +276,7 @@ def resampled(bins: Floats) -> Floats:
 
 
 def sender_of(flow: Flow) -> str:
-    """Return the one of SENDERS whose replay explains the sends of a flow best.
-
-    Raises `FitError` if none does.
-    """
+    """Return the one of SENDERS whose replay explains the sends of a flow best. Raises `FitError` if none does."""
     stops, sent = blocks(flow.events)
     hz_known = "hz" not in flow.events.meta["inferred"]
     scores = {}

@@ -37,10 +37,7 @@ def alike(flow: Flow, polls: TcpInfo) -> float:
 
 
 def most_alike(flow: Flow, found: list[tuple[TcpInfo, Alignment]]) -> tuple[TcpInfo, Alignment]:
-    """Return the (polls, `Alignment`) whose RTTs are the flow's.
-
-    Raises `ArgumentError` if none are.
-    """
+    """Return the (polls, `Alignment`) whose RTTs are the flow's. Raises `ArgumentError` if none are."""
     shares = [alike(flow, polls) for polls, _ in found]
     best = int(np.argmax(shares))
     if shares[best] < LEAST:

@@ -276,10 +276,7 @@ _reenact = Machine(reenact)
 
 
 class Pass:
-    """Working data of a pass; see `Capture.reenactment`.
-
-    `given`: the arguments of `reenact` before its `tables`.
-    """
+    """Working data of a pass; see `Capture.reenactment`. `given`: the arguments of `reenact` before its `tables`."""
 
     def __init__(
         self,

@@ -72,10 +72,7 @@ def options_of(block: bytes, at: int, order: ByteOrder) -> Iterator[tuple[int | 
 
 @reads("a BBLog")
 def read(source: Source) -> tcpinfo.TcpInfo:
-    """Read a BBLog into `TcpInfo`, one row per event.
-
-    Raises `FormatError`: no pcapng, or one without such a log.
-    """
+    """Read a BBLog into `TcpInfo`, one row per event. Raises `FormatError`: no pcapng, or one without such a log."""
     log = _Log()
     damage = log.take_all(source)
     name = source.name

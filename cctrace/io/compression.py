@@ -172,10 +172,7 @@ class Allowance:
         return self._unpacked > self.most
 
     def add(self, size: int) -> None:
-        """Count `size` more bytes.
-
-        Raises `FormatError` if that exceeds the allowance.
-        """
+        """Count `size` more bytes. Raises `FormatError` if that exceeds the allowance."""
         self._unpacked += size
         if self.is_spent:
             raise FormatError(bomb(self._source.name, self._source.size or self._source.taken, self.most))

@@ -20,10 +20,7 @@ _MOST_SEEN = 20_000  # entries of folders that are looked at for these
 
 @dataclass(frozen=True)
 class Files:
-    """The files below a folder.
-
-    `root`: an existing folder.
-    """
+    """The files below a folder. `root`: an existing folder."""
 
     root: Path
 

@@ -55,10 +55,7 @@ class Worker:
         self._one = threading.Lock()
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Return the answer of a tool.
-
-        Raises `Failed` if it has none; if it took too long, the process is ended.
-        """
+        """Return the answer of a tool. Raises `Failed` if it has none; if it took too long, the process is ended."""
         with self._one:
             connection = self._begun()
             try:

@@ -106,10 +106,7 @@ def series_of(rows: pd.DataFrame) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def table1_claims(rows: list[Fields]) -> Iterator[Claim]:
-    """Compare those logs with Table 1 that are the paper's.
-
-    `rows`: of `OwnTrace.row`, with ``trace``.
-    """
+    """Compare those logs with Table 1 that are the paper's. `rows`: of `OwnTrace.row`, with ``trace``."""
     for row in rows:
         if row["trace"] not in TABLE1:
             continue

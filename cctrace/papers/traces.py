@@ -50,10 +50,7 @@ def own(file: str | FilePath, **fields: Any) -> dict[str, Any]:
 
 
 def read_trace(file: str | FilePath) -> LinkTrace:
-    """Read a Mahimahi trace or UCC log.
-
-    Raises `ArgumentError` if the file is no trace of a link.
-    """
+    """Read a Mahimahi trace or UCC log. Raises `ArgumentError` if the file is no trace of a link."""
     trace = read_file(file)
     if not isinstance(trace, LinkTrace):
         raise ArgumentError(f"traces: {file} is neither a Mahimahi trace nor a UCC log")

@@ -23,10 +23,7 @@ class Route(NamedTuple):
 
 
 def route_steps(flow: Sent, steps: Steps) -> Route:
-    """Return the `Route` of a flow.
-
-    `steps`: rate of the bottleneck.
-    """
+    """Return the `Route` of a flow. `steps`: rate of the bottleneck."""
     time, level = _levels(flow, steps)
     least = max(const.ROUTE_STEP_US, const.ROUTE_STEP_SHARE * flow.least_rtt_us)
     edges = sorted({0, *_split(level, 0, len(level), least)})[: const.MOST_ROUTES + 1]

@@ -26,10 +26,7 @@ from cctrace.path.pairs import pairs_of
 
 
 def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Steps, float]:
-    """Return the `Steps` that explain the delays best, and their deviation.
-
-    `best`: its `constant_rate`, if known.
-    """
+    """Return the `Steps` that explain the delays best, and their deviation. `best`: its `constant_rate`, if known."""
     rate, cost = best or constant_rate(flow)
     steps = constant(rate)
     times = candidate_steps(flow)

@@ -92,10 +92,7 @@ class Report:
 
 
 def write(report: Report, file: str | Path) -> None:
-    """Write the page.
-
-    Raises `OSError` if the file cannot be written.
-    """
+    """Write the page. Raises `OSError` if the file cannot be written."""
     Path(file).write_text(render(report), encoding="utf-8")
 
 

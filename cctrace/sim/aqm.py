@@ -45,10 +45,7 @@ class Aqm:
 
     @classmethod
     def parse(cls, text: str) -> Aqm:
-        """Parse a text.
-
-        Raises `ArgumentError` if the kind or a parameter is unknown, or a value is invalid.
-        """
+        """Parse a text. Raises `ArgumentError` if the kind or a parameter is unknown, or a value is invalid."""
         kind, _, rest = text.partition(":")
         if kind not in KINDS:
             raise ArgumentError(f"aqm={text!r}: use {', '.join(NAMES)}")

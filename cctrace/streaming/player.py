@@ -60,10 +60,7 @@ ESTIMATES: dict[str, Callable[[Video], Ewma | Sliding]] = {"ewma": Ewma, "slidin
 
 
 def estimate(name: str, video: Video) -> Ewma | Sliding:
-    """Return a new estimate by name.
-
-    Raises `ArgumentError` if there is no such estimate.
-    """
+    """Return a new estimate by name. Raises `ArgumentError` if there is no such estimate."""
     if name not in ESTIMATES:
         raise ArgumentError(f"estimate={name!r}: use {' or '.join(ESTIMATES)}")
     return ESTIMATES[name](video)
@@ -158,10 +155,7 @@ class TimeUp(Exception):
 
 
 class Player:
-    """One session.
-
-    Raises `ArgumentError` if the buffer does not hold a segment in addition to the one being played.
-    """
+    """One session. Raises `ArgumentError` if the buffer does not hold a segment in addition to the one being played."""
 
     def __init__(self, video: Video, settings: Settings, network: Network) -> None:
         if settings.buffer_ms < 2 * video.segment_ms:

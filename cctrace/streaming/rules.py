@@ -339,10 +339,7 @@ RULES: dict[str, Callable[[Video, Settings], Rule]] = {
 
 
 def rule(name: str, video: Video, settings: Settings) -> Rule:
-    """Return a new rule by name.
-
-    Raises `ArgumentError` if there is no such rule.
-    """
+    """Return a new rule by name. Raises `ArgumentError` if there is no such rule."""
     if name not in RULES:
         raise ArgumentError(f"rule={name!r}: use {', '.join(RULES)}")
     return RULES[name](video, settings)
