@@ -54,18 +54,19 @@ class Components(NamedTuple):
             return Estimate(None, None, self.least_rtt_us)
         if self.joint is not None:
             k = len(self.steps.rate)
-            return Estimate.around(self.joint.mean_us, np.sqrt(self.joint.covariance[k, k]), 0.0)
-        if (overtaking_us := self._overtaking_us) is not None:
+            value, error = self.joint.mean_us, np.sqrt(self.joint.covariance[k, k])
+        elif (overtaking_us := self._overtaking_us) is not None:
             _, low, high = mean_of(self.delays.rtt_us).sides()
-            return Estimate.around(float(overtaking_us.mean()), np.hypot((high - low) / (2 * Z95), self.drift_us), 0.0)
-        if self.jitter is not None and self.jitter.process_.name != "unknown":
+            value, error = float(overtaking_us.mean()), np.hypot((high - low) / (2 * Z95), self.drift_us)
+        elif self.jitter is not None and self.jitter.process_.name != "unknown":
             value, low, high = self.jitter.delay_us_.sides()
-            return Estimate.around(value, np.hypot((high - low) / (2 * Z95), self.drift_us), 0.0)
-        rtt = self.delays.rtt_us
-        middle = float(np.median(rtt))
-        means = block_means(np.clip(rtt, *np.quantile(rtt, [0.05, 0.95])), max(len(rtt) // 20, 1))
-        error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
-        return Estimate.around(middle, max(np.hypot(error, self.drift_us), GRAIN_US), 0.0)
+            error = np.hypot((high - low) / (2 * Z95), self.drift_us)
+        else:
+            rtt = self.delays.rtt_us
+            means = block_means(np.clip(rtt, *np.quantile(rtt, [0.05, 0.95])), max(len(rtt) // 20, 1))
+            scatter = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
+            value, error = float(np.median(rtt)), max(np.hypot(scatter, self.drift_us), GRAIN_US)
+        return Estimate.around(value, error, 0.0)
 
     def correlation(self) -> dict[str, list[list[float]] | list[str]] | None:
         """Return the correlation of the errors: {names, matrix}, or None if they were not estimated jointly."""
