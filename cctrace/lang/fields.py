@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -87,20 +87,20 @@ def record_dtype(fields: Mapping[str, Field]) -> np.dtype:
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": end})
 
 
-def recordable(cls: type[Controller], name: str) -> tuple[str, int | None, np.dtype]:
-    """Return (field, index or None, dtype) of what ``record=`` names: a field, an element ``bw_v[0]``, ``o_ret``.
+def recordable(cls: type[Controller], name: str) -> tuple[int, np.dtype]:
+    """Return (offset in the record, dtype) of what ``record=`` names: a field, an element ``bw_v[0]``, ``o_ret``.
 
     Raises `ArgumentError` if the class has no such field.
     """
-    if name == RETURNED:
-        return RETURNED, None, np.dtype(np.int64)
     fields = fields_of(cls)
     field, bracket, index = name.partition("[")
-    found = fields.get(field)
-    if found and not bracket and not found.length:
-        return field, None, np.dtype(DTYPES[found.kind])
+    found, places = fields.get(field), cast(Any, record_dtype(fields).fields)
+    if name == RETURNED or (found and not bracket and not found.length):
+        dtype, offset = places[field]
+        return offset, dtype
     if found and index.endswith("]") and index[:-1].isdigit() and int(index[:-1]) < found.length:
-        return field, int(index[:-1]), np.dtype(DTYPES[found.kind])
+        dtype = np.dtype(DTYPES[found.kind])
+        return places[field][1] + int(index[:-1]) * dtype.itemsize, dtype
     known = ", ".join(f"{n}[0..{f.length - 1}]" if f.length else n for n, f in fields.items())
     raise ArgumentError(f"{cls.__name__} has no field {name!r} to record (it has: {known})")
 

@@ -18,12 +18,6 @@ _ROW: Any = namedtuple("Ack", _NAMES)  # type: ignore[misc]  # its fields are th
 _CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited")
 
 
-def offset_of(dtype: np.dtype, field: str) -> int:
-    """Return the offset of a record's field, bytes."""
-    fields: Any = dtype.fields
-    return int(fields[field][1])
-
-
 class CompiledCalls:
     """The compiled class; its state is a record."""
 

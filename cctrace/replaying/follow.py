@@ -24,7 +24,7 @@ from cctrace.lang.memory import forget
 from cctrace.replaying import book as bk
 from cctrace.replaying import loop, midflow
 from cctrace.replaying import stack as sk
-from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, offset_of
+from cctrace.replaying.calls import CompiledCalls, InterpretedCalls
 from cctrace.replaying.script import TICK, Edit, Script
 from cctrace.replaying.waiting import is_ack_clocked
 
@@ -75,7 +75,7 @@ class Follower:
         self.book = self._book()
         self.may_draw = bool(cls.phase_choices or cls.probe_draws)
         self._saved = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
-        self.places = {name: self._place(name) for name in record}
+        self.places = {name: recordable(cls, name) for name in record}
         self._wanted = np.array([offset // 8 for offset, _ in self.places.values()], np.int64)
         self.out = np.zeros((len(record), len(self.rows)), np.int64)
         self._calls: dict[str, Callable[[], Any]] = {}
@@ -258,7 +258,8 @@ class Follower:
 
     def slot(self, name: str) -> int:
         """Return the slot of a scalar field."""
-        return offset_of(self.dtype, name) // 8
+        places: Any = self.dtype.fields
+        return int(places[name][1]) // 8
 
     def get(self, name: str) -> Any:
         """Return the value of a field."""
@@ -349,10 +350,6 @@ class Follower:
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT after a row."""
         return int(self.rows.srtt_us8[row]) >> 3
-
-    def _place(self, name: str) -> tuple[int, np.dtype]:
-        field, index, dtype = recordable(self.cls, name)
-        return offset_of(self.dtype, field) + (index or 0) * dtype.itemsize, dtype
 
     @property
     def recorded(self) -> dict[str, NDArray[Any]]:

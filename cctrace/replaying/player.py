@@ -21,7 +21,6 @@ from cctrace.errors import ArgumentError, CompileError, StreamError
 from cctrace.flows.views import CARRIED, View
 from cctrace.lang.compile import EVENTS, RETURN_STORED_IN, compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, recordable
-from cctrace.replaying.calls import offset_of
 
 MODES = ("compiled", "interpreted", "debug")
 _CHUNK = 16_384  # rows converted to Python integers at a time
@@ -144,14 +143,10 @@ class CompiledMachine:
         self.columns: list[NDArray[Any]] = [view.event, *(view.columns[name] for name in self.code.columns)]
         carried = [view.carried.get(field) for field in CARRIED[view.kind].values()]
         self.carried = np.array([0 if c is None else c.ctypes.data for c in carried], dtype=np.int64)
-        self.record = {name: self._place(cls, name) for name in record}
+        self.record = {name: recordable(cls, name) for name in record}
         self.wanted = np.array([offset // 8 for offset, _ in self.record.values()], dtype=np.int64)
         # One row per recorded slot, in different cache lines for the reason given in `views.staggered`.
         self.out = np.zeros((len(record), len(view) + -len(view) % 512 + 24), dtype=np.int64)
-
-    def _place(self, cls: type[Controller], name: str) -> tuple[int, np.dtype]:
-        field, index, dtype = recordable(cls, name)
-        return offset_of(self.records.dtype, field) + (index or 0) * dtype.itemsize, dtype
 
     def recorded(self) -> dict[str, NDArray[Any]]:
         """Return {name: column}: the low or high part of the recorded slots, as their dtype."""
@@ -195,7 +190,7 @@ class InterpretedMachine:
         self.controller = cls(**params)
         self.view = view
         self.columns = dict(view.columns)
-        self.columns_recorded = {name: np.zeros(len(view), recordable(cls, name)[2]) for name in record}
+        self.columns_recorded = {name: np.zeros(len(view), recordable(cls, name)[1]) for name in record}
         self.warnings: list[str] = []
 
     def recorded(self) -> dict[str, NDArray[Any]]:
