@@ -71,7 +71,7 @@ def before_send(tp, rs, out):
     return limited
 
 
-def note_sent(tp, sent, ns, payload, begins, again, limited, psh):
+def note_sent(tp, sent, ns, payload, begins, again, limited, ends):
     """Write one row of `schema.SENDS`; the caller has made room."""
     s = sent[tp.sent]
     tp.sent += 1
@@ -86,7 +86,8 @@ def note_sent(tp, sent, ns, payload, begins, again, limited, psh):
     s.begins = 1 if begins else 0
     s.retransmitted = 1 if again else 0
     s.app_limited = 1 if limited else 0
-    s.psh = 1 if psh else 0
+    s.ends_write = 1 if ends else 0
+    s.beyond_window = 1 if tp.snd_nxt > tp.prior_edge and not again else 0
 
 
 def validate_cwnd(tp, waiting):

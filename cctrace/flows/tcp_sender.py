@@ -270,7 +270,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
             if payload > 1 and not late:  # sent before the ACK that covers it was processed; one byte: a keep-alive
                 tp.total_retrans += (payload + p.mss - 1) // p.mss
                 tp.bytes_retrans += payload
-            sends.note_sent(tp, sent, ns, payload, begins, True, False, fl & PSH)
+            sends.note_sent(tp, sent, ns, payload, begins, True, False, False)
             return
         if tp.snd_una < tp.snd_nxt and not sends.show_reordered(tp, seg, a, min(b, tp.snd_nxt)):
             send_again(tp, seg, rs, out, log, max(a, tp.snd_una), min(b, tp.snd_nxt), ts, begins)
@@ -278,7 +278,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
         if a == b:
             if tp.cwnd:
                 sends.account_window(tp, False)
-            sends.note_sent(tp, sent, ns, payload, begins, True, False, fl & PSH)
+            sends.note_sent(tp, sent, ns, payload, begins, True, False, False)
             return
         tp.group_first = tp.tail
     sends.fill_unseen(tp, seg, a)
@@ -315,11 +315,12 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
         timers.on_probe(tp, 0)
     else:
         timers.on_new_data(tp, seg, was_empty)
-    if payload % p.mss != 0 and sends.ends_write(tp, b, b - payload % p.mss) and fl & (PSH | FIN):
+    ends = payload % p.mss != 0 and sends.ends_write(tp, b, b - payload % p.mss) and fl & (PSH | FIN) != 0
+    if ends:
         tp.queue_empty = 1
     sends.account_window(tp, cut)
     tp.unvalidated = 1
-    sends.note_sent(tp, sent, ns, payload, begins, again, limited, fl & PSH)
+    sends.note_sent(tp, sent, ns, payload, begins, again, limited, ends)
 
 
 def accept(tp, rs, out, ack, ack_seq, window):
@@ -350,6 +351,7 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
         sends.fill_unseen(tp, seg, a)
     before = tp.rows
     tp.last_ack_us = tp.now_us
+    tp.prior_edge = tp.snd_una + tp.snd_wnd
     if waiting:
         sends.wait_since_shut(tp)
     sends.validate_cwnd(tp, waiting)

@@ -47,7 +47,8 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
         return 0.0
     length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
     due_ns = stack[sk.WSTAMP_NS]
-    if stack[sk.WAS_FULL] != 0 and send.tx_ns - stack[sk.ACKED_NS] <= ANSWER_NS * blur:
+    held = stack[sk.WAS_FULL] != 0 or is_beyond_window(sends, k)
+    if held and send.tx_ns - stack[sk.ACKED_NS] <= ANSWER_NS * blur:
         due_ns = max(due_ns, stack[sk.ACKED_NS])
     late_us = (send.tx_ns - due_ns) / 1000.0
     exact_us, rough_us = EXACT_US * blur, ROUGH_US * blur
@@ -121,6 +122,14 @@ def segments_of(sends, k):
         segments += np.int64(sends[last].segments)
         last += 1
     return segments
+
+
+def is_beyond_window(sends, k):
+    """Whether the receive window had no room for the super-packet that starts with send `k` before the last ACK."""
+    last = k
+    while last + 1 < sends.size and sends[last + 1].begins == 0:
+        last += 1
+    return sends[last].beyond_window != 0
 
 
 def size_likelihood(segments, made):

@@ -247,7 +247,7 @@ def mark_rest(sends, k, ack, slots):
     if k == sends.size:
         return
     send = sends[k]
-    alone = send.begins != 0 and send.retransmitted == 0 and send.psh != 0 and np.int64(send.payload) < ack[A_MSS]
+    alone = send.begins != 0 and send.ends_write != 0 and np.int64(send.payload) < ack[A_MSS]
     if alone and ack[A_PRIOR_IN_FLIGHT] < slots[CWND] and ack[A_LOST_OUT] <= ack[A_RETRANS_OUT]:
         delivered = ack[A_DELIVERED] - ack[A_ACKED_SACKED]
         slots[APP_LIMITED] = app_limited_until(delivered, ack[A_PRIOR_IN_FLIGHT])
