@@ -225,7 +225,7 @@ SENDS = (
     Column("retransmitted", "u1", "", "it holds data that had been sent before", "tcp_retransmit_skb"),
     Column("app_limited", "u1", "", "the application had let the pipe run empty before", "tcp_rate_check_app_limited"),
     Column("ends_write", "u1", "", "it holds the last byte written: a short segment that no window cut"),
-    Column("beyond_window", "u1", "", "the receive window held it back until the last ACK", "tcp_snd_wnd_test"),
+    Column("fills_window", "u1", "", "the receive window then holds back the next one", "tcp_snd_wnd_test"),
 )
 
 # What a Linux controller reads as `ack.<name>`, every column an int64. It is EVENTS on the kernel's own clocks, plus:

@@ -152,7 +152,7 @@ def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets,
     mine = direction[q] == p.sender
     event_ns = handled_ns(p, time_ns[q], mine)
     if tp.reo_first_us:
-        due = (tp.reo_last_us - state.CLOCK_START_US) * 1000 + p.start_ns
+        due = ((tp.reo_first_us + tp.reo_last_us) // 2 - state.CLOCK_START_US) * 1000 + p.start_ns
         if due < event_ns:
             tcp_sender.answer(tp, snap, at, polls, due, p.start_ns)
             tcp_sender.set_clock(tp, due, p.start_ns)

@@ -87,7 +87,7 @@ def note_sent(tp, sent, ns, payload, begins, again, limited, ends):
     s.retransmitted = 1 if again else 0
     s.app_limited = 1 if limited else 0
     s.ends_write = 1 if ends else 0
-    s.beyond_window = 1 if tp.snd_nxt > tp.prior_edge and not again else 0
+    s.fills_window = 1 if window_binds(tp) else 0
 
 
 def validate_cwnd(tp, waiting):

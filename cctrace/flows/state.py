@@ -44,7 +44,7 @@ SEG = _i8(
 
 TP = _i8(
     # sequence space and window
-    "snd_una snd_nxt snd_wnd prior_edge max_window snd_wl1 rcv_nxt mss head tail list_head list_tail high_sack "
+    "snd_una snd_nxt snd_wnd max_window snd_wl1 rcv_nxt mss head tail list_head list_tail high_sack "
     # counters
     "packets_out sacked_out lost_out retrans_out delivered delivered_ce lost total_retrans syns bytes_acked bytes_sent "
     "bytes_retrans dsack_dups reord_seen reordering "

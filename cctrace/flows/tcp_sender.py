@@ -351,7 +351,6 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
         sends.fill_unseen(tp, seg, a)
     before = tp.rows
     tp.last_ack_us = tp.now_us
-    tp.prior_edge = tp.snd_una + tp.snd_wnd
     if waiting:
         sends.wait_since_shut(tp)
     sends.validate_cwnd(tp, waiting)

@@ -47,7 +47,7 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
         return 0.0
     length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
     due_ns = stack[sk.WSTAMP_NS]
-    held = stack[sk.WAS_FULL] != 0 or is_beyond_window(sends, k)
+    held = stack[sk.WAS_FULL] != 0 or (k > 0 and sends[k - 1].fills_window != 0)
     if held and send.tx_ns - stack[sk.ACKED_NS] <= ANSWER_NS * blur:
         due_ns = max(due_ns, stack[sk.ACKED_NS])
     late_us = (send.tx_ns - due_ns) / 1000.0
@@ -122,14 +122,6 @@ def segments_of(sends, k):
         segments += np.int64(sends[last].segments)
         last += 1
     return segments
-
-
-def is_beyond_window(sends, k):
-    """Whether the receive window had no room for the super-packet that starts with send `k` before the last ACK."""
-    last = k
-    while last + 1 < sends.size and sends[last + 1].begins == 0:
-        last += 1
-    return sends[last].beyond_window != 0
 
 
 def size_likelihood(segments, made):

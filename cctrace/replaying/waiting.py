@@ -19,6 +19,7 @@ from cctrace.replaying.likelihood import segments_of
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
+SILENT_NS = 10_000_000  # beyond a timer's lateness and most stalls: nothing was there to be sent
 ANSWERED_NS = 60_000  # after an ACK, until the stack has sent what it releases
 
 
@@ -88,12 +89,17 @@ def take_held(book, rows, i, sends, clock_ns, slots, stack):
         sk.validate_cwnd(True, packets_out, snd_nxt, stack[sk.SND_UNA], stack)
 
 
-def note_unanswered(book, prior, clock_ns, slots, stack):
-    """No send followed the ACK of row `prior` by `clock_ns`: count it if neither pacing nor cwnd explains that."""
-    if stack[sk.WSTAMP_NS] + SOON_NS > clock_ns or stack[sk.CA_STATE] > CA_DISORDER:
+def note_unanswered(book, last, in_flight, clock_ns, slots, stack):
+    """Nothing was sent after `last` by `clock_ns`: count it if neither pacing nor a window explains that.
+
+    The ACK before may just cross what it releases, unless the silence lasts.
+    """
+    silent = clock_ns - max(stack[sk.WSTAMP_NS], stack[sk.ACKED_NS]) > SILENT_NS and last.fills_window == 0
+    unanswered = stack[sk.WAITING] != 0 and clock_ns >= stack[sk.WSTAMP_NS] + SOON_NS
+    if not (silent or unanswered) or stack[sk.CA_STATE] > CA_DISORDER:
         return
-    if slots[sk.CWND] - sk.flight_of(prior) >= sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST]):
-        stack[sk.UNANSWERED] += 1
+    if slots[sk.CWND] - in_flight >= sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST]):
+        stack[sk.UNANSWERED] += sk.FEW_UNANSWERED if silent else 1
 
 
 def note_unanswered_unpaced(prior, clock_ns, slots, stack):
@@ -113,9 +119,11 @@ def take_waiting(book, rows, i, sends, slots, stack):
     paced = is_paced(book, slots)
     if is_limit_replayed(book, sends, slots) and row.is_cwnd_limited != 0:
         take_held(book, rows, i - 1, sends, clock_ns, slots, stack)
-    if stack[sk.WAITING] != 0 and row.is_cwnd_limited != 0:
+    if row.is_cwnd_limited != 0 and stack[sk.NEXT_SEND] > 0:
         if book[bk.PACED] != 0 or paced:
-            note_unanswered(book, prior, clock_ns, slots, stack)
-        elif book[bk.HANDS_OVER] == 0:
+            last = sends[stack[sk.NEXT_SEND] - 1]
+            in_flight = sk.flight_of(prior) if stack[sk.WAITING] != 0 else np.int64(last.in_flight)
+            note_unanswered(book, last, in_flight, clock_ns, slots, stack)
+        elif book[bk.HANDS_OVER] == 0 and stack[sk.WAITING] != 0:
             note_unanswered_unpaced(prior, clock_ns, slots, stack)
     stack[sk.WAITING] = 0

@@ -200,7 +200,8 @@ class Sender:
         wait = self.detect() if self.rack_is_news else 0
         self.rack_is_news = False
         if wait:
-            self.timer_us = self.now_us + -(-(wait + TIMER_MIN_US) // TICK_US) * TICK_US
+            ticks = -(-(wait + TIMER_MIN_US) // TICK_US)
+            self.timer_us = self.now_us + ticks * TICK_US + TICK_US // 2  # at the next tick, half of one later on average
         elif self.progressed:
             self.timer_us = None
 
