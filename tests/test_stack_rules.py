@@ -44,7 +44,13 @@ class Calls:
 
     def send(self, segments=1, in_flight=1, **columns):
         """A packet leaves; `in_flight` counts it."""
-        sent = {"tx_ns": self.now_us * 1000, "row": len(self.rows), "payload": segments * 1448, "begins": 1, "ends_write": 1}
+        sent = {
+            "tx_ns": self.now_us * 1000,
+            "row": len(self.rows),
+            "payload": segments * 1448,
+            "begins": 1,
+            "ends_write": 1,
+        }
         self.sends.append(sent | {"segments": segments, "in_flight": in_flight, "packets_out": in_flight} | columns)
         return self
 
