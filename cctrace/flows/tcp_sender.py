@@ -316,8 +316,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     else:
         timers.on_new_data(tp, seg, was_empty)
     ends = payload % p.mss != 0 and sends.ends_write(tp, b, b - payload % p.mss) and fl & (PSH | FIN) != 0
-    if ends:
-        tp.queue_empty = 1
+    tp.queue_empty = 1 if ends else tp.queue_empty
     sends.account_window(tp, cut)
     tp.unvalidated = 1
     sends.note_sent(tp, sent, ns, payload, begins, again, limited, ends)

@@ -201,9 +201,7 @@ class Sender:
         self.rack_is_news = False
         if wait:
             ticks = -(-(wait + TIMER_MIN_US) // TICK_US)
-            self.timer_us = (
-                self.now_us + ticks * TICK_US + TICK_US // 2
-            )  # at the next tick, half of one later on average
+            self.timer_us = self.now_us + ticks * TICK_US + TICK_US // 2  # the next tick: half of one later
         elif self.progressed:
             self.timer_us = None
 
