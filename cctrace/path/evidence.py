@@ -29,9 +29,9 @@ from cctrace.path.changes import Change, rate_changes, variation
 from cctrace.path.constants import ENOUGH_RTTS
 from cctrace.path.delays import Delays, delays_of
 from cctrace.path.neighbours import Shared, companions_of, neighbours, parts_of, shared_queue
+from cctrace.path.route import Through, through_bottleneck
 from cctrace.path.shapers import shaper_of
 from cctrace.path.steps import rate_steps
-from cctrace.path.through import Through, through_bottleneck
 from cctrace.path.transmissions import LOST, Transmissions, as_flow, transmissions
 
 if TYPE_CHECKING:

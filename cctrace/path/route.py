@@ -1,18 +1,25 @@
-"""Route changes: steps of the base RTT.
+"""The traffic through a flow's bottleneck, and its rate: alone or with other flows, over one or several routes.
 
-Residual delays lie at a constant level plus jitter. A route change shifts that level for good, while other flows'
-queues and stalled hosts come and go. Steps are therefore sought in medians over a tenth of a second, at least a second
-apart, and kept if the level is stable on both sides.
+Residual delays lie at a constant level plus jitter. A route change, a step of the base RTT, shifts that level for good,
+while other flows' queues and stalled hosts come and go. Steps are therefore sought in medians over a tenth of a second,
+at least a second apart, and kept if the level is stable on both sides.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cctrace.path import constants as const
 from cctrace.path.arrays import Floats
-from cctrace.path.bottleneck import Sent, Steps, departures
+from cctrace.path.bottleneck import Sent, Steps, constant, constant_rate, departures
+from cctrace.path.neighbours import merged, on_clock
+from cctrace.path.steps import rate_steps
+
+if TYPE_CHECKING:
+    from cctrace.path.evidence import PathEvidence
 
 
 class Route(NamedTuple):
@@ -85,3 +92,25 @@ def on_one_route(flow: Sent, steps: Steps, route: Route) -> Sent:
     for start in starts[1:]:  # packets of both routes may have waited for each other
         told[np.abs(departed - start) < flow.least_rtt_us] = np.nan
     return replace(flow, acked_us=told)
+
+
+class Through(NamedTuple):
+    """The traffic through a bottleneck."""
+
+    sent: Sent  # this flow's packets and those of flows that share its queue, corrected for route changes
+    steps: Steps  # the bottleneck's rate over time
+    others: tuple[int, ...]  # indices of the other flows that share it
+    route: Route | None  # when the base RTT changed; None if it did not
+
+
+def through_bottleneck(path: PathEvidence) -> Through:
+    """Return the `Through` of a flow's bottleneck."""
+    if path.shared is not None and path.shared.is_common:
+        start_ns, others = path.transmissions.start_ns, path.shared.flows
+        joined = merged([path.sent, *(on_clock(path.companions[k], start_ns) for k in others)])
+        return Through(joined, constant(constant_rate(joined)[0]), others, None)
+    route = route_steps(path.sent, path.steps)
+    if len(route.start_us) == 1:
+        return Through(path.sent, path.steps, (), None)
+    flow = on_one_route(path.sent, path.steps, route)
+    return Through(flow, rate_steps(flow)[0], (), route)
