@@ -340,10 +340,14 @@ def test_an_effect_is_as_sure_as_effects_with_such_intervals_were_right():
     ]
     sure = [one.confidence for one in each]
     assert 1 > sure[0] > sure[1] > 0  # the longer the interval, the less often it is within 10 %
-    assert sure[2] == pytest.approx(
-        Effect("", known._replace(low=None), known, known).confidence
-    )  # a bound, not beyond
-    assert sure[2] > sure[0]
+    assert 1 > sure[2] > sure[0]  # a bound need only not be passed
+    far = Effect("", narrow._replace(low=1.0, high=None), known, known).confidence
+    assert sure[2] > far > sure[1]  # which is the less certain, the wider the side that is known
+    assert Effect("", Estimate90(2.0), known, known).confidence == known_alone(known)
+
+
+def known_alone(rtt):
+    return Effect("", Estimate90(None), rtt, rtt).confidence
 
 
 def test_a_verdict_with_an_effect_is_as_sure_as_that_and_keeps_how_sure_its_rule_was(lossy):

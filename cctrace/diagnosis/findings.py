@@ -146,15 +146,26 @@ class Effect:
 
 
 def _within(ratio: Estimate, near: float) -> float:
-    """Return the probability that a ratio with a 90 % interval is within a share of the truth; 1 if open.
+    """Return the probability that the true ratio is within a share of an estimate with a 90 % interval; of one with an
+    open side, that it is not beyond the other one by more than that; 1 without an interval.
 
-    Errors follow Cauchy's distribution: some paths are wrong, whatever their interval.
+    Errors in units of what an interval says follow Student's distribution with two degrees of freedom: tails as heavy
+    as that are paths that are wrong, whatever their interval.
     """
-    if None in ratio:
+    value, low, high = (None if side is None else math.log(max(side, 1e-9)) for side in ratio)
+    off = math.log1p(near)
+    if low is not None and high is not None:
+        return _inside(off, (high - low) / 2)
+    bound = low if high is None else high
+    if value is None or bound is None:
         return 1.0
-    _, low, high = ratio.sides()
-    said = math.log(high / max(low, 1e-9)) / (2 * Z90)
-    return 2 / math.pi * math.atan2(math.log1p(near), const.MISSES_TIMES * said)
+    reach = abs(bound - value)
+    return (1 + _inside(reach + off, reach)) / 2
+
+
+def _inside(off: float, reach: float) -> float:
+    """Return the probability of an error of at most `off`, if 90 % were said to be within `reach`."""
+    return off / math.hypot(off, math.sqrt(2) * const.MISSES_TIMES * reach / Z90)
 
 
 @dataclass(frozen=True)
