@@ -7,7 +7,8 @@ from cctrace.cc.base import Controller, LinuxController, Param, QuicController, 
 from cctrace.cc.reno import Reno
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.views import View
-from cctrace.replaying.player import MODES, Player
+from cctrace.lang.fields import MODES
+from cctrace.replaying.player import Player
 from cctrace.replaying.run import replay
 from cctrace.sim.path import Path
 from cctrace.sim.simulate import simulate

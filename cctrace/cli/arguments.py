@@ -110,14 +110,6 @@ def check_flow(index: int, connections: int, source: str) -> None:
         raise ArgumentError(f"--flow {index}: {source} has no such connection; allowed: {allowed}")
 
 
-def largest(bytes_sent: Any) -> int:
-    """Return the index of the connection that sent most; the first if none is known to have sent anything."""
-    import numpy as np
-
-    sent = np.nan_to_num(np.asarray(bytes_sent, float), nan=-1.0)
-    return int(sent.argmax()) if len(sent) else 0
-
-
 flow_option = click.option(
     "--flow", "index", type=int, metavar="N", help="Which connection, as numbered by flows; default: the largest."
 )
@@ -129,10 +121,11 @@ def chosen_flow(data: Any, index: int | None, source: str) -> Flow:
     `data`: what `cctrace.read` returned. Raises `ArgumentError` unless that is a capture, and has the connection.
     """
     from cctrace.flows.capture import Capture
+    from cctrace.flows.large import largest_row
 
     if not isinstance(data, Capture):
         raise ArgumentError(f"{source}: holds no packets; a capture is needed")
-    index = largest(data.flows["bytes_sent"]) if index is None else index
+    index = largest_row(data.flows["bytes_sent"]) if index is None else index
     check_flow(index, len(data), source)
     return data.flow(index)
 

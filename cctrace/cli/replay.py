@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import FILE, NEW_FILE, Text, check_flow, controller_option, largest, trust_option
+from cctrace.cli.arguments import FILE, NEW_FILE, Text, check_flow, controller_option, trust_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
@@ -119,14 +119,15 @@ def _choice(data: Any, controller: str) -> tuple[int, str]:
     """Return the index of the flow to replay over, and why: the largest, of those that the controller sent if told."""
     from cctrace.cc import kernel_name
     from cctrace.flows.capture import Capture
+    from cctrace.flows.large import largest_row
     from cctrace.identification.named import controller_name
 
     sent, kernels = data.flows["bytes_sent"].to_numpy(float), kernel_name(controller.partition(":")[0])
     names = [] if isinstance(data, Capture) else [controller_name(data.select(i)) for i in range(len(sent))]
     of = [i for i, name in enumerate(names) if name == kernels]
     if not of:
-        return largest(sent), f"flow {largest(sent)}: it sent most of {len(sent)}"
-    index = of[largest(sent[of])]
+        return largest_row(sent), f"flow {largest_row(sent)}: it sent most of {len(sent)}"
+    index = of[largest_row(sent[of])]
     return index, f"flow {index}: it sent most of the {len(of)} whose counters name {kernels}"
 
 

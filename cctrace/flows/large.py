@@ -35,6 +35,15 @@ def bulk_rows(bytes_sent: ArrayLike, at_least: float = BULK_BYTES) -> NDArray[np
     return bulk if len(bulk) else order[:1]
 
 
+def largest_row(bytes_sent: ArrayLike) -> int:
+    """Return the row of the flow that sent most, 0 of none.
+
+    >>> largest_row([5e3, np.nan, 2e6]), largest_row([])
+    (2, 0)
+    """
+    return int(next(iter(bulk_rows(bytes_sent)), 0))
+
+
 def bulk_or_largest(capture: Capture) -> list[Flow]:
     """Return the bulk flows of a capture, largest first; its largest flow if there is none."""
     return [capture.flow(int(row)) for row in bulk_rows(capture.columns["bytes_sent"])]

@@ -17,8 +17,9 @@ import numpy as np
 
 from cctrace.cc.base import ArrayField, Controller, declared_fields, param_fields
 from cctrace.cc.cmath import f32
-from cctrace.errors import ArgumentError, CompileError
+from cctrace.errors import ArgumentError, CompileError, suggestion
 
+MODES = ("compiled", "interpreted", "debug")  # of running a controller; debug checks what is assigned to fields
 RETURNED = "o_ret"  # the value that the last call returned; recordable like a field
 DTYPES = {"int": np.int64, "float": np.float64, "f32": np.float32, "bool": np.bool_}
 _KIND_OF_TYPE = {int: "int", float: "float", f32: "f32", bool: "bool", np.bool_: "bool"}
@@ -103,6 +104,12 @@ def recordable(cls: type[Controller], name: str) -> tuple[int, np.dtype]:
         return places[field][1] + int(index[:-1]) * dtype.itemsize, dtype
     known = ", ".join(f"{n}[0..{f.length - 1}]" if f.length else n for n, f in fields.items())
     raise ArgumentError(f"{cls.__name__} has no field {name!r} to record (it has: {known})")
+
+
+def check_mode(mode: str) -> None:
+    """Raise `ArgumentError` for a mode that there is not."""
+    if mode not in MODES:
+        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}{suggestion(mode, MODES)}")
 
 
 def debug_class(cls: type[Controller]) -> type[Controller]:

@@ -17,6 +17,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterTable
 from cctrace.flows.flow import Flow
+from cctrace.flows.large import largest_row
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.mcp.answers import answer, some
 from cctrace.mcp.files import Files
@@ -207,10 +208,9 @@ class Captures:
         return found
 
     def _index(self, file: str, flow: int | None) -> int:
-        data = self.data(file)
-        sent = np.nan_to_num(np.asarray([row["bytes_sent"] for row in _rows(data)], float), nan=-1.0)
+        sent = self.data(file).flows["bytes_sent"].to_numpy(float)
         if flow is None:
-            return int(sent.argmax()) if len(sent) else 0
+            return largest_row(sent)
         if not 0 <= flow < len(sent):
             raise ArgumentError(f"flow={flow}: {file} has flows 0 to {len(sent) - 1}")
         return flow

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from cctrace import schema
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller, param_fields
-from cctrace.errors import ArgumentError, CompileError, StreamError
+from cctrace.errors import CompileError, StreamError
 from cctrace.flows.views import CARRIED, View
 from cctrace.lang.compile import EVENTS, RETURN_STORED_IN, compiled
-from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, recordable
+from cctrace.lang.fields import RETURNED, check_mode, debug_class, fields_of, mistyped, recordable
 
-MODES = ("compiled", "interpreted", "debug")
 _CHUNK = 16_384  # rows converted to Python integers at a time
 
 
@@ -79,8 +78,7 @@ class Player:
         record: Sequence[str] = (),
         **params: Any,
     ) -> None:
-        if mode not in MODES:
-            raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
+        check_mode(mode)
         cls, given = resolve(controller)
         machine = CompiledMachine if mode == "compiled" else InterpretedMachine
         self.view = view.view(cls.view)

@@ -26,7 +26,7 @@ from cctrace.extras import needed
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
 from cctrace.flows.views import View, of_events
-from cctrace.lang.fields import fields_of
+from cctrace.lang.fields import check_mode, fields_of
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
@@ -34,7 +34,7 @@ from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.infer import infer
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.paced import socket_limit
-from cctrace.replaying.player import MODES, Player
+from cctrace.replaying.player import Player
 from cctrace.replaying.through_fq import at_hand_over
 
 if TYPE_CHECKING:
@@ -293,8 +293,7 @@ def follow(
     The second result is the inferred values. Inference uses compiled code in every mode, so an interpreted run makes
     each call once. A class that cannot be compiled gets no inference.
     """
-    if mode not in MODES:
-        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
+    check_mode(mode)
     events = source.events
     hidden = cls.phase_choices or cls.probe_draws or not cls.has_on_ack
     inferred = Inferred.nothing()

@@ -7,7 +7,6 @@ from concurrent.futures import CancelledError
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.errors import ArgumentError
 from cctrace.lang.machine import Machine
 from cctrace.sim.core.check import check_books
 from cctrace.sim.core.loop import run, run_world, tap_room, trace_room
@@ -16,15 +15,8 @@ from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.result import Recorder
 
 _run_world = Machine(run_world)
-MODES = ("compiled", "interpreted", "debug")
 SLICE_NS = 1_000_000_000  # of simulated time at first; twice as much as long as it takes less than SHORT_S
 SHORT_S = 0.1
-
-
-def check_mode(mode: str) -> None:
-    """Raise ArgumentError for a mode that there is not."""
-    if mode not in MODES:
-        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
 
 
 class Runner:

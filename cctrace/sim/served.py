@@ -13,13 +13,14 @@ from typing import Any
 
 from cctrace.cc.base import Controller
 from cctrace.errors import ArgumentError
+from cctrace.lang.fields import check_mode
 from cctrace.sim.core.structs import NEVER, RUNNING, SERVED
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.core.write_queue import discard_unsent
 from cctrace.sim.path import Path
 from cctrace.sim.recorder import ends
 from cctrace.sim.result import Simulation, counters, link_figures, notes, table
-from cctrace.sim.runner import Runner, check_mode
+from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
 
 MS = 1_000_000

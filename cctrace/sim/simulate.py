@@ -14,14 +14,14 @@ import numpy as np
 
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
-from cctrace.lang.fields import fields_of
+from cctrace.lang.fields import check_mode, fields_of
 from cctrace.sim.core.structs import QUIC
 from cctrace.sim.core.view import CWND, PACING, Q_PACING
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Path
 from cctrace.sim.recorder import ends
 from cctrace.sim.result import Simulation, counters, link_figures, notes, table, tail_start_ns
-from cctrace.sim.runner import Runner, check_mode
+from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
 from cctrace.sim.state import columns_of
 from cctrace.units import parse_size_bytes, parse_time_ns
