@@ -163,15 +163,15 @@ def _analyses(
             if found.view is not None and chosen is None:
                 forecast = _forecast(flow, found.variant, number, request.progress)
         if isinstance(data, Capture):
-            found = replace(found, flow=flow)
+            found = replace(found, flow=flow if found.view is None else attached.without_events())
         elif request.keep:
-            found = _with_packets(found, request.keep, flow)
+            found = _with_packets(found, request.keep, attached)
         if found.view is not None:
             whatif = _what_if(flow, found, number, request) if request.what_if else None
             found = replace(found, collapse=forecast, whatif=whatif)
             if request.goal is not None and chosen is None:
                 found = _with_effects(attached, found, number, request.goal, request.progress)
-            forget(flow)
+            forget(attached)
         yield found
 
 

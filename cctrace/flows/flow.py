@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from cctrace.flows.views import View
 
 
+_ENACTED = ("_left", "_decided", "_most", "is_missing_marks")  # what the re-enactment of a flow depends on
+
+
 class Flow(Carded):
     """One connection, from the point of view of the endpoint that sent more payload.
 
@@ -68,8 +71,10 @@ class Flow(Carded):
     def _like(self, **changes: Any) -> Flow:
         """Return this flow with other attributes."""
         other = Flow(self.capture, self.index)
-        kept = ("tcpinfo", "alignment", "through_fq", "_left", "_decided", "_most", "is_missing_marks", "_kept")
+        kept = ("tcpinfo", "alignment", "through_fq", *_ENACTED, "_kept")
         vars(other).update({name: getattr(self, name) for name in kept} | changes)
+        if "_reenacted" in vars(self) and all(getattr(other, name) is getattr(self, name) for name in _ENACTED):
+            vars(other)["_reenacted"] = self._reenacted
         return other
 
     @functools.cached_property
@@ -131,6 +136,17 @@ class Flow(Carded):
     def missing_marks(self) -> Flow:
         """Return this flow as a kernel sent it that misses marks, see `cctrace.flows.ecn.misses_marks`."""
         return self._like(is_missing_marks=True, _kept={})
+
+    def without_events(self) -> Flow:
+        """Return this flow without `events`, which take ten times the memory of its packets; asked for, they are made.
+
+        What its packets are drawn from is kept.
+        """
+        kept = {"facts": self.facts, "retransmission_log": self.retransmission_log}
+        other = self._like()
+        vars(other).update(kept)
+        del vars(other)["_reenacted"]
+        return other
 
     def require_both_directions(self) -> None:
         """Raise `StreamError` if the capture lacks the data or the acknowledgements of this connection."""

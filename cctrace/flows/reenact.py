@@ -315,7 +315,7 @@ class Pass:
         if lacks == RING:
             self._growing[RING] = larger_ring(table, int(tp["head"]), int(tp["tail"]), needed)
         else:
-            self._growing[lacks] = larger(table, needed)
+            enlarge(table, max(needed, table.size * 5 // 4))
 
     def run(self) -> tuple[NDArray[Any], ...]:
         """Re-enact the connections in one compiled pass, and return its `results`."""
@@ -334,11 +334,12 @@ class Pass:
         return out[:rows], log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals
 
 
-def larger(table: NDArray[Any], needed: int) -> NDArray[Any]:
-    """Return a table of at least `needed` records, twice as many as before, that begins with the same ones."""
-    found = np.zeros(max(table.size * 2, needed), table.dtype)
-    found[: table.size] = table
-    return found
+def enlarge(table: NDArray[Any], rows: int) -> None:
+    """Add empty rows to a table, in place: the system extends large ones without a copy beside them.
+
+    Views of it, and the addresses that a compiled function was given, must not be used any more.
+    """
+    table.resize((rows, *table.shape[1:]), refcheck=False)
 
 
 def larger_ring(ring: NDArray[Any], head: int, tail: int, needed: int) -> NDArray[Any]:

@@ -229,8 +229,10 @@ class PathEvidence:
 
 
 def forget(flow: Flow) -> None:
-    """Drop a flow's cached `PathEvidence`, which takes several times the memory of its packets."""
+    """Drop a flow's cached `PathEvidence` and events, which take many times the memory of its packets."""
     flow._kept.clear()
+    for name in ("_reenacted", "events"):
+        vars(flow).pop(name, None)
 
 
 def evidence_of(source: Flow | Simulation, one_bottleneck: bool = False) -> PathEvidence:

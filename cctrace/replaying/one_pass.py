@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
-from cctrace.flows.reenact import ASKS, FINALS, OUT, PAUSED, RING, SCRATCH, SENDS, reenact
+from cctrace.flows.reenact import ASKS, FINALS, OUT, PAUSED, RING, SCRATCH, SENDS, enlarge, reenact
 from cctrace.flows.state import ACK, CLOCK_START_US, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
@@ -149,11 +149,6 @@ def lead(given: Any, tables: Any, controller: Any, script: Any, notes: Any, mark
 _lead = Machine(lead)
 
 
-def _longer(table: NDArray[Any], rows: int) -> NDArray[Any]:
-    """Return a table of so many rows that starts with those of `table`."""
-    return np.concatenate([table, np.zeros((rows - len(table), *table.shape[1:]), table.dtype)])
-
-
 class Leader:
     """A controller that leads the re-enactment of a flow sent through fq.
 
@@ -249,8 +244,8 @@ class Leader:
             if not OUT <= ended < ASKS:
                 break
             work.grow(ended)
-            self._marks = _longer(self._marks, len(work.tables[SENDS]))
-            self._decided = _longer(self._decided, len(work.tables[OUT]))
+            enlarge(self._marks, len(work.tables[SENDS]))
+            enlarge(self._decided, len(work.tables[OUT]))
         self._follower.check()
         if ended in (DRAWN, WATCHED):
             self.row = int(at["packet"][0]) - (self._notes[STATUS] != ASKS)

@@ -263,7 +263,7 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     paces = cls.sets_pacing_rate or bool(follower.params.get("paced", 0))
     rate = recorded["pacing_rate"].clip(min=0) if paces else 0
     columns = np.broadcast_arrays(events["time_ns"], rate, recorded["snd_cwnd"], probing)
-    decided = np.column_stack(columns).astype(np.int64)
+    decided = np.column_stack(columns).astype(np.int64, copy=False)
     some = sent > 0
     now_us, firsts = np.asarray(events.now_us), np.append(0, stops[:-1])
     number = (now_us[stops - 1] - now_us[0]) // block_us
@@ -310,7 +310,7 @@ def _converged(
     """Return a flow as a controller hands it to fq, and its replay: the fixpoint, or the likeliest iteration."""
     block_us = _block_us(flow)
     played = played or _play(flow, controller, block_us)
-    best = flow, played
+    best = played.decided, played
     for number in range(min(rounds, max(MOST_ROWS // len(flow.events), LEAST_ROUNDS))):
         decided = one_pass.hand_over(flow, played.cls, played.params, played.script)
         handed = flow.paced_by(THROUGH_FQ, decided)
@@ -318,5 +318,6 @@ def _converged(
         if played.cls.probe_draws or np.array_equal(played.decided, decided):
             return handed, played
         if number == 0 or played.mean > best[1].mean:  # the first replaces the flow as captured, whatever it explains
-            best = handed, played
-    return best
+            best = decided, played
+        del handed  # its stream takes as much memory as all else
+    return flow.paced_by(THROUGH_FQ, best[0]), best[1]
