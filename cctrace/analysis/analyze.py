@@ -163,7 +163,7 @@ def _analyses(
             if found.view is not None and chosen is None:
                 forecast = _forecast(flow, found.variant, number, request.progress)
         if isinstance(data, Capture):
-            found = replace(found, flow=flow if found.view is None else attached.without_events())
+            found = replace(found, flow=attached)
         elif request.keep:
             found = _with_packets(found, request.keep, attached)
         if found.view is not None:

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from cctrace.flows.views import View
 
 
-_ENACTED = ("_left", "_decided", "_most", "is_missing_marks")  # what the re-enactment of a flow depends on
-
-
 class Flow(Carded):
     """One connection, from the point of view of the endpoint that sent more payload.
 
@@ -71,9 +68,10 @@ class Flow(Carded):
     def _like(self, **changes: Any) -> Flow:
         """Return this flow with other attributes."""
         other = Flow(self.capture, self.index)
-        kept = ("tcpinfo", "alignment", "through_fq", *_ENACTED, "_kept")
+        enacted = ("_left", "_decided", "_most", "is_missing_marks")  # what a re-enactment depends on
+        kept = ("tcpinfo", "alignment", "through_fq", "_kept", *enacted)
         vars(other).update({name: getattr(self, name) for name in kept} | changes)
-        if "_reenacted" in vars(self) and all(getattr(other, name) is getattr(self, name) for name in _ENACTED):
+        if "_reenacted" in vars(self) and all(getattr(other, name) is getattr(self, name) for name in enacted):
             vars(other)["_reenacted"] = self._reenacted
         return other
 
@@ -137,25 +135,13 @@ class Flow(Carded):
         """Return this flow as a kernel sent it that misses marks, see `cctrace.flows.ecn.misses_marks`."""
         return self._like(is_missing_marks=True, _kept={})
 
-    def without_events(self) -> Flow:
-        """Return this flow without `events`, which take ten times the memory of its packets; asked for, they are made.
-
-        What its packets are drawn from is kept.
-        """
-        kept = {"facts": self.facts, "retransmission_log": self.retransmission_log}
-        other = self._like()
-        vars(other).update(kept)
-        del vars(other)["_reenacted"]
-        return other
-
     def require_both_directions(self) -> None:
         """Raise `StreamError` if the capture lacks the data or the acknowledgements of this connection."""
         self._require(not_reconstructed(self))
 
     def _require(self, why: str) -> None:
         if why:
-            name = self.capture.packets.source
-            raise StreamError(f"{name}: connection {self.index}: nothing to reconstruct: {why}")
+            raise StreamError(f"{self.capture.packets.source}: connection {self.index}: nothing to reconstruct: {why}")
 
     @functools.cached_property
     def events(self) -> Events:
@@ -313,8 +299,7 @@ class Flow(Carded):
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the event stream with units and meanings, and the flow's identity; see `Events.to_xarray`."""
-        src, sport, dst, dport = self.key
-        return self.events.to_xarray().assign_attrs(src=src, sport=sport, dst=dst, dport=dport)
+        return self.events.to_xarray().assign_attrs(zip(("src", "sport", "dst", "dport"), self.key, strict=True))
 
     @property
     def account(self) -> tuple[float, ...]:
@@ -333,8 +318,7 @@ class Flow(Carded):
         again, reports = log[log["why"] != DSACK], log[log["why"] == DSACK]
         needless = np.zeros(len(again), bool)
         for report in reports:
-            before = np.searchsorted(again["time_ns"], report["time_ns"], side="right")
-            recent = again[:before]
+            recent = again[: np.searchsorted(again["time_ns"], report["time_ns"], side="right")]
             hit = np.flatnonzero((recent["seq"] < report["end_seq"]) & (recent["end_seq"] > report["seq"]))
             _, last = np.unique(recent["seq"][hit][::-1], return_index=True)  # the latest transmission of each segment
             needless[hit[::-1][last]] = True

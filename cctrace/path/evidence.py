@@ -229,10 +229,15 @@ class PathEvidence:
 
 
 def forget(flow: Flow) -> None:
-    """Drop a flow's cached `PathEvidence` and events, which take many times the memory of its packets."""
+    """Drop a flow's cached `PathEvidence` and events, which take many times the memory of its packets.
+
+    Facts and retransmissions, which its packets are drawn with, stay.
+    """
     flow._kept.clear()
-    for name in ("_reenacted", "events"):
-        vars(flow).pop(name, None)
+    if "_reenacted" in vars(flow):
+        vars(flow).update(facts=flow.facts, retransmission_log=flow.retransmission_log)
+        del vars(flow)["_reenacted"]
+        vars(flow).pop("events", None)
 
 
 def evidence_of(source: Flow | Simulation, one_bottleneck: bool = False) -> PathEvidence:
