@@ -22,6 +22,7 @@ SECONDS = 12.0
 SENDERS = (
     ("bbr2022", "bbr", "linux-bbr1"),
     ("cubic6", "cubic", "linux-bbr1"),
+    ("bbr2", "bbr2", "linux-bbr2"),
     ("bbr3", "bbr", "linux-bbr3"),
     ("reno", "reno", "linux-bbr3"),
 )
@@ -64,7 +65,8 @@ def random_loss(rng: random.Random, one: Scenario) -> None:
 
 def jitter(rng: random.Random, one: Scenario) -> None:
     one["jitter_us"] = int(rng.uniform(0.05, 0.2) * 2 * one["fwd_delay"])
-    one["jitter_dist"] = "normal"
+    if rng.random() < 0.5:  # else uniform
+        one["jitter_dist"] = "normal"
 
 
 def reordering(rng: random.Random, one: Scenario) -> None:
@@ -76,7 +78,7 @@ def policer(rng: random.Random, one: Scenario) -> None:
 
 
 def aqm(rng: random.Random, one: Scenario) -> None:
-    one["qdisc"] = rng.choice(["codel", "fq_codel", "pie", "red"])
+    one["qdisc"] = rng.choice(["codel", "fq_codel", "pie", "red", "cake"])
     _buffer(one, rng.uniform(3, 6))
 
 
@@ -147,7 +149,8 @@ def without(one: Scenario, cause: str) -> Scenario:
         case "random_loss":
             del found["loss"]
         case "jitter":
-            del found["jitter_us"], found["jitter_dist"]
+            del found["jitter_us"]
+            found.pop("jitter_dist", None)
         case "reordering":
             del found["reorder"]
         case "policer":
@@ -176,7 +179,7 @@ def base(rng: random.Random, number: int, causes: list[str], sender: tuple[str, 
     _buffer(one, 0.3 * 3.4 ** rng.random() if not causes else 0.8 * 5 ** rng.random())
     for cause in causes:
         CAUSES[cause](rng, one)
-    if rng.random() < 0.25 and kernel_name == "bbr":
+    if rng.random() < (0.3 if kernel_name.startswith("bbr") else 0.15):
         one["fq"] = True
     one |= {"causes": causes, "own": name}
     label = f"b{number:02d}-{'+'.join(causes) or 'plain'}"
@@ -189,7 +192,8 @@ def base(rng: random.Random, number: int, causes: list[str], sender: tuple[str, 
         yield recording(f"without-{cause}", without(one, cause), without=cause)
     other = rng.choice([other for other in SENDERS if other != sender]) if causes else SENDERS[name == "bbr2022"]
     if any(flow["cc"] == "bbr" for flow in one["flows"][1:]):  # another kernel's "bbr" would be another competitor
-        other = next(same for same in SENDERS if same[2] == image and same != sender)
+        same = [one for one in SENDERS if one[2] == image and one != sender]
+        other = same[0] if same else ("cubic6", "cubic", image)
     replaced = copy.deepcopy(one) | {"kernel_image": other[2]}
     replaced["flows"][0]["cc"] = other[1]
     yield recording(f"cc-{other[0]}", replaced, cc=other[0])
@@ -218,7 +222,7 @@ def bases(n: int, seed: int, only_pairs: bool = False) -> Iterator[Scenario]:
         place = k // 3 if k % 3 == 2 else k - (k + 1) // 3
         causes = kinds[place % len(kinds)]
         # Without a cause, the pair that a queue below one BDP separates most: BBRv1 and CUBIC.
-        yield from base(rng, k, causes, senders[k % 4] if causes else SENDERS[k % 2])
+        yield from base(rng, k, causes, senders[k % len(senders)] if causes else SENDERS[k % 2])
 
 
 def main() -> None:
