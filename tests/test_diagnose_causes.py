@@ -14,6 +14,7 @@ from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.packets.acks import _by_clock
 from cctrace.diagnosis.record import Record
+from cctrace.path.losses import early_share
 from tests.conversation import MSS, Conversation
 
 CASES = [
@@ -235,3 +236,26 @@ def test_pies_drops_are_an_aqms_although_slow_start_overflowed_its_limit_more_of
     path = cct.Path(rate="36.4Mbit", rtt="20ms", buffer="3.6bdp", aqm="pie")
     flow = cct.simulate(path, cct.Sender("reno", ack_every=2), "7s", seed=3, packets=True).capture().flow(0)
     assert cct.diagnose(flow).cause == "aqm"
+
+
+@pytest.mark.parametrize(("aqm", "want"), [("codel", "aqm"), ("droptail", "shallow_buffer")])
+def test_a_short_queue_that_drops_from_its_head_is_managed_however_few_packets_it_holds(aqm, want):
+    path = cct.Path(rate="10Mbit", rtt="40ms", buffer="4bdp" if aqm == "codel" else "0.2bdp", aqm=aqm)
+    flow = cct.simulate(path, cct.Sender("cubic6", ack_every=2), "12s", seed=3, packets=True).capture().flow(0)
+    found = cct.diagnose(flow).verdicts
+    assert [one.name for one in found if one.name in ("aqm", "shallow_buffer", "congestive_loss")] == [want]
+
+
+def test_drops_are_early_where_longer_queues_had_passed_within_an_rtt_or_the_queue_went_on_growing():
+    time_us, size = np.arange(1200) * 1e3, 1500.0
+    met = size * (time_us / 1e3 % 100)  # grows to 99 packets, then starts again
+    full, head = np.zeros(len(met), bool), np.zeros(len(met), bool)
+    full[99::100], head[50::100] = True, True
+    falls = size * (99 - time_us / 1e3 % 100)
+    assert early_share(full, full, met, time_us, 20e3, size) == 0.0
+    assert early_share(head, head, falls, time_us, 20e3, size) == 1.0  # the queue was longer just before
+    start = np.zeros(len(met), bool)
+    start[[30, 32]] = True  # one overflow, and no drop at 99 packets
+    assert early_share(start, start, met, time_us, 80e3, size) == 1.0
+    beside = start | (np.arange(len(met)) % 150 == 149)  # as many random ones explain it
+    assert early_share(start, beside, met, time_us, 80e3, size) == 0.0

@@ -256,6 +256,7 @@ class Met(NamedTuple):
     buffer_bytes: float
     buffer_bdp: float
     is_managed_length: bool  # longer than a few packets, and not a shaper's
+    early_share: float  # of the overflows, that began before the queue was longest
     avoids_short: bool  # every lost packet avoids short queues
     # queueing delay of the other losses, 10, 50 and 90 %; longest of all packets
     waits_us: tuple[float, float, float, float]

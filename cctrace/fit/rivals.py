@@ -6,7 +6,7 @@ A packet's fate does not reveal what dropped it. If the backlog at losses leaves
 a path, and simulations over it decide which one is right (`counterfactual.weighing`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ import numpy as np
 from cctrace.estimates import Estimate
 from cctrace.fit.fitted_path import FittedPath
 from cctrace.path.bottleneck import backlog_met
-from cctrace.path.constants import CODEL_TARGET_US, LEAST_DROPS, NEAR_TARGET
+from cctrace.path.constants import CODEL_TARGET_US, EARLY, LEAST_DROPS, NEAR_TARGET
 from cctrace.path.evidence import PathEvidence
-from cctrace.path.losses import decided_ns, proportion
+from cctrace.path.losses import decided_ns, early_share, overflows, proportion
 from cctrace.path.transmissions import LOST
 from cctrace.tcp.wire import PACKET_BYTES
 
@@ -32,6 +32,7 @@ class Lost:
     sent: int
     met: np.ndarray
     passed: np.ndarray
+    is_early: bool  # whether most overflows began before the queue was longest, unlike those of a full queue
 
     @property
     def longest(self) -> float:
@@ -50,8 +51,12 @@ def lost_of(evidence: PathEvidence) -> Lost:
     table, through = evidence.transmissions, evidence.through
     decided = table.sent_ns <= decided_ns(table)
     lost = table.state[decided] == LOST
-    met = backlog_met(through.sent, through.steps, (table.sent_ns[decided] - table.start_ns) / 1e3)
-    return Lost(int(decided.sum()), met[lost], met[~lost])
+    time_us = (table.sent_ns[decided] - table.start_ns) / 1e3
+    met = backlog_met(through.sent, through.steps, time_us)
+    found = Lost(int(decided.sum()), met[lost], met[~lost], False)
+    dropped = overflows(lost, met, met > found.longest / 2, found.longest, time_us)
+    early = early_share(dropped, lost, met, time_us, float(np.nanmin(table.rtt_us)), PACKET_BYTES)
+    return replace(found, is_early=early >= EARLY)
 
 
 def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]:
@@ -67,7 +72,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     longest, bdp = lost.longest, path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None
     managed, behind = estimates["aqm"] not in (None, "droptail"), {"is_behind": evidence.loses_behind}
-    if by_chance or managed or not by_queue:
+    if (by_chance or managed or not by_queue) and not lost.is_early:
         half = max(0.05 * longest, PACKET_BYTES)
         buffer = Estimate(longest + PACKET_BYTES / 2, max(longest - half, PACKET_BYTES), longest + half)
         changed = {"buffer_bytes": buffer, "aqm": "droptail", "loss": NO_LOSS | {"congestive": len(lost.met)}}

@@ -40,7 +40,6 @@ EARLIER_US = 3e6  # us | accuracy | how far before its candidate a step may lie 
 
 # --- the queue, as a diagnosis needs it ------------------------------------------------------------------------------
 QUEUE_SHOWS = 0.02  # share | set | least reduction of the delays' deviation by a queue, to trust its rate
-SHAPER_SHOWS = 0.1  # share | set | least reduction by a queue, to look for a token bucket
 LEAST_LOST = 10  # losses | set | least to infer the rate from the backlogs that they met
 BEHIND = 0.98  # times the deviation | set | to which losses behind the queue must reduce it
 LOSSES_SHOW = 0.9  # mean rank | set | of the backlog at losses, from which losses determine the rate
@@ -66,7 +65,7 @@ MOST_ROUTES = 8  # changes | accuracy | most that are sought
 LEAST_BYTES = 0.02  # of the flow's bytes | set | least for another flow to matter in a queue
 LEAST_OVERLAP = 0.2  # of the flow's time | set | least overlap for another flow to matter
 MOST_OTHERS = 16  # flows | accuracy | most that are tried
-COMMON = 0.1  # share | set | gain of the joint over the own queue in explaining delays, from which the queue is shared
+COMMON = 0.1  # share | set | gain in explaining delays: of a joint queue, to be shared; of any, to seek its bucket
 
 # --- RTTs without queue ----------------------------------------------------------------------------------------------
 SHORT_QUEUE = 3.0  # packets | set | largest own queue that hardly depends on the rate
@@ -92,6 +91,7 @@ NEAR_TARGET = 0.9  # of the target | set | accuracy of queueing delays
 CHANCE = 1e-3  # probability | set | of taking losses independent of the queue for dependent ones
 AT_THE_END = 0.75  # of the longest queue | set | from which a queue of a few packets drops
 CHANCE_AT_THE_END = 1e-4  # probability | set | that random losses alone are as many there
+EARLY = 0.5  # of the overflows | set | begun below the longest queue, from which it was not full: tail drop .27 at most
 PASSING = 20  # packets | set | most that pass a full queue per dropped packet
 ABOVE_FULL = 1.5  # packets | set | largest excess of the backlog of passed over dropped packets: in service, ties
 SURE_BACKLOG = 0.2  # packets | set | largest error of a backlog from which packets can be counted

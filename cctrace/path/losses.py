@@ -55,10 +55,11 @@ def losses_of(
         found, droptail = _buffer(met[congestive], time_us[congestive], size, slope * rate_error)
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
         passing = np.sum(~lost & (met > np.median(met[congestive]) + const.ABOVE_FULL * size))
-        droptail &= bool(passing <= const.PASSING * (1 + congestive.sum()))
+        early = early_share(congestive, lost, met, time_us, float(np.nanmin(table.rtt_us)), size)
+        full = bool(passing <= const.PASSING * (1 + congestive.sum())) and early < const.EARLY
+        droptail &= full
         aqm = "droptail" if droptail else "other"
-        if passing <= const.PASSING * (1 + congestive.sum()):
-            buffer = found
+        buffer = found if full else buffer
         # Where the queue had room for a packet, losses are random.
         room = np.quantile(met[congestive], 0.05) - size if droptail else longest / 2
         clear = (met < max(room, longest / 2)) & ~(high & _near(time_us, time_us[congestive]))
@@ -72,6 +73,28 @@ def losses_of(
     value = count / max(n, 1)
     share = Estimate(value, low, max(min(most, all_lost), value))  # at most as if all losses were random
     return Losses(share, _bursts(random, share.sides()[0]), int(congestive.sum()), int(random.sum()), buffer, aqm)
+
+
+def early_share(dropped: Bools, lost: Bools, met: Floats, time_us: Floats, rtt_us: float, size: float) -> float:
+    """Return the share of overflows (drops an RTT apart) whose first drop did not meet the longest queue.
+
+    A full queue drops what arrives last, at its longest. CoDel drops what leaves, after others had arrived behind it;
+    RED and PIE drop at random. Queues are compared within an RTT only, as errors of the rate add up in a backlog.
+    Also 1 if the queue went on growing by a third, with hardly any other losses; 0 for fewer than three overflows.
+
+    `dropped`: which of the `lost` packets seem to overflow. `size`: bytes of a packet.
+    """
+    at = np.flatnonzero(dropped)
+    first = at[np.diff(time_us[at], prepend=-np.inf) > rtt_us]
+    time, backlog, many = time_us[~lost], met[~lost], const.LEAST_CODEL
+    early = grown = 0
+    for k in first.tolist():
+        begin, now, end = np.searchsorted(time, (time_us[k] - rtt_us, time_us[k], time_us[k] + rtt_us))
+        early += int(np.count_nonzero(backlog[begin:now] > met[k] + size / 2) >= many)
+        grown += int(np.count_nonzero(backlog[now:end] > met[k] / const.AT_THE_END + size) >= many)
+    if 2 * grown >= max(len(first), 1) and np.count_nonzero(lost & ~dropped) < many:
+        return 1.0
+    return early / len(first) if len(first) > 2 else 0.0
 
 
 def _codel(lost: Bools, wait_us: Floats, time_us: Floats) -> bool:

@@ -123,7 +123,7 @@ def packets_per_unit(packets: int, most: int = const.COARSE_PACKETS) -> int:
 def bottleneck_of(path: PathEvidence, flow: Sent) -> Bottleneck:
     """Return the `Bottleneck` of a flow from its `coarse` packets."""
     found = _by_delays(flow)
-    bucket = shaper_of(flow, constant(found.rate)) if found.explained > const.SHAPER_SHOWS else None
+    bucket = shaper_of(flow, constant(found.rate)) if found.explained > const.COMMON else None
     bucket = bucket or refilled_shaper(flow, found.rate)
     # A bucket of a few merged packets is an artefact of merging them.
     if bucket is not None and bucket.size_bytes.sides()[0] > 4 * float(np.median(flow.wire_bytes)):

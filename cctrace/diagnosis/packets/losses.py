@@ -9,8 +9,8 @@ from cctrace.diagnosis.groups import Bursts, Losses, Met, Retransmissions
 from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
 from cctrace.path.bottleneck import backlog_met, constant
-from cctrace.path.constants import ABOVE_FULL, CHANCE
-from cctrace.path.losses import decided_ns, overflows, proportion
+from cctrace.path.constants import ABOVE_FULL, CHANCE, EARLY
+from cctrace.path.losses import decided_ns, early_share, overflows, proportion
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import Transmissions
 from cctrace.special import special
@@ -66,8 +66,9 @@ def _met(record: Record) -> Met:
         buffer_bytes=buffer,
         buffer_bdp=buffer / met.bdp,
         # Too short a queue to be managed, or one that holds the flow's packets once tokens run out.
-        is_managed_length=met.longest > const.MANAGED_PACKETS * PACKET_BYTES
+        is_managed_length=(met.longest > const.MANAGED_PACKETS * PACKET_BYTES or met.early >= EARLY)
         and (few or not record.bottleneck.bucket_bytes),
+        early_share=met.early,
         avoids_short=short,
         waits_us=tuple((np.append(waits, met.longest) / record.bottleneck.rate).tolist()),
         is_gathered=lambda: _gathered(record, met.rest),
@@ -94,10 +95,12 @@ class _Backlogs:
         met = np.where(judged, self.met + _behind(record.table), 0.0)
         overflow = overflows(self.lost, met, met > self.longest / 2, self.longest, self.at_us)
         short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
-        # A full queue drops at its longest and passes nothing then, unlike early drops (RED).
+        # A full queue drops at its longest, unlike early drops (RED).
         full = short < max((1 - const.MOSTLY) * self.longest, 3 * packet)
+        self.early = early_share(overflow, self.lost, self.met, self.at_us, self.base_us, packet)
         passed = np.sum(settled & (self.met > self.longest - short + ABOVE_FULL * packet))
-        full &= bool(passed <= const.PASSED * (1 + overflow.sum()))
+        alone = np.sum(self.lost & ~overflow) < const.FEWEST  # else the first of some "overflows" are random losses
+        full &= self.early < EARLY and not (alone and passed > const.PASSED * (1 + overflow.sum()))
         self.overflow = overflow if full else np.zeros(len(overflow), bool)
         self.rest = self.lost & ~self.overflow & judged
 

@@ -7,7 +7,7 @@ from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.packets.losses import before_losses
 from cctrace.diagnosis.record import Record
 from cctrace.path.buckets import policer_of
-from cctrace.path.constants import LEAST_POLICED, SHAPER_SHOWS
+from cctrace.path.constants import COMMON, LEAST_POLICED
 from cctrace.path.losses import decided_ns
 from cctrace.path.transmissions import LOST
 
@@ -51,7 +51,7 @@ def _is_the_links(record: Record, rate: float) -> bool:
     A full queue drops as an empty bucket does, but nothing waits behind a policer at its rate.
     """
     shared = record.path.shared
-    alone = record.bottleneck.rate if record.bottleneck.explained > SHAPER_SHOWS else np.nan
+    alone = record.bottleneck.rate if record.bottleneck.explained > COMMON else np.nan
     rates = [alone, shared.rate] if shared and shared.is_common else [alone]
     return any(abs(one / rate - 1) < const.POLICED_RATE_SAME for one in rates)
 

@@ -8,7 +8,7 @@ from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import Losses, Met
 from cctrace.diagnosis.rules.found import Found
-from cctrace.path.constants import CHANCE
+from cctrace.path.constants import CHANCE, EARLY
 from cctrace.special import special
 
 EXPLAINED = {"competition", "fair_queueing", "policer"}  # they explain the drops
@@ -42,7 +42,7 @@ def losses(facts: Facts, found: Found) -> Iterator[Finding]:
 
 def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
     """Losses with known backlogs."""
-    at_its_end = met.waits_us[0] >= const.NEARLY_ALL * met.waits_us[3]
+    at_its_end = met.waits_us[0] >= const.NEARLY_ALL * met.waits_us[3] and met.early_share < EARLY
     # Two losses may reveal an AQM: random ones seldom hit long queues only, a full queue drops at its longest.
     managed = met.rests > 1 and met.chance < CHANCE and met.is_managed_length and not at_its_end
     if lost.lost < const.FEWEST:
@@ -119,8 +119,8 @@ def _overflow(facts: Facts, lost: Losses, met: Met, dropped: int) -> Finding:
     numbers = {"buffer_bytes": met.buffer_bytes, "buffer_bdp": met.buffer_bdp, "lost": dropped}
     if met.buffer_bdp < SHALLOW:
         sure = 0.95 - 0.4 * max(0.0, met.buffer_bdp / SHALLOW - 0.8) / 0.2
-        return _shallow(facts, lost, min(max(sure, 0.55), 0.95), numbers)
-    return facts.finding("congestive_loss", 0.9, numbers, "overflow", span=lost.span)
+        return _shallow(facts, lost, min(max(sure, 0.55), 1 - met.early_share), numbers)
+    return facts.finding("congestive_loss", min(0.9, 1 - met.early_share), numbers, "overflow", span=lost.span)
 
 
 def _shallow(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float]) -> Finding:

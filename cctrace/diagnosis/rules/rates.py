@@ -6,7 +6,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.rules.found import ENDS, Found
-from cctrace.path.constants import SHAPER_SHOWS
+from cctrace.path.constants import COMMON
 
 
 def _ends(found: Found) -> bool:
@@ -49,7 +49,7 @@ def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
         or not queue.queue_us >= const.BLOATED * queue.base_rtt_us
     ):
         return
-    own = queue.explained > SHAPER_SHOWS
+    own = queue.explained > COMMON
     if own or (queue.explained != queue.explained and not facts.is_model_based):
         sure = min(max(0.6 + 0.4 * min(queue.explained, 1.0), 0.6), 0.98) if own else 0.6
         numbers = {
