@@ -259,3 +259,9 @@ def test_drops_are_early_where_longer_queues_had_passed_within_an_rtt_or_the_que
     assert early_share(start, start, met, time_us, 80e3, size) == 1.0
     beside = start | (np.arange(len(met)) % 150 == 149)  # as many random ones explain it
     assert early_share(start, beside, met, time_us, 80e3, size) == 0.0
+
+
+def test_delayed_acks_of_a_flow_that_loses_a_third_are_no_jitter():
+    path = cct.Path(rate="33Mbit", rtt="28ms", buffer="1.5bdp", loss="30%")
+    flow = cct.simulate(path, cct.Sender("bbr3", ack_every=2), "10s", seed=2, packets=True).capture().flow(0)
+    assert Record(flow).uncongested.spread_us < 500  # around means of periods: 997

@@ -80,7 +80,9 @@ def uncongested_of(bottleneck: Bottleneck) -> Uncongested:
     some = means[many >= 8]
     if len(some) < 5:
         return Uncongested(max(float(np.median(rest)), bottleneck.base_us), 0.0)
-    inside = (rest - means[place])[many[place] >= 8]
+    # Around medians: a delayed ACK, 40 ms late, moves the mean of a period with few others.
+    medians = rest[np.lexsort((rest, place))][np.cumsum(many) - many + (many - 1) // 2]
+    inside = (rest - medians[place])[many[place] >= 8]
     spread, least = float(np.subtract(*np.quantile(inside, [0.84, 0.16])) / 2), float(np.quantile(some, 0.1))
     # Where periods differ by no more than jitter, their median is the better mean.
     least, middle = max(least, bottleneck.base_us), max(float(np.median(some)), bottleneck.base_us)
