@@ -15,7 +15,7 @@ from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import parse_rate_bps, parse_time_ns
 
-LEAST_RWND = 64_000_000  # bytes; the receiver must not be the limit
+LEAST_RWND = 1_000_000  # bytes; the receiver must not be the limit
 LEAST_BUFFER_PACKETS = 20
 RATE_OF_TRAINS, TRAIN = 1e9, 8948  # bit/s from which a segment of so many bytes stands for a train of packets
 BUFFER_BDPS = 3.0  # a queue that Startup does not overflow
