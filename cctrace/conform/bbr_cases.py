@@ -28,7 +28,7 @@ CASES = case.rows
 
 
 # --- Startup and Drain ------------------------------------------------------------------------------------------------
-@case("A.1", "Exiting STARTUP on bandwidth plateau", column="max_bw")
+@case("A.1", "Exiting STARTUP on bandwidth plateau", column="full_bw_now")
 def startup_plateau(stage: Stage) -> Scene:
     """max_bw within 2 % of the path's, where a flight is more than a burst."""
     r = stage.plain

@@ -138,9 +138,18 @@ def simulated(what: str, scenario: Scenario, packets: bool, sender: int = 0) -> 
 
     Raises `ArgumentError`, which begins with `what`, if a controller raises, or if the `sender` sends nothing.
     """
+    cls, _ = controller(scenario.senders[sender].cc)
+    # With every ACK the stack calls both: half the rows, where a class decides in `on_ack` only.
+    untraced = ("pkts_acked",) if cls.has_on_ack and not hasattr(cls, "pkts_acked") else ()
     try:
         run = simulate(
-            scenario.path, scenario.senders, scenario.duration, scenario.seed, trace=not packets, packets=packets
+            scenario.path,
+            scenario.senders,
+            scenario.duration,
+            scenario.seed,
+            trace=not packets,
+            untraced=untraced,
+            packets=packets,
         )
     except CctraceError:
         raise

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import CancelledError
 
 import numpy as np
@@ -23,7 +24,8 @@ class Runner:
     """The event loop in one of its modes, and the traces it fills."""
 
     def __init__(
-        self, world: World, mode: str, trace: bool, packets: bool, stop: threading.Event | None = None
+        self, world: World, mode: str, trace: bool, packets: bool, stop: threading.Event | None = None,
+        untraced: Sequence[str] = (),
     ) -> None:
         self.world, self.stop = world, stop
         self.recorders: list[Recorder] = []
@@ -45,7 +47,7 @@ class Runner:
         self.advance = advance
         self._reached_ns, self._slice_ns = 0, SLICE_NS
         if trace:
-            self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
+            self.recorders = [Recorder("quic" if f.profile == QUIC else "linux", untraced) for f in world.flows]
         self.empty()
 
     def to(self, until: int) -> int:

@@ -48,6 +48,7 @@ def simulate(
     sample: str | None = None,
     watch: str | Sequence[str] = (),
     trace: bool = False,
+    untraced: Sequence[str] = (),
     packets: bool = False,
     exact: bool = False,
     **common: Any,
@@ -74,6 +75,8 @@ def simulate(
         first element (of a filter: the best), NaN for a controller without such a field.
     trace : bool
         Keep every call into the controllers, for `Simulation.flow`; takes some 500 bytes per ACK.
+    untraced : sequence of str
+        With `trace`: calls left out, by their names in `schema.EVENT_CODES`.
     packets : bool
         Keep what captures at both ends would see, for `Simulation.to_pcap`; takes some 100 bytes per segment.
     exact : bool
@@ -117,7 +120,7 @@ def simulate(
     exact = exact or len(senders) == 1 or path.has_jitter
     world = World(path, senders, int(seed), mode == "compiled", exact)
     try:
-        run = Runner(world, mode, trace, packets)
+        run = Runner(world, mode, trace, packets, untraced=untraced)
         if until_bytes is not None:
             world.flows.awaited = -(-until_bytes // world.flows.mss)
         tail_ns = tail_start_ns(duration_ns)
