@@ -109,6 +109,14 @@ def pool_of(name):
     return [(said, text, None) for said, text in of_class(controller(name)[0], SKIPPED)]
 
 
+def differing(name):
+    """Return the changes of `pool_of` that change decisions; exit if `EQUIVALENT` names a change that is none."""
+    pool, equivalent = pool_of(name), EQUIVALENT.get(name, {})
+    if stale := equivalent.keys() - {said for said, *_ in pool}:
+        raise SystemExit(f"benchmarks/conform_equivalent.py, {name}: no such change: {min(stale)} ({len(stale)} in all)")
+    return [one for one in pool if one[0] not in equivalent]
+
+
 def defects_of(name):
     """Return the defects of a subject as `pool_of` returns its changes."""
     cls = controller(name)[0] if name in DEFECTS else None
@@ -137,7 +145,7 @@ def judged(name, text, function, file):
 def examine(name, count, seed, folder, matching=""):
     """Return [(mutant, what caught it or None)] of so many mutants of a subject and of its parameters."""
     found = [(params, caught(name, f"{name}:{params}")) for params in PARAMS[name] if matching in params]
-    pool = [one for one in pool_of(name) if one[0] not in EQUIVALENT.get(name, {}) and matching in one[0]]
+    pool = [one for one in differing(name) if matching in one[0]]
     random.Random(seed).shuffle(pool)
     pool = [one for one in defects_of(name) if matching in one[0]] + pool
     for number, (said, text, function) in enumerate(pool):

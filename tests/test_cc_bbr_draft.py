@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from types import SimpleNamespace
 
 import pytest
 from build_stack import Stack
@@ -10,6 +11,7 @@ import cctrace as cct
 from cctrace.cc import bbr_draft, bbr_draft_bounds, bbr_draft_model
 from cctrace.cc.bbr2_model import DOWN, PROBE_BW, REFILL, UNSET, UP
 from cctrace.cc.bbr_draft import BBRDraft
+from cctrace.cc.bbr_draft_quic import BBRDraftQuic
 from cctrace.cc.compare import counterparts
 from cctrace.cc.linux import CA_OPEN, CA_RECOVERY
 
@@ -85,6 +87,16 @@ def test_the_flight_at_loss_is_where_losses_reach_two_percent():
     draft = BBRDraft()
     # 10 of 400 are lost with the last 10, none before: 2 % of 390 + x is reached at x = 7.8 / 0.98.
     assert draft.inflight_at_loss(10, 400, 10) == int(390 + 0.02 * 390 / 0.98)
+
+
+def test_quic_has_room_for_one_quantum_for_offloaded_sends_and_for_what_is_not_acknowledged():
+    ack = SimpleNamespace(mss=1000)
+    offload, frequency = {"pacing_offload_us": 3000}, {"ack_threshold": 10}
+    for given, budget in (({}, 2), (offload, 5), (frequency, 12), ({"ack_threshold": 99}, 27)):
+        quic = BBRDraftQuic(**given)
+        quic.send_quantum, quic.pacing_rate, quic.max_bw = 1500, 1_000_000, 1_000_000.0
+        quic.update_offload_budget(ack)
+        assert quic.offload_budget == budget, given
 
 
 def test_the_release_is_shown_beside_the_draft_from_either_side():

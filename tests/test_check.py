@@ -4,14 +4,17 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import venv
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +25,7 @@ from cctrace.errors import ArgumentError, FormatError, StreamError
 
 ROOT = Path(__file__).parents[1]
 DOCS = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 LOSS = cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")
 COMPETE = cct.datasets.path("compete_bbr_cubic_2bdp", "sender.pcap.zst")
 PATH = cct.Path(rate="5Mbit", rtt="20ms", buffer="2bdp")
@@ -63,9 +67,70 @@ def test_the_tests_of_the_page_pass_and_a_failing_one_says_what_was_found(tmp_pa
     assert "jain >= 0.9: unknown: fairness is of two flows or more" in result.stdout
 
 
+def step_of_action(command, folder, inputs, **environment):
+    """Run a command of action.yml as a runner does: bash, its inputs as env; return the process, and the summary."""
+    (step,) = (one for one in ACTION["runs"]["steps"] if command in one.get("run", ""))
+    given = {name: row.get("default") for name, row in ACTION["inputs"].items()} | inputs
+    environment["GITHUB_STEP_SUMMARY"], environment["GITHUB_ACTION_PATH"] = str(folder / "summary.md"), str(ROOT)
+    for name, value in step.get("env", {}).items():
+        environment[name] = re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], value)
+    (folder / "step.sh").write_text(step["run"], encoding="utf-8")
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "step.sh"]
+    ran = subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return ran, (folder / "summary.md").read_text(encoding="utf-8") if (folder / "summary.md").exists() else ""
+
+
+def check_by_action(folder, path, captures, expected="goodput = '>= 1Mbit'"):
+    (folder / "expect of mine.toml").write_text(expected, encoding="utf-8")
+    inputs = {"captures": captures, "expect": "expect of mine.toml", "junit": "of mine.xml"}
+    return step_of_action("cctrace check", folder, inputs, PATH=f"{path}:{os.environ['PATH']}", HOME=str(folder))
+
+
+def test_the_action_checks_captures_and_runs_nothing_that_its_inputs_say(tmp_path):
+    path = Path(sys.executable).parent
+    (tmp_path / "a").mkdir()
+    shutil.copy(cct.datasets.path("single_bbr_1bdp", "sender.pcap.zst"), tmp_path / "a" / "one.pcap.zst")
+    ran, summary = check_by_action(tmp_path, path, "a/one.pcap.zst a")
+    assert ran.returncode == 0, ran.stderr
+    assert "2 of 2 expectations hold" in summary
+    assert 'failures="0"' in (tmp_path / "of mine.xml").read_text(encoding="utf-8")
+    ran, summary = check_by_action(tmp_path, path, "a", "goodput = '>= 1Gbit'")
+    assert (ran.returncode, "0 of 1 expectations hold" in summary) == (1, True)
+    for hostile in ("$(touch x) `touch x`", "a; touch x", "--help", "a --json"):
+        assert check_by_action(tmp_path, path, hostile)[0].returncode == 2
+        assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.external
+def test_the_action_installs_what_it_runs_in_a_clean_environment(tmp_path):
+    venv.create(tmp_path / "python", with_pip=True)
+    path = tmp_path / "python" / "bin"
+    ran, _ = step_of_action("pip install", tmp_path, {}, PATH=f"{path}:{os.environ['PATH']}", HOME=str(tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    ran, summary = check_by_action(tmp_path, path, str(cct.datasets.path("single_bbr_1bdp")))
+    assert (ran.returncode, "1 of 1 expectations hold" in summary) == (0, True), ran.stderr
+
+
+def test_the_action_has_the_fields_of_a_composite_action():
+    """What docs.github.com's metadata syntax requires: a shell with every command, a version with every action used."""
+    assert set(ACTION) <= {"name", "description", "author", "inputs", "runs"}
+    assert ACTION["name"]
+    assert ACTION["description"]
+    for row in ACTION["inputs"].values():
+        assert row["description"]
+        assert set(row) <= {"description", "required", "default"}
+        assert row.get("required", False) != ("default" in row)
+        assert isinstance(row.get("default", ""), str)
+    assert (set(ACTION["runs"]), ACTION["runs"]["using"]) == ({"using", "steps"}, "composite")
+    for step in ACTION["runs"]["steps"]:
+        assert ("run" in step) != ("uses" in step)
+        assert ("run" in step) == ("shell" in step)
+        assert "${{" not in step.get("run", "")  # inputs reach commands as variables only
+        assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step.get("uses", "a/b@v1"))
+
+
 def test_the_action_and_the_entry_point_name_what_there_is():
     action = (ROOT / "action.yml").read_text(encoding="utf-8")
-    assert "cctrace check $CAPTURES" in action
     assert set(re.findall(r"\$\{\{ inputs\.([\w-]+) \}\}", action)) == set(
         re.findall(r"^  ([\w-]+):$", action.partition("runs:")[0], re.M)
     )

@@ -53,6 +53,20 @@ def test_the_release_fails_only_where_it_differs_by_intent(release):
     assert drain.time_s > 0.1
 
 
+def test_version_2_fails_only_where_it_differs_by_intent():
+    found = conform.run("bbr2", "bbr")
+    assert {"startup.gain", "down.gain", "up.growth", "A.15"} <= violated(found)
+    assert [verdict.id for verdict in found.verdicts if verdict.fails] == []
+
+
+def test_the_flavour_of_quic_conforms_and_neither_has_the_others_offload_budget():
+    assert violated(conform.run("bbr_draft_quic", "bbr")) == set()
+    delayed = conform.run("bbr_draft_quic:pacing_offload_us=2000,ack_threshold=10", "bbr")
+    assert violated(delayed) == set()
+    for other in ("bbr_draft_quic:offload_quanta=3", "bbr_draft:offload_quanta=1"):
+        assert "offload.budget" in violated(conform.run(other, "bbr"))
+
+
 def test_only_losses_of_many_ranges_end_an_app_limited_startup_and_a_spurious_recovery_returns_to_it():
     stage = Stage("bbr_draft", Cell("1Gbit", "100ms", 32000))
     cases = {case.id: case.play(stage) for case in bbr.CASES if case.id in ("A.2", "B.2", "B.3")}

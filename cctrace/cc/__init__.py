@@ -23,6 +23,7 @@ REGISTRY: dict[str, str] = {
     "bbr2_comp": "cctrace.cc.compensation:BBR2Comp",
     "bbr3": "cctrace.cc.bbr3:BBR3",
     "bbr_draft": "cctrace.cc.bbr_draft:BBRDraft",
+    "bbr_draft_quic": "cctrace.cc.bbr_draft_quic:BBRDraftQuic",
     "quic_bbr": "cctrace.cc.quic_bbr:QuicBBR",
     "obbr": "cctrace.cc.obbr:OBBR",
     "bbr_s": "cctrace.cc.bbr_s:BBRS",

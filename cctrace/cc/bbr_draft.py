@@ -12,8 +12,8 @@ Model:  that of BBRv3; here is the state machine; the path model and the control
         ProbeRTT: from any state, when no lower RTT was seen for 5 s; half a BDP for 200 ms and a round
 
 A method per function of the draft, with the section beside it, on Linux's TCP: C and RS are its counters and rate
-samples, SaveStateUponLoss comes with its losses, HandleSpuriousLossDetection with its undo. Where QUIC differs is the
-offload budget (5.5.8), one quantum instead of three: ``bbr_draft:offload_quanta=1``.
+samples, SaveStateUponLoss comes with its losses, HandleSpuriousLossDetection with its undo. `bbr_draft_quic` is the
+flavour of QUIC.
 
 Left open by the draft, and chosen here:
 
@@ -27,15 +27,15 @@ Left open by the draft, and chosen here:
 * C.cwnd = C.inflight + 1 upon a timeout is done by Linux's stack.
 
 Sources: [BBRdraft] draft-ietf-ccwg-bbr-06 at 4ce5e87, section 5.
-Differs from its parent in everything: it is written afresh. How it differs from Linux's BBRv3 is listed by `cctrace
-variants bbr_draft bbr3`.
+Differs from its parent in everything: it is written afresh. How it differs from Linux's BBRv3 and v2 is listed by
+`cctrace variants bbr_draft bbr3` and `cctrace variants bbr_draft bbr2`.
 """
 
 from cctrace.cc.ack import Ack
 from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING
 from cctrace.cc.bbr2_model import CRUISE, DOWN, DRAIN, PROBE_BW, PROBE_RTT, REFILL, STARTUP, UNSET, UP
 from cctrace.cc.bbr_draft_bounds import BBRDraftBounds
-from cctrace.cc.bbr_draft_differs import FROM_BBR3
+from cctrace.cc.bbr_draft_differs import FROM_BBR2, FROM_BBR3
 from cctrace.cc.cmath import u32
 from cctrace.cc.linux import CA_RECOVERY, EVENT_TX_START, TCP_INFINITE_SSTHRESH, USEC_PER_MSEC
 
@@ -44,7 +44,7 @@ class BBRDraft(BBRDraftBounds):
     """BBR of draft-ietf-ccwg-bbr-06; see the module's docstring."""
 
     probe_draws = (2, 0)
-    counterparts = {"bbr3": FROM_BBR3}
+    counterparts = {"bbr3": FROM_BBR3, "bbr2": FROM_BBR2}
     # Modes by `mode`, then the states of ProbeBW by `cycle_idx`, as of the kernel's BBRv2 and v3.
     states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT", "UP", "DOWN", "CRUISE", "REFILL")
     transitions = {

@@ -1,8 +1,9 @@
-"""Where the IETF's BBR draft and Linux's BBRv3 decide differently: `cctrace variants bbr_draft bbr3` prints it.
+"""Where the IETF's BBR draft and Linux's BBRv3 and v2 decide differently: `cctrace variants bbr_draft bbr3` prints it.
 
-Read off draft-ietf-ccwg-bbr-06 and net/ipv4/tcp_bbr.c of google/bbr, branch v3, function by function.
+Read off draft-ietf-ccwg-bbr-06, net/ipv4/tcp_bbr.c of google/bbr, branch v3, and its tcp_bbr2.c, branch v2alpha,
+function by function.
 
-Sources: [BBRdraft], [BBRv3].
+Sources: [BBRdraft], [BBRv3], [BBRv2alpha].
 """
 
 from cctrace.cc.base import Counterpart
@@ -96,4 +97,66 @@ FROM_BBR3 = (
         "clock of ProbeRTT", "microseconds", "jiffies", "5.3.4.3 CheckProbeRTT", "bbr_update_min_rtt",
         ("probe_rtt.stay",),
     ),
+)  # fmt: skip
+
+# What holds of v2 as it does of v3, with the function of v2alpha.
+_ALSO_OF_BBR2 = {
+    "drain gain": "bbr_drain_gain",
+    "longest DRAIN": "bbr2_check_drain",
+    "undo and inflight_longterm": "bbr2_ssthresh",
+    "window saved on entering recovery": "bbr_save_cwnd",
+    "window while the pipe fills": "bbr_set_cwnd",
+    "extra_acked": "bbr_update_ack_aggregation",
+    "entering DRAIN": "bbr2_check_drain",
+    "rounds a Reno flow would take": "bbr2_target_inflight",
+    "flight for DRAIN, UP and DOWN": "bbr_packets_in_net_at_edt",
+    "pacing while the pipe fills": "bbr_bw_to_pacing_rate",
+    "cwnd after fast recovery": "bbr2_set_state",
+    "CRUISE and inflight_shortterm": "bbr2_start_bw_probe_cruise",
+    "losses that end UP": "bbr2_update_congestion_signals",
+    "clock of ProbeRTT": "bbr_update_min_rtt",
+}
+
+FROM_BBR2 = (
+    Counterpart(
+        "gains of Startup", "2.77, cwnd 2.0", "2.89, cwnd 2.89", "5.3.1.1, 5.6.1", "bbr_startup_pacing_gain, "
+        "bbr_startup_cwnd_gain", ("startup.gain", "state.cwnd_gain", "pacing.initial"),
+    ),
+    Counterpart(
+        "lost ranges that end Startup", "6 of a round", "8", "5.3.1.3 CheckStartupHighLoss",
+        "bbr2_check_loss_too_high_in_startup", ("startup.high_loss",),
+    ),
+    Counterpart("gain of DOWN", "0.90", "0.75", "5.3.3.1", "bbr_pacing_gain", ("down.gain",)),
+    Counterpart(
+        "cwnd gains of UP and ProbeRTT", "2.25, 0.5", "2.0, 1.0 (the window is half a BDP, too)", "5.6.1",
+        "bbr2_update_gains", ("state.cwnd_gain",),
+    ),
+    Counterpart(
+        "end of UP", "a plateau of 3 rounds, or losses", "a least RTT has passed and the flight is 1.25 BDP, or losses",
+        "5.3.3.9 IsTimeToGoDown", "bbr2_update_cycle_phase", ("A.6", "A.15", "A.21"),
+    ),
+    Counterpart(
+        "a probe's sample that lost more than 2 %", "only lost packets end the probe", "ends it, too, and the ACK may "
+        "go on to CRUISE", "5.3.3.9 AdaptLongTermModel", "bbr2_adapt_upper_bounds",
+        ("probe.samples", "probe.verdict", "phase.acks"),
+    ),
+    Counterpart(
+        "ACKs counted for inflight_longterm in UP", "kept while it does not limit the flow", "forgotten then",
+        "5.3.3.9 ProbeInflightLongtermUpward", "bbr2_probe_inflight_hi_upward", ("up.growth",),
+    ),
+    Counterpart(
+        "after a spurious recovery", "back to Startup, or REFILL, if its losses had ended Startup or UP",
+        "window and bounds restored, the state stays", "5.5.11.2 HandleSpuriousLossDetection", "bbr2_undo_cwnd",
+        ("undo.state",),
+    ),
+    Counterpart(
+        "an RTT equal to the least", "refreshes nothing", "refreshes it, so that a constant RTT has no ProbeRTT",
+        "5.3.4.3 UpdateMinRTT", "bbr_update_min_rtt", ("A.10",),
+    ),
+    Counterpart("ECN", "none", "DCTCP-like, on paths below 5 ms", "3.7", "bbr2_update_ecn_alpha"),
+    Counterpart(
+        "ACKs while app-limited", "the full update", "a fast path leaves model, window and rate", "5.2.3 UpdateOnACK",
+        "bbr2_fast_path", ("loss.round_end",),
+    ),
+    *(row._replace(function=_ALSO_OF_BBR2[row.what]) for row in FROM_BBR3 if row.what in _ALSO_OF_BBR2),
 )  # fmt: skip

@@ -55,7 +55,7 @@ class BBRDraftModel(LinuxController):
         "min_pipe_cwnd": Param(4, 1, 64, "BBR.MinPipeCwnd, segments [BBRdraft] 2.9"),
         "pacing_margin_percent": Param(1, 0, 99, "BBR.PacingMarginPercent [BBRdraft] 2.5"),
         "extra_acked_rounds": Param(10, 1, 255, "BBR.ExtraAckedFilterLen, rounds [BBRdraft] 2.13"),
-        "offload_quanta": Param(3, 0, 16, "send quanta in the offload budget: 3 for TCP, 1 for QUIC [BBRdraft] 5.5.8"),
+        "offload_quanta": Param(3, 0, 16, "send quanta in the offload budget of TCP [BBRdraft] 5.5.8"),
         "bw_probe_max_rounds": Param(63, 1, 255, "longest wait for a probe, rounds [BBRdraft] 5.3.3.8.3"),
         "bw_probe_base_us": Param(
             2_000_000, 0, 60_000_000, "shortest wait for a probe by the clock, us [BBRdraft] same"
@@ -222,7 +222,7 @@ class BBRDraftModel(LinuxController):
         return whole_segments(gain * bw * self.min_rtt_us / (float(USEC_PER_SEC) * ack.mss))
 
     def update_offload_budget(self, ack: Ack) -> None:  # 5.5.8 UpdateOffloadBudget
-        """Three quanta for TCP, one for QUIC, by the parameter `offload_quanta`."""
+        """Three quanta for TCP: in the queueing discipline, being cut into segments, not yet acknowledged."""
         self.offload_budget = self.offload_quanta * whole_segments(self.send_quantum / ack.mss)
 
     def quantization_budget(self, ack: Ack, inflight_cap: int) -> int:  # 5.6.4.2 QuantizationBudget

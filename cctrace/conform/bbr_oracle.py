@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.cc.bbr_draft_model import BBRDraftModel
+from cctrace.cc.bbr_draft_quic import BBRDraftQuic
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, REFILL, STARTUP, UP
 from cctrace.conform.record import Record
@@ -29,10 +30,23 @@ def bdp_of(r: Record, bw: Values, gain: Any = 1.0, min_rtt_us: Values | None = N
     return np.ceil(np.round(gain * bw * rtt / (1e6 * r.ack("mss")), 9))
 
 
+def offload_budget(r: Record, quantum: Values, pacing: Values) -> Values:
+    """Return the offload budget, segments: three quanta for TCP; for QUIC one, and more by parameters [BBRdraft] 5.5.8.
+
+    `quantum`: bytes; `pacing`: the pacing rate that it was set with.
+    """
+    mss = r.ack("mss")
+    if not issubclass(r.cls, BBRDraftQuic):
+        return 3 * np.ceil(quantum / mss)
+    ahead, threshold, delay = (r.facts[name] for name in ("pacing_offload_us", "ack_threshold", "ack_delay_us"))
+    unacked = np.minimum(threshold, np.ceil(delay * r.after["max_bw"] / (1e6 * mss)))
+    return np.ceil(quantum / mss) + np.ceil(ahead * pacing / (1e6 * mss)) + unacked
+
+
 def quantized(r: Record, volume: Values, pacing: Values, state: Values) -> Values:
     """Return a volume with room for offload, at least four segments, two more in UP [BBRdraft] 5.6.4.2."""
     quantum = np.maximum(np.minimum(np.maximum(pacing, 0) // 1000, 64 * 1024), 2 * r.ack("mss"))
-    volume = np.maximum(np.maximum(volume, 3 * np.ceil(quantum / r.ack("mss"))), MIN_PIPE)
+    volume = np.maximum(np.maximum(volume, offload_budget(r, quantum, pacing)), MIN_PIPE)
     return volume + np.where(state == UP, 2, 0)
 
 

@@ -30,7 +30,7 @@ class Record:
     # after, before: its state after and before each call, under the draft's names for the BBR family
     after: dict[str, Values]
     before: dict[str, Values]
-    # ``mss``, ``tick_us`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and figures of its case
+    # the controller's parameters, ``mss``, ``tick_us`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and figures of its case
     facts: dict[str, float] = field(default_factory=dict)
     flow: Flow | None = None  # of a capture: the source of the columns
 
@@ -121,7 +121,7 @@ def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: 
     mss = float(facts["mss"])
     hz = float(params.get("hz", 1000))
     clock = view.columns.get("now_us"), view.columns.get("jiffies")
-    facts = {"tick_us": 1e6 / hz} | facts
+    facts = params | {"tick_us": 1e6 / hz} | facts
     after, before = (
         bbr_names.named(cls, cubic_names.named(cls, state, hz, clock), mss, hz, clock) for state in (held, before)
     )

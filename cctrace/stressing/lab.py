@@ -1,7 +1,8 @@
 """A finding as a scenario of the kernel lab in virtual time (docs/lab.md), so that a real sender can repeat it.
 
-The lab's bottleneck is a token bucket whose rate a process changes at given times; its delays are constant. It
-supports histories of rates, but neither losses at given times nor changing delays nor held ACKs.
+The lab's bottleneck is a token bucket whose rate a process changes at given times. Its delays and its loss are
+constant, its receiver acknowledges at once, and its applications write always or in chunks of a size: it repeats
+histories of rates, and no others.
 """
 
 from typing import Any
@@ -12,6 +13,8 @@ from cctrace.stressing.stress import Finding
 from cctrace.tcp.wire import PACKET_BYTES
 
 OF_LAB = {"bbr3": "bbr"}  # kernels with BBRv3 call it so
+LACKING = {"rtt": "base RTTs that change", "loss": "losses at certain times"}
+HELD, PAUSES = "held ACKs", "pauses of the application by the clock"
 SENDER_PORT, RECEIVER_PORT = 40001, 5001
 SYSCTL = {  # windows of 64 MB, and no memory of former connections
     "net.ipv4.tcp_rmem": "4096 131072 67108864",
@@ -27,10 +30,11 @@ def lab_scenario(finding: Finding, name: str) -> dict[str, Any]:
     Raises `ArgumentError` if the history has something that the lab does not.
     """
     history, setting = finding.history, finding.problem.setting
-    lacking = sorted({one.kind for one in history.disturbances} - {"rate"})
-    lacking += ["held ACKs"] * (history.hold_s > 0) + ["an application's pauses"] * (history.app is not None)
+    kinds = {one.kind for one in history.disturbances}
+    lacking = [text for kind, text in LACKING.items() if kind in kinds]
+    lacking += [HELD] * (history.hold_s > 0) + [PAUSES] * (history.app is not None)
     if lacking:
-        raise ArgumentError(f"the lab of kernels does not have {', '.join(lacking)} that change over time")
+        raise ArgumentError(f"the lab of kernels changes rates only; this history has {', '.join(lacking)}")
     of_ip = IP_BYTES / PACKET_BYTES
     steps = [
         [round(at, 6), round(value * setting.rate_bps * of_ip / 1e6, 6)] for at, value in history.steps("rate", 1.0)
