@@ -113,7 +113,9 @@ def differing(name):
     """Return the changes of `pool_of` that change decisions; exit if `EQUIVALENT` names a change that is none."""
     pool, equivalent = pool_of(name), EQUIVALENT.get(name, {})
     if stale := equivalent.keys() - {said for said, *_ in pool}:
-        raise SystemExit(f"benchmarks/conform_equivalent.py, {name}: no such change: {min(stale)} ({len(stale)} in all)")
+        raise SystemExit(
+            f"benchmarks/conform_equivalent.py, {name}: no such change: {min(stale)} ({len(stale)} in all)"
+        )
     return [one for one in pool if one[0] not in equivalent]
 
 

@@ -227,7 +227,11 @@ def test_a_scenario_that_is_wrong_is_refused_in_one_line(tmp_path, text, said):
 
 
 def test_the_lab_refuses_what_it_cannot_do():
-    for history, said in ((OUTAGES, "losses at"), (History((), 0.02), "held ACKs"), (History((), app=(1, 1)), "pauses")):
+    for history, said in (
+        (OUTAGES, "losses at"),
+        (History((), 0.02), "held ACKs"),
+        (History((), app=(1, 1)), "pauses"),
+    ):
         with pytest.raises(ArgumentError, match=f"changes rates only; this history has .*{said}"):
             lab_scenario(Finding(history, problem("bbr3", Aim()), 0.5), "x")
     with pytest.raises(ArgumentError, match="only controllers that Linux has"):

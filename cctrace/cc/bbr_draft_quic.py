@@ -1,4 +1,4 @@
-"""The draft's BBR as QUIC uses it (draft-ietf-ccwg-bbr-06): less room for offload, more where ACKs or sends are delayed.
+"""The draft's BBR as QUIC uses it (draft-ietf-ccwg-bbr-06): less room for offload, more where ACKs or sends wait.
 
 Model:  that of `bbr_draft`, with another offload budget (5.5.8), which is the least that max_inflight may be:
 

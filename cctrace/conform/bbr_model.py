@@ -8,7 +8,15 @@ from cctrace.cc.bbr2_bounds import ACKS_PROBE_STOPPING
 from cctrace.cc.linux import CA_OPEN, EVENT_TX_START
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, UP
-from cctrace.conform.bbr_oracle import MIN_PIPE, bdp_of, begins_probe_bw, is_exact, offload_budget, quantized, with_headroom
+from cctrace.conform.bbr_oracle import (
+    MIN_PIPE,
+    bdp_of,
+    begins_probe_bw,
+    is_exact,
+    offload_budget,
+    quantized,
+    with_headroom,
+)
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_least, at_most, equal
 

@@ -24,7 +24,12 @@ class Runner:
     """The event loop in one of its modes, and the traces it fills."""
 
     def __init__(
-        self, world: World, mode: str, trace: bool, packets: bool, stop: threading.Event | None = None,
+        self,
+        world: World,
+        mode: str,
+        trace: bool,
+        packets: bool,
+        stop: threading.Event | None = None,
         untraced: Sequence[str] = (),
     ) -> None:
         self.world, self.stop = world, stop
