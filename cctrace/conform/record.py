@@ -30,7 +30,7 @@ class Record:
     # after, before: its state after and before each call, under the draft's names for the BBR family
     after: dict[str, Values]
     before: dict[str, Values]
-    # parameters, ``mss``, ``tick_us`` and, of a simulation, ``rate_Bps`` (of payload), ``rtt_us`` and figures of its case
+    # parameters, ``mss``, ``tick_us``; of a simulation ``rate_Bps`` (of payload), ``rtt_us`` and figures of its case
     facts: dict[str, float] = field(default_factory=dict)
     flow: Flow | None = None  # of a capture: the source of the columns
 
