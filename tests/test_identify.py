@@ -139,6 +139,18 @@ def test_analyze_replays_whom_it_identifies_and_lists_the_candidates(tmp_path, c
     assert one["candidates"][0]["probability"] > 0.9
 
 
+@pytest.mark.parametrize("enabled", [0, 1])
+@pytest.mark.parametrize("cc", ["bbr2", "bbr3"])
+def test_sends_show_whether_a_bbr_heeds_marks(cc, enabled):
+    path = cct.Path(rate="40Mbit", rtt="3ms", buffer="100packets", ecn_threshold="5kB")
+    sender = cct.Sender(f"{cc}:ecn_enable={enabled}", ecn=True, ack_every=2)
+    flow = cct.simulate(path, sender, "4s", seed=3, packets=True).capture().flow(0)
+    assert flow.ecn.delivered_ce > 0
+    assert cct.identify(flow).group == (cc,)
+    assert cct.replay(flow, cc).params["ecn_enable"] == enabled
+    assert cct.replay(flow, f"{cc}:ecn_enable={1 - enabled}").params["ecn_enable"] == 1 - enabled  # as asked for
+
+
 @pytest.mark.parametrize("may_miss", [True, False])
 def test_a_flow_that_nobody_explains_is_tried_as_one_of_a_kernel_that_misses_marks(monkeypatch, may_miss):
     identify_module = importlib.import_module("cctrace.identification.identify")  # the package has the function

@@ -128,7 +128,7 @@ def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known
     params = checked_params(cls, given | ({"hz": hz} if "hz" in cls.params else {}))
     follower = Follower(events, events.sends, cls, params)
     expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
-    script = infer(follower, expiry, hz_known, "paced" in given).script
+    script = infer(follower, expiry, hz_known, given).script
     paced = bool(follower.may_pace and follower.params["paced"] != 0)
     noted = ("snd_cwnd", "pacing_rate", *(("pacing_gain", "mode") if cls.model_based else ("snd_ssthresh",)))
     again = Follower(events, events.sends, cls, params, record=noted)

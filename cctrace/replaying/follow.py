@@ -204,27 +204,31 @@ class Follower:
             self.set_paced(script.paced)
         if script.gso_max_bytes is not None:
             self.set_gso(script.gso_max_bytes)
+        if script.ecn_enable is not None:
+            self.set_parameter("ecn_enable", script.ecn_enable)
 
     @property
     def may_pace(self) -> bool:
         """Whether the socket may pace although the controller sets no rate."""
         return self.book[bk.PACED_SLOT] >= 0
 
+    def set_parameter(self, name: str, value: int) -> None:
+        """Set a parameter of the controller."""
+        self.params = self.params | {name: value}
+        self.set(name, value)
+
     def set_paced(self, paced: int) -> None:
         """Set whether the socket paces (1) or not (0)."""
-        self.params = self.params | {"paced": paced}
-        self.set("paced", paced)
+        self.set_parameter("paced", paced)
 
     def set_gso(self, gso_max_bytes: int) -> None:
         """Set how long super-packets of BBRv2 would be at a min_rtt of 0."""
-        self.params = self.params | {"gso_max_bytes": gso_max_bytes}
-        self.set("gso_max_bytes", gso_max_bytes)
+        self.set_parameter("gso_max_bytes", gso_max_bytes)
         self.stack[sk.GSO_MAX] = gso_max_bytes
 
     def set_ticks(self, hz: int, tick_us: int) -> None:
         """Set the kernel's tick rate, and the lead of its ticks over the connection's clock."""
-        self.params = self.params | {"hz": hz}
-        self.set("hz", hz)
+        self.set_parameter("hz", hz)
         self.stack[sk.HZ], self.stack[sk.TICK_US] = hz, tick_us
 
     def edit(self, edit: Edit) -> None:

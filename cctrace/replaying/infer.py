@@ -1,9 +1,9 @@
-"""Inference of unrecorded inputs of a replay: random draws, tick phase, whether the socket paced.
+"""Inference of unrecorded inputs of a replay: random draws, tick phase, whether the socket paced or heeded marks.
 
-The phase of BBR v1's gain cycle (`cycle`), the waits of v2, v2+ and v3 (`probes`), CUBIC's ticks (`ticks`) and the
-pacing of sockets whose controller sets no rate (`paced`) are inferred alike: hypotheses are run over the same rows
-(`Follower.trials`, `Follower.scan`, `Follower.score`), and the one that makes the sends likeliest (`likelihood`) is
-kept. The kernel's logged state is not used, since the replay will be compared with it.
+The phase of BBR v1's gain cycle (`cycle`), the waits of v2, v2+ and v3 (`probes`), whether these heed marks, CUBIC's
+ticks (`ticks`) and the pacing of sockets whose controller sets no rate (`paced`) are inferred alike: hypotheses are run
+over the same rows (`Follower.trials`, `Follower.scan`, `Follower.score`), and the one that makes the sends likeliest
+(`likelihood`) is kept. The kernel's logged state is not used, since the replay will be compared with it.
 
 A running gain cycle or tick is changed if the likelihood ratio exceeds hypotheses / FALSE_ALARM: by Markov's
 inequality, a correct one is then changed with a probability of at most FALSE_ALARM, as far as the likelihood is the
@@ -11,30 +11,49 @@ sender's.
 """
 
 import math
+from collections.abc import Container
 
+from cctrace.replaying import book as bk
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
-from cctrace.replaying.paced import likely_gso, likely_paced
+from cctrace.replaying.paced import likely_gso, likely_paced, may_heed_marks
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Script
 from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
 
 
-def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, paced_known: bool = False) -> Inferred:
+def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, given: Container[str] = ()) -> Inferred:
     """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
 
     `expiry`: row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none. `hz_known`:
-    whether the follower's HZ is more than a guess. `paced_known`: whether it is known that the socket paces, or does
-    not.
+    whether the follower's HZ is more than a guess. `given`: parameters that are known; ``paced`` and ``ecn_enable`` are
+    inferred otherwise.
     """
+    if "ecn_enable" in given or not may_heed_marks(follower):
+        return _inferred(follower, expiry, hz_known, given)
+    before, found = follower.save(), []
+    for enabled in (0, 1):
+        follower.set_parameter("ecn_enable", enabled)
+        inferred = _inferred(follower, expiry, hz_known, given)
+        inferred = inferred._replace(script=inferred.script._replace(ecn_enable=enabled))
+        follower.restore(before)
+        likelihood = float(follower.score(inferred.script, [len(follower.rows)], bk.TIMED_SENDS)[0])
+        follower.restore(before)
+        found.append((likelihood, inferred))
+    best = max(found, key=lambda one: one[0])[1]
+    follower.play(best.script)
+    return best
+
+
+def _inferred(follower: Follower, expiry: int, hz_known: bool, given: Container[str]) -> Inferred:
     cls = follower.cls
     hz, tick_us = follower.params["hz"], 0
     work: Ticks | Cycle | Probes | None = None
     paced, gso = None, likely_gso(follower)
     if gso is not None:
         follower.set_gso(gso)
-    if not paced_known and follower.may_pace and len(follower.sends):
+    if "paced" not in given and follower.may_pace and len(follower.sends):
         paced = likely_paced(follower)
         follower.set_paced(paced)
     if not cls.has_on_ack and follower.counts_ticks:

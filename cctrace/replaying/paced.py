@@ -59,6 +59,15 @@ def likely_paced(follower: Follower) -> int:
     return int(better > math.log(1 / FALSE_ALARM) and float(np.mean(likelihood[1])) > EXPLAINED)
 
 
+def may_heed_marks(follower: Follower) -> bool:
+    """Whether ``ecn_enable`` makes a difference to a BBRv2 or v3: marks were counted on a path short enough for it."""
+    rows = follower.events
+    if "ecn_enable" not in follower.cls.params or not len(follower.sends) or not np.ptp(rows["delivered_ce"]):
+        return False
+    longest_us = follower.params["ecn_max_rtt_us"]
+    return bool(longest_us == 0 or rows["tcp_min_rtt_us"].min() <= longest_us)
+
+
 def likely_gso(follower: Follower) -> int | None:
     """Return the ``gso_max_bytes`` of a BBRv2 by its sends up to its second random draw; None: as given.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -240,7 +240,7 @@ def replay(
 def _replay(
     source: Source, cls: type[Controller], mode: str, record: Sequence[str] | str | None, params: dict[str, Any]
 ) -> Run:
-    hz_known, paced_known = "hz" in params, "paced" in params
+    hz_known, given = "hz" in params, set(params)
     if not isinstance(source, Streamed | Viewed | str | os.PathLike):
         kind = type(source).__name__
         raise ArgumentError(f"cannot replay {kind!r}; give a flow, a View or the path of a golden vector")
@@ -249,17 +249,17 @@ def _replay(
         hz_known = "hz" not in source.events.meta.get("inferred", ())
     flow = flow_of(source)
     limit = socket_limit(flow, cls)
-    params, paced_known = limit | params, paced_known or "paced" in limit
+    params, given = limit | params, given | set(limit)
     params = checked_params(cls, params)
     names = recorded_names(cls, record)
     logged = flow is not None and flow.tcpinfo is not None and cls.view == "linux"
     wanted = list(dict.fromkeys([*names, *(model_fields(cls) if logged else ())]))
     if cls.view == "linux" and isinstance(flow, Flow):
         source = flow = at_hand_over(flow, cls)
-        if flow.through_fq and "paced" in params and not paced_known:
-            params, paced_known = params | {"paced": 1}, True
+        if flow.through_fq and "paced" in params and "paced" not in given:
+            params, given = params | {"paced": 1}, given | {"paced"}
     if cls.view == "linux" and isinstance(source, Streamed):
-        machine, inferred = follow(source, cls, params, wanted, mode, hz_known, paced_known)
+        machine, inferred = follow(source, cls, params, wanted, mode, hz_known, given)
         columns = _columns(source.events["event"], source.events["time_ns"], machine.recorded, flow)
         warnings = [*machine.warnings, *(flow.caveats if flow else ())]
         return Run(columns, machine.state, cls, machine.params, warnings, source, inferred, machine.marks)
@@ -286,7 +286,7 @@ def follow(
     record: Sequence[str],
     mode: str = "compiled",
     hz_known: bool = True,
-    paced_known: bool = False,
+    given: Container[str] = (),
 ) -> tuple[Follower, Inferred]:
     """Replay a Linux controller over a recorded flow, or over one known from counters; return it at its end.
 
@@ -300,7 +300,7 @@ def follow(
     if mode == "compiled" or (hidden and not cls.interpreted_only):
         follower = Follower(events, events.sends, cls, params, record if mode == "compiled" else ())
         expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
-        inferred = infer(follower, expiry, hz_known, paced_known)
+        inferred = infer(follower, expiry, hz_known, given)
     if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode)
         follower.play(inferred.script)

@@ -22,3 +22,4 @@ class Script(NamedTuple):
     tick_us: int = 0  # lead of the ticks over the connection's clock
     paced: int | None = None  # whether the socket paced; None: as given
     gso_max_bytes: int | None = None  # the parameter of BBRv2 of that name; None: as given
+    ecn_enable: int | None = None  # that of BBRv2 and v3; None: as given

@@ -254,7 +254,7 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     follower = Follower(events, events.sends, cls, params, record)
     begin = follower.save()
     hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
-    script = infer(follower, -1, hz_known, "paced" in given).script
+    script = infer(follower, -1, hz_known, given).script
     follower.restore(begin)
     stops, sent = blocks(events, block_us)
     likelihood = follower.score(script, stops, bk.TIMED_SENDS)
