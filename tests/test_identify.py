@@ -10,10 +10,11 @@ import cctrace as cct
 from benchmarks.identify import from_ss, simulated
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.identification.constants import ALIKE, FEWEST, FINEST_SCALE, MOST_AGAINST
-from cctrace.identification.flights import likelihoods
+from cctrace.identification.constants import ALIKE, ASTRAY, FEWEST, FINEST_SCALE, MOST_AGAINST
+from cctrace.identification.flights import flights_of, likelihoods
 from cctrace.identification.identify import CANDIDATES, identify_files
 from cctrace.identification.odds import UNKNOWN, probabilities, wrong_factor
+from cctrace.identification.sends import record_of, replay_of
 
 
 @pytest.mark.parametrize(("name", "number"), [(name, k % 3) for k, name in enumerate(CANDIDATES)])
@@ -149,6 +150,15 @@ def test_sends_show_whether_a_bbr_heeds_marks(cc, enabled):
     assert cct.identify(flow).group == (cc,)
     assert cct.replay(flow, cc).params["ecn_enable"] == enabled
     assert cct.replay(flow, f"{cc}:ecn_enable={1 - enabled}").params["ecn_enable"] == 1 - enabled  # as asked for
+
+
+def test_a_window_that_prague_leaves_open_for_its_pacing_timer_is_no_wrong_window():
+    path = cct.Path(rate="10Mbit", rtt="20ms", buffer="200packets", aqm="pie")
+    sim = cct.simulate(path, "prague2020", "8s", ecn="accurate", ack_every=2, seed=2, packets=True)
+    record = record_of(sim.capture().flow(0))
+    wrong = flights_of(record, replay_of(record, "prague2020")).astray
+    assert wrong.acks > 1000
+    assert wrong.share < ASTRAY
 
 
 @pytest.mark.parametrize("may_miss", [True, False])

@@ -11,8 +11,8 @@ Three more measures detect what no candidate would do:
 
     astray     share of ACKs at which an unpaced candidate's window differs from the flow's, where times are exact. A
                cwnd-limited sender fills its window, and everything that determines the window of Reno or CUBIC is in
-               the record, so its own replay has that window to the segment. Where the socket paces, a timer may keep
-               cwnd from being filled, but not for an entire round trip
+               the record, so its own replay has that window to the segment. Where the socket or the controller
+               (Prague) paces, a timer may keep cwnd from being filled, but not for an entire round trip
     still      the longest time with constant data in flight: a BBR probes every eight round trips (v1; or after 48,
                once it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3), and a
                probe changes the flight, unless v1's window of two BDP limits it
@@ -132,7 +132,8 @@ def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
     before = halves.acks[1:] - 1
     window = replay.cwnd[before]
     apart = halves.flight[1:] - window
-    nearest = halves.most(np.append(-np.inf, apart), blocks=2)[1:] if replay.paced else apart
+    by_timer = replay.paced or replay.cls.sets_pacing_rate
+    nearest = halves.most(np.append(-np.inf, apart), blocks=2)[1:] if by_timer else apart
     still_open = halves.limited()[1:] & (window >= replay.ssthresh[before])
     segment, share = const.ONE_SEGMENT, const.FINEST_SCALE * window
     below = np.maximum(awaited(rows[before], window, halves.mss) - 1, segment) + share
