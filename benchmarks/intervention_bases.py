@@ -2,10 +2,12 @@
 
     python -m benchmarks.intervention_bases 60 --seed 7 > list.json
     python -m benchmarks.intervention_bases 60 --seed 7 --pairs > pairs.json
+    python -m benchmarks.intervention_bases 60 --seed 7 --squares > squares.json
 
 A base is a random path with one or two causes that a kernel can really have (docs/lab.md describes a lab that records
-it). NAME.own is the flow with its causes, NAME.without-CAUSE the same path and seed without one of them,
-NAME.cc-OTHER another controller in its place, NAME.buffer-x2 and NAME.buffer-x0.5 the flow over another queue.
+it; a square, recorded with both causes, each, and none, has three bases). NAME.own is the flow with its causes,
+NAME.without-CAUSE the same path and seed without one of them, NAME.cc-OTHER another controller in its place,
+NAME.buffer-x2 and NAME.buffer-x0.5 the flow over another queue.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ def shallow_buffer(rng: random.Random, one: Scenario) -> None:
 
 def competition(rng: random.Random, one: Scenario) -> None:
     other = {"cc": rng.choice(["cubic", "reno", "bbr"]), "start": round(rng.uniform(0, 2), 2)}
-    one["flows"].append({"id": 1, "sport": 40002, "dport": 5002, "stop": SECONDS, **other})
+    one["flows"].append({"id": 1, "sport": 40002, "dport": 5002, "stop": one["seconds"], **other})
 
 
 def rate_change(rng: random.Random, one: Scenario) -> None:
@@ -133,6 +135,15 @@ PAIRS = [
     ["receiver_limited", "jitter"],
 ]
 
+MORE_PAIRS = [
+    ["competition", "aqm"],
+    ["shallow_buffer", "jitter"],
+    ["policer", "reordering"],
+    ["reordering", "random_loss"],
+    ["rate_change", "jitter"],
+    ["send_buffer_limited", "shallow_buffer"],
+]
+
 
 def without(one: Scenario, cause: str) -> Scenario:
     """Return a scenario without one of its causes."""
@@ -168,28 +179,45 @@ def without(one: Scenario, cause: str) -> Scenario:
     return found
 
 
-def base(rng: random.Random, number: int, causes: list[str], sender: tuple[str, str, str]) -> Iterator[Scenario]:
-    """Yield the recordings of one base: as it is, and with one thing changed each."""
+def own(
+    rng: random.Random,
+    causes: list[str],
+    sender: tuple[str, str, str],
+    rates: tuple[float, float] = (8, 5),
+    seconds: float = SECONDS,
+) -> Scenario:
+    """Return a base as it is; `rates`: the lowest, and how many times that the highest is, Mbit/s."""
     rtt_us = int(12_000 * 7.5 ** rng.random())
     name, kernel_name, image = sender
-    one: Scenario = {"topo": "uml", "rate": round(8 * 5 ** rng.random(), 2), "fwd_delay": rtt_us // 2}
+    one: Scenario = {"topo": "uml", "rate": round(rates[0] * rates[1] ** rng.random(), 2), "fwd_delay": rtt_us // 2}
     one |= {"rev_delay": rtt_us - rtt_us // 2, "qdisc": "droptail", "seed": rng.randrange(1, 1 << 31), "poll_ms": 10}
-    one |= {"snaplen": 100, "seconds": SECONDS, "sysctl": SYSCTL, "receiver_pcap": False, "kernel_image": image}
-    one["flows"] = [{"id": 0, "sport": 40001, "dport": 5001, "start": 0.0, "stop": SECONDS, "cc": kernel_name}]
+    one |= {"snaplen": 100, "seconds": seconds, "sysctl": SYSCTL, "receiver_pcap": False, "kernel_image": image}
+    one["flows"] = [{"id": 0, "sport": 40001, "dport": 5001, "start": 0.0, "stop": seconds, "cc": kernel_name}]
     _buffer(one, 0.3 * 3.4 ** rng.random() if not causes else 0.8 * 5 ** rng.random())
     for cause in causes:
         CAUSES[cause](rng, one)
     if rng.random() < (0.3 if kernel_name.startswith("bbr") else 0.15):
         one["fq"] = True
-    one |= {"causes": causes, "own": name}
+    return one | {"causes": causes, "own": name}
+
+
+def with_and_without(label: str, one: Scenario) -> Iterator[Scenario]:
+    """Yield a base as it is, and without each of its causes."""
+    yield one | {"name": f"{label}.own", "intervention": {}}
+    for cause in one["causes"]:
+        yield without(one, cause) | {"name": f"{label}.without-{cause}", "intervention": {"without": cause}}
+
+
+def base(rng: random.Random, number: int, causes: list[str], sender: tuple[str, str, str]) -> Iterator[Scenario]:
+    """Yield the recordings of one base: as it is, and with one thing changed each."""
+    name, _, image = sender
+    one = own(rng, causes, sender)
     label = f"b{number:02d}-{'+'.join(causes) or 'plain'}"
 
     def recording(tag: str, scenario: Scenario, **intervention: str) -> Scenario:
         return scenario | {"name": f"{label}.{tag}", "intervention": intervention}
 
-    yield recording("own", one)
-    for cause in causes:
-        yield recording(f"without-{cause}", without(one, cause), without=cause)
+    yield from with_and_without(label, one)
     other = rng.choice([other for other in SENDERS if other != sender]) if causes else SENDERS[name == "bbr2022"]
     if any(flow["cc"] == "bbr" for flow in one["flows"][1:]):  # another kernel's "bbr" would be another competitor
         same = [one for one in SENDERS if one[2] == image and one != sender]
@@ -204,6 +232,25 @@ def base(rng: random.Random, number: int, causes: list[str], sender: tuple[str, 
         resized = copy.deepcopy(one)
         _buffer(resized, factor * one["buffer"] / _bdp(one))
         yield recording(f"buffer-x{factor:g}", resized, buffer=f"x{factor:g}")
+
+
+def squares(n: int, seed: int) -> Iterator[Scenario]:
+    """Yield the recordings of short flows over slow paths with a pair of causes, and with each of them alone.
+
+    Of the seven recordings of a pair four differ: what lacks one cause is the base of the other.
+    """
+    rng = random.Random(seed)
+    pairs = PAIRS + MORE_PAIRS
+    rng.shuffle(pairs)
+    for k in range(n):
+        causes = pairs[k % len(pairs)]
+        both = own(rng, causes, rng.choice(SENDERS), (4, 4), 8.0)
+        for label, one in (
+            ("ab-" + "+".join(causes), both),
+            *((f"{place}-{causes[number]}", without(both, causes[1 - number])) for number, place in enumerate("ab")),
+        ):
+            kept = [cause for cause in causes if cause in label]
+            yield from with_and_without(f"q{k:03d}{label}", one | {"causes": kept})
 
 
 def bases(n: int, seed: int, only_pairs: bool = False) -> Iterator[Scenario]:
@@ -230,8 +277,12 @@ def main() -> None:
     parser.add_argument("bases", type=int)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pairs", action="store_true", help="two causes in every base")
+    parser.add_argument("--squares", action="store_true", help="pairs of causes, and each of them alone")
     options = parser.parse_args()
-    print(json.dumps(list(bases(options.bases, options.seed, options.pairs)), indent=1))
+    found = (
+        squares(options.bases, options.seed) if options.squares else bases(options.bases, options.seed, options.pairs)
+    )
+    print(json.dumps(list(found), indent=1))
 
 
 if __name__ == "__main__":
