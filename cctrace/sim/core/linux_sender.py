@@ -16,6 +16,7 @@ from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, set_xmit_timer
 from cctrace.sim.core.sack import rack_detect_loss, rack_update_reo_wnd, take_report
 from cctrace.sim.core.samples import rate_gen, start_rate_sample
+from cctrace.sim.core.sendmsg import check_app_limited
 from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, acks, segments
 from cctrace.sim.core.view import CWND, CWND_CNT
 from cctrace.sim.core.write_queue import check_space, free_acked, note_sent, unsent
@@ -37,6 +38,8 @@ def linux_ack(w, f, now):
     f.ece = 0 if f.ecn == ACCURATE_ECN else echoed
     f.ack_head += 1
     start_rate_sample(f)
+    if f.by_acks == 1:
+        check_app_limited(w, f)
     f.orig_sacked = f.rack_waits = 0
     prior_delivered, prior_lost, outstanding = f.delivered, f.lost, f.nxt > f.una
     sacked, restart = take_report(w, f, log_from, log_to, duplicate, now)
@@ -87,6 +90,8 @@ def linux_timer(w, f, now):
     kind = f.timer
     f.rto_at = NEVER
     f.timer = RTO_TIMER
+    if f.by_acks == 1:
+        check_app_limited(w, f)
     start_rate_sample(f)
     f.ece = 0
     if kind == REORDERING_TIMER:

@@ -250,7 +250,7 @@ class World:
             raise ArgumentError(
                 f"mss={flow.mss!r}: a packet of {f.wire_bytes} bytes does not fit buffer={path.buffer!r}"
             )
-        f.has_on_ack = int(cls.has_on_ack)
+        f.has_on_ack, f.by_acks = int(cls.has_on_ack), int(cls.app_limited_by_acks)
         f.entries = sum(1 << code for name, code in schema.LINUX_EVENTS.items() if hasattr(cls, name))
         f.fq = int(flow.fq)
         if (flow.fq or flow.max_pacing_rate_Bps) and "paced" in cls.params:
