@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.kernel_equality import LAB, compare, in_order, occurrences
 from benchmarks.kernel_lab import Recording, kept, lost
+from cctrace.cc.bbr2 import BBR2
 from cctrace.errors import ArgumentError
 from cctrace.sim.core import world, write_queue
 from cctrace.sim.core.bottleneck import step_up
@@ -55,6 +56,19 @@ def test_a_sender_with_a_small_send_buffer_sends_what_the_recorded_kernel_sent()
     recording.parameters["flows"][0]["sndbuf"] = 0  # the buffer grows: another flow
     share, _ = compare(recording.simulated(recording.seconds), recording.until(recording.seconds), MS // 10)
     assert share < 0.5
+
+
+class AskedByWritesOnly(BBR2):
+    """BBRv2 on a kernel that asks only an application that writes whether it limits the sender."""
+
+    app_limited_by_acks = False
+
+
+@pytest.mark.parametrize(("cc", "least", "most"), [(BBR2, 0.12, 0.2), (AskedByWritesOnly, 0, 0.05)])
+def test_bbr2_stays_in_startup_while_acks_find_the_application_idle(cc, least, most):
+    path = Path(rate="8.1Mbit", rtt="30ms", buffer="36450B")  # the kernel sent 943 of 6046 again, in STARTUP
+    flow = simulate(path, Sender(cc, send_buffer="26546B", kernel="6.1"), "6s").flows.iloc[0]
+    assert least < flow["retransmit_ratio"] < most
 
 
 def test_a_send_buffer_holds_half_its_bytes_and_needs_a_stack_that_has_one():
