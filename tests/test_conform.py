@@ -192,3 +192,13 @@ def test_a_controller_that_sends_without_bound_violates_every_limit_of_its_fligh
 def test_what_cannot_be_examined_is_refused_with_the_reason(subject, spec, said):
     with pytest.raises(ArgumentError, match=said):
         conform.run(subject, spec)
+
+
+def test_the_reasons_why_mutants_are_equivalent_name_mutants_that_there_are(monkeypatch):
+    from benchmarks import conform as benchmark
+
+    for name in ("cubic6", "prr"):
+        assert len(benchmark.differing(name)) == len(benchmark.pool_of(name)) - len(benchmark.EQUIVALENT[name])
+    monkeypatch.setitem(benchmark.EQUIVALENT, "prr", {"prr_cwnd, line 99: renamed": "gone"})
+    with pytest.raises(SystemExit, match=r"no such change: prr_cwnd, line 99: renamed \(1 in all\)"):
+        benchmark.differing("prr")
