@@ -5,6 +5,7 @@ import pytest
 
 from cctrace.cli import main
 from cctrace.errors import ArgumentError
+from cctrace.sim.core import entry
 from cctrace.sim.core.world import World
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
@@ -67,9 +68,41 @@ def test_jitter_may_be_on_both_sides():
     assert np.std(rtt[0][10:]) > np.std(rtt[1][10:])
 
 
+SHARED = {"rtt": "20ms", "reverse": "10ms", "delay_before": "10ms", "shared": True}
+
+
+@pytest.mark.parametrize("cc", ["cubic", "quic_bbr"])
+def test_where_data_and_acks_share_a_queue_an_rtt_contains_it_twice(cc):
+    """200 KB at 5 Mbit/s are 330 ms, and [Bi23] Fig. 4 has 700 ms."""
+    one, two = (
+        simulate(
+            Path(rate="10Mbit", buffer="8bdp", **path), [Sender(cc, start=s) for s in ("0s", "1s")], "6s", sample="20ms"
+        )
+        for path in ({"rtt": "20ms"}, SHARED)
+    )
+    for sim, times in ((one, 1), (two, 2)):
+        rows = sim.timeline[(sim.timeline.flow == 0) & (sim.timeline.time_s > 4)]
+        expected_us = 20_000 + times * rows.queue_delay_us.mean()
+        assert rows.srtt_us.mean() == pytest.approx(expected_us, rel=0.1)
+
+
+@pytest.mark.parametrize(("cc", "buffer"), [("cubic", 4 * 1514), ("quic_bbr", 4 * 1294)])  # four packets fill it
+def test_a_full_queue_drops_acks_too_and_no_packet_is_unaccounted_for(cc, buffer, monkeypatch):
+    steps = [(0, "2Mbit"), (0.3, "500kbit"), (0.5, "8Mbit")]
+    path = Path(rate="100Mbit", buffer=f"{buffer}B", shaper=(steps, "2kB"), **SHARED)
+    senders, dropped = [Sender(cc), Sender(cc, ack="every:1")], []
+    with monkeypatch.context() as patch:
+        patch.setattr(entry, "drop_ack", lambda f, drop=entry.drop_ack: dropped.append(f.index) or drop(f))
+        slow = simulate(path, senders, "700ms", mode="debug").flows
+    assert dropped
+    assert slow.equals(simulate(path, senders, "700ms").flows)
+
+
 @pytest.mark.parametrize(
     "given",
     [
+        {"shared": True, "aqm": "codel"},
+        {"shared": True, "policer": ("10Mbit", "100kB")},
         {"delay_before": "50ms"},
         {"delay_before": "-1ms"},
         {"delay_before": 5},

@@ -66,6 +66,9 @@ class Path:
         not take, so that nothing but serialisation is behind the queue.
     reverse : str
         The part of `rtt` that the ACKs take.
+    shared : bool
+        Whether the ACKs pass the same queue and shaper as the data, `reverse` before it, as where both hosts are
+        behind one tc: on a loopback device. Drop-tail only.
     aqm : str
         ``"droptail"``, or active management of the queue as Linux does it: ``"red"``, ``"pie"``, ``"codel"``,
         ``"fq_codel"``, ``"dualpi2"``, with parameters as in ``"pie:target=5ms"`` (`cctrace.sim.aqm.KINDS`). Packets of
@@ -107,6 +110,7 @@ class Path:
     jitter_before: object = None
     delay_before: str | None = None
     reverse: str = "0ms"
+    shared: bool = False
     aqm: str = "droptail"
     ecn_threshold: str | None = None
     policer: tuple[str, str] | None = None
@@ -147,6 +151,8 @@ class Path:
         self._check_before(int(min(steps["rtt"][1])) - self.reverse_ns)
         if self.buffer_bytes < PACKET_BYTES:
             raise ArgumentError(f"buffer={self.buffer!r} is less than one packet ({PACKET_BYTES} bytes)")
+        if self.shared and (self.aqm != "droptail" or self.policer is not None):
+            raise ArgumentError("shared: data and ACKs can share a drop-tail queue, without aqm and policer")
         if self.aqm != "droptail":
             self.aqm_fields()
         self.world_fields()
@@ -270,7 +276,7 @@ class Path:
         given["loss_behind"] = int(self.loss_behind)
         given |= {"ack_loss": parse_share(self.ack_loss, "ack_loss")}
         given |= _chances("loss", self.burst_loss) | _chances("ack_loss", self.ack_burst_loss, "ack_burst_loss")
-        given["buffer_packets"] = self.buffer_packets or 0
+        given["buffer_packets"], given["shared"] = self.buffer_packets or 0, int(self.shared)
         if self.ecn_threshold is not None:
             given["ecn_threshold"] = max(parse_size_bytes(self.ecn_threshold, self.bdp_bytes, "ecn_threshold"), 1)
         if self.policer is not None:

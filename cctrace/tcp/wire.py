@@ -8,3 +8,4 @@ WIRE_PER_PAYLOAD = PACKET_BYTES / MSS_BYTES
 QUIC_MSS_BYTES = 1252  # payload of a packet of the QUIC stack whose controllers cctrace has, NGX_QUIC_MSS
 QUIC_HEADER_BYTES = 42  # of each of its packets: Ethernet (14), IPv4 (20), UDP (8)
 QUIC_PACKET_BYTES = QUIC_MSS_BYTES + QUIC_HEADER_BYTES  # 1294
+QUIC_ACK_BYTES = 48  # of a client's ACK besides: short header with nginx's connection ID of 20, frame (~10), tag (16)

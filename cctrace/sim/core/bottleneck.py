@@ -132,10 +132,20 @@ def ask_again(w, now):
     while head != w.q_tail:
         size = words(w.q_bytes)[head]
         end = service_end(w, w.free_at + shaper_wait(w, w.free_at, size), size)
-        if words(w.q_which)[head] != structs.NO_DATA:
-            arrive_sooner(w, words(w.q_which)[head], words(w.q_ns)[head] - end)
+        which, sooner_ns = words(w.q_which)[head], words(w.q_ns)[head] - end
+        if which > structs.NO_DATA:
+            arrive_sooner(w, which, sooner_ns)
+        elif which < structs.NO_DATA:
+            f, order = structs.flows(w.flows)[which_ack(which) % w.n], which_ack(which) // w.n
+            structs.acks(f.ack)[order & f.mask].ns -= sooner_ns
+            f.next_ns = min(f.next_ns, structs.acks(f.ack)[order & f.mask].ns)
         words(w.q_ns)[head] = w.free_at = end
         head = (head + 1) & w.q_mask
+
+
+def which_ack(which):
+    """Turn the number of an ACK into its name in the queue, negative below `NO_DATA`, and back."""
+    return structs.NO_DATA - 1 - which
 
 
 def arrive_sooner(w, which, sooner_ns):

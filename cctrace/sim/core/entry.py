@@ -12,6 +12,7 @@ from cctrace.sim.core.structs import (
     NEVER,
     NO_DATA,
     NOT_GIVEN,
+    acks,
     coming,
     legs,
     transmissions,
@@ -54,15 +55,13 @@ def enter(w, f, order, now):
     if w.shaping == 1:
         bottleneck.ask_again(w, now)
     queued, size = bottleneck.queue_now(w, now), packet_bytes(f, order)
-    full = queued + size > w.buffer_bytes or 0 < w.buffer_packets <= bottleneck.queued_packets(w)
+    full = is_full(w, queued, size)
     if f.losses_given == 1:
         full = given == LOST_IN_QUEUE
     if full:
         f.drops_queue += 1
         return
-    start = max(now, w.free_at)
-    if w.shaping == 1:
-        start += bottleneck.shaper_wait(w, start, size)
+    start = start_of(w, now, size)
     end = bottleneck.service_end(w, start, size)
     if end == NEVER:
         f.drops_queue += 1
@@ -71,6 +70,45 @@ def enter(w, f, order, now):
         bottleneck.mark(f, order)
     bottleneck.serve(w, start, end, size, order * w.n + f.index)
     bottleneck.leave(w, f, order, now, start, end)
+
+
+def is_full(w, queued, size):
+    """Whether the queue has no room for a packet beside so many bytes."""
+    return queued + size > w.buffer_bytes or 0 < w.buffer_packets <= bottleneck.queued_packets(w)
+
+
+def start_of(w, now, size):
+    """When a packet that comes to the queue now enters service; takes its tokens."""
+    start = max(now, w.free_at)
+    if w.shaping == 1:
+        start += bottleneck.shaper_wait(w, start, size)
+    return start
+
+
+def queue_ack(w, f, now):
+    """The next ACK on its way back reaches the queue, if data and ACKs share it."""
+    if w.shaping == 1:
+        bottleneck.ask_again(w, now)
+    full = is_full(w, bottleneck.queue_now(w, now), f.ack_bytes)
+    end = NEVER
+    if not full:
+        start = start_of(w, now, f.ack_bytes)
+        end = bottleneck.service_end(w, start, f.ack_bytes)
+    if end == NEVER:
+        drop_ack(f)
+        return
+    bottleneck.serve(w, start, end, f.ack_bytes, bottleneck.which_ack(f.ack_queued * w.n + f.index))
+    acks(f.ack)[f.ack_queued & f.mask].ns = end
+    f.ack_queued += 1
+
+
+def drop_ack(f):
+    """Take the ACK that has just reached the queue out of the ring; those behind it move up."""
+    for k in range(f.ack_queued, f.ack_tail - 1):
+        into, following = acks(f.ack)[k & f.mask], acks(f.ack)[(k + 1) & f.mask]
+        into.ns, into.log, into.echo, into.stamp = following.ns, following.log, following.echo, following.stamp
+        into.dup, into.ece, into.right, into.id = following.dup, following.ece, following.right, following.id
+    f.ack_tail -= 1
 
 
 def forward_bare(w, f, options, now):
@@ -85,13 +123,11 @@ def forward_bare(w, f, options, now):
         return leaves + forward_delay(w, f, leaves)
     queued = bottleneck.queue_now(w, now)
     size = f.wire_bytes - f.mss + options
-    start = max(now, w.free_at)
-    if w.shaping == 1:
-        start += bottleneck.shaper_wait(w, start, size)
+    start = start_of(w, now, size)
     end = bottleneck.service_end(w, start, size)
     if end == NEVER:
         return NEVER
-    if queued + size <= w.buffer_bytes and not 0 < w.buffer_packets <= bottleneck.queued_packets(w):
+    if not is_full(w, queued, size):
         bottleneck.serve(w, start, end, size, NO_DATA)
     w.free_at = end
     left = bottleneck.step_up(w, end, NOT_GIVEN)

@@ -1,7 +1,7 @@
 """The event loop: always the flow with the earliest event; ACKs before timers at the same instant."""
 
 from cctrace.sim.core.app import answered, application
-from cctrace.sim.core.entry import reach_queue
+from cctrace.sim.core.entry import queue_ack, reach_queue
 from cctrace.sim.core.fq import release
 from cctrace.sim.core.linux_sender import linux_ack, linux_timer
 from cctrace.sim.core.managed import serve_on
@@ -27,6 +27,8 @@ def next_time(f):
         t = min(t, coming(f.arr)[f.arr_head & f.mask].ns)
     if f.ack_head < f.ack_tail:
         t = min(t, acks(f.ack)[f.ack_head & f.mask].ns)
+        if f.ack_queued < f.ack_tail:
+            t = min(t, acks(f.ack)[f.ack_queued & f.mask].ns)
     return t
 
 
@@ -40,7 +42,9 @@ def step(w, f, now):
         reach_queue(w, f, now)
     elif f.arr_head < f.arr_tail and coming(f.arr)[f.arr_head & f.mask].ns <= now:
         receive(w, f, now)
-    elif f.ack_head < f.ack_tail and acks(f.ack)[f.ack_head & f.mask].ns <= now:
+    elif f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.mask].ns <= now:
+        queue_ack(w, f, now)
+    elif f.ack_head < f.ack_queued and acks(f.ack)[f.ack_head & f.mask].ns <= now:
         tap(f, now, TAP_ACK_ARRIVED, 0, acks(f.ack)[f.ack_head & f.mask].id)
         if f.profile == QUIC:
             q_process_ack(w, f, now)

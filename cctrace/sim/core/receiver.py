@@ -371,3 +371,5 @@ def send_ack(w, f, now):
     ack.ece = said
     ack.right = right
     f.ack_tail += 1
+    if w.shared == 0:
+        f.ack_queued = f.ack_tail

@@ -17,11 +17,12 @@ _FLOW = (
     "rs_delivered", "rs_interval", "rs_prior_delivered", "rs_rtt", "rs_losses", "rs_acked_sacked",
     "rs_prior_in_flight", "rs_app_limited", "rs_retrans", "rs_tx_in_flight", "rs_lost", "rs_prior_lost",
     "rs_delivered_ce",
-    # the next event (loop.py), and what all events share: where rings are, and `mask`, their size less one; `awaited`:
-    # in-order bytes at the receiver at which `loop.run` returns (served.py); `snd_lack`: positions.py
+    # the next event (loop.py), and what all events share: where rings are, and `mask`, their size less one; ACKs from
+    # `ack_queued` on have not reached the queue that data and ACKs share; `awaited`: in-order bytes at the receiver at
+    # which `loop.run` returns (served.py); `snd_lack`: positions.py
     "next_ns", "pace_at", "rto_at", "delack_at", "dack_at", "app_at", "write_at", "way_head", "way_tail", "arr_head",
     "arr_tail", "ack_head", "ack_tail", "arr", "ack", "mask", "profile", "fq", "fq_at", "trace_size", "tap_size",
-    "awaited", "una", "nxt", "lacks", "tx", "log_order", "rcv_nxt", "hz", "kernel", "ecn", "snd_lack",
+    "ack_queued", "awaited", "una", "nxt", "lacks", "tx", "log_order", "rcv_nxt", "hz", "kernel", "ecn", "snd_lack",
     # sends: window, pacing, timer, and the send buffer (write_queue.py), bytes but for write_seq; `tx_full`: `tx_next`
     # when the rings may be full; `losses_given`: whether losses are prescribed, as transmissions
     "wstamp_ns", "seg", "state", "ca_state", "tx_next", "tx_full", "timer", "before", "behind", "index", "queue_tally",
@@ -39,9 +40,9 @@ _FLOW = (
     # the receiver, and its window (receive_window.py)
     "got", "rcv_high", "rcv_acked", "rcv_duplicate", "rcv_lack", "rcv_mstamp", "rcv_read", "rcv_held", "log_next",
     "unacked_data", "n_acks", "last_ack", "quick_acks", "compressed", "rcv_pushed", "dack_pending", "ack_every",
-    "ack_slot_ns", "ack_late_ns", "rev_ns", "after_gap", "ts_recent_ms", "demand_cwr", "n_ce", "ce_acked", "rcv_right",
-    "rcvbuf", "rcv_ratio", "rcv_ssthresh", "rcv_copied", "rcv_copied_us", "rcv_clock_ns", "rcv_rtt_edge", "rcv_rtt8",
-    "rcv_echo_ms", "rcv_first_rtt", "rcv_truesize", "rcv_frags", "goodput_bytes", "ato", "rcv_last_ns",
+    "ack_slot_ns", "ack_late_ns", "ack_bytes", "rev_ns", "after_gap", "ts_recent_ms", "demand_cwr", "n_ce", "ce_acked",
+    "rcv_right", "rcvbuf", "rcv_ratio", "rcv_ssthresh", "rcv_copied", "rcv_copied_us", "rcv_clock_ns", "rcv_rtt_edge",
+    "rcv_rtt8", "rcv_echo_ms", "rcv_first_rtt", "rcv_truesize", "rcv_frags", "goodput_bytes", "ato", "rcv_last_ns",
     "compressed_at_nxt", "dup_acks", "n_blocks", "sack_blocks", "comp_sack_nr",
     # QUIC (quic_sender.py), and its receivers (acks.py)
     "resend", "decimated_from", "decimated_every", "decimated_ns", "probe_at", "rcv_largest", "rcv_since_gap",
@@ -75,7 +76,7 @@ _WORLD = (
     # timer resolution, whether both hosts share a kernel, how long a process takes to read the clock
     "timer_step_ns", "timer_phase_ns", "one_host", "instants", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",
     "q_ns", "q_bytes", "q_which", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes",
-    "free_at", "busy_ns",
+    "shared", "free_at", "busy_ns",
     "steps_ns", "steps_Bps", "steps", "step",
     "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns", "loss_behind",
     "ecn_threshold", "aqm", "lanes", "n_lanes", "serve_at",  # managed.py: addresses (0: no AQM), when the link is free

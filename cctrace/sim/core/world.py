@@ -20,7 +20,7 @@ from cctrace.sim.core.rings import RINGS
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
 from cctrace.sim.sender import FEEDBACK, KERNELS, PROFILES
 from cctrace.tcp.ecn import ACCURATE_ECN, NO_ECN
-from cctrace.tcp.wire import PACKET_BYTES
+from cctrace.tcp.wire import HEADER_BYTES, PACKET_BYTES, QUIC_ACK_BYTES
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
@@ -147,7 +147,8 @@ class World:
     def _set_path(self, path):
         w = self.record
         w.buffer_bytes = path.buffer_bytes
-        size = 1 << int(np.ceil(np.log2(path.buffer_bytes / 500 + 16)))
+        least = HEADER_BYTES if path.shared else 500  # bytes of a packet: ACKs of either stack have more
+        size = 1 << int(np.ceil(np.log2(path.buffer_bytes / least + 16)))
         w.q_mask = size - 1
         w.q_ns = self.place(np.zeros(size, np.int64))
         w.q_bytes = self.place(np.zeros(size, np.int64))
@@ -318,6 +319,7 @@ class World:
             f.before = self._leg(before_ns, self._delays[0])
         f.behind = self._leg(f.fwd_ns - before_ns, self._delays[1])
         f.rev_ns = path.reverse_ns
+        f.ack_bytes = f.wire_bytes - f.mss + (QUIC_ACK_BYTES if f.profile == structs.QUIC else 0)
 
     @staticmethod
     def _set_lateness(f, flow, path):
