@@ -21,7 +21,7 @@ SAME = 0.1  # within which two numbers are called the same
 SETTLES = {
     "kumar": "a capture at the sender: how ACKs are spaced there, and the size of its send buffer",
     "bbr2plus": "deviation, order and length of the runs under jitter; the traces of Figs. 16 and 22; Orca's weights",
-    "obbr": "how the client acknowledges; the buffers of Figs. 4, 5 and 9; a capture of the live path of Fig. 13",
+    "obbr": "how late timers and processes of the laboratory's hosts were; a capture of Fig. 13's live path",
     "bbrx": "rates and queue of Fig. 3, the slope of Eq. 6, a capture of Fig. 4, what BBRx does in STARTUP",
     "beyond": "delay variation built against each controller, which slots of ACKs are not",
 }

@@ -4,12 +4,13 @@ The paper built all controllers in nginx-quic (section 5.1). The released module
 BBR-S, B3R and CUBIC: the names without addition. Where the text describes something else (`cctrace variants obbr
 quic_obbr_paper`), its form is run as well, on the same QUIC stack: *paper form*.
 
-Testbed: one machine, tc. Burst is 100 KB in all experiments that use tc: here a token bucket of that burst, fed at
-1 Gbit/s, with the buffer in front of it; also where section 3 names no burst. Sessions of 1 GB take as long as the
-link needs for 1 GB. The client is Chromium's: it decimates its ACKs. "Retransmitted" is relative to what was
-delivered.
+Testbed: tc, and a burst of 100 KB in all experiments that use it: a token bucket of that burst, fed at 1 Gbit/s, with
+the buffer in front of it; also where section 3 names no burst. The scripts of the artifact [oBBR-AE] put netem, and tbf
+below it, on the loopback device, on which server and client meet. Data and ACKs then wait in the same queue, which an
+RTT contains twice, and half of the RTT is before it, in either direction. Sessions of 1 GB take as long as the link
+needs for 1 GB. The client is Chromium's. "Retransmitted" is relative to what was delivered.
 
-Sources: [Bi23].
+Sources: [Bi23]; [oBBR-AE] `nginx-quic/scripts` of bpq233/oBBR.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,16 +54,27 @@ SYSTEMS = {
 }
 OBBRS = (*obbrs(), *obbrs(PAPER))
 FORMS = {"released": "", "paper form": PAPER}
-# The text does not say how the client acknowledged. Three readings, the same in all figures made in the laboratory: as
-# Chromium does (`cctrace.sim.acks`); ten packets per ACK from the first on, with or without gaps; and in slots, as a
-# client or link that holds ACKs back. Only the first is run with all seeds.
+# What the text leaves open of the laboratory: four readings, the same in all its figures. tc on the loopback device,
+# Chromium's client, and nginx's timers up to a millisecond late (it counts them in milliseconds), or up to one period
+# of its push timer (both hosts on four cores). tc between two hosts, ten packets per ACK, with or without gaps, or ACKs
+# in slots, as a client or link that holds them back. Only the first is run with several seeds.
 CLIENT = "chromium"
-CHROMIUM, TENTH, SLOTS = "client: Chromium", "client: an ACK per ten packets", "client: ACKs in slots of RTT/5"
-CLIENTS = (CHROMIUM, TENTH, SLOTS)
-BURST = "100kB"
+LOOPBACK, LATE = "tc on loopback", "tc on loopback, timers up to 3 ms late"
+TENTH, SLOTS = "client: an ACK per ten packets", "client: ACKs in slots of RTT/5"
+TESTBEDS = {
+    LOOPBACK: {"ack": CLIENT, "push_late": "1ms"},
+    LATE: {"ack": CLIENT, "push_late": "3ms"},
+    TENTH: {"ack": "every:10"},
+    SLOTS: {},
+}
+CLIENTS = tuple(TESTBEDS)
+BURST_KB = 100
+BURST = f"{BURST_KB}kB"
+KB = 1024  # bytes, of tc's KB
 FEED = "1Gbit"  # what reaches the token bucket
 PAYLOAD = QUIC_MSS_BYTES / QUIC_PACKET_BYTES
 SEEDS = (1, 2, 3)
+OF_LAB = SEEDS[:2]
 
 
 class Bi23(Figure):
@@ -72,11 +84,11 @@ class Bi23(Figure):
     compares: ClassVar[bool] = False  # its claims compare all systems: none unless all were run
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """The runs over what is `varied`; all seeds of one client, and one of the others."""
+        """The runs over what is `varied`; all seeds of one testbed, and one of the others."""
         return [
             (at, run)
             for at, run in super().runs(p)
-            if at.get("client", CHROMIUM) == CHROMIUM or at["seed"] == min(p["seeds"])
+            if at.get("client", LOOPBACK) == LOOPBACK or at["seed"] == min(p["seeds"])
         ]
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
@@ -113,26 +125,54 @@ def retransmitted_pct(flows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def acks(client: str, rtt_ms: float) -> Fields:
-    """Return how a client acknowledges: fields of `cctrace.Sender`.
+    """Return how both ends of a testbed behave: fields of `cctrace.Sender`.
 
     >>> acks(SLOTS, 40), acks(TENTH, 40)
     ({'ack_slot': '8ms'}, {'ack': 'every:10'})
     """
-    return {"ack_slot": f"{rtt_ms / 5:g}ms"} if client == SLOTS else {"ack": "every:10" if client == TENTH else CLIENT}
+    return {"ack_slot": f"{rtt_ms / 5:g}ms"} if client == SLOTS else dict(TESTBEDS[client])
 
 
 Steps = list[tuple[float, float]]  # of a rate: second, Mbit/s
 
 
-def link(rate: float | Steps, rtt_ms: float, buffer_bytes: float, loss_pct: float = 0.0) -> Fields:
-    """Return the fields of `Path` of the testbed: a token bucket with a rate in Mbit/s, or steps of (second, rate).
+def link(
+    rate: float | Steps,
+    rtt_ms: float,
+    buffer_bytes: float,
+    loss_pct: float = 0.0,
+    client: str = LOOPBACK,
+    burst_kb: float = BURST_KB,
+) -> Fields:
+    """Return the fields of `Path` of a testbed: a token bucket with a rate in Mbit/s, or steps of (second, rate).
 
-    >>> link(20, 40, 1000)["shaper"]
-    ['20Mbit', '100kB']
+    >>> link(20, 40, 1000, client=TENTH)["shaper"], link(20, 40, 1000)["buffer"]
+    (['20Mbit', '100kB'], '1024B')
     """
     steps = f"{rate}Mbit" if isinstance(rate, int | float) else [[at, f"{mbps}Mbit"] for at, mbps in rate]
-    path = {"rate": FEED, "shaper": [steps, BURST], "rtt": f"{rtt_ms}ms", "buffer": f"{round(buffer_bytes)}B"}
-    return path | ({"loss": f"{loss_pct:g}%"} if loss_pct else {})
+    path = {"rate": FEED, "shaper": [steps, f"{burst_kb:g}kB"], "rtt": f"{rtt_ms}ms"}
+    path |= {"buffer": f"{round(buffer_bytes)}B"} | ({"loss": f"{loss_pct:g}%"} if loss_pct else {})
+    return on_loopback(path, rtt_ms) if client in (LOOPBACK, LATE) else path
+
+
+def on_loopback(path: Fields, rtt_ms: float) -> Fields:
+    """Return a path with tc's netem and tbf on a loopback device: data and ACKs share delay, losses and queue."""
+    rate, burst = path["shaper"]
+    return path | {
+        **both_ways(rtt_ms),
+        "ack_loss": path.get("loss", "0%"),
+        "buffer": f"{round(int(path['buffer'].removesuffix('B')) * KB / 1000)}B",
+        "shaper": [rate, f"{int(burst.removesuffix('kB')) * KB}B"],
+    }
+
+
+def both_ways(rtt_ms: float) -> Fields:
+    """Return the fields of `Path` that put both directions through one queue, behind half of the least RTT.
+
+    >>> both_ways(40)["reverse"]
+    '20ms'
+    """
+    return {"reverse": f"{rtt_ms / 2:g}ms", "delay_before": f"{rtt_ms / 2:g}ms", "shared": True}
 
 
 def bdp_bytes(mbps: float, rtt_ms: float) -> float:

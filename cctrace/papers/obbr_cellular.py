@@ -3,11 +3,11 @@
 Section 5.2.3 replays four logs of an operator in Ireland ([Raca20]), which cctrace does not include. The path
 presets `5g_static1` to `5g_car2` draw rates, second by second, from a model fitted to logs of that data set: other
 rates for each seed, scaled to the mean of Table 1, from which two minutes of draws may differ by a factor of two. R
-is "set to different values", which the text does not name: 0.5 and 1 BDP of Table 1's means. The rate is that of a
-token bucket of 100 KB, as in all experiments that use tc.
+is "set to different values", which the text does not name, but the artifact's scripts do. The rate is that of a token
+bucket of 100 KB on the loopback device, as in all experiments that use tc.
 
 ``traces=["B_2020.02.13_13.57.29.csv", ...]``, or ``--trace FILE``, runs a user's own logs instead, the paper's or
-others, for their full length (`obbr_traces`).
+others, until 1 GB is delivered (`obbr_traces`).
 """
 
 from collections.abc import Iterator
@@ -20,12 +20,14 @@ from cctrace import plot
 from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, by_name, judge, listed
 from cctrace.papers.figure import Drawn, Fields, Formula, Reproduction, drawing, records
+from cctrace.papers.obbr_traces import OTHER_R, own_trace, series_of, table1_claims
 from cctrace.papers.obbr_traces import TABLE1 as LOGS
-from cctrace.papers.obbr_traces import own_trace, series_of, table1_claims
 from cctrace.papers.runs import Run
 from cctrace.papers.traces import of_preset, over_trace, scaled
+from cctrace.units import parse_time_ns
 
 TABLE1 = {name: (mbps, rtt) for name, ((mbps, _), (rtt, _), *_) in LOGS.items()}  # mean Mbit/s, ms
+RATIOS = {name: ratio for name, (*_, ratio, _) in LOGS.items()}
 
 
 class Fig11(ob.Bi23):
@@ -35,17 +37,16 @@ class Fig11(ob.Bi23):
     drawn = drawing("bars", "trace", "retransmitted_pct", "system", ylabel="retransmitted (%)")
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """One run per system, preset (or trace of one's own), R and seed."""
+        """One run per system, preset (or trace of one's own) and seed."""
         if p["traces"]:
             return _over_own(p)
         return [
             (
-                {"system": system, "trace": trace, "ratio": ratio, "seed": seed},
-                ob.run_of([system], _path(trace, ratio, seed), seed, p["duration_s"]),
+                {"system": system, "trace": trace, "ratio": RATIOS[trace], "seed": seed},
+                ob.run_of([system], _path(trace, seed), seed, p["duration_s"], ob.TESTBEDS[ob.LOOPBACK]),
             )
             for trace in p["presets"]
             for seed in p["seeds"]
-            for ratio in p["ratios"]
             for system in p["systems"]
         ]
 
@@ -58,7 +59,7 @@ class Fig11(ob.Bi23):
             if not {ob.BBR, ob.BBR2, ob.CUBIC, ob.BBR_S, *names} <= set(lost.index):
                 continue
             rows = made.table[made.table.system.isin([ob.BBR, ob.BBR2, ob.CUBIC, ob.BBR_S, *names])]
-            best = rows.loc[rows.groupby(["trace", "ratio"]).goodput_mbps.idxmax()].system
+            best = rows.loc[rows.groupby("trace").goodput_mbps.idxmax()].system
             wins = int(best.isin(names).sum())
             yield judge(
                 "11",
@@ -78,41 +79,37 @@ class Fig11(ob.Bi23):
                 "oBBR has the highest goodput in three of four traces",
                 {"in most of the cases": wins > len(best) / 2},
                 paper="three of four",
-                here=f"{wins} of {len(best)} ({'trace' if own else 'preset'}, R)",
+                here=f"{wins} of {len(best)} {'traces' if own else 'presets'}",
                 sizes={"share of the cases": (0.75, wins / len(best))},
                 reading=form,
             )
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
-        """The first R, without B3R's paper form (there are twelve colours)."""
-        rows = made.rows(ratio=made.table.ratio.iloc[0])
-        return rows[rows.system != ob.B3R + ob.PAPER]
-
-    def heading(self, made: Reproduction) -> str:
-        """Return the title, with R."""
-        return f"{super().heading(made)}, R {made.table.ratio.iloc[0]:g}"
+        """The table without B3R's paper form (there are twelve colours)."""
+        return made.table[made.table.system != ob.B3R + ob.PAPER]
 
 
-def _path(trace: str, ratio: float, seed: int) -> Fields:
+def _path(trace: str, seed: int) -> Fields:
     """Return the fields of `Path` of a preset behind the token bucket."""
     fields = of_preset(f"5g_{trace}", seed)
     fields["rate"] = scaled(fields["rate"], TABLE1[trace][0])
     shaped = {"rate": ob.FEED, "shaper": [_for_ever(fields["rate"]), ob.BURST]}
-    return fields | shaped | {"buffer": f"{round(ratio * ob.bdp_bytes(*TABLE1[trace]))}B"}
+    buffer = f"{round(RATIOS[trace] * ob.bdp_bytes(*TABLE1[trace]))}B"
+    return ob.on_loopback(fields | shaped | {"buffer": buffer}, parse_time_ns(fields["rtt"]) / 1e6)
 
 
 def _over_own(p: Fields) -> list[tuple[Fields, Run]]:
-    """Return the runs over a user's traces; a session is as long as its trace, at most ``own_s``."""
+    """Return the runs over a user's traces, until 1 GB, the end of the trace, or ``own_s``."""
     out = []
     for trace in map(own_trace, p["traces"]):
         seconds = trace.rates[-1][0] + 1.0
-        for ratio in p["ratios"]:
-            path = trace.fields | {"buffer": f"{round(ratio * ob.bdp_bytes(trace.mbps, trace.rtt_ms))}B"}
-            for seed in p["seeds"]:
-                for system in p["systems"]:
-                    run = ob.run_of([system], path, seed, min(seconds, p["own_s"]))
-                    labels = {"system": system, "trace": trace.name, "ratio": ratio, "seed": seed}
-                    out.append((labels, replace(run, function=over_trace)))
+        ratio, client = RATIOS.get(trace.name, OTHER_R), ob.TESTBEDS[ob.LOOPBACK]
+        path = trace.fields | {"buffer": f"{round(ratio * ob.bdp_bytes(trace.mbps, trace.rtt_ms) * ob.KB / 1000)}B"}
+        for seed in p["seeds"]:
+            for system in p["systems"]:
+                run = ob.run_of([system], path, seed, min(seconds, p["own_s"]), client, until="1GB")
+                labels = {"system": system, "trace": trace.name, "ratio": ratio, "seed": seed}
+                out.append((labels, replace(run, function=over_trace)))
     return out
 
 
@@ -169,12 +166,11 @@ FIGURES = [
             "systems": tuple(ob.SYSTEMS),
             "presets": tuple(TABLE1),
             "traces": (),
-            "ratios": (0.5, 1.0),
             "seeds": ob.SEEDS,
             "duration_s": 120.0,
             "own_s": 3600.0,
         },
-        {"presets": ("static1", "car2"), "ratios": (0.5,), "seeds": (1,), "duration_s": 15.0, "own_s": 15.0},
-        ("system", "trace", "ratio"),
+        {"presets": ("static1", "car2"), "seeds": (1,), "duration_s": 15.0, "own_s": 15.0},
+        ("system", "trace"),
     ),
 ]

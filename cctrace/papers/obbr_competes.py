@@ -22,7 +22,8 @@ class Fig12(ob.Bi23):
 
     def run(self, at: Fields, p: Fields) -> Run:
         """Two flows, until one has its file."""
-        path, client = ob.link(40, 100, at["ratio"] * ob.bdp_bytes(40, 100)), ob.acks(at["client"], 100)
+        client = ob.acks(at["client"], 100)
+        path = ob.link(40, 100, at["ratio"] * ob.bdp_bytes(40, 100), client=at["client"])
         return ob.run_of([at["system"], at["rival"]], path, at["seed"], p["longest_s"], client, until=p["size"])
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
@@ -110,7 +111,8 @@ class LargestCap(ob.Bi23):
     def run(self, at: Fields, p: Fields) -> Run:
         """Two flows over Fig. 3's link, R 16; g_max 0 is BBR."""
         system = f"quic_obbr_paper:mu={at['mu']:g},g_max={at['g_max']:g}" if at["g_max"] else ob.BBR
-        return ob.run_of([system, ob.CUBIC], ob.link(20, 40, 16 * ob.bdp_bytes(20, 40)), at["seed"], p["duration_s"])
+        path, client = ob.link(20, 40, 16 * ob.bdp_bytes(20, 40)), ob.acks(ob.LOOPBACK, 40)
+        return ob.run_of([system, ob.CUBIC], path, at["seed"], p["duration_s"], client)
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """The first flow's share."""
@@ -146,11 +148,11 @@ FIGURES = [
             "rivals": (ob.BBR, ob.CUBIC, ob.BBR2),
             "ratios": (0.5, 1.0),
             "clients": ob.CLIENTS,
-            "seeds": ob.SEEDS,
+            "seeds": ob.OF_LAB,
             "size": "1GB",
             "longest_s": 500.0,
         },
-        {"seeds": (1,), "longest_s": 20.0},
+        {"seeds": (1,), "longest_s": 20.0, "clients": ob.CLIENTS[:1]},
     ),
     LargestCap(
         "4.3",

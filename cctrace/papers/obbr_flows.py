@@ -41,7 +41,8 @@ class Fig8(ob.Bi23):
 
     def run(self, at: Fields, p: Fields) -> Run:
         """Some flows of one system, each until it has its file."""
-        path, seconds = ob.link(MBPS, RTT_MS, 0.5 * ob.bdp_bytes(MBPS, RTT_MS)), LONGER * at["flows"] * _least_s(p)
+        seconds = LONGER * at["flows"] * _least_s(p)
+        path = ob.link(MBPS, RTT_MS, 0.5 * ob.bdp_bytes(MBPS, RTT_MS), client=at["client"])
         client = ob.acks(at["client"], RTT_MS) | {"app": f"bulk:size={p['size_mb']}MB"}
         kept = {"sample": "500ms", "keep": ["time_s", "delivered_segments"]}
         return ob.run_of([at["system"]] * at["flows"], path, at["seed"], seconds, client, **kept)
@@ -147,7 +148,13 @@ FIGURES = [
     Fig8(
         "8",
         "one to five flows of one controller",
-        {"systems": tuple(ob.SYSTEMS), "flows": (1, 2, 3, 4, 5), "clients": ob.CLIENTS, "seeds": (1,), "size_mb": 1000},
-        {"flows": (1, 3), "size_mb": 50},
-    )
+        {
+            "systems": tuple(ob.SYSTEMS),
+            "flows": (1, 2, 3, 4, 5),
+            "clients": ob.CLIENTS[:3],
+            "seeds": (1,),
+            "size_mb": 1000,
+        },
+        {"flows": (1, 3), "size_mb": 50, "clients": ob.CLIENTS[:1]},
+    ),
 ]

@@ -118,7 +118,8 @@ class Fig3(ob.Bi23):
 
     def run(self, at: Fields, p: Fields) -> Run:
         """A flow of BBR with g and one of CUBIC."""
-        path, bbr = ob.link(MBPS, RTT_MS, at["ratio"] * ob.bdp_bytes(MBPS, RTT_MS)), f"quic_bbr:cwnd_gain={at['g']:g}"
+        bbr = f"quic_bbr:cwnd_gain={at['g']:g}"
+        path = ob.link(MBPS, RTT_MS, at["ratio"] * ob.bdp_bytes(MBPS, RTT_MS), client=at["client"])
         kept = {"sample": "1s", "keep": ["time_s", "delivered_segments"]}
         return ob.run_of([bbr, ob.CUBIC], path, at["seed"], p["duration_s"], ob.acks(at["client"], RTT_MS), **kept)
 
@@ -145,7 +146,7 @@ class Fig3(ob.Bi23):
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """BBR's share beside the model's, a panel per panel of the paper."""
         table = made.table.assign(at=np.where(made.table.panel == OVER_G, made.table.g, np.log2(made.table.ratio)))
-        model = table[table.client == ob.CHROMIUM].assign(client="model, 1 - p*")
+        model = table[table.client == ob.LOOPBACK].assign(client="model, 1 - p*")
         return pd.concat([table, model.assign(bbr_share=model.model_share, bbr_share_sd=0.0)])
 
 
@@ -223,7 +224,7 @@ FIGURES = [
     Fig3(
         "3",
         "a BBR and a CUBIC flow, over R and g",
-        {"pairs": PAIRS, "clients": ob.CLIENTS, "seeds": ob.SEEDS, "duration_s": WHOLE_S, "skipped_s": SKIPPED_S},
+        {"pairs": PAIRS, "clients": ob.CLIENTS, "seeds": ob.OF_LAB, "duration_s": WHOLE_S, "skipped_s": SKIPPED_S},
         {
             "pairs": [at for at in PAIRS if at["ratio"] in (0.5, 16.0) and at["g"] in (1.0, 2.0)],
             "seeds": (1,),

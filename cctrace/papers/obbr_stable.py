@@ -1,7 +1,8 @@
 """oBBR, Fig. 7: one flow over a constant link.
 
-Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.25, random losses of 0, 1 and 2 %;
-{60 Mbit/s, 60 ms}, R 0.2, 0.4 and 0.6. A run ends when 1 GB is delivered, however long that takes.
+Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.25, without random losses, and
+with 1 % on the former and 2 % on the latter, as the artifact's `fig7.sh` has them; {60 Mbit/s, 60 ms}, R 0.2, 0.4 and
+0.6. A run ends when 1 GB is delivered, however long that takes.
 """
 
 import textwrap
@@ -16,7 +17,7 @@ from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.runs import Result, Run
 
-LOSSY = tuple((mbps, rtt, 0.25, loss) for mbps, rtt in ((100, 40), (40, 100)) for loss in (0.0, 1.0, 2.0))
+LOSSY = ((100, 40, 0.25, 0.0), (100, 40, 0.25, 1.0), (40, 100, 0.25, 0.0), (40, 100, 0.25, 2.0))
 SHALLOW = tuple((60, 60, ratio, 0.0) for ratio in (0.2, 0.4, 0.6))
 
 
@@ -37,7 +38,8 @@ class Fig7(ob.Bi23):
     def run(self, at: Fields, p: Fields) -> Run:
         """One flow, until its file is delivered, or for `longest_s`."""
         mbps, rtt, ratio, loss = SCENARIOS[at["scenario"]]
-        path, client = ob.link(mbps, rtt, ratio * ob.bdp_bytes(mbps, rtt), loss), ob.acks(at["client"], rtt)
+        client = ob.acks(at["client"], rtt)
+        path = ob.link(mbps, rtt, ratio * ob.bdp_bytes(mbps, rtt), loss, at["client"])
         watched = {"sample": "2s", "keep": ["time_s", "sent_segments", "retransmitted_segments"]}
         return ob.run_of([at["system"]], path, at["seed"], p["longest_s"], client, **watched, until="1GB")
 
@@ -124,21 +126,18 @@ def _vulnerable(made: Reproduction, there: set[str]) -> Iterator[Claim]:
     """CUBIC and BBRv2 against random losses."""
     for system, wanted in ((ob.BBR2, (76, 94)), (ob.CUBIC, (94, 96))):
         for loss, paper in zip((1.0, 2.0), wanted, strict=True):
-            drops = []
-            for mbps, rtt in ((100, 40), (40, 100)):
-                clean, lossy = (scenario(mbps, rtt, 0.25, x) for x in (0.0, loss))
-                if {clean, lossy} <= there:
-                    most = made.value("goodput_mbps", system=system, scenario=clean)
-                    drops.append(100 * (1 - made.value("goodput_mbps", system=system, scenario=lossy) / most))
-            if drops:
-                mean = sum(drops) / len(drops)
+            (lossy,) = (one for one in LOSSY if one[3] == loss)
+            clean, lossy = scenario(*lossy[:3], 0.0), scenario(*lossy)
+            if {clean, lossy} <= there:
+                most = made.value("goodput_mbps", system=system, scenario=clean)
+                less = 100 * (1 - made.value("goodput_mbps", system=system, scenario=lossy) / most)
                 yield judge(
                     "7",
                     f"{system} loses most of its goodput to 1 and 2 % of random loss",
-                    {"more than half": mean > 50},
+                    {"more than half": less > 50},
                     paper=f"{paper} % less",
-                    here=f"{listed(drops, '{:.0f}')} % less",
-                    sizes={"% less": (paper, mean)},
+                    here=f"{less:.0f} % less",
+                    sizes={"% less": (paper, less)},
                     part=f"{loss:g} %",
                 )
 
@@ -269,12 +268,13 @@ FIGURES = [
             "systems": tuple(ob.SYSTEMS),
             "clients": ob.CLIENTS,
             "scenarios": tuple(SCENARIOS),
-            "seeds": ob.SEEDS,
+            "seeds": ob.OF_LAB,
             "longest_s": 10_000.0,
         },
         {
-            "scenarios": tuple(scenario(*one) for one in (LOSSY[3], LOSSY[5], SHALLOW[1])),
+            "scenarios": tuple(scenario(*one) for one in (*LOSSY[2:], SHALLOW[1])),
             "seeds": (1,),
+            "clients": ob.CLIENTS[:1],
             "longest_s": 15.0,
         },
     )

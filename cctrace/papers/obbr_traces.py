@@ -2,8 +2,8 @@
 
 Table 1 follows from the logs of the UCC dataset when a row counts as a second, the bandwidth is that of rows with any,
 and a ping holds until the next (PINGAVG): 10/33/70/45 Mbit/s and 119/78/69/79 ms for its 10/32/70/45 and 118/78/69/80.
-So Fig. 11 has the log's rate over time, as that of a token bucket of 100 KB (section 5.1), that RTT over time, and, as
-section 5.2.3 says, no random loss.
+So Fig. 11 has the log's rate over time, as that of a token bucket of 100 KB on the loopback device (`papers.obbr`),
+that RTT over time, and, as section 5.2.3 says, no random loss. R is the artifact's, one for each log.
 """
 
 from collections.abc import Iterator
@@ -19,16 +19,17 @@ from cctrace.errors import ArgumentError
 from cctrace.io.linktrace import LinkTrace
 from cctrace.papers.claims import Claim, judge
 from cctrace.papers.figure import Fields
-from cctrace.papers.obbr import BURST, FEED
+from cctrace.papers.obbr import BURST_KB, FEED, KB, both_ways
 from cctrace.papers.traces import own, rates_of, read_trace
 
-# Table 1: mean and deviation in Mbit/s and in ms, s; and when the log begins, by which it is recognised.
+# Table 1: mean and deviation in Mbit/s and in ms, s; R; and when the log begins, by which it is recognised.
 TABLE1 = {
-    "static1": ((45, 62), (80, 47), 3137, "2020.02.13_13.57.29"),
-    "static2": ((70, 80), (69, 6), 3322, "2020.01.16_10.43.34"),
-    "car1": ((32, 64), (78, 18), 1645, "2020.02.14_09.38.22"),
-    "car2": ((10, 15), (118, 78), 1155, "2019.12.14_10.16.30"),
+    "static1": ((45, 62), (80, 47), 3137, 0.25, "2020.02.13_13.57.29"),
+    "static2": ((70, 80), (69, 6), 3322, 0.5, "2020.01.16_10.43.34"),
+    "car1": ((32, 64), (78, 18), 1645, 0.75, "2020.02.14_09.38.22"),
+    "car2": ((10, 15), (118, 78), 1155, 1.0, "2019.12.14_10.16.30"),
 }
+OTHER_R = 0.5  # of a log that is not among these
 RTT_COLUMN = "ping_avg_ms"
 RTT_MS = 40.0  # of a trace without pings
 
@@ -80,7 +81,7 @@ def own_trace(file: str) -> OwnTrace:
         seconds=float(len(rates)),
         rates=rates_of(trace),
         rtts=over_time,
-        fields=own(file, loss="0%", burst=BURST, feed=FEED, **fields),
+        fields=own(file, loss="0%", burst=f"{BURST_KB * KB}B", feed=FEED, **fields | both_ways(float(rtts.min()))),
     )
 
 
@@ -110,7 +111,7 @@ def table1_claims(rows: list[Fields]) -> Iterator[Claim]:
     for row in rows:
         if row["trace"] not in TABLE1:
             continue
-        (mbps, deviation), (rtt, rtt_deviation), seconds, _ = TABLE1[row["trace"]]
+        (mbps, deviation), (rtt, rtt_deviation), seconds, *_ = TABLE1[row["trace"]]
         yield judge(
             "Table 1",
             f"bandwidth, RTT and duration of {row['trace']}",
