@@ -126,8 +126,8 @@ def _vulnerable(made: Reproduction, there: set[str]) -> Iterator[Claim]:
     """CUBIC and BBRv2 against random losses."""
     for system, wanted in ((ob.BBR2, (76, 94)), (ob.CUBIC, (94, 96))):
         for loss, paper in zip((1.0, 2.0), wanted, strict=True):
-            (lossy,) = (one for one in LOSSY if one[3] == loss)
-            clean, lossy = scenario(*lossy[:3], 0.0), scenario(*lossy)
+            ((mbps, rtt, ratio),) = (one[:3] for one in LOSSY if one[3] == loss)
+            clean, lossy = (scenario(mbps, rtt, ratio, x) for x in (0.0, loss))
             if {clean, lossy} <= there:
                 most = made.value("goodput_mbps", system=system, scenario=clean)
                 less = 100 * (1 - made.value("goodput_mbps", system=system, scenario=lossy) / most)
