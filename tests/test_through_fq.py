@@ -166,6 +166,13 @@ def test_cubic_whose_acks_let_everything_go_is_not_taken_for_one_with_fq():
     assert not passage(flow).through_fq
 
 
+def test_dctcp_with_marks_is_tried_as_itself():
+    path = cct.Path(rate="30Mbit", rtt="30ms", buffer="400packets", ecn_threshold="60kB")
+    run = cct.simulate(path, cct.Sender("dctcp", ecn=True, ack_every=2), "4s", seed=5, packets=True)
+    found = passage(run.capture().flow(0))
+    assert (found.through_fq, found.controller) == (False, "dctcp")
+
+
 class Uncompilable(LinuxController):
     """A controller of the user's own, in Python that is not compiled."""
 

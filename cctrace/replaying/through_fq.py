@@ -42,7 +42,7 @@ from cctrace.replaying.paced import EXPLAINED, TEMPER, socket_limit
 from cctrace.replaying.stack import ON_ACK
 from cctrace.replaying.waiting import SOON_NS
 
-# One per family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; DCTCP and Prague send as Reno.
+# One per family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; without marks DCTCP sends as Reno.
 L4S_SENDERS = ("prague", "prague2020")  # all that send ECT(1)
 SENDERS = (*(name for name in KERNEL_NAMES.values() if name not in ("dctcp", "prague")), "bbr2016")
 BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
@@ -152,7 +152,8 @@ def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) ->
     known = (name,) if (name := _registered(believed)) else ()
     passed = UNKNOWN
     is_l4s = beginning.facts["ecn"] == "accurate" and beginning.ecn.sent["ect1"] > 0
-    tried = (L4S_SENDERS if is_l4s else SENDERS, EXPLAINED)
+    classic = (*SENDERS, "dctcp") if beginning.events["delivered_ce"].any() else SENDERS
+    tried = (L4S_SENDERS if is_l4s else classic, EXPLAINED)
     for senders, enough in ((known, BELIEVED), tried) if known else (tried,):
         plain = {one: _play(beginning, one, _block_us(beginning)) for one in senders}
         likeliest = max(played.mean for played in plain.values())
