@@ -42,7 +42,8 @@ from cctrace.replaying.paced import EXPLAINED, TEMPER, socket_limit
 from cctrace.replaying.stack import ON_ACK
 from cctrace.replaying.waiting import SOON_NS
 
-# One per family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; without marks DCTCP sends as Reno.
+# One per family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; without marks DCTCP and Prague
+# send as Reno.
 L4S_SENDERS = ("prague", "prague2020")  # all that send ECT(1)
 SENDERS = (*(name for name in KERNEL_NAMES.values() if name not in ("dctcp", "prague")), "bbr2016")
 BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
