@@ -87,9 +87,12 @@ def test_an_application_with_nothing_to_send_marks_what_it_sends_next():
     assert watch(calls, "limited") == [0, 1, 1, 1, 0]  # whatever was delivered meanwhile: the send was marked
 
 
-@pytest.mark.parametrize(("fills_window", "silence_ms", "marked"), [(0, 40, 1), (1, 40, 0), (0, 4, 0)])
-def test_a_long_silence_that_no_window_explains_is_the_applications(fills_window, silence_ms, marked):
-    calls = Calls(packets_out=3, delivered=100).call("init").at(1_020_000).send(in_flight=4, fills_window=fills_window)
+@pytest.mark.parametrize(
+    ("ends", "fills", "silence_ms", "marked"), [(1, 0, 40, 1), (1, 1, 40, 0), (1, 0, 4, 0), (0, 0, 40, 0)]
+)
+def test_a_long_silence_after_a_write_that_no_window_explains_is_the_applications(ends, fills, silence_ms, marked):
+    calls = Calls(packets_out=3, delivered=100).call("init").at(1_020_000)
+    calls.send(in_flight=4, ends_write=ends, fills_window=fills)
     calls.at(1_020_000 + silence_ms * 1000).call("on_ack", delivered=101, is_cwnd_limited=1)
     calls.send(in_flight=4).call("on_ack", delivered=102, rs_send=1, is_cwnd_limited=1)
     assert watch(calls, "limited")[-1] == marked
