@@ -501,6 +501,13 @@ def test_a_full_queue_below_a_bdp_is_a_short_buffer_if_twice_its_size_gives_more
     assert [(each.name, each.effect.goodput.value) for each in found] == [(name, gain)]
 
 
+def test_a_cause_that_effects_add_replaces_the_verdict_of_its_name():
+    added, said = one("shallow_buffer", 1.08), [one("congestive_loss"), replace(one("shallow_buffer"), effect=None)]
+    effects = Effects({}, "reno", {}, {added.name: Without({}, added.effect)}, {}, [added], [])
+    found = effects.joined(SimpleNamespace(verdicts=said, reordered=lambda found: found))
+    assert [(each.name, each.effect.goodput.value) for each in found] == [("shallow_buffer", 1.08)]
+
+
 def test_jitter_that_no_verdict_names_is_asked_about_unless_a_hypothetical_competitor_varies_delays():
     def names(others, spread_us, *verdicts, are_hypothetical=False):
         loss = {"model": "none", "share": Estimate90(0.0)}

@@ -138,8 +138,11 @@ class Effects(Summarized):
 
     def joined(self, diagnosis: Diagnosis, goal: str = "goodput") -> Diagnosis:
         """Return the diagnosis with the effect of each verdict, ordered by the effects on a goal."""
-        named = {"congestive_loss"} if any(one.name == "shallow_buffer" for one in self.added) else set()
-        verdicts = [self._with_effect(one) for one in self.added + diagnosis.verdicts if one.name not in named]
+        named = {one.name for one in self.added}
+        if "shallow_buffer" in named:
+            named.add("congestive_loss")
+        verdicts = self.added + [one for one in diagnosis.verdicts if one.name not in named]
+        verdicts = [self._with_effect(one) for one in verdicts]
         return diagnosis.reordered([_calibrated(one) for one in by_effect(verdicts, goal)])
 
     def _with_effect(self, one: Verdict) -> Verdict:
