@@ -88,11 +88,13 @@ def test_an_application_with_nothing_to_send_marks_what_it_sends_next():
 
 
 @pytest.mark.parametrize(
-    ("ends", "fills", "silence_ms", "marked"), [(1, 0, 40, 1), (1, 1, 40, 0), (1, 0, 4, 0), (0, 0, 40, 0)]
+    ("paced", "fills_window", "silence_ms", "marked"), [(1, 0, 40, 1), (1, 1, 40, 0), (1, 0, 4, 0), (0, 0, 40, 0)]
 )
-def test_a_long_silence_after_a_write_that_no_window_explains_is_the_applications(ends, fills, silence_ms, marked):
-    calls = Calls(packets_out=3, delivered=100).call("init").at(1_020_000)
-    calls.send(in_flight=4, ends_write=ends, fills_window=fills)
+def test_a_long_silence_of_a_paced_sender_that_no_window_explains_is_the_applications(
+    paced, fills_window, silence_ms, marked
+):
+    calls = Calls(packets_out=3, delivered=100).at(1_000_000 if paced else 1_020_000).call("init").at(1_020_000)
+    calls.send(in_flight=4, fills_window=fills_window)  # 20 ms after a call, or with it
     calls.at(1_020_000 + silence_ms * 1000).call("on_ack", delivered=101, is_cwnd_limited=1)
     calls.send(in_flight=4).call("on_ack", delivered=102, rs_send=1, is_cwnd_limited=1)
     assert watch(calls, "limited")[-1] == marked

@@ -92,11 +92,11 @@ def take_held(book, rows, i, sends, clock_ns, slots, stack):
 def note_unanswered(book, last, in_flight, clock_ns, slots, stack):
     """Nothing was sent after `last` by `clock_ns`: count it if neither pacing nor a window explains that.
 
-    The ACK before may just cross what it releases, unless the silence after the end of a write lasts. Within a write,
-    another controller's cwnd may be what ended the flight.
+    The ACK before may just cross what it releases, unless the silence lasts. Sends that are ACK-clocked were not paced,
+    so another controller sent them, and its cwnd may explain the silence.
     """
     late_ns = clock_ns - max(stack[sk.WSTAMP_NS], stack[sk.ACKED_NS])
-    silent = late_ns > SILENT_NS and last.ends_write != 0 and last.fills_window == 0
+    silent = late_ns > SILENT_NS and book[bk.ACK_CLOCKED] == 0 and last.fills_window == 0
     unanswered = stack[sk.WAITING] != 0 and clock_ns >= stack[sk.WSTAMP_NS] + SOON_NS
     if not (silent or unanswered) or stack[sk.CA_STATE] > CA_DISORDER:
         return
