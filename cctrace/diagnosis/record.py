@@ -211,7 +211,8 @@ class Record:
         last = np.maximum.accumulate(np.where(from_receiver, np.arange(len(rows)), 0))
         sent = np.maximum.accumulate(np.where(mine, np.arange(len(rows)), 0))
         free = edge - end
-        return _Windows(*(each[edge > 0] for each in (self.seconds(time_ns), free, free[sent], window[last])))
+        known = edge > 0
+        return _Windows(self.seconds(time_ns)[known], free[known], free[sent][known], window[last][known])
 
     @functools.cached_property
     def window_shut_s(self) -> NDArray[np.float64]:
