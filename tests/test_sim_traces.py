@@ -123,9 +123,9 @@ def test_fig_11_of_obbr_runs_over_a_users_log_for_its_length(log, shelf):
     assert made.runs.goodput_mbps.between(4, 8).all()
     ((_, run),) = papers.find("obbr", "11").runs(made.parameters | {"systems": ("BBR",)})
     assert run.arguments["duration"] == "20s"
-    assert run.arguments["path"]["buffer"] == f"{round(0.5 * 8e6 / 8 * 0.09)}B"
+    assert run.arguments["path"]["buffer"] == f"{round(0.5 * 8e6 / 8 * 0.09 * 1.024)}B"  # tc's KB has 1024 bytes
     assert run.arguments["path"]["loss"] == "0%"
-    assert run.arguments["path"]["burst"] == "100kB"  # as in all of the paper's experiments that use tc
+    assert run.arguments["path"]["burst"] == "102400B"  # as in all of the paper's experiments that use tc
     assert np.isclose(made.runs.queue_ms, 0).sum() == 0
 
 

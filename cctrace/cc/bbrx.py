@@ -61,7 +61,7 @@ def table_values(name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     cells = [bins[n - n % COLUMNS] if cell.get("beta") is None else cell for n, cell in enumerate(bins)]
     try:
         beta, k = tuple(float(cell["beta"]) for cell in cells), tuple(int(cell["k"]) for cell in cells)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise ArgumentError(f"table={name!r}: every bin needs numbers beta and k") from None
     if not all(0 <= value <= MOST_BETA for value in beta) or not all(LEAST_K <= value <= MOST_K for value in k):
         raise ArgumentError(f"table={name!r}: beta must be in 0..{MOST_BETA:g}, k in {LEAST_K}..{MOST_K}")
