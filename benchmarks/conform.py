@@ -175,6 +175,23 @@ def false_alarms(name, seeds):
     return found
 
 
+def case_times(name="bbr_draft", longest=8):
+    """Print how many cases take more than 0.3 s of CPU time, compiled code loaded, and the longest of them."""
+    kind, module, _ = SUBJECTS[name]
+    spec, taken = spec_of(kind), []
+    play(Stage(name, module.CELLS[0], 1), spec, module.CASES[0], WeakSet())  # loads what is compiled
+    for cell in module.CELLS:
+        stage, done = Stage(name, cell, 1), WeakSet()
+        for case in module.CASES:
+            began = time.process_time()
+            play(stage, spec, case, done)
+            taken.append((time.process_time() - began, case.id, str(cell)))
+    taken.sort(reverse=True)
+    total, slow = sum(one[0] for one in taken), sum(one[0] > 0.3 for one in taken)
+    print(f"{name}: {len(taken)} cases take {total:.1f} s, {slow} of them more than 0.3 s; the longest:")
+    print(*(f"  {seconds:.2f} s  {case} at {cell}" for seconds, case, cell in taken[:longest]), sep="\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--mutants", type=int, default=120, help="of each subject")
@@ -183,7 +200,11 @@ def main():
     parser.add_argument("--only", choices=SUBJECTS)
     parser.add_argument("--matching", default="", metavar="TEXT", help="only mutants whose description has it")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--times", action="store_true", help="only the CPU time of each case")
     arguments = parser.parse_args()
+    if arguments.times:
+        case_times()
+        return
     results = {}
     for name in [arguments.only] if arguments.only else SUBJECTS:
         began = time.process_time()
