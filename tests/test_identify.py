@@ -195,6 +195,12 @@ def test_what_confirms_the_counters_name_is_as_much_of_the_capture_as_it_takes(m
     assert len(tried) == explained
 
 
+def test_the_start_of_a_bbr2_flow_is_not_taken_for_bbr2plus_which_no_kernel_ships():
+    path = cct.Path(rate="26Mbit", rtt="45ms", buffer="1.5bdp")
+    flow = cct.simulate(path, "bbr2", "12s", seed=1, packets=True, profile="linux").capture().flow(0)
+    assert cct.identify(flow, "bbr2").group == ("bbr2", "bbr2plus")  # as likely: they differ later
+
+
 def test_prague_is_named_without_a_mark():
     sim = cct.simulate(cct.Path(rate="10Mbit", rtt="20ms", buffer="1bdp"), "prague", "6s", packets=True)
     assert cct.identify(sim.capture().flow(0)).name == "prague"

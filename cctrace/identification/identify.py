@@ -40,7 +40,7 @@ from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.through_fq import L4S_SENDERS, at_hand_over
 
 # Newest kernel first: the order in which indistinguishable candidates are listed.
-CANDIDATES = ("cubic6", "bbr3", "bbr2plus", "bbr2", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
+CANDIDATES = ("cubic6", "bbr3", "bbr2", "bbr2plus", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
 HEED_MARKS = ("dctcp", *L4S_SENDERS)  # differ from others only if queues mark (ECN)
 
 

@@ -190,7 +190,7 @@ def softmax(evidence: dict[str, float]) -> dict[str, float]:
 
 
 def probabilities(evidence: dict[str, float], known: float) -> list[Candidate]:
-    """Return the candidates, most probable first; among equals newer kernels first.
+    """Return the candidates, most probable first; among equals in the order of `evidence`: newer kernels first.
 
     `evidence`: {str: float}, log likelihood of the flow under each controller. `known`: log odds that one of them sent
     the flow.
