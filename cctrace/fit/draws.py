@@ -103,7 +103,8 @@ def _steps_or_one(estimates: dict[str, Any]) -> list[tuple[float, float]]:
     steps = estimates.get("base_rtt_steps")
     if steps:
         return [(row["start_s"], row["value"]) for row in steps]
-    return [(0.0, next(side for side in estimates["base_rtt_us"] if side is not None))]
+    known = [side for side in estimates["base_rtt_us"] if side is not None]
+    return [(0.0, known[0])]
 
 
 def simulated(jitter: dict[str, Any]) -> Jitter:

@@ -90,8 +90,8 @@ def early_share(dropped: Bools, lost: Bools, met: Floats, time_us: Floats, rtt_u
     early = grown = 0
     for k in first.tolist():
         begin, now, end = np.searchsorted(time, (time_us[k] - rtt_us, time_us[k], time_us[k] + rtt_us))
-        longer = backlog[begin:now] > met[k] + max(size / 2, const.BACKLOG_EXACT * met[k])
-        early += int(np.count_nonzero(longer) >= many)
+        behind = np.count_nonzero(time_us[:k] == time_us[k])  # packets that it queues behind, but that `met` lacks
+        early += int(np.count_nonzero(backlog[begin:now] > met[k] + max(behind, 0.5) * size) >= many)
         grown += int(np.count_nonzero(backlog[now:end] > met[k] / const.AT_THE_END + size) >= many)
     if 2 * grown >= max(len(first), 1) and np.count_nonzero(lost & ~dropped) < many:
         return 1.0
