@@ -13,7 +13,7 @@ import contextlib
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,6 @@ from cctrace.identification.named import controller_name, leaves_open, sender
 from cctrace.io.source import open_source
 from cctrace.replaying.agreement import Comparison
 from cctrace.replaying.run import replay
-
-T = TypeVar("T", int, str)
 
 STALL_US = 4_000
 NON_OPEN_SHARE = 0.02  # recovery is compared separately if at least this share of the polls is not Open
@@ -267,7 +265,7 @@ def load(folder: str | Path) -> list[Flow]:
     folder = Path(folder)
     capture = read(_one(folder, "sender.pcap*"))
     info = read(_one(folder, "tcpinfo.csv*"))
-    ports = _described(folder, "sport", int)
+    ports = {number: port for number, (port, _) in _described(folder).items()}
     flows = []
     for index, known in enumerate(info.connections):
         sport = known.get("sport", ports.get(known.get("flow_id")))
@@ -285,17 +283,16 @@ def _one(folder: Path, pattern: str) -> Path:
     return found[0]
 
 
-def _described(folder: str | Path, name: str, kind: type[T]) -> dict[Any, T]:
-    """Return {flow id: value} of what the recording's scenario says of its flows."""
+def _described(folder: str | Path) -> dict[int, tuple[int, str]]:
+    """Return {flow id: (port, controller)} of the recording's scenario; empty without one."""
     path = Path(folder) / "scenario.json"
     if not path.exists():
         return {}
     with json_file(path, "a recording's scenario") as scenario:
-        return {int(flow["id"]): kind(flow[name]) for flow in scenario["parameters"]["flows"]}
+        return {int(flow["id"]): (int(flow["sport"]), str(flow["cc"])) for flow in scenario["parameters"]["flows"]}
 
 
 def validate(folder: str | Path) -> list[Agreement]:
     """Return the `Agreement` of every flow of one recording; see `load` for the errors."""
-    ports, names = _described(folder, "sport", int), _described(folder, "cc", str)
-    controllers = dict(zip(ports.values(), names.values(), strict=True))
-    return [Agreement(flow, stalls(folder), controllers.get(flow.key[1])) for flow in load(folder)]
+    controllers, aside = dict(_described(folder).values()), stalls(folder)
+    return [Agreement(flow, aside, controllers.get(flow.key[1])) for flow in load(folder)]

@@ -146,8 +146,9 @@ class Effect:
 
 
 def _within(ratio: Estimate, near: float) -> float:
-    """Return the probability that the true ratio is within a share of an estimate with a 90 % interval; of one with an
-    open side, that it is not beyond the other one by more than that; 1 without an interval.
+    """Return the probability that the true ratio is within the share `near` of an estimate with a 90 % interval.
+
+    If one side of the interval is open: that it is not further beyond the other side. Without an interval: 1.
 
     Errors in units of what an interval says follow Student's distribution with two degrees of freedom: tails as heavy
     as that are paths that are wrong, whatever their interval.

@@ -90,7 +90,7 @@ def early_share(dropped: Bools, lost: Bools, met: Floats, time_us: Floats, rtt_u
     early = grown = 0
     for k in first.tolist():
         begin, now, end = np.searchsorted(time, (time_us[k] - rtt_us, time_us[k], time_us[k] + rtt_us))
-        behind = np.count_nonzero(time_us[:k] == time_us[k])  # packets that it queues behind, but that `met` lacks
+        behind = k - np.searchsorted(time_us, time_us[k])  # packets of its instant before it, which `met` lacks
         early += int(np.count_nonzero(backlog[begin:now] > met[k] + max(behind, 0.5) * size) >= many)
         grown += int(np.count_nonzero(backlog[now:end] > met[k] / const.AT_THE_END + size) >= many)
     if 2 * grown >= max(len(first), 1) and np.count_nonzero(lost & ~dropped) < many:
@@ -196,4 +196,4 @@ def _bursts(random: Bools, share: float) -> tuple[Estimate, Estimate] | None:
     entered = int((random[1:] & ~random[:-1]).sum())
     enter = entered / max(int((~random[:-1]).sum()), 1)
     low, high = proportion(int((~after).sum()), len(after))
-    return (Estimate(enter, *proportion(entered, int((~random[:-1]).sum()))), Estimate(float(leave), low, high))
+    return Estimate(enter, *proportion(entered, int((~random[:-1]).sum()))), Estimate(float(leave), low, high)

@@ -54,7 +54,7 @@ def _levels(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
     window = np.maximum.accumulate((departed / const.WINDOW_US).astype(np.int64))
     begin = np.flatnonzero(np.diff(window, prepend=-1))
     parts = [part for part in np.split(np.arange(len(rest)), begin[1:]) if len(part) >= const.ROUTE_RTTS]
-    return (np.array([departed[part].mean() for part in parts]), np.array([np.median(rest[part]) for part in parts]))
+    return np.array([departed[part].mean() for part in parts]), np.array([np.median(rest[part]) for part in parts])
 
 
 def _rest(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
