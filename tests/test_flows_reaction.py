@@ -51,6 +51,12 @@ def test_a_capture_that_stands_still_between_ack_and_answer_has_no_reaction_and_
     assert reaction_ns(*answers(np.append(np.full(ROUNDS, 4_000), np.zeros(5, np.int64)))) > 0
 
 
+def test_paced_segments_that_follow_an_ack_by_chance_are_no_reaction_however_long_the_flow():
+    at_once = np.zeros(ROUNDS, np.int64)  # while ACKs clock the start
+    by_chance = np.resize(np.arange(500, 60_000, 700), 100 * ROUNDS)
+    assert reaction_ns(*answers(np.append(at_once, by_chance))) == 0
+
+
 def test_where_most_answers_take_no_time_the_clock_stands_still_and_a_few_that_cross_mean_nothing():
     assert reaction_ns(*answers(np.full(ENOUGH // 2, 512))) == 0
     assert reaction_ns(*answers(np.append(np.full(ROUNDS, 4_000), np.full(ROUNDS // 3, 512)))) > 0

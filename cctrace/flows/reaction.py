@@ -25,6 +25,9 @@ QUICK_SHARE = 0.1
 ENOUGH = 100
 FEW = 3  # instantaneous responses that are no coincidence,
 AT_ONCE_SHARE = 0.2  # if they are more than a few of the fast ones: clock steps back make some equal
+# Quick responses that tell whether any is instantaneous: ACKs clock the start of a flow. Later, more and more paced
+# segments follow an ACK by chance.
+EARLY = 2_000
 NO_TIME_NS = 1_000  # faster than any stack: if most responses are, the clock hardly advanced
 
 
@@ -37,8 +40,9 @@ def reaction_ns(time_ns: NDArray[np.int64], sent: NDArray[Any], data: NDArray[np
     answer = np.flatnonzero(~sent[:-1] & (sent & data)[1:])
     took_ns = time_ns[answer + 1] - time_ns[answer]
     took_ns = took_ns[(took_ns >= 0) & (took_ns < ANSWER * TYPICAL_NS)]
-    at_once = np.count_nonzero(took_ns == 0)
-    soon = np.count_nonzero((took_ns > 0) & (took_ns < TYPICAL_NS))
+    early_ns = took_ns[:EARLY]
+    at_once = np.count_nonzero(early_ns == 0)
+    soon = np.count_nonzero((early_ns > 0) & (early_ns < TYPICAL_NS))
     if at_once >= max(FEW, AT_ONCE_SHARE * soon):
         return 0
     if len(took_ns) >= FEW and np.median(took_ns) < NO_TIME_NS:
