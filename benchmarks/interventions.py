@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
 
 CHANGES_GOODPUT, CHANGES_RTT = 0.03, 0.05  # by which a cause must change a figure to be one
-PACING_NEAR = 0.06  # of the limit of a pacing rate, which may or may not count headers
+PACING_NEAR = 0.02  # of the limit of a pacing rate: BBRv3 cruises one per cent below it
 POINTS = 0.02  # by which a limit's share of the time may differ from the kernel's count
 COUNTERS = {
     "busy": "tcpi_busy_time",

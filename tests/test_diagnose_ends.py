@@ -92,10 +92,22 @@ def test_one_look_of_ss_tells_the_pacing_limit():
 def test_a_pacing_limit_shows_beside_random_losses(cc):
     path, sender = {"loss": "0.5%"}, {"cc": cc, "ack_every": 2}
     found = {one.name: one for one in diagnose(simulated(path, "8s", **sender, max_pacing_rate="3Mbit")).verdicts}
-    assert found["pacing_limited"].evidence["limit_bps"] == pytest.approx(3e6, rel=0.06)  # headers may count
+    assert found["pacing_limited"].evidence["limit_bps"] == pytest.approx(3e6, rel=0.02)
     assert "were lost" in found["pacing_limited"].text
     free = diagnose(simulated(path, "8s", **sender)).verdicts
     assert "pacing_limited" not in [one.name for one in free]
+
+
+@pytest.mark.parametrize("cc", ["bbr2022", "bbr3"])
+def test_a_pacing_limit_shows_beside_a_competitor(cc):
+    def found(**limit):
+        senders = [cct.Sender(cc, ack_every=2, **limit), cct.Sender("cubic6", start="1s")]
+        path = cct.Path(rate="8Mbit", rtt="40ms", buffer="2bdp")
+        flow = cct.simulate(path, senders, "10s", seed=3, packets=True).capture().flow(0)
+        return {one.name: one.evidence for one in diagnose(flow).verdicts}
+
+    assert found(max_pacing_rate="4Mbit")["pacing_limited"]["limit_bps"] == pytest.approx(4e6, rel=0.02)
+    assert set(found()) == {"competition"}
 
 
 def test_bbr3_that_cruises_evenly_below_its_path_and_probes_has_no_pacing_limit():

@@ -19,13 +19,11 @@ from cctrace.diagnosis.constants import MOSTLY
 from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.limits import outside, written
-from cctrace.diagnosis.packets.ends import even_rate
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import socket_limit
 from cctrace.errors import FitError
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.sim.sender import Sender
-from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_rate, format_share, format_size, format_time, parse_factor
 
 OPTIONS = ("rwnd", "app", "pacing", "send_buffer", "fq")  # what-if changes at the hosts
@@ -92,7 +90,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         if limit.name in spans:
             spans[limit.name] += (limit.end_s - limit.start_s) / total_s
     buffered = "send_buffer_limited" in names[:1] or spans["send_buffer"] > APPLICATION
-    pacing_bps, paced_share = _pacing_limit(record, "pacing_limited" in names)
+    pacing_bps, paced_share = _pacing_limit(record, diagnosis)
     app, idle, not_excluded = None, spans["application"], []
     if not buffered and "pacing_limited" not in names and idle > 0:
         app = clocked_writes(record, diagnosis.limits) or writes_of(record)
@@ -146,7 +144,7 @@ def _in_words(app: str) -> str:
     return f"{format_size(size)} {when} {format_time(period_ns)}"
 
 
-def _pacing_limit(record: Record, is_named: bool) -> tuple[float | None, float]:
+def _pacing_limit(record: Record, diagnosis: Diagnosis) -> tuple[float | None, float]:
     """Return the pacing limit, bits/s of payload, and the share of polls at it.
 
     The limit comes from the counters or, if a verdict says so, from the rate of departures; None if unknown.
@@ -156,9 +154,7 @@ def _pacing_limit(record: Record, is_named: bool) -> tuple[float | None, float]:
         limit, share = socket_limit(polls["pacing_rate_Bps"].astype(float), polls["max_pacing_rate"].astype(float))
         if share > 0:
             return 8 * limit, share
-    rate, *_ = even_rate(record)
-    mss = record.table.mss
-    return (None if np.isnan(rate) or not is_named else float(rate * 8e6 * mss / (mss + HEADER_BYTES))), 0.0
+    return next((one.evidence["limit_bps"] for one in diagnosis.verdicts if one.name == "pacing_limited"), None), 0.0
 
 
 def shut_window_bytes(record: Record) -> float | None:

@@ -23,7 +23,7 @@ _LIMIT = (
     "(`maxrate`), or the network of the cloud or the container has a cap. The path could carry more."
 )
 _EVEN = (
-    "packets left evenly at {rate_bps} (on the wire) for {even_share} of the time, no queue grew, "
+    "packets left evenly at {rate_bps} (on the wire) for {even_share} of the time without a queue of their own, "
     "[{lost_share?}{lost_share} of them were lost|nothing was lost][, and the path carried up to {carried_bps}]"
 )
 

@@ -57,13 +57,14 @@ class SocketLimit(NamedTuple):
 
 
 class EvenSends(NamedTuple):
-    """Packets sent at one rate after the start, while no queue stood."""
+    """The commonest sending rate, on the wire and in payload, while the flow's own queue was short."""
 
     rate_bps: float
+    limit_bps: float
     even_share: float  # of the time
     partly_filled_share: float  # of the segments
     goodput_bps: float
-    is_by_timer: bool
+    by_timer_share: float  # of the even sends, not released by ACKs
     carried_bps: float = NAN
     faster_rtts: float = 0.0  # longest time above that rate
     lost_share: float = 0.0  # of the packets

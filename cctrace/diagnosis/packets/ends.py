@@ -1,6 +1,9 @@
 """Facts about the ends, from packets: windows, writes, silences, evenly paced sends, attached counters."""
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
@@ -8,6 +11,7 @@ from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.limits import startup_end_s, written
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
+from cctrace.tcp.pacing import UNPACED_SEGMENTS
 from cctrace.tcp.wire import HEADER_BYTES
 
 
@@ -138,43 +142,68 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
     """Return how evenly packets were sent, if below the path's rate and without a queue."""
     if _is_queued(record):
         return None
-    rate, even, faster_s = even_rate(record)
-    if record.bottleneck.is_measured and rate >= const.SPARE_RATE * record.bottleneck.rate:
+    even = even_rate(record)
+    if record.bottleneck.is_measured and even.rate >= const.SPARE_RATE * record.bottleneck.rate:
         return None
-    share, sizes = shares(limits), record.table.wire_bytes[~record.table.retransmitted] - HEADER_BYTES
+    sizes, mss = record.table.wire_bytes[~record.table.retransmitted] - HEADER_BYTES, record.table.mss
     return groups.EvenSends(
-        rate_bps=rate * 8e6,
-        even_share=even,
-        partly_filled_share=float((sizes < record.table.mss).mean()),
+        rate_bps=even.rate * 8e6,
+        limit_bps=even.rate * 8e6 * mss / (mss + HEADER_BYTES),
+        even_share=even.share,
+        partly_filled_share=float((sizes < mss).mean()),
         goodput_bps=record.goodput_bps,
-        is_by_timer=share.get("pacing", 0.0) > share.get("cwnd", 0.0),
+        by_timer_share=even.by_timer_share,
         carried_bps=_carried_bps(record) if record.bottleneck.is_measured else groups.NAN,
-        faster_rtts=faster_s * 1e6 / record.median_rtt_us,
+        faster_rtts=even.faster_s * 1e6 / record.median_rtt_us,
         lost_share=float(record.lost.mean()),
     )
 
 
-def even_rate(record: Record) -> tuple[float, float, float]:
-    """Return the median rate after the start, bytes/us, the share of the time at it, and the longest time above it, s.
+class EvenRate(NamedTuple):
+    """The rate at which a sender sent for longest, bytes/us, and how long it did, was released by a timer, or sent
+    faster.
+    """
 
-    With too few bursts the rate is NaN and the times are 0.
+    rate: float = np.nan
+    share: float = 0.0  # of the time at it
+    by_timer_share: float = 0.0  # of that time, not released by ACKs
+    faster_s: float = 0.0  # longest time above it
+
+
+def even_rate(record: Record) -> EvenRate:
+    """Return the commonest sending rate: NaN with too few bursts.
+
+    A limited socket sends at its limit whenever window and controller allow it, also at the start (but for its first
+    segments, which Linux does not pace). With losses or competitors that may be less than half of the time.
     """
     bursts = record.bursts
-    later = bursts.time_s > startup_end_s(record)
+    later = np.cumsum(bursts.segments) > bursts.segments + UNPACED_SEGMENTS
     time, size = bursts.time_s[later], bursts.segments[later] * (record.table.mss + HEADER_BYTES)
     if len(time) < const.MANY or not time[-1] > time[0]:
-        return np.nan, 0.0, 0.0
+        return EvenRate()
     apart = float(np.median(np.diff(time)))
     many = int(np.clip(record.median_rtt_us / 1e6 / const.PARTS_OF_RTT / max(apart, 1e-9), 1, const.BURSTS_TOGETHER))
-    edges = time[::many]
-    gap, got = np.diff(edges), np.add.reduceat(size, np.arange(0, len(size), many))[: len(edges) - 1]
+    first = np.arange(0, len(time), many)
+    gap, got = np.diff(time[first]), np.add.reduceat(size, first)[:-1]
     rate = got / np.maximum(gap * 1e6, 1e-3)
-    order = np.argsort(rate)
-    middle = float(rate[order][np.searchsorted(np.cumsum(gap[order]), gap.sum() / 2)])
-    of_middle = rate / middle - 1
-    at_it, above = np.abs(of_middle) < const.STEADY, of_middle >= const.STEADY
+    common = _commonest(rate, gap)
+    of_common = rate / common - 1
+    at_it, above = np.abs(of_common) < const.STEADY, of_common >= const.STEADY
     runs = np.add.reduceat(np.where(above, gap, 0.0), np.flatnonzero(np.diff(above, prepend=not above[0])))
-    return middle, float(gap[at_it].sum() / gap.sum()), float(runs.max())
+    by_timer = np.add.reduceat(~record.released[later][1:], first[:-1], dtype=float) / many
+    held = float(gap[at_it].sum())
+    share, timed = held / float(gap.sum()), float((gap * by_timer)[at_it].sum()) / held
+    return EvenRate(common, share, timed, float(runs.max()))
+
+
+def _commonest(values: NDArray[np.float64], lasted: NDArray[np.float64]) -> float:
+    """Return the median of the values within `EQUAL` of each other that lasted longest."""
+    order = np.argsort(values)
+    sorted_, until = values[order], np.append(0.0, np.cumsum(lasted[order]))
+    begin = np.searchsorted(sorted_, (1 - const.EQUAL) * sorted_)
+    end = int(np.argmax(until[1:] - until[begin])) + 1
+    start = int(begin[end - 1])
+    return float(sorted_[np.searchsorted(until[1:], (until[start] + until[end]) / 2)])
 
 
 def _is_queued(record: Record) -> bool:

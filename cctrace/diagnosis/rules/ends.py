@@ -116,21 +116,23 @@ def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
 def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     """Packets were sent at one rate below the path's: a sender with data waiting sends full segments.
 
-    Nothing exceeds a limit but bursts after a pause, while BBR probes for a round trip or more. With losses, the
-    rate may at times be below the limit. If ACKs arrive as often as the pacing timer fires, they hide it; then nearly
-    all must be even, which a window reduced by losses is not.
+    Nothing exceeds a limit but bursts after a pause, while BBR starts and probes faster for a round trip or more.
+    With losses or competitors, the rate may at times be below the limit. If ACKs arrive as often as the pacing timer
+    fires, they hide it; then nearly all must be even, which neither a reduced window nor others' traffic allows.
     """
     even = facts.even_sends
-    if even is None or found.sure & {*ENDS, "competition", "fair_queueing", "policer"}:
+    if even is None or found.sure & ENDS:
         return
     lossy, is_ceiling = even.lost_share > 0, even.faster_rtts < const.PROBE_RTTS
-    if not even.even_share >= (const.MOST_OF_TIME if lossy and even.is_by_timer else const.NEARLY_ALL):
-        return
-    if lossy and not is_ceiling:
+    is_by_timer = is_ceiling and even.by_timer_share >= const.MOST_OF_TIME
+    others = found.sure & {"competition", "fair_queueing", "policer"}
+    if not even.even_share >= (const.MUCH_OF_TIME if is_by_timer else const.NEARLY_ALL) or (others and not is_by_timer):
         return
     if not lossy and even.partly_filled_share > const.SEVERAL:
         yield facts.finding("application_limited", 0.7, even, "evenly")
     elif is_ceiling:
-        limit = {"limit_bps": even.rate_bps, "limited_share": even.even_share}
-        sure = 0.65 if even.is_by_timer else 0.55
+        sure = 0.65 if is_by_timer else 0.55
+        if even.even_share < const.MOST_OF_TIME:
+            sure = 0.2 + 0.5 * even.even_share
+        limit = {"limit_bps": even.limit_bps, "limited_share": even.even_share}
         yield facts.finding("pacing_limited", sure, limit, "evenly").saying(**even._asdict())
