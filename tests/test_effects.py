@@ -109,8 +109,19 @@ def test_a_window_that_a_pacing_limit_hides_is_kept_where_the_pacing_limit_is_re
     sender = cct.Sender("cubic6", max_pacing_rate="4Mbit", rwnd="25kB", ack_every=2)
     found, truth = effects(sender, "max_pacing_rate")
     effect = found.causes["pacing_limited"].effect
-    assert effect.goodput.low < truth < effect.goodput.high < 2 < effect.without_both.low
+    assert truth < effect.goodput.high < 2 < effect.without_both.value
     assert effect.then == "receiver_limited"  # less than half of it is free: a receiver would have let it grow
+
+
+def test_a_policer_above_a_pacing_limit_is_not_excluded():
+    path = {"rate": "7Mbit", "rtt": "20ms", "buffer": "3bdp"}
+    sender = cct.Sender("bbr2022", max_pacing_rate="2Mbit", ack_every=2)
+    found, truth = effects(sender, "max_pacing_rate", **path, policer=("3.7Mbit", "90kB"))
+    effect = found.causes["pacing_limited"].effect
+    assert truth == pytest.approx(1.8, rel=0.05)
+    assert effect.goodput.low is None
+    assert effect.goodput.high > truth
+    assert any("tokens it never used up" in text for text in found.not_excluded)
 
 
 @pytest.mark.parametrize("cc", ["bbr3", "cubic6"])

@@ -292,10 +292,10 @@ def too_short(
 
 
 def _is_above(ratio: Estimate, other: float | None) -> bool:
-    """Return whether a goodput ratio is likely to exceed another one materially."""
-    if ratio.value is None or ratio.low is None or other is None:
+    """Return whether a goodput ratio, or an upper bound, is likely to exceed another one materially."""
+    if ratio.value is None or other is None:
         return False
-    return math.log(ratio.value / other) >= const.GOODPUT_CHANGES and ratio.low > other
+    return math.log(ratio.value / other) >= const.GOODPUT_CHANGES and (ratio.low is None or ratio.low > other)
 
 
 def _span(several: Sequence[Figures]) -> Figures:

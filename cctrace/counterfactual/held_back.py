@@ -109,7 +109,8 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         not_excluded.append(f"that the application had less to send for up to {format_share(idle)} of the time")
     if pacing_bps is not None:
         not_excluded.append(
-            f"a pacing rate above {format_rate(pacing_bps)}, which held back and is kept (pacing changes it)"
+            f"a pacing rate above {format_rate(pacing_bps)}, which held back and is kept (pacing changes it), or a "
+            "policer of more than that, whose tokens it never used up"
         )
     in_flight = record.goodput_bps / 8e6 * record.median_rtt_us
     outstanding = in_flight if buffered else None

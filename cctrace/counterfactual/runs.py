@@ -192,11 +192,14 @@ class Runs:
             return
         hosts, bounded = question.hosts, self.scene.path.estimates["undetermined"]
         limited = self._held.options(hosts).keys() & {"app", "max_pacing_rate", "send_buffer"}
-        # Behind a policer, a lack of data cannot be observed.
-        is_freed = self.scene.path.policer is not None and question.change(self.paths[0]).policer is None
+        # Behind a policer, a lack of data cannot be observed; nor a policer of a paced flow, which never lacks tokens.
+        has_policer, is_paced = self.scene.path.policer is not None, self._held.pacing_bps is not None
+        is_freed = has_policer and question.change(self.paths[0]).policer is None
         may_lack = self._held.may_lack_data or (is_freed and self._held.app is None)
-        if may_lack and hosts.get("app") != "bulk" and self._is_more(runs):
-            answer["goodput_bps"] = answer["goodput_bps"]._replace(low=None)  # unless data is available at all times
+        may_lack &= hosts.get("app") != "bulk"  # data are available at all times
+        may_lack |= is_paced and "pacing" in hosts and not has_policer and "rate" not in bounded
+        if may_lack and self._is_more(runs):
+            answer["goodput_bps"] = answer["goodput_bps"]._replace(low=None)
             answer["rtt_mean_us"] = answer["rtt_mean_us"]._replace(low=None)
         if "rate" in bounded and (not limited or hosts.get("app") == "bulk"):
             # A path that was never filled may be faster.
