@@ -113,6 +113,12 @@ def test_a_window_that_a_pacing_limit_hides_is_kept_where_the_pacing_limit_is_re
     assert effect.then == "receiver_limited"  # less than half of it is free: a receiver would have let it grow
 
 
+def test_losses_that_nothing_showed_do_not_bound_the_queue_of_a_flow_without_its_window():
+    path = {"rate": "8Mbit", "rtt": "87ms", "buffer": "1bdp"}
+    found, _ = effects(cct.Sender("cubic6", ack_every=2, rwnd="40kB"), "rwnd", **path)
+    assert found.causes["receiver_limited"].effect.rtt.high is None
+
+
 def test_a_policer_above_a_pacing_limit_is_not_excluded():
     path = {"rate": "7Mbit", "rtt": "20ms", "buffer": "3bdp"}
     sender = cct.Sender("bbr2022", max_pacing_rate="2Mbit", ack_every=2)

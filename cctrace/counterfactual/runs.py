@@ -206,11 +206,18 @@ class Runs:
             answer["goodput_bps"] = answer["goodput_bps"]._replace(high=None)
         if not self.scene.complete:
             answer[SHARE] = answer[SHARE]._replace(high=None)
-        if "buffer" in bounded:
-            rtt = runs["rtt_mean_us"][np.argsort([path.buffer_bytes for path in self.paths], kind="stable")]
+        if "buffer" in bounded and self._grows_with_buffer(runs):
+            answer["rtt_mean_us"] = answer["rtt_mean_us"]._replace(high=None)
+
+    def _grows_with_buffer(self, runs: Values) -> bool:
+        """Return whether longer queues have longer RTTs, or would have if no drawn loss, or chance, kept them empty."""
+        goodput, longer = runs["goodput_bps"], np.argsort([path.buffer_bytes for path in self.paths], kind="stable")
+        fills = longer[goodput[longer] > (1 - NEAR["goodput_bps"]) * goodput.max()]
+        for rtt in (runs["rtt_mean_us"][kept] for kept in (longer, fills)):
             half = len(rtt) // 2
-            if np.median(rtt[half:]) > OPEN_ENDED * np.median(rtt[:half]):
-                answer["rtt_mean_us"] = answer["rtt_mean_us"]._replace(high=None)
+            if half and np.median(rtt[half:]) > OPEN_ENDED * np.median(rtt[:half]):
+                return True
+        return False
 
     def _is_more(self, runs: Values) -> bool:
         """Return whether more is delivered than by the flow's own controller over the inferred path."""
