@@ -14,6 +14,7 @@ from cctrace.analysis.analyze import analyze
 from cctrace.analysis.validate import load
 from cctrace.errors import ArgumentError
 from cctrace.io.tcpinfo import MISSING
+from cctrace.replaying.paced import socket_limit
 from cctrace.tcp.window import stack_pacing_rate
 
 RECORDING = Path(__file__).parent / "recordings" / "paced_cubic"
@@ -149,6 +150,21 @@ def test_a_limit_that_the_counters_tell_is_known():
 def test_counters_without_packets_let_a_paced_window_grow():
     polls = cct.read(RECORDING / "tcpinfo.csv.zst").flow(0)
     assert cct.replay(polls, "cubic6", paced=1).decisions["snd_cwnd"].max() > 100
+
+
+@pytest.mark.parametrize(("name", "limit_Bps"), [("pacing_limit", 500_000), ("fq_v1_max_rate", 296_047)])
+def test_a_limit_below_the_paths_rate_is_in_the_sends_and_hides_no_sender(name, limit_Bps):
+    """CUBIC, and BBRv1 through fq, on sockets with an SO_MAX_PACING_RATE that no counters give."""
+    flow = cct.read(RECORDING.parent / name / "sender.pcap.zst").flow(0)
+    assert socket_limit(flow) == pytest.approx(limit_Bps, rel=1e-4)
+    found = cct.identify(flow)
+    assert ("bbr2022" if name == "fq_v1_max_rate" else "cubic6") == found.name
+    assert "SO_MAX_PACING_RATE of its socket" in found.reason
+
+
+@pytest.mark.parametrize("name", ["paced_cubic", "lab_v3_pauses", "fq_bbr1", "fq_cubic", "fq_v2_near", "lab_v1_sndbuf"])
+def test_neither_a_pacing_timer_nor_bbrs_cruise_nor_a_send_buffer_is_a_limit_of_the_socket(name):
+    assert socket_limit(cct.read(RECORDING.parent / name / "sender.pcap.zst").flow(0)) is None
 
 
 def test_the_recording_is_cubics_and_pacing_held_it_back_for_a_while():

@@ -20,12 +20,15 @@ import cctrace as cct
 from cctrace.analysis.analyze import analyze
 from cctrace.analysis.validate import validate
 from cctrace.cc import controller
-from cctrace.cc.base import LinuxController
+from cctrace.cc.base import LinuxController, checked_params
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.flows.capture import Capture
 from cctrace.flows.handover import SAME_PASS_NS
 from cctrace.flows.state import OPT_COPY
 from cctrace.io.packets import Packets
+from cctrace.replaying import book as bk
+from cctrace.replaying.follow import Follower
+from cctrace.replaying.infer import infer
 from cctrace.replaying.through_fq import at_hand_over, passage
 from cctrace.report.overview import write_report
 from cctrace.tcp.small_queue import is_throttled, skb_truesize
@@ -34,9 +37,8 @@ RECORDINGS = Path(__file__).parent / "recordings"
 SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
 SENDERS |= {"fq_cubic_sndbuf": "cubic6", "fq_v2_probe_rtt": "bbr2", "fq_v3_down": "bbr3"}
 SENDERS |= {"fq_v2_short_rtt": "bbr2", "fq_v1_chunks": "bbr2022"}
-SENDERS |= {"fq_v3_recovery": "bbr3", "fq_v3_rwnd": "bbr3"}
+SENDERS |= {"fq_v3_recovery": "bbr3", "fq_v3_rwnd": "bbr3", "fq_v1_max_rate": "bbr2022"}
 NO_FQ = {"single_bbr_1bdp": "bbr2022", "loss_cubic_1pct": "cubic6"}
-COUNTED = {"fq_reno_sndbuf": "reno", "fq_v1_max_rate": "bbr2022"}
 # The kernel tells these exactly; what is left are polls in the microseconds in which the stack is at work.
 SENDERS_VIEW = ("unacked", "delivery_rate", "app_limited", "rttvar")
 
@@ -78,10 +80,29 @@ def test_who_sent_it_is_found_through_fq(flow, recording):
     assert SENDERS[recording] in cct.identify(flow).group
 
 
-@pytest.mark.parametrize("name", COUNTED)
-def test_counters_of_packets_in_flight_settle_what_departures_leave_open(name):
-    """Reno behind a small send buffer, whose ACKs release everything; BBRv1 at SO_MAX_PACING_RATE all the time."""
-    cc, folder = COUNTED[name], RECORDINGS / name
+@pytest.mark.parametrize("cc", ["bbr2", "bbr3"])
+@pytest.mark.parametrize("by", [bk.ALL_SENDS, bk.TIMED_SENDS])
+def test_every_send_is_scored_by_the_decisions_that_were_inferred(cc, by):
+    """A round of BBRv2 may begin at another ACK where packets count as late: a draw is no reason to stop there."""
+    events = at_hand_over(cct.read(RECORDINGS / "fq_v2_near" / "sender.pcap.zst").flow(0)).events
+    cls, given = controller(cc)
+    followers = [Follower(events, events.sends, cls, checked_params(cls, given), ("snd_cwnd",)) for _ in range(2)]
+    script = infer(followers[0]).script
+    likelihood = followers[1].score(script, np.linspace(1000, len(events), 5, dtype=np.int64), by)
+    assert np.all(likelihood != 0)
+    cwnd, again = (follower.recorded["snd_cwnd"] for follower in followers)
+    assert np.all(again > 0)
+    if by == bk.ALL_SENDS:
+        assert np.array_equal(cwnd, again)
+
+
+def test_long_super_packets_over_a_short_path_do_not_hide_their_sender():
+    assert cct.identify(cct.read(RECORDINGS / "fq_v2_near" / "sender.pcap.zst").flow(0)).name == "bbr2"
+
+
+def test_counters_of_packets_in_flight_settle_what_departures_leave_open():
+    """Reno behind a small send buffer, whose ACKs release everything."""
+    cc, folder = "reno", RECORDINGS / "fq_reno_sndbuf"
     flow = cct.read(folder / "sender.pcap.zst").flow(0)
     assert cct.replay(flow, cc).source.through_fq is None
     counted = flow.attach(cct.read(folder / "tcpinfo.csv.zst"))

@@ -79,7 +79,8 @@ def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:
         return np.where(halves.each(halves.free) > 0.5, np.maximum(window, 0), window)
     bytes_each = halves.mss + replay.cls.pacing_overhead_bytes
     paced = np.cumsum(rate * np.diff(halves.time_us, prepend=halves.time_us[:1]) * 1e-6 / bytes_each)
-    return np.maximum(_share(halves.sent, np.diff(paced[halves.edges]), const.ONE_SEGMENT / 2), window)
+    # An edge of a block falls within a super-packet, half of which was sent by then.
+    return np.maximum(_share(halves.sent, np.diff(paced[halves.edges]), halves.burst / 2), window)
 
 
 def _share(seen: NDArray[np.float64], allowed: NDArray[np.float64], slack: float) -> NDArray[np.float64]:

@@ -27,8 +27,9 @@ class HalfRounds:
 
     Per block, whose boundaries are `edges` (numbers of ACKs): `sent` and `acked` segments, `busy` (the application
     always had more data). Of the flow: `reductions` (rows of the calls that start a recovery), `held_back` (whether
-    something other than cwnd mostly limited the sender, in a capture not taken there) and `blur` (relative error of the
-    flight due to jitter, in such a capture: half of it at each end of an RTT).
+    something other than cwnd mostly limited the sender, in a capture not taken there), `burst` (segments of the
+    super-packet to which half of the data belong, or longer ones; 1 in such a capture, in which they have come apart)
+    and `blur` (relative error of the flight due to jitter there: half of it at each end of an RTT).
     """
 
     def __init__(self, events: Events) -> None:
@@ -57,6 +58,7 @@ class HalfRounds:
         if elsewhere and self._is_steady():
             self.free[:] = True
         self.held_back = elsewhere and bool(np.mean(self.free) > const.MOSTLY)
+        self.burst = 1.0 if elsewhere else _burst(sends)
         self.blur = 2 * _jitter(rows[self.acks]) if elsewhere else 0.0
 
     def __len__(self) -> int:
@@ -154,6 +156,14 @@ class HalfRounds:
         if not (slow_start and woken) or kept < const.MOSTLY or grown >= const.HELD_GROWTH * (late - early) / 2:
             return None
         return int(self.acks[last + np.argmax(self.flight[last:] >= amount / 2)])
+
+
+def _burst(sends: NDArray[Any]) -> float:
+    begins = np.flatnonzero(sends["begins"] != 0)
+    if not len(begins):
+        return 1.0
+    lengths = np.sort(np.add.reduceat(sends["segments"].astype(float), begins))
+    return max(float(lengths[np.searchsorted(np.cumsum(lengths), lengths.sum() / 2)]), 1.0)
 
 
 def _jitter(acks: NDArray[Any]) -> float:

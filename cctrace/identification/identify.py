@@ -38,6 +38,7 @@ from cctrace.identification.sends import Record, record_of, replay_of
 from cctrace.lang.threads import each
 from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.through_fq import L4S_SENDERS, at_hand_over
+from cctrace.units import format_rate
 
 # Newest kernel first: the order in which indistinguishable candidates are listed.
 CANDIDATES = ("cubic6", "bbr3", "bbr2", "bbr2plus", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
@@ -217,6 +218,8 @@ def _concluded(judgement: Judgement, record: Record | None, began: float) -> Ide
         off = f"{judgement.off}{difference(record, judgement.best)}" if record else judgement.off
         return Identification(candidates, group, _nobody(judgement, off), time.perf_counter() - began)
     reason = _somebody(judgement, group)
+    if record and record.limit_Bps:
+        reason += f"; no send exceeds {format_rate(8 * record.limit_Bps)}, the SO_MAX_PACING_RATE of its socket"
     if record and record.held:
         reason += "; later a fixed amount in flight held it, as a full send buffer does, which says nothing of either"
     return Identification(candidates, group, reason, time.perf_counter() - began, judgement.paced[group[0]])

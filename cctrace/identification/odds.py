@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from cctrace.identification import constants as const
 from cctrace.identification.flights import Astray, Flights
 from cctrace.identification.phases import Cycles, other_cycle
-from cctrace.identification.sends import Record, Replay, super_packet
+from cctrace.identification.sends import Record, Replay
 from cctrace.special import special
 
 UNKNOWN = "unknown"
@@ -157,7 +157,7 @@ def _candidate_log_odds(record: Record, fit: Fit) -> float:
             total = min(total, const.BEFOREHAND)
         return total - wrong_factor(flights)
     full = min(len(replay.sends) / const.FULL_WEIGHT, 1.0)
-    middle = const.MIDDLE - const.PER_LENGTH * math.log(super_packet(record.events.sends))
+    middle = const.MIDDLE - const.PER_LENGTH * math.log(record.halves.burst)
     sends = full * (float(np.median(replay.sends)) - middle)
     if flights.astray is not None:
         total += max(min(sends, const.MOST_FOR), -const.MOST_FOR) + _right_windows(flights.astray, replay)

@@ -29,6 +29,7 @@ from cctrace.replaying import midflow, reductions
 from cctrace.replaying.follow import Follower, Script
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
+from cctrace.replaying.paced import socket_limit, under_limit
 from cctrace.replaying.scores import UNKNOWN_LOG
 from cctrace.replaying.ticks import CONFIG_HZ
 from cctrace.schema import LINUX_EVENTS
@@ -48,6 +49,7 @@ class Record(NamedTuple):
     stops: NDArray[np.int64]
     sent: NDArray[np.int64]
     halves: HalfRounds
+    limit_Bps: int | None = None  # SO_MAX_PACING_RATE of the sender's socket, see `replaying.paced.socket_limit`
 
 
 class Replay(NamedTuple):
@@ -87,13 +89,14 @@ def record_of(flow: Flow, most: int = const.MOST_ROWS) -> Record:
     if exact and flow.through_fq is None:  # what waited in fq was not in flight for the capture
         events = Events(events.rows, events.meta | {"hand_over_unknown": True}, events.sends)
     record = _record(events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
+    record = record._replace(limit_Bps=socket_limit(flow))
     held = record.halves.held_from() if events.meta["complete"] else None
     return record if held is None else first_rows(record, held)._replace(held=True)
 
 
 def first_rows(record: Record, most: int) -> Record:
     """Return the first `most` rows of a record."""
-    return _record(record.events, most, *record[1:5])._replace(held=record.held)
+    return _record(record.events, most, *record[1:5])._replace(held=record.held, limit_Bps=record.limit_Bps)
 
 
 def _record(events: Events, most: int, hz: int, hz_known: bool, exact: bool, rebuilt: bool) -> Record:
@@ -123,7 +126,7 @@ def replay_of(record: Record, name: str, given: dict[str, Any] | None = None) ->
 def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known: bool) -> tuple[Replay, bool]:
     """Return one replay, and whether it depends on a guessed HZ."""
     cls, given = resolve(name)
-    given = given | more
+    given = given | under_limit(cls, record.limit_Bps) | more
     events, sent, halves = record.events, record.sent, record.halves
     params = checked_params(cls, given | ({"hz": hz} if "hz" in cls.params else {}))
     follower = Follower(events, events.sends, cls, params)
@@ -156,12 +159,6 @@ def _bandwidth(recorded: dict[str, NDArray[Any]], halves: HalfRounds, cls: type[
     rate, gain, mode = (recorded[name][halves.acks].astype(float) for name in ("pacing_rate", "pacing_gain", "mode"))
     bw = rate / np.maximum(gain / GAIN_UNIT, 1 / GAIN_UNIT) / (halves.mss + cls.pacing_overhead_bytes)
     return np.where(np.maximum.accumulate(mode == PROBE_BW), bw, np.nan)
-
-
-def super_packet(sends: NDArray[Any]) -> float:
-    """Return the typical number of segments in a super-packet."""
-    begins = np.flatnonzero(sends["begins"] != 0)
-    return max(float(np.median(np.add.reduceat(sends["segments"].astype(float), begins))), 1.0) if len(begins) else 1.0
 
 
 def _corrected(follower: Follower, script: Script, halves: HalfRounds) -> None:

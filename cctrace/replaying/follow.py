@@ -190,11 +190,24 @@ class Follower:
         for k, stop in enumerate(stops):
             self.likelihood[0] = 0.0
             while edits and edits[0].row < stop:
-                self.run(edits[0].row, by)
+                self._score_to(edits[0].row, by)
                 self.edit(edits.pop(0))
-            self.run(stop, by)
+            self._score_to(stop, by)
             found[k] = self.likelihood[0]
         return found
+
+    def _score_to(self, stop: int, by: int) -> None:
+        """Score up to row `stop`; a draw that comes at another call than inferred takes the next numbers.
+
+        Through fq, `bk.TIMED_SENDS` stamps packets otherwise than inference does (`loop.take_sends`), and a BBRv2 reads
+        these stamps: a round of its cycle may begin an ACK sooner or later.
+        """
+        while self.run(stop, by) < stop:
+            k = int(self.stack[sk.NEXT_DRAW])
+            if k < len(self.draws):
+                self.draws[k, 0] = self.row
+            else:
+                self._know(np.append(self.draws, [[self.row, *[U32_MAX] * 4]], axis=0))
 
     def begin(self, script: Script) -> None:
         """Apply the inferred values at row 0, except edits, which the caller makes."""

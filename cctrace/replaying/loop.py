@@ -108,11 +108,11 @@ def take_send(book, sends, asked_ns, slots, stack, marks, likelihood):
 def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
     """Process all sends before row `i`.
 
-    Where it is in question whether there was fq (ALL_SENDS, TIMED_SENDS), what leaves late counts as late all the same:
-    else fq would explain any timer's lateness.
+    Where it is in question whether there was fq (TIMED_SENDS), what leaves late counts as late all the same: else fq
+    would explain any timer's lateness.
     """
     clock_ns = rows[i].time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
-    handed = book[bk.HANDS_OVER] != 0 and book[bk.SCORE] < bk.ALL_SENDS
+    handed = book[bk.HANDS_OVER] != 0 and book[bk.SCORE] != bk.TIMED_SENDS
     while stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
         send = sends[stack[sk.NEXT_SEND]]
         if i > 0:

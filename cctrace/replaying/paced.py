@@ -1,6 +1,6 @@
 """What the socket and the kernel add to a controller's pacing: SO_MAX_PACING_RATE, pacing without a rate, long bursts.
 
-`socket_limit` takes the first from attached counters; departure times at the sender decide the others.
+`socket_limit` takes the first from attached counters, or from departure times; these decide the others, too.
 
 Under fq, with SO_MAX_PACING_RATE, or after a BBR, the stack paces Reno and CUBIC, at twice cwnd / RTT in slow start
 and 1.2 times later [Linux618] tcp_update_pacing_rate; otherwise they send at once what an ACK makes room for. Both
@@ -15,28 +15,76 @@ import math
 import numpy as np
 
 from cctrace.cc.base import Controller
+from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import BLUR_ELSEWHERE, Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.script import Script
-from cctrace.tcp.pacing import near_peer_bytes
+from cctrace.replaying.waiting import is_ack_clocked
+from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes
 
 TEMPER = 0.5  # successive intervals are correlated
 MOST_ROWS = 60_000  # of the stream
+# Super-packets whose rate is measured together: the first may follow by half its length what left late [Linux618]
+# tcp_update_skb_after_send.
+TOGETHER = 8
+SAME_RATE = 0.005  # relative error of such a rate, by the timer's lateness
+MARGIN = 0.02  # relative, twice a BBR's pacing margin: at the limit, or paced by the bandwidth measured there
 EXPLAINED = -0.5  # mean log likelihood of a send: some +2 for the sender's own controller, -1 and far less for others
 
 
-def socket_limit(flow: FlowSource | None, cls: type[Controller]) -> dict[str, int]:
-    """Return the parameters of `cls` that attached counters with an SO_MAX_PACING_RATE settle: it paces, up to this."""
+def socket_limit(flow: FlowSource | None) -> int | None:
+    """Return the SO_MAX_PACING_RATE of a flow's socket, bytes/s, from attached counters or else from its sends.
+
+    0 if the counters give several; None for no limit, or none that the sends show.
+    """
     info = flow.tcpinfo if flow else None
     limits = None if info is None else (info.columns | info.extra).get("max_pacing_rate")
-    known = np.zeros(0) if limits is None else np.unique(limits[limits > 0])
-    found = {"paced": 1} if len(known) else {}
-    if len(known) == 1 and "max_pacing_rate" in cls.params:
-        found["max_pacing_rate"] = min(int(known[0]), int(cls.params["max_pacing_rate"].high))
+    if limits is None:
+        return _evident_limit(flow) if isinstance(flow, Flow) else None
+    known = np.unique(limits[limits > 0])
+    return int(known[0]) if len(known) == 1 else 0 if len(known) else None
+
+
+def under_limit(cls: type[Controller], limit_Bps: int | None) -> dict[str, int]:
+    """Return the parameters of `cls` that `socket_limit` settles: it paces, up to this rate."""
+    if limit_Bps is None:
+        return {}
+    high = int(cls.params["max_pacing_rate"].high) if "max_pacing_rate" in cls.params else 0
+    found = {"paced": 1, "max_pacing_rate": min(limit_Bps, high)}
     return {name: value for name, value in found.items() if name in cls.params}
+
+
+def _evident_limit(flow: Flow) -> int | None:
+    """Return the rate that no send of a flow exceeds and most have; None without one.
+
+    A BBR exceeds the rate that it has most of the time in STARTUP, by 2.77 times, and in each probe; ACKs at the
+    bottleneck's rate release data by that rate, but at the times of the ACKs, and twice as fast in slow start.
+    """
+    if not flow.facts["complete"] or flow.taken_at != "sender" or "start_ns" in flow.facts["inferred"]:
+        return None
+    events, sends = flow.events, flow.events.sends
+    begins = np.flatnonzero(sends["begins"])
+    if len(begins) < 2 * TOGETHER or is_ack_clocked(events, sends):
+        return None
+    sent = np.cumsum(sends["segments"].astype(np.int64))
+    begins = begins[sent[begins] > UNPACED_SEGMENTS]
+    bytes_before = np.append(0, np.cumsum(sends["payload"].astype(np.int64)))[begins]
+    took_ns = sends["tx_ns"][begins][TOGETHER:] - sends["tx_ns"][begins][:-TOGETHER]
+    rate_Bps = (bytes_before[TOGETHER:] - bytes_before[:-TOGETHER]) / np.maximum(took_ns, 1) * 1e9
+    order = np.argsort(rate_Bps)
+    usual_Bps = rate_Bps[order][np.searchsorted(np.cumsum(took_ns[order]), took_ns.sum() / 2)]
+    at_it = np.abs(rate_Bps / usual_Bps - 1) < MARGIN
+    # A BBR is at its limit in probes alone, otherwise a percent below.
+    highest = np.sort(rate_Bps[at_it])[::-1]
+    several = highest[2 * TOGETHER :] > (1 - SAME_RATE) * highest[: -2 * TOGETHER]
+    if not several.any() or 2 * took_ns[at_it].sum() < took_ns.sum():
+        return None
+    top_Bps = highest[np.argmax(several)]
+    limit_Bps = float(np.median(highest[np.abs(highest / top_Bps - 1) < SAME_RATE]))
+    return round(limit_Bps) if rate_Bps.max() <= limit_Bps * (1 + 1 / TOGETHER) else None
 
 
 def likely_paced(follower: Follower) -> int:

@@ -33,7 +33,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.infer import infer
 from cctrace.replaying.model import model_fields, model_of
-from cctrace.replaying.paced import socket_limit
+from cctrace.replaying.paced import socket_limit, under_limit
 from cctrace.replaying.player import Player
 from cctrace.replaying.through_fq import at_hand_over
 
@@ -248,7 +248,7 @@ def _replay(
         params = params | {"hz": source.hz}  # of the recorded sender's kernel
         hz_known = "hz" not in source.events.meta.get("inferred", ())
     flow = flow_of(source)
-    limit = socket_limit(flow, cls)
+    limit = under_limit(cls, socket_limit(flow))
     params, given = limit | params, given | set(limit)
     params = checked_params(cls, params)
     names = recorded_names(cls, record)

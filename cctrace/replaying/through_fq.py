@@ -38,7 +38,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
-from cctrace.replaying.paced import EXPLAINED, TEMPER, socket_limit
+from cctrace.replaying.paced import EXPLAINED, TEMPER, socket_limit, under_limit
 from cctrace.replaying.stack import ON_ACK
 from cctrace.replaying.waiting import SOON_NS
 
@@ -251,7 +251,7 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     given = {"hz": flow.hz} | given if "hz" in cls.params else given
     if flow.through_fq is not None and "paced" in cls.params:
         given = given | {"paced": 1}  # by fq or by a timer
-    params = checked_params(cls, socket_limit(flow, cls) | given)
+    params = checked_params(cls, under_limit(cls, socket_limit(flow)) | given)
     record = ("pacing_rate", "snd_cwnd", *(("mode",) if "mode" in fields_of(cls) else ()))
     follower = Follower(events, events.sends, cls, params, record)
     begin = follower.save()
