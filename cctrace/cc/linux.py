@@ -30,6 +30,7 @@ EVENT_TLP_RECOVERY = 6
 
 TCP_INIT_CWND = 10  # segments [RFC 6928]
 TCP_INFINITE_SSTHRESH = 0x7FFFFFFF  # segments
+STARTUP_GAIN = 512  # 256ths: a larger pacing gain in tcp_info is that of STARTUP, in every BBR
 MAX_TCP_HEADER = 320  # bytes: room for headers in an skb; depends on the kernel's configuration
 GSO_MAX_SIZE = 65536  # bytes a device takes at once (sk_gso_max_size is the same here)
 GSO_MAX_SIZE_5_19 = 8 * 65535  # the same macro since Linux 5.19, where a device may take more

@@ -15,12 +15,10 @@ from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, I
 from cctrace.counterfactual.scene import Scene
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.diagnose import Diagnosis
-from cctrace.diagnosis.findings import Finding, Verdict, shares
+from cctrace.diagnosis.findings import Finding, Verdict, partly, shares
 from cctrace.diagnosis.order import verdict
 from cctrace.diagnosis.rules.losses import SHALLOW
 
-# Confidence of a cause known from the accounting only: a constant, and a multiple of its share of the time.
-FROM_LIMITS = (0.2, 0.5)
 _SAYS_AS_MUCH = {"receiver_limited": "window_limited"}
 FULL_QUEUE = {"shallow_buffer", "congestive_loss", "poor_pacing", "aqm", "competition", "fair_queueing"}  # say why
 NO_SUCH_PART = "the inferred path has none, so that no simulation can leave it out"
@@ -42,11 +40,10 @@ def held(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
         ("pacing_limited", by.pacing_bps, by.paced_share, "limited_share", {"limit_bps": by.pacing_bps}),
     ):
         if is_held is not None and share > 0 and not named & {cause, _SAYS_AS_MUCH.get(cause)}:
-            least, times = FROM_LIMITS
             span = 0.0, diagnosis.limits[-1].end_s
             said: dict[str, Any] = {**words, "held_share": share, "per_rtt": "per RTT"}
             form = "partly" if cause == "pacing_limited" else ""
-            found.append(verdict(Finding(cause, min(least + times * share, 0.99), span, {number: share}, said, form)))
+            found.append(verdict(Finding(cause, partly(share), span, {number: share}, said, form)))
     return found
 
 

@@ -282,7 +282,8 @@ def too_short(
     if full is None:
         return causes, added
     one = replace(asked["congestive_loss"][1], effect=full.effect)
-    if one.evidence.get("buffer_bdp", math.inf) >= const.SHORT_BUFFER or not is_remedy(one):
+    # One BDP keeps a path full while a window is halved.
+    if one.evidence.get("buffer_bdp", math.inf) >= 1 or not is_remedy(one):
         return causes, added
     span = one.start_s, one.end_s
     short = verdict(Finding("shallow_buffer", one.confidence, span, one.evidence, form="by_effect"))

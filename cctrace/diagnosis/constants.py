@@ -30,13 +30,17 @@ SEPARATE_RTTS = 4  # RTTs | set | between separate overflows or reductions; a si
 FULL_RANK = 0.9  # mean rank | set | of the RTTs before losses, from which a full queue dropped them
 CLEAR_RANK = 0.7  # mean rank | set | of RTTs between polls, or of places in a burst, from which they are late ones
 
-# --- how sure a verdict is -------------------------------------------------------------------------------------------
-SLOPE = 1.75  # of log odds | set | calibration: rules are right more often than their confidences
+# --- how sure a verdict is: grades of evidence, before calibration ---------------------------------------------------
+# A rule's confidence is one of these, or between two of them where the evidence has a strength (a share, a count).
+# `python -m benchmarks.explain simulated` prints how many first verdicts are right, by confidence.
 MOST_SURE = 0.99  # confidence | set | largest of a verdict
-DOUBTFUL = 0.5  # confidence | set | below this a verdict goes last, uncalibrated; largest from a single poll
+COUNTED = 0.95  # confidence | set | the kernel counted it, or packets measure it
+CLEAR = 0.9  # confidence | set | the evidence has no other usual cause
+LIKELY = 0.7  # confidence | set | other causes are less usual; largest of a single poll for the kernel's time counters
 EXPLAINS = 0.6  # confidence | set | from which a cause explains others' evidence
-UNSURE = 0.4  # confidence | set | largest, if times or counts are artefacts of the capture
-SINGLE_POLL_SURE_OF_LIMITS = 0.7  # confidence | set | largest of a poll for the kernel's time counters
+DOUBTFUL = 0.5  # confidence | set | below this a verdict goes last, uncalibrated; largest from a single poll
+UNSURE = 0.4  # confidence | set | another cause fits as well; largest, if the capture spoils times or counts
+SLOPE = 1.75  # of log odds | set | calibration: rules are right more often than their confidences
 
 # --- what the capture spoils -----------------------------------------------------------------------------------------
 HELD_US = 1000.0  # us | set | beyond two stamp ticks and RTT_RISE, from which packets were held before the capture
@@ -71,7 +75,6 @@ SHORT_ROUNDS = 14  # rounds | definition | by then, slow start from ten segments
 PROBE_RTTS = 0.5  # RTTs | set | a faster probe: 24 kernel flows had 0 to .33 at a limit, .7 to 37 without
 
 # --- losses ----------------------------------------------------------------------------------------------------------
-SHORT_BUFFER = 1.0  # bandwidth-delay products | definition | that keep a path full while a window is halved
 MANAGED_PACKETS = 10  # packets | set | shortest queue of an AQM, as opposed to a short buffer
 PASSED = 2  # packets | set | most per dropped one that pass a full queue although it was longer
 IN_A_BURST = 0.5  # of a packet's service time | set | largest gap within a burst
@@ -108,7 +111,6 @@ TIGHT = 0.25  # of the sending time | set | within which a bunch arrives
 # --- polls, and a single poll ----------------------------------------------------------------------------------------
 GATHERED = 8.0  # times | set | largest dispersion of random losses; losses in twos and threes make it two or three
 NEVER_US = 4e9  # us | definition | [Linux] min_rtt is 0xFFFFFFFF us before the first RTT sample
-STARTUP_GAIN = 640  # 256ths | definition | of BBR: a pacing gain above 2.5 is STARTUP's
 MOST_WINDOWS = 4  # windows | accuracy | per poll: values within a long gap are interpolated anyway
 SINGLE_POLL_LOSSY = 0.005  # of the segments | set | retransmitted, from which a single poll reveals losses
 AMPLE = 2.0  # times | set | the window that losses allow, above which they do not explain the rate

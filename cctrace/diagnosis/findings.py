@@ -97,6 +97,16 @@ class Finding:
         return replace(self, words=self.words | words)
 
 
+def between(least: float, most: float, strength: float) -> float:
+    """Return the confidence between two grades (`constants`) for evidence of a strength from 0 to 1."""
+    return least + (most - least) * min(max(strength, 0.0), 1.0)
+
+
+def partly(share: float) -> float:
+    """Return the confidence in a limit that held for a share of the time, when that is all that is known."""
+    return between(0.0, const.LIKELY, share)
+
+
 @dataclass(frozen=True)
 class Effect:
     """Effect of removing a cause, from simulation; 90 % intervals.

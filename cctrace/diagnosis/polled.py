@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc import is_model_based
 from cctrace.cc.bbr2_model import BBR_UNIT
-from cctrace.cc.linux import CA_CWR, CA_RECOVERY, TCP_INFINITE_SSTHRESH
+from cctrace.cc.linux import CA_CWR, CA_RECOVERY, STARTUP_GAIN, TCP_INFINITE_SSTHRESH
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Event, Limit
 from cctrace.diagnosis.limits import account
@@ -107,7 +107,7 @@ def limits_of(polls: Polls) -> list[Limit]:
         & (polls.retransmitted[1:] == 0)
         & (not polls.is_model_based)
     )
-    start |= later["bbr_pacing_gain"] > const.STARTUP_GAIN
+    start |= later["bbr_pacing_gain"] > STARTUP_GAIN
     probing = (later["bbr_cwnd_gain"] == BBR_UNIT) & (later["bbr_pacing_gain"] == BBR_UNIT) & (later["unacked"] <= 5)
     held = {
         "receive_window": grew("rwnd_limited_us"),

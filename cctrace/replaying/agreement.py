@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.cc.linux import STARTUP_GAIN
 from cctrace.columns import Columns, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
@@ -40,7 +41,6 @@ QUANTITIES = {
     "bw_lo": ("bbr_bw_lo_Bps", "bw_lo_Bps", 1.0),
 }
 OF_BOUNDED = ("mode", "inflight_hi", "inflight_lo", "bw_lo")  # reported by the kernels of BBRv2 and v3 only
-STARTUP_GAIN = 512  # the kernel's pacing gains above twice 256 are those of STARTUP, in every BBR
 
 
 class Comparison(Carded):

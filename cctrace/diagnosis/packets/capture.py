@@ -5,6 +5,7 @@ from typing import Any
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Artefact, Elsewhere
+from cctrace.diagnosis.findings import between
 from cctrace.diagnosis.record import Record
 from cctrace.flows.flow import Flow
 from cctrace.path.stamps import clock_set, held_us, stamps_of
@@ -38,7 +39,7 @@ def _clock(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     if (found := clock_set(record.flow)) is not None:
         at_s, by_us = found
         words: dict[str, float | str] = {"way": "forward" if by_us > 0 else "back", "set_by_us": abs(by_us)}
-        yield Artefact("clock", 0.95, {"at_s": at_s, "clock_set_us": by_us}, words)
+        yield Artefact("clock", const.COUNTED, {"at_s": at_s, "clock_set_us": by_us}, words)
 
 
 def _held(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
@@ -48,7 +49,7 @@ def _held(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     stamps, rtt_us = stamps_of(record.flow), record.flow.row["rtt_median_us"]
     held = held_us(stamps)
     if held >= 2 * stamps.tick_us + const.HELD_US and not held < const.RTT_RISE * (rtt_us or 0):
-        yield Artefact("held", 0.95, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us})
+        yield Artefact("held", const.COUNTED, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us})
 
 
 def _copies(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
@@ -56,7 +57,7 @@ def _copies(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     copies = record.flow.capture.packets.counters.get("duplicates", 0)
     repeated = quality["unexplained_retransmissions"] / max(record.flow.row["segments_sent"], 1)
     if copies and repeated >= const.HEAVY:
-        yield Artefact("copies", 0.95, {"repeated_share": repeated, "copies": copies})
+        yield Artefact("copies", const.COUNTED, {"repeated_share": repeated, "copies": copies})
 
 
 def _missing(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
@@ -64,7 +65,8 @@ def _missing(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
     uncaptured = quality["uncaptured_segments"]
     missing = uncaptured / max(uncaptured + record.flow.row["segments_sent"], 1)
     if missing > const.NEGLIGIBLE:
-        yield Artefact("", min(0.99, 0.5 + missing), {"uncaptured_share": missing, "uncaptured_segments": uncaptured})
+        sure = between(const.DOUBTFUL, const.MOST_SURE, missing)
+        yield Artefact("", sure, {"uncaptured_share": missing, "uncaptured_segments": uncaptured})
 
 
 def too_short(record: Record) -> str:

@@ -21,14 +21,14 @@ def vantage_point(facts: Facts, found: Found) -> Iterator[Finding]:
     """The capture was not taken at the sender."""
     place = facts.elsewhere
     if place is not None:
-        yield facts.finding("vantage_point", 0.9 if place.is_measured else 0.6, place)
+        yield facts.finding("vantage_point", const.CLEAR if place.is_measured else const.EXPLAINS, place)
 
 
 def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
     """Return findings with the confidence that the record allows: a misleading one, or a single poll."""
     if facts.kind == SINGLE_POLL:
         of_ends = ENDS | {"reordering"}  # counted by the kernel
-        most = {one.name: const.SINGLE_POLL_SURE_OF_LIMITS if one.name in of_ends else const.DOUBTFUL for one in found}
+        most = {one.name: const.LIKELY if one.name in of_ends else const.DOUBTFUL for one in found}
     elif any(one.name == "capture_artefact" for one in found):
         most = {one.name: 1.0 if one.name in OWN else const.UNSURE for one in found}
     else:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.findings import Finding, between
 from cctrace.diagnosis.rules.found import ENDS, Found
 from cctrace.fit.constants import JITTERY
 from cctrace.path.constants import REORDERED
@@ -25,7 +25,7 @@ def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
         else {"needless": needless}
     )
     counted = {"counted": late.reordered} if late.is_kernels else {}
-    sure = 0.95 if late.reordered_share > 0.01 else 0.7
+    sure = const.COUNTED if late.reordered_share > const.NEGLIGIBLE else const.LIKELY
     yield facts.finding("reordering", sure, late).saying(**counted | (more if needless > 0 else {}))
 
 
@@ -48,9 +48,10 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
         or low.used_share >= full
     ):
         return
-    sure = (0.9 if facts.is_model_based and facts.kind == PACKETS else 0.7) - (
-        0 if share < 0.45 else 0.15 if share < const.COLLAPSED else 0.25
-    )
+    grades = const.LIKELY, const.DOUBTFUL, const.UNSURE
+    if facts.is_model_based and facts.kind == PACKETS:
+        grades = const.CLEAR, const.LIKELY, const.EXPLAINS
+    sure = grades[(share >= const.NEARLY_ALL * const.COLLAPSED) + (share >= const.COLLAPSED)]
     words = {
         "than": "less than" if share < const.COLLAPSED else "hardly more than",
         "is_guess": not facts.is_model_based,
@@ -62,7 +63,8 @@ def ack_compression(facts: Facts, found: Found) -> Iterator[Finding]:
     """A fifth of the ACKs arrive in bunches that the receiver sent over four times as long."""
     bunches = facts.bunches
     if bunches is not None and bunches.bunched_share >= 1 - const.MOSTLY and not _scattered(found):
-        yield facts.finding("ack_compression", min(max(0.6 + bunches.bunched_share / 2, 0.6), 0.95), bunches)
+        sure = between(const.EXPLAINS, const.COUNTED, bunches.bunched_share)
+        yield facts.finding("ack_compression", sure, bunches)
 
 
 def ack_aggregation(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -71,8 +73,9 @@ def ack_aggregation(facts: Facts, found: Found) -> Iterator[Finding]:
     if batches is None or "ack_compression" in found.names or _scattered(found):
         return
     share = batches.interval_us / batches.base_rtt_us
-    sure = min(max(0.7 + 0.5 * (share - const.BATCH), 0.6), 0.95)
-    yield facts.finding("ack_aggregation", sure, batches).saying(of_base_share=share)
+    yield facts.finding("ack_aggregation", between(const.LIKELY, const.COUNTED, share), batches).saying(
+        of_base_share=share
+    )
 
 
 def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -81,7 +84,7 @@ def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:
     if acks is None or found.names & {"ack_compression", "ack_aggregation"} or _scattered(found):
         return
     if acks.segments_per_ack > 1.5 * max(DELAYED_ACK_SEGMENTS, acks.per_packet) and not acks.is_jittered:
-        sure = min(max(0.5 + 0.1 * (acks.segments_per_ack - DELAYED_ACK_SEGMENTS), 0.5), 0.9)
+        sure = between(const.DOUBTFUL, const.CLEAR, 1 - DELAYED_ACK_SEGMENTS / acks.segments_per_ack)  # share missing
         yield facts.finding("ack_thinning", sure, acks)
 
 
@@ -102,7 +105,7 @@ def jitter(facts: Facts, found: Found) -> Iterator[Finding]:
     if "competition" in found.sure:  # the others' queue varies them, too
         return
     if varied.jitter_sd_us >= JITTERY * varied.uncongested_rtt_us:
-        yield facts.finding("jitter", 0.6, varied)
+        yield facts.finding("jitter", const.EXPLAINS, varied)
 
 
 def inflated_min_rtt(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -111,4 +114,4 @@ def inflated_min_rtt(facts: Facts, found: Found) -> Iterator[Finding]:
     if high is None or _is_short(found) or not facts.is_model_based:
         return
     if high.min_rtt_us >= const.QUEUED * high.base_rtt_us:
-        yield facts.finding("inflated_min_rtt", 0.8, high)
+        yield facts.finding("inflated_min_rtt", const.CLEAR, high)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Facts
-from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.findings import Finding, between, partly
 from cctrace.diagnosis.rules.found import ENDS, Found
 
 NOT_WAITING = {"competition", "reordering", "random_loss", "collapse"}  # they explain a rate below the estimate
@@ -16,19 +16,19 @@ def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if window is None:
         return
     if window.receiver_share >= const.MOST_OF_TIME:
-        sure = min(0.99, 0.5 + window.receiver_share / 2)
+        sure = between(const.DOUBTFUL, const.MOST_SURE, window.receiver_share)
         yield facts.finding("receiver_limited", sure, window).saying(held_share=window.receiver_share)
     elif window.window_used >= const.NEARLY_ALL:
-        yield facts.finding("receiver_limited", 0.7, window).saying(used_share=window.window_used)
+        yield facts.finding("receiver_limited", const.LIKELY, window).saying(used_share=window.window_used)
     elif window.window_average >= const.NEARLY_ALL and window.receiver_share > 0:
-        yield facts.finding("receiver_limited", 0.6, window).saying(average_share=window.window_average)
+        yield facts.finding("receiver_limited", const.EXPLAINS, window).saying(average_share=window.window_average)
 
 
 def slow_start_only(facts: Facts, found: Found) -> Iterator[Finding]:
     """A transfer without losses that ended while its window was still growing."""
     start = facts.start
     if start is not None and start.is_growing and start.rounds <= const.SHORT_ROUNDS:
-        yield facts.finding("slow_start_only", 0.9 if start.is_complete else 0.6, start)
+        yield facts.finding("slow_start_only", const.CLEAR if start.is_complete else const.EXPLAINS, start)
 
 
 def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -37,22 +37,25 @@ def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if buffer is None:
         return
     if buffer.send_buffer_share >= const.MUCH_OF_TIME:
-        yield facts.finding("send_buffer_limited", min(0.99, 0.5 + buffer.send_buffer_share / 2), buffer)
+        sure = between(const.DOUBTFUL, const.MOST_SURE, buffer.send_buffer_share)
+        yield facts.finding("send_buffer_limited", sure, buffer)
     elif buffer.send_buffer_share >= const.NEGLIGIBLE and buffer.waited_share >= const.MUCH_OF_TIME:
-        yield facts.finding("send_buffer_limited", min(0.9, 0.5 + buffer.waited_share / 2), buffer, "counted")
+        sure = between(const.DOUBTFUL, const.CLEAR, buffer.waited_share)
+        yield facts.finding("send_buffer_limited", sure, buffer, "counted")
 
 
 def receiver_pauses(facts: Facts, found: Found) -> Iterator[Finding]:
     """The receiver closed its window."""
     pauses = facts.pauses
     if pauses is not None and pauses.shut_s >= const.NEGLIGIBLE * facts.end_s:
-        yield facts.finding("receiver_pauses", 0.9, pauses)
+        yield facts.finding("receiver_pauses", const.CLEAR, pauses)
 
 
 def stalls(facts: Facts, found: Found) -> Iterator[Finding]:
     """For a quarter of the time, no ACKs arrived until the retransmission timer fired."""
     if facts.stalls is not None and facts.stalls.stalled_share >= const.MUCH_OF_TIME:
-        yield facts.finding("stalls", min(0.95, 0.45 + facts.stalls.stalled_share / 2), facts.stalls)
+        sure = between(const.DOUBTFUL, const.COUNTED, facts.stalls.stalled_share)
+        yield facts.finding("stalls", sure, facts.stalls)
 
 
 def pacing_limited(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -61,7 +64,7 @@ def pacing_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if limit is None or "receiver_limited" in found.names:
         return
     if limit.limited_share >= const.MOST_OF_TIME and limit.is_at_limit and not limit.is_queued:
-        yield facts.finding("pacing_limited", 0.95, limit)
+        yield facts.finding("pacing_limited", const.COUNTED, limit)
 
 
 def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -74,9 +77,10 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     ):
         return
     share = idle.application_share
-    sure = min(0.99, 0.5 + share / 2) if share >= const.MOST_OF_TIME else 0.2 + 0.5 * share
+    mostly = share >= const.MOST_OF_TIME
+    sure = between(const.DOUBTFUL, const.MOST_SURE, share) if mostly else partly(share)
     if writes is not None and writes.is_by_acks:  # batched ACKs cause pauses, too, but for less time
-        sure, counted = min(sure, 0.7), facts.send_buffer is not None
+        sure, counted = min(sure, const.LIKELY), facts.send_buffer is not None
         yield facts.finding("send_buffer_limited", sure, writes, "writes").saying(
             waited_share=share, has_counters=counted
         )
@@ -95,13 +99,13 @@ def waiting(facts: Facts, found: Found) -> Iterator[Finding]:
     if now.used_share < const.MOST_OF_TIME and (
         now.is_waiting or (now.has_model and now.cwnd_used < const.MOST_OF_TIME)
     ):
-        yield facts.finding("application_limited", 0.6, now)
+        yield facts.finding("application_limited", const.EXPLAINS, now)
 
 
 def nothing_to_send(facts: Facts, found: Found) -> Iterator[Finding]:
     """In a single poll no data wait to be sent, and nothing else explains the rate."""
     if facts.instant is not None and facts.instant.is_waiting and not found.names:
-        yield facts.finding("application_limited", 0.4, facts.instant)
+        yield facts.finding("application_limited", const.UNSURE, facts.instant)
 
 
 def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -110,7 +114,7 @@ def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
     if samples is None or not facts.is_model_based or found.names & {"slow_start_only", "pacing_limited"}:
         return
     if samples.limited_share > const.SEVERAL and samples.application_share < const.MOST_OF_TIME:
-        yield facts.finding("app_limited_samples", 0.6, samples)
+        yield facts.finding("app_limited_samples", const.EXPLAINS, samples)
 
 
 def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -129,10 +133,10 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     if not even.even_share >= (const.MUCH_OF_TIME if is_by_timer else const.NEARLY_ALL) or (others and not is_by_timer):
         return
     if not lossy and even.partly_filled_share > const.SEVERAL:
-        yield facts.finding("application_limited", 0.7, even, "evenly")
+        yield facts.finding("application_limited", const.LIKELY, even, "evenly")
     elif is_ceiling:
-        sure = 0.65 if is_by_timer else 0.55
+        sure = const.EXPLAINS if is_by_timer else const.DOUBTFUL
         if even.even_share < const.MOST_OF_TIME:
-            sure = 0.2 + 0.5 * even.even_share
+            sure = partly(even.even_share)
         limit = {"limit_bps": even.limit_bps, "limited_share": even.even_share}
         yield facts.finding("pacing_limited", sure, limit, "evenly").saying(**even._asdict())

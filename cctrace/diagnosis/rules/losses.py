@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.findings import Finding, between
 from cctrace.diagnosis.groups import Losses, Met
 from cctrace.diagnosis.rules.found import Found
 from cctrace.path.constants import CHANCE, EARLY
@@ -24,7 +24,7 @@ def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     large = bursts.burst_bytes >= const.LARGE_BURST * bursts.paced_bytes and bursts.own_share_of_queue >= const.MOSTLY
     if large and bursts.rank_in_burst >= const.CLEAR_RANK and bursts.bursts_with_losses >= const.FEWEST:
-        yield facts.finding("poor_pacing", min(max(bursts.rank_in_burst, 0.6), 0.95), bursts)
+        yield facts.finding("poor_pacing", min(bursts.rank_in_burst, const.COUNTED), bursts)
 
 
 def losses(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -80,15 +80,17 @@ def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
         if lost.rtt_rank > 0.5 or not exact:
             yield _full(facts, lost, lost.lost, lost.rtt_rank)
         return
-    sure = 0.4 + 0.4 * min(lost.episodes / 30, 1)
+    sure = between(const.UNSURE, const.LIKELY, lost.episodes / const.ENOUGH)
     if not exact:  # a policer, or a short buffer, may drop as evenly
-        sure = min(max(sure, 0.55), 0.55 if facts.is_model_based else 0.6)
+        sure = const.DOUBTFUL if facts.is_model_based else min(max(sure, const.DOUBTFUL), const.EXPLAINS)
     numbers = {"loss_share": lost.loss_share, "lost": lost.lost, "rtt_rank": lost.rtt_rank} | dict(lost.of_polls)
     yield _by_chance(facts, lost, sure, numbers)
 
 
 def _chance(facts: Facts, lost: Losses, met: Met) -> Finding:
-    sure = (0.97 if met.rest >= 20 else 0.8) if met.rests >= const.FEWEST else 0.45  # lost together: one event
+    sure = between(const.LIKELY, const.COUNTED, met.rest / const.ENOUGH)
+    if met.rests < const.FEWEST:  # lost together: one event
+        sure = const.UNSURE
     numbers = {"loss_share": met.rest_share, "lost": met.rest, "share_low": met.share_low, "share_high": met.share_high}
     return _by_chance(facts, lost, sure, numbers | {"congestive": met.overflowed, "chance": met.chance})
 
@@ -105,22 +107,24 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
     exact, long = facts.kind == PACKETS, rank > 0.5
     if long and (exact or lost.can_be_chance) and lost.room_us < SHALLOW * lost.least_rtt_us:
         numbers |= {"buffer_us": lost.room_us, "buffer_bdp": lost.room_us / lost.least_rtt_us}
-        return _shallow(facts, lost, 0.75 if exact else 0.6, numbers)
+        return _shallow(facts, lost, const.LIKELY if exact else const.EXPLAINS, numbers)
     words = {
         "when": "when RTTs were long, or together" if long else "at some times only",
         "by_others": exact,
         "perhaps_policer": not long,
     }
-    sure = (0.6 if exact else 0.55) if long else 0.45
+    sure = (const.EXPLAINS if exact else const.DOUBTFUL) if long else const.UNSURE
     return facts.finding("congestive_loss", sure, numbers, span=lost.span).saying(**words)
 
 
 def _overflow(facts: Facts, lost: Losses, met: Met, dropped: int) -> Finding:
     numbers = {"buffer_bytes": met.buffer_bytes, "buffer_bdp": met.buffer_bdp, "lost": dropped}
     if met.buffer_bdp < SHALLOW:
-        sure = 0.95 - 0.4 * max(0.0, met.buffer_bdp / SHALLOW - 0.8) / 0.2
-        return _shallow(facts, lost, min(max(sure, 0.55), 1 - met.early_share), numbers)
-    return facts.finding("congestive_loss", min(0.9, 1 - met.early_share), numbers, "overflow", span=lost.span)
+        longer = (met.buffer_bdp / SHALLOW - const.MOSTLY) / (1 - const.MOSTLY)
+        sure = between(const.COUNTED, const.DOUBTFUL, longer)
+        return _shallow(facts, lost, min(sure, 1 - met.early_share), numbers)
+    sure = min(const.CLEAR, 1 - met.early_share)
+    return facts.finding("congestive_loss", sure, numbers, "overflow", span=lost.span)
 
 
 def _shallow(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float]) -> Finding:
@@ -131,7 +135,7 @@ def _shallow(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float])
 def _aqm(facts: Facts, lost: Losses, met: Met) -> Finding:
     low, middle, high, longest = met.waits_us
     numbers = {"lost": met.rest, "wait_us_p10": low, "wait_us_p50": middle, "wait_us_p90": high}
-    sure = min(max(0.6 - math.log10(met.chance + 1e-12) / 20, 0.6), 0.95)
+    sure = between(const.EXPLAINS, const.COUNTED, math.log(met.chance + 1e-12) / (2 * math.log(CHANCE)))
     return facts.finding("aqm", sure, numbers | {"longest_wait_us": longest}, span=lost.span).saying(
         has_ecn=facts.has_ecn
     )
@@ -146,8 +150,8 @@ def retransmissions(facts: Facts, found: Found) -> Iterator[Finding]:
     if again.is_before_capture and again.retransmitted_segments >= max(
         const.FEWEST, const.NO_ACCIDENT * again.segments
     ):
-        yield facts.finding("lost_before_capture", 0.6, again)
+        yield facts.finding("lost_before_capture", const.EXPLAINS, again)
         return
     said = {finding.name for finding in found.findings if finding.confidence >= const.DOUBTFUL} & TOLD
     if share >= const.HEAVY and not said:
-        yield facts.finding("heavy_retransmission", 0.9, again).saying(vain=again.needless or None)
+        yield facts.finding("heavy_retransmission", const.CLEAR, again).saying(vain=again.needless or None)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Facts
-from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.findings import Finding, between
 from cctrace.diagnosis.rules.found import ENDS, Found
 from cctrace.path.markers import Marker
 
@@ -29,13 +29,13 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     ramps = marks.ramp_s == marks.ramp_s and marks.reductions > marks.loss_episodes
     again = marks.reductions >= max(const.LEAST_CUTS, marks.loss_episodes)
     if again and marks.longest_pause_share <= const.MOSTLY:
-        sure, ramps = 0.6 + 0.35 * min(marks.reductions / const.FEWEST, 1.0), False
+        sure, ramps = between(const.EXPLAINS, const.COUNTED, marks.reductions / const.FEWEST), False
     elif ramps:
         sure = const.EXPLAINS
     else:
         return
     if 2 * marks.loss_episodes > marks.reductions:
-        sure = 0.55
+        sure = const.DOUBTFUL
     who: dict[str, str] = {} if marks.who is None else _who(marks.who)
     yield facts.finding("ecn_marking", sure, marks).saying(losses=marks.loss_episodes or None, ramps=ramps, **who)
 

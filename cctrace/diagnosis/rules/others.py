@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.findings import Finding, between
 from cctrace.diagnosis.rules.found import Found
 from cctrace.path.constants import COMMON
 
@@ -12,7 +12,8 @@ from cctrace.path.constants import COMMON
 def policer(facts: Facts, found: Found) -> Iterator[Finding]:
     """A token bucket explains the losses."""
     if facts.policer is not None:
-        yield facts.finding("policer", min(max(facts.policer.explained_share, 0.5), 0.98), facts.policer)
+        sure = min(max(facts.policer.explained_share, const.DOUBTFUL), const.MOST_SURE)
+        yield facts.finding("policer", sure, facts.policer)
 
 
 def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -21,7 +22,7 @@ def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
     if turns is None or found.sure & {"receiver_limited", "pacing_limited"}:
         return
     alone = {"alone_bps": turns.solo_bps} if turns.solo_bps > 0 else {"never_alone": True}
-    sure = 0.95 if turns.solo_bps > (1 - const.EQUAL) * turns.link_bps else 0.75
+    sure = const.COUNTED if turns.solo_bps > (1 - const.EQUAL) * turns.link_bps else const.LIKELY
     whose = "its" if turns.is_own else "the largest other flow's"
     yield facts.finding("fair_queueing", sure, turns).saying(whose=whose, **alone)
 
@@ -32,11 +33,12 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
     if sharing is None or "fair_queueing" in found.names or not sharing.filled:
         return
     if sharing.explained_better_by >= COMMON:
-        sure = 0.7 + sharing.explained_better_by
+        sure = const.LIKELY + sharing.explained_better_by
     elif sharing.rtt_correlation > const.RTTS_ALIKE:
-        sure = 0.5 + 0.4 * sharing.rtt_correlation
+        sure = between(const.DOUBTFUL, const.CLEAR, sharing.rtt_correlation)
     elif sharing.by_time:
-        sure = 0.5 if sharing.same_destination else 0.4  # whether they take the same path is unknown
+        # Whether they take the same path is unknown.
+        sure = const.DOUBTFUL if sharing.same_destination else const.UNSURE
     else:
         return
     mine, total = sharing.mine_bps, sharing.mine_bps + sharing.their_rate_bps
@@ -52,4 +54,4 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
         else "about",
     }
     numbers = sharing._asdict() | {"fair_share": 1 / sharing.flows}
-    yield facts.finding("competition", min(0.99, sure), numbers, span=sharing.span).saying(**words)
+    yield facts.finding("competition", min(const.MOST_SURE, sure), numbers, span=sharing.span).saying(**words)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, SINGLE_POLL, Facts
-from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.findings import Finding, between
 from cctrace.diagnosis.rules.found import ENDS, Found
 from cctrace.path.constants import COMMON
 
@@ -20,13 +20,14 @@ def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
     if rates is None or _ends(found) or found.sure & {"competition", "fair_queueing", "policer"}:
         return
     if not rates.changes:
-        yield facts.finding("rate_change", 0.7, rates, "varied")
+        yield facts.finding("rate_change", const.LIKELY, rates, "varied")
         return
     stale = rates.stale
     models = facts.is_model_based or (stale is not None and stale.is_paced)
     if stale is not None and models and stale.stale_s >= const.SEPARATE_RTTS * facts.rtt_us / 1e6:
         span = (stale.at_s, stale.at_s + stale.stale_s)
-        yield facts.finding("stale_bandwidth", 0.9 if facts.is_model_based else 0.7, stale, span=span)
+        sure = const.CLEAR if facts.is_model_based else const.LIKELY
+        yield facts.finding("stale_bandwidth", sure, stale, span=span)
     first, last = rates.changes[0], rates.changes[-1]
     many = len(rates.changes)
     words = {
@@ -35,7 +36,7 @@ def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
         "more": None if many < 2 else "one more change follows" if many == 2 else f"{many - 1} more changes follow",
     }
     numbers = {"at_s": first.at_s, "before_bps": first.before_bps, "after_bps": first.after_bps, "changes": many}
-    sure = 0.9 if facts.kind == PACKETS else 0.75
+    sure = const.CLEAR if facts.kind == PACKETS else const.LIKELY
     yield facts.finding("rate_change", sure, numbers, span=(first.at_s, last.at_s)).saying(**words)
 
 
@@ -51,7 +52,7 @@ def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     own = queue.explained > COMMON
     if own or (queue.explained != queue.explained and not facts.is_model_based):
-        sure = min(max(0.6 + 0.4 * min(queue.explained, 1.0), 0.6), 0.98) if own else 0.6
+        sure = between(const.EXPLAINS, const.MOST_SURE, queue.explained if own else 0.0)
         numbers = {
             "queue_us": queue.queue_us,
             "base_rtt_us": queue.base_rtt_us,
@@ -68,13 +69,13 @@ def congested_before(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     longer = before.first_rtt_us >= const.BEFORE * before.least_rtt_us + 3 * before.spread_us
     if longer and before.own_queue_us <= (before.first_rtt_us - before.least_rtt_us) / 2:
-        yield facts.finding("congested_before", 0.7, before)
+        yield facts.finding("congested_before", const.LIKELY, before)
 
 
 def shaper(facts: Facts, found: Found) -> Iterator[Finding]:
     """A token bucket passes bursts; more than a fair share while others were idle does not count."""
     if facts.shaper is not None and not _ends(found) and "fair_queueing" not in found.sure:
-        yield facts.finding("shaper", 0.8, facts.shaper)
+        yield facts.finding("shaper", const.LIKELY, facts.shaper)
 
 
 def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -91,7 +92,8 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     if facts.kind != PACKETS:
         numbers["rtt_ratio"] = queue.rtt_us / queue.least_rtt_us
     if queue.used_share >= const.NEARLY_ALL:
-        sure = 0.6 + 0.35 * min(1.0, max(queue.explained, 0.0) / 0.2)
+        is_known = queue.explained == queue.explained  # not from polls, which count the rate itself
+        sure = between(const.EXPLAINS, const.COUNTED, queue.explained / (2 * COMMON) if is_known else 1.0)
         share = min(queue.used_share, 1.0)
         mostly = facts.goodput_bps < const.ALL_THE_TIME * share * queue.rate_bps
         words = {"of_rate_share": share, "mostly": mostly}
@@ -101,7 +103,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     elif queue.rtt_us > const.QUEUED * queue.least_rtt_us + 3 * queue.spread_us or _steady(facts):
         steady = queue.is_steady and queue.rtt_us > (1 + const.RTT_RISE) * queue.least_rtt_us
         words = {"long_rtt_us": queue.rtt_us, "least_rtt_us": facts.least_rtt_us}
-        sure = 0.75 if steady else 0.6 if facts.kind == PACKETS else 0.55
+        sure = const.LIKELY if steady else const.EXPLAINS if facts.kind == PACKETS else const.DOUBTFUL
         yield facts.finding("path_full", sure, numbers).saying(**words)
     elif facts.kind == SINGLE_POLL:
         yield from _at_one_poll(facts, numbers)
@@ -119,11 +121,11 @@ def _at_one_poll(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
     if now is None or queue is None:
         return
     if now.is_waiting and now.has_model and now.used_share >= const.ESTIMATE_USED:
-        yield facts.finding("path_full", 0.5, numbers).saying(at_estimate=True)
+        yield facts.finding("path_full", const.DOUBTFUL, numbers).saying(at_estimate=True)
     elif now.cwnd_used >= const.NEARLY_ALL:
-        yield facts.finding("path_full", 0.5, numbers).saying(cwnd_segments=now.cwnd_segments)
+        yield facts.finding("path_full", const.DOUBTFUL, numbers).saying(cwnd_segments=now.cwnd_segments)
     elif now.is_idle and queue.retransmitted >= const.FEW:
-        yield facts.finding("path_full", 0.4, numbers).saying(retransmitted=queue.retransmitted)
+        yield facts.finding("path_full", const.UNSURE, numbers).saying(retransmitted=queue.retransmitted)
 
 
 def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -131,7 +133,7 @@ def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     held = facts.held_window
     if held is None or found.sure or found.names & EXPLAINING or not held.spread <= const.IN_FLIGHT_STEADY:
         return
-    yield facts.finding("window_limited", 0.7, held)
+    yield facts.finding("window_limited", const.LIKELY, held)
 
 
 EXPLAINING = {
