@@ -226,7 +226,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     base = parts.base()
     if parts.delays is None:  # other flows occupied the queue all the time
         undetermined.append("base_rtt")
-    losses = losses_of(table, flow, parts.steps, None if policer is None else policer.explained, parts.errors.max())
+    losses = losses_of(evidence, parts.steps, parts.errors.max())
     if losses.buffer_bytes.value is None:
         undetermined.append("buffer")
     if losses.aqm in (None, "other"):

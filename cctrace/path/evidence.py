@@ -28,6 +28,7 @@ from cctrace.path.buckets import Bucket, policer_of
 from cctrace.path.changes import Change, rate_changes, variation
 from cctrace.path.constants import ENOUGH_RTTS
 from cctrace.path.delays import Delays, delays_of
+from cctrace.path.losses import Backlogs, backlogs_of
 from cctrace.path.neighbours import Shared, companions_of, neighbours, parts_of, shared_queue
 from cctrace.path.route import Through, through_bottleneck
 from cctrace.path.shapers import shaper_of
@@ -212,6 +213,11 @@ class PathEvidence:
     def through(self) -> Through:
         """The traffic through the bottleneck, and the bottleneck's rate over time."""
         return through_bottleneck(self)
+
+    @functools.cached_property
+    def backlogs(self) -> Backlogs:
+        """What transmissions met at the bottleneck of `through`; a diagnosis computes its own from `coarse`."""
+        return backlogs_of(self, self.through.steps)
 
     @functools.cached_property
     def shaper(self) -> Bucket | None:

@@ -6,16 +6,66 @@ random, and give the random-loss share; losses in excess of that share at a long
 backlog that they met is the buffer.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cctrace.estimates import Estimate
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats
-from cctrace.path.bottleneck import Sent, Steps, backlog_met
+from cctrace.path.bottleneck import Steps, backlog_met
 from cctrace.path.transmissions import LOST, Transmissions
 from cctrace.special import special
+
+if TYPE_CHECKING:
+    from cctrace.path.evidence import PathEvidence
+
+
+@dataclass(frozen=True, eq=False)
+class Backlogs:
+    """Backlogs of the bottleneck that transmissions met, in their order."""
+
+    time_us: Floats  # of the transmission
+    lost: Bools
+    met: Floats  # bytes
+    size: float  # of a packet, bytes
+    rtt_us: float  # the least
+
+    @functools.cached_property
+    def longest(self) -> float:
+        """The longest backlog of a packet that passed."""
+        return float(self.met[~self.lost].max(initial=0.0))
+
+    @functools.cached_property
+    def long(self) -> Bools:
+        """Which packets met more than half of the longest backlog."""
+        return self.met > self.longest / 2
+
+    @functools.cached_property
+    def overflow(self) -> Bools:
+        """Which losses seem to overflow the queue."""
+        return overflows(self.lost, self.met, self.long, self.longest, self.time_us)
+
+    @functools.cached_property
+    def is_early(self) -> bool:
+        """Whether most overflows began before the queue was longest, unlike those of a full queue."""
+        early = early_share(self.overflow, self.lost, self.met, self.time_us, self.rtt_us, self.size)
+        return early >= const.EARLY
+
+
+def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
+    """Return the backlogs met at a bottleneck of this rate, without what a policer dropped before the queue."""
+    table, policer = evidence.transmissions, evidence.policer
+    policed = None if policer is None else policer.explained
+    rows = np.ones(len(table), bool) if policed is None else ~policed
+    rows &= table.sent_ns <= decided_ns(table)
+    time_us = (table.sent_ns[rows] - table.start_ns) / 1e3
+    met, size = backlog_met(evidence.through.sent, steps, time_us), float(np.median(table.wire_bytes))
+    return Backlogs(time_us, table.state[rows] == LOST, met, size, float(np.nanmin(table.rtt_us)))
 
 
 class Losses(NamedTuple):
@@ -31,32 +81,20 @@ class Losses(NamedTuple):
     aqm: str | None
 
 
-def losses_of(
-    table: Transmissions, flow: Sent, steps: Steps, policed: Bools | None = None, rate_error: float = 0.0
-) -> Losses:
-    """Return the `Losses` of a flow.
-
-    `flow`: all packets through the bottleneck, of this flow and of those that share it. `policed`: which transmissions
-    a policer dropped before the queue. `rate_error`: standard error of the log rate.
-    """
-    rows = np.ones(len(table), bool) if policed is None else ~policed
-    rows &= table.sent_ns <= decided_ns(table)
-    time_us = (table.sent_ns[rows] - table.start_ns) / 1e3
-    met, lost = backlog_met(flow, steps, time_us), table.state[rows] == LOST
-    longest = float(met[~lost].max()) if (~lost).any() else 0.0
-    high = met > longest / 2
-    congestive = overflows(lost, met, high, longest, time_us)
-    size = float(np.median(table.wire_bytes))
+def losses_of(evidence: PathEvidence, steps: Steps, rate_error: float = 0.0) -> Losses:
+    """Return the `Losses` of a flow over a bottleneck of this rate, with the standard error of its logarithm."""
+    at = backlogs_of(evidence, steps)
+    time_us, met, lost, longest, high, size = at.time_us, at.met, at.lost, at.longest, at.long, at.size
+    congestive = at.overflow
     buffer, aqm, clear = Estimate(None, max(longest, size), None), None, ~congestive
     wait_us = np.maximum(steps.when(steps.served(time_us) + met) - time_us, 0.0)
     if congestive.sum() >= const.LEAST_DROPS:
-        shifted = backlog_met(flow, Steps(steps.start_us, steps.rate * 1.0001), time_us[congestive])
+        shifted = backlog_met(evidence.through.sent, Steps(steps.start_us, steps.rate * 1.0001), time_us[congestive])
         slope = float(np.median(np.abs(shifted - met[congestive]))) / 1e-4
         found, droptail = _buffer(met[congestive], time_us[congestive], size, slope * rate_error)
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
         passing = np.sum(~lost & (met > np.median(met[congestive]) + const.ABOVE_FULL * size))
-        early = early_share(congestive, lost, met, time_us, float(np.nanmin(table.rtt_us)), size)
-        full = bool(passing <= const.PASSING * (1 + congestive.sum())) and early < const.EARLY
+        full = bool(passing <= const.PASSING * (1 + congestive.sum())) and not evidence.backlogs.is_early
         droptail &= full
         aqm = "droptail" if droptail else "other"
         buffer = found if full else buffer
