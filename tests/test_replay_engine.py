@@ -99,25 +99,6 @@ def test_a_run_can_be_cut_into_pieces(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_stops_before_a_draw_and_goes_on_with_a_chosen_one(mode):
-    view = stream(9)
-    player = Player(view, Walker, mode=mode, record=["drawn", "snd_cwnd"])
-    chosen = []
-    while (row := player.run(stop_at_draw=True)) < len(view):
-        assert player.state["acks"] == row  # as the call at `row` would find it
-        before = player.save()
-        for percent in (90, 10 + row):  # try one, take it back, choose another
-            player.restore(before)
-            player.set_draw(row, -(-percent * 2**32 // 100))
-            player.run(row + 1)
-            assert player.state["drawn"] == percent
-        chosen.append(10 + row)
-    assert chosen == [12, 15, 18]
-    assert player.recorded["drawn"].tolist() == [-1, -1, 12, 12, 12, 15, 15, 15, 18]
-    assert not view.columns["rand0"].any()
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_a_missing_column_is_named(mode):
     view = View("linux", [1], {"now_us": [0]})
     with pytest.raises(StreamError, match="Walker reads column 'rs_acked_sacked', which this stream lacks"):

@@ -15,7 +15,7 @@ field's, and arithmetic that mixes C floats with other numbers (NumPy rounds tho
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -109,34 +109,31 @@ class Compiled:
         self,
         row: int,
         stop: int,
-        stop_at_draw: bool,
-        addresses: NDArray[np.int64],
-        carried: NDArray[np.int64],
-        states: NDArray[Any],
+        columns: Sequence[NDArray[Any]],
+        carried: Sequence[NDArray[Any] | None],
         slots: NDArray[np.int64],
-        before: NDArray[np.int64],
         recorded: NDArray[np.int64],
         out: NDArray[np.int64],
-    ) -> int:
-        """Call rows [row, stop) of a view and return the next row; `CompiledMachine` has the arguments.
+    ) -> None:
+        """Call rows [row, stop) of a view.
 
-        `addresses` are those of the view's `event` and of `columns`, `carried` those of the carried fields (0: none),
-        `slots` is `states` as int64, `before` room for a copy of it. After each row, ``out[k, row]`` is
-        ``slots[recorded[k]]``.
+        `columns`: the view's `event`, then those named by `columns`. `carried`: the view's carried fields (None: none).
+        `slots`: the state as int64. After each row, ``out[k, row]`` is ``slots[recorded[k]]``.
         """
         slot = {name: offset // 8 for name, (_, offset, *_) in (self.state_dtype.fields or {}).items()}
         stored = [
             slot[field] if event in self.flat.entries and self.flat.entries[event].returns else -1
             for event, field in RETURN_STORED_IN.items()
         ]
-        observed = [(address, slot[f]) for address, f in zip(carried, _CARRIED[self.cls.view], strict=True) if address]
-        place = np.array([0, *addresses[1:]], np.int64)
-        code = (self._row, slots.ctypes.data, place.ctypes.data, slot["draws"], slot[RETURNED], *stored)
-        event = np.ctypeslib.as_array(ctypes.cast(int(addresses[0]), ctypes.POINTER(ctypes.c_uint8)), (max(stop, 1),))
-        fields = np.array(observed, np.int64).reshape(-1, 2)
-        row = run_rows(code, row, stop, int(stop_at_draw), event, place, fields, slots, before, recorded, out)
+        observed = [
+            (column.ctypes.data, slot[field])
+            for column, field in zip(carried, _CARRIED[self.cls.view], strict=True)
+            if column is not None
+        ]
+        place = np.array([0, *(column.ctypes.data for column in columns[1:])], np.int64)
+        code = (self._row, slots.ctypes.data, place.ctypes.data, slot[RETURNED], *stored)
+        run_rows(code, row, stop, columns[0], place, np.array(observed, np.int64).reshape(-1, 2), slots, recorded, out)
         self.check()
-        return row
 
     def check(self) -> None:
         """Raise ZeroDivisionError or IndexError, with file and line, if a call has failed since the last check.

@@ -7,35 +7,27 @@ from cctrace.lang.memory import call, words
 SSTHRESH, UNDO_CWND = schema.EVENT_CODES["ssthresh"], schema.EVENT_CODES["undo_cwnd"]
 
 
-def rows(code, row, stop, stop_at_draw, event, place, carried, state, before, recorded, out):
-    """Call rows [row, stop); return the next one. See `Compiled.run`.
+def rows(code, row, stop, event, place, carried, state, recorded, out):
+    """Call rows [row, stop). See `Compiled.run`.
 
-    `code`: addresses of the controller's function of a row, of `state` and of `place`; slots of `draws`, of what was
-    returned, and of where the stack stores what `ssthresh` and `undo_cwnd` return (-1: nowhere). `place`: the row,
-    which is written here, and the addresses of the columns. `carried`: (address, slot) of each observed field.
+    `code`: addresses of the controller's function of a row, of `state` and of `place`; slots of what was returned, and
+    of where the stack stores what `ssthresh` and `undo_cwnd` return (-1: nowhere). `place`: the row, which is written
+    here, and the addresses of the columns. `carried`: (address, slot) of each observed field.
     """
-    address, state_at, place_at, draws, returned, ssthresh, cwnd = code
+    address, state_at, place_at, returned, ssthresh, cwnd = code
     for i in range(row, stop):
-        if stop_at_draw:
-            for k in range(len(state)):
-                before[k] = state[k]
         for k in range(len(carried)):
             state[carried[k, 1]] = words(carried[k, 0])[i]
         called = event[i]
         place[0] = i
         result = call(address, called, state_at, place_at)
         state[returned] = result
-        if stop_at_draw and state[draws] > 0:
-            for k in range(len(state)):
-                state[k] = before[k]
-            return i
         for k in range(len(recorded)):
             out[k, i] = state[recorded[k]]
         if called == SSTHRESH and ssthresh >= 0:
             state[ssthresh] = result
         if called == UNDO_CWND and cwnd >= 0:
             state[cwnd] = result
-    return stop
 
 
 run_rows = Machine(rows)

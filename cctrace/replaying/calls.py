@@ -1,12 +1,17 @@
-"""The controller that a `Follower` calls: the compiled class, or an object whose shared fields lie in slots, too."""
+"""The controller that a replay calls, and what it records: the compiled class, or an object with fields in slots, too.
+
+The compiled class serves both engines, `follow` and `player`; the object serves `follow`, whose loop reads its slots.
+"""
 
 from collections import namedtuple
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace import schema
-from cctrace.cc.base import Controller
+from cctrace.cc.base import Controller, param_fields
 from cctrace.lang.compile import compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, record_dtype
 from cctrace.lang.memory import callback
@@ -16,6 +21,35 @@ _NAMES = schema.names(schema.LINUX_VIEW)
 _ENTRY = {code: name for name, code in schema.LINUX_EVENTS.items()}
 _ROW: Any = namedtuple("Ack", _NAMES)  # type: ignore[misc]  # its fields are those of the schema
 _CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited")
+
+
+Places: TypeAlias = Mapping[str, tuple[int, np.dtype]]  # of what is recorded: `recordable`
+
+
+class Fields(Protocol):
+    """What a controller's fields are read from."""
+
+    def get(self, name: str) -> Any:
+        """Return the value of a field."""
+        ...
+
+
+def state_of(machine: Fields, cls: type[Controller]) -> dict[str, Any]:
+    """Return {field: value}, arrays as lists, parameters not included."""
+    return {name: machine.get(name) for name in fields_of(cls) if name not in param_fields(cls)}
+
+
+def slots_of(places: Places) -> NDArray[np.int64]:
+    """Return the slots of what is recorded."""
+    return np.array([offset // 8 for offset, _ in places.values()], np.int64)
+
+
+def recorded_in(out: NDArray[np.int64], places: Places) -> dict[str, NDArray[Any]]:
+    """Return {name: column}: the low or high part of the recorded slots, as their dtype; `out`: a row per slot."""
+    return {
+        name: slots.view(dtype)[offset % 8 // dtype.itemsize :: 8 // dtype.itemsize]
+        for slots, (name, (offset, dtype)) in zip(out, places.items(), strict=True)
+    }
 
 
 class CompiledCalls:
@@ -36,8 +70,7 @@ class CompiledCalls:
 
     def get(self, name: str) -> Any:
         """Return the value of a field."""
-        value = self.records[name][0]
-        return value.tolist()
+        return self.records[name][0].tolist()
 
     def set(self, name: str, value: Any) -> None:
         """Change a field."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
-from cctrace.cc.base import Controller, param_fields
+from cctrace.cc.base import Controller
 from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.flows.events import Events, pointing
@@ -24,7 +24,7 @@ from cctrace.lang.memory import forget
 from cctrace.replaying import book as bk
 from cctrace.replaying import loop, midflow
 from cctrace.replaying import stack as sk
-from cctrace.replaying.calls import CompiledCalls, InterpretedCalls
+from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in, slots_of, state_of
 from cctrace.replaying.script import TICK, Edit, Script
 from cctrace.replaying.waiting import is_ack_clocked
 
@@ -76,7 +76,7 @@ class Follower:
         self.may_draw = bool(cls.phase_choices or cls.probe_draws)
         self._saved = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
         self.places = {name: recordable(cls, name) for name in record}
-        self._wanted = np.array([offset // 8 for offset, _ in self.places.values()], np.int64)
+        self._wanted = slots_of(self.places)
         self.out = np.zeros((len(record), len(self.rows)), np.int64)
         self._calls: dict[str, Callable[[], Any]] = {}
         # Scratch memory of trials.
@@ -371,12 +371,9 @@ class Follower:
     @property
     def recorded(self) -> dict[str, NDArray[Any]]:
         """The recorded fields after each row called so far: {name: array of shape (n,)}."""
-        return {
-            name: slots.view(dtype)[offset % 8 // dtype.itemsize :: 8 // dtype.itemsize]
-            for slots, (name, (offset, dtype)) in zip(self.out, self.places.items(), strict=True)
-        }
+        return recorded_in(self.out, self.places)
 
     @property
     def state(self) -> dict[str, Any]:
         """The current state: {field: value}, arrays as lists, parameters not included."""
-        return {name: self.get(name) for name in self.fields if name not in param_fields(self.cls)}
+        return state_of(self, self.cls)
