@@ -24,10 +24,11 @@ from typing import NamedTuple
 import cctrace as cct
 from benchmarks.explain_cases import simulated_flow
 from benchmarks.identify import polled, simulated
+from cctrace.counterfactual.effects import effects_of
 from cctrace.errors import CctraceError
 from cctrace.estimates import Estimate
 
-ROOMS = ("path", "fit", "identification", "diagnosis")
+ROOMS = ("path", "fit", "identification", "diagnosis", "counterfactual")
 KINDS = ("definition", "accuracy", "set")
 RESULTS = Path(__file__).with_suffix(".json")
 PATHS = {
@@ -42,6 +43,7 @@ CASES = (
     "fair_queueing", "poor_pacing", "inflated_min_rtt", "app_limited_samples",
 )  # fmt: skip
 SENDERS = (("cubic6", "sender"), ("bbr3", "receiver"), ("reno", "receiver"), ("bbr2022", "ss"), ("cubic", "ss"))
+SENT_BY = ("cubic6", "bbr2022")  # candidates for the sender of each of the paths above
 ROW = re.compile(r"^([A-Z][A-Z0-9_]+)(?:: [^=]+)? = (.+?)  # ([^|]+) \| ([^|]+) \| (.+)$")
 
 
@@ -123,7 +125,22 @@ def of_identification(flow):
     return {"group": " ".join(cct.identify(flow).group)}
 
 
-ASKED = {"path": of_path, "fit": of_path, "diagnosis": of_diagnosis, "identification": of_identification}
+def of_counterfactual(flow):
+    """Return what each cause of a flow cost it."""
+    diagnosis = cct.diagnose(flow)
+    found = effects_of(flow, diagnosis, SENT_BY)
+    return {
+        f"{name} {part}": getattr(one.effect, part) for name, one in found.causes.items() for part in ("goodput", "rtt")
+    }
+
+
+ASKED = {
+    "path": of_path,
+    "fit": of_path,
+    "diagnosis": of_diagnosis,
+    "identification": of_identification,
+    "counterfactual": of_counterfactual,
+}
 
 
 def differs(before, after):

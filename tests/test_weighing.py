@@ -3,10 +3,11 @@
 import pytest
 
 import cctrace as cct
+from cctrace.counterfactual.constants import CLEARLY
 from cctrace.counterfactual.effects import effects_of
 from cctrace.counterfactual.runs import Runs
 from cctrace.counterfactual.scene import scene_of
-from cctrace.counterfactual.weighing import CLEARLY, course_of, likeliest, weighed
+from cctrace.counterfactual.weighing import course_of, likeliest, weighed
 from cctrace.fit.fitted_path import FittedPath
 from cctrace.fit.rivals import AS_INFERRED, CHANCE, CODEL_AND_CHANCE, TAIL_DROPS, rivals_of
 from cctrace.path.evidence import evidence_of

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc import called
+from cctrace.counterfactual import constants as effort
 from cctrace.counterfactual.candidates import A_FULL_QUEUE, ACKS_AS_DUE, beside, held, removals
 from cctrace.counterfactual.figures import FIGURES, SHARE, in_words
 from cctrace.counterfactual.runs import Question, Runs
@@ -43,11 +44,6 @@ if TYPE_CHECKING:
 
     Figures = dict[str, Estimate]
 
-DRAWS = 8  # paths; the what-if command uses more
-TRIES = 4  # times as many draws, if chance matters, of which those closest to the recorded flow are kept
-LEAST_DRAWS = 4  # for a flow of many segments
-SEGMENTS = 2_000_000  # simulated per question, two seconds of a core; a larger budget is met by fewer draws
-MOST_SEGMENTS = 1_000_000  # per flow
 OF_ACKS = {"ack_thinning", "ack_aggregation", "ack_compression"}
 NO_MORE_DATA = "an application that has hardly more to send than it sent: what kept its data back would hide that"
 # Each of these alone can determine a flow's rate.
@@ -200,9 +196,9 @@ def effects_of(
     recording, or would take too long to simulate; `StreamError` if the capture lacks one direction.
     """
     segments = float(np.nan_to_num(flow.row["segments_sent"]))
-    if draws is None and segments > MOST_SEGMENTS and isinstance(flow, Flow):
+    if draws is None and segments > effort.MOST_SEGMENTS and isinstance(flow, Flow):
         raise FitError(f"{segments:.0f} segments would take long to simulate: `cctrace whatif` asks single questions")
-    draws = draws or int(np.clip(SEGMENTS // max(segments, 1), LEAST_DRAWS, DRAWS))
+    draws = draws or int(np.clip(effort.SEGMENTS // max(segments, 1), effort.LEAST_EFFECT_DRAWS, effort.EFFECT_DRAWS))
     if diagnosis.cause == "capture_artefact":
         raise FitError("the capture itself misleads: a path inferred from it would, too")
     senders = [own] if isinstance(own, str | type) else list(own)
@@ -210,7 +206,7 @@ def effects_of(
         scene = scene_of_polls(flow, senders[0], diagnosis)
     else:
         scene = scene_of(flow, senders[0], diagnosis, progress, quick=True)
-    tries = TRIES if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
+    tries = effort.TRIES if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
     tried = [Runs(replace(scene, own=one), draws, 1, progress, tries) for one in senders]
     kept = [runs for runs in tried if runs.reproduces]
     if not kept:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.counterfactual import constants as const
 from cctrace.diagnosis.constants import MOSTLY
 from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import Limit
@@ -27,15 +28,6 @@ from cctrace.sim.sender import Sender
 from cctrace.units import format_rate, format_share, format_size, format_time, parse_factor
 
 OPTIONS = ("rwnd", "app", "pacing", "send_buffer", "fq")  # what-if changes at the hosts
-WINDOW_SHUT = 0.01  # share of the time with a closed window, from which the receive window is modelled
-GROWN_WINDOW = 2.0  # times the data per RTT: a window that may still grow is larger [Linux] tcp_rcv_space_adjust
-APPLICATION = 0.05  # share of the time without data to send (or without room for it), from which it may matter
-WRITTEN_EARLY = 0.10  # the same, from which a send buffer is assumed if writes do not follow pauses
-FEWEST_WRITES = 4  # for a pattern of times and sizes
-IDLE_RTTS = 1.0  # without data between two writes: ACK-clocked sends follow ACKs at once
-CLOCK_RTTS = 1.5  # least period of writes on a clock while data are in flight
-ON_CLOCK = 0.05  # of the period, or the size, by which such a write may differ from others
-EVEN = 0.7  # ratio of the pauses' scatter to that of writes around a clock: requests wait for the response
 
 
 @dataclass(frozen=True)
@@ -89,13 +81,13 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     for limit in diagnosis.limits:
         if limit.name in spans:
             spans[limit.name] += (limit.end_s - limit.start_s) / total_s
-    buffered = "send_buffer_limited" in names[:1] or spans["send_buffer"] > APPLICATION
+    buffered = "send_buffer_limited" in names[:1] or spans["send_buffer"] > const.APPLICATION
     pacing_bps, paced_share = _pacing_limit(record, diagnosis)
     app, idle, not_excluded = None, spans["application"], []
     if not buffered and "pacing_limited" not in names and idle > 0:
         app = clocked_writes(record, diagnosis.limits) or writes_of(record)
         # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
-        buffered = app is None and idle > max(WRITTEN_EARLY, spans["receive_window"])
+        buffered = app is None and idle > max(const.WRITTEN_EARLY, spans["receive_window"])
         if buffered and names[:1] == ["application_limited"]:
             raise FitError(
                 f"the application held the flow back (for {format_share(idle)} of the time), and its writes show no "
@@ -118,8 +110,8 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         size = format_size(outstanding)
         not_excluded.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")
     largest = float(record.largest_window_bytes)
-    shut = spans["receive_window"] > WINDOW_SHUT or "receiver_limited" in names
-    hidden = not shut and 0 < largest < GROWN_WINDOW * in_flight
+    shut = spans["receive_window"] > const.WINDOW_SHUT or "receiver_limited" in names
+    hidden = not shut and 0 < largest < const.GROWN_WINDOW * in_flight
     window = largest if largest and (shut or hidden) else None
     for verdict in diagnosis.verdicts:
         if verdict.name == "window_limited" and window is None:  # limited by something that acts like a receive window
@@ -129,7 +121,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         shown = f"{window / 1e3:.0f} kB"
         not_excluded.append(f"a receive window above the {shown} seen, which {did} and is kept (rwnd changes it)")
     fq = at_hand_over(record.flow).through_fq
-    lacks = app is None and not buffered and (idle > APPLICATION or "app_limited_samples" in names)
+    lacks = app is None and not buffered and (idle > const.APPLICATION or "app_limited_samples" in names)
     return HeldBack(app, pacing_bps, paced_share, outstanding, window, largest, fq, tuple(not_excluded), lacks)
 
 
@@ -162,7 +154,7 @@ def shut_window_bytes(record: Record) -> float | None:
     """Return the largest receive window of a flow that it limited at times, else None."""
     shut = record.window_shut_s
     share = float(np.diff(shut)[:, 0].sum()) / max(record.duration_s, 1e-9) if len(shut) else 0.0
-    return float(record.largest_window_bytes) if share > WINDOW_SHUT and record.largest_window_bytes else None
+    return float(record.largest_window_bytes) if share > const.WINDOW_SHUT and record.largest_window_bytes else None
 
 
 def writes_of(record: Record) -> str | None:
@@ -172,16 +164,16 @@ def writes_of(record: Record) -> str | None:
     protocol's handshake, and the last may be truncated: neither counts.
     """
     idle = record.empty_s
-    pauses = idle[np.diff(idle)[:, 0] > IDLE_RTTS * record.least_rtt_us / 1e6]
+    pauses = idle[np.diff(idle)[:, 0] > const.IDLE_RTTS * record.least_rtt_us / 1e6]
     pauses = pauses[pauses[:, 1] < record.duration_s]
-    if len(pauses) < FEWEST_WRITES:
+    if len(pauses) < const.FEWEST_WRITES:
         return None
     begins, ends = pauses[:, 1], pauses[:, 0]
     apart, sizes = np.diff(begins), _sent_between(record, begins)
     paused = begins[1:] - ends[1:]
     turns = np.maximum(np.rint(apart / apart.min()), 1)  # a write not finished when the next one came leaves no pause
     every = float(apart.sum() / turns.sum())
-    if np.std(paused) < EVEN * np.std(apart - turns * every):
+    if np.std(paused) < const.EVEN * np.std(apart - turns * every):
         return f"requests:size={np.median(sizes):.0f}B,think={np.median(paused) * 1e6:.0f}us"
     return f"chunks:size={sizes.sum() / turns.sum():.0f}B,every={every * 1e6:.0f}us"
 
@@ -195,18 +187,18 @@ def clocked_writes(record: Record, limits: Sequence[Limit]) -> str | None:
     busy = np.array([(one.start_s, one.end_s) for one in limits if one.name != "application"]).reshape(-1, 2)
     pauses = outside(written(record), busy)
     begins, apart = pauses[:, 1], np.diff(pauses[:, 1])
-    long = np.flatnonzero(apart > CLOCK_RTTS * record.median_rtt_us / 1e6)
-    periods = long[np.unique(np.rint(np.log(apart[long]) / ON_CLOCK), return_index=True)[1]]
+    long = np.flatnonzero(apart > const.CLOCK_RTTS * record.median_rtt_us / 1e6)
+    periods = long[np.unique(np.rint(np.log(apart[long]) / const.ON_CLOCK), return_index=True)[1]]
     ticks = [np.array(_on_clock(begins, int(place), float(apart[place]))) for place in periods]
     most = max(map(len, ticks), default=0)
     kept = next((one for one in reversed(ticks) if len(one) >= MOSTLY * most), np.zeros(0, int))  # no fraction of it
-    if len(kept) < max(FEWEST_WRITES, MOSTLY * len(begins)):
+    if len(kept) < max(const.FEWEST_WRITES, MOSTLY * len(begins)):
         return None
     turns, sizes = np.rint(np.diff(begins[kept]) / np.diff(begins[kept]).min()), _sent_between(record, begins[kept])
     size, every = sizes.sum() / turns.sum(), float(np.ptp(begins[kept]) / turns.sum())
     uneven = np.std(np.diff(begins[kept]) - turns * every)
-    alike = np.mean(np.abs(sizes / (turns * size) - 1) < ON_CLOCK) >= MOSTLY
-    if not alike or np.std(np.diff(pauses[kept])) < EVEN * uneven:
+    alike = np.mean(np.abs(sizes / (turns * size) - 1) < const.ON_CLOCK) >= MOSTLY
+    if not alike or np.std(np.diff(pauses[kept])) < const.EVEN * uneven:
         return None
     return f"chunks:size={size:.0f}B,every={every * 1e6:.0f}us"
 
@@ -218,7 +210,7 @@ def _on_clock(begins: NDArray[np.float64], first: int, every: float) -> list[int
         last = first
         for place in range(first + step, len(begins) if step > 0 else -1, step):
             apart = abs(begins[place] - begins[last])
-            if apart > every / 2 and abs(apart - round(apart / every) * every) < ON_CLOCK * every:
+            if apart > every / 2 and abs(apart - round(apart / every) * every) < const.ON_CLOCK * every:
                 kept.append(last := place)
     return sorted(kept)
 

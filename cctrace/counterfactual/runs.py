@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc import controller
+from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import FIGURES, NEAR, SHARE, difference, estimated, log, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
 from cctrace.counterfactual.questions import alike, changed
@@ -31,12 +32,6 @@ from cctrace.sim.sender import Sender
 
 Figures = dict[str, Estimate]
 Values = dict[str, NDArray[np.float64]]
-
-OPEN_ENDED = 1.1  # times the RTT of the shorter half of unobserved queues: longer ones would increase it further
-MOST_BDP = 10.0  # largest usual buffer
-BUFFER_REACH = 4.0  # smallest send buffer tried, as the mean data in flight divided by this
-BUFFER_TRIALS = 8  # sizes, evenly in the logarithm
-BUFFER_ROUNDS = 3  # each refines between the neighbours of the best
 
 
 @dataclass(frozen=True)
@@ -148,9 +143,9 @@ class Runs:
         most = float(self._held.send_buffer_bytes or 0.0)
         tried: dict[tuple[bool, float], float] = {}
         for fq in (False, True) if self._held.fq is None else (self._held.fq,):
-            low, high = np.log(most / BUFFER_REACH), np.log(most)
-            for _ in range(BUFFER_ROUNDS):
-                sizes, step = np.linspace(low, high, BUFFER_TRIALS, retstep=True)
+            low, high = np.log(most / const.BUFFER_REACH), np.log(most)
+            for _ in range(const.BUFFER_ROUNDS):
+                sizes, step = np.linspace(low, high, const.BUFFER_TRIALS, retstep=True)
                 asked = [Question(own, {"send_buffer": f"{np.exp(size):.0f}B", "fq": fq}) for size in sizes]
                 unlike = [self._unlike(runs) for runs in self._over([self._marking(self.scene.path)], asked)]
                 best = float(sizes[int(np.argmin(unlike))])
@@ -215,7 +210,7 @@ class Runs:
         fills = longer[goodput[longer] > (1 - NEAR["goodput_bps"]) * goodput.max()]
         for rtt in (runs["rtt_mean_us"][kept] for kept in (longer, fills)):
             half = len(rtt) // 2
-            if half and np.median(rtt[half:]) > OPEN_ENDED * np.median(rtt[:half]):
+            if half and np.median(rtt[half:]) > const.OPEN_ENDED * np.median(rtt[:half]):
                 return True
         return False
 
@@ -265,7 +260,7 @@ def plausible(path: FittedPath, draws: int, seed: int) -> list[Path]:
     paths = path.draws(draws, seed)
     least = path.estimates["buffer_bytes"].low
     bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
-    if "buffer" not in path.estimates["undetermined"] or not least or MOST_BDP * bdp <= BOUND_REACH * least:
+    if "buffer" not in path.estimates["undetermined"] or not least or const.MOST_BDP * bdp <= BOUND_REACH * least:
         return paths
-    power = np.log(MOST_BDP * bdp / least) / np.log(BOUND_REACH)
+    power = np.log(const.MOST_BDP * bdp / least) / np.log(BOUND_REACH)
     return [changed(one, {"buffer": f"{least * (one.buffer_bytes / least) ** power:.0f}B"}) for one in paths]

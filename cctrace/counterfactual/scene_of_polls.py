@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import SHARE
 from cctrace.counterfactual.held_back import HeldBack
 from cctrace.counterfactual.scene import OPEN_QUESTIONS, Controller, Scene
@@ -22,13 +23,8 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.path.losses import proportion
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 
-LONGEST_S = 20.0  # simulated time: polls describe a steady state
-LEAST_POLLS = 20  # with an RTT and a rate
-RATE_ERROR = 0.05  # of a full path's rate, one standard error
 FULL = {"path_full", "self_induced_queue", "congestive_loss", "shallow_buffer"}  # verdicts that imply a full path
 DROPPED = {"congestive_loss", "shallow_buffer"}  # verdicts that imply an overflowing queue
-FEWEST_WRITES = 4  # idle periods, for a pattern
-APPLICATION = 0.05  # share of the time without data to send, from which writes are inferred
 
 
 def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> Scene:
@@ -40,8 +36,13 @@ def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> 
     polls = Polls(flow)
     rtt = polls.rtt[np.isfinite(polls.rtt) & (polls.rtt > 0)]
     rate = polls.windows[1]
-    if not flow.is_timed or len(rtt) < LEAST_POLLS or (rate > 0).sum() < LEAST_POLLS or not polls.least_us > 0:
-        raise FitError(f"fewer than {LEAST_POLLS} polls with RTT and progress: nothing bounds the path")
+    if (
+        not flow.is_timed
+        or len(rtt) < const.LEAST_POLLS
+        or (rate > 0).sum() < const.LEAST_POLLS
+        or not polls.least_us > 0
+    ):
+        raise FitError(f"fewer than {const.LEAST_POLLS} polls with RTT and progress: nothing bounds the path")
     verdicts = {one.name: one for one in diagnosis.verdicts}
     path = _path(polls, rate[rate > 0], rtt, verdicts)
     held = _held(polls, diagnosis, verdicts, float(np.median(rtt)))
@@ -55,7 +56,7 @@ def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> 
         *(OPEN_QUESTIONS[name] for name in path.estimates["undetermined"] if name in OPEN_QUESTIONS),
     ]
     not_excluded.append("what lies between polls: jitter, reordering, and who shared the path are not simulated")
-    duration = f"{min(polls.end, LONGEST_S):.3f}s"
+    duration = f"{min(polls.end, const.LONGEST_S):.3f}s"
     return Scene(path, own, held, recorded, duration, ({"ack_every": 2},), flow.hz, (), True, tuple(not_excluded))
 
 
@@ -64,7 +65,7 @@ def _path(polls: Polls, rate_bps: Any, rtt_us: Any, verdicts: dict[str, Verdict]
     full, undetermined = bool(FULL & verdicts.keys()), []
     if full:
         typical = float(np.median(rate_bps)) * WIRE_PER_PAYLOAD
-        rate = Estimate.around(typical, RATE_ERROR * typical)
+        rate = Estimate.around(typical, const.RATE_ERROR * typical)
     else:
         undetermined.append("rate")
         estimated = 8 * float(np.nanmax(np.append(polls["bbr_bw_Bps"], 0.0)))
@@ -112,7 +113,7 @@ def _held(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict], rtt_
         buffer = flying
         not_excluded.append(f"more than {buffer / 1e3:.0f} kB in flight, which the send buffer kept to")
     idle = shares(diagnosis.limits).get("application", 0.0)
-    if idle > APPLICATION and buffer is None and pacing is None:
+    if idle > const.APPLICATION and buffer is None and pacing is None:
         app = _writes(polls, diagnosis, goodput_bps)
         not_excluded.append(f"that the application had less to send for up to {100 * idle:.0f} % of the time")
     return HeldBack(app, pacing, 0.0, buffer, window, window or 0.0, None, tuple(not_excluded))
@@ -121,7 +122,7 @@ def _held(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict], rtt_
 def _writes(polls: Polls, diagnosis: Diagnosis, goodput_bps: float) -> str | None:
     """Return the application's writes as `cctrace.Sender` takes them, one per pause; None if there are few."""
     pauses = sum(limit.name == "application" for limit in diagnosis.limits)
-    if pauses < FEWEST_WRITES:
+    if pauses < const.FEWEST_WRITES:
         return None
     every_s = polls.end / pauses
     return f"chunks:size={goodput_bps / 8 * every_s:.0f}B,every={every_s * 1e6:.0f}us"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import NEAR_POINTS
 from cctrace.fit.rivals import AS_INFERRED, rivals_of
 from cctrace.path.transmissions import DELIVERED
@@ -34,11 +35,7 @@ if TYPE_CHECKING:
     from cctrace.path.transmissions import Transmissions
 
 AS_DROPTAIL = ("other", "early")  # values of `aqm` in a fit that cannot be simulated
-CLEARLY = 2 * np.log(20.0)  # least gain in twice the log likelihood for a path other than the inferred one
 COMPETITORS = ("cubic6", "bbr2022")  # hypothetical competitors outside the capture
-RUNS = 4  # simulations per explanation
-GRID_S = 0.1
-LAST_RTTS = 8  # samples whose mean approximates the smoothed RTT [RFC6298]
 # Distance of a run over the true path from a recording in excess of chance: standard deviations of the features below.
 SPREAD = {
     "goodput": 0.03,
@@ -81,7 +78,7 @@ def course_of(flow: Flow, table: Transmissions) -> Course:
     """Return the `Course` of a captured flow."""
     acked = np.sort(table.acked_ns[table.state == DELIVERED])
     end_s = (int(table.acked_ns.max()) - table.start_ns) / 1e9
-    at_ns = table.start_ns + (np.arange(1, int(end_s / GRID_S) + 1) * GRID_S * 1e9).astype(np.int64)
+    at_ns = table.start_ns + (np.arange(1, int(end_s / const.GRID_S) + 1) * const.GRID_S * 1e9).astype(np.int64)
 
     def so_far(times_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.searchsorted(times_ns, at_ns, side="right").astype(float)
@@ -90,7 +87,7 @@ def course_of(flow: Flow, table: Transmissions) -> Course:
     rtt_us, taken_ns = samples["rtt_us"], samples["time_ns"]
     total = np.concatenate([[0.0], np.cumsum(rtt_us)])
     last = np.searchsorted(taken_ns, at_ns, side="right")
-    first = np.maximum(last - LAST_RTTS, 0)
+    first = np.maximum(last - const.LAST_RTTS, 0)
     smoothed = (total[last] - total[first]) / np.maximum(last - first, 1)
     again = np.sort(table.sent_ns[table.retransmitted])
     return Course(so_far(acked), so_far(table.sent_ns), so_far(again), smoothed, float(rtt_us.mean()))
@@ -99,7 +96,7 @@ def course_of(flow: Flow, table: Transmissions) -> Course:
 def courses(runs: Sequence[Run]) -> list[Course]:
     """Return the `Course` of the first flow of each run."""
     found = []
-    for outcome in batch([run._replace(sample=f"{GRID_S}s") for run in runs]):
+    for outcome in batch([run._replace(sample=f"{const.GRID_S}s") for run in runs]):
         names = ("delivered_segments", "sent_segments", "retransmitted_segments", "srtt_us")
         columns = (np.array([one[name][0] for one in outcome.samples[1:]], float) for name in names)
         delivered, sent, again, smoothed = columns
@@ -159,13 +156,13 @@ def _own(scene: Scene) -> Sender:
 
 def _runs(path: FittedPath, senders: tuple[Sender, ...], scene: Scene) -> list[Run]:
     """Return the runs of one explanation."""
-    return [Run(one, senders, scene.duration, k) for k, one in enumerate(path.draws(RUNS, 1))]
+    return [Run(one, senders, scene.duration, k) for k, one in enumerate(path.draws(const.RUNS, 1))]
 
 
 def _each_unlike(recorded: Course, explanations: Sequence[list[Run]]) -> list[float]:
     """Return the `unlikeness` of what was recorded under each explanation; all their runs are one batch."""
     found = courses([run for runs in explanations for run in runs])
-    return [unlikeness(recorded, found[k * RUNS : (k + 1) * RUNS]) for k in range(len(explanations))]
+    return [unlikeness(recorded, found[k * const.RUNS : (k + 1) * const.RUNS]) for k in range(len(explanations))]
 
 
 def uncaptured_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosis: Diagnosis) -> Sender | None:
@@ -188,7 +185,7 @@ def uncaptured_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diag
     runs = [_runs(scene.path, those, scene) for those in senders]
     alone, *beside = _each_unlike(course_of(flow, evidence.transmissions), runs)
     best = int(np.argmin(beside))
-    return rivals[best] if alone - beside[best] > CLEARLY else None
+    return rivals[best] if alone - beside[best] > const.CLEARLY else None
 
 
 def likeliest(scene: Scene, flow: Flow, evidence: PathEvidence) -> FittedPath:
@@ -200,5 +197,5 @@ def likeliest(scene: Scene, flow: Flow, evidence: PathEvidence) -> FittedPath:
     found = weighed(scene, flow, evidence)
     name = min(found, key=lambda name: found[name][1])
     better = found[AS_INFERRED][1] - found[name][1]
-    least = 0.0 if scene.path.estimates["aqm"] in AS_DROPTAIL else CLEARLY
+    least = 0.0 if scene.path.estimates["aqm"] in AS_DROPTAIL else const.CLEARLY
     return found[name][0] if better > least else scene.path

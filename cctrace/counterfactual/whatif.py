@@ -23,6 +23,7 @@ import numpy as np
 
 from cctrace.cc import called
 from cctrace.cc import controller as resolve
+from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import FIGURES, in_words, sides
 from cctrace.counterfactual.questions import check_changes
 from cctrace.counterfactual.runs import Question, Runs
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
     from cctrace.sim.result import Simulation
 
     Figures = dict[str, Estimate]
-
-DRAWS = 12
-LEAST_DRAWS = 3
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -157,7 +155,7 @@ def whatif(
     candidates: Controller | Sequence[Controller] = (),
     *,
     own: Controller | None = None,
-    draws: int = DRAWS,
+    draws: int = const.DRAWS,
     seed: int = 1,
     progress: Progress = silent,
     **changes: Any,
@@ -216,8 +214,8 @@ def whatif(
     if twice := [name for name in names if names.count(name) > 1]:
         raise ArgumentError(f"candidates: {twice[0]!r} is given twice; each needs a name of its own")
     check_changes(changes)
-    if not isinstance(draws, int | np.integer) or draws < LEAST_DRAWS:
-        raise ArgumentError(f"draws={draws!r} must be an integer from {LEAST_DRAWS}")
+    if not isinstance(draws, int | np.integer) or draws < const.LEAST_DRAWS:
+        raise ArgumentError(f"draws={draws!r} must be an integer from {const.LEAST_DRAWS}")
     scene = scene_of(as_flow(flow), own, None, progress)
     asked = candidates or ([scene.own] if scene.own and changes else [])
     runs = Runs(scene, int(draws), seed, progress)
@@ -232,7 +230,7 @@ def what_would_help(
     `own`: the sender's controller; by default identified. Raises `FitError` and `StreamError` as `whatif` does.
     """
     scene = scene_of(flow, own, diagnosis, progress)
-    return answer(Runs(scene, DRAWS, 1, progress), remedies.questions(diagnosis, scene.own))
+    return answer(Runs(scene, const.DRAWS, 1, progress), remedies.questions(diagnosis, scene.own))
 
 
 def answer(

@@ -1,0 +1,39 @@
+"""Constants of what-ifs and effects: value, unit, kind and reason on one line each; see `cctrace.path.constants`."""
+
+# --- limits at the hosts, from packets or polls ----------------------------------------------------------------------
+WINDOW_SHUT = 0.01  # of the time | set | with a closed window, from which the receive window is modelled
+GROWN_WINDOW = 2.0  # times the data per RTT | definition | a growing window is larger [Linux] tcp_rcv_space_adjust
+APPLICATION = 0.05  # of the time | set | without data to send (or room for it), from which it may matter
+WRITTEN_EARLY = 0.10  # of the time | set | the same, from which a send buffer is assumed if writes follow no pauses
+FEWEST_WRITES = 4  # writes | set | for a pattern of times and sizes
+IDLE_RTTS = 1.0  # RTTs | set | without data between two writes: ACK-clocked sends follow ACKs at once
+CLOCK_RTTS = 1.5  # RTTs | set | least period of writes on a clock while data are in flight
+ON_CLOCK = 0.05  # of the period, or the size | set | by which such a write may differ from others
+EVEN = 0.7  # ratio | set | of the pauses' scatter to that of writes around a clock: requests wait for the response
+
+# --- paths that only polls bound -------------------------------------------------------------------------------------
+LONGEST_S = 20.0  # s | accuracy | simulated: polls describe a steady state
+LEAST_POLLS = 20  # polls | set | with an RTT and a rate
+RATE_ERROR = 0.05  # of a full path's rate | set | one standard error
+
+# --- simulated questions ---------------------------------------------------------------------------------------------
+DRAWS = 12  # paths | accuracy | drawn for a what-if
+LEAST_DRAWS = 3  # paths | accuracy | least of a what-if
+EFFECT_DRAWS = 8  # paths | accuracy | drawn for effects
+LEAST_EFFECT_DRAWS = 4  # paths | accuracy | the same for a flow of many segments
+TRIES = 4  # times as many draws | accuracy | if chance matters: those closest to the recorded flow are kept
+SEGMENTS = (
+    2_000_000  # segments | accuracy | simulated per question, in two seconds of a core: fewer draws of long flows
+)
+MOST_SEGMENTS = 1_000_000  # segments | accuracy | of a flow whose effects are simulated
+OPEN_ENDED = 1.1  # times | set | the RTT with shorter queues, from which longer ones would increase it further
+MOST_BDP = 10.0  # bandwidth-delay products | set | largest usual buffer
+BUFFER_REACH = 4.0  # times | accuracy | below the mean data in flight, for the smallest send buffer tried
+BUFFER_TRIALS = 8  # sizes | accuracy | evenly in the logarithm
+BUFFER_ROUNDS = 3  # rounds | accuracy | each refines between the neighbours of the best
+
+# --- rival explanations ----------------------------------------------------------------------------------------------
+CLEARLY = 5.991464547107981  # of twice the log likelihood | set | least gain of another path: odds of 20
+RUNS = 4  # simulations | accuracy | per explanation
+GRID_S = 0.1  # s | accuracy | of the courses that are compared
+LAST_RTTS = 8  # samples | definition | whose mean approximates the smoothed RTT [RFC6298]
