@@ -98,7 +98,7 @@ def test_an_rtt_below_min_rtt_gives_obbr_the_largest_cap():
 def test_obbr_clamps_the_window_even_at_its_largest_cap():
     cc = obbr.OBBR()
     cc.min_rtt_ms, cc.bw_v[0], cc.cwnd = 40, 1_000_000, 200_000
-    cc.cwnd_gain = f32(obbr.GAIN_MAX)  # as a float slightly below the double it is compared with
+    cc.cwnd_gain = f32(cc.g_max)  # as a float slightly below the double it is compared with
     cc.bound_cwnd(ack())
     assert cc.cwnd == int(f32(2.05) * f32(40_000))
 

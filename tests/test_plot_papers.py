@@ -75,6 +75,15 @@ def test_the_collapse_surface_marks_the_capture_and_where_it_is_one_in_two():
     assert edge[np.argmin(edge[:, 1]), 0] == pytest.approx(0.656, abs=0.05)
 
 
+def test_an_axis_of_whole_numbers_has_no_ticks_between_them():
+    table = pd.DataFrame({"flows": [1, 2, 3], "mbps": [9.4, 3.2, 1.1], "cc": "bbr"})
+    for axes in plot.lines(table, "flows", [("mbps", "a"), ("mbps", "b")], "cc").axes:
+        low, high = axes.get_xlim()
+        assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1, 2, 3]
+    (axes,) = plot.lines(table.assign(flows=table.flows / 2), "flows", [("mbps", "")], "cc").axes
+    assert (axes.get_xticks() % 1 > 0).any()
+
+
 def test_bars_below_zero_are_seen():
     table = pd.DataFrame({"bin": ["a", "b"], "gain": [-2.0, 1.0], "table": ["learned", "learned"]})
     (axes,) = plot.bars(table, "bin", "gain", "table").axes

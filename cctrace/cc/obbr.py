@@ -33,7 +33,6 @@ from cctrace.cc.cmath import f32, s32, u32, u64_lt
 from cctrace.cc.filters import reset_filter, running_max
 from cctrace.cc.quic_bbr import MAX_DOWN_SAMPLES, NOT_IN_RECOVERY, OBBR_COLUMNS, STARTUP, QuicBBR
 
-GAIN_MAX = 2.05  # C double; f32(GAIN_MAX) < GAIN_MAX
 PROBE_GAIN = 1.25  # lower bound of g while the pacing gain probes for bandwidth
 GAIN_STEP = 0.01  # alpha: share of the BDP that g regains per BDP acknowledged
 RECENT_LOSS_MS = 3000
@@ -48,8 +47,12 @@ class OBBR(QuicBBR):
     """oBBR of oBBR's nginx-quic (`-C oBBR`)."""
 
     params = QuicBBR.params | {
-        "mu": Param(0.5, 0.0, 1.001, "share of a shallow buffer that the flow may fill [Bi23] §4.1")
+        "mu": Param(0.5, 0.0, 1.001, "share of a shallow buffer that the flow may fill [Bi23] §4.1"),
+        "g_max": Param(2.05, 1.0, 10.0, "largest cap, BDP; a constant of the module (C double)"),
     }
+
+    mu: float  # parameters
+    g_max: float
 
     golden_absent = {c: why for c, why in QuicBBR.golden_absent.items() if c not in OBBR_COLUMNS}
 
@@ -91,10 +94,10 @@ class OBBR(QuicBBR):
             queueing_ms = float(ack.smp_rtt_ms - self.min_rtt_ms)
             if queueing_ms < 0.0:
                 queueing_ms = queueing_ms + TWO_64  # unsigned in C
-            self.cwnd_gain = f32(min(1.0 + self.mu * queueing_ms / self.min_rtt_ms, GAIN_MAX))
+            self.cwnd_gain = f32(min(1.0 + self.mu * queueing_ms / self.min_rtt_ms, self.g_max))
         elif self.recovery_mode == NOT_IN_RECOVERY:
             step = GAIN_STEP * ack.smp_acked / self.target_cwnd(f32(1.0))
-            self.cwnd_gain = f32(min(float(self.cwnd_gain) + step, GAIN_MAX))
+            self.cwnd_gain = f32(min(float(self.cwnd_gain) + step, self.g_max))
 
     def detect_bw_drop(self, ack: Ack) -> None:  # [Bi23] §4.2
         """Start an experiment if samples or RTTs say that the bandwidth fell, and a loss agrees."""
@@ -157,11 +160,11 @@ class OBBR(QuicBBR):
         if self.pacing_gain > f32(1.0):
             gain = f32(max(PROBE_GAIN, float(gain)))
             if u64_lt(RECENT_LOSS_MS, ack.now_ms - ack.loss_timer):
-                gain = f32(max(GAIN_MAX, float(gain)))
+                gain = f32(max(self.g_max, float(gain)))
         return gain
 
     def bound_cwnd(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_set_cwnd
         """Clamp the window to g * BDP."""
-        if float(self.cwnd_gain) < GAIN_MAX:
+        if float(self.cwnd_gain) < self.g_max:
             self.cwnd = min(self.cwnd, self.target_cwnd(self.inflight_gain(ack)))
         super().bound_cwnd(ack)

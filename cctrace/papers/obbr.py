@@ -8,7 +8,8 @@ Testbed: tc, and a burst of 100 KB in all experiments that use it: a token bucke
 the buffer in front of it; also where section 3 names no burst. The scripts of the artifact [oBBR-AE] put netem, and tbf
 below it, on the loopback device, on which server and client meet. Data and ACKs then wait in the same queue, which an
 RTT contains twice, and half of the RTT is before it, in either direction. Sessions of 1 GB take as long as the link
-needs for 1 GB. The client is Chromium's. "Retransmitted" is relative to what was delivered.
+needs for 1 GB. The client is Chromium's. "Retransmitted" is relative to what was delivered (section 5.2.1); "packet
+loss ratio" is what that is elsewhere, and where the text says that BBR bears 20 % of it: lost over sent.
 
 Sources: [Bi23]; [oBBR-AE] `nginx-quic/scripts` of bpq233/oBBR.
 """
@@ -122,6 +123,15 @@ def retransmitted_pct(flows: Sequence[Mapping[str, Any]]) -> float:
     """Return the retransmissions of flows over their original transmissions, per cent."""
     again, sent = (sum(flow[name] for flow in flows) for name in ("retransmitted", "sent"))
     return 100 * again / max(sent - again, 1)
+
+
+def loss_ratio_pct(retransmitted_pct: float) -> float:
+    """Return packets lost over packets sent, per cent, from retransmissions over what was delivered.
+
+    >>> loss_ratio_pct(25.0)
+    20.0
+    """
+    return 100 * retransmitted_pct / (100 + retransmitted_pct)
 
 
 def acks(client: str, rtt_ms: float) -> Fields:

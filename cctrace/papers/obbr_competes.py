@@ -4,6 +4,7 @@ Section 5.2.4: {40 Mbit/s, 100 ms}, R 0.5 and 1. Both flows end "once the 1 GB d
 the faster of them has fetched the file. (When both together have delivered 1 GB, the shares are nearly the same.)
 """
 
+import itertools
 from collections.abc import Iterator
 
 import pandas as pd
@@ -103,26 +104,29 @@ def _percent(shares: list[float], digits: int = 0) -> str:
 
 
 class LargestCap(ob.Bi23):
-    """oBBR's paper form against CUBIC in a deep buffer, g_max varied, and BBR; the text does not say with which mu."""
+    """oBBR against CUBIC in a deep buffer, g_max varied, and BBR; the text does not say with which mu."""
 
-    varied = {"mu": "mus", "g_max": "gains"}
-    drawn = drawing("lines", "g_max", [("share", "share of the goodput")], "line", xlabel="g_max")
+    varied = {"form": "forms", "mu": "mus", "g_max": "gains", "client": "clients"}
+    drawn = drawing(
+        "lines", "g_max", [("share", "share of the goodput")], "line", panel_by="form", xlabel="g_max (released: 2.05)"
+    )
 
     def run(self, at: Fields, p: Fields) -> Run:
         """Two flows over Fig. 3's link, R 16; g_max 0 is BBR."""
-        system = f"quic_obbr_paper:mu={at['mu']:g},g_max={at['g_max']:g}" if at["g_max"] else ob.BBR
-        path, client = ob.link(20, 40, 16 * ob.bdp_bytes(20, 40)), ob.acks(ob.LOOPBACK, 40)
-        return ob.run_of([system, ob.CUBIC], path, at["seed"], p["duration_s"], client)
+        cc = ob.SYSTEMS[ob.obbr(at["mu"], ob.FORMS[at["form"]])]
+        system = f"{cc},g_max={at['g_max']:g}" if at["g_max"] else ob.BBR
+        path = ob.link(20, 40, 16 * ob.bdp_bytes(20, 40), client=at["client"])
+        return ob.run_of([system, ob.CUBIC], path, at["seed"], p["duration_s"], ob.acks(at["client"], 40))
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """The first flow's share."""
         mine, other = (flow["goodput_bps"] for flow in result["flows"])
         return {"share": mine / (mine + other)}
 
-    def claims(self, made: Reproduction) -> Iterator[Claim]:
+    def of_client(self, made: Reproduction) -> Iterator[Claim]:
         """Section 4.3."""
-        for mu in made.each("mu"):
-            gains, got = made.column("share", "g_max", mu=mu)
+        for form, mu in itertools.product(made.each("form"), made.each("mu")):
+            gains, got = made.column("share", "g_max", form=form, mu=mu)
             bbr, at = got[0], dict(zip(gains, got, strict=True))
             yield judge(
                 "4.3",
@@ -131,12 +135,13 @@ class LargestCap(ob.Bi23):
                 paper="smaller weakens, greater strengthens",
                 here=f"{_percent(list(got[1:]))} % beside CUBIC at {listed(gains[1:], '{:g}')}, BBR {100 * bbr:.0f} %",
                 sizes={"share with g_max 2": (bbr, at[2.0])},
-                reading=f"mu {mu:g}",
+                reading=f"{form}; mu {mu:g}",
             )
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
-        """A line per mu."""
-        return made.rows().query("g_max > 0").assign(line="mu " + made.table.mu.map("{:g}".format))
+        """A line per mu, a panel per form, of the first client."""
+        table = made.rows(client=made.table.client.iloc[0]).query("g_max > 0")
+        return table.assign(line="mu " + table.mu.map("{:g}".format))
 
 
 FIGURES = [
@@ -157,7 +162,14 @@ FIGURES = [
     LargestCap(
         "4.3",
         "the largest cap, g_max, beside CUBIC in 16 BDP",
-        {"mus": ob.MUS, "gains": (0.0, 1.5, 2.0, 3.0), "seeds": (1, 2, 3, 4, 5), "duration_s": 480.0},
-        {"mus": ob.MUS[:1], "seeds": (1,), "duration_s": 40.0},
+        {
+            "forms": tuple(ob.FORMS),
+            "mus": ob.MUS,
+            "gains": (0.0, 1.5, 2.0, 3.0),
+            "clients": ob.CLIENTS,
+            "seeds": (1, 2, 3, 4, 5),
+            "duration_s": 480.0,
+        },
+        {"mus": ob.MUS[:1], "seeds": (1,), "duration_s": 40.0, "clients": ob.CLIENTS[:1]},
     ),
 ]

@@ -173,8 +173,8 @@ def _competition(made: Reproduction) -> Iterator[Claim]:
             "at R 0.5 BBR dominates, and loses 13.36 %",
             {"nine tenths of the goodput": got >= 0.9},
             paper="13.36 %",
-            here=f"{got:.0%} of the goodput, {lost:.2f} % retransmitted",
-            sizes={"lost (%)": (13.36, lost)},
+            here=f"{got:.0%} of the goodput, {ob.loss_ratio_pct(lost):.2f} % lost",
+            sizes={"lost (%)": (13.36, ob.loss_ratio_pct(lost))},
         )
     ratios, one = made.column("bbr_share", "ratio", panel=OVER_R1)
     if len(ratios):

@@ -2,7 +2,8 @@
 
 Section 5.2: {100 Mbit/s, 40 ms} and {40 Mbit/s, 100 ms}, R (buffer over BDP) 0.25, without random losses, and
 with 1 % on the former and 2 % on the latter, as the artifact's `fig7.sh` has them; {60 Mbit/s, 60 ms}, R 0.2, 0.4 and
-0.6. A run ends when 1 GB is delivered, however long that takes.
+0.6. A run ends when 1 GB is delivered, or after 300 s, as the artifact's `fig7.sh` has it: over random losses BBRv2 and
+CUBIC do not get that far, and what STARTUP delivered is a part of their goodput.
 """
 
 import textwrap
@@ -244,11 +245,15 @@ def _headlines(made: Reproduction, lossy: list[str], shallow: list[str]) -> Iter
 
 
 def fewer_losses(bbr: Iterable[float], ours: Iterable[Iterable[float]], reading: str) -> Claim:
-    """Judge section 1's "up to 30 times" from shares lost, setting by setting, of BBR and of each oBBR.
+    """Judge section 1's "up to 30 times" from shares retransmitted, setting by setting, of BBR and of each oBBR.
 
-    The text does not say whether the link, "a stable network environment", is that of Fig. 7 or of Fig. 8.
+    It is the packet loss ratio that is 30 times less. The text does not say whether the link, "a stable network environment", is that of Fig. 7 or of Fig. 8.
     """
-    fewer = max(plain / max(mine, 1e-9) for each in ours for plain, mine in zip(bbr, each, strict=True))
+    fewer = max(
+        ob.loss_ratio_pct(plain) / max(ob.loss_ratio_pct(mine), 1e-9)
+        for each in ours
+        for plain, mine in zip(bbr, each, strict=True)
+    )
     return judge(
         "1",
         "oBBR loses up to 30 times less than BBR on a stable link",
@@ -269,7 +274,7 @@ FIGURES = [
             "clients": ob.CLIENTS,
             "scenarios": tuple(SCENARIOS),
             "seeds": ob.OF_LAB,
-            "longest_s": 10_000.0,
+            "longest_s": 300.0,
         },
         {
             "scenarios": tuple(scenario(*one) for one in (*LOSSY[2:], SHALLOW[1])),

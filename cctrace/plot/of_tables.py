@@ -88,6 +88,8 @@ def lines(
     # Limits are set last, once all axes that share them are drawn.
     for axes, ((_, label, *options), group) in zip(grid.flat, cells, strict=False):
         _dress(axes, label, "" if group is None else str(group), **(options[0] if options else {}))
+    if table[x].dtype.kind in "iu" and grid[0, 0].get_xscale() == "linear":
+        grid[0, 0].locator_params(axis="x", integer=True)  # of all: they share the axis
     _finish_grid(grid, len(cells), xlabel or x)
     _legend(drawing, grid.flat)
     return drawing
