@@ -247,7 +247,8 @@ def _headlines(made: Reproduction, lossy: list[str], shallow: list[str]) -> Iter
 def fewer_losses(bbr: Iterable[float], ours: Iterable[Iterable[float]], reading: str) -> Claim:
     """Judge section 1's "up to 30 times" from shares retransmitted, setting by setting, of BBR and of each oBBR.
 
-    It is the packet loss ratio that is 30 times less. The text does not say whether the link, "a stable network environment", is that of Fig. 7 or of Fig. 8.
+    It is the packet loss ratio that is 30 times less. The text does not say whether the link, "a stable network
+    environment", is that of Fig. 7 or of Fig. 8.
     """
     fewer = max(
         ob.loss_ratio_pct(plain) / max(ob.loss_ratio_pct(mine), 1e-9)
