@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import cctrace as cct
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr2_model import CRUISE, PROBE_BW, REFILL, ilog2, in_8_bits, in_256ths
 from cctrace.cc.bbr2plus import BBR2Plus
@@ -388,3 +389,11 @@ def test_compensation_forgets_jitter_after_four_rounds():
     flow = SteadyFlow(BBR2Comp).rounds(5, mdev_us4=4 * 30_000)
     assert flow.rounds(3, mdev_us4=0).cc.bdp_rtt_us() == 70_000
     assert flow.rounds(5, mdev_us4=0).cc.bdp_rtt_us() == 40_000
+
+
+@pytest.mark.parametrize("parent", ["bbr2", "bbr3"])
+def test_in_order_either_estimate_given_keeps_what_jitter_takes_from_both(parent):
+    path = cct.Path(rate="40Mbit", rtt="40ms", buffer="4bdp", jitter="normal:sd=32ms")
+    given = (f"{parent}_cmrt:true_rtt_us=40000", f"{parent}_cbe:true_bw_Bps=4782034")
+    plain, *oracles = (cct.simulate(path, cc, "30s", 1).flows.goodput_bps[0] / 1e6 for cc in (parent, *given))
+    assert plain < 20 < min(oracles)

@@ -13,11 +13,11 @@ import cctrace as cct
 from cctrace.cc.bbrx import table_values
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.learn import Agent, Environment, Search, simulated, statistics
+from cctrace.learn import Agent, Ascent, Environment, Search, simulated, statistics
 
 
-def climbed(utility):
-    search = Search()
+def climbed(utility, search=None):
+    search = search or Search()
     while (wanted := search.wanted()) is not None:
         search.note(utility(*wanted))
     return search
@@ -31,6 +31,35 @@ def test_the_search_finds_the_maximum_of_a_concave_utility(top, curvature):
     assert k == 4
     assert curvature * (beta - top) ** 2 <= 0.02 * 10  # within 2 % of the best utility
     assert len(search.tried) <= 15
+
+
+@settings(max_examples=30, deadline=None)
+@given(top=st.floats(0.15, 1.2), curvature=st.floats(0.5, 3.0))
+def test_gradient_ascent_climbs_a_concave_utility_without_noise(top, curvature):
+    def utility(k, beta):
+        return 5 - curvature * (beta - top) ** 2 - (k - 4)
+
+    search = climbed(utility, Ascent())
+    assert search.elected()[0] == 4
+    assert utility(*search.elected()) >= max(utility(4, 0.45), 0.97 * 5)
+    assert len(search.tried) <= 15
+
+
+def test_an_agent_that_continues_follows_an_optimum_that_moves_after_it_elected():
+    agent, top = Agent(flows=1, continues=True), 0.3
+    elected = []
+    for trial in range(60):
+        k, beta = agent.now(0)
+        flow = {"min_rtt_us": 20e3, "bw_bps": 2e6, "lost_share": 0.0, "beta": beta, "k": k}
+        agent.observe(pd.DataFrame([flow | {"goodput_bps": 2e6 - 1e6 * (beta - top) ** 2 - 1e5 * (k - 4)}]))
+        if agent.searches[0].wanted() is None:
+            elected.append(agent.searches[0].elected()[1])
+            top = 0.9 if trial > 20 else 0.3
+    assert elected[0] == pytest.approx(0.3, abs=0.05)
+    assert elected[-1] == pytest.approx(0.9, abs=0.05)
+    stops = Agent(flows=1)
+    stops.searches[0].tried = climbed(lambda k, beta: -((beta - 0.3) ** 2)).tried
+    assert stops.observe(pd.DataFrame([flow | {"goodput_bps": 1e6}])) == 0
 
 
 def test_k_is_raised_until_the_optimum_stops_growing():

@@ -3,8 +3,9 @@
     cbe    "correct bandwidth estimate": the bottleneck's rate is given; min_rtt is estimated and may still collapse
     cmrt   "correct minimum RTT": the uncongested average RTT is given; the bandwidth is estimated
 
-Everything else, states included, is the parent's: `bbr2016` or `bbr2019`. Neither can be deployed: they are oracles,
-which show which of the two estimates causes a collapse, and how far a repair could reach (Fig. 8).
+Everything else, states included, is the parent's: `bbr2016` or `bbr2019`, and, beyond the paper, `bbr2` or `bbr3`.
+Neither can be deployed: they are oracles, which show which of the two estimates causes a collapse, and how far a repair
+could reach (Fig. 8).
 
 Sources: [Kumar19] §IV. The paper gives no code.
 
@@ -22,6 +23,8 @@ from typing import TYPE_CHECKING
 from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param
 from cctrace.cc.bbr1_model import BW_UNIT
+from cctrace.cc.bbr2 import BBR2
+from cctrace.cc.bbr3 import BBR3
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.bbr2019 import BBR2019
 from cctrace.cc.linux import USEC_PER_SEC
@@ -98,3 +101,27 @@ class BBR2019Cmrt(CorrectMinRtt, BBR2019):
     """BBR of 2019 with the uncongested average RTT given."""
 
     params = BBR2019.params | TRUE_RTT
+
+
+class BBR2Cbe(CorrectBandwidth, BBR2):
+    """BBRv2 with the bottleneck's rate given."""
+
+    params = BBR2.params | TRUE_BW
+
+
+class BBR2Cmrt(CorrectMinRtt, BBR2):
+    """BBRv2 with the uncongested average RTT given."""
+
+    params = BBR2.params | TRUE_RTT
+
+
+class BBR3Cbe(CorrectBandwidth, BBR3):
+    """BBRv3 with the bottleneck's rate given."""
+
+    params = BBR3.params | TRUE_BW
+
+
+class BBR3Cmrt(CorrectMinRtt, BBR3):
+    """BBRv3 with the uncongested average RTT given."""
+
+    params = BBR3.params | TRUE_RTT

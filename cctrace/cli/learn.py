@@ -19,6 +19,10 @@ from cctrace.errors import ArgumentError
 @click.option("--slope", default=100.0, help="Of the utility's sigmoid, which the paper leaves open.")
 @click.option("--gamma", default=1.0, help="Of simulated flows: 1 or 0.98 in the paper.")
 @click.option("--seed", default=1, help="Of the simulated flows.")
+@click.option(
+    "--method", type=click.Choice(["parabola", "gradient"]), default="parabola", help="gradient: the paper's."
+)
+@click.option("--continue", "continues", is_flag=True, help="With COUNTERS: tune on after electing.")
 @command_options()
 def learn(
     files: tuple[str, ...],
@@ -29,9 +33,11 @@ def learn(
     slope: float,
     gamma: float,
     seed: int,
+    method: str,
+    continues: bool,
     as_json: bool,
 ) -> None:
-    """Gradient ascent on the mean utility of flows, bin by bin of BBRx's table, from beta 0.45 and k 4.
+    """Ascent on the mean utility of flows, bin by bin of BBRx's table, from beta 0.45 and k 4.
 
     Without COUNTERS, flows are simulated until every bin has elected its values; an interrupted run resumes with
     the same --state. COUNTERS are tcp_info of flows that ran with the table written by the last call (-o): one step
@@ -47,12 +53,18 @@ def learn(
         raise ArgumentError("give -o FILE for the table, --state FILE or --json: else what is learned would be lost")
     if files and not state:
         raise ArgumentError("give --state FILE: what counters teach is only a step")
+    if continues and not files:
+        raise ArgumentError(
+            "--continue has a meaning only with COUNTERS: simulated flows end when every bin has elected"
+        )
     from cctrace.learn import Agent, simulated  # takes time: mistakes are said before
 
-    agent = Agent.load(state) if state and os.path.exists(state) else Agent(flows, slope, gamma=gamma)
-    if (agent.flows, agent.slope, agent.gamma) != (flows, slope, gamma):
-        had = f"{agent.flows} flows a trial, slope {agent.slope:g} and gamma {agent.gamma:g}"
+    asked = Agent(flows, slope, gamma=gamma, method=method)
+    agent = Agent.load(state) if state and os.path.exists(state) else asked
+    if (agent.flows, agent.slope, agent.gamma, agent.method) != (flows, slope, gamma, method):
+        had = f"{agent.flows} flows a trial, slope {agent.slope:g}, gamma {agent.gamma:g} and method {agent.method}"
         warn(f"{state} goes on with its {had}")
+    agent.continues |= continues
     with progress("learning (the first simulation on a machine is compiled before, some 10 s)") as update:
         if files:
             counted = sum(_observe(agent, file) for file in files)
@@ -81,6 +93,7 @@ def _learned(agent: Any, files: Sequence[str], bins: str | None, seed: int) -> d
     from cctrace import __version__
 
     given = {"flows": agent.flows, "slope": f"{agent.slope:g}", "gamma": f"{agent.gamma:g}"}
+    given |= {} if agent.method == "parabola" else {"method": agent.method}
     given |= {} if files else {"seed": seed} | ({} if bins is None else {"bins": bins})
     command = ["cctrace learn", *files, *(f"--{name} {value}" for name, value in given.items())]
     day = datetime.datetime.now(datetime.UTC).date().isoformat()

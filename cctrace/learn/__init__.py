@@ -11,6 +11,6 @@ Agent and flows are loosely coupled, as in the paper: the agent does not know ho
 
 from cctrace.learn.agent import Agent
 from cctrace.learn.environment import Environment, simulated, statistics
-from cctrace.learn.search import Search
+from cctrace.learn.search import Ascent, Search
 
-__all__ = ["Agent", "Environment", "Search", "simulated", "statistics"]
+__all__ = ["Agent", "Ascent", "Environment", "Search", "simulated", "statistics"]

@@ -13,7 +13,7 @@ from cctrace import presets
 from cctrace.analytic.pilaw import SIGMOID_SLOPE, utility
 from cctrace.documents import json_file
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.learn.search import Search
+from cctrace.learn.search import FIRST_BETA, FIRST_K, METHODS, Search
 
 NEAR_BETA = 1e-6
 _FORM = "cctrace learning agent 1"
@@ -43,6 +43,10 @@ class Agent:
         Of the utility's sigmoid; the paper gives none, PCC Allegro's is 100.
     gamma : float
         Target utilisation that simulated flows have; the paper uses 1 and 0.98.
+    method : {"parabola", "gradient"}
+        How a bin is searched; the paper's is gradient ascent.
+    continues : bool
+        A bin that has elected is searched again, from the beta that it elected, so that it follows its network.
 
     Attributes
     ----------
@@ -72,6 +76,8 @@ class Agent:
     searches: list[Search] = field(default_factory=list)
     waiting: list[list[float]] = field(default_factory=list)
     gamma: float = 1.0
+    method: str = "parabola"
+    continues: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.flows, int) or self.flows < 1:
@@ -80,8 +86,10 @@ class Agent:
             raise ArgumentError(f"slope={self.slope!r} must be positive")
         if not 0.5 <= self.gamma <= 1:
             raise ArgumentError(f"gamma={self.gamma!r} must be from 0.5 to 1")
+        if self.method not in METHODS:
+            raise ArgumentError(f"method={self.method!r} is none of {', '.join(METHODS)}")
         self.bins = [(cell["min_rtt_ms"], cell["rate_mbps"]) for cell in presets.bins("bbrx_table1")]
-        self.searches = self.searches or [Search() for _ in self.bins]
+        self.searches = self.searches or [METHODS[self.method]() for _ in self.bins]
         self.waiting = self.waiting or [[] for _ in self.bins]
 
     def bin_of(self, min_rtt_us: float, bw_bps: float) -> int:
@@ -124,6 +132,8 @@ class Agent:
         for row in map(_Flow._make, flows[list(COLUMNS)].to_numpy(float)):
             number = self.bin_of(row.min_rtt_us, row.bw_bps)
             search = self.searches[number]
+            if self.continues and search.wanted() is None:
+                search = self.searches[number] = METHODS[self.method](first=search.elected())
             if (wanted := search.wanted()) is None or not _same(wanted, row):
                 continue
             counted += 1
@@ -151,6 +161,7 @@ class Agent:
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the agent's state, to be read by `load`; the file is replaced only when it is complete."""
         state = {"form": _FORM, "flows": self.flows, "slope": self.slope, "gamma": self.gamma, "waiting": self.waiting}
+        state |= {"method": self.method, "continues": self.continues, "first": [s.first for s in self.searches]}
         state["tried"] = [search.tried for search in self.searches]
         part = Path(f"{file}.part")
         part.write_text(json.dumps(state, indent=1), encoding="utf-8")
@@ -162,9 +173,15 @@ class Agent:
         with json_file(file, "the state of a learning agent") as state:
             if state["form"] != _FORM:
                 raise ValueError(f"its form is {state['form']!r}")
-            searches = [Search([(int(k), float(b), float(u)) for k, b, u in tried]) for tried in state["tried"]]
+            method, tried = state.get("method", "parabola"), state["tried"]
+            first = state.get("first", [(FIRST_K, FIRST_BETA)] * len(tried))
+            searches = [
+                METHODS[method]([(int(k), float(b), float(u)) for k, b, u in trials], (int(began[0]), float(began[1])))
+                for trials, began in zip(tried, first, strict=True)
+            ]
             waiting = [list(map(float, w)) for w in state["waiting"]]
-            agent = cls(state["flows"], state["slope"], searches, waiting, state.get("gamma", 1.0))
+            gamma, continues = state.get("gamma", 1.0), bool(state.get("continues", False))
+            agent = cls(state["flows"], state["slope"], searches, waiting, gamma, method, continues)
         if not len(agent.searches) == len(agent.waiting) == len(agent.bins):
             raise FormatError(f"{file}: has {len(agent.searches)} bins, the table has {len(agent.bins)}")
         return agent

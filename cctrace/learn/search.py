@@ -1,12 +1,12 @@
-"""Gradient ascent on the mean utility of one bin: the next (k, beta) to try, given the trials so far.
+"""Ascent on the mean utility of one bin: the next (k, beta) to try, given the trials so far.
 
-The search has no state but its history, so it resumes by reading that back. Utilities are noisy (a flow whose
-losses pass 5 % has nearly no utility), so no single trial is trusted: for one k, a parabola in the root of beta is
-fitted to all trials, weighted towards the best one and robust against outliers (one dumbbell past 5 % takes its
-trial down). Its slope is followed with growing steps until its maximum lies between trials [Chung18] §III-A, Fig.
-1: one maximum. (In the root, since the utility falls faster below the maximum than beyond.) The maximum is tried,
-too. When no further k is worthwhile, the rest of `MOST_TRIALS` goes to either side of the maximum, and the maximum
-of the last fit is elected.
+`Ascent` is the paper's gradient ascent [Chung18] §III-A, as far as that is described. `Search`, the default, is ours.
+It has no state but its history, so it resumes by reading that back. Utilities are noisy (a flow whose losses pass 5 %
+has nearly no utility), so no single trial is trusted: for one k, a parabola in the root of beta is fitted to all
+trials, weighted towards the best one and robust against outliers (one dumbbell past 5 % takes its trial down). Its
+slope is followed with growing steps until its maximum lies between trials. (In the root, since the utility falls faster
+below the maximum than beyond.) The maximum is tried, too. When no further k is worthwhile, the rest of `MOST_TRIALS`
+goes to either side of the maximum, and the maximum of the last fit is elected.
 """
 
 import functools
@@ -29,6 +29,7 @@ FAR_OFF, ROUNDS = 1.5, 8  # standard deviations from which on a trial counts les
 GROWS = 0.01  # relative growth of the optimum below which a further k is not worth its queue, nor below its error
 MOST_K = 12
 MOST_OF_K, MOST_TRIALS = 6, 15  # of one k; in all, a tenth of a grid of 30 betas and 5 k
+RATE = 4.0  # of `Ascent`: growth of ln beta per relative growth of the utility in ln beta; the paper gives none
 
 
 Points = dict[float, float]  # of one k: beta, mean utility
@@ -44,6 +45,8 @@ class Search:
     ----------
     tried : list of (int, float, float)
         k, beta, mean utility, in the order in which they were asked for.
+    first : (int, float)
+        What is elected before the first trial, which has this beta.
 
     Examples
     --------
@@ -59,22 +62,23 @@ class Search:
     """
 
     tried: list[tuple[int, float, float]] = field(default_factory=list)
+    first: tuple[int, float] = (FIRST_K, FIRST_BETA)
 
     def wanted(self) -> tuple[int, float] | None:
         """Return the (k, beta) to try next, None when the search is over."""
         if len(self.tried) >= MOST_TRIALS:
             return None
-        k, start, before = FIRST_K, FIRST_BETA, None
+        k, start, before = FIRST_K, self.first[1], None
         while k <= MOST_K:
             points = self._points(k)
             start = next(iter(points), start)
-            if (beta := _next_beta(points, start)) is not None:
+            if (beta := self._next(points, start)) is not None:
                 return k, beta
-            if before is not None and not _grows(before, points):
+            if before is not None and not self._grows(before, points):
                 break
-            start, before, k = _top(points)[0], points, k + 1
+            start, before, k = self._top(points)[0], points, k + 1
         k, beta = self.elected()
-        beside = _beside(self._points(k), beta)
+        beside = self._beside(self._points(k), beta)
         return None if beside is None else (k, beside)
 
     def note(self, utility: float) -> None:
@@ -90,15 +94,67 @@ class Search:
     def elected(self) -> tuple[int, float]:
         """Return the (k, beta) of the best utility of the k before the optimum stopped growing, so far."""
         if not self.tried:
-            return FIRST_K, FIRST_BETA
+            return self.first
         elected = FIRST_K
-        while len(above := self._points(elected + 1)) >= FITTED and _grows(self._points(elected), above):
+        while len(above := self._points(elected + 1)) >= FITTED and self._grows(self._points(elected), above):
             elected += 1
-        return elected, _top(self._points(elected))[0]
+        return elected, self._top(self._points(elected))[0]
 
     def _points(self, k: int) -> Points:
         """Return {beta: utility} of what was tried with a k."""
         return {beta: utility for tried_k, beta, utility in self.tried if tried_k == k}
+
+    def _next(self, points: Points, start: float) -> float | None:
+        return _next_beta(points, start)
+
+    def _top(self, points: Points) -> tuple[float, float]:
+        return _top(points)
+
+    def _grows(self, points: Points, above: Points) -> bool:
+        return _grows(points, above)
+
+    def _beside(self, points: Points, top: float) -> float | None:
+        return _beside(points, top)
+
+
+@dataclass
+class Ascent(Search):
+    """Gradient ascent as the paper describes it: from the better of the last two trials along their slope.
+
+    Examples
+    --------
+    >>> search = Ascent()
+    >>> while (wanted := search.wanted()) is not None:
+    ...     k, beta = wanted
+    ...     search.note(1 - (beta - 0.7) ** 2 - 0.1 * (k - 4))
+    >>> k, beta = search.elected()
+    >>> k, round(beta, 1)
+    (4, 0.7)
+    """
+
+    def _next(self, points: Points, start: float) -> float | None:
+        betas = list(points)
+        if len(betas) < 2:
+            return _clipped(start * STEP) if betas else start
+        (x, y), (before, at) = np.log(betas[-2:]), (points[beta] for beta in betas[-2:])
+        slope = (at - before) / (y - x) / max(abs(at), abs(before), 1e-12)
+        step = float(np.clip(RATE * slope, -np.log(STEP), np.log(STEP)))
+        beta = _clipped(betas[-1 if at > before else -2] * float(np.exp(step)))
+        known = min(abs(beta / tried - 1) for tried in points) < NEAR
+        return None if known or len(points) >= MOST_OF_K else beta
+
+    def _top(self, points: Points) -> tuple[float, float]:
+        return max(points.items(), key=lambda one: one[1])
+
+    def _grows(self, points: Points, above: Points) -> bool:
+        before, after = (self._top(trials)[1] for trials in (points, above))
+        return after > before + GROWS * abs(before)
+
+    def _beside(self, points: Points, top: float) -> None:
+        return None
+
+
+METHODS = {"parabola": Search, "gradient": Ascent}
 
 
 def _grows(points: Points, above: Points) -> bool:
