@@ -48,7 +48,7 @@ def test_values_are_in_the_unit_the_axis_names():
     assert in_flight.axis == "In flight (kB)"
     assert series_of(in_flight, "in flight").value[5] == 35 * MSS / 1e3
     assert series_of(in_flight, "cwnd (kernel)").value[5] == 70 * MSS / 1e3
-    assert series_of(in_flight, "BDP").value[5] == pytest.approx(RATE_BPS / 8 * 0.04 / 1e3)
+    assert series_of(in_flight, "BDP").value[-1] == pytest.approx(RATE_BPS / 8 * 0.04 / 1e3)
     assert panel_of(view, "progress").axis == "Sequence number (MB)"
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.columns import Columns
+from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
 from cctrace.flows.throughput import throughput_columns
 from cctrace.replaying.model import model_of
-from cctrace.schema import EVENT_CODES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,11 +55,14 @@ class FlowView:
         return cls(flow.events.rows, model, kernel, again, int(flow.row["start_ns"]), flow.taken_at, *seen, marks)
 
     @functools.cached_property
-    def acks(self) -> NDArray[Any]:
-        """The rows of `events` that end an ACK: `on_ack`, or `cong_avoid` where the stream has only that."""
-        code = self.events["event"]
-        ends = code == EVENT_CODES["on_ack"]
-        return self.events[ends if ends.any() else code == EVENT_CODES["cong_avoid"]]
+    def acks(self) -> AckRows:
+        """The rows of `events` that end an ACK."""
+        return AckRows(self.events)
+
+    @functools.cached_property
+    def ack_s(self) -> NDArray[np.float64]:
+        """Their times, seconds since the start of the flow."""
+        return self.seconds(self.acks)
 
     @property
     def start_ns(self) -> int:

@@ -10,7 +10,7 @@ and the rate to half a per cent; for the path itself, use `cctrace.fit.path`.
 
 import functools
 import operator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from cctrace.cc import is_model_based
 from cctrace.columns import runs_of_true
 from cctrace.diagnosis import constants as const
+from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import RST, SYN, TIMEOUT
 from cctrace.path.constants import LEAST_ACKS
 from cctrace.path.evidence import evidence_of
-from cctrace.schema import EVENT_CODES
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
@@ -78,10 +78,9 @@ class Record:
 
     # --- rows of the event stream ------------------------------------------------------------------------------------
     @functools.cached_property
-    def acks(self) -> NDArray[Any]:
+    def acks(self) -> AckRows:
         """The rows that end an ACK."""
-        rows = self.events.rows
-        return rows[rows["event"] == EVENT_CODES["on_ack"]]
+        return AckRows(self.events.rows)
 
     @functools.cached_property
     def ack_s(self) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ import numpy as np
 from cctrace.display import Carded
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
-from cctrace.path.arrays import Bools, Floats, Ints
+from cctrace.path.arrays import Bools, Floats, Ints, renumbered
 from cctrace.path.blocks import block_length, block_means, block_sizes, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.bottleneck import Sent, Steps, departures
@@ -188,13 +188,13 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
         held_us = np.where(prompt, 0.0, np.minimum(gap[group], HELD_US) / 2)
     elif len(np.unique(group[prompt])) >= LEAST_RTTS:  # compressed SACKs report arrivals late
         rows, gap = rows[prompt], gap[np.unique(group[prompt])]
-        group, held_us = np.unique(group[prompt], return_inverse=True)[1].reshape(-1), held_us[prompt]
+        group, held_us = renumbered(group[prompt]), held_us[prompt]
     delay = flow.acked_us[rows] - departed[rows] - held_us
     quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= SHORT_QUEUE * packet_us)
     # Keep the packets reported by one ACK together.
     keep = quiet[group]
     rows, kept = rows[keep], keep.mean()
-    group = np.unique(group[keep], return_inverse=True)[1].reshape(-1)
+    group = renumbered(group[keep])
     if len(group) < LEAST_RTTS:
         raise FitError(
             f"only {len(group)} RTTs were taken without a queue of others before them; at least {LEAST_RTTS} are "
@@ -237,7 +237,7 @@ def _without_timer(flow: Sent, departed: Floats, rows: Ints, group: Ints) -> tup
     # No second segment followed in time to trigger the ACK.
     next_sent = np.append(flow.sent_us[1:], np.inf)[rows]
     waited = alone & (delay > np.median(delay) + ACK_TIMER_US) & (next_sent - flow.sent_us[rows] > ACK_TIMER_US)
-    return rows[~waited], np.unique(group[~waited], return_inverse=True)[1].reshape(-1)
+    return rows[~waited], renumbered(group[~waited])
 
 
 def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
@@ -245,7 +245,7 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
     time, value = departed[last], delay[last]
     stretch = np.maximum.accumulate((time / WINDOW_US).astype(np.int64) - int(time.min() / WINDOW_US))
-    stretch = np.unique(stretch, return_inverse=True)[1].reshape(-1)
+    stretch = renumbered(stretch)
     edges = np.append(np.flatnonzero(np.diff(stretch, prepend=-1)), len(stretch))
     parts = [value[a:b] for a, b in itertools.pairwise(edges)]
     medians = np.array([np.median(part) for part in parts])

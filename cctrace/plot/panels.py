@@ -147,6 +147,17 @@ def throughput_series(table: Columns, columns: Sequence[tuple[str, str, str]], s
     ]
 
 
+def changes(time_s: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Leave out of a series of steps the points that repeat the value before them; the last one stays.
+
+    >>> changes(np.arange(4.0), np.array([2.0, 2.0, 5.0, 5.0]))
+    (array([0., 2., 3.]), array([2., 5., 5.]))
+    """
+    keep = np.append(True, values[1:] != values[:-1])[: len(values)]
+    keep[-1:] = True
+    return time_s[keep], values[keep]
+
+
 def decimate(time_s: NDArray[Any], values: NDArray[Any], buckets: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Thin a series to what is visible: first, lowest, highest and last point of each of `buckets` equal time bins.
 

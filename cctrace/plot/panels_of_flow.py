@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.analysis.flow_view import FlowView
-from cctrace.plot.panels import Panel, Phases, Series, throughput_series
+from cctrace.flows.events import AckRows
+from cctrace.plot.panels import Panel, Phases, Series, changes, throughput_series
 from cctrace.schema import MISSING
 from cctrace.units import format_time
 
@@ -97,13 +98,11 @@ def _throughput(view: FlowView) -> Panel | None:
 
 
 def _rtt(view: FlowView) -> Panel:
-    events = view.acks
-    samples = _numbers(events, "rs_rtt_us", missing=-1) / 1e3
-    srtt = _numbers(events, "srtt_us8", missing=0) / 8e3
-    time_s = view.seconds(events)
+    samples = _numbers(view.acks, "rs_rtt_us", missing=-1) / 1e3
+    srtt = _numbers(view.acks, "srtt_us8", missing=0) / 8e3
     series = [
-        Series("RTT samples", time_s, samples, "observed", "points"),
-        Series("smoothed RTT", time_s, srtt, "bound", "steps"),
+        Series("RTT samples", view.ack_s, samples, "observed", "points"),
+        Series("smoothed RTT", view.ack_s, srtt, "bound", "steps"),
     ]
     series += _model_series(view, "min_rtt_us", "min_rtt estimate (replay)", "estimate", 1e3)
     series += _kernel_series(view, "bbr_min_rtt_us", "min_rtt (kernel)", 1e3, missing=0)
@@ -129,7 +128,7 @@ def _in_flight(view: FlowView, packets: Any) -> Panel:
     scale, unit = _prefix(
         max(np.nanmax(values, initial=0) for values in (in_flight, *(s.value for s in window if s.stretches))), "B"
     )
-    series = [Series("in flight", view.seconds(acks), in_flight, "observed", "steps"), bdp, *window]
+    series = [Series("in flight", view.ack_s, in_flight, "observed", "steps"), bdp, *window]
     return Panel(
         "in_flight",
         "Data in flight, window and path",
@@ -179,8 +178,9 @@ def _bdp(view: FlowView) -> Series:
     """Return the bandwidth-delay product in bytes: the model's where there is one, else one figure for the flow."""
     if view.model is not None and "bw_Bps" in view.model:
         values = _numbers(view.model, "bw_Bps") * _numbers(view.model, "min_rtt_us") / 1e6
-        return Series("BDP (bandwidth x min_rtt)", view.seconds(view.model), values, "bound", "steps", dashed=True)
-    rate_bps, time_s = delivery_rate_bps(view.acks), view.seconds(view.acks)
+        held = changes(view.seconds(view.model), values)
+        return Series("BDP (bandwidth x min_rtt)", *held, "bound", "steps", dashed=True)
+    rate_bps, time_s = delivery_rate_bps(view.acks), view.ack_s
     rtt_us = _numbers(view.acks, "rs_rtt_us", missing=-1)
     known = np.isfinite(rate_bps).any() and np.isfinite(rtt_us).any()
     bdp = np.nanquantile(rate_bps, 0.95) / 8 * np.nanmin(rtt_us) / 1e6 if known else np.nan
@@ -188,7 +188,7 @@ def _bdp(view: FlowView) -> Series:
     return Series("BDP (95 % rate x lowest RTT)", ends, np.full(len(ends), bdp), "bound", dashed=True)
 
 
-def delivery_rate_bps(acks: NDArray[Any]) -> NDArray[Any]:
+def delivery_rate_bps(acks: AckRows) -> NDArray[Any]:
     """Return the delivery-rate sample of each ACK in bits per second, NaN where there is none.
 
     `acks`: rows of `schema.EVENTS` that end an ACK (`FlowView.acks`).
@@ -200,10 +200,10 @@ def delivery_rate_bps(acks: NDArray[Any]) -> NDArray[Any]:
 
 
 def _rates(view: FlowView) -> Panel:
-    acks, rate = view.acks, delivery_rate_bps(view.acks)
+    rate = delivery_rate_bps(view.acks)
     finite = rate[np.isfinite(rate)]
     scale, unit = _prefix(np.quantile(finite, 0.95) if finite.size else 1, "bit/s")
-    series = [Series("delivery-rate samples", view.seconds(acks), rate / scale, "observed", "points")]
+    series = [Series("delivery-rate samples", view.ack_s, rate / scale, "observed", "points")]
     series += _model_series(view, "pacing_rate_Bps", "pacing rate (replay)", "pacing", scale / 8)
     series += _model_series(view, "bw_Bps", "bandwidth estimate (replay)", "estimate", scale / 8)
     series += _kernel_series(view, "bbr_bw_Bps", "bandwidth (kernel)", scale / 8, missing=0)
@@ -267,7 +267,8 @@ _AGAINST = (
 def _model_series(view: FlowView, column: str, label: str, colour: str, scale: float) -> list[Series]:
     if view.model is None or column not in view.model:
         return []
-    return [Series(label, view.seconds(view.model), _numbers(view.model, column) / scale, colour, "steps")]
+    held = changes(view.seconds(view.model), _numbers(view.model, column) / scale)
+    return [Series(label, *held, colour, "steps")]
 
 
 def _kernel_series(

@@ -70,7 +70,7 @@ def lanes(view: FlowView) -> list[Lane]:
     if view.ecn is not None and len(acks):
         is_marked = np.diff(acks["delivered_ce"].astype(np.int64), append=acks["delivered_ce"][-1:]) > 0
         names = np.where(is_marked, "marks", "no marks")
-        found.append(Lane("ECN", Phases.from_names(view.seconds(acks), names)))
+        found.append(Lane("ECN", Phases.from_names(view.ack_s, names)))
     return found
 
 

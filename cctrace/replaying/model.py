@@ -80,8 +80,11 @@ def model_table(controller: type[Controller], decisions: Mapping[str, Any], time
         table["cwnd_gain"] = _gain(held["cwnd_gain"])
     if "pacing_gain" in held:
         table["pacing_gain"] = _gain(held["pacing_gain"])
-        table["mode"] = np.array(controller.states[:4], dtype=object)[held["mode"]]
-        table["phase"] = _phase(table["mode"], table["pacing_gain"] * BBR_UNIT)
+        names = np.array([*controller.states[:4], "PROBE_BW up", "PROBE_BW down"], dtype=object)
+        mode, gain = held["mode"], table["pacing_gain"]
+        probing = mode == controller.states.index("PROBE_BW")
+        table["mode"] = names[mode]
+        table["phase"] = names[np.where(probing & (gain > 1), 4, np.where(probing & (gain < 1), 5, mode))]
     return table
 
 
@@ -98,10 +101,3 @@ def _bandwidth(held: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
     if "bw_v[0]" in held:
         return np.where(held["lt_use_bw"] > 0, held["lt_bw"], held["bw_v[0]"])
     return None
-
-
-def _phase(mode: NDArray[Any], gain: NDArray[Any]) -> NDArray[Any]:
-    """Return the name of each row's state, and of the phase within PROBE_BW."""
-    probing = mode == "PROBE_BW"
-    up, down = probing & (gain > BBR_UNIT), probing & (gain < BBR_UNIT)
-    return np.where(up, "PROBE_BW up", np.where(down, "PROBE_BW down", mode))

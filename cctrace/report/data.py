@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cctrace.plot.limits import LIMITS, limit_words
-from cctrace.plot.panels import decimate
+from cctrace.plot.panels import changes, decimate
 from cctrace.report.encode import fast, floats, integers, small
 
 if TYPE_CHECKING:
@@ -134,32 +136,41 @@ def _fill_series(flows: Sequence[dict[str, Any]], room: int | None = None, pack:
     """Replace the panels by their data, in full where the page has room for it, else thinned as little as possible."""
     room = _SERIES_BYTES if room is None else room
     for buckets in (None, *_THINNED):
-        found = [_panels(flow["panels"], buckets, pack) for flow in flows]
-        size = sum(len(column["data"]) for _, times in found for column in times)
-        size += sum(len(series["y"]["data"]) for panels, _ in found for panel in panels for series in panel["series"])
-        if size <= room:
+        found, left = [], room if buckets != _THINNED[-1] else math.inf
+        for flow in flows:
+            panels, times, left = _panels(flow["panels"], buckets, pack, left)
+            found.append((panels, times))
+        if left >= 0:
             break
     for flow, (panels, times) in zip(flows, found, strict=True):
         flow["panels"], flow["times"], flow["thinned"] = panels, times, bool(buckets)
 
 
 def _panels(
-    panels: Iterable[tuple[str, Panel]], buckets: int | None, pack: Pack
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the data of panels, and the columns of time that their series share."""
+    panels: Iterable[tuple[str, Panel]], buckets: int | None, pack: Pack, room: float
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], float]:
+    """Return the data of panels, the columns of time that their series share, and the bytes left of `room`.
+
+    Stops as soon as there is no room left (it is negative then).
+    """
     times: list[dict[str, Any]] = []
     known: dict[bytes, int] = {}
-    found = []
+    found: list[dict[str, Any]] = []
     for identifier, panel in panels:
         series = []
         for one in panel.series:
+            if room < 0:
+                return found, times, room
             time_s, values = _points(one, buckets)
-            key = time_s.tobytes()
+            key = hashlib.blake2b(time_s.tobytes()).digest()
             if key not in known:
                 known[key] = len(times)
                 times.append(integers(np.rint(time_s * 1e6), 1e-6, pack))
+                room -= len(times[-1]["data"])
             kept = {"label": one.label, "colour": one.colour, "kind": one.kind, "dashed": one.dashed}
-            series.append(kept | {"stretches": one.stretches, "t": known[key], "y": floats(values, pack)})
+            column = floats(values, pack)
+            series.append(kept | {"stretches": one.stretches, "t": known[key], "y": column})
+            room -= len(column["data"])
         found.append(
             {
                 "id": f"{identifier}-{panel.name}",
@@ -170,15 +181,13 @@ def _panels(
                 "series": series,
             }
         )
-    return found, times
+    return found, times, room
 
 
 def _points(series: Series, buckets: int | None) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the points of a series, without what repeats where it holds its values."""
     finite = np.isfinite(series.value)
     time_s, values = series.time_s[finite], series.value[finite]
-    if series.kind == "steps" and len(values) > 2:
-        keep = np.concatenate(([True], values[1:] != values[:-1]))
-        keep[-1] = True
-        time_s, values = time_s[keep], values[keep]
+    if series.kind == "steps":
+        time_s, values = changes(time_s, values)
     return (time_s, values) if buckets is None else decimate(time_s, values, buckets)
