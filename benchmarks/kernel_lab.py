@@ -219,7 +219,8 @@ class Recording:
 
     def sender(self):
         """Return the simulated sender."""
-        sndbuf = self.parameters["flows"][0].get("sndbuf")
+        flow = self.parameters["flows"][0]
+        sndbuf, most_Bps = flow.get("sndbuf"), flow.get("max_pacing_rate")
         return Sender(
             self.controller,
             start=f"{self.syn_ns}ns",
@@ -229,6 +230,7 @@ class Recording:
             kernel=self.release,
             fq=bool(self.parameters.get("fq")),
             send_buffer=f"{min(sndbuf, WMEM_MAX)}B" if sndbuf else None,
+            max_pacing_rate=f"{8 * most_Bps}bit" if most_Bps else None,
         )
 
     def world(self, compiled=True, seed=None):

@@ -19,7 +19,7 @@ import numpy as np
 from cctrace.cc.linux import GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
-from cctrace.tcp.pacing import near_peer_bytes, tso_autosize
+from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes, tso_autosize
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, TIMER_SLACK_NS, is_throttled, skb_truesize
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
@@ -75,8 +75,11 @@ def due_ns(tp):
 def waited_in_timer(tp, p, ns):
     """Return the lateness of a packet that left at `ns`: fq's timer may be late by its slack.
 
-    A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue.
+    A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue; so do
+    the first of a connection [Linux61] tcp_update_skb_after_send.
     """
+    if sb.data_segs_out(tp) < UNPACED_SEGMENTS:
+        return 0
     due = tp.clock_ns
     if p.fq == LATE_TIMER:
         due = tp.start_ns + (tp.last_ack_us - CLOCK_START_US) * 1000
@@ -100,12 +103,14 @@ def may_wait_ns(tp):
     return max(tp.gap_ns, tp.skb_bytes * 1_000_000_000 // tp.rate_Bps)
 
 
+def longest(tp, rate_Bps):
+    """Return the bytes of the longest super-packet that TCP makes at a pacing rate."""
+    return tso_autosize(rate_Bps, near_peer_bytes(GSO_MAX_SIZE_5_19, tp.min0), tp.mss, MIN_TSO_SEGS) * tp.mss
+
+
 def is_too_long(tp, size):
     """Return whether a super-packet is longer than the rate allows now: TCP made it later, at a higher rate."""
-    if tp.rate_Bps <= 0:
-        return False
-    more_bytes = near_peer_bytes(GSO_MAX_SIZE_5_19, tp.min0)
-    return size > tso_autosize(tp.rate_Bps + tp.rate_Bps // RATE_ERROR, more_bytes, tp.mss, MIN_TSO_SEGS) * tp.mss
+    return tp.rate_Bps > 0 and size > longest(tp, tp.rate_Bps + tp.rate_Bps // RATE_ERROR)
 
 
 def may_hand_over(tp, seg, ns, a, b, size):
@@ -124,7 +129,9 @@ def may_hand_over(tp, seg, ns, a, b, size):
     if tp.cwnd and sb.in_flight(tp) + segments > tp.cwnd:
         return False
     skbs = 0 if tp.head == tp.tail else 1 if is_single(tp, seg) else 2
-    if is_throttled(tp.queued, skb_truesize(size), max(tp.rate_Bps, 0), again, skbs):
+    # tcp_write_xmit splits new data for the present rate before this check; tcp_grow_skb adds to what had to wait.
+    made = size if again or tp.rate_Bps <= 0 else min(size, longest(tp, tp.rate_Bps))
+    if is_throttled(tp.queued, skb_truesize(made), max(tp.rate_Bps, 0), again, skbs):
         tp.throttled = 1
         return False
     return True
