@@ -7,7 +7,7 @@ probe is visible (`Follower.scan`).
 
 PROBE_RTT starts when min_rtt has not been refreshed for 5 s. Whether an RTT sample refreshed it may depend on a
 fraction of a microsecond, which no capture contains. So PROBE_RTT is tried at the time at which it would have started
-without such a refresh, and kept if the sends are much likelier with it.
+without such a refresh, and kept if the sends are much likelier with it; the wait that it cut off is then chosen again.
 """
 
 import itertools
@@ -26,6 +26,7 @@ from cctrace.replaying.stack import JIFFIES_START
 
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
+UNTIL_DRAWN = ("cycle_idx", -1)  # what no trial reaches: it ends with its rows, or where it draws a number
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
 MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, until a probe is visible
@@ -71,6 +72,7 @@ class Probes(Inference):
         # What the kernels' BBR v2 and v3 hold; no kernel sends as the draft's, which times PROBE_RTT by other fields.
         self.times_probe_rtt = follower.times_probe_rtt and MIN_RTT_US in follower.fields
         self.doubtful: list[int] = []  # the refreshes before those that are doubtful, jiffies
+        self.wait: tuple[Any, ...] = ()  # the last one: the state before its draw, what was drawn, and what else may be
 
     def run(self) -> None:
         """Run to the end with the likeliest waits and times of PROBE_RTT."""
@@ -109,8 +111,30 @@ class Probes(Inference):
             if likelihood[0] < -sure:
                 return
         if likelihood[0] > sure:
-            self.edits.append(Edit(row, REFRESHED, earlier))
-            follower.set(REFRESHED, self.least[1] + earlier)
+            self.choose_again(row, earlier)
+
+    def choose_again(self, row: int, earlier: int) -> None:
+        """Choose the last wait again, by rounds, now that PROBE_RTT is known to start at `row`; go on from there."""
+        follower, here, tried = self.follower, self.follower.save(), {}
+        before, *choices = self.wait or (here,)
+        for numbers in dict.fromkeys(choices):
+            follower.restore(before)
+            likelihood, ends, _ = follower.trials(row, [numbers], score=bk.PACED_SENDS, watch=UNTIL_DRAWN)
+            if ends[0] == row:  # otherwise a probe begins and ends before
+                follower.draw(numbers)
+                follower.run(row)
+                follower.set(REFRESHED, follower.get(REFRESHED) + earlier)
+                after, *_ = follower.trials(self.after(LOOK_US), [numbers], score=bk.PACED_SENDS, watch=UNTIL_DRAWN)
+                tried[numbers] = float(likelihood[0] + after[0])
+        follower.restore(here)
+        best = max(tried, key=tried.__getitem__, default=None)
+        if best is not None and best != choices[0]:
+            follower.restore(before)
+            self.edits = [edit for edit in self.edits if edit.row < follower.row]
+            follower.draw(best)
+            follower.run(row)
+        self.edits.append(Edit(row, REFRESHED, earlier))
+        follower.set(REFRESHED, follower.get(REFRESHED) + earlier)
 
     def choose_wait(self) -> None:
         """The next call draws a wait: find the ACK that ends it."""
@@ -118,6 +142,7 @@ class Probes(Inference):
         numbers, first, last, longest = self.choices()
         cut_off = last not in numbers  # PROBE_RTT precedes the end of the longest wait
         if len(numbers) + cut_off < 2 and last <= first:
+            self.wait = ()
             follower.draw(longest)
             follower.run(row + 1)
             return
@@ -135,6 +160,7 @@ class Probes(Inference):
         # Among rows that the sends do not distinguish, prefer those at which rounds end the wait.
         best = next((end for end in numbers if round(tried[end] - tried[best], ALIKE) == 0), best)
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
+        self.wait = before, chosen, *numbers.values()
         follower.draw(chosen)
         follower.run(row + 1)
         wait_us = int(self.now_us[best] - self.now_us[row])

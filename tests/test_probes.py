@@ -1,0 +1,60 @@
+"""Inference of the waits of BBR v2 and v3: what is chosen again once PROBE_RTT is known to have cut a wait off."""
+
+import numpy as np
+import pytest
+
+from cctrace.cc.base import checked_params
+from cctrace.cc.bbr2 import BBR2
+from cctrace.lang.fields import fields_of
+from cctrace.replaying.probes import REFRESHED, Probes
+
+DRAWN_AT, PROBE_RTT_AT, ROWS = 10, 60, 200
+ZERO, ONE = (1 << 30, 0xFFFFFFFF), (3 << 30, 0xFFFFFFFF)  # raw draws: the rounds begin at 0, or at 1
+
+
+class Run:
+    """A run of rows a millisecond apart, whose sends are as likely as `fits` says of the numbers drawn at row 10."""
+
+    cls, params, fields = BBR2, checked_params(BBR2, {}), fields_of(BBR2)
+    times_probe_rtt = True
+    rows = np.arange(ROWS)
+    now_us, is_ack = rows * 1000, np.ones(ROWS, bool)
+
+    def __init__(self, fits):
+        self.fits, self.row, self.drawn, self.values = fits, DRAWN_AT, None, {REFRESHED: 5000}
+
+    def save(self):
+        return self.row, self.drawn, dict(self.values)
+
+    def restore(self, saved):
+        self.row, self.drawn, self.values = saved[0], saved[1], dict(saved[2])
+
+    def draw(self, numbers):
+        self.drawn = numbers
+
+    def run(self, stop):
+        self.row = stop
+
+    def get(self, name):
+        return self.values[name]
+
+    def set(self, name, value):
+        self.values[name] = value
+
+    def trials(self, last, draws, score, watch):
+        numbers = self.drawn or draws[0]
+        dips = self.values[REFRESHED] < 5000  # only then do the sends of PROBE_RTT tell the waits apart
+        likelihood = self.fits[numbers] if dips else 0.0
+        return np.array([likelihood]), np.array([last]), np.array([False])
+
+
+@pytest.mark.parametrize(("fits", "kept"), [({ZERO: -40.0, ONE: 3.0}, ONE), ({ZERO: 3.0, ONE: -40.0}, ZERO)])
+def test_the_wait_that_probe_rtt_cut_off_is_the_one_that_its_sends_fit(fits, kept):
+    run = Run(fits)
+    probes = Probes(run)
+    probes.wait = run.save(), ZERO, ZERO, ONE
+    run.draw(ZERO)
+    run.run(PROBE_RTT_AT)
+    probes.choose_again(PROBE_RTT_AT, -1250)
+    assert (run.row, run.drawn, run.values[REFRESHED]) == (PROBE_RTT_AT, kept, 3750)
+    assert [tuple(edit) for edit in probes.edits] == [(PROBE_RTT_AT, REFRESHED, -1250)]
