@@ -114,12 +114,18 @@ def lost(sender, receiver, packet_ns):
 
 
 def drawn(file, cc):
-    """Return the raw random numbers that BBR drew, as a replay of the sender's capture infers them."""
+    """Return the raw random numbers that BBR drew, as a replay of the sender's capture infers them.
+
+    Its socket's SO_MAX_PACING_RATE, without which departures may not show fq, is in the counters beside it.
+    """
     cls = controller(cc)[0]
     count = len(cls.probe_draws) if cls.probe_draws else 1 if cls.phase_choices else 0
     if count == 0:
         return []
-    calls = cct.replay(cct.read(str(file)).flow(0), cc).inferred.script.draws
+    flow = cct.read(str(file)).flow(0)
+    for counters in file.parent.glob("tcpinfo.csv*"):
+        flow = flow.attach(cct.read(str(counters)))
+    calls = cct.replay(flow, cc).inferred.script.draws
     return [number for _, *numbers in calls for number in numbers[:count]]
 
 
