@@ -24,6 +24,7 @@ class Flights(HalfRounds):
         self.time_us = self.edges * RTT_US / 2
         self.open, self.busy = np.ones(len(self.edges)), np.ones(len(flight), bool)
         self.reductions = np.array(reductions, int)
+        self.blur = 0.0
 
     def __len__(self):
         return len(self.flight) - 1
@@ -69,6 +70,9 @@ def test_a_window_rises_in_straight_lines_and_a_bbr_does_not():
     assert straight_rises(Flights(saw, cuts)) == (9, 1.0)
     assert paced_log_odds(Flights(saw, cuts), 0.0, RTT_US, is_v1=True) > 5
     assert straight_rises(Flights(probing(8), cuts))[1] == 0
+    queueing = probing(8) * np.linspace(1, 2, 400)  # jitter raises its bandwidth; it drains after each probe
+    assert straight_rises(Flights(queueing, [1])) == (1, 0.0)
+    assert straight_rises(Flights(queueing.clip(max=80 * np.linspace(1, 2, 400)), [1])) == (1, 1.0)
 
 
 def test_rates_at_other_gains_and_rates_that_never_change_are_a_strangers():

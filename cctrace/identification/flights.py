@@ -193,7 +193,11 @@ def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDAr
 
 
 def straight_rises(halves: HalfRounds) -> tuple[int, float]:
-    """Return how many periods between losses are long enough to judge, and the share of them that rises linearly."""
+    """Return how many periods between losses are long enough to judge, and the share of them that rises linearly.
+
+    A growing window does not fall between losses, as a BBR's flight does after each probe while a queue of its own
+    makes it rise.
+    """
     flight = halves.each(halves.flight)
     edges_s = halves.time_us[halves.edges] / 1e6
     middle = (edges_s[1:] + edges_s[:-1]) / 2
@@ -204,9 +208,12 @@ def straight_rises(halves: HalfRounds) -> tuple[int, float]:
         slope, start = np.polyfit(middle[inside], flight[inside], 1)
         rise = slope * (middle[inside[-1]] - middle[inside[0]])
         off = np.mean(np.abs(flight[inside] - start - slope * middle[inside]))
+        between = flight[inside[1:-1]]  # at either end, a fall may be the reduction's
+        falls = -np.diff(between)
+        fell = falls[falls > (const.STILL + halves.blur) * between[1:] + const.ONE_SEGMENT].sum()
         epochs += 1
         judged += len(inside)
-        straight += len(inside) * bool(rise > const.RISE and off < const.STRAIGHT * rise)
+        straight += len(inside) * bool(rise > max(const.RISE, 2 * fell) and off < const.STRAIGHT * rise)
     return epochs, straight / max(judged, 1)
 
 

@@ -186,12 +186,20 @@ def _corrected(follower: Follower, script: Script, halves: HalfRounds) -> None:
 
 
 def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
-    """Before a reduction: set cwnd to the data in flight where it was cwnd-limited."""
+    """Before a reduction: set cwnd to the data in flight where it was cwnd-limited.
+
+    It was no smaller than any flight of the last round trip. Behind a small send buffer, flights fall by a third
+    before each write, so that the last ones do not give it.
+    """
     last = int(np.searchsorted(halves.acks, row))
     some = slice(max(last - 5, 0), last + 1)
     limited = halves.open[some] & ~halves.free[some]
     if limited.any():
-        follower.set("snd_cwnd", max(int(np.median(halves.flight[some][limited])), 2))
+        usual = float(np.median(halves.flight[some][limited]))
+        round_trip = halves.edges[max(int(np.searchsorted(halves.edges, last)) - 2, 0)]
+        most = float(halves.flight[round_trip : last + 1].max())
+        held = usual >= (1 - const.WINDOW_HOLDS - halves.blur) * most
+        follower.set("snd_cwnd", max(int(usual if held else most), 2))
 
 
 def _undo(follower: Follower, halves: HalfRounds, row: int) -> None:
