@@ -125,3 +125,13 @@ def test_a_send_buffer_that_is_written_to_once_a_round_trip_holds_the_flight(sen
     sim = cct.simulate(path, cct.Sender("bbr2022", ack_every=2, send_buffer=send_buffer), "5s", 1, packets=True)
     sim.to_pcap(tmp_path / "held", side="receiver")
     assert record_of(cct.read(tmp_path / "held").flow(0)).held == held
+
+
+def test_the_window_before_a_loss_is_the_last_round_trips_although_a_send_buffer_lets_flights_fall(tmp_path):
+    path = cct.Path(rate="21.5Mbit", rtt="20.6ms", buffer="2bdp")
+    sim = cct.simulate(path, cct.Sender("cubic6", send_buffer="32kB"), "6s", 1, packets=True, profile="linux")
+    sim.to_pcap(tmp_path / "buffered", side="receiver")
+    record = record_of(cct.read(tmp_path / "buffered").flow(0))
+    flights = flights_of(record, replay_of(record, "cubic6"))
+    assert flights.reductions == 3
+    assert flights.after < 0.05
