@@ -13,7 +13,7 @@ import numpy as np
 from cctrace.cc.linux import EVENT_TX_START
 from cctrace.conform import scenes as sc
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, UP
-from cctrace.conform.bbr_oracle import bdp_of, begins_probe_bw, inflight_of
+from cctrace.conform.bbr_oracle import among, bdp_of, begins_probe_bw, inflight_of
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, all_of
 from cctrace.conform.scenes import NOTHING, UNSET_SCENE, Scene
@@ -63,7 +63,7 @@ def startup_loss(stage: Stage) -> Scene:
 def drain_inflight(stage: Stage) -> Scene:
     """The plain run."""
     r = stage.plain
-    exits, bound = begins_probe_bw(r), inflight_of(r, r.before["bw"])
+    exits, bound = begins_probe_bw(r), inflight_of(r, "bw")
     drained = all_of(exits, r.inflight <= bound, r.inflight, bound)
     return Scene(r, sc.both(sc.left(r, DRAIN, exits, "PROBE_BW"), drained))
 
@@ -73,7 +73,7 @@ def drain_time(stage: Stage, at_s: float) -> Scene:
     """The rate halves when DRAIN begins; 10 % less, as in the draft, still drains at half the rate."""
     rate = sc.changed_rate(stage, at_s, 0.45)
     r = stage.record(at_s + 40 * stage.cell.rtt_s + 1.0, path=rate)
-    bound = inflight_of(r, r.before["bw"])
+    bound = inflight_of(r, "bw")
     stays = np.flatnonzero(begins_probe_bw(r))
     if len(stays) and r.inflight[stays[0]] <= bound[stays[0]]:
         return Scene(r, NOTHING)  # offload makes Inflight(1.0) more than is ever in flight
@@ -120,7 +120,7 @@ def never(stage: Stage) -> Scene:
     if limited[-1] > 0.2 * np.count_nonzero(r.acks):
         return Scene(r, NOTHING)  # packets this long use the path's full rate
     state = r.after["state"]
-    return Scene(r, all_of(r.acks, np.isin(state, (STARTUP, PROBE_RTT)), state, "STARTUP"))
+    return Scene(r, all_of(r.acks, among(state, STARTUP, PROBE_RTT), state, "STARTUP"))
 
 
 @case("A.8", "Exiting PROBE_DOWN on inflight", column="state")
@@ -148,7 +148,7 @@ def down_time(stage: Stage) -> Scene:
 def probe_rtt(stage: Stage) -> Scene:
     """The plain run."""
     r = stage.plain
-    enters = np.isin(r.before["state"], sc.PROBE_BW) & (r.after["state"] == PROBE_RTT)
+    enters = among(r.before["state"], *sc.PROBE_BW) & (r.after["state"] == PROBE_RTT)
     return Scene(r, sc.both(sc.came(r, enters, "PROBE_RTT"), sc.came(r, sc.moves(r, PROBE_RTT, CRUISE), "CRUISE")))
 
 
@@ -220,7 +220,7 @@ def sub_packet(stage: Stage) -> Scene:
     if stage.cell.bdp >= 1:
         return UNSET_SCENE
     r = stage.plain
-    rows = r.acks & np.isin(r.after["state"], sc.PROBE_BW)
+    rows = r.acks & among(r.after["state"], *sc.PROBE_BW)
     cruising = rows & (r.after["state"] == CRUISE)
     rate = r.facts["rate_Bps"]
     low, high = 0.85 * rate, 1.1 * rate

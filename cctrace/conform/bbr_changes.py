@@ -57,7 +57,7 @@ def policer(stage: Stage) -> Scene:
     cell = stage.cell
     tokens = cell.rate_bps / 2
     bucket = int(2 * cell.rate_bps / 8 * cell.rtt_s)
-    r = stage.record(2 * stage.plain_s, path={"policer": (f"{tokens:.0f}bit", f"{bucket}B")})
+    r = stage.record(1.5 * stage.plain_s, path={"policer": (f"{tokens:.0f}bit", f"{bucket}B")})
     if not r.has("inflight_shortterm"):
         return UNSET_SCENE
     late = r.time_s > r.time_s[-1] * 2 / 3

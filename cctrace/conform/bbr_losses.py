@@ -6,9 +6,9 @@ from cctrace.cc.bbr_draft_model import UNSET_BW
 from cctrace.cc.linux import CA_RECOVERY
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, STARTUP, STATES, UP
-from cctrace.conform.bbr_oracle import begins_probe_bw, is_exact, target_inflight
-from cctrace.conform.record import Record
-from cctrace.conform.requirements import Found, Table, all_of, at_least, equal
+from cctrace.conform.bbr_oracle import among, begins_probe_bw, is_exact, target_inflight
+from cctrace.conform.record import Record, once
+from cctrace.conform.requirements import Found, Named, Table, all_of, at_least, equal
 
 requirement = Table()
 
@@ -30,7 +30,8 @@ def _probe(r: Record) -> Found:
     sure = is_exact(r) | (np.abs(lost - flight * THRESHOLD) > 0.1 * flight * THRESHOLD + 1)
     state = r.after["state"]
     good = (r.is_set("is_bw_probe_sample") != high) & (~high | (r.is_set("prev_probe_too_high") & (state != UP)))
-    return all_of(where & sure, good, np.array(STATES)[state], np.where(high, "DOWN, no more samples", "as before"))
+    return all_of(where & sure, good, Named(state, STATES),
+                  Named(high, ("as before", "DOWN, no more samples")))  # fmt: skip
 
 
 @requirement("loss.longterm", "5.5.10.2", "A too high probe sets inflight_longterm to the flight at which losses "
@@ -92,7 +93,7 @@ def _round_end(r: Record) -> Found:
 def _answers(r: Record) -> Values:
     """Return the ACKs that end a round of loss while the flow does not probe, and stay in a state that keeps bounds."""
     was, now = r.before["state"], r.after["state"]
-    quiet = ~np.isin(was, (STARTUP, REFILL, UP)) & (now != REFILL) & ~((was == PROBE_RTT) & (now != PROBE_RTT))
+    quiet = ~among(was, STARTUP, REFILL, UP) & (now != REFILL) & ~((was == PROBE_RTT) & (now != PROBE_RTT))
     # An ACK may begin REFILL, which resets the bounds, and then ProbeRTT.
     quiet &= ~((was != PROBE_RTT) & (now == PROBE_RTT) & np.isinf(r.after["bw_shortterm"]))
     lossy = r.was_set("is_loss_in_round")
@@ -227,11 +228,13 @@ def _safe(r: Record) -> Found:
 
 
 # --- spurious recoveries ----------------------------------------------------------------------------------------------
+@once
 def _marks(r: Record) -> Values:
     """Return the calls that begin a recovery, or find more losses in it."""
     return r.is_call("skb_marked_lost") | (r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
 
 
+@once
 def _episode(r: Record) -> Values:
     """Return the row of the first loss of the recovery that is under way, or was the last; -1 before any."""
     ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
@@ -243,6 +246,7 @@ def _episode(r: Record) -> Values:
     return np.maximum.accumulate(first)[place]
 
 
+@once
 def _at_episode(r: Record, name: str) -> Values:
     """Return what a column held before the first loss of the recovery that is under way (or was the last)."""
     at = _episode(r)
@@ -268,6 +272,7 @@ def _bounds(r: Record) -> Found:
     return all_of(where, good, r.after["inflight_longterm"], _at_episode(r, "inflight_longterm"), "at least")
 
 
+@once
 def _ended_by_loss(r: Record, state: int) -> Values:
     """Return the rows before which losses of the recovery under way, or of the last, have ended a state."""
     moves = (r.before["state"] == state) & (r.after["state"] != state) & (r.after["state"] != PROBE_RTT)
@@ -286,12 +291,12 @@ def _ended_by_loss(r: Record, state: int) -> Values:
 def _state(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     startup, up = _ended_by_loss(r, STARTUP), _ended_by_loss(r, UP)
-    expected = np.where(up & np.isin(was, (DOWN, CRUISE)), REFILL, was)
+    expected = np.where(up & among(was, DOWN, CRUISE), REFILL, was)
     expected = np.where(startup & (was != STARTUP), STARTUP, expected)
     unsure = up & (was == UP) | (up & startup)
     where = r.is_call("undo_cwnd") & (was != PROBE_RTT) & ~unsure
     reached = ~startup | ~r.is_set("full_bw_reached")
-    return all_of(where, (now == expected) & reached, np.array(STATES)[now], np.array(STATES)[expected])
+    return all_of(where, (now == expected) & reached, Named(now, STATES), Named(expected, STATES))
 
 
 @requirement("undo.plateau", "5.5.11.2", "A spurious recovery restarts the plateau detector.", "full_bw",

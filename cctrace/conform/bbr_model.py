@@ -10,6 +10,7 @@ from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, UP
 from cctrace.conform.bbr_oracle import (
     MIN_PIPE,
+    among,
     bdp_of,
     begins_probe_bw,
     is_exact,
@@ -17,7 +18,7 @@ from cctrace.conform.bbr_oracle import (
     quantized,
     with_headroom,
 )
-from cctrace.conform.record import Record
+from cctrace.conform.record import Record, once
 from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_least, at_most, equal
 
 requirement = Table()
@@ -26,7 +27,8 @@ MARGIN = 0.99  # BBR.PacingMarginPercent
 COARSE = 0.02  # fixed point: 1/256 of a gain, and of a rate at the slowest links a unit of bandwidth
 GRAIN_BPS = 300.0  # three units of the kernel's bandwidth, bytes/s
 MIN_RTT_US = 10_000_000  # BBR.MinRTTFilterLen
-KEPT_ROUNDS = 4  # for which a filter of 10 rounds keeps a maximum, however coarse it is
+EXTRA_ROUNDS = 10  # BBR.ExtraAckedFilterLen
+COARSE_ROUNDS = 4  # for which two buckets of five rounds each keep a maximum at least
 
 
 def _rate_slack(r: Record) -> dict[str, float]:
@@ -59,7 +61,7 @@ def _count(r: Record) -> Found:
              "of ProbeRTT.", "next_round_delivered", "probe_rtt_done_stamp")  # fmt: skip
 def _restart(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
-    entered = (was != now) & np.isin(now, (DOWN, REFILL, UP, PROBE_RTT))
+    entered = (was != now) & among(now, DOWN, REFILL, UP, PROBE_RTT)
     armed = (now == PROBE_RTT) & (r.before["probe_rtt_done_stamp"] == 0) & (r.after["probe_rtt_done_stamp"] != 0)
     return equal(r.acks & (entered | armed), r.after["next_round_delivered"], r.ack("delivered"))
 
@@ -71,6 +73,7 @@ def _sample(r: Record) -> Found:
     return equal(r.acks, r.after["delivery_rate"], r.delivery_rate, rel=1e-9)
 
 
+@once
 def _accepted(r: Record) -> Values:
     sample = r.delivery_rate
     fair = (sample >= r.before["max_bw"] * (1 - 1e-9)) | (r.ack("rs_is_app_limited") == 0)
@@ -153,6 +156,7 @@ def _recent(r: Record) -> Found:
 
 
 # --- aggregation ------------------------------------------------------------------------------------------------------
+@once
 def _extra(r: Record) -> Values:
     """Return the excess of each ACK, segments [BBRdraft] 5.5.9."""
     expected = r.before["bw"] * (r.ack("now_us") - r.before["extra_acked_interval_start"]) / (1e6 * r.ack("mss"))
@@ -178,18 +182,20 @@ def _extra_acked(r: Record) -> Found:
 def _window(r: Record) -> Found:
     acks = r.acks
     best, rounds = _best_by_round(r, acks)
-    steady = _rolling(best, 11)[rounds]  # the filter keeps a sample while it is no older than 10 rounds
+    steady = _rolling(best, EXTRA_ROUNDS + 1)[rounds]  # the filter keeps a sample while it is no older than 10 rounds
     startup = _rolling(best, 2)[rounds]
     full = r.is_set("full_bw_reached")
     return at_most(acks, r.after["extra_acked"], np.where(full, steady, startup), within=_extra_slack(r))
 
 
-@requirement("extra_acked.kept", "5.5.9", "The maximum of extra_acked is kept for some rounds.", "extra_acked",
+@requirement("extra_acked.kept", "5.5.9", "A new maximum of extra_acked is kept for 10 rounds.", "extra_acked",
              "round_count", "extra_acked_interval_start", "extra_acked_delivered", "full_bw_reached")  # fmt: skip
 def _kept_extra(r: Record) -> Found:
+    # Samples below the maximum may be forgotten: the draft allows Nichols' algorithm (5.5.5), which keeps three.
     full = r.acks & r.is_set("full_bw_reached")
-    best, rounds = _best_by_round(r, full)
-    complete = np.concatenate([np.zeros(1), _rolling(best, KEPT_ROUNDS)[:-1]])[rounds]  # before the round under way
+    best, rounds = _best_by_round(r, full & (_extra(r) >= r.before["extra_acked"]))
+    length = EXTRA_ROUNDS if is_exact(r) else COARSE_ROUNDS
+    complete = np.concatenate([np.zeros(1), _rolling(best, length)[:-1]])[rounds]  # before the round under way
     return at_least(full, r.after["extra_acked"], complete, within=1)
 
 
@@ -280,13 +286,14 @@ def _budget(r: Record) -> Found:
 def _idle_pacing(r: Record) -> Found:
     state = r.before["state"]
     where = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
-    where &= np.isin(state, (DOWN, CRUISE, REFILL, UP)) & (r.inflight == 0)
+    where &= among(state, DOWN, CRUISE, REFILL, UP) & (r.inflight == 0)
     return equal(where, r.after["pacing_rate"], np.maximum(r.before["bw"] * MARGIN, 1), **_rate_slack(r))
 
 
 # --- cwnd -------------------------------------------------------------------------------------------------------------
 
 
+@once
 def _max_inflight(r: Record) -> Values:
     """Return BBR.max_inflight after each call, segments [BBRdraft] 5.6.4.2."""
     gain = np.where(r.after["state"] == PROBE_RTT, 0.5, r.after["cwnd_gain"])
@@ -325,10 +332,11 @@ def _floor(r: Record) -> Found:
     return at_least(r.acks & (r.ack("rs_acked_sacked") > 0), r.after["snd_cwnd"], MIN_PIPE)
 
 
+@once
 def _cap(r: Record) -> Values:
     state, longterm = r.after["state"], r.after["inflight_longterm"]
-    cap = np.where(np.isin(state, (DOWN, REFILL, UP)), longterm, np.inf)
-    cap = np.where(np.isin(state, (CRUISE, PROBE_RTT)), with_headroom(longterm), cap)
+    cap = np.where(among(state, DOWN, REFILL, UP), longterm, np.inf)
+    cap = np.where(among(state, CRUISE, PROBE_RTT), with_headroom(longterm), cap)
     return np.minimum(cap, r.after["inflight_shortterm"])
 
 

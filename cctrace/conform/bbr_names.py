@@ -15,8 +15,8 @@ from cctrace.columns import Values
 
 STARTUP, DRAIN, DOWN, CRUISE, REFILL, UP, PROBE_RTT = range(7)
 STATES = ("STARTUP", "DRAIN", "DOWN", "CRUISE", "REFILL", "UP", "PROBE_RTT")
-_OF_MODES = np.array([STARTUP, DRAIN, -1, PROBE_RTT])
-_OF_PHASES = np.array([UP, DOWN, CRUISE, REFILL, UP, DOWN, DOWN, DOWN])
+_OF_MODES = np.array([STARTUP, DRAIN, -1, PROBE_RTT], np.int8)
+_OF_PHASES = np.array([UP, DOWN, CRUISE, REFILL, UP, DOWN, DOWN, DOWN], np.int8)
 _UNSET = 0x7FFFFFFF
 
 # The draft's name: the kernel's field.

@@ -7,8 +7,8 @@ import numpy as np
 from cctrace.cc.bbr_draft_model import BBRDraftModel
 from cctrace.cc.bbr_draft_quic import BBRDraftQuic
 from cctrace.columns import Values
-from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, REFILL, STARTUP, UP
-from cctrace.conform.record import Record
+from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, REFILL, STARTUP, STATES, UP
+from cctrace.conform.record import Record, once
 
 MIN_PIPE = 4  # BBR.MinPipeCwnd, segments
 HEADROOM = 0.15
@@ -22,6 +22,13 @@ def is_exact(r: Record) -> bool:
 def states_of(r: Record) -> tuple[Values, Values]:
     """Return the state before and after each call."""
     return r.before["state"], r.after["state"]
+
+
+def among(states: Values, *some: int) -> Values:
+    """Return where a state is one of several; a table is faster than `np.isin`."""
+    table = np.zeros(len(STATES), bool)
+    table[list(some)] = True
+    return table[states]
 
 
 def bdp_of(r: Record, bw: Values, gain: Any = 1.0, min_rtt_us: Values | None = None) -> Values:
@@ -50,8 +57,10 @@ def quantized(r: Record, volume: Values, pacing: Values, state: Values) -> Value
     return volume + np.where(state == UP, 2, 0)
 
 
-def inflight_of(r: Record, bw: Values) -> Values:
-    """Return Inflight(bw, 1.0), segments, while the states are examined: with what holds before the call."""
+@once
+def inflight_of(r: Record, name: str, after: bool = False) -> Values:
+    """Return Inflight(bw, 1.0) of a bandwidth, segments, as the states see it: but for `after` by what held before."""
+    bw = (r.after if after else r.before)[name]
     return quantized(r, bdp_of(r, bw), r.before["pacing_rate"], r.before["state"])
 
 
@@ -62,6 +71,7 @@ def with_headroom(longterm: Values) -> Values:
     return np.where(np.isinf(longterm), np.inf, np.maximum(left, MIN_PIPE))
 
 
+@once
 def target_inflight(r: Record) -> Values:
     """Return TargetInflight, segments [BBRdraft] 5.3.3.8.3."""
     bdp = r.before["bw"] * r.before["min_rtt_us"] / (1e6 * r.ack("mss"))
@@ -91,7 +101,8 @@ def first_time_us(r: Record, inside: Values, happens: Values) -> Values:
     return np.where(there, r.ack("now_us")[np.minimum(first[stay], len(r) - 1)], 0)
 
 
+@once
 def begins_probe_bw(r: Record) -> Values:
     """Return the ACKs on which Drain (or Startup) gives way to ProbeBW, perhaps to CRUISE at once."""
     was, now = r.before["state"], r.after["state"]
-    return r.acks & ((was == STARTUP) | (was == DRAIN)) & np.isin(now, (DOWN, CRUISE, REFILL))
+    return r.acks & ((was == STARTUP) | (was == DRAIN)) & among(now, DOWN, CRUISE, REFILL)

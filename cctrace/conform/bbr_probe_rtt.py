@@ -8,7 +8,7 @@ from cctrace.conform.bbr_names import CRUISE, PROBE_RTT, STARTUP, STATES
 from cctrace.conform.bbr_oracle import first_time_us, is_exact, since, states_of
 from cctrace.conform.bbr_states import TICK_US
 from cctrace.conform.record import Record
-from cctrace.conform.requirements import Found, Table, all_of, at_least, equal
+from cctrace.conform.requirements import Found, Named, Table, all_of, at_least, equal
 
 requirement = Table()
 
@@ -97,8 +97,8 @@ def _round(r: Record) -> Found:
 def _next(r: Record) -> Found:
     was, now = states_of(r)
     expected = np.where(r.was_set("full_bw_reached"), CRUISE, STARTUP)
-    return all_of((was == PROBE_RTT) & (now != PROBE_RTT), now == expected, np.array(STATES)[now],
-                  np.array(STATES)[expected])  # fmt: skip
+    return all_of((was == PROBE_RTT) & (now != PROBE_RTT), now == expected, Named(now, STATES),
+                  Named(expected, STATES))  # fmt: skip
 
 
 @requirement("probe_rtt.app_limited", "5.3.4.3", "Rate samples in ProbeRTT are marked app-limited.", "state",

@@ -18,7 +18,7 @@ from cctrace.conform.bbr_oracle import (
     with_headroom,
 )
 from cctrace.conform.record import Record
-from cctrace.conform.requirements import Found, Table, all_of, at_most, equal
+from cctrace.conform.requirements import Found, Named, Table, all_of, at_most, equal
 
 requirement = Table()
 
@@ -80,9 +80,10 @@ def follow_diagram(was: Values, now: Values) -> Found:
     allowed = np.zeros((len(STATES), len(STATES)), bool)
     allowed[tuple(zip(*MOVES, strict=True))] = True
     moves = np.flatnonzero(was != now)
-    names, old, new = np.array(STATES), was[moves], now[moves]
-    texts = np.char.add(np.char.add(names[old], " to "), names[new])
-    found = all_of(np.ones(len(moves), bool), allowed[old, new], texts, "a transition of the diagram")
+    old, new = was[moves], now[moves]
+    texts = tuple(f"{a} to {b}" for a in STATES for b in STATES)
+    codes = Named(old * len(STATES) + new, texts)
+    found = all_of(np.ones(len(moves), bool), allowed[old, new], codes, "a transition of the diagram")
     return found if found.row is None else found._replace(row=int(moves[found.row]))
 
 
@@ -142,7 +143,7 @@ def _startup_exit(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == STARTUP) & (now != PROBE_RTT)
     full = r.is_set("full_bw_reached")
-    return all_of(where, (now != STARTUP) == full, np.array(STATES)[now], "DRAIN exactly when full_bw_reached")
+    return all_of(where, (now != STARTUP) == full, Named(now, STATES), "DRAIN exactly when full_bw_reached")
 
 
 @requirement("startup.high_loss", "5.3.1.3", "Losses end Startup after a round in recovery with 6 lost ranges and more "
@@ -187,10 +188,11 @@ def _loss_bound(r: Record) -> Found:
              "nothing else ends it.", "bw")  # fmt: skip
 def _drain_inflight(r: Record) -> Found:
     was, now = states_of(r)
-    drained = r.inflight <= inflight_of(r, r.before["bw"])
+    bdp = inflight_of(r, "bw")
+    drained = r.inflight <= bdp
     rounds = since(r, (was == DRAIN) | (now == DRAIN), r.is_set("round_start"))
     where = r.acks & (was == DRAIN) & (now != PROBE_RTT) & (drained | (rounds <= 3))
-    return all_of(where, begins_probe_bw(r) == drained, r.inflight, inflight_of(r, r.before["bw"]), "ProbeBW at")
+    return all_of(where, begins_probe_bw(r) == drained, r.inflight, bdp, "ProbeBW at")
 
 
 @requirement("drain.rounds", "5.3.2", "Drain lasts at most three rounds.", "round_start")
@@ -220,7 +222,7 @@ def _wait(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & ((was == DOWN) | (was == CRUISE)) & (now != PROBE_RTT)
     due = _probe_due(r) | _cautious(r)
-    return all_of(where, (now == REFILL) == due, np.array(STATES)[now], np.where(due, "REFILL", "DOWN or CRUISE"))
+    return all_of(where, (now == REFILL) == due, Named(now, STATES), Named(due, ("DOWN or CRUISE", "REFILL")))
 
 
 @requirement("probe.draw", "5.3.3.8.3", "The wait is drawn from 2 to 3 s, and the round count starts at 0 or 1.",
@@ -264,7 +266,7 @@ def _down_starts(r: Record) -> Found:
              "inflight_longterm", "max_bw", "probe_wait_us", "ack_phase")  # fmt: skip
 def _cruise(r: Record) -> Found:
     was, now = states_of(r)
-    bound = np.minimum(with_headroom(r.after["inflight_longterm"]), inflight_of(r, r.after["max_bw"]))
+    bound = np.minimum(with_headroom(r.after["inflight_longterm"]), inflight_of(r, "max_bw", True))
     where = r.acks & (was == DOWN) & ((now == DOWN) | (now == CRUISE))
     return all_of(where, (now == CRUISE) == (r.inflight <= bound), r.inflight, bound, "CRUISE at")
 
@@ -273,8 +275,8 @@ def _cruise(r: Record) -> Found:
 def _refill_round(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == REFILL) & (now != PROBE_RTT)
-    return all_of(where, (now == UP) == r.is_set("round_start"), np.array(STATES)[now],
-                  np.where(r.after["round_start"], "UP", "REFILL"))  # fmt: skip
+    return all_of(where, (now == UP) == r.is_set("round_start"), Named(now, STATES),
+                  Named(r.is_set("round_start"), ("REFILL", "UP")))  # fmt: skip
 
 
 @requirement("refill.reset", "5.3.3.3", "REFILL discards the short-term model.", "bw_shortterm", "inflight_shortterm")
@@ -305,7 +307,7 @@ def _up_exit(r: Record) -> Found:
     limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
     leave = risky | (~limited & r.is_set("full_bw_now"))
     where = r.acks & (was == UP) & (now != PROBE_RTT) & ~_cautious(r)
-    return all_of(where, (now == DOWN) == leave, np.array(STATES)[now], np.where(leave, "DOWN", "UP"))
+    return all_of(where, (now == DOWN) == leave, Named(now, STATES), Named(leave, ("UP", "DOWN")))
 
 
 @requirement("probe.verdict", "5.3.3.9", "A too high probe is remembered until a probe ends for another reason; a "

@@ -6,8 +6,9 @@ the window, the pacing rate, ssthresh, and their own fields are available.
 """
 
 import functools
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -19,6 +20,22 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.flow import Flow
 from cctrace.flows.views import View
 from cctrace.lang.fields import RETURNED
+
+P = ParamSpec("P")
+
+
+def once(derive: Callable[Concatenate["Record", P], Values]) -> Callable[Concatenate["Record", P], Values]:
+    """Let a function compute a column of a record once, read-only, because many requirements need the same."""
+
+    @functools.wraps(derive)
+    def column(r: "Record", *args: P.args, **kwargs: P.kwargs) -> Values:
+        key = (derive, args)
+        if key not in r.derived:
+            r.derived[key] = derive(r, *args, **kwargs)
+            r.derived[key].flags.writeable = False
+        return r.derived[key]
+
+    return column
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +50,7 @@ class Record:
     # parameters, ``mss``, ``tick_us``; of a simulation ``rate_Bps`` (of payload), ``rtt_us`` and figures of its case
     facts: dict[str, float] = field(default_factory=dict)
     flow: Flow | None = None  # of a capture: the source of the columns
+    derived: dict[Hashable, Values] = field(default_factory=dict, repr=False)  # by `once`
 
     def __len__(self) -> int:
         return len(self.view)
@@ -45,19 +63,22 @@ class Record:
         """Return a column of what it read."""
         return self.view.columns[name]
 
+    @once
     def is_call(self, name: str) -> Values:
         """Return the mask of the calls of an entry point."""
         return self.view.event == schema.EVENT_CODES[name]
 
-    @functools.cached_property
+    @property
     def acks(self) -> Values:
         """The mask of the calls of `on_ack`."""
-        return _frozen(self.is_call("on_ack"))
+        return self.is_call("on_ack")
 
+    @once
     def is_set(self, flag: str) -> Values:
         """Return a flag after each call."""
         return self.after[flag].astype(bool)
 
+    @once
     def was_set(self, flag: str) -> Values:
         """Return a flag before each call."""
         return self.before[flag].astype(bool)
@@ -69,35 +90,32 @@ class Record:
             raise ArgumentError("single packets are needed: give a flow of a capture")
         return self.flow
 
-    @functools.cached_property
+    @property
+    @once
     def time_s(self) -> Values:
         """Seconds since the first call."""
         time_ns = self.view.time_ns
-        return _frozen((time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9)
+        return (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
 
     @property
     def mss(self) -> float:
         """Payload of a segment, bytes."""
         return self.facts["mss"]
 
-    @functools.cached_property
+    @property
+    @once
     def inflight(self) -> Values:
         """C.inflight at each call, segments."""
         out, sacked, lost, again = map(self.ack, ("packets_out", "sacked_out", "lost_out", "retrans_out"))
-        return _frozen(out - sacked - lost + again)
+        return out - sacked - lost + again
 
-    @functools.cached_property
+    @property
+    @once
     def delivery_rate(self) -> Values:
         """RS.delivery_rate of each call, bytes/s; 0 where there is no sample."""
         delivered, interval = self.ack("rs_delivered"), self.ack("rs_interval_us")
         rate = delivered * self.ack("mss") * 1e6 / np.maximum(interval, 1)
-        return _frozen(np.where((interval > 0) & (delivered > 0), rate, 0.0))
-
-
-def _frozen(column: Values) -> Values:
-    """Return a column that all requirements share, read-only."""
-    column.flags.writeable = False
-    return column
+        return np.where((interval > 0) & (delivered > 0), rate, 0.0)
 
 
 def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: dict[str, float]) -> Record:

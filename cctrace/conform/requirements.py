@@ -74,12 +74,21 @@ class Table:
         return add
 
 
-def all_of(where: ArrayLike, holds: ArrayLike, value: ArrayLike, expected: ArrayLike, relation: str = "") -> Found:
+class Named(NamedTuple):
+    """A column of codes and the name of each, for the message of a single row."""
+
+    codes: Values
+    names: tuple[str, ...]
+
+
+def all_of(
+    where: ArrayLike, holds: ArrayLike, value: ArrayLike | Named, expected: ArrayLike | Named, relation: str = ""
+) -> Found:
     """Return what holds in all rows of a mask.
 
     `where`, `holds`: shape (n,), the rows that exercise the requirement, and those that satisfy it. `value`,
-    `expected`: shown of the first row that does not; numbers, or a text. `relation`: between them, for example ``"at
-    most"``.
+    `expected`: shown of the first row that does not; numbers, names, or a text. `relation`: between them, for example
+    ``"at most"``.
     """
     where = np.asarray(where, bool)
     bad = np.flatnonzero(where & ~np.asarray(holds, bool))
@@ -130,6 +139,7 @@ def shown(values: Any, row: int) -> str:
     """Return a value of a row as text."""
     if isinstance(values, str):
         return values
+    if isinstance(values, Named):
+        return values.names[int(values.codes[row])]
     array: NDArray[Any] = np.asarray(values)
-    one = array[row] if array.ndim else array[()]
-    return str(one) if isinstance(one, str) else f"{float(one):.6g}"
+    return f"{float(array[row] if array.ndim else array[()]):.6g}"

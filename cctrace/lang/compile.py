@@ -85,7 +85,7 @@ class Compiled:
 
     def __init__(self, cls: type[Controller], fingerprint: Fingerprint) -> None:
         self.cls, self.key, self.fingerprint = cls, fingerprint.text(), fingerprint
-        self.state_dtype, self.ack_dtype = record_dtype(fields_of(cls)), ack_dtype(cls)
+        self.state_dtype, self.ack_dtype = record_dtype(cls), ack_dtype(cls)
         self._functions = fingerprint.functions
         description, code = cache.obtain(cls.__name__, self.key, lambda: _build(cls, fingerprint.functions))
         entries = {
@@ -160,7 +160,7 @@ class _Body(Expressions):
         super().__init__()
         self.module, self.needs, self.cls = module, module.needs, cls
         state, ack = (self.op(f"inttoptr i64 %{name} to ptr") for name in ("state", "ack"))
-        self.state, self.ack = Record(record_dtype(fields_of(cls)), state), Record(ack_dtype(cls), ack)
+        self.state, self.ack = Record(record_dtype(cls), state), Record(ack_dtype(cls), ack)
 
     def text(self, flat: Flat) -> str:
         """Return the LLVM text, which dispatches on the event's code."""

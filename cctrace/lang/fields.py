@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -76,10 +75,15 @@ def _fields_of(cls: type[Controller]) -> dict[str, Field]:
     return fields | {field: Field(kind_of(default), 0, default) for field, default in params.items()}
 
 
-def record_dtype(fields: Mapping[str, Field]) -> np.dtype:
+def record_dtype(cls: type[Controller]) -> np.dtype:
     """Return the structured dtype of a controller's state: every field starts an 8-byte slot; `RETURNED` is last."""
+    return _record_dtype(cls)  # type: ignore[arg-type]  # as in `fields_of`
+
+
+@functools.lru_cache(maxsize=256)
+def _record_dtype(cls: type[Controller]) -> np.dtype:
     names, formats, offsets, end = [], [], [], 0
-    for name, field in {**fields, RETURNED: Field("int", 0, 0)}.items():
+    for name, field in {**fields_of(cls), RETURNED: Field("int", 0, 0)}.items():
         dtype = np.dtype(DTYPES[field.kind])
         names.append(name)
         formats.append((dtype, (field.length,)) if field.length else dtype)
@@ -95,7 +99,7 @@ def recordable(cls: type[Controller], name: str) -> tuple[int, np.dtype]:
     """
     fields = fields_of(cls)
     field, bracket, index = name.partition("[")
-    found, places = fields.get(field), cast(Any, record_dtype(fields).fields)
+    found, places = fields.get(field), cast(Any, record_dtype(cls).fields)
     if name == RETURNED or (found and not bracket and not found.length):
         dtype, offset = places[field]
         return offset, dtype

@@ -83,7 +83,7 @@ class InterpretedCalls:
     def __init__(self, cls: type[Controller], params: dict[str, Any], mode: str) -> None:
         self.controller = (debug_class(cls) if mode == "debug" else cls)(**params)
         self.fields = fields_of(cls)
-        self.records = np.zeros(1, record_dtype(self.fields))
+        self.records = np.zeros(1, record_dtype(cls))
         self.slots = self.records.view(np.int64)
         self.ack = np.zeros(len(_NAMES), np.int64)
         self.entries = {n: n in _RETURNING for n in schema.LINUX_EVENTS if hasattr(cls, n)}

@@ -56,7 +56,7 @@ class Follower:
         self.sends = (empty if sends is None else sends).view(np.recarray)
         self.rows = pointing(events.rows, len(self.sends)).view(np.recarray)
         self.fields = fields_of(cls)
-        self.dtype = record_dtype(self.fields)
+        self.dtype = record_dtype(cls)
         self._machine: CompiledCalls | InterpretedCalls
         self._machine = CompiledCalls(cls, params) if mode == "compiled" else InterpretedCalls(cls, params, mode)
         self.slots = self._machine.slots

@@ -163,18 +163,16 @@ class Simulation(Gridded):
 
 
 class Recorder:
-    """Collects the calls of one flow, but for those of some names, in pieces, while the simulation runs."""
+    """Collects the calls of one flow in pieces, while the simulation runs."""
 
-    def __init__(self, kind: str, untraced: Sequence[str] = ()) -> None:
+    def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.untraced = [schema.EVENT_CODES[name] for name in untraced]
         self.names = schema.names(schema.LINUX_VIEW if kind == "linux" else schema.QUIC_VIEW)
         self.slots = LINUX_SLOTS if kind == "linux" else QUIC_SLOTS
         self.pieces: list[NDArray[np.int64]] = []
 
     def take(self, rows: NDArray[np.int64]) -> None:
         """Keep a copy of rows of the trace buffer."""
-        rows = rows[~np.isin(rows[:, 0], self.untraced)] if self.untraced else rows
         self.pieces.append(rows[:, : 1 + self.slots + len(self.names)].T.copy())
 
     def view(self) -> View:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.lang.machine import Machine
+from cctrace.schema import EVENT_CODES
 from cctrace.sim.core.check import check_books
 from cctrace.sim.core.loop import run, run_world, tap_room, trace_room
 from cctrace.sim.core.structs import QUIC, TAP_WIDTH, TRACE_WIDTH
@@ -52,7 +53,8 @@ class Runner:
         self.advance = advance
         self._reached_ns, self._slice_ns = 0, SLICE_NS
         if trace:
-            self.recorders = [Recorder("quic" if f.profile == QUIC else "linux", untraced) for f in world.flows]
+            self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
+            world.flows.untraced = sum(1 << EVENT_CODES[name] for name in untraced)
         self.empty()
 
     def to(self, until: int) -> int:

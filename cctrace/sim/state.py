@@ -37,7 +37,7 @@ def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) ->
     segment or packet.
     """
     cls, _ = resolve(spec)
-    records = np.frombuffer(b"".join(held), record_dtype(fields_of(cls)))
+    records = np.frombuffer(b"".join(held), record_dtype(cls))
     names, count = records.dtype.names or (), len(records)
     linux = cls.view == "linux"
     found = {name: np.full(count, np.nan) for name in COLUMNS[1:]}

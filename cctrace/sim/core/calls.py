@@ -26,15 +26,21 @@ def mstamp(now):
 
 def call(w, f, event, arg, now):
     """Call the flow's controller; return what the entry point returns, 0 if the controller has no such entry point."""
-    if f.entries >> event & 1 == 0 and f.trace_size == 0:
+    traced = is_traced(f, event)
+    if f.entries >> event & 1 == 0 and not traced:
         return 0
     fill_linux_view(w, f, event, arg, now)
-    if f.trace_size > 0:
+    if traced:
         trace_call(f, event, w.linux_view, LINUX_SLOTS, LINUX_COLUMNS)
     result = call_cc(w, f, event)
     if words(f.state)[DRAWS] > 0:
         replace_used(w, f, w.linux_view, V_RAND, LINUX_BITS)
     return result
+
+
+def is_traced(f, event):
+    """Whether the flow's trace has a row per call of this entry point."""
+    return f.trace_size > 0 and f.untraced >> event & 1 == 0
 
 
 def trace_call(f, event, view, slots, columns):

@@ -11,7 +11,7 @@ import numpy as np
 from cctrace.lang.memory import words
 from cctrace.sim.core import view
 from cctrace.sim.core.bridge import call_cc
-from cctrace.sim.core.calls import trace_call
+from cctrace.sim.core.calls import is_traced, trace_call
 from cctrace.sim.core.chance import LATE_STREAM, uniform
 from cctrace.sim.core.entry import forward
 from cctrace.sim.core.rings import make_room
@@ -32,7 +32,7 @@ MS = 1_000_000
 def q_call(w, f, event, arg, now):
     """Call the flow's controller."""
     view.fill_quic_view(w, f, arg, now)
-    if f.trace_size > 0:
+    if is_traced(f, event):
         trace_call(f, event, w.quic_view, view.QUIC_SLOTS, view.QUIC_COLUMNS)
     result = call_cc(w, f, event)
     if words(f.state)[view.DRAWS] > 0:

@@ -61,7 +61,7 @@ _FLOW = (
     "fq_due_ns", "fq_soft_ns", "wmem_alloc", "tsq_throttled", "tsq_at", "prior_ssthresh", "lost_orders", "lost_given",
     "lost_at", "dsacks", "retrans_stamp", "tlp_retrans", "frto", "queue_cwr", "ect_marks", "ect_always", "ce_reported",
     "ce_state", "comp_due_ns", "syn_ack_ns", "n_discarded", "rcv_copied_to", "rcv_rtt_at", "n_retx", "n_rto", "n_undo",
-    "drops_queue", "drops_random", "n_marked",
+    "drops_queue", "drops_random", "n_marked", "untraced",
 )
 _SEGMENT = (
     "marks", "order", "sent_ns", "tx_delivered", "tx_delivered_mstamp", "tx_first_mstamp", "tx_in_flight",

@@ -118,9 +118,8 @@ class World:
         controller = self._controllers[flow]
         if isinstance(controller, np.dtype):
             return self.array(self.flows[flow].state).tobytes()[: controller.itemsize]
-        fields = fields_of(type(controller))
-        record = np.zeros((), record_dtype(fields))
-        for name in fields:
+        record = np.zeros((), record_dtype(type(controller)))
+        for name in fields_of(type(controller)):
             record[name] = getattr(controller, name)
         for slot, name in enumerate(bridge.shared_fields(type(controller))[1:], 1):
             record[name] = self.array(self.flows[flow].state)[slot]  # the stack may have written it since the last call
