@@ -227,15 +227,26 @@ def test_a_scenario_that_is_wrong_is_refused_in_one_line(tmp_path, text, said):
 
 
 def test_the_lab_refuses_what_it_cannot_do():
-    for history, said in (
-        (OUTAGES, "losses at"),
-        (History((), 0.02), "held ACKs"),
-        (History((), app=(1, 1)), "pauses"),
+    for history, said, against in (
+        (OUTAGES, "losses at", None),
+        (History((Disturbance("rtt", 1.0, 0.5, 2.0),)), "base RTTs that change", None),
+        (History((), 0.02), "ACKs held of one flow only", "cubic6"),
     ):
-        with pytest.raises(ArgumentError, match=f"changes rates only; this history has .*{said}"):
-            lab_scenario(Finding(history, problem("bbr3", Aim()), 0.5), "x")
+        with pytest.raises(ArgumentError, match=f"the lab of kernels has no .*{said}"):
+            lab_scenario(Finding(history, problem("bbr3", Aim(), against=against), 0.5), "x")
     with pytest.raises(ArgumentError, match="only controllers that Linux has"):
         lab_scenario(Finding(History(), problem("quic_bbr", Aim()), 0.5), "x")
+
+
+def test_the_lab_holds_acks_and_its_application_writes_the_chunks_of_the_simulation():
+    one = problem("bbr3", Aim(), rate_bps=20e6)
+    written = lab_scenario(Finding(History((), 0.02, (0.3, 0.1)), one, 0.5), "x")
+    assert f"delay 0us {written['rev_jitter_us']}us" == "delay 0us 0us slot 20000us 20000us"
+    flow = written["flows"][0]
+    assert (flow["mode"], flow["chunk_interval"]) == ("chunks", 0.4)
+    app = one.setting.senders(History((), app=(0.3, 0.1)))[0].application(1448)
+    assert (app.segments * 1448, app.period_ns) == (flow["chunk_bytes"], 400_000_000)
+    assert flow["chunk_bytes"] == pytest.approx(20e6 / 8 * 0.3 * 1448 / 1514, rel=0.002)
 
 
 def test_the_command_writes_what_simulate_and_check_read(run, tmp_path):

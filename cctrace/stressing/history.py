@@ -54,7 +54,7 @@ class Bounds:
     most : int
         Disturbances per history.
     holds_s, pauses_s : tuple of float
-        For how long ACKs may be held, and an application may pause.
+        For how long ACKs may be held; how long an application's data may take on the path, and its pauses last.
 
     Examples
     --------
@@ -84,7 +84,8 @@ class History:
 
     disturbances: tuple[Disturbance, ...] = ()
     hold_s: float = 0.0  # ACKs leave in batches, this long apart; 0: at once
-    # seconds that the application writes for, and that it pauses; None if it always has data
+    # the application writes at once what the path carries in so many seconds, and pauses for so many after these;
+    # None: it always has data
     app: tuple[float, float] | None = None
 
     @property

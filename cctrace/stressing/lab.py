@@ -1,8 +1,7 @@
 """A finding as a scenario of the kernel lab in virtual time (docs/lab.md), so that a real sender can repeat it.
 
-The lab's bottleneck is a token bucket whose rate a process changes at given times. Its delays and its loss are
-constant, its receiver acknowledges at once, and its applications write always or in chunks of a size: it repeats
-histories of rates, and no others.
+The lab's bottleneck is a token bucket whose rate a process changes at given times; netem holds ACKs until slots end
+(`slot`); applications write always, or in chunks. Base RTT and random loss are constant there.
 """
 
 from typing import Any
@@ -14,7 +13,6 @@ from cctrace.tcp.wire import PACKET_BYTES
 
 OF_LAB = {"bbr3": "bbr"}  # kernels with BBRv3 call it so
 LACKING = {"rtt": "base RTTs that change", "loss": "losses at certain times"}
-HELD, PAUSES = "held ACKs", "pauses of the application by the clock"
 SENDER_PORT, RECEIVER_PORT = 40001, 5001
 SYSCTL = {  # windows of 64 MB, and no memory of former connections
     "net.ipv4.tcp_rmem": "4096 131072 67108864",
@@ -32,9 +30,10 @@ def lab_scenario(finding: Finding, name: str) -> dict[str, Any]:
     history, setting = finding.history, finding.problem.setting
     kinds = {one.kind for one in history.disturbances}
     lacking = [text for kind, text in LACKING.items() if kind in kinds]
-    lacking += [HELD] * (history.hold_s > 0) + [PAUSES] * (history.app is not None)
+    if history.hold_s and setting.against is not None:
+        lacking.append("ACKs held of one flow only")
     if lacking:
-        raise ArgumentError(f"the lab of kernels changes rates only; this history has {', '.join(lacking)}")
+        raise ArgumentError(f"the lab of kernels has no {' and no '.join(lacking)}, which this history needs")
     of_ip = IP_BYTES / PACKET_BYTES
     steps = [
         [round(at, 6), round(value * setting.rate_bps * of_ip / 1e6, 6)] for at, value in history.steps("rate", 1.0)
@@ -51,7 +50,13 @@ def lab_scenario(finding: Finding, name: str) -> dict[str, Any]:
         }
         for k, cc in enumerate(_kernel_name(sender.cc) for sender in setting.senders(history))
     ]
-    return {
+    if history.app is not None:
+        chunk = setting.chunk_bytes(history.app[0])
+        flows[0] |= {"mode": "chunks", "chunk_bytes": chunk, "chunk_interval": round(sum(history.app), 6)}
+    # The lab writes `rev_jitter_us` into netem's command line as it stands, between "delay … " and "us rate …".
+    slot_us = round(history.hold_s * 1e6)
+    held = {"rev_jitter_us": f"0us slot {slot_us}us {slot_us}"} if slot_us else {}
+    return held | {
         "name": name,
         "rate": steps[0][1],
         "steps": steps,

@@ -88,7 +88,8 @@ def _lines(setting: Setting, history: History) -> list[str]:
     if history.hold_s:
         lines.append(f"ACKs are held until the ends of slots of {format_time(history.hold_s * 1e9)}")
     if history.app is not None:
-        lines.append(f"the application writes for {history.app[0]:g} s and pauses for {history.app[1]:g} s")
+        written = setting.chunk_bytes(history.app[0])
+        lines.append(f"the application writes {written / 1000:.4g} kB at once, every {sum(history.app):g} s")
     return lines or ["without any disturbance"]
 
 

@@ -3,6 +3,7 @@
 A compiled run without its table, as in `cctrace.sim.batch`, that stops at every sample and records a few counters.
 """
 
+import math
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -68,9 +69,16 @@ class Setting:
         """The buffer in bytes: a BDP is that of the undisturbed path."""
         return Path(rate=self.rate_bps, rtt=f"{self.rtt_ns}ns", buffer=self.buffer).buffer_bytes
 
+    def chunk_bytes(self, seconds: float) -> int:
+        """Return what an application writes at once: the data that the undisturbed path carries in so many seconds."""
+        mss, wire = Sender(self.cc).sizes
+        return math.ceil(self.rate_bps / 8 * seconds / wire) * mss
+
     def senders(self, history: History) -> tuple[Sender, ...]:
         """Return who sends under a history: the stressed controller first."""
-        app = "bulk" if history.app is None else f"onoff:on={history.app[0]:g}s,off={history.app[1]:g}s"
+        app = "bulk"
+        if history.app is not None:
+            app = f"chunks:size={self.chunk_bytes(history.app[0])}B,every={sum(history.app):g}s"
         slot = f"{1e3 * history.hold_s:g}ms" if history.hold_s else None
         own = Sender(self.cc, app=app, ack_slot=slot, ack_every=2)
         return (own,) if self.against is None else (own, Sender(self.against, ack_every=2))
@@ -114,7 +122,7 @@ def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) 
 def offered(path: Path, time_s: NDArray[np.float64], app: tuple[float, float] | None = None) -> NDArray[np.float64]:
     """Return the cumulative bytes that a path would have carried: rate times the share not lost at random.
 
-    For a pausing application only the time in which it writes counts; it starts after the handshake.
+    Of a pausing application only the time counts that its data take on the path; it starts after the handshake.
     """
     (rate_ns, rates), (loss_ns, losses) = path.rate_steps(), path.loss_steps()
     edges = np.union1d(np.union1d(rate_ns, loss_ns) / 1e9, time_s)
