@@ -35,6 +35,8 @@ EQUIVALENT = {
         "set_pacing_rate_with_gain, line 5: number 1": "a rate of 1 byte/s or of 2",
         "advance_latest_delivery_signals, line 5: number 0": "a sample has delivered something",
         "inflight_with_headroom, line 5: number 1": "a headroom of one segment or of two, below 14 in flight",
+        "update_min_rtt, line 5: number 0": "an RTT of no microsecond",
+        "handle_probe_rtt, line 9: number 0": "a round that ended before the 200 ms began is forgotten when they do",
     },
     "cubic6": {
         "reset, line 12: left out: self.tcp_cwnd = 0": _UNUSED + " (with the epoch)",

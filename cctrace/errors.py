@@ -1,6 +1,7 @@
 """The errors and warnings of cctrace: one line that says what, where and what to do."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -142,6 +143,23 @@ class FitError(CctraceError, ValueError):
     ...     print(error)
     only 14 RTTs are known; at least 100 are needed, so capture a longer flow
     """
+
+
+@contextmanager
+def own_code(what: str) -> Iterator[None]:
+    """Run a controller that a user may have written: what it raises becomes an `ArgumentError` that begins with `what`.
+
+    >>> with own_code("mine"):
+    ...     1 / 0
+    Traceback (most recent call last):
+    cctrace.errors.ArgumentError: mine raised ZeroDivisionError: division by zero
+    """
+    try:
+        yield
+    except CctraceError:
+        raise
+    except Exception as error:  # whatever the class does
+        raise ArgumentError(f"{what} raised {type(error).__name__}: {error}") from error
 
 
 def one_line(error: BaseException) -> str:

@@ -266,6 +266,15 @@ def test_the_command_writes_what_simulate_and_check_read(run, tmp_path):
     assert (status, [one["holds"] for one in json.loads(out)["checks"]]) == (1, [False, True])
 
 
+def test_a_controller_that_raises_is_named_with_its_line(run, tmp_path):
+    own = tmp_path / "own.py"
+    text = "from cctrace.cc.base import LinuxController\nclass Own(LinuxController):\n    def on_ack(self, ack):\n"
+    own.write_text(text + "        self.snd_cwnd = 1 // (ack.arg - ack.arg)\n", encoding="utf-8")
+    status, _, err = run("stress", f"{own}:Own", "--trust", "--runs", 1)
+    said = f"cctrace: {own}:Own raised ZeroDivisionError: {own}:4: division by zero"
+    assert (status, err.splitlines()[-1]) == (2, said)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

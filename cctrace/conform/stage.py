@@ -6,7 +6,7 @@ from typing import Any
 from cctrace.cc import called, controller
 from cctrace.cc.base import Controller, checked_params
 from cctrace.conform.record import Record, record_of
-from cctrace.errors import ArgumentError, CctraceError
+from cctrace.errors import ArgumentError, own_code
 from cctrace.sim.path import Path
 from cctrace.sim.result import Simulation
 from cctrace.sim.scenario import Scenario
@@ -141,20 +141,9 @@ def simulated(what: str, scenario: Scenario, packets: bool, sender: int = 0) -> 
     cls, _ = controller(scenario.senders[sender].cc)
     # With every ACK the stack calls both: half the rows, where a class decides in `on_ack` only.
     untraced = ("pkts_acked",) if cls.has_on_ack and not hasattr(cls, "pkts_acked") else ()
-    try:
-        run = simulate(
-            scenario.path,
-            scenario.senders,
-            scenario.duration,
-            scenario.seed,
-            trace=not packets,
-            untraced=untraced,
-            packets=packets,
-        )
-    except CctraceError:
-        raise
-    except Exception as error:  # whatever the class does
-        raise ArgumentError(f"{what} raised {type(error).__name__}: {error}") from error
+    with own_code(what):
+        given = scenario.path, scenario.senders, scenario.duration, scenario.seed
+        run = simulate(*given, trace=not packets, untraced=untraced, packets=packets)
     if not int(run.flows["sent"].iloc[sender]):
         raise ArgumentError(f"{what} sent nothing in {run.duration_s:.3g} s: does it set snd_cwnd and pacing_rate?")
     return run

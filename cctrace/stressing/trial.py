@@ -5,6 +5,7 @@ A compiled run without its table, as in `cctrace.sim.batch`, that stops at every
 
 import math
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc import called
+from cctrace.errors import own_code
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Path
 from cctrace.sim.runner import Runner
@@ -100,7 +102,7 @@ def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) 
     path, senders = setting.path(history), setting.senders(history)
     with _setting_up:
         world = World(path, senders, seed, True, len(senders) == 1)
-    try:
+    with closing(world), own_code(setting.name):
         runner = Runner(world, "compiled", trace=False, packets=False)
         time_s = np.arange(0, setting.duration_s + setting.sample_s / 2, setting.sample_s)
         noted, held = np.zeros((len(time_s), len(senders) + 2)), []
@@ -111,8 +113,6 @@ def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) 
             if modes:
                 held.append(world.held(0))
         mss = int(world.flows.mss[0])
-    finally:
-        world.close()
     names = columns_of(setting.cc, held, mss)["mode"] if modes else np.zeros(0, object)
     sums, counts = np.diff(noted[:, -2]), np.diff(noted[:, -1])
     rtt = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0) / 1e6
