@@ -423,6 +423,39 @@ def test_a_remedy_that_makes_worse_is_no_cost():
     assert order(one("random_loss", 1.0, 1.4), full) == ["random_loss", "path_full"]
 
 
+def test_twice_the_buffer_counts_for_what_it_gains_at_least():
+    perhaps = replace(one("shallow_buffer", 1.6).effect, goodput=Estimate90(1.6, 1.4, 1.7))
+    short = replace(one("shallow_buffer"), effect=perhaps)
+    assert order(short, one("jitter", 1.5)) == ["jitter", "shallow_buffer"]
+    assert order(short, one("jitter", 1.3)) == ["shallow_buffer", "jitter"]
+    full = one("path_full", known=False)
+    given = one("shallow_buffer", 1.0, 1.3), one("jitter", 1.0, 0.9), full
+    assert order(*given) == ["jitter", "shallow_buffer", "path_full"]  # a longer queue is no gain
+
+
+def test_a_shaper_whose_bucket_is_spent_within_an_rtt_comes_behind_a_full_path_here_too():
+    for rtts, first in ((0.3, "path_full"), (20.0, "shaper")):
+        shaper = replace(one("shaper", known=False), evidence={"bucket_rtts": rtts})
+        assert order(one("path_full", known=False), shaper)[0] == first
+
+
+def test_less_without_a_limit_of_the_hosts_is_chance():
+    full = one("path_full", known=False)
+    assert order(one("receiver_limited", 0.9), full) == ["path_full", "receiver_limited"]
+    assert order(one("aqm", 0.9), full) == ["aqm", "path_full"]
+
+
+def test_a_send_buffer_that_delays_recoveries_alone_shows_in_what_reproduces_the_flow(tmp_path):
+    """Its data wait there until a retransmission arrives; at other times the window is the limit."""
+    path, small = {"rate": "5.48Mbit", "rtt": "16.5ms", "buffer": "13100B"}, "6800B"
+    sent = [cct.Sender("reno", ack_every=2, send_buffer=size) for size in (small, None)]
+    found = analysed(tmp_path, path, sent[0], "8s")
+    assert found.effects.own == "reno"
+    limited, alone = (cct.simulate(cct.Path(**LINK | path), one, "8s", 3).flows["goodput_bps"][0] for one in sent)
+    effect = named(found, "send_buffer_limited").effect
+    assert effect.goodput.value == pytest.approx(alone / limited, rel=0.05)
+
+
 def test_a_gain_that_its_application_may_lack_data_for_goes_behind_what_is_certain_if_it_was_seen_to_pause():
     perhaps = Effect("", Estimate90(3.0, None, 3.2), Estimate90(1.2, None, None), Estimate90(0.0, -0.01, 0.01))
     policer = Verdict("policer", 0.9, 0.0, 1.0, {}, "", effect=perhaps)

@@ -80,6 +80,14 @@ def test_what_is_bounded_from_one_side_is_drawn_beyond_the_bound():
     assert max(sizes) > 4 * min(sizes)
 
 
+def test_an_uncertain_mean_of_the_jitter_is_drawn_within_the_base_rtt_that_contains_it(lossy):
+    jitter, base = lossy.estimates["jitter"], lossy.estimates["base_rtt_us"]
+    wide = lossy.estimates | {"jitter": jitter | {"mean_us": Estimate(2000.0, 10.0, 4e6)}, "correlation": None}
+    for path in cct.fit.FittedPath.of(wide).draws(20):
+        mean_us = float(path.jitter.mean.removesuffix("us"))
+        assert path.rtt_ns / 1e3 + mean_us == pytest.approx(base.value, rel=0.01)
+
+
 @pytest.mark.parametrize("estimate", [Estimate(10.0, 9.0, 12.0), Estimate(1.0, 0.2, 7.0), Estimate(0.0, 0.0, 3.0)])
 def test_shares_and_values_of_an_estimate_are_inverse(estimate):
     for share in (0.6, 0.9, 0.975):

@@ -29,6 +29,16 @@ def test_what_dropped_packets_shows_in_what_a_simulation_over_it_does(path, cc, 
     assert found[wrong][1] > found[AS_INFERRED][1] + CLEARLY
 
 
+def test_losses_that_avoid_short_queues_are_not_all_random():
+    right, _, evidence = scene({"rate": "5Mbit", "rtt": "20ms", "buffer": "8kB"}, "reno")
+    assert evidence.backlogs.chance < 1e-6
+    assert CHANCE not in rivals_of(right.path, evidence)
+    right, _, evidence = scene(LOSSY, "cubic6")
+    assert evidence.backlogs.chance > 0.01
+    managed = FittedPath.of(right.path.estimates | {"aqm": "other"})
+    assert rivals_of(managed, evidence)[CHANCE].estimates["loss"]["random"] == evidence.backlogs.lost.sum()
+
+
 def test_a_wrong_split_of_losses_is_replaced():
     right, flow, evidence = scene(SHALLOW, "bbr2022")
     wrong = right.path

@@ -26,7 +26,7 @@ from cctrace.counterfactual.scene_of_polls import scene_of_polls
 from cctrace.counterfactual.whatif import cells
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.catalogue import CAUSES
-from cctrace.diagnosis.findings import Effect, Finding, Verdict
+from cctrace.diagnosis.findings import Effect, Finding, Verdict, shares
 from cctrace.diagnosis.order import by_effect, is_remedy, matters, verdict
 from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import FitError
@@ -207,10 +207,8 @@ def effects_of(
     else:
         scene = scene_of(flow, senders[0], diagnosis, progress, quick=True)
     tries = effort.TRIES if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
-    tried = [Runs(replace(scene, own=one), draws, 1, progress, tries) for one in senders]
-    kept = [runs for runs in tried if runs.reproduces]
-    if not kept:
-        raise FitError(_unlike(scene, tried[0].original or {}))
+    kept = _reproducing([replace(scene, own=one) for one in senders], diagnosis, draws, tries, progress)
+    scene = kept[0].scene
     added, perhaps = held(scene, diagnosis), beside(scene, diagnosis)
     asked, unanswered = removals(diagnosis.verdicts + added + perhaps, scene)
     for cause in asked.keys() & OF_ACKS:
@@ -245,6 +243,33 @@ def effects_of(
     return Effects(scene.recorded, names, kept[0].original or {}, causes, unanswered, added, not_excluded)
 
 
+def _reproducing(
+    scenes: Sequence[Scene], diagnosis: Diagnosis, draws: int, tries: int, progress: Progress
+) -> list[Runs]:
+    """Return the runs of those scenes that reproduce the recording; if none does, with a send buffer.
+
+    Linux keeps there what arrived out of order, too: a buffer that suffices at other times delays every recovery, and
+    the flow seems to lack data only then.
+    """
+    tried = [Runs(one, draws, 1, progress, tries) for one in scenes]
+    kept = [runs for runs in tried if runs.reproduces]
+    if not kept and tries > 1 and _may_lack_room(scenes[0], diagnosis):
+        recorded = scenes[0].recorded
+        in_flight = recorded["goodput_bps"] / 8e6 * recorded["rtt_mean_us"]
+        buffers = [replace(one.held, send_buffer_bytes=in_flight, may_lack_data=False) for one in scenes]
+        rivals = [replace(one, held=held) for one, held in zip(scenes, buffers, strict=True)]
+        kept = [runs for one in rivals if (runs := Runs(one, draws, 1, progress, tries)).reproduces]
+    if not kept:
+        raise FitError(_unlike(scenes[0], tried[0].original or {}))
+    return kept
+
+
+def _may_lack_room(scene: Scene, diagnosis: Diagnosis) -> bool:
+    """Return whether a send buffer may have been full: a flow alone waited for data, and nothing else explains that."""
+    limited = scene.held.options({"rwnd": "none", "fq": None})
+    return not limited and not scene.others and shares(diagnosis.limits).get("application", 0.0) >= const.NEGLIGIBLE
+
+
 def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]) -> dict[str, Without]:
     """Return the causes with what limits the flow next, once the costliest one is removed.
 
@@ -273,7 +298,7 @@ def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]
 def too_short(
     causes: dict[str, Without], added: list[Verdict], asked: Removals
 ) -> tuple[dict[str, Without], list[Verdict]]:
-    """Return causes and added verdicts with a full queue below one BDP as `shallow_buffer`, if a larger one gains."""
+    """Return causes and added verdicts with a full queue below one BDP as `shallow_buffer`, if a larger one helps."""
     full = causes.get("congestive_loss")
     if full is None:
         return causes, added

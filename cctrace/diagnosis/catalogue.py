@@ -234,9 +234,9 @@ CAUSES = {  # the most important first
         "Longer queues without a loss.",
         by_effect=Sentence(
             "The buffer is short: {buffer_bytes}, {buffer_bdp:two} bandwidth-delay products. It dropped {lost} "
-            "packets, and a buffer twice as large would give this flow more.",
+            "packets; with twice the buffer this flow would get more or retransmit less.",
             "A larger buffer at the bottleneck, or a controller that keeps its rate after losses.",
-            "As much goodput over a larger buffer.",
+            "As much goodput, and as many retransmissions, over a larger buffer.",
         ),
     ),
     "shaper": _cause(

@@ -1,7 +1,7 @@
 """From findings to verdicts: in words, with calibrated confidence, most important first."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.catalogue import CAUSES, ORDER
@@ -11,6 +11,7 @@ from cctrace.estimates import Z90, Estimate
 from cctrace.special import special
 
 REMEDIED = {"congestive_loss", "self_induced_queue"}  # the simulated remedy is another queue: its cost does not count
+DOUBLED = {"congestive_loss", "shallow_buffer"}  # the simulated remedy is a buffer twice as large
 # These matter even if they held for little time.
 ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited", "pacing_limited"}
 LIKELY = float(special.ndtri(0.75)) / Z90  # of half a 90 % interval: exceeded with probability 3/4
@@ -39,7 +40,7 @@ def cause_words(name: str, confidence: float) -> str:
 
 def ordered(found: list[Finding]) -> list[Finding]:
     """Return findings in order of importance; doubtful ones go last."""
-    return sorted(found, key=lambda finding: (finding.confidence < const.DOUBTFUL, _place(finding)))
+    return sorted(found, key=lambda one: (one.confidence < const.DOUBTFUL, _place(one.name, one.numbers)))
 
 
 def calibrated(confidence: float) -> float:
@@ -57,10 +58,10 @@ def calibrated(confidence: float) -> float:
     return min(odds / (1 + odds), const.MOST_SURE)
 
 
-def _place(finding: Finding) -> int:
+def _place(name: str, numbers: Mapping[str, float]) -> int:
     """Return the position in `ORDER`; a shaper whose bucket is spent within an RTT counts as a plain link."""
-    slight = finding.name == "shaper" and finding.numbers["bucket_rtts"] < 1
-    return ORDER.index("congestive_loss" if slight else finding.name)
+    slight = name == "shaper" and numbers["bucket_rtts"] < 1
+    return ORDER.index("congestive_loss" if slight else name)
 
 
 # --- by effect -------------------------------------------------------------------------------------------------------
@@ -79,7 +80,7 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
     pauses = any(one.name in PAUSED for one in verdicts)
 
     def key(one: Verdict) -> tuple[int, int, float, int]:
-        effect, place = one.effect, ORDER.index(one.name)
+        effect, place = one.effect, _place(one.name, one.evidence)
         if one.name == "capture_artefact":
             return 0, 0, 0.0, 0
         if one.is_there < const.DOUBTFUL and not (one.name in ACCOUNTED and _matters(one, first, goal)):
@@ -88,7 +89,8 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
             return (2 if place < ORDER.index("path_full") else 4), 0, 0.0, 0
         # Effects that differ by less than a tie are in the catalogue's order.
         for rank, wanted in ((1, first), (3, second)):
-            size = -round(_size(one, effect, wanted, goal) / (const.LOSS_TIE if wanted == "loss" else const.RATIO_TIE))
+            gain = _least_gain(effect, wanted) if one.name in DOUBLED else _size(one, effect, wanted, goal)
+            size = -round(gain / (const.LOSS_TIE if wanted == "loss" else const.RATIO_TIE))
             if _may_matter(one, effect, wanted, goal):
                 return rank + pauses, size, 0.0, place
             if _matters(one, wanted, goal):
@@ -113,8 +115,17 @@ def matters(one: Verdict) -> bool:
 
 
 def is_remedy(one: Verdict) -> bool:
-    """Return whether removing a cause, or this cause and the one that it hides, certainly increases goodput."""
-    return one.effect is not None and _matters(one, "goodput", "goodput") and _change(one.effect, "goodput")[1] > 0
+    """Return whether removing a cause (or what it hides, too) certainly gains goodput, or spares retransmissions."""
+    if one.effect is None:
+        return False
+    more, fewer = (_least_gain(one.effect, wanted) for wanted in ("goodput", "loss"))
+    return (more > 0 and _matters(one, "goodput", "goodput")) or (fewer > 0 and _matters(one, "loss", "loss"))
+
+
+def _least_gain(effect: Effect, wanted: str) -> float:
+    """Return the gain in an objective that a removal certainly has; 0 if it may have none."""
+    _, low, high = _change(effect, wanted)
+    return max(low if wanted == "goodput" else -high, 0.0)
 
 
 def _matters(one: Verdict, wanted: str, goal: str) -> bool:
@@ -137,10 +148,14 @@ def _least(wanted: str) -> float:
 
 
 def _size(one: Verdict, effect: Effect, wanted: str, goal: str) -> float:
-    """Return the size of a removal's effect on an objective; for delay or loss only reductions count."""
+    """Return the size of a removal's effect on an objective; for delay or loss only reductions count.
+
+    A flow gets no less without a limit of its hosts: less in simulations is chance.
+    """
     change = _change(effect, wanted)[0]
     better = change if wanted == "goodput" else -change
-    return better if wanted == goal != "goodput" or one.name in REMEDIED else abs(change)
+    gains_only = one.name in REMEDIED or (wanted == "goodput" and one.name in ACCOUNTED)
+    return better if wanted == goal != "goodput" or gains_only else abs(change)
 
 
 def _change(effect: Effect, wanted: str) -> tuple[float, float, float]:

@@ -78,6 +78,8 @@ def fields_of(estimates: dict[str, Any]) -> dict[str, Any]:
     ]
     base = _steps_or_one(estimates)
     jitter = estimates["jitter"]
+    if jitter is not None and (mean_us := jitter["mean_us"].value):  # its share of the base RTT may be uncertain
+        jitter = jitter | {"mean_us": Estimate(min(mean_us, *(value for _, value in base)))}
     # The process of jitter below the clock's resolution is unknown, and irrelevant.
     drawn = None if jitter is None or jitter["process"] == "unknown" else simulated(jitter)
     beyond = 0.0 if drawn is None or drawn.kind == "normal" else _mean_us(jitter)

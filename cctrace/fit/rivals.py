@@ -10,6 +10,7 @@ from typing import Any
 
 from cctrace.estimates import Estimate
 from cctrace.fit.fitted_path import FittedPath
+from cctrace.path import constants as const
 from cctrace.path.constants import CODEL_TARGET_US, LEAST_DROPS, NEAR_TARGET
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.losses import proportion
@@ -38,7 +39,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
         buffer = Estimate(longest + PACKET_BYTES / 2, max(longest - half, PACKET_BYTES), longest + half)
         changed = {"buffer_bytes": buffer, "aqm": "droptail", "loss": NO_LOSS | {"congestive": lost}}
         found[TAIL_DROPS] = _instead(path, changed, "buffer")
-    if by_queue or managed:
+    if (by_queue or managed) and at.chance >= const.CHANCE:
         share = Estimate(lost / sent, *proportion(lost, sent))
         loss = behind | {"model": "bernoulli", "share": share, "congestive": 0, "random": lost}
         buffer = Estimate(None, longest, None)

@@ -56,6 +56,12 @@ class Backlogs:
         early = early_share(self.overflow, self.lost, self.met, self.time_us, self.rtt_us, self.size)
         return early >= const.EARLY
 
+    @functools.cached_property
+    def chance(self) -> float:
+        """The probability that losses by chance alone avoid short queues as much as these."""
+        apart = np.diff(self.time_us[self.lost], prepend=-np.inf) > self.rtt_us
+        return by_chance(self.met, self.met[self.lost], int(np.count_nonzero(apart)))
+
 
 def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
     """Return the backlogs met at a bottleneck of this rate, without what a policer dropped before the queue."""
@@ -215,6 +221,19 @@ def _near(time_us: Floats, at: Floats) -> Bools:
     """Return which times are close to any of the others."""
     place = np.clip(np.searchsorted(at, time_us), 1, len(at) - 1) if len(at) > 1 else np.zeros(len(time_us), int)
     return np.minimum(np.abs(time_us - at[place]), np.abs(time_us - at[place - 1])) < const.SAME_OVERFLOW_US
+
+
+def by_chance(met: Floats, lost: Floats, episodes: int) -> float:
+    """Return the probability that random losses avoid short queues as much as these by chance.
+
+    `met`: backlogs met by all packets; `lost`: by the lost ones, of which `episodes` are independent.
+    """
+    found = 1.0
+    for quantile in (0.1, 0.25, 0.5) if episodes else ():
+        share = float((met < np.quantile(lost, quantile)).mean())
+        within = float(special.bdtr(np.floor(quantile * episodes), episodes, share)) if share > quantile else 1.0
+        found = min(found, within)
+    return found
 
 
 def proportion(count: int, n: int) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
 from cctrace.path.bottleneck import backlog_met, constant
 from cctrace.path.constants import ABOVE_FULL, CHANCE, EARLY
-from cctrace.path.losses import decided_ns, early_share, overflows, proportion
+from cctrace.path.losses import by_chance, decided_ns, early_share, overflows, proportion
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import Transmissions
 from cctrace.special import special
@@ -60,7 +60,7 @@ def _met(record: Record) -> Met:
         rest_share=rest / sent,
         share_low=low,
         share_high=high,
-        chance=met.by_chance(),
+        chance=by_chance(met.met, met.met[met.rest], met.episodes(met.rest)),
         rtt_rank=rank,
         rtt_episodes=episodes,
         buffer_bytes=buffer,
@@ -110,17 +110,6 @@ class _Backlogs:
         for at in self.at_us[which].tolist():
             if at > end:
                 found, end = found + 1, at + self.base_us
-        return found
-
-    def by_chance(self) -> float:
-        """Return the probability that non-overflow losses avoid short backlogs as much by chance."""
-        met, n = self.met[self.rest], self.episodes(self.rest)
-        if not n:
-            return 1.0
-        found = 1.0
-        for quantile in (0.1, 0.25, 0.5):
-            share = float((self.met < np.quantile(met, quantile)).mean())
-            found = min(found, float(special.bdtr(np.floor(quantile * n), n, share)) if share > quantile else 1.0)
         return found
 
 
