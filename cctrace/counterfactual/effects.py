@@ -246,10 +246,10 @@ def effects_of(
 def _reproducing(
     scenes: Sequence[Scene], diagnosis: Diagnosis, draws: int, tries: int, progress: Progress
 ) -> list[Runs]:
-    """Return the runs of those scenes that reproduce the recording; if none does, with a send buffer.
+    """Return the runs of those scenes that reproduce the recording; if none does, of those with a send buffer.
 
     Linux keeps there what arrived out of order, too: a buffer that suffices at other times delays every recovery, and
-    the flow seems to lack data only then.
+    the flow seems to lack data only then. `tries`: as of `Runs`; polls, which have one, do not show that.
     """
     tried = [Runs(one, draws, 1, progress, tries) for one in scenes]
     kept = [runs for runs in tried if runs.reproduces]
