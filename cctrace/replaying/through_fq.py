@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cctrace.cc import KERNEL_NAMES, REGISTRY
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller, checked_params
-from cctrace.cc.linux import CA_DISORDER
+from cctrace.cc.linux import CA_DISORDER, GSO_MAX_SIZE_5_19
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.handover import PATIENCE_NS
@@ -41,11 +41,15 @@ from cctrace.replaying.intervals import blocks
 from cctrace.replaying.paced import EXPLAINED, TEMPER, socket_limit, under_limit
 from cctrace.replaying.stack import ON_ACK
 from cctrace.replaying.waiting import SOON_NS
+from cctrace.tcp.pacing import near_peer_bytes
 
 # One per family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; without marks DCTCP and Prague
 # send as Reno.
 L4S_SENDERS = ("prague", "prague2020")  # all that send ECT(1)
 SENDERS = (*(name for name in KERNEL_NAMES.values() if name not in ("dctcp", "prague")), "bbr2016")
+# BBRv2 as ported to Linux 5.19 and later: over a short path its bursts are so much longer that neither how it paced
+# nor how long they are shows while the other is wrong.
+PORTED = f"bbr2:gso_max_bytes={GSO_MAX_SIZE_5_19}"
 BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
 # Log likelihood of a send when its own sender is replayed. Where ACKs wait in a busy host's backlog, its rate follows
 # them late, too, but less regularly than through fq.
@@ -154,6 +158,8 @@ def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) ->
     passed = UNKNOWN
     is_l4s = beginning.facts["ecn"] == "accurate" and beginning.ecn.sent["ect1"] > 0
     classic = (*SENDERS, "dctcp") if beginning.events["delivered_ce"].any() else SENDERS
+    if near_peer_bytes(GSO_MAX_SIZE_5_19, int(beginning.events["tcp_min_rtt_us"][-1])):
+        classic = (*classic, PORTED)
     tried = (L4S_SENDERS if is_l4s else classic, EXPLAINED)
     for senders, enough in ((known, BELIEVED), tried) if known else (tried,):
         plain = {one: _play(beginning, one, _block_us(beginning)) for one in senders}
