@@ -88,11 +88,21 @@ def test_a_controller_that_ignores_marks_is_not_held_by_them():
     assert "ecn_marking" not in {one.name for one in diagnosis.verdicts}
 
 
-def judged(kind=PACKETS, is_model_based=False, **changes):
+@pytest.mark.parametrize(("heeds", "name"), [(1, "ecn_marking"), (0, "path_full")])
+def test_a_bbr_that_heeds_marks_is_held_by_them(heeds, name):
+    path = cct.Path(rate="30Mbit", rtt="4ms", buffer="200packets", ecn_threshold="8kB")
+    sender = cct.Sender(f"bbr3:ecn_enable={heeds}", ecn=True, ack_every=2)
+    flow = cct.simulate(path, sender, "4s", seed=1, packets=True).capture().flow(0)
+    causes = {one.name for one in cct.diagnose(flow, controller="bbr3").verdicts}
+    assert name in causes
+    assert ("ecn_marking" in causes) == bool(heeds)
+
+
+def judged(kind=PACKETS, **changes):
     """The confidence of ecn_marking for some marks, None without the verdict."""
     marks = {"reported": 90, "marked": 90.0, "marked_share": 0.01, "reductions": 6, "loss_episodes": 0}
     marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": False, "span": (0.0, 9.0)}
-    facts = Facts(kind, 10.0, 1e6, is_model_based=is_model_based, marks=Marks(**marks | changes))
+    facts = Facts(kind, 10.0, 1e6, marks=Marks(**marks | changes))
     return {one.name: one.confidence for one in judge(facts)}.get("ecn_marking")
 
 
@@ -103,7 +113,7 @@ def test_how_sure_it_is_follows_how_often_marks_and_losses_cut_the_window(kind):
     assert judged(kind, loss_episodes=7) is None
     assert judged(kind, reductions=1) is None
     assert judged(kind, longest_pause_share=0.9) is None
-    assert judged(kind, is_model_based=True) is None
+    assert judged(kind, is_heeded=False) is None
 
 
 def test_counters_tell_of_marks_as_packets_do(tmp_path):

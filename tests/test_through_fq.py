@@ -31,6 +31,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
 from cctrace.replaying.through_fq import at_hand_over, passage
 from cctrace.report.overview import write_report
+from cctrace.tcp.pacing import waits_for_ack
 from cctrace.tcp.small_queue import is_throttled, skb_truesize
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -121,6 +122,37 @@ def test_bbr2_as_ported_to_linux_6_has_larger_windows_over_a_short_path_than_as_
     assert cct.replay(cct.read(folder / "sender.pcap.zst").flow(0), "bbr2").params["gso_max_bytes"] == 524280
     far = cct.replay(cct.read(RECORDINGS / "fq_v2_probe_rtt" / "sender.pcap.zst").flow(0), "bbr2")
     assert far.params["gso_max_bytes"] == 65536
+
+
+def test_a_bbr2_that_heeds_marks_is_followed_through_fq():
+    """Its windows of some twelve segments fill seldom: it defers most sends for a longer super-packet."""
+    folder = RECORDINGS / "fq_v2_marks"
+    (agreement,) = validate(folder)
+    shares = {figure.name: figure.share for figure in agreement.figures}
+    assert min(share for name, share in shares.items() if name.startswith("replay_")) >= 0.98
+    assert shares["unacked"] >= 0.98
+    run = cct.replay(cct.read(folder / "sender.pcap.zst").flow(0), "bbr2")
+    assert run.source.through_fq
+    assert (run.params["ecn_enable"], run.params["gso_max_bytes"]) == (1, 524280)
+
+
+@pytest.mark.parametrize(
+    ("changed", "waits"),
+    [
+        ({}, True),
+        ({"room": 4 * 1448}, False),  # a full super-packet
+        ({"third": 2 * 1448}, False),  # a third of the window
+        ({"idle_ns": 1_000_001}, False),  # after a pause
+        ({"age_ns": 3_000_000}, True),  # the next ACK is a millisecond away
+        ({"age_ns": 2_999_999}, False),
+        ({"age_ns": 9_000_000}, True),  # it is overdue
+        ({"age_ns": 600_000, "srtt_ns": 1_000_000}, True),  # within half an RTT
+        ({"age_ns": 400_000, "srtt_ns": 1_000_000}, False),
+    ],
+)
+def test_data_wait_for_a_longer_super_packet_as_in_linux(changed, waits):
+    given = {"room": 2 * 1448, "longest": 4 * 1448, "third": 5 * 1448, "idle_ns": 0, "age_ns": 3_500_000}
+    assert waits_for_ack(**given | {"srtt_ns": 4_000_000} | changed) is waits
 
 
 def test_counters_of_a_sender_without_fq_say_so():

@@ -294,6 +294,7 @@ class Marks(NamedTuple):
     queue_us: float  # typical, at such marks
     is_l4s: bool  # most packets were sent as ECT(1)
     span: Span
+    is_heeded: bool = True  # the controller reduces its window
     who: Marker | None = None  # candidate AQMs; None if not examined
     threshold_us: float = NAN  # marking threshold with its 95 % interval
     threshold_us_low: float = NAN

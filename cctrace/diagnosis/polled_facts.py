@@ -190,6 +190,7 @@ def _marks(polls: Polls) -> groups.Marks | None:
         queue_us=float(max(np.median(rtt) - polls.least_us, 0.0)) if len(rtt) else groups.NAN,
         is_l4s=False,
         span=(float(at[0]), float(at[-1])),
+        is_heeded=not polls.is_model_based,
     )
 
 

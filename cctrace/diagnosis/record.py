@@ -15,15 +15,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.columns import runs_of_true
 from cctrace.diagnosis import constants as const
+from cctrace.errors import ArgumentError
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import RST, SYN, TIMEOUT
 from cctrace.path.constants import LEAST_ACKS
 from cctrace.path.evidence import evidence_of
+from cctrace.replaying.run import replay
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
@@ -183,6 +186,22 @@ class Record:
     def is_model_based(self) -> bool:
         """Whether the controller is known to model the path, as BBR does."""
         return is_model_based(self.controller)
+
+    @functools.cached_property
+    def heeds_marks(self) -> bool:
+        """Whether marks reduce the window; of a BBR that can, if this makes the replayed sends likelier.
+
+        A replay infers it (`replaying.infer`), where the path is short enough for it to matter.
+        """
+        if not self.is_model_based or self.controller is None:
+            return True
+        try:
+            params = resolve(self.controller)[0].params
+        except ArgumentError:  # a kernel's name for a module that is not registered here
+            return False
+        if "ecn_enable" not in params or self.least_rtt_us > params["ecn_max_rtt_us"].default:
+            return False
+        return bool(replay(self.flow, self.controller).params["ecn_enable"])
 
     @functools.cached_property
     def captured(self) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.bool_]]:

@@ -16,10 +16,17 @@ Sources: [Linux61] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tsq_write, __tcp_tr
 
 import numpy as np
 
-from cctrace.cc.linux import GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
+from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
-from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes, tso_autosize
+from cctrace.tcp.pacing import (
+    SK_GSO_MAX_SIZE,
+    TSO_WIN_DIVISOR,
+    UNPACED_SEGMENTS,
+    near_peer_bytes,
+    tso_autosize,
+    waits_for_ack,
+)
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, TIMER_SLACK_NS, is_throttled, skb_truesize
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
@@ -113,8 +120,14 @@ def is_too_long(tp, size):
     return tp.rate_Bps > 0 and size > longest(tp, tp.rate_Bps + tp.rate_Bps // RATE_ERROR)
 
 
-def may_hand_over(tp, seg, ns, a, b, size):
-    """Return whether TCP hands over, now, the super-packet [a, b) that left at `ns` [Linux61] tcp_write_xmit."""
+def may_hand_over(tp, seg, ns, a, b, flag):
+    """Return whether TCP hands over, now, the super-packet [a, b) that left at `ns` [Linux61] tcp_write_xmit.
+
+    `flag`: the flags of its last segment.
+    """
+    size = b - a
+    if size <= tp.mss and flag & PSH:
+        tp.write_end = b
     if ns - due_ns(tp) > may_wait_ns(tp) + PATIENCE_NS or is_too_long(tp, size):
         return False
     segments = (size + tp.mss - 1) // tp.mss
@@ -126,15 +139,33 @@ def may_hand_over(tp, seg, ns, a, b, size):
         segments = 1
     elif b > tp.snd_una + tp.snd_wnd:
         return False
-    if tp.cwnd and sb.in_flight(tp) + segments > tp.cwnd:
+    room = tp.cwnd - sb.in_flight(tp) if tp.cwnd else segments
+    if room <= 0 or (tp.cwnd and is_deferred(tp, seg, a, segments, room)):
         return False
     skbs = 0 if tp.head == tp.tail else 1 if is_single(tp, seg) else 2
     # tcp_write_xmit splits new data for the present rate before this check; tcp_grow_skb adds to what had to wait.
-    made = size if again or tp.rate_Bps <= 0 else min(size, longest(tp, tp.rate_Bps))
+    made = size if again or tp.rate_Bps <= 0 else min(size, longest(tp, tp.rate_Bps), room * tp.mss)
     if is_throttled(tp.queued, skb_truesize(made), max(tp.rate_Bps, 0), again, skbs):
-        tp.throttled = 1
+        tp.throttled = tp.cut = 1
         return False
-    return True
+    return segments <= room
+
+
+def is_deferred(tp, seg, a, segments, room):
+    """Return whether TCP waits for the next ACK, for a longer super-packet than the `room` in cwnd.
+
+    It does not if fewer `segments` leave, or if the room takes what is left of the skb that a write filled: a write of
+    much data fills one skb after the other. Nor if TCP Small Queues held back what fits: it had been split off by then
+    [Linux61] tcp_write_xmit.
+    """
+    full = SK_GSO_MAX_SIZE // tp.mss * tp.mss
+    left = full - (a - tp.write_end) % full if tp.write_end else full
+    if tp.cut or segments < room or left <= room * tp.mss or tp.ca_state >= CA_RECOVERY or tp.head == tp.tail:
+        return False
+    third = min(tp.snd_wnd, tp.cwnd * tp.mss) // TSO_WIN_DIVISOR
+    age_us = tp.now_us - seg[tp.head & (seg.size - 1)].tx_us
+    idle_ns = tp.clock_ns - paced_until_ns(tp)
+    return waits_for_ack(room * tp.mss, tp.longest * tp.mss, third, idle_ns, age_us * 1000, tp.srtt8 * 125)
 
 
 def is_ack_first(p, sequence, k, time_ns, direction):

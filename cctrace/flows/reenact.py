@@ -141,7 +141,7 @@ def handled_ns(p, time_ns, mine):
 
 def decide(tp, decided, i):
     """Apply the controller's decision at row `i` of `decided`."""
-    tp.rate_Bps, tp.cwnd, tp.probing_rtt = decided[i, 1], decided[i, 2], decided[i, 3]
+    tp.rate_Bps, tp.cwnd, tp.probing_rtt, tp.longest = decided[i, 1], decided[i, 2], decided[i, 3], decided[i, 4]
 
 
 def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets, sacks, polls, decided, marked):
@@ -258,7 +258,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
         q = sequence[first]
         a = unwrap(seq[q], p.isn, tp.snd_nxt)
         room -= size // max(1, p.mss) + 1
-        if a > tp.snd_nxt or room < 0 or not may_hand_over(tp, seg, time_ns[q], a, a + size, size):
+        if a > tp.snd_nxt or room < 0 or not may_hand_over(tp, seg, time_ns[q], a, a + size, flags[sequence[last]]):
             return
         for j in range(first, last + 1):
             q = sequence[j]
@@ -269,6 +269,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
                 tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
                 a += data
         tp.handed = last + 1
+        tp.cut = 0
         tp.queued += skb_truesize(size)
 
 

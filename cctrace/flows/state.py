@@ -73,7 +73,7 @@ TP = _i8(
     "burst burst1 burst2 small_end edge_seq paced send_gap_us "
     # decisions of a replay (0: none), and when pacing releases the next one, see `sends.pace`; whether the replay marks
     # the next packet as application-limited (-1: no replay)
-    "rate_Bps cwnd probing_rtt wstamp_ns late_ns skb_ns skb_bytes mark "
+    "rate_Bps cwnd probing_rtt longest wstamp_ns late_ns skb_ns skb_bytes mark "
     # the clock and what comes out
     "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent unseen ignored established "
     "synack_us "
@@ -83,8 +83,9 @@ TP = _i8(
     # part of, and what was in flight before it
     "again_first again_next again_end again_flying "
     # whether packets go through fq; the place of the next one that TCP has not handed over, the memory of what waits
-    # there, whether that keeps TCP from handing over more, and how far apart super-packets leave
-    "hands_over handed queued throttled gap_ns"
+    # there, whether that keeps TCP from handing over more, and has split the next one off what is not sent, and how
+    # far apart super-packets leave
+    "hands_over handed queued throttled cut write_end gap_ns"
 )
 
 RS = _i8(

@@ -10,6 +10,7 @@ inequality, a correct one is then changed with a probability of at most FALSE_AL
 sender's.
 """
 
+import itertools
 import math
 from collections.abc import Container
 
@@ -17,7 +18,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
-from cctrace.replaying.paced import likely_gso, likely_paced, may_heed_marks
+from cctrace.replaying.paced import gso_choices, likely_gso, likely_paced, may_heed_marks
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Script
 from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
@@ -31,11 +32,15 @@ def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, given: Co
     inferred otherwise.
     """
     if "ecn_enable" in given or not may_heed_marks(follower):
-        return _inferred(follower, expiry, hz_known, given)
+        gso = likely_gso(follower)
+        if gso is not None:
+            follower.set_gso(gso)
+        return _inferred(follower, expiry, hz_known, given, gso)
     before, found = follower.save(), []
-    for enabled in (0, 1):
+    for enabled, gso in itertools.product((0, 1), gso_choices(follower)):
         follower.set_parameter("ecn_enable", enabled)
-        inferred = _inferred(follower, expiry, hz_known, given)
+        follower.set_gso(gso)
+        inferred = _inferred(follower, expiry, hz_known, given, gso)
         inferred = inferred._replace(script=inferred.script._replace(ecn_enable=enabled))
         follower.restore(before)
         likelihood = float(follower.score(inferred.script, [len(follower.rows)], bk.TIMED_SENDS)[0])
@@ -46,13 +51,11 @@ def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, given: Co
     return best
 
 
-def _inferred(follower: Follower, expiry: int, hz_known: bool, given: Container[str]) -> Inferred:
+def _inferred(follower: Follower, expiry: int, hz_known: bool, given: Container[str], gso: int | None) -> Inferred:
     cls = follower.cls
     hz, tick_us = follower.params["hz"], 0
     work: Ticks | Cycle | Probes | None = None
-    paced, gso = None, likely_gso(follower)
-    if gso is not None:
-        follower.set_gso(gso)
+    paced = None
     if "paced" not in given and follower.may_pace and len(follower.sends):
         paced = likely_paced(follower)
         follower.set_paced(paced)

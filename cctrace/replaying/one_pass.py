@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
-from cctrace.flows.reenact import ASKS, FINALS, OUT, PAUSED, RING, SCRATCH, SENDS, enlarge, reenact
+from cctrace.flows.reenact import ASKS, FINALS, OUT, PAUSED, RING, SCRATCH, SENDS, decide, enlarge, reenact
 from cctrace.flows.state import ACK, CLOCK_START_US, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
@@ -26,7 +26,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import TICK, Script
-from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, TICK_US
+from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, TICK_US, usual_burst
 
 NOT_YET = 1 << 60  # row of a packet that has not been sent
 # State of `lead`: whether the controller paces, the slot of its mode (-1: none), that mode's PROBE_RTT; the next of the
@@ -113,7 +113,8 @@ def decide_rows(
         decided[i, 1] = max(slots[PACING], 0) if notes[PACES] != 0 else 0
         probing = notes[MODE_SLOT] >= 0 and slots[notes[MODE_SLOT]] == notes[PROBE_RTT]
         decided[i, 3] = 1 if probing else 0
-        tp.rate_Bps, tp.cwnd, tp.probing_rtt = decided[i, 1], decided[i, 2], decided[i, 3]
+        decided[i, 4] = usual_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
+        decide(tp, decided, i)
         if notes[WATCH_SLOT] >= 0 and slots[notes[WATCH_SLOT]] == notes[WATCH_VALUE]:
             at.led_rows = i + 1
             return WATCHED
@@ -177,7 +178,7 @@ class Leader:
         self.likelihood = follower.likelihood
         self._controller = follower.book, follower.slots, follower.stack, follower.ack, self.likelihood, saved
         self._marks = np.zeros(len(self._work.tables[SENDS]), np.uint8)
-        self._decided = np.zeros((len(self._work.tables[OUT]), 4), np.int64)
+        self._decided = np.zeros((len(self._work.tables[OUT]), 5), np.int64)
         self.row = 0
 
     # ---- what it goes by --------------------------------------------------------------------------------------------

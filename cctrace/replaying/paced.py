@@ -118,20 +118,29 @@ def may_heed_marks(follower: Follower) -> bool:
     return bool(longest_us == 0 or rows["tcp_min_rtt_us"].min() <= longest_us)
 
 
+def gso_choices(follower: Follower) -> tuple[int, ...]:
+    """Return the values of ``gso_max_bytes`` that a BBRv2 may have had, beginning with that of its parameters.
+
+    The release took GSO_MAX_SIZE for 64 kB; ported to Linux 5.19 and later, it has longer super-packets over short
+    paths, and with them larger windows.
+    """
+    param, rtts_us = follower.cls.params.get("gso_max_bytes"), follower.events["tcp_min_rtt_us"]
+    if param is None or not len(follower.sends):
+        return ()
+    given, most = int(follower.params["gso_max_bytes"]), int(param.high)
+    return (given,) if given == most or near_peer_bytes(most, int(rtts_us[-1])) == 0 else (given, most)
+
+
 def likely_gso(follower: Follower) -> int | None:
     """Return the ``gso_max_bytes`` of a BBRv2 by its sends up to its second random draw; None: as given.
 
-    The release took GSO_MAX_SIZE for 64 kB; ported to Linux 5.19 and later, it has longer super-packets over short
-    paths, and with them larger windows. `follower` is at row 0, where it is left.
+    `follower` is at row 0, where it is left.
     """
-    param, rtts_us = follower.cls.params.get("gso_max_bytes"), follower.events["tcp_min_rtt_us"]
-    if param is None or follower.params["gso_max_bytes"] == param.high or not len(follower.sends):
+    choices = gso_choices(follower)
+    if len(choices) < 2:
         return None
-    if near_peer_bytes(int(param.high), int(rtts_us[-1])) == 0:
-        return None
-    before, given = follower.save(), int(follower.params["gso_max_bytes"])
-    scripts, ends = [], []
-    for value in (given, int(param.high)):
+    before, scripts, ends = follower.save(), [], []
+    for value in choices:
         follower.set_gso(value)
         follower.run()
         follower.draw([LONGEST] * len(follower.cls.probe_draws))
@@ -142,5 +151,5 @@ def likely_gso(follower: Follower) -> int | None:
     for script in scripts:
         likelihood.append(float(follower.score(script, [min(ends)], bk.TIMED_SENDS)[0]))
         follower.restore(before)
-    follower.set_gso(given)
-    return int(param.high) if likelihood[1] > likelihood[0] else None
+    follower.set_gso(choices[0])
+    return choices[1] if likelihood[1] > likelihood[0] else None

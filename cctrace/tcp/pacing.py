@@ -13,6 +13,7 @@ from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, MIN_TSO_SEGS, PACING_
 NSEC_PER_SEC = 1_000_000_000
 UNPACED_SEGMENTS = 10  # the first of a connection
 SK_GSO_MAX_SIZE = GSO_MAX_SIZE - (MAX_TCP_HEADER + 1)  # bytes of payload that the device takes at once, since 5.17
+SOON_NS = 1_000_000  # since pacing allowed it and until the next ACK, for a super-packet to wait for more room
 TSO_WIN_DIVISOR = 3  # sysctl tcp_tso_win_divisor: a burst of this fraction of cwnd does not wait for more
 PACING_CA_RATIO, PACING_SS_RATIO = 1.2, 2.0  # sysctl tcp_pacing_ca_ratio, tcp_pacing_ss_ratio: of cwnd per RTT
 TSO_RTT_LOG = 9  # sysctl tcp_tso_rtt_log: the bytes added for a near peer halve with every 512 us of min_rtt
@@ -49,6 +50,17 @@ def tso_autosize(rate_Bps: int, more_bytes: int, mss: int, min_segs: int) -> int
     at most what the device takes and at least `min_segs` segments of `mss` bytes.
     """
     return max(min((rate_Bps >> PACING_SHIFT) + more_bytes, SK_GSO_MAX_SIZE) // mss, min_segs)
+
+
+def waits_for_ack(room: int, longest: int, third: int, idle_ns: int, age_ns: int, srtt_ns: int) -> bool:
+    """Return whether new data wait for the next ACK, for a longer super-packet [Linux618] tcp_tso_should_defer.
+
+    `room`, `longest`, `third`: bytes that the windows allow now, those of a full super-packet, and a third of the
+    window. `idle_ns`: how long ago pacing would have allowed it. `age_ns`: of the oldest data outstanding.
+    """
+    if room >= min(longest, third) or idle_ns > SOON_NS:
+        return False
+    return srtt_ns - age_ns <= min(srtt_ns >> 1, SOON_NS)
 
 
 def bbr_min_tso_segs(rate_Bps: int) -> int:

@@ -20,7 +20,7 @@ def marks(record: Record) -> Marks | None:
     lost, exact = record.sent_s[record.lost], ecn.feedback == "accurate"
     ends = np.concatenate([[0.0], at, [record.duration_s]])
     reported = record.ack_s[_reports(record)]
-    who = None if record.is_model_based or len(at) < const.LEAST_CUTS else marker_of(record.path)
+    who = None if not record.heeds_marks or len(at) < const.LEAST_CUTS else marker_of(record.path)
     ramp = _ramp(record, at)
     law = who.law if who is not None and len(who.names) == 1 else None
     return Marks(
@@ -33,6 +33,7 @@ def marks(record: Record) -> Marks | None:
         queue_us=_queue_us(record, at),
         is_l4s=ecn.sent["ect1"] > ecn.sent["ect0"],
         span=(float(reported[0]), float(reported[-1])) if len(reported) else (0.0, record.duration_s),
+        is_heeded=record.heeds_marks,
         who=who,
         threshold_us=NAN if law is None else law.threshold_us,
         threshold_us_low=NAN if law is None else law.low_us,

@@ -21,10 +21,10 @@ NAMES = {
 def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     """Marks reduced the window repeatedly, more often than losses did, or once, and it then grew back for long.
 
-    A model of the path ignores them.
+    A model of the path ignores them, unless its replay shows that it does not.
     """
     marks = facts.marks
-    if marks is None or facts.is_model_based or found.sure & ENDS:
+    if marks is None or not marks.is_heeded or found.sure & ENDS:
         return
     ramps = marks.ramp_s == marks.ramp_s and marks.reductions > marks.loss_episodes
     again = marks.reductions >= max(const.LEAST_CUTS, marks.loss_episodes)

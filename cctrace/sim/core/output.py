@@ -35,7 +35,6 @@ from cctrace.sim.core.write_queue import check_space, cut_head, end_skb, note_se
 from cctrace.tcp import pacing
 from cctrace.tcp.window import note_usage
 
-SOON_NS = 1_000_000  # since the last write and until the next ACK, for a burst to wait
 MOST_BURST = 127  # segments of a burst (bbr_tso_segs_goal), which matters with segments below 514 bytes
 
 
@@ -188,16 +187,13 @@ def defers(w, f, quota, longest, held, now):
     """tcp_tso_should_defer: whether an skb of `held` bytes waits for the next ACK, for a longer burst."""
     window = window_bytes(f)
     room = min(quota * f.mss, window)
-    if held <= f.mss or room >= longest * f.mss or f.una == f.nxt or f.ca_state >= CA_RECOVERY:
+    if held <= f.mss or f.una == f.nxt or f.ca_state >= CA_RECOVERY:
         return False
     if room >= held and f.wq_tail - f.wq_head > 1:
         return False  # all of it is sent, and nothing will be added
     third = min(words(f.state)[CWND] * f.mss, window + length(f, f.una, f.nxt - f.una)) // 3
-    if now - f.wstamp_ns > SOON_NS or room >= third:
-        return False
-    srtt_ns = f.srtt * 125
-    next_ack = segments(f.seg)[f.una & f.mask].sent_ns + srtt_ns
-    return next_ack - now <= min(srtt_ns >> 1, SOON_NS)
+    age_ns = now - segments(f.seg)[f.una & f.mask].sent_ns
+    return pacing.waits_for_ack(room, longest * f.mss, third, now - f.wstamp_ns, age_ns, f.srtt * 125)
 
 
 def validate_cwnd(f, limited):
