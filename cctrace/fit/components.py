@@ -8,7 +8,7 @@ import numpy as np
 from cctrace.display import Progress, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate
-from cctrace.fit.constants import GRAIN_US, MOST_EVENTS, MOST_ROUNDS, MOVED, OVERTAKING, QUICKER, STANDS
+from cctrace.fit import constants as const
 from cctrace.fit.draws import DRAWN
 from cctrace.fit.families import FAMILIES
 from cctrace.fit.jitter import Jitter
@@ -16,8 +16,9 @@ from cctrace.fit.joint import Joint, joint
 from cctrace.fit.process import process_of
 from cctrace.path.arrays import Floats
 from cctrace.path.blocks import block_means
-from cctrace.path.bottleneck import Sent, Steps, constant, departures, lever, rate_errors
+from cctrace.path.bottleneck import Sent, Steps, constant, delivered_rate, departures, deviation, lever, rate_errors
 from cctrace.path.buckets import Bucket
+from cctrace.path.constants import PAIR_EXACT
 from cctrace.path.delays import Delays, delays_of, mean_of
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.pairs import pair_rate
@@ -46,7 +47,35 @@ class Components(NamedTuple):
         if delays is None or jitter is None or jitter.process_.name != "reorder" or jitter.distribution_ in DRAWN:
             return None
         drawn = np.repeat(delays.rtt_us, np.bincount(delays.group))
-        return np.quantile(drawn, (np.arange(OVERTAKING) + 0.5) / OVERTAKING)
+        return np.quantile(drawn, (np.arange(const.OVERTAKING) + 0.5) / const.OVERTAKING)
+
+    def rates(self, flow: Sent) -> tuple[list[dict[str, float | None]], bool]:
+        """Return the rows of ``rate_bps``, and whether they are a bound: without a queue, the delivered rate is one."""
+        bounds = None if self.joint is None else self.joint.bounds
+        if bounds and self.jitter is not None and self.jitter.is_refuted(const.FAR_OFF):
+            bounds = None, None  # they rest on the shape of the jitter
+        open_ended = bounds is not None and bounds[1] is None
+        if len(self.steps.rate) == 1 and (not self._is_queued(flow) or self.errors[0] > const.UNSURE or open_ended):
+            _, rate, _ = delivered_rate(flow, max(200_000.0, flow.least_rtt_us))
+            fastest = float(np.quantile(rate[rate > 0], 0.99)) * 8e6
+            low = bounds[0] * 8e6 if bounds and bounds[0] else fastest
+            return [{"start_s": 0.0, "value": max(fastest, low), "low": low, "high": None}], True
+        rows: list[dict[str, float | None]] = []
+        for start, value, error in zip(self.steps.start_us, self.steps.rate * 8e6, self.errors, strict=True):
+            # The bound is for a period that does not determine the rate.
+            error = min(np.hypot(error, PAIR_EXACT), np.log(const.BOUND_REACH) / Z95)
+            estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
+            if bounds:
+                estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
+            rows.append({"start_s": float(start / 1e6), **estimate.to_dict()})
+        return rows, False
+
+    def _is_queued(self, flow: Sent) -> bool:
+        """Return whether a queue at this rate explains any of the delays."""
+        if self.joint is not None:
+            return self.joint.bounds is None or None not in self.joint.bounds
+        with_queue, without = deviation(flow, self.steps), deviation(flow, constant(1e6))
+        return without - with_queue >= const.RATE_SHOWS * without
 
     def base(self) -> Estimate:
         """Return the mean RTT without queue and serialisation, the jitter's mean included."""
@@ -65,7 +94,7 @@ class Components(NamedTuple):
             rtt = self.delays.rtt_us
             means = block_means(np.clip(rtt, *np.quantile(rtt, [0.05, 0.95])), max(len(rtt) // 20, 1))
             scatter = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
-            value, error = float(np.median(rtt)), max(np.hypot(scatter, self.drift_us), GRAIN_US)
+            value, error = float(np.median(rtt)), max(np.hypot(scatter, self.drift_us), const.GRAIN_US)
         return Estimate.around(value, error, 0.0)
 
     def correlation(self) -> dict[str, list[list[float]] | list[str]] | None:
@@ -114,7 +143,7 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
     steps = steps if shaper is None else constant(shaper.rate.number)
     delays = jitter = found = None
     families: tuple[str, ...] = tuple(FAMILIES)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(const.MOST_ROUNDS):
         try:
             own = flow is path.sent and steps is path.steps
             delays = path.delays if own else delays_of(table, flow, steps, bucket)
@@ -123,21 +152,23 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
             if quick and families == tuple(FAMILIES):
                 jitter = quick_jitter(path, delays)
             else:
-                jitter = Jitter(families, events=MOST_EVENTS // QUICKER if quick else MOST_EVENTS).fit(delays)
+                jitter = Jitter(
+                    families, events=const.MOST_EVENTS // const.QUICKER if quick else const.MOST_EVENTS
+                ).fit(delays)
         except FitError:
             break
         ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
-        if shaper is not None or others or not ordered or jitter.sd_us_.number < GRAIN_US:
+        if shaper is not None or others or not ordered or jitter.sd_us_.number < const.GRAIN_US:
             break
         found = joint(flow, delays, jitter, quick)
-        if found is not None and found.bounds and lever(flow, steps) > STANDS * jitter.sd_us_.number:
+        if found is not None and found.bounds and lever(flow, steps) > const.STANDS * jitter.sd_us_.number:
             found = None  # a queue stood long enough for the delays to determine the rate, whatever the jitter
         if found is None:
             break
         moved = np.abs(np.log(found.steps.rate / steps.rate)).max()
         steps = found.steps
         is_one_sided = quick and found.bounds is not None and None in found.bounds  # at any other rate
-        if is_one_sided or (moved < MOVED and found.family == jitter.distribution_):
+        if is_one_sided or (moved < const.MOVED and found.family == jitter.distribution_):
             break
         families = (found.family,)
     k = len(steps.rate)
@@ -155,7 +186,7 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
 def _is_uninformative(delays: Delays, lever_us: float) -> bool:
     """Return whether residual delays are too small to reveal their process, and the queue alone determines the rate."""
     spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
-    return lever_us > STANDS * spread and process_of(delays).name == "unknown"
+    return lever_us > const.STANDS * spread and process_of(delays).name == "unknown"
 
 
 def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
@@ -187,6 +218,6 @@ def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent
         if kept is None or kept[0] is not delays:
             kept = path.kept[quick_jitter] = (
                 delays,
-                Jitter(QUICK_FAMILIES, events=MOST_EVENTS // QUICKER).fit(delays, progress),
+                Jitter(QUICK_FAMILIES, events=const.MOST_EVENTS // const.QUICKER).fit(delays, progress),
             )
         return kept[1]

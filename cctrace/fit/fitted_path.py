@@ -13,16 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cctrace.display import Progress, Public, of_summary, plain, silent
 from cctrace.documents import of_shape
-from cctrace.estimates import Z95, Estimate
-from cctrace.fit import constants as const
-from cctrace.fit.components import Components, bucket_bytes, components_of
+from cctrace.estimates import Estimate
+from cctrace.fit.components import bucket_bytes, components_of
 from cctrace.fit.draws import draws, fields_of, read_estimates
-from cctrace.path import bottleneck
-from cctrace.path.constants import PAIR_EXACT
 from cctrace.path.delays import Delays, require_rtts
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
@@ -34,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from cctrace.flows.flow import Flow
-    from cctrace.path.bottleneck import Sent
     from cctrace.path.losses import Losses
     from cctrace.sim.result import Simulation
 
@@ -221,16 +215,14 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     shaper, policer = evidence.shaper, evidence.policer
     progress("jitter")
     parts = components_of(evidence, quick)
-    undetermined: list[str] = []
-    rates = _rates(flow, parts, undetermined)
-    base = parts.base()
-    if parts.delays is None:  # other flows occupied the queue all the time
-        undetermined.append("base_rtt")
+    base, (rates, is_bounded) = parts.base(), parts.rates(flow)
     losses = losses_of(evidence, parts.steps, parts.errors.max())
-    if losses.buffer_bytes.value is None:
-        undetermined.append("buffer")
-    if losses.aqm in (None, "other"):
-        undetermined.append("aqm")
+    unknown = {
+        "rate": is_bounded,
+        "base_rtt": parts.delays is None,  # other flows occupied the queue all the time
+        "buffer": losses.buffer_bytes.value is None,
+        "aqm": losses.aqm in (None, "other"),
+    }
     estimates: dict[str, Any] = {
         "rate_bps": rates,
         "base_rtt_us": base,
@@ -242,7 +234,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
         "aqm": losses.aqm,
         "acks": None if evidence.acks is None else evidence.acks._asdict(),
         "cross_traffic": _cross_traffic(parts.delays, others),
-        "undetermined": undetermined,
+        "undetermined": [name for name, is_unknown in unknown.items() if is_unknown],
         "correlation": parts.correlation(),
         "rate_counts": COUNTS,
     }
@@ -254,38 +246,6 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     fitted = FittedPath.of(estimates)
     object.__setattr__(fitted, "_parts", (table, flow, parts))
     return fitted
-
-
-def _rates(flow: Sent, parts: Components, undetermined: list[str]) -> list[dict[str, float | None]]:
-    """Return the rows of ``rate_bps``; without a queue, the delivered rate is a lower bound."""
-    steps, errors = parts.steps, parts.errors
-    window = max(200_000.0, flow.least_rtt_us)
-    _, rate, _ = bottleneck.delivered_rate(flow, window)
-    fastest = float(np.quantile(rate[rate > 0], 0.99)) * 8e6
-    bounds = parts.joint.bounds if parts.joint is not None else None
-    if bounds and parts.jitter is not None and parts.jitter.is_refuted(const.FAR_OFF):
-        bounds = None, None  # they rest on the shape of the jitter
-    if len(steps.rate) == 1 and (not _shows(flow, parts) or errors[0] > const.UNSURE or (bounds and bounds[1] is None)):
-        undetermined.append("rate")
-        low = bounds[0] * 8e6 if bounds and bounds[0] else fastest
-        return [{"start_s": 0.0, "value": max(fastest, low), "low": low, "high": None}]
-    rows: list[dict[str, float | None]] = []
-    for start, value, error in zip(steps.start_us, steps.rate * 8e6, errors, strict=True):
-        # The bound is for a period that does not determine the rate.
-        error = min(np.hypot(error, PAIR_EXACT), np.log(const.BOUND_REACH) / Z95)
-        estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
-        if bounds:
-            estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
-        rows.append({"start_s": float(start / 1e6), **estimate.to_dict()})
-    return rows
-
-
-def _shows(flow: Sent, parts: Components) -> bool:
-    """Return whether a queue at this rate explains any of the delays."""
-    if parts.joint is not None:
-        return parts.joint.bounds is None or None not in parts.joint.bounds
-    with_queue, without = bottleneck.deviation(flow, parts.steps), bottleneck.deviation(flow, bottleneck.constant(1e6))
-    return without - with_queue >= const.RATE_SHOWS * without
 
 
 def _loss(losses: Losses, is_behind: bool) -> dict[str, Any]:
