@@ -53,10 +53,11 @@ def compared(
 ) -> pd.DataFrame:
     """Return for how many flows candidates would have done better, or worse, than the flows' own controllers.
 
-    `frame`: of the table `whatifs`. `by`: column of the groups. `figure`, `margin`: as in `kinds`. Returns a DataFrame:
-    group, controller (the candidate), asked (flows), sent (those that it sent itself), answered (the others that are
-    reproduced), better, worse, alike, undecided (their numbers), better_share and worse_share with _low and _high,
-    change (median of the flows, and its 95 % interval _low, _high).
+    `frame`: of the table `whatifs`. `by`: column of the groups. `figure`, `margin`: as in `kinds`.
+
+    Returns a DataFrame with a row per group and controller (the candidate): flows asked about, sent by the candidate
+    itself, and answered (the others that are reproduced); how many of these are better, worse, alike and undecided;
+    better_share and worse_share, and the median change, each with its 95 % interval (_low, _high).
     """
     sent = frame["own"] == frame["controller"]
     known = frame["reproduces"].fillna(False).astype(bool) & frame["refused"].isna() & ~sent

@@ -2,9 +2,8 @@ r"""Parameters of the sender's controller: every value is replayed, and the one 
 
     1. replay     the controller decides again on the recorded ACKs with a value of the parameter; unrecorded inputs
                   (random draws, ticks) are inferred anew for every value
-    2. score      by what was sent and when (`replaying.likelihood.any_send`); the sends within 0.2 s count once 3.
-      maximise   a grid over the allowed range, refined until some value explains the sends, then smaller and
-      smaller
+    2. score      by what was sent and when (`replaying.likelihood.any_send`); the sends within 0.2 s count once
+    3. maximise   a grid over the allowed range, refined until some value explains the sends, then ever smaller
                   steps around its maxima
     4. interval   the values that are not clearly worse: those whose summed shortfall
 
@@ -12,10 +11,10 @@ r"""Parameters of the sender's controller: every value is replayed, and the one 
 
                   is at most PROFILE_DROP, or at most SCORE_SPREAD times its own standard error
 
-The second bound keeps the interval honest where the likelihood is not the sender's: with score variance :math:`V`
-and curvature :math:`H` the shortfall of the true value is :math:`H \delta^2 / 2` with :math:`\delta \sim N(0,
-V/H^2)`, and its standard error :math:`\sqrt{V} |\delta|`, so their ratio is half a standard normal for any
-:math:`V/H` (1 if the model were right) [Royall03]_. The standard error is the long-run one, as neighbouring
+The second bound keeps the interval honest where the likelihood is not the sender's. With score variance :math:`V` and
+curvature :math:`H` the shortfall of the true value is :math:`H \delta^2 / 2` with :math:`\delta \sim N(0, V/H^2)`.
+Its standard error is :math:`\sqrt{V} |\delta|`. So their ratio is half a standard normal for any :math:`V/H`, which
+would be 1 if the model were right [Royall03]_. The standard error is the long-run one, as neighbouring
 intervals are correlated. No derivatives are used, because the likelihood has steps: windows are integers and gains
 fixed point.
 

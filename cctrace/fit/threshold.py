@@ -1,9 +1,9 @@
 r"""The jitter at which a controller collapses on a path, searched by closed-loop simulation.
 
 A flow that gets less than half of the link counts as collapsed. Its share falls with the jitter's sd, and near the
-threshold depends on the seed. The sd is doubled or halved until the share crosses one half, the bracket is
-narrowed, and a logistic curve :math:`u(\sigma) = u_0 / (1 + (\sigma / \sigma_{1/2})^{1/w})` through all runs gives
-the threshold and its standard error, averaging over the runs' noise.
+threshold depends on the seed. The sd is doubled or halved until the share crosses one half, and the bracket is
+narrowed. A logistic curve :math:`u(\sigma) = u_0 / (1 + (\sigma / \sigma_{1/2})^{1/w})` through all runs averages
+over their noise, and gives the threshold with its standard error.
 
 Every run has its own seed; the same path gives the same threshold.
 """

@@ -5,9 +5,9 @@ candidate would (`Replay`). In a capture taken at the sender, each send (time an
 against what the candidate would have allowed (`replaying.likelihood.any_send`).
 
 In other captures, departure times are estimates, and an unpaced controller's window is corrected where the record
-reveals it (`_corrected`): before each reduction (which then reveals its factor), at the end of slow start (HyStart
-depends on microseconds that only the sender's capture has), and where a reduction was not undone although it seems
-so (only the sender learns from time stamps which retransmissions were spurious).
+reveals it (`_corrected`). That is before each reduction, which then reveals its factor; at the end of slow start, as
+HyStart depends on microseconds that only the sender's capture has; and where a reduction was not undone although it
+seems so, as only the sender learns from time stamps which retransmissions were spurious.
 """
 
 from typing import Any, NamedTuple

@@ -1,9 +1,10 @@
 """The receiver: reassembly, and when it acknowledges.
 
 A receiver acknowledges every n-th segment in order, and disorder at once. Linux (profile `linux`, `ack_every=2`)
-compresses the latter since 4.18: while there is a hole, the first three arrivals after each move of the left edge
-are acknowledged at once, others by a timer of 5 % of its RTT, at most a millisecond, plus a tenth of a millisecond
-slack, unless the report would exceed the SACK blocks that fit. After a duplicate, up to sixteen ACKs are immediate.
+compresses the latter since 4.18. While there is a hole, the first three arrivals after each move of the left edge
+are acknowledged at once, and so are reports that exceed the SACK blocks that fit. Others wait for a timer of 5 % of
+its RTT, at most a millisecond, plus a tenth of a millisecond slack. After a duplicate, up to sixteen ACKs are
+immediate.
 It refuses packets older, by their time stamp, than what arrived in order: new data overtaken by retransmissions.
 Function names are the kernel's ([Linux618] tcp_input.c).
 """
