@@ -22,9 +22,7 @@ LEAST_DRAWS = 3  # paths | accuracy | least of a what-if
 EFFECT_DRAWS = 8  # paths | accuracy | drawn for effects
 LEAST_EFFECT_DRAWS = 4  # paths | accuracy | the same for a flow of many segments
 TRIES = 4  # times as many draws | accuracy | if chance matters: those closest to the recorded flow are kept
-SEGMENTS = (
-    2_000_000  # segments | accuracy | simulated per question, in two seconds of a core: fewer draws of long flows
-)
+SEGMENTS = 2_000_000  # segments | accuracy | per question, in two seconds of a core: fewer draws of long flows
 MOST_SEGMENTS = 1_000_000  # segments | accuracy | of a flow whose effects are simulated
 OPEN_ENDED = 1.1  # times | set | the RTT with shorter queues, from which longer ones would increase it further
 MOST_BDP = 10.0  # bandwidth-delay products | set | largest usual buffer
