@@ -8,9 +8,11 @@ import pytest
 
 import cctrace as cct
 from cctrace.diagnosis.diagnose import diagnose
+from cctrace.diagnosis.packets.losses import OwnBacklogs
 from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
 from cctrace.flows.state import OPT_COPY
+from cctrace.path.constants import COARSE_PACKETS
 from cctrace.path.stamps import clock_set, held_us, stamps_of
 from cctrace.path.transmissions import LOST, transmissions
 from tests.conversation import MSS, Conversation
@@ -192,3 +194,14 @@ def test_what_was_in_flight_when_a_capture_began_is_not_lacking():
     for k in range(60, 91):
         later.ack(40.0 + k, 1 + (k + 1) * MSS)
     assert later.flow().quality()["uncaptured_segments"] == 3
+
+
+def test_the_drops_of_a_long_flow_met_one_length_of_queue_packet_by_packet():
+    path = cct.Path(rate="40Mbit", rtt="40ms", buffer="2bdp")
+    flow = cct.simulate(path, ["cubic6"], "15s", seed=1, packets=True).capture().flow(0)
+    record = Record(flow, "cubic")
+    assert len(record.table) > COARSE_PACKETS  # neighbours are merged where the bottleneck is inferred
+    assert np.isin(record.path.sent.sent_us, record.sent_us).all()  # to the last bit
+    dropped = OwnBacklogs(record)
+    assert np.ptp(dropped.met[dropped.overflow]) < 1514
+    assert not dropped.rest.any()

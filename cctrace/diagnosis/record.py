@@ -99,6 +99,7 @@ class Record:
     median_rtt_us = _of_path("median_rtt_us")
 
     sent_s = _of_path("sent_s")
+    sent_us = _of_path("sent_us")
     lost = _of_path("lost")
 
     @functools.cached_property

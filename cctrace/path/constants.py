@@ -91,6 +91,7 @@ NEAR_TARGET = 0.9  # of the target | set | accuracy of queueing delays
 CHANCE = 1e-3  # probability | set | of taking losses independent of the queue for dependent ones
 AT_THE_END = 0.75  # of the longest queue | set | from which a queue of a few packets drops
 CHANCE_AT_THE_END = 1e-4  # probability | set | that random losses alone are as many there
+CHANCE_OF_ALL = 0.05  # probability | set | of random losses avoiding short queues as much, from which none was full
 EARLY = 0.5  # of the overflows | set | begun below the longest queue, from which it was not full: tail drop .44 at most
 PASSING = 20  # packets | set | most that pass a full queue per dropped packet
 ABOVE_FULL = 1.5  # packets | set | largest excess of the backlog of passed over dropped packets: in service, ties

@@ -77,6 +77,11 @@ class PathEvidence:
         """Departure time of each transmission, seconds."""
         return (self.transmissions.sent_ns - self.transmissions.start_ns) / 1e9
 
+    @property
+    def sent_us(self) -> Floats:
+        """The same in us, equal to the last bit to those of `sent`: what is sent at one instant stays together."""
+        return (self.transmissions.sent_ns - self.transmissions.start_ns) / 1e3
+
     @functools.cached_property
     def lost(self) -> Bools:
         """Which transmissions were lost, to a queue, a policer or chance; `losses.losses_of` distinguishes them."""
@@ -216,7 +221,7 @@ class PathEvidence:
 
     @functools.cached_property
     def backlogs(self) -> Backlogs:
-        """What transmissions met at the bottleneck of `through`; a diagnosis computes its own from `coarse`."""
+        """What transmissions met at the bottleneck of `through`; a diagnosis has its own at one rate."""
         return backlogs_of(self, self.through.steps)
 
     @functools.cached_property

@@ -48,7 +48,7 @@ class Backlogs:
     @functools.cached_property
     def overflow(self) -> Bools:
         """Which losses seem to overflow the queue."""
-        return overflows(self.lost, self.met, self.long, self.longest, self.time_us)
+        return overflows(self.lost, self.met, self.long, self.longest, self.time_us, self.size)
 
     @functools.cached_property
     def is_early(self) -> bool:
@@ -189,10 +189,11 @@ def _buffer(met: Floats, time_us: Floats, size: float, error: float) -> tuple[Es
     return Estimate(float(value), float(max(value - half, size)), float(value + half)), droptail
 
 
-def overflows(lost: Bools, met: Floats, high: Bools, longest: float, time_us: Floats) -> Bools:
+def overflows(lost: Bools, met: Floats, high: Bools, longest: float, time_us: Floats, size: float) -> Bools:
     """Return which losses are congestive: those near the longest queue, if there are more than random loss predicts.
 
     A queue of a few packets drops only near its end: if its upper half does not show it, the last quarter may.
+    `size`: bytes of a packet.
     """
     chance = lost[~high].mean() if (~high).any() else 0.0
     expected = chance * high.sum()
@@ -211,7 +212,8 @@ def overflows(lost: Bools, met: Floats, high: Bools, longest: float, time_us: Fl
     tried = np.array([(met >= level).sum() for level in levels])
     keeps = beyond - chance * tried >= 0.85 * excess
     level = levels[np.flatnonzero(keeps)[-1]] if keeps.any() else levels[0]
-    full = lost & (met >= level)
+    # A full queue holds up to a packet less than at its longest.
+    full = lost & (met >= min(level, max(longest - size, const.AT_THE_END * longest)))
     # Losses at a long queue shortly before or after belong to the same overflow, part of which other flows' packets
     # hid.
     return full | (lost & high & _near(time_us, time_us[full]))

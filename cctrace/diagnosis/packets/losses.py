@@ -9,7 +9,7 @@ from cctrace.diagnosis.groups import Bursts, Losses, Met, Retransmissions
 from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
 from cctrace.path.bottleneck import backlog_met, constant
-from cctrace.path.constants import ABOVE_FULL, CHANCE, EARLY
+from cctrace.path.constants import ABOVE_FULL, CHANCE, CHANCE_OF_ALL, EARLY
 from cctrace.path.losses import by_chance, decided_ns, early_share, overflows, proportion
 from cctrace.path.own_queue import mean_rank
 from cctrace.path.transmissions import Transmissions
@@ -40,7 +40,7 @@ def losses(record: Record) -> Losses | None:
 
 
 def _met(record: Record) -> Met:
-    met = _Backlogs(record)
+    met = OwnBacklogs(record)
     few = record.lost.sum() < const.FEWEST
     short = bool(met.met[record.lost].min() < const.MOSTLY * met.longest - 3 * PACKET_BYTES)
     if few:
@@ -75,15 +75,15 @@ def _met(record: Record) -> Met:
     )
 
 
-class _Backlogs:
+class OwnBacklogs:
     """Backlogs of this flow's queue at lost packets."""
 
     def __init__(self, record: Record) -> None:
         bottleneck = record.bottleneck
         steps = constant(bottleneck.rate)
-        self.at_us, self.lost = record.sent_s * 1e6, record.lost
+        self.at_us, self.lost = record.sent_us, record.lost
         # Packets covered by a shaper's tokens do not wait; losses meanwhile belong to another queue.
-        deficit = backlog_met(record.fluid, steps, self.at_us)
+        deficit = backlog_met(record.path.sent, steps, self.at_us)
         self.met = np.maximum(deficit - bottleneck.bucket_bytes, 0.0)
         judged = deficit >= bottleneck.bucket_bytes
         self.base_us, self.bdp = bottleneck.base_us, bottleneck.rate * bottleneck.base_us
@@ -93,7 +93,7 @@ class _Backlogs:
         packet = float(np.median(record.table.wire_bytes))
         # A queue at the sender's host takes (or drops) super-packets as a unit: the last segment must have room, too.
         met = np.where(judged, self.met + _behind(record.table), 0.0)
-        overflow = overflows(self.lost, met, met > self.longest / 2, self.longest, self.at_us)
+        overflow = overflows(self.lost, met, met > self.longest / 2, self.longest, self.at_us, packet)
         short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
         # A full queue drops at its longest, unlike early drops (RED).
         full = short < max((1 - const.MOSTLY) * self.longest, 3 * packet)
@@ -101,6 +101,8 @@ class _Backlogs:
         passed = np.sum(settled & (self.met > self.longest - short + ABOVE_FULL * packet))
         alone = np.sum(self.lost & ~overflow) < const.FEWEST  # else the first of some "overflows" are random losses
         full &= self.early < EARLY and not (alone and passed > const.PASSED * (1 + overflow.sum()))
+        many = self.episodes(overflow)  # where most packets meet the longest queue, so do most random losses
+        full &= many < const.FEWEST or by_chance(self.met, self.met[overflow], many) < CHANCE_OF_ALL
         self.overflow = overflow if full else np.zeros(len(overflow), bool)
         self.rest = self.lost & ~self.overflow & judged
 
@@ -167,11 +169,14 @@ def bursts(record: Record) -> Bursts | None:
 def _bursts(record: Record) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Return each transmission's burst number, and the bytes of the burst sent before it and the backlog it met."""
     table, rate = record.table, record.bottleneck.rate
-    sent_us = record.sent_s * 1e6
-    begins = np.diff(sent_us, prepend=-np.inf) > const.IN_A_BURST * table.wire_bytes / rate
+    begins = np.diff(record.sent_us, prepend=-np.inf) > const.IN_A_BURST * table.wire_bytes / rate
     burst = np.cumsum(begins) - 1
     total = np.cumsum(table.wire_bytes) - table.wire_bytes
-    return burst, total - total[np.flatnonzero(begins)][burst], backlog_met(record.fluid, constant(rate), sent_us)
+    return (
+        burst,
+        total - total[np.flatnonzero(begins)][burst],
+        backlog_met(record.path.sent, constant(rate), record.sent_us),
+    )
 
 
 def retransmissions(record: Record) -> Retransmissions | None:
