@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -204,3 +205,9 @@ def test_the_start_of_a_bbr2_flow_is_not_taken_for_bbr2plus_which_no_kernel_ship
 def test_prague_is_named_without_a_mark():
     sim = cct.simulate(cct.Path(rate="10Mbit", rtt="20ms", buffer="1bdp"), "prague", "6s", packets=True)
     assert cct.identify(sim.capture().flow(0)).name == "prague"
+
+
+def test_prague_is_tried_only_with_accurate_feedback_which_it_needs():
+    recording = Path(__file__).parent / "recordings" / "lab_codel_ecn" / "sender.pcap.zst"
+    tried = {one.name for one in cct.identify(cct.read(recording).flow(0)).candidates}
+    assert {"dctcp", "prague", "prague2020"} & tried == {"dctcp"}

@@ -194,11 +194,9 @@ def _fits(record: Record) -> dict[str, Fit]:
     Whether the socket paces does not depend on the window's controller, so all candidates with the right windows
     must agree on it: otherwise one would explain by pacing what another explains without.
     """
-    more: tuple[str, ...] = ()
-    if record.events.rows["delivered_ce"].any():
-        more = HEED_MARKS
-    elif record.events.meta.get("ecn") == "accurate":
-        more = L4S_SENDERS  # they differ from others without marks, too
+    more = ("dctcp",) if record.events.rows["delivered_ce"].any() else ()
+    if record.events.meta.get("ecn") == "accurate":  # without it they are none; with it they differ without marks, too
+        more += L4S_SENDERS
     replays = each(functools.partial(replay_of, record), (*CANDIDATES, *more))
     fits = {one.name: Fit(one, flights_of(record, one)) for one in replays}
     share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}
