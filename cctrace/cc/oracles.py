@@ -33,7 +33,21 @@ TRUE_BW = {"true_bw_Bps": Param(119_550_000, 1_000, 10**11, "payload rate of the
 TRUE_RTT = {"true_rtt_us": Param(5_000, 1, 10**8, "uncongested average RTT, us [Kumar19] RTT_UCAV")}
 
 if TYPE_CHECKING:
-    from cctrace.cc.bbr2016 import BBR2016 as Parent  # what they are mixed into
+    from cctrace.cc.base import Controller
+
+    class Parent(Controller):
+        """What all that they are mixed into have."""
+
+        min_rtt_us: int
+
+        def init(self, ack: Ack) -> None:
+            """Begin."""
+
+        def on_ack(self, ack: Ack) -> None:
+            """Take an ACK."""
+
+        def update_min_rtt(self, ack: Ack) -> None:
+            """Update the estimate."""
 else:
     Parent = object
 

@@ -123,7 +123,8 @@ def _marking(flow: Flow, evidence: PathEvidence, path: FittedPath) -> dict[str, 
 
 def _acks(table: Transmissions, diagnosis: Diagnosis) -> tuple[dict[str, Any], ...]:
     """Return the possible ACK policies: every segment or every second one, and those of verdicts on ACKs."""
-    per_ack = np.sum(table.acked_ns >= 0) / max(np.count_nonzero(np.bincount(table.ack_row[table.ack_row >= 0])), 1)
+    acks = np.count_nonzero(np.bincount(table.ack_row[table.ack_row >= 0]))
+    per_ack = np.count_nonzero(table.acked_ns >= 0) / max(int(acks), 1)
     plain: dict[str, Any] = {"ack_every": 1 if per_ack < 1.5 else 2}
     said: dict[str, Any] = {}
     for verdict in diagnosis.verdicts:

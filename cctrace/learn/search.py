@@ -121,6 +121,11 @@ class Search:
 class Ascent(Search):
     """Gradient ascent as the paper describes it: from the better of the last two trials along their slope.
 
+    Parameters
+    ----------
+    tried, first
+        As of `Search`.
+
     Examples
     --------
     >>> search = Ascent()
