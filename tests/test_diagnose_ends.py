@@ -7,6 +7,7 @@ bytes/s over 14 Mbit/s and 24 ms; every poll of its counters names the limit.
 import io
 from pathlib import Path
 
+import build_corpus
 import numpy as np
 import pytest
 
@@ -108,6 +109,13 @@ def test_a_pacing_limit_shows_beside_a_competitor(cc):
 
     assert found(max_pacing_rate="4Mbit")["pacing_limited"]["limit_bps"] == pytest.approx(4e6, rel=0.02)
     assert set(found()) == {"competition"}
+
+
+def test_a_piece_of_a_bbr_flow_that_may_lack_its_probes_has_no_pacing_limit(tmp_path):
+    build_corpus.write(tmp_path, 32, packets=500)
+    pieces = [diagnose(cct.read(file).flow(0)) for file in sorted(tmp_path.glob("*-jitter_bbr_sd2ms.pcap"))]
+    assert len(pieces) == 8
+    assert not any(one.name == "pacing_limited" for piece in pieces for one in piece.verdicts)
 
 
 def test_bbr3_that_cruises_evenly_below_its_path_and_probes_has_no_pacing_limit():

@@ -66,7 +66,7 @@ class EvenSends(NamedTuple):
     goodput_bps: float
     by_timer_share: float  # of the even sends, not released by ACKs
     carried_bps: float = NAN
-    faster_rtts: float = 0.0  # longest time above that rate
+    faster_rtts: float = 0.0  # longest time above that rate; NaN if neither a start nor a probe was captured
     lost_share: float = 0.0  # of the packets
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.cc.bbr2 import BBR2
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
 from cctrace.diagnosis.findings import Limit, shares
@@ -13,6 +14,9 @@ from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.tcp.pacing import UNPACED_SEGMENTS
 from cctrace.tcp.wire import HEADER_BYTES
+
+# Between two probes of BBRv2 and v3, which send faster than usual only then and at the start.
+LONGEST_WAIT_S = (BBR2.params["bw_probe_base_us"].default + BBR2.params["bw_probe_rand_us"].default) / 1e6
 
 
 def receiver_window(record: Record) -> groups.ReceiverWindow | None:
@@ -146,6 +150,7 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
     if record.bottleneck.is_measured and even.rate >= const.SPARE_RATE * record.bottleneck.rate:
         return None
     sizes, mss = record.table.wire_bytes[~record.table.retransmitted] - HEADER_BYTES, record.table.mss
+    may_probe = record.flow.facts["complete"] or record.duration_s > LONGEST_WAIT_S
     return groups.EvenSends(
         rate_bps=even.rate * 8e6,
         limit_bps=even.rate * 8e6 * mss / (mss + HEADER_BYTES),
@@ -154,7 +159,7 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
         goodput_bps=record.goodput_bps,
         by_timer_share=even.by_timer_share,
         carried_bps=_carried_bps(record) if record.bottleneck.is_measured else groups.NAN,
-        faster_rtts=even.faster_s * 1e6 / record.median_rtt_us,
+        faster_rtts=even.faster_s * 1e6 / record.median_rtt_us if may_probe else groups.NAN,
         lost_share=float(record.lost.mean()),
     )
 
