@@ -1,5 +1,7 @@
 """Where a cost is least, and the compiled costs of a rate: those of numpy, and cut short without harm."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from cctrace.path.bottleneck import Sent, constant, departures, deviation
 from cctrace.path.constants import SMALL_US, SPENT
 from cctrace.path.least import least_of, least_within
 from cctrace.path.lindley import middle, quantile
+from cctrace.path.own_queue import bottleneck_of, coarser
 
 
 @pytest.fixture
@@ -88,3 +91,16 @@ def test_a_search_ends_early_only_if_the_least_cost_lies_beyond_what_matters():
     asked.clear()
     assert least_within(cost, 1.0, 9.0, 80, 1e-4, upto=3.0)[0] > 3.0
     assert len(asked) < 0.7 * every
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+@pytest.mark.parametrize("load", [0.9, 0.98, 1.0, 1.02])
+def test_a_rate_does_not_depend_on_how_packets_were_merged(phase, load):
+    rate, packets = 5.0, 6000  # bytes/us; pairs, in bursts of 400 packets
+    pair = (np.arange(packets) + phase) // 2
+    sent_us = np.cumsum(np.append(0, np.diff(pair) > 0) * 2 * 1514 / rate / load) + pair // 200 * 3000.0
+    wire_bytes, known = np.full(packets, 1514.0), np.ones(packets, bool)
+    acked_us = departures(sent_us, wire_bytes, constant(rate)) + 30_000.0
+    sent = Sent(sent_us, wire_bytes, acked_us, np.arange(packets), known, known)
+    path = SimpleNamespace(sent=sent, lost=~known)
+    assert bottleneck_of(path, coarser(sent, 2)).rate == pytest.approx(rate, rel=0.01)

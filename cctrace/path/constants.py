@@ -21,6 +21,7 @@ SMALL_US = 200.0  # us | set | deviations that need no explanation: clocks, the 
 LEAST_RTTS = 100  # RTTs | set | least for a distribution, or for a rate to a thousandth
 ENOUGH_RTTS = 40  # RTTs | set | least for a rate to half a per cent
 COARSE_PACKETS = 40_000  # packets | accuracy | most for which a diagnosis computes the queue
+DIFFERENT_RATE = 0.03  # of log rate | set | between merged and single packets, from which single ones are used
 PAIR_EXACT = 1e-6  # share | set | standard error below which packet pairs give the rate to the clock's resolution
 PAIR_AGREE = 1e-3  # share | set | largest difference between equal packet-pair rates
 PAIRS_AGREEING = 0.25  # share | set | of the pairs, that must agree on one rate
