@@ -33,7 +33,11 @@ DIFFER = {
     "jitter_bbr_sd2ms": {"jitter": WITHIN_RTT},
     "loss_cubic_1pct": {},
     "single_bbr_1bdp": {},
-    "tso_bbr_300m_veth": {},
+    "tso_bbr_300m_veth": {  # tc's tbf with a burst of 131 kB
+        "shaper": "what passes undelayed lies between two polls",
+        "self_induced_queue": "whose queue it is shows in each packet's delay",
+        "jitter": WITHIN_RTT,
+    },
     "fq_bbr1": {},
     "fq_bbr3_loss": {},
     "fq_cubic": {},

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cctrace.display import Progress, Public, of_summary, plain, silent
 from cctrace.documents import of_shape
 from cctrace.estimates import Estimate
@@ -83,7 +85,7 @@ class FittedPath(Path, Public):
         >>> FittedPath.from_json(fitted.to_json()).to_dict() == fitted.to_dict()
         True
         """
-        with of_shape("text", "a fitted path as JSON"):
+        with of_shape("text", "a fitted path as JSON"), np.errstate(invalid="raise"):  # JSON may hold infinities
             fitted = cls.of(read_estimates(text))
             fitted.draws(1)
             fitted.summary()  # whatever they miss is refused here, not where it is used
