@@ -105,6 +105,14 @@ def test_a_rate_that_fell_is_told_with_time_and_rates_and_for_how_long_the_estim
     assert "stale" in event.text
 
 
+def test_drops_of_a_queue_whose_rate_changed_are_not_put_on_others():
+    path = cct.Path(rate=[(0, "20Mbit"), (4, "9Mbit")], rtt="30ms", buffer="150kB")
+    sim = cct.simulate(path, cct.Sender("bbr2022", ack_every=2), "10s", seed=1, packets=True)
+    (full,) = (one for one in cct.diagnose(sim.capture().flow(0)).verdicts if one.name == "congestive_loss")
+    assert "its length is unknown" in full.text
+    assert "do not explain" not in full.text
+
+
 def test_flows_of_one_capture_are_judged_together():
     sim = cct.simulate(cct.Path(**LINK), ["bbr2022", "cubic"], "8s", seed=3, packets=True, ack_every=2)
     capture = sim.capture()

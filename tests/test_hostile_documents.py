@@ -123,6 +123,13 @@ def test_a_fit_of_another_shape_is_read_whole_or_refused(name, data, fits):
         assert fit.to_dict()
 
 
+def test_a_path_with_an_infinite_bound_is_refused(fits):
+    document = json.loads(fits["path"][1])
+    document["buffer_bytes"]["low"] = float("inf")
+    with pytest.raises(FormatError, match="not of the shape of a fitted path"):
+        cct.fit.FittedPath.from_json(json.dumps(document))
+
+
 @pytest.mark.parametrize("name", ["path", "jitter"])
 @pytest.mark.parametrize("text", DEEP)
 def test_a_deep_fit_is_refused(name, text, fits):

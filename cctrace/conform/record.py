@@ -29,7 +29,7 @@ def once(derive: Callable[Concatenate["Record", P], Values]) -> Callable[Concate
 
     @functools.wraps(derive)
     def column(r: "Record", *args: P.args, **kwargs: P.kwargs) -> Values:
-        key = (derive, args)
+        key = (derive, args, tuple(sorted(kwargs.items())))
         if key not in r.derived:
             r.derived[key] = derive(r, *args, **kwargs)
             r.derived[key].flags.writeable = False

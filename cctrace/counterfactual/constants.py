@@ -31,7 +31,7 @@ BUFFER_TRIALS = 8  # sizes | accuracy | evenly in the logarithm
 BUFFER_ROUNDS = 3  # rounds | accuracy | each refines between the neighbours of the best
 
 # --- rival explanations ----------------------------------------------------------------------------------------------
-CLEARLY = 5.991464547107981  # of twice the log likelihood | set | least gain of another path: odds of 20
+CLEARLY = 5.991464547107981  # of twice the log likelihood | set | least gain of another path: 2 ln 20, for odds of 20
 RUNS = 4  # simulations | accuracy | per explanation
 GRID_S = 0.1  # s | accuracy | of the courses that are compared
 LAST_RTTS = 8  # samples | definition | whose mean approximates the smoothed RTT [RFC6298]

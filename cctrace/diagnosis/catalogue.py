@@ -337,8 +337,9 @@ CAUSES = {  # the most important first
     "congestive_loss": _cause(
         "full queue drops",
         "{lost} packets were lost {when}: a full queue[{perhaps_policer?} or a policer] dropped them"
-        "[{by_others?}, which this flow's own data do not explain].",
-        f"[{{by_others?}}{_OTHERS}|A capture would show more.]",
+        "[{by_others?}, which this flow's own data do not explain|{is_unknown?}; its length is unknown].",
+        f"[{{by_others?}}{_OTHERS}|{{is_unknown?}}This flow or other users of the path filled it."
+        "|A capture would show more.]",
         "Losses after short RTTs, at any time.",
         overflow=Sentence(
             "A full queue of {buffer_bytes} ({buffer_bdp:two} BDP) dropped {lost} packets.",

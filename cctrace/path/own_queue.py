@@ -161,7 +161,7 @@ def _with_rate(
 
 def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottleneck:
     """Return the bottleneck whose rate makes losses meet the longest queues, if that is clear; else `found`."""
-    at_us = path.sent_s[path.lost] * 1e6
+    at_us = path.sent_us[path.lost]
     _, rate, _ = delivered_rate(flow, max(const.WINDOW_US, flow.least_rtt_us))
     plateau = float(np.quantile(rate[rate > 0], 0.9))
     ranked = [

@@ -165,18 +165,16 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
 
 
 class EvenRate(NamedTuple):
-    """The rate at which a sender sent for longest, bytes/us, and how long it did, was released by a timer, or sent
-    faster.
-    """
+    """The commonest sending rate."""
 
-    rate: float = np.nan
+    rate: float = np.nan  # bytes/us, on the wire
     share: float = 0.0  # of the time at it
     by_timer_share: float = 0.0  # of that time, not released by ACKs
     faster_s: float = 0.0  # longest time above it
 
 
 def even_rate(record: Record) -> EvenRate:
-    """Return the commonest sending rate: NaN with too few bursts.
+    """Return the rate at which a flow sent for longest; NaN with too few bursts.
 
     A limited socket sends at its limit whenever window and controller allow it, also at the start (but for its first
     segments, which Linux does not pace). With losses or competitors that may be less than half of the time.

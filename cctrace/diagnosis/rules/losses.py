@@ -110,7 +110,8 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
         return _shallow(facts, lost, const.LIKELY if exact else const.EXPLAINS, numbers)
     words = {
         "when": "when RTTs were long, or together" if long else "at some times only",
-        "by_others": exact,
+        "by_others": exact and lost.met is not None,
+        "is_unknown": exact and lost.met is None,
         "perhaps_policer": not long,
     }
     sure = (const.EXPLAINS if exact else const.DOUBTFUL) if long else const.UNSURE

@@ -1,5 +1,6 @@
 """Rules on the path's rate: full, changed, overestimated; the queue that filling it caused; an unexplained window."""
 
+import math
 from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
@@ -92,7 +93,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     if facts.kind != PACKETS:
         numbers["rtt_ratio"] = queue.rtt_us / queue.least_rtt_us
     if queue.used_share >= const.NEARLY_ALL:
-        is_known = queue.explained == queue.explained  # not from polls, which count the rate itself
+        is_known = not math.isnan(queue.explained)  # not from polls, which count the rate itself
         sure = between(const.EXPLAINS, const.COUNTED, queue.explained / (2 * COMMON) if is_known else 1.0)
         share = min(queue.used_share, 1.0)
         mostly = facts.goodput_bps < const.ALL_THE_TIME * share * queue.rate_bps
