@@ -262,6 +262,15 @@ def test_the_command_prints_the_figures_and_refuses_nonsense(capsys):
     assert json.loads(capsys.readouterr().out)["loss_based_share"] == 0.46875
 
 
+def test_fewer_samples_in_probe_rtt_leave_a_higher_minimum(capsys):
+    def expected_us(samples):
+        command = f"predict collapse --mean 5ms --sd 0.75ms --samples 1000 --probe-rtt-samples {samples} --json"
+        assert cli.main(command.split()) == 0
+        return json.loads(capsys.readouterr().out)["expected_min_rtt_us"]
+
+    assert expected_us(16) > expected_us(160) > expected_us(1600)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

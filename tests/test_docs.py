@@ -8,12 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import cctrace
 from cctrace.cc import REGISTRY
 from cctrace.cc.compare import describe
-from cctrace.cli import main
+from cctrace.cli import commands, main
 
 REPOSITORY = Path(__file__).parent.parent
 KEY = re.compile(r"\[([A-Z][A-Za-z]+v?\d{2,4}|RFC ?\d+)\]")
@@ -66,6 +67,20 @@ def test_the_page_of_commands_has_the_help_of_each():
     page = runpy.run_path(str(REPOSITORY / "docs" / "make_commands.py"))["page"]()
     for line in ("## cctrace analyze", "## cctrace corpus run", "--tcpinfo FILE", "Usage: cctrace fit path [OPTIONS]"):
         assert line in page
+
+
+def test_every_option_is_used_in_a_page_or_in_a_test():
+    files = [REPOSITORY / "README.md", *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("tests/*.py")]
+    used = set(re.findall(r"--[a-z][a-z-]*", "\n".join(file.read_text(encoding="utf-8") for file in files)))
+
+    def options(command):
+        yield from (parameter for parameter in command.params if isinstance(parameter, click.Option))
+        for name in getattr(command, "commands", ()):
+            yield from options(command.commands[name])
+
+    assert [
+        option.opts for option in options(commands) if used.isdisjoint([*option.opts, *option.secondary_opts])
+    ] == []
 
 
 def test_every_state_diagram_is_connected_and_its_labels_end_where_mermaid_ends_them():

@@ -47,6 +47,13 @@ def held(tmp_path):
     return f"{file}:Held"
 
 
+RAISES = """from cctrace.cc.base import LinuxController
+
+
+class Own(LinuxController):
+    def on_ack(self, ack):
+        self.snd_cwnd = 1 // (ack.arg - ack.arg)
+"""
 SIMULATE = ("simulate", "--rate", "10Mbit", "--duration", "2s", "--json")
 
 
@@ -160,3 +167,13 @@ def test_a_name_in_a_specification_alone_runs_nothing(held, run, tmp_path):
     assert status == 2
     assert "was not loaded" in err
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("command", [("replay", CAPTURE), ("replay", CAPTURE, "--interpreted"), SIMULATE], ids=str)
+def test_what_a_class_raises_is_said_with_its_line(command, tmp_path, run):
+    own = tmp_path / "own.py"
+    own.write_text(RAISES, encoding="utf-8")
+    status, out, err = run(*command, "--cc", f"{own}:Own", "--trust")
+    said = err.splitlines()[-1]
+    assert (status, out) == (2, "")
+    assert said.startswith(f"cctrace: {own}:Own raised ZeroDivisionError: {own}:6: ")

@@ -131,3 +131,14 @@ def test_the_command_draws_and_says_the_numbers(folder, tmp_path, capsys):
     assert file.read_text().startswith("<?xml")
     assert main(["plot", "boxes", "goodput", str(folder), "-o", str(tmp_path / "x.gif")]) == 2
     assert "x.gif: its ending says the format: .pdf, .svg, .png" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "axis"), [("cdf", "xaxis"), ("boxes", "yaxis")])
+def test_the_command_takes_a_title_and_a_logarithmic_axis_of_values(kind, axis, folder, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("cctrace.cli.plot.save", lambda figure, file: drawn.append(figure))
+    command = ["plot", kind, "rtt", str(folder), "-o", str(tmp_path / "x.svg")]
+    assert main(command) == main([*command, "--title", "By file", "--log"]) == 0
+    scales = [getattr(figure.axes[0], axis).get_scale() for figure in drawn]
+    assert scales == ["linear", "log"]
+    assert [figure.get_suptitle() for figure in drawn] == ["", "By file"]

@@ -40,6 +40,23 @@ def test_a_send_buffer_limits_what_is_on_its_way(capsys):
     assert "send_buffer='some'" in capsys.readouterr().err
 
 
+def test_marks_from_a_threshold_on_keep_the_queue_of_dctcp_below_it(capsys):
+    def queue_us(threshold):
+        options = ["--rate", "10Mbit", "--cc", "dctcp", "--ecn", "--ecn-threshold", threshold, "--buffer", "8bdp"]
+        assert main([*PATH, *options, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["flows"][0]["tail_queue_delay_mean_us"]
+
+    half, two = queue_us("0.5bdp"), queue_us("2bdp")  # 10 and 40 ms
+    assert half < 10_000 < two < 40_000
+
+
+def test_exact_clocks_are_warned_about_where_flows_may_lock(capsys):
+    assert main([*PATH, "--rate", "10Mbit", "--cc", "reno,reno", "--exact", "--json"]) == 0
+    assert "2 flows on exact clocks" in json.loads(capsys.readouterr().out)["notes"][0]
+    assert main([*PATH, "--rate", "10Mbit", "--cc", "reno,reno", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []
+
+
 def test_rate_steps_come_from_a_file(tmp_path, capsys):
     steps = tmp_path / "steps.txt"
     steps.write_text("# seconds Mbit/s\n0 20\n1 5\n")

@@ -266,6 +266,13 @@ def test_the_command_writes_what_simulate_and_check_read(run, tmp_path):
     assert (status, [one["holds"] for one in json.loads(out)["checks"]]) == (1, [False, True])
 
 
+def test_the_command_goes_on_until_it_has_as_many_findings_as_were_asked_for(run, tmp_path):
+    options = ("--vary", "loss", "--window", "4s", "--duration", "8s", "--until", "6s", "--seed", 1, "-o", tmp_path)
+    assert run("stress", "reno", *options, "--findings", 2)[0] == 1
+    texts = {file.read_text(encoding="utf-8") for file in tmp_path.glob("finding-*.toml")}
+    assert len(texts) == 2
+
+
 def test_a_controller_that_raises_is_named_with_its_line(run, tmp_path):
     own = tmp_path / "own.py"
     text = "from cctrace.cc.base import LinuxController\nclass Own(LinuxController):\n    def on_ack(self, ack):\n"

@@ -13,7 +13,7 @@ import types
 from typing import TypeGuard
 
 from cctrace.cc.base import Controller, check_methods
-from cctrace.errors import ArgumentError
+from cctrace.errors import ArgumentError, CctraceError
 
 _ENDING = ".py"
 _loaded: dict[str, tuple[type[Controller], str]] = {}  # name: (class, digest of the file it is from)
@@ -100,16 +100,29 @@ def _run(file: str, text: str) -> types.ModuleType:
         exec(compile(text, path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
-        raise ArgumentError(f"{file}, line {_line(error, path)}: {type(error).__name__}: {error}") from error
+        raise ArgumentError(f"{file}, line {_line(error, path) or 1}: {type(error).__name__}: {error}") from error
     return module
 
 
-def _line(error: BaseException, path: str) -> int:
-    """Return the line of a file at which an error arose."""
+def raised(error: BaseException) -> str | None:
+    """Return in one line what a loaded class raised, and where; None for an error that arose elsewhere."""
+    if isinstance(error, CctraceError):  # one line already
+        return None
+    for name in _loaded:
+        path, text = os.path.abspath(file_of(name) or name), " ".join(str(error).split())
+        if line := _line(error, path):
+            return f"{name} raised {type(error).__name__}: {path}:{line}: {text}"
+        if text.startswith(f"{path}:"):  # compiled code has no traceback, its error states the place
+            return f"{name} raised {type(error).__name__}: {text}"
+    return None
+
+
+def _line(error: BaseException, path: str) -> int | None:
+    """Return the line of a file at which an error arose, None if it arose elsewhere."""
     if isinstance(error, SyntaxError) and error.filename == path:
-        return error.lineno or 1
+        return error.lineno
     lines, trace = [], error.__traceback__
     while trace:
         lines += [trace.tb_lineno] if trace.tb_frame.f_code.co_filename == path else []
         trace = trace.tb_next
-    return lines[-1] if lines else 1
+    return lines[-1] if lines else None

@@ -177,10 +177,7 @@ def _forget_times(me, pool, a, b):
 
 def _note_data(me, pool, seq, size, fl, mss, at, now):
     """Take in the data of a packet: how much of it is new, fills a hole, or was shown before."""
-    if me.data_packets == 0:
-        me.first_data_ns = now
     me.data_packets += 1
-    me.data_bytes += size
     me.largest = max(me.largest, size)
     if size != me.gcd and (not fl & (PSH | FIN) or size > 1460):
         me.gcd = math.gcd(me.gcd, size)

@@ -124,8 +124,8 @@ SNAP = _i8(
 # `ecn_syn` is AE, CWR and ECE of the SYN as one number, `ace_first` those of the first other packet, plus 1, `ecn_bits`
 # those ever set.
 SIDE = _i8(
-    "packets data_packets data_bytes distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
-    "syn syn_ack syn_ns syn_count ecn_syn ace_first ecn_bits begin_ns opening first_data_ns last_ns largest gcd fin "
+    "packets data_packets distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
+    "syn syn_ack syn_ns syn_count ecn_syn ace_first ecn_bits begin_ns opening last_ns largest gcd fin "
     "mss sent again "
     "opened_ns echo_ns echo_data_ns timed timed_val timed_ns "
     "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut copies "

@@ -257,9 +257,8 @@ def instant_near(w, at, late_ns, kind):
     return instants[low] if low < end and instants[low] < at + late_ns else structs.NEVER
 
 
-def serve(w, start, end, size, which):
-    """Add to the queue a packet in service from `start` to `end`; `which` says whose transmission it is."""
-    w.busy_ns += end - start
+def serve(w, end, size, which):
+    """Add to the queue a packet in service until `end`; `which` says whose transmission it is."""
     w.free_at = end
     words(w.q_ns)[w.q_tail] = end
     words(w.q_bytes)[w.q_tail] = size

@@ -68,7 +68,7 @@ def enter(w, f, order, now):
         return
     if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
         bottleneck.mark(f, order)
-    bottleneck.serve(w, start, end, size, order * w.n + f.index)
+    bottleneck.serve(w, end, size, order * w.n + f.index)
     bottleneck.leave(w, f, order, now, start, end)
 
 
@@ -97,7 +97,7 @@ def queue_ack(w, f, now):
     if end == NEVER:
         drop_ack(f)
         return
-    bottleneck.serve(w, start, end, f.ack_bytes, bottleneck.which_ack(f.ack_queued * w.n + f.index))
+    bottleneck.serve(w, end, f.ack_bytes, bottleneck.which_ack(f.ack_queued * w.n + f.index))
     acks(f.ack)[f.ack_queued & f.mask].ns = end
     f.ack_queued += 1
 
@@ -128,7 +128,7 @@ def forward_bare(w, f, options, now):
     if end == NEVER:
         return NEVER
     if not is_full(w, queued, size):
-        bottleneck.serve(w, start, end, size, NO_DATA)
+        bottleneck.serve(w, end, size, NO_DATA)
     w.free_at = end
     left = bottleneck.step_up(w, end, NOT_GIVEN)
     return bottleneck.step_up(w, left + forward_delay(w, f, left), ARRIVALS)

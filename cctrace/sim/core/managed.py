@@ -85,7 +85,6 @@ def serve_next(w, q, now):
         q.serving = f.wire_bytes
         w.queue_bytes += q.serving
         q.packets += 1
-        w.busy_ns += end - start
         w.free_at = w.serve_at = end
         leave(w, f, q.order, q.at, start, end)
         return q.flow

@@ -76,7 +76,7 @@ _WORLD = (
     # timer resolution, whether both hosts share a kernel, how long a process takes to read the clock
     "timer_step_ns", "timer_phase_ns", "one_host", "instants", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",
     "q_ns", "q_bytes", "q_which", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes",
-    "shared", "free_at", "busy_ns",
+    "shared", "free_at",
     "steps_ns", "steps_Bps", "steps", "step",
     "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns", "loss_behind",
     "ecn_threshold", "aqm", "lanes", "n_lanes", "serve_at",  # managed.py: addresses (0: no AQM), when the link is free
