@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 from cctrace.columns import frame_of
+from cctrace.report import arrow
 from cctrace.report import save as module
-from cctrace.report.arrow import arrow_table
+from cctrace.report.arrow import arrow_tables
 from cctrace.report.save import csv_parts, save
 from cctrace.schema import MISSING
 
@@ -51,6 +52,15 @@ def test_counters_that_may_be_missing_are_read_back_as_whole_numbers(tmp_path):
     pd.testing.assert_frame_equal(back, as_pandas(table, ["rtt", "sacked"]))
 
 
+def test_a_table_is_written_in_parts_of_one_type(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrow, "ROWS", 2)
+    table = {"connection": np.zeros(5, np.int64), "rtt": np.array([1, 2, MISSING, 3, 4])}
+    table["bbr_mode"] = np.array([None, None, "DRAIN", "DRAIN", None], object)
+    path = save(table, tmp_path, "tcpinfo", ["rtt"])
+    pd.testing.assert_frame_equal(pd.read_parquet(path), as_pandas(table, ["rtt"]))
+    assert pytest.importorskip("pyarrow.parquet").ParquetFile(path).num_row_groups == 3
+
+
 PLAIN = {
     "texts": ["ü", None, "", "BBR", "BBR"],
     "records": [{"a": 1, "b": {"c": [0.5, 2]}}, None, {"a": None}, {"b": None}, {"a": 2, "d": "x"}],
@@ -76,7 +86,8 @@ def test_a_column_becomes_what_arrow_itself_makes_of_it(name):
     if name == "numbers of numpy":
         objects = [1.0, 2.5, None, 3.0, 4.0]  # pyarrow itself refuses to mix them
     want = pa.array(objects, from_pandas=True)
-    got = arrow_table({name: values})[name].combine_chunks()
+    (table,) = arrow_tables({name: values})
+    got = table[name].combine_chunks()
     got.validate(full=True)
     assert got.type.equals(want.type)
     assert got.equals(want)
@@ -84,4 +95,4 @@ def test_a_column_becomes_what_arrow_itself_makes_of_it(name):
 
 def test_a_column_without_a_type_is_refused():
     with pytest.raises(TypeError, match="a column of int, str has no type"):
-        arrow_table({"a": [1, "x"]})
+        list(arrow_tables({"a": [1, "x"]}))

@@ -72,13 +72,17 @@ def of_capture(
     if view is not None and view.taken_at != "sender":
         row = row | _sender_rtts(view)
     paced = run is not None and run.params.get("paced", 0) == 1
+    differs: list[str] = []
+    agreement, polls = _agreement(run, differs) if run is not None and flow.tcpinfo is not None else (None, None)
+    replayed = replayed if run is not None else None
+    del run  # 100 bytes a call, which the diagnosis does not need
     with Attempt("diagnosis", notes, once=True):
         diagnosis = diagnose(flow, who.kernels, paced)
         notes += diagnosis.lacks
     with Attempt("ECN", notes, once=True):
         ecn = flow.ecn
         notes += ecn.tampering
-    agreement, polls = _agreement(run, notes) if run is not None and flow.tcpinfo is not None else (None, None)
+    notes += differs
     return FlowAnalysis(
         file,
         row,
@@ -86,7 +90,7 @@ def of_capture(
         *who[:3],
         through_fq=flow.through_fq,
         paced=paced,
-        replayed=replayed if run is not None else None,
+        replayed=replayed,
         agreement=agreement,
         polled=polls,
         diagnosis=diagnosis,

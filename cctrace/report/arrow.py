@@ -5,40 +5,58 @@ table needs no pandas.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace.extras import needed
 from cctrace.schema import MISSING
 
+ROWS = 1 << 17  # of a part: its copies take some 30 MB
 
-def arrow_table(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> Any:
-    """Return a `pyarrow.Table`, whose values are those of `cctrace.columns.frame_of`.
+
+def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> Iterator[Any]:
+    """Yield a table in parts of at most `ROWS` rows, as `pyarrow.Table`s of one schema.
+
+    A part's columns are copied, so a table of millions of events is never held twice. The values are those of
+    `cctrace.columns.frame_of`.
 
     `columns`: arrays of numpy, or lists of plain objects: records (dict), lists, texts, numbers, None. `nullable`:
     columns whose values may be `MISSING` where they are int64: such a value is null. pandas reads them as Int64.
 
-    >>> arrow_table({"snd_cwnd": np.array([10, MISSING])}, nullable=["snd_cwnd"])["snd_cwnd"].to_pylist()
+    >>> (table,) = arrow_tables({"snd_cwnd": np.array([10, MISSING])}, nullable=["snd_cwnd"])
+    >>> table["snd_cwnd"].to_pylist()
     [10, None]
     """
     pa = needed("pyarrow", "parquet")
-    arrays = {name: _array(pa, values, name in nullable) for name, values in columns.items()}
-    table = pa.Table.from_arrays(list(arrays.values()), names=list(arrays))
+    # The type of a column of objects follows from all of them.
+    objects = {name: _of_objects(pa, values) for name, values in columns.items() if not _is_numeric(values)}
+    integers = [name for name in columns if name in nullable and name not in objects]
     told = [
         {"name": name, "field_name": name, "pandas_type": "int64", "numpy_type": "Int64", "metadata": None}
-        for name in columns
-        if name in nullable and pa.types.is_int64(arrays[name].type)
+        for name in integers
+        if columns[name].dtype == np.int64
     ]
     # https://pandas.pydata.org/docs/development/developer.html: what pandas needs to read a column as it was
     about = {"index_columns": [], "column_indexes": [], "columns": told, "pandas_version": "1.0"}
-    return table.replace_schema_metadata({"pandas": json.dumps(about)} if told else None)
+    metadata = {"pandas": json.dumps(about)} if told else None
+    for begin in range(0, max(map(len, columns.values()), default=0) or 1, ROWS):
+        arrays = [
+            objects[name].slice(begin, ROWS)
+            if name in objects
+            else _of_numbers(pa, values[begin : begin + ROWS], name in nullable)
+            for name, values in columns.items()
+        ]
+        yield pa.Table.from_arrays(arrays, names=list(columns), metadata=metadata)
 
 
-def _array(pa: Any, values: Any, nullable: bool) -> Any:
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
-        return _of_objects(pa, list(values))
+def _is_numeric(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+
+
+def _of_numbers(pa: Any, values: NDArray[Any], nullable: bool) -> Any:
     known = np.ones(len(values), bool)
     if values.dtype.kind == "f":
         known = ~np.isnan(values)
@@ -55,8 +73,9 @@ def _flat(pa: Any, kind: Any, known: Any, *buffers: Any, children: Sequence[Any]
     return pa.Array.from_buffers(kind, len(known), [valid, *map(pa.py_buffer, buffers)], children=list(children))
 
 
-def _of_objects(pa: Any, values: list[Any]) -> Any:
+def _of_objects(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
     """Return plain objects of one kind as an array; numbers of which some are float become float."""
+    values = list(values)
     if any(issubclass(kind, np.generic) for kind in set(map(type, values))):
         values = [value.item() if isinstance(value, np.generic) else value for value in values]
     kinds = set(map(type, values)) - {type(None)}
@@ -67,11 +86,16 @@ def _of_objects(pa: Any, values: list[Any]) -> Any:
         return _of_records(pa, values, known)
     if kinds <= {list, tuple}:
         inner = _of_objects(pa, [one for value in values if value is not None for one in value])
-        return _flat(pa, pa.list_(inner.type), known, _offsets(map(len, _filled(values, ()))), children=[inner])
+        offsets = _offsets([len(value) for value in _filled(values, ())])
+        return _flat(pa, pa.list_(inner.type), known, offsets, children=[inner])
     if kinds == {str}:
-        encoded = {value: value.encode() for value in set(_filled(values, ""))}
-        texts = [encoded[value] for value in _filled(values, "")]
-        return _flat(pa, pa.string(), known, _offsets(map(len, texts)), b"".join(texts))
+        # Most texts of a long table repeat the one before.
+        column = np.array(values, object)
+        begins = np.flatnonzero(np.append(True, column[1:] != column[:-1]))
+        times = np.diff(np.append(begins, len(column)))
+        texts = [value.encode() for value in _filled(column[begins].tolist(), "")]
+        joined = b"".join(text * count for text, count in zip(texts, times.tolist(), strict=True))
+        return _flat(pa, pa.string(), known, _offsets(np.repeat([len(text) for text in texts], times)), joined)
     if kinds == {bool}:
         return _flat(pa, pa.bool_(), known, np.packbits(_filled(values, False), bitorder="little"))
     if kinds <= {int, float}:
@@ -91,5 +115,5 @@ def _filled(values: Sequence[Any], missing: Any) -> list[Any]:
     return [missing if value is None else value for value in values]
 
 
-def _offsets(lengths: Iterable[int]) -> Any:
-    return np.cumsum([0, *lengths]).astype(np.int32)
+def _offsets(lengths: ArrayLike) -> Any:
+    return np.append(0, np.cumsum(lengths)).astype(np.int32)

@@ -5,6 +5,7 @@ of equal ones is converted once.
 """
 
 import gzip
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.extras import is_installed
-from cctrace.report.arrow import arrow_table
+from cctrace.report.arrow import arrow_tables
 from cctrace.report.cells import LONGEST, write_rows
 
 Table: TypeAlias = "Mapping[str, NDArray[Any] | Sequence[Any]]"
@@ -30,7 +31,11 @@ def save(table: Table, folder: Path, name: str, nullable: Collection[str] = ()) 
         import pyarrow.parquet as pq
 
         path = folder / f"{name}.parquet"
-        pq.write_table(arrow_table(table, nullable), path)
+        parts = arrow_tables(table, nullable)
+        first = next(parts)
+        with pq.ParquetWriter(path, first.schema) as writer:
+            for part in itertools.chain([first], parts):
+                writer.write_table(part)
         return path
     path = folder / f"{name}.csv.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
