@@ -65,7 +65,8 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
         total += math.log(BEYOND_CWND)
     if blur > 1:
         return total
-    return total + burst_size(sends, k, slots, stack, own_min_rtt, slow_burst)
+    made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
+    return total + size_likelihood(segments_of(sends, k), made)
 
 
 def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
@@ -86,9 +87,8 @@ def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
         return total + math.log(ALMOST_FULL)
     if room <= 0:
         return total + math.log(BEYOND_CWND / LONGEST)
-    if slots[sk.PACING] > 0:
-        return total + burst_size(sends, k, slots, stack, own_min_rtt, slow_burst)
-    return total + size_likelihood(segments, min(room, LONGEST))
+    made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst) if slots[sk.PACING] > 0 else LONGEST
+    return total + size_likelihood(segments, min(room, made))
 
 
 def send_time(tx_ns, slots, stack, gap_us):
@@ -129,11 +129,6 @@ def size_likelihood(segments, made):
     if segments == made:
         return math.log(AS_LONG)
     return math.log(SHORTER / made) if segments < made else math.log(LONGER / LONGEST)
-
-
-def burst_size(sends, k, slots, stack, own_min_rtt, slow_burst):
-    """Log likelihood of the number of segments of the super-packet that starts with send `k`."""
-    return size_likelihood(segments_of(sends, k), sk.usual_burst(slots, stack, own_min_rtt, slow_burst))
 
 
 def full_flight(row, cwnd):
