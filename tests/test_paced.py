@@ -156,7 +156,7 @@ def test_counters_without_packets_let_a_paced_window_grow():
 def test_a_limit_below_the_paths_rate_is_in_the_sends_and_hides_no_sender(name, limit_Bps):
     """CUBIC, and BBRv1 through fq, on sockets with an SO_MAX_PACING_RATE that no counters give."""
     flow = cct.read(RECORDING.parent / name / "sender.pcap.zst").flow(0)
-    assert socket_limit(flow) == pytest.approx(limit_Bps, rel=1e-4)
+    assert socket_limit(flow) == pytest.approx(limit_Bps, abs=1)  # two more are 50 us after 12 s
     found = cct.identify(flow)
     assert ("bbr2022" if name == "fq_v1_max_rate" else "cubic6") == found.name
     assert "SO_MAX_PACING_RATE of its socket" in found.reason
