@@ -119,6 +119,21 @@ def test_who_was_held_back_by_the_receivers_window_is_anybody(tmp_path):
         assert dict(found.candidates)[UNKNOWN] > 0.15
 
 
+@pytest.mark.parametrize(("name", "limited"), [("bbr2022", True), ("bbr2", True), ("bbr2022", False), ("bbr2", False)])
+def test_a_bbr_that_cannot_probe_at_its_sockets_limit_is_anybody_seen_from_the_receiver(name, limited, tmp_path):
+    limit = ":max_pacing_rate=1300000" if limited else ""
+    path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp")
+    cct.simulate(path, cct.Sender(name + limit), "8s", 1, packets=True).to_pcap(tmp_path / "held", side="receiver")
+    flow = cct.read(tmp_path / "held").flow(0)
+    assert record_of(flow).halves.steady == limited
+    found = cct.identify(flow)
+    assert name in found.group
+    if limited:
+        assert {"cubic6", "reno", "bbr2022", "bbr2", "bbr3"} <= set(found.group)
+    else:
+        assert not {"cubic6", "reno"} & set(found.group)
+
+
 @pytest.mark.parametrize(("send_buffer", "held"), [("64kB", True), (None, False)])
 def test_a_send_buffer_that_is_written_to_once_a_round_trip_holds_the_flight(send_buffer, held, tmp_path):
     path = cct.Path(rate="38.7Mbit", rtt="61.3ms", buffer="2bdp")

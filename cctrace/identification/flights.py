@@ -15,7 +15,7 @@ Three more measures detect what no candidate would do:
                (Prague) paces, a timer may keep cwnd from being filled, but not for an entire round trip
     still      the longest time with constant data in flight: a BBR probes every eight round trips (v1; or after 48,
                once it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3), and a
-               probe changes the flight, unless v1's window of two BDP limits it
+               probe changes the flight, unless v1's window of two BDP or a pacing limit (`HalfRounds.steady`) does
     straight   share of flights between losses that rise linearly, as those of a window that grows by a constant per
                round trip: a BBR's stay constant, or jump when it probes
 
@@ -80,7 +80,8 @@ def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:
     bytes_each = halves.mss + replay.cls.pacing_overhead_bytes
     paced = np.cumsum(rate * np.diff(halves.time_us, prepend=halves.time_us[:1]) * 1e-6 / bytes_each)
     # An edge of a block falls within a super-packet, half of which was sent by then.
-    return np.maximum(_share(halves.sent, np.diff(paced[halves.edges]), halves.burst / 2), window)
+    over = np.maximum(_share(halves.sent, np.diff(paced[halves.edges]), halves.burst / 2), window)
+    return np.maximum(over, 0) if halves.steady else over
 
 
 def _share(seen: NDArray[np.float64], allowed: NDArray[np.float64], slack: float) -> NDArray[np.float64]:
@@ -148,7 +149,7 @@ def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
 def _foreign(record: Record, replay: Replay) -> float:
     """Return the log odds against a candidate that paces, from flights that it would not produce."""
     halves, is_v1 = record.halves, bool(replay.cls.phase_choices)
-    if not len(halves):
+    if not len(halves) or halves.steady:
         return 0.0
     rows = record.events.rows[halves.acks]
     min_rtt_us = float(np.min(rows["tcp_min_rtt_us"]))

@@ -26,10 +26,11 @@ class HalfRounds:
     an unpaced sender) and `idle` (the application had no more data).
 
     Per block, whose boundaries are `edges` (numbers of ACKs): `sent` and `acked` segments, `busy` (the application
-    always had more data). Of the flow: `reductions` (rows of the calls that start a recovery), `held_back` (whether
-    something other than cwnd mostly limited the sender, in a capture not taken there), `burst` (segments of the
-    super-packet to which half of the data belong, or longer ones; 1 in such a capture, in which they have come apart)
-    and `blur` (relative error of the flight due to jitter there: half of it at each end of an RTT).
+    always had more data). Of the flow: `reductions` (rows of the calls that start a recovery), `burst` (segments of the
+    super-packet to which half of the data belong, or longer ones; 1 in a capture not taken at the sender, in which they
+    have come apart) and, of such captures, `held_back` (whether something other than cwnd mostly limited the sender),
+    `steady` (whether that was a fixed window or a pacing limit, which hide what a controller would do otherwise) and
+    `blur` (relative error of the flight due to jitter: half of it at each end of an RTT).
     """
 
     def __init__(self, events: Events) -> None:
@@ -55,8 +56,8 @@ class HalfRounds:
         paused = np.append(self.each(self.idle) > 0, [False] * 2)
         self.busy = ~(paused[:-2] | paused[1:-1] | paused[2:])[: len(self)]
         elsewhere = "start_ns" in events.meta["inferred"]
-        if elsewhere and self._is_steady():
-            self.free[:] = True
+        self.steady = elsewhere and self._is_steady(rows["tcp_min_rtt_us"][self.acks])
+        self.free |= self.steady
         self.held_back = elsewhere and bool(np.mean(self.free) > const.MOSTLY)
         self.burst = 1.0 if elsewhere else _burst(sends)
         self.blur = 2 * _jitter(rows[self.acks]) if elsewhere else 0.0
@@ -64,13 +65,24 @@ class HalfRounds:
     def __len__(self) -> int:
         return len(self.sent)
 
-    def _is_steady(self) -> bool:
-        """Whether an almost constant flight was never cut by a loss: a fixed window limited the sender, not cwnd."""
+    def _is_steady(self, min_rtt_us: NDArray[Any]) -> bool:
+        """Whether a fixed window or rate limited the sender all the time: no loss reduced it, and nothing grew.
+
+        At a rate that SO_MAX_PACING_RATE prescribes no queue builds up, and no round trip exceeds it: without such a
+        limit a BBR begins with 2.77 times its rate, and slow start doubles the rate until there is a queue.
+        """
         if len(self.reductions) or len(self) < const.STEADY_BLOCKS:
             return False
         tenth, middle = np.quantile(self.each(self.flight), [0.1, 0.5])
         most = self.flight.max()
-        return bool(tenth > const.MOSTLY * most and middle > const.REDUCED * most)
+        if tenth > const.MOSTLY * most and middle > const.REDUCED * most:
+            return True
+        edges = self.edges
+        rates = (self.left[edges[2:]] - self.left[edges[:-2]]) / (self.time_us[edges[2:]] - self.time_us[edges[:-2]])
+        usual = np.median(rates)
+        kept = np.mean(np.abs(rates / usual - 1) < const.SAME_PACE) > const.MOSTLY
+        queued = np.median(self.rtt_us) > const.QUEUED * min_rtt_us.min()
+        return bool(kept and not queued and rates.max() < (1 + const.PROBE_SEEN) * usual)
 
     def _edges(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         if len(self.acks) < 2:

@@ -153,7 +153,7 @@ def _candidate_log_odds(record: Record, fit: Fit) -> float:
             halves * min(const.STRONG_WEIGHT * math.log((scale + record.halves.blur) / flights.scale), most)
             - flights.foreign
         )
-        if record.halves.held_back and not replay.paces:
+        if record.halves.steady or (record.halves.held_back and not replay.paces):
             total = min(total, const.BEFOREHAND)
         return total - wrong_factor(flights)
     full = min(len(replay.sends) / const.FULL_WEIGHT, 1.0)

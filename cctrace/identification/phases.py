@@ -188,7 +188,7 @@ def cycles_of(record: Record, replays: list[Replay]) -> Cycles:
     """Score the gain cycles of the candidates that have one and whose replay reaches PROBE_BW."""
     bws = {one.name: one.bw for one in replays if np.isfinite(one.bw).any()}
     halves = record.halves
-    if len(halves) < const.FEW or not bws:
+    if len(halves) < const.FEW or not bws or halves.steady:
         return Cycles({}, {})
     rates = Rates(halves, float(np.min(record.events.rows["tcp_min_rtt_us"][halves.acks])))
     start, level = rates.first(bws.values()), rates.level()
