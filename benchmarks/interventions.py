@@ -146,16 +146,18 @@ def limits_agree(base: Base) -> Iterator[dict[str, Any]]:
     idle = float(np.diff(empty)[:, 0].sum()) / end_s if len(empty) else 0.0
     yield row | {"asked": "nothing outstanding, capture alone", "got": idle, "want": want["idle"]}
     with_polls = alone.attach(cct.read(str(base.own / "tcpinfo.csv.zst")))
-    for given, flow in (("capture alone", alone), ("with counters", with_polls)):
-        mine = shares(cct.diagnose(flow).limits)
+    for given, flow in (("with counters", with_polls), ("capture alone", alone)):
+        found = of_capture(str(base.own), flow).diagnosis
+        assert found is not None
+        mine = shares(found.limits)
         for name in ("receive_window", "send_buffer"):
             yield row | {"asked": f"{name}, {given}", "got": mine.get(name, 0.0), "want": want[name]}
-    yield from ends_named(base, alone)
+    yield from ends_named(base, found.verdicts)
 
 
-def ends_named(base: Base, alone: Flow) -> Iterator[dict[str, Any]]:
+def ends_named(base: Base, alone: list[Verdict]) -> Iterator[dict[str, Any]]:
     """Yield whether the capture alone tells a send buffer from an application, and a pacing limit with its rate."""
-    found = {one.name: one for one in cct.diagnose(alone).verdicts}
+    found = {one.name: one for one in alone}
     row, limited = {"part": "limits", "base": base.name}, base.parameters["flows"][0].get("max_pacing_rate")
     if "send_buffer_limited" in base.matters:
         ends = [name for name in found if name in ("send_buffer_limited", "application_limited")]

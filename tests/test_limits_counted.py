@@ -25,7 +25,7 @@ def polled(every_s=0.01, end_s=END_S, **shares_counted):
 
     polls = Polls(time_ns=(time * 1e9).astype(np.int64), **columns)
     flow = SimpleNamespace(tcpinfo=polls)
-    return SimpleNamespace(flow=flow, seconds=lambda ns: np.asarray(ns) / 1e9, duration_s=END_S)
+    return SimpleNamespace(flow=flow, seconds=lambda ns: np.asarray(ns) / 1e9, duration_s=END_S, run=None)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.97])

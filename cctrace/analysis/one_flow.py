@@ -4,6 +4,7 @@ of_capture(file, flow)                  a captured flow, its kernel counters att
 of_counters(file, connection)           a connection known from counters only
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -75,9 +76,10 @@ def of_capture(
     differs: list[str] = []
     agreement, polls = _agreement(run, differs) if run is not None and flow.tcpinfo is not None else (None, None)
     replayed = replayed if run is not None else None
-    del run  # 100 bytes a call, which the diagnosis does not need
+    if run is not None and not flow.account[1]:  # 100 bytes a call, for when the receive window held the flow
+        run = dataclasses.replace(run, columns={}, marked=None)
     with Attempt("diagnosis", notes, once=True):
-        diagnosis = diagnose(flow, who.kernels, paced)
+        diagnosis = diagnose(flow, who.kernels, run if replayed == who.variant else None)
         notes += diagnosis.lacks
     with Attempt("ECN", notes, once=True):
         ecn = flow.ecn

@@ -111,7 +111,7 @@ class Agreement:
         self._run = replay(flow, variant) if variant and len(times) else None
         if self._run and isinstance(self._run.source, Flow):  # the run found out how the flow was sent
             flow = self.flow = self._run.source
-        self.states = flow.answers(times, self._decided(), self._run.marked if self._run else None)
+        self.states = flow.answers(times, self._run and self._run.decided, self._run and self._run.marked)
         self.replay: Comparison | None = None
         self.figures = self._figures() + self._replay_figures() if len(self.polls) else []
 
@@ -156,16 +156,6 @@ class Agreement:
                 if some.any():
                     out.append(Figure(name, float(self.agrees(name)[some].mean()), int(some.sum()), need))
         return out
-
-    def _decided(self) -> NDArray[np.int64] | None:
-        """Return when the replayed controller decided what; see `Flow.answers`."""
-        if self._run is None:
-            return None
-        decisions = self._run.decisions
-        bbr = self._is_bbr
-        rate = decisions["pacing_rate"].clip(lower=0) if bbr or self._run.params.get("paced") else 0
-        probing = decisions["mode"] == self._run.controller.states.index("PROBE_RTT") if bbr else False
-        return np.column_stack(np.broadcast_arrays(decisions["time_ns"], rate, decisions["snd_cwnd"], probing))
 
     def _replay_figures(self) -> list[Figure]:
         if self._run is None:

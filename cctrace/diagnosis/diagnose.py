@@ -34,6 +34,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.refusals import Attempt
+from cctrace.replaying.run import Run
 
 FROM_POLLS = "(From polls, not packets: shorter events do not show.)"
 ELSEWHERE = "(Captured elsewhere than at the sender: times are estimates.)"
@@ -122,7 +123,7 @@ class Diagnosis(Summarized):
         return cls(first.name, text, first.evidence, coarse, limits, events, verdicts, list(lacks))
 
 
-def diagnose(flow: Flow | CounterFlow, controller: str | None = None, paced: bool = False) -> Diagnosis:
+def diagnose(flow: Flow | CounterFlow, controller: str | None = None, run: Run | None = None) -> Diagnosis:
     """Return the `Diagnosis` of a flow.
 
     Parameters
@@ -131,8 +132,8 @@ def diagnose(flow: Flow | CounterFlow, controller: str | None = None, paced: boo
         Other flows of the same capture are taken into account.
     controller : str, optional
         The kernel's name of its congestion control, if known.
-    paced : bool
-        Whether its socket is known to pace although its controller sets no rate (`Identification.paced`).
+    run : Run, optional
+        Its replay over this flow: whether its socket paced, heeded marks, and waited for the receive window.
 
     Raises
     ------
@@ -152,7 +153,7 @@ def diagnose(flow: Flow | CounterFlow, controller: str | None = None, paced: boo
         return _of_counters(flow, controller)
     if not isinstance(flow, Flow):
         raise ArgumentError(f"cannot diagnose {type(flow).__name__!r}: use a flow of a capture or of counters")
-    record = Record(flow, controller, paced)
+    record = Record(flow, controller, run)
     lacks: list[str] = []
     limits = [Limit("unknown", 0.0, record.duration_s)]
     events: list[Event] = []

@@ -20,6 +20,7 @@ from cctrace.diagnosis.record import Record, runs_of
 from cctrace.io.tcpinfo import TcpInfo
 
 V1 = BBR2022.params
+_COUNTERS = {"receive_window": "rwnd_limited_us", "send_buffer": "sndbuf_limited_us"}
 
 
 def limits_of(record: Record) -> list[Limit]:
@@ -40,23 +41,39 @@ def limits_of(record: Record) -> list[Limit]:
 
 
 def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Return when the kernel counted a closed window and a full send buffer; empty without frequent polls.
+    """Return when the kernel counted a closed window and a full send buffer; see `_counters`.
 
-    A capture shows neither a full send buffer, nor whether the pacing timer would have delayed what the window did.
     If only part of a bin was counted, the total marked equals the total counted.
     """
-    polls = _close_polls(record)
-    if polls is None or len(edges_s) < 2:
+    if len(edges_s) < 2:
         return {}
-    time, found = record.seconds(polls["time_ns"]), {}
+    found = {}
     width, places = edges_s[1] - edges_s[0], np.arange(len(edges_s))
-    for name, column in (("receive_window", "rwnd_limited_us"), ("send_buffer", "sndbuf_limited_us")):
-        total_s = polls[column].astype(float) / 1e6
-        if (total_s >= 0).all():
-            due = np.floor(np.interp(edges_s, time, total_s) / width + 0.5) - places
-            marked = np.diff(places + np.minimum.accumulate(due)) > 0  # ticks of the counter are longer than a slice
-            found[name] = np.column_stack([edges_s[:-1], edges_s[1:]])[marked]
+    for name, (time_s, total_s) in _counters(record, edges_s).items():
+        due = np.floor(np.interp(edges_s, time_s, total_s) / width + 0.5) - places
+        marked = np.diff(places + np.minimum.accumulate(due)) > 0  # ticks of the counter are longer than a slice
+        found[name] = np.column_stack([edges_s[:-1], edges_s[1:]])[marked]
     return found
+
+
+def _counters(
+    record: Record, edges_s: NDArray[np.float64]
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return {limit: (times, total until then)}, seconds, as polled or else, of a closed window, as the replay has it.
+
+    Linux asks its pacing timer and cwnd first [Linux] tcp_write_xmit: a capture alone does not show whether these would
+    have delayed what the window did, nor a full send buffer.
+    """
+    if (polls := _close_polls(record)) is not None:
+        time_s = record.seconds(polls["time_ns"])
+        totals = {name: polls[column].astype(float) for name, column in _COUNTERS.items()}
+        return {name: (time_s, total / 1e6) for name, total in totals.items() if (total >= 0).all()}
+    run = record.run
+    if run is None or not record.flow.account[1] or record.flow.taken_at != "sender":
+        return {}
+    time_ns = record.start_ns + np.rint(edges_s * 1e9).astype(np.int64)
+    states = record.flow.answers(np.column_stack([time_ns - 1, time_ns]), run.decided, run.marked)
+    return {"receive_window": (edges_s[states["poll"]], states["rwnd_limited_us"] / 1e6)}
 
 
 def _close_polls(record: Record) -> TcpInfo | None:

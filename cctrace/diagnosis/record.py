@@ -26,7 +26,7 @@ from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import RST, SYN, TIMEOUT
 from cctrace.path.constants import LEAST_ACKS
 from cctrace.path.evidence import evidence_of
-from cctrace.replaying.run import replay
+from cctrace.replaying.run import Run, replay
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
@@ -68,12 +68,12 @@ def _of_path(name: str) -> property:
 class Record:
     """A captured flow as the diagnosis reads it.
 
-    `controller`: the kernel's name of the sender's congestion control. `paced`: whether its socket is known to pace
-    although its controller sets no rate. Raises `StreamError` if the capture lacks the data or the acknowledgements.
+    `controller`: the kernel's name of the sender's congestion control. `run`: its replay over this flow. Raises
+    `StreamError` if the capture lacks the data or the acknowledgements.
     """
 
-    def __init__(self, flow: Flow, controller: str | None = None, paced: bool = False) -> None:
-        self.flow, self.controller, self.paced, self.events = flow, controller, paced, flow.events
+    def __init__(self, flow: Flow, controller: str | None = None, run: Run | None = None) -> None:
+        self.flow, self.controller, self.run, self.events = flow, controller, run, flow.events
         self.path = evidence_of(flow)
         self.table = self.path.transmissions
         self.start_ns = self.table.start_ns
@@ -188,6 +188,11 @@ class Record:
         """Whether the controller is known to model the path, as BBR does."""
         return is_model_based(self.controller)
 
+    @property
+    def paced(self) -> bool:
+        """Whether the socket is known to pace although its controller sets no rate."""
+        return self.run is not None and self.run.params.get("paced", 0) == 1
+
     @functools.cached_property
     def heeds_marks(self) -> bool:
         """Whether marks reduce the window; of a BBR that can, if this makes the replayed sends likelier.
@@ -202,7 +207,8 @@ class Record:
             return False
         if "ecn_enable" not in params or self.least_rtt_us > params["ecn_max_rtt_us"].default:
             return False
-        return bool(replay(self.flow, self.controller).params["ecn_enable"])
+        run = self.run or replay(self.flow, self.controller)
+        return bool(run.params.get("ecn_enable"))
 
     @functools.cached_property
     def captured(self) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.bool_]]:

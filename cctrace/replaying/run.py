@@ -111,6 +111,15 @@ class Run(Carded):
         events = pd.Categorical.from_codes(self.columns["event"], pd.Index(names))
         return pd.DataFrame(self.columns | {"event": events}, copy=False)
 
+    @property
+    def decided(self) -> NDArray[np.int64]:
+        """A Linux controller's decisions as `Flow.answers` takes them, shape (calls, 4)."""
+        paces = "pacing_gain" in self.columns or self.params.get("paced")
+        rate = np.maximum(self.columns["pacing_rate"], 0) if paces else 0
+        states = self.controller.states
+        probing = self.columns["mode"] == states.index("PROBE_RTT") if "PROBE_RTT" in states else False
+        return np.column_stack(np.broadcast_arrays(self.columns["time_ns"], rate, self.columns["snd_cwnd"], probing))
+
     def __repr__(self) -> str:
         given = ",".join(f"{name}={value}" for name, value in self.params.items())
         return f"<Run of {self.controller.__name__}:{given}, {len(self.columns['event'])} calls>"
