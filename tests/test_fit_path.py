@@ -145,6 +145,12 @@ def test_command_prints_the_promised_keys(capsys):
     assert "base RTT" in capsys.readouterr().out
 
 
+def test_a_queue_of_three_packets_behind_jitter_is_no_policer():
+    path = cct.Path(rate="7Mbit", rtt="22ms", buffer="4800B", jitter=cct.Jitter("normal", sd="1500us"))
+    fitted = cct.fit.path(cct.simulate(path, cct.Sender("bbr2", ack_every=2), "8s", 1, packets=True))
+    assert fitted.policer is None
+
+
 @pytest.mark.parametrize("cc", ["bbr2022", "cubic6"])
 def test_a_policer_is_told_from_a_queue_and_measured(cc):
     path = cct.Path(rate="100Mbit", rtt="40ms", buffer="300kB", policer=("10Mbit", "200kB"))

@@ -121,6 +121,8 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
         return None
     if _delayed(tables[0], best.met[place], best, base_us) or _any_does(tried, best.rate):
         return None
+    if best.bucket < 2 * _acked_at_once(tables[0]):
+        return None  # most of a queue of that size would come and go between two ACKs: delays do not show it
     low, high = _as_likely(tried, best)
     rate, bucket = best.rate, best.bucket
     errors = _errors(tried, best)
@@ -138,6 +140,12 @@ def _log_likelihood(lost: ArrayLike, among: ArrayLike) -> float:
     lost, among = np.asarray(lost, float), np.asarray(among, float)
     share = lost / np.maximum(among, 1.0)
     return float(np.sum(special.xlogy(lost, share) + special.xlogy(among - lost, 1 - share)))
+
+
+def _acked_at_once(table: Transmissions) -> float:
+    """Return the mean bytes acknowledged by an ACK, weighted by bytes."""
+    got = np.bincount(table.ack_row[table.ack_row >= 0])
+    return float(np.average(got, weights=got)) * table.mss if got.any() else 0.0
 
 
 def _any_does(tried: _Tried, rate: float) -> bool:

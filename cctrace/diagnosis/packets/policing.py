@@ -32,17 +32,9 @@ def policer(record: Record) -> Policer | None:
     rate, size = bucket.rate.value or 0.0, bucket.size_bytes.value or 0.0
     if not rate or _is_the_links(record, rate):
         return None
-    if size < 2 * _acked_at_once(record):
-        return None  # most of a queue of that size would come and go between two ACKs: delays do not show it
     lost, times = tables[0].state == LOST, record.sent_s[record.lost]
     explained = float(bucket.explained[lost].mean())
     return Policer(rate * 8e6, size, explained, int(lost.sum()), (float(times.min()), float(times.max())))
-
-
-def _acked_at_once(record: Record) -> float:
-    """Return the mean bytes acknowledged by an ACK, weighted by bytes."""
-    got = np.ediff1d(record.acks["delivered"].astype(np.int64))
-    return float(np.average(got, weights=got)) * record.table.mss if got.sum() > 0 else 0.0
 
 
 def _is_the_links(record: Record, rate: float) -> bool:
