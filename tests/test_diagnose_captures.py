@@ -8,7 +8,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.diagnosis.diagnose import diagnose
-from cctrace.diagnosis.packets.losses import OwnBacklogs
+from cctrace.diagnosis.packets.losses import BacklogsMet, own_queue
 from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
 from cctrace.flows.state import OPT_COPY
@@ -202,6 +202,6 @@ def test_the_drops_of_a_long_flow_met_one_length_of_queue_packet_by_packet():
     record = Record(flow, "cubic")
     assert len(record.table) > COARSE_PACKETS  # neighbours are merged where the bottleneck is inferred
     assert np.isin(record.path.sent.sent_us, record.sent_us).all()  # to the last bit
-    dropped = OwnBacklogs(record)
+    dropped = BacklogsMet(record, own_queue(record))
     assert np.ptp(dropped.met[dropped.overflow]) < 1514
     assert not dropped.rest.any()

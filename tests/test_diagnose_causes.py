@@ -246,6 +246,13 @@ def test_a_short_queue_that_drops_from_its_head_is_managed_however_few_packets_i
     assert [one.name for one in found if one.name in ("aqm", "shallow_buffer", "congestive_loss")] == [want]
 
 
+@pytest.mark.parametrize(("path", "want"), [({"aqm": "codel"}, ["aqm"]), ({}, []), ({"loss": "0.3%"}, ["random_loss"])])
+def test_what_drops_beside_a_competitor_is_judged_by_the_joint_queue(path, want):
+    link = cct.Path(rate="9Mbit", rtt="60ms", buffer="3bdp" if path else "1bdp", **path)
+    sim = cct.simulate(link, ["cubic6", "reno"], "10s", 1, packets=True, ack_every=2)
+    assert cct.diagnose(sim.capture().flow(0)).causes == ["competition", *want]
+
+
 def test_drops_are_early_where_longer_queues_had_passed_within_an_rtt_or_the_queue_went_on_growing():
     time_us, size = np.arange(1200) * 1e3, 1500.0
     met = size * (time_us / 1e3 % 100)  # grows to 99 packets, then starts again

@@ -15,15 +15,18 @@ import cctrace as cct
 from cctrace.analysis.analyze import EFFECTS, analyze
 from cctrace.cc import kernel_name
 from cctrace.cli import main
-from cctrace.counterfactual.candidates import ACKS_AS_DUE, beside, held, removals
+from cctrace.counterfactual.candidates import ACKS_AS_DUE, beside, removals
 from cctrace.counterfactual.effects import NO_MORE_DATA, Effects, Without, effect_words, effects_of, too_short
 from cctrace.counterfactual.held_back import HeldBack
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
 from cctrace.counterfactual.scene import scene_of
+from cctrace.diagnosis import groups
 from cctrace.diagnosis.catalogue import ORDER
 from cctrace.diagnosis.diagnose import Diagnosis
+from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Effect, Limit, Verdict
-from cctrace.diagnosis.order import by_effect, is_remedy
+from cctrace.diagnosis.order import by_effect, is_remedy, verdict
+from cctrace.diagnosis.rules import judge
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate90
 from cctrace.path.transmissions import as_flow
@@ -40,6 +43,11 @@ def analysed(tmp_path, path, sender, duration="6s", **options):
     sim = cct.simulate(cct.Path(**LINK | path), sender, duration, seed=3, packets=True)
     sim.to_pcap(tmp_path / "sender.pcap")
     return analyze([tmp_path / "sender.pcap"], **options)[0]
+
+
+def rates(*steps_bps):
+    """Return a fit's rates, a step each second."""
+    return [{"start_s": float(at), "value": value} for at, value in enumerate((8e6, *steps_bps))]
 
 
 def named(analysis, cause):
@@ -210,7 +218,7 @@ def test_drops_of_the_paths_full_queue_are_asked_about_although_most_losses_were
 
     def names(buffer, *verdicts):
         path = SimpleNamespace(
-            estimates={"loss": loss, "buffer_bytes": Estimate90(buffer)},
+            estimates={"loss": loss, "buffer_bytes": Estimate90(buffer), "rate_bps": rates()},
             max_rate_bps=lambda: 8e6,
             rtt_ns=20e6,
             aqm="codel",
@@ -228,7 +236,7 @@ def test_drops_of_the_paths_full_queue_are_asked_about_although_most_losses_were
 @pytest.mark.parametrize(("low", "lost", "asked"), [(0.002, 7, True), (0.0, 7, False), (0.002, 2, False)])
 def test_random_losses_of_the_path_are_asked_about_although_others_dropped_more(low, lost, asked):
     loss = {"model": "bernoulli", "share": Estimate90(0.005, low, 0.01), "congestive": 62, "random": lost}
-    estimates = {"loss": loss, "buffer_bytes": Estimate90(None)}
+    estimates = {"loss": loss, "buffer_bytes": Estimate90(None), "rate_bps": rates()}
     path = SimpleNamespace(estimates=estimates, aqm="droptail")
     scene = SimpleNamespace(others=(), held=HeldBack(), path=path, are_hypothetical=False)
 
@@ -249,14 +257,41 @@ def test_the_drops_of_an_aqm_that_the_path_lacks_are_no_random_losses_beside_it(
     assert "random_loss" not in names
 
 
+def test_steps_of_the_paths_rate_are_asked_about_although_the_application_explains_a_flows():
+    loss = {"model": "none", "share": Estimate90(0.0)}
+
+    def steps(cause, *steps_bps):
+        estimates = {"loss": loss, "buffer_bytes": Estimate90(None), "rate_bps": rates(*steps_bps)}
+        path = SimpleNamespace(estimates=estimates, aqm="droptail")
+        scene = SimpleNamespace(others=(), held=HeldBack(), path=path, are_hypothetical=False)
+        return beside(scene, Diagnosis.of([Limit("application", 0.0, 5.0)], [], [one(cause)]))
+
+    (found,) = steps("application_limited", 4e6, 3.9e6, 5e6)
+    assert found.name == "rate_change"
+    assert "fell from 8 Mbit/s to 4 Mbit/s at 1.0 s; one more change follows" in found.text
+    assert not steps("application_limited", 7e6)  # by less than a quarter
+    assert not steps("stale_bandwidth", 4e6)
+
+
+def test_without_fair_queueings_competitors_the_flow_has_the_entire_link():
+    path = cct.Path(rate=[(0, "8Mbit"), (2, "4Mbit")], rtt="20ms", buffer="1bdp")
+    scene = SimpleNamespace(path=SimpleNamespace(aqm="droptail", estimates={"loss": {}}), others=())
+    served = replace(one("fair_queueing"), evidence={"link_bps": 8e6})
+    removal, verdict_of = removals([served], scene)[0]["fair_queueing"]
+    assert not removal.is_alone  # no other flow is simulated: the path has the rate that they left
+    assert removal.change(path, verdict_of).rate_steps()[1].tolist() == [8e6]
+    scene.others = (cct.Sender("reno"),)
+    assert removals([served], scene)[0]["fair_queueing"][0].is_alone
+
+
 def test_a_pacing_limit_that_the_kernel_names_is_asked_about_although_losses_come_first():
-    scene = SimpleNamespace(held=HeldBack(pacing_bps=8e6, paced_share=0.4))
-    diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 10.0)], [], [one("random_loss")])
-    (limit,) = held(scene, diagnosis)
+    limited = groups.SocketLimit(8e6, 0.4, goodput_bps=4e6, is_at_limit=False)
+    limit = verdict(judge(Facts(PACKETS, 10.0, 4e6, socket_limit=limited))[0])
     assert limit.name == "pacing_limited"
     assert "8 Mbit/s, for 40 % of the time" in limit.text
     assert order(one("random_loss", 1.4), one("pacing_limited", 1.1, confidence=limit.confidence))[1] == limit.name
-    assert not held(SimpleNamespace(held=HeldBack()), diagnosis)
+    never = limited._replace(limited_share=0.0)
+    assert [found.name for found in judge(Facts(PACKETS, 10.0, 4e6, socket_limit=never))] == ["unknown"]
 
 
 def test_json_has_the_effect_of_each_verdict(lossy):
@@ -570,7 +605,7 @@ def test_jitter_that_no_verdict_names_is_asked_about_unless_a_hypothetical_compe
         jitter = {"sd_us": Estimate90(spread_us)}
         drawn = Jitter("normal", sd=f"{spread_us}us")
         path = SimpleNamespace(
-            estimates={"loss": loss, "jitter": jitter, "buffer_bytes": Estimate90(None)},
+            estimates={"loss": loss, "jitter": jitter, "buffer_bytes": Estimate90(None), "rate_bps": rates()},
             aqm="droptail",
             rtt_ns=40e6,
             jitter_steps=lambda: ([0], [drawn]),

@@ -14,8 +14,9 @@ import pytest
 import cctrace as cct
 from cctrace.cli import main
 from cctrace.counterfactual.figures import FIGURES, interval
-from cctrace.counterfactual.held_back import clocked_writes, held_back
+from cctrace.counterfactual.held_back import held_back
 from cctrace.counterfactual.questions import changed
+from cctrace.diagnosis.packets.writes import clocked_writes
 from cctrace.diagnosis.record import Record
 from cctrace.errors import ArgumentError, FitError
 from cctrace.flows.counters import CounterFlow
@@ -129,7 +130,11 @@ def test_writes_on_a_clock_are_found_beside_a_competitor_whose_queue_leaves_no_p
     sim = cct.simulate(path, [sender, cct.Sender("reno", ack_every=2)], "12s", 1, packets=True)
     record = Record(flow := sim.capture().flow(0))
     assert len(record.empty_s) < 4
-    held = cct.Sender("reno", app=held_back(record, cct.diagnose(flow)).app).application(1)
+    diagnosis = cct.diagnose(flow)
+    (app,) = (one for one in diagnosis.verdicts if one.name == "application_limited")
+    assert "588 kB every 400 ms" in app.text
+    assert app.evidence["application_share"] < 0.25
+    held = cct.Sender("reno", app=held_back(record, diagnosis).app).application(1)
     assert held[1] == pytest.approx(588e3, rel=0.02)
     assert held[2] == pytest.approx(400e6, rel=0.01)
 

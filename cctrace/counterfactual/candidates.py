@@ -8,8 +8,8 @@ A verdict names what explains a flow best, and a rule stays silent if an earlier
 joint effect of two causes shows only if each is removed.
 """
 
+import math
 from dataclasses import replace
-from typing import Any
 
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention
 from cctrace.counterfactual.scene import Scene
@@ -18,6 +18,9 @@ from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import Finding, Verdict, partly, shares
 from cctrace.diagnosis.order import verdict
 from cctrace.diagnosis.rules.losses import SHALLOW
+from cctrace.diagnosis.rules.rates import changed
+from cctrace.path.changes import Change
+from cctrace.path.constants import RATE_DIFFERS
 
 _SAYS_AS_MUCH = {"receiver_limited": "window_limited"}
 FULL_QUEUE = {"shallow_buffer", "congestive_loss", "poor_pacing", "aqm", "competition", "fair_queueing"}  # say why
@@ -33,17 +36,15 @@ def held(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     named, by, account = set(diagnosis.causes), scene.held, shares(diagnosis.limits)
     found = []
     waited = account.get("application", 0.0) + account.get("send_buffer", 0.0)  # a capture shows pauses, not buffers
-    for cause, is_held, share, number, words in (
-        ("application_limited", by.app, account.get("application", 0.0), "application_share", {}),
-        ("receiver_limited", by.window_bytes, account.get("receive_window", 0.0), "receiver_share", {}),
-        ("send_buffer_limited", by.send_buffer_bytes, waited, "send_buffer_share", {}),
-        ("pacing_limited", by.pacing_bps, by.paced_share, "limited_share", {"limit_bps": by.pacing_bps}),
+    for cause, is_held, share, number in (
+        ("application_limited", by.app, account.get("application", 0.0), "application_share"),
+        ("receiver_limited", by.window_bytes, account.get("receive_window", 0.0), "receiver_share"),
+        ("send_buffer_limited", by.send_buffer_bytes, waited, "send_buffer_share"),
     ):
         if is_held is not None and share > 0 and not named & {cause, _SAYS_AS_MUCH.get(cause)}:
             span = 0.0, diagnosis.limits[-1].end_s
-            said: dict[str, Any] = {**words, "held_share": share, "per_rtt": "per RTT"}
-            form = "partly" if cause == "pacing_limited" else ""
-            found.append(verdict(Finding(cause, partly(share), span, {number: share}, said, form)))
+            said = {"held_share": share, "per_rtt": "per RTT"}
+            found.append(verdict(Finding(cause, partly(share), span, {number: share}, said)))
     return found
 
 
@@ -66,6 +67,8 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
         found.append(verdict(Finding("random_loss", const.DOUBTFUL, full_span, loss, said)))
     if not scene.are_hypothetical and (varied := _varied(scene)) and not names & DELAYED:  # their queues vary delays
         found.append(verdict(Finding("jitter", const.DOUBTFUL, full_span, varied)))
+    if not others and (steps := _steps(scene)) and not names & {"rate_change", "stale_bandwidth", "fair_queueing"}:
+        found.append(verdict(changed(steps, const.DOUBTFUL)))
     if not others and (full := _overflowed(scene)) and not names & FULL_QUEUE:
         cause = "shallow_buffer" if full["buffer_bdp"] < SHALLOW else "congestive_loss"
         form = "overflow" if cause == "congestive_loss" else ""
@@ -80,6 +83,17 @@ def _varied(scene: Scene) -> dict[str, float]:
         return {}
     spread, base = jitter["sd_us"].value, path.rtt_ns / 1e3
     return {"jitter_sd_us": spread, "uncongested_rtt_us": base} if spread > const.NO_JITTER * base else {}
+
+
+def _steps(scene: Scene) -> list[Change]:
+    """Return the steps of the inferred path's rate."""
+    rows = scene.path.estimates["rate_bps"]
+    ends_s = [*(row["start_s"] for row in rows[2:]), math.inf]
+    steps = [
+        Change(after["start_s"], before["value"], after["value"], end_s)
+        for before, after, end_s in zip(rows, rows[1:], ends_s, strict=False)
+    ]
+    return [one for one in steps if abs(math.log(one.after_bps / one.before_bps)) > math.log(RATE_DIFFERS)]
 
 
 def _overflowed(scene: Scene) -> dict[str, float]:
@@ -110,6 +124,9 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
     for cause in [cause for cause, (removal, _) in known.items() if removal.is_alone and not scene.others]:
         unanswered[cause] = "the flows that competed are not part of what was inferred"
         del known[cause]
+    if "fair_queueing" in known and scene.others:  # of one queue in the simulation
+        removal, one = known["fair_queueing"]
+        known["fair_queueing"] = replace(removal, is_alone=True), one
     path, lost = scene.path, scene.path.estimates["loss"]
     if "aqm" in known and path.aqm == "droptail":
         if lost["model"] != "none" and "random_loss" not in known:  # what models the drops of an AQM that none fits

@@ -5,11 +5,6 @@ WINDOW_SHUT = 0.01  # of the time | set | with a closed window, from which the r
 GROWN_WINDOW = 2.0  # times the data per RTT | definition | a growing window is larger [Linux] tcp_rcv_space_adjust
 APPLICATION = 0.05  # of the time | set | without data to send (or room for it), from which it may matter
 WRITTEN_EARLY = 0.10  # of the time | set | the same, from which a send buffer is assumed if writes follow no pauses
-FEWEST_WRITES = 4  # writes | set | for a pattern of times and sizes
-IDLE_RTTS = 1.0  # RTTs | set | without data between two writes: ACK-clocked sends follow ACKs at once
-CLOCK_RTTS = 1.5  # RTTs | set | least period of writes on a clock while data are in flight
-ON_CLOCK = 0.05  # of the period, or the size | set | by which such a write may differ from others
-EVEN = 0.7  # ratio | set | of the pauses' scatter to that of writes around a clock: requests wait for the response
 
 # --- paths that only polls bound -------------------------------------------------------------------------------------
 LONGEST_S = 20.0  # s | accuracy | simulated: polls describe a steady state

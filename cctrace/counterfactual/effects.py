@@ -226,8 +226,10 @@ def effects_of(
         for cause, (removal, _) in asked.items()
     }
     causes = _with_next(causes, asked, kept)
+    next_limits = {one.effect.then for one in causes.values()}
     for one in perhaps:
-        if one.name in causes and matters(replace(one, effect=causes[one.name].effect)):
+        effect = causes[one.name].effect if one.name in causes else None
+        if effect is not None and (one.name in next_limits or matters(replace(one, effect=effect))):
             added.append(one)
         else:
             causes.pop(one.name, None)

@@ -88,6 +88,11 @@ def _one_rate(path: Path, verdict: Verdict) -> Path:
     return changed(path, {"rate": float(rates[0])})
 
 
+def _entire_link(path: Path, verdict: Verdict) -> Path:
+    """Return a path whose queue has the rate of the link that the flows shared."""
+    return changed(path, {"rate": float(verdict.evidence["link_bps"])})
+
+
 INTERVENTIONS: dict[str, Intervention] = {
     "receiver_limited": Intervention("a receive window that never limits", hosts={"rwnd": "none"}),
     "send_buffer_limited": Intervention("a send buffer that grows with the window", hosts={"send_buffer": "none"}),
@@ -106,6 +111,7 @@ INTERVENTIONS: dict[str, Intervention] = {
     "congestive_loss": Intervention("a buffer twice as large", _to(buffer="x2")),
     "self_induced_queue": Intervention("CoDel at the bottleneck", _to(aqm="codel")),
     "competition": Intervention("no competing flows", is_alone=True),
+    "fair_queueing": Intervention("no competing flows", _entire_link),
     "inflated_min_rtt": Intervention("no competing flows", is_alone=True),
     "rate_change": Intervention("one rate all the time", _one_rate),
     "stale_bandwidth": Intervention("one rate all the time", _one_rate),
@@ -123,7 +129,6 @@ NOT_SIMULATED = {
     "vantage_point": "it concerns the capture, not the flow",
     "lost_before_capture": "what these losses met is not in the capture",
     "slow_start_only": "a connection that has already left slow start is not simulated",
-    "fair_queueing": "a fair queue is not simulated",
     "shaper": "how fast the link behind the token bucket is, is not in the capture",
     "stalls": _NOT_SEEN,
     "receiver_pauses": "a receiver that pauses is not simulated",

@@ -13,8 +13,10 @@ from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import SHARE
 from cctrace.counterfactual.held_back import HeldBack
 from cctrace.counterfactual.scene import OPEN_QUESTIONS, Controller, Scene
+from cctrace.diagnosis.constants import FEWEST
 from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import Verdict, shares
+from cctrace.diagnosis.packets.writes import Clock
 from cctrace.diagnosis.polled import Polls
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
@@ -116,13 +118,12 @@ def _held(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict], rtt_
     if idle > const.APPLICATION and buffer is None and pacing is None:
         app = _writes(polls, diagnosis, goodput_bps)
         not_excluded.append(f"that the application had less to send for up to {100 * idle:.0f} % of the time")
-    return HeldBack(app, pacing, 0.0, buffer, window, window or 0.0, None, tuple(not_excluded))
+    return HeldBack(app, pacing, buffer, window, window or 0.0, None, tuple(not_excluded))
 
 
 def _writes(polls: Polls, diagnosis: Diagnosis, goodput_bps: float) -> str | None:
     """Return the application's writes as `cctrace.Sender` takes them, one per pause; None if there are few."""
     pauses = sum(limit.name == "application" for limit in diagnosis.limits)
-    if pauses < const.FEWEST_WRITES:
+    if pauses < FEWEST:
         return None
-    every_s = polls.end / pauses
-    return f"chunks:size={goodput_bps / 8 * every_s:.0f}B,every={every_s * 1e6:.0f}us"
+    return Clock(goodput_bps / 8 * polls.end / pauses, 1e6 * polls.end / pauses).app

@@ -100,7 +100,8 @@ CAUSES = {  # the most important first
     ),
     "application_limited": _cause(
         "application",
-        "The application limited the flow: [for {application_share} of the time ]it sent less than it could have.[ Or "
+        "The application limited the flow: [for {application_share} of the time ]it sent less than it could have[, "
+        "writing {write_bytes} every {every_us}].[ Or "
         "the send buffer was full: data were always written when {level_segments} segments were left in flight.]",
         _WRITE_MORE,
         "Unsent data in the socket (`notsent` of ss) while nothing leaves.",

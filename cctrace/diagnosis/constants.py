@@ -8,7 +8,7 @@ Kinds are those of `cctrace.path.constants`; *set* values were chosen on simulat
 MOST_OF_TIME = 0.5  # share | set | of the time from which a limit is the flow's cause; of data, for most of it
 MUCH_OF_TIME = 0.25  # of the time | set | from which a limit is mentioned
 LARGELY = 0.7  # share | set | of the time at constant rates, or of a link in use, whose ends an estimate blurs
-MOSTLY = 0.8  # share | set | of writes, ACKs, time or a queue that must follow a pattern: a fifth may be exceptions
+MOSTLY = 0.8  # share | set | of writes, ACKs, time, a queue or BBR's rate (a maximum) that must fit: a fifth may not
 NEARLY_ALL = 0.9  # share | set | of a window, a rate, the time or the losses that counts as all of it
 NEGLIGIBLE = 0.01  # share | set | of the data, the time or a rate, below which something is not mentioned
 HEAVY = 0.05  # of the segments | set | retransmitted, or captured again, from which it is reported
@@ -63,6 +63,7 @@ LATE_S = 0.0005  # s | set | within which a busy host answers an ACK
 ANSWERS_ALIKE = 1.5  # times | set | largest spread of the response times
 MOST_BINS = 2000  # slices | accuracy | most in the limits over time
 SPARE_SEGMENTS = 3  # segments | set | that an ACK may release beyond twice what it acknowledges (rounding, Nagle)
+CLOCK_RTTS = 1.5  # RTTs | set | least period of writes on a clock while data are in flight
 WRITE_S = 0.005  # s | set | least between writes of an application; a host answers ACKs sooner
 
 # --- the ends of the connection --------------------------------------------------------------------------------------
@@ -95,7 +96,6 @@ ALL_THE_TIME = 0.85  # of the typical rate on the wire | set | least goodput of 
 BLOATED = 2.0  # base RTTs | definition | of typical queue: more than any window of two BDPs causes
 BEFORE = 1.5  # times min RTT | set | of the first packets, from which the path was congested before
 IN_FLIGHT_STEADY = 0.03  # share | set | largest scatter of the maximum in flight per round under a constant limit
-ESTIMATE_USED = 0.8  # of BBR's estimated rate | set | from which all of it is used: a maximum exceeds the path's rate
 
 # --- delays and ACKs -------------------------------------------------------------------------------------------------
 MIN_RTT_STEP_S = 0.25  # s | accuracy | step of that filter

@@ -75,6 +75,8 @@ class Idle(NamedTuple):
 
     application_share: float
     goodput_bps: float
+    write_bytes: float = NAN  # of writes on a clock
+    every_us: float = NAN  # period of that clock
 
 
 class Writes(NamedTuple):

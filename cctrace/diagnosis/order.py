@@ -150,9 +150,12 @@ def _least(wanted: str) -> float:
 def _size(one: Verdict, effect: Effect, wanted: str, goal: str) -> float:
     """Return the size of a removal's effect on an objective; for delay or loss only reductions count.
 
-    A flow gets no less without a limit of its hosts: less in simulations is chance.
+    A flow gets no less without a limit of its hosts: less in simulations is chance. Without other causes it may, but
+    nobody removes a cause for that: such an effect counts as far as it is certain.
     """
-    change = _change(effect, wanted)[0]
+    change, _, high = _change(effect, wanted)
+    if wanted == "goodput" and change < 0:
+        change = min(high, 0.0)
     better = change if wanted == "goodput" else -change
     gains_only = one.name in REMEDIED or (wanted == "goodput" and one.name in ACCOUNTED)
     return better if wanted == goal != "goodput" or gains_only else abs(change)

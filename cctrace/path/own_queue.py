@@ -16,6 +16,7 @@ from cctrace.path.arrays import Floats
 from cctrace.path.bottleneck import (
     ROUGHLY,
     Sent,
+    Steps,
     backlog_met,
     constant,
     constant_rate,
@@ -153,10 +154,20 @@ def _with_rate(
     known = flow.acked[flow.first[flow.acked]]
     rest = flow.acked_us[known] - left[known]
     queue = np.maximum(left - flow.sent_us - flow.wire_bytes / rate, 0.0)[known]
+    base_us = _base_us(flow, rest)
+    return Bottleneck(rate, base_us, queue, rest, flow.sent_us[known], explained, by_losses, bucket_bytes)
+
+
+def _base_us(flow: Sent, rest: Floats) -> float:
     # A bucket that passes packets earlier than the queue can leave negative residuals; no RTT is that short.
     least, base = float(np.nanmin(flow.rtt_us)), float(np.quantile(rest, 0.02))
-    base = max(base if base >= const.LEAST_BASE * least else least, 1.0)
-    return Bottleneck(rate, base, queue, rest, flow.sent_us[known], explained, by_losses, bucket_bytes)
+    return max(base if base >= const.LEAST_BASE * least else least, 1.0)
+
+
+def base_rtt_us(flow: Sent, steps: Steps) -> float:
+    """Return the RTT without a queue that is served at these rates: `Bottleneck.base_us` of a rate that changed."""
+    known = flow.acked[flow.first[flow.acked]]
+    return _base_us(flow, flow.acked_us[known] - departures(flow.sent_us, flow.wire_bytes, steps)[known])
 
 
 def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottleneck:

@@ -34,10 +34,8 @@ def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
         if not short:
             families += ["pacing", "rates", "delays"]
     for name in families:
-        if name == "losses" and known.keys() & {"turns", "sharing"}:
-            continue  # in other flows' queues, the flow's own backlog does not matter
         with Attempt(f"judgement of {name}", lacks):
-            known |= _FAMILIES[name](record, limits)
+            known |= _losses(record, known) if name == "losses" else _FAMILIES[name](record, limits)
     return Facts(PACKETS, record.duration_s, record.goodput_bps, **known)
 
 
@@ -57,6 +55,12 @@ def _of_ends(record: Record, limits: list[Limit]) -> dict[str, Any]:
     }
 
 
+def _losses(record: Record, known: dict[str, Any]) -> dict[str, Any]:
+    """Return the losses; nothing where a fair queue serves the flow, but its own delays do not show at which rate."""
+    turns = known.get("turns")
+    return {} if turns is not None and not turns.is_own else {"losses": losses.losses(record, "sharing" in known)}
+
+
 _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
     "the capture's quality": lambda record, _: {
         "artefacts": capture.artefact(record),
@@ -69,7 +73,6 @@ _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
     },
     "policing": lambda record, _: {"policer": policing.policer(record)},
     "sharing": lambda record, _: sharing.others(record),
-    "losses": lambda record, _: {"losses": losses.losses(record)},
     "pacing": lambda record, limits: {"bursts": losses.bursts(record), "even_sends": ends.even_sends(record, limits)},
     "rates": lambda record, limits: {
         "rates": rates.rate_changes(record, limits),

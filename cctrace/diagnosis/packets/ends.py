@@ -10,6 +10,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.limits import startup_end_s, written
+from cctrace.diagnosis.packets.writes import clocked_writes
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.tcp.pacing import UNPACED_SEGMENTS
@@ -81,7 +82,7 @@ def idle(record: Record, limits: list[Limit], buffer: groups.SendBuffer | None) 
     share = shares(limits).get("application", 0.0)
     if buffer is not None and buffer.send_buffer_share >= const.NEGLIGIBLE:
         share -= buffer.waited_share  # the kernel knows which data waited for buffer space
-    return groups.Idle(share, record.goodput_bps)
+    return groups.Idle(share, record.goodput_bps, *(clocked_writes(record, limits) or ()))
 
 
 def writes(record: Record, share: float) -> groups.Writes | None:

@@ -1,5 +1,7 @@
 """Facts about losses, from packets: backlog at each lost packet, RTTs before, position in the burst."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,21 +10,24 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Bursts, Losses, Met, Retransmissions
 from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
-from cctrace.path.bottleneck import backlog_met, constant
+from cctrace.path.bottleneck import Sent, Steps, backlog_met, constant
 from cctrace.path.constants import ABOVE_FULL, CHANCE, CHANCE_OF_ALL, EARLY
 from cctrace.path.losses import by_chance, decided_ns, early_share, overflows, proportion
-from cctrace.path.own_queue import mean_rank
+from cctrace.path.own_queue import base_rtt_us, mean_rank
 from cctrace.path.transmissions import Transmissions
 from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES
 
 
-def losses(record: Record) -> Losses | None:
-    """Return the losses and, if the flow's own queue is known, the backlogs that they met; None without losses."""
+def losses(record: Record, is_shared: bool = False) -> Losses | None:
+    """Return the losses and, if the queue is known, the backlogs that they met; None without losses.
+
+    `is_shared`: whether other flows of the capture fill the queue, too.
+    """
     lost = int(record.lost.sum())
     if not lost:
         return None
-    placed = record.bottleneck.is_measured and not record.changes
+    queue = _queue(record, is_shared)
     rank, episodes = before_losses(record, record.lost)
     known, at = record.rtt_us[np.isfinite(record.rtt_us)], record.sent_s[record.lost]
     return Losses(
@@ -35,12 +40,37 @@ def losses(record: Record) -> Losses | None:
         room_us=float(np.quantile(known, 0.995)) - record.least_rtt_us,
         least_rtt_us=record.least_rtt_us,
         is_gathered=lambda: _gathered(record, record.lost),
-        met=_met(record) if placed else None,
+        met=None if queue is None else _met(record, queue),
     )
 
 
-def _met(record: Record) -> Met:
-    met = OwnBacklogs(record)
+class Server(NamedTuple):
+    """The packets that pass a queue, its rate, the RTT without it, and the tokens that let some pass at once."""
+
+    sent: Sent
+    steps: Steps
+    base_us: float
+    bucket_bytes: float = 0.0
+
+
+def own_queue(record: Record) -> Server:
+    """Return the flow's own queue at a constant rate."""
+    bottleneck = record.bottleneck
+    return Server(record.path.sent, constant(bottleneck.rate), bottleneck.base_us, bottleneck.bucket_bytes)
+
+
+def _queue(record: Record, is_shared: bool) -> Server | None:
+    """Return the queue that a flow's packets met; None if its rate is unknown."""
+    if not is_shared and not record.changes:
+        return own_queue(record) if record.bottleneck.is_measured else None
+    sent, steps = record.path.through[:2]
+    if not is_shared and len(steps.rate) == 1:
+        return None  # when the rate changed does not show
+    return Server(sent, steps, base_rtt_us(sent, steps))
+
+
+def _met(record: Record, queue: Server) -> Met:
+    met = BacklogsMet(record, queue)
     few = record.lost.sum() < const.FEWEST
     short = bool(met.met[record.lost].min() < const.MOSTLY * met.longest - 3 * PACKET_BYTES)
     if few:
@@ -67,26 +97,26 @@ def _met(record: Record) -> Met:
         buffer_bdp=buffer / met.bdp,
         # Too short a queue to be managed, or one that holds the flow's packets once tokens run out.
         is_managed_length=(met.longest > const.MANAGED_PACKETS * PACKET_BYTES or met.early >= EARLY)
-        and (few or not record.bottleneck.bucket_bytes),
+        and (few or not queue.bucket_bytes),
         early_share=met.early,
         avoids_short=short,
-        waits_us=tuple((np.append(waits, met.longest) / record.bottleneck.rate).tolist()),
+        waits_us=tuple((np.append(waits, met.longest) / met.rate).tolist()),
         is_gathered=lambda: _gathered(record, met.rest),
     )
 
 
-class OwnBacklogs:
-    """Backlogs of this flow's queue at lost packets."""
+class BacklogsMet:
+    """Backlogs of a queue at lost packets; rate: the usual one when packets were lost, bytes/us."""
 
-    def __init__(self, record: Record) -> None:
-        bottleneck = record.bottleneck
-        steps = constant(bottleneck.rate)
+    def __init__(self, record: Record, queue: Server) -> None:
         self.at_us, self.lost = record.sent_us, record.lost
         # Packets covered by a shaper's tokens do not wait; losses meanwhile belong to another queue.
-        deficit = backlog_met(record.path.sent, steps, self.at_us)
-        self.met = np.maximum(deficit - bottleneck.bucket_bytes, 0.0)
-        judged = deficit >= bottleneck.bucket_bytes
-        self.base_us, self.bdp = bottleneck.base_us, bottleneck.rate * bottleneck.base_us
+        deficit = backlog_met(queue.sent, queue.steps, self.at_us)
+        self.met = np.maximum(deficit - queue.bucket_bytes, 0.0)
+        judged = deficit >= queue.bucket_bytes
+        part = np.searchsorted(queue.steps.start_us, self.at_us[self.lost], side="right") - 1
+        self.base_us, self.rate = queue.base_us, float(np.median(queue.steps.rate[part]))
+        self.bdp = self.rate * self.base_us
         # The last packets may yet have been lost, and then were not in the queue.
         settled = ~self.lost & (record.table.sent_ns <= decided_ns(record.table))
         self.longest = float(self.met[settled if settled.any() else ~self.lost].max())

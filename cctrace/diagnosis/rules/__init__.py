@@ -46,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     delays.jitter,
     delays.inflated_min_rtt,
     losses.retransmissions,
+    ends.paced_at_times,
 )
 
 

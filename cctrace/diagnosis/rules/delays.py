@@ -41,7 +41,7 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
         below < const.JITTERS_TAIL * low.jitter_sd_us and low.jitter_sd_us > const.NO_JITTER * low.uncongested_rtt_us
     )
     # Slightly above one half, probes that last a min_rtt end before their ACKs return: no growth without a queue.
-    full = const.SPARE_RATE if facts.kind == PACKETS else const.ESTIMATE_USED
+    full = const.SPARE_RATE if facts.kind == PACKETS else const.MOSTLY
     if (
         not by_jitter
         or share > (const.SHORT_PROBES if low.are_probes_short else const.COLLAPSED)

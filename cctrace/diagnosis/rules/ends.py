@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.facts import Facts
+from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding, between, partly
 from cctrace.diagnosis.rules.found import ENDS, Found
 
@@ -67,16 +67,24 @@ def pacing_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("pacing_limited", const.COUNTED, limit)
 
 
+def paced_at_times(facts: Facts, found: Found) -> Iterator[Finding]:
+    """Counters beside a capture show the socket at its pacing limit at times, whatever else limited the flow."""
+    limit = facts.socket_limit
+    if limit is None or facts.kind != PACKETS or "pacing_limited" in found.names:
+        return
+    if limit.limited_share > 0:
+        yield facts.finding("pacing_limited", min(partly(limit.limited_share), const.UNSURE), limit, "partly")
+
+
 def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
-    """There was less data to send than the path could carry, or data waited for space in a send buffer."""
+    """There was less data to send than the path could carry, or writes on a clock, or data waited for a send buffer."""
     idle, writes = facts.idle, facts.writes
-    if (
-        idle is None
-        or not idle.application_share >= const.MUCH_OF_TIME
-        or found.names & {"slow_start_only", "pacing_limited"}
-    ):
+    if idle is None or found.names & {"slow_start_only", "pacing_limited"}:
         return
     share = idle.application_share
+    on_clock = idle.every_us > 0 and "send_buffer_limited" not in found.names
+    if not (share >= const.MUCH_OF_TIME or on_clock):
+        return
     mostly = share >= const.MOST_OF_TIME
     sure = between(const.DOUBTFUL, const.MOST_SURE, share) if mostly else partly(share)
     if writes is not None and writes.is_by_acks:  # batched ACKs cause pauses, too, but for less time
@@ -86,6 +94,8 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         )
         return
     level = {}
+    if on_clock:  # pauses may be short where others' queues, losses or a lower rate delay each write's data
+        sure = max(sure, const.DOUBTFUL)
     if writes is not None:
         sure, level = min(sure, const.EXPLAINS), {"level_segments": writes.level_segments}
     yield facts.finding("application_limited", sure, idle).saying(**level)

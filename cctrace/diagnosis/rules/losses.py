@@ -12,6 +12,7 @@ from cctrace.path.constants import CHANCE, EARLY
 from cctrace.special import special
 
 EXPLAINED = {"competition", "fair_queueing", "policer"}  # they explain the drops
+NEVER_FULL = {"random_loss", "aqm"}  # causes of losses that no full queue explains, whoever filled it
 SHALLOW = const.QUEUED - 1  # bandwidth-delay products: a probe of BBR overflows it
 SURE_ERRORS = float(-special.ndtri(CHANCE))  # standard errors of a mean rank, to be significant
 TOLD = {"random_loss", "shallow_buffer"}  # causes whose sentences quantify the losses
@@ -28,16 +29,16 @@ def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def losses(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Cause of the losses, unless other flows filled the queue or a policer dropped the packets."""
-    lost = facts.losses
-    if lost is None or found.names & EXPLAINED:
+    """Cause of the losses, unless a policer dropped the packets; only what others' full queue does not explain."""
+    lost, is_shared = facts.losses, bool(found.names & {"competition", "fair_queueing"})
+    if lost is None or "policer" in found.names or (is_shared and lost.met is None):
         return
     if lost.met is not None:
         causes = _placed(facts, lost, lost.met)
     else:
         causes = _unplaced(facts, lost) if lost.lost >= const.FEWEST else iter(())
     bursts = "poor_pacing" in found.names  # their losses are neither random nor an AQM's
-    yield from (one for one in causes if not bursts or one.name not in ("random_loss", "aqm"))
+    yield from (one for one in causes if not (bursts if one.name in NEVER_FULL else is_shared))
 
 
 def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:

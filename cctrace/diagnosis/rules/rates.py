@@ -1,12 +1,13 @@
 """Rules on the path's rate: full, changed, overestimated; the queue that filling it caused; an unexplained window."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import Finding, between
 from cctrace.diagnosis.rules.found import ENDS, Found
+from cctrace.path.changes import Change
 from cctrace.path.constants import COMMON
 
 
@@ -29,16 +30,19 @@ def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
         span = (stale.at_s, stale.at_s + stale.stale_s)
         sure = const.CLEAR if facts.is_model_based else const.LIKELY
         yield facts.finding("stale_bandwidth", sure, stale, span=span)
-    first, last = rates.changes[0], rates.changes[-1]
-    many = len(rates.changes)
+    about = None if facts.kind == PACKETS else "about "
+    yield changed(rates.changes, const.CLEAR if facts.kind == PACKETS else const.LIKELY).saying(about=about)
+
+
+def changed(changes: Sequence[Change], sure: float) -> Finding:
+    """Return the finding of rate steps."""
+    first, last, many = changes[0], changes[-1], len(changes)
     words = {
         "verb": "fell" if first.after_bps < first.before_bps else "rose",
-        "about": None if facts.kind == PACKETS else "about ",
         "more": None if many < 2 else "one more change follows" if many == 2 else f"{many - 1} more changes follow",
     }
     numbers = {"at_s": first.at_s, "before_bps": first.before_bps, "after_bps": first.after_bps, "changes": many}
-    sure = const.CLEAR if facts.kind == PACKETS else const.LIKELY
-    yield facts.finding("rate_change", sure, numbers, span=(first.at_s, last.at_s)).saying(**words)
+    return Finding("rate_change", sure, (first.at_s, last.at_s), numbers, words)
 
 
 def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -121,7 +125,7 @@ def _at_one_poll(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
     now, queue = facts.instant, facts.queue
     if now is None or queue is None:
         return
-    if now.is_waiting and now.has_model and now.used_share >= const.ESTIMATE_USED:
+    if now.is_waiting and now.has_model and now.used_share >= const.MOSTLY:
         yield facts.finding("path_full", const.DOUBTFUL, numbers).saying(at_estimate=True)
     elif now.cwnd_used >= const.NEARLY_ALL:
         yield facts.finding("path_full", const.DOUBTFUL, numbers).saying(cwnd_segments=now.cwnd_segments)

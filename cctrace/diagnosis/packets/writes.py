@@ -1,0 +1,91 @@
+"""An application's writes, from packets: each begins with the first data after a pause that no ACK ended."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.diagnosis import constants as const
+from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.limits import outside, written
+from cctrace.diagnosis.record import Record
+
+
+class Clock(NamedTuple):
+    """Writes of a size, one every `every_us`."""
+
+    write_bytes: float
+    every_us: float
+
+    @property
+    def app(self) -> str:
+        """The application as `cctrace.Sender` takes it."""
+        return f"chunks:size={self.write_bytes:.0f}B,every={self.every_us:.0f}us"
+
+
+def paused_writes(record: Record) -> str | None:
+    """Return the application's writes as `cctrace.Sender` takes them; None if they show no pattern.
+
+    A write starts with the first data after a pause with nothing outstanding. The first one may be another
+    protocol's handshake, and the last may be truncated: neither counts.
+    """
+    idle = record.empty_s
+    pauses = idle[np.diff(idle)[:, 0] > record.least_rtt_us / 1e6]
+    pauses = pauses[pauses[:, 1] < record.duration_s]
+    if len(pauses) < const.FEWEST:
+        return None
+    begins, ends = pauses[:, 1], pauses[:, 0]
+    apart, sizes = np.diff(begins), _sent_between(record, begins)
+    paused = begins[1:] - ends[1:]
+    turns = np.maximum(np.rint(apart / apart.min()), 1)  # a write not finished when the next one came leaves no pause
+    every = float(apart.sum() / turns.sum())
+    if np.std(paused) < np.std(apart - turns * every):
+        return f"requests:size={np.median(sizes):.0f}B,think={np.median(paused) * 1e6:.0f}us"
+    return Clock(float(sizes.sum() / turns.sum()), 1e6 * every).app
+
+
+def clocked_writes(record: Record, limits: Sequence[Limit]) -> Clock | None:
+    """Return the clock of writes, even if earlier ones were still in flight when the next one came; None without.
+
+    Data that wait for room in a send buffer are written when ACKs free it, several times per RTT. Requests follow
+    pauses of one length.
+    """
+    busy = np.array([(one.start_s, one.end_s) for one in limits if one.name != "application"]).reshape(-1, 2)
+    pauses = outside(written(record), busy)
+    begins, apart = pauses[:, 1], np.diff(pauses[:, 1])
+    long = np.flatnonzero(apart > const.CLOCK_RTTS * record.median_rtt_us / 1e6)
+    periods = long[np.unique(np.rint(np.log(apart[long]) / const.EQUAL), return_index=True)[1]]
+    ticks = [np.array(_on_clock(begins, int(place), float(apart[place]))) for place in periods]
+    most = max(map(len, ticks), default=0)
+    # The longest period that fits, as fractions of it do, too.
+    kept = next((one for one in reversed(ticks) if len(one) >= const.MOSTLY * most), np.zeros(0, int))
+    if len(kept) < max(const.FEWEST, const.MOSTLY * len(begins)):
+        return None
+    turns, sizes = np.rint(np.diff(begins[kept]) / np.diff(begins[kept]).min()), _sent_between(record, begins[kept])
+    size, every = sizes.sum() / turns.sum(), float(np.ptp(begins[kept]) / turns.sum())
+    uneven = np.std(np.diff(begins[kept]) - turns * every)
+    alike = np.mean(np.abs(sizes / (turns * size) - 1) < const.EQUAL) >= const.MOSTLY
+    if not alike or np.std(np.diff(pauses[kept])) < uneven:
+        return None
+    return Clock(float(size), 1e6 * every)
+
+
+def _on_clock(begins: NDArray[np.float64], first: int, every: float) -> list[int]:
+    """Return which of the times follow, or precede, that of a row by whole periods, each within its neighbour's."""
+    kept = [first]
+    for step in (1, -1):
+        last = first
+        for place in range(first + step, len(begins) if step > 0 else -1, step):
+            apart = abs(begins[place] - begins[last])
+            if apart > every / 2 and abs(apart - round(apart / every) * every) < const.EQUAL * every:
+                kept.append(last := place)
+    return sorted(kept)
+
+
+def _sent_between(record: Record, times_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the bytes first sent between successive times."""
+    sends = record.events.sends
+    new = sends[sends["retransmitted"] == 0]
+    total = np.concatenate([[0], np.cumsum(new["segments"].astype(np.int64) * record.table.mss)])
+    return np.diff(total[np.searchsorted(record.seconds(new["time_ns"]), times_s - 1e-9)])
