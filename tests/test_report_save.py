@@ -56,6 +56,7 @@ def test_a_table_is_written_in_parts_of_one_type(tmp_path, monkeypatch):
     monkeypatch.setattr(arrow, "ROWS", 2)
     table = {"connection": np.zeros(5, np.int64), "rtt": np.array([1, 2, MISSING, 3, 4])}
     table["bbr_mode"] = np.array([None, None, "DRAIN", "DRAIN", None], object)
+    table["phase"] = np.array(["DRAIN", "DRAIN", "DRAIN", "PROBE_BW", "DRAIN"], object)
     path = save(table, tmp_path, "tcpinfo", ["rtt"])
     pd.testing.assert_frame_equal(pd.read_parquet(path), as_pandas(table, ["rtt"]))
     assert pytest.importorskip("pyarrow.parquet").ParquetFile(path).num_row_groups == 3

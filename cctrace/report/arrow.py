@@ -31,8 +31,8 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
     [10, None]
     """
     pa = needed("pyarrow", "parquet")
-    # The type of a column of objects follows from all of them.
-    objects = {name: _of_objects(pa, values) for name, values in columns.items() if not _is_numeric(values)}
+    # The type of a column of other objects than texts follows from all of them.
+    objects = {name: _of_objects(pa, values) for name, values in columns.items() if not _is_flat(values)}
     integers = [name for name in columns if name in nullable and name not in objects]
     told = [
         {"name": name, "field_name": name, "pandas_type": "int64", "numpy_type": "Int64", "metadata": None}
@@ -46,17 +46,22 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
         arrays = [
             objects[name].slice(begin, ROWS)
             if name in objects
-            else _of_numbers(pa, values[begin : begin + ROWS], name in nullable)
+            else _of_flat(pa, values[begin : begin + ROWS], name in nullable)
             for name, values in columns.items()
         ]
         yield pa.Table.from_arrays(arrays, names=list(columns), metadata=metadata)
 
 
-def _is_numeric(values: Any) -> bool:
-    return isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+def _is_flat(values: Any) -> bool:
+    """Whether a column is an array of numbers, or of texts."""
+    if not isinstance(values, np.ndarray):
+        return False
+    return values.dtype.kind in "biuf" or (values.dtype == object and set(map(type, values)) == {str})
 
 
-def _of_numbers(pa: Any, values: NDArray[Any], nullable: bool) -> Any:
+def _of_flat(pa: Any, values: NDArray[Any], nullable: bool) -> Any:
+    if values.dtype == object:
+        return _of_texts(pa, values, np.ones(len(values), bool))
     known = np.ones(len(values), bool)
     if values.dtype.kind == "f":
         known = ~np.isnan(values)
@@ -89,19 +94,22 @@ def _of_objects(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
         offsets = _offsets([len(value) for value in _filled(values, ())])
         return _flat(pa, pa.list_(inner.type), known, offsets, children=[inner])
     if kinds == {str}:
-        # Most texts of a long table repeat the one before.
-        column = np.array(values, object)
-        begins = np.flatnonzero(np.append(True, column[1:] != column[:-1]))
-        times = np.diff(np.append(begins, len(column)))
-        texts = [value.encode() for value in _filled(column[begins].tolist(), "")]
-        joined = b"".join(text * count for text, count in zip(texts, times.tolist(), strict=True))
-        return _flat(pa, pa.string(), known, _offsets(np.repeat([len(text) for text in texts], times)), joined)
+        return _of_texts(pa, np.array(values, object), known)
     if kinds == {bool}:
         return _flat(pa, pa.bool_(), known, np.packbits(_filled(values, False), bitorder="little"))
     if kinds <= {int, float}:
         numbers = np.array(_filled(values, 0), float if float in kinds else np.int64)
         return _flat(pa, pa.from_numpy_dtype(numbers.dtype), known & ~np.isnan(numbers), numbers)
     raise TypeError(f"a column of {', '.join(sorted(kind.__name__ for kind in kinds))} has no type in Parquet")
+
+
+def _of_texts(pa: Any, column: NDArray[Any], known: Any) -> Any:
+    """Return texts, or None, as an array; most of a long table repeat the one before."""
+    begins = np.flatnonzero(np.append(True, column[1:] != column[:-1])[: len(column)])
+    times = np.diff(np.append(begins, len(column)))
+    texts = [value.encode() for value in _filled(column[begins].tolist(), "")]
+    joined = b"".join(text * count for text, count in zip(texts, times.tolist(), strict=True))
+    return _flat(pa, pa.string(), known, _offsets(np.repeat([len(text) for text in texts], times)), joined)
 
 
 def _of_records(pa: Any, values: list[Any], known: Any) -> Any:
