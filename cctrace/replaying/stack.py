@@ -93,9 +93,10 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     BEFORE_DRAIN_US,  # last time at which a BBR was not yet in DRAIN, where flights are estimates
     RATE_BPS,  # sk->sk_pacing_rate set by the stack if the controller sets none; also sizes bursts
     GSO_MAX,  # bytes by which the super-packets of BBRv2 and v3 would be longer at a min_rtt of 0
+    OLDEST,  # row of the sends before which all data are acknowledged
     STATE,  # address of its slots
     STACK_SIZE,
-) = range(31)
+) = range(32)
 
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.cc.linux import CA_DISORDER
+from cctrace.cc.linux import CA_DISORDER, CA_RECOVERY
 from cctrace.flows.events import Events
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import segments_of
-from cctrace.tcp.pacing import TSO_WIN_DIVISOR
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
 SILENT_NS = 10_000_000  # beyond a timer's lateness and most stalls: nothing was there to be sent
@@ -66,6 +66,27 @@ def is_deferred(rows, sends, room, burst, slots, stack):
     return later - np.int64(rows[sends[k].row - 1].rs_acked_sacked) < burst
 
 
+def awaits_more(book, row, sends, room, clock_ns, slots, stack):
+    """Whether TCP, which hands over to fq, waits after `row` for the next ACK, as cwnd has too little `room`.
+
+    It decides with the ACK and, if TCP Small Queues hold it back then, when a packet leaves, last before `clock_ns`.
+    """
+    last = stack[sk.NEXT_SEND] - 1
+    k = stack[sk.OLDEST]
+    while k <= last and (sends[k].retransmitted != 0 or sends[k].snd_nxt <= stack[sk.SND_UNA]):
+        k += 1
+    stack[sk.OLDEST] = k
+    if k > last:
+        return False
+    while last > k and sends[last].tx_ns >= clock_ns:
+        last -= 1
+    now_ns, mss = max(stack[sk.ACKED_NS], np.int64(sends[last].tx_ns)), stack[sk.MSS]
+    longest = sk.usual_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST]) * mss
+    third = slots[sk.CWND] * mss // TSO_WIN_DIVISOR
+    idle_ns, age_ns = now_ns - stack[sk.WSTAMP_NS], now_ns - sends[k].tx_ns
+    return waits_for_ack(room * mss, longest, third, idle_ns, age_ns, np.int64(row.srtt_us8) * 125)
+
+
 def take_held(book, rows, i, sends, clock_ns, slots, stack):
     """The pacing timer expired before `clock_ns` and nothing was sent: because of cwnd, if it has no room for a
     super-packet.
@@ -82,10 +103,13 @@ def take_held(book, rows, i, sends, clock_ns, slots, stack):
         send = sends[stack[sk.NEXT_SEND] - 1]
         packets_out, snd_nxt, in_flight = np.int64(send.packets_out), send.snd_nxt, np.int64(send.in_flight)
     room = slots[sk.CWND] - in_flight
-    burst = sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
-    paced = book[bk.PACED] != 0 or book[bk.HANDS_OVER] != 0 or is_paced(book, slots)
-    short = room < burst and (paced or is_deferred(rows, sends, room, burst, slots, stack))
-    if room <= 0 or (stack[sk.CA_STATE] <= CA_DISORDER and short):
+    if book[bk.HANDS_OVER] != 0:
+        short = awaits_more(book, row, sends, room, clock_ns, slots, stack)
+    else:
+        burst = sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
+        paced = book[bk.PACED] != 0 or is_paced(book, slots)
+        short = room < burst and (paced or is_deferred(rows, sends, room, burst, slots, stack))
+    if room <= 0 or (stack[sk.CA_STATE] < CA_RECOVERY and short):
         sk.validate_cwnd(True, packets_out, snd_nxt, stack[sk.SND_UNA], stack)
 
 
