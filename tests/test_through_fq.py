@@ -12,11 +12,13 @@ beyond cwnd tell when.
 
 import contextlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace import schema
 from cctrace.analysis.analyze import analyze
 from cctrace.analysis.validate import validate
 from cctrace.cc import controller
@@ -27,12 +29,13 @@ from cctrace.flows.handover import SAME_PASS_NS
 from cctrace.flows.state import OPT_COPY
 from cctrace.io.packets import Packets
 from cctrace.replaying import book as bk
+from cctrace.replaying import stack, waiting
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
 from cctrace.replaying.through_fq import at_hand_over, passage
 from cctrace.report.overview import write_report
 from cctrace.tcp.pacing import waits_for_ack
-from cctrace.tcp.small_queue import is_throttled, skb_truesize
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, is_throttled
 
 RECORDINGS = Path(__file__).parent / "recordings"
 SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
@@ -153,6 +156,29 @@ def test_a_bbr2_that_heeds_marks_is_followed_through_fq():
 def test_data_wait_for_a_longer_super_packet_as_in_linux(changed, waits):
     given = {"room": 2 * 1448, "longest": 4 * 1448, "third": 5 * 1448, "idle_ns": 0, "age_ns": 3_500_000}
     assert waits_for_ack(**given | {"srtt_ns": 4_000_000} | changed) is waits
+
+
+@pytest.mark.parametrize(("leaves_ms", "waits"), [(9, False), (1.9, False), (2.1, True)])
+def test_what_small_queues_hold_back_until_the_next_ack_is_near_is_limited_by_cwnd_then(leaves_ms, waits):
+    """The RTT is 10 ms, the oldest data are 7 ms old: before 2 ms have passed, TCP does not wait for the ACK."""
+    acked_ns, ms = 1_000_000_000, 1_000_000
+    sends = np.zeros(3, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
+    sends.tx_ns = acked_ns + np.array([-9 * ms, -7 * ms, int(leaves_ms * ms)])
+    sends.snd_nxt = 1448 * np.array([1, 2, 3])
+    book, slots = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
+    book[bk.OWN_MIN_RTT], slots[stack.CWND], slots[stack.PACING] = -1, 20, 1_000_000
+    memory = np.zeros(stack.STACK_SIZE, np.int64)
+    memory[stack.MSS], memory[stack.NEXT_SEND], memory[stack.SND_UNA] = 1448, 3, 1448
+    memory[stack.ACKED_NS], memory[stack.MIN_RTT_US], memory[stack.WSTAMP_NS] = acked_ns, 10_000, acked_ns + 9 * ms
+    row = SimpleNamespace(srtt_us8=80_000)
+    assert waiting.awaits_more(book, row, sends, 1, acked_ns + 4 * ms, slots, memory) == waits
+    assert memory[stack.OLDEST] == 1
+
+
+@pytest.mark.parametrize(("name", "overhead"), [("fq_v2_probe_rtt", 1280), ("fq_v3_down", 896)])
+def test_memory_of_what_waits_in_fq_is_that_of_the_senders_kernel(name, overhead):
+    handed = at_hand_over(cct.read(RECORDINGS / name / "sender.pcap.zst").flow(0), controller(SENDERS[name])[0])
+    assert set(handed._decided[:, 5]) == {overhead}
 
 
 def test_counters_of_a_sender_without_fq_say_so():
@@ -319,7 +345,7 @@ def test_what_the_pass_decided_leads_to_its_own_rows(flow):
 
 
 def test_two_packets_of_the_same_size_wait_at_most_at_low_rates():
-    size = skb_truesize(2896)
+    size = SKB_OVERHEAD_BYTES + 2896
     assert not is_throttled(size, size, 1_000_000, False, 10)
     assert is_throttled(2 * size, size, 1_000_000, False, 10)
     assert not is_throttled(2 * size, size, 1_000_000, True, 10)  # twice as much of what is sent again

@@ -281,7 +281,7 @@ class Capture(Gridded):
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         decided = np.zeros((0, 4), np.int64) if decided is None else np.asarray(decided, np.int64)
-        decided = np.pad(decided, ((0, 0), (0, 5 - decided.shape[1])))
+        decided = np.pad(decided, ((0, 0), (0, 6 - decided.shape[1])))
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
         return Pass(columns, sacks, order, first, self.params(rows, fq, misses_marks), polls, decided, marked)
 

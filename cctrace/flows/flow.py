@@ -382,11 +382,11 @@ class Flow(Carded):
         ----------
         polls : array_like of int64, shape (n, 2)
             Start and end of each poll, capture clock, ns; ascending.
-        decided : array_like of int64, shape (n, 4) or (n, 5), optional
+        decided : array_like of int64, shape (n, 4) or (n, 6), optional
             Decisions of a replayed controller: time (ns), pacing rate (Bps, 0 if unpaced), cwnd (segments), whether
-            it was in PROBE_RTT, segments of a super-packet (0: not known). Rate and cwnd determine since when the
-            receive window was the limit, because the kernel checks them first, and the capture gives only a rough
-            idea of them. In PROBE_RTT, sends are marked application-limited.
+            it was in PROBE_RTT (its sends are application-limited); segments of a super-packet, bytes that an skb
+            takes besides its data (0: not known). Rate and cwnd determine since when the receive window was the
+            limit, because the kernel checks them first, and the capture gives only a rough idea of them.
         marked : array_like of uint8, shape (sends,), optional
             Which packets were application-limited according to that replay (`Run.marked`); without it, the
             capture's rows decide.

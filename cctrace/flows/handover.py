@@ -27,7 +27,7 @@ from cctrace.tcp.pacing import (
     tso_autosize,
     waits_for_ack,
 )
-from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, TIMER_SLACK_NS, is_throttled, skb_truesize
+from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
 # Tolerance for a packet's lateness beyond its rate, besides a gap: the replay's rate may be wrong.
@@ -145,7 +145,7 @@ def may_hand_over(tp, seg, ns, a, b, flag):
     skbs = 0 if tp.head == tp.tail else 1 if is_single(tp, seg) else 2
     # tcp_write_xmit splits new data for the present rate before this check; tcp_grow_skb adds to what had to wait.
     made = size if again or tp.rate_Bps <= 0 else min(size, longest(tp, tp.rate_Bps), room * tp.mss)
-    if is_throttled(tp.queued, skb_truesize(made), max(tp.rate_Bps, 0), again, skbs):
+    if is_throttled(tp.queued, tp.skb_overhead + made, max(tp.rate_Bps, 0), again, skbs):
         tp.throttled = tp.cut = 1
         return False
     return segments <= room
@@ -194,7 +194,7 @@ def leave(tp, payload, is_last):
     tp.queued -= payload
     if not is_last:
         return False
-    tp.queued -= SKB_OVERHEAD_BYTES
+    tp.queued -= tp.skb_overhead
     waited = tp.throttled != 0
     tp.throttled = 0
     return waited

@@ -16,7 +16,7 @@ from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
 from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
 from cctrace.tcp.sequence import unwrap
-from cctrace.tcp.small_queue import skb_truesize
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 
 FIRST_RING = 64
 MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
@@ -142,6 +142,7 @@ def handled_ns(p, time_ns, mine):
 def decide(tp, decided, i):
     """Apply the controller's decision at row `i` of `decided`."""
     tp.rate_Bps, tp.cwnd, tp.probing_rtt, tp.longest = decided[i, 1], decided[i, 2], decided[i, 3], decided[i, 4]
+    tp.skb_overhead = decided[i, 5] if decided[i, 5] > 0 else SKB_OVERHEAD_BYTES
 
 
 def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets, sacks, polls, decided, marked):
@@ -270,7 +271,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
                 a += data
         tp.handed = last + 1
         tp.cut = 0
-        tp.queued += skb_truesize(size)
+        tp.queued += tp.skb_overhead + size
 
 
 _reenact = Machine(reenact)

@@ -83,9 +83,9 @@ TP = _i8(
     # part of, and what was in flight before it
     "again_first again_next again_end again_flying "
     # whether packets go through fq; the place of the next one that TCP has not handed over, the memory of what waits
-    # there, whether that keeps TCP from handing over more, and has split the next one off what is not sent, and how
-    # far apart super-packets leave
-    "hands_over handed queued throttled cut write_end gap_ns"
+    # there and what an skb takes besides its data, whether that keeps TCP from handing over more, and has split the
+    # next one off what is not sent, and how far apart super-packets leave
+    "hands_over handed queued skb_overhead throttled cut write_end gap_ns"
 )
 
 RS = _i8(

@@ -21,6 +21,7 @@ from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.rtt import FIRST_TIMEOUT_US
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 
 INIT = schema.LINUX_EVENTS["init"]
 U32_MAX = schema.U32_MAX
@@ -54,6 +55,7 @@ def start(tp, p, start_ns):
     tp.blur_us = p.blur_us
     tp.hands_over = 1 if p.fq == THROUGH_FQ else 0
     tp.paced = 1024 if tp.hands_over else 0
+    tp.skb_overhead = SKB_OVERHEAD_BYTES
     tp.list_head = -1
     tp.list_tail = -1
     tp.reordering = DEFAULT_REORDERING

@@ -27,12 +27,14 @@ from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import TICK, Script
 from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, TICK_US, usual_burst
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 
 NOT_YET = 1 << 60  # row of a packet that has not been sent
 # State of `lead`: whether the controller paces, the slot of its mode (-1: none), that mode's PROBE_RTT; the next of the
 # draws and edits given by time; whether the next draw is given, and whether a missing one stops the pass; the slot
-# whose value stops it (-1: none); and the status with which `reenact` had stopped before.
-PACES, MODE_SLOT, PROBE_RTT, DRAW, EDIT, GIVEN, STOPS, WATCH_SLOT, WATCH_VALUE, STATUS, NOTES = range(11)
+# whose value stops it (-1: none); the status with which `reenact` had stopped before; what an skb of its kernel takes
+# besides its data
+PACES, MODE_SLOT, PROBE_RTT, DRAW, EDIT, GIVEN, STOPS, WATCH_SLOT, WATCH_VALUE, STATUS, OVERHEAD, NOTES = range(12)
 DRAWN, WATCHED = PAUSED + 1, PAUSED + 2  # statuses of `lead`, besides those of `reenact`
 
 
@@ -114,6 +116,7 @@ def decide_rows(
         probing = notes[MODE_SLOT] >= 0 and slots[notes[MODE_SLOT]] == notes[PROBE_RTT]
         decided[i, 3] = 1 if probing else 0
         decided[i, 4] = usual_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
+        decided[i, 5] = notes[OVERHEAD]
         decide(tp, decided, i)
         if notes[WATCH_SLOT] >= 0 and slots[notes[WATCH_SLOT]] == notes[WATCH_VALUE]:
             at.led_rows = i + 1
@@ -171,6 +174,8 @@ class Leader:
         self._notes[MODE_SLOT] = follower.slot("mode") if has_mode else -1
         self._notes[PROBE_RTT] = cls.states.index("PROBE_RTT") if has_mode else 0
         self._notes[WATCH_SLOT], self._notes[STATUS], self._notes[STOPS] = -1, ASKS, script is None
+        # No kernel of BBRv2's is of 6.3 or later.
+        self._notes[OVERHEAD] = SKB_OVERHEAD_BYTES_6_1 if cls.parts_as_v2 else SKB_OVERHEAD_BYTES
         self._one = np.full((1, 5), -1, np.int64)
         no_draws, no_edits = np.zeros((0, 5), np.int64), np.zeros((0, 3), np.int64)
         self._script = (*(script[:2] if script else (no_draws, no_edits)), self._one)
@@ -178,7 +183,7 @@ class Leader:
         self.likelihood = follower.likelihood
         self._controller = follower.book, follower.slots, follower.stack, follower.ack, self.likelihood, saved
         self._marks = np.zeros(len(self._work.tables[SENDS]), np.uint8)
-        self._decided = np.zeros((len(self._work.tables[OUT]), 5), np.int64)
+        self._decided = np.zeros((len(self._work.tables[OUT]), 6), np.int64)
         self.row = 0
 
     # ---- what it goes by --------------------------------------------------------------------------------------------

@@ -17,11 +17,6 @@ WMEM_BASE = 1  # sk_wmem_alloc of a socket with empty queues
 TIMER_SLACK_NS = 10_000  # of fq's timer (its option timer_slack): packets leave up to this much late
 
 
-def skb_truesize(payload: int) -> int:
-    """Return the memory that a packet of this payload takes, bytes."""
-    return SKB_OVERHEAD_BYTES + payload
-
-
 def is_throttled(queued: int, truesize: int, rate_Bps: int, again: bool, rtx_skbs: int) -> bool:
     """Return whether a packet must wait until another has left [Linux61] tcp_small_queue_check.
 
