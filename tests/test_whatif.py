@@ -132,7 +132,7 @@ def test_writes_on_a_clock_are_found_beside_a_competitor_whose_queue_leaves_no_p
     assert len(record.empty_s) < 4
     diagnosis = cct.diagnose(flow)
     (app,) = (one for one in diagnosis.verdicts if one.name == "application_limited")
-    assert "588 kB every 400 ms" in app.text
+    assert "writing 589 kB every 400 ms" in app.text  # in full segments
     assert app.evidence["application_share"] < 0.25
     held = cct.Sender("reno", app=held_back(record, diagnosis).app).application(1)
     assert held[1] == pytest.approx(588e3, rel=0.02)

@@ -15,7 +15,7 @@ import numpy as np
 from cctrace.counterfactual import constants as const
 from cctrace.diagnosis.constants import DOUBTFUL
 from cctrace.diagnosis.diagnose import Diagnosis
-from cctrace.diagnosis.packets.writes import clocked_writes, paused_writes
+from cctrace.diagnosis.packets.writes import Clock, paused_writes
 from cctrace.diagnosis.record import Record
 from cctrace.errors import FitError
 from cctrace.replaying.through_fq import at_hand_over
@@ -80,8 +80,8 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     pacing_bps = None if paced is None else paced.evidence["limit_bps"]
     app, idle, not_excluded = None, spans["application"], []
     if not buffered and (paced is None or paced.is_there < DOUBTFUL) and idle > 0:
-        clock = clocked_writes(record, diagnosis.limits)
-        app = paused_writes(record) if clock is None else clock.app
+        said = next((one.evidence for one in diagnosis.verdicts if one.name == "application_limited"), {})
+        app = Clock(said["write_bytes"], said["every_us"]).app if "every_us" in said else paused_writes(record)
         # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
         buffered = app is None and idle > max(const.WRITTEN_EARLY, spans["receive_window"])
         if buffered and names[:1] == ["application_limited"]:

@@ -11,7 +11,6 @@ from cctrace.diagnosis.rules.found import Found
 from cctrace.path.constants import CHANCE, EARLY
 from cctrace.special import special
 
-EXPLAINED = {"competition", "fair_queueing", "policer"}  # they explain the drops
 NEVER_FULL = {"random_loss", "aqm"}  # causes of losses that no full queue explains, whoever filled it
 SHALLOW = const.QUEUED - 1  # bandwidth-delay products: a probe of BBR overflows it
 SURE_ERRORS = float(-special.ndtri(CHANCE))  # standard errors of a mean rank, to be significant
@@ -21,7 +20,7 @@ TOLD = {"random_loss", "shallow_buffer"}  # causes whose sentences quantify the 
 def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
     """Bursts lose their ends in a queue that they filled themselves."""
     bursts = facts.bursts
-    if bursts is None or found.sure & EXPLAINED:
+    if bursts is None or found.sure & {"competition", "fair_queueing", "policer"}:
         return
     large = bursts.burst_bytes >= const.LARGE_BURST * bursts.paced_bytes and bursts.own_share_of_queue >= const.MOSTLY
     if large and bursts.rank_in_burst >= const.CLEAR_RANK and bursts.bursts_with_losses >= const.FEWEST:
