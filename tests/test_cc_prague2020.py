@@ -76,6 +76,18 @@ def test_the_evidence_of_a_round_is_two_logarithms(queue_us, mean_us, a_round):
     assert found == pytest.approx(a_round, abs=1 / 6)  # of a logarithm's sum less than 1 is still carried
 
 
+@pytest.mark.parametrize(
+    ("internal_pacing", "limited", "app_limited", "grows"),
+    [(1, 0, 0, True), (1, 0, 30, False), (1, 1, 30, True), (0, 0, 0, False), (0, 1, 0, True)],
+    ids=["the stack's pacing", "no data", "cwnd", "fq", "cwnd, with fq"],
+)
+def test_it_grows_while_the_stacks_own_pacing_holds_it_back(internal_pacing, limited, app_limited, grows):
+    stack = started(internal_pacing=internal_pacing)
+    stack.cc.app_limited = app_limited
+    stack.call("on_ack", rs_acked_sacked=2, is_cwnd_limited=limited)
+    assert (stack.cc.credit > 0) == grows
+
+
 def test_a_spurious_loss_gives_the_window_back():
     stack = started()
     stack.call("cwnd_event", arg=linux.EVENT_LOSS)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import cctrace as cct
@@ -21,6 +22,7 @@ from cctrace.diagnosis.groups import (
     Start,
 )
 from cctrace.diagnosis.order import verdict
+from cctrace.diagnosis.packets.rates import queue
 from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.diagnosis.wording import fill
 
@@ -153,3 +155,22 @@ def test_only_packets_exclude_a_policer_where_losses_came_without_a_queue(kind):
     lost = Losses(50, 5e3, 0.01, (0.0, 9.0), 0.95, 5, 1e3, 40e3, lambda: False)
     (found,) = [one for one in judge(Facts(kind, 10.0, 9e6, losses=lost)) if one.name == "shallow_buffer"]
     assert ("unless a policer did" in verdict(found).text) == (kind != PACKETS)
+
+
+@pytest.mark.parametrize(("complete", "told"), [(True, (20_000, 400)), (False, (19_500, 900))])
+def test_a_queue_is_no_longer_than_what_the_rtt_exceeds_the_least_one_by(complete, told):
+    """Counting packets in groups adds 500 us to a modelled queue and takes it off the RTT without one."""
+    rtt_us = np.array([20_000.0, 20_400.0, 20_800.0])
+    bottleneck = SimpleNamespace(rate=6.25, is_measured=True, queue_us=np.full(3, 900.0), explained=0.9)
+    record = SimpleNamespace(
+        flow=SimpleNamespace(facts={"complete": complete}),
+        bottleneck=bottleneck,
+        uncongested=(19_500.0, 0.0),
+        rtt_us=rtt_us,
+        median_rtt_us=float(np.median(rtt_us)),
+        use=0.9,
+        standing=np.zeros(3),
+        lost=np.zeros(3),
+    )
+    found = queue(record)
+    assert (found.base_rtt_us, found.queue_us) == told

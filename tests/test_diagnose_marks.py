@@ -48,6 +48,15 @@ def test_few_marks_before_a_window_that_stays_are_not_the_cause():
     assert judged(reductions=1) is None
 
 
+def test_a_sender_that_paces_itself_below_the_threshold_of_marks_has_no_pacing_limit():
+    """Prague's window oscillates below DualPI2's step, so that it often sends evenly and without a queue."""
+    path = cct.Path(rate="5Mbit", rtt="160ms", buffer="200packets", aqm="dualpi2")
+    sim = cct.simulate(path, "prague2020", "12s", ecn="accurate", ack_every=2, seed=3, packets=True)
+    found = cct.diagnose(sim.capture().flow(0), controller="prague2020")
+    assert found.cause == "ecn_marking"
+    assert "pacing_limited" not in {one.name for one in found.verdicts}
+
+
 def test_counters_that_were_given_are_not_asked_for():
     for given, words in ((False, "would tell"), (True, "do not tell either")):
         (unknown,) = judge(Facts(PACKETS, 10.0, 1e6, has_counters=given))

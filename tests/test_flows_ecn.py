@@ -151,6 +151,13 @@ def marks_of(flow):
     return rows["delivered_ce"][rows["event"] == LINUX_EVENTS["on_ack"]].tolist()
 
 
+def test_marks_that_a_kernel_counts_late_are_no_counter_that_ran_back():
+    """One segment an ACK, all marked: the mark after a missed one makes two of one segment."""
+    flow = talked((7, 2, 2), [(5 + i) & 7 for i in range(80)], per_ack=1).missing_marks()
+    assert np.diff(marks_of(flow)).max() == 2
+    assert flow.ecn.tampering == []
+
+
 def test_a_kernel_that_misses_marks_does_not_assume_that_ace_wrapped():
     flow = stretched([(5, 1, 0, 1), (7, 1, 0, 1), (7, 1, 0, 1)], options=0)
     assert flow.ecn.delivered_ce > 10

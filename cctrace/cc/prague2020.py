@@ -9,16 +9,18 @@ cwnd follows its credit by one segment an ACK and never goes below 2. c is 0 unt
 it, at most 1, times 5/8. It estimates how likely marks are those of a classic AQM, whose queue is longer and varies
 more: against DualPI2 at 5 Mbit/s, where a packet takes 2.4 ms, it errs and Prague behaves as Reno.
 
-Sources: [Prague06] net/ipv4/tcp_prague.c; [Briscoe19].   Differs from prague in:
+Sources: [Prague06] net/ipv4/tcp_prague.c; its predecessor [Prague05]; [Briscoe19].   Differs from prague in:
 
 * an integer window and its credit instead of a fractional window; no rate of its own, no smaller packets; alpha in
-  2**-20, starts at 1; the fallback; no independence of the RTT unless `rtt_transition` asks for it.
+  2**-20, starts at 1; the fallback; no independence of the RTT unless `rtt_transition` asks for it; growth also while
+  the stack's own pacing timer, and not cwnd, holds the sender back.
 
 The module's defaults of that April are those of the parameters here: with them, and with what its kernel does to ACE
 (`cctrace.flows.ecn.misses_marks`), it explains L4STeam's captures (docs/ecn.md). As published later it was 0.6, with
-prague_ecn_fallback 0 and prague_rtt_transition 500; the vectors are of that. Quirks: RTTs count in 128 us where they
-slow the increase; an increase in slow start leaves the credit; smoothed RTT and deviation have gains by ssthresh,
-2**-18 until it is known; the minimum RTT here never expires (there after 300 s).
+prague_ecn_fallback 0, prague_rtt_transition 500, and growth only where cwnd was the limit (`internal_pacing` 0); the
+vectors are of that. Quirks: RTTs count in 128 us where they slow the increase; an increase in slow start leaves the
+credit; smoothed RTT and deviation have gains by ssthresh, 2**-18 until it is known; the minimum RTT here never expires
+(there after 300 s).
 """
 
 from cctrace.cc.ack import Ack
@@ -58,6 +60,7 @@ class Prague2020(Prague):
     params = {name: Prague.params[name] for name in ("hz", "burst_shift", "rtt_target_us")} | {
         "rtt_transition": Prague.params["rtt_transition"]._replace(default=1 << 20),
         "ecn_fallback": Param(1, 0, 2, "1: falls back behind a classic AQM, 2: only detects it (prague_ecn_fallback)"),
+        "internal_pacing": Param(1, 0, 1, "1: also grows while the stack's pacing timer limits; 0: fq paces, or 0.6"),
     }
     golden_names = {
         "s_cwnd_cnt": "credit",
@@ -146,7 +149,12 @@ class Prague2020(Prague):
             self.set_increase(ack)
 
     def is_cwnd_limited(self, ack: Ack) -> bool:
-        """In slow start only whether twice what was used exceeds cwnd, as in `cubic` [Linux415] same name."""
+        """Whether cwnd may grow: in slow start twice what was used exceeds it, as in `cubic` [Linux415] same name.
+
+        With a pacing timer of the stack's own also if data are waiting [Prague05] prague_update_cwnd.
+        """
+        if self.internal_pacing == 1 and self.app_limited == 0:
+            return True
         if self.in_slow_start():
             return self.snd_cwnd < 2 * ack.max_packets_out
         return ack.is_cwnd_limited != 0

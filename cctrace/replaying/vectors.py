@@ -65,12 +65,12 @@ def load(path: str | os.PathLike[str]) -> Vector:
 
 
 def variant_of(folder: str) -> tuple[type[Controller], dict[str, Any]]:
-    """Return (class, parameters) that a folder of vectors names: ``NAME`` or ``NAME_PARAMVALUE``."""
+    """Return (class, parameters) that a folder of vectors names: ``NAME`` or ``NAME_PARAMVALUE_PARAMVALUE...``."""
     if folder not in REGISTRY:
         for name in sorted(REGISTRY, key=len, reverse=True):
-            setting = re.fullmatch(re.escape(name) + r"_([A-Za-z_]+)(-?[0-9.]+)", folder)
-            if setting:
-                return controller(f"{name}:{setting[1]}={setting[2]}")
+            if re.fullmatch(re.escape(name) + r"(_[A-Za-z_]+-?[0-9.]+)+", folder):
+                given = re.findall(r"_([A-Za-z_]+)(-?[0-9.]+)", folder[len(name) :])
+                return controller(f"{name}:{','.join(f'{one}={value}' for one, value in given)}")
     return controller(folder)
 
 

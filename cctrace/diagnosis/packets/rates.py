@@ -83,14 +83,18 @@ def queue(record: Record) -> Queue:
     known = record.rtt_us[np.isfinite(record.rtt_us)]
     # The first packets met no queue of their own: the least RTT has none, while counting packets in groups adds some.
     from_start = record.flow.facts["complete"] and len(known)
+    base_us, queue_us = mean, float(np.median(bottleneck.queue_us))
+    if from_start:  # nor was the own queue longer than all of what the RTT exceeds it by
+        base_us = max(mean, float(known.min()))
+        queue_us = min(queue_us, max(record.median_rtt_us - base_us, 0.0))
     return Queue(
         rtt_us=record.median_rtt_us,
         least_rtt_us=float(np.quantile(known, 0.001)) if len(known) else NAN,
-        base_rtt_us=max(mean, float(known.min())) if from_start else mean,
+        base_rtt_us=base_us,
         spread_us=spread,
         rate_bps=bottleneck.rate * 8e6,
         used_share=record.use if bottleneck.is_measured else NAN,
-        queue_us=float(np.median(bottleneck.queue_us)),
+        queue_us=queue_us,
         queued_share=float(record.standing.mean()) if len(record.standing) else 0.0,
         explained=bottleneck.explained,
         lost=int(record.lost.sum()),

@@ -133,13 +133,14 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     Nothing exceeds a limit but bursts after a pause, while BBR starts and probes faster for a round trip or more.
     With losses or competitors, the rate may at times be below the limit. If ACKs arrive as often as the pacing timer
     fires, they hide it; then nearly all must be even, which neither a reduced window nor others' traffic allows.
+    Where nobody else is, marks need a queue of the flow's own, which a limit below the path's rate does not build.
     """
     even = facts.even_sends
-    if even is None or found.sure & ENDS:
+    others = found.sure & {"competition", "fair_queueing", "policer"}
+    if even is None or found.sure & ENDS or ("ecn_marking" in found.sure and not others):
         return
     lossy, is_ceiling = even.lost_share > 0, even.faster_rtts < const.PROBE_RTTS
     is_by_timer = is_ceiling and even.by_timer_share >= const.MOST_OF_TIME
-    others = found.sure & {"competition", "fair_queueing", "policer"}
     if not even.even_share >= (const.MUCH_OF_TIME if is_by_timer else const.NEARLY_ALL) or (others and not is_by_timer):
         return
     if not lossy and even.partly_filled_share > const.SEVERAL:
