@@ -29,10 +29,10 @@ from cctrace.flows.handover import SAME_PASS_NS
 from cctrace.flows.state import OPT_COPY
 from cctrace.io.packets import Packets
 from cctrace.replaying import book as bk
-from cctrace.replaying import stack, waiting
+from cctrace.replaying import stack, through_fq, waiting
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
-from cctrace.replaying.through_fq import at_hand_over, passage
+from cctrace.replaying.through_fq import Passage, at_hand_over, passage
 from cctrace.report.overview import write_report
 from cctrace.tcp.pacing import waits_for_ack
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, is_throttled
@@ -216,6 +216,22 @@ def old_bbr(tmp_path_factory):
     sender = cct.Sender("bbr2016", hz=250, start="27.764ms")
     cct.simulate(path, [sender], "5s", 1, packets=True).to_pcap(file)
     return file
+
+
+@pytest.mark.parametrize("others_explain", [-3.0, 2.0])
+def test_a_sender_that_looks_far_worse_without_fq_is_tried_where_no_closer_one_explains(monkeypatch, others_explain):
+    """BBR v1 with jitter, seed 290112: -5.3 without fq, where v2 has -3.5, and 2.8 with it."""
+
+    def played(flow, one, block_us):
+        return SimpleNamespace(mean=-5.3 if one == "bbr2022" else -3.5)
+
+    def compared(flow, one, plain, rounds):
+        return (2.8 if one == "bbr2022" else others_explain), Passage(True, one, 800.0)
+
+    monkeypatch.setattr(through_fq, "_play", played)
+    monkeypatch.setattr(through_fq, "_compare", compared)
+    found = passage(cct.read(RECORDINGS / "fq_bbr1" / "sender.pcap.zst").flow(0))
+    assert (found.controller == "bbr2022") == (others_explain < 0)
 
 
 @pytest.mark.parametrize("believed", [None, "bbr2016"])

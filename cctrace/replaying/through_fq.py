@@ -55,7 +55,7 @@ BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be 
 # them late, too, but less regularly than through fq.
 OWN_SENDER_FITS = 1.75
 FAR_BETTER = 1.0  # log likelihood of a send: no backlog mimics fq that closely
-CLOSE = 1.5  # log likelihood of a send by which fq may make the true sender look worse than another
+CLOSE = 1.5  # log likelihood of a send by which fq mostly makes the true sender look worse than another, at most
 # Packets used, and rounds of reconstruction and replay: slow start, in which rates change with every ACK, and more if
 # that is not decisive.
 STAGES = (5_000, 3), (25_000, 6)
@@ -165,9 +165,12 @@ def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) ->
         plain = {one: _play(beginning, one, _block_us(beginning)) for one in senders}
         likeliest = max(played.mean for played in plain.values())
         close = [one for one in senders if plain[one].mean > likeliest - CLOSE]
-        explained, passed = max(
-            (_compare(beginning, one, plain[one], rounds) for one in close), key=lambda compared: compared[0]
-        )
+        explained, passed = -math.inf, UNKNOWN
+        for some in (close, [one for one in senders if one not in close]):
+            compared = [_compare(beginning, one, plain[one], rounds) for one in some]
+            explained, passed = max([(explained, passed), *compared], key=lambda found: found[0])
+            if explained > OWN_SENDER_FITS:
+                break  # otherwise fq made the true sender look far worse than others
         if explained > enough:
             return passed
     return Passage(None, None, passed.likelihood)
