@@ -66,23 +66,25 @@ class HalfRounds:
         return len(self.sent)
 
     def _is_steady(self, min_rtt_us: NDArray[Any]) -> bool:
-        """Whether a fixed window or rate limited the sender all the time: no loss reduced it, and nothing grew.
+        """Whether a fixed window or rate limited the sender all the time: nothing reduced it, and nothing grew.
 
         At a rate that SO_MAX_PACING_RATE prescribes no queue builds up, and no round trip exceeds it: without such a
         limit a BBR begins with 2.77 times its rate, and slow start doubles the rate until there is a queue.
         """
-        if len(self.reductions) or len(self) < const.STEADY_BLOCKS:
+        if len(self) < const.STEADY_BLOCKS:
             return False
         tenth, middle = np.quantile(self.each(self.flight), [0.1, 0.5])
         most = self.flight.max()
-        if tenth > const.MOSTLY * most and middle > const.REDUCED * most:
+        if not len(self.reductions) and tenth > const.MOSTLY * most and middle > const.REDUCED * most:
             return True
         edges = self.edges
+        started = self.acks[edges[len(self) // const.START_SHARE]]  # until then, the first burst may overflow a queue
         rates = (self.left[edges[2:]] - self.left[edges[:-2]]) / (self.time_us[edges[2:]] - self.time_us[edges[:-2]])
         usual = np.median(rates)
         kept = np.mean(np.abs(rates / usual - 1) < const.SAME_PACE) > const.MOSTLY
+        exceeded = rates.max() > (1 + const.PROBE_SEEN) * usual
         queued = np.median(self.rtt_us) > const.QUEUED * min_rtt_us.min()
-        return bool(kept and not queued and rates.max() < (1 + const.PROBE_SEEN) * usual)
+        return bool(kept and np.all(self.reductions < started) and not exceeded and not queued)
 
     def _edges(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         if len(self.acks) < 2:
