@@ -73,6 +73,10 @@ def test_a_window_rises_in_straight_lines_and_a_bbr_does_not():
     queueing = probing(8) * np.linspace(1, 2, 400)  # jitter raises its bandwidth; it drains after each probe
     assert straight_rises(Flights(queueing, [1])) == (1, 0.0)
     assert straight_rises(Flights(queueing.clip(max=80 * np.linspace(1, 2, 400)), [1])) == (1, 1.0)
+    short = np.append(np.tile(np.linspace(70, 80, 5), 40), np.linspace(50, 80, 20))  # each probe overflows the queue
+    epochs, share = straight_rises(Flights(short, np.arange(5, 201, 5) + 1))
+    assert epochs == 1
+    assert share < 0.15
 
 
 def test_rates_at_other_gains_and_rates_that_never_change_are_a_strangers():

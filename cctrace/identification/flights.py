@@ -194,7 +194,7 @@ def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDAr
 
 
 def straight_rises(halves: HalfRounds) -> tuple[int, float]:
-    """Return how many periods between losses are long enough to judge, and the share of them that rises linearly.
+    """Return how many periods between losses are long enough to judge, and the share of all that rises linearly.
 
     A growing window does not fall between losses, as a BBR's flight does after each probe while a queue of its own
     makes it rise.
@@ -202,9 +202,10 @@ def straight_rises(halves: HalfRounds) -> tuple[int, float]:
     flight = halves.each(halves.flight)
     edges_s = halves.time_us[halves.edges] / 1e6
     middle = (edges_s[1:] + edges_s[:-1]) / 2
-    epochs = judged = straight = 0
+    epochs = blocks = straight = 0
     for inside in halves.epochs():
-        if len(inside) < const.SEVERAL:
+        blocks += len(inside)
+        if len(inside) < const.SEVERAL:  # a v1 that overflows its queue in each probe has few longer ones
             continue
         slope, start = np.polyfit(middle[inside], flight[inside], 1)
         rise = slope * (middle[inside[-1]] - middle[inside[0]])
@@ -213,9 +214,8 @@ def straight_rises(halves: HalfRounds) -> tuple[int, float]:
         falls = -np.diff(between)
         fell = falls[falls > (const.STILL + halves.blur) * between[1:] + const.ONE_SEGMENT].sum()
         epochs += 1
-        judged += len(inside)
         straight += len(inside) * bool(rise > max(const.RISE, 2 * fell) and off < const.STRAIGHT * rise)
-    return epochs, straight / max(judged, 1)
+    return epochs, straight / max(blocks, 1)
 
 
 def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: bool) -> float:
