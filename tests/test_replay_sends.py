@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cctrace import datasets
+from cctrace import datasets, schema
 from cctrace.cc.base import LinuxController
 from cctrace.flows.capture import read
 from cctrace.replaying import stack as sk
+from cctrace.replaying.likelihood import AS_LONG, SHORTER, any_send
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.run import replay
 from tests.test_stack_rules import Calls
@@ -223,3 +224,15 @@ def test_which_peaks_of_the_wait_for_a_probe_are_refined(likelihood, refined):
         follower=follower,
     )
     assert Probes.search(climbed, 0, 4, 95_000) == refined
+
+
+def test_a_super_packet_that_cwnd_cuts_is_as_long_as_its_sender_could_make_it():
+    send = np.zeros(1, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
+    send.begins, send.segments, send.in_flight = 1, 8, 20
+    slots, stack = np.zeros(64, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
+    slots[sk.PACING], stack[sk.MSS] = 100_000_000, 1448  # bytes/s: 45 segments, all that a device takes
+    fits = []
+    for cwnd in (20, 30):  # eight segments are all that the first leaves room for; the second, eighteen
+        slots[sk.CWND] = cwnd
+        fits.append(any_send(send, 0, slots, stack, 1000, -1, 0))
+    assert fits[0] - fits[1] == pytest.approx(np.log(AS_LONG * 18 / SHORTER))
