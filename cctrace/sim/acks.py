@@ -64,5 +64,6 @@ def ack_policy(name: str, quic: bool) -> AckPolicy:
     if counted or name not in ACK_POLICIES:
         raise ArgumentError(f"ack={name!r}: use {', '.join(ACK_POLICIES)} or every:N, N from 1 to {MOST_EVERY}")
     if (name in OF_QUIC) != quic:
-        raise ArgumentError(f"ack={name!r} is a policy of {'TCP' if quic else 'QUIC'} receivers; use every:N")
+        other, own = ("TCP", ", ".join(OF_QUIC)) if quic else ("QUIC", "linux")
+        raise ArgumentError(f"ack={name!r} is a policy of {other} receivers; use {own} or every:N")
     return ACK_POLICIES[name]

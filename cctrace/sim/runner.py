@@ -76,8 +76,9 @@ class Runner:
 
     def there(self) -> bool:
         """Whether a flow has delivered the data awaited."""
-        f = self.world.flows
-        return bool(((f.awaited > 0) & (f.rcv_nxt * f.mss - f.rcv_lack >= f.awaited * f.mss)).any())
+        f = self.world.columns
+        got = f["rcv_nxt"] * f["mss"] - f["rcv_lack"]
+        return bool(((f["awaited"] > 0) & (got >= f["awaited"] * f["mss"])).any())
 
     def empty(self) -> None:
         """Take the rows out of traces and taps, and make room for what one event can add."""

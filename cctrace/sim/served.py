@@ -97,7 +97,7 @@ class Served:
     @property
     def segment_bytes(self) -> int:
         """Bytes of application data in a packet."""
-        return int(self._flow.mss)
+        return int(self._world.columns["mss"][0])
 
     def request(self, size_bytes: int) -> None:
         """Ask for so many bytes now; what was requested before has arrived, or is cancelled.
@@ -119,17 +119,17 @@ class Served:
 
     def wait(self, size_bytes: int, until_ns: int | None = None) -> int:
         """Let time pass until so many bytes of the response have arrived, or until an instant; return it, ns."""
-        f = self._flow
+        f = self._world.columns[:1]
         wanted = self._base + -(-int(size_bytes) // self.segment_bytes)
-        if f.rcv_nxt < wanted:
-            f.awaited = wanted
+        if f["rcv_nxt"][0] < wanted:
+            f["awaited"] = wanted
             self._advance(NEVER if until_ns is None else until_ns)
-            f.awaited = 0
+            f["awaited"] = 0
         return self.now_ns
 
     def received_bytes(self) -> int:
         """Return how much of the response has arrived in order, in whole packets."""
-        return max(int(self._flow.rcv_nxt) - self._base, 0) * self.segment_bytes
+        return max(int(self._world.columns["rcv_nxt"][0]) - self._base, 0) * self.segment_bytes
 
     def idle(self, until_ns: int) -> None:
         """Let time pass."""
@@ -160,12 +160,12 @@ class Served:
 
     def _advance(self, until_ns: int) -> None:
         """Let events happen until an instant, or until what is awaited is there."""
-        f = self._flow
+        f = self._world.columns
         while True:
             if self._cut_ns is not None and self.now_ns >= self._cut_ns:
-                discard_unsent(f)
+                discard_unsent(self._flow)
                 self._cut_ns = None
-            if self.now_ns >= until_ns or 0 < f.awaited <= f.rcv_nxt:
+            if self.now_ns >= until_ns or 0 < f["awaited"][0] <= f["rcv_nxt"][0]:
                 return
             stop_ns = until_ns if self._cut_ns is None else min(until_ns, self._cut_ns)
             self.now_ns = min(self._runner.to(FIRST_NS + stop_ns) - FIRST_NS, stop_ns)

@@ -197,7 +197,7 @@ def _timeline(samples: Sequence[dict[str, Any]], flows: Sequence[Sender], world:
 
 def counts_of(world: World) -> dict[str, NDArray[Any]]:
     """Return {column: one value per flow}: what was delivered and sent so far, and the RTTs."""
-    f = world.flows
+    f = world.columns
     return {
         "delivered_segments": f["goodput_bytes"] // f["mss"],
         "srtt_us": np.where(f["profile"] == QUIC, f["q_avg_rtt"] * 1000, f["srtt"] // 8),
@@ -216,18 +216,18 @@ def _sample(world: World, at_ns: int, watch: Sequence[str], flows: Sequence[Send
         ]
         for name in watch
     }
-    f = world.flows
-    quic = f.profile == QUIC
-    flight = np.where(quic, f.q_in_flight // f.mss, f.nxt - f.una - f.sacked_out - f.lost_out + f.retrans_out)
-    cwnd = np.array([world.array(address)[CWND] for address in f.state])  # in bytes for a QUIC controller
-    rate = [
-        world.array(address)[Q_PACING if of_quic else PACING] for address, of_quic in zip(f.state, quic, strict=True)
-    ]
+    f = world.columns
+    quic = f["profile"] == QUIC
+    out = f["nxt"] - f["una"] - f["sacked_out"] - f["lost_out"] + f["retrans_out"]
+    flight = np.where(quic, f["q_in_flight"] // f["mss"], out)
+    states = [world.array(address) for address in f["state"]]
+    cwnd = np.array([state[CWND] for state in states])  # in bytes for a QUIC controller
+    rate = [state[Q_PACING if of_quic else PACING] for state, of_quic in zip(states, quic, strict=True)]
     return {
         "time_s": np.full(len(f), at_ns / 1e9),
         "flow": np.arange(len(f)),
         "queue_delay_us": np.full(len(f), world.queue_delay_ns(at_ns) / 1e3),
-        "cwnd_segments": np.where(quic, cwnd // f.mss, cwnd),
+        "cwnd_segments": np.where(quic, cwnd // f["mss"], cwnd),
         "pacing_rate_Bps": rate,
         "in_flight_segments": flight,
         **counts_of(world),

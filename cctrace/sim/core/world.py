@@ -36,7 +36,10 @@ _CLOCKS = 1  # of what a seed draws: where a receiver's millisecond begins
 
 
 class World:
-    """The arrays of one simulation, placed; `record` is its WORLD record, `flows` its FLOW records."""
+    """The arrays of one simulation, placed; `record` is its WORLD record, `flows` its FLOW records.
+
+    `columns` is `flows` again, by ``["name"]`` alone, which is twenty times as fast as an attribute of a record.
+    """
 
     def __init__(self, path, flows, seed, compiled, exact):
         self.compiled = compiled and not INTERPRETED
@@ -45,7 +48,8 @@ class World:
         self._controllers = []  # per flow: the layout of its record, or the object itself
         self.worlds = np.zeros(1, structs.WORLD).view(np.recarray)
         self.record = self.worlds[0]
-        self.flows = np.zeros(len(flows), structs.FLOW).view(np.recarray)
+        self.columns = np.zeros(len(flows), structs.FLOW)
+        self.flows = self.columns.view(np.recarray)
         self.record.flows = self.place(self.flows)
         self.record.n = len(flows)
         self.record.timer_step_ns = 1
@@ -117,7 +121,7 @@ class World:
         """Return the current state of a flow's controller: the bytes of a record of its class (`lang.fields`)."""
         controller = self._controllers[flow]
         if isinstance(controller, np.dtype):
-            return self.array(self.flows[flow].state).tobytes()[: controller.itemsize]
+            return self.array(self.columns["state"][flow]).tobytes()[: controller.itemsize]
         record = np.zeros((), record_dtype(type(controller)))
         for name in fields_of(type(controller)):
             record[name] = getattr(controller, name)
@@ -131,7 +135,7 @@ class World:
         if not isinstance(controller, np.dtype):
             return np.ravel(getattr(controller, name))[0]
         dtype, offset = controller.fields[name][:2]
-        held = self.array(self.flows[flow].state).view(np.uint8)[offset : offset + dtype.itemsize]
+        held = self.array(self.columns["state"][flow]).view(np.uint8)[offset : offset + dtype.itemsize]
         return held.view(dtype.base)[0]
 
     def check(self):
