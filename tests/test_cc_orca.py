@@ -152,13 +152,30 @@ def test_only_floats_can_be_asked_about():
         compiled(Asks)
 
 
-def test_an_onnx_policy_without_onnxruntime_says_what_to_install(monkeypatch):
+@pytest.fixture
+def model(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(b"")
+
+
+def test_an_onnx_policy_without_onnxruntime_says_what_to_install(monkeypatch, model):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ArgumentError, match="pip install onnxruntime"):
         orca.onnx_policy("model.onnx")
 
 
-def test_an_onnx_policy_feeds_the_model_seventy_numbers(monkeypatch):
+def test_weights_that_are_not_there_or_are_none_are_named(monkeypatch, model):
+    def refuse(path):
+        raise RuntimeError("INVALID_PROTOBUF\nfailed to load")
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=refuse))
+    with pytest.raises(ArgumentError, match=r"policy='none[.]onnx': no such file; give an ONNX"):
+        cct.controller("orca:policy=none.onnx")
+    with pytest.raises(ArgumentError, match=r"policy='model[.]onnx' is no ONNX model [(]INVALID_PROTOBUF failed"):
+        cct.controller("orca:policy=model.onnx")
+
+
+def test_an_onnx_policy_feeds_the_model_seventy_numbers(monkeypatch, model):
     class Session:
         def __init__(self, path):
             assert path == "model.onnx"

@@ -94,13 +94,18 @@ def onnx_policy(path: str | os.PathLike[str]) -> Policy:
     """Return the policy that an ONNX model computes.
 
     `path`: a model of one input of shape (1, 70), float32, and one output, the action. Raises `ArgumentError` if
-    onnxruntime is not installed.
+    there is no such file, it is no ONNX model, or onnxruntime is not installed.
     """
+    if not os.path.isfile(path):
+        raise ArgumentError(f"policy={os.fspath(path)!r}: no such file; give an ONNX model of Orca's learned weights")
     try:
         import onnxruntime
     except ImportError:
         raise ArgumentError(f"{path}: an ONNX policy needs onnxruntime: {program('pip')} install onnxruntime") from None
-    session = onnxruntime.InferenceSession(str(path))
+    try:
+        session = onnxruntime.InferenceSession(str(path))
+    except Exception as problem:  # onnxruntime raises classes of its own for each way in which a file is no model
+        raise ArgumentError(f"policy={os.fspath(path)!r} is no ONNX model ({problem})".replace("\n", " ")) from None
     name = session.get_inputs()[0].name
 
     def policy(observations: np.ndarray) -> float:
