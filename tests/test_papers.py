@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ PATH = {"rate": "10Mbit", "rtt": "20ms", "buffer": "1bdp", "jitter": "normal:sd=
 # What the quick figures come to, claim by claim: runs are the same to the last digit on every machine. Where a change
 # of the simulator, of a controller or of a claim moves a mark, find out why before recording it.
 QUICK_MARKS = json.loads((Path(__file__).parent / "quick_marks.json").read_text(encoding="utf-8"))
+DOCS, SECTIONS = Path(__file__).parent.parent / "docs", ("summary", "claims")
 FIGURES = [(paper, name) for paper in papers.papers() for name in papers.figures(paper)]
 
 
@@ -188,6 +191,23 @@ def test_the_command_lists_papers_and_figures(capsys):
     assert {(row["paper"], row["figure"]) for row in listed} == set(FIGURES)
     assert main(["reproduce", "nothing"]) == 2
     assert "is none of kumar, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("paper", papers.papers())
+def test_the_page_of_a_paper_opens_with_its_summary_and_has_a_row_for_each_statement(paper):
+    page = (DOCS / f"papers_{paper}.md").read_text(encoding="utf-8")
+    opening, table = (page.split(f"<!-- {what} of {paper} -->")[1].split("<!-- end -->")[0] for what in SECTIONS)
+    assert page.index("<!-- summary of") < 150
+    marks = Counter(re.findall(r"^\| \*\*(.+?)\*\* \| (?!.*\*\(ours\)\*)", table, re.MULTILINE))
+    counted = re.match(
+        r"\n(\d+) statements.*?: (\d+) held, (\d+) held under .*?, (\d+) in part, (\d+) not held", opening
+    )
+    assert counted, opening
+    said = dict(zip((HELD, UNDER, IN_PART, NOT_HELD), map(int, counted.groups()[1:]), strict=True))
+    assert {mark: marks[mark] for mark in said} == said
+    assert sum(marks.values()) == int(counted[1])
+    for picture in re.findall(r"\]\((_static/.*?)\)", opening):
+        assert (DOCS / picture).is_file()
 
 
 # --- the figures -----------------------------------------------------------------------------------------------------

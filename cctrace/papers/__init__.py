@@ -38,7 +38,10 @@ _PAPERS = {
         ),
         "Bi et al., oBBR: Optimize Retransmissions of BBR Flows on the Internet (2023)",
     ),
-    "bbrx": (("bbrx", "bbrx_learned"), "Chung et al., BBRx: Extending BBR for Customized TCP Performance (2018)"),
+    "bbrx": (
+        ("bbrx", "bbrx_lte", "bbrx_learned"),
+        "Chung et al., BBRx: Extending BBR for Customized TCP Performance (2018)",
+    ),
     "beyond": (("beyond",), "Beyond the papers: starvation (Arun et al. 2022) and collapse, for every controller"),
 }
 

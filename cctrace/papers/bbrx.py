@@ -1,14 +1,12 @@
-"""Chung et al., *BBRx* (NetDev 0x12, 2018): Figs. 2 to 4; `bbrx_learned` compares Table I with what the agent learns.
+"""Chung et al., *BBRx* (NetDev 0x12, 2018): Figs. 2 and 3; `bbrx_learned` compares Table I with what the agent learns.
 
 Fig. 2: k = 6, one flow, 5 Mbit/s, 25 ms, queues of 40 to 200 ms. Fig. 3: six flows; the text names 15 Mbit/s, 25 ms
-and "over 100 ms"; the other rates and the queue are chosen here, and varied. Fig. 4 is a live LTE network: path
-presets instead, beta = 0.5 and k = 6 as in section IV, against BBR of Linux 4.15 (`bbr2016`).
+and "over 100 ms"; the other rates and the queue are chosen here, and varied. Fig. 4 is in `bbrx_lte`.
 
 Utility: Eq. 6, slope 100 (PCC Allegro's; the paper has none). Stability margins: the linear loop of
 `cctrace.analytic.pilaw` with the RTT at its target, k/4 Rmin, and a rate that is set once per epoch of Rmin. Its
 delay is then beta (k/4 + 1/2) of an epoch, independent of rate and Rmin, so linear margins cannot explain what Fig.
-3 shows of either. Of Fig. 4's network the text gives 80 Mbit/s and more: in addition to the presets, one whose
-rates are scaled to a mean of 115 is run, with its buffer and with one that holds all of BBR's start-up.
+3 shows of either.
 
 Sources: [Chung18].
 """
@@ -19,14 +17,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from cctrace import plot
 from cctrace.analytic import pilaw
 from cctrace.papers.claims import Claim, judge, listed
-from cctrace.papers.figure import Drawn, Fields, Figure, Reproduction, drawing, measures
+from cctrace.papers.figure import Fields, Figure, Reproduction, drawing, measures
 from cctrace.papers.runs import Result, Run
-from cctrace.papers.traces import of_preset, scaled
-from cctrace.tcp.wire import MSS_BYTES
-from cctrace.units import parse_time_ns
 
 K = 6
 HOLD = 0.5  # epochs, the mean age of a rate that is set once in each (`pilaw.loop_gain`)
@@ -34,22 +28,6 @@ BETAS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 QUEUES_MS = (40, 80, 120, 160, 200)
 FLAT = 0.02  # of the best utility: a beta this close belongs to its range
 SEEDS = (1, 2, 3)
-SYSTEMS = {"BBRx": f"bbrx:beta=0.5,k={K}", "BBR": "bbr2016"}  # of Fig. 4
-
-
-STARTED_S = 3.0  # of Fig. 4's runs: by then start-up is over
-SCALED_MBPS = 115.0
-SCALED = {"LTE at 115 Mbit/s": {}, "LTE at 115 Mbit/s, 6 MB of buffer": {"buffer": "6MB"}}  # changes of the path
-
-
-def lte(name: str, seed: int) -> Fields:
-    """Return the fields of `Path` of an LTE preset, or of what is `SCALED`.
-
-    >>> lte("LTE at 115 Mbit/s, 6 MB of buffer", 1)["buffer"]
-    '6MB'
-    """
-    fields = of_preset("lte_tmobile" if name in SCALED else name, seed)
-    return fields | {"rate": scaled(fields["rate"], SCALED_MBPS)} | SCALED[name] if name in SCALED else fields
 
 
 class Chung18(Figure):
@@ -211,12 +189,18 @@ class Fig3(_Utility):
             rates, rtts = sorted({k[0] for k in ranges}), sorted({k[1] for k in ranges})
             (low0, high0), (low1, high1) = ranges[rates[0], rtts[0]], ranges[rates[0], rtts[-1]]
             fast = ranges[rates[-1], rtts[0]]
+            best = made.rows(mbps_link=rates[0], rtt_ms=rtts[-1], queue_limit_ms=queue).utility.max()
             yield judge(
                 "3a",
                 "at 15 Mbit/s the range shrinks and moves left to [0.2, 0.4] as Rmin grows over 100 ms",
-                {"narrower": high1 - low1 < high0 - low0, "its middle lower": low1 + high1 < low0 + high0},
+                {
+                    "narrower": high1 - low1 < high0 - low0,
+                    "its middle lower": low1 + high1 < low0 + high0,
+                    "a positive utility there": best > 0,
+                },
                 paper="[0.2, 0.4]",
                 here=_ranges(ranges, rates[:1], rtts),
+                sizes={"from": (0.2, low1), "to": (0.4, high1)},
                 reading=f"queue {queue} ms",
             )
             yield judge(
@@ -228,104 +212,13 @@ class Fig3(_Utility):
                 },
                 paper="[0.5, 0.7]",
                 here=_ranges(ranges, rates, rtts[:1]),
+                sizes={"from": (0.5, fast[0]), "to": (0.7, fast[1])},
                 reading=f"queue {queue} ms",
             )
 
 
 def _ranges(ranges: dict[tuple[float, float], tuple[float, float]], rates: list, rtts: list) -> str:
     return ", ".join("{:g} Mbit/s {:g} ms [{:g}, {:g}]".format(c, r, *ranges[c, r]) for c in rates for r in rtts)
-
-
-class Fig4(Chung18):
-    """BBRx and BBR over LTE path presets."""
-
-    varied = {"path": "paths", "system": "systems"}
-
-    def run(self, at: Fields, p: Fields) -> Run:
-        """One flow."""
-        arguments = {"path": lte(at["path"], at["seed"]), "flows": [{"cc": SYSTEMS[at["system"]]}], "seed": at["seed"]}
-        kept = ["time_s", "in_flight_segments", "srtt_us", "queue_delay_us"]
-        return Run(arguments | {"duration": f"{p['duration_s']:g}s", "sample": "50ms", "keep": kept})
-
-    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """Throughput, RTT, retransmissions, and the peaks of start-up."""
-        flow, line = result["flows"][0], result["timeline"][0]
-        base_ms = parse_time_ns(lte(labels["path"], labels["seed"])["rtt"]) / 1e6
-        first = np.array(line["time_s"]) < STARTED_S
-        return measures(flow, "mbps", "retransmitted_pct") | {
-            "rtt_ms": flow["rtt_mean_us"] / 1e3,
-            "rtt_p95_ms": flow["rtt_p95_us"] / 1e3,
-            "peak_mb": float(np.array(line["in_flight_segments"])[first].max() * MSS_BYTES / 1e6),
-            "peak_rtt_ms": base_ms + float(np.array(line["queue_delay_us"])[first].max() / 1e3),
-            "line": line,
-        }
-
-    def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """Section IV, over the presets and over what is scaled."""
-        presets = made.table[~made.table.path.isin(SCALED)]
-        for name, rows in [("presets", presets), *((name, made.rows(path=name)) for name in SCALED)]:
-            if not len(rows):
-                continue
-            mean = rows.groupby("system")[["mbps", "rtt_ms", "retransmitted_pct", "peak_mb", "peak_rtt_ms"]].mean()
-            gain = mean.mbps["BBRx"] / mean.mbps["BBR"]
-            yield judge(
-                "4",
-                "BBRx has more throughput than BBR at a lower RTT and without retransmissions",
-                {
-                    "more throughput": gain > 1,
-                    "lower RTT": mean.rtt_ms["BBRx"] < mean.rtt_ms["BBR"],
-                    "fewer retransmissions": mean.retransmitted_pct["BBRx"] < mean.retransmitted_pct["BBR"],
-                },
-                paper="110.2 against 92.6 Mbit/s, a single trial over a live LTE network",
-                here=f"{mean.mbps['BBRx']:.1f} against {mean.mbps['BBR']:.1f} Mbit/s, RTT {mean.rtt_ms['BBRx']:.0f} "
-                f"and {mean.rtt_ms['BBR']:.0f} ms, {listed(mean.retransmitted_pct)} % retransmitted (BBR/BBRx)",
-                sizes={"times": (110.2 / 92.6, gain)},
-                reading=name,
-            )
-            if name in SCALED:
-                yield from _starting(mean, name)
-
-    def plot(self, made: Reproduction) -> Drawn:
-        """In flight and smoothed RTT over time, a panel per path and system (first seed)."""
-        series = {}
-        for row in made.first_seed():
-            line = row["line"]
-            series[f"{row['path']}, {row['system']}"] = [
-                (line["time_s"], [1.448 * n for n in line["in_flight_segments"]], "in flight", {"colour": "#1f6fb2"}),
-                (line["time_s"], [v / 1e3 for v in line["srtt_us"]], "srtt", {"right": True, "colour": "#333333"}),
-            ]
-        return plot.over_time(series, title=self.heading(made), ylabel="KB", right="srtt (ms)")
-
-
-def _starting(mean: pd.DataFrame, name: str) -> Iterator[Claim]:
-    """Section IV on how both start."""
-    peak, spike = mean.peak_mb, mean.peak_rtt_ms
-    yield judge(
-        "4a",
-        "BBR's start-up grows to more than 3 MB",
-        {},
-        paper="> 3 MB",
-        here=f"{peak['BBR']:.2f} MB in flight, BBRx {peak['BBRx']:.2f}",
-        sizes={"MB": (3.0, peak["BBR"])},
-        reading=name,
-    )
-    yield judge(
-        "4b",
-        "the end of BBR's start-up makes RTTs of up to 350 ms",
-        {},
-        paper="350 ms",
-        here=f"{spike['BBR']:.0f} ms, BBRx {spike['BBRx']:.0f}",
-        sizes={"ms": (350.0, spike["BBR"])},
-        reading=name,
-    )
-    yield judge(
-        "4",
-        "BBRx leaves its start-up gracefully, BBR with a burst",
-        {"a tenth less in flight": peak["BBRx"] <= 0.9 * peak["BBR"], "shorter RTTs": spike["BBRx"] < spike["BBR"]},
-        paper="no burst of duplicate ACKs",
-        here=f"{peak['BBRx']:.2f} against {peak['BBR']:.2f} MB, {spike['BBRx']:.0f} against {spike['BBR']:.0f} ms",
-        reading=name,
-    )
 
 
 FIGURES = [
@@ -354,17 +247,5 @@ FIGURES = [
             "seeds": (1,),
             "duration_s": 10.0,
         },
-    ),
-    Fig4(
-        "4",
-        "BBRx and BBR over LTE presets",
-        {
-            "paths": ("lte_tmobile", "lte_verizon", "lte_att_driving", *SCALED),
-            "systems": tuple(SYSTEMS),
-            "seeds": SEEDS,
-            "duration_s": 60.0,
-        },
-        {"paths": ("lte_tmobile", *SCALED), "seeds": (1,), "duration_s": 10.0},
-        ("system", "path"),
     ),
 ]

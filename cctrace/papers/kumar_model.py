@@ -5,10 +5,10 @@ sd); min_rtt is the least of N = 160 X and M = 10,000 Y (Eq. 9), a collapse the 
 mean (Eq. 11), the bandwidth estimate Eq. 5 iterated over probe cycles. Delta, the queueing delay, is measured (Fig.
 6).
 
-This is circular: after a collapse the queue is empty, so a delta averaged over the run is near zero exactly where
-the flow has collapsed, and the model then predicts a collapse there. Delta is therefore taken in three ways: over
-the run (as in the paper), before the collapse (the only one that could cause it; there is none where the flow never
-filled the link), and as zero.
+After a collapse the queue is empty, so a delta averaged over the run might follow from the collapse that it is to
+predict. It does not: with jitter before the queue, as in the testbed, the queue before a collapse shrinks as the one
+over the run does (Fig. 6). Delta is taken in three ways: over the run (as in the paper), before the collapse (there is
+none where the flow never filled the link), and as zero.
 
 Sources: [Kumar19] Eqs. 5, 9, 11.
 """
@@ -182,7 +182,7 @@ class Fig6(_ModelAndTestbed):
     """Backlog and queueing delay at the router, over the run and before the collapse."""
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
-        """The consequence of giving the model a measured queue."""
+        """Whether delta is a function of the jitter."""
         sds, over = made.column("queue_ms", "sd_ms", source=TESTBED)
         _, before = made.column("queue_before_ms", "sd_ms", source=TESTBED)
         yield judge(

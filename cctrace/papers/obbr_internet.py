@@ -144,6 +144,7 @@ def _bulk(goodput: ByPath, again: ByPath, form: str, ending: str) -> Iterator[Cl
             {"more": lost[ob.BBR2] > most},
             paper='6.71 %, "higher than the oBBR schemes"; but oBBR-1 has 6.85',
             here=f"{lost[ob.BBR2]:.2f} against {most:.2f} %",
+            sizes={"BBRv2 (%)": (6.71, lost[ob.BBR2])},
             reading=reading,
         )
 
