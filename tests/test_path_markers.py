@@ -66,6 +66,38 @@ def red_marks(seed, least_us=5e3, slope=2e-5, shift=6, rows=6_000):
     return Marking(np.arange(rows) * 2e-3, wait, np.ones(rows, np.int64), marked, np.ones(rows, bool))
 
 
+def codel_marks(interval_s=0.1, target_us=5e3, gap_s=4e-4, rows=20_000):
+    """Marks by CoDel packet by packet, as Linux schedules them, of a queue that a sender leaves standing for seconds."""
+    random = np.random.default_rng(1)
+    wait, marked = 7e3 + 300 * random.random(rows), np.zeros(rows, np.int64)
+    wait[:200], wait[rows // 2 : rows // 2 + 800] = 1e3, 2e3
+    first, dropping, count, last, root, next_s = -1.0, False, 0, 0, 1.0, 0.0
+    for i, now in enumerate(np.arange(rows) * gap_s):
+        if wait[i] < target_us:
+            first, dropping = -1.0, False
+            continue
+        first = now + interval_s if first < 0 else first
+        if now < first or (dropping and now < next_s):
+            continue
+        marked[i] = 1
+        if dropping:
+            count += 1
+        else:
+            count = count - last if count - last > 1 and now - next_s < 16 * interval_s else 1
+            dropping, last, next_s = True, count, now
+        root = root * (3 - count * root * root) / 2 if count > 1 else 1.0
+        next_s += interval_s * root
+    return Marking(np.arange(rows) * gap_s, wait, np.ones(rows, np.int64), marked, np.ones(rows, bool))
+
+
+def test_codel_is_named_by_its_schedule_where_a_sender_leaves_the_queue_standing():
+    marking = codel_marks()
+    assert marking.marked.sum() > 1_000
+    marker = judged(marking)
+    assert marker.names == ("codel",)
+    assert marker.law.threshold_us == pytest.approx(5_000, rel=0.2)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_red_is_named_by_its_average_and_the_even_spread_of_its_marks(seed):
     marker = judged(red_marks(seed))

@@ -6,7 +6,7 @@ import pytest
 from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2 import BBR2
 from cctrace.lang.fields import fields_of
-from cctrace.replaying.probes import REFRESHED, Probes
+from cctrace.replaying.probes import PROBE_RTTS, REFRESHED, Probes
 
 DRAWN_AT, PROBE_RTT_AT, ROWS = 10, 60, 200
 ZERO, ONE = (1 << 30, 0xFFFFFFFF), (3 << 30, 0xFFFFFFFF)  # raw draws: the rounds begin at 0, or at 1
@@ -58,3 +58,21 @@ def test_the_wait_that_probe_rtt_cut_off_is_the_one_that_its_sends_fit(fits, kep
     probes.choose_again(PROBE_RTT_AT, -1250)
     assert (run.row, run.drawn, run.values[REFRESHED]) == (PROBE_RTT_AT, kept, 3750)
     assert [tuple(edit) for edit in probes.edits] == [(PROBE_RTT_AT, REFRESHED, -1250)]
+
+
+def test_waits_that_the_sends_hardly_distinguish_are_judged_over_twice_the_time(monkeypatch):
+    probes = Probes(Run({}))
+    looked = []
+
+    def scan(rows, rtt_us, rounds):
+        looked.append((rows, rtt_us, rounds))
+        return {20: 11.0, 30: 40.0}
+
+    monkeypatch.setattr(probes, "scan", scan)
+    tried = {20: 3.0, 30: 2.0, 40: -20.0}
+    probes.look_longer(tried, 2_000)
+    assert looked == [([20, 30], 2_000, 2 * PROBE_RTTS)]
+    assert tried == {20: 11.0, 30: 40.0, 40: 17.0}  # the one that was far behind stays as far behind
+    clear = {20: 3.0, 30: -20.0}
+    probes.look_longer(clear, 2_000)
+    assert len(looked) == 1 and clear == {20: 3.0, 30: -20.0}

@@ -32,6 +32,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying import stack, through_fq, waiting
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
+from cctrace.replaying.one_pass import Leader
 from cctrace.replaying.through_fq import Passage, at_hand_over, passage
 from cctrace.report.overview import write_report
 from cctrace.tcp.pacing import waits_for_ack
@@ -137,6 +138,21 @@ def test_a_bbr2_that_heeds_marks_is_followed_through_fq():
     run = cct.replay(cct.read(folder / "sender.pcap.zst").flow(0), "bbr2")
     assert run.source.through_fq
     assert (run.params["ecn_enable"], run.params["gso_max_bytes"]) == (1, 524280)
+
+
+def test_branches_that_hand_over_more_are_not_judged_by_more_sends():
+    """Every send lowers a log likelihood: a probe that hands over sooner would count as worse than none."""
+    flow = cct.read(RECORDINGS / "fq_v2_marks" / "sender.pcap.zst").flow(0)
+    bbr2 = controller("bbr2")[0]
+    leader = Leader(flow, bbr2, checked_params(bbr2, {"ecn_enable": 1, "gso_max_bytes": 524280}))
+    last, numbers = leader.run() + 60, (1 << 30, 0xFFFFFFFF)
+    (scored,), _, _ = leader.trials(last, [numbers], bk.PACED_SENDS, ("cycle_idx", -1))
+    leader.draw(numbers)
+    leader._go(last, bk.PACED_SENDS)
+    judged = leader.likelihood[0]
+    leader._go(last + 20, bk.PACED_SENDS)
+    assert scored < 0
+    assert leader.likelihood[0] == pytest.approx(judged)  # what leaves later does not count
 
 
 @pytest.mark.parametrize(

@@ -142,15 +142,24 @@ def step(marking: Marking) -> Law:
 
 def codel(marking: Marking) -> Law:
     """One packet at a time, once the delay has exceeded the target for an interval."""
-    packets, marked = marking.counts
-    waits = smoothed(marking.wait_us)  # or as they are: what jitter spoils, and what one packet ends
-    top = max(float(np.quantile(waits, 0.999)), 2 * const.LEAST_TARGET_US)
-    targets = np.geomspace(max(top / 50, const.LEAST_TARGET_US), top, const.TARGETS)
-    found = [
-        [_two_rates(_due(marking, wait >= target, interval_s), packets, marked) for target in targets]
-        for interval_s, wait in itertools.product(const.CODEL_INTERVALS_S, (waits, marking.wait_us))
-    ]
-    return _averaged("codel", np.transpose(found), targets)
+    found = []
+    for interval_s in const.CODEL_INTERVALS_S:
+        for wait in (smoothed(marking.wait_us), marking.wait_us):  # or as they are: what jitter spoils, what one ends
+            targets = _targets_us(marking, wait, interval_s)
+            scores = [_two_rates(_due(marking, wait >= target, interval_s), *marking.counts) for target in targets]
+            found.append(_averaged("codel", np.array(scores), targets))
+    best = max(found, key=lambda law: law.score)
+    return replace(best, score=best.score + math.log(np.mean(np.exp([law.score - best.score for law in found]))))
+
+
+def _targets_us(marking: Marking, wait_us: Floats, interval_s: float) -> Floats:
+    """Return targets that CoDel may have, from the least delays in the interval before marks that follow a pause."""
+    time, marks = marking.time_s, np.flatnonzero(marking.counts[1] > 0)
+    first = marks[np.diff(time[marks], prepend=-math.inf) > const.CODEL_PAUSE * interval_s]
+    begin = np.minimum(np.searchsorted(time, time[first] - interval_s + const.CODEL_EARLY_S), first)
+    least = [wait_us[start : stop + 1].min() for start, stop in zip(begin, first, strict=True)]
+    low, high = np.maximum(np.quantile(least, const.CODEL_MIDDLE), const.LEAST_TARGET_US)
+    return np.geomspace(low * const.CODEL_WIDER[0], high * const.CODEL_WIDER[1], const.TARGETS)
 
 
 def _two_rates(due: Bools, packets: Floats, marked: Floats) -> float:
@@ -169,32 +178,36 @@ def _unknown_chance(packets: Floats | float, marked: Floats | float, about: floa
 
 def _due(marking: Marking, above: Bools, interval_s: float) -> Bools:
     """Return at which ACKs CoDel is about to mark, given the marks before: [RFC8289] §5, as implemented in Linux."""
-    # What is due while the receiver repeats a mark counts as marked.
-    time, hits = marking.time_s, np.flatnonzero((marking.marked > 0) | ~marking.is_known)
-    due = np.zeros(len(time), bool)
+    time, stops = marking.time_s, len(marking)
+    marks = np.append(np.flatnonzero(marking.counts[1] > 0), stops)
+    repeats = np.append(np.flatnonzero(~marking.is_known), stops)  # where what is due counts as marked
+    due = np.zeros(stops, bool)
     begin, end = runs_of_true(above)
     is_long = time[end - 1] - time[begin] >= interval_s - const.CODEL_EARLY_S
-    count, last_count, next_s = 0, 0, -math.inf
+    count, last_count, root, next_s = 0, 0, 1.0, -math.inf  # root: Linux's approximation of 1 / sqrt(count)
     for first, stop in zip(begin[is_long], end[is_long], strict=True):
-        place = int(np.searchsorted(time[:stop], time[first] + interval_s - const.CODEL_EARLY_S))
-        dropping = False
-        while place < stop:
-            hit = np.searchsorted(hits, place)
-            until = int(hits[hit]) if hit < len(hits) and hits[hit] < stop else int(stop)
+        place = after = int(np.searchsorted(time[:stop], time[first] + interval_s - const.CODEL_EARLY_S))
+        is_marking = False
+        while True:
+            until = int(min(marks[np.searchsorted(marks, after)], repeats[np.searchsorted(repeats, place)], stop))
             due[place : until + 1 if until < stop else stop] = True
             if until == stop:
                 break
-            now = float(time[until])
-            if dropping:
+            now, pause = float(time[until]), interval_s * root
+            if is_marking:
                 count += 1
+                next_s = max(next_s, now - min(const.CODEL_EARLY_S, pause / 4))
+                if marking.is_known[until]:
+                    next_s = min(next_s, now)
             else:
-                dropping, delta = True, count - last_count
+                is_marking, delta = True, count - last_count
                 count = delta if delta > 1 and now - next_s < const.CODEL_RESUMES * interval_s else 1
                 last_count, next_s = count, now
-            pause = interval_s / math.sqrt(count)
-            next_s = (next_s if now - next_s < pause else now) + pause
-            early = min(const.CODEL_EARLY_S, pause / 4)
-            place = max(int(np.searchsorted(time[:stop], next_s - early)), until + 1)
+            root = root * (3 - count * root**2) / 2 if count > 1 else 1.0  # Newton's method, one step a mark
+            next_s += interval_s * root
+            early_s = min(const.CODEL_EARLY_S, interval_s * root / 4)
+            after = until + 1
+            place = max(int(np.searchsorted(time[:stop], next_s - early_s)), after)
     return due
 
 

@@ -34,6 +34,7 @@
     HANDS_OVER,  # fq paces, so that TCP itself does not wait
     ACK_CLOCKED,  # the recorded sender was ACK-clocked, not paced
     DRAINS_END,  # the data in flight are too uncertain to determine the end of DRAIN
+    UNTIL_NS,  # paced sends that leave from then on are not scored; 0: all are
     BOOK_SIZE,
-) = range(34)
+) = range(35)
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)

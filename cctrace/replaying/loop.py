@@ -83,7 +83,7 @@ def take_send(book, sends, asked_ns, slots, stack, marks, likelihood):
     k = stack[sk.NEXT_SEND]
     send = sends[k]
     if send.begins != 0:
-        if book[bk.SCORE] == bk.PACED_SENDS:
+        if book[bk.SCORE] == bk.PACED_SENDS and (book[bk.UNTIL_NS] == 0 or send.tx_ns < book[bk.UNTIL_NS]):
             likelihood[0] += paced_send(
                 sends, k, slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST], book[bk.BLUR]
             )

@@ -27,7 +27,7 @@ from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import TICK, Script
 from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, TICK_US, usual_burst
-from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
 NOT_YET = 1 << 60  # row of a packet that has not been sent
 # State of `lead`: whether the controller paces, the slot of its mode (-1: none), that mode's PROBE_RTT; the next of the
@@ -259,6 +259,11 @@ class Leader:
             self.row = min(stop, len(self.rows))
         return ended
 
+    def _score_until(self, packet: int) -> None:
+        """Score what has left by a packet: branches that hand over more by then are not to be judged by more sends."""
+        last_us = int(self.now_us[min(packet, len(self.rows) - 1)])
+        self._follower.book[bk.UNTIL_NS] = last_us * 1000 - TIMER_SLACK_NS
+
     def draw(self, numbers: Sequence[int]) -> None:
         """Prescribe up to four raw numbers for the next draw."""
         self._one[0] = 0
@@ -292,6 +297,7 @@ class Leader:
         """Try several draws from here up to packet `last`, without changing the state. See `Follower.trials`."""
         before = self.save()
         found = []
+        self._score_until(last)
         for numbers in draws:
             self.draw(numbers)
             self._notes[WATCH_SLOT], self._notes[WATCH_VALUE] = self._follower.slot(watch[0]), watch[1]
@@ -307,6 +313,7 @@ class Leader:
     ) -> NDArray[np.float64]:
         """Make `change` at each of the packets `starts` and go on up to the one of `ends`. See `Follower.scan`."""
         before = self.save()
+        self._score_until(int(ends.max()))
         self._notes[STOPS], self._follower.book[bk.UNKNOWN_DRAW] = 0, 0xFFFFFFFF
         self._add(base)
         branches, total = {}, {}

@@ -152,6 +152,8 @@ class Probes(Inference):
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         tried = self.scan(sorted(rows), rtt_us) if rows else {}
+        if last <= first:
+            self.look_longer(tried, rtt_us)
         if cut_off:
             tried[last], numbers[last] = 0.0, longest
         follower.restore(before)
@@ -165,6 +167,15 @@ class Probes(Inference):
         follower.run(row + 1)
         wait_us = int(self.now_us[best] - self.now_us[row])
         self.found.append(Phase(row, wait_us, tried[best], max(others, default=-np.inf)))
+
+    def look_longer(self, tried: dict[int, float], rtt_us: int) -> None:
+        """Judge the rows that the sends hardly distinguish over twice the time: where rounds are short, a few do."""
+        best = max(tried.values(), default=0.0)
+        close = [row for row in sorted(tried) if tried[row] > best - math.log(1 / FALSE_ALARM)]
+        if len(close) > 1:
+            longer = self.scan(close, rtt_us, 2 * PROBE_RTTS)
+            for row in tried:
+                tried[row] = longer.get(row, tried[row] - best + max(longer.values()))
 
     def choices(self) -> tuple[dict[int, tuple[int, ...]], int, int, tuple[int, ...]]:
         """Return the rows at which round counts end the wait, {row: numbers}, and those at which the clock may.
@@ -182,15 +193,16 @@ class Probes(Inference):
         last, first = int(ends[latest]) - 1, int(ends[some + latest]) - 1
         return found, first if watched[some + latest] else last, last, self.numbers[latest]
 
-    def scan(self, starts: Any, rtt_us: int) -> dict[int, float]:
+    def scan(self, starts: Any, rtt_us: int, rounds: int = PROBE_RTTS) -> dict[int, float]:
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.
 
-        All are judged by the last one's sends: with more of a probe in view, later ones would be preferred.
+        All are judged by the last one's sends, over so many `rounds`: with more of a probe in view, later ones would be
+        preferred.
         """
         starts = np.unique(np.maximum(starts, self.follower.row))
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
         longest_us = max(rtt_us, *(self.follower.srtt_us(row) for row in starts.tolist()))
-        ends = np.full(len(starts), self.rounds_after(PROBE_RTTS, longest_us, int(starts[-1])))
+        ends = np.full(len(starts), self.rounds_after(rounds, longest_us, int(starts[-1])))
         base = {} if self.follower.get("rounds_since_probe") < 0 else self.never
         tried: dict[int, float] = {}
         for k in range(0, len(starts), MOST):
