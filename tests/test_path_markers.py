@@ -67,7 +67,7 @@ def red_marks(seed, least_us=5e3, slope=2e-5, shift=6, rows=6_000):
 
 
 def codel_marks(interval_s=0.1, target_us=5e3, gap_s=4e-4, rows=20_000):
-    """Marks by CoDel packet by packet, as Linux schedules them, of a queue that a sender leaves standing for seconds."""
+    """Marks by CoDel packet by packet, as Linux schedules them, of a queue that stands for seconds."""
     random = np.random.default_rng(1)
     wait, marked = 7e3 + 300 * random.random(rows), np.zeros(rows, np.int64)
     wait[:200], wait[rows // 2 : rows // 2 + 800] = 1e3, 2e3

@@ -75,4 +75,5 @@ def test_waits_that_the_sends_hardly_distinguish_are_judged_over_twice_the_time(
     assert tried == {20: 11.0, 30: 40.0, 40: 17.0}  # the one that was far behind stays as far behind
     clear = {20: 3.0, 30: -20.0}
     probes.look_longer(clear, 2_000)
-    assert len(looked) == 1 and clear == {20: 3.0, 30: -20.0}
+    assert len(looked) == 1
+    assert clear == {20: 3.0, 30: -20.0}
