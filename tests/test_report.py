@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cctrace as cct
@@ -45,6 +46,13 @@ def series_of(page, panel, label):
     panel = next(p for p in flow["panels"] if p["id"] == panel)
     series = next(s for s in panel["series"] if s["label"] == label)
     return decoded(flow["times"][series["t"]]), decoded(series["y"])
+
+
+def test_alpha_is_drawn_on_the_page_of_a_flow_with_counted_marks():
+    table = pd.DataFrame({"time_s": [0.5, 1.0, 1.5], "ce_share": [0.25, np.nan, 0.0], "alpha": [1.0, 1.0, 0.5]})
+    page = render(report(view=replace(flow_view(), ecn=table)))
+    time_s, alpha = series_of(page, "flow0-marks", "alpha (DCTCP’s average)")
+    assert np.allclose((time_s, alpha), ([0.5, 1.5], [100, 50]), rtol=1e-3)
 
 
 def test_the_page_refers_to_nothing_outside_itself():

@@ -285,7 +285,7 @@ def _kernel_series(
 
 def _numbers(table: Any, column: str, missing: float | None = None) -> NDArray[Any]:
     """Return a column as float64, NaN where it is missing."""
-    values = table[column]
+    values = np.asarray(table[column])  # of a frame, too
     if values.dtype == np.int64:
         values = np.where(values == MISSING, np.nan, values)
     values = values.astype(np.float64)
