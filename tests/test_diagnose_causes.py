@@ -253,6 +253,16 @@ def test_what_drops_beside_a_competitor_is_judged_by_the_joint_queue(path, want)
     assert cct.diagnose(sim.capture().flow(0)).causes == ["competition", *want]
 
 
+@pytest.mark.parametrize(("loss", "want"), [("0%", []), ("1%", ["random_loss"])])
+def test_losses_while_a_policer_has_tokens_are_random(loss, want):
+    path = cct.Path(rate="9Mbit", rtt="60ms", buffer="2bdp", policer=("4Mbit", "45kB"), loss=loss)
+    flow = cct.simulate(path, cct.Sender("cubic6", ack_every=2), "10s", 1, packets=True).capture().flow(0)
+    found = cct.diagnose(flow)
+    assert found.causes == ["policer", *want]
+    if want:
+        assert 0.003 < found.verdicts[1].evidence["loss_share"] < 0.01  # others met an empty bucket
+
+
 def test_drops_are_early_where_longer_queues_had_passed_within_an_rtt_or_the_queue_went_on_growing():
     time_us, size = np.arange(1200) * 1e3, 1500.0
     met = size * (time_us / 1e3 % 100)  # grows to 99 packets, then starts again

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding, between
-from cctrace.diagnosis.groups import Losses, Met
+from cctrace.diagnosis.groups import Losses, Met, Policer
 from cctrace.diagnosis.rules.found import Found
 from cctrace.path.constants import CHANCE, EARLY
 from cctrace.special import special
@@ -28,16 +28,27 @@ def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def losses(facts: Facts, found: Found) -> Iterator[Finding]:
-    """Cause of the losses, unless a policer dropped the packets; only what others' full queue does not explain."""
+    """Cause of the losses that neither a policer nor others' full queue explains."""
     lost, is_shared = facts.losses, bool(found.names & {"competition", "fair_queueing"})
-    if lost is None or "policer" in found.names or (is_shared and lost.met is None):
+    if lost is None or (is_shared and lost.met is None):
         return
-    if lost.met is not None:
+    if facts.policer is not None:
+        causes = _with_tokens_left(facts, lost, facts.policer)
+    elif lost.met is not None:
         causes = _placed(facts, lost, lost.met)
     else:
         causes = _unplaced(facts, lost) if lost.lost >= const.FEWEST else iter(())
     bursts = "poor_pacing" in found.names  # their losses are neither random nor an AQM's
     yield from (one for one in causes if not (bursts if one.name in NEVER_FULL else is_shared))
+
+
+def _with_tokens_left(facts: Facts, lost: Losses, policer: Policer) -> Iterator[Finding]:
+    """Losses that a policer does not explain: its bucket was not empty."""
+    share = 1 - policer.explained_share
+    if (count := round(share * policer.lost)) >= const.FEWEST:
+        sure = between(const.LIKELY, const.COUNTED, count / const.ENOUGH)
+        numbers = {"loss_share": share * lost.loss_share, "lost": count}
+        yield facts.finding("random_loss", sure, numbers, span=lost.span).saying(whatever="while tokens were left")
 
 
 def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
