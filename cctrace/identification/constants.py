@@ -37,8 +37,7 @@ START_SHARE = 8  # blocks | set | one in so many belongs to the start
 # --- a fixed amount in flight, or a receive window, holds the sender -------------------------------------------------
 HELD_GROWTH = 0.25  # segments a round | definition | Reno grows by one, CUBIC by half a segment at least
 STEADY_BLOCKS = 100  # blocks | set | a receive window of fixed size, or a pacing limit, holds for so long (R)
-SAME_PACE = 0.05  # share | set | by which the rates of round trips differ that a pacing limit prescribes (R)
-PROBE_SEEN = 0.125  # share | definition | half of the least excess of a BBR's probe
+PROBE_SEEN = 0.125  # share | definition | half of the excess of a BBR's probe: rates of round trips differ by less
 
 # --- sends -----------------------------------------------------------------------------------------------------------
 TEMPER = 0.5  # weight | set | of intervals that follow each other: they are not independent; calibration (S)

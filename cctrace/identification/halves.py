@@ -81,7 +81,7 @@ class HalfRounds:
         started = self.acks[edges[len(self) // const.START_SHARE]]  # until then, the first burst may overflow a queue
         rates = (self.left[edges[2:]] - self.left[edges[:-2]]) / (self.time_us[edges[2:]] - self.time_us[edges[:-2]])
         usual = np.median(rates)
-        kept = np.mean(np.abs(rates / usual - 1) < const.SAME_PACE) > const.MOSTLY
+        kept = np.mean(rates > (1 - const.PROBE_SEEN) * usual) > const.MOSTLY
         exceeded = rates.max() > (1 + const.PROBE_SEEN) * usual
         queued = np.median(self.rtt_us) > const.QUEUED * min_rtt_us.min()
         return bool(kept and np.all(self.reductions < started) and not exceeded and not queued)
