@@ -22,6 +22,7 @@ from cctrace.diagnosis.groups import (
     Start,
 )
 from cctrace.diagnosis.order import verdict
+from cctrace.diagnosis.packets.losses import before_losses
 from cctrace.diagnosis.packets.rates import queue
 from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.diagnosis.wording import fill
@@ -174,3 +175,19 @@ def test_a_queue_is_no_longer_than_what_the_rtt_exceeds_the_least_one_by(complet
     )
     found = queue(record)
     assert (found.base_rtt_us, found.queue_us) == told
+
+
+def test_packets_lost_at_once_count_as_one_loss_among_others():
+    """Five packets that a full queue dropped, and twenty that a link lost in an instant while it was empty."""
+    rtt_us = np.tile(np.linspace(20_000.0, 40_000.0, 200), 6)
+    lost = np.zeros(1200, bool)
+    lost[[198, 398, 598, 798, 998]] = lost[1000:1020] = True
+    record = SimpleNamespace(
+        rtt_us=rtt_us,
+        table=SimpleNamespace(ack_row=np.arange(1200)),
+        sent_s=np.arange(1200) * 1e-3,
+        least_rtt_us=20_000.0,
+    )
+    rank, events = before_losses(record, lost)
+    assert events == 5  # the fifth and the link's losses follow each other
+    assert rank == pytest.approx((4 * 0.985 + 0.08) / 5, abs=0.02)

@@ -82,6 +82,16 @@ def test_marks_that_several_queues_explain_name_no_single_one():
         assert "These marks come" not in verdict(found).text
 
 
+@pytest.mark.parametrize(
+    ("names", "is_l4s", "advised"), [(("pie",), True, True), (("step",), True, False), (("pie",), False, False)]
+)
+def test_dualpi2_is_advised_to_an_l4s_sender_whose_queue_is_not_one(names, is_l4s, advised):
+    marks = {"reported": 90, "marked": 90.0, "marked_share": 0.01, "reductions": 6, "loss_episodes": 0, "span": (0, 9)}
+    marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": is_l4s}
+    (found,) = judge(Facts(PACKETS, 10.0, 1e6, marks=Marks(**marks, who=Marker(names, None))))[:1]
+    assert ("DualPI2 would mark" in verdict(found).advice) == advised
+
+
 @pytest.mark.parametrize("path", [{"aqm": "codel"}, {"buffer": "1bdp"}])
 def test_a_flow_without_marks_is_never_told_so(path):
     for ecn in (False, True) if "aqm" not in path else (False,):

@@ -170,7 +170,7 @@ CAUSES = {  # the most important first
         "{markers} explain these marks equally well.|{no_marker?} Which AQM set them remains unknown.]",
         "[{ramps?}After such a reduction Reno adds one segment per RTT, and CUBIC little more at first: BBR regains "
         "the rate of a long path sooner|Nothing to repair: this is how an AQM keeps its queue short without losses. A "
-        "higher rate needs a faster path or less competing traffic][{is_l4s?}; an AQM that marks only long queues "
+        "higher rate needs a faster path or less competing traffic][{as_classic?}; an AQM that marks only long queues "
         "treats ECT(1) like ECT(0), where DualPI2 would mark at 1 ms].",
         "ACKs that echo no marks (ECE, or the counter of AccECN), or window reductions without them.",
     ),

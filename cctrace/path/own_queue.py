@@ -187,9 +187,14 @@ def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottl
 
 def mean_rank(among: Floats, values: Floats) -> float:
     """Return the mean rank, 0 to 1, of values among others; 0.5 if they do not differ."""
+    return float(np.mean(ranks(among, values)))
+
+
+def ranks(among: Floats, values: Floats) -> Floats:
+    """Return the rank, 0 to 1, of each value among others; 0.5 if they do not differ."""
     among = np.sort(among)
     low, high = (np.searchsorted(among, values, side) for side in ("left", "right"))
-    return float(np.mean((low + high) / 2) / len(among))
+    return (low + high) / 2 / len(among)
 
 
 def rolling_max(values: Any, size: Any) -> Any:

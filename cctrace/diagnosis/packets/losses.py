@@ -13,7 +13,7 @@ from cctrace.path.arrays import last_of_each
 from cctrace.path.bottleneck import Sent, Steps, backlog_met, constant
 from cctrace.path.constants import ABOVE_FULL, CHANCE, CHANCE_OF_ALL, EARLY
 from cctrace.path.losses import by_chance, decided_ns, early_share, overflows, proportion
-from cctrace.path.own_queue import base_rtt_us, mean_rank
+from cctrace.path.own_queue import base_rtt_us, mean_rank, ranks
 from cctrace.path.transmissions import Transmissions
 from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES
@@ -168,14 +168,17 @@ def _gathered(record: Record, lost: NDArray[np.bool_]) -> bool:
 def before_losses(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
     """Return the mean rank of the RTTs before losses, and the number of losses an RTT apart.
 
-    A delayed ACK counts with its last segment: where a loss delays the ACK of the one before, its RTT is long for that.
+    These count alike, however many packets were lost at once: a link that fails for an instant says as much as one
+    packet that a full queue dropped. A delayed ACK counts with its last segment: where a loss delays the ACK of the one
+    before, its RTT is long for that.
     """
     rtt = record.rtt_us
     known = np.flatnonzero(np.isfinite(rtt))
     known = known[last_of_each(record.table.ack_row[known])]
     before = known[np.maximum(np.searchsorted(known, np.flatnonzero(lost)) - 1, 0)]
-    episodes = 1 + int(np.sum(np.diff(record.sent_s[lost]) > record.least_rtt_us / 1e6))
-    return mean_rank(rtt[known], rtt[before]), episodes
+    event = np.append(0, np.cumsum(np.diff(record.sent_s[lost]) > record.least_rtt_us / 1e6))
+    rank = np.bincount(event, ranks(rtt[known], rtt[before])) / np.bincount(event)
+    return float(rank.mean()), len(rank)
 
 
 def bursts(record: Record) -> Bursts | None:

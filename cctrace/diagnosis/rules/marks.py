@@ -1,6 +1,7 @@
 """Rule on ECN: whether marks limited the window."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Facts
@@ -16,6 +17,7 @@ NAMES = {
     "pie": "PIE (at random, towards a target delay)",
     "dualpi2": "DualPI2 (at random, coupled across its two queues)",
 }
+LOW_LATENCY = {"step", "dualpi2"}  # laws that treat ECT(1) otherwise than ECT(0), or may
 
 
 def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -37,7 +39,9 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     if 2 * marks.loss_episodes > marks.reductions:
         sure = const.DOUBTFUL
     who: dict[str, str] = {} if marks.who is None else _who(marks.who)
-    yield facts.finding("ecn_marking", sure, marks).saying(losses=marks.loss_episodes or None, ramps=ramps, **who)
+    as_classic = marks.is_l4s and not (marks.who is not None and LOW_LATENCY & set(marks.who.names))
+    words: dict[str, Any] = {"losses": marks.loss_episodes or None, "ramps": ramps, "as_classic": as_classic, **who}
+    yield facts.finding("ecn_marking", sure, marks).saying(**words)
 
 
 def _who(marker: Marker) -> dict[str, str]:
