@@ -28,6 +28,10 @@ def losses(record: Record, is_shared: bool = False) -> Losses | None:
     if not lost:
         return None
     queue = _queue(record, is_shared)
+    met = None if queue is None else _met(record, queue)
+    if queue is not None and len(queue.steps.rate) > 1 and met is not None and not met.overflowed:
+        # Where the time of a step is wrong, part of the queue seems to be a longer path.
+        met = met if record.path.through.route is None else None
     rank, episodes = before_losses(record, record.lost)
     known, at = record.rtt_us[np.isfinite(record.rtt_us)], record.sent_s[record.lost]
     return Losses(
@@ -40,7 +44,7 @@ def losses(record: Record, is_shared: bool = False) -> Losses | None:
         room_us=float(np.quantile(known, 0.995)) - record.least_rtt_us,
         least_rtt_us=record.least_rtt_us,
         is_gathered=lambda: _gathered(record, record.lost),
-        met=None if queue is None else _met(record, queue),
+        met=met,
     )
 
 
