@@ -31,7 +31,7 @@ from cctrace.sim.core.structs import (
 )
 from cctrace.sim.core.tap import tap_sent
 from cctrace.sim.core.view import CWND
-from cctrace.sim.core.write_queue import check_space, cut_head, end_skb, note_sent, pushes, skb_bytes, unsent
+from cctrace.sim.core.write_queue import check_space, cut_head, end_skb, grow_skb, note_sent, pushes, unsent
 from cctrace.tcp import pacing
 from cctrace.tcp.window import note_usage
 
@@ -112,7 +112,7 @@ def push_new(w, f, sent, now, once=False, nagle=True):
         most = min(longest, quota)
         size = min(most, min(f.write_seq - f.nxt, window_left(f))) * f.mss
         if f.profile == LINUX:
-            held = skb_bytes(f, most * f.mss)
+            held = grow_skb(f, most * f.mss)
             if not once and defers(w, f, quota, longest, held, now):
                 limited = quota * f.mss < min(window_bytes(f), held + 1)
                 break

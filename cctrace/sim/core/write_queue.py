@@ -53,13 +53,22 @@ def count_unsent(f):
     f.write_seq = f.nxt + (unsent(f) + more) // f.mss
 
 
-def skb_bytes(f, wanted):
-    """tcp_grow_skb: how much the next skb holds, filled from the one behind it since Linux 6.10 if more is wanted."""
+def grow_skb(f, wanted):
+    """tcp_grow_skb: fill the next skb from the one behind it if more is `wanted`, since Linux 6.10; return its bytes.
+
+    It keeps what it got if it is not sent now, and may then be filled from the one that is behind it by then.
+    """
     begun = next_begins(f)
-    held = write_end(f, f.wq_head) - begun
-    if f.kernel == LINUX_6_1 or held >= wanted or f.wq_tail - f.wq_head < 2:
-        return held
-    return min(wanted, write_end(f, f.wq_head + 1) - begun)
+    end, place = begun + wanted, f.wq_head & f.mask
+    if f.kernel != LINUX_6_1 and write_end(f, f.wq_head) < end and f.wq_tail - f.wq_head > 1:
+        pushed = words(f.wq_ends)[place] & 1
+        if write_end(f, f.wq_head + 1) > end:
+            words(f.wq_ends)[place] = end << 1 | pushed
+        else:  # tcp_eat_one_skb
+            f.wq_head += 1
+            words(f.wq_ends)[f.wq_head & f.mask] |= pushed
+            f.wmem_queued -= overhead(f)
+    return write_end(f, f.wq_head) - begun
 
 
 def cut_head(f, size):
