@@ -130,21 +130,22 @@ def may_hand_over(tp, seg, ns, a, b, flag):
         tp.write_end = b
     if ns - due_ns(tp) > may_wait_ns(tp) + PATIENCE_NS or is_too_long(tp, size):
         return False
-    segments = (size + tp.mss - 1) // tp.mss
+    segments, whole = (size + tp.mss - 1) // tp.mss, size
     again = a < tp.snd_nxt
     if again:
         s = seg[sb.find(tp, seg, a) & (seg.size - 1)]
         if a < tp.snd_una or s.flags & (SACKED | LOST | RETRANS) != LOST:
             return False
-        segments = 1
+        segments, whole = 1, s.skb_end - a
     elif b > tp.snd_una + tp.snd_wnd:
         return False
     room = tp.cwnd - sb.in_flight(tp) if tp.cwnd else segments
     if room <= 0 or (tp.cwnd and is_deferred(tp, seg, a, segments, room)):
         return False
     skbs = 0 if tp.head == tp.tail else 1 if is_single(tp, seg) else 2
-    # tcp_write_xmit splits new data for the present rate before this check; tcp_grow_skb adds to what had to wait.
-    made = size if again or tp.rate_Bps <= 0 else min(size, longest(tp, tp.rate_Bps), room * tp.mss)
+    # tcp_write_xmit splits new data for the present rate before this check, and tcp_grow_skb adds to what had to wait;
+    # of a lost skb, tcp_retransmit_skb splits off what is sent after it.
+    made = whole if again or tp.rate_Bps <= 0 else min(size, longest(tp, tp.rate_Bps), room * tp.mss)
     if is_throttled(tp.queued, tp.skb_overhead + made, max(tp.rate_Bps, 0), again, skbs):
         tp.throttled = tp.cut = 1
         return False
