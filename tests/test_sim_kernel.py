@@ -10,6 +10,7 @@ from benchmarks.kernel_equality import LAB, compare, in_order, occurrences
 from benchmarks.kernel_lab import Recording, kept, lost
 from cctrace.cc.bbr2 import BBR2
 from cctrace.errors import ArgumentError
+from cctrace.lang.memory import forget, place
 from cctrace.sim.core import world, write_queue
 from cctrace.sim.core.bottleneck import step_up
 from cctrace.sim.core.fq import watch
@@ -111,6 +112,19 @@ def test_an_skb_is_filled_with_half_the_largest_window_seen_and_64_kb_at_most():
     sender.max_window = 1 << 20
     assert write_queue.size_goal(sender) == 45 * 1448
     assert write_queue.overhead(sender) < write_queue.overhead(SimpleNamespace(kernel=LINUX_6_1))
+
+
+def test_an_skb_that_is_held_back_keeps_what_it_got_and_is_filled_again_before_it_leaves():
+    """[Linux612] tcp_grow_skb moves data of the next skb alone, whenever a send is tried."""
+    ends = np.array([1448 << 1, 2700 << 1 | 1, 9000 << 1, 0], np.int64)
+    sender = SimpleNamespace(kernel=LINUX_6_12, nxt=0, mss=1448, snd_lack=0, mask=3, wq_head=0, wq_tail=3)
+    sender.wq_ends, sender.wmem_queued = place(ends), 20_000
+    assert write_queue.grow_skb(sender, 2 * 1448) == 2700
+    assert (sender.wq_head, sender.wmem_queued) == (1, 20_000 - write_queue.overhead(sender))
+    assert write_queue.grow_skb(sender, 2 * 1448) == 2 * 1448
+    assert (write_queue.write_end(sender, 1), write_queue.write_end(sender, 2)) == (2 * 1448, 9000)
+    assert ends[1] & 1 == 1  # a part of it ends a write
+    forget([sender.wq_ends])
 
 
 def test_fq_paces_a_window_based_controller_and_only_profile_linux_has_it():

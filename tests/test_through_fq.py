@@ -24,9 +24,9 @@ from cctrace.analysis.validate import validate
 from cctrace.cc import controller
 from cctrace.cc.base import LinuxController, checked_params
 from cctrace.cc.bbr2016 import BBR2016
+from cctrace.flows import state
 from cctrace.flows.capture import Capture
-from cctrace.flows.handover import SAME_PASS_NS
-from cctrace.flows.state import OPT_COPY
+from cctrace.flows.handover import SAME_PASS_NS, may_hand_over
 from cctrace.io.packets import Packets
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack, through_fq, waiting
@@ -336,7 +336,7 @@ def test_packets_captured_on_two_interfaces_are_handed_over_once(flow, recording
     both = {name: np.concatenate([column, column]) for name, column in columns.items()}
     here = len(columns["time_ns"])
     both["time_ns"][here:] += later_us * 1000
-    both["options"][here:] |= OPT_COPY
+    both["options"][here:] |= state.OPT_COPY
     twice = altered(flow, both, np.argsort(both["time_ns"], kind="stable"))
     assert passage(twice)[:2] == passage(flow)[:2]
     if recording != "fq_cubic_sndbuf":  # there the first stage, whose packets include copies, decides otherwise
@@ -383,3 +383,15 @@ def test_two_packets_of_the_same_size_wait_at_most_at_low_rates():
     assert not is_throttled(2 * size, size, 1_000_000, True, 10)  # twice as much of what is sent again
     assert not is_throttled(9 * size, size, 1_000_000, False, 1)  # the queue for retransmission is all but empty
     assert not is_throttled(2 * size, size, 1 << 24, False, 10)  # a millisecond at this rate is 16 kB
+
+
+@pytest.mark.parametrize(("segments", "handed"), [(2, False), (4, True)])
+def test_small_queues_judge_a_retransmission_by_the_lost_skb_that_it_is_split_off(segments, handed):
+    """[Linux61] tcp_xmit_retransmit_queue checks before tcp_retransmit_skb splits; five packets wait in fq."""
+    ends = [1448 * max(k, segments) for k in range(1, 9)]
+    seg = np.array([SimpleNamespace(end_seq=1448 * k + 1448, skb_end=ends[k], flags=state.LOST) for k in range(8)])
+    tp = np.zeros(1, state.TP).view(np.recarray)[0]
+    tp.mss, tp.tail, tp.snd_nxt, tp.packets_out, tp.lost_out = 1448, 8, 8 * 1448, 8, 8
+    tp.cwnd, tp.rate_Bps, tp.skb_overhead, tp.queued, tp.gap_ns = 100, 1_600_000, 1280, 19_432, 10_000_000
+    assert may_hand_over(tp, seg, 0, 0, 2 * 1448, 0) == handed
+    assert tp.throttled != handed
