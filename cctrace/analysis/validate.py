@@ -111,7 +111,8 @@ class Agreement:
         self._run = replay(flow, variant) if variant and len(times) else None
         if self._run and isinstance(self._run.source, Flow):  # the run found out how the flow was sent
             flow = self.flow = self._run.source
-        self.states = flow.answers(times, self._run and self._run.decided, self._run and self._run.marked)
+        decided = (self._run.decided, self._run.marked) if self._run else ()
+        self.states = flow.answers(times, *decided)
         self.replay: Comparison | None = None
         self.figures = self._figures() + self._replay_figures() if len(self.polls) else []
 
