@@ -6,7 +6,7 @@ import pytest
 import cctrace as cct
 from cctrace.diagnosis.facts import PACKETS, POLLS, Facts
 from cctrace.diagnosis.findings import shares
-from cctrace.diagnosis.groups import Marks
+from cctrace.diagnosis.groups import Losses, Marks
 from cctrace.diagnosis.order import verdict
 from cctrace.diagnosis.rules import judge
 from cctrace.path.markers import Marker
@@ -90,6 +90,17 @@ def test_dualpi2_is_advised_to_an_l4s_sender_whose_queue_is_not_one(names, is_l4
     marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": is_l4s}
     (found,) = judge(Facts(PACKETS, 10.0, 1e6, marks=Marks(**marks, who=Marker(names, None))))[:1]
     assert ("DualPI2 would mark" in verdict(found).advice) == advised
+
+
+@pytest.mark.parametrize(("loss_episodes", "shallow"), [(1, False), (2, True)])
+def test_one_overflow_among_many_marks_is_no_shallow_buffer(loss_episodes, shallow):
+    """As where the rate falls at once: the queue, which marks keep short, then has no room for what is in flight."""
+    marks = {"reported": 900, "marked": 900.0, "marked_share": 0.03, "reductions": 45, "loss_episodes": loss_episodes}
+    marks |= {"longest_pause_share": 0.3, "queue_us": 1e3, "is_l4s": True, "span": (0.0, 9.0)}
+    lost = Losses(300, 30_000.0, 0.01, (4.0, 4.1), 0.99, loss_episodes, 6e3, 80e3, lambda: True)
+    causes = {one.name for one in judge(Facts(PACKETS, 10.0, 1e6, marks=Marks(**marks), losses=lost))}
+    assert "ecn_marking" in causes
+    assert ("shallow_buffer" in causes) == shallow
 
 
 @pytest.mark.parametrize("path", [{"aqm": "codel"}, {"buffer": "1bdp"}])

@@ -12,6 +12,7 @@ from cctrace.path.constants import CHANCE, EARLY
 from cctrace.special import special
 
 NEVER_FULL = {"random_loss", "aqm"}  # causes of losses that no full queue explains, whoever filled it
+FULL = {"congestive_loss", "shallow_buffer"}
 SHALLOW = const.QUEUED - 1  # bandwidth-delay products: a probe of BBR overflows it
 SURE_ERRORS = float(-special.ndtri(CHANCE))  # standard errors of a mean rank, to be significant
 TOLD = {"random_loss", "shallow_buffer"}  # causes whose sentences quantify the losses
@@ -39,7 +40,13 @@ def losses(facts: Facts, found: Found) -> Iterator[Finding]:
     else:
         causes = _unplaced(facts, lost) if lost.lost >= const.FEWEST else iter(())
     bursts = "poor_pacing" in found.names  # their losses are neither random nor an AQM's
-    yield from (one for one in causes if not (bursts if one.name in NEVER_FULL else is_shared))
+    hidden = NEVER_FULL if bursts else set()
+    if is_shared:
+        hidden = hidden | FULL
+    marks = facts.marks  # a buffer that overflows once, as where the rate falls, does not limit what marks cut often
+    if marks is not None and "ecn_marking" in found.sure and marks.loss_episodes == 1:
+        hidden = hidden | {"shallow_buffer"}
+    yield from (one for one in causes if one.name not in hidden)
 
 
 def _with_tokens_left(facts: Facts, lost: Losses, policer: Policer) -> Iterator[Finding]:
