@@ -140,6 +140,20 @@ def test_a_bbr2_that_heeds_marks_is_followed_through_fq():
     assert (run.params["ecn_enable"], run.params["gso_max_bytes"]) == (1, 524280)
 
 
+@pytest.mark.parametrize(("longest", "hands_over"), [(4, True), (3, False)])
+def test_small_queues_let_through_what_the_controllers_own_super_packets_leave_room_for(longest, hands_over):
+    """Two super-packets of three segments wait. A fourth segment, of a later rate, does not raise the limit now."""
+    size, mss = 4 * 1448, 1448
+    tp = SimpleNamespace(mss=mss, rate_Bps=5_376_335, cwnd=30, snd_nxt=0, snd_una=0, snd_wnd=1 << 20, min0=4000)
+    tp.packets_out, tp.sacked_out, tp.lost_out, tp.retrans_out, tp.head, tp.tail, tp.ca_state = 20, 0, 0, 0, 0, 2, 0
+    tp.queued, tp.skb_overhead, tp.throttled, tp.cut, tp.longest = 2 * (3 * mss + 896), 896, 0, 1, longest
+    tp.write_end = 0
+    tp.clock_ns, tp.start_ns, tp.wstamp_ns, tp.gap_ns, tp.skb_bytes = 0, 0, state.CLOCK_START_US * 1000, 0, 3 * mss
+    seg = np.rec.array([(mss,), (2 * mss,)], dtype=[("skb_end", "i8")])
+    assert may_hand_over(tp, seg, 0, 0, size, 0) == hands_over
+    assert tp.throttled == (not hands_over)
+
+
 def test_branches_that_hand_over_more_are_not_judged_by_more_sends():
     """Every send lowers a log likelihood: a probe that hands over sooner would count as worse than none."""
     flow = cct.read(RECORDINGS / "fq_v2_marks" / "sender.pcap.zst").flow(0)

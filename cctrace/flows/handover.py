@@ -111,7 +111,7 @@ def may_wait_ns(tp):
 
 
 def longest(tp, rate_Bps):
-    """Return the bytes of the longest super-packet that TCP makes at a pacing rate."""
+    """Return the bytes of the longest super-packet that any TCP makes at a pacing rate; `tp.longest` is this one's."""
     return tso_autosize(rate_Bps, near_peer_bytes(GSO_MAX_SIZE_5_19, tp.min0), tp.mss, MIN_TSO_SEGS) * tp.mss
 
 
@@ -145,7 +145,8 @@ def may_hand_over(tp, seg, ns, a, b, flag):
     skbs = 0 if tp.head == tp.tail else 1 if is_single(tp, seg) else 2
     # tcp_write_xmit splits new data for the present rate before this check, and tcp_grow_skb adds to what had to wait;
     # of a lost skb, tcp_retransmit_skb splits off what is sent after it.
-    made = whole if again or tp.rate_Bps <= 0 else min(size, longest(tp, tp.rate_Bps), room * tp.mss)
+    most = tp.longest * tp.mss if tp.longest > 0 else longest(tp, tp.rate_Bps)
+    made = whole if again or tp.rate_Bps <= 0 else min(size, most, room * tp.mss)
     if is_throttled(tp.queued, tp.skb_overhead + made, max(tp.rate_Bps, 0), again, skbs):
         tp.throttled = tp.cut = 1
         return False
