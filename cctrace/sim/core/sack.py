@@ -191,6 +191,7 @@ def rack_advance(f, seg, index, now):
     if seg.sent_ns > f.rack_ns or (seg.sent_ns == f.rack_ns and index > f.rack_index):
         f.rack_ns = seg.sent_ns
         f.rack_index = index
+        f.rack_order = seg.order
 
 
 def rack_update_reo_wnd(f):
@@ -215,25 +216,56 @@ def rack_reo_wnd(f):
 def rack_detect_loss(w, f, now):
     """tcp_rack_detect_loss: what the newest arrival overtook by more than the window is lost; returns what waits."""
     limit = f.rack_rtt + rack_reo_wnd(f)
-    wait = 0
     at_head = True
     for order in range(f.tx_head, f.tx_next):
-        index = transmissions(f.tx)[order & f.mask].seg
-        seg = segments(f.seg)[index & f.mask]
-        settled = index < f.una or seg.order != order or seg.marks & SACKED or seg.marks & (LOST | RETRANS) == LOST
-        if settled:
+        if is_settled(f, order):
             if at_head:
                 f.tx_head = order + 1
             continue
         at_head = False
+        index = transmissions(f.tx)[order & f.mask].seg
+        seg = segments(f.seg)[index & f.mask]
         if seg.sent_ns > f.rack_ns or (seg.sent_ns == f.rack_ns and seg.skb_end > f.rack_index):
             break
-        left = limit - (mstamp(now) - mstamp(seg.sent_ns))
-        if left <= 0:
-            mark_lost(w, f, index, now)
-        else:
-            wait = max(wait, left)
-    return wait
+        if limit > mstamp(now) - mstamp(seg.sent_ns):
+            return limit - (mstamp(now) - mstamp(last_overtaken_ns(f, order)))
+        mark_lost(w, f, index, now)
+    return 0
+
+
+def is_settled(f, order):
+    """Whether a transmission is off RACK's list: acknowledged, SACKed, or lost; or its segment was sent again."""
+    index = transmissions(f.tx)[order & f.mask].seg
+    seg = segments(f.seg)[index & f.mask]
+    return index < f.una or seg.order != order or seg.marks & SACKED > 0 or seg.marks & (LOST | RETRANS) == LOST
+
+
+def last_overtaken_ns(f, first):
+    """Return when the last transmission on RACK's list was sent that the newest arrival overtook; `first` is one.
+
+    Later ones wait longer, so only the last matters, and it is near the newest arrival: under reordering the list has
+    hundreds. Of those that were sent together with that arrival, the first decides.
+    """
+    order, together = max(f.rack_order, first), np.int64(-1)
+    while order > first:
+        if not is_settled(f, order):
+            if sent_ns(f, order) < f.rack_ns:
+                break
+            together = order
+        order -= 1
+    if together < 0:
+        together = max(f.rack_order + 1, first)
+        while together < f.tx_next and is_settled(f, together):
+            together += 1
+    seg = segments(f.seg)[transmissions(f.tx)[together & f.mask].seg & f.mask]
+    if together < f.tx_next and seg.sent_ns == f.rack_ns and seg.skb_end <= f.rack_index:
+        return f.rack_ns
+    return sent_ns(f, order)
+
+
+def sent_ns(f, order):
+    """Return when a transmission left that no later one of its segment replaced."""
+    return segments(f.seg)[transmissions(f.tx)[order & f.mask].seg & f.mask].sent_ns
 
 
 def identify_loss(w, f, now):
