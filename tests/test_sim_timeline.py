@@ -1,5 +1,7 @@
 """The timeline of a simulation has what the controllers held, as a trace of every call has it."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,17 @@ def test_phases_of_probe_bw_have_names():
 def test_interpreted_and_compiled_show_the_same():
     one, other = (cct.simulate(PATH, "bbr2", "1s", sample="100ms", mode=mode) for mode in ("compiled", "interpreted"))
     assert one.timeline.equals(other.timeline)
+
+
+def test_a_trace_that_samples_interrupt_often_takes_little_more_memory_than_its_rows():
+    path = cct.Path(rate="20Mbit", rtt="20ms", buffer="2bdp")
+    cct.simulate(path, "cubic6", "100ms", trace=True)  # compiled by now
+    tracemalloc.start()
+    try:
+        sim = cct.simulate(path, "cubic6", "10s", trace=True, sample="20ms")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    rows = sum(column.nbytes for column in sim.flow(0).columns.values())
+    assert rows > 1e6
+    assert most < 6 * rows
