@@ -77,3 +77,17 @@ def test_waits_that_the_sends_hardly_distinguish_are_judged_over_twice_the_time(
     probes.look_longer(clear, 2_000)
     assert len(looked) == 1
     assert clear == {20: 3.0, 30: -20.0}
+
+
+@pytest.mark.parametrize("hands_over", [False, True])
+def test_more_time_is_looked_at_only_where_packets_leave_after_their_hand_over(hands_over, monkeypatch):
+    """Without fq, the sends of later choices decided: a BBRv2 at its pacing limit was called BBRv2+ (seed 290139)."""
+    run, looked = Run({}), []
+    run.hands_over, run.values["min_rtt_us"] = hands_over, 20_000
+    probes = Probes(run)
+    probes.numbers = [ZERO, ONE]
+    monkeypatch.setattr(probes, "choices", lambda: ({20: ZERO, 30: ONE}, 30, 30, ONE))
+    monkeypatch.setattr(probes, "scan", lambda rows, rtt_us: {20: -30.0, 30: 0.0})
+    monkeypatch.setattr(probes, "look_longer", lambda tried, rtt_us: looked.append(tried))
+    probes.choose_wait()
+    assert (len(looked), run.drawn) == (hands_over, ONE)

@@ -255,10 +255,14 @@ def test_a_sender_that_looks_far_worse_without_fq_is_tried_where_no_closer_one_e
     def played(flow, one, block_us):
         return SimpleNamespace(mean=-5.3 if one == "bbr2022" else -3.5)
 
+    def converged(flow, one, plain, rounds):
+        return flow, SimpleNamespace(mean=2.7 if one == "bbr2022" else -3.0)
+
     def compared(flow, one, plain, rounds):
         return (2.8 if one == "bbr2022" else others_explain), Passage(True, one, 800.0)
 
     monkeypatch.setattr(through_fq, "_play", played)
+    monkeypatch.setattr(through_fq, "_converged", converged)
     monkeypatch.setattr(through_fq, "_compare", compared)
     found = passage(cct.read(RECORDINGS / "fq_bbr1" / "sender.pcap.zst").flow(0))
     assert (found.controller == "bbr2022") == (others_explain < 0)

@@ -364,6 +364,11 @@ class Follower:
         """Whether PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall."""
         return bool(self.book[bk.STAMP_SLOT] < 0)
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether TCP hands packets to fq, which paces."""
+        return bool(self.book[bk.HANDS_OVER])
+
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT after a row."""
         return int(self.rows.srtt_us8[row]) >> 3

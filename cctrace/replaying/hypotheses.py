@@ -81,6 +81,10 @@ class Subject(Protocol):
     def times_probe_rtt(self) -> bool:
         """Whether PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall."""
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether TCP hands packets to fq, which paces."""
+
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT after a row."""
 

@@ -219,6 +219,11 @@ class Leader:
         """Whether PROBE_RTT starts when the replayed min_rtt expires: a flow through fq was captured at its sender."""
         return True
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether TCP hands packets to fq: always."""
+        return True
+
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT at a packet, as without fq: it hardly depends on the hand-over times."""
         rows = self._follower.rows

@@ -152,7 +152,7 @@ class Probes(Inference):
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         tried = self.scan(sorted(rows), rtt_us) if rows else {}
-        if last <= first:
+        if last <= first and follower.hands_over:
             self.look_longer(tried, rtt_us)
         if cut_off:
             tried[last], numbers[last] = 0.0, longest
@@ -169,7 +169,11 @@ class Probes(Inference):
         self.found.append(Phase(row, wait_us, tried[best], max(others, default=-np.inf)))
 
     def look_longer(self, tried: dict[int, float], rtt_us: int) -> None:
-        """Judge the rows that the sends hardly distinguish over twice the time: where rounds are short, a few do."""
+        """Judge the rows that the sends hardly distinguish over twice the time.
+
+        Through fq, packets leave after the hand-over, by half a round and more where rounds are short: few of a
+        probe's are seen in the usual time. Without fq they are seen at once, and more time adds later choices' sends.
+        """
         best = max(tried.values(), default=0.0)
         close = [row for row in sorted(tried) if tried[row] > best - math.log(1 / FALSE_ALARM)]
         if len(close) > 1:

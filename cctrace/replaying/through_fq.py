@@ -146,14 +146,14 @@ def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
     if not _may_tell(flow):
         return UNKNOWN
     passed = UNKNOWN
-    for packets, rounds in STAGES:
-        passed = _passage(flow.first(packets), believed, rounds)
+    for stage, (packets, rounds) in enumerate(STAGES):
+        passed = _passage(flow.first(packets), believed, rounds, stage == 0)
         if passed.through_fq is not None or passed.likelihood <= 0:
             break
     return passed
 
 
-def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) -> Passage:
+def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int, is_start: bool) -> Passage:
     known = (name,) if (name := _registered(believed)) else ()
     passed = UNKNOWN
     is_l4s = beginning.facts["ecn"] == "accurate" and beginning.ecn.sent["ect1"] > 0
@@ -165,12 +165,13 @@ def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int) ->
         plain = {one: _play(beginning, one, _block_us(beginning)) for one in senders}
         likeliest = max(played.mean for played in plain.values())
         close = [one for one in senders if plain[one].mean > likeliest - CLOSE]
-        explained, passed = -math.inf, UNKNOWN
-        for some in (close, [one for one in senders if one not in close]):
-            compared = [_compare(beginning, one, plain[one], rounds) for one in some]
-            explained, passed = max([(explained, passed), *compared], key=lambda found: found[0])
-            if explained > OWN_SENDER_FITS:
-                break  # otherwise fq made the true sender look far worse than others
+        compared = [_compare(beginning, one, plain[one], rounds) for one in close]
+        if is_start and max(found[0] for found in compared) <= OWN_SENDER_FITS:
+            # fq may make the true sender look far worse than others
+            hidden = [one for one in senders if one not in close]
+            hidden = [one for one in hidden if _converged(beginning, one, plain[one], 1)[1].mean > OWN_SENDER_FITS]
+            compared += [_compare(beginning, one, plain[one], rounds) for one in hidden]
+        explained, passed = max(compared, key=lambda found: found[0])
         if explained > enough:
             return passed
     return Passage(None, None, passed.likelihood)
