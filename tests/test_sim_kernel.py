@@ -11,11 +11,21 @@ from benchmarks.kernel_lab import Recording, kept, lost
 from cctrace.cc.bbr2 import BBR2
 from cctrace.errors import ArgumentError
 from cctrace.lang.memory import forget, place
-from cctrace.sim.core import world, write_queue
+from cctrace.sim.core import sack, structs, world, write_queue
 from cctrace.sim.core.bottleneck import step_up
 from cctrace.sim.core.fq import watch
 from cctrace.sim.core.output import must_wait
-from cctrace.sim.core.structs import ACKS, ARRIVALS, LINUX_6_1, LINUX_6_12, TAP_ACK, transmissions
+from cctrace.sim.core.structs import (
+    ACKS,
+    ARRIVALS,
+    LINUX_6_1,
+    LINUX_6_12,
+    LOST,
+    RETRANS,
+    SACKED,
+    TAP_ACK,
+    transmissions,
+)
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
@@ -209,3 +219,43 @@ def test_where_nothing_is_compiled_a_simulation_is_interpreted(monkeypatch):
     compiled = goodput_bps()
     monkeypatch.setattr(world, "INTERPRETED", True)
     assert goodput_bps() == compiled
+
+
+def overtaken(random):
+    """A list of random transmissions: times that rise with ties, segments acknowledged, SACKed, lost, sent again."""
+    count = int(random.integers(2, 24))
+    log = np.zeros(64, structs.TRANSMISSION).view(np.recarray)
+    board = np.zeros(64, structs.SEGMENT).view(np.recarray)
+    log["seg"][:count] = random.integers(0, 24, count)
+    times = np.cumsum(random.integers(0, 2, count)) * 1000
+    for order in range(count):  # the latest transmission of a segment counts
+        index = log["seg"][order]
+        board["order"][index], board["sent_ns"][index] = order, times[order]
+        board["skb_end"][index] = index + random.integers(1, 3)
+        board["marks"][index] = random.choice([0, 0, SACKED, LOST, RETRANS, LOST | RETRANS])
+    newest = int(random.integers(0, count))
+    sender = SimpleNamespace(mask=63, una=int(random.integers(0, 8)), tx_head=0, tx_next=count)
+    sender.rack_order, sender.rack_ns, sender.rack_index = newest, times[newest], log["seg"][newest]
+    return sender, log, board
+
+
+def test_the_last_transmission_that_rack_waits_for_is_the_one_that_a_scan_of_all_finds():
+    """[Linux618] tcp_rack_detect_loss goes along the list up to what was sent after the newest arrival."""
+    found = 0
+    for seed in range(400):
+        sender, log, board = overtaken(np.random.default_rng(seed))
+        sender.tx, sender.seg = place(log), place(board)
+        waiting = []
+        for order in range(sender.tx_next):
+            segment = board[log["seg"][order]]
+            if sack.is_settled(sender, order):
+                continue
+            if (segment["sent_ns"], segment["skb_end"]) > (sender.rack_ns, sender.rack_index):
+                break
+            waiting.append(order)
+        if waiting:
+            found += len(waiting) > 1
+            last_ns = board["sent_ns"][log["seg"][waiting[-1]]]
+            assert sack.last_overtaken_ns(sender, waiting[0]) == last_ns, seed
+        forget([sender.tx, sender.seg])
+    assert found > 50

@@ -94,6 +94,6 @@ class Runner:
                 recorder.take(self.world.array(f.trace_buffer)[: f.trace_rows * TRACE_WIDTH].reshape(-1, TRACE_WIDTH))
                 f.trace_rows = 0
             wanted = max(4096, 2 * trace_room(f))
-            if wanted > f.trace_size:  # the world keeps all buffers: few, of which the last is most
+            if wanted > f.trace_size:  # doubled, because the world keeps each buffer
                 f.trace_size = max(wanted, 2 * f.trace_size)
                 f.trace_buffer = self.world.place(np.zeros(f.trace_size * TRACE_WIDTH, np.int64))
