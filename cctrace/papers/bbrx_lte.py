@@ -126,7 +126,12 @@ class Fig4(Chung18):
         for row in made.first_seed():
             line = row["line"]
             series[f"{row['path']}, {row['system']}"] = [
-                (line["time_s"], [1.448 * n for n in line["in_flight_segments"]], "in flight", {"colour": "#1f6fb2"}),
+                (
+                    line["time_s"],
+                    [MSS_BYTES / 1e3 * n for n in line["in_flight_segments"]],
+                    "in flight",
+                    {"colour": "#1f6fb2"},
+                ),
                 (line["time_s"], [v / 1e3 for v in line["srtt_us"]], "srtt", {"right": True, "colour": "#333333"}),
             ]
         return plot.over_time(series, title=self.heading(made), ylabel="KB", right="srtt (ms)")
@@ -135,42 +140,22 @@ class Fig4(Chung18):
 def _starting(mean: pd.DataFrame, name: str) -> Iterator[Claim]:
     """Section IV on how both start."""
     peak, spike, duplicates, again = (mean[c] for c in ("peak_mb", "peak_rtt_ms", "duplicates_pct", "retransmitted"))
-    yield judge(
-        "4a",
-        "BBR's start-up grows to more than 3 MB",
-        {},
-        paper="> 3 MB",
-        here=f"{peak['BBR']:.2f} MB in flight, BBRx {peak['BBRx']:.2f}",
-        sizes={"MB": (3.0, peak["BBR"])},
-        reading=name,
-    )
-    yield judge(
-        "4a",
-        "around 14 % of the ACKs of the BBR flow are duplicates",
-        {},
-        paper="14 %, a burst at the end of start-up",
-        here=f"{duplicates['BBR']:.1f} %, BBRx {duplicates['BBRx']:.1f}",
-        sizes={"%": (14.0, duplicates["BBR"])},
-        reading=name,
-    )
-    yield judge(
-        "4b",
-        "the end of BBR's start-up makes RTTs of up to 350 ms",
-        {},
-        paper="350 ms",
-        here=f"{spike['BBR']:.0f} ms, BBRx {spike['BBRx']:.0f}",
-        sizes={"ms": (350.0, spike["BBR"])},
-        reading=name,
-    )
-    yield judge(
-        "4b",
-        "BBR retransmits two segments",
-        {},
-        paper="two",
-        here=f"{again['BBR']:.0f}, BBRx {again['BBRx']:.0f}",
-        sizes={"segments": (2.0, again["BBR"])},
-        reading=name,
-    )
+    for figure, claim, paper, unit, size, ours, digits in (
+        ("4a", "BBR's start-up grows to more than 3 MB", "> 3 MB", "MB", 3.0, peak, 2),
+        (
+            "4a",
+            "around 14 % of the ACKs of the BBR flow are duplicates",
+            "14 %, a burst at the end of start-up",
+            "%",
+            14.0,
+            duplicates,
+            1,
+        ),
+        ("4b", "the end of BBR's start-up makes RTTs of up to 350 ms", "350 ms", "ms", 350.0, spike, 0),
+        ("4b", "BBR retransmits two segments", "two", "segments", 2.0, again, 0),
+    ):
+        here = f"{ours['BBR']:.{digits}f} {unit}, BBRx {ours['BBRx']:.{digits}f}"
+        yield judge(figure, claim, {}, paper=paper, here=here, sizes={unit: (size, ours["BBR"])}, reading=name)
     yield judge(
         "4",
         "BBRx leaves its start-up gracefully, BBR with a burst",
