@@ -105,11 +105,6 @@ def _complain(message: str, status: int) -> int:
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: Any | None = None,
-    line: str | None = None,
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
     warn(message if issubclass(category, CctraceWarning) else f"{os.path.basename(filename)}:{lineno}: {message}")

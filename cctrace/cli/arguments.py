@@ -322,14 +322,14 @@ tcpinfo_option = click.option(
 )
 
 
-def changed(name: str, parse: Callable[[str, str], Any], zero: bool = False) -> Text:
-    """Return the type of an option that takes another value, `parse(text, called)`, or x and a factor."""
+def changed(name: str, parse: Callable[[str, str], Any], zero: bool = False, none: bool = False) -> Text:
+    """Return the type of an option that takes another value, `parse(text, called)` or "none", or x and a factor."""
 
     def check(text: str, called: str) -> None:
         factor = parse_factor(text, called)
         if factor == 0 and not zero:
             raise ArgumentError(f"{called} {text}: a factor above 0 is needed, for example x0.5 or x2")
-        if factor is None:
+        if factor is None and not (none and text == "none"):
             parse(text, called)
 
     return Text(name, check)

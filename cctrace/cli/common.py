@@ -169,15 +169,11 @@ def _stacked(
     lines = [*([name] if name else []), *(_INDENT + block[0] for block in blocks)]
     head = len(lines)
     for k, (heading, cells) in enumerate(rows, 1):
-        lines += _broken(heading, width)
+        # One that is too long names two ends.
+        lines += re.sub(r" (→|->) ", rf"\n{_INDENT}\1 ", heading).split("\n") if len(heading) > width else [heading]
         lines += [_INDENT + block[k] for block in blocks if block[k].strip()]
         lines += [line for i in long if cells[i] for line in wrapped(f"{columns[i]}: {cells[i]}", width, _INDENT)]
     return lines, head
-
-
-def _broken(heading: str, width: int) -> list[str]:
-    """Return a heading as one line, or two if it names two ends that are too long for one."""
-    return [heading] if len(heading) <= width else re.sub(r" (→|->) ", rf"\n{_INDENT}\1 ", heading).split("\n")
 
 
 _WITH_UNIT = re.compile(r"(?<=\d) (?=\S)")

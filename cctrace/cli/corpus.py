@@ -63,18 +63,7 @@ _CORPUS = Text("dir", lambda folder, _: check_file(folder, folders=True), comple
 @click.option("--limit", type=SIZE_BYTES, help="Largest size that a compressed file may unpack to, for example 20GB.")
 @command_options()
 def run(
-    inputs: tuple[str, ...],
-    output: str,
-    tasks: str,
-    candidates: str | None,
-    workers: int | None,
-    scheduler: str | None,
-    counters: tuple[str, ...],
-    source: str,
-    memory: int,
-    lasting_ns: int,
-    limit: int | None,
-    as_json: bool,
+    inputs: tuple[str, ...], output: str, tasks: str, candidates: str | None, as_json: bool, **options: Any
 ) -> None:
     """Analyse every INPUT: captures, archives of them (tar, ZIP), counters, folders, patterns, URLs, lists (@FILE).
 
@@ -87,23 +76,13 @@ def run(
     """
     from cctrace import corpus as room  # takes time: mistakes are said before
 
-    options = {"counters": counters} if counters else {}
+    options["seconds"] = options.pop("lasting_ns") / 1e9
+    if not options["counters"]:
+        del options["counters"]
     if candidates:
         tasks = f"{tasks},whatif={candidates.replace(',', '+')}"
     with progress("listing") as update:
-        summary = room.run(
-            inputs,
-            output,
-            tasks,
-            workers=workers,
-            scheduler=scheduler,
-            source=source,
-            memory=memory,
-            seconds=lasting_ns / 1e9,
-            limit=limit,
-            progress=update,
-            **options,
-        )
+        summary = room.run(inputs, output, tasks, progress=update, **options)
     for warning in summary.warnings:
         warn(warning)
     if as_json:

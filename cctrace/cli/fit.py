@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from cctrace.cli.common import command_options, echo, print_json, progress, read
 from cctrace.errors import ArgumentError, FitError, StreamError
 
 if TYPE_CHECKING:
+    from cctrace.flows.capture import Capture
     from cctrace.flows.flow import Flow
 
 
@@ -168,11 +170,8 @@ def _range(text: str) -> tuple[str, tuple[float, float] | None]:
         raise click.BadParameter(f"{text!r} is not NAME or NAME=LOW:HIGH", param_hint="--parameter") from None
 
 
-@fit.command("share", short_help="How BBR and loss-based flows shared a bottleneck.")
-@paths("files", "FILE...")
-@reading_options
-@command_options()
-def share(files: tuple[str, ...], reading: dict[str, Any], as_json: bool) -> None:
+@_command("share", "How BBR and loss-based flows shared a bottleneck.")
+def share(flow: Flow, update: Callable[[str], None]) -> Any:
     """Fit how the flows of a capture shared one bottleneck, and compare with the models' predictions.
 
     The capture, taken at the sender, needs at least one BBR and one loss-based flow of 1 MB that were active
@@ -181,15 +180,12 @@ def share(files: tuple[str, ...], reading: dict[str, Any], as_json: bool) -> Non
     rate_bps, base_rtt_us, predicted (of obbr, ware and mishra: bbr_share and the domain). Estimates are {"value",
     "low", "high"}. Uninformative flows have "refused" with the reason.
     """
+    return _share_of(flow.capture, update).of(flow.index)
+
+
+@functools.lru_cache(maxsize=1)
+def _share_of(capture: Capture, update: Callable[[str], None]) -> Any:
+    """Return the fit of a capture, which all its flows share."""
     from cctrace.fit import Share
 
-    fits: dict[int, Any] = {}
-
-    def of_capture(flow: Flow, update: Callable[[str], None]) -> Any:
-        key = id(flow.capture)
-        if key not in fits:
-            fits.clear()
-            fits[key] = Share().fit(flow.capture, update)
-        return fits[key].of(flow.index)
-
-    over_flows(of_capture, files, reading, as_json)
+    return Share().fit(capture, update)

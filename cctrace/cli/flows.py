@@ -40,18 +40,14 @@ def flows(files: tuple[str, ...], reading: dict[str, Any], as_json: bool) -> Non
         return
     numbered = itertools.chain.from_iterable(enumerate(connections.each_row()) for connections in tables)
     for block in iter(lambda: list(itertools.islice(numbered, _BLOCK)), []):
-        _print(block)
+        cells = [_cells(number, row) for number, row in block]
+        print_table(_COLUMNS, cells, heading=(3, lambda row: "{}: {} -> {}".format(*row)), short=_SHORT)
 
 
 _BLOCK = 10_000  # rows of a table: a flood of SYNs has millions
 _COLUMNS = ["flow", "sender", "receiver", "packets", "sent", "goodput", "retransmitted", "RTT min", "median", "p95"]
 _COLUMNS += ["duration", "warnings"]
 _SHORT = {"retransmitted": "resent"}  # for 80 columns
-
-
-def _print(block: list[tuple[int, dict[str, Any]]]) -> None:
-    cells = [_cells(number, row) for number, row in block]
-    print_table(_COLUMNS, cells, heading=(3, lambda row: "{}: {} -> {}".format(*row)), short=_SHORT)
 
 
 def _cells(number: int, row: Any) -> tuple[Any, ...]:

@@ -38,21 +38,7 @@ def predict() -> None:
 @click.option("--rho", default=0.0, help="With --rate: correlation of successive draws.")
 @click.option("--reorder", is_flag=True, help="With --rate: the path does not keep the packets' order (netem).")
 @command_options()
-def collapse(
-    mean_ns: int,
-    sd_ns: int,
-    floor_ns: int,
-    samples: float,
-    probe_rtt_samples: float,
-    gain: float,
-    queue_ns: int,
-    rate_bps: float | None,
-    variant: str,
-    draws: str,
-    rho: float,
-    reorder: bool,
-    as_json: bool,
-) -> None:
+def collapse(gain: float, rate_bps: float | None, variant: str, as_json: bool, **options: Any) -> None:
     """Predict minRTT collapse for a normal RTT truncated at the propagation delay (Kumar et al., Eqs. 9 and 11)."""
     from cctrace.analytic.predict import closed_loop
     from cctrace.analytic.predict import collapse as predicted
@@ -61,13 +47,14 @@ def collapse(
     for name in ("variant", "draws", "rho", "reorder"):
         if rate_bps is None and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise ArgumentError(f"--{name} has a meaning only with --rate, the flow in its loop")
-    mean_us, sd_us, floor_us, delay_us = (time_ns / 1000 for time_ns in (mean_ns, sd_ns, floor_ns, queue_ns))
-    out = predicted(mean_us, sd_us, floor_us, samples, probe_rtt_samples, gain, delay_us)
+    mean_us, sd_us, floor_us, delay_us = (options[f"{name}_ns"] / 1000 for name in ("mean", "sd", "floor", "queue"))
+    out = predicted(mean_us, sd_us, floor_us, options["samples"], options["probe_rtt_samples"], gain, delay_us)
     if rate_bps is not None:
+        process: dict[str, Any] = {name: options[name] for name in ("draws", "rho")} | {
+            "ordered": not options["reorder"]
+        }
         with progress("integrating over the loop's RTTs"):
-            out["closed_loop"] = closed_loop(
-                mean_us, sd_us, rate_bps, floor_us, variant, draws=draws, ordered=not reorder, rho=rho
-            )
+            out["closed_loop"] = closed_loop(mean_us, sd_us, rate_bps, floor_us, variant, **process)
     _print(out, as_json, _collapse_words(out, mean_us, sd_us, gain))
 
 
@@ -109,20 +96,11 @@ def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: flo
 @click.option("--rtt", "rtt_ns", type=TIME_NS, default="40ms", help="Base RTT (Ware's model).")
 @click.option("--duration", "duration_ns", type=TIME_NS, default="120s", help="Time together (Ware's model).")
 @command_options()
-def share(
-    gain: float,
-    ratio: float,
-    flows: int,
-    loss_based_flows: int,
-    rate_bps: float,
-    rtt_ns: int,
-    duration_ns: int,
-    as_json: bool,
-) -> None:
+def share(ratio: float, rtt_ns: int, duration_ns: int, as_json: bool, **options: Any) -> None:
     """Predict BBR's share of a drop-tail buffer after oBBR, Ware et al. and Mishra et al."""
     from cctrace.analytic.predict import buffer_share
 
-    out = buffer_share(gain, ratio, flows, loss_based_flows, rate_bps, rtt_ns / 1000, duration_ns / 1e9)
+    out = buffer_share(ratio=ratio, rtt_us=rtt_ns / 1000, duration_s=duration_ns / 1e9, **options)
     _print(out, as_json, _share_words(out, ratio))
 
 

@@ -87,7 +87,9 @@ def replay(
     print_table(("after the last call", controller), words)
     if agreement:
         echo()
-        print_table(("agreement with the kernel", "share of polls"), _shares(agreement))
+        known = {name: value for name, value in agreement.items() if value == value}
+        rows = [(_figure(name), value if name == "polls" else format_share(value)) for name, value in known.items()]
+        print_table(("agreement with the kernel", "share of polls"), rows)
 
 
 def _flow(source: str, index: int | None, tcpinfo: tuple[str, ...], controller: str) -> tuple[Any, Any]:
@@ -191,11 +193,6 @@ def _agreement(result: Any) -> Any:
         return None
     comparison = result.compare()
     return comparison.to_dict() if comparison.quantities else None
-
-
-def _shares(agreement: Any) -> list[tuple[str, str]]:
-    known = {name: value for name, value in agreement.items() if value == value}
-    return [(_figure(name), value if name == "polls" else format_share(value)) for name, value in known.items()]
 
 
 def _figure(name: str) -> str:

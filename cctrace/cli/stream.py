@@ -51,7 +51,7 @@ def stream(
         raise ArgumentError(f"--network has no transport: leave out {', '.join(given(options)) or '--cc'}")
     if network is None and not names:
         raise ArgumentError("give --cc, the controllers of the server, and a path; or --network")
-    from cctrace.streaming import play, play_rates, read_periods  # takes time: mistakes are said before
+    from cctrace.streaming import Video, play, play_rates, read_periods  # takes time: mistakes are said before
 
     settings = {
         "rule": options["rule"],
@@ -59,7 +59,8 @@ def stream(
         "buffer_s": options["max_buffer"] / 1e9,
         "abandon": not options["no_abandon"],
     }
-    video = _video(movie, length_ns)
+    video = Video.of() if movie is None else Video.read(movie)
+    video = video if length_ns is None else video.cut(length_ns / 1e9)
     if network is not None:
         sessions = {"-": play_rates(read_periods(network), video, **settings)}
     else:
@@ -67,7 +68,9 @@ def stream(
         with progress("streaming (what a machine simulates first is compiled before, some seconds)"):
             sessions = {name: play(path, name, video, seed, others=others or [], **settings) for name in names or []}
     if csv is not None:
-        _write(sessions, csv)
+        import pandas as pd
+
+        pd.concat([one.segments.assign(cc=name) for name, one in sessions.items()]).to_csv(csv, index=False)
     if as_json:
         print_json(
             [
@@ -98,18 +101,3 @@ def _row(name: str, found: Any) -> tuple[Any, ...]:
         f"{found['startup_s']:.2f} s",
         "-" if again is None else f"{again:.2%}",
     )
-
-
-def _video(movie: str | None, length_ns: int | None) -> Any:
-    """Return the video that the options describe."""
-    from cctrace.streaming import Video
-
-    video = Video.of() if movie is None else Video.read(movie)
-    return video if length_ns is None else video.cut(length_ns / 1e9)
-
-
-def _write(sessions: Any, file: str) -> None:
-    """Write the segments of all sessions."""
-    import pandas as pd
-
-    pd.concat([session.segments.assign(cc=name) for name, session in sessions.items()]).to_csv(file, index=False)

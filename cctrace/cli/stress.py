@@ -97,9 +97,9 @@ def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
     DIR/finding-K.toml for `cctrace simulate --scenario`; if the lab of kernels (docs/lab.md) can repeat it, a
     scenario of the lab is written beside it.
     """
-    for aim, needed in (("delay", "delay"), ("state", "state")):
-        if options["aim"] == aim and options[needed] is None:
-            raise ArgumentError(f"--aim {aim} needs --{needed}")
+    kind = options["aim"]
+    if kind in ("delay", "state") and options[kind] is None:
+        raise ArgumentError(f"--aim {kind} needs --{kind}")
     from cctrace.stressing.stress import stress as search
 
     setting, aim, bounds = _parts(cc, options)

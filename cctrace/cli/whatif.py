@@ -28,16 +28,8 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
 
 
-def _window(text: str, name: str) -> int | None:
-    return parse_size_bytes(text, name=name)
-
-
 def _size(text: str, name: str) -> int | None:
-    return None if text == "none" else parse_size_bytes(text, name=name)
-
-
-def _pacing(text: str, name: str) -> float | None:
-    return None if text == "none" else parse_rate_bps(text, name)
+    return parse_size_bytes(text, name=name)
 
 
 def _app(text: str, name: str) -> None:
@@ -68,15 +60,19 @@ _CHANGED = "or x and a factor"
 @click.option("--loss", type=changed("share", parse_share, zero=True), help=f"Another random loss: 2%, {_CHANGED}.")
 @click.option("--aqm", type=AQM, help="Another discipline of the queue: droptail, codel, fq_codel, red, pie, dualpi2.")
 @click.option(
-    "--rwnd", type=changed("size", _window), help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4."
+    "--rwnd", type=changed("size", _size), help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4."
 )
 @click.option(
     "--app", type=changed("kind:…", _app), help="Other writes: bulk, chunks:size=100kB,every=500ms, requests:..."
 )
 @click.option(
-    "--pacing", type=changed("rate", _pacing), help=f"Another SO_MAX_PACING_RATE: none, 8Mbit, {_CHANGED}: x2."
+    "--pacing",
+    type=changed("rate", parse_rate_bps, none=True),
+    help=f"Another SO_MAX_PACING_RATE: none, 8Mbit, {_CHANGED}: x2.",
 )
-@click.option("--send-buffer", type=changed("size", _size), help=f"Another SO_SNDBUF: none, 64kB, {_CHANGED}: x2.")
+@click.option(
+    "--send-buffer", type=changed("size", _size, none=True), help=f"Another SO_SNDBUF: none, 64kB, {_CHANGED}: x2."
+)
 @click.option("--fq/--no-fq", default=None, help="With the fq qdisc at the sender, or without.")
 @click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows.")
 @click.option("-o", "--output", "folder", type=FOLDER, help="Write the report of cctrace analyze with the answers.")
