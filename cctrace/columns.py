@@ -50,6 +50,15 @@ def runs_of_true(mask: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return edges[::2], edges[1::2]
 
 
+def rows_of_spans(first: ArrayLike, count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of spans, one after another: of each its first row, and how many it has.
+
+    >>> rows_of_spans([7, 20], np.array([3, 2])).tolist(), rows_of_spans(0, np.array([3, 2])).tolist()
+    ([7, 8, 9, 20, 21], [0, 1, 2, 0, 1])
+    """
+    return np.repeat(np.asarray(first, np.int64) - (np.cumsum(count) - count), count) + np.arange(count.sum())
+
+
 def longest_run(mask: ArrayLike) -> int:
     """Return the length of the longest run of true values, 0 without one.
 

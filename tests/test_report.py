@@ -20,11 +20,12 @@ from cctrace.plot.panels import Phases
 from cctrace.plot.states import Lane
 from cctrace.refusals import Refusal
 from cctrace.report import FlowSection, Report
-from cctrace.report.encode import decoded, floats, integers
+from cctrace.report.encode import floats, integers
 from cctrace.report.overview import _title, report_of
 from cctrace.report.page import render
 from tests.build_view import flow_view
 from tests.conversation import Conversation
+from tests.page_columns import decoded
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"'\u2028"
 

@@ -12,9 +12,9 @@ from cctrace.analysis.analyze import analyze
 from cctrace.plot.packets import packets_of
 from cctrace.report import chunks
 from cctrace.report.document import policy
-from cctrace.report.encode import decoded
 from cctrace.report.overview import keeper, write_report
 from tests.browser import IN_A_BROWSER
+from tests.page_columns import decoded
 from tests.test_report import data_of
 
 CAPTURE = datasets.path("loss_cubic_1pct", "sender.pcap.zst")

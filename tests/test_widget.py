@@ -11,9 +11,9 @@ from cctrace import datasets, extras
 from cctrace.errors import MissingError
 from cctrace.plot.packets import packets_of
 from cctrace.report import page
-from cctrace.report.encode import decoded
 from cctrace.report.widget import section_of
 from tests.browser import IN_A_BROWSER
+from tests.page_columns import decoded
 from tests.test_report import lossy_talk
 from tests.widget_host import hosted
 

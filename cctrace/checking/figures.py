@@ -15,8 +15,6 @@ from cctrace.errors import StreamError
 from cctrace.flows.flow import Flow
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from cctrace.checking.subjects import Series, Subject
 
 # Time to converge: the first of HELD bins in a row that are near the end's rate, or fair.
@@ -71,19 +69,15 @@ def converged_ns(series: Sequence[Series], rtt_ns: float = 0.0) -> float:
     edges = np.arange(begin, end + 1, bin_ns)
     if len(edges) < 2 * HELD + 1:
         raise StreamError(f"{max(end - begin, 0) / 1e9:.3g} s are too short: {2 * HELD} bins of {bin_ns / 1e9:.3g} s")
-    rates = np.array([_grown(one, edges) for one in series])
+    rates = np.array(
+        [np.diff(acked[np.searchsorted(time_ns, edges, "right") - 1].astype(float)) for time_ns, acked in series]
+    )
     if len(series) > 1:
         good = jain(rates.T) >= FAIR
     else:
         good = rates[0] >= NEAR * max(np.median(rates[0][len(rates[0]) // 2 :]), np.finfo(float).tiny)
     held = np.lib.stride_tricks.sliding_window_view(good, HELD).all(axis=1)
     return float(edges[held.argmax()] - begin) if held.any() else math.inf
-
-
-def _grown(series: Series, edges: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return what was acknowledged from edge to edge."""
-    time_ns, acked = series
-    return np.diff(acked[np.searchsorted(time_ns, edges, side="right") - 1].astype(float))
 
 
 def controller_of(subject: Subject, names: Sequence[str]) -> tuple[bool, str]:

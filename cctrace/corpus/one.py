@@ -1,6 +1,5 @@
 """One input and all of its tasks: the code that runs in the killable child."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -95,11 +94,10 @@ def _key(name: str, index: int, summary: Row) -> Row:
 def _flows(source: Named, limit: int | None) -> Found:
     """Return the rows of all connections, an iterator over (bulk flow, its row's number), and warnings."""
     from cctrace.flows.capture import Capture, read
-    from cctrace.flows.large import LARGE_FILE, bulk_or_largest
-    from cctrace.io import is_capture
+    from cctrace.flows.large import bulk_or_largest, is_large
     from cctrace.io.tcpinfo import TcpInfo
 
-    if isinstance(source, str) and _size(source) >= LARGE_FILE and is_capture(source, limit):
+    if is_large(source, limit):
         return _of_large(source, limit)
     data = read(source, limit=limit)
     if isinstance(data, Capture):
@@ -109,11 +107,6 @@ def _flows(source: Named, limit: int | None) -> Found:
     if isinstance(data, TcpInfo):
         return _of_counters(data)
     raise ArgumentError(f"{_called(source)}: holds neither packets nor counters of connections")
-
-
-def _size(path: str) -> int:
-    """Return the size of a local file, 0 of anything else."""
-    return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
 def _of_large(source: str, limit: int | None) -> Found:

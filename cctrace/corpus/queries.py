@@ -221,7 +221,9 @@ class Corpus:
         collapse), and the pooled values of threshold and present sd with their 95 % intervals (us), as in `pooled`.
         """
         rows = []
-        for (controller, *group), frame in self._groups("collapse", by, "controller"):
+        known = self.collapse.frame()
+        known = known[known["refused"].isna()]
+        for (controller, *group), frame in known.groupby(["controller", *([by] if by else [])]):
             row = {by: group[0]} if by else {}
             share_yes = float((frame["collapses"] == "yes").mean())
             row |= {"controller": controller, "flows": len(frame), "share_yes": share_yes}
@@ -254,11 +256,6 @@ class Corpus:
             If the task whatif did not run, or `figure` is another.
         """
         return compared(self.whatifs.frame(), by, figure, margin)
-
-    def _groups(self, table: str, by: str | None, *more: str) -> Any:
-        frame = getattr(self, table).frame()
-        frame = frame[frame["refused"].isna()]
-        return frame.groupby([*more, *([by] if by else [])])
 
     def pooled(self, quantity: str, by: str = "source") -> pd.DataFrame:
         """Return a fitted quantity per group, flows and groups pooled by `cct.fit.Hierarchical`.

@@ -214,7 +214,7 @@ def _numbers(flow: Flow) -> NDArray[np.intp]:
 def _metrics(flow: Flow, run: Run | None) -> Iterator[Event]:
     """Yield what changed with each ACK: metrics, the controller's state, its bandwidth estimate, TCP's own state."""
     events = flow.events.rows
-    last = _last_of_acks(events)
+    last = np.flatnonzero(np.diff(events["time_ns"], append=-1))  # the calls of an ACK have one time
     after = events["ca_state"][np.minimum(last + 1, len(events) - 1)]  # the state is noted before each call
     decided, model, state = _decided(run, last, after, int(flow.facts["mss"])) if run is not None else ({}, {}, [])
     updates = {"recovery:metrics_updated": _measured(events, last) | decided, "cctrace:model_updated": model}
@@ -250,12 +250,6 @@ def _decided(
         metrics["pacing_rate"] = _integers(table["pacing_rate_Bps"] * 8)
     model = {"bandwidth_estimate": _integers(table["bw_Bps"] * 8)} if "bw_Bps" in table else {}
     return metrics, model, _states(table, ca_state)
-
-
-def _last_of_acks(events: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the last row of each time: the calls of an ACK follow each other at one time."""
-    time_ns = events["time_ns"]
-    return np.flatnonzero(np.append(time_ns[1:] != time_ns[:-1], True))
 
 
 def _measured(events: NDArray[Any], last: NDArray[np.intp]) -> dict[str, list[Any]]:

@@ -83,7 +83,7 @@ def align(flow: Flow, polls: TcpInfo) -> tuple[TcpInfo, Alignment]:
     `polls`: of one connection. Raises `ArgumentError` if the polls cannot be of this connection, or none of them
     has a state that the capture contains.
     """
-    name = f"{polls.source}: connection of {_ends(flow)}"
+    name = "{}: connection of {}:{} -> {}:{}".format(polls.source, *flow.key)
     acks = acknowledged(flow)
     value = _progress(polls, flow)
     known = np.flatnonzero((value != MISSING) & (polls["time_ns"] != MISSING))
@@ -200,8 +200,3 @@ def _moved(polls: TcpInfo, alignment: Alignment, first_ns: int) -> TcpInfo:
     return TcpInfo(
         columns, polls.extra, polls.connection, polls.connections, polls.source, polls.format, polls.warnings
     )
-
-
-def _ends(flow: Flow) -> str:
-    src, sport, dst, dport = flow.key
-    return f"{src}:{sport} -> {dst}:{dport}"

@@ -28,6 +28,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, EVENT_COMPLETE_CWR, EVENT_LOSS, EVENT_TX_START
+from cctrace.columns import rows_of_spans
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
@@ -213,7 +214,7 @@ def _acks(known: _Known) -> _Acks:
     most = np.clip(MOST_ROWS // len(step_ns), 1, MOST_ACKS)
     count = np.clip(np.ceil(step_ns / rtt_ns), 1, np.minimum(np.maximum(grown, 1), most)).astype(np.int64)
     count[grown == 0] = 0
-    nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + 1
+    nth = rows_of_spans(1, count)
     of = np.repeat(np.arange(len(count)), count)
     rows = np.zeros(len(of) + 1, EVENT)
     rows["rs_send"] = -1

@@ -161,7 +161,10 @@ class CounterFlow(Carded):
         there is one; median and 95th percentile are of the smoothed RTT.
         """
         time_ns, acked = self.acked()
-        begin, end = _growth(acked)
+        # The last poll before the counter grew, and the first one at its final value.
+        begin, end = (
+            (np.searchsorted(acked, acked[0], "right") - 1, np.searchsorted(acked, acked[-1])) if len(acked) else (0, 0)
+        )
         seconds = (int(time_ns[end]) - int(time_ns[begin])) / 1e9 if len(acked) and time_ns[begin] != MISSING else 0
         rtt = self.rtt_us()
         lowest = np.concatenate([self.values("min_rtt"), rtt])
@@ -326,13 +329,6 @@ def _in_time_order(polls: TcpInfo) -> TcpInfo:
         for name in columns:
             columns[name] = columns[name][order]
     return polls
-
-
-def _growth(acked: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the index of the last poll before a counter grew, and of the first one at its final value."""
-    if not len(acked):
-        return 0, 0
-    return int(np.searchsorted(acked, acked[0], side="right")) - 1, int(np.searchsorted(acked, acked[-1]))
 
 
 def _acked_packets(packets: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

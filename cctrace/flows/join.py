@@ -8,6 +8,7 @@ Super-packets are split into segments, whose identifications count up.
 import numpy as np
 import pandas as pd
 
+from cctrace.columns import rows_of_spans
 from cctrace.errors import ArgumentError
 from cctrace.flows.flow import Flow
 
@@ -52,7 +53,7 @@ def _packets(flow: Flow, data: bool) -> pd.DataFrame:
     mss = int(c.mss[flow.index])
     count = np.maximum(1, -(-packets["payload"][rows].astype(np.int64) // mss))
     at = np.repeat(rows, count)
-    nth = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
+    nth = rows_of_spans(0, count)
     table = pd.DataFrame(
         {
             "time_ns": packets["time_ns"][at],

@@ -6,7 +6,7 @@ fit.
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +44,13 @@ def largest_row(bytes_sent: ArrayLike) -> int:
     return int(next(iter(bulk_rows(bytes_sent)), 0))
 
 
+def is_large(source: object, limit: int | None = None) -> TypeGuard[str]:
+    """Return whether a source is the path of a capture whose flows are better read one by one."""
+    if not isinstance(source, str) or not os.path.isfile(source):
+        return False
+    return os.path.getsize(source) >= LARGE_FILE and is_capture(source, limit)
+
+
 def bulk_or_largest(capture: Capture) -> list[Flow]:
     """Return the bulk flows of a capture, largest first; its largest flow if there is none."""
     return [capture.flow(int(row)) for row in bulk_rows(capture.columns["bytes_sent"])]
@@ -61,7 +68,7 @@ def bulk_of_file(file: str, **options: Any) -> Iterable[Flow | CounterFlow]:
     `options`: `limit`, `decapsulate` of `cctrace.io.read_file`. Raises `FormatError` if the file cannot be read,
     `ArgumentError` if it holds no flows, `StreamError` if a capture has no TCP connection.
     """
-    if os.path.isfile(file) and os.path.getsize(file) >= LARGE_FILE and is_capture(file, options.get("limit")):
+    if is_large(file, options.get("limit")):
         return bulk_flows(file, **options)
     data = read(file, **options)
     if isinstance(data, CounterTable):

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import rows_of_spans
 from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, SYN
@@ -109,8 +110,7 @@ def _segments(columns: dict[str, NDArray[Any]], mine: NDArray[Any], p: Any) -> t
     first, payload = unwrapped(columns["seq"][sent], int(p["isn"])), columns["payload"][sent].astype(np.int64)
     mss = max(int(p["mss"]), 1)
     count = -(-payload // mss)
-    nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    begin = np.repeat(first, count) + nth * mss
+    begin = np.repeat(first, count) + rows_of_spans(0, count) * mss
     return np.repeat(columns["time_ns"][sent], count), begin, np.minimum(begin + mss, np.repeat(first + payload, count))
 
 

@@ -159,9 +159,10 @@ def quic_view(events: Events) -> View:
     last_limited = np.zeros(len(events), np.int64)
     last_limited[1:] = _latest(columns["smp_is_app_limited"], sampled, 0)[:-1]
     starts = (kind == code["cwnd_event"]) & (events["arg"] == schema.CWND_EVENTS.index("TX_START"))
+    lost = np.flatnonzero(kind == code["skb_marked_lost"])  # each of its segments is a packet of QUIC's
     calls = {
         "init": np.flatnonzero(kind == code["init"]),
-        "on_lost": np.repeat(*_lost_segments(events)),
+        "on_lost": np.repeat(lost, events["skb_segments"][lost]),
         "on_ack": np.flatnonzero(sampled),
         "restart_from_idle": np.flatnonzero(starts & (last_limited != 0)),
     }
@@ -181,12 +182,6 @@ def quic_view(events: Events) -> View:
     unknown = [name for name in _SCHEMA["quic"] if name.startswith("rand")]
     columns = taken | dict.fromkeys(unknown, np.zeros(len(row), np.int64))
     return View("quic", event, columns, unknown=unknown, time_ns=events["time_ns"][row])
-
-
-def _lost_segments(events: Events) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return the rows of `skb_marked_lost`, and how many segments, each of them a packet of QUIC's, they mark."""
-    rows = np.flatnonzero(events["event"] == schema.LINUX_EVENTS["skb_marked_lost"])
-    return rows, events["skb_segments"][rows]
 
 
 def _quic_columns(events: Events) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:

@@ -26,6 +26,7 @@ MARK = "Annotated by cctrace"  # how the comment of an annotated file's section 
 LONGEST = 65_000  # bytes of a comment; an option has room for 65,535
 _END_OF_OPTIONS = bytes(4)
 _SECTION_OPTIONS, _PACKET_DATA = 24, 28  # where they begin in their blocks
+_LEAST_OF_PACKETS = {ENHANCED: 32, PACKET: 32, SIMPLE: 16}  # bytes from which `records.find_packets` takes a block
 _READ = 1 << 20
 
 
@@ -204,7 +205,7 @@ def _copy_blocks(source: Source, file: BinaryIO, comments: _Pending, about: str)
             sections += 1
             if sections == 1:
                 block = _with_option(block, _SECTION_OPTIONS, order, _option(COMMENT, about, order))
-        elif _holds_packet(kind, len(block)):
+        elif len(block) >= _LEAST_OF_PACKETS.get(kind, LARGEST_BLOCK + 1):
             number += 1
             if number == comments.frame:
                 option = comments.take(order)
@@ -213,8 +214,3 @@ def _copy_blocks(source: Source, file: BinaryIO, comments: _Pending, about: str)
                     block = _with_option(block, _PACKET_DATA + (size + 3 & ~3), order, option)
         file.write(block)
     return number
-
-
-def _holds_packet(kind: int, length: int) -> bool:
-    """Return whether `records.find_packets` takes a block for a packet."""
-    return (kind in (ENHANCED, PACKET) and length >= 32) or (kind == SIMPLE and length >= 16)

@@ -53,20 +53,15 @@ def sniff(head: bytes) -> bool:
     return any(kind == _VERSION for kind, _ in options_of(head[:end], 24, order))
 
 
-def _netflix(code: int, value: bytes, order: ByteOrder) -> tuple[int | None, bytes]:
-    """Return (type, value) of a custom option of Netflix, (None, b"") of any other."""
-    if code not in _CUSTOM or len(value) < 8 or int.from_bytes(value[:4], order) != NETFLIX:
-        return None, b""
-    return int.from_bytes(value[4:8], "little"), value[8:]
-
-
 def options_of(block: bytes, at: int, order: ByteOrder) -> Iterator[tuple[int | None, bytes]]:
-    """Yield (type, value) of Netflix's options from `at` on, up to the end of the block; (None, b"") for others."""
+    """Yield (type, value) of Netflix's options from `at` on, up to the end of the block."""
     while at + 4 <= len(block) - 4:
         code, length = (int.from_bytes(block[at + i : at + i + 2], order) for i in (0, 2))
         if code == 0 or at + 4 + length > len(block) - 4:
             return
-        yield _netflix(code, block[at + 4 : at + 4 + length], order)
+        value = block[at + 4 : at + 4 + length]
+        if code in _CUSTOM and length >= 8 and int.from_bytes(value[:4], order) == NETFLIX:
+            yield int.from_bytes(value[4:8], "little"), value[8:]
         at += 4 + (length + 3 & ~3)
 
 

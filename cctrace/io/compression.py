@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cctrace.errors import FormatError
@@ -61,28 +62,12 @@ def _zstd() -> Decompressor:
     return zstd.ZstdDecompressor()
 
 
-def _xz() -> Decompressor:
-    import lzma
-
-    return lzma.LZMADecompressor(memlimit=1 << 30)
-
-
-def _bz2() -> Decompressor:
-    import bz2
-
-    return bz2.BZ2Decompressor()
-
-
-def _lz4() -> Decompressor:
-    return needed("lz4.frame", "formats").LZ4FrameDecompressor()
-
-
 DECOMPRESSORS = (
     (b"\x1f\x8b", "gzip", _gzip),
     (b"\x28\xb5\x2f\xfd", "zstd", _zstd),
-    (b"\xfd7zXZ\x00", "xz", _xz),
-    (b"BZh", "bzip2", _bz2),
-    (b"\x04\x22\x4d\x18", "lz4", _lz4),
+    (b"\xfd7zXZ\x00", "xz", lambda: import_module("lzma").LZMADecompressor(memlimit=1 << 30)),
+    (b"BZh", "bzip2", lambda: import_module("bz2").BZ2Decompressor()),
+    (b"\x04\x22\x4d\x18", "lz4", lambda: needed("lz4.frame", "formats").LZ4FrameDecompressor()),
 )
 
 

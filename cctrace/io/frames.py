@@ -94,13 +94,10 @@ class Decoder:
                 self._tunnels, self._rows, self._n_rows, self._sacks, self._n_sacks, self._conns, self._n_conns,
                 self._table, _SECRET, self._datagrams, self._counters,
             )  # fmt: skip
-            if f < count:
-                self._make_room_for_connections()
-
-    def _make_room_for_connections(self) -> None:
-        (self._conns,) = _longer([self._conns], self._n_conns, self._n_conns)
-        self._table = np.full(4 * len(self._conns), -1, np.int64)
-        rehash(self._conns, self._n_conns, self._table, _SECRET)
+            if f < count:  # no room for another connection
+                (self._conns,) = _longer([self._conns], self._n_conns, self._n_conns)
+                self._table = np.full(4 * len(self._conns), -1, np.int64)
+                rehash(self._conns, self._n_conns, self._table, _SECRET)
 
     def take(self) -> Packets:
         """Return the packets decoded since the last call; connection numbers continue."""
@@ -112,8 +109,9 @@ class Decoder:
         self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
         self._n_rows = self._n_sacks = 0
         self._datagrams[:, layout.DATAGRAM_ROW] = -1  # rows that were returned do not change any more
+        warnings_so_far = [*self.warnings, *(f"{self.name}: {text}" for text in describe(self.counters))]
         return Packets(
-            rows._asdict(), sacks._asdict(), self._connection_table(), self.counters, self._all_warnings(), self.name
+            rows._asdict(), sacks._asdict(), self._connection_table(), self.counters, warnings_so_far, self.name
         )
 
     @property
@@ -188,9 +186,6 @@ class Decoder:
             "wscale_b": c[:, layout.WSCALE + 1].astype("i2"),
             "sack_ok": np.where((ok == 0).any(1), 0, np.where((ok == 1).all(1), 1, -1)).astype("i1"),
         }
-
-    def _all_warnings(self) -> list[str]:
-        return [*self.warnings, *(f"{self.name}: {text}" for text in describe(self.counters))]
 
 
 def describe(counters: Mapping[str, int]) -> Iterator[str]:

@@ -13,6 +13,8 @@ from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.source import Source, reads
 
+_ENDS = {"src": "local_host", "sport": "local_port", "dst": "remote_host", "dport": "remote_port"}
+
 
 def sniff(head: bytes) -> bool:
     """Return whether a file that starts with these bytes is iperf3 JSON or a JSON stream of it."""
@@ -33,7 +35,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     connected = {c.get("socket"): c for c in start.get("connected", [])}
     zero_ns = int(start.get("timestamp", {}).get("timesecs", 0)) * 10**9
     mss = start.get("tcp_mss") or start.get("tcp_mss_default")
-    cc = end.get("sender_tcp_congestion")
+    cc = {"cc": end["sender_tcp_congestion"]} if end.get("sender_tcp_congestion") else {}
     polls = tcpinfo.PollColumns()
     connections: list[dict[str, Any]] = []
     known: dict[object, int] = {}
@@ -45,19 +47,14 @@ def read(source: Source) -> tcpinfo.TcpInfo:
             key = stream.get("socket")
             at = known.setdefault(key, len(known))
             if at == len(connections):
-                connections.append(_connection(connected.get(key, {}), cc))
+                ends = connected.get(key, {})
+                connections.append({ours: ends[theirs] for ours, theirs in _ENDS.items() if theirs in ends} | cc)
             retransmitted[key] = retransmitted.get(key, 0) + stream.get("retransmits", 0)
             polls.append(_poll(stream, at, zero_ns, mss, retransmitted[key]))
     if not polls:
         reason = end.get("error") or "no intervals of a sending TCP stream (is this the receiver's?)"
         raise FormatError(f"{name}: {reason}")
     return tcpinfo.build(polls.arrays(), connections, name, "iperf3", warnings)
-
-
-def _connection(ends: dict[str, Any], cc: str | None) -> dict[str, Any]:
-    names = {"local_host": "src", "local_port": "sport", "remote_host": "dst", "remote_port": "dport"}
-    out = {ours: ends[theirs] for theirs, ours in names.items() if theirs in ends}
-    return out | ({"cc": cc} if cc else {})
 
 
 def _poll(stream: dict[str, Any], connection: int, zero_ns: int, mss: int | None, retransmitted: int) -> dict[Any, Any]:
@@ -88,7 +85,8 @@ def _parse(text: str, name: str, warnings: list[str]) -> tuple[dict[str, Any], l
             document = json.loads(text)
         except ValueError as error:
             raise FormatError(f"{name}: not JSON: {error}") from None
-        return document.get("start", {}), document.get("intervals", []), document.get("end", {}) | _error(document)
+        refused = {name: text for name, text in document.items() if name == "error"}
+        return document.get("start", {}), document.get("intervals", []), document.get("end", {}) | refused
     parts: dict[str, dict[str, Any]] = {"start": {}, "end": {}}
     intervals = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -107,7 +105,3 @@ def _parse(text: str, name: str, warnings: list[str]) -> tuple[dict[str, Any], l
         elif event in parts:
             parts[event] |= data
     return parts["start"], intervals, parts["end"]
-
-
-def _error(document: dict[str, Any]) -> dict[str, Any]:
-    return {"error": document["error"]} if "error" in document else {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
+from cctrace.columns import rows_of_spans
 from cctrace.display import Framed
 
 if TYPE_CHECKING:
@@ -106,9 +107,8 @@ class Packets(Framed):
         rows = np.flatnonzero(wanted[self.columns["conn"]])
         columns = {name: column[rows] for name, column in self.columns.items()}
         count = columns["sack_count"].astype(np.int64)
-        first = np.cumsum(count) - count
-        blocks = np.repeat(columns["sack_row"] - first, count) + np.arange(count.sum())
-        columns["sack_row"] = np.where(count > 0, first, -1).astype(columns["sack_row"].dtype)
+        blocks = rows_of_spans(columns["sack_row"], count)
+        columns["sack_row"] = np.where(count > 0, np.cumsum(count) - count, -1).astype(columns["sack_row"].dtype)
         sacks = {name: column[blocks] for name, column in self.sacks.items()}
         return Packets(columns, sacks, self.connections, self.counters, self.warnings, self.source)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cctrace import schema
+from cctrace.columns import rows_of_spans
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.extras import needed
 from cctrace.io import door, tcpinfo
@@ -76,10 +77,8 @@ def _packet_columns(packets: Packets) -> dict[str, Any]:
 
     columns = {name: column for name, column in packets.columns.items() if name not in ("sack_row", "sack_count")}
     count = packets["sack_count"].astype(np.int64)
-    ends = np.cumsum(count)
-    # Row numbers of all blocks, packet by packet: in file order unless the packets were sorted since.
-    blocks = np.repeat(packets["sack_row"].astype(np.int64) - (ends - count), count) + np.arange(count.sum())
-    offsets = np.concatenate(([0], ends)).astype(np.int32)
+    blocks = rows_of_spans(packets["sack_row"], count)  # in file order unless the packets were sorted since
+    offsets = np.append(0, np.cumsum(count)).astype(np.int32)
     for side in ("left", "right"):
         columns[f"sack_{side}"] = pa.ListArray.from_arrays(offsets, packets.sacks[side][blocks])
     return columns

@@ -76,7 +76,10 @@ class Fingerprint:
         self.functions.append(function)
         code = function.__code__
         self._codes.append((function, code, function.__defaults__))
-        constants = [None if c is function.__doc__ else _constant(c) for c in code.co_consts]
+        constants = [
+            None if c is function.__doc__ else c.co_code.hex() if isinstance(c, types.CodeType) else repr(c)
+            for c in code.co_consts
+        ]
         names = {name: self._value(function, name) for name in sorted({*code.co_names, *code.co_freevars})}
         self.note(
             number, function.__name__, code.co_code.hex(), constants, code.co_argcount, code.co_varnames, code.co_names,
@@ -113,10 +116,6 @@ class Fingerprint:
                 n: self._thing(vars(value)[n], user) for n in used if not isinstance(vars(value)[n], types.ModuleType)
             }
         return getattr(value, "__qualname__", type(value).__name__)
-
-
-def _constant(value: object) -> str:
-    return value.co_code.hex() if isinstance(value, types.CodeType) else repr(value)
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import rows_of_spans
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import OPT_COPY
@@ -133,10 +134,9 @@ def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: in
 
     ack = np.where(acks, closest(packets["ack"][rows], near), -1)
     count = np.where(acks, packets["sack_count"][rows], 0).astype(np.int64)
-    begin = np.cumsum(count) - count
-    place = np.repeat(packets["sack_row"][rows] - begin, count) + np.arange(count.sum())
+    place = rows_of_spans(packets["sack_row"][rows], count)
     left, right = (closest(packets.sacks[side][place], np.repeat(near, count)) for side in ("left", "right"))
-    return ack, left, right, begin, count
+    return ack, left, right, np.cumsum(count) - count, count
 
 
 def _matched(

@@ -11,7 +11,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import TIME, blank, finish, one_panel
-from cctrace.plot.packets import KINDS, RETRANSMISSIONS, packets_of
+from cctrace.plot.packets import KINDS, RETRANSMISSIONS, in_time, packets_of
 from cctrace.plot.panels import COLOURS, decimate
 from cctrace.schema import LINUX_EVENTS
 
@@ -43,7 +43,7 @@ def segment_sizes(flow: Flow, *, title: str = "") -> Figure:
     'Payload of a segment (B)'
     """
     sent = packets_of(flow)[0]
-    time_s, carries = _seconds(flow, sent), sent.size > 0
+    time_s, carries = flow.seconds(sent.time_ns), sent.size > 0
     drawing = blank((9.0, 3.8), title or _place(flow))
     over_time, often = drawing.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     for i, name in enumerate(KINDS):
@@ -87,9 +87,9 @@ def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> F
     span_s = min(1.0, lasted / 10) if span_s is None else span_s
     if not span_s > 0:
         raise ArgumentError(f"span_s={span_s}: above 0, in seconds")
-    sent, received = packets_of(flow)
-    order = np.argsort(sent.time_ns, kind="stable")
-    sends = _seconds(flow, sent)[order], np.cumsum(sent.size[order])
+    sides = packets_of(flow)
+    sent, received = in_time(sides[0]), in_time(sides[1])
+    sends = flow.seconds(sent.time_ns), np.cumsum(sent.size)
     acks = _acknowledged(flow, received)
     at = np.linspace(0, lasted, _POINTS + 1)[1:]
     drawing, axes = one_panel((9.0, 3.8), title or _place(flow))
@@ -113,11 +113,10 @@ def _mean_bps(time_s: NDArray[Any], total: NDArray[Any], at: NDArray[Any], span_
 
 
 def _acknowledged(flow: Flow, received: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return when the receiver's packets arrived, and what had been acknowledged by then: seconds, bytes."""
+    """Return when the receiver's packets, in the order of time, arrived, and what they had acknowledged: s, bytes."""
     known = np.flatnonzero(received.ack >= 0)
-    known = known[np.argsort(received.time_ns[known], kind="stable")]
     acked = np.maximum.accumulate(np.maximum(received.ack[known] - 1, 0))  # the SYN is no payload
-    return _seconds(flow, received)[known], acked
+    return flow.seconds(received.time_ns)[known], acked
 
 
 def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
@@ -169,14 +168,14 @@ def windows(flow: Flow, *, title: str = "") -> Figure:
     >>> [line.get_label() for line in windows(flow).axes[0].lines]
     ['receive window', 'bytes out']
     """
-    sent, received = packets_of(flow)
+    sides = packets_of(flow)
+    sent, received = in_time(sides[0]), in_time(sides[1])
     drawing, axes = one_panel((9.0, 3.8), title or _place(flow))
     known = np.flatnonzero((received.window >= 0) & (received.ack >= 0))
     if len(known):
-        points = decimate(_seconds(flow, received)[known], received.window[known] / 1e3, _BUCKETS)
+        points = decimate(flow.seconds(received.time_ns)[known], received.window[known] / 1e3, _BUCKETS)
         axes.step(*points, where="post", color=COLOURS["bound"], lw=1.2, label="receive window")
-    order = np.argsort(sent.time_ns, kind="stable")
-    time_s, top = _seconds(flow, sent)[order], np.maximum.accumulate((sent.seq + sent.size)[order])
+    time_s, top = flow.seconds(sent.time_ns), np.maximum.accumulate(sent.seq + sent.size)
     acked_s, acked = _acknowledged(flow, received)
     before = np.concatenate(([0], acked))[np.searchsorted(acked_s, time_s, "right")]
     out = decimate(time_s, np.maximum(top - 1 - before, 0) / 1e3, _BUCKETS)
@@ -226,10 +225,6 @@ def one_way_delays(flow: Flow, receiver: Flow, *, title: str = "") -> Figure:
     axes.set(xlabel=TIME, ylabel="One-way delay (ms)", ylim=(0, None))
     finish(axes, markerscale=3)
     return drawing
-
-
-def _seconds(flow: Flow, side: Any) -> NDArray[Any]:
-    return flow.seconds(side.time_ns)
 
 
 def _place(flow: Flow) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.columns import rows_of_spans
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import TIME, finish, one_panel
 from cctrace.plot.of_tables import COLOURS
@@ -106,11 +107,10 @@ def _received(axes: Axes, received: Any, time_s: NDArray[Any], rows: Any) -> Non
         limits = axes.get_ylim()
         axes.step(time_s[edged], edge, where="post", color=MEANINGS["bound"], lw=1.0, label="window edge")
         axes.set_ylim(*limits)  # a much larger window would flatten everything else
-    first = np.cumsum(received.blocks) - received.blocks
-    holders = rows[received.blocks[rows] > 0]
-    if len(holders):
-        at = np.repeat(time_s[holders], received.blocks[holders])
-        blocks = np.concatenate([np.arange(first[i], first[i] + received.blocks[i]) for i in holders])
+    count = received.blocks[rows]
+    if count.any():
+        at = np.repeat(time_s[rows], count)
+        blocks = rows_of_spans((np.cumsum(received.blocks) - received.blocks)[rows], count)
         left, right = received.left[blocks] / 1e6, received.right[blocks] / 1e6
         axes.vlines(*_thinned(at, left, right), color=MEANINGS["pacing"], lw=0.9, alpha=0.6, label="SACK")
 

@@ -6,7 +6,7 @@ Flow, Run, Simulation, …  ┘
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest
+from cctrace.flows.large import bulk_flows, bulk_or_largest, is_large
 from cctrace.flows.source import flow_of
 from cctrace.flows.views import View
 from cctrace.identification.named import controller_name
@@ -118,7 +118,8 @@ def samples(of: Any, quantity: str, by: str | None = None) -> dict[str, NDArray[
     items = [(item.labels, _values(item.source, quantity)) for item in _items(of, by)]
     if not items:
         raise ArgumentError(f"{of!r}: no TCP flow in it")
-    by = by or _natural([labels for labels, _ in items])
+    of_all = (name for name in GROUPS if all(labels.get(name) is not None for labels, _ in items))
+    by = by or next(of_all, "flow")
     if all(labels.get(by) is None for labels, _ in items):
         known = [name for name in GROUPS if any(labels.get(name) is not None for labels, _ in items)]
         raise ArgumentError(f"by={by!r}: not known of these flows; known are {', '.join(known)}")
@@ -244,7 +245,7 @@ def _of_files(inputs: Iterable[str], by: str | None) -> Iterator[_Item]:
 
 def _bulk(file: str) -> Iterable[Any]:
     """Return the bulk flows of a capture; of a large one, one by one."""
-    if os.path.isfile(file) and os.path.getsize(file) >= LARGE_FILE:
+    if is_large(file):
         return bulk_flows(file)
     data = read(file)
     if not isinstance(data, Capture):
@@ -256,12 +257,6 @@ def _flow_item(flow: Flow) -> _Item:
     src, sport, dst, dport = flow.key
     ends = {"flow": f"{src}:{sport} → {dst}:{dport}", "src": src, "dst": dst}
     return _Item(ends | {"controller": controller_name(flow.tcpinfo)}, flow)
-
-
-def _natural(flows: Sequence[dict[str, Any]]) -> str:
-    """Return the default grouping: the first label that is known of all flows."""
-    known = (name for name in GROUPS if all(labels.get(name) is not None for labels in flows))
-    return next(known, "flow")
 
 
 def _values(source: Any, quantity: str) -> NDArray[Any]:

@@ -68,16 +68,17 @@ def lines(
     'Goodput (Mbit/s)'
     """
     _has(table, [x, by, *(panel[0] for panel in panels)])
-    groups = [None] if panel_by is None else list(dict.fromkeys(table[panel_by]))
+    groups = _groups(table, panel_by)
     cells = [(panel, group) for group in groups for panel in panels]
     across = min(columns, len(cells)) if not panel_by else len(panels) if len(panels) > 1 else len(groups)
     down = -(-len(cells) // across)
     drawing = blank((max(3.7 * across + 0.4, 7.0), 2.5 * down + 0.9), title)
     names = list(dict.fromkeys(table[by]))
     styles = dict(zip(names, _styles(), strict=False))
-    grid = drawing.subplots(down, across, squeeze=False, sharex=True, sharey=_shared(panels) if panel_by else False)
-    for axes, ((column, _, *options), group) in zip(grid.flat, cells, strict=False):
-        rows = table if group is None else table[table[panel_by] == group]
+    # Panels of one measure stand above each other, or side by side.
+    shared: Literal["col", "row", False] = ("col" if len(panels) > 1 else "row") if panel_by else False
+    grid = drawing.subplots(down, across, squeeze=False, sharex=True, sharey=shared)
+    for axes, ((column, _, *options), (_, rows)) in zip(grid.flat, cells, strict=False):
         for name in names:
             _line(axes, rows[rows[by] == name].sort_values(x), x, column, name, styles[name], *options)
         for at, text in marks:
@@ -86,13 +87,20 @@ def lines(
                 at, 0.98, text, transform=axes.get_xaxis_transform(), fontsize=7, rotation=90, va="top", ha="right"
             )
     # Limits are set last, once all axes that share them are drawn.
-    for axes, ((_, label, *options), group) in zip(grid.flat, cells, strict=False):
-        _dress(axes, label, "" if group is None else str(group), **(options[0] if options else {}))
+    for axes, ((_, label, *options), (called, _)) in zip(grid.flat, cells, strict=False):
+        _dress(axes, label, called, **(options[0] if options else {}))
     if table[x].dtype.kind in "iu" and grid[0, 0].get_xscale() == "linear":
         grid[0, 0].locator_params(axis="x", integer=True)  # of all: they share the axis
     _finish_grid(grid, len(cells), xlabel or x)
     _legend(drawing, grid.flat)
     return drawing
+
+
+def _groups(table: pd.DataFrame, by: str | None) -> list[tuple[str, pd.DataFrame]]:
+    """Return title and rows of each panel: one per value of a column, or one of everything."""
+    if by is None:
+        return [("", table)]
+    return [(str(group), table[table[by] == group]) for group in dict.fromkeys(table[by])]
 
 
 def _finish_grid(grid: NDArray[Any], count: int, xlabel: str | None = None) -> None:
@@ -102,11 +110,6 @@ def _finish_grid(grid: NDArray[Any], count: int, xlabel: str | None = None) -> N
     if xlabel is not None:
         for axes in grid[-1]:
             axes.set_xlabel(xlabel)
-
-
-def _shared(panels: Sequence[Any]) -> Literal["col", "row"]:
-    """Which panels share their vertical axis: those of one measure, which stand above each other, or side by side."""
-    return "col" if len(panels) > 1 else "row"
 
 
 def _styles() -> Iterator[tuple[str, str]]:
@@ -248,7 +251,7 @@ def heatmap(
     2
     """
     _has(table, [rows, columns, value, *([by] if by else [])])
-    groups = [None] if by is None else list(dict.fromkeys(table[by]))
+    groups = _groups(table, by)
     across = min(len(groups), 3)
     down = -(-len(groups) // across)
     tall, wide = table[rows].nunique(), table[columns].nunique()
@@ -259,13 +262,11 @@ def heatmap(
         span = max(abs(low - centre), abs(high - centre)) or 1.0
         low, high, colours = centre - span, centre + span, "RdBu"
     grid = drawing.subplots(down, across, squeeze=False)
-    for axes, group in zip(grid.flat, groups, strict=False):
-        square = (table if group is None else table[table[by] == group]).pivot_table(
-            index=rows, columns=columns, values=value
-        )
+    for axes, (called, its) in zip(grid.flat, groups, strict=False):
+        square = its.pivot_table(index=rows, columns=columns, values=value)
         image = axes.imshow(square.to_numpy(float), origin="lower", aspect="auto", vmin=low, vmax=high, cmap=colours)
         _numbers(axes, square, image, form)
-        axes.set_title("" if group is None else str(group), fontsize=9)
+        axes.set_title(called, fontsize=9)
         axes.set(xlabel=xlabel or columns, ylabel=ylabel or rows)
     _finish_grid(grid, len(groups))
     drawing.colorbar(image, ax=list(grid.flat), label=label or value, shrink=0.8)
@@ -307,16 +308,16 @@ def ellipses(table: pd.DataFrame, by: str = "cc", *, panel_by: str | None = None
     1
     """
     _has(table, [by, "delay", "throughput", "delay_spread", "throughput_spread", "delay_p95"])
-    groups = [None] if panel_by is None else list(dict.fromkeys(table[panel_by]))
+    groups = _groups(table, panel_by)
     drawing = blank((5.2 * len(groups) + 0.3, 4.3), title)
     styles = dict(zip(dict.fromkeys(table[by]), _styles(), strict=False))
     grid = drawing.subplots(1, len(groups), squeeze=False)[0]
-    for axes, group in zip(grid, groups, strict=True):
-        for row in (table if group is None else table[table[panel_by] == group]).to_dict("records"):
+    for axes, (called, rows) in zip(grid, groups, strict=True):
+        for row in rows.to_dict("records"):
             _ellipse(axes, row, row[by], *styles[row[by]])
         axes.set(xlabel="Queueing delay over the least (log scale)", ylabel="Throughput over the most", xscale="log")
         axes.invert_xaxis()
-        axes.set_title("" if group is None else str(group), fontsize=9)
+        axes.set_title(called, fontsize=9)
         axes.grid(color="#e4e8ed", lw=0.6)
     _legend(drawing, grid)
     return drawing

@@ -1,11 +1,12 @@
 """The packets of one connection as a time-sequence graph draws them: sent, and received."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import rows_of_spans
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
 from cctrace.tcp.sequence import unwrap, unwrapped
@@ -66,6 +67,23 @@ class Received:
 
     def __len__(self) -> int:
         return len(self.time_ns)
+
+
+Side = TypeVar("Side", Sent, Received)
+
+
+def rows_of(side: Side, rows: NDArray[np.intp]) -> Side:
+    """Return some packets of a side, by their rows; SACK blocks go with their packets."""
+    columns = {name: getattr(side, name) for name in side.__dataclass_fields__}
+    if not isinstance(side, Received):
+        return type(side)(**{name: column[rows] for name, column in columns.items()})
+    blocks = rows_of_spans((np.cumsum(side.blocks) - side.blocks)[rows], side.blocks[rows])
+    return type(side)(**{n: c[blocks if n in ("left", "right") else rows] for n, c in columns.items()})
+
+
+def in_time(side: Side) -> Side:
+    """Return the packets in the order of time: several CPUs feeding one capture may disorder it by microseconds."""
+    return rows_of(side, np.argsort(side.time_ns, kind="stable"))
 
 
 def packets_of(flow: Flow) -> tuple[Sent, Received]:
@@ -139,8 +157,7 @@ def _received(
     if "wscale" in facts["inferred"]:
         window = np.full(len(rows), -1)
     blocks = packets["sack_count"][rows].astype(np.int64)
-    which = np.repeat(packets["sack_row"][rows].astype(np.int64) - np.cumsum(blocks) + blocks, blocks)
-    which += np.arange(len(which))
+    which = rows_of_spans(packets["sack_row"][rows], blocks)
     base = np.repeat(near, blocks)
     left, right = (unwrap(packets.sacks[side][which], facts["isn"], base) for side in ("left", "right"))
     size = packets["payload"][rows].astype(np.int64)

@@ -174,12 +174,21 @@ def decimate(time_s: NDArray[Any], values: NDArray[Any], buckets: int) -> tuple[
         return time_s, values
     span = (time_s[-1] - time_s[0]) or 1.0
     bucket = np.minimum(((time_s - time_s[0]) / span * buckets).astype(np.int64), buckets - 1)
-    first = np.concatenate(([0], np.flatnonzero(np.diff(bucket)) + 1))
-    last = np.append(first[1:], len(values)) - 1
-    lowest, highest = np.minimum.reduceat(values, first), np.maximum.reduceat(values, first)
-    group = np.repeat(np.arange(len(first)), last - first + 1)
-    low_rows, high_rows = np.flatnonzero(values == lowest[group]), np.flatnonzero(values == highest[group])
-    low_rows = low_rows[np.unique(group[low_rows], return_index=True)[1]]
-    high_rows = high_rows[np.unique(group[high_rows], return_index=True)[1]]
-    keep = np.unique(np.concatenate((first, low_rows, high_rows, last)))
+    keep = np.unique(np.concatenate(extreme_rows(bucket, values, values)))
     return time_s[keep], values[keep]
+
+
+def extreme_rows(span: NDArray[np.int64], low: NDArray[Any], high: NDArray[Any]) -> list[NDArray[np.int64]]:
+    """Return rows: first and last of each span, and the first ones with the smallest `low` and the largest `high`.
+
+    `span`: the number of each row's span; rows of a span are neighbours.
+    """
+    if not len(span):
+        return [np.zeros(0, np.int64)]
+    first = np.concatenate(([0], np.flatnonzero(np.diff(span)) + 1))
+    rows = [first, np.append(first[1:], len(span)) - 1]
+    group = np.repeat(np.arange(len(first)), rows[1] - first + 1)
+    for extreme, values in ((np.minimum, low), (np.maximum, high)):
+        there = np.flatnonzero(values == extreme.reduceat(values, first)[group])
+        rows.append(there[np.unique(group[there], return_index=True)[1]])
+    return rows

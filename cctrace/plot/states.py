@@ -109,8 +109,8 @@ def states(
     if not low < high:
         raise ArgumentError(f"start_s={start_s}, end_s={end_s}: nothing lies between; it ends at {_end(rows):.3f} s")
     gains = [panel for panel in flow_panels(view) if panel.name == "gains"]
-    place = view.taken_at
-    drawing = blank((9.0, 0.9 + 0.5 * len(rows) + 2.2 * len(gains)), title or _aside(place))
+    aside = "" if view.taken_at == "sender" else f"captured at: {view.taken_at}; times are estimates"
+    drawing = blank((9.0, 0.9 + 0.5 * len(rows) + 2.2 * len(gains)), title or aside)
     ratios = {"height_ratios": [0.5 * len(rows) + 0.3] + [2.2] * len(gains)}
     axes = drawing.subplots(1 + len(gains), sharex=True, squeeze=False, gridspec_kw=ratios)[:, 0]
     for k, (_, phases) in enumerate(rows):
@@ -124,10 +124,6 @@ def states(
         axis.set_xlim(low, high)
     axes[-1].set_xlabel(TIME)
     return drawing
-
-
-def _aside(place: str) -> str:
-    return "" if place == "sender" else f"captured at: {place}; times are estimates"
 
 
 def _end(rows: Any) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc.linux import STARTUP_GAIN
-from cctrace.columns import Columns, frame_of
+from cctrace.columns import Columns, frame_of, rows_of_spans
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.flows.source import flow_of
@@ -146,7 +146,7 @@ class Comparison(Carded):
         high = self._high[np.minimum(np.arange(last + 1) + slack_polls, last)]
         sizes = np.maximum(high - low + 1, 0)  # empty if the polls' times go back
         poll = np.repeat(np.arange(last + 1), sizes)
-        rows = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(low, sizes)
+        rows = rows_of_spans(low, sizes)
         got, target = values[rows], want[poll]
         with np.errstate(invalid="ignore"):  # of two unset bounds
             near = (got == target) | (np.abs(got - target) <= np.maximum(rel * np.abs(target), absolute))

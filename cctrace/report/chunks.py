@@ -11,16 +11,15 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.plot.packets import NEW, Received, Sent
+from cctrace.plot.packets import NEW, Received, Sent, in_time, rows_of
+from cctrace.plot.panels import extreme_rows
 from cctrace.report.data import packet_columns, script_json
 from cctrace.report.page import FlowSection
-
-_Side = TypeVar("_Side", Sent, Received)
 
 PACKETS = 1_000_000  # that a page holds one by one
 CHUNK = 200_000  # packets of a file beside it
@@ -40,7 +39,7 @@ class Packed(NamedTuple):
 
 def pack(packets: tuple[Sent, Received], start_ns: int, spans: int) -> Packed:
     """Return the `Packed` of a flow's packets; `spans`: of time, of which the page keeps the extremes."""
-    sent, received = _ordered(packets[0]), _ordered(packets[1])
+    sent, received = in_time(packets[0]), in_time(packets[1])
     times = np.sort(np.concatenate((sent.time_ns, received.time_ns)))
     edges = sorted({int(times[0]), *(int(t) for t in times[CHUNK::CHUNK]), int(times[-1]) + 1})
     top = np.maximum.accumulate(np.concatenate(([0], sent.seq + sent.size)))
@@ -88,22 +87,6 @@ def fitting(
     return kept, itertools.chain.from_iterable(files(packed, stem) for packed, stem in beside)
 
 
-def rows_of(side: _Side, rows: NDArray[np.intp]) -> _Side:
-    """Return some packets of a side, by their rows in increasing order."""
-    columns = {name: getattr(side, name) for name in side.__dataclass_fields__}
-    if not isinstance(side, Received):
-        return type(side)(**{name: column[rows] for name, column in columns.items()})
-    first = np.cumsum(side.blocks) - side.blocks
-    count = side.blocks[rows]
-    ends = np.cumsum(count)
-    blocks = np.repeat(first[rows] - (ends - count), count) + np.arange(int(count.sum()))
-    return type(side)(**{n: c[blocks if n in ("left", "right") else rows] for n, c in columns.items()})
-
-
-def _ordered(side: _Side) -> _Side:
-    return rows_of(side, np.argsort(side.time_ns, kind="stable"))
-
-
 def _selected(sent: Sent, received: Received, spans: int) -> tuple[Sent, Received]:
     """Return the first and last packets of each time span, and those with the extreme values."""
     ends = [side.time_ns[[0, -1]] for side in (sent, received) if len(side)]
@@ -112,34 +95,18 @@ def _selected(sent: Sent, received: Received, spans: int) -> tuple[Sent, Receive
     again = np.flatnonzero(~new)
     again = again[:: -(-len(again) // RETRANSMISSIONS) or 1]
     least, most = np.where(new, sent.seq, np.iinfo(np.int64).max), np.where(new, sent.seq + sent.size, -1)
-    rows = [*_extreme(_span_of(sent, low, high, spans), least, most), again]
+    rows = [*extreme_rows(_span_of(sent, low, high, spans), least, most), again]
     chosen = rows_of(sent, np.unique(np.concatenate(rows)))
     span = _span_of(received, low, high, spans)
     edge = np.maximum(received.window, 0) + received.ack
-    rows = _extreme(span, edge, edge)
+    rows = extreme_rows(span, edge, edge)
     held = np.flatnonzero(received.blocks)
     if len(held):
         first = (np.cumsum(received.blocks) - received.blocks)[held]
         outer = np.minimum.reduceat(received.left, first), np.maximum.reduceat(received.right, first)
-        rows += [held[k] for k in _extreme(span[held], *outer)]
+        rows += [held[k] for k in extreme_rows(span[held], *outer)]
     return chosen, rows_of(received, np.unique(np.concatenate(rows)))
 
 
 def _span_of(side: Sent | Received, low: int, high: int, spans: int) -> NDArray[np.int64]:
     return ((side.time_ns - low) / (high - low) * spans).astype(np.int64)
-
-
-def _extreme(span: NDArray[np.int64], low: NDArray[Any], high: NDArray[Any]) -> list[NDArray[np.int64]]:
-    """Return rows: first and last of each span, and those with the smallest `low` and the largest `high`."""
-    if not len(span):
-        return [np.zeros(0, np.int64)]
-    first = np.concatenate(([0], np.flatnonzero(np.diff(span)) + 1))
-    last = np.append(first[1:], len(span)) - 1
-    return [first, last, _where(np.minimum, low, first), _where(np.maximum, high, first)]
-
-
-def _where(extreme: np.ufunc, values: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first row of each group that has the group's extreme; groups begin at `first`."""
-    group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(values))))
-    rows = np.flatnonzero(values == extreme.reduceat(values, first)[group])
-    return rows[np.unique(group[rows], return_index=True)[1]]

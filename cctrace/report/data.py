@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.plot.limits import LIMITS, limit_words
+from cctrace.plot.packets import in_time
 from cctrace.plot.panels import changes, decimate
 from cctrace.report.encode import fast, floats, integers, small
 
@@ -63,7 +64,9 @@ def _flow(identifier: str, flow: FlowSection, pack: Pack = small) -> dict[str, A
         "range": _range(flow),
         "time_axis": flow.time_axis,
         "phases": flow.phases.spans,
-        "limits": [[limit_words(x.name), _class(x.name), x.start_s, x.end_s] for x in flow.limits],
+        "limits": [
+            [limit_words(x.name), x.name if x.name in LIMITS else "unknown", x.start_s, x.end_s] for x in flow.limits
+        ],
         "events": [[event.name.replace("_", " "), event.start_s, event.end_s, event.text] for event in flow.events],
         "lanes": [_lane(lane, pack) for lane in flow.lanes],
         "panels": [(identifier, panel) for panel in flow.panels],
@@ -81,10 +84,6 @@ def _lane(lane: Lane, pack: Pack) -> dict[str, Any]:
     return packed | {"t": integers(np.rint(starts * 1e6), 1e-6, pack), "code": integers(codes, pack=pack)}
 
 
-def _class(name: str) -> str:
-    return name if name in LIMITS else "unknown"
-
-
 def _range(flow: FlowSection) -> list[float]:
     low, high = float(flow.begin_s), float(flow.duration_s)
     if flow.beside:
@@ -99,37 +98,21 @@ def _range(flow: FlowSection) -> list[float]:
 
 def packet_columns(packets: tuple[Sent, Received], start_ns: int, pack: Pack = small) -> dict[str, dict[str, Any]]:
     """Return the columns of packets, (`Sent`, `Received`), in the order of time."""
-    sent, received = (_in_time(side) for side in packets)
+    sent, received = in_time(packets[0]), in_time(packets[1])
     start = np.int64(start_ns)
-    blocks = _blocks_in_time(packets[1])
     columns = {
         "sent": {
-            "t": sent["time_ns"] - start,
-            "kind": sent["kind"] + 8 * sent["spurious"].astype(np.uint8),
-            **{name: sent[name] for name in ("frame", "seq", "size", "flags")},
+            "t": sent.time_ns - start,
+            "kind": sent.kind + 8 * sent.spurious.astype(np.uint8),
+            **{name: getattr(sent, name) for name in ("frame", "seq", "size", "flags")},
         },
         "received": {
-            "t": received["time_ns"] - start,
-            **{name: received[name] for name in ("frame", "ack", "window", "size", "flags", "blocks")},
-            "left": blocks[0],
-            "length": blocks[1] - blocks[0],
+            "t": received.time_ns - start,
+            **{name: getattr(received, name) for name in ("frame", "ack", "window", "size", "flags", "blocks", "left")},
+            "length": received.right - received.left,
         },
     }
     return {side: {name: integers(c, pack=pack) for name, c in of.items()} for side, of in columns.items()}
-
-
-def _in_time(side: Sent | Received) -> dict[str, NDArray[Any]]:
-    """Return the columns in the order of time: several CPUs feeding one capture may disorder it by microseconds."""
-    order = np.argsort(side.time_ns, kind="stable")
-    return {n: getattr(side, n)[order] for n in side.__dataclass_fields__ if n not in ("left", "right")}
-
-
-def _blocks_in_time(received: Received) -> tuple[NDArray[Any], NDArray[Any]]:
-    order, count = np.argsort(received.time_ns, kind="stable"), received.blocks
-    first = np.cumsum(count) - count
-    ends = np.cumsum(count[order])
-    rows = np.repeat(first[order] - (ends - count[order]), count[order]) + np.arange(count.sum())
-    return received.left[rows], received.right[rows]
 
 
 def _fill_series(flows: Sequence[dict[str, Any]], room: int | None = None, pack: Pack = small) -> None:

@@ -123,14 +123,12 @@ def _numbers(ratio: Estimate) -> str:
     >>> _numbers(Estimate(3.2, 2.9, None)), _numbers(Estimate(1.004, 0.99, 1.02))
     ('× 3.2 (2.9 or more)', '× 1.00 (0.99 to 1.02)')
     """
-    value, low, high = (None if side is None else _ratio(side) for side in ratio)
+    value, low, high = (
+        None if side is None else f"{side:.2f}" if side < 2 else format_number(side, 2) for side in ratio
+    )
     if low is not None and high is not None:
         return f"× {value} ({low} to {high})"
     return f"× {value} ({low} or more)" if low is not None else f"× {value} ({high} or less)" if high else f"× {value}"
-
-
-def _ratio(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 2 else format_number(ratio, 2)
 
 
 def _beside(found: Effects) -> str:

@@ -6,7 +6,6 @@
 of a million capture times takes some two bytes per row, a constant one nothing.
 """
 
-import base64
 import functools
 import zlib
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from isal import isal_zlib
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 Pack = Callable[[bytes], bytes]
 
@@ -53,19 +52,3 @@ def floats(values: ArrayLike, pack: Pack = small) -> dict[str, Any]:
     largest = float(np.abs(values).max(initial=0)) or 1.0
     scale = float(f"1e{int(np.floor(np.log10(largest / STEPS)))}")
     return integers(np.rint(values / scale), scale, pack)
-
-
-def decoded(column: dict[str, Any]) -> NDArray[Any]:
-    """Return the values of a column, as the page's script does.
-
-    >>> decoded(integers([7, -3, 1 << 40])).tolist()
-    [7.0, -3.0, 1099511627776.0]
-    """
-    data = column["data"]
-    data = base64.b64decode(data) if isinstance(data, str) else data
-    planes = np.frombuffer(zlib.decompress(data), np.uint8).reshape(column["planes"], -1)
-    zigzag = np.zeros(column["n"], np.uint64)
-    for i, plane in enumerate(planes):
-        zigzag |= plane.astype(np.uint64) << np.uint64(8 * i)
-    steps = (zigzag >> np.uint64(1)).astype(np.int64) ^ -(zigzag & np.uint64(1)).astype(np.int64)
-    return np.cumsum(steps) * column["scale"]

@@ -40,7 +40,10 @@ def forecast_section(forecast: Collapse | Refusal | None) -> str:
                 name,
                 one.verdict,
                 *map(_between, (one.threshold_sd_us, one.sd_us)),
-                *map(_chance, (one.probability, one.probability_hour)),
+                *(
+                    "-" if chance.value is None else format_share(max(chance.value, _LEAST))
+                    for chance in (one.probability, one.probability_hour)
+                ),
             ),
         )
         for name, one in forecast.forecasts_.items()
@@ -48,10 +51,6 @@ def forecast_section(forecast: Collapse | Refusal | None) -> str:
     cells = table("narrow", heads, rows, "Forecast of minRTT collapse")
     body = f'{cells}{_runs(forecast)}<p class="soft">{_NOTE}</p>'
     return card(f"{_ASKED} {escape(forecast.line())}", body, "forecast")
-
-
-def _chance(probability: Estimate) -> str:
-    return "-" if probability.value is None else format_share(max(probability.value, _LEAST))
 
 
 def _between(estimate: Estimate) -> str:

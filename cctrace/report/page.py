@@ -117,6 +117,7 @@ def render(report: Report, room: int | None = None) -> str:
     flows = {i: given[i] for i in sections}
     above = [comparison_section(report.comparison)] if report.comparison else []
     body = "\n".join([*above, *sections.values()])
+    notes = "\n".join(f'<p class="card warning">{escape(note)}</p>' for note in (*report.notes, *refused))
     beside = any(flow.beside for flow in flows.values())
     main = f"""<header><div>
 <h1>{escape(report.title)}</h1>
@@ -126,7 +127,7 @@ def render(report: Report, room: int | None = None) -> str:
 <main{' class="wide"' if "Verdict" in report.columns else ""}>
 {_table(report, flows) if len(report.rows) > 1 or not flows else ""}
 {_others(report)}
-{_notes([*report.notes, *refused])}
+{notes}
 <noscript><p class="card warning">The plots are drawn by a script inside this page; it needs JavaScript, not a network.
 </p></noscript>
 {body}
@@ -215,7 +216,3 @@ def _others(report: Report) -> str:
         f'aria-label="Smaller flows"><table class="flows"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
         "</div></details>"
     )
-
-
-def _notes(notes: Iterable[str]) -> str:
-    return "\n".join(f'<p class="card warning">{escape(note)}</p>' for note in notes)

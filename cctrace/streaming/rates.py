@@ -4,6 +4,7 @@ A request waits for one latency, then bits flow at the rate. A wait across two p
 half of one period's latency, half of the next one's remains.
 """
 
+import math
 import os
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -88,7 +89,7 @@ class Rates:
         """See `Network`."""
         first_ms = self._latency()
         if ask is None:
-            return Progress(quality, size, size, first_ms + self._duration_ms(size), first_ms)
+            return Progress(quality, size, size, first_ms + self._piece(size, math.inf, 0.0)[1], first_ms)
         ms, bits, least_ms = first_ms, 0.0, self.STEP_MS - first_ms
         while bits < size:
             more, spent_ms = self._piece(size - bits, self.STEP_BITS, least_ms)
@@ -109,20 +110,6 @@ class Rates:
                 return total + ms
             total += self.left_ms
             units -= self.left_ms / self.now.latency_ms
-            self._turn()
-        return total
-
-    def _duration_ms(self, size: float) -> float:
-        """Wait for `size` bits."""
-        total = 0.0
-        while size > 0:
-            rate = self.now.kbps
-            if size <= self.left_ms * rate:
-                ms = size / rate
-                self.left_ms -= ms
-                return total + ms
-            total += self.left_ms
-            size -= self.left_ms * rate
             self._turn()
         return total
 

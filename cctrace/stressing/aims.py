@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.columns import longest_run
 from cctrace.stressing.trial import Course
@@ -64,15 +63,14 @@ class Aim:
         step_s = float(course.time_s[1] - course.time_s[0])
         width = max(1, round(self.window_s / step_s))
         if self.kind == "delay":
-            worst = _means(course.rtt_s, width).max(initial=0.0)
+            windows = np.lib.stride_tricks.sliding_window_view(course.rtt_s, min(width, len(course.rtt_s)))
+            worst = windows[~np.isnan(windows).any(axis=1)].mean(axis=1).max(initial=0.0)
             return self.delay_s / worst if worst > 0 else math.inf
         if self.kind == "state":
             longest = longest_run([mode.partition(" ")[0] == self.state for mode in course.modes]) * step_s
             return self.window_s / longest if longest > 0 else math.inf
-        got, offered = (
-            _grown(course.delivered[-1 if self.kind == "starve" else 0], width),
-            _grown(course.offered, width),
-        )
+        counters = (course.delivered[-1 if self.kind == "starve" else 0], course.offered)
+        got, offered = (counter[width:] - counter[:-width] for counter in counters)
         shares = np.divide(got, offered, out=np.full(len(got), np.inf), where=offered > 0.5 * np.median(offered))
         if self.kind == "stall":
             tail = shares[course.time_s[: len(shares)] >= end_s]
@@ -80,14 +78,3 @@ class Aim:
             took_s = (recovered[0] if len(recovered) else len(tail) + width) * step_s
             return self.stall_s / took_s if took_s > 0 else math.inf
         return float(shares.min(initial=math.inf)) / self.floor * (2 if self.kind == "starve" else 1)
-
-
-def _grown(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Return by how much a counter grew in every window."""
-    return values[width:] - values[:-width]
-
-
-def _means(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Return the means of all windows in which there is a value in every interval."""
-    windows = np.lib.stride_tricks.sliding_window_view(values, min(width, len(values)))
-    return windows[~np.isnan(windows).any(axis=1)].mean(axis=1)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import cctrace
 from cctrace.analysis.attached import Counters
@@ -14,7 +14,7 @@ from cctrace.display import Progress, Summarized, connection, silent, visible
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import read
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import LARGE_FILE, bulk_flows, bulk_or_largest
+from cctrace.flows.large import bulk_of_file
 from cctrace.io import CAPTURES, sniff
 from cctrace.io.annotated import Comment, is_annotated, write_annotated
 from cctrace.io.source import open_source
@@ -121,13 +121,13 @@ def annotate(
     found = _Findings()
     counters = Counters(_counters(file, options) for file in tcpinfo)
     progress(f"reading {source}")
-    for flow in _flows(source, options):
+    for flow in cast(Iterable[Flow], bulk_of_file(source, **options)):  # a capture, as was checked
         progress(f"analysing {connection(*flow.key)}")
         found.add(source, flow, counters, controller)
         forget(flow)
     counters.require_used()
     if not found.flows:
-        raise StreamError(found.refused or f"{source}: no TCP connection in this capture")
+        raise StreamError(found.refused)
     progress(f"writing {target}")
     companion = target + SUFFIX
     comments = _Counted(heapq.merge(*map(comments_of, found.flows), key=attrgetter("frame")))
@@ -189,16 +189,6 @@ def _require_annotatable(source: str, target: str, limit: int | None) -> None:
         raise ArgumentError(f"target={target!r} is no file: what is known of the packets is written beside it")
     if os.path.isfile(source) and os.path.isfile(target) and os.path.samefile(source, target):
         raise ArgumentError(f"target={target!r} is the capture itself: give another name")
-
-
-def _flows(source: str, options: dict[str, Any]) -> Iterator[Flow]:
-    """Yield the bulk flows of a capture, or its largest; a large one is not held in memory at once."""
-    if os.path.isfile(source) and os.path.getsize(source) >= LARGE_FILE:
-        yield from bulk_flows(source, **options)
-        return
-    capture = read(source, **options)
-    if len(capture):
-        yield from bulk_or_largest(capture)
 
 
 def _counters(file: File, options: dict[str, Any]) -> TcpInfo:

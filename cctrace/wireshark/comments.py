@@ -1,6 +1,7 @@
 """Which packets deserve a comment, and what it says: our own words and numbers, nothing that a file holds."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,13 +52,14 @@ def comments_of(columns: PacketColumns) -> Iterator[Comment]:
     """
     c, ack = columns, ~columns.sent
     begins = _changes(c.limit) & (c.limit != UNKNOWN)
-    edge = _begins((c.window_left == 0) & c.data, c.data)
+    full = (c.window_left == 0) & c.data
+    edge = full & ~_before(c.data, full, False)
     state, tcp = _at(ack, c.state), _at(ack, c.tcp_state)
     steps = np.log(np.maximum(c.pacing_rate_bps, 1)) // np.log1p(PACING_STEP)
     numbers = _at(ack, c.cwnd) | _at(ack, steps)
     again = (c.kind != NEW) & c.data
     words, decided = resent(c), c.cwnd != UNKNOWN
-    before, tcp_before = _before(ack, c.state), _before(ack, c.tcp_state)
+    before, tcp_before = (_before(ack, column, UNKNOWN) for column in (c.state, c.tcp_state))
     for i in np.flatnonzero(begins | edge | state | tcp | (numbers & decided) | again).tolist():
         parts = []
         if again[i]:
@@ -103,16 +105,8 @@ def _at(where: NDArray[np.bool_], values: NDArray[np.generic]) -> NDArray[np.boo
     return found
 
 
-def _before(where: NDArray[np.bool_], values: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return the value before each row, among the rows `where`; -1 before the first."""
-    found = np.full(len(values), UNKNOWN, np.int8)
-    found[where] = np.concatenate([[UNKNOWN], values[where][:-1]]).astype(np.int8)[: int(where.sum())]
-    return found
-
-
-def _begins(held: NDArray[np.bool_], among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return where something begins to hold, among the rows `among`."""
-    found = np.zeros(len(held), bool)
-    now = held[among]
-    found[among] = now & ~np.concatenate([[False], now[:-1]])[: len(now)]
+def _before(where: NDArray[np.bool_], values: NDArray[Any], first: int) -> NDArray[Any]:
+    """Return the value before each row, among the rows `where`; `first` before the first of them."""
+    found = np.full_like(values, first)
+    found[where] = np.append(np.asarray([first], values.dtype), values[where])[:-1]
     return found
