@@ -25,17 +25,7 @@ _MOST_ROWS = 60  # of a table on the screen; --output writes all
     "-o", "--output", type=click.Path(file_okay=False), metavar="DIR", help="Write tables (CSV) and plots (PNG)."
 )
 @command_options()
-def reproduce(
-    paper: str | None,
-    figure: str | None,
-    listed: bool,
-    quick: bool,
-    fresh: bool,
-    workers: int | None,
-    traces: str | None,
-    output: str,
-    as_json: bool,
-) -> None:
+def reproduce(paper: str | None, figure: str | None, listed: bool, output: str, as_json: bool, **options: Any) -> None:
     """Run a figure of a PAPER, or all of them, and print the results and which of the paper's claims hold.
 
     Results are kept on disk, named by code and parameters: an interrupted run resumes, and known results are
@@ -50,28 +40,22 @@ def reproduce(
     if paper is None:
         raise ArgumentError(f"which paper? There are: {', '.join(papers.papers())}")
     names = list(papers.figures(paper)) if figure is None else [papers.find(paper, figure).name]
-    if traces:
+    if options["traces"]:
         names = _with_traces(papers, paper, names if figure is not None else None)
-    changes = {"traces": traces} if traces else {}
+    else:
+        del options["traces"]
+    options["workers"] = options["workers"] or os.cpu_count() or 1
     found: list[Any] = []
     with progress("reproducing") as update:
         for name in names:
-            (made,) = papers.reproduce(
-                paper,
-                name,
-                quick=quick,
-                workers=workers or os.cpu_count() or 1,
-                progress=update,
-                fresh=fresh,
-                **changes,
-            )
+            (made,) = papers.reproduce(paper, name, progress=update, **options)
             found += made.claims
             if not as_json:
                 _print_figure(made, output)
             if output is not None:
                 _write(made, paper, output)
     if as_json:
-        print_json([{"paper_name": paper, "quick": quick} | claim.to_dict() for claim in found])
+        print_json([{"paper_name": paper, "quick": options["quick"]} | claim.to_dict() for claim in found])
         return
     echo(f"\n{summary(found)}")
     if any(claim.failed for claim in found):

@@ -53,17 +53,7 @@ _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us
 @trust_option
 @command_options()
 def sweep(
-    cc: Any,
-    vary: tuple[str, ...],
-    rate: str | None,
-    rtt: str | None,
-    buffer: Any,
-    seeds: int,
-    duration: str,
-    file: str,
-    csv: str | None,
-    workers: int | None,
-    as_json: bool,
+    cc: Any, vary: tuple[str, ...], rate: str | None, seeds: int, csv: str | None, as_json: bool, **options: Any
 ) -> None:
     """Simulate every combination of controllers, settings and seeds; print mean and spread over the seeds.
 
@@ -76,13 +66,11 @@ def sweep(
     from cctrace.sim.path import Path
     from cctrace.sim.sweep import sweep as run
 
-    axes = dict(_axis(text) for text in vary)
-    path = Path(rate=rate or axes.get("rate", [None])[0], rtt=rtt, buffer=buffer)
+    axes: dict[str, Any] = dict(_axis(text) for text in vary)
+    path = Path(rate=rate or axes.get("rate", [None])[0], rtt=options.pop("rtt"), buffer=options.pop("buffer"))
     flows = [tuple(name.split("+")) if "+" in name else name for name in cc]
     with progress("sweeping") as update:
-        found = run(
-            path, flows, range(1, seeds + 1), duration=duration, file=file, workers=workers, progress=update, **axes
-        )
+        found = run(path, flows, range(1, seeds + 1), progress=update, **options, **axes)
     columns = [name for name in found if "flow" in found[name].dims]
     frame = found[columns].to_dataframe().reset_index().dropna(subset=["goodput_bps"])
     if csv is not None:
@@ -101,9 +89,8 @@ def sweep(
         )
         for row in rows
     ]
-    print_table(
-        ("cc", *axes, "flow", "goodput", "retransmitted", "RTT", "queue"), cells, title=f"{seeds} seeds, {duration}"
-    )
+    heads = ("cc", *axes, "flow", "goodput", "retransmitted", "RTT", "queue")
+    print_table(heads, cells, title=f"{seeds} seeds, {options['duration']}")
 
 
 def _axis(text: str) -> tuple[str, list[Any]]:

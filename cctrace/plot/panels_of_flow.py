@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from cctrace.analysis.flow_view import FlowView
 from cctrace.flows.events import AckRows
+from cctrace.plot.packets import in_time
 from cctrace.plot.panels import Panel, Phases, Series, changes, throughput_series
 from cctrace.schema import MISSING
 from cctrace.units import format_time
@@ -156,13 +157,12 @@ def _bounds(view: FlowView, mss: float) -> list[Series]:
 def _receive_window(view: FlowView, packets: Any) -> list[Series]:
     if packets is None or not len(packets[1]):
         return []
-    received = packets[1]
-    order = np.argsort(received.time_ns, kind="stable")
-    order = order[(received.window[order] >= 0) & (received.ack[order] >= 0)]
-    if not len(order):
+    received = in_time(packets[1])
+    known = (received.window >= 0) & (received.ack >= 0)
+    if not known.any():
         return []
-    time_s = (received.time_ns[order] - view.start_ns) / 1e9
-    window = received.window[order].astype(np.float64)
+    time_s = (received.time_ns[known] - view.start_ns) / 1e9
+    window = received.window[known].astype(np.float64)
     return [Series("receive window", time_s, window, "bound", "steps", stretches=False)]
 
 
