@@ -11,7 +11,7 @@ from benchmarks.kernel_lab import Recording, kept, lost
 from cctrace.cc.bbr2 import BBR2
 from cctrace.errors import ArgumentError
 from cctrace.lang.memory import forget, place
-from cctrace.sim.core import sack, structs, world, write_queue
+from cctrace.sim.core import reduction, sack, structs, world, write_queue
 from cctrace.sim.core.bottleneck import step_up
 from cctrace.sim.core.fq import watch
 from cctrace.sim.core.output import must_wait
@@ -236,26 +236,65 @@ def overtaken(random):
     newest = int(random.integers(0, count))
     sender = SimpleNamespace(mask=63, una=int(random.integers(0, 8)), tx_head=0, tx_next=count)
     sender.rack_order, sender.rack_ns, sender.rack_index = newest, times[newest], log["seg"][newest]
+    sender.rack_seen = -1
     return sender, log, board
+
+
+def waiting_for(sender, log, board):
+    """What RACK waits for, found as by tcp_rack_detect_loss: along the whole list."""
+    found = []
+    for order in range(sender.tx_next):
+        segment = board[log["seg"][order]]
+        if sack.is_settled(sender, order):
+            continue
+        if (segment["sent_ns"], segment["skb_end"]) > (sender.rack_ns, sender.rack_index):
+            break
+        found.append(order)
+    return found
+
+
+def goes_on(random, sender, log, board):
+    """Some of the list settles, more is sent, or something newer arrives."""
+    change = random.integers(0, 4)
+    if change == 0:
+        board["marks"][random.integers(0, 24)] |= SACKED
+    elif change == 1:
+        sender.una += 1
+    elif change == 2:
+        order, index = sender.tx_next, int(random.integers(24, 32))
+        now = max(board["sent_ns"]) + random.integers(0, 2) * 1000
+        log["seg"][order], board["order"][index], board["sent_ns"][index] = index, order, now
+        board["skb_end"][index], board["marks"][index] = index + 1, 0
+        sender.tx_next += 1
+    else:
+        newer = int(random.integers(sender.rack_order, sender.tx_next))
+        index = log["seg"][newer]
+        if board["order"][index] == newer:
+            sender.rack_order, sender.rack_ns, sender.rack_index = newer, board["sent_ns"][index], index
 
 
 def test_the_last_transmission_that_rack_waits_for_is_the_one_that_a_scan_of_all_finds():
     """[Linux618] tcp_rack_detect_loss goes along the list up to what was sent after the newest arrival."""
     found = 0
     for seed in range(400):
-        sender, log, board = overtaken(np.random.default_rng(seed))
+        random = np.random.default_rng(seed)
+        sender, log, board = overtaken(random)
         sender.tx, sender.seg = place(log), place(board)
-        waiting = []
-        for order in range(sender.tx_next):
-            segment = board[log["seg"][order]]
-            if sack.is_settled(sender, order):
-                continue
-            if (segment["sent_ns"], segment["skb_end"]) > (sender.rack_ns, sender.rack_index):
-                break
-            waiting.append(order)
-        if waiting:
-            found += len(waiting) > 1
-            last_ns = board["sent_ns"][log["seg"][waiting[-1]]]
-            assert sack.last_overtaken_ns(sender, waiting[0]) == last_ns, seed
+        for _ in range(8):
+            if waiting := waiting_for(sender, log, board):
+                found += len(waiting) > 1
+                last_ns = board["sent_ns"][log["seg"][waiting[-1]]]
+                assert sack.last_overtaken_ns(sender, waiting[0]) == last_ns, seed
+            goes_on(random, sender, log, board)
         forget([sender.tx, sender.seg])
     assert found > 50
+
+
+def test_rack_looks_anew_for_what_it_waits_for_after_an_undo_puts_segments_back_on_its_list():
+    board = np.zeros(8, structs.SEGMENT).view(np.recarray)
+    board["marks"][:3] = LOST
+    sender = SimpleNamespace(mask=7, una=0, nxt=4, profile=structs.LINUX, n_undo=0, lost_out=3, prior_ssthresh=0)
+    sender.rack_seen, sender.undo_marker, sender.seg = 3, 0, place(board)
+    reduction.undo_cwnd_reduction(None, sender, True, 0)
+    forget([sender.seg])
+    assert (sender.lost_out, sender.rack_seen) == (0, -1)

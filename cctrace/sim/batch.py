@@ -82,7 +82,7 @@ def outcome_of(run: Run, stop: threading.Event | None = None) -> Outcome:
             if at_ns == tail_ns:
                 first = counters(world)
             if sample_ns and at_ns % sample_ns == 0:
-                samples.append(counts_of(world))
+                samples.append(counts_of(world.columns))
         totals = counters(world)
         flows = rows_of(run.senders, world, first, totals, duration_ns)
         return Outcome(flows, link_figures(world, totals, run.path, duration_ns), samples)

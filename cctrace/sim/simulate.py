@@ -23,18 +23,31 @@ from cctrace.sim.recorder import ends
 from cctrace.sim.result import Simulation, counters, link_figures, notes, table, tail_start_ns
 from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
-from cctrace.sim.state import columns_of
+from cctrace.sim.state import columns_of, field_of
 from cctrace.units import parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
 
     from cctrace.cc.base import Controller
 
-HELD = "held"  # records of the controllers, which `state.columns_of` turns into columns
+_SAMPLED = (  # fields of a flow that a sample needs
+    "profile", "mss", "nxt", "una", "sacked_out", "lost_out", "retrans_out", "q_in_flight", "goodput_bytes",
+    "q_avg_rtt", "srtt", "rtt_sum_us", "n_sent", "n_retx",
+)  # fmt: skip
+_SLOTS = max(CWND, PACING, Q_PACING) + 1  # of a controller's record, which the stack knows
+
+
+class _Sample:
+    """What holds at an instant, as it lies in memory: thousands are taken, and made into columns together."""
+
+    def __init__(self, world: World, at_ns: int) -> None:
+        self.at_ns, self.queue_delay_ns = at_ns, world.queue_delay_ns(at_ns)
+        self.counters = np.array([world.columns[name] for name in _SAMPLED])
+        self.held = [world.held(k) for k in range(len(world.columns))]  # the controllers' records
 
 
 def simulate(
@@ -133,13 +146,13 @@ def simulate(
             if at == tail_ns and until is None:
                 first = counters(world)
             if sample_ns and at % sample_ns == 0:
-                samples.append(_sample(world, at, watch, senders))
+                samples.append(_Sample(world, at))
         totals = counters(world)
         missed = [f"until={until!r} was not delivered in {duration!r}"] if until is not None and not run.there() else []
         return Simulation(
             table(senders, world, first, totals, duration_ns),
             link_figures(world, totals, path, duration_ns),
-            _timeline(samples, senders, world) if samples else None,
+            _timeline(samples, watch, senders, world) if samples else None,
             path,
             duration_ns / 1e9,
             [recorder.view() for recorder in run.recorders],
@@ -181,23 +194,43 @@ def _check_watched(watch: Sequence[str], flows: Sequence[Sender], sample: str | 
         raise ArgumentError("watch needs sample, the period at which to look")
 
 
-def _timeline(samples: Sequence[dict[str, Any]], flows: Sequence[Sender], world: World) -> pd.DataFrame:
+def _timeline(samples: Sequence[_Sample], watch: Sequence[str], flows: Sequence[Sender], world: World) -> pd.DataFrame:
     """Return the samples as a table: a row per instant and flow."""
     import pandas as pd
 
-    held = [sample.pop(HELD) for sample in samples]
-    table = {name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]}
+    f = dict(zip(_SAMPLED, np.stack([sample.counters for sample in samples], axis=1), strict=True))
+    quic = f["profile"] == QUIC
+    out = f["nxt"] - f["una"] - f["sacked_out"] - f["lost_out"] + f["retrans_out"]
+    held = [[sample.held[k] for sample in samples] for k in range(len(flows))]
+    slots = np.stack([np.frombuffer(b"".join(one), np.int64).reshape(len(samples), -1)[:, :_SLOTS] for one in held], 1)
+    cwnd = slots[:, :, CWND]  # in bytes for a QUIC controller
+    table = {
+        "time_s": _of_all([sample.at_ns / 1e9 for sample in samples], flows),
+        "flow": np.broadcast_to(np.arange(len(flows)), quic.shape),
+        "queue_delay_us": _of_all([sample.queue_delay_ns / 1e3 for sample in samples], flows),
+        "cwnd_segments": np.where(quic, cwnd // f["mss"], cwnd),
+        "pacing_rate_Bps": np.where(quic, slots[:, :, Q_PACING], slots[:, :, PACING]),
+        "in_flight_segments": np.where(quic, f["q_in_flight"] // f["mss"], out),
+        **counts_of(f),
+        **{
+            name: np.stack([field_of(flow.cc, one, name) for flow, one in zip(flows, held, strict=True)], 1)
+            for name in watch
+        },
+    }
     parts = [
-        columns_of(flow.cc, [records[k] for records in held], int(world.flows[k].mss)) for k, flow in enumerate(flows)
+        columns_of(flow.cc, one, int(world.flows[k].mss)) for k, (flow, one) in enumerate(zip(flows, held, strict=True))
     ]
-    # Of all flows at the first instant, then at the second, as the rest of the table.
-    state = {name: np.stack([part[name] for part in parts], axis=1).ravel() for name in parts[0]}
-    return pd.DataFrame(table | {name: values for name, values in state.items() if name not in table})
+    state = {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0] if name not in table}
+    return pd.DataFrame({name: values.ravel() for name, values in (table | state).items()})
 
 
-def counts_of(world: World) -> dict[str, NDArray[Any]]:
-    """Return {column: one value per flow}: what was delivered and sent so far, and the RTTs."""
-    f = world.columns
+def _of_all(values: Sequence[float], flows: Sequence[Sender]) -> NDArray[np.float64]:
+    """Return values of instants, the same for each flow."""
+    return np.repeat(np.array(values)[:, None], len(flows), axis=1)
+
+
+def counts_of(f: Mapping[str, NDArray[Any]] | NDArray[np.void]) -> dict[str, NDArray[Any]]:
+    """Return what was delivered and sent so far, and the RTTs, of columns of FLOW records: {column: one per flow}."""
     return {
         "delivered_segments": f["goodput_bytes"] // f["mss"],
         "srtt_us": np.where(f["profile"] == QUIC, f["q_avg_rtt"] * 1000, f["srtt"] // 8),
@@ -205,31 +238,3 @@ def counts_of(world: World) -> dict[str, NDArray[Any]]:
         "sent_segments": f["n_sent"].copy(),
         "retransmitted_segments": f["n_retx"].copy(),
     }
-
-
-def _sample(world: World, at_ns: int, watch: Sequence[str], flows: Sequence[Sender]) -> dict[str, Any]:
-    """Return {column: one value per flow}: what holds at this instant."""
-    watched = {
-        name: [
-            world.field(k, name) if name in fields_of(controller(flow.cc)[0]) else np.nan
-            for k, flow in enumerate(flows)
-        ]
-        for name in watch
-    }
-    f = world.columns
-    quic = f["profile"] == QUIC
-    out = f["nxt"] - f["una"] - f["sacked_out"] - f["lost_out"] + f["retrans_out"]
-    flight = np.where(quic, f["q_in_flight"] // f["mss"], out)
-    states = [world.array(address) for address in f["state"]]
-    cwnd = np.array([state[CWND] for state in states])  # in bytes for a QUIC controller
-    rate = [state[Q_PACING if of_quic else PACING] for state, of_quic in zip(states, quic, strict=True)]
-    return {
-        "time_s": np.full(len(f), at_ns / 1e9),
-        "flow": np.arange(len(f)),
-        "queue_delay_us": np.full(len(f), world.queue_delay_ns(at_ns) / 1e3),
-        "cwnd_segments": np.where(quic, cwnd // f["mss"], cwnd),
-        "pacing_rate_Bps": rate,
-        "in_flight_segments": flight,
-        **counts_of(world),
-        HELD: [world.held(k) for k in range(len(f))],
-    } | watched

@@ -53,6 +53,14 @@ def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) ->
     return {"mode": _modes(cls, records, found)} | {name: found[name] for name in COLUMNS[1:]}
 
 
+def field_of(spec: str | type[Controller], held: Sequence[bytes], name: str) -> NDArray[Any]:
+    """Return a field of one controller at each instant, of an array its first element; NaN if it has no such field."""
+    dtype = record_dtype(resolve(spec)[0])
+    if name not in (dtype.names or ()):
+        return np.full(len(held), np.nan)
+    return np.frombuffer(b"".join(held), dtype)[name].reshape(len(held), -1)[:, 0]
+
+
 def state_names(cls: type[Controller]) -> tuple[str, ...]:
     """Return the names of a controller's states, as `mode` has them before a blank; empty if it has none."""
     if "mode" in fields_of(cls):

@@ -96,6 +96,7 @@ def undo_cwnd_reduction(w, f, unmark, now):
     f.undo_marker = -1
     f.undo_proof = 0
     f.rack_advanced = 1  # look at what was unmarked again
+    f.rack_seen = -1
 
 
 def cong_control(w, f, newly_delivered, advanced, now):

@@ -214,7 +214,10 @@ def rack_reo_wnd(f):
 
 
 def rack_detect_loss(w, f, now):
-    """tcp_rack_detect_loss: what the newest arrival overtook by more than the window is lost; returns what waits."""
+    """tcp_rack_detect_loss: what the newest arrival overtook by more than the window is lost.
+
+    Returns the first transmission that may still arrive in time; -1 if there is none.
+    """
     limit = f.rack_rtt + rack_reo_wnd(f)
     at_head = True
     for order in range(f.tx_head, f.tx_next):
@@ -228,9 +231,9 @@ def rack_detect_loss(w, f, now):
         if seg.sent_ns > f.rack_ns or (seg.sent_ns == f.rack_ns and seg.skb_end > f.rack_index):
             break
         if limit > mstamp(now) - mstamp(seg.sent_ns):
-            return limit - (mstamp(now) - mstamp(last_overtaken_ns(f, order)))
+            return order
         mark_lost(w, f, index, now)
-    return 0
+    return -1
 
 
 def is_settled(f, order):
@@ -244,23 +247,24 @@ def last_overtaken_ns(f, first):
     """Return when the last transmission on RACK's list was sent that the newest arrival overtook; `first` is one.
 
     Later ones wait longer, so only the last matters, and it is near the newest arrival: under reordering the list has
-    hundreds. Of those that were sent together with that arrival, the first decides.
+    hundreds. Of those that were sent together with that arrival, the first decides. Both are looked for from where
+    they were last time, as long as that arrival is the newest: what has settled stays so, unless `rack_seen` is reset.
     """
-    order, together = max(f.rack_order, first), np.int64(-1)
-    while order > first:
-        if not is_settled(f, order):
-            if sent_ns(f, order) < f.rack_ns:
+    if f.rack_seen != f.rack_order:
+        f.rack_seen = f.rack_before = f.rack_order
+        f.rack_beside = f.rack_order + 1
+    while f.rack_before > first:
+        if not is_settled(f, f.rack_before):
+            if sent_ns(f, f.rack_before) < f.rack_ns:
                 break
-            together = order
-        order -= 1
-    if together < 0:
-        together = max(f.rack_order + 1, first)
-        while together < f.tx_next and is_settled(f, together):
-            together += 1
-    seg = segments(f.seg)[transmissions(f.tx)[together & f.mask].seg & f.mask]
-    if together < f.tx_next and seg.sent_ns == f.rack_ns and seg.skb_end <= f.rack_index:
+            f.rack_beside = f.rack_before
+        f.rack_before -= 1
+    while f.rack_beside < f.tx_next and is_settled(f, f.rack_beside):
+        f.rack_beside += 1
+    seg = segments(f.seg)[transmissions(f.tx)[f.rack_beside & f.mask].seg & f.mask]
+    if f.rack_beside < f.tx_next and seg.sent_ns == f.rack_ns and seg.skb_end <= f.rack_index:
         return f.rack_ns
-    return sent_ns(f, order)
+    return sent_ns(f, max(f.rack_before, first))
 
 
 def sent_ns(f, order):
@@ -274,8 +278,9 @@ def identify_loss(w, f, now):
         return False
     prior_retrans = f.retrans_out
     f.rack_advanced = 0
-    wait = rack_detect_loss(w, f, now)
-    if wait > 0:
-        arm(f, REORDERING_TIMER, wait + TIMEOUT_MIN_US, now)
+    first = rack_detect_loss(w, f, now)
+    if first >= 0:
+        elapsed = mstamp(now) - mstamp(last_overtaken_ns(f, first))
+        arm(f, REORDERING_TIMER, f.rack_rtt + rack_reo_wnd(f) - elapsed + TIMEOUT_MIN_US, now)
         f.rack_waits = 1
     return f.retrans_out < prior_retrans

@@ -35,8 +35,9 @@ _FLOW = (
     "cc", "entries", "log_seen", "rtt_tally", "rtt_sum_us", "rtt_count", "max_window", "high_seq", "undo_marker",
     "undo_proof", "prior_cwnd", "prr_delivered", "tx_head", "d1", "d2", "d3", "retransmits", "mdev_max", "rtt_seq",
     "min_rtt_stamp", "rs_prior_mstamp", "rs_last_order", "rs_prior_delivered_ce", "echo_ms", "rack_ns", "rack_index",
-    "rack_order", "rack_rtt", "rack_advanced", "rack_waits", "reo_wnd_steps", "reo_wnd_persist", "rack_last_delivered",
-    "reord_seen", "dsack_seen", "sack_high", "orig_sacked", "undo_retrans", "tlp_high_seq", "ece",
+    "rack_order", "rack_seen", "rack_before", "rack_beside", "rack_rtt", "rack_advanced", "rack_waits",
+    "reo_wnd_steps", "reo_wnd_persist", "rack_last_delivered", "reord_seen",
+    "dsack_seen", "sack_high", "orig_sacked", "undo_retrans", "tlp_high_seq", "ece",
     # the receiver, and its window (receive_window.py)
     "got", "rcv_high", "rcv_acked", "rcv_duplicate", "rcv_lack", "rcv_mstamp", "rcv_read", "rcv_held", "log_next",
     "unacked_data", "n_acks", "last_ack", "quick_acks", "compressed", "rcv_pushed", "dack_pending", "ack_every",

@@ -129,15 +129,6 @@ class World:
             record[name] = self.array(self.flows[flow].state)[slot]  # the stack may have written it since the last call
         return record.tobytes()
 
-    def field(self, flow, name):
-        """Return the current value of a field of a flow's controller; of an array its first element."""
-        controller = self._controllers[flow]
-        if not isinstance(controller, np.dtype):
-            return np.ravel(getattr(controller, name))[0]
-        dtype, offset = controller.fields[name][:2]
-        held = self.array(self.columns["state"][flow]).view(np.uint8)[offset : offset + dtype.itemsize]
-        return held.view(dtype.base)[0]
-
     def check(self):
         """Raise the error of a failed call to a compiled controller, if any."""
         for code in self._kept:
