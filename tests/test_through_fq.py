@@ -26,7 +26,7 @@ from cctrace.cc.base import LinuxController, checked_params
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.flows import state
 from cctrace.flows.capture import Capture
-from cctrace.flows.handover import SAME_PASS_NS, may_hand_over
+from cctrace.flows.handover import SAME_PASS_NS, full_skb, is_deferred, may_hand_over, note_made
 from cctrace.io.packets import Packets
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack, through_fq, waiting
@@ -147,7 +147,7 @@ def test_small_queues_let_through_what_the_controllers_own_super_packets_leave_r
     tp = SimpleNamespace(mss=mss, rate_Bps=5_376_335, cwnd=30, snd_nxt=0, snd_una=0, snd_wnd=1 << 20, min0=4000)
     tp.packets_out, tp.sacked_out, tp.lost_out, tp.retrans_out, tp.head, tp.tail, tp.ca_state = 20, 0, 0, 0, 0, 2, 0
     tp.queued, tp.skb_overhead, tp.throttled, tp.cut, tp.longest = 2 * (3 * mss + 896), 896, 0, 1, longest
-    tp.write_end = 0
+    tp.skb_end = 0
     tp.clock_ns, tp.start_ns, tp.wstamp_ns, tp.gap_ns, tp.skb_bytes = 0, 0, state.CLOCK_START_US * 1000, 0, 3 * mss
     seg = np.rec.array([(mss,), (2 * mss,)], dtype=[("skb_end", "i8")])
     assert may_hand_over(tp, seg, 0, 0, size, 0) == hands_over
@@ -413,3 +413,58 @@ def test_small_queues_judge_a_retransmission_by_the_lost_skb_that_it_is_split_of
     tp.cwnd, tp.rate_Bps, tp.skb_overhead, tp.queued, tp.gap_ns = 100, 1_600_000, 1280, 19_432, 10_000_000
     assert may_hand_over(tp, seg, 0, 0, 2 * 1448, 0) == handed
     assert tp.throttled != handed
+
+
+SKB = 45  # segments that a write of much data fills an skb with
+
+
+def made(tp, segments, begins=0):
+    """Hand over super-packets of so many segments each, from segment `begins` on; return where the next one begins."""
+    for size in segments:
+        note_made(tp, begins * tp.mss, size * tp.mss)
+        begins += size
+    return begins
+
+
+def with_skbs():
+    tp = np.zeros(1, state.TP).view(np.recarray)[0]
+    tp.mss, tp.cwnd, tp.snd_wnd, tp.longest, tp.tail, tp.srtt8 = 1448, 60, 1 << 20, 9, 2, 48_000
+    tp.wstamp_ns = state.CLOCK_START_US * 1000
+    return tp
+
+
+def test_what_is_left_of_an_skb_does_not_wait_for_room_for_a_longer_super_packet():
+    """[Linux618] tcp_tso_should_defer; a bulk write's skbs end where super-packets are shorter, once in 45 segments."""
+    tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=-6_000)] * 2)
+    assert full_skb(tp) == SKB * tp.mss
+    begins = made(tp, [9, 9, 4, 9])
+    assert tp.skb_end == 0  # one place is no evidence
+    assert is_deferred(tp, seg, (22 + 2 * SKB - 4) * tp.mss, 4, 4)
+    made(tp, [9 + 2 * SKB - begins, 9, 4, 9], begins)
+    assert tp.skb_end == (22 + 2 * SKB) * tp.mss
+    last = 22 + 5 * SKB - 4
+    assert not is_deferred(tp, seg, last * tp.mss, 4, 4)
+    assert is_deferred(tp, seg, last * tp.mss, 3, 3)
+    assert is_deferred(tp, seg, (last - 1) * tp.mss, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("ends", "recovering", "found"),
+    [
+        ((22, 23), 0, 22),  # the second grew into the next skb, as since Linux 6.10: what is believed stays
+        ((23, 22), 0, 22),
+        ((23, 23, 22), 0, 22),
+        ((22, 30), 0, 0),  # short for other reasons
+        ((22, 30, 30), 0, 30),
+        ((22, 22, 30), 0, 22),
+        ((22, 22), 3, 0),  # in a recovery ACKs decide how much is sent
+    ],
+)
+def test_where_skbs_end_is_the_earliest_place_at_which_super_packets_are_short_again(ends, recovering, found):
+    tp = with_skbs()
+    tp.ca_state, begins = recovering, 0
+    for k, end in enumerate(ends):
+        short = end + (k + 1) * SKB - 4
+        begins = made(tp, [short - begins - 9, 9, 4], begins)
+        begins = made(tp, [9, 9], begins)
+    assert tp.skb_end // tp.mss % SKB == found

@@ -36,6 +36,7 @@ TASKLET_NS = 2_000  # until TCP continues after a packet has left: a process wok
 AT_ONCE_NS = 1_000  # not by a timer: a few clock readings in steps of 256 ns
 SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
 U32_MAX = 0xFFFFFFFF
+FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
 RATE_ERROR = 4  # a replayed rate may be too low by this fraction: another phase of BBR's cycle of gains
 
 
@@ -127,7 +128,7 @@ def may_hand_over(tp, seg, ns, a, b, flag):
     """
     size = b - a
     if size <= tp.mss and flag & PSH:
-        tp.write_end = b
+        tp.skb_end = b
     if ns - due_ns(tp) > may_wait_ns(tp) + PATIENCE_NS or is_too_long(tp, size):
         return False
     segments, whole = (size + tp.mss - 1) // tp.mss, size
@@ -153,6 +154,30 @@ def may_hand_over(tp, seg, ns, a, b, flag):
     return segments <= room
 
 
+def full_skb(tp):
+    """Return the bytes of an skb that a write of much data fills [Linux61] tcp_xmit_size_goal."""
+    return SK_GSO_MAX_SIZE // tp.mss * tp.mss
+
+
+def note_made(tp, a, size):
+    """Learn where skbs of a long write end: the super-packet that ends at `a` is shorter than both its neighbours.
+
+    Since Linux 6.10 it may take a little of the next skb, to fill the room in cwnd (tcp_grow_skb): the earliest counts.
+    Other reasons for short ones seldom come twice at the same place of an skb.
+    """
+    if tp.made < min(tp.made_before, size) and tp.ca_state < CA_RECOVERY:
+        full, few = full_skb(tp), FEW_GROWN * tp.mss
+        past = (a - tp.skb_end) % full
+        if tp.skb_end == 0 or few < past < full - few:
+            apart = (a - tp.short_end + few) % full - few
+            if apart <= few:
+                tp.skb_end = a - max(apart, 0)
+        elif past > few:  # a little before the place believed so far
+            tp.skb_end = a
+        tp.short_end = a
+    tp.made_before, tp.made = tp.made, size
+
+
 def is_deferred(tp, seg, a, segments, room):
     """Return whether TCP waits for the next ACK, for a longer super-packet than the `room` in cwnd.
 
@@ -160,8 +185,8 @@ def is_deferred(tp, seg, a, segments, room):
     much data fills one skb after the other. Nor if TCP Small Queues held back what fits: it had been split off by then
     [Linux61] tcp_write_xmit.
     """
-    full = SK_GSO_MAX_SIZE // tp.mss * tp.mss
-    left = full - (a - tp.write_end) % full if tp.write_end else full
+    full = full_skb(tp)
+    left = full - (a - tp.skb_end) % full if tp.skb_end else full
     if tp.cut or segments < room or left <= room * tp.mss or tp.ca_state >= CA_RECOVERY or tp.head == tp.tail:
         return False
     third = min(tp.snd_wnd, tp.cwnd * tp.mss) // TSO_WIN_DIVISOR

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cctrace.flows import recovery, state, tcp_sender
 from cctrace.flows.acks import clear
-from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, super_packet
+from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, note_made, super_packet
 from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
 from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
@@ -261,6 +261,8 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
         room -= size // max(1, p.mss) + 1
         if a > tp.snd_nxt or room < 0 or not may_hand_over(tp, seg, time_ns[q], a, a + size, flags[sequence[last]]):
             return
+        if a == tp.snd_nxt:
+            note_made(tp, a, size)
         for j in range(first, last + 1):
             q = sequence[j]
             data = np.int64(payload[q])
