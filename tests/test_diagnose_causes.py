@@ -8,13 +8,14 @@ import pytest
 
 import cctrace as cct
 from benchmarks.explain import calibration
-from benchmarks.explain_cases import BESIDE, RIGHT, random_case, simulated_flow
+from benchmarks.explain_cases import BESIDE, RIGHT, _served_in_turn, random_case, simulated_flow
 from cctrace.diagnosis import limits
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.packets.acks import _by_clock
 from cctrace.diagnosis.record import Record
-from cctrace.path.losses import early_share
+from cctrace.path.evidence import evidence_of
+from cctrace.path.losses import arrived_before, early_share, losses_of
 from tests.conversation import MSS, Conversation
 
 CASES = [
@@ -253,6 +254,25 @@ def test_what_drops_beside_a_competitor_is_judged_by_the_joint_queue(path, want)
     assert cct.diagnose(sim.capture().flow(0)).causes == ["competition", *want]
 
 
+@pytest.mark.parametrize(("aqm", "want"), [("codel", ["aqm"]), ("droptail", [])])
+def test_what_drops_where_a_fair_queue_serves_flows_in_turn_is_judged_by_the_flows_own_queue(aqm, want):
+    path = {"rate": "9Mbit", "rtt": "20ms", "buffer": "4bdp", "aqm": aqm}
+    flows = {"cc": "cubic6", "ack_every": 2}, {"cc": "bbr2022", "ack_every": 2, "start": "2s"}
+    causes = diagnose(_served_in_turn(path, flows, "10s", 1).flow(0)).causes
+    assert causes[0] == "fair_queueing"
+    assert [one for one in causes if one in ("aqm", "random_loss", "jitter")] == want
+
+
+def test_a_queue_of_two_packets_drops_what_finds_two_and_no_others():
+    path = cct.Path(rate="9Mbit", rtt="20ms", buffer="3100B", loss="1%")
+    evidence = evidence_of(cct.simulate(path, cct.Sender("reno", ack_every=2), "6s", seed=3, packets=True))
+    assert evidence.backlogs.chance < 1e-20  # no random losses, which would find an empty queue as often as others do
+    assert losses_of(evidence, evidence.through.steps).share.value < 0.03
+    times_us, met = np.array([0.0, 5.0, 5.0, 5.0, 9.0]), np.array([1.0, 3.0, 3.0, 3.0, 2.0])
+    arrived = np.array([1.0, 1.0, 1.0, 0.0, 1.0])  # of three at once the last was lost
+    assert arrived_before(met, times_us, arrived).tolist() == [0.0, 1.0, 2.0, 3.0, 1.0]
+
+
 @pytest.mark.parametrize(("loss", "want"), [("0%", []), ("1%", ["random_loss"])])
 def test_losses_while_a_policer_has_tokens_are_random(loss, want):
     path = cct.Path(rate="9Mbit", rtt="60ms", buffer="2bdp", policer=("4Mbit", "45kB"), loss=loss)
@@ -276,6 +296,11 @@ def test_drops_are_early_where_longer_queues_had_passed_within_an_rtt_or_the_que
     assert early_share(start, start, met, time_us, 80e3, size) == 1.0
     beside = start | (np.arange(len(met)) % 150 == 149)  # as many random ones explain it
     assert early_share(start, beside, met, time_us, 80e3, size) == 0.0
+    before = np.zeros(len(met), bool)
+    before[[60, *range(95, 100)]] = True  # a random loss while the queue grows, which then overflows
+    assert early_share(before, before, met, time_us, 80e3, size) == 0.0
+    before[70:95:5] = True  # drops all the way (RED)
+    assert early_share(before, before, met, time_us, 80e3, size) == 1.0
 
 
 def test_delayed_acks_of_a_flow_that_loses_a_third_are_no_jitter():

@@ -73,6 +73,12 @@ class PathEvidence:
         return bool(len(self.sent.sent_us) > np.count_nonzero(~self.lost))
 
     @functools.cached_property
+    def arrived_bytes(self) -> Floats:
+        """What each transmission brought to the bottleneck's queue, bytes; 0 for what had no room there."""
+        arrived = ~self.lost | (np.isin(self.sent_us, self.sent.sent_us) if self.loses_behind else False)
+        return np.where(arrived, self.transmissions.wire_bytes, 0.0)
+
+    @functools.cached_property
     def sent_s(self) -> Floats:
         """Departure time of each transmission, seconds."""
         return (self.transmissions.sent_ns - self.transmissions.start_ns) / 1e9

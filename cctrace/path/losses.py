@@ -31,7 +31,8 @@ class Backlogs:
 
     time_us: Floats  # of the transmission
     lost: Bools
-    met: Floats  # bytes
+    met: Floats  # bytes, with what arrived at the same instant, themselves included
+    ahead: Floats  # bytes of it that had arrived before them
     size: float  # of a packet, bytes
     rtt_us: float  # the least
 
@@ -60,7 +61,7 @@ class Backlogs:
     def chance(self) -> float:
         """The probability that losses by chance alone avoid short queues as much as these."""
         apart = np.diff(self.time_us[self.lost], prepend=-np.inf) > self.rtt_us
-        return by_chance(self.met, self.met[self.lost], int(np.count_nonzero(apart)))
+        return by_chance(self.ahead, self.ahead[self.lost], int(np.count_nonzero(apart)))
 
 
 def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
@@ -71,7 +72,19 @@ def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
     rows &= table.sent_ns <= decided_ns(table)
     time_us = (table.sent_ns[rows] - table.start_ns) / 1e3
     met, size = backlog_met(evidence.through.sent, steps, time_us), float(np.median(table.wire_bytes))
-    return Backlogs(time_us, table.state[rows] == LOST, met, size, float(np.nanmin(table.rtt_us)))
+    ahead = arrived_before(met, time_us, evidence.arrived_bytes[rows])
+    return Backlogs(time_us, table.state[rows] == LOST, met, ahead, size, float(np.nanmin(table.rtt_us)))
+
+
+def arrived_before(met: Floats, time_us: Floats, arrived_bytes: Floats) -> Floats:
+    """Return the backlogs `met` at these times that had arrived before each packet: without it and what followed.
+
+    Only these compare what lost packets met with what others did: in a queue of two packets, all else that passed met
+    at least itself, and a packet that found no room did not.
+    """
+    total = np.cumsum(arrived_bytes)
+    last = total[np.searchsorted(time_us, time_us, side="right") - 1]
+    return np.maximum(met - (last - total + arrived_bytes), 0.0)
 
 
 class Losses(NamedTuple):
@@ -106,7 +119,7 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_error: float = 0.0) -> 
         buffer = found if full else buffer
         # Where the queue had room for a packet, losses are random.
         room = np.quantile(met[congestive], 0.05) - size if droptail else longest / 2
-        clear = (met < max(room, longest / 2)) & ~(high & _near(time_us, time_us[congestive]))
+        clear = (at.ahead < max(room, longest / 2)) & ~(high & _near(time_us, time_us[congestive]))
     if aqm != "droptail" and _codel(lost, wait_us, time_us):
         aqm, congestive, clear = "codel", lost, wait_us < const.NEAR_TARGET * const.CODEL_TARGET_US
     elif aqm != "droptail" and _early(lost, met):
@@ -124,19 +137,23 @@ def early_share(dropped: Bools, lost: Bools, met: Floats, time_us: Floats, rtt_u
 
     A full queue drops what arrives last, at its longest. CoDel drops what leaves, after others had arrived behind it;
     RED and PIE drop at random. Queues are compared within an RTT only, as errors of the rate add up in a backlog.
-    Also 1 if the queue went on growing by a third, with hardly any other losses; 0 for fewer than three overflows.
+    Also 1 if the queue went on growing by a third after two drops, or the only one, with hardly any other losses; 0 for
+    fewer than three overflows.
 
     `dropped`: which of the `lost` packets seem to overflow. `size`: bytes of a packet.
     """
     at = np.flatnonzero(dropped)
-    first = at[np.diff(time_us[at], prepend=-np.inf) > rtt_us]
+    begins = np.flatnonzero(np.diff(time_us[at], prepend=-np.inf) > rtt_us)
+    first = at[begins]
     time, backlog, many = time_us[~lost], met[~lost], const.LEAST_CODEL
     early = grown = 0
-    for k in first.tolist():
+    for k, drops in zip(first.tolist(), np.split(at, begins)[1:], strict=True):
         begin, now, end = np.searchsorted(time, (time_us[k] - rtt_us, time_us[k], time_us[k] + rtt_us))
         behind = k - np.searchsorted(time_us, time_us[k])  # packets of its instant before it, which `met` lacks
         early += int(np.count_nonzero(backlog[begin:now] > met[k] + max(behind, 0.5) * size) >= many)
-        grown += int(np.count_nonzero(backlog[now:end] > met[k] / const.AT_THE_END + size) >= many)
+        longer = met[k] / const.AT_THE_END + size
+        # A random loss may precede the drops of a full queue.
+        grown += int(np.count_nonzero(backlog[now:end] > longer) >= many and met[drops[:2][-1]] <= longer)
     if 2 * grown >= max(len(first), 1) and np.count_nonzero(lost & ~dropped) < many:
         return 1.0
     return early / len(first) if len(first) > 2 else 0.0
@@ -228,7 +245,7 @@ def _near(time_us: Floats, at: Floats) -> Bools:
 def by_chance(met: Floats, lost: Floats, episodes: int) -> float:
     """Return the probability that random losses avoid short queues as much as these by chance.
 
-    `met`: backlogs met by all packets; `lost`: by the lost ones, of which `episodes` are independent.
+    `met`: backlogs ahead of all packets; `lost`: of the lost ones, of which `episodes` are independent.
     """
     found = 1.0
     for quantile in (0.1, 0.25, 0.5) if episodes else ():

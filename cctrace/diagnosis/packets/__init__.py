@@ -58,7 +58,9 @@ def _of_ends(record: Record, limits: list[Limit]) -> dict[str, Any]:
 def _losses(record: Record, known: dict[str, Any]) -> dict[str, Any]:
     """Return the losses; nothing where a fair queue serves the flow, but its own delays do not show at which rate."""
     turns = known.get("turns")
-    return {} if turns is not None and not turns.is_own else {"losses": losses.losses(record, "sharing" in known)}
+    if turns is not None and not turns.is_own:
+        return {}
+    return {"losses": losses.losses(record, "sharing" in known, turns is not None)}
 
 
 _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {

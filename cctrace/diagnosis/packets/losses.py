@@ -12,22 +12,23 @@ from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
 from cctrace.path.bottleneck import Sent, Steps, backlog_met, constant
 from cctrace.path.constants import ABOVE_FULL, CHANCE, CHANCE_OF_ALL, EARLY
-from cctrace.path.losses import by_chance, decided_ns, early_share, overflows, proportion
+from cctrace.path.losses import arrived_before, by_chance, decided_ns, early_share, overflows, proportion
 from cctrace.path.own_queue import base_rtt_us, mean_rank, ranks
 from cctrace.path.transmissions import Transmissions
 from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES
 
 
-def losses(record: Record, is_shared: bool = False) -> Losses | None:
+def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Losses | None:
     """Return the losses and, if the queue is known, the backlogs that they met; None without losses.
 
-    `is_shared`: whether other flows of the capture fill the queue, too.
+    `is_shared`: whether other flows of the capture fill the queue, too. `in_turn`: whether a fair queue serves the
+    flow's own one in turn with theirs, at a rate that changes as they come and go.
     """
     lost = int(record.lost.sum())
     if not lost:
         return None
-    queue = _queue(record, is_shared)
+    queue = _queue(record, is_shared, in_turn)
     met = None if queue is None else _met(record, queue)
     if queue is not None and len(queue.steps.rate) > 1 and met is not None and not met.overflowed:
         # Where the time of a step is wrong, part of the queue seems to be a longer path.
@@ -63,13 +64,16 @@ def own_queue(record: Record) -> Server:
     return Server(record.path.sent, constant(bottleneck.rate), bottleneck.base_us, bottleneck.bucket_bytes)
 
 
-def _queue(record: Record, is_shared: bool) -> Server | None:
+def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:
     """Return the queue that a flow's packets met; None if its rate is unknown."""
-    if not is_shared and not record.changes:
+    if in_turn:
+        sent, steps = record.path.sent, record.path.steps
+    elif not is_shared and not record.changes:
         return own_queue(record) if record.bottleneck.is_measured else None
-    sent, steps = record.path.through[:2]
-    if not is_shared and len(steps.rate) == 1:
-        return None  # when the rate changed does not show
+    else:
+        sent, steps = record.path.through[:2]
+        if not is_shared and len(steps.rate) == 1:
+            return None  # when the rate changed does not show
     return Server(sent, steps, base_rtt_us(sent, steps))
 
 
@@ -94,7 +98,7 @@ def _met(record: Record, queue: Server) -> Met:
         rest_share=rest / sent,
         share_low=low,
         share_high=high,
-        chance=by_chance(met.met, met.met[met.rest], met.episodes(met.rest)),
+        chance=by_chance(met.ahead, met.ahead[met.rest], met.episodes(met.rest)),
         rtt_rank=rank,
         rtt_episodes=episodes,
         buffer_bytes=buffer,
@@ -117,6 +121,7 @@ class BacklogsMet:
         # Packets covered by a shaper's tokens do not wait; losses meanwhile belong to another queue.
         deficit = backlog_met(queue.sent, queue.steps, self.at_us)
         self.met = np.maximum(deficit - queue.bucket_bytes, 0.0)
+        self.ahead = arrived_before(self.met, self.at_us, record.path.arrived_bytes)
         judged = deficit >= queue.bucket_bytes
         part = np.searchsorted(queue.steps.start_us, self.at_us[self.lost], side="right") - 1
         self.base_us, self.rate = queue.base_us, float(np.median(queue.steps.rate[part]))
@@ -136,7 +141,7 @@ class BacklogsMet:
         alone = np.sum(self.lost & ~overflow) < const.FEWEST  # else the first of some "overflows" are random losses
         full &= self.early < EARLY and not (alone and passed > const.PASSED * (1 + overflow.sum()))
         many = self.episodes(overflow)  # where most packets meet the longest queue, so do most random losses
-        full &= many < const.FEWEST or by_chance(self.met, self.met[overflow], many) < CHANCE_OF_ALL
+        full &= many < const.FEWEST or by_chance(self.ahead, self.ahead[overflow], many) < CHANCE_OF_ALL
         self.overflow = overflow if full else np.zeros(len(overflow), bool)
         self.rest = self.lost & ~self.overflow & judged
 

@@ -16,7 +16,7 @@ SHORT = "slow_start_only"  # then no other rule on delays applies
 def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
     """Two packets in a thousand arrived after packets sent later."""
     late = facts.reordering
-    if late is None or _is_short(found) or late.reordered < const.FEW or not late.reordered_share >= REORDERED:
+    if late is None or _is_short(found) or late.reordered < const.FEWEST or not late.reordered_share >= REORDERED:
         return
     needless = late.spurious_retransmissions
     more = (
@@ -102,7 +102,7 @@ def jitter(facts: Facts, found: Found) -> Iterator[Finding]:
     varied = facts.jitter
     if varied is None or _is_short(found) or found.names & {"collapse", "ack_aggregation", "reordering"}:
         return
-    if "competition" in found.sure:  # the others' queue varies them, too
+    if found.sure & {"competition", "fair_queueing"}:  # the others' packets vary them, too
         return
     if varied.jitter_sd_us >= JITTERY * varied.uncongested_rtt_us:
         yield facts.finding("jitter", const.EXPLAINS, varied)
