@@ -10,6 +10,7 @@ import cctrace as cct
 from cctrace import datasets
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.diagnosis.facts import PACKETS, POLLS, SINGLE_POLL, Facts
+from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import (
     Losses,
     MinRtt,
@@ -21,7 +22,7 @@ from cctrace.diagnosis.groups import (
     SocketLimit,
     Start,
 )
-from cctrace.diagnosis.order import verdict
+from cctrace.diagnosis.order import ordered, verdict
 from cctrace.diagnosis.packets.losses import before_losses
 from cctrace.diagnosis.packets.rates import queue
 from cctrace.diagnosis.rules import explained_away, judge
@@ -117,6 +118,19 @@ def test_a_fair_share_that_changed_is_no_change_of_the_rate_that_a_simulation_co
     )
     assert [one.name for one in explained_away(facts, [])] == ["rate_change"]
     assert not explained_away(facts, [facts.finding("fair_queueing", 0.9, {})])
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.15, "competition"), (0.3, "application_limited")])
+def test_an_application_on_a_clock_follows_what_keeps_more_of_its_data_waiting(share, first):
+    wrote = {"write_bytes": 150e3, "every_us": 500e3, "goodput_bps": 1.8e6, "application_share": share}  # 2.4 Mbit/s
+    application = Finding("application_limited", 0.5, (0.0, 8.0), wrote)
+    assert ordered([application, Finding("competition", 0.9, (0.0, 8.0), {})])[0].name == first
+
+
+@pytest.mark.parametrize(("late", "want"), [(8, ["reordering"]), (4, [])])
+def test_a_few_packets_that_arrived_late_are_reordering(late, want):
+    facts = Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, reordering=Reordering(late / 4000, late, 3))
+    assert [one.name for one in judge(facts) if one.name == "reordering"] == want
 
 
 def test_every_sentence_of_the_catalogue_closes_its_clauses():

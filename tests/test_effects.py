@@ -506,6 +506,13 @@ def test_a_gain_that_its_application_may_lack_data_for_goes_behind_what_is_certa
     assert order(*given, paused) == ["receiver_limited", "policer", "path_full", "app_limited_samples"]
 
 
+def test_a_pacing_limit_in_force_at_times_counts_for_what_its_removal_may_gain():
+    perhaps = replace(one("pacing_limited", 1.5).effect, goodput=Estimate90(1.5, None, 1.7))
+    paced = Verdict("pacing_limited", 0.9, 0.0, 1.0, {}, "", effect=perhaps, presence=0.25)
+    assert order(one("competition", 1.3), paced) == ["pacing_limited", "competition"]
+    assert order(one("competition", 1.3), replace(paced, name="aqm")) == ["competition", "aqm"]  # may not be there
+
+
 def test_of_upper_bounds_the_larger_comes_first():
     def at_most(name, goodput):
         return replace(one(name), effect=replace(one(name, goodput).effect, goodput=Estimate90(goodput, None, goodput)))

@@ -59,9 +59,18 @@ def calibrated(confidence: float) -> float:
 
 
 def _place(name: str, numbers: Mapping[str, float]) -> int:
-    """Return the position in `ORDER`; a shaper whose bucket is spent within an RTT counts as a plain link."""
-    slight = name == "shaper" and numbers["bucket_rtts"] < 1
-    return ORDER.index("congestive_loss" if slight else name)
+    """Return the position in `ORDER`; a shaper whose bucket is spent within an RTT counts as a plain link.
+
+    An application that writes on a clock follows all causes on the path if they cost more: without them the flow gets
+    no more than is written, and without its pauses no more than in the rest of the time.
+    """
+    if name == "shaper" and numbers["bucket_rtts"] < 1:
+        return ORDER.index("congestive_loss")
+    if name == "application_limited" and numbers.get("every_us", 0) > 0:
+        written_bps = numbers["write_bytes"] * 8e6 / numbers["every_us"]
+        if written_bps * (1 - numbers["application_share"]) > numbers["goodput_bps"]:
+            return ORDER.index("self_induced_queue")
+    return ORDER.index(name)
 
 
 # --- by effect -------------------------------------------------------------------------------------------------------
@@ -83,7 +92,8 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
         effect, place = one.effect, _place(one.name, one.evidence)
         if one.name == "capture_artefact":
             return 0, 0, 0.0, 0
-        if one.is_there < const.DOUBTFUL and not (one.name in ACCOUNTED and _matters(one, first, goal)):
+        counts = one.name in ACCOUNTED and (_matters(one, first, goal) or _may_matter(one, first, goal))
+        if one.is_there < const.DOUBTFUL and not counts:
             return 6, 0, 0.0, 0
         if effect is None:
             return (2 if place < ORDER.index("path_full") else 4), 0, 0.0, 0
@@ -91,7 +101,7 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
         for rank, wanted in ((1, first), (3, second)):
             gain = _least_gain(effect, wanted) if one.name in DOUBLED else _size(one, effect, wanted, goal)
             size = -round(gain / (const.LOSS_TIE if wanted == "loss" else const.RATIO_TIE))
-            if _may_matter(one, effect, wanted, goal):
+            if _may_matter(one, wanted, goal):
                 return rank + pauses, size, 0.0, place
             if _matters(one, wanted, goal):
                 return rank, size, _alone(effect), place
@@ -109,9 +119,9 @@ def _alone(effect: Effect) -> float:
 
 def matters(one: Verdict) -> bool:
     """Return whether removing a cause is likely to change goodput or RTT, or may increase goodput."""
-    if one.effect is not None and _may_matter(one, one.effect, "goodput", "goodput"):
-        return True
-    return any(_matters(one, wanted, "goodput") for wanted in ("goodput", "delay"))
+    return _may_matter(one, "goodput", "goodput") or any(
+        _matters(one, wanted, "goodput") for wanted in ("goodput", "delay")
+    )
 
 
 def is_remedy(one: Verdict) -> bool:
@@ -137,9 +147,10 @@ def _matters(one: Verdict, wanted: str, goal: str) -> bool:
     return abs(value) > LIKELY * abs(value - nearest)
 
 
-def _may_matter(one: Verdict, effect: Effect, wanted: str, goal: str) -> bool:
+def _may_matter(one: Verdict, wanted: str, goal: str) -> bool:
     """Return whether a removal may change the objective enough, or not at all because the application may lack data."""
-    return effect.goodput.low is None and _size(one, effect, wanted, goal) >= _least(wanted)
+    effect = one.effect
+    return effect is not None and effect.goodput.low is None and _size(one, effect, wanted, goal) >= _least(wanted)
 
 
 def _least(wanted: str) -> float:
