@@ -50,7 +50,7 @@ def test_another_controller_is_told_what_the_true_path_would_tell(answer, path):
 
 
 def test_a_longer_queue_makes_reno_wait_longer(simulated, answer):
-    longer = cct.whatif(simulated, ["reno"], own="cubic6", draws=3, buffer="x3")
+    longer = cct.whatif(simulated, ["reno"], own="cubic6", draws=6, buffer="x3")
     assert longer.candidates["reno"]["rtt_mean_us"].low > answer.candidates["reno"]["rtt_mean_us"].high
     assert longer.changed == {"buffer": "x3"}
 
