@@ -14,7 +14,7 @@ from cctrace.io.packets import Packets
 
 MSS = 1448
 EPOCH_NS = 1_700_000_000_000_000_000
-FIN, SYN, PSH, ACK, ECE = 1, 2, 8, 16, 64
+FIN, SYN, PSH, ACK, ECE, CWR = 1, 2, 8, 16, 64, 128
 ISN, PEER_ISN, TS0 = 0xFFFFF000, 77, 5_000  # sequence numbers wrap early
 
 
@@ -70,15 +70,16 @@ class Conversation:
             }
         )
 
-    def data(self, ms, seq, segments=1, size=MSS, psh=None, fin=False, stamped_ms=None, tos=0):
+    def data(self, ms, seq, segments=1, size=MSS, psh=None, fin=False, stamped_ms=None, tos=0, cwr=False):
         """The sender transmits `segments` packets of `size` bytes from `seq` on, 1 us apart, PSH on the last.
 
-        TCP stamped them at `stamped_ms`, by default when they left.
+        TCP stamped them at `stamped_ms`, by default when they left. The first one carries CWR if `cwr` is given.
         """
         tick = None if stamped_ms is None else self._tick(stamped_ms)
         for i in range(segments):
             last = i == segments - 1
             flags = ACK | (PSH if (last if psh is None else psh) else 0) | (FIN if fin and last else 0)
+            flags |= CWR if cwr and i == 0 else 0
             self._row(ms + i / 1000, 0, flags, ISN + seq + i * size, PEER_ISN + 1, size, tick=tick, tos=tos)
         return self
 

@@ -81,6 +81,35 @@ def test_a_mark_reduces_the_window_once_a_round():
     assert rows["ca_state"].max() == 2
 
 
+def reductions(talk):
+    """The number of reductions of a flow of segments of 1448 bytes."""
+    return int(np.sum(talk.flow().events.rows["event"] == LINUX_EVENTS["ssthresh"]))
+
+
+def test_the_echo_before_the_receiver_has_cwr_is_one_reduction_wherever_the_capture_puts_its_ack():
+    talk = Conversation(ecn=(3, 1, 0)).data(10, 1, 2).ack(50, 1 + 2 * MSS, ece=True)
+    talk.data(50.5, 1 + 2 * MSS, 2)  # without CWR: sent before that ACK was processed
+    talk.data(51, 1 + 4 * MSS, 2, cwr=True)
+    talk.ack(90.5, 1 + 4 * MSS, ece=True).ack(91, 1 + 6 * MSS)
+    assert reductions(talk) == 1
+
+
+def test_cwr_that_seems_to_precede_its_reduction_says_where_that_begins():
+    talk = Conversation(ecn=(3, 1, 0)).data(10, 1, 2).ack(50, 1 + 2 * MSS, ece=True)
+    talk.data(50.2, 1 + 2 * MSS, 2, cwr=True)
+    talk.data(89.8, 1 + 4 * MSS, 2, cwr=True).data(89.9, 1 + 6 * MSS, 2)
+    talk.ack(90, 1 + 4 * MSS, ece=True)  # a new mark: the packet with CWR has arrived
+    talk.data(90.2, 1 + 8 * MSS, 2).ack(130, 1 + 6 * MSS, ece=True).ack(130.1, 1 + 8 * MSS, ece=True)
+    assert reductions(talk) == 3
+
+
+def test_cwr_that_was_lost_is_not_waited_for():
+    talk = Conversation(ecn=(3, 1, 0)).data(10, 1, 2).ack(50, 1 + 2 * MSS, ece=True)
+    talk.data(50.2, 1 + 2 * MSS, 2).data(80, 1 + 4 * MSS, 2)  # none carries it
+    talk.data(89.9, 1 + 6 * MSS, 2, cwr=True).ack(90, 1 + 4 * MSS, ece=True)  # that of the second reduction
+    assert reductions(talk) == 2
+
+
 @given(st.lists(st.tuples(st.integers(1, 7), st.floats(0, 1)), min_size=1, max_size=60))
 def test_marks_are_counted_exactly_however_often_the_field_wraps_if_acks_tell_of_at_most_seven_segments(acks):
     received = counted = 0

@@ -144,3 +144,12 @@ def test_how_far_probabilities_hold_is_counted_by_tenths():
     assert size == pytest.approx(12 / 11)
     assert alone == pytest.approx(10 / 11)
     assert set(FAMILIES) == set(CANDIDATES)
+
+
+def test_the_window_before_a_reduction_is_not_one_before_the_last():
+    """Marks in several round trips running: flights fall to the window of one reduction until the next one."""
+    path = cct.Path(rate="40Mbit", rtt="50ms", buffer="6bdp", aqm="pie")
+    sim = cct.simulate(path, [cct.Sender("cubic6", ecn=True, ack_every=2)], "10s", seed=2, packets=True)
+    flow = sim.capture(0, side="receiver").flow(0)
+    assert flow.ecn.delivered_ce > 0
+    assert cct.identify(flow).name in ("cubic", "cubic6")

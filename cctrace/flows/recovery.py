@@ -83,10 +83,27 @@ def undo(tp, seg, rs, out, unmark):
 
 def init_reduction(tp, rs, out):
     """Start reducing cwnd: the controller sets ssthresh [Linux] tcp_init_cwnd_reduction."""
-    tp.high_seq = tp.snd_nxt
+    early = tp.cwr_seq >= tp.snd_una  # that of an older one has been acknowledged
+    tp.high_seq = tp.cwr_seq if early else tp.snd_nxt
+    tp.cwr_seq = 0 if early else -1
     tp.reduced_us = tp.now_us
     tp.tlp_high_seq = 0
     sb.emit(out, tp, rs, SSTHRESH, 0)
+
+
+def note_new_data(tp, seq, cwr):
+    """Take from the CWR flag of new data where the latest reduction began: its first new data carry it.
+
+    `seq`: where the data begin. `cwr`: whether they carry it [Linux] tcp_ecn_send. This is exact where departure times
+    are estimates, or those from fq: by these, the reduction's ACK may precede data that were sent before it. CWR would
+    end too early, and the echo, which goes on until the receiver has this packet, would cause a second reduction.
+    """
+    if cwr:
+        if tp.cwr_seq < 0 and tp.ca_state >= linux.CA_CWR:
+            tp.high_seq = seq
+        tp.cwr_seq = 0 if tp.cwr_seq < 0 else seq
+    elif tp.cwr_seq < 0 and tp.now_us - tp.reduced_us > tp.srtt8 >> 4:  # its packet was lost before it came here
+        tp.cwr_seq = 0
 
 
 def end_reduction(tp, rs, out):

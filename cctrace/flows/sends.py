@@ -51,7 +51,7 @@ def append(tp, seg, end_seq, tx_us, ts, in_flight):
     tp.tail += 1
     tp.packets_out += 1
     tp.snd_nxt = end_seq
-    if tp.blur_us and tp.ca_state == CA_RECOVERY and tx_us - tp.reduced_us <= tp.blur_us:
+    if tp.blur_us and tp.cwr_seq < 0 and tp.ca_state == CA_RECOVERY and tx_us - tp.reduced_us <= tp.blur_us:
         tp.high_seq = end_seq  # it may precede the recovery, which would otherwise seem to end too early
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cctrace import schema
 
-FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
+FIN, SYN, RST, PSH, ACK, CWR = 1, 2, 4, 8, 16, 128
 OPT_TIMESTAMPS, OPT_ACCURATE_ECN, OPT_COPY = 1, 32, 64
 
 # How packets left the sender: at once, through fq, or by a timer that may be as late as fq's.
@@ -52,8 +52,8 @@ TP = _i8(
     "delivered_us first_tx_us app_limited rate_delivered rate_interval_us rate_app_limited queue_empty "
     # RTT
     "srtt8 mdev4 mdev_max4 rttvar4 rtt_seq rto_us min0_t min0 min1_t min1 min2_t min2 hz "
-    # recovery
-    "ca_state high_seq has_undo undo_marker undo_retrans retrans_stamp may_undo_cwnd frto retransmits is_reneg "
+    # recovery; where the CWR of the next reduction was seen (0: nowhere, -1: that of the last one is due)
+    "cwr_seq ca_state high_seq has_undo undo_marker undo_retrans retrans_stamp may_undo_cwnd frto retransmits is_reneg "
     "tlp_high_seq tlp_retrans sack_ok ts_ok ecn misses_marks expected_ace has_new_window reduced_us blur_us "
     # the peer's latest time stamp, and whether this ACK carries a newer one; the receiver's count of bytes with CE, by
     # this ACK and by the latest (-1: not known)

@@ -12,12 +12,12 @@ An ACK is processed `ack_delay_ns` after its time stamp; TCP stamped a segment `
 import numpy as np
 
 from cctrace import schema
-from cctrace.flows import rtt_filters, sends, timers
+from cctrace.flows import recovery, rtt_filters, sends, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.handover import waited_in_timer
-from cctrace.flows.state import CLOCK_START_US, DIRECTLY, FIN, PSH, SYN, THROUGH_FQ
-from cctrace.tcp.ecn import ace_of
+from cctrace.flows.state import CLOCK_START_US, CWR, DIRECTLY, FIN, PSH, SYN, THROUGH_FQ
+from cctrace.tcp.ecn import CLASSIC_ECN, ace_of
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.rtt import FIRST_TIMEOUT_US
@@ -284,6 +284,8 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
             return
         tp.group_first = tp.tail
     sends.fill_unseen(tp, seg, a)
+    if tp.ecn == CLASSIC_ECN and not again:
+        recovery.note_new_data(tp, a, fl & CWR != 0)
     if not together and since > tp.same_skb_ns and (tp.paced > 512 or tp.queue_empty):
         sends.validate_cwnd(tp, False)  # only a timer or another write releases more before the next ACK
     idle_us = tp.now_us - max(tp.lsnd_us, tp.rwnd_until_us)  # nothing was written for so long

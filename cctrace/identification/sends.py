@@ -189,15 +189,16 @@ def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
     """Before a reduction: set cwnd to the data in flight where it was cwnd-limited.
 
     It was no smaller than any flight of the last round trip. Behind a small send buffer, flights fall by a third
-    before each write, so that the last ones do not give it.
+    before each write, so that the last ones do not give it. During a recovery flights exceed the window at its end.
     """
     last = int(np.searchsorted(halves.acks, row))
     some = slice(max(last - 5, 0), last + 1)
     limited = halves.open[some] & ~halves.free[some]
     if limited.any():
         usual = float(np.median(halves.flight[some][limited]))
-        round_trip = halves.edges[max(int(np.searchsorted(halves.edges, last)) - 2, 0)]
-        most = float(halves.flight[round_trip : last + 1].max())
+        since = halves.edges[max(int(np.searchsorted(halves.edges, last)) - 2, 0)]
+        recovered = np.flatnonzero(~halves.open[since:last])
+        most = float(halves.flight[since : last + 1][recovered[-1] + 1 if len(recovered) else 0 :].max())
         held = usual >= (1 - const.WINDOW_HOLDS - halves.blur) * most
         follower.set("snd_cwnd", max(int(usual if held else most), 2))
 
