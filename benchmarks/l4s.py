@@ -18,11 +18,15 @@ import cctrace as cct
 from cctrace.schema import EVENT_CODES
 
 PRAGUE = "prague2020"
-RUNS = (  # end of the name, RTT in ms, whether CUBIC came 10 s before
-    ("oneflow-ns-prague-dualpi2-50Mbit-20ms", 20, False),
-    ("oneflow-ns-prague-dualpi2-50Mbit-80ms", 80, False),
-    ("twoflow-ns-cubic-vs-prague-dualpi2-20ms", 20, True),
+RUNS = (  # end of the name, rate in Mbit/s, RTT in ms, whether CUBIC came 10 s before
+    ("oneflow-ns-prague-dualpi2-5Mbit-20ms", 5, 20, False),
+    ("oneflow-ns-prague-dualpi2-5Mbit-80ms", 5, 80, False),
+    ("oneflow-ns-prague-dualpi2-5Mbit-160ms", 5, 160, False),
+    ("oneflow-ns-prague-dualpi2-50Mbit-20ms", 50, 20, False),
+    ("oneflow-ns-prague-dualpi2-50Mbit-80ms", 50, 80, False),
+    ("twoflow-ns-cubic-vs-prague-dualpi2-20ms", 50, 20, True),
 )
+BURST = "1600B"  # of their htb class; their dualpi2 applies its step to packets that find more than one packet waiting
 SEEDS = (1, 2)
 
 
@@ -48,12 +52,14 @@ def recorded(file):
             yield flow.ecn.sent["ect1"] > 0, flow
 
 
-def simulated(rtt_ms, beside, seed):
-    """Yield the same of a simulation."""
+def simulated(rate_mbit, rtt_ms, beside, seed):
+    """Yield the same of a simulation; `rate` is that of their links between hosts, which are virtual."""
     senders = [cct.Sender("cubic", ecn="accurate", ack_every=2)] if beside else []
     senders.append(cct.Sender(PRAGUE, ecn="accurate", ack_every=2, start="10s" if beside else "0s"))
-    path = cct.Path(rate="50Mbit", rtt=f"{rtt_ms}ms", buffer="1000packets", aqm="dualpi2")
-    sim = cct.simulate(path, senders, "40s" if beside else "30s", seed=seed, packets=True)
+    shaper = (f"{rate_mbit}Mbit", BURST, "htb")
+    aqm = "dualpi2:min_qlen_step=2"
+    path = cct.Path(rate="10Gbit", rtt=f"{rtt_ms}ms", buffer="1000packets", aqm=aqm, shaper=shaper)
+    sim = cct.simulate(path, senders, "40s" if beside else "60s", seed=seed, packets=True)
     for index, sender in enumerate(senders):
         yield sender.cc == PRAGUE, sim.capture(flow=index).flow(0)
 
@@ -78,17 +84,17 @@ def main():
         of_rfc_9332(seed)
     if len(sys.argv) < 2:
         return
-    for name, rtt_ms, beside in RUNS:
+    for name, rate_mbit, rtt_ms, beside in RUNS:
         for file in sorted(Path(sys.argv[1]).rglob(f"*{name}*.pcap.xz")):
             if "srv_srv" in file.name or ".srv." in file.name:
                 continue
             sources = [("recorded", recorded(file))]
-            sources += [(f"seed {seed}", simulated(rtt_ms, beside, seed)) for seed in SEEDS]
+            sources += [(f"seed {seed}", simulated(rate_mbit, rtt_ms, beside, seed)) for seed in SEEDS]
             for source, flows in sources:
                 for is_prague, flow in flows:
                     # A flow alone from its start on: at 80 ms marks come in two bursts, which an edge would divide.
                     begin_s = 0 if not beside else 12 if is_prague else 22
-                    share, wait_ms = measured(flow, begin_s, begin_s + (16 if beside else 30))
+                    share, wait_ms = measured(flow, begin_s, begin_s + (16 if beside else 60))
                     cc = "Prague" if is_prague else "CUBIC"
                     print(f"{name:40} {source:8} {cc:6} marks {share:8.3%}, queue {wait_ms:6.2f} ms", flush=True)
 

@@ -160,3 +160,30 @@ def test_commands_take_it(capsys):
     assert main([*arguments, "pie:target=5ms"]) == 0
     assert main([*arguments, "cake"]) == 2
     assert "codel, fq_codel, red, pie, dualpi2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("qdisc", "at_once"), [((), 1), (("htb",), 2)])
+def test_htb_lends_a_packet_where_tbf_waits_for_its_tokens(qdisc, at_once):
+    """Of ten packets of 1514 bytes that come together, the bucket of 1600 holds one; later ones wait for the rate."""
+    path = Path(rate="10Gbit", rtt="40ms", buffer="100packets", aqm="codel", shaper=("5Mbit", "1600B", *qdisc))
+    packets = simulate(path, "reno", "1s", packets=True).capture(side="receiver").packets
+    gaps_ms = np.diff(packets["time_ns"][packets["payload"] > 0][:10]) / 1e6
+    assert np.all(gaps_ms[: at_once - 1] < 0.01)
+    assert gaps_ms[at_once - 1] == pytest.approx(
+        ((at_once + 1) * 1514 - 1600 - 1514 * (at_once - 1)) * 8 / 5e3, rel=1e-3
+    )
+    assert gaps_ms[at_once:] == pytest.approx(1514 * 8 / 5e3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("aqm", "shaper"),
+    [
+        ("droptail", ("5Mbit", "1600B", "htb")),
+        ("codel", ([(0, "5Mbit"), (1, "9Mbit")], "1600B", "htb")),
+        ("codel", ("5Mbit", "1600B", "cbq")),
+        ("codel", "5Mbit"),
+    ],
+)
+def test_a_shaper_that_is_none_is_refused(aqm, shaper):
+    with pytest.raises(ArgumentError, match="shaper"):
+        Path(rate="1Gbit", rtt="20ms", buffer="100packets", aqm=aqm, shaper=shaper)

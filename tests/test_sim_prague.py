@@ -9,6 +9,7 @@ import cctrace as cct
 from cctrace import Path, Sender, simulate
 from cctrace.cc.prague import MAX_ALPHA, ONE_CWND, SHIFT_G
 from cctrace.replaying.through_fq import passage
+from cctrace.schema import LINUX_EVENTS
 
 
 @pytest.mark.parametrize("rtt_ms", [10, 20, 40])
@@ -75,3 +76,15 @@ def test_only_what_sends_ect1_is_asked_whether_its_packets_went_through_fq():
     passed = passage(sim.capture().flow(0))
     assert passed.controller == "prague"
     assert not passed.through_fq
+
+
+@pytest.mark.parametrize(("given", "least", "most"), [("", 1.0, 2.4), (":min_qlen_step=2", 2.5, 7.0)])
+def test_the_step_applies_to_packets_that_find_so_many_in_the_queue(given, least, most):
+    """At 5 Mbit/s each of these takes 2.4 ms, so that any wait exceeds the threshold of 1 ms."""
+    sim = simulate(Path(rate="5Mbit", rtt="20ms", buffer="100packets", aqm=f"dualpi2{given}"), "prague2020", "8s",
+                   ecn="accurate", packets=True)  # fmt: skip
+    rows = sim.capture(flow=0).flow(0).events.rows
+    rows = rows[(rows["event"] == LINUX_EVENTS["on_ack"]) & (rows["rs_rtt_us"] > 0)]
+    wait_ms = (rows["rs_rtt_us"] - rows["rs_rtt_us"].min()) / 1e3
+    marked = wait_ms[np.diff(rows["delivered_ce"].astype(int), prepend=0) > 0]
+    assert least < marked.min() < most

@@ -17,6 +17,7 @@ from cctrace.flows import scoreboard as sb
 from cctrace.flows import skbs
 from cctrace.flows.reno_sacks import add_reno_sack
 from cctrace.flows.state import EVER, LOST, SACKED
+from cctrace.tcp.ecn import CLASSIC_ECN
 from cctrace.tcp.probe import TIMEOUT_MIN_US
 from cctrace.tcp.rack import DEFAULT_REORDERING, REO_WND_PERSIST
 from cctrace.tcp.rtt import whole_ticks
@@ -98,6 +99,8 @@ def note_new_data(tp, seq, cwr):
     are estimates, or those from fq: by these, the reduction's ACK may precede data that were sent before it. CWR would
     end too early, and the echo, which goes on until the receiver has this packet, would cause a second reduction.
     """
+    if tp.ecn != CLASSIC_ECN:
+        return
     if cwr:
         if tp.cwr_seq < 0 and tp.ca_state >= linux.CA_CWR:
             tp.high_seq = seq

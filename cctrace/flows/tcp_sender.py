@@ -17,7 +17,7 @@ from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.handover import waited_in_timer
 from cctrace.flows.state import CLOCK_START_US, CWR, DIRECTLY, FIN, PSH, SYN, THROUGH_FQ
-from cctrace.tcp.ecn import CLASSIC_ECN, ace_of
+from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.rtt import FIRST_TIMEOUT_US
@@ -284,8 +284,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
             return
         tp.group_first = tp.tail
     sends.fill_unseen(tp, seg, a)
-    if tp.ecn == CLASSIC_ECN and not again:
-        recovery.note_new_data(tp, a, fl & CWR != 0)
+    recovery.note_new_data(tp, a, fl & CWR != 0 and not again)
     if not together and since > tp.same_skb_ns and (tp.paced > 512 or tp.queue_empty):
         sends.validate_cwnd(tp, False)  # only a timer or another write releases more before the next ACK
     idle_us = tp.now_us - max(tp.lsnd_us, tp.rwnd_until_us)  # nothing was written for so long
@@ -306,8 +305,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
         if b - end == 1 and fl & FIN:
             end = b  # a FIN takes a sequence number but no segment of its own
         sends.append(tp, seg, end, tp.group_us, ts, flying)
-    if payload % p.mss != 0:
-        tp.small_end = b
+    tp.small_end = b if payload % p.mss != 0 else tp.small_end
     cut = sends.note_burst(tp, tp.tail - tp.group_first) if tp.group_psh else False
     for i in range(max(tp.group_first, tp.head), tp.tail):
         s = seg[i & (seg.size - 1)]

@@ -24,7 +24,15 @@ KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     "pie": (PIE, {"target": "15ms", "tupdate": "15ms", "alpha": 2.0, "beta": 20.0}),
     "dualpi2": (
         DUALPI2,
-        {"target": "15ms", "tupdate": "16ms", "alpha": 0.16, "beta": 3.2, "step": "1ms", "coupling": 2.0},
+        {
+            "target": "15ms",
+            "tupdate": "16ms",
+            "alpha": 0.16,
+            "beta": 3.2,
+            "step": "1ms",
+            "min_qlen_step": 0.0,  # packets found on arrival; [RFC9332] has Th_len, L4STeam's of 2020 took 2
+            "coupling": 2.0,
+        },
     ),
 }
 NAMES = ("droptail", *KINDS)
@@ -87,6 +95,7 @@ class Aqm:
         elif self.kind == "dualpi2":
             fields |= {"update_ns": values["tupdate"], "next_update": values["tupdate"], "coupling": values["coupling"]}
             fields |= {"pi2_alpha_Hz": values["alpha"], "pi2_beta_Hz": values["beta"]}
+            fields["min_qlen_step"] = math.ceil(values["min_qlen_step"])
             credit = PACKET_BYTES * (2 * DUALPI2_CLASSIC_WEIGHT - 100)  # dualpi2_calculate_c_protection
             fields |= {"classic_weight": DUALPI2_CLASSIC_WEIGHT, "first_credit": credit, "credit": credit}
         return fields

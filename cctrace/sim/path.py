@@ -19,7 +19,7 @@ from cctrace import presets
 from cctrace.display import brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.aqm import Aqm
-from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, NO_JITTER
+from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, HTB, NO_JITTER, TBF
 from cctrace.sim.jitter import Jitter
 from cctrace.sim.traces import Steps, trace_steps
 from cctrace.tcp.wire import PACKET_BYTES
@@ -77,8 +77,11 @@ class Path:
         Queue (bytes or BDPs) from which packets of flows with ECN are marked, whatever `aqm` does.
     policer : (str, str), optional
         Rate and burst of a policer before the queue: ``("10Mbit", "100kB")``; what exceeds them is dropped.
-    shaper : (str, str), optional
+    shaper : (str, str) or (str, str, "htb"), optional
         Rate and burst of a token bucket that empties the queue; what exceeds them waits, the burst leaves at `rate`.
+        Linux's tbf takes the next packet from the AQM and lets it wait for its tokens; with ``"htb"`` the AQM chooses
+        it when there are tokens, as below that qdisc, which lends a packet more than the burst. The AQM then sees the
+        wait for tokens, too. htb: one rate, and with `aqm` only.
         The bucket's rate may vary in steps, each of which fills it, as in Linux (tbf_change):
         ``([(0, "40Mbit"), (10, "10Mbit")], "100kB")``.
     trace : str or LinkTrace, optional
@@ -114,7 +117,7 @@ class Path:
     aqm: str = "droptail"
     ecn_threshold: str | None = None
     policer: tuple[str, str] | None = None
-    shaper: tuple[Any, str] | None = None
+    shaper: tuple[Any, str] | tuple[Any, str, str] | None = None
     trace: object = None
     _steps: dict[str, Steps] = field(init=False, repr=False, compare=False)
     _said: list[str] = field(init=False, repr=False, compare=False)
@@ -284,7 +287,11 @@ class Path:
             given |= {"police": 1, "token_rate_Bps": rate, "police_bucket": bucket, "tokens": float(bucket)}
         if self.shaper is not None:
             times, rates, bucket = _shaper(self.shaper)
-            given |= {"shaping": 1, "shape_rate_Bps": rates[0], "shape_bucket": bucket}
+            is_htb = len(self.shaper) > 2
+            if is_htb and (self.aqm == "droptail" or len(rates) > 1):
+                raise ArgumentError(f"shaper={self.shaper!r}: htb takes one rate, and a queue with an aqm")
+            given |= {"shaping": HTB if is_htb else TBF, "shape_bucket": bucket}
+            given["shape_rate_Bps"] = rates[0]
             given["shape_tokens"] = bucket * 1e9 / rates[0] if rates[0] > 0 else 0.0  # ns, as those of sch_tbf
             given |= {"shape_ns": times, "shape_values": rates, "shape_steps": len(times)}
         return given
@@ -379,11 +386,12 @@ def _bucket(name: str, given: Any) -> tuple[float, int]:
 def _shaper(given: Any) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     """Return (start ns, bytes/s, bytes) of a shaper whose rate is constant or varies in steps."""
     try:
-        rate, burst = given
+        rate, burst = given[:-1] if given[2:] == ("htb",) else given
     except (TypeError, ValueError):
-        raise ArgumentError(f"shaper={given!r}: give rate and burst, for example ('10Mbit', '100kB')") from None
+        example = "give rate and burst, for example ('10Mbit', '100kB')"
+        raise ArgumentError(f"shaper={given!r}: {example}, and 'htb' if that qdisc shapes") from None
     if isinstance(rate, str):
-        rate, bucket = _bucket("shaper", given)
+        rate, bucket = _bucket("shaper", (rate, burst))
         return np.zeros(1, np.int64), np.array([rate]), bucket
     times, rates = _steps("shaper", rate, lambda value: _rate_bps(value, "shaper"))
     if rates[-1] <= 0:

@@ -10,7 +10,7 @@ import numpy as np
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import drop, mark
 from cctrace.sim.core.chance import PATH_STREAM, random_bits, uniform
-from cctrace.sim.core.structs import CE, ECT_1, PIE, RED, flows, lanes, transmissions
+from cctrace.sim.core.structs import CE, ECT_1, PIE, RED, STEPS, flows, lanes, transmissions
 
 PIE_MAX_PROB = (1 << 56) - 1  # MAX_PROB, U64_MAX >> BITS_PER_BYTE
 PIE_TICK_SHIFT = 6  # PSCHED_SHIFT: its times are in 64 ns
@@ -225,9 +225,15 @@ def pop(w, q, lane):
 # --- DualPI2 --------------------------------------------------------------------------------------------------------
 
 
-def dualpi2_skb_classify(f, order):
-    """Classify a packet: ECT(1) and CE go to the low-latency queue."""
-    return LOW_LATENCY if transmissions(f.tx)[order & f.mask].marks & (ECT_1 | CE) else CLASSIC
+def dualpi2_skb_classify(w, q, f, order):
+    """Classify a packet: ECT(1) and CE go to the low-latency queue; note whether its step applies: skb_apply_step."""
+    tx = transmissions(f.tx)[order & f.mask]
+    if tx.marks & (ECT_1 | CE) == 0:
+        return CLASSIC
+    low = lanes(w.lanes)[LOW_LATENCY]
+    if low.tail - low.head >= q.min_qlen_step:
+        tx.marks |= STEPS
+    return LOW_LATENCY
 
 
 def calculate_probability(w, q, now):
@@ -285,7 +291,7 @@ def dualpi2_dequeue(w, q, now):
         if must_drop(w, q, which):
             drop(f, q.order)
             continue
-        if which == LOW_LATENCY and now - q.at > q.step_ns:
+        if now - q.at > q.step_ns and transmissions(f.tx)[q.order & f.mask].marks & STEPS > 0:
             mark(f, q.order)
         q.credit += credit * f.wire_bytes
         return True

@@ -111,6 +111,15 @@ def shaper_wait(w, start, size):
     return wait
 
 
+def htb_debt(w, now, size):
+    """Take the tokens of `size` bytes, and return how long (ns) they are owed: a class with none left may send one
+    packet more (htb_charge_class, htb_class_mode).
+    """
+    fill_shaper(w, now)
+    w.shape_tokens = min(shaper_ns(w, w.shape_bucket), w.shape_tokens) - shaper_ns(w, size)
+    return np.int64(max(-w.shape_tokens, 0.0))
+
+
 def ask_again(w, now):
     """A packet arrives, and the token bucket is asked for the one that waits since before a change (tbf_dequeue).
 

@@ -12,6 +12,7 @@ from cctrace.sim.core.structs import (
     NEVER,
     NO_DATA,
     NOT_GIVEN,
+    TBF,
     acks,
     coming,
     legs,
@@ -52,7 +53,7 @@ def enter(w, f, order, now):
     if w.aqm > 0:
         admit(w, f, order, given, now)
         return
-    if w.shaping == 1:
+    if w.shaping == TBF:
         bottleneck.ask_again(w, now)
     queued, size = bottleneck.queue_now(w, now), packet_bytes(f, order)
     full = is_full(w, queued, size)
@@ -80,14 +81,14 @@ def is_full(w, queued, size):
 def start_of(w, now, size):
     """When a packet that comes to the queue now enters service; takes its tokens."""
     start = max(now, w.free_at)
-    if w.shaping == 1:
+    if w.shaping == TBF:
         start += bottleneck.shaper_wait(w, start, size)
     return start
 
 
 def queue_ack(w, f, now):
     """The next ACK on its way back reaches the queue, if data and ACKs share it."""
-    if w.shaping == 1:
+    if w.shaping == TBF:
         bottleneck.ask_again(w, now)
     full = is_full(w, bottleneck.queue_now(w, now), f.ack_bytes)
     end = NEVER

@@ -6,7 +6,7 @@ link counts as queued, as in a qdisc below a shaper (qdisc_peek_dequeued).
 
 from cctrace.lang.memory import words
 from cctrace.sim.core import aqm, structs
-from cctrace.sim.core.bottleneck import drop, leave, mark, service_end, shaper_wait
+from cctrace.sim.core.bottleneck import drop, htb_debt, leave, mark, service_end, shaper_wait
 
 MOST_DROPPED = 64  # by fq_codel from a full queue at a time: drop_batch_size
 UNLISTED, NEW, OLD = range(3)
@@ -31,7 +31,7 @@ def admit(w, f, order, given, now):
     if q.kind == structs.FQ_CODEL:
         which = f.index
     elif q.kind == structs.DUALPI2:
-        which = aqm.dualpi2_skb_classify(f, order)
+        which = aqm.dualpi2_skb_classify(w, q, f, order)
     append(w, q, structs.lanes(w.lanes)[which], f, order, now)
     if q.kind == structs.FQ_CODEL:
         lane = structs.lanes(w.lanes)[which]
@@ -64,9 +64,10 @@ def serve_on(w, now):
     """The link has sent a packet; return the flow of the next, -1 if none waits."""
     q = structs.aqms(w.aqm)[0]
     aqm.update(w, q, now)
-    w.queue_bytes -= q.serving
-    q.packets -= 1
-    q.serving = 0
+    if q.serving > 0:
+        w.queue_bytes -= q.serving
+        q.packets -= 1
+        q.serving = 0
     return serve_next(w, q, now)
 
 
@@ -76,16 +77,19 @@ def serve_next(w, q, now):
     while take(w, q, now):
         f = structs.flows(w.flows)[q.flow]
         start = now
-        if w.shaping == 1:
+        if w.shaping == structs.TBF:
             start += shaper_wait(w, start, f.wire_bytes)
         end = service_end(w, start, f.wire_bytes)
         if end == structs.NEVER:
             drop(f, q.order)
             continue
-        q.serving = f.wire_bytes
-        w.queue_bytes += q.serving
-        q.packets += 1
         w.free_at = w.serve_at = end
+        if w.shaping == structs.HTB:  # has left the queue; the next one is chosen when its debt is paid
+            w.serve_at = max(end, now + htb_debt(w, now, f.wire_bytes))
+        else:
+            q.serving = f.wire_bytes
+            w.queue_bytes += q.serving
+            q.packets += 1
         leave(w, f, q.order, q.at, start, end)
         return q.flow
     return -1

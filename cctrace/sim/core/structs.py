@@ -97,7 +97,7 @@ _AQM = (
     "target_ns", "interval_ns", "ce_threshold_ns", "quantum", "new_first", "old_first",
     "red_min", "red_max", "red_wlog", "red_step", "red_avg", "red_count", "red_random",
     "pie_target", "pie_alpha", "pie_beta", "pie_prob", "pie_burst", "pie_accumulated", "pie_delay", "pie_delay_before",
-    "pie_left", "step_ns", "classic_weight", "first_credit", "credit", "pi2_delay",
+    "pie_left", "step_ns", "min_qlen_step", "classic_weight", "first_credit", "credit", "pi2_delay",
 )
 _AQM_REALS = ("coupling", "pi2_alpha_Hz", "pi2_beta_Hz", "pi2_prob")
 # One queue of it: of fq_codel a flow's, of DualPI2 classic or low latency.
@@ -133,6 +133,7 @@ NO_DATA = -1  # in the queue: a packet of a handshake
 NEVER = 1 << 62
 CODEL, RED, PIE, FQ_CODEL, DUALPI2 = range(1, 6)  # `kind` of an AQM; drop-tail has none
 NO_LANE = -1
+TBF, HTB = 1, 2  # `shaping`; 0: there is none
 NO_JITTER, NORMAL, GAMMA, LOGNORMAL, EMPIRICAL = range(5)
 PER_PACKET, PER_BURST, PER_SLOT = range(3)
 REFERENCE, LINUX, QUIC = 0, 1, 2  # profiles
@@ -153,6 +154,7 @@ ECT, REDUCED, CE, PUSHED = 1, 2, 4, 8
 SKB_LAST = 16  # the last of its super-packet in fq
 ECT_1 = 32  # beside ECT: the codepoint ECT(1), else ECT(0)
 GETS_LOST = 64  # lost behind the queue, as prescribed
+STEPS = 128  # found DualPI2's low-latency queue long enough for its step to apply
 ARRIVALS, ACKS, SENDS, ANSWERS, NOT_GIVEN = range(5)  # kinds of packets whose instants may be prescribed
 LOST_IN_QUEUE, LOST_BEHIND = 1, 2  # where a transmission is prescribed to be lost
 ECHOED_ECN = 3  # beside those of `tcp.ecn`: echoed packet by packet, as DCTCP wants it
