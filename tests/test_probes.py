@@ -91,3 +91,24 @@ def test_more_time_is_looked_at_only_where_packets_leave_after_their_hand_over(h
     monkeypatch.setattr(probes, "look_longer", lambda tried, rtt_us: looked.append(tried))
     probes.choose_wait()
     assert (len(looked), run.drawn) == (hands_over, ONE)
+
+
+def test_a_wait_that_ends_in_the_call_that_draws_it_is_tried_from_the_next_ack(monkeypatch):
+    """On a path of one or two packets a round or two are waited for, which have passed when the wait is drawn."""
+    run = Run({})
+    run.values["min_rtt_us"] = 4_000
+    run.hands_over = False
+    probes = Probes(run)
+
+    def trials(last, draws, score, watch):
+        ends = np.resize([DRAWN_AT + 1, DRAWN_AT + 4], len(draws))
+        return np.zeros(len(draws)), ends, np.ones(len(draws), bool)
+
+    def scan(rows, rtt_us):
+        return {max(row, run.row): float(row == DRAWN_AT + 3) for row in rows}
+
+    monkeypatch.setattr(run, "trials", trials)
+    monkeypatch.setattr(probes, "scan", scan)
+    assert probes.choices()[:3] == ({11: probes.numbers[0], 13: probes.numbers[1]}, 13, 13)
+    probes.choose_wait()
+    assert run.drawn == probes.numbers[1]

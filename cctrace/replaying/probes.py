@@ -192,9 +192,11 @@ class Probes(Inference):
         watch = ("cycle_idx", REFILL)
         _, ends, watched = follower.trials(horizon, draws=self.numbers + soonest, score=bk.NOTHING, watch=watch)
         some = len(self.numbers)
-        found = {int(ends[k]) - 1: self.numbers[k] for k in range(some) if watched[k]}
+        # On the shortest paths the call that draws also ends the wait; the next one is the first that `scan` tries.
+        rows = np.maximum(ends - 1, follower.row + 1).tolist()
+        found = {rows[k]: self.numbers[k] for k in range(some) if watched[k]}
         latest = int(np.argmax(ends[:some]))
-        last, first = int(ends[latest]) - 1, int(ends[some + latest]) - 1
+        last, first = rows[latest], rows[some + latest]
         return found, first if watched[some + latest] else last, last, self.numbers[latest]
 
     def scan(self, starts: Any, rtt_us: int, rounds: int = PROBE_RTTS) -> dict[int, float]:
