@@ -468,3 +468,16 @@ def test_where_skbs_end_is_the_earliest_place_at_which_super_packets_are_short_a
         begins = made(tp, [short - begins - 9, 9, 4], begins)
         begins = made(tp, [9, 9], begins)
     assert tp.skb_end // tp.mss % SKB == found
+
+
+def test_who_explains_only_the_beginning_does_not_say_how_the_rest_was_handed_to_fq(monkeypatch):
+    """In slow start CUBIC and Reno send alike, and on a path of many packets the beginning is nothing else."""
+    monkeypatch.setattr(through_fq, "STAGES", ((400, 3), (400, 6)))
+    path = cct.Path(rate="20Mbit", rtt="100ms", buffer="1bdp")
+    flow = cct.simulate(path, cct.Sender("reno", fq=True), "6s", seed=1, packets=True).capture().flow(0)
+    found = passage(flow)
+    assert (found.through_fq, found.controller, found.alike) == (True, "cubic6", ("reno",))
+    assert cct.identify(flow).group == ("reno",)
+    monkeypatch.setattr(through_fq, "_found", {})
+    monkeypatch.setattr(through_fq, "OWN_SENDER_FITS", -np.inf)  # whoever comes first is believed
+    assert cct.identify(flow).group != ("reno",)

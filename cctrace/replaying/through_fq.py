@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -86,6 +87,7 @@ class Passage(NamedTuple):
     # log likelihood ratio of fq to the sender's own timer, under that controller; NaN if departure times are
     # uninformative
     likelihood: float
+    alike: tuple[Sender, ...] = ()  # others that explain the beginning, and how it passed, as their own sends
 
 
 UNKNOWN = Passage(None, None, math.nan)
@@ -103,12 +105,27 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
         passed = passage(flow, believed)
         sender = passed.controller or _registered(believed)
         if passed.through_fq and sender is not None:
-            _found[flow] = _converged(flow, sender)[0]
+            _found[flow] = _handed_over(flow, sender, passed.alike)
         else:
             _found[flow] = flow if passed.through_fq is None else flow.paced_by(DIRECTLY)
             if flow.tcpinfo is not None and sender is not None and _may_tell(flow):
                 _found[flow] = _as_counted(_found[flow], sender, flow.tcpinfo)
     return _found[flow]
+
+
+def _handed_over(flow: Flow, sender: Sender, others: Sequence[Sender]) -> Flow:
+    """Return the flow as a sender hands it to fq or, unless that explains all of it, as the likeliest of `others`.
+
+    On a path of many packets the beginning is slow start alone, in which CUBIC and Reno send alike.
+    """
+    handed, played = _converged(flow, sender)
+    for one in others:
+        if played.mean > OWN_SENDER_FITS:
+            break
+        other = _converged(flow, one)
+        if other[1].mean > played.mean:
+            handed, played = other
+    return handed
 
 
 def _registered(cls: type[Controller] | None) -> str | None:
@@ -145,36 +162,47 @@ def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
     """Return the `Passage` of a captured flow: whether it was sent through fq, by the best controller."""
     if not _may_tell(flow):
         return UNKNOWN
-    passed = UNKNOWN
+    known = (name,) if (name := _registered(believed)) else ()
+    passed, senders = UNKNOWN, _senders(flow.first(STAGES[0][0]))
     for stage, (packets, rounds) in enumerate(STAGES):
-        passed = _passage(flow.first(packets), believed, rounds, stage == 0)
+        passed, senders = _passage(flow.first(packets), known, senders, rounds, stage == 0)
         if passed.through_fq is not None or passed.likelihood <= 0:
             break
     return passed
 
 
-def _passage(beginning: Flow, believed: type[Controller] | None, rounds: int, is_start: bool) -> Passage:
-    known = (name,) if (name := _registered(believed)) else ()
-    passed = UNKNOWN
-    is_l4s = beginning.facts["ecn"] == "accurate" and beginning.ecn.sent["ect1"] > 0
+def _senders(beginning: Flow) -> tuple[Sender, ...]:
+    """Return who may have sent a flow that begins like this."""
+    if beginning.facts["ecn"] == "accurate" and beginning.ecn.sent["ect1"] > 0:
+        return L4S_SENDERS
     classic = (*SENDERS, "dctcp") if beginning.events["delivered_ce"].any() else SENDERS
-    if near_peer_bytes(GSO_MAX_SIZE_5_19, int(beginning.events["tcp_min_rtt_us"][-1])):
-        classic = (*classic, PORTED)
-    tried = (L4S_SENDERS if is_l4s else classic, EXPLAINED)
-    for senders, enough in ((known, BELIEVED), tried) if known else (tried,):
-        plain = {one: _play(beginning, one, _block_us(beginning)) for one in senders}
+    ported = near_peer_bytes(GSO_MAX_SIZE_5_19, int(beginning.events["tcp_min_rtt_us"][-1]))
+    return (*classic, PORTED) if ported else classic
+
+
+def _passage(
+    beginning: Flow, known: tuple[Sender, ...], senders: tuple[Sender, ...], rounds: int, is_start: bool
+) -> tuple[Passage, tuple[Sender, ...]]:
+    """Return the `Passage` of a beginning, and those of `senders` that more of the flow may show to have sent it."""
+    passed = UNKNOWN
+    for some, enough in ((known, BELIEVED), (senders, EXPLAINED)) if known else ((senders, EXPLAINED),):
+        plain = {one: _play(beginning, one, _block_us(beginning)) for one in some}
         likeliest = max(played.mean for played in plain.values())
-        close = [one for one in senders if plain[one].mean > likeliest - CLOSE]
-        compared = [_compare(beginning, one, plain[one], rounds) for one in close]
-        if is_start and max(found[0] for found in compared) <= OWN_SENDER_FITS:
+        close = [one for one in some if plain[one].mean > likeliest - CLOSE]
+        compared = {one: _compare(beginning, one, plain[one], rounds) for one in close}
+        if is_start and max(found[0] for found in compared.values()) <= OWN_SENDER_FITS:
             # fq may make the true sender look far worse than others
-            hidden = [one for one in senders if one not in close]
+            hidden = [one for one in some if one not in close]
             hidden = [one for one in hidden if _converged(beginning, one, plain[one], 1)[1].mean > OWN_SENDER_FITS]
-            compared += [_compare(beginning, one, plain[one], rounds) for one in hidden]
-        explained, passed = max(compared, key=lambda found: found[0])
+            compared |= {one: _compare(beginning, one, plain[one], rounds) for one in hidden}
+        explained, passed = max(compared.values(), key=lambda found: found[0])
+        if some is senders:
+            senders = tuple(compared)
         if explained > enough:
-            return passed
-    return Passage(None, None, passed.likelihood)
+            fits = [one for mean, one in compared.values() if mean > OWN_SENDER_FITS and one is not passed]
+            alike = [one.controller for one in fits if one.controller and one.through_fq == passed.through_fq]
+            return passed._replace(alike=tuple(alike)), senders
+    return Passage(None, None, passed.likelihood), senders
 
 
 def _may_tell(flow: Flow) -> bool:
