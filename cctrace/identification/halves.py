@@ -60,7 +60,7 @@ class HalfRounds:
         self.free |= self.steady
         self.held_back = elsewhere and bool(np.mean(self.free) > const.MOSTLY)
         self.burst = 1.0 if elsewhere else _burst(sends)
-        self.blur = 2 * _jitter(rows[self.acks]) if elsewhere else 0.0
+        self.blur = max(2 * _jitter(rows[self.acks]), self._unevenness(rows)) if elsewhere else 0.0
 
     def __len__(self) -> int:
         return len(self.sent)
@@ -95,6 +95,18 @@ class HalfRounds:
             if self.left[place] - self.left[kept[-1]] >= const.LEAST_SENT:
                 kept.append(place)
         return np.array(kept)
+
+    def _unevenness(self, rows: NDArray[Any]) -> float:
+        """Return the typical relative difference of an RTT to those half a round trip before and after.
+
+        Where jitter keeps the order of packets, they wait for each other: neighbours have nearly the same RTT.
+        """
+        rtt_us = rows["rs_rtt_us"][self.acks[self.edges]].astype(float)
+        rtt_us = rtt_us[rtt_us > 0]
+        if len(rtt_us) < const.SMOOTHED_RTTS:
+            return 0.0
+        around = (rtt_us[2:] + rtt_us[:-2]) / 2
+        return float(np.median(np.abs(rtt_us[1:-1] / around - 1)))
 
     def each(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """Return the mean of per-ACK values over each block."""

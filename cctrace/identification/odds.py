@@ -81,6 +81,7 @@ class Judgement(NamedTuple):
 def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgement:
     """Combine sends, flights and phases; `cycles` where departure times are estimates."""
     evidence = _evidence(record, fits, cycles)
+    evidence = {name: value + const.RARE.get(name, 0.0) for name, value in evidence.items()}
     best = fits[max(evidence, key=evidence.__getitem__)]
     known = _known(record, fits, evidence) - (other_cycle(cycles, best.replay) if cycles else 0.0)
     pieces = {name: fit.flights.halves if cycles else fit.replay.sends for name, fit in fits.items()}
@@ -100,7 +101,7 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
     count = (const.MANY_BLOCKS / max(blocks, 1)) ** const.DEPENDENCE
     paces = [name for name, fit in fits.items() if fit.replay.paces]
     best = max(paces, key=flights.__getitem__)
-    own = _among_paced(paces, flights, cycles, min(float(np.median(halves.flight)) / const.LONG_FLIGHT, 1.0))
+    own = _among_paced(paces, flights, cycles, _length(record))
     evidence = {}
     for name, fit in fits.items():
         if name in own:
@@ -111,6 +112,11 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
         return {name: value - fits[name].flights.foreign for name, value in evidence.items()}
     most = max(evidence[name] for name in paces)
     return {name: value if name in own else min(value, most) for name, value in evidence.items()}
+
+
+def _length(record: Record) -> float:
+    """Return how much flights say because of their length, 0 to 1: errors are of the order of segments."""
+    return min(float(np.median(record.halves.flight)) / const.LONG_FLIGHT, 1.0)
 
 
 def _among_paced(paces: list[str], flights: dict[str, float], cycles: Cycles, short: float) -> dict[str, float]:
@@ -135,33 +141,36 @@ def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> 
     """Return the log odds that a candidate sent the flow, averaged over the plausible ones by probability."""
     weights = softmax(evidence)
     odds = [
-        math.log(weight) + _candidate_log_odds(record, fits[name])
+        math.log(weight) + log_odds(record, fits[name])
         for name, weight in weights.items()
         if weight * const.ALIKE >= max(weights.values())
     ]
     return float(np.logaddexp.reduce(odds))
 
 
-def _candidate_log_odds(record: Record, fit: Fit) -> float:
+def log_odds(record: Record, fit: Fit) -> float:
     """Return the log odds that a candidate, not an unknown sender, sent a flow."""
     replay, flights = fit
     total = const.BEFOREHAND
     halves = min(len(flights.halves) / const.FULL_WEIGHT, 1.0)
     if not record.exact:
-        scale, most = (const.PACED_SCALE, const.MOST_FOR) if replay.paces else (const.WINDOW_SCALE, const.MOST_FOR)
-        total += (
-            halves * min(const.STRONG_WEIGHT * math.log((scale + record.halves.blur) / flights.scale), most)
-            - flights.foreign
-        )
+        scale = const.PACED_SCALE if replay.paces else const.WINDOW_SCALE
+        # Within a segment, the windows of any sender of short flights are those of a candidate.
+        most = const.MOST_FOR * (1.0 if replay.paces else _length(record))
+        fits = const.STRONG_WEIGHT * math.log((scale + record.halves.blur) / flights.scale)
+        total += halves * min(fits, most) - flights.foreign
         if record.halves.steady or (record.halves.held_back and not replay.paces):
             total = min(total, const.BEFOREHAND)
         return total - wrong_factor(flights)
     full = min(len(replay.sends) / const.FULL_WEIGHT, 1.0)
     middle = const.MIDDLE - const.PER_LENGTH * math.log(record.halves.burst)
-    sends = full * (float(np.median(replay.sends)) - middle)
     if flights.astray is not None:
-        total += max(min(sends, const.MOST_FOR), -const.MOST_FOR) + _right_windows(flights.astray, replay)
+        # The worse quarter: the windows of H-TCP and YeAH are Reno's for a part of a flow.
+        worse = float(np.quantile(replay.sends, const.WORSE)) - middle
+        fits = const.STRONG_WEIGHT * (worse - const.WORSE_FITS)
+        total += full * max(min(fits, const.MOST_FOR), -const.MOST_AGAINST) + _right_windows(flights.astray, replay)
     else:
+        sends = full * (float(np.median(replay.sends)) - middle)
         total += sends + const.REBUILT * full if record.rebuilt else const.WEIGHT * sends
         total += halves * const.WEIGHT * math.log(const.EXACT_SCALE / flights.scale)
     return total - wrong_factor(flights)
@@ -170,7 +179,8 @@ def _candidate_log_odds(record: Record, fit: Fit) -> float:
 def _right_windows(astray: Astray, replay: Replay) -> float:
     usual = const.TICKS_ASTRAY if replay.ticks else const.ASTRAY
     weight = const.ASTRAY_WEIGHT * min(astray.acks / const.FULL_WEIGHT, 1.0)
-    return weight * math.log(usual / max(astray.share, const.LEAST_ASTRAY))
+    odds = weight * math.log(usual / max(astray.share, const.LEAST_ASTRAY))
+    return min(odds, const.MOST_FOR) if replay.paced else odds  # a timer excuses windows that are not filled
 
 
 def wrong_factor(flights: Flights) -> float:

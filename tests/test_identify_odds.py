@@ -1,0 +1,67 @@
+"""Evidence for and against a candidate, from given sends, flights and RTTs."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cctrace.identification.constants import RARE
+from cctrace.identification.flights import Astray, Flights
+from cctrace.identification.halves import HalfRounds
+from cctrace.identification.odds import Fit, judge, log_odds
+
+
+def fit(sends=(), paced=False, scale=0.02):
+    """Return the fit of a sender that sets no rate: its sends' likelihoods by intervals, and right windows."""
+    replay = SimpleNamespace(sends=np.array(sends), paced=paced, paces=False, ticks=False)
+    return Fit(replay, Flights(np.zeros(60), scale, 0.0, 8, Astray(5000, 0.0)))
+
+
+def record(exact=True, flight=80):
+    halves = SimpleNamespace(burst=2.0, blur=0.0, flight=np.full(60, flight), steady=False, held_back=False)
+    return SimpleNamespace(exact=exact, rebuilt=False, halves=halves)
+
+
+@pytest.mark.parametrize("paced", [False, True])
+@pytest.mark.parametrize(
+    ("sends", "own"),
+    [
+        ([2.4] * 60, True),  # in the lab
+        ([0.9] * 60, True),  # on a busy host
+        ([2.4] * 50 + [-3.0] * 10, True),  # after a timeout that the capture does not explain
+        ([2.4] * 40 + [-0.5] * 20, False),  # H-TCP, which is Reno for a second after each loss
+    ],
+)
+def test_a_window_based_sender_explains_its_sends_all_the_time(sends, own, paced):
+    assert (log_odds(record(), fit(sends, paced)) > 1) is own
+    assert (log_odds(record(), fit(sends, paced)) < -1) is not own
+
+
+@pytest.mark.parametrize(("flight", "most"), [(80, 4.0), (15, 1.75)])
+def test_windows_of_a_few_segments_seen_from_the_receiver_are_hardly_evidence(flight, most):
+    assert log_odds(record(exact=False, flight=flight), fit()) == pytest.approx(most)
+    off = record(exact=False, flight=flight), fit(scale=0.5)
+    assert log_odds(*off) < -5  # but wrong ones are
+
+
+def test_of_two_that_explain_a_flow_alike_the_one_that_no_kernel_ships_comes_last():
+    alike = fit([2.0] * 60)
+    evidence = judge(record(), {"bbr2": alike, "bbr2plus": alike}, None).evidence
+    assert evidence["bbr2plus"] - evidence["bbr2"] == RARE["bbr2plus"]
+
+
+class Rounds(HalfRounds):
+    """Half round trips of ten ACKs, in each of which all RTTs are alike: what jitter leaves that keeps the order."""
+
+    def __init__(self, rtt_us):
+        self.rows = np.zeros(10 * len(rtt_us), [("rs_rtt_us", np.int64)])
+        self.rows["rs_rtt_us"] = np.repeat(rtt_us, 10)
+        self.acks = np.arange(len(self.rows))
+        self.edges = self.acks[5::10]
+
+
+def test_jitter_that_keeps_the_order_shows_between_half_round_trips():
+    rounds = Rounds([45_000, 55_000] * 10)
+    assert rounds._unevenness(rounds.rows) == pytest.approx(0.2, abs=0.03)
+    growing = Rounds(np.arange(40_000, 60_000, 1_000))
+    assert growing._unevenness(growing.rows) == 0.0  # a queue
