@@ -8,7 +8,8 @@ import pytest
 from cctrace.identification.constants import RARE
 from cctrace.identification.flights import Astray, Flights
 from cctrace.identification.halves import HalfRounds
-from cctrace.identification.odds import Fit, judge, log_odds
+from cctrace.identification.odds import Fit, among_paced, log_odds
+from cctrace.identification.phases import Cycles
 
 
 def fit(sends=(), paced=False, scale=0.02):
@@ -45,9 +46,10 @@ def test_windows_of_a_few_segments_seen_from_the_receiver_are_hardly_evidence(fl
 
 
 def test_of_two_that_explain_a_flow_alike_the_one_that_no_kernel_ships_comes_last():
-    alike = fit([2.0] * 60)
-    evidence = judge(record(), {"bbr2": alike, "bbr2plus": alike}, None).evidence
-    assert evidence["bbr2plus"] - evidence["bbr2"] == RARE["bbr2plus"]
+    pair = {"bbr2": 100.0, "bbr2plus": 100.0}
+    assert among_paced([*pair], pair, Cycles({}, {}), 1.0, 4.0) == {"bbr2": 0.0, "bbr2plus": RARE["bbr2plus"]}
+    better = pair | {"bbr2plus": 1000.0}
+    assert among_paced([*better], better, Cycles({}, {}), 1.0, 1.0)["bbr2plus"] == 0.0  # no less than others' best
 
 
 class Rounds(HalfRounds):

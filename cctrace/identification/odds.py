@@ -81,7 +81,6 @@ class Judgement(NamedTuple):
 def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgement:
     """Combine sends, flights and phases; `cycles` where departure times are estimates."""
     evidence = _evidence(record, fits, cycles)
-    evidence = {name: value + const.RARE.get(name, 0.0) for name, value in evidence.items()}
     best = fits[max(evidence, key=evidence.__getitem__)]
     known = _known(record, fits, evidence) - (other_cycle(cycles, best.replay) if cycles else 0.0)
     pieces = {name: fit.flights.halves if cycles else fit.replay.sends for name, fit in fits.items()}
@@ -101,11 +100,11 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
     count = (const.MANY_BLOCKS / max(blocks, 1)) ** const.DEPENDENCE
     paces = [name for name, fit in fits.items() if fit.replay.paces]
     best = max(paces, key=flights.__getitem__)
-    own = _among_paced(paces, flights, cycles, _length(record))
+    own = among_paced(paces, flights, cycles, _length(record), count)
     evidence = {}
     for name, fit in fits.items():
         if name in own:
-            evidence[name] = count * (const.FAMILY * flights[best] + own[name])
+            evidence[name] = count * const.FAMILY * flights[best] + own[name]
         else:
             evidence[name] = count * const.FAMILY * flights[name] - const.TEMPER * wrong_factor(fit.flights)
     if not halves.held_back:
@@ -119,14 +118,20 @@ def _length(record: Record) -> float:
     return min(float(np.median(record.halves.flight)) / const.LONG_FLIGHT, 1.0)
 
 
-def _among_paced(paces: list[str], flights: dict[str, float], cycles: Cycles, short: float) -> dict[str, float]:
-    """Return the log evidence for each candidate that paces, relative to the best of them."""
+def among_paced(
+    paces: list[str], flights: dict[str, float], cycles: Cycles, short: float, count: float
+) -> dict[str, float]:
+    """Return the log evidence for each candidate that paces, relative to the best of them.
+
+    `flights`: log likelihoods. `short`, `count`: factors of short flights, and of many blocks.
+    """
     value = {name: const.FLIGHTS * math.sqrt(short) * flights[name] for name in paces}
     by_cycle = short ** (2 * const.DEPENDENCE)
     for weight, scores in ((const.BANDWIDTH, cycles.by_bandwidth), (const.LEVEL, cycles.by_level)):
         most = max(scores.values(), default=0.0)
         for name, score in scores.items():
             value[name] += max(weight * by_cycle * (score - most), -math.log(const.ALIKE))
+    value = {name: count * one + const.RARE.get(name, 0.0) for name, one in value.items()}
     most = max(value.values())
     return {name: one - most for name, one in value.items()}
 
