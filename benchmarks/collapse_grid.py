@@ -2,6 +2,7 @@
 
     python -m benchmarks.collapse_grid [FILE]
     python -m benchmarks.collapse_grid --cc bbr2,bbr3 --only reo --seeds 4 benchmarks/closed_loop/grid_later.csv
+    python -m benchmarks.collapse_grid --cc bbr2016,bbr2022 --only pre --seeds 4 benchmarks/closed_loop/grid_before.csv
 
 Simulates bbr2016, or others, with every kind of jitter at four links, and reordering at a fifth, at standard deviations
 from far below to far above bbr2016's threshold, several seeds each (under ten minutes of one core), and writes
@@ -40,6 +41,17 @@ MIDDLE_MS = {
     "reo20x100": 18,
     "reo100x10": 1.8,
 }
+# Jitter before the queue, with --only pre: the model's domain ends at packets that draw alone.
+BEFORE_MS = {
+    "prejit40": 12.5,
+    "prejit50x20": 7,
+    "prejit20x100": 33,
+    "prejit100x10": 3.2,
+    "prereo40": 6.5,
+    "prereo50x20": 3.5,
+    "prereo20x100": 17,
+    "prereo100x10": 1.8,
+}
 AROUND = np.geomspace(1 / 1.6, 1.6, 13)
 WIRE_PER_PAYLOAD = 1514 / 1448
 
@@ -50,7 +62,7 @@ def runs(cc, kind, sd_ms, seeds):
     path, _, _ = closed_loop_scenario(scenario)
     half = units.parse_rate_bps(path["rate"], "rate") / 2
     for seed in seeds:
-        flow = run_single(scenario, cc, seed, "linux" if kind.startswith("reo") else "reference")
+        flow = run_single(scenario, cc, seed, "linux" if "reo" in kind else "reference")
         throughput = flow.tail_goodput_bps * WIRE_PER_PAYLOAD
         yield {
             "algorithm": cc,
@@ -69,8 +81,8 @@ def main():
     parser.add_argument("--only", default="", help="kinds of path that begin so")
     parser.add_argument("--seeds", type=int, help="per jitter (default: 12 at 1 Gbit/s, else 24)")
     options = parser.parse_args()
-    rows = []
-    for cc, (kind, middle) in itertools.product(options.cc.split(","), MIDDLE_MS.items()):
+    rows, middles = [], BEFORE_MS if options.only.startswith("pre") else MIDDLE_MS
+    for cc, (kind, middle) in itertools.product(options.cc.split(","), middles.items()):
         if not kind.startswith(options.only):
             continue
         seeds = range(1, 1 + (options.seeds or (12 if "kumar" in kind else 24)))

@@ -30,11 +30,11 @@ from cctrace.errors import ArgumentError
 
 HERE = Path(__file__).parent / "closed_loop"
 SCENARIO = re.compile(
-    r"(?P<kind>(?P<reo>reo)?(?:jit)?(?P<link>kumar|40|(?P<mbps>\d+)x(?P<rtt_ms>\d+))(?P<draws>[bc]?))_(?P<sd>[\d.]+)$"
+    r"(?P<kind>(?P<before>pre)?(?P<reo>reo)?(?:jit)?(?P<link>kumar|40|(?P<mbps>\d+)x(?P<rtt_ms>\d+))(?P<draws>[bc]?))_(?P<sd>[\d.]+)$"
 )
 DRAWS = {"": "packet", "b": "burst", "c": "slot"}
 V1 = ("bbr2016", "bbr2019", "bbr2022")
-THRESHOLDS = ("bbr2016", "bbr2", "bbr3")  # of which there are fine grids
+THRESHOLDS = ("bbr2016", "bbr2022", "bbr2", "bbr3")  # of which there are fine grids
 
 
 def link_of(kind, sd_ms):
@@ -47,6 +47,7 @@ def link_of(kind, sd_ms):
         draws=DRAWS[found["draws"]],
         ordered=not found["reo"],
         ack_every=2 if fast and not found["reo"] else 1,
+        before=bool(found["before"]),
     )
 
 

@@ -41,6 +41,10 @@ def controller_name(variant):
 
 def closed_loop_scenario(name):
     """Return (Path arguments, duration, Sender arguments) of a row of closed_loop_summary.csv, None for another."""
+    if name.startswith("pre"):  # the same with the jitter before the queue
+        path, *rest = closed_loop_scenario(name.removeprefix("pre"))
+        jitter = path.pop("jitter")
+        return path | {"jitter_before": jitter}, *rest
     kind, _, rest = name.partition("_")
     forty = {"rate": "40Mbit", "rtt": "40ms"}
     if kind in ("clean", "cleanda"):

@@ -160,6 +160,25 @@ def test_thresholds_of_bbr2_and_bbr3_under_reordering_are_within_15_percent_on_a
         assert closedloop.domain(links[0], SENDERS[name]).inside
 
 
+def test_thresholds_of_jitter_before_the_queue_are_within_20_percent_in_order_or_not():
+    before = grid_of("grid_before.csv")
+    for (name, kind), group in before.groupby(["algorithm", "kind"]):
+        shares = group.groupby("sd_ms").collapsed.agg(collapsed="mean", runs="size").reset_index()
+        _, observed, _ = predict.observed_threshold(shares)
+        links = [predict.link_of(kind, f * observed) for f in (0.8, 1.2)]  # docs/models.md: -15 to +14 %
+        assert [collapse_probability(link, SENDERS[name]) >= 0.5 for link in links] == [False, True], (name, kind)
+        assert closedloop.domain(links[0], SENDERS[name]).inside
+    assert len(before.groupby(["algorithm", "kind"])) == 16
+    held = [predict.link_of("prejit50x20", sd) for sd in (8.2, 10)]  # behind the queue this path has none up to 17 ms
+    assert all(collapse_probability(replace(link, before=False), SENDERS["bbr2022"]) < 0.5 for link in held)
+
+
+def test_slow_jitter_before_the_queue_is_outside_the_models_domain_and_the_reader_told_to_simulate():
+    slow = replace(SLOW, draws="slot", before=True)
+    assert "cctrace sweep" in closedloop.domain(slow, BBR2016).text
+    assert closedloop.domain(replace(slow, before=False), BBR2016).inside
+
+
 def test_near_the_threshold_the_model_ranks_runs_nearly_as_well_as_anything_could(grid):
     grid = grid[~grid.kind.str.contains("x")]  # the links that the model was made on
     kept = grid.scenario.drop_duplicates()[::4]  # every fourth jitter, for speed

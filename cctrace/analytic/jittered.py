@@ -12,7 +12,7 @@ DRAWS = ("packet", "burst", "slot")
 
 @dataclass(frozen=True)
 class Link:
-    """A bottleneck with jitter behind it."""
+    """A bottleneck with jitter behind it, or before it."""
 
     rate_bps: float  # link rate, bits on the wire
     delay: Delay  # one-way plus return delay without queue, microseconds: `logsf`, `ppf`, `mean`
@@ -26,6 +26,7 @@ class Link:
     # correlation of successive draws (`dependence.ordered_log_cdf`). A jitter that wanders with correlation time T is
     # draws="slot" with short slots and rho = exp(-slot_us / T).
     rho: float = 0.0
+    before: bool = False  # the jitter is on the way to the bottleneck's queue, not behind it
 
     def __post_init__(self) -> None:
         positive("rate_bps", self.rate_bps), positive("slot_us", self.slot_us)
@@ -82,6 +83,15 @@ def draw_interval_us(path: Link, rate: float) -> float:
     """Time between two draws that a flow of `rate` meets."""
     each = {"packet": 1.0, "burst": burst_segments(path, rate)}
     return path.slot_us if path.draws == "slot" else each[path.draws] / rate
+
+
+def decay_share(path: Link, rate: float) -> float:
+    """By how much of the time between two packets a delay decays on an order-preserving path.
+
+    Behind the queue a packet waits for its predecessor to arrive; in a queue that the jitter fills, it also waits for
+    the predecessor's service, which takes rate/capacity of that time.
+    """
+    return 1 - rate / path.capacity if path.before else 1.0
 
 
 def pacing_share(path: Link, sender: Constants) -> float:

@@ -37,6 +37,7 @@ def predict() -> None:
 )
 @click.option("--rho", default=0.0, help="With --rate: correlation of successive draws.")
 @click.option("--reorder", is_flag=True, help="With --rate: the path does not keep the packets' order (netem).")
+@click.option("--before", is_flag=True, help="With --rate: the jitter is before the bottleneck's queue, not behind it.")
 @command_options()
 def collapse(gain: float, rate_bps: float | None, variant: str, as_json: bool, **options: Any) -> None:
     """Predict minRTT collapse for a normal RTT truncated at the propagation delay (Kumar et al., Eqs. 9 and 11)."""
@@ -44,15 +45,14 @@ def collapse(gain: float, rate_bps: float | None, variant: str, as_json: bool, *
     from cctrace.analytic.predict import collapse as predicted
 
     context = click.get_current_context()
-    for name in ("variant", "draws", "rho", "reorder"):
+    for name in ("variant", "draws", "rho", "reorder", "before"):
         if rate_bps is None and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise ArgumentError(f"--{name} has a meaning only with --rate, the flow in its loop")
     mean_us, sd_us, floor_us, delay_us = (options[f"{name}_ns"] / 1000 for name in ("mean", "sd", "floor", "queue"))
     out = predicted(mean_us, sd_us, floor_us, options["samples"], options["probe_rtt_samples"], gain, delay_us)
     if rate_bps is not None:
-        process: dict[str, Any] = {name: options[name] for name in ("draws", "rho")} | {
-            "ordered": not options["reorder"]
-        }
+        process: dict[str, Any] = {name: options[name] for name in ("draws", "rho", "before")}
+        process["ordered"] = not options["reorder"]
         with progress("integrating over the loop's RTTs"):
             out["closed_loop"] = closed_loop(mean_us, sd_us, rate_bps, floor_us, variant, **process)
     _print(out, as_json, _collapse_words(out, mean_us, sd_us, gain))

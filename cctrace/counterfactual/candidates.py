@@ -79,7 +79,7 @@ def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
 def _varied(scene: Scene) -> dict[str, float]:
     """Return the numbers of the inferred path's jitter; none of a path with hardly any, or one that reorders."""
     path, jitter = scene.path, scene.path.estimates.get("jitter")
-    if jitter is None or any(one is not None and one.reorder for one in path.jitter_steps()[1]):
+    if jitter is None or any(one is not None and one.reorder for one in path.jitter_steps(path.jitters_before)[1]):
         return {}
     spread, base = jitter["sd_us"].value, path.rtt_ns / 1e3
     return {"jitter_sd_us": spread, "uncongested_rtt_us": base} if spread > const.NO_JITTER * base else {}

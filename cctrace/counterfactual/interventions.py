@@ -53,7 +53,7 @@ class Intervention:
 def _without_jitter(path: Path, verdict: Verdict) -> Path:
     """Return a path with constant delay at the mean."""
     times, rtts = path.rtt_steps()
-    jitters = path.jitter_steps()
+    jitters = path.jitter_steps(path.jitters_before)
     drawn = [jitters[1][np.searchsorted(jitters[0], time, "right") - 1] for time in times]
     steps = [(t / 1e9, f"{(rtt + mean_ns(one)) / 1e3:.1f}us") for t, rtt, one in zip(times, rtts, drawn, strict=True)]
     return changed(path, {"jitter": None, "rtt": steps})
@@ -69,7 +69,7 @@ def mean_ns(jitter: Jitter | None) -> float:
 
 
 def _in_order(path: Path, verdict: Verdict) -> Path:
-    times, jitters = path.jitter_steps()
+    times, jitters = path.jitter_steps(path.jitters_before)
     kept = [None if one is None else replace(one, reorder=False) for one in jitters]
     return changed(path, {"jitter": list(zip(times / 1e9, kept, strict=True))})
 

@@ -46,7 +46,8 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
     fields = {f.name: getattr(path, f.name) for f in dataclasses.fields(Path) if f.init}
     for name, value in changes.items():
         factor = parse_factor(value)
-        fields[name] = value if factor is None else _times(path, name, factor)
+        field = "jitter_before" if name == "jitter" and path.jitters_before else name  # it stays where it is
+        fields[field] = value if factor is None else _times(path, name, factor)
         if name == "loss" and factor is None:
             fields["burst_loss"] = None
         if name == "aqm":  # that marks, if any does
@@ -74,7 +75,7 @@ def _times(path: Path, name: str, factor: float) -> Any:
     if name == "buffer":
         return f"{max(path.buffer_bytes * factor, PACKET_BYTES):.0f}B"
     if name == "jitter":
-        steps = zip(*path.jitter_steps(), strict=True)
+        steps = zip(*path.jitter_steps(path.jitters_before), strict=True)
         louder = [(t / 1e9, None if j is None or factor == 0 else _louder(j, factor)) for t, j in steps]
         return louder if len(louder) > 1 else louder[0][1]
     if name == "loss":

@@ -13,7 +13,6 @@ threshold: :math:`P = \Phi(\log(\sigma / \sigma_{1/2}) / s)`, with s the scatter
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any, Self
 
@@ -63,7 +62,7 @@ def one_rate(its: Sent, rate: float) -> Steps:
     steps = constant(rate)
     starts = np.concatenate([[0.0], candidate_steps(its), [np.inf]])
     for begin, end in itertools.pairwise(starts if len(starts) > 2 else ()):
-        part = part_of(its, begin, end)
+        part = its.part(begin, end)
         if len(part.acked) < const.LEAST_PART:
             continue
         own, deviates = constant_rate(part)
@@ -83,12 +82,6 @@ def fall(its: Sent, rate: float) -> float | None:
         return None
     least = float(np.convolve(share, np.full(5, 0.2), "valid").min())
     return least if least < 0.5 else None
-
-
-def part_of(its: Sent, begin_us: float, end_us: float) -> Sent:
-    """Return the packets sent in a part of a flow."""
-    rows = (its.sent_us >= begin_us) & (its.sent_us < end_us)
-    return Sent(*(getattr(its, field.name)[rows] for field in dataclasses.fields(Sent)))
 
 
 if TYPE_CHECKING:
@@ -132,6 +125,8 @@ class Collapse(Serialised):
         As `Jitter.process_`; "unknown" if the jitter is too small to determine it: the threshold is then that of
         normal draws per slot of 5 ms, and its interval includes draws per packet (with `quick` it has no upper
         end).
+    place_ : str or None
+        As `Delays.place`: jitter ``"before"`` the queue is simulated there, any other behind it.
     queue_us_ : float
         Mean queueing delay of the flow itself.
     fell_to_ : float or None
@@ -167,7 +162,7 @@ class Collapse(Serialised):
         table, its = path.transmissions, path.sent
         require_rtts(its)
         if self.quick and len(its.acked) > const.QUICK_PACKETS:
-            its = part_of(its, 0.0, its.sent_us[its.acked[const.QUICK_PACKETS]])
+            its = its.part(0.0, its.sent_us[its.acked[const.QUICK_PACKETS]])
         progress("rate of the bottleneck")
         steps = one_rate(its, path.constant_rate[0] if its is path.sent else bottleneck.constant_rate(its)[0])
         error = float(bottleneck.rate_errors(its, steps)[0])
@@ -184,6 +179,7 @@ class Collapse(Serialised):
             )
         alike = its is path.sent and path.steps.rate.tolist() == steps.rate.tolist()
         delays = path.delays if alike else delays_of(table, its, steps)
+        self.place_ = delays.place
         self._describe(path, delays, progress)
         if not self.delay_us_ > 0:
             raise FitError(
@@ -206,8 +202,8 @@ class Collapse(Serialised):
 
     def _describe(self, path: PathEvidence, delays: Delays, progress: Progress) -> None:
         """Extract the jitter model for the runs; a normal one if the jitter is too small to reveal its process."""
-        middle = float(np.median(delays.rtt_us))
-        spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
+        rtt = delays.rtt_us[delays.reveals]
+        middle, spread = float(np.median(rtt)), float(np.subtract(*np.quantile(rtt, [0.84, 0.16])) / 2)
         try:
             if self.quick:
                 fit = None if spread < const.LEAST_JITTER * middle / 2 else quick_jitter(path, delays, progress)
@@ -216,7 +212,7 @@ class Collapse(Serialised):
         except FitError:
             fit = None
         if fit is None:
-            sd = max(float(np.std(np.clip(delays.rtt_us, 0, 2 * middle))), 1.0)
+            sd = max(float(np.std(np.clip(rtt, 0, 2 * middle))), 1.0)
             self.sd_us_ = Estimate(min(spread, sd), 0.0, sd)
         else:
             self.sd_us_ = fit.sd_us_
@@ -262,12 +258,14 @@ class Collapse(Serialised):
         from cctrace.sim.path import Path
 
         base_us = self.base_us_ if base_us is None else base_us
+        drawn, is_before = self.jitter(sd_us, per), self.place_ == "before"
         longest_us = base_us + self.delay_us_ - self.base_us_ + sd_us
         return Path(
             rate=f"{self.rate_bps_.value:.0f}bit",
             rtt=f"{max(base_us, 1.0):.2f}us",
             buffer=f"{20 * max(self.rate_bps_.number / 8e6 * longest_us, PACKET_BYTES):.0f}B",
-            jitter=self.jitter(sd_us, per),
+            jitter=None if is_before else drawn,
+            jitter_before=drawn if is_before else None,
         )
 
     def share(
@@ -353,6 +351,7 @@ class Collapse(Serialised):
         each = {name: {**f._asdict(), "collapses": f.verdict} for name, f in self.forecasts_.items()}
         shared = {
             "process": self.process_,
+            "place": self.place_,
             "rate_bps": self.rate_bps_,
             "delay_us": self.delay_us_,
             "queue_us": self.queue_us_,
@@ -362,6 +361,7 @@ class Collapse(Serialised):
 
     def _restore(self) -> None:
         state = vars(self)
+        self.place_ = state.get("place_")
         self.controllers = tuple(state["controllers"])
         self.forecasts_ = {
             name: Forecast(**forecast | {"trials": tuple(map(tuple, forecast.get("trials", ())))})

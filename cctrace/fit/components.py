@@ -46,6 +46,8 @@ class Components(NamedTuple):
         delays, jitter = self.delays, self.jitter
         if delays is None or jitter is None or jitter.process_.name != "reorder" or jitter.distribution_ in DRAWN:
             return None
+        if delays.place == "before":
+            return None  # with the queue
         drawn = np.repeat(delays.rtt_us, np.bincount(delays.group))
         return np.quantile(drawn, (np.arange(const.OVERTAKING) + 0.5) / const.OVERTAKING)
 
@@ -91,7 +93,7 @@ class Components(NamedTuple):
             value, low, high = self.jitter.delay_us_.sides()
             error = np.hypot((high - low) / (2 * Z95), self.drift_us)
         else:
-            rtt = self.delays.rtt_us
+            rtt = self.delays.rtt_us[self.delays.reveals]
             means = block_means(np.clip(rtt, *np.quantile(rtt, [0.05, 0.95])), max(len(rtt) // 20, 1))
             scatter = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
             value, error = float(np.median(rtt)), max(np.hypot(scatter, self.drift_us), const.GRAIN_US)
@@ -112,7 +114,8 @@ class Components(NamedTuple):
         """Return the estimates of the jitter."""
         if self.jitter is None:
             return None
-        found = self.jitter.as_estimates()
+        is_known = self.delays is not None and self.jitter.process_.name != "unknown"
+        found = self.jitter.as_estimates() | {"place": self.delays.place if is_known and self.delays else None}
         if found["distribution"] not in DRAWN:
             # On a reordering path every delay is a draw: few packets are early, and must remain few.
             quantiles = self._overtaking_us
@@ -158,6 +161,7 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
         except FitError:
             break
         ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
+        ordered = ordered and delays.place != "before"  # `joint` is of a queue that packets reach as they were sent
         if shaper is not None or others or not ordered or jitter.sd_us_.number < const.GRAIN_US:
             break
         found = joint(flow, delays, jitter, quick)
@@ -179,7 +183,9 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
         errors = np.array([paired[1]])
     else:
         errors = rate_errors(flow, steps)
-    drift = 0.0 if delays is None or found is not None else _drift(table, flow, steps, errors, delays, bucket)
+    drift = 0.0
+    if delays is not None and delays.place != "before" and found is None:
+        drift = _drift(table, flow, steps, errors, delays, bucket)
     return Components(steps, errors, delays, jitter, found, drift, float(np.nanmin(table.rtt_us)))
 
 

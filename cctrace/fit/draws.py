@@ -90,7 +90,7 @@ def fields_of(estimates: dict[str, Any]) -> dict[str, Any]:
         "rate": rates if len(rates) > 1 else rates[0][1],
         "rtt": rtt if len(rtt) > 1 else rtt[0][1],
         "buffer": f"{max(room, PACKET_BYTES):.0f}B",
-        "jitter": drawn,
+        "jitter_before" if drawn is not None and jitter.get("place") == "before" else "jitter": drawn,
         "loss": "100%" if burst else f"{100 * loss['share'].value:.6f}%",
         "loss_behind": loss.get("is_behind", False),
         "burst_loss": tuple(side.value for side in burst) if burst else None,

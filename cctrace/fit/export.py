@@ -24,13 +24,13 @@ def _json(path: FittedPath) -> str:
 
 
 def _netem(path: FittedPath) -> str:
-    """Return a shell script: rate and buffer by tbf, delay, jitter and loss by netem behind it."""
+    """Return a shell script: rate and buffer by tbf, delay, jitter and loss by netem, behind it or before it."""
     e = path.estimates
     times, rates = path.rate_steps()
     lines = [
         "#!/bin/sh -e",
         "# Emulates a fitted path on the way out of $1 (an interface): as root, `sh path.sh eth0`.",
-        "# Rate and queue first, then the delay of the whole round trip on this way, as the fit has it.",
+        "# The delay of the whole round trip is on this way, on the side of the queue where the fit has the jitter.",
         "# netem draws jitter per packet and lets packets overtake; `rate` makes it keep order.",
         'dev=${1:?"name an interface"}',
         'tc qdisc del dev "$dev" root 2>/dev/null || true',
@@ -53,11 +53,13 @@ def _netem(path: FittedPath) -> str:
         delay += f" loss gemodel {enter:.5f}% {leave:.5f}% 100% 0%"
     elif loss["share"].value:
         delay += f" loss {100 * loss['share'].value:.5f}%"
-    lines.append(f'tc qdisc add dev "$dev" root handle 1: {tbf} rate {rates[0]:.0f}bit')
-    lines.append(f'tc qdisc add dev "$dev" parent 1:1 handle 10: netem limit 100000 {delay}')
+    first, second = "root handle 1:", "parent 1:1 handle 10:"
+    at_tbf, at_netem = (second, first) if path.jitters_before else (first, second)
+    added = [f"{at_tbf} {tbf} rate {rates[0]:.0f}bit", f"{at_netem} netem limit 100000 {delay}"]
+    lines += [f'tc qdisc add dev "$dev" {qdisc}' for qdisc in sorted(added, reverse=True)]  # the root first
     for (before, _), (after, rate) in pairwise(zip(times, rates, strict=True)):
         lines.append(f"sleep {(after - before) / 1e9:.3f}")
-        lines.append(f'tc qdisc change dev "$dev" root handle 1: {tbf} rate {rate:.0f}bit')
+        lines.append(f'tc qdisc change dev "$dev" {at_tbf} {tbf} rate {rate:.0f}bit')
     return "\n".join(lines) + "\n"
 
 

@@ -147,7 +147,8 @@ class FittedPath(Path, Public):
         lines.append(f"random loss: {e['loss']['model']}, {e['loss']['share'].scaled(100).text()} %")
         if e["jitter"] is not None:
             sd = e["jitter"]["sd_us"].text("{:.0f}")
-            lines.append(f"jitter: {e['jitter']['distribution']}, {e['jitter']['process']}, sd {sd} us")
+            where = f", {place} the queue" if (place := e["jitter"].get("place")) else ""
+            lines.append(f"jitter: {e['jitter']['distribution']}, {e['jitter']['process']}, sd {sd} us{where}")
         for name in ("policer", "shaper"):
             if e[name] is not None:
                 rate = e[name]["rate_bps"].scaled(1e-6).text()
@@ -218,19 +219,20 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     progress("jitter")
     parts = components_of(evidence, quick)
     base, (rates, is_bounded) = parts.base(), parts.rates(flow)
-    losses = losses_of(evidence, parts.steps, parts.errors.max())
+    losses, jitter = losses_of(evidence, parts.steps, parts.errors.max()), parts.as_jitter()
     unknown = {
         "rate": is_bounded,
         "base_rtt": parts.delays is None,  # other flows occupied the queue all the time
         "buffer": losses.buffer_bytes.value is None,
         "aqm": losses.aqm in (None, "other"),
+        "jitter_place": jitter is not None and jitter["process"] != "unknown" and jitter["place"] is None,
     }
     estimates: dict[str, Any] = {
         "rate_bps": rates,
         "base_rtt_us": base,
         "buffer_bytes": _less(losses.buffer_bytes, bucket_bytes(shaper)),
         "loss": _loss(losses, evidence.loses_behind),
-        "jitter": parts.as_jitter(),
+        "jitter": jitter,
         "policer": None if policer is None else policer.as_estimates(),
         "shaper": None if shaper is None else shaper.as_estimates(),
         "aqm": losses.aqm,

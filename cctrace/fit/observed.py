@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cctrace.errors import FitError
 from cctrace.fit.censored import Censored
 from cctrace.fit.constants import PIECE
 from cctrace.fit.process import Process
@@ -16,8 +17,12 @@ def observed_draws(delays: Delays, process: Process, most: int) -> Censored:
     if process.name == "burst":
         return _of_units(delays, np.cumsum(delays.burst))
     if process.name == "reorder":
-        group = np.arange(len(delays))
-        return _thinned(Censored(delays.delay_us, group, np.ones(len(group), bool), ordered=False), most)
+        # Before a queue, those that found it empty: when the others came is bounded on both sides.
+        delay = delays.delay_us if delays.place != "before" else delays.rtt_us[delays.event]
+        if not len(delay):
+            raise FitError("no packet found the queue empty: how the delays before it vary does not show")
+        group = np.arange(len(delay))
+        return _thinned(Censored(delay, group, np.ones(len(group), bool), ordered=False), most)
     # Arrivals within the clock's resolution of the previous packet are upper bounds.
     slack = np.where(delays.event, 0.0, delays.tie_us - np.maximum(delays.gap_us, 0.0))
     value = delays.delay_us + slack[delays.group]

@@ -48,8 +48,9 @@ class Process(NamedTuple):
 def process_of(delays: Delays) -> Process:
     """Return the `Process` of some `Delays`."""
     rtt, departed = delays.rtt_us, delays.departed_us[delays.last]
-    step = float((departed[-1] - departed[0]) / max(len(rtt) - 1, 1))
-    correlation = correlation_time(rtt, step)
+    free = delays.reveals
+    step = float((departed[-1] - departed[0]) / max(free.sum() - 1, 1))
+    correlation = correlation_time(rtt[free], step) if free.sum() > 2 else Estimate(None)
     if delays.reordered_share > REORDERED:
         why = f"{format_share(delays.reordered_share)} of the packets arrived after one that was sent later"
         return Process("reorder", None, Estimate(0.0), correlation, why)
@@ -59,6 +60,9 @@ def process_of(delays: Delays) -> Process:
     if both.sum() < LEAST_RTTS and len(both) > LEAST_RTTS / SELDOM:
         why = f"only {both.sum()} of {len(both)} neighbours arrived apart, as those do that share a draw"
         return Process("packet", None, Estimate(0.0), correlation, why)
+    if both.sum() < LEAST_RTTS and delays.place == "before":
+        why = f"only {both.sum()} neighbours found the queue empty: that each packet has its own draw is assumed"
+        return Process("packet", None, Estimate(None), correlation, why)
     if both.sum() < LEAST_RTTS:
         return Process("unknown", None, Estimate(None), correlation, f"only {both.sum()} neighbours arrived apart")
     change = np.abs(np.diff(rtt))[both]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +66,11 @@ class Sent:
         """Arrival time, and cumulative bytes before and after each packet."""
         total = np.cumsum(self.wire_bytes)
         return np.maximum(self.sent_us, 0.0), total - self.wire_bytes, total
+
+    def part(self, begin_us: float, end_us: float) -> Sent:
+        """Return the packets sent from `begin_us` to `end_us`."""
+        rows = (self.sent_us >= begin_us) & (self.sent_us < end_us)
+        return Sent(*(getattr(self, each.name)[rows] for each in fields(Sent)))
 
     def unexplained(self, steps: Steps) -> Floats:
         """Return the residual delays of the `timed` rows: acknowledgement time minus `departures`, us.

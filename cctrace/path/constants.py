@@ -74,6 +74,11 @@ WANDER = 6.0  # standard errors | set | largest excess of a period's median over
 TIE = 0.2  # of a packet's time | set | arrivals closer than this are simultaneous
 REORDERED = 1e-3  # share | set | of packets overtaken, from which the path reorders
 HELD_US = 1_000.0  # us | definition | longest SACK compression of a Linux receiver, tcp_comp_sack_delay_ns
+CLOSER = 0.8  # of the service time | set | spacing of ACKs that no queue right before the receiver leaves
+SOME_CLOSER = 0.05  # share | set | of ACKs closer than that, from which delays vary behind the queue
+APART = (2.0, 20.0)  # service times | set | between packets whose delays vary wherever the variation is
+LEAST_CLOSER = 10.0  # ACKs | set | least expected to be closer behind the queue, to say that they are not
+NONE_CLOSER = 0.1  # share | set | of those, up to which delays vary before the queue
 ACK_TIMER_US = 30_000.0  # us | set | an ACK for a single segment this late waited for the delayed-ACK timer [RFC1122]
 
 # --- ACKs ------------------------------------------------------------------------------------------------------------

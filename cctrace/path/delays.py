@@ -22,6 +22,7 @@ from cctrace.path.blocks import block_length, block_means, block_sizes, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.bottleneck import Sent, Steps, departures
 from cctrace.path.constants import ACK_TIMER_US, HELD_US, LEAST_RTTS, REORDERED, SHORT_QUEUE, TIE, WANDER, WINDOW_US
+from cctrace.path.place import placed, tie_us
 from cctrace.path.transmissions import Transmissions
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
@@ -54,6 +55,11 @@ class Delays(Carded):
     steps : Steps
         The bottleneck's rate.
     table : Transmissions
+    place : str or None
+        Where the delay varies: ``"before"`` the bottleneck's queue, ``"behind"`` it (the way back included), or None if
+        that does not show. Of delays that vary before it, `departed_us` is when a packet was sent, `queue_us` the
+        serialisation behind it alone, and `gap_us` the time that the queue was empty: other packets may have waited, so
+        that their delays are upper bounds.
 
     Examples
     --------
@@ -75,6 +81,7 @@ class Delays(Carded):
     tie_us: float
     steps: Steps
     table: Transmissions
+    place: str | None = None
 
     def __len__(self) -> int:
         return len(self.delay_us)
@@ -89,6 +96,12 @@ class Delays(Carded):
         """Rows of the last packet of every group: the one that triggered the ACK."""
         return np.append(np.flatnonzero(np.diff(self.group)), len(self.group) - 1)
 
+    @functools.cached_property
+    def reveals(self) -> Bools:
+        """Per group: whether its RTT is without queue: behind jitter, only of packets that found the queue empty."""
+        some = self.place == "before" and self.event.any()
+        return self.event if some else np.ones(len(self.gap_us), bool)
+
     @property
     def packet_us(self) -> float:
         """Serialisation time of a full packet at the bottleneck, us."""
@@ -96,7 +109,7 @@ class Delays(Carded):
 
     @property
     def rtt_us(self) -> Floats:
-        """The uncongested RTTs, one per ACK, in order; us."""
+        """The uncongested RTTs, one per ACK, in order; us. Where not `reveals`, with a queue."""
         return self.delay_us[self.last]
 
     @property
@@ -119,7 +132,7 @@ class Delays(Carded):
     @functools.cached_property
     def effective_samples(self) -> float:
         """Effective number of independent RTTs."""
-        return effective(self.rtt_us)
+        return effective(self.rtt_us[self.reveals])
 
     @functools.cached_property
     def block_length(self) -> Any:
@@ -129,7 +142,7 @@ class Delays(Carded):
     @functools.cached_property
     def mean_us(self) -> Estimate:
         """RTT_UCAV, the mean RTT without queue, an `Estimate`; robust against stalls (0.5 % winsorised at each end)."""
-        return mean_of(self.rtt_us)
+        return mean_of(self.rtt_us[self.reveals])
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         figures: list[tuple[str, object]] = [
@@ -194,25 +207,26 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
     # Keep the packets reported by one ACK together.
     keep = quiet[group]
     rows, kept = rows[keep], keep.mean()
-    group = renumbered(group[keep])
+    group, gap_us = renumbered(group[keep]), gap[quiet]
     if len(group) < LEAST_RTTS:
         raise FitError(
             f"only {len(group)} RTTs were taken without a queue of others before them; at least {LEAST_RTTS} are "
             "needed, so capture a pause, a start, or BBR's PROBE_RTT"
         )
-    return Delays(
+    found = Delays(
         departed[rows],
         delay[keep],
         (departed - flow.sent_us)[rows],
         group,
-        gap[quiet],
+        gap_us,
         burst[rows],
         float(inverted.mean()),
         float(kept),
-        _tie_us(gap, packet_us),
+        tie_us(gap, packet_us),
         steps,
         table,
     )
+    return found if bucket_bytes else placed(found, flow, rows)
 
 
 def _gaps(table: Transmissions, flow: Sent, rows: Ints) -> Floats:
@@ -222,12 +236,6 @@ def _gaps(table: Transmissions, flow: Sent, rows: Ints) -> Floats:
     time_us = (table.acked_ns[acked[where]] - table.start_ns) / 1e3
     at = np.searchsorted(acks, flow.row[rows])
     return np.where(at > 0, time_us[at] - time_us[np.maximum(at - 1, 0)], np.inf)
-
-
-def _tie_us(gap: Floats, packet_us: float) -> float:
-    """Return the largest spacing of packets that left a later queue together, taken from the closest arrivals."""
-    close = gap[gap < TIE * packet_us]
-    return float(min(max(3 * np.quantile(close, 0.75), 1.0) if len(close) else 1.0, TIE * packet_us))
 
 
 def _without_timer(flow: Sent, departed: Floats, rows: Ints, group: Ints) -> tuple[Ints, Ints]:

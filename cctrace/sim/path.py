@@ -218,6 +218,11 @@ class Path:
         """Whether there is jitter all the time, before the queue or behind it."""
         return any(all(jitter is not None for jitter in self._steps[name][1]) for name in ("jitter", "jitter_before"))
 
+    @property
+    def jitters_before(self) -> bool:
+        """Whether the path's jitter is before the queue alone."""
+        return self.jitter is None and self.jitter_before is not None
+
     def notes(self) -> list[str]:
         """Return what is to be said of where the values come from, a list of texts."""
         return list(self._said)
@@ -262,10 +267,8 @@ class Path:
 
     def max_delay_ns(self) -> int:
         """Return an RTT that base delay and jitter practically never exceed."""
-        spans = [
-            max(0 if jitter is None else jitter.span_ns() for jitter in self._steps[name][1])
-            for name in ("jitter", "jitter_before")
-        ]
+        steps = (self.jitter_steps(before)[1] for before in (False, True))
+        spans = [max(0 if jitter is None else jitter.span_ns() for jitter in jitters) for jitters in steps]
         return int(self._steps["rtt"][1].max()) + sum(spans)
 
     def aqm_fields(self) -> dict[str, Any]:
@@ -276,8 +279,7 @@ class Path:
         """Return the fields of the simulation's WORLD record that describe this path; arrays are yet to be placed."""
         times, losses = self._steps["loss"]
         given = {"loss_ns": times, "loss_values": np.array(losses, np.float64), "loss_steps": len(times)}
-        given["loss_behind"] = int(self.loss_behind)
-        given |= {"ack_loss": parse_share(self.ack_loss, "ack_loss")}
+        given |= {"loss_behind": int(self.loss_behind), "ack_loss": parse_share(self.ack_loss, "ack_loss")}
         given |= _chances("loss", self.burst_loss) | _chances("ack_loss", self.ack_burst_loss, "ack_burst_loss")
         given["buffer_packets"], given["shared"] = self.buffer_packets or 0, int(self.shared)
         if self.ecn_threshold is not None:
@@ -290,8 +292,7 @@ class Path:
             is_htb = len(self.shaper) > 2
             if is_htb and (self.aqm == "droptail" or len(rates) > 1):
                 raise ArgumentError(f"shaper={self.shaper!r}: htb takes one rate, and a queue with an aqm")
-            given |= {"shaping": HTB if is_htb else TBF, "shape_bucket": bucket}
-            given["shape_rate_Bps"] = rates[0]
+            given |= {"shaping": HTB if is_htb else TBF, "shape_rate_Bps": rates[0], "shape_bucket": bucket}
             given["shape_tokens"] = bucket * 1e9 / rates[0] if rates[0] > 0 else 0.0  # ns, as those of sch_tbf
             given |= {"shape_ns": times, "shape_values": rates, "shape_steps": len(times)}
         return given
