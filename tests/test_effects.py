@@ -615,7 +615,8 @@ def test_jitter_that_no_verdict_names_is_asked_about_unless_a_hypothetical_compe
             estimates={"loss": loss, "jitter": jitter, "buffer_bytes": Estimate90(None), "rate_bps": rates()},
             aqm="droptail",
             rtt_ns=40e6,
-            jitter_steps=lambda: ([0], [drawn]),
+            jitters_before=False,
+            jitter_steps=lambda before: ([0], [drawn]),
             max_rate_bps=lambda: 8e6,
         )
         scene = SimpleNamespace(others=others, held=HeldBack(), path=path, are_hypothetical=are_hypothetical)
