@@ -158,3 +158,6 @@ def test_a_sweep_prints_means_over_its_seeds_and_goes_on_with_its_file(tmp_path,
     assert "reno+bbr2022" in capsys.readouterr().out
     assert main(["sweep", "--rate", "2Mbit", "--cc", "reno", "--vary", "buffer"]) == 2
     assert "write it as" in capsys.readouterr().err
+    for name in ("duration", "seeds", "cc"):
+        assert main(["sweep", "--rate", "2Mbit", "--cc", "reno", "--vary", f"{name}=2 3"]) == 2
+        assert f"--vary {name}: name a field" in capsys.readouterr().err

@@ -389,7 +389,7 @@ def domain(path: Link, sender: Constants) -> Domain:
         (not (sender.aggregation and path.draws == "slot"), "extra_acked under slow jitter: grows with what it causes"),
         (
             not (path.before and path.draws != "packet"),
-            "draws per burst or slot before the queue: thresholds come out 8 to 40 % too high; simulate instead "
+            "draws per burst or slot before the queue: thresholds come out 8 to 41 % too high; simulate instead "
             "(cctrace sweep --vary jitter_before=...)",
         ),
         (path.rho == 0, "autocorrelated draws: thresholds come out up to a quarter low, and reordered ones unmodelled"),

@@ -35,7 +35,8 @@ _OPTIONS = (
     click.option(
         "--shaper",
         metavar="RATE,BURST",
-        help="Token bucket that empties the queue: 10Mbit,100kB; or FILE,BURST, the file as of --rate-steps.",
+        help="Token bucket that empties the queue: 10Mbit,100kB; above an --aqm perhaps htb: 10Mbit,1600B,htb; or "
+        "FILE,BURST, the file as of --rate-steps.",
     ),
     click.option("--policer", metavar="RATE,BURST", help="Token bucket that drops what exceeds it: 10Mbit,100kB"),
 )

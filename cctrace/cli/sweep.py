@@ -68,6 +68,8 @@ def sweep(
 
     axes: dict[str, Any] = dict(_axis(text) for text in vary)
     path = Path(rate=rate or axes.get("rate", [None])[0], rtt=options.pop("rtt"), buffer=options.pop("buffer"))
+    for name in axes.keys() & {"path", "cc", "seeds", "progress", *options}:
+        raise ArgumentError(f"--vary {name}: name a field of the path or of a sender, such as buffer or rwnd")
     flows = [tuple(name.split("+")) if "+" in name else name for name in cc]
     with progress("sweeping") as update:
         found = run(path, flows, range(1, seeds + 1), progress=update, **options, **axes)

@@ -114,8 +114,8 @@ class Components(NamedTuple):
         """Return the estimates of the jitter."""
         if self.jitter is None:
             return None
-        is_known = self.delays is not None and self.jitter.process_.name != "unknown"
-        found = self.jitter.as_estimates() | {"place": self.delays.place if is_known and self.delays else None}
+        delays = None if self.jitter.process_.name == "unknown" else self.delays
+        found = self.jitter.as_estimates() | {"place": None if delays is None else delays.place}
         if found["distribution"] not in DRAWN:
             # On a reordering path every delay is a draw: few packets are early, and must remain few.
             quantiles = self._overtaking_us

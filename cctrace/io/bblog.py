@@ -53,7 +53,7 @@ def sniff(head: bytes) -> bool:
     return any(kind == _VERSION for kind, _ in options_of(head[:end], 24, order))
 
 
-def options_of(block: bytes, at: int, order: ByteOrder) -> Iterator[tuple[int | None, bytes]]:
+def options_of(block: bytes, at: int, order: ByteOrder) -> Iterator[tuple[int, bytes]]:
     """Yield (type, value) of Netflix's options from `at` on, up to the end of the block."""
     while at + 4 <= len(block) - 4:
         code, length = (int.from_bytes(block[at + i : at + i + 2], order) for i in (0, 2))
@@ -119,7 +119,7 @@ class _Log:
             else:
                 self._poll(options_of(block, 16, "little"))
 
-    def _enter(self, custom: dict[int | None, bytes]) -> None:
+    def _enter(self, custom: dict[int, bytes]) -> None:
         """Read the options of a section header: version, connection, offset of the clock, name of the stack."""
         self._version = int.from_bytes(custom.get(_VERSION, b"\x09"), "little")
         info = custom.get(_DUMPINFO, b"")
@@ -134,7 +134,7 @@ class _Log:
         if self._number == len(self.stacks):
             self.stacks.append(custom.get(_STACKNAME, b"\0unknown")[1:].rstrip(b"\0").decode("ascii", "replace"))
 
-    def _poll(self, options: Iterator[tuple[int | None, bytes]]) -> None:
+    def _poll(self, options: Iterator[tuple[int, bytes]]) -> None:
         record = next((value for kind, value in options if kind == _TCPINFO), b"")
         if len(record) < 112 or not self.stacks:
             return

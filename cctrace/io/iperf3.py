@@ -85,7 +85,7 @@ def _parse(text: str, name: str, warnings: list[str]) -> tuple[dict[str, Any], l
             document = json.loads(text)
         except ValueError as error:
             raise FormatError(f"{name}: not JSON: {error}") from None
-        refused = {name: text for name, text in document.items() if name == "error"}
+        refused = {"error": document["error"]} if "error" in document else {}
         return document.get("start", {}), document.get("intervals", []), document.get("end", {}) | refused
     parts: dict[str, dict[str, Any]] = {"start": {}, "end": {}}
     intervals = []

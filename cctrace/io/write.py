@@ -183,9 +183,7 @@ def records(packets: Packets) -> Iterator[bytes]:
         if len(src) == 4:
             length = ip_len if ip_len < 1 << 16 else 0
             header = struct.pack("!BBHHHBBH", 0x45, tos, length, ident, 0x4000, ttl, 6, 0) + src + dst
-            total = sum(struct.unpack("!10H", header))
-            total = (total & 0xFFFF) + (total >> 16)
-            header = header[:10] + struct.pack("!H", ~(total + (total >> 16)) & 0xFFFF) + header[12:]
+            header = header[:10] + struct.pack("!H", _checksum(header)) + header[12:]
         else:
             length = ip_len - 40 if ip_len - 40 < 1 << 16 else 0
             header = struct.pack("!IHBB", 6 << 28 | tos << 20, length, 6, ttl) + src + dst
@@ -229,3 +227,10 @@ def _tcp_options(packets: Packets, i: int, conn: int, direction: int, flags: int
         blocks = _blocks(packets, i)
         out += struct.pack("!BBBB", 1, 1, 5, 2 + 8 * len(blocks)) + b"".join(struct.pack("!II", *b) for b in blocks)
     return out
+
+
+def _checksum(header: bytes) -> int:
+    """Return the checksum of an IPv4 header [RFC1071], whose own field is 0."""
+    total = sum(struct.unpack("!10H", header))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xFFFF

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.columns import rows_of_spans
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.bottleneck import Sent
 from cctrace.path.constants import (
@@ -45,7 +46,7 @@ def placed(delays: "Delays", flow: Sent, rows: Ints) -> "Delays":
         return replace(delays, place=place)
     # Those that one ACK reports left the queue one after the other, the last one with the ACK.
     count = np.bincount(delays.group)
-    behind = np.arange(len(delays)) - (np.cumsum(count) - count)[delays.group]
+    behind = rows_of_spans(0, count)
     ahead_us = (1 - behind / count[delays.group]) * service_us[delays.group]
     sent_us, gap_us, free = flow.sent_us[rows], delays.gap_us - service_us, prompt
     if delays.reordered_share > REORDERED:  # a draw that outlasts a queue of the flow's own is none of many

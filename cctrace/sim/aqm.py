@@ -9,7 +9,7 @@ from typing import Any
 
 from cctrace.errors import ArgumentError
 from cctrace.sim.core.aqm import PIE_TICK_SHIFT
-from cctrace.sim.core.structs import CODEL, DUALPI2, FQ_CODEL, NO_LANE, PIE, RED
+from cctrace.sim.core.structs import CODEL, DUALPI2, FQ_CODEL, NEVER, NO_LANE, PIE, RED
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_share, parse_size_bytes, parse_time_ns
 
@@ -115,8 +115,8 @@ class Aqm:
                 number = float(value)
             except ValueError:
                 number = math.nan
-        if not 0 < number < math.inf:
-            raise ArgumentError(f"aqm {self.kind}: {name}={value} must be positive")
+        if not 0 < number < NEVER:  # what a word of the record holds
+            raise ArgumentError(f"aqm {self.kind}: {name}={value} must be positive, and below {NEVER:.0e}")
         return number
 
 

@@ -387,7 +387,7 @@ def _bucket(name: str, given: Any) -> tuple[float, int]:
 def _shaper(given: Any) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     """Return (start ns, bytes/s, bytes) of a shaper whose rate is constant or varies in steps."""
     try:
-        rate, burst = given[:-1] if given[2:] == ("htb",) else given
+        rate, burst = given[:-1] if [*given[2:]] == ["htb"] else given
     except (TypeError, ValueError):
         example = "give rate and burst, for example ('10Mbit', '100kB')"
         raise ArgumentError(f"shaper={given!r}: {example}, and 'htb' if that qdisc shapes") from None
