@@ -8,6 +8,8 @@ import pytest
 from cctrace import datasets, schema
 from cctrace.cc.base import LinuxController
 from cctrace.flows.capture import read
+from cctrace.replaying import book as bk
+from cctrace.replaying import loop
 from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import AS_LONG, SHORTER, any_send
 from cctrace.replaying.probes import Probes
@@ -224,6 +226,22 @@ def test_which_peaks_of_the_wait_for_a_probe_are_refined(likelihood, refined):
         follower=follower,
     )
     assert Probes.search(climbed, 0, 4, 95_000) == refined
+
+
+@pytest.mark.parametrize(
+    ("ca_state", "flight", "full"),
+    [(0, 296, 0), (0, 297, 1), (1, 297, 1), (3, 297, 0), (3, 299, 0), (3, 300, 1)],
+)
+def test_an_ack_finds_a_window_full_that_has_no_room_for_a_super_packet_however_short_the_last_one_was(
+    ca_state, flight, full
+):
+    book, slots, stack = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
+    book[bk.SCORE], book[bk.OWN_MIN_RTT] = bk.PACED_SENDS, -1
+    slots[sk.CWND], slots[sk.PACING] = 300, 4 * 1448 * 1024  # super-packets of four segments
+    stack[sk.MSS], stack[sk.MIN_RTT_US] = 1448, 50_000
+    ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
+    ack[sk.A_CA_STATE], ack[sk.A_PRIOR_IN_FLIGHT] = ca_state, flight
+    assert loop.was_full(book, SimpleNamespace(is_cwnd_limited=1), ack, slots, stack) == full
 
 
 def test_a_super_packet_that_cwnd_cuts_is_as_long_as_its_sender_could_make_it():

@@ -8,7 +8,7 @@ allowed. `follow` makes trials; `likelihood` scores sends.
 import numpy as np
 
 from cctrace import schema
-from cctrace.cc.linux import EVENT_CWND_RESTART, EVENT_TX_START
+from cctrace.cc.linux import CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
 from cctrace.lang.memory import call
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
@@ -199,9 +199,8 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         if book[bk.SCORE] == bk.FULL_FLIGHTS:
             likelihood[0] += full_flight(row, slots[sk.CWND])
         stack[sk.ACKED_NS], stack[sk.WAITING] = ack[A_CLOCK], 1
-        stack[sk.WAS_FULL] = 1 if ack[sk.A_PRIOR_IN_FLIGHT] + stack[sk.BURST] > slots[sk.CWND] else 0
-        if book[bk.SCORE] >= bk.ALL_SENDS and row.is_cwnd_limited == 0:
-            stack[sk.WAS_FULL] = OTHER_LIMIT
+        if book[bk.SCORE] != bk.NOTHING:
+            stack[sk.WAS_FULL] = was_full(book, row, ack, slots, stack)
     sk.before_call(event, ack, slots, stack, book[bk.REDUCES], stack[sk.HZ])
     if event == sk.ON_ACK:
         stack[sk.SND_UNA] = ack[sk.A_SND_UNA]
@@ -222,6 +221,19 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     stack[sk.CA_STATE] = ack[sk.A_CA_STATE]
     stack[sk.MIN_RTT_US] = ack[A_MIN_RTT]
     return slots[sk.DRAWS] > 0 and not known
+
+
+def was_full(book, row, ack, slots, stack):
+    """Whether an ACK found no room in cwnd for what waits to be sent, see `sk.WAS_FULL`.
+
+    Before Recovery, TCP waits for room for a super-packet [Linux618] tcp_tso_should_defer.
+    """
+    if book[bk.SCORE] >= bk.ALL_SENDS and row.is_cwnd_limited == 0:
+        return OTHER_LIMIT
+    burst = np.int64(1)
+    if ack[sk.A_CA_STATE] < CA_RECOVERY:
+        burst = sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
+    return 1 if ack[sk.A_PRIOR_IN_FLIGHT] + burst > slots[sk.CWND] else 0
 
 
 def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):

@@ -87,7 +87,6 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     MAX_PACKETS_OUT,  # tp->max_packets_out
     CWND_USAGE_SEQ,  # tp->cwnd_usage_seq
     WAS_FULL,  # the last ACK found no room for a super-packet in cwnd
-    BURST,  # segments of the last super-packet
     WAITING,  # no send has followed the last ACK
     UNANSWERED,  # ACKs without a send so far, although pacing and cwnd allowed one
     BEFORE_DRAIN_US,  # last time at which a BBR was not yet in DRAIN, where flights are estimates
@@ -96,7 +95,7 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     OLDEST,  # row of the sends before which all data are acknowledged
     STATE,  # address of its slots
     STACK_SIZE,
-) = range(32)
+) = range(31)
 
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
@@ -262,14 +261,12 @@ def begin_skb(tx_ns, asked_ns, stack):
     stack[PRIOR_WSTAMP_NS] = tx_ns - max(min(asked_ns, tx_ns) - stack[WSTAMP_NS], 0)
     stack[SKB_NS] = tx_ns
     stack[SKB_BYTES] = 0
-    stack[BURST] = 0
 
 
 def pace_skb(length, segments, rate_Bps, stack):
     """Compute when pacing releases the next super-packet, after `length` more bytes of this one."""
     stack[SKB_BYTES] += length
     stack[SEGMENTS] += segments
-    stack[BURST] += segments
     prior_ns, skb_ns = stack[PRIOR_WSTAMP_NS], stack[SKB_NS]
     stack[WSTAMP_NS] = pacing.next_departure(prior_ns, skb_ns, stack[SKB_BYTES], rate_Bps, stack[SEGMENTS])
 
