@@ -176,3 +176,12 @@ def test_drops_of_a_full_queue_alone_are_not_taken_for_management(ecn):
     names = [one.name for one in cct.diagnose(sim.capture().flow(0), controller="cubic6").verdicts]
     assert "congestive_loss" in names
     assert "aqm" not in names
+
+
+def test_behind_the_queue_the_verdict_counts_classic_marks():
+    path = cct.Path(**LINK, aqm="codel")
+    sim = cct.simulate(path, cct.Sender("reno", ecn=True), "8s", seed=4, packets=True)
+    for side, words in (("sender", "marked packets instead"), ("receiver", "segments (")):
+        found = cct.diagnose(sim.capture(side=side).flow(0), controller="reno").verdicts[0]
+        assert found.name == "ecn_marking"
+        assert words in found.text

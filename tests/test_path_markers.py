@@ -11,10 +11,11 @@ from cctrace.path.markers import _red_log_likelihood, by_chance, judged, marker_
 from cctrace.path.marking import Marking, marking_of
 
 
-def marked_by(sender, seconds=20, seed=5, **path):
+def marked_by(sender, seconds=20, seed=5, side="sender", **path):
     """A simulated flow over a link of 20 Mbit/s, 20 ms."""
     link = {"rate": "20Mbit", "rtt": "20ms", "buffer": "8bdp"} | path
-    return cct.simulate(cct.Path(**link), sender, f"{seconds}s", seed=seed, packets=True).capture(flow=0).flow(0)
+    sim = cct.simulate(cct.Path(**link), sender, f"{seconds}s", seed=seed, packets=True)
+    return sim.capture(flow=0, side=side).flow(0)
 
 
 @pytest.mark.parametrize(
@@ -149,3 +150,21 @@ def test_repeats_of_a_mark_by_classic_feedback_are_not_known():
     assert not marking.is_known[marking.is_known.argmin()]
     assert marking.counts[1].sum() < flow.ecn.delivered_ce
     assert marking.counts[0][~marking.is_known].sum() == 0
+
+
+def test_behind_the_queue_packets_show_every_mark_and_how_long_they_waited():
+    sender, path = cct.Sender("reno", ecn=True, ack_every=2), {"aqm": "red:min=12500B,max=37500B,avpkt=1500B"}
+    at_sender, behind = (
+        marking_of(evidence_of(marked_by(sender, side=side, **path))) for side in ("sender", "receiver")
+    )
+    assert behind.is_known.all()
+    assert behind.marked.sum() > 1.2 * at_sender.counts[1].sum()  # further marks within an echo
+    assert judged(behind).names == ("red",)
+    assert judged(behind).law.threshold_us == pytest.approx(5_000, rel=0.25)
+
+
+def test_marks_of_a_queue_behind_the_capture_point_are_taken_from_the_acks():
+    flow = marked_by(cct.Sender("reno", ecn=True, ack_every=2), side="receiver", aqm="codel")
+    flow.capture.packets["tos"][flow.capture.packets["tos"] & 3 == 3] = 2
+    assert not marking_of(evidence_of(flow)).is_known.all()
+    assert marker_of(evidence_of(flow)).names == ("codel",)

@@ -126,6 +126,7 @@ SPENT = 0.25  # quantile | set | of residual delays at a shaper's rate; its buck
 
 # --- marks ------------------------------------------------------------------------------------------------------------
 LEAST_MARKS = 5  # marks | set | least to identify the marker
+MARKS_CARRIED = 0.9  # of the marks that ACKs prove | set | that packets must carry, to show them all
 MOST_MARKS = 1_500  # marks | accuracy | most that are used, the first ones
 LAWS_APART = 3.0  # of log likelihood | set | lead of the best marking law: 20 to 1
 PROFILE_DROP = 1.92  # of log likelihood | definition | half the 95 % quantile of chi-squared with one degree of freedom

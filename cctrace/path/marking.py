@@ -1,11 +1,12 @@
-"""ECN marks reported by ACKs, with the queueing delay of the packets.
+"""ECN marks of a flow's packets, with the queueing delay of the packets.
 
     marking = marking_of(flow)
-    marking.wait_us         queueing delay of the newest segment that an ACK delivers
-    marking.marked          how many of its segments were marked, where `is_known`
+    marking.wait_us         queueing delay of a packet, or of the newest segment that an ACK delivers
+    marking.marked          how many segments were marked, where `is_known`
 
-Accurate feedback counts every mark. Classic feedback reports only the first mark of an echo: until the sender
-responds, every ACK has ECE set, whether its segments were marked or not.
+A capture behind the queue shows which packets carry CE. Elsewhere ACKs report marks: accurate feedback counts every
+one; classic feedback reports only the first mark of an echo: until the sender responds, every ACK has ECE set, whether
+its segments were marked or not.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.flows.ecn import CE
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.schema import EVENT_CODES
 
 if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
     from cctrace.path.evidence import PathEvidence
 
 
 @dataclass(frozen=True)
 class Marking:
-    """One row per ACK that delivers data and gives an RTT, in order; n rows."""
+    """One row per packet seen behind the queue, or per ACK that delivers data and gives an RTT, in order; n rows."""
 
     time_s: Floats  # arrival time, seconds since the flow's first packet; shape (n,)
-    wait_us: Floats  # RTT minus the minimum RTT; shape (n,)
+    wait_us: Floats  # delay minus the minimum delay; shape (n,)
     # packets, marked: segments delivered, and those of them that were marked; with classic feedback the one that an
     # echo proves; shape (n,)
     packets: Ints
@@ -68,10 +71,33 @@ class Marking:
 
 
 def marking_of(path: PathEvidence) -> Marking:
-    """Return the marks reported by a flow's ACKs.
+    """Return the marks that a flow's packets carry, or that its ACKs report if the packets were captured before.
 
     Raises `StreamError` if the capture lacks the data or the acknowledgements.
     """
+    reported, carried = _reported(path), _carried(path)
+    if carried is None or carried.marked.sum() < const.MARKS_CARRIED * reported.counts[1].sum():
+        return reported  # a queue behind the capture point marked them
+    return carried
+
+
+def _carried(path: PathEvidence) -> Marking | None:
+    """Return the marks on packets captured behind a queue; None at the sender."""
+    flow, table = path.capture.flow(path.index), path.transmissions
+    if flow.taken_at == "sender":
+        return None
+    marked = (path.capture.packets["tos"][table.packet] & CE == CE).astype(np.int64)
+    seen_ns = path.capture.connections.clock[table.packet]
+    # The time stamps of a retransmission are no later than those of what was lost.
+    rows = np.flatnonzero(~table.retransmitted)
+    rows = rows[np.argsort(seen_ns[rows], kind="stable")]
+    delay_us = (seen_ns - table.sent_ns)[rows] / 1e3
+    time_s, packets = (seen_ns[rows] - table.start_ns) / 1e9, np.ones(len(rows), np.int64)
+    return Marking(time_s, delay_us - delay_us.min(), packets, marked[rows], packets > 0, _is_l4s(flow))
+
+
+def _reported(path: PathEvidence) -> Marking:
+    """Return the marks reported by a flow's ACKs."""
     flow = path.capture.flow(path.index)
     rows = flow.events.rows
     before = int(rows["delivered_ce"][0]) if len(rows) else 0
@@ -89,8 +115,12 @@ def marking_of(path: PathEvidence) -> Marking:
     wait_us = np.maximum(rows["rs_rtt_us"] - path.least_rtt_us, 0.0)
     has_rtt = rows["rs_rtt_us"] >= 0
     has_rtt[has_rtt] = (packets[has_rtt] > 1) | (wait_us[has_rtt] < smoothed(wait_us[has_rtt]) + const.DELAYED_ACK_US)
-    is_l4s = flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"]
+    is_l4s = _is_l4s(flow)
     return Marking(time_s[has_rtt], wait_us[has_rtt], packets[has_rtt], marked[has_rtt], is_known[has_rtt], is_l4s)
+
+
+def _is_l4s(flow: Flow) -> bool:
+    return bool(flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"])
 
 
 def smoothed(wait_us: Floats) -> Floats:

@@ -52,6 +52,7 @@ class Transmissions:
     # delayed ACK reports the last of its segments without delay. (bool)
     prompt: np.ndarray
     push: np.ndarray  # last segment of a write of the application or the stack (bool)
+    packet: np.ndarray  # its row in the capture's table of packets (int64)
     start_ns: int  # first packet of the flow; times in results are relative to it
     mss: int
 
@@ -121,7 +122,9 @@ def _of(flow: Flow) -> Transmissions:
         raise StreamError(f"{packets.source}: connection {index}: no data")
     time_ns = np.maximum.accumulate(clock[rows])
     ack, left, right, sack_row, sack_count = _acknowledged(packets, rows, mine, seq, int(sides[sender]["base"]))
-    return _matched(time_ns, data, seq, payload, mss, ack, (left, right), sack_row, sack_count, packets["flags"][rows])
+    flags = packets["flags"][rows]
+    found = _matched(time_ns, data, seq, payload, mss, ack, (left, right), sack_row, sack_count, flags)
+    return replace(found, packet=rows[found.packet])
 
 
 def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: int) -> tuple[Ints, ...]:
@@ -187,6 +190,7 @@ def _matched(
         exact=_exact(state, ack_row, again, len(time_ns)),
         prompt=_prompt(state, ack_row, when),
         push=((flags[packet] & 8) > 0) & (nth == pieces[np.searchsorted(at, packet)] - 1),
+        packet=packet,
         start_ns=int(time_ns[0]),
         mss=mss,
     )

@@ -7,6 +7,7 @@ from cctrace.cc.linux import CA_CWR
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import NAN, Marks
 from cctrace.diagnosis.record import Record
+from cctrace.flows.ecn import Ecn
 from cctrace.path.markers import marker_of
 from cctrace.schema import LINUX_EVENTS
 
@@ -17,7 +18,7 @@ def marks(record: Record) -> Marks | None:
     if not ecn.delivered_ce:
         return None
     at = reductions_s(record)
-    lost, exact = record.sent_s[record.lost], ecn.feedback == "accurate"
+    lost, (marked, share) = record.sent_s[record.lost], _marked(ecn, len(at))
     ends = np.concatenate([[0.0], at, [record.duration_s]])
     reported = record.ack_s[_reports(record)]
     who = None if not record.heeds_marks or len(at) < const.LEAST_CUTS else marker_of(record.path)
@@ -25,8 +26,8 @@ def marks(record: Record) -> Marks | None:
     law = who.law if who is not None and len(who.names) == 1 else None
     return Marks(
         reported=ecn.delivered_ce,
-        marked=float(ecn.delivered_ce) if exact else NAN,
-        marked_share=ecn.ce_share if exact else NAN,
+        marked=marked,
+        marked_share=share,
         reductions=len(at),
         loss_episodes=int((np.diff(lost, prepend=-np.inf) > const.EPISODE_RTTS * record.median_rtt_us / 1e6).sum()),
         longest_pause_share=float(np.diff(ends).max()) / max(record.duration_s, 1e-9),
@@ -41,6 +42,14 @@ def marks(record: Record) -> Marks | None:
         ramp_s=ramp[0],
         ramp_end_s=ramp[1],
     )
+
+
+def _marked(ecn: Ecn, reductions: int) -> tuple[float, float]:
+    """Return how many segments were marked and their share; NaN if unknown: classic feedback repeats a mark."""
+    if ecn.feedback == "accurate":
+        return float(ecn.delivered_ce), ecn.ce_share
+    carried = ecn.sent["ce"]  # behind the queue packets show them
+    return (float(carried), carried / sum(ecn.sent.values())) if carried >= max(reductions, 1) else (NAN, NAN)
 
 
 def _ramp(record: Record, at: NDArray[np.float64]) -> tuple[float, float]:
