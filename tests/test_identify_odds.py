@@ -5,22 +5,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cctrace.identification.constants import RARE
+from cctrace.identification.constants import RARE, SENDS_ECT1
 from cctrace.identification.flights import Astray, Flights
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.odds import Fit, among_paced, log_odds
 from cctrace.identification.phases import Cycles
 
 
-def fit(sends=(), paced=False, scale=0.02):
+def fit(sends=(), paced=False, scale=0.02, name="reno"):
     """Return the fit of a sender that sets no rate: its sends' likelihoods by intervals, and right windows."""
-    replay = SimpleNamespace(sends=np.array(sends), paced=paced, paces=False, ticks=False)
+    replay = SimpleNamespace(name=name, sends=np.array(sends), paced=paced, paces=False, ticks=False)
     return Fit(replay, Flights(np.zeros(60), scale, 0.0, 8, Astray(5000, 0.0)))
 
 
-def record(exact=True, flight=80):
+def record(exact=True, flight=80, is_l4s=False):
     halves = SimpleNamespace(burst=2.0, blur=0.0, flight=np.full(60, flight), steady=False, held_back=False)
-    return SimpleNamespace(exact=exact, rebuilt=False, halves=halves)
+    return SimpleNamespace(exact=exact, rebuilt=False, halves=halves, is_l4s=is_l4s)
 
 
 @pytest.mark.parametrize("paced", [False, True])
@@ -29,6 +29,7 @@ def record(exact=True, flight=80):
     [
         ([2.4] * 60, True),  # in the lab
         ([0.9] * 60, True),  # on a busy host
+        ([0.9] * 30 + [0.5] * 30, True),  # whose timing blurs all of it
         ([2.4] * 50 + [-3.0] * 10, True),  # after a timeout that the capture does not explain
         ([2.4] * 40 + [-0.5] * 20, False),  # H-TCP, which is Reno for a second after each loss
     ],
@@ -36,6 +37,12 @@ def record(exact=True, flight=80):
 def test_a_window_based_sender_explains_its_sends_all_the_time(sends, own, paced):
     assert (log_odds(record(), fit(sends, paced)) > 1) is own
     assert (log_odds(record(), fit(sends, paced)) < -1) is not own
+
+
+@pytest.mark.parametrize(("name", "more"), [("prague", SENDS_ECT1), ("reno", 0.0)])
+def test_what_was_sent_as_ect1_is_likelier_from_an_l4s_sender(name, more):
+    sent = fit([2.4] * 60, name=name)
+    assert log_odds(record(is_l4s=True), sent) - log_odds(record(), sent) == pytest.approx(more)
 
 
 @pytest.mark.parametrize(("flight", "most"), [(80, 4.0), (15, 1.75)])

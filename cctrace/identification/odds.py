@@ -33,6 +33,7 @@ from cctrace.identification import constants as const
 from cctrace.identification.flights import Astray, Flights
 from cctrace.identification.phases import Cycles, other_cycle
 from cctrace.identification.sends import Record, Replay
+from cctrace.replaying.through_fq import L4S_SENDERS
 from cctrace.special import special
 
 UNKNOWN = "unknown"
@@ -156,7 +157,7 @@ def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> 
 def log_odds(record: Record, fit: Fit) -> float:
     """Return the log odds that a candidate, not an unknown sender, sent a flow."""
     replay, flights = fit
-    total = const.BEFOREHAND
+    total = const.BEFOREHAND + (const.SENDS_ECT1 if record.is_l4s and replay.name in L4S_SENDERS else 0.0)
     halves = min(len(flights.halves) / const.FULL_WEIGHT, 1.0)
     if not record.exact:
         scale = const.PACED_SCALE if replay.paces else const.WINDOW_SCALE
@@ -170,9 +171,10 @@ def log_odds(record: Record, fit: Fit) -> float:
     full = min(len(replay.sends) / const.FULL_WEIGHT, 1.0)
     middle = const.MIDDLE - const.PER_LENGTH * math.log(record.halves.burst)
     if flights.astray is not None:
-        # The worse quarter: the windows of H-TCP and YeAH are Reno's for a part of a flow.
-        worse = float(np.quantile(replay.sends, const.WORSE)) - middle
-        fits = const.STRONG_WEIGHT * (worse - const.WORSE_FITS)
+        # The worse quarter: the windows of H-TCP and YeAH are Reno's for a part of a flow. A host blurs all of it.
+        worse, better = (float(one) - middle for one in np.quantile(replay.sends, (const.WORSE, const.BETTER)))
+        usual = min(max(better - const.UNEVEN, 0.0), const.WORSE_FITS)
+        fits = const.STRONG_WEIGHT * (worse - usual)
         total += full * max(min(fits, const.MOST_FOR), -const.MOST_AGAINST) + _right_windows(flights.astray, replay)
     else:
         sends = full * (float(np.median(replay.sends)) - middle)

@@ -49,6 +49,7 @@ class Record(NamedTuple):
     stops: NDArray[np.int64]
     sent: NDArray[np.int64]
     halves: HalfRounds
+    is_l4s: bool = False  # sent as ECT(1)
     limit_Bps: int | None = None  # SO_MAX_PACING_RATE of the sender's socket, see `replaying.paced.socket_limit`
 
 
@@ -89,14 +90,17 @@ def record_of(flow: Flow, most: int = const.MOST_ROWS) -> Record:
     if exact and flow.through_fq is None:  # what waited in fq was not in flight for the capture
         events = Events(events.rows, events.meta | {"hand_over_unknown": True}, events.sends)
     record = _record(events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
-    record = record._replace(limit_Bps=socket_limit(flow))
+    is_l4s = flow.facts["ecn"] == "accurate" and flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"]
+    record = record._replace(limit_Bps=socket_limit(flow), is_l4s=is_l4s)
     held = record.halves.held_from() if events.meta["complete"] else None
     return record if held is None else first_rows(record, held)._replace(held=True)
 
 
 def first_rows(record: Record, most: int) -> Record:
     """Return the first `most` rows of a record."""
-    return _record(record.events, most, *record[1:5])._replace(held=record.held, limit_Bps=record.limit_Bps)
+    return _record(record.events, most, *record[1:5])._replace(
+        held=record.held, is_l4s=record.is_l4s, limit_Bps=record.limit_Bps
+    )
 
 
 def _record(events: Events, most: int, hz: int, hz_known: bool, exact: bool, rebuilt: bool) -> Record:
