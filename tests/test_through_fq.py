@@ -302,6 +302,22 @@ def test_dctcp_with_marks_is_tried_as_itself():
     assert (found.through_fq, found.controller) == (False, "dctcp")
 
 
+def test_dctcp_is_tried_again_when_more_marks_have_come(monkeypatch):
+    """Its first reductions are Reno's, whom the beginning may prefer."""
+    path = cct.Path(rate="30Mbit", rtt="30ms", buffer="400packets", ecn_threshold="60kB")
+    run = cct.simulate(path, cct.Sender("dctcp", ecn=True, ack_every=2), "4s", seed=5, packets=True)
+    tried = []
+
+    def preferring_reno(beginning, known, senders, rounds, is_start):
+        tried.append(senders)
+        return Passage(None, None, 1.0), ("reno",)
+
+    monkeypatch.setattr(through_fq, "_passage", preferring_reno)
+    passage(run.capture().flow(0))
+    assert len(tried) > 1
+    assert all(senders[-1] == "dctcp" for senders in tried)
+
+
 class Uncompilable(LinuxController):
     """A controller of the user's own, in Python that is not compiled."""
 

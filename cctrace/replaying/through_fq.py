@@ -165,7 +165,9 @@ def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
     known = (name,) if (name := _registered(believed)) else ()
     passed, senders = UNKNOWN, _senders(flow.first(STAGES[0][0]))
     for stage, (packets, rounds) in enumerate(STAGES):
-        passed, senders = _passage(flow.first(packets), known, senders, rounds, stage == 0)
+        beginning = flow.first(packets)
+        heeding = [one for one in _senders(beginning) if one == "dctcp" and one not in senders]  # shown by later marks
+        passed, senders = _passage(beginning, known, (*senders, *heeding), rounds, stage == 0)
         if passed.through_fq is not None or passed.likelihood <= 0:
             break
     return passed
