@@ -9,7 +9,7 @@ import cctrace as cct
 from cctrace.cli import main
 from cctrace.fit.export import opportunities
 from cctrace.fit.fitted_path import path_of
-from cctrace.path.bottleneck import Sent
+from cctrace.path.bottleneck import Sent, Steps, backlog
 from cctrace.path.evidence import evidence_of
 from cctrace.path.steps import rate_steps
 
@@ -298,3 +298,11 @@ def test_a_path_whose_rate_nothing_bounds_is_fitted():
     # A buffer of two packets: CUBIC never fills the path, and the standard error of the rate is beyond all numbers.
     sim = cct.simulate(cct.Path(rate="20Mbit", rtt="30ms", buffer="3kB"), "cubic6", "8s", packets=True, seed=1)
     assert "at least" in cct.fit.path(sim.capture().flow(0)).summary()
+
+
+@pytest.mark.parametrize("steps", [Steps(np.zeros(1), np.ones(1)), Steps(np.array([0.0, 9e3]), np.array([1.0, 2.0]))])
+def test_a_queue_drains_before_the_flow_begins_too(steps):
+    """A competitor that came a second before sent at half the rate: nothing waits."""
+    sent_us = np.arange(-1e6, 5e3, 2e3)
+    assert backlog(sent_us, np.full(len(sent_us), 1e3), steps).tolist() == [1e3] * len(sent_us)
+    assert steps.when(steps.served(sent_us)).tolist() == pytest.approx(sent_us.tolist(), abs=1e-6)

@@ -109,25 +109,28 @@ class Sent:
 
 
 class Steps(NamedTuple):
-    """A piecewise constant rate: rate[k] bytes/us from start_us[k] on; start_us[0] is 0."""
+    """A piecewise constant rate: rate[k] bytes/us from start_us[k] on; start_us[0] is 0.
+
+    The first rate holds before 0 as well, when flows that share the bottleneck may have begun.
+    """
 
     start_us: np.ndarray
     rate: np.ndarray
 
     def served(self, time_us: Floats) -> Floats:
-        """Return the bytes that a busy server has sent by a time."""
+        """Return the bytes that a busy server has sent since time 0; negative before."""
         if len(self.rate) == 1:
-            return np.maximum(time_us, 0.0) * self.rate[0]
-        return np.interp(time_us, self._knots_us, self._knots_bytes) + self.rate[-1] * np.maximum(
-            time_us - self.start_us[-1], 0
-        )
+            return time_us * self.rate[0]
+        outside = self.rate[-1] * np.maximum(time_us - self.start_us[-1], 0) + self.rate[0] * np.minimum(time_us, 0)
+        return np.interp(time_us, self._knots_us, self._knots_bytes) + outside
 
     def when(self, served_bytes: Floats) -> Floats:
         """Return when a busy server has sent so many bytes: the inverse of `served`."""
         if len(self.rate) == 1:
-            return np.maximum(served_bytes, 0.0) / self.rate[0]
+            return served_bytes / self.rate[0]
         inside = np.interp(served_bytes, self._knots_bytes, self._knots_us)
-        return inside + np.maximum(served_bytes - self._knots_bytes[-1], 0) / self.rate[-1]
+        after = np.maximum(served_bytes - self._knots_bytes[-1], 0) / self.rate[-1]
+        return inside + after + np.minimum(served_bytes, 0) / self.rate[0]
 
     @property
     def _knots_us(self) -> Floats:
