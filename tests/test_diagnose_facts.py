@@ -23,6 +23,7 @@ from cctrace.diagnosis.groups import (
     Start,
 )
 from cctrace.diagnosis.order import ordered, verdict
+from cctrace.diagnosis.packets.delays import jitter
 from cctrace.diagnosis.packets.losses import before_losses
 from cctrace.diagnosis.packets.rates import queue
 from cctrace.diagnosis.rules import explained_away, judge
@@ -172,13 +173,13 @@ def test_only_packets_exclude_a_policer_where_losses_came_without_a_queue(kind):
     assert ("unless a policer did" in verdict(found).text) == (kind != PACKETS)
 
 
-@pytest.mark.parametrize(("complete", "told"), [(True, (20_000, 400)), (False, (19_500, 900))])
-def test_a_queue_is_no_longer_than_what_the_rtt_exceeds_the_least_one_by(complete, told):
+@pytest.mark.parametrize(("complete", "told"), [(True, (20_000, 300)), (False, (19_500, 900))])
+def test_a_queue_is_what_the_rtt_of_the_table_exceeds_the_least_one_by(complete, told):
     """Counting packets in groups adds 500 us to a modelled queue and takes it off the RTT without one."""
     rtt_us = np.array([20_000.0, 20_400.0, 20_800.0])
     bottleneck = SimpleNamespace(rate=6.25, is_measured=True, queue_us=np.full(3, 900.0), explained=0.9)
     record = SimpleNamespace(
-        flow=SimpleNamespace(facts={"complete": complete}),
+        flow=SimpleNamespace(facts={"complete": complete}, row={"rtt_median_us": 20_300}),
         bottleneck=bottleneck,
         uncongested=(19_500.0, 0.0),
         rtt_us=rtt_us,
@@ -205,3 +206,16 @@ def test_packets_lost_at_once_count_as_one_loss_among_others():
     rank, events = before_losses(record, lost)
     assert events == 5  # the fifth and the link's losses follow each other
     assert rank == pytest.approx((4 * 0.985 + 0.08) / 5, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("complete", "mean_us", "told"), [(True, 20_500, True), (True, 19_500, False), (False, 19_500, True)]
+)
+def test_jitter_makes_rtts_longer_than_the_least_one(complete, mean_us, told):
+    record = SimpleNamespace(
+        flow=SimpleNamespace(facts={"complete": complete}),
+        bottleneck=SimpleNamespace(is_measured=True),
+        uncongested=(mean_us, 1_700.0),
+        least_rtt_us=20_000.0,
+    )
+    assert (jitter(record) is not None) == told

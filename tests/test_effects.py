@@ -45,9 +45,9 @@ def analysed(tmp_path, path, sender, duration="6s", **options):
     return analyze([tmp_path / "sender.pcap"], **options)[0]
 
 
-def rates(*steps_bps):
+def rates(*steps_bps, each_s=1.0):
     """Return a fit's rates, a step each second."""
-    return [{"start_s": float(at), "value": value} for at, value in enumerate((8e6, *steps_bps))]
+    return [{"start_s": at * each_s, "value": value} for at, value in enumerate((8e6, *steps_bps))]
 
 
 def named(analysis, cause):
@@ -260,9 +260,9 @@ def test_the_drops_of_an_aqm_that_the_path_lacks_are_no_random_losses_beside_it(
 def test_steps_of_the_paths_rate_are_asked_about_although_the_application_explains_a_flows():
     loss = {"model": "none", "share": Estimate90(0.0)}
 
-    def steps(cause, *steps_bps):
-        estimates = {"loss": loss, "buffer_bytes": Estimate90(None), "rate_bps": rates(*steps_bps)}
-        path = SimpleNamespace(estimates=estimates, aqm="droptail")
+    def steps(cause, *steps_bps, each_s=1.0):
+        estimates = {"loss": loss, "buffer_bytes": Estimate90(None), "rate_bps": rates(*steps_bps, each_s=each_s)}
+        path = SimpleNamespace(estimates=estimates, aqm="droptail", rtt_ns=20e6)
         scene = SimpleNamespace(others=(), held=HeldBack(), path=path, are_hypothetical=False)
         return beside(scene, Diagnosis.of([Limit("application", 0.0, 5.0)], [], [one(cause)]))
 
@@ -271,6 +271,7 @@ def test_steps_of_the_paths_rate_are_asked_about_although_the_application_explai
     assert "fell from 8 Mbit/s to 4 Mbit/s at 1.0 s; one more change follows" in found.text
     assert not steps("application_limited", 7e6)  # by less than a quarter
     assert not steps("stale_bandwidth", 4e6)
+    assert not steps("application_limited", 4e6, each_s=0.01)  # within the first round trip
 
 
 def test_without_fair_queueings_competitors_the_flow_has_the_entire_link():

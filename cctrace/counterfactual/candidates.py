@@ -86,14 +86,20 @@ def _varied(scene: Scene) -> dict[str, float]:
 
 
 def _steps(scene: Scene) -> list[Change]:
-    """Return the steps of the inferred path's rate."""
+    """Return the steps of the inferred path's rate; what holds for less than an RTT concerns a few packets."""
     rows = scene.path.estimates["rate_bps"]
     ends_s = [*(row["start_s"] for row in rows[2:]), math.inf]
     steps = [
         Change(after["start_s"], before["value"], after["value"], end_s)
         for before, after, end_s in zip(rows, rows[1:], ends_s, strict=False)
     ]
-    return [one for one in steps if abs(math.log(one.after_bps / one.before_bps)) > math.log(RATE_DIFFERS)]
+    begins_s = [row["start_s"] for row in rows]
+    return [
+        one
+        for one, begin_s in zip(steps, begins_s, strict=False)
+        if abs(math.log(one.after_bps / one.before_bps)) > math.log(RATE_DIFFERS)
+        and one.at_s - begin_s > scene.path.rtt_ns / 1e9
+    ]
 
 
 def _overflowed(scene: Scene) -> dict[str, float]:

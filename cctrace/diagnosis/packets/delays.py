@@ -73,9 +73,14 @@ def inflated(record: Record) -> Inflated | None:
 
 
 def jitter(record: Record) -> Jitter | None:
-    """Return the scatter of delays within an RTT, if the bottleneck's queue is known."""
+    """Return the scatter of delays within an RTT, if the bottleneck's queue is known.
+
+    Jitter only adds to delays: where their mean is no longer than the first packets', which had no queue of their own,
+    the queue that was inferred from the flow's packets is what scatters.
+    """
     mean, spread = record.uncongested
-    return Jitter(spread, mean) if record.bottleneck.is_measured else None
+    is_added = not record.flow.facts["complete"] or mean > record.least_rtt_us
+    return Jitter(spread, mean) if record.bottleneck.is_measured and is_added else None
 
 
 def reordering(record: Record) -> Reordering | None:

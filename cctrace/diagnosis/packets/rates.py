@@ -84,9 +84,9 @@ def queue(record: Record) -> Queue:
     # The first packets met no queue of their own: the least RTT has none, while counting packets in groups adds some.
     from_start = record.flow.facts["complete"] and len(known)
     base_us, queue_us = mean, float(np.median(bottleneck.queue_us))
-    if from_start:  # nor was the own queue longer than all of what the RTT exceeds it by
+    if from_start:  # so what the RTT exceeds it by is queue; of ACKs, as the sender takes RTTs and tables have them
         base_us = max(mean, float(known.min()))
-        queue_us = min(queue_us, max(record.median_rtt_us - base_us, 0.0))
+        queue_us = max(float(record.flow.row["rtt_median_us"] or record.median_rtt_us) - base_us, 0.0)
     return Queue(
         rtt_us=record.median_rtt_us,
         least_rtt_us=float(np.quantile(known, 0.001)) if len(known) else NAN,
