@@ -3,10 +3,13 @@
     python -m benchmarks.l4s DIR     # the folder ect1-tests of L4STeam/l4steam.github.io, or one with its captures
     python -m benchmarks.l4s         # with RFC 9332 alone
 
+The first writes `l4s.json` beside this file, from which `docs/make_ecn.py` makes the table of docs/ecn.md.
+
 The RFC has no examples with flows. What it gives in figures is compared: the target of 15 ms (appendix A.1, figure 4),
 and the coupling of the two probabilities, which is p_CL = 2 sqrt(p_C) (equations 1 and 2, k = 2).
 """
 
+import json
 import lzma
 import sys
 import tempfile
@@ -28,6 +31,7 @@ RUNS = (  # end of the name, rate in Mbit/s, RTT in ms, whether CUBIC came 10 s 
 )
 BURST = "1600B"  # of their htb class; their dualpi2 applies its step to packets that find more than one packet waiting
 SEEDS = (1, 2)
+TABLE = Path(__file__).parent / "l4s.json"
 
 
 def measured(flow, begin_s, end_s):
@@ -44,7 +48,8 @@ def measured(flow, begin_s, end_s):
 def recorded(file):
     """Yield whether a bulk flow of a capture is Prague's, and the flow."""
     with tempfile.NamedTemporaryFile(suffix=".pcap") as unpacked:
-        unpacked.write(lzma.decompress(file.read_bytes()))
+        content = file.read_bytes()
+        unpacked.write(lzma.decompress(content) if file.suffix == ".xz" else content)
         unpacked.flush()
         capture = cct.read(unpacked.name)
         for index in np.flatnonzero(capture.flows["bytes_sent"] > 1e6):
@@ -65,38 +70,56 @@ def simulated(rate_mbit, rtt_ms, beside, seed):
 
 
 def of_rfc_9332(seed):
-    """Print the queue of sixteen CUBIC flows, which hold the probability steady, and both shares of marks."""
+    """Return the queue of sixteen CUBIC flows, which hold the probability steady, and both shares of marks."""
     path = cct.Path(rate="100Mbit", rtt="20ms", buffer="2000packets", aqm="dualpi2")
     senders = [cct.Sender("prague", ecn="accurate", ack_every=2)]
     senders += [cct.Sender("cubic6", ecn="accurate", ack_every=2)] * 16
     flows = cct.simulate(path, senders, "60s", seed=seed).flows
     scalable, classic = (part.marked.sum() / part.sent.sum() for part in (flows[:1], flows[1:]))
     wait_ms = flows.tail_queue_delay_mean_us[1:].mean() / 1e3
-    print(
-        f"RFC 9332, seed {seed}: classic queue {wait_ms:.2f} ms (target 15), marks {classic:.3%}; "
-        f"of ECT(1) {scalable:.2%}, coupled {2 * classic**0.5:.2%}",
-        flush=True,
-    )
+    return {"seed": seed, "classic_queue_ms": wait_ms, "classic_marked": classic, "ect1_marked": scalable}
+
+
+def captures(folder, name):
+    """Yield the senders' captures of a run."""
+    for file in sorted(Path(folder).rglob(f"*{name}*.pcap*")):
+        if "srv_srv" not in file.name and ".srv." not in file.name:
+            yield file
+
+
+def compared(file, rate_mbit, rtt_ms, beside):
+    """Yield a row for each flow of a run: what was recorded, and what each seed gives."""
+    rows = {}
+    for source in (recorded(file), *(simulated(rate_mbit, rtt_ms, beside, seed) for seed in SEEDS)):
+        for is_prague, flow in source:
+            # A flow alone from its start on: at 80 ms marks come in two bursts, which an edge would divide.
+            begin_s = 0 if not beside else 12 if is_prague else 22
+            found = measured(flow, begin_s, begin_s + (16 if beside else 60))
+            rows.setdefault("Prague" if is_prague else "CUBIC", []).append(found)
+    for cc, found in sorted(rows.items(), reverse=True):
+        (marked, wait_ms), *others = found
+        yield {
+            "rate_mbit": rate_mbit,
+            "rtt_ms": rtt_ms,
+            "beside": beside,
+            "flow": cc,
+            "marked": marked,
+            "queue_ms": wait_ms,
+            "simulated_marked": [one[0] for one in others],
+            "simulated_queue_ms": [one[1] for one in others],
+        }
 
 
 def main():
-    for seed in SEEDS:
-        of_rfc_9332(seed)
+    found = {"rfc9332": [of_rfc_9332(seed) for seed in SEEDS], "runs": []}
+    print(json.dumps(found["rfc9332"], indent=1), flush=True)
     if len(sys.argv) < 2:
         return
-    for name, rate_mbit, rtt_ms, beside in RUNS:
-        for file in sorted(Path(sys.argv[1]).rglob(f"*{name}*.pcap.xz")):
-            if "srv_srv" in file.name or ".srv." in file.name:
-                continue
-            sources = [("recorded", recorded(file))]
-            sources += [(f"seed {seed}", simulated(rate_mbit, rtt_ms, beside, seed)) for seed in SEEDS]
-            for source, flows in sources:
-                for is_prague, flow in flows:
-                    # A flow alone from its start on: at 80 ms marks come in two bursts, which an edge would divide.
-                    begin_s = 0 if not beside else 12 if is_prague else 22
-                    share, wait_ms = measured(flow, begin_s, begin_s + (16 if beside else 60))
-                    cc = "Prague" if is_prague else "CUBIC"
-                    print(f"{name:40} {source:8} {cc:6} marks {share:8.3%}, queue {wait_ms:6.2f} ms", flush=True)
+    for name, *run in RUNS:
+        for file in captures(sys.argv[1], name):
+            found["runs"] += compared(file, *run)
+            print(json.dumps(found["runs"][-1], indent=1), flush=True)
+    TABLE.write_text(json.dumps(found, indent=1, default=float) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -124,3 +124,15 @@ def test_it_runs_the_same_way_interpreted():
         for mode in ("compiled", "interpreted")
     ]
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(("fq", "internal_pacing"), [(True, 0), (False, 1)])
+def test_whether_its_own_timer_paced_follows_from_the_sends(fq, internal_pacing):
+    path = cct.Path(rate="20Mbit", rtt="30ms", buffer="200packets", aqm="dualpi2")
+    sender = cct.Sender("prague2020", ecn="accurate", ack_every=2, fq=fq)
+    flow = cct.simulate(path, sender, "6s", seed=3, packets=True).capture().flow(0)
+    run = cct.replay(flow, "prague2020")
+    assert run.source.through_fq is fq
+    assert run.params["internal_pacing"] == internal_pacing
+    assert cct.identify(flow).name == "prague2020"
+    assert cct.replay(flow, "prague2020:internal_pacing=1").params["internal_pacing"] == 1  # as asked for

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import json
 import re
 import runpy
 import subprocess
@@ -61,6 +62,12 @@ def test_the_readme_links_only_to_files_that_exist():
 def test_the_page_of_controllers_is_what_their_classes_say():
     generator = runpy.run_path(str(REPOSITORY / "docs" / "make_variants.py"))
     assert generator["page"]() == generator["PAGE"].read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_the_page_on_ecn_has_what_its_benchmark_measured():
+    generator = runpy.run_path(str(REPOSITORY / "docs" / "make_ecn.py"))
+    assert generator["page"]() == generator["PAGE"].read_text(encoding="utf-8"), "run `python docs/make_ecn.py`"
+    assert generator["farthest"](json.loads(generator["TABLE"].read_text(encoding="utf-8"))["runs"]) < 0.2
 
 
 def test_the_page_of_commands_has_the_help_of_each():

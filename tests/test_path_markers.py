@@ -99,6 +99,12 @@ def test_codel_is_named_by_its_schedule_where_a_sender_leaves_the_queue_standing
     assert marker.law.threshold_us == pytest.approx(5_000, rel=0.2)
 
 
+@pytest.mark.parametrize(("times", "is_l4s", "names"), [(0.1, True, ()), (0.1, False, ("red",)), (1.0, True, ("red",))])
+def test_an_average_below_a_millisecond_may_be_a_low_latency_step_behind_jitter(times, is_l4s, names):
+    marking = red_marks(1, least_us=5e3)
+    assert judged(replace(marking, wait_us=marking.wait_us * times, is_l4s=is_l4s)).names == names
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_red_is_named_by_its_average_and_the_even_spread_of_its_marks(seed):
     marker = judged(red_marks(seed))

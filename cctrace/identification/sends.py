@@ -29,7 +29,7 @@ from cctrace.replaying import midflow, reductions
 from cctrace.replaying.follow import Follower, Script
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
-from cctrace.replaying.paced import socket_limit, under_limit
+from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.scores import UNKNOWN_LOG
 from cctrace.replaying.ticks import CONFIG_HZ
 from cctrace.schema import LINUX_EVENTS
@@ -130,7 +130,8 @@ def replay_of(record: Record, name: str, given: dict[str, Any] | None = None) ->
 def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known: bool) -> tuple[Replay, bool]:
     """Return one replay, and whether it depends on a guessed HZ."""
     cls, given = resolve(name)
-    given = given | under_limit(cls, record.limit_Bps) | more
+    handed = behind_fq(cls) if record.events.meta.get("through_fq") else {}
+    given = handed | given | under_limit(cls, record.limit_Bps) | more
     events, sent, halves = record.events, record.sent, record.halves
     params = checked_params(cls, given | ({"hz": hz} if "hz" in cls.params else {}))
     follower = Follower(events, events.sends, cls, params)

@@ -78,6 +78,8 @@ def judged(marking: Marking) -> Marker:
     if marking.is_l4s and any(law.name == "step" and law.score > -math.inf for law in laws):
         laws = [law for law in laws if law.name != "dualpi2"]  # it includes the step, which explains most marks
     best = laws[0]
+    if best.name == "red" and marking.is_l4s and best.threshold_us < const.LOW_LATENCY_US:
+        return Marker()  # behind jitter a low-latency queue's step looks like a threshold of the average
     if best.name == "by_chance" and marking.is_l4s and np.median(marking.wait_us) < const.LOW_LATENCY_US:
         best = replace(best, name="dualpi2")  # independent of the flow's own delay: coupled to the other queue
         laws = [best, *(law for law in laws[1:] if law.name != "dualpi2")]

@@ -59,6 +59,11 @@ def under_limit(cls: type[Controller], limit_Bps: int | None) -> dict[str, int]:
     return {name: value for name, value in found.items() if name in cls.params}
 
 
+def behind_fq(cls: type[Controller]) -> dict[str, int]:
+    """Return the parameters of `cls` that hand-over to fq settles: the socket paces, but by no timer of the stack."""
+    return {name: value for name, value in {"paced": 1, "internal_pacing": 0}.items() if name in cls.params}
+
+
 def _evident_limit(flow: Flow) -> int | None:
     """Return the rate that no send of a flow exceeds and most have; None without one.
 

@@ -33,7 +33,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.infer import infer
 from cctrace.replaying.model import model_fields, model_of
-from cctrace.replaying.paced import socket_limit, under_limit
+from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.player import Player
 from cctrace.replaying.through_fq import at_hand_over
 
@@ -265,8 +265,9 @@ def _replay(
     wanted = list(dict.fromkeys([*names, *(model_fields(cls) if logged else ())]))
     if cls.view == "linux" and isinstance(flow, Flow):
         source = flow = at_hand_over(flow, cls)
-        if flow.through_fq and "paced" in params and "paced" not in given:
-            params, given = params | {"paced": 1}, given | {"paced"}
+        if flow.through_fq:
+            settled = {name: value for name, value in behind_fq(cls).items() if name not in given}
+            params, given = params | settled, given | set(settled)
     if cls.view == "linux" and isinstance(source, Streamed):
         machine, inferred = follow(source, cls, params, wanted, mode, hz_known, given)
         columns = _columns(source.events["event"], source.events["time_ns"], machine.recorded, flow)

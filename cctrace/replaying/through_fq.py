@@ -39,7 +39,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
-from cctrace.replaying.paced import EXPLAINED, TEMPER, socket_limit, under_limit
+from cctrace.replaying.paced import EXPLAINED, TEMPER, behind_fq, socket_limit, under_limit
 from cctrace.replaying.stack import ON_ACK
 from cctrace.replaying.waiting import SOON_NS
 from cctrace.tcp.pacing import near_peer_bytes
@@ -289,6 +289,8 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     """Replay a controller over a flow, `_Played`; a socket that hands packets to fq paces, whatever its controller."""
     events, (cls, given) = flow.events, resolve(controller)
     given = {"hz": flow.hz} | given if "hz" in cls.params else given
+    if flow.through_fq:
+        given = behind_fq(cls) | given
     if flow.through_fq is not None and "paced" in cls.params:
         given = given | {"paced": 1}  # by fq or by a timer
     params = checked_params(cls, under_limit(cls, socket_limit(flow)) | given)

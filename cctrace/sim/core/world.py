@@ -250,6 +250,8 @@ class World:
         f.fq = int(flow.fq)
         if (flow.fq or flow.max_pacing_rate_Bps) and "paced" in cls.params:
             params |= {"paced": 1}  # fq and SO_MAX_PACING_RATE make every socket pace (fq_classify, sk_setsockopt)
+        if flow.fq and "internal_pacing" in cls.params:
+            params |= {"internal_pacing": 0}  # no timer of the stack's own
         if flow.max_pacing_rate_Bps and "max_pacing_rate" in cls.params:
             params |= {"max_pacing_rate": flow.max_pacing_rate_Bps}
         if "resizes_packets" in cls.params:
