@@ -52,7 +52,7 @@ def commands() -> None:
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
 
 
-_COLLECTED = 50_000  # objects; with Python's 700, cycles are sought during imports: a fifteenth of `analyze`
+_COLLECTED = 100_000  # objects; with Python's 700, cycles are sought during imports: a fifteenth of `analyze`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
