@@ -14,6 +14,7 @@ take as long as its packets, not longer.
 """
 
 import argparse
+import atexit
 import os
 import shutil
 import subprocess
@@ -41,9 +42,10 @@ sys.exit(status != 0)
 """
 
 
-# An installation has the bytecode of what a command imports (see the Makefile), which a variable of whoever measures may
-# forbid to keep: compiling it anew would be a third of the CPU time of `analyze`. The first run writes it here.
-_BYTECODE = tempfile.TemporaryDirectory(prefix="cctrace-bytecode-")
+# An installation has the bytecode of what a command imports (see the Makefile), which a variable of whoever measures
+# may forbid to keep: compiling it anew would be a fifth more CPU time of `analyze`. The first run writes it here.
+_BYTECODE = tempfile.mkdtemp(prefix="cctrace-bytecode-")
+atexit.register(shutil.rmtree, _BYTECODE)
 
 
 def run(command):
@@ -51,7 +53,7 @@ def run(command):
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     measured = [sys.executable, "-S", "-c", _MEASURED, *command]
     done = subprocess.run(
-        measured, capture_output=True, text=True, check=True, env=kept | {"PYTHONPYCACHEPREFIX": _BYTECODE.name}
+        measured, capture_output=True, text=True, check=True, env=kept | {"PYTHONPYCACHEPREFIX": _BYTECODE}
     )
     wall, cpu, kilobytes = map(float, done.stdout.split())
     return wall, cpu, kilobytes / 1024
