@@ -66,10 +66,10 @@ def fixed_point(f: Callable[[float], float], least: float) -> float:
     """Return the largest k up to 3 with f(k) = k, at least the overestimate that pacing allows.
 
     There can be a second, smaller one, but it repels: below it the estimate would sink, and the probing gain of 1.25
-    lifts it out every eight rounds.
+    lifts it out every eight rounds. The two can lie as close as 1.06 and 1.09, so points are dense near `least`.
     """
     low, most = least * 1.003, 3.0
-    grid = np.geomspace(low, most, 24)
+    grid = least + np.geomspace(low - least, most - least, 24)
     above = next((i for i in range(len(grid) - 1, -1, -1) if f(grid[i]) > grid[i]), None)
     if above is None:
         return low
