@@ -4,7 +4,7 @@
     python -m benchmarks.collapse_grid --cc bbr2,bbr3 --only reo --seeds 4 benchmarks/closed_loop/grid_later.csv
     python -m benchmarks.collapse_grid --cc bbr2,bbr3 --wide --seeds 12 benchmarks/closed_loop/grid_later_order.csv
     python -m benchmarks.collapse_grid --cc bbr2016,bbr2022 --only pre --seeds 4 benchmarks/closed_loop/grid_before.csv
-    python -m benchmarks.collapse_grid --cc bbr2,bbr3 --only prereo --seeds 4 benchmarks/closed_loop/grid_before_later.csv
+    python -m benchmarks.collapse_grid --cc bbr2,bbr3 --only prereo --seeds 4 FILE          # grid_before_later.csv
 
 Simulates bbr2016, or others, with every kind of jitter at four links, and reordering at a fifth, at standard deviations
 from far below to far above bbr2016's threshold, several seeds each (under ten minutes of one core), and writes
@@ -63,7 +63,7 @@ BEFORE_MS = {
     "prereo100x10": 1.8,
 }
 AROUND = np.geomspace(1 / 1.6, 1.6, 13)
-# With --wide: mean RTTs, of which the jitters are shares. BBRv2 and BBRv3 in order lose half of the link over that range.
+# With --wide: mean RTTs, of which jitters are shares. BBRv2 and BBRv3 in order lose half of the link over that range.
 WIDE_MS = {"jit40": 40, "kumar": 5, "jit50x20": 20, "jit20x100": 100, "jit100x10": 10}
 SHARES = np.geomspace(0.25, 1.1, 9)
 WIRE_PER_PAYLOAD = 1514 / 1448

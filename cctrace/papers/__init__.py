@@ -21,6 +21,7 @@ from cctrace.errors import ArgumentError, suggestion
 if TYPE_CHECKING:
     from cctrace.papers.figure import Figure, Reproduction
 
+_YANG22 = ("cycles", "setup", "fairness", "shallow", "losses", "steps", "jitter", "traces", "testbed")
 # Name of a paper: the modules that hold its figures (each a list FIGURES), and what it is.
 _PAPERS = {
     "kumar": (
@@ -28,7 +29,7 @@ _PAPERS = {
         "Kumar et al., TCP BBR for Ultra-Low Latency Networking (2019)",
     ),
     "bbr2plus": (
-        tuple(f"bbr2plus_{part}" for part in ("cycles", "fairness", "shallow", "losses", "steps", "jitter", "traces")),
+        tuple(f"bbr2plus_{part}" for part in _YANG22),
         "Yang et al., BBRv2+: Balancing Aggressiveness and Fairness with Delay-based Bandwidth Probing (2022)",
     ),
     "obbr": (
@@ -39,7 +40,7 @@ _PAPERS = {
         "Bi et al., oBBR: Optimize Retransmissions of BBR Flows on the Internet (2023)",
     ),
     "bbrx": (
-        ("bbrx", "bbrx_lte", "bbrx_learned"),
+        ("bbrx", "bbrx_testbed", "bbrx_lte", "bbrx_learned"),
         "Chung et al., BBRx: Extending BBR for Customized TCP Performance (2018)",
     ),
     "beyond": (("beyond",), "Beyond the papers: starvation (Arun et al. 2022) and collapse, for every controller"),

@@ -1,8 +1,4 @@
-"""BBRv2+, Figs. 1, 2 and 13: the state machines of BBR, BBRv2 and BBRv2+, and section 3.3's bound in shallow buffers.
-
-Figs. 3 and 14 are pictures of the testbeds, which `bbr2plus` and `bbr2plus_traces` describe; Table 1 names variables of
-BBRv2+, which are fields of `bbr2plus_paper`.
-"""
+"""BBRv2+, Figs. 1, 2 and 13: state machines of BBR, BBRv2 and BBRv2+, and section 3.3's bound in shallow buffers."""
 
 from cctrace.papers.bbr2plus import BBR, BBR2, PLUS, PLUS_PAPER, PLUS_SMOOTHED, RTT_MS, run_of
 from cctrace.papers.lifecycle import BOUND, EIGHTHS, GAIN, RTT_PROBE, STARTS, V1, V2, VISIT, Lifecycle

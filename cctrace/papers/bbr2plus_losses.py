@@ -13,6 +13,9 @@ from cctrace.papers.bbr2plus import BBR, BBR2, BBR2_20, BBR2_20_0, CUBIC, FORMS,
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.runs import Result, Run
+from cctrace.papers.varied import AS_CHOSEN
+
+WITHOUT_BETA = "without beta, BBRv2(20 %, 0) is like BBR and better than BBRv2(20 %, 0.3)"
 
 
 class Fig8(Yang22):
@@ -59,7 +62,7 @@ class Fig8(Yang22):
         )
         yield judge(
             "8",
-            "without beta, BBRv2(20 %, 0) is like BBR and better than BBRv2(20 %, 0.3)",
+            WITHOUT_BETA,
             {
                 "within 20 % of BBR from 5 to 20 % of loss": (abs(free / base - 1)[high] <= 0.2).all(),
                 "better than with beta there": (free > bounded)[high].all(),
@@ -67,6 +70,7 @@ class Fig8(Yang22):
             paper="similar to BBR",
             here=f"{listed(free[high], '{:.1f}')} against BBR's {listed(base[high], '{:.1f}')} and with beta "
             f"{listed(bounded[high], '{:.1f}')} Mbit/s at {listed(losses[high], '{:g}')} %",
+            reading=AS_CHOSEN,
         )
 
 

@@ -25,6 +25,8 @@ STATIONARY = ("5g_static1", "5g_static2", "lte_tmobile", "lte_verizon")
 MOVING = ("5g_car1", "5g_car2", "lte_att_driving")
 OWN = "own traces"
 BUFFER = "1500000B"
+CLOSE_STILL = "stationary, BBR, BBRv2 and BBRv2+ are close; CUBIC has slightly more, and much more delay"
+ORDER_MOVING = "moving, BBR has the most throughput and BBRv2+ the second most, BBR with more delay"
 
 
 def _paths(p: Fields) -> list[tuple[str, str, int, Fields]]:
@@ -100,7 +102,7 @@ def _stationary(plus: str, rate: Means, delay: Means) -> Claim:
     three = [rate[s] for s in (BBR, BBR2, plus)]
     return judge(
         "23a",
-        "stationary, BBR, BBRv2 and BBRv2+ are close; CUBIC has slightly more, and much more delay",
+        CLOSE_STILL,
         {
             "throughputs within 10 %": max(three) - min(three) <= 0.1,
             "CUBIC has the most throughput": rate[CUBIC] >= max(three),
@@ -126,7 +128,7 @@ def _moving(plus: str, rate: Means, delay: Means, scenario: str) -> Iterator[Cla
     )
     yield judge(
         "23b",
-        "moving, BBR has the most throughput and BBRv2+ the second most, BBR with more delay",
+        ORDER_MOVING,
         {
             "BBR first": order[0] == BBR,
             "BBRv2+ second": order[1] == plus,

@@ -21,6 +21,7 @@ from cctrace.analytic import pilaw
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Figure, Reproduction, drawing, measures
 from cctrace.papers.runs import Result, Run
+from cctrace.papers.varied import AS_CHOSEN
 
 K = 6
 HOLD = 0.5  # epochs, the mean age of a rate that is set once in each (`pilaw.loop_gain`)
@@ -83,6 +84,8 @@ class _Utility(Chung18):
 class Fig2(_Utility):
     """One flow, the queue's length varied."""
 
+    OVERFLOWS = "with a small beta BBRx is BBR, and loses utility to overflows as the buffer gets shorter"
+
     varied = {"queue_limit_ms": "queues_ms", "beta": "betas"}
     drawn = drawing(
         "lines",
@@ -115,7 +118,7 @@ class Fig2(_Utility):
         middle = (betas >= 0.2) & (betas <= 0.6)
         yield judge(
             "2",
-            "with a small beta BBRx is BBR, and loses utility to overflows as the buffer gets shorter",
+            self.OVERFLOWS,
             {
                 "less utility in the shortest queue than in the longest": least[queues[0]] < 0.98 * least[queues[-1]],
                 "and 2 % less than the best beta there": least[queues[0]] < 0.98 * best[queues[0]],
@@ -123,6 +126,7 @@ class Fig2(_Utility):
             paper="lower utility",
             here=f"{listed(least.values())} at beta {betas[0]:g}, queues {listed(queues, '{:g}')} ms; best "
             f"{listed(best.values())}",
+            reading=AS_CHOSEN,
         )
         yield judge(
             "2",
@@ -147,6 +151,9 @@ class Fig2(_Utility):
 
 class Fig3(_Utility):
     """Six flows over rates and RTTs."""
+
+    RIGHT = "at 25 ms the range is wide, and moves right to [0.5, 0.7] as C grows"
+    LEFT = "at 15 Mbit/s the range shrinks and moves left to [0.2, 0.4] as Rmin grows over 100 ms"
 
     varied = {"mbps_link": "rates_mbps", "rtt_ms": "rtts_ms", "queue_limit_ms": "queues_ms", "beta": "betas"}
     drawn = drawing(
@@ -192,7 +199,7 @@ class Fig3(_Utility):
             best = made.rows(mbps_link=rates[0], rtt_ms=rtts[-1], queue_limit_ms=queue).utility.max()
             yield judge(
                 "3a",
-                "at 15 Mbit/s the range shrinks and moves left to [0.2, 0.4] as Rmin grows over 100 ms",
+                self.LEFT,
                 {
                     "narrower": high1 - low1 < high0 - low0,
                     "its middle lower": low1 + high1 < low0 + high0,
@@ -205,7 +212,7 @@ class Fig3(_Utility):
             )
             yield judge(
                 "3",
-                "at 25 ms the range is wide, and moves right to [0.5, 0.7] as C grows",
+                self.RIGHT,
                 {
                     "0.2 wide at each rate": all(ranges[r, rtts[0]][1] - ranges[r, rtts[0]][0] >= 0.2 for r in rates),
                     "its middle higher at the highest rate": sum(fast) > low0 + high0,

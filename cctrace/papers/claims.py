@@ -179,15 +179,15 @@ def mark_of(directions: Iterable[object], sizes: Iterable[object] = ()) -> str:
 def compare(paper: float | None, here: float | None, within: float = SAME) -> tuple[str, float | None]:
     """Return (direction, size) of our number against the paper's.
 
-    >>> compare(20.0, 10.0), compare(10.0, 10.5), compare(0.0, 1.0)
-    (('lower', 0.5), ('same', 1.05), ('higher', None))
+    >>> compare(20.0, 10.0), compare(10.0, 10.5), compare(0.0, 1.0), compare(0.4, 0.3, within=0.25)
+    (('lower', 0.5), ('same', 1.05), ('higher', None), ('same', 0.75))
     """
     if paper is None or here is None or not np.isfinite(here):
         return "", None
     if paper == 0:
         return ("same" if here == 0 else "higher" if here > 0 else "lower"), None
     size = float(here) / float(paper)
-    direction = "same" if abs(size - 1) <= within else "higher" if size > 1 else "lower"
+    direction = "same" if round(abs(size - 1), 12) <= within else "higher" if size > 1 else "lower"
     return direction, round(size, 4)
 
 

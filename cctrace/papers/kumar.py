@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.cc.bbr2_model import BW_UNIT
+from cctrace.papers import kumar_unpaced
 from cctrace.papers.claims import Claim, judge, listed
 from cctrace.papers.figure import Fields, Figure, Reproduction, chosen, drawing, measures
 from cctrace.papers.lifecycle import RTT_PROBE, SHARE, Lifecycle
@@ -66,6 +67,12 @@ def run_of(
     flow = {"cc": cc, "ack_every": 2, "comp_sack_nr": 0, "hz": 250} | (sender or {})
     arguments = {"path": fields | (path or {}), "flows": [flow], "duration": duration, "seed": seed}
     return Run(arguments | {"sample": "100ms", "watch": list(WATCH)})
+
+
+def _run_under(jitter: str, cc: str, sd_ms: float, seed: int, duration: str) -> Run:
+    """Return the `Run` of one flow under a process of jitter and what else its name says."""
+    run = run_of(cc, sd_ms, seed, duration, jitter.partition(",")[0], sender=SENDERS.get(jitter))
+    return Run(run.arguments, kumar_unpaced.simulation) if jitter == UNPACED else run
 
 
 class OverTestbed(Figure):
@@ -113,13 +120,11 @@ class OverJitter(OverTestbed):
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per controller, process of jitter, standard deviation and seed."""
         return [
-            (
-                {"cc": cc, "jitter": jitter, "sd_ms": sd, "seed": seed},
-                run_of(cc, sd, seed, duration, jitter.partition(",")[0], sender=SENDERS.get(jitter)),
-            )
+            ({"cc": cc, "jitter": jitter, "sd_ms": sd, "seed": seed}, _run_under(jitter, cc, sd, seed, duration))
             for cc in p["cc"]
             for jitter, (duration, seeds) in p["jitter"].items()
-            for sd in (p["sd_ms"][:2] if jitter == BUFFERED else p["sd_ms"])
+            if jitter != UNPACED or cc in kumar_unpaced.UNPACED
+            for sd in (p["sd_ms"][:2] if jitter in STARTING else p["sd_ms"])
             for seed in range(1, seeds + 1)
         ]
 
@@ -131,13 +136,15 @@ class OverJitter(OverTestbed):
 SDS_MS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 # Process of the jitter: length of the runs, number of seeds. Fig. 2 shows the effect of 90 s, the paper's length.
 LONG, CLUMPS, BUFFERED = "reordering, 90 s", "reordering, ACKs in slots of 2 ms", "reordering, send buffer 1.4 MB"
+UNPACED = "reordering, no fq, so that nothing paces"
+STARTING = (BUFFERED, UNPACED)  # readings of how the flow starts: the first two jitters are enough
 SENDERS = {CLUMPS: CLUMPED, BUFFERED: SMALL_BUFFER}
 SHORTER = {"reordering": ("30s", 5), "in order": ("10s", 3)}
-READ = {CLUMPS: ("10s", 2), BUFFERED: ("10s", 2)}
+READ = {CLUMPS: ("10s", 2), BUFFERED: ("10s", 2), UNPACED: ("10s", 2)}
 FULL: Fields = {"sd_ms": SDS_MS, "jitter": SHORTER | READ | {LONG: ("90s", 2)}}
 QUICK: Fields = {
     "sd_ms": (0.0, 0.75, 1.5),
-    "jitter": {"reordering": ("3s", 1), "in order": ("2s", 1), CLUMPS: ("2s", 1), BUFFERED: ("2s", 1)},
+    "jitter": {"reordering": ("3s", 1), "in order": ("2s", 1), **dict.fromkeys(READ, ("2s", 1))},
 }
 
 
@@ -249,7 +256,7 @@ def _same_side(made: Reproduction, column: str, level: float, fell: str) -> dict
 
 def never_leaves(made: Reproduction, figure: str, cc: str) -> Iterator[Claim]:
     """Whether a controller stays in STARTUP without jitter, and only there, by what limits the sender."""
-    for jitter in ("reordering", CLUMPS, BUFFERED):
+    for jitter in ("reordering", CLUMPS, *STARTING):
         if jitter not in made.each("jitter"):
             continue
         stays, cwnd = (
@@ -270,7 +277,7 @@ WINDOW = "cwnd of BBR 2019 is about 200 MSS higher for most jitter values"
 
 
 def _more_window(made: Reproduction) -> Iterator[Claim]:
-    for jitter in [kind for kind in made.each("jitter") if kind != BUFFERED]:
+    for jitter in [kind for kind in made.each("jitter") if kind not in STARTING]:
         rows = made.rows(jitter=jitter)
         rows = rows[(rows.sd_ms > 0) & (rows.groupby("sd_ms").collapsed.transform("max") == 0)]
         held = rows.pivot_table(index="sd_ms", columns="cc", values="cwnd_segments")
