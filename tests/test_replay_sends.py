@@ -252,5 +252,5 @@ def test_a_super_packet_that_cwnd_cuts_is_as_long_as_its_sender_could_make_it():
     fits = []
     for cwnd in (20, 30):  # eight segments are all that the first leaves room for; the second, eighteen
         slots[sk.CWND] = cwnd
-        fits.append(any_send(send, 0, slots, stack, 1000, -1, 0))
+        fits.append(any_send(send, 0, slots, stack, 1000, 0, -1, 0))
     assert fits[0] - fits[1] == pytest.approx(np.log(AS_LONG * 18 / SHORTER))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cctrace.flows import recovery, state, tcp_sender
 from cctrace.flows.acks import clear
+from cctrace.flows.dry import runs_dry
 from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, note_made, super_packet
 from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
 from cctrace.io.layout import NO_COUNTER
@@ -198,6 +199,8 @@ def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
         tcp_sender.establish(tp, rs, out, 1)
     mark(tp, marked)
     tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, size, fl, tsval[q])
+    if not tp.queue_empty and runs_dry(tp, p, sequence, k, packets):
+        tp.queue_empty = 1
     if p.fq == state.THROUGH_FQ:
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
         at.asks = 1 if last == k else 0

@@ -15,6 +15,7 @@ from cctrace import schema
 from cctrace.flows import recovery, rtt_filters, sends, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
+from cctrace.flows.dry import SAME_LOOP_NS
 from cctrace.flows.handover import waited_in_timer
 from cctrace.flows.state import CLOCK_START_US, CWR, DIRECTLY, FIN, PSH, SYN, THROUGH_FQ
 from cctrace.tcp.ecn import ace_of
@@ -28,7 +29,6 @@ U32_MAX = schema.U32_MAX
 FIRST_RING = 64
 MARGIN = 64  # rows that one packet can cause, besides those for each outstanding segment
 
-SAME_LOOP_NS = 5_000  # within which the next super-packet of the same loop follows
 HELD_UP_US = 100_000  # no CPU sleeps for longer between the stamp and the transmission
 SELDOM = 64  # of 1024
 HELD_ACKS = 64  # more than arrive while one super-packet is sent

@@ -23,6 +23,7 @@ import numpy as np
 
 from cctrace.cc.linux import CA_DISORDER
 from cctrace.replaying import stack as sk
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 
 EXACT, ROUGH, HELD, EARLY = 0.62, 0.25, 0.10, 0.03
 ANSWER_NS = 100_000  # a send this soon after an ACK was released by it
@@ -69,26 +70,38 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
     return total + size_likelihood(segments_of(sends, k), made)
 
 
-def any_send(sends, k, slots, stack, gap_us, own_min_rtt, slow_burst):
+def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
     """Log likelihood of the super-packet that starts with send `k`, under any controller, paced or not.
 
     It is due when pacing allows it and, if the replayed cwnd was full, not before the ACK that made room. An
-    unpaced sender sends whatever cwnd allows at once. Densities are on one scale for all controllers and flows, and
-    thus comparable; `gap_us`, the usual time between this flow's super-packets, is the scale of unexplained
-    lateness.
+    unpaced sender sends whatever cwnd allows at once, but for what TCP defers. Densities are on one scale for all
+    controllers and flows, and thus comparable; `gap_us`, the usual time between this flow's super-packets, is the scale
+    of unexplained lateness.
     """
     send = sends[k]
+    if send.app_limited != 0:
+        return 0.0  # the application determined when it left, and what there was
     total = send_time(send.tx_ns, slots, stack, gap_us)
     if send.retransmitted != 0 or stack[sk.CA_STATE] > CA_DISORDER or stack[sk.WAS_FULL] == OTHER_LIMIT:
         return total
     room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
     segments = segments_of(sends, k)
-    if slots[sk.PACING] <= 0 and segments != room and abs(segments - room) <= NEAR:
+    made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
+    almost = slots[sk.PACING] <= 0 and segments != room and abs(segments - room) <= NEAR
+    if almost and not is_rest_deferred(sends, k, room - segments, made, srtt_us8, slots, stack):
         return total + math.log(ALMOST_FULL)
     if room <= 0:
         return total + math.log(BEYOND_CWND / LONGEST)
-    made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst) if slots[sk.PACING] > 0 else LONGEST
     return total + size_likelihood(segments, min(room, made))
+
+
+def is_rest_deferred(sends, k, rest, made, srtt_us8, slots, stack):
+    """Whether TCP defers the `rest` segments for which cwnd has room after the super-packet that starts with send `k`:
+    [Linux618] tcp_tso_should_defer."""
+    oldest = sk.oldest_outstanding(sends, k, stack)
+    age_ns = sends[k].tx_ns - sends[oldest].tx_ns
+    third = slots[sk.CWND] // TSO_WIN_DIVISOR
+    return rest > 0 and waits_for_ack(rest, made, third, np.int64(0), age_ns, np.int64(srtt_us8) * 125)
 
 
 def send_time(tx_ns, slots, stack, gap_us):

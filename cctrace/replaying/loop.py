@@ -78,7 +78,7 @@ LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches its end 
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
 
-def take_send(book, sends, asked_ns, slots, stack, marks, likelihood):
+def take_send(book, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
     """Process the next packet, which TCP sent by `asked_ns`: mark it, and compute when the one after it is due."""
     k = stack[sk.NEXT_SEND]
     send = sends[k]
@@ -89,7 +89,9 @@ def take_send(book, sends, asked_ns, slots, stack, marks, likelihood):
             )
         elif book[bk.SCORE] == bk.ALL_SENDS:
             gap_us = book[bk.USUAL_GAP_US]
-            likelihood[0] += any_send(sends, k, slots, stack, gap_us, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
+            likelihood[0] += any_send(
+                sends, k, slots, stack, gap_us, srtt_us8, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST]
+            )
         elif book[bk.SCORE] == bk.TIMED_SENDS:
             likelihood[0] += timed_send(sends, k, slots, stack, book[bk.USUAL_GAP_US])
         sk.begin_skb(send.tx_ns, asked_ns, stack)
@@ -117,7 +119,8 @@ def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
         send = sends[stack[sk.NEXT_SEND]]
         if i > 0:
             sk.mark_app_limited(send, np.int64(rows[i - 1].delivered), slots, stack, book[bk.BY_ACKS] != 0)
-        take_send(book, sends, clock_ns if handed else np.int64(send.tx_ns), slots, stack, marks, likelihood)
+        asked_ns = clock_ns if handed else np.int64(send.tx_ns)
+        take_send(book, sends, asked_ns, rows[max(i - 1, 0)].srtt_us8, slots, stack, marks, likelihood)
 
 
 def read_row(book, row, i, sends, marks, slots, stack, ack):

@@ -197,6 +197,15 @@ def least_burst(slots, stack, own_min_rtt, slow_burst):
     return min(usual_burst(slots, stack, own_min_rtt, slow_burst), slots[CWND] // pacing.TSO_WIN_DIVISOR)
 
 
+def oldest_outstanding(sends, last, stack):
+    """Return the first of the sends up to `last` whose data are not acknowledged; after `last` if there is none."""
+    k = stack[OLDEST]
+    while k <= last and (sends[k].retransmitted != 0 or sends[k].snd_nxt <= stack[SND_UNA]):
+        k += 1
+    stack[OLDEST] = k
+    return k
+
+
 def begin_reduction(ack, slots, stack):
     """Save what an undo restores [Linux618] tcp_enter_recovery, tcp_enter_loss, tcp_init_cwnd_reduction."""
     stack[PRIOR_SSTHRESH] = ssthresh_before(ack[A_CA_STATE], slots[SSTHRESH], slots[CWND])

@@ -72,10 +72,7 @@ def awaits_more(book, row, sends, room, clock_ns, slots, stack):
     It decides with the ACK and, if TCP Small Queues hold it back then, when a packet leaves, last before `clock_ns`.
     """
     last = stack[sk.NEXT_SEND] - 1
-    k = stack[sk.OLDEST]
-    while k <= last and (sends[k].retransmitted != 0 or sends[k].snd_nxt <= stack[sk.SND_UNA]):
-        k += 1
-    stack[sk.OLDEST] = k
+    k = sk.oldest_outstanding(sends, last, stack)
     if k > last:
         return False
     while last > k and sends[last].tx_ns >= clock_ns:

@@ -1,0 +1,62 @@
+"""Where an unpaced sender runs out of data: it leaves ACKs unanswered.
+
+A sender that cwnd limits answers an ACK at once, unless the room is too little for a super-packet [Linux618]
+tcp_tso_should_defer. So where ACKs for a super-packet and more go unanswered although the receive window is open, the
+write queue was empty: the application waited for room in its send buffer, which an ACK made, or had written nothing.
+What leaves at another time than upon an ACK may have waited for a timer.
+"""
+
+import numpy as np
+
+from cctrace.cc.linux import CA_DISORDER, MIN_TSO_SEGS, TCP_INFINITE_SSTHRESH
+from cctrace.flows.state import PSH
+from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_WIN_DIVISOR, near_peer_bytes, tso_autosize
+from cctrace.tcp.sequence import unwrap
+from cctrace.tcp.window import stack_pacing_rate
+
+PACED = 512  # of 1024, see `sends.note_pacing`
+SAME_LOOP_NS = 5_000  # within which the next super-packet of the same loop follows
+
+
+def runs_dry(tp, p, sequence, k, packets):
+    """Return whether the write queue is empty after the send at place `k`, as what follows it shows.
+
+    An unpaced sender then sends at once what the unanswered ACKs allow, more than one super-packet; a timer lets out
+    one at a time.
+    """
+    time_ns, direction, flags, _, ack, window, payload, _, _, _, _, sack_count, _ = packets
+    if tp.hands_over or tp.paced > PACED or tp.ca_state > CA_DISORDER or tp.srtt8 == 0:
+        return False
+    wanted, una, asked_ns, last_ns = 0, tp.snd_una, np.int64(0), np.int64(0)
+    soon_ns, sent, super_packets = 1000 * (tp.answer_us + 1), np.int64(0), 0
+    for j in range(k + 1, sequence.size):
+        q = sequence[j]
+        if direction[q] == p.sender and payload[q] > 0:
+            if asked_ns == 0 or time_ns[q] - asked_ns <= soon_ns or time_ns[q] - last_ns > soon_ns:
+                return False
+            sent += payload[q]
+            if sent > wanted and super_packets > 0:
+                return True
+            super_packets += 1 if flags[q] & PSH or payload[q] > tp.mss else 0
+            last_ns, soon_ns = time_ns[q], np.int64(SAME_LOOP_NS)
+        elif direction[q] != p.sender and asked_ns > 0 and sent == 0:
+            last_ns = time_ns[q]
+        elif direction[q] != p.sender and asked_ns == 0:
+            if sack_count[q] > 0:
+                return False
+            wanted = longest_wait(tp) * tp.mss if wanted == 0 else wanted
+            una = max(una, unwrap(ack[q], p.isn, una))
+            if una - tp.snd_una >= wanted:
+                wide = np.int64(window[q]) << p.wscale
+                if una + wide - tp.snd_nxt < max(tp.mss, min(wanted, wide // TSO_WIN_DIVISOR)):
+                    return False
+                asked_ns = last_ns = time_ns[q]
+    return False
+
+
+def longest_wait(tp):
+    """Return the segments for which the sender waits at most if cwnd is what limits it: a super-packet."""
+    rate_Bps = stack_pacing_rate(tp.mss, tp.packets_out, TCP_INFINITE_SSTHRESH, tp.packets_out, tp.srtt8)
+    made = tso_autosize(rate_Bps, near_peer_bytes(SK_GSO_MAX_SIZE, tp.min0), tp.mss, MIN_TSO_SEGS)
+    longest = max(made, tp.burst)
+    return min(longest, (tp.packets_out + longest) // TSO_WIN_DIVISOR + 1)
