@@ -1,4 +1,4 @@
-"""Write the pages docs/papers_*.md from what `cctrace reproduce --json` printed, and draw their pictures.
+"""Write the pages docs/papers_*.md from what `cctrace reproduce --json` printed, and draw their pictures (matplotlib).
 
     for paper in kumar bbr2plus obbr bbrx beyond; do cctrace reproduce $paper --json > $paper.json; done
     python docs/make_papers.py kumar.json bbr2plus.json obbr.json bbrx.json beyond.json
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import cctrace as cct
 from cctrace.papers.claims import SETTLES, Claim, statements, summary
+from cctrace.papers.sizes import sizes
 
 DOCS = Path(__file__).parent
 COUNTS = re.compile(r"(\d+) statements? of the paper: (\d+) held, (\d+) held under .*?, (\d+) in part, (\d+) not held")
@@ -25,7 +26,7 @@ PICTURES = {
     "obbr": ("7", {"clients": ("tc on loopback",), "seeds": (1,)}),
     "bbrx": ("4", {"paths": ("LTE at 115 Mbit/s, 3 MB of buffer, an ACK per two segments",), "seeds": (3,)}),
 }
-DPI, COLOURS = 80, 128  # small: pictures are kept in the repository
+DPI, COLOURS, FEW = 80, 128, 32  # small: pictures are kept in the repository
 
 
 def claim_of(said):
@@ -40,6 +41,7 @@ def opening(claims, paper):
     if paper in PICTURES:
         figure = cct.papers.find(paper, PICTURES[paper][0])
         lines += [f"![{figure.title}](_static/papers/{paper}.png)", ""]
+        lines += [f"![ours over the paper's numbers, a dot for each reading](_static/papers/{paper}_sizes.png)", ""]
     settles = f"* what would settle the rest: {SETTLES[paper]}"
     return "\n".join([*lines, *(f"* {line}" for line in rest), settles])
 
@@ -99,14 +101,19 @@ def _counted(numbers):
 
 def draw(paper):
     """Draw the picture of a page, in few colours."""
-    from PIL import Image
-
     name, changes = PICTURES[paper]
     figure = cct.papers.find(paper, name)
-    file = DOCS / "_static" / "papers" / f"{paper}.png"
+    _save(figure(**changes).plot(), paper, COLOURS)
+
+
+def _save(drawn, name, colours):
+    from PIL import Image
+
+    file = DOCS / "_static" / "papers" / f"{name}.png"
     file.parent.mkdir(exist_ok=True)
-    figure(**changes).plot().savefig(file, dpi=DPI)
-    Image.open(file).convert("RGB").quantize(COLOURS).save(file, optimize=True)
+    drawn.savefig(file, dpi=DPI)
+    method = Image.Quantize.MEDIANCUT if colours > FEW else Image.Quantize.FASTOCTREE  # which keeps what is rare
+    Image.open(file).convert("RGB").quantize(colours, method).save(file, optimize=True)
 
 
 def main(files):
@@ -120,6 +127,8 @@ def main(files):
         if any(claim["quick"] for claim in said):
             sys.exit(f"{file}: made with --quick; the pages show complete figures")
         paper, claims = said[0]["paper_name"], [claim_of(claim) for claim in said]
+        if paper in PICTURES:
+            _save(sizes(claims), f"{paper}_sizes", FEW)
         put(DOCS / f"papers_{paper}.md", f"summary of {paper}", opening(claims, paper))
         put(DOCS / f"papers_{paper}.md", f"claims of {paper}", table(claims))
     put(DOCS / "papers.md", "counts", counts())

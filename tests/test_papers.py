@@ -235,7 +235,9 @@ def test_the_command_prints_claims_as_json_and_writes_tables_and_plots(quick, tm
     assert main(["reproduce", "kumar", "fig2", "--quick", "--workers", "1", "--json", "-o", str(tmp_path)]) == 0
     claims = json.loads(capsys.readouterr().out)
     assert {"figure", "claim", "paper", "here", "mark"} <= set(claims[0])
-    assert {file.name for file in tmp_path.iterdir()} == {"kumar_2.csv", "kumar_2_runs.csv", "kumar_2.png"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "kumar_2.csv", "kumar_2_runs.csv", "kumar_2.png", "kumar_sizes.png",
+    }  # fmt: skip
 
 
 def test_the_papers_model_without_jitter_to_speak_of_keeps_the_link_and_loses_it_with_much():

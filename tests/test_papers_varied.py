@@ -7,6 +7,7 @@ from cctrace.papers import kumar, kumar_unpaced, measure, runs
 from cctrace.papers.claims import Claim, judge
 from cctrace.papers.figure import Figure
 from cctrace.papers.runs import Run
+from cctrace.papers.sizes import sizes
 from cctrace.papers.varied import AS_CHOSEN, VARIATIONS, Variation, Varied
 
 DRAIN = 1
@@ -97,6 +98,21 @@ def test_what_a_testbed_figure_varies_are_statements_of_the_figure_that_it_names
         assert figure.base is base
         said = {claim.claim for claim in base(quick=True).claims}
         assert set(figure.wanted) <= said
+
+
+# --- the papers' numbers drawn ----------------------------------------------------------------------------------------
+def test_the_numbers_of_a_paper_are_drawn_beside_ours_with_the_nearest_reading_in_front():
+    said = {"paper": "+200", "here": ""}
+    claims = [
+        judge("2", "more", {}, **said, sizes={"MSS": (200, ours)}, reading=f"{ours}") for ours in (20, 220, 40_000)
+    ]
+    claims += [judge("2", "falls", {"it": True}, **said), judge("7", "ours", {}, **said, sizes={"": (1, 1)}, ours=True)]
+    axes = sizes(claims).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["2: more (+200)"]
+    *_, readings, nearest = axes.lines
+    assert readings.get_xdata() == pytest.approx([0.1, 1.1, 10])  # the last lies beyond the edge
+    assert nearest.get_xdata() == pytest.approx([1.1])
+    assert sizes(claims[3:4]) is None
 
 
 # --- Kumar's host without fq ------------------------------------------------------------------------------------------

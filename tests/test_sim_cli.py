@@ -86,6 +86,17 @@ def test_a_shapers_rate_comes_from_a_file(tmp_path, capsys):
     assert "has columns after the rate" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["simulate", "--duration", "4s"], ["stream", "--length", "8s"]])
+def test_a_rate_in_steps_may_feed_a_shaper_in_front_of_a_short_queue(command, tmp_path, capsys):
+    steps = tmp_path / "steps"
+    steps.write_text("0 20\n2 5\n")
+    path = ["--rate-steps", str(steps), "--rtt", "40ms", "--buffer", "0.25bdp", "--shaper", "8Mbit,20kB"]
+    assert main([*command, *path, "--cc", "cubic", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    if "flows" in made:  # from 2 s on the rate is less than the shaper's
+        assert made["flows"][0]["tail_goodput_bps"] < 6.5e6
+
+
 def test_a_mahimahi_trace_gives_the_rate(tmp_path, capsys):
     trace = tmp_path / "trace"
     trace.write_text("".join(f"{ms}\n" for ms in range(1, 101)))  # 1500 bytes a millisecond: 12 Mbit/s

@@ -54,6 +54,8 @@ def reproduce(paper: str | None, figure: str | None, listed: bool, output: str, 
                 _print_figure(made, output)
             if output is not None:
                 _write(made, paper, output)
+    if output is not None:
+        _write_sizes(found, paper, output)
     if as_json:
         print_json([{"paper_name": paper, "quick": options["quick"]} | claim.to_dict() for claim in found])
         return
@@ -112,3 +114,13 @@ def _write(made: Any, paper: str | None, output: str) -> None:
 
     with contextlib.suppress(MissingError):  # matplotlib is an extra; the tables are written all the same
         made.plot().savefig(f"{stem}.png", dpi=110)
+
+
+def _write_sizes(found: list[Any], paper: str, output: str) -> None:
+    """Draw the paper's numbers beside those of all figures that were made."""
+    with contextlib.suppress(MissingError):
+        from cctrace.papers.sizes import sizes
+
+        drawn = sizes(found, f"{paper}: the numbers of the paper, and ours")
+        if drawn is not None:
+            drawn.savefig(os.path.join(output, f"{paper}_sizes.png"), dpi=110)

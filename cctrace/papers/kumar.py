@@ -156,24 +156,10 @@ class Fig2(OverJitter):
         if LONG in set(made.table.jitter):
             yield self._length(made)
         yield from self._throughput(made)
-        cwnd, min_rtt = (self.over(made, column, "bbr2016") for column in ("cwnd_segments", "min_rtt_ms"))
         for fell, share in COLLAPSED.items():
-            yield judge(
-                "2c",
-                "the collapse comes where cwnd falls below the BDP",
-                _same_side(made, "cwnd_segments", BDP_SEGMENTS, fell),
-                paper="BDP about 450 segments",
-                here=f"BDP {BDP_SEGMENTS:.0f}; cwnd {listed(cwnd.values(), '{:.0f}')}",
-                reading=f"collapse: below {share:.0%} of the link",
-            )
-            yield judge(
-                "2b",
-                "the collapse comes where min_rtt is less than half the mean RTT",
-                _same_side(made, "min_rtt_ms", UCAV_US / 2e3, fell),
-                paper="min_rtt below half",
-                here=f"min_rtt {listed(min_rtt.values())} ms, half the RTT {UCAV_US / 2e3:.2f}",
-                reading=f"collapse: below {share:.0%} of the link",
-            )
+            reading = f"collapse: below {share:.0%} of the link"
+            for jitter in [kind for kind in ("reordering", LONG, CLUMPS) if kind in made.each("jitter")]:
+                yield from _where(made, fell, jitter, reading if jitter == "reordering" else f"{reading}; {jitter}")
         bw, got = (self.over(made, column, "bbr2016") for column in ("bw_mbps", "throughput_mbps"))
         half = LINK_MBPS / 2
         yield judge(
@@ -243,11 +229,34 @@ class Fig2(OverJitter):
         )
 
 
-def _same_side(made: Reproduction, column: str, level: float, fell: str) -> dict[str, bool]:
-    """Conditions: collapsed runs lie below the level, the others above it, both kernels, reordering."""
+def _where(made: Reproduction, fell: str, jitter: str, reading: str) -> Iterator[Claim]:
+    """Whether runs collapse where the window, or min_rtt, falls below what the text says."""
+    cwnd, min_rtt = (
+        made.means(column, "sd_ms", cc="bbr2016", jitter=jitter) for column in ("cwnd_segments", "min_rtt_ms")
+    )
+    yield judge(
+        "2c",
+        "the collapse comes where cwnd falls below the BDP",
+        _same_side(made, "cwnd_segments", BDP_SEGMENTS, fell, jitter),
+        paper="BDP about 450 segments",
+        here=f"BDP {BDP_SEGMENTS:.0f}; cwnd {listed(cwnd.values(), '{:.0f}')}",
+        reading=reading,
+    )
+    yield judge(
+        "2b",
+        "the collapse comes where min_rtt is less than half the mean RTT",
+        _same_side(made, "min_rtt_ms", UCAV_US / 2e3, fell, jitter),
+        paper="min_rtt below half",
+        here=f"min_rtt {listed(min_rtt.values())} ms, half the RTT {UCAV_US / 2e3:.2f}",
+        reading=reading,
+    )
+
+
+def _same_side(made: Reproduction, column: str, level: float, fell: str, jitter: str) -> dict[str, bool]:
+    """Conditions: collapsed runs lie below the level, the others above it, both kernels."""
     out = {}
     for cc in ("bbr2016", "bbr2019"):
-        rows = chosen(made.runs[made.runs.sd_ms > 0], cc=cc, jitter="reordering")
+        rows = chosen(made.runs[made.runs.sd_ms > 0], cc=cc, jitter=jitter)
         down = rows[rows[fell] == 1]
         out[f"{cc}: collapsed runs below"] = bool((down[column] < level).all()) and len(down) > 0
         out[f"{cc}: the others above"] = bool((rows[rows[fell] == 0][column] >= level).all())
