@@ -143,6 +143,7 @@ def test_how_sure_it_is_follows_how_often_marks_and_losses_cut_the_window(kind):
     assert judged(kind, loss_episodes=7) is None
     assert judged(kind, reductions=1) is None
     assert judged(kind, longest_pause_share=0.9) is None
+    assert judged(kind, longest_pause_share=0.9, reductions=20) == pytest.approx(0.5)  # in a short part
     assert judged(kind, is_heeded=False) is None
 
 

@@ -164,7 +164,8 @@ CAUSES = {  # the most important first
     "ecn_marking": _cause(
         "marks (ECN)",
         "ECN marks set the window: a queue marked [{marked:count} segments ({marked_share})|packets] instead of "
-        "dropping them, which cut the window {reductions:times}[, typically at {queue_us} of queue].[ Losses cut it "
+        "dropping them, which cut the window {reductions:times}[, from {first_s} to {last_s}][, typically "
+        "at {queue_us} of queue].[ Losses cut it "
         "{losses:times}.][{ramps?} From {ramp_s} to {ramp_end_s} the window grew back without another reduction.][ "
         "These marks come from {marker}[: {threshold_us} ({threshold_us_low:micros} to {threshold_us_high:micros})].| "
         "{markers} explain these marks equally well.|{no_marker?} Which AQM set them remains unknown.]",

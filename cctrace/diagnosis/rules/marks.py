@@ -23,6 +23,8 @@ LOW_LATENCY = {"step", "dualpi2"}  # laws that treat ECT(1) otherwise than ECT(0
 def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     """Marks reduced the window repeatedly, more often than losses did, or once, and it then grew back for long.
 
+    Many in a short part of the flow are told as well, with that part.
+
     A model of the path ignores them, unless its replay shows that it does not.
     """
     marks = facts.marks
@@ -34,6 +36,8 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
         sure, ramps = between(const.EXPLAINS, const.COUNTED, marks.reductions / const.FEWEST), False
     elif ramps:
         sure = const.EXPLAINS
+    elif again and marks.reductions >= const.FEW:
+        sure = const.DOUBTFUL  # for a short part of the flow
     else:
         return
     if 2 * marks.loss_episodes > marks.reductions:
@@ -41,6 +45,8 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     who: dict[str, str] = {} if marks.who is None else _who(marks.who)
     as_classic = marks.is_l4s and not (marks.who is not None and LOW_LATENCY & set(marks.who.names))
     words: dict[str, Any] = {"losses": marks.loss_episodes or None, "ramps": ramps, "as_classic": as_classic, **who}
+    if again and marks.longest_pause_share > const.MOSTLY:
+        words |= {"first_s": marks.span[0], "last_s": marks.span[1]}
     yield facts.finding("ecn_marking", sure, marks).saying(**words)
 
 
