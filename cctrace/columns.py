@@ -50,6 +50,15 @@ def runs_of_true(mask: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return edges[::2], edges[1::2]
 
 
+def distinct(ascending: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the distinct values of an ascending array, as ``np.unique``, which would sort or hash them.
+
+    >>> distinct(np.array([4, 4, 7, 9, 9]))
+    array([4, 7, 9])
+    """
+    return ascending[np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]]
+
+
 def rows_of_spans(first: ArrayLike, count: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows of spans, one after another: of each its first row, and how many it has.
 

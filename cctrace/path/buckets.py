@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats
+from cctrace.path.arrays import Bools, Floats, Parts
 from cctrace.path.bottleneck import backlog, constant
 from cctrace.path.least import least_of
 from cctrace.path.lindley import deficits_at
@@ -203,8 +203,10 @@ def _rounds(table: Transmissions, base_us: float) -> np.ndarray:
 def _jitter_us(table: Transmissions, base_us: float) -> float:
     """Return by how much RTTs typically exceed the least one of the same round: queues change more slowly."""
     known = np.isfinite(table.rtt_us) & ~table.retransmitted
-    of_round = np.split(table.rtt_us[known], np.flatnonzero(np.diff(_rounds(table, base_us)[known])) + 1)
-    return float(np.median([np.median(rtts) - rtts.min() for rtts in of_round]))
+    number = _rounds(table, base_us)[known]
+    begin = np.flatnonzero(np.diff(number, prepend=number[:1] - 1))
+    of_round = Parts(table.rtt_us[known], np.diff(begin, append=len(number)))
+    return float(np.median(of_round.medians - of_round.least))
 
 
 class _Judged(NamedTuple):

@@ -8,16 +8,16 @@ PROBE_RTT, starts and pauses count because they empty the queue.
 """
 
 import functools
-import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from cctrace.columns import distinct
 from cctrace.display import Carded
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
-from cctrace.path.arrays import Bools, Floats, Ints, renumbered
+from cctrace.path.arrays import Bools, Floats, Ints, Parts, renumbered
 from cctrace.path.blocks import block_length, block_means, block_sizes, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.bottleneck import Sent, Steps, departures
@@ -122,9 +122,7 @@ class Delays(Carded):
         """Return the delays minus the wander of period medians, and the standard deviation of that wander, us."""
         value = self.rtt_us
         stretch = np.unique((self.departed_us[self.last] / stretch_us).astype(np.int64), return_inverse=True)[1]
-        order = np.argsort(stretch, kind="stable")
-        parts = np.split(value[order], np.flatnonzero(np.diff(stretch[order])) + 1)
-        medians = np.array([np.median(part) for part in parts])
+        medians = Parts(value[np.argsort(stretch, kind="stable")], np.bincount(stretch)).medians
         off = (medians - np.median(medians))[stretch]
         gap = self.gap_us - np.diff(off, prepend=off[0])
         return replace(self, delay_us=self.delay_us - off[self.group], gap_us=gap), float(np.std(medians))
@@ -199,8 +197,8 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
     overtaken = inverted.mean() > REORDERED
     if overtaken:  # late packets are reported at once, those before them are not: use all, delayed ones by half
         held_us = np.where(prompt, 0.0, np.minimum(gap[group], HELD_US) / 2)
-    elif len(np.unique(group[prompt])) >= LEAST_RTTS:  # compressed SACKs report arrivals late
-        rows, gap = rows[prompt], gap[np.unique(group[prompt])]
+    elif len(left := distinct(group[prompt])) >= LEAST_RTTS:  # compressed SACKs report arrivals late
+        rows, gap = rows[prompt], gap[left]
         group, held_us = renumbered(group[prompt]), held_us[prompt]
     delay = flow.acked_us[rows] - departed[rows] - held_us
     quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= SHORT_QUEUE * packet_us)
@@ -254,11 +252,9 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     time, value = departed[last], delay[last]
     stretch = np.maximum.accumulate((time / WINDOW_US).astype(np.int64) - int(time.min() / WINDOW_US))
     stretch = renumbered(stretch)
-    edges = np.append(np.flatnonzero(np.diff(stretch, prepend=-1)), len(stretch))
-    parts = [value[a:b] for a, b in itertools.pairwise(edges)]
-    medians = np.array([np.median(part) for part in parts])
-    spreads = np.array([np.subtract(*np.quantile(part, [0.84, 0.16])) / 2 for part in parts])
-    many = np.array([len(part) for part in parts]) >= 8
+    parts = Parts(value, np.bincount(stretch))
+    medians, spreads = parts.medians, (parts.quantiles(0.84) - parts.quantiles(0.16)) / 2
+    many = parts.count >= 8
     if many.sum() < 3:
         return np.ones(group[-1] + 1, bool)
     # Scatter of period medians expected from the samples' autocorrelation within periods.
@@ -266,17 +262,15 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     worth = max(effective(within[many[stretch]]) / many.sum(), 1.0)
     spread = float(np.median(spreads[many]))
     # Take the minimum where the flow's own queue was short at any rate; a few medians may be low by chance.
-    shorts = [part[own] for part, own in zip(parts, np.split(short[last], edges[1:-1]), strict=True)]
-    mean_size = len(value) / len(parts)
-
-    def surely(part: Floats) -> float:
-        return np.median(part) + 2.5 * spread / np.sqrt(max(worth * len(part) / mean_size, 1.0))
-
-    tried = [part for part in shorts if len(part) >= 4]
-    if len(tried) < 3:
-        tried = [part for part in parts if len(part) >= 8]
-    tried.sort(key=surely)
-    base = float(np.median(tried[min(max(1, int(0.02 * len(tried))), len(tried) - 1)]))
+    own = short[last]
+    some = np.bincount(stretch, own).astype(np.int64) >= 4
+    own &= some[stretch]
+    tried = Parts(value[own], np.bincount(stretch[own], minlength=len(some))[some])
+    middle, count = (tried.medians, tried.count) if some.sum() >= 3 else (medians[many], parts.count[many])
+    mean_size = len(value) / len(parts.count)
+    surely = middle + 2.5 * spread / np.sqrt(np.maximum(worth * count / mean_size, 1.0))
+    lowest = np.argsort(surely, kind="stable")
+    base = float(middle[lowest[min(max(1, int(0.02 * len(middle))), len(middle) - 1)]])
     # On an order-preserving path, isolated packets see less delay than packets that wait for each other.
     margin = WANDER * 1.25 * spread / np.sqrt(worth) + 2.5 * spread + 300.0
     return ((medians <= base + margin) & (medians >= base - margin))[stretch]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats
+from cctrace.path.arrays import Floats, Parts
 from cctrace.path.bottleneck import Sent, Steps, constant, constant_rate, departures
 from cctrace.path.neighbours import merged, on_clock
 from cctrace.path.steps import rate_steps
@@ -52,9 +52,12 @@ def _levels(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
     """Return times and medians of the residual delays, by window."""
     departed, rest = _rest(flow, steps)
     window = np.maximum.accumulate((departed / const.WINDOW_US).astype(np.int64))
-    begin = np.flatnonzero(np.diff(window, prepend=-1))
-    parts = [part for part in np.split(np.arange(len(rest)), begin[1:]) if len(part) >= const.ROUTE_RTTS]
-    return np.array([departed[part].mean() for part in parts]), np.array([np.median(rest[part]) for part in parts])
+    begin = np.append(0, np.flatnonzero(np.diff(window, prepend=-1))[1:])
+    count = np.diff(begin, append=len(window))
+    many = count >= const.ROUTE_RTTS
+    begin, end = begin[many], (begin + count)[many]
+    times = [departed[a:b].mean() for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+    return np.array(times), Parts(rest[np.repeat(many, count)], count[many]).medians
 
 
 def _rest(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:

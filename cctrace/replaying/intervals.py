@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import distinct
 from cctrace.flows.events import Events
 
 BLOCK_US = 200_000
@@ -21,11 +22,10 @@ def firsts_of_intervals(times: NDArray[Any], step: float) -> NDArray[np.int64]:
     """
     if not len(times):
         return np.zeros(0, np.int64)
-    number = (times - times[0]) // step
-    number = number[np.append(True, number[1:] != number[:-1])]
-    number = np.unique(np.concatenate([number, number + 1, np.maximum(number - 1, 0)]))
+    number = distinct((times - times[0]) // step)
+    number = distinct(np.sort(np.concatenate([number, number + 1, np.maximum(number - 1, 0)])))
     edges = times[0] + number * ((times[0] + step) - times[0])  # as `arange` rounds
-    return np.unique(np.append(0, np.searchsorted(times, edges[edges < times[-1]])))
+    return distinct(np.append(0, np.searchsorted(times, edges[edges < times[-1]])))
 
 
 def blocks(events: Events, block_us: int = BLOCK_US) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
