@@ -1,18 +1,22 @@
 """Where polls of the kernel's counters are attached, limits of windows and buffers are what the kernel counted."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import cctrace as cct
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.groups import Idle, SendBuffer, Writes
 from cctrace.diagnosis.limits import account, counted, data_waited, edges_of
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.rules import judge
+from cctrace.flows.state import DIRECTLY
 
 END_S, STEP_S = 10.0, 0.02
+RECORDINGS = Path(__file__).parent / "recordings"
 
 
 def polled(every_s=0.01, end_s=END_S, **shares_counted):
@@ -92,3 +96,25 @@ def test_a_window_stays_the_limit_until_a_super_packet_fits():
     left = free[np.maximum.accumulate(np.where(sent, np.arange(6), 0))]
     record = SimpleNamespace(table=SimpleNamespace(mss=mss), _windows=(time, free, left, np.full(6, window)))
     assert Record.window_shut_s.func(record) == pytest.approx(np.array([[1.0, 5.0]]))
+
+
+@pytest.mark.parametrize(("name", "variant"), [("fq_v3_rwnd", "bbr3"), ("lab_v2_window", "bbr2")])
+def test_where_fq_is_open_a_receive_window_is_counted_as_the_likelier_sender_counts_it(name, variant):
+    """A timer of TCP's own comes before the window, fq does not: of the first flow it would hide a third of the time.
+
+    Both replays are of senders with timers, as where departures leave fq open.
+    """
+    flow = cct.read(RECORDINGS / name / "sender.pcap.zst").flow(0)
+    polls = cct.read(RECORDINGS / name / "tcpinfo.csv.zst")
+    timed = flow.paced_by(DIRECTLY)
+    run = cct.replay(timed, variant)
+    kernel_s = polls["rwnd_limited_us"][-1] / 1e6
+
+    def shut_s(reading):
+        record = Record(reading, run=run)
+        return np.diff(counted(record, edges_of(record.duration_s, 0.005))["receive_window"])[:, 0].sum()
+
+    assert flow.through_fq is None
+    assert shut_s(flow) == pytest.approx(kernel_s, rel=0.03)
+    if variant == "bbr3":
+        assert shut_s(timed) < 0.7 * kernel_s

@@ -17,7 +17,11 @@ from cctrace.cc.linux import CA_CWR, CA_RECOVERY, PACING_SHIFT
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import LIMITS, Limit
 from cctrace.diagnosis.record import Record, runs_of
+from cctrace.flows.flow import Flow
+from cctrace.flows.state import THROUGH_FQ
 from cctrace.io.tcpinfo import TcpInfo
+from cctrace.replaying.run import Run
+from cctrace.replaying.through_fq import leans_to_fq
 
 V1 = BBR2022.params
 _COUNTERS = {"receive_window": "rwnd_limited_us", "send_buffer": "sndbuf_limited_us"}
@@ -62,7 +66,8 @@ def _counters(
     """Return {limit: (times, total until then)}, seconds, as polled or else, of a closed window, as the replay has it.
 
     Linux asks its pacing timer and cwnd first [Linux] tcp_write_xmit: a capture alone does not show whether these would
-    have delayed what the window did, nor a full send buffer.
+    have delayed what the window did, nor a full send buffer. With fq it asks no timer. If departures leave fq open, the
+    likelier reading counts.
     """
     if (polls := _close_polls(record)) is not None:
         time_s = record.seconds(polls["time_ns"])
@@ -71,9 +76,22 @@ def _counters(
     run = record.run
     if run is None or not record.flow.account[1] or record.flow.taken_at != "sender":
         return {}
+    shut = _shut(record, record.flow, run, edges_s)
+    if record.flow.through_fq is None:
+        through = _shut(record, record.flow.paced_by(THROUGH_FQ, run.decided), run, edges_s)
+        differ = abs(through[1][-1:] - shut[1][-1:]).sum() > const.NEGLIGIBLE * record.duration_s
+        if differ and leans_to_fq(record.flow, run.controller):
+            shut = through
+    return {"receive_window": shut}
+
+
+def _shut(
+    record: Record, flow: Flow, run: Run, edges_s: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return (times, total until then), seconds, of a closed window in this reading of the flow."""
     time_ns = record.start_ns + np.rint(edges_s * 1e9).astype(np.int64)
-    states = record.flow.answers(np.column_stack([time_ns - 1, time_ns]), run.decided, run.marked)
-    return {"receive_window": (edges_s[states["poll"]], states["rwnd_limited_us"] / 1e6)}
+    states = flow.answers(np.column_stack([time_ns - 1, time_ns]), run.decided, run.marked)
+    return edges_s[states["poll"]], states["rwnd_limited_us"] / 1e6
 
 
 def _close_polls(record: Record) -> TcpInfo | None:

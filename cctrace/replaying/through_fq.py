@@ -173,6 +173,15 @@ def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
     return passed
 
 
+def leans_to_fq(flow: Flow, sender: type[Controller]) -> bool:
+    """Return whether fq is likelier than not, for what must be counted in one way or the other: a sure answer or not.
+
+    `sender`: identified since; where it was unknown, another may have seemed likelier and left fq open.
+    """
+    passed = passage(flow, sender)
+    return passed.likelihood > 0 if passed.through_fq is None else passed.through_fq
+
+
 def _senders(beginning: Flow) -> tuple[Sender, ...]:
     """Return who may have sent a flow that begins like this."""
     if beginning.facts["ecn"] == "accurate" and beginning.ecn.sent["ect1"] > 0:
