@@ -26,7 +26,7 @@ FIRST_ROWS = 2_000  # of the stream, tried first
 CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely ones are dropped; a wrong flight stays wrong for a round
 MANY_ROWS, FEW = 8_000, 4  # for the first choice; and flights without which it is open
 NEAR = 4  # refinement factor of the last choice
-LAST_ROWS = 16_000  # for the choice of HZ
+LAST_ROWS = 16_000  # for the last choice, and for that of HZ
 SPAN_US = 500_000  # for which a tick may lie elsewhere
 MORE = 1.1  # times as unlikely as usual
 SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
@@ -146,7 +146,8 @@ def tick(follower: Follower, hz: int, flights: NDArray[np.int64]) -> int:
     _, best_us = _likeliest(follower, left, rows, MANY_ROWS)
     step = 1_000_000 // (hz * TICKS)
     near = [(hz, best_us + k * step // NEAR) for k in range(-2 * NEAR, 2 * NEAR + 1)]
-    _, best_us = _likeliest(follower, near, max(rows, MANY_ROWS), MANY_ROWS)
+    # Ticks so near differ only where an ACK comes between them: it takes more rows to tell.
+    _, best_us = _likeliest(follower, near, max(rows, MANY_ROWS), LAST_ROWS)
     return best_us % (1_000_000 // hz)
 
 
