@@ -113,7 +113,16 @@ def lost(sender, receiver, packet_ns):
     return missing, behind
 
 
-def drawn(file, cc):
+def hz_of(kernel):
+    """Return the ticks per second of a kernel image.
+
+    >>> hz_of("linux-bbr3-hz1000"), hz_of("linux-bbr3")
+    (1000, 250)
+    """
+    return 1000 if "hz1000" in kernel else 250
+
+
+def drawn(file, cc, hz):
     """Return the raw random numbers that BBR drew, as a replay of the sender's capture infers them.
 
     Its socket's SO_MAX_PACING_RATE, without which departures may not show fq, is in the counters beside it.
@@ -125,7 +134,7 @@ def drawn(file, cc):
     flow = cct.read(str(file)).flow(0)
     for counters in file.parent.glob("tcpinfo.csv*"):
         flow = flow.attach(cct.read(str(counters)))
-    calls = cct.replay(flow, cc).inferred.script.draws
+    calls = cct.replay(flow, f"{cc}{',' if ':' in cc else ':'}hz={hz}").inferred.script.draws
     return [number for _, *numbers in calls for number in numbers[:count]]
 
 
@@ -171,7 +180,7 @@ class Recording:
         offsets, times = transmissions(sender)
         found = list(folder.glob("receiver.pcap*"))
         cc = controller_of(scenario["kernel_image"], scenario["parameters"]["flows"][0]["cc"])
-        draws = drawn(file, cc) if inferring else []
+        draws = drawn(file, cc, hz_of(scenario["kernel_image"])) if inferring else []
         receiver = packets_of(found[0]) if found else None
         packet_ns = PACKET_BYTES * 8e3 / scenario["parameters"]["rate"]
         losses, behind = lost(sender, receiver, packet_ns) if found else (None, ())
@@ -232,7 +241,7 @@ class Recording:
             start=f"{self.syn_ns}ns",
             stop=f"{self.seconds}s",
             ack_every=2,
-            hz=1000 if "hz1000" in self.scenario["kernel_image"] else 250,
+            hz=hz_of(self.scenario["kernel_image"]),
             kernel=self.release,
             fq=bool(self.parameters.get("fq")),
             send_buffer=f"{min(sndbuf, WMEM_MAX)}B" if sndbuf else None,
