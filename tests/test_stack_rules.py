@@ -12,7 +12,7 @@ from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.flows.capture import read
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT, SENT
-from cctrace.replaying import stack, waiting
+from cctrace.replaying import stack, ticks, waiting
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
 from cctrace.replaying.run import replay
@@ -275,3 +275,23 @@ def test_an_unpaced_sender_that_leaves_an_ack_unanswered_has_nothing_to_send(pac
     prior = SimpleNamespace(packets_out=packets_out, sacked_out=0, lost_out=0, retrans_out=0)
     waiting.note_unanswered_unpaced(prior, waited_us * 1000, slots, memory)
     assert memory[stack.UNANSWERED] == marked
+
+
+def test_ticks_that_tie_are_tried_with_more_rows_and_others_are_not(monkeypatch):
+    tried = []
+
+    def flights(_, hypotheses, rows):
+        tried.append((len(hypotheses), rows))
+        later = [phase == 50 for _, phase in hypotheses]
+        return np.array([0.0 if phase in (25, 50) else -1.0 for _, phase in hypotheses]) + (rows > 8_000) * np.array(
+            later
+        )
+
+    monkeypatch.setattr(ticks, "_flights", flights)
+    follower = SimpleNamespace(rows=np.zeros(100_000))
+    near = [(250, phase) for phase in (0, 25, 50, 75)]
+    assert ticks._likeliest(follower, near, 8_000, 8_000, 16_000) == (250, 50)
+    assert tried == [(4, 8_000), (2, 16_000)]
+    tried.clear()
+    assert ticks._likeliest(follower, near[:2], 8_000, 8_000, 16_000) == (250, 25)
+    assert tried == [(2, 8_000)]

@@ -146,18 +146,23 @@ def tick(follower: Follower, hz: int, flights: NDArray[np.int64]) -> int:
     _, best_us = _likeliest(follower, left, rows, MANY_ROWS)
     step = 1_000_000 // (hz * TICKS)
     near = [(hz, best_us + k * step // NEAR) for k in range(-2 * NEAR, 2 * NEAR + 1)]
-    # Ticks so near differ only where an ACK comes between them: it takes more rows to tell.
-    _, best_us = _likeliest(follower, near, max(rows, MANY_ROWS), LAST_ROWS)
+    _, best_us = _likeliest(follower, near, max(rows, MANY_ROWS), MANY_ROWS, LAST_ROWS)
     return best_us % (1_000_000 // hz)
 
 
-def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, most: int) -> tuple[int, int]:
-    """Return the likeliest hypothesis after `most` rows, dropping clearly less likely ones before."""
+def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, most: int, tied: int = 0) -> tuple[int, int]:
+    """Return the likeliest hypothesis after `most` rows, dropping clearly less likely ones before.
+
+    Equally likely ones are tried with `tied` rows: near ticks differ only where an ACK comes between them.
+    """
     while True:
         likelihood = _flights(follower, left, rows)
         order = np.argsort(-likelihood, kind="stable")
         if rows >= min(most, len(follower.rows)) or len(left) == 1:
             best = np.flatnonzero(likelihood == likelihood[order[0]])
+            if len(best) > 1 and rows < min(tied, len(follower.rows)):
+                left, rows = [left[k] for k in best], tied
+                continue
             return left[best[len(best) // 2]]  # the middle of the equally likely ones
         kept = order[likelihood[order] >= likelihood[order[0]] - CLEARLY]
         left = [left[k] for k in sorted(kept)]
