@@ -7,8 +7,9 @@ import pytest
 
 import cctrace as cct
 from benchmarks.identify import CANDIDATES, FAMILIES, calibration_error, group_size, polled, reliability, simulated
-from cctrace.identification import constants
+from cctrace.identification import constants, odds
 from cctrace.identification import identify as whose
+from cctrace.identification.flights import longest_still, outgrown
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
 from cctrace.identification.sends import record_of, replay_of
@@ -153,3 +154,64 @@ def test_the_window_before_a_reduction_is_not_one_before_the_last():
     flow = sim.capture(0, side="receiver").flow(0)
     assert flow.ecn.delivered_ce > 0
     assert cct.identify(flow).name in ("cubic", "cubic6")
+
+
+def test_flights_that_outgrow_a_window_are_not_its_own():
+    each = np.arange(30).reshape(3, 10)  # blocks of three periods between losses
+    halves = types.SimpleNamespace(epochs=lambda: list(each), blur=0.0)
+    rise = np.tile(np.linspace(0.0, 0.4, 10), 3)
+    assert outgrown(halves, rise) == constants.MOST_AGAINST
+    assert outgrown(halves, rise + 0.5) == constants.MOST_AGAINST  # a wrong factor is not growth
+    assert outgrown(halves, -rise) == 0.0  # something else may hold a sender below its window
+    halves.epochs = lambda: [each[0]]
+    assert outgrown(halves, rise) == pytest.approx(constants.MOST_AGAINST / constants.FEWEST)
+    halves.blur = 0.4  # jitter makes flights so uneven
+    assert outgrown(halves, rise) == 0.0
+    halves.epochs = list
+    assert outgrown(halves, rise) == 0.0
+
+
+def test_a_growth_that_no_candidate_has_is_nobodys_from_the_receiver(tmp_path):
+    flow = simulated("reno", 3, 41, "8s", tmp_path, side="receiver")
+    record = record_of(flow)
+    reno = replay_of(record, "reno")
+    own = whose.flights_of(record, reno)
+    slower = whose.flights_of(record, reno._replace(cwnd=np.minimum(reno.cwnd, np.median(reno.cwnd))))
+    assert own.foreign == 0.0
+    assert slower.foreign > constants.WEIGHT
+
+
+def test_flights_too_short_to_show_a_probe_of_v1_are_not_still():
+    halves = Sent([1.0] * 400)
+    halves.busy = np.ones(400, bool)
+    wait_us, window = np.full(400, 20 * RTT_US), np.full(400, np.inf)
+    assert longest_still(halves, wait_us, window) > 5
+    halves.flight[:] = constants.V1_LEAST_FLIGHT - 1
+    assert longest_still(halves, wait_us, window) == 0.0
+    assert longest_still(halves, wait_us) > 5  # those of v2 show it
+
+
+def test_another_cycle_counts_as_little_as_the_cycles_where_flights_are_short(tmp_path, monkeypatch):
+    record = record_of(simulated("bbr2", 12, 41, "8s", tmp_path, side="receiver"))
+    fits = whose._fits(record)
+    cycles = cycles_of(record, [fit.replay for fit in fits.values()])
+    known = {}
+    for length in (1.0, 0.1):
+        monkeypatch.setattr(odds, "_length", lambda _, value=length: value)
+        for other in (0.0, 6.0):
+            monkeypatch.setattr(odds, "other_cycle", lambda *_, value=other: value)
+            known[length, other] = odds.judge(record, fits, cycles).known
+    assert known[1.0, 0.0] - known[1.0, 6.0] == pytest.approx(6.0)
+    assert known[0.1, 0.0] - known[0.1, 6.0] == pytest.approx(6.0 * 0.1 ** (4 / 3))
+
+
+def test_what_an_application_wrote_may_be_too_little_to_fill_a_window():
+    halves = HalfRounds.__new__(HalfRounds)
+    # Twice 30 segments, one an ACK, acknowledged from the tenth on; no segment leaves while the last 20 are in flight.
+    halves.left = np.concatenate([np.arange(1, 31), np.full(20, 30), np.arange(31, 61), np.full(20, 60)]).astype(float)
+    one = np.concatenate([np.minimum(np.arange(1, 31), 20), np.arange(20, 0, -1)])
+    halves.flight = np.concatenate([one, one]).astype(float)
+    halves.time_us = np.arange(100) * 1000.0
+    halves.rtt_us, halves.idle = np.full(100, 20_000.0), np.zeros(100, bool)
+    assert halves.unfilled(np.full(100, 35.0))[50:].all()
+    assert not halves.unfilled(np.full(100, 20.0))[75:80].any()

@@ -7,12 +7,13 @@ For each half round trip,
 and only the second term without pacing. Both are relative to the larger operand, so that they lie in [-1, 1].
 Blocks are Laplace-distributed around 0, with the candidate's maximum-likelihood scale, plus a few outliers.
 
-Three more measures detect what no candidate would do:
+Four more measures detect what no candidate would do:
 
     astray     share of ACKs at which an unpaced candidate's window differs from the flow's, where times are exact. A
                cwnd-limited sender fills its window, and everything that determines the window of Reno or CUBIC is in
                the record, so its own replay has that window to the segment. Where the socket or the controller
                (Prague) paces, a timer may keep cwnd from being filled, but not for an entire round trip
+    outgrown   growth of flights between losses beyond the growth of an unpaced candidate's window, elsewhere
     still      the longest time with constant data in flight: a BBR probes every eight round trips (v1; or after 48,
                once it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3), and a
                probe changes the flight, unless v1's window of two BDP or a pacing limit (`HalfRounds.steady`) does
@@ -55,7 +56,7 @@ class Flights(NamedTuple):
     after: float = np.nan
     reductions: int = 0  # number of reductions in that median
     astray: Astray | None = None  # None if the candidate paces, or the flights are estimates
-    # log odds against a candidate that paces, from behaviour that it cannot show; 0 where times are exact
+    # log odds against a candidate, from behaviour that it cannot show; 0 where times are exact
     foreign: float = 0.0
 
 
@@ -66,8 +67,9 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     each, scale = likelihoods(over[halves.busy])
     if replay.paces:
         return Flights(each, scale, foreign=0.0 if record.exact else _foreign(record, replay))
-    wrong = astray(halves, record.events.rows, replay) if record.exact else None
-    return Flights(each, scale, *after_reductions(halves, over), wrong)
+    if record.exact:
+        return Flights(each, scale, *after_reductions(halves, over), astray(halves, record.events.rows, replay))
+    return Flights(each, scale, *after_reductions(halves, over), foreign=outgrown(halves, over))
 
 
 def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:
@@ -110,6 +112,25 @@ def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[flo
     return (max(abs(float(np.median(off))) - halves.blur, 0.0) if off else np.nan), len(off)
 
 
+def outgrown(halves: HalfRounds, over: NDArray[np.float64]) -> float:
+    """Return the log odds, 0 or more, against an unpaced candidate whose window grows more slowly than the flights.
+
+    `over`: of each block, from a replay with the right window before each reduction: what is beyond at the end of the
+    period after it and was not at its start is growth. Flights may stay below a window for many reasons, but exceed
+    it for none.
+    """
+    part = const.SEVERAL // 2
+    growth = [
+        np.median(over[inside[-part:]]) - np.median(over[inside[:part]])
+        for inside in halves.epochs()
+        if len(inside) >= const.SEVERAL
+    ]
+    if not growth:
+        return 0.0
+    beyond = max(float(np.median(growth)) - halves.blur - const.AFTER_USUAL, 0.0)
+    return min(const.AFTER_WEIGHT * beyond, const.MOST_AGAINST) * min(len(growth) / const.FEWEST, 1.0)
+
+
 def awaited(rows: NDArray[Any], cwnd: NDArray[np.float64], mss: int) -> NDArray[np.float64]:
     """Return how many segments an unpaced sender waits for to send a full super-packet.
 
@@ -139,7 +160,10 @@ def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
     still_open = halves.limited()[1:] & (window >= replay.ssthresh[before])
     segment, share = const.ONE_SEGMENT, const.FINEST_SCALE * window
     below = np.maximum(awaited(rows[before], window, halves.mss) - 1, segment) + share
-    wrong = still_open & ((apart > segment + share) | (nearest < -below))
+    below_it = nearest < -below
+    if by_timer:
+        below_it &= ~halves.unfilled(np.append(0.0, window))[1:]
+    wrong = still_open & ((apart > segment + share) | below_it)
     repairs = ~halves.open[1:]
     wrong |= repairs & (apart > 2 * segment + share)
     judged = int(np.sum(still_open | repairs))
@@ -170,8 +194,8 @@ def waits_us(rtt_us: NDArray[np.float64], is_v1: bool) -> NDArray[np.float64]:
 def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDArray[np.float64] | None = None) -> float:
     """Return the longest time with nearly constant data in flight, after the start, in multiples of a probe's wait.
 
-    `wait_us`: that wait in each block. `window`: of a candidate, in each block, segments: flights limited by it do not
-    count.
+    `wait_us`: that wait in each block. `window`: of a v1, in each block, segments: flights limited by it do not count,
+    nor those too short to show its probe.
     """
     if not len(halves):
         return 0.0
@@ -182,6 +206,7 @@ def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDAr
     counts = (halves.busy & (lengths < const.PAUSE * np.median(lengths)))[first:]
     if window is not None:
         counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - 2 * const.ONE_SEGMENT
+        counts &= flight >= const.V1_LEAST_FLIGHT  # after a rate step, flights may be shorter than at other times
     longest, begin = 0.0, 0
     for k in range(len(flight)):
         if not counts[k]:

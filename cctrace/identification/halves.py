@@ -139,6 +139,14 @@ class HalfRounds:
         open_twice[1:] &= self.open[:-1]
         return open_twice & ~self.free & ~self._drains()
 
+    def unfilled(self, window: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return before which ACKs too little had left since the last pause to fill a window, segments at each ACK.
+
+        An application that writes less than a window at a time leaves it so, while a timer spreads its segments.
+        """
+        last = np.maximum.accumulate(np.where(self._drains(), np.arange(len(self.left)), 0))
+        return self.flight[last] + self.left - self.left[last] < window
+
     def _drains(self) -> NDArray[np.bool_]:
         """Return which ACKs found nothing more to send: the last send precedes them, or a pause follows.
 

@@ -83,7 +83,9 @@ def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgem
     """Combine sends, flights and phases; `cycles` where departure times are estimates."""
     evidence = _evidence(record, fits, cycles)
     best = fits[max(evidence, key=evidence.__getitem__)]
-    known = _known(record, fits, evidence) - (other_cycle(cycles, best.replay) if cycles else 0.0)
+    known = _known(record, fits, evidence)
+    if cycles:
+        known -= _length(record) ** (2 * const.DEPENDENCE) * other_cycle(cycles, best.replay)
     pieces = {name: fit.flights.halves if cycles else fit.replay.sends for name, fit in fits.items()}
     paced = {name: fit.replay.paced for name, fit in fits.items()}
     how = "flights" if cycles else "sends"
