@@ -151,3 +151,11 @@ def test_without_losses_the_window_of_a_loss_based_controller_only_grows(flows, 
 
 def test_a_replay_records_what_is_asked_for_whatever_it_needs_itself(flows):
     assert "bw_v[0]" in replay(flows["single_bbr_1bdp"], "bbr2022", record=["bw_v[0]"]).decisions
+
+
+def test_a_replay_in_which_a_wait_was_chosen_again_has_the_decisions_of_its_inferred_values():
+    """A wait that PROBE_RTT cut off is tried again; what was recorded on the way was of the last one tried."""
+    flow = read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    compiled, interpreted = (replay(flow, "bbr2", mode=mode, record="all") for mode in ("compiled", "interpreted"))
+    for name in compiled.decisions:
+        assert compiled.decisions[name].equals(interpreted.decisions[name]), name

@@ -110,7 +110,7 @@ def loop(path: Link, sender: Constants, share: float = COLLAPSED) -> Loop:
     >>> from cctrace.analytic import distributions, jittered
     >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
     >>> round(float(loop(path, bbr).loop_us))
-    8582
+    8581
     """
     if not 0 < share <= 1:
         raise ArgumentError(f"share is {share:g}; it must lie in (0, 1]")
@@ -296,7 +296,7 @@ def queue_delay_us(path: Link, sender: Constants, min_rtt_us: ArrayLike) -> Arra
     >>> from cctrace.analytic import distributions, jittered
     >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
     >>> round(float(queue_delay_us(path, bbr, 4000.0)))
-    285
+    1474
     """
     state = loop(path, sender, 1.0)
     extra = sender.aggregation * state.extra_us

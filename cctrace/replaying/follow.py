@@ -265,13 +265,14 @@ class Follower:
 
     def save(self) -> tuple[Any, ...]:
         """Return position and state, for `restore`."""
-        return self.row, self.slots.copy(), self.stack.copy(), self.drawn
+        return self.row, self.slots.copy(), self.stack.copy(), self.draws[: self.drawn].copy()
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Go back to where `save` was called; rows recorded since then are overwritten by the next `run`."""
-        self.row, slots, stack, self.drawn = saved
+        self.row, slots, stack, draws = saved
         self.slots[:], self.stack[:] = slots, stack
-        self.draws[self.drawn :] = -1
+        self.drawn = len(draws)
+        self.draws[: self.drawn], self.draws[self.drawn :] = draws, -1
 
     def slot(self, name: str) -> int:
         """Return the slot of a scalar field."""

@@ -126,12 +126,18 @@ class Probes(Inference):
                 follower.set(REFRESHED, follower.get(REFRESHED) + earlier)
                 after, *_ = follower.trials(self.after(LOOK_US), [numbers], score=bk.PACED_SENDS, watch=UNTIL_DRAWN)
                 tried[numbers] = float(likelihood[0] + after[0])
-        follower.restore(here)
         best = max(tried, key=tried.__getitem__, default=None)
-        if best is not None and best != choices[0]:
+        if best is None:
+            follower.restore(here)
+        else:  # what the trials recorded on the way is overwritten
             follower.restore(before)
+            between = [edit for edit in self.edits if edit.row >= follower.row]
             self.edits = [edit for edit in self.edits if edit.row < follower.row]
             follower.draw(best)
+            for edit in between if best == choices[0] else ():
+                follower.run(edit.row)
+                follower.set(edit.field, follower.get(edit.field) + edit.value)
+                self.edits.append(edit)
             follower.run(row)
         self.edits.append(Edit(row, REFRESHED, earlier))
         follower.set(REFRESHED, follower.get(REFRESHED) + earlier)
