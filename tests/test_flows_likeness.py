@@ -8,6 +8,7 @@ import pytest
 import cctrace as cct
 from cctrace.errors import ArgumentError
 from cctrace.flows.likeness import alike
+from tests.conversation import MSS, Conversation
 
 EVERY_NS = 100_000_000
 
@@ -55,3 +56,9 @@ def test_a_flow_of_which_there_is_no_series_gets_none(capture, tmp_path):
     table = run_of(tmp_path, a=samples(capture.flow(1), 2.0), b=samples(capture.flow(1), 3.0))
     with pytest.raises(ArgumentError, match="none of 2 connections without addresses has the RTTs"):
         capture.flow(0).attach(table)
+
+
+def test_polls_of_another_shape_are_refused_by_name():
+    flow = Conversation().data(0.0, 1).ack(40.0, 1 + MSS).flow()
+    with pytest.raises(ArgumentError, match=r"polls of shape \(3,\): give the start and the end of each"):
+        flow.answers([1, 2, 3])

@@ -280,6 +280,8 @@ class Capture(Gridded):
         columns = (clock, *(self.packets[name] for name in _READ))
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
+        if polls.ndim != 2 or polls.shape[1] != 2:
+            raise ArgumentError(f"polls of shape {polls.shape}: give the start and the end of each, shape (n, 2)")
         decided = np.zeros((0, 4), np.int64) if decided is None else np.asarray(decided, np.int64)
         decided = np.pad(decided, ((0, 0), (0, 6 - decided.shape[1])))
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
