@@ -197,8 +197,8 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     if starts and stack[sk.NEXT_SEND] < sends.size:
         sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack[sk.A_DELIVERED], slots, stack, book[bk.BY_ACKS] != 0)
     if event == sk.ON_ACK:
-        if book[bk.BY_ACKS] != 0 and book[bk.HANDS_OVER] == 0:
-            sk.mark_rest(sends, stack[sk.NEXT_SEND], ack, slots)
+        if book[bk.BY_ACKS] != 0:
+            sk.mark_rest(rows, i, sends, book[bk.HANDS_OVER] != 0, ack, slots, stack)
         if book[bk.SCORE] == bk.FULL_FLIGHTS:
             likelihood[0] += full_flight(row, slots[sk.CWND])
         stack[sk.ACKED_NS], stack[sk.WAITING] = ack[A_CLOCK], 1

@@ -251,13 +251,27 @@ def mark_app_limited(send, delivered, slots, stack, by_acks):
         slots[APP_LIMITED] = app_limited_until(delivered, np.int64(send.in_flight) - np.int64(send.segments))
 
 
-def mark_rest(sends, k, ack, slots):
-    """An ACK arrives while less than a segment, send `k`, is waiting: application-limited [BBRv3] tcp_ack."""
-    if k == sends.size:
+def mark_rest(rows, i, sends, hands_over, ack, slots, stack):
+    """The ACK of row `i` arrives while less than a segment waits, or nothing: application-limited [BBRv3] tcp_ack.
+
+    It checks before it processes the ACK, which may mark more as lost, and not while fq holds packets.
+    """
+    k = stack[NEXT_SEND]
+    if hands_over and k > 0 and sends[k - 1].time_ns >= rows[i].time_ns:
         return
-    send = sends[k]
-    alone = send.begins != 0 and send.ends_write != 0 and np.int64(send.payload) < ack[A_MSS]
-    if alone and ack[A_PRIOR_IN_FLIGHT] < slots[CWND] and ack[A_LOST_OUT] <= ack[A_RETRANS_OUT]:
+    last = k - 1
+    while last >= 0 and sends[last].retransmitted != 0:
+        last -= 1
+    nothing = last >= 0 and sends[last].ends_write != 0
+    alone = k < sends.size and sends[k].begins != 0 and sends[k].ends_write != 0 and sends[k].payload < ack[A_MSS]
+    if not (nothing or (alone and not hands_over)) or ack[A_PRIOR_IN_FLIGHT] >= slots[CWND]:
+        return
+    before = i - 1
+    while before > 0 and rows[before].time_ns == rows[i].time_ns:
+        before -= 1
+    sent_since = k > 0 and sends[k - 1].row > before
+    out = np.int64(sends[k - 1].packets_out) if sent_since else np.int64(rows[before].packets_out)
+    if out - np.int64(rows[before].sacked_out) <= ack[A_PRIOR_IN_FLIGHT]:  # all that is lost has been sent again
         delivered = ack[A_DELIVERED] - ack[A_ACKED_SACKED]
         slots[APP_LIMITED] = app_limited_until(delivered, ack[A_PRIOR_IN_FLIGHT])
 
