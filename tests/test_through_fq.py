@@ -24,6 +24,7 @@ from cctrace.analysis.validate import validate
 from cctrace.cc import controller
 from cctrace.cc.base import LinuxController, checked_params
 from cctrace.cc.bbr2016 import BBR2016
+from cctrace.cc.orca import with_policy
 from cctrace.flows import state
 from cctrace.flows.capture import Capture
 from cctrace.flows.handover import SAME_PASS_NS, full_skb, is_deferred, may_hand_over, note_made
@@ -497,3 +498,8 @@ def test_who_explains_only_the_beginning_does_not_say_how_the_rest_was_handed_to
     monkeypatch.setattr(through_fq, "_found", {})
     monkeypatch.setattr(through_fq, "OWN_SENDER_FITS", -np.inf)  # whoever comes first is believed
     assert cct.identify(flow).group != ("reno",)
+
+
+def test_orca_with_a_policy_is_the_users_class_not_the_registered_one_which_has_none():
+    assert through_fq._registered(with_policy(lambda seen: -0.1)) is None
+    assert through_fq._registered(controller("cubic")[0]) == "cubic"

@@ -129,9 +129,12 @@ def _handed_over(flow: Flow, sender: Sender, others: Sequence[Sender]) -> Flow:
 
 
 def _registered(cls: type[Controller] | None) -> str | None:
-    """Return the name of a controller of this package, None for a class of the user's, which may not compile."""
+    """Return the name of a controller of this package, None for a class of the user's, which may not compile.
+
+    Orca with a policy is the user's, too: by name alone it has none.
+    """
     place = cls and f"{cls.__module__}:{cls.__qualname__}"
-    return next((name for name, registered in REGISTRY.items() if registered == place), None)
+    return next((name for name, known in REGISTRY.items() if known == place and resolve(name)[0] is cls), None)
 
 
 def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
