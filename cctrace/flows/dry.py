@@ -9,12 +9,11 @@ What leaves at another time than upon an ACK may have waited for a timer.
 import numpy as np
 
 from cctrace.cc.linux import CA_DISORDER, MIN_TSO_SEGS, TCP_INFINITE_SSTHRESH
-from cctrace.flows.state import PSH
+from cctrace.flows.state import PACED, PSH
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_WIN_DIVISOR, near_peer_bytes, tso_autosize
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.window import stack_pacing_rate
 
-PACED = 512  # of 1024, see `sends.note_pacing`
 SAME_LOOP_NS = 5_000  # within which the next super-packet of the same loop follows
 
 

@@ -56,7 +56,7 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
         sequence = order[first[c] : first[c + 1]]
         for k in range(at.packet, min(sequence.size, at.until)):
             if at.asks == 0:
-                if p.fq != state.THROUGH_FQ and tp.paced > 512 and direction[sequence[k]] != p.sender:
+                if p.fq != state.THROUGH_FQ and tp.paced > state.PACED and direction[sequence[k]] != p.sender:
                     tcp_sender.bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
                 lacks = lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg)
                 if lacks >= OUT:

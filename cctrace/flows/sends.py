@@ -142,7 +142,7 @@ def paced_until_us(tp):
         return tp.now_us
     if tp.rate_Bps > 0:
         return max(tp.now_us, tp.wstamp_ns // 1000)
-    return tp.now_us + (tp.send_gap_us if tp.paced > 512 else 0)
+    return tp.now_us + (tp.send_gap_us if tp.paced > state.PACED else 0)
 
 
 def window_left(tp):
@@ -176,7 +176,7 @@ def note_burst(tp, segments):
     """
     left = window_left(tp)
     at_edge = left <= 0 or (left < tp.mss and tp.small_end > tp.snd_una)
-    cut = tp.cwnd == 0 and tp.paced > 512 and segments < min(tp.burst1, tp.burst2) and not at_edge
+    cut = tp.cwnd == 0 and tp.paced > state.PACED and segments < min(tp.burst1, tp.burst2) and not at_edge
     tp.burst = max(segments, tp.burst - (tp.burst >> 3))
     tp.burst2 = tp.burst1
     tp.burst1 = segments

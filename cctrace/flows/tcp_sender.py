@@ -17,7 +17,7 @@ from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.dry import SAME_LOOP_NS
 from cctrace.flows.handover import waited_in_timer
-from cctrace.flows.state import CLOCK_START_US, CWR, DIRECTLY, FIN, PSH, SYN, THROUGH_FQ
+from cctrace.flows.state import CLOCK_START_US, CWR, DIRECTLY, FIN, PACED, PSH, SYN, THROUGH_FQ
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.rate import app_limited_until
@@ -285,7 +285,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
         tp.group_first = tp.tail
     sends.fill_unseen(tp, seg, a)
     recovery.note_new_data(tp, a, fl & CWR != 0 and not again)
-    if not together and since > tp.same_skb_ns and (tp.paced > 512 or tp.queue_empty):
+    if not together and since > tp.same_skb_ns and (tp.paced > PACED or tp.queue_empty):
         sends.validate_cwnd(tp, False)  # only a timer or another write releases more before the next ACK
     idle_us = tp.now_us - max(tp.lsnd_us, tp.rwnd_until_us)  # nothing was written for so long
     if tp.packets_out == 0 and idle_us > IDLE_US and not tp.rwnd_since_us and p.has_syn:

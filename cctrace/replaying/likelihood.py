@@ -96,8 +96,9 @@ def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
 
 
 def is_rest_deferred(sends, k, rest, made, srtt_us8, slots, stack):
-    """Whether TCP defers the `rest` segments for which cwnd has room after the super-packet that starts with send `k`:
-    [Linux618] tcp_tso_should_defer."""
+    """Whether TCP defers the `rest` segments for which cwnd has room after the super-packet of send `k` [Linux618]
+    tcp_tso_should_defer.
+    """
     oldest = sk.oldest_outstanding(sends, k, stack)
     age_ns = sends[k].tx_ns - sends[oldest].tx_ns
     third = slots[sk.CWND] // TSO_WIN_DIVISOR
