@@ -9,6 +9,7 @@ from cctrace import conform
 from cctrace.cc.base import LinuxController
 from cctrace.cc.bbr_draft import BBRDraft
 from cctrace.conform import bbr
+from cctrace.conform.judge import look
 from cctrace.conform.stage import Cell, Stage
 from cctrace.errors import ArgumentError
 from cctrace.sim.path import Path
@@ -212,3 +213,11 @@ def test_the_reasons_why_mutants_are_equivalent_name_mutants_that_there_are(monk
     monkeypatch.setitem(benchmark.EQUIVALENT, "prr", {"prr_cwnd, line 99: renamed": "gone"})
     with pytest.raises(SystemExit, match=r"no such change: prr_cwnd, line 99: renamed \(1 in all\)"):
         benchmark.differing("prr")
+
+
+def test_what_reads_a_column_that_the_record_lacks_is_not_exercised():
+    r = Stage("bbr2022", Cell("10Mbit", "20ms")).record(1.0)
+    assert not r.has("state")
+    found = {row.id: look(row, r) for row in conform.spec_of("bbr").requirements}
+    assert found["drain.rounds"] is None
+    assert found["cwnd.floor"].exercised > 0

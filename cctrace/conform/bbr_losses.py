@@ -23,7 +23,7 @@ def _lost(r: Record) -> tuple[Values, Values, Values]:
 
 
 @requirement("loss.probe", "5.5.10.2", "A probe that loses more than 2 % of a flight is too high and ends UP; one that "
-             "loses less does not.", "is_bw_probe_sample", "prev_probe_too_high")  # fmt: skip
+             "loses less does not.")  # fmt: skip
 def _probe(r: Record) -> Found:
     where, lost, flight = _lost(r)
     high = lost > flight * THRESHOLD
@@ -35,7 +35,7 @@ def _probe(r: Record) -> Found:
 
 
 @requirement("loss.longterm", "5.5.10.2", "A too high probe sets inflight_longterm to the flight at which losses "
-             "reached 2 %, at least 0.7 of the target.", "is_bw_probe_sample", "inflight_longterm")  # fmt: skip
+             "reached 2 %, at least 0.7 of the target.")  # fmt: skip
 def _bound(r: Record) -> Found:
     where, lost, flight = _lost(r)
     size = r.ack("skb_segments")
@@ -48,31 +48,28 @@ def _bound(r: Record) -> Found:
     return equal(where, r.after["inflight_longterm"], expected, **slack)
 
 
-@requirement("loss.app_limited", "5.5.10.2", "Losses of an app-limited flight do not change inflight_longterm.",
-             "is_bw_probe_sample", "inflight_longterm")  # fmt: skip
+@requirement("loss.app_limited", "5.5.10.2", "Losses of an app-limited flight do not change inflight_longterm.")
 def _limited(r: Record) -> Found:
     where, _, _ = _lost(r)
     return equal(where & (r.ack("skb_tx_app_limited") != 0), r.after["inflight_longterm"],
                  r.before["inflight_longterm"])  # fmt: skip
 
 
-@requirement("loss.round", "5.5.10.2", "The first loss in a round begins the loss round.", "is_loss_in_round",
-             "loss_round_delivered")  # fmt: skip
+@requirement("loss.round", "5.5.10.2", "The first loss in a round begins the loss round.")
 def _round(r: Record) -> Found:
     first = r.is_call("skb_marked_lost") & ~r.was_set("is_loss_in_round")
     return equal(first, r.after["loss_round_delivered"], r.ack("delivered"))
 
 
 @requirement("loss.noted", "5.5.10.2, 5.5.10.3", "loss_in_round is set by the first loss of a round and cleared at its "
-             "end.", "is_loss_in_round", "loss_round_start")  # fmt: skip
+             "end.")  # fmt: skip
 def _noted(r: Record) -> Found:
     ends = r.acks & r.is_set("loss_round_start")
     marks = r.is_call("skb_marked_lost") & (r.before["state"] == r.after["state"])
     return all_of(ends | marks, r.is_set("is_loss_in_round") == marks, r.after["is_loss_in_round"], marks)
 
 
-@requirement("loss.reset", "5.3.3.9", "Entering DOWN resets the congestion signals.", "bw_latest", "inflight_latest",
-             "is_loss_in_round")  # fmt: skip
+@requirement("loss.reset", "5.3.3.9", "Entering DOWN resets the congestion signals.")
 def _reset(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     clean = (r.after["bw_latest"] == 0) & (r.after["inflight_latest"] == 0)
@@ -82,8 +79,7 @@ def _reset(r: Record) -> Found:
     return all_of(where, clean, r.after["bw_latest"], "0")
 
 
-@requirement("loss.round_end", "5.5.10.3", "A loss round ends with the first ACK of data sent after it began.",
-             "loss_round_start", "loss_round_delivered")  # fmt: skip
+@requirement("loss.round_end", "5.5.10.3", "A loss round ends with the first ACK of data sent after it began.")
 def _round_end(r: Record) -> Found:
     where = r.acks & (r.ack("rs_interval_us") > 0) & (r.ack("rs_acked_sacked") > 0)
     ends = r.ack("rs_prior_delivered") >= r.before["loss_round_delivered"]
@@ -107,7 +103,7 @@ def _cut(r: Record, name: str, start: Values, latest: Values) -> tuple[Values, V
 
 
 @requirement("loss.bw_shortterm", "5.5.10.3", "A loss round while not probing cuts bw_shortterm to 0.7 of itself, but "
-             "not below bw_latest.", "bw_shortterm", "bw_latest", "loss_round_start", "is_loss_in_round")  # fmt: skip
+             "not below bw_latest.")  # fmt: skip
 def _bw(r: Record) -> Found:
     latest = np.maximum(r.before["bw_latest"], r.delivery_rate)
     max_bw = r.after["max_bw"]
@@ -119,8 +115,7 @@ def _bw(r: Record) -> Found:
 
 
 @requirement("loss.inflight_shortterm", "5.5.10.3", "A loss round while not probing cuts inflight_shortterm to 0.7 of "
-             "itself, but not below inflight_latest.", "inflight_shortterm", "inflight_latest", "loss_round_start",
-             "is_loss_in_round")  # fmt: skip
+             "itself, but not below inflight_latest.")  # fmt: skip
 def _inflight(r: Record) -> Found:
     latest = np.maximum(r.before["inflight_latest"], r.ack("rs_delivered"))
     expected, _ = _cut(r, "inflight_shortterm", r.before["snd_cwnd"], latest)
@@ -130,8 +125,7 @@ def _inflight(r: Record) -> Found:
     return equal(where, r.after["inflight_shortterm"], expected, within=1, rel=0 if is_exact(r) else 0.01)
 
 
-@requirement("loss.only", "5.5.10.3", "Nothing but loss rounds cuts the short-term bounds.", "bw_shortterm",
-             "inflight_shortterm", "loss_round_start", "is_loss_in_round")  # fmt: skip
+@requirement("loss.only", "5.5.10.3", "Nothing but loss rounds cuts the short-term bounds.")
 def _only(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     answers = r.is_set("loss_round_start") & r.was_set("is_loss_in_round")
@@ -144,8 +138,7 @@ def _only(r: Record) -> Found:
     return all_of(where, kept, r.after["inflight_shortterm"], r.before["inflight_shortterm"], "at least")
 
 
-@requirement("loss.latest", "5.5.10.3", "bw_latest and inflight_latest are maxima of the loss round.", "bw_latest",
-             "inflight_latest", "loss_round_start")  # fmt: skip
+@requirement("loss.latest", "5.5.10.3", "bw_latest and inflight_latest are maxima of the loss round.")
 def _latest(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     ends = r.is_set("loss_round_start")
@@ -164,7 +157,7 @@ def _latest(r: Record) -> Found:
 
 
 @requirement("up.growth", "5.3.3.9", "In UP inflight_longterm grows by one per probe_up_acked_per_inc ACKed while it "
-             "limits the flow.", "inflight_longterm", "bw_probe_up_acked", "probe_up_acked_per_inc")  # fmt: skip
+             "limits the flow.")  # fmt: skip
 def _growth(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     safe = r.ack("rs_lost") <= r.ack("rs_tx_in_flight") * THRESHOLD
@@ -180,8 +173,7 @@ def _growth(r: Record) -> Found:
     return all_of(where, good, r.after["inflight_longterm"], bound + delta)
 
 
-@requirement("up.slope", "5.3.3.9", "The growth of inflight_longterm doubles each round.", "bw_probe_up_rounds",
-             "probe_up_acked_per_inc")  # fmt: skip
+@requirement("up.slope", "5.3.3.9", "The growth of inflight_longterm doubles each round.")
 def _slope(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     where = r.acks & ((was == UP) | (was == REFILL)) & (now == UP)
@@ -194,8 +186,7 @@ def _slope(r: Record) -> Found:
     return all_of(raised | must, good, r.after["probe_up_acked_per_inc"], per)
 
 
-@requirement("up.slope_reset", "5.3.3.9", "REFILL restarts the growth of inflight_longterm, and DOWN ends it.",
-             "bw_probe_up_acked", "bw_probe_up_rounds", "probe_up_acked_per_inc")  # fmt: skip
+@requirement("up.slope_reset", "5.3.3.9", "REFILL restarts the growth of inflight_longterm, and DOWN ends it.")
 def _slope_reset(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     refills, downs = (was != REFILL) & (now == REFILL), (was != DOWN) & (now == DOWN)
@@ -205,7 +196,7 @@ def _slope_reset(r: Record) -> Found:
 
 
 @requirement("up.limited", "5.3.3.7", "While inflight_longterm limits the flow, UP restarts its plateau detector.",
-             "full_bw", "full_bw_count", "full_bw_now", "inflight_longterm", "prev_probe_too_high")  # fmt: skip
+             "prev_probe_too_high")  # fmt: skip
 def _limited_anew(r: Record) -> Found:
     stays = (r.before["state"] == UP) & (r.after["state"] == UP) & r.acks
     limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
@@ -215,7 +206,7 @@ def _limited_anew(r: Record) -> Found:
 
 
 @requirement("longterm.safe", "5.3.3.9", "Outside of UP, inflight_longterm rises only to a flight that lost at most 2 "
-             "%.", "inflight_longterm", "full_bw_reached")  # fmt: skip
+             "%.", "full_bw_reached")  # fmt: skip
 def _safe(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     lost, flight = r.ack("rs_lost"), r.ack("rs_tx_in_flight")
@@ -253,15 +244,14 @@ def _at_episode(r: Record, name: str) -> Values:
     return np.where(at >= 0, r.before[name][np.maximum(at, 0)], r.before[name])
 
 
-@requirement("undo.cwnd", "5.5.11.2", "A spurious recovery restores cwnd.", "prior_cwnd")
+@requirement("undo.cwnd", "5.5.11.2", "A spurious recovery restores cwnd.")
 def _cwnd(r: Record) -> Found:
     where = r.is_call("undo_cwnd")
     value = r.after["o_ret"] if r.has("o_ret") else np.maximum(r.after["snd_cwnd"], r.after["prior_cwnd"])
     return at_least(where, value, _at_episode(r, "snd_cwnd"))
 
 
-@requirement("undo.bounds", "5.5.11.2", "A spurious recovery restores the bounds, or keeps higher ones.",
-             "bw_shortterm", "inflight_shortterm", "inflight_longterm")  # fmt: skip
+@requirement("undo.bounds", "5.5.11.2", "A spurious recovery restores the bounds, or keeps higher ones.")
 def _bounds(r: Record) -> Found:
     where = r.is_call("undo_cwnd")
     names = ("bw_shortterm", "inflight_shortterm", "inflight_longterm")
@@ -287,7 +277,7 @@ def _ended_by_loss(r: Record, state: int) -> Values:
 
 
 @requirement("undo.state", "5.5.11.2", "After a spurious recovery, a flow whose Startup or UP these losses ended "
-             "returns to Startup or REFILL; any other keeps its state.", "full_bw_now", "full_bw_reached")  # fmt: skip
+             "returns to Startup or REFILL; any other keeps its state.")  # fmt: skip
 def _state(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     startup, up = _ended_by_loss(r, STARTUP), _ended_by_loss(r, UP)
@@ -299,22 +289,20 @@ def _state(r: Record) -> Found:
     return all_of(where, (now == expected) & reached, Named(now, STATES), Named(expected, STATES))
 
 
-@requirement("undo.plateau", "5.5.11.2", "A spurious recovery restarts the plateau detector.", "full_bw",
-             "full_bw_count", "full_bw_now")  # fmt: skip
+@requirement("undo.plateau", "5.5.11.2", "A spurious recovery restarts the plateau detector.")
 def _plateau(r: Record) -> Found:
     anew = (r.after["full_bw"] == 0) & (r.after["full_bw_count"] == 0) & ~r.is_set("full_bw_now")
     return all_of(r.is_call("undo_cwnd"), anew, r.after["full_bw_count"], "0, from no bandwidth")
 
 
-@requirement("undo.signals", "5.5.11.2", "A spurious recovery clears loss_in_round.", "is_loss_in_round")
+@requirement("undo.signals", "5.5.11.2", "A spurious recovery clears loss_in_round.")
 def _signals(r: Record) -> Found:
     noted = r.after["is_loss_in_round"]
     return all_of(r.is_call("undo_cwnd"), ~noted.astype(bool), noted, "no loss")
 
 
 @requirement("undo.saved", "5.5.11.1", "The first loss of a recovery saves the bounds that an undo restores; later "
-             "ones do not change them.", "undo_bw_shortterm", "undo_inflight_shortterm",
-             "undo_inflight_longterm")  # fmt: skip
+             "ones do not change them.")  # fmt: skip
 def _saved(r: Record) -> Found:
     began = np.cumsum(_marks(r))
     ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)

@@ -36,21 +36,20 @@ def _rate_slack(r: Record) -> dict[str, float]:
 
 
 # --- rounds -----------------------------------------------------------------------------------------------------------
-@requirement("round.start", "5.5.1", "A round ends with the first ACK of data sent after it began.", "round_start",
-             "next_round_delivered")  # fmt: skip
+@requirement("round.start", "5.5.1", "A round ends with the first ACK of data sent after it began.")
 def _round(r: Record) -> Found:
     where = r.acks & (r.ack("rs_interval_us") > 0)
     ends = r.ack("rs_prior_delivered") >= r.before["next_round_delivered"]
     return all_of(where, r.is_set("round_start") == ends, r.after["round_start"], ends)
 
 
-@requirement("round.next", "5.5.1", "A new round ends with data sent from now on.", "next_round_delivered")
+@requirement("round.next", "5.5.1", "A new round ends with data sent from now on.")
 def _next_round(r: Record) -> Found:
     where = r.acks & r.is_set("round_start")
     return equal(where, r.after["next_round_delivered"], r.ack("delivered"))
 
 
-@requirement("round.count", "5.5.1", "Rounds are counted one by one, from 0.", "round_count", "round_start")
+@requirement("round.count", "5.5.1", "Rounds are counted one by one, from 0.")
 def _count(r: Record) -> Found:
     expected = r.before["round_count"] + (r.acks & r.is_set("round_start"))
     expected = np.where(r.is_call("init"), 0, expected)
@@ -58,7 +57,7 @@ def _count(r: Record) -> Found:
 
 
 @requirement("round.restart", "5.3.3.9, 5.3.4.3", "A round begins with DOWN, REFILL, UP, ProbeRTT, and with the 200 ms "
-             "of ProbeRTT.", "next_round_delivered", "probe_rtt_done_stamp")  # fmt: skip
+             "of ProbeRTT.")  # fmt: skip
 def _restart(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     entered = (was != now) & among(now, DOWN, REFILL, UP, PROBE_RTT)
@@ -68,7 +67,7 @@ def _restart(r: Record) -> Found:
 
 # --- bandwidth and delay ----------------------------------------------------------------------------------------------
 @requirement("sample.rate", "4.1.2.3", "The delivery rate is the data delivered over the sample's interval; without a "
-             "sample there is none.", "delivery_rate")  # fmt: skip
+             "sample there is none.")  # fmt: skip
 def _sample(r: Record) -> Found:
     return equal(r.acks, r.after["delivery_rate"], r.delivery_rate, rel=1e-9)
 
@@ -80,23 +79,21 @@ def _accepted(r: Record) -> Values:
     return r.acks & (sample > 0) & fair
 
 
-@requirement("max_bw.sample", "5.5.5", "max_bw is at least every sample that is not app-limited or exceeds it.",
-             "max_bw")  # fmt: skip
+@requirement("max_bw.sample", "5.5.5", "max_bw is at least every sample that is not app-limited or exceeds it.")
 def _max_bw(r: Record) -> Found:
     # A cycle of the filter may end with the same ACK, after the sample was taken.
     kept = r.before["ack_phase"] == r.after["ack_phase"]
     return at_least(_accepted(r) & kept, r.after["max_bw"], r.delivery_rate, **_rate_slack(r))
 
 
-@requirement("max_bw.app_limited", "5.5.4", "A lower app-limited sample does not change max_bw.", "max_bw", "ack_phase")
+@requirement("max_bw.app_limited", "5.5.4", "A lower app-limited sample does not change max_bw.")
 def _app_limited(r: Record) -> Found:
     where = r.acks & (r.ack("rs_is_app_limited") != 0) & (r.delivery_rate < r.before["max_bw"] * 0.999)
     return equal(where & (r.before["ack_phase"] == r.after["ack_phase"]), r.after["max_bw"], r.before["max_bw"],
                  rel=1e-9)  # fmt: skip
 
 
-@requirement("max_bw.filter", "5.5.3", "max_bw is the best sample of this and the previous cycle.", "max_bw",
-             "ack_phase")  # fmt: skip
+@requirement("max_bw.filter", "5.5.3", "max_bw is the best sample of this and the previous cycle.")
 def _filter(r: Record) -> Found:
     in_cycle = (r.before["state"] != STARTUP) & (r.before["state"] != DRAIN) & (r.before["state"] != PROBE_RTT)
     ends = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & r.is_set("round_start")
@@ -115,13 +112,12 @@ def _filter(r: Record) -> Found:
     return equal(where, r.after["max_bw"], expected, **_rate_slack(r))
 
 
-@requirement("bw.bound", "5.5.10.3", "bw is the minimum of max_bw and bw_shortterm.", "max_bw", "bw_shortterm", "bw")
+@requirement("bw.bound", "5.5.10.3", "bw is the minimum of max_bw and bw_shortterm.")
 def _bw(r: Record) -> Found:
     return equal(r.acks, r.after["bw"], np.minimum(r.after["max_bw"], r.after["bw_shortterm"]), rel=1e-9)
 
 
-@requirement("min_rtt.filter", "5.3.4.3", "min_rtt is the minimum RTT of 10 s.", "min_rtt_us", "probe_rtt_min_delay",
-             "probe_rtt_min_stamp", "min_rtt_stamp")  # fmt: skip
+@requirement("min_rtt.filter", "5.3.4.3", "min_rtt is the minimum RTT of 10 s.")
 def _min_rtt(r: Record) -> Found:
     now, rtt = r.ack("now_us"), r.ack("rs_rtt_us")
     expired = now > r.before["probe_rtt_min_stamp"] + 5_000_000
@@ -136,8 +132,7 @@ def _min_rtt(r: Record) -> Found:
     return equal(r.acks & sure, r.after["min_rtt_us"], expected)
 
 
-@requirement("min_rtt.stamp", "5.3.4.3", "min_rtt_stamp is the time of the sample that set min_rtt.", "min_rtt_us",
-             "min_rtt_stamp", "probe_rtt_min_stamp")  # fmt: skip
+@requirement("min_rtt.stamp", "5.3.4.3", "min_rtt_stamp is the time of the sample that set min_rtt.")
 def _min_rtt_stamp(r: Record) -> Found:
     taken = r.acks & (r.after["min_rtt_us"] != r.before["min_rtt_us"])
     taken &= r.before["state"] != PROBE_RTT  # leaving it stamps the least RTT of 5 s
@@ -145,7 +140,7 @@ def _min_rtt_stamp(r: Record) -> Found:
 
 
 @requirement("min_rtt.recent", "5.3.4.3", "The minimum RTT that times ProbeRTT follows every lower sample, and any "
-             "sample after 5 s.", "probe_rtt_min_delay", "probe_rtt_min_stamp")  # fmt: skip
+             "sample after 5 s.")  # fmt: skip
 def _recent(r: Record) -> Found:
     now, rtt = r.ack("now_us"), r.ack("rs_rtt_us")
     slack = 0 if is_exact(r) else 2000
@@ -171,14 +166,12 @@ def _extra_slack(r: Record) -> float:
     return 0.0 if is_exact(r) else 1.0
 
 
-@requirement("extra_acked.sample", "5.5.9", "Data ACKed beyond bw times the interval count as aggregation.",
-             "extra_acked", "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
+@requirement("extra_acked.sample", "5.5.9", "Data ACKed beyond bw times the interval count as aggregation.")
 def _extra_acked(r: Record) -> Found:
     return at_least(r.acks, r.after["extra_acked"], _extra(r), within=_extra_slack(r))
 
 
-@requirement("extra_acked.window", "5.5.9", "extra_acked is the maximum of 10 rounds, in Startup of one.",
-             "extra_acked", "round_count", "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
+@requirement("extra_acked.window", "5.5.9", "extra_acked is the maximum of 10 rounds, in Startup of one.")
 def _window(r: Record) -> Found:
     acks = r.acks
     best, rounds = _best_by_round(r, acks)
@@ -188,8 +181,7 @@ def _window(r: Record) -> Found:
     return at_most(acks, r.after["extra_acked"], np.where(full, steady, startup), within=_extra_slack(r))
 
 
-@requirement("extra_acked.kept", "5.5.9", "A new maximum of extra_acked is kept for 10 rounds.", "extra_acked",
-             "round_count", "extra_acked_interval_start", "extra_acked_delivered", "full_bw_reached")  # fmt: skip
+@requirement("extra_acked.kept", "5.5.9", "A new maximum of extra_acked is kept for 10 rounds.")
 def _kept_extra(r: Record) -> Found:
     # Samples below the maximum may be forgotten: the draft allows Nichols' algorithm (5.5.5), which keeps three.
     full = r.acks & r.is_set("full_bw_reached")
@@ -199,8 +191,7 @@ def _kept_extra(r: Record) -> Found:
     return at_least(full, r.after["extra_acked"], complete, within=1)
 
 
-@requirement("extra_acked.clock", "5.5.9", "An aggregation epoch ends when ACKs fall behind bw.",
-             "extra_acked_interval_start", "extra_acked_delivered")  # fmt: skip
+@requirement("extra_acked.clock", "5.5.9", "An aggregation epoch ends when ACKs fall behind bw.")
 def _episode(r: Record) -> Found:
     expected = r.before["bw"] * (r.ack("now_us") - r.before["extra_acked_interval_start"]) / (1e6 * r.ack("mss"))
     over = r.before["extra_acked_delivered"] <= expected
@@ -225,8 +216,7 @@ def _rolling(values: Values, length: int) -> Values:
 
 
 # --- pacing -----------------------------------------------------------------------------------------------------------
-@requirement("pacing.initial", "5.6.2", "The initial pacing rate is 2.77 times the initial window over the RTT.",
-             "pacing_rate")  # fmt: skip
+@requirement("pacing.initial", "5.6.2", "The initial pacing rate is 2.77 times the initial window over the RTT.")
 def _initial(r: Record) -> Found:
     where = r.is_call("init") & (r.ack("srtt_us8") > 0)
     srtt_us = np.maximum(r.ack("srtt_us8") >> 3, 1)
@@ -234,8 +224,7 @@ def _initial(r: Record) -> Found:
     return equal(where, r.after["pacing_rate"], expected, rel=COARSE)  # the kernel takes its margin of 1 % off, too
 
 
-@requirement("pacing.rate", "5.6.2", "The pacing rate is pacing_gain times bw, less 1 %.", "pacing_gain", "bw",
-             "full_bw_reached")  # fmt: skip
+@requirement("pacing.rate", "5.6.2", "The pacing rate is pacing_gain times bw, less 1 %.")
 def _pacing(r: Record) -> Found:
     rate = r.after["pacing_gain"] * r.after["bw"] * MARGIN
     where = r.acks & r.is_set("full_bw_reached") & (r.after["bw"] > 0)
@@ -244,16 +233,14 @@ def _pacing(r: Record) -> Found:
     return equal(where, r.after["pacing_rate"], np.maximum(rate, 1), **_rate_slack(r))
 
 
-@requirement("pacing.startup", "5.6.2", "Until the pipe is full the pacing rate does not fall.", "full_bw_reached",
-             "pacing_gain", "bw")  # fmt: skip
+@requirement("pacing.startup", "5.6.2", "Until the pipe is full the pacing rate does not fall.")
 def _rising(r: Record) -> Found:
     where = r.acks & ~r.is_set("full_bw_reached")
     expected = np.maximum(r.before["pacing_rate"], r.after["pacing_gain"] * r.after["bw"] * MARGIN)
     return equal(where, r.after["pacing_rate"], expected, **_rate_slack(r))
 
 
-@requirement("pacing.departures", "5.6.2", "Over several send quanta no more leaves than the pacing rate allows.",
-             "pacing_rate")  # fmt: skip
+@requirement("pacing.departures", "5.6.2", "Over several send quanta no more leaves than the pacing rate allows.")
 def _departures(r: Record) -> Found:
     if len(r) < 3:
         return Found(0)
@@ -270,19 +257,19 @@ def _departures(r: Record) -> Found:
 
 
 @requirement("pacing.quantum", "5.6.3", "The send quantum is 1 ms of the pacing rate, between 2 segments and 64 kB.",
-             "send_quantum", level=SHOULD)  # fmt: skip
+             level=SHOULD)  # fmt: skip
 def _quantum(r: Record) -> Found:
     expected = np.maximum(np.minimum(r.after["pacing_rate"] // 1000, 65536), 2 * r.ack("mss"))
     return equal(r.acks, r.after["send_quantum"], expected)
 
 
 @requirement("offload.budget", "5.5.8", "The offload budget is three send quanta for TCP, and one, with what pacing "
-             "offload and delayed ACKs add, for QUIC.", "send_quantum", "offload_budget")  # fmt: skip
+             "offload and delayed ACKs add, for QUIC.")  # fmt: skip
 def _budget(r: Record) -> Found:
     return equal(r.acks, r.after["offload_budget"], offload_budget(r, r.after["send_quantum"], r.after["pacing_rate"]))
 
 
-@requirement("idle.pacing", "5.4.1", "Restarting from idle in ProbeBW, the flow paces at exactly bw.", "bw", "state")
+@requirement("idle.pacing", "5.4.1", "Restarting from idle in ProbeBW, the flow paces at exactly bw.")
 def _idle_pacing(r: Record) -> Found:
     state = r.before["state"]
     where = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
@@ -306,8 +293,7 @@ def _unmodulated(r: Record) -> Values:
     return r.acks & (r.before["state"] != PROBE_RTT) & (r.after["state"] != PROBE_RTT)
 
 
-@requirement("cwnd.max_inflight", "5.6.4.6", "Once the pipe is full cwnd grows by the data ACKed, up to max_inflight.",
-             "cwnd_gain", "extra_acked", "min_rtt_us", "full_bw_reached", "inflight_longterm")  # fmt: skip
+@requirement("cwnd.max_inflight", "5.6.4.6", "Once the pipe is full cwnd grows by the data ACKed, up to max_inflight.")
 def _cwnd(r: Record) -> Found:
     where = _unmodulated(r) & r.is_set("full_bw_reached")
     expected = np.minimum(r.before["snd_cwnd"] + r.ack("rs_acked_sacked"), _max_inflight(r))
@@ -319,7 +305,7 @@ def _cwnd(r: Record) -> Found:
 
 
 @requirement("cwnd.startup", "5.6.4.6", "Until the pipe is full cwnd grows by the data ACKed while it is below "
-             "max_inflight.", "cwnd_gain", "extra_acked", "min_rtt_us", "full_bw_reached")  # fmt: skip
+             "max_inflight.")  # fmt: skip
 def _filling(r: Record) -> Found:
     grows = (r.before["snd_cwnd"] < _max_inflight(r)) | (r.ack("delivered") < r.before["initial_cwnd"])
     expected = r.before["snd_cwnd"] + np.where(grows, r.ack("rs_acked_sacked"), 0)
@@ -327,7 +313,7 @@ def _filling(r: Record) -> Found:
     return equal(where, r.after["snd_cwnd"], np.maximum(expected, MIN_PIPE), within=1)
 
 
-@requirement("cwnd.floor", "5.6.4.3", "cwnd is at least four segments.", "snd_cwnd")
+@requirement("cwnd.floor", "5.6.4.3", "cwnd is at least four segments.")
 def _floor(r: Record) -> Found:
     return at_least(r.acks & (r.ack("rs_acked_sacked") > 0), r.after["snd_cwnd"], MIN_PIPE)
 
@@ -340,22 +326,20 @@ def _cap(r: Record) -> Values:
     return np.minimum(cap, r.after["inflight_shortterm"])
 
 
-@requirement("cwnd.longterm", "5.6.4.7", "cwnd stays within inflight_longterm, in CRUISE and ProbeRTT less headroom.",
-             "inflight_longterm", "inflight_shortterm")  # fmt: skip
+@requirement("cwnd.longterm", "5.6.4.7", "cwnd stays within inflight_longterm, in CRUISE and ProbeRTT less headroom.")
 def _longterm(r: Record) -> Found:
     return at_most(r.acks & np.isfinite(_cap(r)), r.after["snd_cwnd"], np.maximum(_cap(r), MIN_PIPE),
                    within=0 if is_exact(r) else 1, rel=0 if is_exact(r) else 0.004)  # fmt: skip
 
 
-@requirement("probe_rtt.cwnd", "5.6.4.5", "In ProbeRTT cwnd is at most half a BDP.", "bw", "min_rtt_us")
+@requirement("probe_rtt.cwnd", "5.6.4.5", "In ProbeRTT cwnd is at most half a BDP.")
 def _probe_rtt_cwnd(r: Record) -> Found:
     half = np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
     within = 1 if is_exact(r) else 2
     return at_most(r.acks & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], half, within=within)
 
 
-@requirement("probe_rtt.depth", "5.6.4.5", "In ProbeRTT cwnd is at least half a BDP.", "bw", "min_rtt_us",
-             "inflight_longterm", "extra_acked", "cwnd_gain")  # fmt: skip
+@requirement("probe_rtt.depth", "5.6.4.5", "In ProbeRTT cwnd is at least half a BDP.", "extra_acked")
 def _probe_rtt_depth(r: Record) -> Found:
     half = np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
     least = np.minimum(np.minimum(half, r.before["snd_cwnd"]), np.maximum(_cap(r), MIN_PIPE))
@@ -364,7 +348,7 @@ def _probe_rtt_depth(r: Record) -> Found:
 
 
 @requirement("recovery.save", "5.6.4.4", "Entering recovery or ProbeRTT saves cwnd; within them the larger value is "
-             "kept.", "prior_cwnd")  # fmt: skip
+             "kept.")  # fmt: skip
 def _save(r: Record) -> Found:
     enters = r.is_call("ssthresh") & (r.ack("ca_state") < 3) & (r.before["state"] != PROBE_RTT)
     dips = r.acks & (r.before["state"] != PROBE_RTT) & (r.after["state"] == PROBE_RTT)
@@ -372,7 +356,7 @@ def _save(r: Record) -> Found:
     return all_of(enters | dips, (saved == cwnd) | (dips & (saved > cwnd)), saved, cwnd)
 
 
-@requirement("recovery.restore", "5.6.4.4", "Leaving recovery restores cwnd.", "prior_cwnd")
+@requirement("recovery.restore", "5.6.4.4", "Leaving recovery restores cwnd.")
 def _restore(r: Record) -> Found:
     leaves = r.is_call("set_state") & (r.ack("arg") == CA_OPEN) & (r.ack("ca_state") >= 3)
     return at_least(leaves, r.after["snd_cwnd"], r.before["prior_cwnd"])
@@ -384,8 +368,7 @@ def _kept(r: Record) -> Found:
     return equal(others, r.after["snd_cwnd"], r.before["snd_cwnd"])
 
 
-@requirement("probe_rtt.restore", "5.3.4.3", "Leaving ProbeRTT restores cwnd, within the bounds of the model.",
-             "prior_cwnd", "inflight_longterm", "extra_acked", "cwnd_gain")  # fmt: skip
+@requirement("probe_rtt.restore", "5.3.4.3", "Leaving ProbeRTT restores cwnd, within the bounds of the model.")
 def _rtt_restore(r: Record) -> Found:
     leaves = r.acks & (r.before["state"] == PROBE_RTT) & (r.after["state"] != PROBE_RTT)
     bound = np.minimum(np.maximum(_cap(r), MIN_PIPE), _max_inflight(r))

@@ -20,7 +20,7 @@ def _clock_slack(r: Record) -> float:
 
 
 @requirement("probe_rtt.entry", "5.3.4.3", "ProbeRTT begins exactly when no lower RTT was sampled for 5 s, unless the "
-             "flow was idle.", "probe_rtt_min_stamp", "idle_restart")  # fmt: skip
+             "flow was idle.")  # fmt: skip
 def _probe_rtt_entry(r: Record) -> Found:
     was, now = states_of(r)
     age_us = r.ack("now_us") - r.before["probe_rtt_min_stamp"]
@@ -41,8 +41,7 @@ def _half_bdp(r: Record) -> Values:
     return np.ceil(0.5 * r.before["bw"] * r.after["min_rtt_us"] / (1e6 * r.mss))
 
 
-@requirement("probe_rtt.stay", "5.3.4.3", "ProbeRTT lasts at least 200 ms after the flight has fallen.", "min_rtt_us",
-             "bw")  # fmt: skip
+@requirement("probe_rtt.stay", "5.3.4.3", "ProbeRTT lasts at least 200 ms after the flight has fallen.")
 def _stay(r: Record) -> Found:
     was, now = states_of(r)
     low = _low_since(r)
@@ -51,7 +50,7 @@ def _stay(r: Record) -> Found:
     return at_least(where, stayed, DURATION_US, within=_clock_slack(r))
 
 
-@requirement("probe_rtt.leave", "5.3.4.3", "ProbeRTT ends after 200 ms and a round.", "probe_rtt_done_stamp")
+@requirement("probe_rtt.leave", "5.3.4.3", "ProbeRTT ends after 200 ms and a round.")
 def _leave(r: Record) -> Found:
     was, now = states_of(r)
     stamp = r.before["probe_rtt_done_stamp"]
@@ -60,8 +59,7 @@ def _leave(r: Record) -> Found:
     return all_of(where, now != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
 
 
-@requirement("probe_rtt.interval", "5.3.4.3", "The 5 s until the next ProbeRTT begin when one ends.",
-             "probe_rtt_min_stamp")  # fmt: skip
+@requirement("probe_rtt.interval", "5.3.4.3", "The 5 s until the next ProbeRTT begin when one ends.")
 def _interval(r: Record) -> Found:
     was, now = states_of(r)
     leaves = (r.acks | r.is_call("cwnd_event")) & (was == PROBE_RTT) & (now != PROBE_RTT)
@@ -69,8 +67,7 @@ def _interval(r: Record) -> Found:
     return at_least(leaves, stamp, r.ack("now_us"), within=_clock_slack(r))
 
 
-@requirement("probe_rtt.clock", "5.3.4.3", "The 200 ms of ProbeRTT begin as soon as the flight has fallen.",
-             "probe_rtt_done_stamp", "min_rtt_us", "bw")  # fmt: skip
+@requirement("probe_rtt.clock", "5.3.4.3", "The 200 ms of ProbeRTT begin as soon as the flight has fallen.")
 def _clock(r: Record) -> Found:
     inside = r.acks & (r.after["state"] == PROBE_RTT)
     due = inside & (r.inflight <= np.maximum(_half_bdp(r), 4))
@@ -83,7 +80,7 @@ def _clock(r: Record) -> Found:
 
 
 @requirement("probe_rtt.round", "5.3.4.3", "ProbeRTT lasts at least a round after the flight has fallen.",
-             "probe_rtt_round_done", "probe_rtt_done_stamp")  # fmt: skip
+             "probe_rtt_round_done")  # fmt: skip
 def _round(r: Record) -> Found:
     was, now = states_of(r)
     inside = (was == PROBE_RTT) | (now == PROBE_RTT)
@@ -93,7 +90,7 @@ def _round(r: Record) -> Found:
 
 
 @requirement("probe_rtt.next", "5.3.4.4", "ProbeRTT is followed by CRUISE if the pipe was full before, else by "
-             "Startup.", "full_bw_reached")  # fmt: skip
+             "Startup.")  # fmt: skip
 def _next(r: Record) -> Found:
     was, now = states_of(r)
     expected = np.where(r.was_set("full_bw_reached"), CRUISE, STARTUP)
@@ -101,22 +98,20 @@ def _next(r: Record) -> Found:
                   Named(expected, STATES))  # fmt: skip
 
 
-@requirement("probe_rtt.app_limited", "5.3.4.3", "Rate samples in ProbeRTT are marked app-limited.", "state",
-             "app_limited")  # fmt: skip
+@requirement("probe_rtt.app_limited", "5.3.4.3", "Rate samples in ProbeRTT are marked app-limited.")
 def _mark(r: Record) -> Found:
     inside = r.acks & (r.before["state"] == PROBE_RTT) & (r.after["state"] == PROBE_RTT)
     return at_least(inside, r.after["app_limited"], r.ack("delivered"))
 
 
-@requirement("probe_rtt.reset", "5.3.4.4", "Leaving ProbeRTT discards the short-term model.", "bw_shortterm")
+@requirement("probe_rtt.reset", "5.3.4.4", "Leaving ProbeRTT discards the short-term model.")
 def _rtt_reset(r: Record) -> Found:
     was, now = states_of(r)
     return all_of((was == PROBE_RTT) & (now != PROBE_RTT), np.isinf(r.after["bw_shortterm"]), r.after["bw_shortterm"],
                   "no bound")  # fmt: skip
 
 
-@requirement("idle.probe_rtt", "5.4.1", "A ProbeRTT that expires while the flow is idle ends when sending restarts.",
-             "probe_rtt_done_stamp")  # fmt: skip
+@requirement("idle.probe_rtt", "5.4.1", "A ProbeRTT that expires while the flow is idle ends when sending restarts.")
 def _idle_probe_rtt(r: Record) -> Found:
     stamp = r.before["probe_rtt_done_stamp"]
     starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
@@ -125,16 +120,14 @@ def _idle_probe_rtt(r: Record) -> Found:
     return all_of(where, r.after["state"] != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
 
 
-@requirement("idle.aggregation", "5.4.1", "Restarting from idle begins a new aggregation epoch.",
-             "extra_acked_interval_start")  # fmt: skip
+@requirement("idle.aggregation", "5.4.1", "Restarting from idle begins a new aggregation epoch.")
 def _idle_aggregation(r: Record) -> Found:
     starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START)
     starts &= (r.before["app_limited"] != 0) & (r.inflight == 0)
     return equal(starts, r.after["extra_acked_interval_start"], r.ack("now_us"))
 
 
-@requirement("idle.restart", "5.4.1", "Restarting from idle sets idle_restart, and the next ACK clears it.",
-             "idle_restart")  # fmt: skip
+@requirement("idle.restart", "5.4.1", "Restarting from idle sets idle_restart, and the next ACK clears it.")
 def _idle(r: Record) -> Found:
     sends = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START)
     starts = sends & (r.before["app_limited"] != 0) & (r.inflight == 0)

@@ -49,7 +49,7 @@ KERNEL_RANGES = 15  # to which the kernel counts, in four bits
 def _gain(state: int, section: str) -> None:
     name = STATES[state].lower()
 
-    @requirement(f"{name}.gain", section, f"In {STATES[state]} the pacing gain is {GAINS[state][0]}.", "pacing_gain")
+    @requirement(f"{name}.gain", section, f"In {STATES[state]} the pacing gain is {GAINS[state][0]}.")
     def check(r: Record) -> Found:
         where = r.acks & (r.after["state"] == state)
         return equal(where, r.after["pacing_gain"], GAINS[state][0], within=GAIN_STEP)
@@ -60,7 +60,7 @@ for _state, _section in ((STARTUP, "5.3.1.1"), (DRAIN, "5.3.2"), (DOWN, "5.3.3.1
     _gain(_state, _section)
 
 
-@requirement("state.cwnd_gain", "5.6.1", "The cwnd gain is 2, but 2.25 in UP and 0.5 in ProbeRTT.", "cwnd_gain")
+@requirement("state.cwnd_gain", "5.6.1", "The cwnd gain is 2, but 2.25 in UP and 0.5 in ProbeRTT.")
 def _cwnd_gain(r: Record) -> Found:
     state = r.after["state"]
     expected = np.array([GAINS[k][1] for k in range(len(STATES))])[state]
@@ -70,7 +70,7 @@ def _cwnd_gain(r: Record) -> Found:
     return equal(where, r.after["cwnd_gain"], expected, within=GAIN_STEP)
 
 
-@requirement("state.moves", "5.1.1", "State changes follow the diagram of transitions.", "state")
+@requirement("state.moves", "5.1.1", "State changes follow the diagram of transitions.")
 def _moves(r: Record) -> Found:
     return follow_diagram(*states_of(r))
 
@@ -87,8 +87,7 @@ def follow_diagram(was: Values, now: Values) -> Found:
     return found if found.row is None else found._replace(row=int(moves[found.row]))
 
 
-@requirement("init.model", "5.2.1", "A flow begins in Startup with the RTT of its handshake, and its clocks start.",
-             "min_rtt_us", "min_rtt_stamp", "probe_rtt_min_stamp", "extra_acked_interval_start")  # fmt: skip
+@requirement("init.model", "5.2.1", "A flow begins in Startup with the RTT of its handshake, and its clocks start.")
 def _init(r: Record) -> Found:
     where = r.is_call("init") & (r.ack("srtt_us8") > 0)
     now, slack = r.ack("now_us"), 0 if is_exact(r) else TICK_US
@@ -121,24 +120,19 @@ def _plateau(r: Record, state: int) -> Found:
     return found._replace(value=f"{found.value} rounds from {held:.0f}", expected=f"{found.expected} from {wanted:.0f}")
 
 
-requirement(
-    "startup.plateau", "5.3.1.2", "A round whose bandwidth grew by 25 % restarts the plateau count; any other adds "
-    "to it, unless it is app-limited.", "full_bw_count", "round_start", "full_bw_now",
-)(partial(_plateau, state=STARTUP))  # fmt: skip
-requirement(
-    "up.plateau", "5.3.3.7", "UP detects a bandwidth plateau as Startup does.", "full_bw_now", "round_start"
-)(partial(_plateau, state=UP))  # fmt: skip
+requirement("startup.plateau", "5.3.1.2", "A round whose bandwidth grew by 25 % restarts the plateau count; any other "
+            "adds to it, unless it is app-limited.")(partial(_plateau, state=STARTUP))  # fmt: skip
+requirement("up.plateau", "5.3.3.7", "UP detects a bandwidth plateau as Startup does.")(partial(_plateau, state=UP))
 
 
-@requirement("startup.three", "5.3.1.2", "The pipe is full after three rounds of the plateau.", "full_bw_count",
-             "full_bw_now")  # fmt: skip
+@requirement("startup.three", "5.3.1.2", "The pipe is full after three rounds of the plateau.")
 def _three(r: Record) -> Found:
     where = r.acks & (r.after["full_bw_count"] != r.before["full_bw_count"])
     return all_of(where, r.is_set("full_bw_now") == (r.after["full_bw_count"] >= 3),
                   r.after["full_bw_count"], "full at 3 rounds")  # fmt: skip
 
 
-@requirement("startup.exit", "5.3.1.1", "Startup ends exactly when the pipe is full.", "full_bw_reached")
+@requirement("startup.exit", "5.3.1.1", "Startup ends exactly when the pipe is full.")
 def _startup_exit(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == STARTUP) & (now != PROBE_RTT)
@@ -147,7 +141,7 @@ def _startup_exit(r: Record) -> Found:
 
 
 @requirement("startup.high_loss", "5.3.1.3", "Losses end Startup after a round in recovery with 6 lost ranges and more "
-             "than 2 % lost.", "loss_round_start", "full_bw_reached", "full_bw_now")  # fmt: skip
+             "than 2 % lost.")  # fmt: skip
 def _high_loss(r: Record) -> Found:
     acks, open_yet = r.acks, ~r.was_set("full_bw_reached")
     ends = acks & r.is_set("loss_round_start")
@@ -162,8 +156,7 @@ def _high_loss(r: Record) -> Found:
     return all_of(where, r.is_set("full_bw_reached") == expected, r.after["full_bw_reached"], expected)
 
 
-@requirement("startup.ranges", "5.3.1.3", "Lost ranges are counted per loss round until the pipe is full.",
-             "loss_events_in_round", "loss_round_start", "full_bw_reached")  # fmt: skip
+@requirement("startup.ranges", "5.3.1.3", "Lost ranges are counted per loss round until the pipe is full.")
 def _ranges(r: Record) -> Found:
     where = r.acks & ~r.is_set("full_bw_reached")
     counted = r.before["loss_events_in_round"] + (r.ack("rs_losses") > 0)
@@ -174,7 +167,7 @@ def _ranges(r: Record) -> Found:
 
 
 @requirement("startup.loss_bound", "5.3.1.3", "Losses that end Startup set inflight_longterm to the BDP or what the "
-             "round delivered.", "full_bw_now", "inflight_latest", "inflight_longterm")  # fmt: skip
+             "round delivered.")  # fmt: skip
 def _loss_bound(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == STARTUP) & (now == DRAIN) & ~r.is_set("full_bw_now")
@@ -185,7 +178,7 @@ def _loss_bound(r: Record) -> Found:
 
 # --- Drain ------------------------------------------------------------------------------------------------------------
 @requirement("drain.inflight", "5.3.2", "Drain ends as soon as the flight is at most a BDP; within the first 3 rounds "
-             "nothing else ends it.", "bw")  # fmt: skip
+             "nothing else ends it.")  # fmt: skip
 def _drain_inflight(r: Record) -> Found:
     was, now = states_of(r)
     bdp = inflight_of(r, "bw")
@@ -195,7 +188,7 @@ def _drain_inflight(r: Record) -> Found:
     return all_of(where, begins_probe_bw(r) == drained, r.inflight, bdp, "ProbeBW at")
 
 
-@requirement("drain.rounds", "5.3.2", "Drain lasts at most three rounds.", "round_start")
+@requirement("drain.rounds", "5.3.2", "Drain lasts at most three rounds.")
 def _drain_rounds(r: Record) -> Found:
     now = r.after["state"]
     rounds = since(r, now == DRAIN, r.is_set("round_start"))
@@ -216,8 +209,7 @@ def _cautious(r: Record) -> Values:
 
 
 @requirement("probe.wait", "5.3.3.8.3", "A probe begins exactly when its wait is over, by the clock or in rounds, or "
-             "after a cautious probe without harm.", "cycle_stamp", "probe_wait_us", "rounds_since_probe",
-             "ack_phase")  # fmt: skip
+             "after a cautious probe without harm.")  # fmt: skip
 def _wait(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & ((was == DOWN) | (was == CRUISE)) & (now != PROBE_RTT)
@@ -225,8 +217,7 @@ def _wait(r: Record) -> Found:
     return all_of(where, (now == REFILL) == due, Named(now, STATES), Named(due, ("DOWN or CRUISE", "REFILL")))
 
 
-@requirement("probe.draw", "5.3.3.8.3", "The wait is drawn from 2 to 3 s, and the round count starts at 0 or 1.",
-             "probe_wait_us")  # fmt: skip
+@requirement("probe.draw", "5.3.3.8.3", "The wait is drawn from 2 to 3 s, and the round count starts at 0 or 1.")
 def _draw(r: Record) -> Found:
     drawn = r.acks & (r.after["cycle_stamp"] != r.before["cycle_stamp"]) & (r.after["state"] == DOWN)
     wait = r.after["probe_wait_us"]
@@ -234,7 +225,7 @@ def _draw(r: Record) -> Found:
     return all_of(drawn, good, wait, "2000000 to 3000000 us, 0 or 1 rounds")
 
 
-@requirement("probe.spread", "5.3.3.8.2", "The waits are random.", "probe_wait_us")
+@requirement("probe.spread", "5.3.3.8.2", "The waits are random.")
 def _spread(r: Record) -> Found:
     drawn = np.flatnonzero(r.acks & (r.after["cycle_stamp"] != r.before["cycle_stamp"])
                            & (r.after["state"] == DOWN))  # fmt: skip
@@ -244,16 +235,14 @@ def _spread(r: Record) -> Found:
     return Found(1, int(drawn[2]), "the same wait three times", "random waits") if same else Found(1)
 
 
-@requirement("probe.rounds", "5.5.1", "Every round since the draw counts towards the wait.", "rounds_since_probe",
-             "cycle_stamp", "round_start")  # fmt: skip
+@requirement("probe.rounds", "5.5.1", "Every round since the draw counts towards the wait.")
 def _probe_rounds(r: Record) -> Found:
     where = r.acks & (r.after["cycle_stamp"] == r.before["cycle_stamp"])
     expected = r.before["rounds_since_probe"] + (r.after["round_start"] != 0)
     return equal(where, np.minimum(r.after["rounds_since_probe"], MOST_ROUNDS), np.minimum(expected, MOST_ROUNDS))
 
 
-@requirement("down.starts", "5.3.3.9, 5.3.4.4", "Entering DOWN, or CRUISE after ProbeRTT, starts the cycle's clock.",
-             "cycle_stamp", "ack_phase")  # fmt: skip
+@requirement("down.starts", "5.3.3.9, 5.3.4.4", "Entering DOWN, or CRUISE after ProbeRTT, starts the cycle's clock.")
 def _down_starts(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (((was != DOWN) & (now == DOWN)) | ((was == PROBE_RTT) & (now == CRUISE)))
@@ -263,7 +252,7 @@ def _down_starts(r: Record) -> Found:
 
 
 @requirement("cruise.inflight", "5.3.3.1", "DOWN ends in CRUISE once the flight is at most a BDP and leaves headroom.",
-             "inflight_longterm", "max_bw", "probe_wait_us", "ack_phase")  # fmt: skip
+             "probe_wait_us")  # fmt: skip
 def _cruise(r: Record) -> Found:
     was, now = states_of(r)
     bound = np.minimum(with_headroom(r.after["inflight_longterm"]), inflight_of(r, "max_bw", True))
@@ -271,7 +260,7 @@ def _cruise(r: Record) -> Found:
     return all_of(where, (now == CRUISE) == (r.inflight <= bound), r.inflight, bound, "CRUISE at")
 
 
-@requirement("refill.round", "5.3.3.3", "REFILL lasts one round, then UP begins.", "round_start")
+@requirement("refill.round", "5.3.3.3", "REFILL lasts one round, then UP begins.")
 def _refill_round(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == REFILL) & (now != PROBE_RTT)
@@ -279,7 +268,7 @@ def _refill_round(r: Record) -> Found:
                   Named(r.is_set("round_start"), ("REFILL", "UP")))  # fmt: skip
 
 
-@requirement("refill.reset", "5.3.3.3", "REFILL discards the short-term model.", "bw_shortterm", "inflight_shortterm")
+@requirement("refill.reset", "5.3.3.3", "REFILL discards the short-term model.")
 def _refill_reset(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (was != REFILL) & (now == REFILL)
@@ -288,7 +277,7 @@ def _refill_reset(r: Record) -> Found:
 
 
 @requirement("up.begin", "5.3.3.9", "UP measures growth from the current sample, and marks its samples as those of a "
-             "probe.", "full_bw", "full_bw_now", "is_bw_probe_sample")  # fmt: skip
+             "probe.")  # fmt: skip
 def _up_begin(r: Record) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == REFILL) & (now == UP)
@@ -299,8 +288,7 @@ def _up_begin(r: Record) -> Found:
 
 
 @requirement("up.exit", "5.3.3.7", "UP ends exactly at a plateau that inflight_longterm does not cause, or when a "
-             "probe after a too high one reaches that bound.", "full_bw_now", "prev_probe_too_high",
-             "inflight_longterm")  # fmt: skip
+             "probe after a too high one reaches that bound.")  # fmt: skip
 def _up_exit(r: Record) -> Found:
     was, now = states_of(r)
     risky = r.was_set("prev_probe_too_high") & (r.inflight >= r.after["inflight_longterm"])
@@ -311,8 +299,7 @@ def _up_exit(r: Record) -> Found:
 
 
 @requirement("probe.verdict", "5.3.3.9", "A too high probe is remembered until a probe ends for another reason; a "
-             "probe that stops because of it is cautious, until REFILL.", "prev_probe_too_high",
-             "prev_probe_precautionary", "inflight_longterm")  # fmt: skip
+             "probe that stops because of it is cautious, until REFILL.")  # fmt: skip
 def _verdict(r: Record) -> Found:
     was, now = states_of(r)
     ends = r.acks & (was == UP) & (now == DOWN)
@@ -323,8 +310,7 @@ def _verdict(r: Record) -> Found:
     return all_of(ends | refills, good, cautious, np.where(ends, risky, False))
 
 
-@requirement("probe.samples", "5.3.3.9", "Samples count as a probe's up to the end of the round after it.",
-             "is_bw_probe_sample", "ack_phase", "round_start")  # fmt: skip
+@requirement("probe.samples", "5.3.3.9", "Samples count as a probe's up to the end of the round after it.")
 def _samples(r: Record) -> Found:
     was, _ = states_of(r)
     over = (r.before["ack_phase"] == bounds.ACKS_PROBE_STOPPING) | begins_probe_bw(r)
@@ -336,7 +322,7 @@ def _samples(r: Record) -> Found:
 
 
 @requirement("phase.acks", "5.3.3.9", "ACKs are classified by what they acknowledge: refill, probe, or what followed "
-             "the probe.", "ack_phase", "round_start")  # fmt: skip
+             "the probe.")  # fmt: skip
 def _phases(r: Record) -> Found:
     was, now = states_of(r)
     start, phase = r.is_set("round_start"), r.before["ack_phase"]

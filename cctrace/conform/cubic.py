@@ -103,7 +103,7 @@ for _bound, _section, _sentence, _level in (
     (CURVE_AT_LEAST, "4.4, 4.5", "cwnd grows along W_cubic.", SHOULD),
     (FRIENDLY, "4.3", "cwnd grows at least as fast as a Reno flow's with the same backoff.", SHOULD),
 ):
-    requirement(_bound, _section, _sentence, "snd_cwnd", level=_level)(partial(_judge, kind=_bound))
+    requirement(_bound, _section, _sentence, level=_level)(partial(_judge, kind=_bound))
 
 
 on_the_wire = Table()

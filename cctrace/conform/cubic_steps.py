@@ -54,14 +54,14 @@ def _after_timeout(r: Record) -> Values:
 
 
 @requirement("w_max.loss", "4.7", "A loss sets W_max to cwnd, or where W_max falls to 0.85 of it (fast convergence).",
-             "w_max", level=SHOULD)  # fmt: skip
+             level=SHOULD)  # fmt: skip
 def _w_max(r: Record) -> Found:
     cwnd = r.before["snd_cwnd"]
     expected = np.where(cwnd < r.before["w_max"], cwnd * (1 + BETA) / 2, cwnd)
     return equal(r.is_call("ssthresh"), r.after["w_max"], expected, within=1.0)
 
 
-@requirement("w_max.kept", "4.2", "Only a loss or a timeout sets W_max.", "w_max")
+@requirement("w_max.kept", "4.2", "Only a loss or a timeout sets W_max.")
 def _w_max_kept(r: Record) -> Found:
     timeout = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
     where = ~r.is_call("ssthresh") & ~timeout & ~r.is_call("init") & ~r.is_call("undo_cwnd")
@@ -69,20 +69,19 @@ def _w_max_kept(r: Record) -> Found:
 
 
 @requirement("timeout.curve", "4.8", "After a timeout congestion avoidance begins at the plateau: K is 0 and W_max is "
-             "cwnd.", "k_s", "w_origin")  # fmt: skip
+             "cwnd.")  # fmt: skip
 def _timeout(r: Record) -> Found:
     where = _begins(r) & _after_timeout(r)
     good = (r.after["k_s"] == 0) & (r.after["w_origin"] == _cwnd_epoch(r))
     return all_of(where, good, r.after["w_origin"], _cwnd_epoch(r))
 
 
-@requirement("epoch.ends", "4.2", "A reduction ends the epoch.", "epoch_us")
+@requirement("epoch.ends", "4.2", "A reduction ends the epoch.")
 def _ends(r: Record) -> Found:
     return all_of(r.is_call("ssthresh"), np.isnan(r.after["epoch_us"]), r.after["epoch_us"], "none")
 
 
-@requirement("epoch.begins", "4.2", "An epoch begins with the first ACK of congestion avoidance, at that time.",
-             "epoch_us")  # fmt: skip
+@requirement("epoch.begins", "4.2", "An epoch begins with the first ACK of congestion avoidance, at that time.")
 def _epoch(r: Record) -> Found:
     begins, tick = _begins(r), r.facts["tick_us"]
     waited = r.ack("now_us") - last_time_us(r, r.is_call("ssthresh")) > KEPT_S * 1e6 + 2 * tick
@@ -92,19 +91,18 @@ def _epoch(r: Record) -> Found:
     return all_of(begins | late, np.where(begins, on_time, False), r.after["epoch_us"], r.ack("now_us"))
 
 
-@requirement("epoch.k", "4.2", "K is the cube root of (W_max - cwnd_epoch) / C, and 0 above W_max.", "k_s", "w_max")
+@requirement("epoch.k", "4.2", "K is the cube root of (W_max - cwnd_epoch) / C, and 0 above W_max.")
 def _k(r: Record) -> Found:
     below = np.maximum(r.after["w_max"] - _cwnd_epoch(r), 0)
     return equal(_begins(r), r.after["k_s"], np.cbrt(below / C), rel=ROOT, within=3 / 1024)
 
 
-@requirement("epoch.plateau", "4.2", "The plateau of the curve is W_max, or cwnd_epoch if that is larger.", "w_origin",
-             "w_max")  # fmt: skip
+@requirement("epoch.plateau", "4.2", "The plateau of the curve is W_max, or cwnd_epoch if that is larger.")
 def _origin(r: Record) -> Found:
     return equal(_begins(r), r.after["w_origin"], np.maximum(r.after["w_max"], _cwnd_epoch(r)))
 
 
-@requirement("epoch.kept", "4.2", "Between reductions K and the plateau do not change.", "k_s", "w_origin", "epoch_us")
+@requirement("epoch.kept", "4.2", "Between reductions K and the plateau do not change.")
 def _kept(r: Record) -> Found:
     running = ~np.isnan(r.before["epoch_us"]) & ~np.isnan(r.after["epoch_us"])
     good = (r.after["k_s"] == r.before["k_s"]) & (r.after["w_origin"] == r.before["w_origin"])
@@ -113,7 +111,7 @@ def _kept(r: Record) -> Found:
     return all_of(running, good, r.after["w_origin"], r.before["w_origin"])
 
 
-@requirement("epoch.idle", "4.2, 5.8", "Idle time does not advance the curve.", "epoch_us")
+@requirement("epoch.idle", "4.2, 5.8", "Idle time does not advance the curve.")
 def _idle(r: Record) -> Found:
     starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & ~np.isnan(r.before["epoch_us"])
     tick = r.facts["tick_us"]
@@ -123,7 +121,7 @@ def _idle(r: Record) -> Found:
 
 
 @requirement("rtt.least", "4.4", "The curve looks ahead by the minimum RTT, of samples that are at least a second into "
-             "the epoch.", "min_rtt_us", "epoch_us")  # fmt: skip
+             "the epoch.")  # fmt: skip
 def _rtt(r: Record) -> Found:
     rtt = r.ack("rs_rtt_us")
     young = r.ack("now_us") - r.before["epoch_us"] < 1e6 + 2 * r.facts["tick_us"]  # no epoch: no
@@ -182,7 +180,7 @@ def _steady(r: Record) -> Values:
 
 
 @requirement("increment.at_most", "4.4, 4.5", "cwnd grows per segment ACKed by no more than (W_cubic an RTT ahead - "
-             "cwnd) / cwnd, or than W_est asks for.", "per_increment", "w_origin", "w_est")  # fmt: skip
+             "cwnd) / cwnd, or than W_est asks for.")  # fmt: skip
 def _increment_least(r: Record) -> Found:
     behind = _grown_in_a_tick(r)
     bound = np.minimum(_increment(r, _curve(r, 2 * r.facts["tick_us"]), 1.0, behind), _fair(r, behind))
@@ -191,8 +189,7 @@ def _increment_least(r: Record) -> Found:
     return at_least(_steady(r), r.after["per_increment"], np.maximum(bound, FLOOR), rel=2 * ROOT)
 
 
-@requirement("increment.at_least", "4.4, 4.5", "cwnd grows by no less than that, up to 1.5-fold a round.",
-             "per_increment", "w_origin", "w_est", level=SHOULD)  # fmt: skip
+@requirement("increment.at_least", "4.4, 4.5", "cwnd grows by no less than that, up to 1.5-fold a round.", level=SHOULD)
 def _increment_most(r: Record) -> Found:
     stale_us = -KEPT_S * 1e6 - 2 * r.facts["tick_us"]
     bound = np.minimum(_increment(r, _curve(r, stale_us), -1.0), _fair(r))
@@ -200,8 +197,7 @@ def _increment_most(r: Record) -> Found:
     return at_most(_steady(r), r.after["per_increment"], np.maximum(bound, FLOOR), rel=2 * ROOT)
 
 
-@requirement("increment.cwnd", "4.4", "cwnd grows by one segment for every per_increment segments ACKed.",
-             "per_increment", "snd_cwnd_cnt")  # fmt: skip
+@requirement("increment.cwnd", "4.4", "cwnd grows by one segment for every per_increment segments ACKed.")
 def _growth(r: Record) -> Found:
     per = np.maximum(r.after["per_increment"], 1).astype(float)
     credit = np.minimum(r.before["snd_cwnd_cnt"], per)  # from before it became cheaper: counts once
@@ -228,12 +224,12 @@ def _reno(r: Record, one_from_prior: bool) -> tuple[Values, Values]:
     return expected, where
 
 
-@requirement("w_est.start", "4.3", "W_est begins at cwnd_epoch.", "w_est")
+@requirement("w_est.start", "4.3", "W_est begins at cwnd_epoch.")
 def _w_est_start(r: Record) -> Found:
     return equal(_begins(r), r.after["w_est"], _cwnd_epoch(r))
 
 
-@requirement("w_est.growth", "4.3", "W_est grows by 0.53 segments per window ACKed.", "w_est", level=SHOULD)
+@requirement("w_est.growth", "4.3", "W_est grows by 0.53 segments per window ACKed.", level=SHOULD)
 def _w_est(r: Record) -> Found:
     expected, where = _reno(r, one_from_prior=False)
     most, _ = _reno(r, one_from_prior=True)
@@ -246,7 +242,7 @@ def _w_est(r: Record) -> Found:
 
 
 @requirement("w_est.alpha", "4.3", "Once W_est has reached the window before the loss, it grows by a segment per "
-             "window.", "w_est", level=SHOULD)  # fmt: skip
+             "window.", level=SHOULD)  # fmt: skip
 def _alpha(r: Record) -> Found:
     expected, where = _reno(r, one_from_prior=True)
     slow, _ = _reno(r, one_from_prior=False)
@@ -260,11 +256,11 @@ def _cut(r: Record) -> Values:
     return np.maximum.accumulate(np.where(begins, np.arange(len(r)), 0))
 
 
-@requirement("undo.cwnd", "4.9", "A spurious reduction restores cwnd.", "o_ret")
+@requirement("undo.cwnd", "4.9", "A spurious reduction restores cwnd.")
 def _undo(r: Record) -> Found:
     return at_least(r.is_call("undo_cwnd"), r.after["o_ret"], r.before["snd_cwnd"][_cut(r)])
 
 
-@requirement("undo.curve", "4.9", "A spurious reduction restores W_max.", "w_max", level=SHOULD)
+@requirement("undo.curve", "4.9", "A spurious reduction restores W_max.", level=SHOULD)
 def _undo_curve(r: Record) -> Found:
     return equal(r.is_call("undo_cwnd"), r.after["w_max"], r.before["w_max"][_cut(r)])

@@ -64,14 +64,14 @@ def _grown(r: Record, states: tuple[int, ...]) -> tuple[Values, Values, Values]:
     return where, r.after["snd_cwnd"] - r.before["snd_cwnd"], r.ack("arg")
 
 
-@requirement("growth.most", "4.2", "In slow start cwnd grows by no more than what was acknowledged.", "snd_cwnd")
+@requirement("growth.most", "4.2", "In slow start cwnd grows by no more than what was acknowledged.")
 def _most(r: Record) -> Found:
     where, grown, acked = _grown(r, (SLOW_START, RESUMED))
     return at_most(where, grown, acked)
 
 
 @requirement("growth.least", "4.2", "Slow start continues until the minimum RTT of a round exceeds that of the round "
-             "before by an eighth, at least 4 and at most 16 ms.", "snd_cwnd", level=SHOULD)  # fmt: skip
+             "before by an eighth, at least 4 and at most 16 ms.", level=SHOULD)  # fmt: skip
 def _least(r: Record) -> Found:
     where, grown, acked = _grown(r, (SLOW_START,))
     return at_least(where, grown, np.minimum(acked, BURST))
@@ -86,35 +86,34 @@ def _in_css(r: Record) -> tuple[Values, Values, Values, Values]:
 
 
 @requirement("css.most", "4.2", "In conservative slow start (CSS) cwnd grows by at most a quarter of what is "
-             "acknowledged.", "snd_cwnd")  # fmt: skip
+             "acknowledged.")  # fmt: skip
 def _css_most(r: Record) -> Found:
     where, grown, quarter, slack = _in_css(r)
     return at_most(where, grown, quarter + slack)
 
 
 @requirement("css.least", "4.2", "In CSS cwnd grows by at least a quarter of what is acknowledged while it limits the "
-             "sender.", "snd_cwnd", level=SHOULD)  # fmt: skip
+             "sender.", level=SHOULD)  # fmt: skip
 def _css_least(r: Record) -> Found:
     where, grown, quarter, slack = _in_css(r)
     return at_least(where, grown, quarter - slack)
 
 
 @requirement("css.resume", "4.2", "Slow start resumes when the RTT of a round falls below that of the first round of "
-             "CSS.", "snd_cwnd", level=SHOULD)  # fmt: skip
+             "CSS.", level=SHOULD)  # fmt: skip
 def _resume(r: Record) -> Found:
     where, grown, acked = _grown(r, (RESUMED,))
     return at_least(where, grown, np.minimum(acked, BURST))
 
 
-@requirement("css.end", "4.2", "After five rounds of CSS congestion avoidance begins: ssthresh is cwnd.",
-             "snd_ssthresh")  # fmt: skip
+@requirement("css.end", "4.2", "After five rounds of CSS congestion avoidance begins: ssthresh is cwnd.")
 def _end(r: Record) -> Found:
     where = r.is_call("cong_avoid") & (_phases(r) == DONE)
     return at_most(where, r.after["snd_ssthresh"], r.after["snd_cwnd"])
 
 
 @requirement("first.only", "4.3", "Later slow starts end at ssthresh or with a loss, not with a longer RTT.",
-             "snd_ssthresh", level=SHOULD)  # fmt: skip
+             level=SHOULD)  # fmt: skip
 def _first_only(r: Record) -> Found:
     later = np.cumsum(r.is_call("ssthresh")) > 0
     where = later & (r.is_call("pkts_acked") | r.is_call("cong_avoid"))

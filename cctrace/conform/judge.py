@@ -4,14 +4,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from cctrace.cc.base import Controller
-from cctrace.conform.record import Record
+from cctrace.conform.record import NotHeldError, Record
 from cctrace.conform.requirements import EXAMPLE, Found, Requirement, Spec
 from cctrace.conform.result import CONFORMS, NOT_EXERCISED, VIOLATES, Verdict
 
 
 def look(requirement: Requirement, r: Record) -> Found | None:
-    """Return what a requirement finds in a record, None if the record lacks what it needs."""
-    return requirement.check(r) if r.has(*requirement.needs) else None
+    """Return what a requirement finds in a record, None if the record lacks a column that it reads or needs."""
+    try:
+        return requirement.check(r) if r.has(*requirement.needs) else None
+    except NotHeldError:
+        return None
 
 
 def intended(subject: str | type[Controller], spec: Spec) -> dict[str, str]:

@@ -16,7 +16,7 @@ from cctrace.columns import Values
 from cctrace.conform.bbr_names import DRAIN, PROBE_RTT, STARTUP, STATES
 from cctrace.conform.bbr_states import follow_diagram
 from cctrace.conform.judge import Tally, look
-from cctrace.conform.record import Record
+from cctrace.conform.record import Held, Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most
 from cctrace.conform.result import Conformity
 from cctrace.conform.scenes import PROBE_BW
@@ -69,7 +69,7 @@ def record_of_log(flow: CounterFlow) -> Record:
     before = {name: np.concatenate([values[:1], values[:-1]]) for name, values in held.items()}
     event = np.full(len(time_ns), schema.EVENT_CODES["on_ack"])
     facts = {"mss": float(sizes.max(initial=LEAST_DATAGRAM))}
-    return Record(QuicController, View("quic", event, {}, time_ns=time_ns), held, before, facts)
+    return Record(QuicController, View("quic", event, {}, time_ns=time_ns), Held(held), Held(before), facts)
 
 
 def _bare(state: object) -> str:
@@ -99,15 +99,13 @@ def _rows_after(r: Record, seconds: Values) -> Values:
 def common(requirement: Table, pacing: tuple[str, str]) -> None:
     """Add to a table what holds of any sender of QUIC; `pacing` is the section and level that ask for pacing."""
 
-    @requirement("log.flight", "RFC 9002 7", "Nothing but probes is sent beyond the window.", "cwnd", "flight", "sent")
+    @requirement("log.flight", "RFC 9002 7", "Nothing but probes is sent beyond the window.")
     def _flight(r: Record) -> Found:
         rose = (r.after["flight"] > r.before["flight"]) & (r.after["sent"] > r.before["sent"])
         return at_most(rose, r.after["flight"], np.maximum(r.after["cwnd"], r.before["cwnd"]), within=PROBES * r.mss)
 
-    @requirement(
-        "log.pacing", pacing[0], "Beyond an initial window sent at once, departures keep to the pacing rate.",
-        "pacing_rate", "sent", level=pacing[1],
-    )  # fmt: skip
+    @requirement("log.pacing", pacing[0], "Beyond an initial window sent at once, departures keep to the pacing rate.",
+                 level=pacing[1])  # fmt: skip
     def _pacing(r: Record) -> Found:
         rate = np.nan_to_num(np.maximum(r.after["pacing_rate"], r.before["pacing_rate"]), nan=np.inf)
         where = np.isfinite(rate) & (rate > 0)
@@ -125,17 +123,16 @@ def of_quic() -> Table:
     """Return what a log shows of the congestion control of RFC 9002."""
     requirement = Table()
 
-    @requirement("log.least", "7.2", "The window is at least two datagrams.", "cwnd")
+    @requirement("log.least", "7.2", "The window is at least two datagrams.")
     def _least(r: Record) -> Found:
         return at_least(np.ones(len(r), bool), r.after["cwnd"], 2 * LEAST_DATAGRAM)
 
-    @requirement("log.growth", "7.3.1", "The window grows by no more than what is acknowledged.", "cwnd", "acked")
+    @requirement("log.growth", "7.3.1", "The window grows by no more than what is acknowledged.")
     def _growth(r: Record) -> Found:
         grown, acked = r.after["cwnd"] - r.before["cwnd"], r.after["acked"] - r.before["acked"]
         return at_most(grown > 0, grown, acked, within=r.mss)
 
-    @requirement("log.reduction", "7.3.2", "A loss reduces the window, unless it falls into the recovery of another.",
-                 "cwnd", "lost", "srtt_us")  # fmt: skip
+    @requirement("log.reduction", "7.3.2", "A loss reduces the window, unless it falls into the recovery of another.")
     def _reduction(r: Record) -> Found:
         lost = (r.after["lost"] > r.before["lost"]) & (r.after["cwnd"] > 4 * r.mss)
         span = ANSWER_RTTS * np.nan_to_num(r.after["srtt_us"]) / 1e6
@@ -144,8 +141,7 @@ def of_quic() -> Table:
         lost &= (last < len(r)) & (span > 0)  # else the log ends before the answer
         return all_of(lost, fallen[last] > fallen[np.maximum(first - 1, 0)], r.after["cwnd"], "a smaller window")
 
-    @requirement("log.recovery", "7.3.2", "A loss begins a recovery period, unless it falls into one.", "reno_state",
-                 "lost", "srtt_us")  # fmt: skip
+    @requirement("log.recovery", "7.3.2", "A loss begins a recovery period, unless it falls into one.")
     def _recovery(r: Record) -> Found:
         lost = (r.after["lost"] > r.before["lost"]) & (r.after["reno_state"] != UNKNOWN)
         span = ANSWER_RTTS * np.nan_to_num(r.after["srtt_us"]) / 1e6
@@ -154,7 +150,7 @@ def of_quic() -> Table:
         lost &= (last < len(r)) & (span > 0)
         return all_of(lost, recovering[last] > recovering[np.arange(len(r))], "none", "a recovery period")
 
-    @requirement("log.held", "7.3.2", "In recovery the window does not grow.", "reno_state", "cwnd")
+    @requirement("log.held", "7.3.2", "In recovery the window does not grow.")
     def _held(r: Record) -> Found:
         inside = RENO_STATES["recovery"]
         where = (r.before["reno_state"] == inside) & (r.after["reno_state"] == inside)
@@ -178,17 +174,17 @@ def of_bbr() -> Table:
     """Return what a log shows of BBR."""
     requirement = Table()
 
-    @requirement("log.floor", "5.6.4.3", "The window is at least four datagrams.", "cwnd")
+    @requirement("log.floor", "5.6.4.3", "The window is at least four datagrams.")
     def _floor(r: Record) -> Found:
         return at_least(np.ones(len(r), bool), r.after["cwnd"], 4 * LEAST_DATAGRAM)
 
-    @requirement("log.states", "5.1.1", "State changes follow the diagram of transitions.", "state")
+    @requirement("log.states", "5.1.1", "State changes follow the diagram of transitions.")
     def _states(r: Record) -> Found:
         known = np.flatnonzero((r.before["state"] != UNKNOWN) & (r.after["state"] != UNKNOWN))
         found = follow_diagram(r.before["state"][known], r.after["state"][known])
         return found if found.row is None else found._replace(row=int(known[found.row]))
 
-    @requirement("log.drain", "5.3.2", "Drain paces slower than the Startup before it.", "state", "pacing_rate")
+    @requirement("log.drain", "5.3.2", "Drain paces slower than the Startup before it.")
     def _drain(r: Record) -> Found:
         rate = r.after["pacing_rate"]
         where, least, fastest = np.zeros(len(r), bool), np.zeros(len(r)), np.zeros(len(r))
@@ -198,14 +194,14 @@ def of_bbr() -> Table:
             least[first], fastest[first] = rate[first:end].min(), rate[startup].max(initial=0.0)
         return all_of(where, least < fastest, least, fastest, "less than")
 
-    @requirement("log.probe_rtt", "5.3.4.3", "ProbeRTT lasts 200 ms at least.", "state")
+    @requirement("log.probe_rtt", "5.3.4.3", "ProbeRTT lasts 200 ms at least.")
     def _probe_rtt(r: Record) -> Found:
         where, lasted = np.zeros(len(r), bool), np.zeros(len(r))
         for first, end in _stays(r, PROBE_RTT):
             where[end], lasted[end] = True, r.time_s[end] - r.time_s[first]
         return at_least(where, lasted, PROBE_RTT_S, within=TIMER_S)
 
-    @requirement("log.dip", "5.6.4.5", "In ProbeRTT the window falls to half of that in ProbeBW.", "state", "cwnd")
+    @requirement("log.dip", "5.6.4.5", "In ProbeRTT the window falls to half of that in ProbeBW.")
     def _dip(r: Record) -> Found:
         where, least, bound = np.zeros(len(r), bool), np.zeros(len(r)), np.zeros(len(r))
         widest = np.maximum.accumulate(np.where(np.isin(r.after["state"], PROBE_BW), r.after["cwnd"], 0.0))

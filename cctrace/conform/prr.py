@@ -30,7 +30,7 @@ def _earlier(first: float, column: Values) -> Values:
 
 
 @requirement("prr.proportional", "6.2", "While more than ssthresh is in flight, what is sent is to what is delivered "
-             "as ssthresh to the flight before.", "snd_ssthresh")  # fmt: skip
+             "as ssthresh to the flight before.")  # fmt: skip
 def _proportional(r: Record) -> Found:
     """What RACK's timer lets go between ACKs may exceed the share; ACKs then let nothing go until the share allows."""
     checked, between = 0, lost_between_acks(r)
@@ -54,7 +54,7 @@ def _bounded(r: Record) -> Found:
     return bounded(r)
 
 
-@requirement("prr.pipe", "6.2", "A flight at or below ssthresh grows to ssthresh, or one segment more.", "snd_ssthresh")
+@requirement("prr.pipe", "6.2", "A flight at or below ssthresh grows to ssthresh, or one segment more.")
 def _pipe(r: Record) -> Found:
     """Above ssthresh the share counts alone: what the application did not use of it may leave later."""
     checked = 0
@@ -70,8 +70,7 @@ def _pipe(r: Record) -> Found:
 
 
 @requirement("prr.cwnd", "6.2", "Each ACK sets cwnd to the flight and what may leave: above ssthresh the share of what "
-             "was delivered; below it what was delivered and not sent, and a segment if the ACK is safe.",
-             "snd_ssthresh")  # fmt: skip
+             "was delivered; below it what was delivered and not sent, and a segment if the ACK is safe.")  # fmt: skip
 def _cwnd(r: Record) -> Found:
     checked = 0
     delivered, out, una = r.ack("delivered"), r.ack("data_segs_out"), r.ack("snd_una")
@@ -95,8 +94,7 @@ def _cwnd(r: Record) -> Found:
     return Found(checked)
 
 
-@requirement("prr.first", "6.2", "The ACK that begins a recovery lets its share go, and at least one segment.",
-             "snd_ssthresh")  # fmt: skip
+@requirement("prr.first", "6.2", "The ACK that begins a recovery lets its share go, and at least one segment.")
 def _first(r: Record) -> Found:
     delivered, una, now = r.ack("delivered"), r.ack("snd_una"), r.ack("now_us")
     acked = np.flatnonzero(r.is_call("pkts_acked"))
@@ -117,8 +115,7 @@ def _first(r: Record) -> Found:
     return Found(checked)
 
 
-@requirement("prr.undone", "6.2", "A recovery that proves spurious at its end leaves the window that was restored.",
-             "o_ret")  # fmt: skip
+@requirement("prr.undone", "6.2", "A recovery that proves spurious at its end leaves the window that was restored.")
 def _undone(r: Record) -> Found:
     now, rows = r.ack("now_us"), np.arange(len(r))
     undo = np.maximum.accumulate(np.where(r.is_call("undo_cwnd"), rows, -1))
@@ -128,7 +125,7 @@ def _undone(r: Record) -> Found:
     return equal(after, r.before["snd_cwnd"], r.after["o_ret"][np.maximum(undo, 0)])
 
 
-@requirement("prr.end", "6.2", "At the end of recovery cwnd is ssthresh.", "snd_ssthresh")
+@requirement("prr.end", "6.2", "At the end of recovery cwnd is ssthresh.")
 def _end(r: Record) -> Found:
     ends = np.zeros(len(r), bool)
     for _, rows in recoveries(r):

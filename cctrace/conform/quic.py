@@ -106,25 +106,24 @@ def _growing(r: Record) -> Values:
 
 
 @requirement("window.initial", "7.2", "The initial window is ten datagrams, at most 14720 bytes or two datagrams.",
-             "cwnd", level=SHOULD)  # fmt: skip
+             level=SHOULD)  # fmt: skip
 def _initial(r: Record) -> Found:
     return at_most(r.is_call("init"), r.after["cwnd"], INITIAL)
 
 
-@requirement("window.least", "7.2", "The window is at least two datagrams.", "cwnd")
+@requirement("window.least", "7.2", "The window is at least two datagrams.")
 def _least(r: Record) -> Found:
     return at_least(~r.is_call("init"), r.after["cwnd"], LEAST)
 
 
-@requirement("slow_start.growth", "7.3.1", "In slow start the window grows by what is acknowledged, and by no more.",
-             "cwnd", "ssthresh")  # fmt: skip
+@requirement("slow_start.growth", "7.3.1", "In slow start the window grows by what is acknowledged, and by no more.")
 def _slow_start(r: Record) -> Found:
     where = _growing(r) & (r.before["cwnd"] < r.before["ssthresh"])
     return equal(where, r.after["cwnd"], r.before["cwnd"] + r.ack("smp_acked"))
 
 
 @requirement("avoidance.growth", "7.3.3", "In congestion avoidance the window grows by at most a datagram per window "
-             "acknowledged.", "cwnd", "ssthresh")  # fmt: skip
+             "acknowledged.")  # fmt: skip
 def _avoidance(r: Record) -> Found:
     where = _growing(r) & (r.before["cwnd"] >= r.before["ssthresh"])
     return at_most(
@@ -133,21 +132,21 @@ def _avoidance(r: Record) -> Found:
 
 
 @requirement("avoidance.least", "7.3.3", "In congestion avoidance the window grows by at least a datagram per window "
-             "acknowledged.", "cwnd", "ssthresh", level=SHOULD)  # fmt: skip
+             "acknowledged.", level=SHOULD)  # fmt: skip
 def _avoidance_least(r: Record) -> Found:
     where = _growing(r) & (r.before["cwnd"] >= r.before["ssthresh"])
     grown = DATAGRAM * r.ack("smp_acked") / np.maximum(r.before["cwnd"], 1)
     return at_least(where, r.after["cwnd"], r.before["cwnd"] + grown, within=1.0)
 
 
-@requirement("recovery.entry", "7.3.2", "A loss of data sent after the last reduction halves the window.", "cwnd")
+@requirement("recovery.entry", "7.3.2", "A loss of data sent after the last reduction halves the window.")
 def _entry(r: Record) -> Found:
     events, _ = _congestion_events(r)
     expected = np.maximum(r.before["cwnd"] * REDUCTION, LEAST)
     return equal(events, r.after["cwnd"], expected, within=1.0)
 
 
-@requirement("recovery.ssthresh", "7.3.2", "Such a loss sets ssthresh to half the window.", "ssthresh", "cwnd")
+@requirement("recovery.ssthresh", "7.3.2", "Such a loss sets ssthresh to half the window.")
 def _ssthresh(r: Record) -> Found:
     events, _ = _congestion_events(r)
     half = r.before["cwnd"] * REDUCTION
@@ -156,37 +155,36 @@ def _ssthresh(r: Record) -> Found:
 
 
 @requirement("recovery.once", "7.3.2", "A loss of data sent before the last reduction does not reduce the window "
-             "again.", "cwnd")  # fmt: skip
+             "again.")  # fmt: skip
 def _once(r: Record) -> Found:
     _, repeated = _congestion_events(r)
     return at_least(repeated, r.after["cwnd"], r.before["cwnd"])
 
 
-@requirement("recovery.growth", "7.3.2", "In recovery the window does not grow.", "cwnd")
+@requirement("recovery.growth", "7.3.2", "In recovery the window does not grow.")
 def _no_growth(r: Record) -> Found:
     inside = r.acks & (r.ack("smp_po_sent_time") <= _recovery_ms(r)) & (r.ack("smp_acked") > 0)
     return at_most(inside, r.after["cwnd"], r.before["cwnd"])
 
 
-@requirement("window.limited", "7.8", "The window does not grow while it is underused.", "cwnd", level=SHOULD)
+@requirement("window.limited", "7.8", "The window does not grow while it is underused.", level=SHOULD)
 def _limited(r: Record) -> Found:
     where = r.acks & (r.ack("smp_is_app_limited") != 0)
     return at_most(where, r.after["cwnd"], r.before["cwnd"])
 
 
-@requirement("persistent.window", "7.6.2", "Persistent congestion leaves two datagrams.", "cwnd")
+@requirement("persistent.window", "7.6.2", "Persistent congestion leaves two datagrams.")
 def _persistent(r: Record) -> Found:
     return equal(r.is_call("reset_cwnd"), r.after["cwnd"], LEAST)
 
 
 @requirement("persistent.slow_start", "7.6.2, 7.3.2", "After persistent congestion the flow is in slow start, out of "
-             "recovery.", "cwnd", "ssthresh")  # fmt: skip
+             "recovery.")  # fmt: skip
 def _again(r: Record) -> Found:
     return all_of(r.is_call("reset_cwnd"), r.after["cwnd"] <= r.after["ssthresh"], r.after["ssthresh"], "at least cwnd")
 
 
-@requirement("pacing.rate", "7.7", "The pacing rate is between one and two windows per smoothed RTT.", "pacing_rate",
-             "cwnd", level=SHOULD)  # fmt: skip
+@requirement("pacing.rate", "7.7", "The pacing rate is between one and two windows per smoothed RTT.", level=SHOULD)
 def _pacing(r: Record) -> Found:
     window = r.after["cwnd"] * 1000 / np.maximum(r.ack("smp_srtt_ms"), 1)
     where = r.acks & (r.ack("smp_srtt_ms") > 1) & r.cls.sets_pacing_rate  # else the stack does

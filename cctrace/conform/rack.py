@@ -107,8 +107,8 @@ def _elapsed(r: Record) -> Found:
     return _all(s, where, passed >= EARLY * s.least_rtt_ns - 1e6, passed, "a round trip")
 
 
-@requirement("rack.repairs", "6.2", "Overtaken data that never arrive are retransmitted within some round trips of "
-             "the retransmission before, without a timeout.", level=SHOULD)  # fmt: skip
+@requirement("rack.repairs", "6.2", "Overtaken data that never arrive are retransmitted within some round trips of the "
+             "retransmission before, without a timeout.", level=SHOULD)  # fmt: skip
 def _repairs(r: Record) -> Found:
     s = sent(r)
     again = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY))

@@ -24,6 +24,17 @@ from cctrace.lang.fields import RETURNED
 P = ParamSpec("P")
 
 
+class NotHeldError(KeyError):
+    """A sender, or the record of it, has no such column."""
+
+
+class Held(dict[str, Values]):
+    """Columns of a sender's state by name; to ask for another one raises `NotHeldError`."""
+
+    def __missing__(self, name: str) -> Values:
+        raise NotHeldError(name)
+
+
 def once(derive: Callable[Concatenate["Record", P], Values]) -> Callable[Concatenate["Record", P], Values]:
     """Let a function compute a column of a record once, read-only, because many requirements need the same."""
 
@@ -45,8 +56,8 @@ class Record:
     cls: type[Controller]  # the controller
     view: View  # its inputs, a row per call
     # after, before: its state after and before each call, under the draft's names for the BBR family
-    after: dict[str, Values]
-    before: dict[str, Values]
+    after: Held
+    before: Held
     # parameters, ``mss``, ``tick_us``; of a simulation ``rate_Bps`` (of payload), ``rtt_us`` and figures of its case
     facts: dict[str, float] = field(default_factory=dict)
     flow: Flow | None = None  # of a capture: the source of the columns
@@ -141,6 +152,6 @@ def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: 
     clock = view.columns.get("now_us"), view.columns.get("jiffies")
     facts = params | {"tick_us": 1e6 / hz} | facts
     after, before = (
-        bbr_names.named(cls, cubic_names.named(cls, state, hz, clock), mss, hz, clock) for state in (held, before)
+        Held(bbr_names.named(cls, cubic_names.named(cls, state, hz, clock), mss, hz, clock)) for state in (held, before)
     )
     return Record(cls, view, after, before, facts)

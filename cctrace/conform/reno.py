@@ -44,10 +44,9 @@ def _growth(r: Record, most: bool) -> Found:
 
 
 requirement("avoidance.at_most", "RFC 5681 3.1, RFC 9002 7.3.3", "In congestion avoidance cwnd grows by at most one "
-            "segment per window acknowledged.", "snd_cwnd")(partial(_growth, most=True))  # fmt: skip
-requirement("avoidance.at_least", "RFC 5681 3.1", "In congestion avoidance cwnd grows by at least a segment per "
-            "window acknowledged while it limits the sender.", "snd_cwnd",
-            level=SHOULD)(partial(_growth, most=False))  # fmt: skip
+            "segment per window acknowledged.")(partial(_growth, most=True))  # fmt: skip
+requirement("avoidance.at_least", "RFC 5681 3.1", "In congestion avoidance cwnd grows by at least a segment per window "
+            "acknowledged while it limits the sender.", level=SHOULD)(partial(_growth, most=False))  # fmt: skip
 
 on_the_wire = Table()
 shared(on_the_wire, "RFC 6937bis 6.2", 0.5, 2.0, ("RFC 5681 3.1", "RFC 5681 3.2"))

@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """One row of a specification: `needs` names the columns without which it cannot be exercised."""
+    """One row of a specification; `needs` names columns that `check` does not read but that must be there, too."""
 
     id: str
     section: str

@@ -190,7 +190,7 @@ def common(requirement: Table, sections: dict[str, str]) -> None:
 def cut_to(requirement: Table, name: str, section: str, share: float, level: str) -> None:
     """Add that a loss leaves `share` of the window, rounded down, at least two segments."""
 
-    @requirement(name, section, f"A loss sets ssthresh to {share:g} of the window.", "o_ret", level=level)
+    @requirement(name, section, f"A loss sets ssthresh to {share:g} of the window.", level=level)
     def check(r: Record) -> Found:
         expected = np.maximum(share * r.before["snd_cwnd"], 2)
         good = (r.after["o_ret"] <= expected * 1.002) & (r.after["o_ret"] > expected - 1)

@@ -12,7 +12,7 @@ from cctrace import schema
 from cctrace.cc.base import Controller
 from cctrace.cc.linux import CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.columns import Values, runs_of_true
-from cctrace.conform.record import Record
+from cctrace.conform.record import Held, Record
 from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_most
 from cctrace.flows.flow import Flow
 from cctrace.flows.views import View
@@ -29,7 +29,7 @@ def record_of_flow(flow: Flow, cls: type[Controller]) -> Record:
     columns = {name: events[name].astype(np.int64) for name in names}
     columns["now_us"] = events.now_us
     view = View("linux", events["event"], columns, time_ns=events["time_ns"])
-    return Record(cls, view, {}, {}, {"mss": float(events.meta["mss"])}, flow)
+    return Record(cls, view, Held(), Held(), {"mss": float(events.meta["mss"])}, flow)
 
 
 def _rtt_before(r: Record, window_us: Values) -> Values:
