@@ -13,16 +13,10 @@ from cctrace.analytic.domain import Array, Real, not_negative, positive
 def delivery_rate(
     acked_at_ack: ArrayLike, acked_at_send: ArrayLike, ack_time: ArrayLike, last_ack_time: ArrayLike
 ) -> Array:
-    r"""Delivery rate that the ACK of packet P measures.
+    r"""Delivery rate that the ACK of packet P measures, in the unit of `acked_*` per unit of `*_time`.
 
     .. math:: d_P = \frac{\mathcal B[t_P] - \mathcal B[t_C]}{t_P - t_C} \quad\text{Eq. (1) [Kumar19]_}
 
-    Returns
-    -------
-    ndarray, in the unit of `acked_*` per unit of `*_time`.
-
-    Examples
-    --------
     >>> float(delivery_rate(150_000, 90_000, 5.2, 5.0).round())  # bytes per second
     300000.0
     """
@@ -111,19 +105,9 @@ def bandwidth_trajectory(
 ) -> Array:
     """Bandwidth estimate over probe cycles, Eqs. (5) to (7) iterated.
 
-    Parameters
-    ----------
-    bandwidth : float
-        Before the first cycle, any unit.
-    min_rtts_us : array_like
-        RTT_min of each cycle, axis 0 the cycles. The minimum "until now" is taken here, as in the paper.
+    `bandwidth`: before the first cycle, any unit. `min_rtts_us`: RTT_min of each cycle, axis 0 the cycles; the minimum
+    "until now" is taken here, as in the paper. Returns one element more along axis 0; the first is `bandwidth`.
 
-    Returns
-    -------
-    ndarray, one element more than `min_rtts_us` along axis 0; the first is `bandwidth`.
-
-    Examples
-    --------
     >>> bandwidth_trajectory(1000.0, [3000, 2000, 2500], 5000).round(1)
     array([1000., 1000.,  800.,  640.])
     """

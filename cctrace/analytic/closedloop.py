@@ -98,15 +98,8 @@ def _log_stay(path: Link, x: Array, step_us: float, rho: float) -> Array:
 
 
 def loop(path: Link, sender: Constants, share: float = COLLAPSED) -> Loop:
-    """Return the `Loop` of a flow that gets `share` of the link.
+    """Return the `Loop` of a flow that gets `share` of the link; `ArgumentError` if that is not in (0, 1].
 
-    Raises
-    ------
-    ArgumentError
-        If `share` is not in (0, 1].
-
-    Examples
-    --------
     >>> from cctrace.analytic import distributions, jittered
     >>> path, bbr = Link(1e9, distributions.TruncatedNormal(5000, 1250), ack_every=2), jittered.SENDERS["bbr2016"]
     >>> round(float(loop(path, bbr).loop_us))
@@ -249,19 +242,10 @@ def critical_min_rtt_us(path: Link, sender: Constants, state: Loop) -> float:
 
 
 def collapse_probability(path: Link, sender: Constants, share: float = COLLAPSED) -> float:
-    r"""Probability that the flow is found below `share` of the link.
+    r"""Probability that the flow is found below `share`, u, of the link.
 
     .. math:: P = P[RTT_{min} < RTT_{crit}(u)]
 
-    Parameters
-    ----------
-    path : Link
-    sender : Sender
-    share : float
-        u.
-
-    Examples
-    --------
     >>> from cctrace.analytic.jittered import SENDERS, Link
     >>> from cctrace.analytic.distributions import TruncatedNormal
     >>> fast = Link(1e9, TruncatedNormal(5000, 1250), ack_every=2)
@@ -312,28 +296,14 @@ def threshold(
     probability: float = 0.5,
     share: float = COLLAPSED,
 ) -> float:
-    """Least jitter at which the collapse probability rises through `probability`.
+    """Least jitter between `low` and `high` at which the collapse probability rises through `probability`.
 
-    Parameters
-    ----------
-    path_of : callable
-        Jitter (any unit) -> Link.
-    low, high : float
-        Where to look.
+    `path_of`: jitter (any unit) -> Link. Raises `ArgumentError` if there is no crossing.
 
-    Raises
-    ------
-    ArgumentError
-        If there is no crossing between `low` and `high`.
-
-    Notes
-    -----
     The probability jumps where a burst loses a segment, so the crossing is bracketed by bisection to 0.3 %. Under wide
     reordering it falls again (`domain` says where the model ends): where the two ends do not bracket a crossing, the
     first one on a geometric grid is taken.
 
-    Examples
-    --------
     >>> from cctrace.analytic import distributions, jittered
     >>> paths = lambda sd_us: Link(1e9, distributions.TruncatedNormal(5000, sd_us), ack_every=2)
     >>> round(threshold(paths, jittered.SENDERS["bbr2016"], 100.0, 2000.0))

@@ -66,21 +66,13 @@ def expected_min_rtt(probe_rtt: Delay, probe_rtt_samples: Real, probe_bw: Delay,
 
     .. math:: E[RTT_{min}] = \int_0^\infty (1 - F_X(s))^N (1 - F_Y(s))^M\,ds \quad\text{Eq. (9) [Kumar19]_}
 
-    Parameters
-    ----------
-    probe_rtt, probe_bw : distribution
-        X and Y, of positive RTTs in microseconds.
-    probe_rtt_samples, samples : float or array_like
-        N and M, at least one of them above 0.
+    `probe_rtt`, `probe_bw`: X and Y, of positive RTTs in microseconds. `probe_rtt_samples`, `samples`: N and M, at
+    least one of them above 0.
 
-    Notes
-    -----
-    The integrand falls from 1 to 0, the more steeply the larger N and M. Where it falls is found by bisection
-    (between survival 1 - 1e-17 and exp(-45)) and integrated there, on 64 panels of 16 Gauss-Legendre nodes; so M = 1e6
-    costs and errs no more than M = 10.
+    The integrand falls from 1 to 0, the more steeply the larger N and M. Where it falls is found by bisection (between
+    survival 1 - 1e-17 and exp(-45)) and integrated there, on 64 panels of 16 Gauss-Legendre nodes; so M = 1e6 costs and
+    errs no more than M = 10.
 
-    Examples
-    --------
     >>> rtt = TruncatedNormal(5000, 750, 75)
     >>> float(expected_min_rtt(rtt, 160, rtt, 10_000).round(3))
     2108.362
@@ -130,25 +122,11 @@ def collapse_probability(rtt: Delay, half_rtt_us: Real, samples: Real) -> Array:
 
     .. math:: P = 1 - \bigl(1 - F_Y(\tfrac{1}{2} RTT_{UCAV})\bigr)^{L} \quad\text{Eq. (11) [Kumar19]_}
 
-    Parameters
-    ----------
-    rtt : distribution
-        Y, RTT in PROBE_BW, microseconds.
-    half_rtt_us : float or array_like
-        RTT_UCAV / cwnd_gain.
-    samples : float or array_like
-        L, the *effective* number of independent samples (see `dependence.effective_samples`), not the packet count.
+    `rtt`: Y, RTT in PROBE_BW, microseconds. `half_rtt_us`: RTT_UCAV / cwnd_gain. `samples`: L, the *effective* number
+    of independent samples (see `dependence.effective_samples`), not the packet count.
 
-    Returns
-    -------
-    ndarray, broadcast shape of the inputs, in [0, 1].
-
-    Notes
-    -----
     Evaluated as ``-expm1(L * logsf)``: exact where P is as small as 1e-300 or L as large as 1e9.
 
-    Examples
-    --------
     >>> float(collapse_probability(TruncatedNormal(5000, 500, 75), 2500, 10_000).round(6))
     0.002862
     """

@@ -52,23 +52,13 @@ def running_maximum_log_cdf(delay: Delay, x: ArrayLike, step_us: float) -> Array
 
     .. math:: \log F_d(x) = \sum_{i \ge 0} \log F(x + i\tau)
 
-    Parameters
-    ----------
-    delay : distribution with `logsf` and `ppf`
-        Of one draw.
-    x : array_like
-    step_us : float
-        Tau times the slope of the decay: the time between draws on an order-preserving path; less for what is behind a
-        pacer (see `closedloop`).
+    `delay`: of one draw. `step_us`: tau times the slope of the decay, the time between draws on an order-preserving
+    path; less for what is behind a pacer (see `closedloop`).
 
-    Notes
-    -----
     Summed as it stands up to 128 terms; beyond, by Euler and Maclaurin,
     :math:`\frac1\tau\int_x^\infty \log F + \tfrac12\log F(x) - \tfrac{\tau}{12}(\log F)'(x)`, whose error is of the
     fourth order in the step over the spread, below 1e-6 relative.
 
-    Examples
-    --------
     >>> from scipy import stats
     >>> float(running_maximum_log_cdf(stats.uniform(0, 1), 0.5, 0.25).round(6)) == float(np.log(0.5 * 0.75).round(6))
     True
@@ -96,36 +86,18 @@ def ordered_log_cdf(
 
     .. math:: \log F_d(x) = \log P[J_0 \le x,\; J_{-1} \le x + g,\; J_{-2} \le x + g + \tau,\; \dots]
 
-    Parameters
-    ----------
-    delay : distribution with `logsf` and `ppf`
-        Of one draw.
-    x : array_like
-    step_us : float
-        Tau, time between draws.
-    rho : float
-        Correlation of successive draws: their normal scores are an AR(1) series, as netem and `cctrace.Path` make them.
-        A jitter with correlation time T drawn every tau has rho = exp(-tau / T).
-    gap_us : float, optional
-        g, time since the previous draw; default tau. g = 0 gives the probability that two successive delays are at most
-        x, whose ratio to the default is what independent draws have as F(x): 1 minus the extremal index.
+    `delay`: of one draw. `step_us`: tau, time between draws. `rho`: in [0, 1), correlation of successive draws: their
+    normal scores are an AR(1) series, as netem and `cctrace.Path` make them; a jitter with correlation time T drawn
+    every tau has rho = exp(-tau / T). `gap_us`: g, time since the previous draw, default tau; g = 0 gives the
+    probability that two successive delays are at most x, whose ratio to the default is what independent draws have as
+    F(x): 1 minus the extremal index.
 
-    Notes
-    -----
     For rho = 0 the product of `running_maximum_log_cdf`. Otherwise a discrete Markov chain in the score y: with
     :math:`v(y; z) = P[J_{-1} \le z, J_{-2} \le z + \tau, \dots \mid y]`, the kernel K and the score b of a level,
     :math:`v(y; z) = \int_{y' \le b(z)} K(y, y')\, v(y'; z + \tau)\,dy'` from the top down.
 
-    Raises
-    ------
-    ArgumentError
-        If rho is not in [0, 1).
-
-    Examples
-    --------
     >>> from scipy import stats
-    >>> rho = [float(np.exp(ordered_log_cdf(stats.norm(100, 10), 90.0, 2.0, r)).round(2)) for r in (0.0, 0.9)]
-    >>> rho
+    >>> [float(np.exp(ordered_log_cdf(stats.norm(100, 10), 90.0, 2.0, rho)).round(2)) for rho in (0.0, 0.9)]
     [0.0, 0.09]
     """
     checked("rho", rho, 0, 1, open_high=True)
@@ -181,17 +153,10 @@ def log_survival_of_minimum(log_cdf_delay: Array, log_cdf_draw: Array, draws: fl
     .. math:: \log P[\min > x] = \log(1 - F_d) + (n-1)\log(1 - h),\quad
         h = \frac{F_d\,(1 - F)}{1 - F_d}
 
-    Parameters
-    ----------
-    log_cdf_delay, log_cdf_draw : array_like
-        log F_d(x) and log F(x), or what takes its place for autocorrelated draws (see `ordered_log_cdf`).
-    draws : float
-        n, how many independent draws the flow meets.
-    ordered : bool
-        False: independent delays, F_d = F, and the result is n log(1 - F), the paper's.
+    `log_cdf_delay`, `log_cdf_draw`: log F_d(x) and log F(x), or what takes its place for autocorrelated draws (see
+    `ordered_log_cdf`). `draws`: n, how many independent draws the flow meets. Not `ordered`: independent delays, F_d =
+    F, and the result is n log(1 - F), the paper's.
 
-    Examples
-    --------
     >>> level = np.log(0.01)
     >>> float(np.exp(log_survival_of_minimum(level, level, 100, ordered=False)).round(3))  # .99 ** 100
     0.366
@@ -241,14 +206,8 @@ def extremal_index(series: ArrayLike, level: float) -> float:
     .. math:: \hat\theta = \frac{2\,(\sum_i (T_i - 1))^2}{(N-1)\sum_i (T_i-1)(T_i-2)}     \quad\text{Eq. (5) [Ferro03]_}
 
     with T_i the distances between successive samples below the level (and without the -1, -2 where none exceeds 2).
+    Raises `ArgumentError` if fewer than three samples lie below it.
 
-    Raises
-    ------
-    ArgumentError
-        If fewer than three samples lie below the level.
-
-    Examples
-    --------
     >>> draws = np.random.default_rng(1).normal(size=20_000)
     >>> round(extremal_index(np.minimum(draws[1:], draws[:-1]), -2.5), 1)  # every low comes twice
     0.5
@@ -267,21 +226,10 @@ def extremal_index(series: ArrayLike, level: float) -> float:
 def effective_samples(series: ArrayLike, level: float | None = None) -> float:
     """Number of independent samples whose minimum would be distributed as that of `series`.
 
-    Parameters
-    ----------
-    series : array_like
-        RTTs in the order of their ACKs, uncongested.
-    level : float, optional
-        What counts as low; default the 2 % quantile.
+    It is the length times `extremal_index`. `series`: RTTs in the order of their ACKs, uncongested. `level`: what
+    counts as low; default the 2 % quantile. Put the result into `collapse_probability` together with the *empirical*
+    distribution of the same series, which already is that of the running maximum.
 
-    Returns
-    -------
-    float
-        Length times `extremal_index`. Put it into `collapse_probability` together with the *empirical* distribution of
-        the same series, which already is that of the running maximum.
-
-    Examples
-    --------
     >>> rng = np.random.default_rng(1)
     >>> round(effective_samples(rng.normal(40_000, 500, 5000)))  # independent: about as many as there are
     4822

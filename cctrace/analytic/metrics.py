@@ -24,19 +24,8 @@ def operating_point(inflight: ArrayLike, capacity: ArrayLike, base_rtt: ArrayLik
 
     .. math:: \lambda = \min(n / l, c),\qquad RTT = \max(l, n / c),\qquad P = \lambda / RTT \quad\text{[Kleinrock79]_}
 
-    Power is largest exactly at n = c l: full throughput, no queue.
+    Power is largest exactly at n = c l: full throughput, no queue. Units agree: packets, packets per second, seconds.
 
-    Parameters
-    ----------
-    inflight, capacity, base_rtt : float or array_like
-        In units that agree: packets, packets per second, seconds.
-
-    Returns
-    -------
-    throughput, rtt, power : ndarray
-
-    Examples
-    --------
     >>> throughput, rtt, power = operating_point([50, 100, 200], 2500.0, 0.04)
     >>> rtt
     array([0.04, 0.04, 0.08])

@@ -69,19 +69,12 @@ def bbrx_rate(capacity: Real, rtt_s: Real, min_rtt_s: Real, beta: Real, k: Real 
 
 
 def loop_gain(omega: Real, beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 0.0) -> NDArray[np.complex128]:
-    r"""Open-loop frequency response, complex.
+    r"""Open-loop frequency response, complex, at `omega` radians per second.
 
     .. math:: L(i\omega) = \frac{\beta}{\delta}\frac{e^{-i\omega(R + h\delta)}}{i\omega}
 
-    Parameters
-    ----------
-    omega : float or array_like
-        Radians per second.
-    hold : float
-        h: 0 where the rate follows every ACK, 0.5 where it is set once per epoch.
+    `hold`: h, 0 where the rate follows every ACK, 0.5 where it is set once per epoch.
 
-    Examples
-    --------
     >>> float(abs(loop_gain(10.0, 0.5, 0.04, 0.05)).round(3))
     1.25
     """

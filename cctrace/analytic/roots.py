@@ -12,24 +12,12 @@ from cctrace.errors import ArgumentError
 def first_root(
     f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike, name: str, quantity: str = "the function"
 ) -> Array:
-    """Return, elementwise, the smallest root of `f` between `low` and `high`.
+    """Return, elementwise, the smallest root of `f` between `low` and `high`; `ArgumentError` if there is none.
 
-    Parameters
-    ----------
-    f : callable
-        Takes an array whose *last* axes have the broadcast shape of `low` and `high`, returns the same shape.
-    low, high : float or array_like
-        Positive ends of the bracket; it is searched at 48 points, evenly spaced in the logarithm.
-    name, quantity : str
-        What is searched, and what f compares with its target, for the error.
+    `f` takes an array whose *last* axes have the broadcast shape of `low` and `high`, and returns the same shape. The
+    bracket, whose ends are positive, is searched at 48 points, evenly spaced in the logarithm. `name`, `quantity`: what
+    is searched, and what f compares with its target, for the error.
 
-    Raises
-    ------
-    ArgumentError
-        If `f` has the same sign at all points.
-
-    Examples
-    --------
     >>> first_root(lambda x: x * x - [4.0, 9.0], 1.0, [10.0, 10.0], "x").round(12)
     array([2., 3.])
     """

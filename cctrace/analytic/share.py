@@ -29,14 +29,8 @@ def occupied_ratio(p: ArrayLike, gain: Real, ratio: ArrayLike) -> Array:
 
     .. math:: Q_r(p; g, R) = g p (1-p) + (g-1) R^{-1} (1-p) \quad\text{Sec. 3.1 [Bi23]_}
 
-    Parameters
-    ----------
-    p : float or array_like, in [0, 1]
-    gain, ratio : float or array_like
-        g, and R: buffer over BDP.
+    `gain`, `ratio`: g, and R, buffer over BDP.
 
-    Examples
-    --------
     >>> float(occupied_ratio(0.5, 2.0, 4.0).round(3))
     0.625
     """
@@ -119,17 +113,8 @@ def ware_loss_based_share(ratio: ArrayLike, buffer_packets: ArrayLike, bbr_flows
 
     .. math:: p = \frac12 - \frac{1}{2X} - \frac{4N}{q} \quad\text{[Ware19]_}
 
-    Parameters
-    ----------
-    ratio : float or array_like
-        X, buffer over BDP.
-    buffer_packets : float or array_like
-        q = X c l.
-    bbr_flows : int or array_like
-        N; each keeps 4 packets in its PROBE_RTT.
+    `ratio`: X, buffer over BDP. `buffer_packets`: q = X c l. `bbr_flows`: N; each keeps 4 packets in its PROBE_RTT.
 
-    Examples
-    --------
     >>> float(ware_loss_based_share(4.0, 500).round(3))
     0.367
     """
@@ -206,15 +191,9 @@ def mishra_bbr_share(ratio: ArrayLike, backoff: ArrayLike = CUBIC_BETA) -> Array
         \lambda_c = \frac{C b_c}{B},\;\; \lambda_{c,min} = \frac{C b_{c,min}}{b_{c,min} + b_b},\;\; b_b = B - b_c
 
     The first equation is the back-off; the rates are proportional to the occupancies before and after. ([Mishra22]_
-    derives the same closure in words close to these; the algebra here is ours.)
+    derives the same closure in words close to these; the algebra here is ours.) Returns lambda_b / C; 1 for buffers of
+    at most 1 BDP, where b_cmin is 0.
 
-    Returns
-    -------
-    ndarray
-        lambda_b / C; 1 for buffers of at most 1 BDP, where b_cmin is 0.
-
-    Examples
-    --------
     >>> float(mishra_bbr_share(4.0).round(3))
     0.44
     """

@@ -26,35 +26,16 @@ COLUMNS = ("file", "flow", "key", "expected", "found", "holds")
 
 
 class Check(NamedTuple):
-    """One expectation of one flow, or of several together, with its result.
+    """One expectation of one flow, or of several together, with its result."""
 
-    Attributes
-    ----------
-    file : str
-        Origin of the flow.
-    flow : str
-        The connection, or several together.
-    key : str
-        Name of the expectation.
-    expected : str
-        What was expected.
-    found : str
-        What was found, or why that is unknown.
-    holds : bool
-    value : float, optional
-        The figure found: bit/s, ns or a share; None for names, and if unknown.
-    seconds : float
-        Time taken, s.
-    """
-
-    file: str
-    flow: str
-    key: str
+    file: str  # origin of the flow
+    flow: str  # the connection, or several together
+    key: str  # name of the expectation
     expected: str
-    found: str
+    found: str  # or why that is unknown
     holds: bool
-    value: float | None = None
-    seconds: float = 0.0
+    value: float | None = None  # the figure found: bit/s, ns or a share; None for names, and if unknown
+    seconds: float = 0.0  # time taken
 
 
 @dataclass(frozen=True, repr=False)

@@ -48,33 +48,14 @@ _RECORD = "\x1e"
 def write_qlog(
     source: Flow | Run, target: str | os.PathLike[str], controller: str | type[Controller] | None = None
 ) -> int:
-    """Write a flow as the qlog of its sender.
+    """Write a flow as the qlog of its sender; return the number of events written.
 
-    Parameters
-    ----------
-    source : Flow or Run
-        A flow of a capture, recorded or simulated (`Simulation.capture`); or the replay of a Linux controller over one,
-        with ``record="all"``.
-    target : path
-        By custom its name ends in .sqlog.
-    controller : str or type, optional
-        The Linux controller whose decisions are written; default: the one that sent the flow, as `identify` finds. None
-        if nothing tells: then cwnd, pacing rate and states are left out.
+    `source`: a flow of a capture, recorded or simulated (`Simulation.capture`); or the replay of a Linux controller
+    over one, with ``record="all"``. `target`: by custom its name ends in .sqlog. `controller`: the Linux controller
+    whose decisions are written; default: the one that sent the flow, as `identify` finds; if nothing tells, cwnd,
+    pacing rate and states are left out. Raises `ArgumentError` if the source is neither, `StreamError` if the flow
+    cannot be reconstructed from its capture.
 
-    Returns
-    -------
-    int
-        Events written.
-
-    Raises
-    ------
-    ArgumentError
-        If it is neither.
-    StreamError
-        If the flow cannot be reconstructed from its capture.
-
-    Examples
-    --------
     >>> import tempfile
     >>> import cctrace as cct
     >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)

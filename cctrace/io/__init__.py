@@ -61,27 +61,15 @@ def read_file(
 ) -> Packets | TcpInfo | LinkTrace | KernelEvents:
     """Read one input of any supported format.
 
-    Parameters
-    ----------
-    source : str, os.PathLike, binary file object, or list of them
-        A path, "-" for standard input, a URL, or a glob pattern; compression is recognised by content. Several captures
-        (a list, the matches of a pattern, the members of a tar or ZIP archive) are joined in the order of their first
-        packets; counters become one table.
-    format : str, optional
-        One of `FORMATS`; default: recognised by content.
-    decapsulate : str or sequence of str
-        Captures: tunnels to look into, of ipip, gre, vxlan, geneve, or "all".
-    limit : int, optional
-        Largest number of bytes accepted out of a compressed file.
+    `source`: a path, "-" for standard input, a URL, an open binary file, a glob pattern, or a list of them; compression
+    is recognised by content. Several captures (a list, the matches of a pattern, the members of a tar or ZIP archive)
+    are joined in the order of their first packets; counters become one table. `format`: one of `FORMATS`; default:
+    recognised by content. `decapsulate`: of captures, tunnels to look into, of ipip, gre, vxlan, geneve, or "all".
+    `limit`: largest number of bytes accepted out of a compressed file.
 
-    Raises
-    ------
-    FormatError
-        The file is missing, empty, of no known format, or holds nothing that could be read. A capture that is damaged
-        or ends early yields what precedes the damage, and a `Truncated` warning.
+    Raises `FormatError`: the file is missing, empty, of no known format, or holds nothing that could be read. A capture
+    that is damaged or ends early yields what precedes the damage, and a `Truncated` warning.
 
-    Examples
-    --------
     >>> import cctrace as cct
     >>> from cctrace.io import read_file
     >>> packets = read_file(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst"))

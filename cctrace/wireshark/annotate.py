@@ -32,32 +32,16 @@ File = str | os.PathLike[str]
 
 @dataclass(frozen=True, repr=False)
 class Annotated(Summarized):
-    """Result of `annotate`.
-
-    Attributes
-    ----------
-    target : str
-        The pcapng.
-    companion : str
-        The file beside it, whose fields the plug-in shows.
-    packets : int
-        In the capture.
-    commented : int
-        Packets with a comment.
-    flows : list of str
-        A line for each analysed flow: its sender, and why it behaved as it did.
-    notes : list of str
-        Caveats.
-    """
+    """Result of `annotate`."""
 
     shown_as = "Annotated capture"
 
-    target: str
-    companion: str
-    packets: int
-    commented: int
-    flows: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    target: str  # the pcapng
+    companion: str  # the file beside it, whose fields the plug-in shows
+    packets: int  # in the capture
+    commented: int  # packets with a comment
+    flows: list[str] = field(default_factory=list)  # of each analysed: its sender, and why it behaved as it did
+    notes: list[str] = field(default_factory=list)  # caveats
 
     def summary(self) -> str:
         """Return as text what was written."""
@@ -79,35 +63,15 @@ def annotate(
 ) -> Annotated:
     """Copy a capture, byte for byte, to a pcapng with comments on its packets.
 
-    Its bulk flows are analysed as in `cctrace.analyze`. A second file beside the target holds the state at each of
-    their packets, for Wireshark's plug-in.
+    Its bulk flows are analysed as in `cctrace.analyze`. A second file beside the target, which has its name with
+    `SUFFIX`, holds the state at each of their packets, for Wireshark's plug-in.
 
-    Parameters
-    ----------
-    source : path
-        A capture, of any link type, compressed or not.
-    target : path
-        The pcapng to write; the other file's name is this one's with `SUFFIX`.
-    tcpinfo : sequence of path
-        The kernel's counters of its flows.
-    controller : str, optional
-        The controller to replay; by default each flow's own, from its counters or identified.
-    progress : callable
-        Receives lines of progress.
-    options
-        `limit`, `decapsulate` of `cctrace.io.read_file`.
+    `source`: a capture, of any link type, compressed or not. `tcpinfo`: the kernel's counters of its flows.
+    `controller`: the one to replay; by default each flow's own, from its counters or identified. `options`: `limit`,
+    `decapsulate` of `cctrace.io.read_file`. Raises `FormatError` if the file cannot be read; `ArgumentError` if it is
+    no capture, is annotated already, or cannot be read twice, or if counters belong to none of its flows; `StreamError`
+    if none of its flows can be reconstructed.
 
-    Raises
-    ------
-    FormatError
-        If the file cannot be read.
-    ArgumentError
-        If it is no capture, is annotated already, or cannot be read twice; if counters belong to none of its flows.
-    StreamError
-        If none of its flows can be reconstructed.
-
-    Examples
-    --------
     >>> import tempfile
     >>> import cctrace as cct
     >>> capture = cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")
