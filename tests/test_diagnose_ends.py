@@ -137,6 +137,16 @@ def test_a_sender_that_fills_its_path_or_its_window_is_not_paced():
         assert "pacing_limited" not in [verdict.name for verdict in diagnose(flow).verdicts]
 
 
+def test_a_model_that_paces_at_what_fills_its_receive_window_is_limited_by_the_window():
+    path = cct.Path(rate="36.44Mbit", rtt="33.24ms", buffer="1.2bdp", loss="0.5%")
+    sender = cct.Sender("bbr3", ack_every=2, rwnd="55kB", fq=True)
+    flow = cct.simulate(path, [sender], "20s", seed=3, profile="linux", packets=True).capture().flow(0)
+    found = {one.name: one for one in diagnose(flow).verdicts}
+    assert "receiver_limited" in found
+    assert "the average rate took" in found["receiver_limited"].text
+    assert "pacing_limited" not in found
+
+
 # --- the send buffer, and answers ------------------------------------------------------------------------------------
 def test_the_kernels_account_of_the_send_buffer_outranks_an_inferred_application():
     flow = simulated(app="chunks:size=60kB,every=80ms", duration="6s")

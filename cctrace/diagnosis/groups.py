@@ -68,6 +68,7 @@ class EvenSends(NamedTuple):
     carried_bps: float = NAN
     faster_rtts: float = 0.0  # longest time above that rate; NaN if neither a start nor a probe was captured
     lost_share: float = 0.0  # of the packets
+    window_share: float = NAN  # of the receive window, in flight at that rate over the least RTT
 
 
 class Idle(NamedTuple):

@@ -30,6 +30,7 @@ def receiver_window(record: Record) -> groups.ReceiverWindow | None:
     return groups.ReceiverWindow(
         receiver_share=max(held_us / busy_us, min(own * 1e6 / busy_us, 1.0), record.window_full_share),
         window_bytes=float(np.median(flying)) * record.table.mss if len(flying) else 0.0,
+        advertised_bytes=float(record.largest_window_bytes) or groups.NAN,
         rtt_us=record.median_rtt_us,
         span=(float(shut[0, 0]), float(shut[-1, 1])) if len(shut) else None,
     )
@@ -152,9 +153,10 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
         return None
     sizes, mss = record.table.wire_bytes[~record.table.retransmitted] - HEADER_BYTES, record.table.mss
     may_probe = record.flow.facts["complete"] or record.duration_s > LONGEST_WAIT_S
+    payload, window = even.rate * mss / (mss + HEADER_BYTES), record.largest_window_bytes
     return groups.EvenSends(
         rate_bps=even.rate * 8e6,
-        limit_bps=even.rate * 8e6 * mss / (mss + HEADER_BYTES),
+        limit_bps=payload * 8e6,
         even_share=even.share,
         partly_filled_share=float((sizes < mss).mean()),
         goodput_bps=record.goodput_bps,
@@ -162,6 +164,7 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
         carried_bps=_carried_bps(record) if record.bottleneck.is_measured else groups.NAN,
         faster_rtts=even.faster_s * 1e6 / record.median_rtt_us if may_probe else groups.NAN,
         lost_share=float(record.lost.mean()),
+        window_share=payload * record.least_rtt_us / window if window else groups.NAN,
     )
 
 

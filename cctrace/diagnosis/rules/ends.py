@@ -134,6 +134,7 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     With losses or competitors, the rate may at times be below the limit. If ACKs arrive as often as the pacing timer
     fires, they hide it; then nearly all must be even, which neither a reduced window nor others' traffic allows.
     Where nobody else is, marks need a queue of the flow's own, which a limit below the path's rate does not build.
+    A model that measured its rate while the receive window was closed at times paces at what fills that window.
     """
     even = facts.even_sends
     others = found.sure & {"competition", "fair_queueing", "policer"}
@@ -143,7 +144,10 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     is_by_timer = is_ceiling and even.by_timer_share >= const.MOST_OF_TIME
     if not even.even_share >= (const.MUCH_OF_TIME if is_by_timer else const.NEARLY_ALL) or (others and not is_by_timer):
         return
-    if not lossy and even.partly_filled_share > const.SEVERAL:
+    if even.window_share >= const.NEARLY_ALL and facts.window is not None and facts.window.receiver_share > 0:
+        share = min(even.window_share, 1.0)
+        yield facts.finding("receiver_limited", const.EXPLAINS, facts.window).saying(average_share=share)
+    elif not lossy and even.partly_filled_share > const.SEVERAL:
         yield facts.finding("application_limited", const.LIKELY, even, "evenly")
     elif is_ceiling:
         sure = const.EXPLAINS if is_by_timer else const.DOUBTFUL
