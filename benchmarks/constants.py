@@ -27,6 +27,8 @@ from benchmarks.identify import polled, simulated
 from cctrace.counterfactual.effects import effects_of
 from cctrace.errors import CctraceError
 from cctrace.estimates import Estimate
+from cctrace.path.evidence import evidence_of
+from cctrace.path.markers import marker_of
 
 ROOMS = ("path", "fit", "identification", "diagnosis", "counterfactual")
 KINDS = ("definition", "accuracy", "set")
@@ -36,13 +38,26 @@ PATHS = {
     "jitter": ({"rate": "10Mbit", "rtt": "40ms", "buffer": "2bdp", "jitter": "normal:sd=2ms"}, "bbr2022", "6s"),
     "step": ({"rate": [(0, "12Mbit"), (3, "5Mbit")], "rtt": "30ms", "buffer": "60kB"}, "bbr2022", "6s"),
 }
+# Paths that only `path`'s numbers are asked about, with senders: a policer, then one for each law by which queues mark.
+LINK = {"rate": "20Mbit", "rtt": "20ms", "buffer": "8bdp"}
+POLICED = {"rate": "100Mbit", "rtt": "40ms", "buffer": "300kB", "policer": ("10Mbit", "200kB")}
+MARKED = {
+    "marked by step": (LINK | {"ecn_threshold": "12.5kB"}, ("reno",)),
+    "marked by codel": (LINK | {"aqm": "codel"}, ("cubic6",)),
+    "marked by red": (LINK | {"aqm": "red:min=12500B,max=37500B,probability=10%,avpkt=1500B"}, ("cubic6",)),
+    "marked by pie": (LINK | {"aqm": "pie:target=15ms", "rtt": "40ms"}, ("prague",)),
+    "marked by dualpi2": (LINK | {"aqm": "dualpi2"}, ("prague", "cubic6")),
+}
 # Causes of `benchmarks.explain_cases`, and senders with the side that they are seen from; one flow each.
 CASES = (
     "random_loss", "shallow_buffer", "rate_drop", "collapse", "receiver_limited", "application_limited", "competition",
     "reordering", "ack_aggregation", "ack_thinning", "bufferbloat", "slow_start_only", "ack_compression",
     "fair_queueing", "poor_pacing", "inflated_min_rtt", "app_limited_samples",
 )  # fmt: skip
-SENDERS = (("cubic6", "sender"), ("bbr3", "receiver"), ("reno", "receiver"), ("bbr2022", "ss"), ("cubic", "ss"))
+SENDERS = (
+    ("cubic6", "sender"), ("bbr3", "receiver"), ("reno", "receiver"), ("bbr2022", "ss"), ("cubic", "ss"),
+    ("prague", "sender"),
+)  # fmt: skip
 SENT_BY = ("cubic6", "bbr2022")  # candidates for the sender of each of the paths above
 ROW = re.compile(r"^([A-Z][A-Z0-9_]+)(?:: [^=]+)? = (.+?)  # ([^|]+) \| ([^|]+) \| (.+)$")
 
@@ -68,12 +83,20 @@ def table(room):
     return [Row(room, m[1], getattr(module, m[1]), *(m[k].strip() for k in (3, 4, 5))) for m in matches]
 
 
+def times(value, factor):
+    """Return a multiple of a number, or of each number of a table; whole numbers change by one at least."""
+    if isinstance(value, dict):
+        return {key: times(one, factor) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(times(one, factor) for one in value)
+    multiple = type(value)(value * factor)
+    return multiple + (1 if factor > 1 else -1) if isinstance(value, int) and multiple == value else multiple
+
+
 @contextlib.contextmanager
 def moved(row, factor):
     """Have every module that uses a number use a multiple of it meanwhile."""
-    value = type(row.value)(row.value * factor)
-    if isinstance(row.value, int) and value == row.value:
-        value += 1 if factor > 1 else -1
+    value = times(row.value, factor)
     users = [
         module
         for name, module in list(sys.modules.items())
@@ -91,6 +114,10 @@ def moved(row, factor):
 def of_path(flow):
     """Return {question: answer} about a flow and its path; answers are words, or an `Estimate`."""
     flow.capture._kept.clear()  # computed with the number as it was
+    if flow.ecn.delivered_ce:
+        marker = marker_of(evidence_of(flow.capture.flow(0)))
+        law = marker.law and Estimate(marker.law.threshold_us, marker.law.low_us, marker.law.high_us)
+        return {"marker": " ".join(marker.names), "threshold": law or Estimate(None)}
     found = {"verdicts": " ".join(sorted(verdict.name for verdict in cct.diagnose(flow.capture.flow(0)).verdicts))}
     try:
         path = cct.fit.path(flow.capture.flow(0)).estimates
@@ -107,6 +134,8 @@ def of_path(flow):
     rate = path["rate_bps"][0]
     values = {"rate": Estimate(rate["value"], rate["low"], rate["high"]), "sd": jitter["sd_us"]}
     values |= {"base": path["base_rtt_us"], "buffer": path["buffer_bytes"], "share": path["loss"]["share"]}
+    if path["policer"]:
+        values |= {"policed": path["policer"]["rate_bps"], "bucket": path["policer"]["bucket_bytes"]}
     return found | {name: str(word) for name, word in words.items()} | values
 
 
@@ -164,11 +193,17 @@ def flows(room):
                 given = (name, number, 27, "4s", folder)
                 made[f"{name} {side}"] = polled(*given) if side == "ss" else simulated(*given, side)
         return made
-    return {
-        name: cct.simulate(cct.Path(**path), controller, duration, 1, packets=True).capture(0).flow(0)
+    made = {
+        name: cct.simulate(cct.Path(**path), controller, duration, 1, packets=True)
         for name, (path, controller, duration) in PATHS.items()
         if room != "counterfactual" or name == "loss"  # effects take seconds
     }
+    if room == "path":
+        made["policer"] = cct.simulate(cct.Path(**POLICED), "cubic6", "8s", 1, packets=True)
+        for name, (path, senders) in MARKED.items():
+            sending = [cct.Sender(sender, ecn=True, ack_every=2) for sender in senders]
+            made[name] = cct.simulate(cct.Path(**path), sending, "12s", 5, packets=True)
+    return {name: sim.capture(0).flow(0) for name, sim in made.items()}
 
 
 def changed(row, asked, before):

@@ -39,7 +39,7 @@ def test_sacks_that_the_receiver_holds_back_do_not_lengthen_the_base_rtt():
     path = cct.Path(rate="50Mbit", rtt="80ms", buffer="4bdp", loss="2%")
     e = fitted(path, seconds=8).estimates
     assert e["base_rtt_us"].value == pytest.approx(80_000, abs=5)  # +0.12 % with them
-    assert e["jitter"] is None or e["jitter"]["sd_us"].value < 5
+    assert e["jitter"] is None
 
 
 def test_intervals_hold_over_random_paths():

@@ -119,7 +119,8 @@ def test_who_was_held_back_by_the_receivers_window_is_anybody(tmp_path):
         )
         sim.to_pcap(tmp_path / "held", side="receiver")
         found = cct.identify(cct.read(tmp_path / "held").flow(0))
-        assert found.group == (UNKNOWN,) or len(found.group) > 3
+        assert name in found.group
+        assert len(found.group) > 3
         assert dict(found.candidates)[UNKNOWN] > 0.15
 
 

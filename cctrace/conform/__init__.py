@@ -11,45 +11,20 @@ exercised*: no run reached the situation, or the record does not show it.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from cctrace.conform.requirements import SPECS, spec_of
 from cctrace.conform.result import Conformity, Verdict
-from cctrace.errors import ArgumentError, suggestion
+from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
     from cctrace.cc.base import Controller
-    from cctrace.conform.requirements import Spec
     from cctrace.display import Progress
     from cctrace.flows.counters import CounterFlow
     from cctrace.flows.flow import Flow
     from cctrace.sim.scenario import Scenario
 
 __all__ = ["SPECS", "Conformity", "Verdict", "run", "spec_of"]
-
-SPECS = {
-    "bbr": "cctrace.conform.bbr",
-    "cubic": "cctrace.conform.cubic",
-    "reno": "cctrace.conform.reno",
-    "prr": "cctrace.conform.prr",
-    "quic": "cctrace.conform.quic",
-    "rack": "cctrace.conform.rack",
-    "hystart": "cctrace.conform.hystart",
-}
-
-
-def spec_of(name: str) -> Spec:
-    """Return a specification.
-
-    Raises `ArgumentError` if there is none of that name; the known ones are listed.
-
-    >>> spec_of("bbr").title
-    'draft-ietf-ccwg-bbr-06 (BBRv3)'
-    """
-    if name not in SPECS:
-        raise ArgumentError(f"spec={name!r} is not one of {', '.join(SPECS)}{suggestion(name, SPECS)}")
-    found: Spec = importlib.import_module(SPECS[name]).SPEC
-    return found
 
 
 def run(

@@ -8,10 +8,9 @@ from weakref import WeakSet
 
 from cctrace.cc import called, canonical, controller
 from cctrace.cc.base import Controller, checked_params
-from cctrace.conform import SPECS
 from cctrace.conform.judge import Tally, intended, look
 from cctrace.conform.record import Record, record_of
-from cctrace.conform.requirements import Found, Requirement, Spec
+from cctrace.conform.requirements import SPECS, Found, Requirement, Spec
 from cctrace.conform.result import NOT_EXERCISED, Conformity
 from cctrace.conform.stage import Stage, simulated
 from cctrace.conform.wire import record_of_flow

@@ -1,5 +1,6 @@
 """Requirements of a specification, as rows of a table: a sentence, and a predicate over the columns of a record."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -9,9 +10,19 @@ from numpy.typing import ArrayLike, NDArray
 from cctrace.cc.base import Counterpart
 from cctrace.columns import Values
 from cctrace.conform.record import Record
+from cctrace.errors import ArgumentError, suggestion
 
 MUST, SHOULD, EXAMPLE = "MUST", "SHOULD", "example"
 LEVELS = (MUST, SHOULD, EXAMPLE)
+SPECS = {  # module of each specification
+    "bbr": "cctrace.conform.bbr",
+    "cubic": "cctrace.conform.cubic",
+    "reno": "cctrace.conform.reno",
+    "prr": "cctrace.conform.prr",
+    "quic": "cctrace.conform.quic",
+    "rack": "cctrace.conform.rack",
+    "hystart": "cctrace.conform.hystart",
+}
 
 
 class Found(NamedTuple):
@@ -54,6 +65,20 @@ class Spec(NamedTuple):
     differs: Mapping[str, tuple[Counterpart, ...]] = {}
     stack: str = "linux"
     log: tuple[Requirement, ...] = ()
+
+
+def spec_of(name: str) -> Spec:
+    """Return a specification.
+
+    Raises `ArgumentError` if there is none of that name; the known ones are listed.
+
+    >>> spec_of("bbr").title
+    'draft-ietf-ccwg-bbr-06 (BBRv3)'
+    """
+    if name not in SPECS:
+        raise ArgumentError(f"spec={name!r} is not one of {', '.join(SPECS)}{suggestion(name, SPECS)}")
+    found: Spec = importlib.import_module(SPECS[name]).SPEC
+    return found
 
 
 class Table:

@@ -4,19 +4,23 @@ Dask does all of the scheduling. Added here: a batch whose workers died one afte
 and a restarted scheduler receives the uncommitted batches again.
 """
 
+from __future__ import annotations
+
 import logging
 import queue
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cctrace.corpus import batch
 from cctrace.corpus.batch import Order
-from cctrace.corpus.runs import Tally
 from cctrace.corpus.store import OutputError, open_store
 from cctrace.corpus.tasks import Row
 from cctrace.display import Progress, silent
 from cctrace.errors import CctraceError
 from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    from cctrace.corpus.runs import Tally
 
 WINDOW = 2_000
 ANSWER_S = 10.0  # for a scheduler's first response

@@ -1,11 +1,16 @@
 """A fitted path as a script for an emulator: netem (tc), mahimahi, or the estimates as JSON."""
 
+from __future__ import annotations
+
 import json
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from cctrace.display import plain
 from cctrace.errors import ArgumentError
-from cctrace.fit.fitted_path import FittedPath
+
+if TYPE_CHECKING:
+    from cctrace.fit.fitted_path import FittedPath
 
 FORMS = ("netem", "mahimahi", "json")
 MTU = 1500

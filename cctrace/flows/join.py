@@ -5,12 +5,18 @@ retransmission from the original; without identification (IPv6) by its TCP time 
 Super-packets are split into segments, whose identifications count up.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
 
 from cctrace.columns import rows_of_spans
 from cctrace.errors import ArgumentError
-from cctrace.flows.flow import Flow
+
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
 
 
 def join(sender: Flow, receiver: Flow) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -1,15 +1,19 @@
 """The reverse direction of a connection: packets of the bulk data's receiver, and response times."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.flows.ecn import feedback_of
-from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, FIN, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
 from cctrace.tcp.ecn import ACE_MASK, ACE_SHIFT, ECHO
 from cctrace.tcp.sequence import unwrapped
+
+if TYPE_CHECKING:
+    from cctrace.flows.flow import Flow
 
 
 def reverse(flow: Flow) -> dict[str, Any]:

@@ -10,13 +10,10 @@ from cctrace.display import brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.acks import AckPolicy, ack_policy
 from cctrace.sim.core import structs
-from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, NO_ECN
+from cctrace.sim.core.structs import KERNELS, PROFILES
 from cctrace.tcp.wire import HEADER_BYTES, MSS_BYTES, QUIC_HEADER_BYTES, QUIC_MSS_BYTES
 from cctrace.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
-PROFILES = {"reference": structs.REFERENCE, "linux": structs.LINUX}
-FEEDBACK = {"none": NO_ECN, "classic": CLASSIC_ECN, "echoed": structs.ECHOED_ECN, "accurate": ACCURATE_ECN}
-KERNELS = {"6.1": structs.LINUX_6_1, "6.12": structs.LINUX_6_12, "6.18": structs.LINUX_6_18}
 # Application: its kind and what it must be given.
 _APPS = {
     "bulk": (structs.BULK, ()),
@@ -174,7 +171,7 @@ class Sender:
 
     @property
     def feedback(self) -> str:
-        """How marks are reported: none, classic, echoed or accurate (`FEEDBACK`)."""
+        """How marks are reported: none, classic, echoed or accurate (`structs.FEEDBACK`)."""
         cls, params = controller(self.cc)
         if self.ecn is not True and not (self.ecn is False and cls.ecn_echo == "accurate"):
             return str(self.ecn or "none")

@@ -7,6 +7,7 @@ compiled runs work on the same arrays.
 import numpy as np
 
 from cctrace.lang.memory import ArrayAt
+from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, NO_ECN
 
 # fmt: off
 _FLOW = (
@@ -137,7 +138,9 @@ TBF, HTB = 1, 2  # `shaping`; 0: there is none
 NO_JITTER, NORMAL, GAMMA, LOGNORMAL, EMPIRICAL = range(5)
 PER_PACKET, PER_BURST, PER_SLOT = range(3)
 REFERENCE, LINUX, QUIC = 0, 1, 2  # profiles
+PROFILES = {"reference": REFERENCE, "linux": LINUX}  # of a `Sender` (QUIC follows from its controller)
 LINUX_6_1, LINUX_6_12, LINUX_6_18 = 601, 612, 618  # kernels whose rules differ (`Sender.kernel`)
+KERNELS = {"6.1": LINUX_6_1, "6.12": LINUX_6_12, "6.18": LINUX_6_18}
 BULK, CHUNKS, ON_OFF, REQUESTS, SERVED = range(5)  # applications; SERVED: driven from outside (served.py)
 CONNECTING, ESTABLISHED, RUNNING, STOPPED = range(4)  # their stages
 RTO_TIMER, REORDERING_TIMER, PROBE_TIMER = range(3)  # what the retransmission timer waits for
@@ -158,5 +161,6 @@ STEPS = 128  # found DualPI2's low-latency queue long enough for its step to app
 ARRIVALS, ACKS, SENDS, ANSWERS, NOT_GIVEN = range(5)  # kinds of packets whose instants may be prescribed
 LOST_IN_QUEUE, LOST_BEHIND = 1, 2  # where a transmission is prescribed to be lost
 ECHOED_ECN = 3  # beside those of `tcp.ecn`: echoed packet by packet, as DCTCP wants it
+FEEDBACK = {"none": NO_ECN, "classic": CLASSIC_ECN, "echoed": ECHOED_ECN, "accurate": ACCURATE_ECN}
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
 DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of a leg's delay, see `legs.next_delay`

@@ -18,7 +18,6 @@ from cctrace.sim.core.delay import next_delay
 from cctrace.sim.core.receiver import KEPT_BLOCKS
 from cctrace.sim.core.rings import RINGS
 from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
-from cctrace.sim.sender import FEEDBACK, KERNELS, PROFILES
 from cctrace.tcp.ecn import ACCURATE_ECN, NO_ECN
 from cctrace.tcp.wire import HEADER_BYTES, PACKET_BYTES, QUIC_ACK_BYTES
 from cctrace.units import parse_size_bytes, parse_time_ns
@@ -236,7 +235,7 @@ class World:
     def _set_flow(self, f, flow, path, ring, clock_ns):
         cls, params = controller(flow.cc)
         quic = cls.view == "quic"
-        profile = structs.QUIC if quic else PROFILES[flow.profile]
+        profile = structs.QUIC if quic else structs.PROFILES[flow.profile]
         f.profile = profile
         self._set_rings(f, ring)
         f.sack_blocks = self.place(np.zeros(2 * KEPT_BLOCKS, np.int64))
@@ -270,7 +269,7 @@ class World:
         f.rcv_clock_ns = clock_ns
         f.ack_slot_ns = flow.ack_slot_ns
         f.comp_sack_nr = flow.comp_sack_nr
-        f.ecn = FEEDBACK[flow.feedback]
+        f.ecn = structs.FEEDBACK[flow.feedback]
         if f.ecn != NO_ECN:
             f.ect_marks = structs.ECT | structs.ECT_1 if cls.ect_1 else structs.ECT
             f.ect_always = int(cls.ecn_echo != "classic" or f.ecn == ACCURATE_ECN)
@@ -297,7 +296,7 @@ class World:
                 write_queue.SNDBUF_FACTOR * flow.send_buffer_bytes, write_queue.LEAST_SNDBUF_BYTES
             )
         f.max_window = receive_window.FIRST_WINDOW_BYTES if flow.rwnd is None else f.rwnd * f.mss
-        f.kernel = KERNELS[flow.kernel]
+        f.kernel = structs.KERNELS[flow.kernel]
         f.rcv_truesize = receive_window.PLAIN_TRUESIZE_BYTES
         f.rcv_ratio = receive_window.scaling_ratio(f.kernel, receive_window.PLAIN_TRUESIZE_BYTES)
         if f.profile == structs.LINUX and flow.rwnd is None:
