@@ -261,6 +261,7 @@ class Recording:
         w.poll_ns, w.poll_lasts_ns = self.parameters["poll_ms"] * 1_000_000, POLL_LASTS_NS[self.release]
         f.wire_bytes = f.mss + IP_HEADERS + (FRAME_BYTES - PACKET_BYTES if self.parameters.get("steps") else 0)
         f.rcv_clock_ns = 0  # one host, one clock
+        f.cuts_skbs = 1  # TSO is off
         f.rcv_frags = MAX_SKB_FRAGS
         f.rcv_truesize = f.mss + SKB_OVERHEAD[self.release]
         f.rcv_ratio = scaling_ratio(f.kernel, f.rcv_truesize)

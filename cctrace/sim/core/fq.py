@@ -53,19 +53,33 @@ def few_outstanding(f):
 
 
 def hand_over(w, f, count, now):
-    """fq_enqueue: the last `count` transmissions are a super-packet; what is due leaves."""
+    """fq_enqueue: the last `count` transmissions are a super-packet; what is due leaves.
+
+    Its memory is freed as the next host takes it from this CPU's backlog (ip_rcv_core), or by the device's interrupt:
+    at once if a process sends, else not before what the present softirq does for TCP has ended.
+    """
     transmissions(f.tx)[(f.tx_next - 1) & f.mask].marks |= SKB_LAST
     first = transmissions(f.tx)[(f.tx_next - count) & f.mask].seg
     f.wmem_alloc += truesize(f, length(f, first, count))
-    release(w, f, now)
+    f.wmem_leaving += dequeue(w, f, now)
+    if f.in_process == 1:
+        free_left(w, f, now)
+    watch(w, f)
 
 
 def release(w, f, now):
-    """fq_dequeue: all that is due leaves; the timer waits for the next. TCP may go on (tcp_wfree)."""
-    left = False
+    """fq's timer: all that is due leaves; the timer waits for the next."""
+    f.wmem_leaving += dequeue(w, f, now)
+    free_left(w, f, now)
+    watch(w, f)
+
+
+def dequeue(w, f, now):
+    """fq_dequeue: what is due leaves; return its memory, which grows where software cuts super-packets (skb_segment)."""
+    freed = 0
     while f.fq_next < f.tx_next and transmissions(f.tx)[f.fq_next & f.mask].ns <= now:
-        left = True
         size = 0
+        first = f.fq_next
         last = 0
         while last == 0:
             place = f.fq_next & f.mask
@@ -74,11 +88,21 @@ def release(w, f, now):
             size += length(f, transmissions(f.tx)[place].seg)
             last = transmissions(f.tx)[place].marks & SKB_LAST
             f.fq_next += 1
-        f.wmem_alloc -= truesize(f, size)
-    if left and f.tsq_throttled == 1 and not (f.kernel == LINUX_6_1 and f.wmem_alloc > 0 and wakes_poll(w, now)):
+        more = (f.fq_next - first - 1) * overhead(f) if f.cuts_skbs == 1 else 0
+        f.wmem_alloc += more
+        freed += truesize(f, size) + more
+    return freed
+
+
+def free_left(w, f, now):
+    """tcp_wfree, for all that left: TCP may go on."""
+    if f.wmem_leaving == 0:
+        return
+    f.wmem_alloc -= f.wmem_leaving
+    f.wmem_leaving = 0
+    if f.tsq_throttled == 1 and not (f.kernel == LINUX_6_1 and f.wmem_alloc > 0 and wakes_poll(w, now)):
         f.tsq_throttled = 0
         f.tsq_at = now + w.one_host  # a tasklet: an ACK of the same instant, noted a ns later, is received before it
-    watch(w, f)
 
 
 def wakes_poll(w, now):

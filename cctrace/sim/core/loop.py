@@ -2,7 +2,7 @@
 
 from cctrace.sim.core.app import answered, application
 from cctrace.sim.core.entry import queue_ack, reach_queue
-from cctrace.sim.core.fq import release
+from cctrace.sim.core.fq import free_left, release
 from cctrace.sim.core.linux_sender import linux_ack, linux_timer
 from cctrace.sim.core.managed import serve_on
 from cctrace.sim.core.output import push
@@ -77,6 +77,8 @@ def step(w, f, now):
         write(w, f, now)
     elif f.probe_at <= now:
         q_probe(w, f, now)
+    if f.wmem_leaving > 0:
+        free_left(w, f, now)
 
 
 def soft_timer(w, f, now):

@@ -82,13 +82,15 @@ def linux_receive(w, f, order, segment, echo_changed, now):
     receive_window.measure_rtt(f, now, structs.transmissions(f.tx)[order & f.mask].echo)
     holes = f.rcv_high > f.rcv_nxt
     in_order = segment == f.rcv_nxt
-    reported = segment > f.rcv_nxt and f.ack_every == DELAYED and note_block(w, f, segment, now)
+    logged = f.log_next
+    reported = segment > f.rcv_nxt and f.ack_every == DELAYED and note_block(w, f, order, segment, now)
     if in_order and f.ack_every == DELAYED:
         note_pause(f, now)
         f.rcv_pushed |= (
             structs.transmissions(f.tx)[order & f.mask].marks & structs.PUSHED > 0 or length(f, segment) < f.mss
         )
-    log_arrival(f, order, now)
+    if f.log_next == logged:
+        log_arrival(f, order, now)
     note_stamp(f, order, segment)
     mark_received(w, f, segment, now)
     if in_order:
@@ -242,10 +244,11 @@ def log_arrival(f, order, now):
     f.log_next += 1
 
 
-def note_block(w, f, segment, now):
+def note_block(w, f, order, segment, now):
     """tcp_sack_new_ofo_skb: blocks, last changed first. One that would not fit into a compressed ACK sends it.
 
-    Return whether it did: no other ACK is due then, and this segment waits for the next one (tcp_ack_snd_check).
+    Return whether it did: no other ACK is due then (tcp_ack_snd_check). That ACK reports this segment if it extends a
+    block; one that begins a block waits for the next ACK.
     """
     blocks = words(f.sack_blocks)
     if f.rcv_high <= f.rcv_nxt:
@@ -255,6 +258,8 @@ def note_block(w, f, segment, now):
         at += 1
     sends = at >= SENT_BLOCKS and f.compressed > 0
     if sends:  # tcp_sack_compress_send_ack
+        if at < f.n_blocks:
+            log_arrival(f, order, now)
         send_ack(w, f, now)
     left, right = segment, segment + 1
     if at < f.n_blocks:

@@ -18,11 +18,13 @@ def write(w, f, now):
     """Write while allowed. If reading the clock takes a process time, sends come later."""
     f.write_at = NEVER
     now += w.clock_read_ns
+    f.in_process = 1
     while f.written < f.app_end * f.mss:
         sendmsg(w, f, min(write_queue.WRITE_BYTES, f.app_end * f.mss - f.written), now)
         if not write_queue.is_writeable(f):
             write_queue.wait_for_space(f, now)
-            return
+            break
+    f.in_process = 0
 
 
 def sendmsg(w, f, left, now):
@@ -33,6 +35,7 @@ def sendmsg(w, f, left, now):
     while left > 0:
         if not has_room(f, goal):
             if f.wmem_queued >= f.sndbuf:
+                f.nospace = 1  # what is pushed now may already let the buffer grow
                 break
             if is_full(f, f.wq_head, f.wq_tail):
                 grow(f)

@@ -169,6 +169,8 @@ def check_space(f, now):
 
 
 def wait_for_space(f, now):
-    """The application waits until it can write: tcp_poll."""
-    f.nospace = 0 if is_writeable(f) else 1
-    f.write_at = NEVER if f.nospace == 1 else now
+    """The application waits until it can write: tcp_poll, which leaves the mark of a full buffer as it is if it can."""
+    if is_writeable(f):
+        f.write_at = now
+    else:
+        f.nospace, f.write_at = 1, NEVER
