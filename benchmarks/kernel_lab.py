@@ -28,6 +28,7 @@ TIMER_STEP_NS = 256  # of the lab's clock
 STEP_LATE_S = 50e-6  # of a change of the rate: the slack of the timer of the process that makes it
 JITTER_DELAYS = 4097  # to draw from
 PSCHED_TICK_NS = 64  # in which netem counts delays
+POLL_READS_NS = 768, 2048  # between what wakes the polling process and the time it notes: readings of the clock
 POLL_LASTS_NS = {"6.12": 1792, "6.1": 2304}  # a poll of the counters: readings of the clock
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
 SKB_OVERHEAD = {"6.12": SKB_OVERHEAD_BYTES, "6.1": SKB_OVERHEAD_BYTES_6_1}
@@ -148,6 +149,20 @@ def controller_of(kernel, cc):
     return {"cubic": "cubic6", "bbr2": "bbr2:gso_max_bytes=524280"}.get(cc, cc)
 
 
+def polls_of(folder, start_ns, instants):
+    """Return when interrupts woke the process that polled the counters, ns since the start.
+
+    Before it notes its time, the process that receives may have had its turn; that interrupt brought a packet.
+    """
+    files = list(folder.glob("tcpinfo.csv*"))
+    if not files:
+        return np.zeros(0, np.int64)
+    noted = np.unique(cct.read(str(files[0])).columns["time_ns"].astype(np.int64)) - start_ns
+    packets = np.sort(np.concatenate([np.array([-POLL_READS_NS[-1]]), *instants])) // 2 * 2
+    before = packets[np.searchsorted(packets, noted - POLL_READS_NS[0], side="right") - 1]
+    return np.where(noted - before <= POLL_READS_NS[-1], before, noted - POLL_READS_NS[0])
+
+
 def netem_ns(us):
     """Return what a delay of so many microseconds is to netem: whole units of its clock."""
     return us * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS
@@ -159,16 +174,17 @@ class Recording:
     `offsets` (bytes) and `times` (ns since the flow was to start) are those of all segments sent, `lost` the numbers of
     those that did not arrive (None: nobody looked), `lost_behind` of those of them that the bottleneck had served,
     `draws` BBR's random numbers, `phase_ns` the hidden part of the clock, in a list of one. `instants` are the times at
-    which the captures show packets (`passages`), none where the simulation is to have a clock of its own.
+    which the captures show packets (`passages`), none where the simulation is to have a clock of its own; `polls` those
+    at which the polling process woke.
     """
 
-    def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=(), instants=()):
+    def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=(), instants=(), polls=()):
         self.scenario, self.parameters, self.name = scenario, scenario["parameters"], scenario["name"]
         self.release = ".".join(scenario["kernel"].split(".")[:2])
         self.controller = controller_of(scenario["kernel_image"], self.parameters["flows"][0]["cc"])
         self.offsets, self.times, self.syn_ns = offsets, times, syn_ns
         self.draws, self.lost, self.lost_behind, self.phase_ns = draws, losses, behind, [0]
-        self.instants = instants
+        self.instants, self.polls = instants, polls
 
     @classmethod
     def read(cls, folder, inferring=True):
@@ -188,7 +204,8 @@ class Recording:
             behind = ()  # the queue dropped them; after a step of the rate their neighbours' distance tells nothing
         instants = passages(sender, receiver, start_ns)
         syn_ns = int(sender["time_ns"][0]) - start_ns
-        return cls(scenario, offsets, times - start_ns, syn_ns, draws, losses, behind, instants)
+        polls = polls_of(folder, start_ns, instants)
+        return cls(scenario, offsets, times - start_ns, syn_ns, draws, losses, behind, instants, polls)
 
     @property
     def seconds(self):
@@ -272,7 +289,7 @@ class Recording:
         if self.draws:
             world.tell(self.draws)
         if len(self.instants):
-            world.tell_instants([FIRST_NS + times for times in self.instants])
+            world.tell_instants([FIRST_NS + times for times in self.instants], FIRST_NS + self.polls)
         return world
 
     def simulated(self, seconds, mode="compiled"):
@@ -314,7 +331,7 @@ def keep(recordings, seconds, file):
         losses = None if r.lost is None else [number for number in r.lost if number < len(offsets)]
         arrays |= {
             f"instants_{k}_{kind}": np.diff(times[times < seconds * 1e9], prepend=0)
-            for kind, times in enumerate(r.instants)
+            for kind, times in enumerate([*r.instants, r.polls])
         }
         told["lost_behind"] = [number for number in r.lost_behind if number < len(offsets)]
         scenario = {name: r.scenario[name] for name in ("name", "parameters", "kernel", "kernel_image", "sha256")}
@@ -331,7 +348,7 @@ def kept(file):
         told = [entry.get(name, ()) for name in ("syn_ns", "draws", "lost", "lost_behind")]
         r = Recording(entry["scenario"], offsets, times, *told)
         r.phase_ns = entry["phase_ns"]
-        names = [f"instants_{k}_{kind}" for kind in range(4)]
-        r.instants = [np.cumsum(held[name]) for name in names if name in held]
+        names = [f"instants_{k}_{kind}" for kind in range(5)]
+        *r.instants, r.polls = [np.cumsum(held.get(name, ())).astype(np.int64) for name in names]
         found[r.name] = r, entry["seconds"]
     return found

@@ -17,7 +17,7 @@ from cctrace.sim.core.bottleneck import (
 )
 from cctrace.sim.core.entry import forward
 from cctrace.sim.core.positions import length
-from cctrace.sim.core.structs import LINUX_6_1, NEVER, NOT_GIVEN, SENDS, SKB_END, SKB_LAST, segments, transmissions
+from cctrace.sim.core.structs import LINUX_6_1, NEVER, NOT_GIVEN, POLLS, SENDS, SKB_END, SKB_LAST, segments, transmissions
 from cctrace.sim.core.tap import tap_sent
 from cctrace.sim.core.view import PACING
 from cctrace.sim.core.write_queue import overhead
@@ -106,11 +106,14 @@ def free_left(w, f, now):
 
 
 def wakes_poll(w, now):
-    """Whether the interrupt at `now` also wakes the process that polls the counters, the first since a poll was due.
+    """Whether the interrupt at `now` also wakes the process that polls the counters: if not prescribed, the first since
+    a poll was due.
 
     What is left of the softirq is then ksoftirqd's (__do_softirq, until Linux 6.5 whatever asks for it next), in which
     tcp_wfree does not let TCP go on while fq holds more.
     """
+    if words(w.instants)[POLLS] < words(w.instants)[POLLS + 1]:
+        return instant_near(w, now + w.timer_step_ns, 0, POLLS) < NEVER
     if not may_wake_poll(w, now):
         return False
     due, step = now - now % w.poll_ns + POLL_SOONEST_NS, w.timer_step_ns

@@ -52,7 +52,7 @@ class World:
         self.record.flows = self.place(self.flows)
         self.record.n = len(flows)
         self.record.timer_step_ns = 1
-        self.record.instants = self.place(np.full(structs.NOT_GIVEN + 2, structs.NOT_GIVEN + 2))
+        self.record.instants = self.place(np.full(structs.INSTANTS_HEAD, structs.INSTANTS_HEAD))
         self.record.linux_view = self.place(np.zeros(len(schema.LINUX_VIEW), np.int64))
         self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
         self.record.rng = self.place(seeded(seed).view(np.int64))
@@ -88,13 +88,14 @@ class World:
         places = np.where(np.isin(orders, behind), structs.LOST_BEHIND, structs.LOST_IN_QUEUE)
         f.lost_orders = self.place(np.append(np.array(orders, np.int64) << 2 | places, 0))
 
-    def tell_instants(self, kinds):
+    def tell_instants(self, kinds, polls=()):
         """Prescribe recorded instants at which packets pass, if close to the time at which they are due.
 
-        `kinds` are the times of ARRIVALS, ACKS, SENDS and ANSWERS, ns of the simulation, each in ascending order.
+        `kinds` are the times of ARRIVALS, ACKS, SENDS and ANSWERS, ns of the simulation, each in ascending order;
+        `polls` those of the interrupts that woke the process that polls the counters.
         """
-        ends = structs.NOT_GIVEN + 2 + np.cumsum([0, *map(len, kinds), 0])
-        self.record.instants = self.place(np.concatenate([ends, *kinds]).astype(np.int64))
+        ends = structs.INSTANTS_HEAD + np.cumsum([0, *map(len, kinds), 0, len(polls)])
+        self.record.instants = self.place(np.concatenate([ends, *kinds, polls]).astype(np.int64))
 
     def _draw_first(self):
         """Put random numbers for the first call into each view that is in use."""
