@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.kernel_lab import MSS, TIMER_STEP_NS, Recording, keep, kept
 from cctrace.cc import controller
-from cctrace.replaying.hypotheses import raw_draw
+from cctrace.replaying.hypotheses import LONGEST, raw_draw
 from cctrace.units import parse_time_ns
 
 ALIKE = "100us"
@@ -30,6 +30,8 @@ WAITS_US = (64000, 32000, 16000, 8000, 4000, 2000, 1000, 500, 250)  # by which a
 DRAW_PER_US = (1 << 32) / 1e6  # of the clock's part of a wait, which is up to a second long
 NEARLY_ALL = 0.999  # alike: nothing more is tried
 FEW = 10  # that differ do not end what is alike
+RECENT = 2  # draws, of those used when the two part, that are tried anew
+LOOK_S = 2.0  # beyond that, by which they are judged
 
 
 def occurrences(offsets):
@@ -76,42 +78,53 @@ def compare(mine, theirs, within_ns):
     return share, np.flatnonzero(~alike)
 
 
-def length_alike(apart):
-    """Return how long the two went together: up to the tenth that differs."""
-    return float("inf") if len(apart) < FEW else int(apart[FEW - 1])
+def together(mine, theirs, within_ns):
+    """Return how many segments the two sent alike from the start, up to the tenth that differs."""
+    size = min(len(mine[0]), len(theirs[0]))
+    apart = (mine[0][:size] != theirs[0][:size]) | (np.abs(mine[1][:size] - theirs[1][:size]) > within_ns)
+    places = np.flatnonzero(apart)
+    return int(places[FEW - 1]) if len(places) >= FEW else size
 
 
-def refine(recording, theirs, best, seconds, within_ns):
-    """Find what the replay cannot know exactly: how long BBR waited between two ACKs, the phase of the lab's clock.
+def refine(recording, seconds, within_ns):
+    """Find what a replay cannot tell exactly: BBR's draws, and the phase of the lab's clock.
 
-    Returns the comparison and what was sent with the values that explain most, which the recording keeps.
+    Where the simulation parts from the recording, the draws used last are tried anew, and kept if both go on together
+    for longer; if none helps, so is the clock.
     """
-    for values, k, value in choices(recording):
-        if best[0] > NEARLY_ALL:
-            break
-        kept, values[k] = values[k], value
-        mine = recording.simulated(seconds)
-        tried = (*compare(mine, theirs, within_ns), mine)
-        if (length_alike(tried[1]), tried[0]) > (length_alike(best[1]), best[0]):
-            best = tried
-        else:
+    theirs = recording.until(seconds)
+    alike = together(recording.simulated(seconds), theirs, within_ns)
+    while alike < len(theirs[0]):
+        parts_s = theirs[1][alike] / 1e9
+        until_s = min(parts_s + LOOK_S, seconds)
+        best = alike, None
+        for values, k, value in choices(recording, recording.used(parts_s)):
+            kept, values[k] = values[k], value
+            longer = together(recording.simulated(until_s), theirs, within_ns)
             values[k] = kept
-    return best
+            if longer > best[0]:
+                best = longer, (values, k, value)
+        if best[1] is None:
+            return
+        values, k, value = best[1]
+        values[k] = value
+        alike = together(recording.simulated(seconds), theirs, within_ns)
 
 
-def choices(recording):
-    """Yield (values, place, another value to try) for each number of a recording that is known only roughly."""
+def choices(recording, used):
+    """Yield (values, place, another value to try) of the last draws used, and of the clock's phase."""
     cls = controller(recording.controller)[0]
     kinds = cls.probe_draws or (cls.phase_choices,)
     draws = recording.draws
-    for k in range(len(draws)):
+    for k in range(max(used - RECENT * len(kinds), 0), min(used, len(draws))):
         count = kinds[k % len(kinds)]
         for n in range(count):
-            yield draws, k, raw_draw(n, count)
-        for shift_us in WAITS_US if count == 0 else ():
+            if raw_draw(n, count) != draws[k]:
+                yield draws, k, raw_draw(n, count)
+        for shift_us in WAITS_US if count == 0 and draws[k] < LONGEST else ():
             for sign in (-1, 1):
-                yield draws, k, int(np.clip(draws[k] + sign * shift_us * DRAW_PER_US, 0, 0xFFFFFFFF))
-    for phase_ns in range(64, TIMER_STEP_NS, 64):
+                yield draws, k, int(np.clip(draws[k] + sign * shift_us * DRAW_PER_US, 0, LONGEST))
+    for phase_ns in range(0, TIMER_STEP_NS, 64) if not len(recording.instants) else ():
         yield recording.phase_ns, 0, phase_ns
 
 
@@ -140,8 +153,10 @@ def report(recording, seconds, options):
     theirs = recording.until(seconds)
     mine = recording.simulated(seconds)
     share, apart = compare(mine, theirs, within_ns)
-    if options.refine:
-        share, apart, mine = refine(recording, theirs, (share, apart, mine), seconds, within_ns)
+    if options.refine and share < NEARLY_ALL:
+        refine(recording, seconds, within_ns)
+        mine = recording.simulated(seconds)
+        share, apart = compare(mine, theirs, within_ns)
     again = [len(o) - len(np.unique(o)) for o, _ in (theirs, mine)]
     when = f"; first apart: {apart[0]} at {theirs[1][apart[0]] / 1e9:.6f} s" if len(apart) else ""
     sent = f"{len(theirs[0])} sent, simulated {len(mine[0])}, again {again[0]} and {again[1]}"

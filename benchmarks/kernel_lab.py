@@ -4,14 +4,17 @@ A recording is a folder with scenario.json, sender.pcap and, where packets were 
 file that `keep` wrote, which holds of each only what a comparison needs. docs/simulation.md says what is not modelled.
 """
 
+import csv
 import json
 
 import numpy as np
 
 import cctrace as cct
+from benchmarks.aqm_lab import opened
 from cctrace.cc import controller
 from cctrace.sim.core.receive_window import scaling_ratio
 from cctrace.sim.core.structs import TAP_LACKS, TAP_SENT
+from cctrace.sim.core.view import DRAWN
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Jitter, Path
 from cctrace.sim.recorder import ends
@@ -28,7 +31,8 @@ TIMER_STEP_NS = 256  # of the lab's clock
 STEP_LATE_S = 50e-6  # of a change of the rate: the slack of the timer of the process that makes it
 JITTER_DELAYS = 4097  # to draw from
 PSCHED_TICK_NS = 64  # in which netem counts delays
-POLL_READS_NS = 768, 2048  # between what wakes the polling process and the time it notes: readings of the clock
+POLLED = {"tcpinfo.csv": 768, "queue.csv": 256}  # readings of the clock between what wakes a process and what it notes
+NOTED_NS, TICK_LASTS_NS = 2048, 1000  # the same where other processes had their turn; after a tick is due
 POLL_LASTS_NS = {"6.12": 1792, "6.1": 2304}  # a poll of the counters: readings of the clock
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
 SKB_OVERHEAD = {"6.12": SKB_OVERHEAD_BYTES, "6.1": SKB_OVERHEAD_BYTES_6_1}
@@ -149,18 +153,27 @@ def controller_of(kernel, cc):
     return {"cubic": "cubic6", "bbr2": "bbr2:gso_max_bytes=524280"}.get(cc, cc)
 
 
-def polls_of(folder, start_ns, instants):
-    """Return when interrupts woke the process that polled the counters, ns since the start.
+def polls_of(folder, scenario, instants):
+    """Return when interrupts woke a process that polls and left the rest of their work to ksoftirqd, ns since the start.
 
     Before it notes its time, the process that receives may have had its turn; that interrupt brought a packet.
     """
-    files = list(folder.glob("tcpinfo.csv*"))
-    if not files:
-        return np.zeros(0, np.int64)
-    noted = np.unique(cct.read(str(files[0])).columns["time_ns"].astype(np.int64)) - start_ns
-    packets = np.sort(np.concatenate([np.array([-POLL_READS_NS[-1]]), *instants])) // 2 * 2
-    before = packets[np.searchsorted(packets, noted - POLL_READS_NS[0], side="right") - 1]
-    return np.where(noted - before <= POLL_READS_NS[-1], before, noted - POLL_READS_NS[0])
+    start_ns, kernel = scenario["start_realtime_ns"], scenario["kernel"]
+    found, packets = [], np.unique(np.concatenate([np.array([-NOTED_NS]), *instants])) // 2 * 2
+    for name, soonest_ns in POLLED.items():
+        files = list(folder.glob(f"{name}*"))
+        noted = np.unique(times_of(files[0])) - start_ns if files else np.zeros(0, np.int64)
+        before = packets[np.searchsorted(packets, noted - soonest_ns, side="right") - 1]
+        found.append(np.where(noted - before <= NOTED_NS, before, noted - soonest_ns))
+    woken = np.unique(np.concatenate(found))
+    since_tick = woken % (1_000_000_000 // hz_of(scenario["kernel_image"]))
+    return woken if kernel.startswith("6.1.") else woken[since_tick < TICK_LASTS_NS]
+
+
+def times_of(file):
+    """Return the times of a table of the lab, ns."""
+    with opened(file) as lines:
+        return np.array([int(row["time_ns"]) for row in csv.DictReader(lines)], np.int64)
 
 
 def netem_ns(us):
@@ -204,7 +217,7 @@ class Recording:
             behind = ()  # the queue dropped them; after a step of the rate their neighbours' distance tells nothing
         instants = passages(sender, receiver, start_ns)
         syn_ns = int(sender["time_ns"][0]) - start_ns
-        polls = polls_of(folder, start_ns, instants)
+        polls = polls_of(folder, scenario, instants)
         return cls(scenario, offsets, times - start_ns, syn_ns, draws, losses, behind, instants, polls)
 
     @property
@@ -295,6 +308,15 @@ class Recording:
     def simulated(self, seconds, mode="compiled"):
         """Return (first byte, time in ns) of every segment that the simulated sender sends."""
         return self._run(self.world(mode == "compiled"), seconds, mode)[:2]
+
+    def used(self, seconds):
+        """Return how many of the draws the simulated controller has used by then."""
+        world = self.world()
+        try:
+            Runner(world, "compiled", trace=False, packets=False).to(FIRST_NS + int(seconds * 1e9))
+            return int(world.record.given_used) - DRAWN if world.record.given > world.record.given_used else len(self.draws)
+        finally:
+            world.close()
 
     def by_chance(self, seed):
         """Return the same where the seed decides losses and draws, over the whole time, and the mean RTT in us."""

@@ -100,21 +100,20 @@ def free_left(w, f, now):
         return
     f.wmem_alloc -= f.wmem_leaving
     f.wmem_leaving = 0
-    if f.tsq_throttled == 1 and not (f.kernel == LINUX_6_1 and f.wmem_alloc > 0 and wakes_poll(w, now)):
+    if f.tsq_throttled == 1 and not (f.wmem_alloc > 0 and leaves_rest(w, f, now)):
         f.tsq_throttled = 0
         f.tsq_at = now + w.one_host  # a tasklet: an ACK of the same instant, noted a ns later, is received before it
 
 
-def wakes_poll(w, now):
-    """Whether the interrupt at `now` also wakes the process that polls the counters: if not prescribed, the first since
-    a poll was due.
+def leaves_rest(w, f, now):
+    """Whether the interrupt at `now` also wakes a process that polls: if not prescribed, the first since a poll is due.
 
-    What is left of the softirq is then ksoftirqd's (__do_softirq, until Linux 6.5 whatever asks for it next), in which
-    tcp_wfree does not let TCP go on while fq holds more.
+    What is left of the softirq is then ksoftirqd's (__do_softirq, until Linux 6.5 whatever asks for it next, later
+    where the interrupt is a tick), in which tcp_wfree does not let TCP go on while fq holds more.
     """
     if words(w.instants)[POLLS] < words(w.instants)[POLLS + 1]:
         return instant_near(w, now + w.timer_step_ns, 0, POLLS) < NEVER
-    if not may_wake_poll(w, now):
+    if f.kernel != LINUX_6_1 or not may_wake_poll(w, now):
         return False
     due, step = now - now % w.poll_ns + POLL_SOONEST_NS, w.timer_step_ns
     earliest = first_departure(w, due)
