@@ -154,7 +154,7 @@ def controller_of(kernel, cc):
 
 
 def polls_of(folder, scenario, instants):
-    """Return when interrupts woke a process that polls and left the rest of their work to ksoftirqd, ns since the start.
+    """Return when interrupts woke a process that polls and left their rest to ksoftirqd, ns since the start.
 
     Before it notes its time, the process that receives may have had its turn; that interrupt brought a packet.
     """
@@ -314,7 +314,8 @@ class Recording:
         world = self.world()
         try:
             Runner(world, "compiled", trace=False, packets=False).to(FIRST_NS + int(seconds * 1e9))
-            return int(world.record.given_used) - DRAWN if world.record.given > world.record.given_used else len(self.draws)
+            w = world.record
+            return int(w.given_used) - DRAWN if w.given_used < w.given else len(self.draws)
         finally:
             world.close()
 

@@ -51,6 +51,9 @@ RECORDINGS = FilePath(__file__).with_name("recordings")
         ("v1_steps_fq", 0.95),  # ACKs come with the packets that leave fq
         ("v2_steps_fq", 0.95),  # an ACK of 3.32 s ends the wait for a probe; ksoftirqd is woken at 150 ms
         ("reno_steps_fq", 0.99),  # after the change an arriving packet asks the token bucket
+        ("v3_eq_317004", 0.95),  # what left fq in the ACK that sent it holds back what follows; a tick wakes ksoftirqd
+        ("v2_eq_302106", 0.95),  # its memory has grown, because software cut it into segments
+        ("v2_eq_317023", 0.95),  # an ACK reports the segment that extends the third of its SACK blocks
     ],
 )
 def test_each_segment_leaves_when_it_left_the_recorded_kernel(name, least):

@@ -17,7 +17,17 @@ from cctrace.sim.core.bottleneck import (
 )
 from cctrace.sim.core.entry import forward
 from cctrace.sim.core.positions import length
-from cctrace.sim.core.structs import LINUX_6_1, NEVER, NOT_GIVEN, POLLS, SENDS, SKB_END, SKB_LAST, segments, transmissions
+from cctrace.sim.core.structs import (
+    LINUX_6_1,
+    NEVER,
+    NOT_GIVEN,
+    POLLS,
+    SENDS,
+    SKB_END,
+    SKB_LAST,
+    segments,
+    transmissions,
+)
 from cctrace.sim.core.tap import tap_sent
 from cctrace.sim.core.view import PACING
 from cctrace.sim.core.write_queue import overhead
@@ -75,7 +85,7 @@ def release(w, f, now):
 
 
 def dequeue(w, f, now):
-    """fq_dequeue: what is due leaves; return its memory, which grows where software cuts super-packets (skb_segment)."""
+    """fq_dequeue: what is due leaves; return its memory, which grows where software cuts it (skb_segment)."""
     freed = 0
     while f.fq_next < f.tx_next and transmissions(f.tx)[f.fq_next & f.mask].ns <= now:
         size = 0

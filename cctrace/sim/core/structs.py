@@ -60,8 +60,9 @@ _FLOW = (
     # rings to move into, 0 if none; `small_sent`: the segment after one that was not full
     "way", "larger_rings", "trace_buffer", "trace_rows", "tap_buffer", "tap_rows", "start_ns", "stop_ns", "fwd_ns",
     "delack_ns", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_stage", "small_sent", "fq_next",
-    "fq_due_ns", "fq_soft_ns", "wmem_alloc", "wmem_leaving", "in_process", "cuts_skbs", "tsq_throttled", "tsq_at", "prior_ssthresh",
-    "lost_orders", "lost_given", "lost_at", "dsacks", "retrans_stamp", "tlp_retrans", "frto", "queue_cwr", "ect_marks", "ect_always", "ce_reported",
+    "fq_due_ns", "fq_soft_ns", "wmem_alloc", "wmem_leaving", "in_process", "cuts_skbs", "tsq_throttled", "tsq_at",
+    "prior_ssthresh", "lost_orders", "lost_given", "lost_at", "dsacks", "retrans_stamp", "tlp_retrans", "frto",
+    "queue_cwr", "ect_marks", "ect_always", "ce_reported",
     "ce_state", "comp_due_ns", "syn_ack_ns", "n_discarded", "rcv_copied_to", "rcv_rtt_at", "n_retx", "n_rto", "n_undo",
     "drops_queue", "drops_random", "n_marked", "untraced",
 )
