@@ -1,4 +1,7 @@
-"""What must not change an answer: another epoch, IPv6 for IPv4, a capture in parts, every packet recorded twice."""
+"""What must not change an answer: another epoch, IPv6 for IPv4, a capture in parts, every packet recorded twice.
+
+What must change it in proportion: half the speed. And captures at both ends of a flow agree.
+"""
 
 import struct
 import zipfile
@@ -66,18 +69,62 @@ def twice(header, packets, file):
     return write(file, header, [one for packet in numbered for one in (packet, packet)])
 
 
+def slowed(header, packets, file):
+    """Return the capture as of hosts and a path at half the speed: time stamps of packets and of TCP advance doubly."""
+    start_ns = packets[0][0] * 10**9 + packets[0][1]
+    changed = []
+    for seconds, fraction, length, data in packets:
+        time_ns = 2 * (seconds * 10**9 + fraction) - start_ns
+        tcp = 4 * (data[0] & 15)
+        at, end, data = tcp + 20, tcp + 4 * (data[tcp + 12] >> 4), bytearray(data)
+        while at < end:
+            if data[at] == 8:  # [RFC7323] 3.2
+                doubled = (2 * stamp & 0xFFFFFFFF for stamp in struct.unpack_from(">II", data, at + 2))
+                struct.pack_into(">II", data, at + 2, *doubled)
+            at += data[at + 1] if data[at] > 1 else 1
+        changed.append([time_ns // 10**9, time_ns % 10**9, length, bytes(data)])
+    return write(file, header, changed)
+
+
 @pytest.fixture(scope="module", params=["cubic6", "bbr2022"])
-def capture(request, tmp_path_factory):
+def captures(request, tmp_path_factory):
+    """The captures at both ends of a flow."""
     path = cct.Path(rate="8Mbit", rtt="30ms", buffer="1bdp", loss="0.3%")
     sim = cct.simulate(path, request.param, "4s", 3, packets=True)
-    file = tmp_path_factory.mktemp(request.param) / "as_taken.pcap"
-    sim.to_pcap(file)
-    return file
+    folder = tmp_path_factory.mktemp(request.param)
+    for side in ("sender", "receiver"):
+        sim.to_pcap(folder / f"{side}.pcap", side=side)
+    return request.param, folder / "sender.pcap", folder / "receiver.pcap"
 
 
-@pytest.mark.parametrize("change", [later, of_ipv6, in_parts])
-def test_who_sent_a_flow_is_the_same(change, capture, tmp_path):
+@pytest.fixture(scope="module")
+def capture(captures):
+    return captures[1]
+
+
+def answers(flow):
+    """Return what is said of a flow: its row, its path, and what it was held back by."""
+    fitted = cct.fit.path(flow).estimates
+    verdicts = [(verdict.name, verdict.text) for verdict in cct.diagnose(flow).verdicts]
+    row = {name: flow.row[name] for name in ("bytes_sent", "segments_sent", "retransmitted_segments", "goodput_bps")}
+    return {"row": row, "verdicts": verdicts} | {
+        name: fitted[name] for name in ("rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "undetermined")
+    }
+
+
+@pytest.mark.parametrize("change", [later, of_ipv6, in_parts, twice])
+def test_a_flow_its_path_and_its_causes_are_the_same(change, capture, tmp_path):
+    before = answers(cct.read(capture).flow(0))
+    assert before["row"]["retransmitted_segments"] > 5
+    assert before["verdicts"]
+    assert answers(cct.read(change(*packets_of(capture), tmp_path / "changed.pcap")).flow(0)) == before
+
+
+@pytest.mark.parametrize("change", [later, of_ipv6, in_parts, twice])
+def test_who_sent_a_flow_is_the_same(change, captures, tmp_path):
+    name, capture, _ = captures
     before = cct.identify(cct.read(capture).flow(0))
+    assert name in before.group  # `unknown` twice would show nothing
     changed = cct.read(change(*packets_of(capture), tmp_path / "changed.pcap"))
     assert len(changed) == 1
     after = cct.identify(changed.flow(0))
@@ -85,8 +132,28 @@ def test_who_sent_a_flow_is_the_same(change, capture, tmp_path):
     assert after.reason == before.reason
 
 
-def test_copies_of_packets_leave_who_sent_them_as_it_was(capture, tmp_path):
-    before = cct.identify(cct.read(capture).flow(0))
-    after = cct.identify(cct.read(twice(*packets_of(capture), tmp_path / "changed.pcap")).flow(0))
-    assert after.candidates == before.candidates
-    assert after.reason == before.reason
+def test_half_the_speed_halves_the_rate_and_doubles_the_rtt(capture, tmp_path):
+    before = answers(cct.read(capture).flow(0))
+    after = answers(cct.read(slowed(*packets_of(capture), tmp_path / "changed.pcap")).flow(0))
+    assert after["rate_bps"][0]["value"] == pytest.approx(before["rate_bps"][0]["value"] / 2, rel=1e-6)
+    assert after["base_rtt_us"].value == pytest.approx(2 * before["base_rtt_us"].value, rel=1e-6)
+    assert after["buffer_bytes"].value == before["buffer_bytes"].value
+    assert after["buffer_bytes"].low == pytest.approx(before["buffer_bytes"].low, rel=1e-3)
+    assert after["loss"]["share"].value == pytest.approx(before["loss"]["share"].value, rel=0.02)  # a tail's RTTs count
+    assert after["row"].pop("goodput_bps") == pytest.approx(before["row"].pop("goodput_bps") / 2, rel=1e-3)
+    assert after["row"] == before["row"]
+    assert [name for name, _ in after["verdicts"]] == [name for name, _ in before["verdicts"]]
+
+
+def test_both_ends_agree_on_rate_base_rtt_goodput_and_sender(captures):
+    name, *files = captures
+    here, there = (cct.read(file).flow(0) for file in files)
+    assert (here.taken_at, there.taken_at) == ("sender", "receiver")
+    sent, arrived = answers(here), answers(there)
+    assert sent["rate_bps"][0]["low"] < arrived["rate_bps"][0]["value"] < sent["rate_bps"][0]["high"]
+    assert sent["base_rtt_us"].low < arrived["base_rtt_us"].value < sent["base_rtt_us"].high
+    assert arrived["row"]["goodput_bps"] == pytest.approx(sent["row"]["goodput_bps"], rel=0.005)  # half an RTT of 4 s
+    assert name in cct.identify(here).group
+    assert name in cct.identify(there).group
+    lost = sent["row"]["segments_sent"] - arrived["row"]["segments_sent"]
+    assert 0 < lost <= sent["row"]["retransmitted_segments"] + 60  # lost, or in flight at the end: 2 BDP at most
