@@ -1,7 +1,10 @@
 """TCP's rules against numbers worked out by hand from the kernel's text, and the same in all ways of running them."""
 
+from cctrace.analytic import domain
+from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.linux import CA_OPEN, CA_RECOVERY
 from cctrace.lang.machine import Machine
+from cctrace.tcp import wire
 from cctrace.tcp.pacing import bbr_min_tso_segs, near_peer_bytes, next_departure, tso_autosize
 from cctrace.tcp.probe import probe_timeout_us
 from cctrace.tcp.prr import prr_cwnd
@@ -201,3 +204,8 @@ def test_the_reconstruction_compiles_the_same_rule():
         assert Machine(next_departure)(*arguments) == next_departure(*arguments)
     for arguments in [(0, 0, 0, 0, 40_000, True), (800_000, 4_000, 200_000, 300_000, 59_000, True)]:
         assert Machine(rtt_estimator)(*arguments) == rtt_estimator(*arguments)
+
+
+def test_models_and_captures_have_packets_of_the_same_size():
+    assert (domain.MSS_BYTES, domain.PACKET_BYTES) == (wire.MSS_BYTES, wire.PACKET_BYTES)
+    assert BBR2016.pacing_overhead_bytes == wire.HEADER_BYTES

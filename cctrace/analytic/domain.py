@@ -14,6 +14,7 @@ from cctrace.errors import ArgumentError
 
 Array = NDArray[np.float64]
 Real = float | Array  # one number or many
+MSS_BYTES, PACKET_BYTES = 1448, 1514  # of a full segment, as in `tcp.wire`, which is above this package
 
 
 class Domain(NamedTuple):

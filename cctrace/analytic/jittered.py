@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cctrace.analytic.distributions import Delay
-from cctrace.analytic.domain import checked, positive
+from cctrace.analytic.domain import MSS_BYTES, PACKET_BYTES, checked, positive
 from cctrace.errors import ArgumentError
 
 DRAWS = ("packet", "burst", "slot")
@@ -21,8 +21,8 @@ class Link:
     ordered: bool = True  # the path preserves the packets' order
     slot_us: float = 5000.0
     ack_every: int = 1  # segments per ACK of an in-order receiver
-    wire_bytes: int = 1514
-    mss: int = 1448
+    wire_bytes: int = PACKET_BYTES
+    mss: int = MSS_BYTES
     # correlation of successive draws (`dependence.ordered_log_cdf`). A jitter that wanders with correlation time T is
     # draws="slot" with short slots and rho = exp(-slot_us / T).
     rho: float = 0.0

@@ -6,10 +6,10 @@ Sources: [Kleinrock79], [Jain84]_, [Yang22]_ Eqs. 1 and 2.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.analytic.domain import Array, not_negative, positive
+from cctrace.analytic.domain import PACKET_BYTES, Array, not_negative, positive
 
 
-def bdp_packets(rate_bps: ArrayLike, rtt_us: ArrayLike, packet_bytes: ArrayLike = 1514) -> Array:
+def bdp_packets(rate_bps: ArrayLike, rtt_us: ArrayLike, packet_bytes: ArrayLike = PACKET_BYTES) -> Array:
     """Return the bandwidth-delay product in packets.
 
     >>> float(bdp_packets(40e6, 40_000).round(2))

@@ -10,7 +10,7 @@ import numpy as np
 from cctrace.analytic import closedloop, share
 from cctrace.analytic.collapse import PAPER_PROBE_RTT_SAMPLES, PAPER_SAMPLES, Collapse, collapse_domain
 from cctrace.analytic.distributions import TruncatedNormal
-from cctrace.analytic.domain import checked, positive
+from cctrace.analytic.domain import PACKET_BYTES, checked, positive
 from cctrace.analytic.jittered import SENDERS, Link
 from cctrace.errors import ArgumentError
 
@@ -107,7 +107,7 @@ def buffer_share(
     checked("flows", flows, 1), checked("loss_based_flows", loss_based_flows, 1)
     p = float(share.loss_based_share(gain, ratio))
     rtt_s = float(positive("rtt_us", rtt_us)) / 1e6
-    packets_per_s = float(positive("rate_bps", rate_bps)) / 8 / 1514
+    packets_per_s = float(positive("rate_bps", rate_bps)) / 8 / PACKET_BYTES
     ware = share.ware_bbr_share(ratio, rtt_s, packets_per_s, flows, duration_s)
     low, high = share.mishra_bounds(ratio, loss_based_flows)
     ware_domain = share.ware_domain(ratio, rtt_s, duration_s, flows, loss_based_flows)

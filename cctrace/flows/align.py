@@ -26,6 +26,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.likeness import most_alike
 from cctrace.flows.offset import FEW, Alignment, search
 from cctrace.io.tcpinfo import MISSING, TcpInfo
+from cctrace.tcp.sequence import unwrapped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -151,8 +152,7 @@ def first_sent(flow: Flow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     rows = rows[(packets["direction"][rows] == c.sender[i]) & (packets["payload"][rows] > 0)]
     p = flow.capture.params([i])[0]
     ends = packets["seq"][rows] + packets["payload"][rows].astype(np.uint32)
-    steps = np.diff(ends, prepend=np.uint32(p["isn"] + 1 & 0xFFFFFFFF)).view(np.int32).astype(np.int64)
-    reached = np.maximum.accumulate(np.cumsum(steps))
+    reached = np.maximum.accumulate(unwrapped(ends, int(p["isn"]) + 1))
     first = np.flatnonzero(np.diff(reached, prepend=0) > 0)
     return np.maximum.accumulate(clock[rows[first]]), reached[first]
 
