@@ -64,7 +64,7 @@ _FIGURES = (
     ("bytes_acked", 0.995, "bytes_acked", _equal, True),
     ("unacked", 0.995, "unacked", _equal, False),
     ("rtt", 0.95, "rtt", _relative(0.005), False),
-    ("rttvar", 0.95, "rttvar", _relative(0.02, 1.0), False),  # the kernel tells whole microseconds
+    ("rttvar", 0.95, "rttvar", _relative(0.02, 1.0), False),  # the kernel reports whole microseconds
     ("min_rtt", 0.95, "min_rtt", _relative(0.01), False),
     ("delivery_rate", 0.95, "delivery_rate_Bps", _relative(0.01), False),
     ("app_limited", 0.97, "delivery_rate_app_limited", _equal, False),
@@ -90,7 +90,7 @@ class Agreement:
 
     Attributes are `polls` (rows of the flow's tcp_info that are compared), `set_aside` (polls inside stalls), `states`
     (`state.SNAP` records, whose `poll` indexes `polls`), `replay` (the `Comparison` of the sender's own controller with
-    the kernel's log; None if nothing tells which it was) and `figures` (list of `Figure`).
+    the kernel's log; None if unknown) and `figures` (list of `Figure`).
     """
 
     def __init__(self, flow: Flow, stalls: NDArray[np.int64] | None = None, cc: str | None = None) -> None:
@@ -106,10 +106,10 @@ class Agreement:
         self.set_aside = int((compared & held).sum())
         self.polls = np.flatnonzero(compared & ~held)
         self.kernel = {name: column[self.polls] for name, column in info.columns.items()}
-        # What has the same time stamp as the poll came before or after it: nothing tells, where a clock is coarse.
+        # Events with the poll's own time stamp may precede or follow it: a coarse clock leaves that open.
         times = np.column_stack([self.kernel["time_ns"] - 1, self.kernel["time_after_ns"]])
         self._run = replay(flow, variant) if variant and len(times) else None
-        if self._run and isinstance(self._run.source, Flow):  # the run found out how the flow was sent
+        if self._run and isinstance(self._run.source, Flow):  # the replay inferred how the flow was sent
             flow = self.flow = self._run.source
         decided = (self._run.decided, self._run.marked) if self._run else ()
         self.states = flow.answers(times, *decided)

@@ -267,7 +267,7 @@ def _reproducing(
 
 
 def _may_lack_room(scene: Scene, diagnosis: Diagnosis) -> bool:
-    """Return whether a send buffer may have been full: a flow alone waited for data, and nothing else explains that."""
+    """Return whether the send buffer may have been full: a flow alone waited for data, and no other cause is known."""
     limited = scene.held.options({"rwnd": "none", "fq": None})
     return not limited and not scene.others and shares(diagnosis.limits).get("application", 0.0) >= const.NEGLIGIBLE
 

@@ -1,8 +1,8 @@
 """Simulations of a what-if: first the flow's own controller, as a check, then others over the same drawn paths.
 
-runs = Runs(scene, draws, seed) runs.original, runs.reproduces      the flow's own controller over the inferred
-path; whether it reproduces the recording runs.ask({"bbr3": Question(...)})   others over the same paths with the
-same random numbers; or changed paths
+runs = Runs(scene, draws, seed)
+runs.original, runs.reproduces      the flow's own controller over the inferred path; whether it is as recorded
+runs.ask({"bbr3": Question(...)})   others over the same paths with the same random numbers; or changed paths
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def note_new_data(tp, seq, cwr):
         if tp.cwr_seq < 0 and tp.ca_state >= linux.CA_CWR:
             tp.high_seq = seq
         tp.cwr_seq = 0 if tp.cwr_seq < 0 else seq
-    elif tp.cwr_seq < 0 and tp.now_us - tp.reduced_us > tp.srtt8 >> 4:  # its packet was lost before it came here
+    elif tp.cwr_seq < 0 and tp.now_us - tp.reduced_us > tp.srtt8 >> 4:  # its packet was lost before the capture point
         tp.cwr_seq = 0
 
 

@@ -35,8 +35,8 @@ FINALS, SCRATCH = 6, 8  # of the tables, besides those
 def reenact(packets, sacks, order, first, params, polls, decided, marked, place, tables):
     """Re-enact the connections from where `place`, a PASS record, is; see `run`.
 
-    Returns the number of the table that lacks room, NOTHING if all is done. Nothing was done yet of the packet at which
-    it stops, so it goes on from there once the table is larger. A pass that a controller leads (`place.led`) also
+    Returns the number of the table that lacks room, NOTHING if all is done. The packet at which it stops has not been
+    processed, so it continues there once the table is larger. A pass that a controller leads (`place.led`) also
     stops, with ASKS, where rows were added and TCP may hand over next: it goes on once they have been decided.
     It stops, with PAUSED, before the packet at place `place.until`.
     """

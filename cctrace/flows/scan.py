@@ -40,7 +40,7 @@ def _room(me, pool, used, behind):
 
 
 def _begin(opener, stamped, mss, is_known, now):
-    """Take in the first packet of a connection."""
+    """Process the first packet of a connection."""
     opener.begin_ns = now
     opener.opening = stamped
     opener.mss = mss
@@ -49,7 +49,7 @@ def _begin(opener, stamped, mss, is_known, now):
 
 
 def _note_stamps(me, peer, tsval, tsecr, size, now):
-    """Time how long an endpoint takes to echo a stamp that passed here, and follow the clock of the stamps of data."""
+    """Measure how long an endpoint takes to echo a stamp that passed here, and track the clock of data's stamps."""
     # Round-trip time to this endpoint: until it echoes a value that passed here.
     if me.timed and ((tsecr - me.timed_val) & 0xFFFFFFFF) < 0x80000000:
         me.timed = 0
@@ -75,7 +75,7 @@ def _note_stamps(me, peer, tsval, tsecr, size, now):
 
 
 def _note_syn(me, opener, fl, seq, stamped, mss, is_known, at):
-    """Take in what a SYN says: where the numbers of its direction begin, and of time stamps and ECN."""
+    """Process a SYN: initial sequence number, time-stamp option, ECN."""
     if opener.opening and not stamped:  # both ends have to offer them [RFC 7323]
         opener.opening = 0
         if not is_known and mss > 0:
@@ -92,7 +92,7 @@ def _note_syn(me, opener, fl, seq, stamped, mss, is_known, at):
 
 
 def _note_fin(me, pool, seq, size, at):
-    """Take in a FIN: it is acknowledged like a byte, and gives an RTT as well."""
+    """Process a FIN: it is acknowledged like a byte, and gives an RTT as well."""
     if not size:
         end = unwrap(seq, me.base, me.snd_nxt) + 1
         last = me.ring + ((me.tail - 1) & (me.width - 1))
@@ -107,7 +107,7 @@ def _note_fin(me, pool, seq, size, at):
 
 
 def _add_hole(me, pool, low, high, now):
-    """Note bytes that the capture has not shown; there is room for the hole."""
+    """Record a hole, bytes not captured so far; the caller has made room."""
     pool[me.gaps + me.holes, 0] = low
     pool[me.gaps + me.holes, 1] = high
     pool[me.gaps + me.holes, 2] = now
@@ -115,7 +115,7 @@ def _add_hole(me, pool, low, high, now):
 
 
 def _extend_below(me, pool, a, b, now):
-    """Take in data that begin below all others; return how many bytes they show of those."""
+    """Process data that begin below all before them; return how many of their bytes lie below."""
     older = min(b, me.lowest) - a if me.data_packets > 1 and not me.syn else np.int64(0)
     if older > 0 and b < me.lowest and me.holes < HOLES:
         _add_hole(me, pool, b, me.lowest, now)
@@ -124,7 +124,7 @@ def _extend_below(me, pool, a, b, now):
 
 
 def _fill(me, pool, a, b, now):
-    """Take in data below the highest: (bytes of holes that they show, since when the oldest of those holes)."""
+    """Process data below the highest; return how many bytes of holes they fill, and since when the oldest was one."""
     late = max(0, min(b, me.late_high) - max(a, me.late_low))
     if late:
         me.unseen_bytes -= late
@@ -168,7 +168,7 @@ def _first_ending(me, pool, edge):
 
 
 def _forget_times(me, pool, a, b):
-    """Karn: nothing sent before `b` gives an RTT once part of it was retransmitted."""
+    """Apply Karn's rule: retransmitted data [a, b) give no RTT."""
     low = _first_ending(me, pool, a + 1)
     while low < me.tail and pool[me.ring + (low & (me.width - 1)), 0] - 1 < b:
         pool[me.ring + (low & (me.width - 1)), 1] = -1
@@ -176,7 +176,7 @@ def _forget_times(me, pool, a, b):
 
 
 def _note_data(me, pool, seq, size, fl, mss, at, now):
-    """Take in the data of a packet: how much of it is new, fills a hole, or was shown before."""
+    """Process the data of a packet: how much of it is new, fills a hole, or was captured before."""
     me.data_packets += 1
     me.largest = max(me.largest, size)
     if size != me.gcd and (not fl & (PSH | FIN) or size > 1460):
@@ -222,7 +222,7 @@ def _note_data(me, pool, seq, size, fl, mss, at, now):
 
 
 def _note_ack(peer, pool, ack, edge, at):
-    """Take in what an ACK, and the right edge of its first SACK block (-1: none), acknowledge of a direction.
+    """Process an ACK of a direction's data, and the right edge of its first SACK block (-1: none).
 
     Returns the RTT sample, ns; -1: none.
     """

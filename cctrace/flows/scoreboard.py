@@ -133,7 +133,7 @@ def dsack_seen(tp, rs, left, right):
         rs.flag |= DSACK_TLP
     tp.dsack_dups += segments
     if tp.dsack_dups > tp.total_retrans:
-        return 0  # not our doing: the network duplicates
+        return 0  # more than retransmissions explain: the network duplicates
     if tp.reord_seen and not rs.flag & DSACK_TLP:
         tp.dsack_seen = 1
     rs.flag |= DSACKING

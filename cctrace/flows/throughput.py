@@ -67,7 +67,7 @@ def throughput_columns(flow: Flow, bin_s: float | None = None) -> dict[str, NDAr
 
 
 def edges(lasted_s: float, bin_s: float | None = None) -> NDArray[np.float64]:
-    """Return the edges of bins of equal length; the last one takes in what is less than half of one, up to the end.
+    """Return the edges of bins of equal length; a remainder of less than half a bin belongs to the last one.
 
     Raises `ArgumentError` if `bin_s` is not positive, or so short that there are more than a million.
 
@@ -85,10 +85,10 @@ def edges(lasted_s: float, bin_s: float | None = None) -> NDArray[np.float64]:
 
 
 def rate_bps(time_s: NDArray[Any], total_bytes: NDArray[Any], edges_s: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the mean rate between edges, of what had come in all by each time.
+    """Return the mean rates between edges of a cumulative count.
 
-    Neither `time_s` nor `total_bytes` decreases. What came at an edge belongs to the bin that ends there; what came
-    before the first edge counts for the first bin.
+    Neither `time_s` nor `total_bytes` decreases. Bytes that arrive at an edge belong to the bin that ends there; those
+    before the first edge count for the first bin.
 
     >>> rate_bps(np.array([0.5, 1.0, 1.5]), np.array([1000, 2000, 3000]), np.array([0.0, 1.0, 2.0])).tolist()
     [16000.0, 8000.0]

@@ -7,10 +7,12 @@
 had passed the capture; without time stamps, its response time in the handshake. Below 300 us, or a twentieth of
 `far`, it cannot be distinguished from the sender's own reaction, unless the receiver reacts several times faster.
 
-confidence  measured    by time stamps or the handshake
-            likely      a time stamp that passed the capture has not come back for longer than twenty times `far`
-            assumed     the distance of the sender is unknown, but the receiver is a millisecond or more away: the
-            sender none        unknown
+Confidence:
+
+    measured    by time stamps or the handshake
+    likely      a time stamp that passed the capture has not been echoed for longer than twenty times `far`
+    assumed     at the sender: its distance is unknown, but the receiver is a millisecond or more away
+    none        unknown
 """
 
 import numpy as np

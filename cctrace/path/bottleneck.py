@@ -164,8 +164,8 @@ def sent_behind(table: Transmissions) -> Sent:
     """Return the `Sent` of a table, with what was lost behind the queue, if that explains the delays better.
 
     What a link loses behind its queue has taken the queue's time, unlike what the queue had no room for. A loss that
-    met less than half of the longest queue was none of a full one; what was dropped before the queue, by a policer or
-    an AQM, left no trace in later delays.
+    met less than half of the longest queue was not due to a full one; what was dropped before the queue, by a policer
+    or an AQM, left no trace in later delays.
     """
     arrived, lost = sent(table), table.state == LOST
     if lost.sum() < const.LEAST_LOST or len(arrived.acked) < const.LEAST_RTTS:

@@ -66,9 +66,10 @@ class _Tried:
         return met
 
     def judge(self, rate: float, bucket: float, near: float) -> _Judged:
-        """Return how much likelier the losses are with this bucket: what finds it empty is lost, and hardly the rest.
+        """Return how much likelier the losses are with this bucket: packets that find it empty are lost, few others.
 
-        What meets about its size may pass or not, a packet's worth like another; what exceeds it should not.
+        Within a few packets of an empty bucket, every packet's worth of deficit has a loss probability of its own;
+        beyond, packets should not pass.
         """
         met = np.empty(len(self.lost))
         deficits_at(*self._kept, rate, bucket, float(near), met)
@@ -89,7 +90,7 @@ class _Tried:
 
     @functools.cached_property
     def apart(self) -> float:
-        """The share of the losses that do not come with another."""
+        """Share of the losses that follow no other loss within an RTT."""
         return float(np.mean(np.diff(self.time_us[self.lost], prepend=-np.inf) > self.rtt_us))
 
     def misjudged(self, rate: float) -> int:
@@ -117,7 +118,7 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     if lost.sum() < const.LEAST_POLICED or _queued(tables[0], base_us):
         return None
     best = max((_best_near(tried, rate) for rate in _candidates(tried)), key=lambda found: found.gain, default=None)
-    if best is None or best.gain * tried.apart < const.POLICED_GAIN:  # losses that come together count once
+    if best is None or best.gain * tried.apart < const.POLICED_GAIN:  # losses within an RTT count once
         return None
     if _delayed(tables[0], best.met[place], best, base_us) or _any_does(tried, best.rate):
         return None
@@ -136,7 +137,7 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
 
 
 def _log_likelihood(lost: ArrayLike, among: ArrayLike) -> float:
-    """Return the logarithm of how likely it is that so many are lost of so many, each group at its likeliest share."""
+    """Return the log likelihood of `lost` of `among` packets in each group, at the group's own loss probability."""
     lost, among = np.asarray(lost, float), np.asarray(among, float)
     share = lost / np.maximum(among, 1.0)
     return float(np.sum(special.xlogy(lost, share) + special.xlogy(among - lost, 1 - share)))
@@ -149,9 +150,10 @@ def _acked_at_once(table: Transmissions) -> float:
 
 
 def _any_does(tried: _Tried, rate: float) -> bool:
-    """Return whether ten times and a tenth of a rate separate lost and passed packets as well as this one.
+    """Return whether a tenth of a rate and ten times as much separate lost from passed packets equally well.
 
-    Then bursts alone decide what is lost, as in a short queue. The tolerance is the Poisson scatter of the misjudged.
+    Then the losses depend on bursts alone, as in a short queue. The tolerance is the Poisson scatter of the number of
+    misjudged packets.
     """
     most = tried.misjudged(rate)
     most += Z95 * np.sqrt(max(most, 1.0))
@@ -159,9 +161,9 @@ def _any_does(tried: _Tried, rate: float) -> bool:
 
 
 def _as_likely(tried: _Tried, best: _Judged) -> tuple[float, float]:
-    """Return the bounds of the rates under which the losses are about as likely as under the best one.
+    """Return the lowest and the highest rate under which the losses are about as likely as under the best one.
 
-    A bucket of a few packets is full again in milliseconds: the losses then say little of how fast.
+    A bucket of a few packets refills within milliseconds, so that losses hardly depend on its rate.
     """
     least, bounds = best.gain - const.PROFILE_DROP, []
 
@@ -293,7 +295,7 @@ def _between(tried: _Tried, span_us: float) -> tuple[Floats, Floats]:
 def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -> bool:
     """Return whether packets waited when the bucket was short of tokens, as they would in a queue.
 
-    Jitter bunches ACKs and thus packets: late ones then meet a short bucket, too.
+    Jitter bunches ACKs and thus packets: late ones then meet a depleted bucket, too.
     """
     rtt = table.rtt_us
     known = np.isfinite(rtt) & ~table.retransmitted

@@ -74,7 +74,7 @@ class PathEvidence:
 
     @functools.cached_property
     def arrived_bytes(self) -> Floats:
-        """What each transmission brought to the bottleneck's queue, bytes; 0 for what had no room there."""
+        """Bytes that each transmission added to the bottleneck's queue; 0 if the queue had no room."""
         arrived = ~self.lost | (np.isin(self.sent_us, self.sent.sent_us) if self.loses_behind else False)
         return np.where(arrived, self.transmissions.wire_bytes, 0.0)
 
@@ -227,7 +227,7 @@ class PathEvidence:
 
     @functools.cached_property
     def backlogs(self) -> Backlogs:
-        """What transmissions met at the bottleneck of `through`; a diagnosis has its own at one rate."""
+        """Backlogs that transmissions met at the bottleneck of `through`; a diagnosis computes its own, at one rate."""
         return backlogs_of(self, self.through.steps)
 
     @functools.cached_property

@@ -79,8 +79,8 @@ def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
 def arrived_before(met: Floats, time_us: Floats, arrived_bytes: Floats) -> Floats:
     """Return the backlogs `met` at these times that had arrived before each packet: without it and what followed.
 
-    Only these compare what lost packets met with what others did: in a queue of two packets, all else that passed met
-    at least itself, and a packet that found no room did not.
+    Lost and other packets are compared by these: `met` includes a packet that passed, but not one that found no room,
+    which matters in a queue of two packets.
     """
     total = np.cumsum(arrived_bytes)
     last = total[np.searchsorted(time_us, time_us, side="right") - 1]

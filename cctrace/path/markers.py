@@ -146,7 +146,7 @@ def codel(marking: Marking) -> Law:
     """One packet at a time, once the delay has exceeded the target for an interval."""
     found = []
     for interval_s in const.CODEL_INTERVALS_S:
-        for wait in (smoothed(marking.wait_us), marking.wait_us):  # or as they are: what jitter spoils, what one ends
+        for wait in (smoothed(marking.wait_us), marking.wait_us):  # unsmoothed too: one short wait ends an episode
             targets = _targets_us(marking, wait, interval_s)
             scores = [_two_rates(_due(marking, wait >= target, interval_s), *marking.counts) for target in targets]
             found.append(_averaged("codel", np.array(scores), targets))
@@ -302,7 +302,7 @@ def dualpi2(marking: Marking) -> Law:
     return _averaged("dualpi2", np.array(found), thresholds)
 
 
-# --- what says nothing of a queue's management -----------------------------------------------------------------------
+# --- laws that identify no AQM ---------------------------------------------------------------------------------------
 def by_wait(marking: Marking) -> Law:
     """Any dependence on the delay: one probability per decile of the delays."""
     packets, marked = marking.counts

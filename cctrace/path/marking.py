@@ -46,7 +46,7 @@ class Marking:
         return np.where(self.is_known, self.packets, 0.0), np.where(self.is_known, self.marked, 0.0)
 
     def joined(self, part: Ints) -> Marking:
-        """Return neighbouring rows of a part as one; rows with marks remain, and known and unknown ones separate."""
+        """Return it with the rows of each part merged; rows with marks, and known and unknown ones, stay separate."""
         begins = np.ones(len(self), bool)
         has_marks = self.counts[1] > 0
         changes = (np.diff(part) != 0) | (np.diff(self.is_known.astype(np.int8)) != 0)

@@ -128,7 +128,7 @@ def bottleneck_of(path: PathEvidence, flow: Sent) -> Bottleneck:
     found = _by_delays(flow)
     if len(flow.sent_us) < len(path.sent.sent_us):
         exact = _by_delays(path.sent)
-        # Neighbours of two super-packets, merged, seem to come and go at another rate.
+        # Neighbours that belong to different super-packets seem, once merged, to arrive and leave at another rate.
         if exact.explained > found.explained and abs(np.log(exact.rate / found.rate)) > const.DIFFERENT_RATE:
             return bottleneck_of(path, path.sent)
     bucket = shaper_of(flow, constant(found.rate)) if found.explained > const.COMMON else None

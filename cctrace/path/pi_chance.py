@@ -87,7 +87,7 @@ def _run_chance(part: Floats, may: Floats, packets: float, marked: float) -> Flo
 def _resampled(
     chance: Floats, since: Floats, weight: Floats, random: np.random.Generator
 ) -> tuple[Floats, Floats, Floats]:
-    """Return particles as many times as their weights say."""
+    """Return particles drawn in proportion to their weights."""
     rows, many = weight.shape
     steps = (np.arange(many) + random.random()) / many
     total = np.cumsum(weight, axis=1)

@@ -5,9 +5,9 @@ A queue spaces what leaves it by its service time, whatever came before:
     jitter behind the queue     t_k = q_k + J_k                            any spacing; packets catch up with others
     jitter before the queue     t_k = max(s_k + J_k, t_{k-1}) + service    no two ACKs closer than the service time
 
-So if delays vary and ACKs are never closer, the variation is before the queue. How many would have come closer follows
-from packets that left apart: their delays fall as often wherever the variation is. Delays that vary before a queue
-show only in packets that found it empty; of the others they are bounded from above.
+So if delays vary and ACKs are never closer, the variation is before the queue. The number that would have come closer
+follows from packets that left far apart, whose delays differ as often wherever the variation is. Delays that vary
+before a queue show only in packets that found it empty; of the others they are bounded from above.
 """
 
 from dataclasses import replace
@@ -49,7 +49,7 @@ def placed(delays: "Delays", flow: Sent, rows: Ints) -> "Delays":
     behind = rows_of_spans(0, count)
     ahead_us = (1 - behind / count[delays.group]) * service_us[delays.group]
     sent_us, gap_us, free = flow.sent_us[rows], delays.gap_us - service_us, prompt
-    if delays.reordered_share > REORDERED:  # a draw that outlasts a queue of the flow's own is none of many
+    if delays.reordered_share > REORDERED:  # a delay longer than the flow's own queue is not the longest of many
         free = free & (delays.queue_us[delays.last] <= SHORT_QUEUE * delays.packet_us)
     return replace(
         delays,
