@@ -6,13 +6,14 @@ import pytest
 import cctrace as cct
 from benchmarks.identify import from_ss, simulated
 from cctrace.identification.constants import MOST_AGAINST
-from cctrace.identification.flights import flights_of, longest_still, paced_log_odds, straight_rises, waits_us
+from cctrace.identification.flights import flights_of, longest_still, paced_log_odds, rises, waits_us
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.odds import UNKNOWN
 from cctrace.identification.polled_odds import other_gains, unchanged
 from cctrace.identification.sends import record_of, replay_of
 
 RTT_US = 40_000.0
+WIDE = np.full(400, np.inf)  # a window that no flight fills
 
 
 class Flights(HalfRounds):
@@ -34,7 +35,7 @@ class Flights(HalfRounds):
 
 
 def held_still(blocks, is_v1, rtt_us=RTT_US):
-    return longest_still(blocks, waits_us(np.broadcast_to(rtt_us, len(blocks)), is_v1))
+    return longest_still(blocks, waits_us(np.broadcast_to(rtt_us, len(blocks)), is_v1), WIDE[: len(blocks)])
 
 
 def probing(rounds, high=1.25):
@@ -43,8 +44,8 @@ def probing(rounds, high=1.25):
 
 def test_a_flight_is_still_between_probes_and_for_ever_without():
     wait_us = np.full(400, 10 * RTT_US)
-    assert longest_still(Flights(probing(8)), wait_us) == pytest.approx(0.7)
-    assert longest_still(Flights(np.full(400, 80)), wait_us) == pytest.approx(17.5)
+    assert longest_still(Flights(probing(8)), wait_us, WIDE) == pytest.approx(0.7)
+    assert longest_still(Flights(np.full(400, 80)), wait_us, WIDE) == pytest.approx(17.5)
     assert longest_still(Flights(np.full(400, 80)), wait_us, np.full(400, 81.0)) == 0  # its window holds it
 
 
@@ -64,19 +65,34 @@ def test_a_wait_of_so_many_round_trips_lasts_longer_while_a_queue_stands():
     assert held_still(still, is_v1=False, rtt_us=queued_us) < 1
 
 
-def test_a_window_rises_in_straight_lines_and_a_bbr_does_not():
+def test_a_window_rises_all_the_time_between_losses_and_a_bbr_does_not():
     saw = np.tile(np.linspace(70, 90, 40), 10)
     cuts = np.arange(40, 400, 40) + 1
-    assert straight_rises(Flights(saw, cuts)) == (9, 1.0)
+    assert rises(Flights(saw, cuts)) == (9, 1.0)
     assert paced_log_odds(Flights(saw, cuts), 0.0, RTT_US, is_v1=True) > 5
-    assert straight_rises(Flights(probing(8), cuts))[1] == 0
+    assert rises(Flights(probing(8), cuts))[1] == 0
     queueing = probing(8) * np.linspace(1, 2, 400)  # jitter raises its bandwidth; it drains after each probe
-    assert straight_rises(Flights(queueing, [1])) == (1, 0.0)
-    assert straight_rises(Flights(queueing.clip(max=80 * np.linspace(1, 2, 400)), [1])) == (1, 1.0)
+    assert rises(Flights(queueing, [1])) == (1, 0.0)
+    assert rises(Flights(queueing.clip(max=80 * np.linspace(1, 2, 400)), [1])) == (1, 1.0)
     short = np.append(np.tile(np.linspace(70, 80, 5), 40), np.linspace(50, 80, 20))  # each probe overflows the queue
-    epochs, share = straight_rises(Flights(short, np.arange(5, 201, 5) + 1))
+    epochs, share = rises(Flights(short, np.arange(5, 201, 5) + 1))
     assert epochs == 1
     assert share < 0.15
+
+
+@pytest.mark.parametrize(
+    ("period", "is_window"),
+    [
+        (np.sqrt(np.linspace(0, 1, 40)), True),  # as Illinois, whose steps become smaller
+        (np.linspace(0, 1, 40) ** 2, True),  # H-TCP, whose steps become larger
+        (((np.linspace(-1, 1, 40)) ** 3 + 1) / 2, True),  # BIC
+        (np.repeat([0, 1], 20), False),  # v1, whose probe a queue keeps, or a rate step
+        (np.append(np.zeros(34), np.linspace(0, 1, 6)), False),  # v3 probes until it loses
+    ],
+)
+def test_a_window_has_risen_by_the_middle_or_is_never_still(period, is_window):
+    flight = np.tile(60 + 50 * period, 10)
+    assert rises(Flights(flight, np.arange(40, 400, 40) + 1)) == (9, float(is_window))
 
 
 def test_rates_at_other_gains_and_rates_that_never_change_are_a_strangers():

@@ -187,8 +187,9 @@ def test_flights_too_short_to_show_a_probe_of_v1_are_not_still():
     wait_us, window = np.full(400, 20 * RTT_US), np.full(400, np.inf)
     assert longest_still(halves, wait_us, window) > 5
     halves.flight[:] = constants.V1_LEAST_FLIGHT - 1
-    assert longest_still(halves, wait_us, window) == 0.0
-    assert longest_still(halves, wait_us) > 5  # those of v2 show it
+    assert longest_still(halves, wait_us, window, constants.V1_LEAST_FLIGHT) == 0.0
+    assert longest_still(halves, wait_us, window) > 5  # those of v2 show it
+    assert longest_still(halves, wait_us, halves.flight[1:]) == 0.0  # a queue fills its window
 
 
 def test_another_cycle_counts_as_little_as_the_cycles_where_flights_are_short(tmp_path, monkeypatch):

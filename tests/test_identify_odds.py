@@ -8,7 +8,7 @@ import pytest
 from cctrace.identification.constants import RARE, SENDS_ECT1
 from cctrace.identification.flights import Astray, Flights
 from cctrace.identification.halves import HalfRounds
-from cctrace.identification.odds import Fit, among_paced, log_odds
+from cctrace.identification.odds import Fit, among_paced, log_odds, wrong_factor
 from cctrace.identification.phases import Cycles
 
 
@@ -74,3 +74,13 @@ def test_jitter_that_keeps_the_order_shows_between_half_round_trips():
     assert rounds._unevenness(rounds.rows) == pytest.approx(0.2, abs=0.03)
     growing = Rounds(np.arange(40_000, 60_000, 1_000))
     assert growing._unevenness(growing.rows) == 0.0  # a queue
+
+
+def test_reductions_of_which_some_are_by_another_factor_are_evidence_against_a_candidate():
+    def odds(wrong, reductions):
+        return wrong_factor(Flights(np.zeros(60), 0.02, 0.0, reductions, other_reductions=wrong))
+
+    assert odds(0, 40) == odds(2, 40) == 0.0  # as many may be anything
+    assert odds(1, 5) < 1.0  # one says little
+    assert odds(7, 17) > 5.0
+    assert odds(1, 2) < odds(4, 8) < odds(10, 20) == 10.0

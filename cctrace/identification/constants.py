@@ -52,7 +52,9 @@ V1_LEAST_FLIGHT = 24  # segments | set | below, a probe of v1 is a segment or tw
 QUEUED = 1.3  # minimum RTTs | set | from which on v1's window, of two BDP, may hold a flight (S)
 PAUSE = 3.0  # blocks | set | times the usual length: the application sent nothing
 RISE = 1.5  # segments | set | less is no rise (S)
-STRAIGHT = 0.08  # of the rise | set | mean deviation from a line (S)
+GROWING = 0.4  # share | set | of its rise that a window has by the middle of a period, or of it at one level (S, R)
+SAME_LEVEL = 0.1  # of the rise | set | within a period, a smaller part of it is none (R)
+UNSTEADY = 0.08  # of the rise | set | mean deviation from a steady rise (S)
 
 # --- phases ----------------------------------------------------------------------------------------------------------
 STAMP_ERROR_US = 500.0  # us | definition | half of a time stamp's tick, a tenth of the shortest block
@@ -88,8 +90,9 @@ LEAST_ASTRAY = 0.004  # of the ACKs | set | fewer are no better (R)
 ASTRAY_WEIGHT = 3.0  # log odds a unit of a logarithm | set | of wrong windows (S)
 EXACT_SCALE = 0.045  # share | set | by which flights and rates are off where times are exact (S)
 PACED_SCALE = 0.13  # share | set | by which they are off elsewhere, of one that paces (W)
-WINDOW_SCALE = 0.06  # share | set | by which flights are off elsewhere, of one that does not pace (W)
+WINDOW_SCALE = 0.04  # share | set | by which flights are off elsewhere, of one that does not pace (R: .02 to .04)
 AFTER_USUAL = 0.03  # share | set | by which windows after reductions are off (W)
+JITTER_MOST = 3.0  # times | definition | its median: 5 % of normal errors are larger (STRAY)
 AFTER_WEIGHT = 80.0  # log odds | set | of what is beyond (W)
 
 # --- relatives -------------------------------------------------------------------------------------------------------

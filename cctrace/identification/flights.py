@@ -4,7 +4,8 @@ For each half round trip,
 
     over(block) = max( sent / (pacing x time) - 1,  in flight / cwnd - 1 )      0 for the sender's own controller
 
-and only the second term without pacing. Both are relative to the larger operand, so that they lie in [-1, 1].
+and only the second term without pacing (not below 0 where something else left the window unfilled: a pause, until as
+much was written again, or a receive window). Both are relative to the larger operand, so that they lie in [-1, 1].
 Blocks are Laplace-distributed around 0, with the candidate's maximum-likelihood scale, plus a few outliers.
 
 Four more measures detect what no candidate would do:
@@ -16,9 +17,10 @@ Four more measures detect what no candidate would do:
     outgrown   growth of flights between losses beyond the growth of an unpaced candidate's window, elsewhere
     still      the longest time with constant data in flight: a BBR probes every eight round trips (v1; or after 48,
                once it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3), and a
-               probe changes the flight, unless v1's window of two BDP or a pacing limit (`HalfRounds.steady`) does
-    straight   share of flights between losses that rise linearly, as those of a window that grows by a constant per
-               round trip: a BBR's stay constant, or jump when it probes
+               probe changes the flight, unless its window fills with a queue, or a pacing limit (`HalfRounds.steady`)
+               holds it
+    rises      share of periods between losses in which flights rise all the time, as a window does: a BBR's stay
+               constant, and rise or jump when it probes
 
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; tcp_input.c tcp_cwnd_reduction.
 """
@@ -58,6 +60,7 @@ class Flights(NamedTuple):
     astray: Astray | None = None  # None if the candidate paces, or the flights are estimates
     # log odds against a candidate, from behaviour that it cannot show; 0 where times are exact
     foreign: float = 0.0
+    other_reductions: int = 0  # reductions that differ by more than jitter does; 0 where times are exact
 
 
 def flights_of(record: Record, replay: Replay) -> Flights:
@@ -67,9 +70,10 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     each, scale = likelihoods(over[halves.busy])
     if replay.paces:
         return Flights(each, scale, foreign=0.0 if record.exact else _foreign(record, replay))
+    after, reductions, wrong = after_reductions(halves, over)
     if record.exact:
-        return Flights(each, scale, *after_reductions(halves, over), astray(halves, record.events.rows, replay))
-    return Flights(each, scale, *after_reductions(halves, over), foreign=outgrown(halves, over))
+        return Flights(each, scale, after, reductions, astray(halves, record.events.rows, replay))
+    return Flights(each, scale, after, reductions, foreign=outgrown(halves, over), other_reductions=wrong)
 
 
 def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:
@@ -78,7 +82,8 @@ def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:
     window = halves.each(_share(halves.flight, replay.cwnd[before], const.ONE_SEGMENT))
     rate = replay.pacing_Bps[before]
     if not np.any(rate > 0):
-        return np.where(halves.each(halves.free) > 0.5, np.maximum(window, 0), window)
+        excused = halves.each(halves.free | halves.unfilled(replay.cwnd[before])) > 0.5
+        return np.where(excused, np.maximum(window, 0), window)
     bytes_each = halves.mss + replay.cls.pacing_overhead_bytes
     paced = np.cumsum(rate * np.diff(halves.time_us, prepend=halves.time_us[:1]) * 1e-6 / bytes_each)
     # An edge of a block falls within a super-packet, half of which was sent by then.
@@ -102,14 +107,20 @@ def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     return each[:, best], float(scales[best])
 
 
-def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[float, int]:
-    """Return the median error of the first open blocks after reductions, and their number; NaN without any.
+def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[float, int, int]:
+    """Return the median error of the first open blocks after reductions, their number, and how many of them are wrong.
 
-    The better block of a round trip counts: a full send buffer takes that long to refill after a recovery.
+    The better block of a round trip counts: a full send buffer takes that long to refill after a recovery. The median
+    may be off by as much as jitter makes a flight, typically; a single one by JITTER_MOST times as much, and by the
+    segment that an estimated departure moves to the other side of an ACK.
     """
-    after = [over[inside[: const.LEAST_AFTER]] for inside in halves.epochs() if len(inside) >= const.LEAST_AFTER]
-    off = [blocks[np.argmin(np.abs(blocks))] for blocks in after]
-    return (max(abs(float(np.median(off))) - halves.blur, 0.0) if off else np.nan), len(off)
+    places = [inside[: const.LEAST_AFTER] for inside in halves.epochs() if len(inside) >= const.LEAST_AFTER]
+    if not places:
+        return np.nan, 0, 0
+    best = np.array([blocks[np.argmin(np.abs(over[blocks]))] for blocks in places])
+    segment = const.ONE_SEGMENT / np.maximum(halves.each(halves.flight)[best], 1)
+    wrong = np.abs(over[best]) > const.JITTER_MOST * halves.blur + const.AFTER_USUAL + segment
+    return max(abs(float(np.median(over[best]))) - halves.blur, 0.0), len(best), int(wrong.sum())
 
 
 def outgrown(halves: HalfRounds, over: NDArray[np.float64]) -> float:
@@ -179,7 +190,7 @@ def _foreign(record: Record, replay: Replay) -> float:
     min_rtt_us = float(np.min(rows["tcp_min_rtt_us"]))
     srtt_us = rows["srtt_us8"] / 8
     window = halves.each(np.where(srtt_us > const.QUEUED * min_rtt_us, replay.cwnd[halves.acks], np.inf))
-    still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window if is_v1 else None)
+    still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window, const.V1_LEAST_FLIGHT if is_v1 else 0)
     return paced_log_odds(halves, still, min_rtt_us, is_v1)
 
 
@@ -191,11 +202,13 @@ def waits_us(rtt_us: NDArray[np.float64], is_v1: bool) -> NDArray[np.float64]:
     return const.WAITS_LATE * np.minimum(V2["bw_probe_max_rounds"].default * rtt_us, longest_us)
 
 
-def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDArray[np.float64] | None = None) -> float:
+def longest_still(
+    halves: HalfRounds, wait_us: NDArray[np.float64], window: NDArray[np.float64], least: float = 0
+) -> float:
     """Return the longest time with nearly constant data in flight, after the start, in multiples of a probe's wait.
 
-    `wait_us`: that wait in each block. `window`: of a v1, in each block, segments: flights limited by it do not count,
-    nor those too short to show its probe.
+    `wait_us`: that wait in each block. `window`: of the candidate, in each block, segments: flights that fill it do
+    not count (a queue that a fall of the rate left), nor those of fewer than `least` segments, which show no probe.
     """
     if not len(halves):
         return 0.0
@@ -204,9 +217,8 @@ def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDAr
     lengths = np.diff(halves.time_us[halves.edges])
     waits = np.append(0.0, np.cumsum((lengths / np.maximum(wait_us, 1.0))[first:]))
     counts = (halves.busy & (lengths < const.PAUSE * np.median(lengths)))[first:]
-    if window is not None:
-        counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - 2 * const.ONE_SEGMENT
-        counts &= flight >= const.V1_LEAST_FLIGHT  # after a rate step, flights may be shorter than at other times
+    counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - 2 * const.ONE_SEGMENT
+    counts &= flight >= least  # after a rate step, flights may be shorter than at other times
     longest, begin = 0.0, 0
     for k in range(len(flight)):
         if not counts[k]:
@@ -218,33 +230,42 @@ def longest_still(halves: HalfRounds, wait_us: NDArray[np.float64], window: NDAr
     return float(longest)
 
 
-def straight_rises(halves: HalfRounds) -> tuple[int, float]:
-    """Return how many periods between losses are long enough to judge, and the share of all that rises linearly.
+def rises(halves: HalfRounds) -> tuple[int, float]:
+    """Return how many periods between losses are long enough to judge, and the share of all in which a window grows.
 
-    A growing window does not fall between losses, as a BBR's flight does after each probe while a queue of its own
-    makes it rise.
+    Between losses a window never falls, and grows all the time. A BBR's flight falls after each probe, even while a
+    queue of its own makes it rise; if every probe ends with a loss, it stays the same until the next one, where it
+    jumps (v1) or rises (v2, v3): it has not risen by the middle of the period, or within a round trip, and stays at
+    one level for most of it.
     """
     flight = halves.each(halves.flight)
-    edges_s = halves.time_us[halves.edges] / 1e6
-    middle = (edges_s[1:] + edges_s[:-1]) / 2
-    epochs = blocks = straight = 0
+    epochs = blocks = growing = 0
     for inside in halves.epochs():
         blocks += len(inside)
-        if len(inside) < const.SEVERAL:  # a v1 that overflows its queue in each probe has few longer ones
-            continue
-        slope, start = np.polyfit(middle[inside], flight[inside], 1)
-        rise = slope * (middle[inside[-1]] - middle[inside[0]])
-        off = np.mean(np.abs(flight[inside] - start - slope * middle[inside]))
-        between = flight[inside[1:-1]]  # at either end, a fall may be the reduction's
-        falls = -np.diff(between)
-        fell = falls[falls > (const.STILL + halves.blur) * between[1:] + const.ONE_SEGMENT].sum()
-        epochs += 1
-        straight += len(inside) * bool(rise > max(const.RISE, 2 * fell) and off < const.STRAIGHT * rise)
-    return epochs, straight / max(blocks, 1)
+        if len(inside) >= const.SEVERAL:  # a v1 that overflows its queue in each probe has few longer ones
+            epochs += 1
+            growing += len(inside) * _grows(flight[inside], halves.blur)
+    return epochs, growing / max(blocks, 1)
+
+
+def _grows(flight: NDArray[np.float64], blur: float) -> bool:
+    """Whether the flights of one period between losses are those of a growing window."""
+    flight = flight[1:-1]  # at either end, a fall may be the reduction's
+    # Between the largest flight until then and the smallest one later.
+    level = (np.maximum.accumulate(flight) + np.minimum.accumulate(flight[::-1])[::-1]) / 2
+    rise, off = level[-1] - level[0], np.mean(np.abs(flight - level))
+    falls = -np.diff(flight)
+    fell = falls[falls > (const.STILL + blur) * flight[1:] + const.ONE_SEGMENT].sum()
+    if rise <= max(const.RISE, 2 * fell) or off >= const.UNSTEADY * rise:
+        return False
+    early = level[len(level) // 2] - level[0] > const.GROWING * rise
+    gradual = np.max(level[2:] - level[:-2]) < rise / 2  # two blocks are a round trip
+    stays = np.searchsorted(level, level + const.SAME_LEVEL * rise, side="right") - np.arange(len(level))
+    return bool((early and gradual) or np.max(stays) < const.GROWING * len(level))
 
 
 def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: bool) -> float:
-    """Return the evidence of `longest_still` and `straight_rises` against a candidate that paces, log odds of 0 or
+    """Return the evidence of `longest_still` and `rises` against a candidate that paces, log odds of 0 or
     more.
 
     `is_v1`: whether it probes every eight round trips.
@@ -253,6 +274,6 @@ def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: b
     shows = np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us
     shows &= not is_v1 or np.median(halves.flight) >= const.V1_LEAST_FLIGHT  # otherwise it probes by a segment or two
     odds = const.DECISIVE_WEIGHT * np.log(max(still, 1.0)) if shows else 0.0
-    epochs, share = straight_rises(halves)
-    straight = const.DECISIVE_WEIGHT * max(share - const.SOME_WRONG, 0.0) * min(epochs / const.FEWEST, 1.0)
-    return float(min(odds, const.MOST_AGAINST) + straight)
+    epochs, share = rises(halves)
+    grows = const.DECISIVE_WEIGHT * max(share - const.SOME_WRONG, 0.0) * min(epochs / const.FEWEST, 1.0)
+    return float(min(odds, const.MOST_AGAINST) + grows)

@@ -193,11 +193,18 @@ def _right_windows(astray: Astray, replay: Replay) -> float:
 
 
 def wrong_factor(flights: Flights) -> float:
-    """Return the reduction of a candidate's log odds due to wrong windows after reductions."""
+    """Return the reduction of a candidate's log odds due to wrong windows after reductions: of all, or of some.
+
+    Others reduce their window as a candidate does for a part of a flow only (H-TCP, YeAH): the likelihood ratio of the
+    share of wrong ones and of the share that may be anything, if it is the smaller one.
+    """
     if math.isnan(flights.after):
         return 0.0
     wrong = min(const.AFTER_WEIGHT * max(abs(flights.after) - const.AFTER_USUAL, 0.0), const.MOST_AGAINST)
-    return wrong * min(flights.reductions / const.FEWEST, 1.0)
+    share = flights.other_reductions / flights.reductions
+    some = special.rel_entr([share, 1 - share], [const.STRAY, 1 - const.STRAY]).sum() if share > const.STRAY else 0.0
+    usual = wrong * min(flights.reductions / const.FEWEST, 1.0)
+    return max(usual, min(flights.reductions * float(some), const.MOST_AGAINST))
 
 
 def softmax(evidence: dict[str, float]) -> dict[str, float]:
