@@ -149,10 +149,25 @@ def test_a_bbr_that_cannot_probe_at_its_sockets_limit_is_anybody_seen_from_the_r
     assert record_of(flow).halves.steady == limited
     found = cct.identify(flow)
     assert name in found.group
-    if limited:
+    if limited and name == "bbr2022":  # its minimum RTT expires after 10 s
         assert {"cubic6", "reno", "bbr2022", "bbr2", "bbr3"} <= set(found.group)
+    elif limited:  # one dip of PROBE_RTT
+        assert set(found.group) <= {"bbr2", "bbr2plus", "bbr3"}
     else:
         assert not {"cubic6", "reno"} & set(found.group)
+
+
+@pytest.mark.parametrize(("name", "alike"), [("bbr2022", "bbr2016"), ("bbr3", "bbr2"), ("reno", "cubic6")])
+def test_dips_of_probe_rtt_tell_who_sent_at_its_sockets_limit(name, alike, tmp_path):
+    sender = cct.Sender("reno:paced=1" if name == "reno" else name, max_pacing_rate="10Mbit")
+    path = cct.Path(rate="20Mbit", rtt="60ms", buffer="2bdp")
+    cct.simulate(path, sender, "20s", 1, packets=True).to_pcap(tmp_path / "held", side="receiver")
+    flow = cct.read(tmp_path / "held").flow(0)
+    assert record_of(flow).halves.steady
+    group = set(cct.identify(flow).group)
+    assert {name, alike} <= group
+    others = {"bbr2022": {"reno", "bbr2"}, "bbr3": {"reno", "bbr2022"}, "reno": {"bbr2", "bbr3"}}
+    assert not others[name] & group
 
 
 @pytest.mark.parametrize(("send_buffer", "held"), [("64kB", True), (None, False)])

@@ -34,6 +34,7 @@ from cctrace.cc.bbr1_model import CYCLE_LEN, LT_USE_ROUNDS
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.linux import MIN_TSO_SEGS, PACING_SHIFT
 from cctrace.identification import constants as const
+from cctrace.identification import dips
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.sends import Record, Replay
 from cctrace.tcp.pacing import PACING_CA_RATIO, SK_GSO_MAX_SIZE, TSO_RTT_LOG, TSO_WIN_DIVISOR
@@ -68,12 +69,13 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     halves = record.halves
     over = allowed_excess(halves, replay)
     each, scale = likelihoods(over[halves.busy])
+    held = dips.against(record.events, halves, replay.cls) if halves.steady else 0.0
     if replay.paces:
-        return Flights(each, scale, foreign=0.0 if record.exact else _foreign(record, replay))
+        return Flights(each, scale, foreign=0.0 if record.exact else held + _foreign(record, replay))
     after, reductions, wrong = after_reductions(halves, over)
     if record.exact:
         return Flights(each, scale, after, reductions, astray(halves, record.events.rows, replay))
-    return Flights(each, scale, after, reductions, foreign=outgrown(halves, over), other_reductions=wrong)
+    return Flights(each, scale, after, reductions, foreign=held + outgrown(halves, over), other_reductions=wrong)
 
 
 def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:

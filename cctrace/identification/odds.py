@@ -15,7 +15,7 @@ and less per block the more blocks there are:
                - evidence of flights against one that paces (`Flights.foreign`)
 
 A window limited by something other than cwnd neither distinguishes controllers that pace from others, nor proves
-that a probe was due.
+that a probe was due; at a fixed rate, dips of PROBE_RTT do (`dips`).
 
 **Or none.** A sender's own replay is near perfect on any path; its closest relative's only for a while. Measures of
 fit, each relative to perfection, add to the log odds: the median log likelihood of a send (+2.4 for the own
@@ -110,10 +110,12 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
             evidence[name] = count * const.FAMILY * flights[best] + own[name]
         else:
             evidence[name] = count * const.FAMILY * flights[name] - const.TEMPER * wrong_factor(fit.flights)
-    if not halves.held_back:
-        return {name: value - fits[name].flights.foreign for name, value in evidence.items()}
-    most = max(evidence[name] for name in paces)
-    return {name: value if name in own else min(value, most) for name, value in evidence.items()}
+    if halves.held_back:
+        most = max(evidence[name] for name in paces)
+        evidence = {name: value if name in own else min(value, most) for name, value in evidence.items()}
+        if not halves.steady:
+            return evidence
+    return {name: value - fits[name].flights.foreign for name, value in evidence.items()}
 
 
 def _length(record: Record) -> float:

@@ -1,0 +1,46 @@
+"""PROBE_RTT, by which a BBR shows itself in a flow that a fixed rate holds all the time.
+
+Where an SO_MAX_PACING_RATE prevents every probe for bandwidth, and no queue builds up, windows say nothing. But a BBR's
+minimum RTT expires, and it lowers its window for 200 ms (`replaying.midflow.probe_rtts`):
+
+    v1      to four segments, at most every 10 s; never while RTTs are refreshed by equal ones (before Linux 5.18)
+    v2, v3  to half a BDP, every 5 s, or later if jitter brought a smaller RTT
+
+No other sender does this. A candidate is refuted by each dip that it does not make, and v2 and v3 by those that are
+missing, but one.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.cc.base import Controller
+from cctrace.flows.events import Events
+from cctrace.identification import constants as const
+from cctrace.identification.halves import HalfRounds
+from cctrace.replaying.midflow import FLOOR_SEGMENTS, HELD_US, probe_rtts
+
+
+def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
+    """Return the log odds, 0 or more, against a candidate because of the dips of a flow that a fixed rate holds."""
+    seen = probe_rtts(events, {"probe_rtt_win_ms": 0})
+    if not cls.model_based:
+        return min(const.STRONG_WEIGHT * len(seen), const.MOST_AGAINST)
+    params = {name: parameter.default for name, parameter in cls.params.items()}
+    usual = float(np.median(halves.flight))
+    to_half = not cls.phase_choices
+    level = max(usual / 2, FLOOR_SEGMENTS) if to_half else FLOOR_SEGMENTS
+    due = probe_rtts(events, params)
+    own = np.abs(_levels(halves, due) - level) <= const.WRONG_WINDOW * usual + const.ONE_SEGMENT
+    odds = const.STRONG_WEIGHT * (len(seen) - int(own.sum()))
+    if to_half and usual >= 4 * FLOOR_SEGMENTS:  # of shorter flights, a half is too close to what an ACK changes
+        each_us = 1000 * params["probe_rtt_win_ms"] + HELD_US
+        expected = int((halves.time_us[-1] - halves.time_us[0]) / each_us) - 1
+        odds += const.WEIGHT * max(expected - len(seen), 0)
+    return min(odds, const.MOST_AGAINST)
+
+
+def _levels(halves: HalfRounds, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the fewest data in flight in the dips that begin at some rows, segments."""
+    begins = np.searchsorted(halves.acks, rows)
+    ends = np.searchsorted(halves.time_us, halves.time_us[begins] + HELD_US + 2 * halves.rtt_us[begins])
+    return np.array([halves.flight[a : b + 1].min() for a, b in zip(begins, ends, strict=True)])
