@@ -29,7 +29,7 @@ from cctrace.analysis.attached import Counters
 from cctrace.analysis.one_flow import of_capture, senders_to_simulate
 from cctrace.counterfactual.effects import effects_of
 from cctrace.counterfactual.figures import FIGURES, SHARE, near, recorded_figures
-from cctrace.diagnosis.constants import GOODPUT_NEAR, RTT_NEAR
+from cctrace.diagnosis.constants import EFFECT_NEAR
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.record import Record
 from cctrace.errors import CctraceError
@@ -294,7 +294,7 @@ def report_verdicts(rows: pd.DataFrame) -> None:
         return
     known = rows.dropna(subset=["goodput", "goodput_want"])
     near = {}
-    for figure, tolerance in (("goodput", GOODPUT_NEAR), ("rtt", RTT_NEAR)):
+    for figure, tolerance in zip(("goodput", "rtt"), EFFECT_NEAR, strict=True):
         low, high = (known[f"{figure}_{end}"].astype(float) for end in ("low", "high"))
         want = known[f"{figure}_want"]
         near[figure] = (known[figure] / want - 1).abs() <= tolerance
@@ -314,7 +314,7 @@ def report_verdicts(rows: pd.DataFrame) -> None:
 def is_right(rows: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which effects are right: near the kernel's, or, of an open side, not beyond the other one."""
     right = np.ones(len(rows), bool)
-    for figure, share in (("goodput", GOODPUT_NEAR), ("rtt", RTT_NEAR)):
+    for figure, share in zip(("goodput", "rtt"), EFFECT_NEAR, strict=True):
         value, low, high, want = (rows[f"{figure}{end}"].to_numpy(float) for end in ("", "_low", "_high", "_want"))
         bounded = np.isfinite(low) & np.isfinite(high)
         beyond = (want * (1 + share) < low) | (want > high * (1 + share))  # not, where a side is unknown

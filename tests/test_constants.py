@@ -26,6 +26,10 @@ def test_every_number_of_a_room_has_a_unit_a_kind_and_a_reason(room):
         assert len(row.why) > 5, row
 
 
+def test_rooms_that_judge_have_few_numbers():
+    assert sum(len(TABLES[room]) for room in ("diagnosis", "fit", "identification")) <= 250
+
+
 @pytest.fixture(scope="module")
 def names_in_code():
     files = [file for file in CCTRACE.rglob("*.py") if file.name != "constants.py"]

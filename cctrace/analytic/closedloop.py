@@ -36,13 +36,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace.analytic import dependence
+from cctrace.analytic.collapse import COLLAPSED
 from cctrace.analytic.domain import Array, Domain, domain_of
 from cctrace.analytic.jittered import Constants, Link, burst_segments, decay_share, draw_interval_us, pacing_share
 from cctrace.analytic.roots import fixed_point
 from cctrace.errors import ArgumentError
 from cctrace.special import special
 
-COLLAPSED = 0.5
 _POINTS = 256
 _SCANNED = 25  # jitters tried where the ends bracket no threshold: steps of a third over three decades
 _EXTRA_ROUNDS = 10.0  # extra_acked is a maximum over 5 to 10 rounds, in every version

@@ -29,6 +29,7 @@ from cctrace.analytic.roots import first_root
 from cctrace.display import Carded, texts_of
 from cctrace.errors import ArgumentError
 
+COLLAPSED = 0.5  # of the mean RTT: a window of two such min_rtt no longer fills the path
 PAPER_SAMPLES = 10_000  # M and L in Sec. III-E
 PAPER_PROBE_RTT_SAMPLES = 160  # N: 4 packets per RTT of 5 ms for 200 ms
 

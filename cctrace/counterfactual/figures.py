@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cctrace.diagnosis.constants import LOSS_CHANGES
 from cctrace.errors import StreamError
 from cctrace.estimates import Z90, Estimate, Estimate90
 from cctrace.flows.flow import Flow
@@ -27,7 +28,7 @@ FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransm
 SHARE = "retransmitted_share"
 # A recording is reproduced within these bounds: 10 %, 20 %, a factor of 2 or 0.3 points.
 NEAR = {"goodput_bps": 0.10, "rtt_mean_us": 0.20}
-NEAR_FACTOR, NEAR_POINTS = 2.0, 0.003
+NEAR_FACTOR, NEAR_POINTS = 2.0, LOSS_CHANGES
 SIDES = (0.05, 0.95)  # 90 % intervals
 # Error of simulations over a known path, half a 90 % interval on the scale of `log`, from recordings of a quiet lab
 # that are not used to evaluate what-ifs: `python benchmarks/whatif.py simulator`.

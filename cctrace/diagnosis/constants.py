@@ -24,10 +24,8 @@ CLEARLY = 4  # times | set | by which one time must exceed another, or one scatt
 PROMPT_S = 2e-5  # s | set | scatter of a host's response times; packets closer than this are simultaneous
 QUEUED = 1.25  # times the RTT without queue | definition | 1 + the share by which BBR probes [Linux61] bbr_pacing_gain
 RTT_RISE = 0.1  # of min RTT | set | least change of an RTT that is no noise
-LEAST_RTT_US = 1.0  # us | definition | smallest valid RTT: clocks of 10 ms show 0
 EPISODE_RTTS = 2  # RTTs | set | losses, or marks, closer than this reduce the window once
 SEPARATE_RTTS = 4  # RTTs | set | between separate overflows or reductions; a silence so long is a stall
-FULL_RANK = 0.9  # mean rank | set | of the RTTs before losses, from which a full queue dropped them
 CLEAR_RANK = 0.7  # mean rank | set | of RTTs between polls, or of places in a burst, from which they are late ones
 
 # --- how sure a verdict is: grades of evidence, before calibration ---------------------------------------------------
@@ -44,15 +42,13 @@ SLOPE = 1.75  # of log odds | set | calibration: rules are right more often than
 
 # --- what the capture spoils -----------------------------------------------------------------------------------------
 HELD_US = 1000.0  # us | set | beyond two stamp ticks and RTT_RISE, from which packets were held before the capture
-HERE_US = 300  # us | set | round trip to the sender, no longer than its own reaction
 
 # --- what matters without a cause ------------------------------------------------------------------------------------
 GOODPUT_CHANGES = 0.03  # of log goodput | set | least relevant change by a removal
 RTT_CHANGES = 0.05  # of log RTT | set | the same for the RTT
 LOSS_CHANGES = 0.003  # share | set | the same for retransmissions; what-ifs within this are right
 RATIO_TIE = 0.02  # of a logarithm | set | effects closer than this keep the catalogue's order
-GOODPUT_NEAR = 0.10  # share | definition | tolerance of an effect on goodput
-RTT_NEAR = 0.15  # share | definition | tolerance of an effect on the mean RTT
+EFFECT_NEAR = (0.10, 0.15)  # share | definition | tolerance of an effect on goodput, and on the mean RTT
 # Errors of effects relative to runs without the cause; `python -m benchmarks.effect_confidence` fits the number.
 MISSES_TIMES = 0.5  # times | set | scale of an effect's error in units of its interval's standard deviation
 LOSS_TIE = 0.002  # share | set | the same as RATIO_TIE, for retransmissions
@@ -80,8 +76,7 @@ MANAGED_PACKETS = 10  # packets | set | shortest queue of an AQM, as opposed to 
 PASSED = 2  # packets | set | most per dropped one that pass a full queue although it was longer
 IN_A_BURST = 0.5  # of a packet's service time | set | largest gap within a burst
 LARGE_BURST = 2  # times | set | a pacing sender's burst, from which a burst is not paced
-POLICED_SENDS = 20_000  # transmissions | accuracy | first ones searched for a policer
-POLICED_SENDS_MOST = 60_000  # transmissions | accuracy | the same, if these have too few losses
+POLICED_SENDS = (20_000, 60_000)  # transmissions | accuracy | first ones searched for a policer; with few losses more
 POLICED_RATE_SAME = 0.02  # share | set | largest difference of equal rates
 
 # --- marks -----------------------------------------------------------------------------------------------------------
@@ -99,7 +94,6 @@ IN_FLIGHT_STEADY = 0.03  # share | set | largest scatter of the maximum in fligh
 
 # --- delays and ACKs -------------------------------------------------------------------------------------------------
 MIN_RTT_STEP_S = 0.25  # s | accuracy | step of that filter
-COLLAPSED = 0.5  # of the mean RTT | definition | a window of two such min_rtt does not fill the path
 SHORT_PROBES = 0.6  # of the mean RTT | definition | probes then end before half of their ACKs return
 JITTERS_TAIL = 10.0  # standard deviations | set | of jitter, by which a minimum over seconds may lie below the mean
 NO_JITTER = 0.02  # of the mean RTT | set | largest deviation that is no jitter
@@ -110,12 +104,10 @@ TIGHT = 0.25  # of the sending time | set | within which a bunch arrives
 
 # --- polls, and a single poll ----------------------------------------------------------------------------------------
 GATHERED = 8.0  # times | set | largest dispersion of random losses; losses in twos and threes make it two or three
-NEVER_US = 4e9  # us | definition | [Linux] min_rtt is 0xFFFFFFFF us before the first RTT sample
 MOST_WINDOWS = 4  # windows | accuracy | per poll: values within a long gap are interpolated anyway
 SINGLE_POLL_LOSSY = 0.005  # of the segments | set | retransmitted, from which a single poll reveals losses
 AMPLE = 2.0  # times | set | the window that losses allow, above which they do not explain the rate
 START_LOSES = 4.0  # bandwidth-delay products | set | largest loss of a start
-DELAYED_US = 40_000  # us | definition | of a delayed ACK [Linux] TCP_DELACK_MIN
 
 # --- events ----------------------------------------------------------------------------------------------------------
 MOST_EVENTS = 40  # events | accuracy | most of a kind; the last one mentions the rest

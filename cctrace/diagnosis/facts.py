@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
 from cctrace.diagnosis.findings import Finding
 from cctrace.units import format_time
@@ -108,7 +107,7 @@ class Facts:
     @property
     def per_rtt(self) -> str:
         """The words "per RTT of 40 ms"; without a number if the record's clock is too coarse."""
-        return f"per RTT of {format_time(self.rtt_us * 1000)}" if self.rtt_us >= const.LEAST_RTT_US else "per RTT"
+        return f"per RTT of {format_time(self.rtt_us * 1000)}" if self.rtt_us > 0 else "per RTT"
 
 
 def _is_number(value: object) -> bool:

@@ -151,7 +151,7 @@ class Effect:
         Correct means a goodput within 10 % and a mean RTT within 15 % of those of the same flow without the cause;
         for a one-sided interval, a value within the bound.
         """
-        parts = ((self.goodput, const.GOODPUT_NEAR), (self.rtt, const.RTT_NEAR))
+        parts = zip((self.goodput, self.rtt), const.EFFECT_NEAR, strict=True)
         return math.prod(_within(estimate, near) for estimate, near in parts)
 
 

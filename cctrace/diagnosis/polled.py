@@ -22,6 +22,7 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.path.bottleneck import jumps
 from cctrace.path.changes import Change
 from cctrace.path.constants import RATE_DIFFERS, STEADY_RATE
+from cctrace.schema import U32_MAX
 from cctrace.units import format_rate
 
 
@@ -45,7 +46,7 @@ class Polls:
     def least_us(self) -> float:
         """Minimum RTT, us."""
         known = np.concatenate([self["min_rtt"], self.rtt])
-        known = known[(known > 0) & (known < const.NEVER_US)]
+        known = known[(known > 0) & (known < U32_MAX)]
         return float(known.min()) if len(known) else np.nan
 
     @functools.cached_property

@@ -13,6 +13,7 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.path.constants import MOST_OTHERS
 from cctrace.path.neighbours import Presence, matters
 from cctrace.path.own_queue import mean_rank
+from cctrace.schema import U32_MAX
 
 
 def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
@@ -127,7 +128,7 @@ def _rates(polls: Polls, rtt: float) -> groups.RateChanges | None:
 def _min_rtt(polls: Polls, rtt: float) -> groups.MinRtt | None:
     """Return BBR's own min_rtt and rate estimate, if its counters are present."""
     least = polls["bbr_min_rtt_us"]
-    least = least[(least > 0) & (least < const.NEVER_US)]
+    least = least[(least > 0) & (least < U32_MAX)]
     deviation, goodput = polls["rttvar"], float(polls.flow.row["goodput_bps"])
     if not len(least) or not np.isfinite(deviation).any():
         return None

@@ -13,6 +13,8 @@ from cctrace.diagnosis.polled_facts import window_used
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.neighbours import Presence, matters
+from cctrace.schema import U32_MAX
+from cctrace.tcp.wire import LONE_ACK_US
 from cctrace.units import format_rate, format_share, format_time
 
 DESPITE = "neither a window nor the application was the limit"
@@ -24,9 +26,7 @@ class SinglePoll:
     def __init__(self, flow: CounterFlow, controller: str | None = None) -> None:
         self.flow, self.controller = flow, controller or flow.connection.get("cc")
         self.busy_us = self["busy_time_us"]
-        self.rtt_us, self.least_us = (
-            us if 0 < us < const.NEVER_US else groups.NAN for us in (self["rtt"], self["min_rtt"])
-        )
+        self.rtt_us, self.least_us = (us if 0 < us < U32_MAX else groups.NAN for us in (self["rtt"], self["min_rtt"]))
         self.sent, self.retransmitted = self["data_segs_out"], self["total_retrans"]
         self.busy_bps = self["bytes_acked"] * 8e6 / self.busy_us if self.busy_us > 0 else groups.NAN
         self.estimate_bps = 8 * max(self["bbr_bw_Bps"], self["delivery_rate_Bps"], key=np.nan_to_num)
@@ -151,7 +151,7 @@ def _losses(poll: SinglePoll) -> groups.Losses | None:
         )
     # At the end of a transfer the last ACK was delayed, and an eighth of that enters the smoothed RTT.
     if not explains or not poll.rtt_us < (1 + const.RTT_RISE) * poll.least_us + (
-        const.DELAYED_US / 8 if poll.is_idle else 0
+        LONE_ACK_US / 8 if poll.is_idle else 0
     ):
         return None
     lost, span, room = int(poll.retransmitted), (0.0, 0.0), poll.rtt_us - poll.least_us

@@ -187,5 +187,5 @@ def _curve(search: _Search, about: float) -> tuple[float, float, float]:
     return (
         middle,
         float(np.hypot(min(error, 0.5), const.SCATTER * (const.RUNS / len(x)) ** 2)),
-        float(np.clip(noise / slope, const.LEAST_SPREAD, const.MOST_SPREAD)),
+        float(np.clip(noise / slope, *const.SPREADS)),
     )

@@ -22,7 +22,7 @@ SENDER, MIDDLE, RECEIVER, UNKNOWN = range(4)
 PLACES = ("sender", "middle", "receiver", "unknown")
 MEASURED, LIKELY, ASSUMED, NONE = range(4)
 CONFIDENCE = ("measured", "likely", "assumed", "none")
-REACTION_NS = 300_000
+REACTION_NS = 300_000  # up to which a round trip to the sender may be its own reaction
 FAR_AWAY_NS = 1_000_000
 
 

@@ -95,10 +95,7 @@ AFTER_USUAL = 0.03  # share | set | by which windows after reductions are off (W
 JITTER_MOST = 3.0  # times | definition | its median: 5 % of normal errors are larger (STRAY)
 AFTER_WEIGHT = 80.0  # log odds | set | of what is beyond (W)
 
-# --- relatives -------------------------------------------------------------------------------------------------------
-
 # --- polls -----------------------------------------------------------------------------------------------------------
-HEADERS = 52  # bytes | definition | of a segment, that the rates of 4.12 count beside the MSS
 GAIN_ERROR = 0.004  # share | set | error of a rate over the bandwidth that the counters give (C)
 GUESSED_GAIN = 0.08  # share | set | the same over the largest delivery rate (C)
 ANY = 0.3  # a unit of a logarithm | set | density of what nothing predicts (C)

@@ -22,7 +22,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2019 import PACING_MARGIN_PERCENT
 from cctrace.cc.bbr2022 import BBR2022
-from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
+from cctrace.cc.linux import MTU_HEADERS, TCP_INFINITE_SSTHRESH
 from cctrace.errors import StreamError
 from cctrace.flows.counters import CounterFlow, latest
 from cctrace.identification import constants as const
@@ -159,7 +159,7 @@ def _pacing(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.fl
     if name in GAINS:
         gains, error = GAINS[name], const.GAIN_ERROR if polls.bandwidth_known else const.GUESSED_GAIN
         unit = polls.bw * (
-            (polls.mss + const.HEADERS) / polls.mss if name == "bbr2016" else (1 - PACING_MARGIN_PERCENT / 100)
+            (polls.mss + MTU_HEADERS) / polls.mss if name == "bbr2016" else (1 - PACING_MARGIN_PERCENT / 100)
         )
     else:
         gains, error = UNPACED_RATIOS, const.GAIN_ERROR

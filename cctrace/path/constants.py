@@ -43,7 +43,7 @@ EARLIER_US = 3e6  # us | accuracy | how far before its candidate a step may lie 
 QUEUE_SHOWS = 0.02  # share | set | least reduction of the delays' deviation by a queue, to trust its rate
 LEAST_LOST = 10  # losses | set | least to infer the rate from the backlogs that they met
 BEHIND = 0.98  # times the deviation | set | to which losses behind the queue must reduce it
-LOSSES_SHOW = 0.9  # mean rank | set | of the backlog at losses, from which losses determine the rate
+LOSSES_SHOW = 0.9  # mean rank | set | of the backlog at losses, or of RTTs before them, that a full queue leaves
 LEAST_BASE = 0.5  # of min RTT | set | a queue model with a smaller base RTT is rejected
 
 # --- changes of the rate ---------------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ import re
 from typing import NamedTuple
 
 from cctrace.errors import ArgumentError
+from cctrace.tcp.wire import LONE_ACK_US
 
 DELAYED = 2  # segments per ACK of a Linux receiver, whose timers are `delack_timer`'s
-LONE_NS = 40_000_000  # how long a lone segment waits [Linux61] TCP_DELACK_MIN
+LONE_NS = LONE_ACK_US * 1000
 MAX_ACK_DELAY_NS = 25_000_000  # [RFC9000] §18.2, and Chromium's kDefaultMaxAckDelayTimeMs
 MIN_DECIMATED_NS = 1_000_000  # kAlarmGranularity
 MOST_EVERY = 10_000

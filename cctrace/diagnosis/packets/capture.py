@@ -8,6 +8,7 @@ from cctrace.diagnosis.facts import Artefact, Elsewhere
 from cctrace.diagnosis.findings import between
 from cctrace.diagnosis.record import Record
 from cctrace.flows.flow import Flow
+from cctrace.flows.vantage import REACTION_NS
 from cctrace.path.stamps import clock_set, held_us, stamps_of
 from cctrace.units import format_time
 
@@ -31,7 +32,7 @@ def elsewhere(flow: Flow) -> Elsewhere | None:
 
 def is_elsewhere(flow: Flow) -> bool:
     """Return whether the capture point is further from the sender than the sender's own reaction time."""
-    return bool(flow.capture.connections.sender_side_ns[flow.index] > const.HERE_US * 1000)
+    return bool(flow.capture.connections.sender_side_ns[flow.index] > REACTION_NS)
 
 
 def _clock(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:

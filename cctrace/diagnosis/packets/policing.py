@@ -7,7 +7,7 @@ from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.packets.losses import before_losses
 from cctrace.diagnosis.record import Record
 from cctrace.path.buckets import policer_of
-from cctrace.path.constants import COMMON, LEAST_POLICED
+from cctrace.path.constants import COMMON, LEAST_POLICED, LOSSES_SHOW
 from cctrace.path.losses import decided_ns
 from cctrace.path.transmissions import LOST
 
@@ -17,8 +17,8 @@ def policer(record: Record) -> Policer | None:
     if record.lost.sum() < LEAST_POLICED:
         return None
     table = record.table
-    among = const.POLICED_SENDS, const.POLICED_SENDS_MOST
-    most = next((rows for rows in among if record.lost[:rows].sum() >= const.MANY), among[-1])
+    few, many = const.POLICED_SENDS
+    most = few if record.lost[:few].sum() >= const.MANY else many
     # The fate of the last packets, and hence the deficit that they met, is unknown.
     end_ns = min(table.sent_ns[min(most, len(table)) - 1], decided_ns(table))
     whole = (table, *record.companions.values())
@@ -51,4 +51,4 @@ def _is_the_links(record: Record, rate: float) -> bool:
 def _queue_dropped(record: Record) -> bool:
     """Return whether losses repeatedly followed the longest RTTs: then a short queue drops, not a policer."""
     rank, episodes = before_losses(record, record.lost)
-    return episodes >= const.FEWEST and rank > const.FULL_RANK
+    return episodes >= const.FEWEST and rank > LOSSES_SHOW

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from cctrace.analytic.collapse import COLLAPSED
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding, between
@@ -42,18 +43,14 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
     )
     # Slightly above one half, probes that last a min_rtt end before their ACKs return: no growth without a queue.
     full = const.SPARE_RATE if facts.kind == PACKETS else const.MOSTLY
-    if (
-        not by_jitter
-        or share > (const.SHORT_PROBES if low.are_probes_short else const.COLLAPSED)
-        or low.used_share >= full
-    ):
+    if not by_jitter or share > (const.SHORT_PROBES if low.are_probes_short else COLLAPSED) or low.used_share >= full:
         return
     grades = const.LIKELY, const.DOUBTFUL, const.UNSURE
     if facts.is_model_based and facts.kind == PACKETS:
         grades = const.CLEAR, const.LIKELY, const.EXPLAINS
-    sure = grades[(share >= const.NEARLY_ALL * const.COLLAPSED) + (share >= const.COLLAPSED)]
+    sure = grades[(share >= const.NEARLY_ALL * COLLAPSED) + (share >= COLLAPSED)]
     words = {
-        "than": "less than" if share < const.COLLAPSED else "hardly more than",
+        "than": "less than" if share < COLLAPSED else "hardly more than",
         "is_guess": not facts.is_model_based,
     }
     yield facts.finding("collapse", sure, low).saying(**words)

@@ -8,7 +8,7 @@ from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding, between
 from cctrace.diagnosis.groups import Losses, Met, Policer
 from cctrace.diagnosis.rules.found import Found
-from cctrace.path.constants import CHANCE, EARLY
+from cctrace.path.constants import CHANCE, EARLY, LOSSES_SHOW
 from cctrace.special import special
 
 NEVER_FULL = {"random_loss", "aqm"}  # causes of losses that no full queue explains, whoever filled it
@@ -92,7 +92,7 @@ def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
 def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
     """Losses with unknown backlogs: random, if nothing contradicts it."""
     clear = abs(lost.rtt_rank - 0.5) * (12 * lost.episodes) ** 0.5 > SURE_ERRORS and lost.rtt_rank > lost.clear_rank
-    together = lost.rtt_rank > const.FULL_RANK and lost.lost >= 2 * const.FEWEST * lost.episodes
+    together = lost.rtt_rank > LOSSES_SHOW and lost.lost >= 2 * const.FEWEST * lost.episodes
     exact = facts.kind == PACKETS
     if together or clear or not lost.can_be_chance or lost.is_gathered():
         if lost.rtt_rank > 0.5 or not exact:
