@@ -25,7 +25,7 @@ from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Parts
 from cctrace.path.bottleneck import backlog, constant
 from cctrace.path.least import least_of
-from cctrace.path.lindley import deficits_at
+from cctrace.path.lindley import deficits_at, losses_by_deficit
 from cctrace.path.transmissions import LOST, Transmissions
 from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES
@@ -71,17 +71,23 @@ class _Tried:
         Within a few packets of an empty bucket, every packet's worth of deficit has a loss probability of its own;
         beyond, packets should not pass.
         """
+        zones = int(const.EMPTY_PACKETS + const.OVER_PACKETS) + 2
+        counts = np.zeros(2 + 2 * zones, np.int64)
+        number = int(self._kept[2].sum())
+        counts[:2] = number, max(len(self.lost) - number, 1)
+        packets = float(PACKET_BYTES), const.EMPTY_PACKETS, const.POLICED_SHARE, const.OVER_PACKETS, const.SPARED
+        if not losses_by_deficit(*self._kept, float(rate), float(bucket), float(near), *packets, counts):
+            return _Judged(rate, bucket, near, -np.inf)
+        lost, among = counts[2 : 2 + zones], counts[2 + zones :]
+        used = int(np.flatnonzero(among)[-1]) + 1
+        gain = _log_likelihood(lost[:used], among[:used]) - _log_likelihood(lost.sum(), among.sum())
+        return _Judged(rate, bucket, near, gain)
+
+    def deficits(self, best: _Judged) -> Floats:
+        """Return the deficit at each packet, itself included, corrected at the losses that a bucket explains."""
         met = np.empty(len(self.lost))
-        deficits_at(*self._kept, rate, bucket, float(near), met)
-        over = (met - bucket) / PACKET_BYTES
-        explained = over[self.lost] > -const.EMPTY_PACKETS
-        passed = float(((over > const.OVER_PACKETS) & ~self.lost).sum() / max(int((~self.lost).sum()), 1))
-        if explained.mean() < const.POLICED_SHARE or passed > const.SPARED:
-            return _Judged(rate, bucket, near, met, explained, -np.inf)
-        zone = np.digitize(over, np.arange(-const.EMPTY_PACKETS, const.OVER_PACKETS + 1))
-        lost, among = np.bincount(zone[self.lost], minlength=zone.max() + 1), np.bincount(zone)
-        gain = _log_likelihood(lost, among) - _log_likelihood(lost.sum(), among.sum())
-        return _Judged(rate, bucket, near, met, explained, gain)
+        deficits_at(*self._kept, float(best.rate), float(best.bucket), float(best.near), met)
+        return met
 
     @functools.cached_property
     def _kept(self) -> tuple[Floats, Floats, np.ndarray]:
@@ -120,16 +126,19 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     best = max((_best_near(tried, rate) for rate in _candidates(tried)), key=lambda found: found.gain, default=None)
     if best is None or best.gain * tried.apart < const.POLICED_GAIN:  # losses within an RTT count once
         return None
-    if _delayed(tables[0], best.met[place], best, base_us) or _any_does(tried, best.rate):
+    met = tried.deficits(best)
+    at_loss = met[lost]
+    explained = (at_loss - best.bucket) / PACKET_BYTES > -const.EMPTY_PACKETS
+    if _delayed(tables[0], met[place], best, base_us) or _any_does(tried, best.rate):
         return None
     if best.bucket < 2 * _acked_at_once(tables[0]):
         return None  # most of a queue of that size would come and go between two ACKs: delays do not show it
     low, high = _as_likely(tried, best)
     rate, bucket = best.rate, best.bucket
-    errors = _errors(tried, best)
+    errors = _errors(tried, best.rate, at_loss[explained])
     own = tables[0].state == LOST
     whose = np.zeros(len(order), bool)
-    whose[np.flatnonzero(lost)[best.explained]] = True
+    whose[np.flatnonzero(lost)[explained]] = True
     mask = own & whose[place]
     size_bytes = Estimate.around(bucket, max(errors[1], PACKET_BYTES / 2), PACKET_BYTES)
     _, least, most = Estimate.around(rate, max(errors[0], 5e-4 * rate)).sides()
@@ -212,7 +221,7 @@ def _jitter_us(table: Transmissions, base_us: float) -> float:
 
 
 class _Judged(NamedTuple):
-    """A policer hypothesis, see `_Tried.judge`: rate, bucket, deficit at each packet, explained losses.
+    """A policer hypothesis, see `_Tried.judge`: rate, bucket, how empty it is where losses correct it.
 
     `gain` is the log likelihood of the losses in excess of random loss; minus infinity if the bucket explains too few
     of them, or should have dropped too many of the passed packets.
@@ -221,8 +230,6 @@ class _Judged(NamedTuple):
     rate: float
     bucket: float
     near: float
-    met: Floats
-    explained: Bools
     gain: float
 
 
@@ -310,12 +317,14 @@ def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -
     return float((after - before - _jitter_us(table, base_us)) / (long - short)) > const.UNDELAYED
 
 
-def _errors(tried: _Tried, best: _Judged) -> tuple[float, float]:
-    """Return standard errors of rate and bucket: scatter of rates over parts of the flow, of deficits at losses."""
+def _errors(tried: _Tried, best: float, at_loss: Floats) -> tuple[float, float]:
+    """Return standard errors of rate and bucket: scatter of rates over parts of the flow, of deficits at losses.
+
+    `best`: the rate. `at_loss`: deficits at the explained losses.
+    """
     passed, span = _between(tried, 2e6)
     rates = passed / np.maximum(span, 1.0)
-    near = np.abs(rates / best.rate - 1) < 0.05
+    near = np.abs(rates / best - 1) < 0.05
     parts = [np.median(part) for part in np.array_split(rates[near], const.POLICED_PARTS) if len(part)]
-    rate = float(np.std(parts) / np.sqrt(len(parts))) if len(parts) > 2 else 0.02 * best.rate
-    at_loss = best.met[tried.lost][best.explained]
+    rate = float(np.std(parts) / np.sqrt(len(parts))) if len(parts) > 2 else 0.02 * best
     return rate, float(np.std(np.clip(at_loss, *np.quantile(at_loss, [0.05, 0.95])))) / 2

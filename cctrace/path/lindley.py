@@ -83,8 +83,47 @@ def drained(time, size, lost, rate, bucket, near, out):
         level = max(level - (time[k] - before) * rate, 0.0) + size[k]
         before = time[k]
         out[k] = level
-        if lost[k] and level > bucket - near:
-            level = min(max(level, bucket) - size[k], bucket)  # what is dropped takes no tokens, and lacked some
+        if lost[k]:
+            level = corrected(level, size[k], bucket, near)
+
+
+def corrected(level, size, bucket, near):
+    """Return the deficit behind a lost packet that met `level`, see `drained`."""
+    if level > bucket - near:
+        return min(max(level, bucket) - size, bucket)  # what is dropped takes no tokens, and lacked some
+    return level
+
+
+def emptied(time, size, lost, rate, bucket, near, packet, empty, share, over, spared, counts):
+    """Count packets and losses by the deficits of `drained`, in packets beyond the bucket's size; return whether the
+    bucket can have dropped the losses.
+
+    It cannot if less than `share` of the losses are within `empty` packets of its size, or more than `spared` of the
+    passed packets beyond `over`: most buckets are refused after a few packets. `counts`: numbers of losses and of
+    passed packets, then twice as many zones as there are, of a packet each, from below -`empty` to beyond `over`:
+    losses, and all packets.
+    """
+    zones = (len(counts) - 2) // 2
+    level, before = 0.0, time[0]
+    unexplained = passed = 0
+    for k in range(len(time)):
+        level = max(level - (time[k] - before) * rate, 0.0) + size[k]
+        before = time[k]
+        beyond = (level - bucket) / packet
+        zone = min(max(math.floor(beyond) + int(empty) + 1, 0), zones - 1)
+        counts[2 + zones + zone] += 1
+        if lost[k]:
+            counts[2 + zone] += 1
+            if not beyond > -empty:
+                unexplained += 1
+                if (counts[0] - unexplained) / counts[0] < share:
+                    return 0
+            level = corrected(level, size[k], bucket, near)
+        elif beyond > over:
+            passed += 1
+            if passed / counts[1] > spared:
+                return 0
+    return 1
 
 
 def logs(values, begin, end, centre, small, most):
@@ -155,3 +194,4 @@ residual_delays = Machine(left)
 deviation_by_queue = Machine(deviating)
 deviation_by_bucket = Machine(shaped)
 deficits_at = Machine(drained)
+losses_by_deficit = Machine(emptied)
