@@ -200,7 +200,9 @@ def test_jitter_before_the_queue_makes_bbr2022_collapse_earlier():
 
 def test_the_domain_says_where_runs_of_bbr2_and_bbr3_in_order_lose_half_of_the_link():
     said = {"bbr2": (0.41, 0.68), "bbr3": (0.7, 1.1)}
-    for name, kind, observed in thresholds_of("grid_later_order.csv"):
+    thresholds = list(thresholds_of("grid_later_order.csv"))
+    assert {name for name, *_ in thresholds} == set(said)
+    for name, kind, observed in thresholds:
         link = predict.link_of(kind, observed)
         low, high = said[name]
         assert low <= round(1000 * observed / link.delay.mean_us, 2) <= high, (name, kind)

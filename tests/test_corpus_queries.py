@@ -201,6 +201,7 @@ def test_the_page_counts_what_the_tables_hold(corpus, tmp_path):
 def test_every_plain_row_can_be_sorted_and_read_without_the_script(corpus, tmp_path):
     page = write_pages(corpus, tmp_path / "pages", pages=0).read_text()
     rows = re.findall(r"<tr data-verdict=.*?</tr>", page)
+    assert rows
     for row in rows:
         numbers = re.findall(r'<td data-v="([^"]+)">', row)
         assert len(numbers) == 5

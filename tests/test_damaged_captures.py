@@ -135,7 +135,9 @@ def test_first_rows_of_intervals_are_those_of_a_search_for_every_edge(kind):
 
 def test_what_has_only_an_upper_bound_stays_that_in_every_draw():
     estimates = {"base_rtt_us": Estimate(None, None, 5e4), "loss": {"share": Estimate(0.01, 0.0, 0.02)}}
-    for drawn in draws(estimates, 3, seed=1):
+    several = list(draws(estimates, 3, seed=1))
+    assert len(several) == 3
+    for drawn in several:
         assert drawn["base_rtt_us"] == Estimate(None, None, 5e4)
         assert 0 <= drawn["loss"]["share"].value <= 0.02
 

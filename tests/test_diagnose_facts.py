@@ -65,6 +65,7 @@ def test_packets_and_polls_give_the_same_causes_but_for_what_is_written_here(nam
     folder = RECORDINGS / name
     file = folder if folder.exists() else datasets.path(name, "sender.pcap.zst").parent
     capture, table = cct.read(file / "sender.pcap.zst"), cct.read(file / "tcpinfo.csv.zst")
+    assert len(table.connections)
     for index in range(len(table.connections)):
         both = (capture.flow(index), table.flow(index))
         causes = [{one.name for one in cct.diagnose(source).verdicts} for source in both]

@@ -51,7 +51,9 @@ def test_the_senders_of_the_shipped_recordings_are_named(recording):
     folder = cct.datasets.path(recording)
     flows = json.loads((folder / "scenario.json").read_text())["parameters"]["flows"]
     senders = {flow["sport"]: {"bbr": "bbr2022", "cubic": "cubic6"}[flow["cc"]] for flow in flows}
-    for _, flow, found in identify_files([cct.datasets.path(recording, "sender.pcap.zst")]):
+    identified = list(identify_files([cct.datasets.path(recording, "sender.pcap.zst")]))
+    assert len(identified) == len(flows)
+    for _, flow, found in identified:
         assert senders.get(flow.key[1], next(iter(senders.values()))) in found.group
         assert found.candidates[0].name != UNKNOWN
 

@@ -39,6 +39,7 @@ def test_the_state_is_that_of_a_replay_of_the_trace(controller):
     record = ["mode", "min_rtt_us", "pacing_gain", "cwnd_gain"]
     run = cct.replay(sim.flow(0), controller, record=record).decisions
     first = run["time_ns"].iloc[0] / 1e9 - 0.04  # the handshake takes a round trip
+    assert len(sim.timeline) > 40
     for row in sim.timeline.iloc[5:].itertuples():
         then = run[run["time_ns"] / 1e9 - first <= row.time_s].iloc[-1]
         around = run[(run["time_ns"] / 1e9 - first - row.time_s).abs() < 0.003]
