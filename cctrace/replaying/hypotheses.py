@@ -33,11 +33,16 @@ class Phase(NamedTuple):
 
 
 class Inferred(NamedTuple):
-    """Inferred values: how to replay them, what they are, and the share of gain cycles in step (NaN: none seen)."""
+    """Inferred values: how to replay them, what they are, and the share of gain cycles in step (NaN: none seen).
+
+    `possible_hz`: tick rates of a BBR's kernel that the sends do not refute, the one replayed first; empty where it was
+    given.
+    """
 
     script: Script
     phases: list[Phase]
     in_step: float
+    possible_hz: tuple[int, ...] = ()
 
     @classmethod
     def nothing(cls) -> Inferred:

@@ -21,6 +21,7 @@ from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.paced import gso_choices, likely_gso, likely_paced, may_heed_marks
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Script
+from cctrace.replaying.stack import TICK_US
 from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
 
 
@@ -53,7 +54,7 @@ def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, given: Co
 
 def _inferred(follower: Follower, expiry: int, hz_known: bool, given: Container[str], gso: int | None) -> Inferred:
     cls = follower.cls
-    hz, tick_us = follower.params["hz"], 0
+    hz, tick_us = follower.params["hz"], int(follower.stack[TICK_US])
     work: Ticks | Cycle | Probes | None = None
     paced = None
     if "paced" not in given and follower.may_pace and len(follower.sends):

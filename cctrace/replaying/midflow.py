@@ -24,6 +24,7 @@ from cctrace.schema import LINUX_EVENTS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cctrace.cc.base import Controller
     from cctrace.flows.events import Events
     from cctrace.replaying.follow import Follower
 
@@ -35,6 +36,11 @@ DIP, BACK = 0.65, 1.5  # of the usual flight; of the flight within
 _dip_rows: weakref.WeakKeyDictionary[Events, NDArray[np.int64]] = (
     weakref.WeakKeyDictionary()
 )  # {Events: result of `probe_rtts`}
+
+
+def expiry(events: Events, cls: type[Controller]) -> int:
+    """Return the row at which the minimum RTT of a capture from mid-flow expires, -1 for none."""
+    return -1 if events.meta["complete"] or not cls.phase_choices else probe_rtt_row(events)
 
 
 def probe_rtt_row(events: Events) -> int:

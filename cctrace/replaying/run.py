@@ -31,10 +31,12 @@ from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
+from cctrace.replaying.hz import likeliest_hz
 from cctrace.replaying.infer import infer
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.player import Player
+from cctrace.replaying.stack import TICK_US
 from cctrace.replaying.through_fq import at_hand_over
 
 if TYPE_CHECKING:
@@ -263,13 +265,23 @@ def _replay(
     names = recorded_names(cls, record)
     logged = flow is not None and flow.tcpinfo is not None and cls.view == "linux"
     wanted = list(dict.fromkeys([*names, *(model_fields(cls) if logged else ())]))
+    captured = flow
     if cls.view == "linux" and isinstance(flow, Flow):
         source = flow = at_hand_over(flow, cls)
+        captured = captured if flow.through_fq else flow
         if flow.through_fq:
             settled = {name: value for name, value in behind_fq(cls).items() if name not in given}
             params, given = params | settled, given | set(settled)
     if cls.view == "linux" and isinstance(source, Streamed):
         machine, inferred = follow(source, cls, params, wanted, mode, hz_known, given)
+        if not hz_known and not cls.interpreted_only and (cls.phase_choices or cls.probe_draws):
+            handed = captured if isinstance(captured, Flow) and captured is not flow else None
+            hz, tick_us, source, possible = likeliest_hz(source, handed, cls, params, inferred.script, given)
+            if (hz, tick_us) != (params["hz"], 0):
+                params = params | {"hz": hz}
+                flow = flow_of(source)
+                machine, inferred = follow(source, cls, params, wanted, mode, True, given, tick_us)
+            inferred = inferred._replace(possible_hz=possible)
         columns = _columns(source.events["event"], source.events["time_ns"], machine.recorded, flow)
         warnings = [*machine.warnings, *(flow.caveats if flow else ())]
         return Run(columns, machine.state, cls, machine.params, warnings, source, inferred, machine.marks)
@@ -297,11 +309,13 @@ def follow(
     mode: str = "compiled",
     hz_known: bool = True,
     given: Container[str] = (),
+    tick_us: int = 0,
 ) -> tuple[Follower, Inferred]:
     """Replay a Linux controller over a recorded flow, or over one known from counters; return it at its end.
 
-    The second result is the inferred values. Inference uses compiled code in every mode, so an interpreted run makes
-    each call once. A class that cannot be compiled gets no inference.
+    The second result is the inferred values. `tick_us`: the lead of the kernel's ticks, for a BBR. Inference uses
+    compiled code in every mode, so an interpreted run makes each call once. A class that cannot be compiled gets no
+    inference.
     """
     check_mode(mode)
     events = source.events
@@ -309,8 +323,8 @@ def follow(
     inferred = Inferred.nothing()
     if mode == "compiled" or (hidden and not cls.interpreted_only):
         follower = Follower(events, events.sends, cls, params, record if mode == "compiled" else ())
-        expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
-        inferred = infer(follower, expiry, hz_known, given)
+        follower.stack[TICK_US] = tick_us
+        inferred = infer(follower, midflow.expiry(events, cls), hz_known, given)
     if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode)
         follower.play(inferred.script)

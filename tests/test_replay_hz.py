@@ -1,0 +1,43 @@
+"""The tick rate of a BBR's kernel, inferred from its sends."""
+
+import pytest
+
+import cctrace as cct
+
+
+def sent(tmp_path, controller, hz, duration, fq=False, start_us=0):
+    path = cct.Path(rate="17Mbit", rtt="23ms", buffer="1.3bdp")
+    run = cct.simulate(
+        path, [cct.Sender(controller, hz=hz, fq=fq, ack_every=2, start=f"{start_us}us")], duration, seed=7, packets=True
+    )
+    file = tmp_path / f"{controller}_{hz}_{duration}_{fq}_{start_us}.pcap"
+    run.to_pcap(str(file))
+    return cct.read(str(file)).flow(0)
+
+
+@pytest.mark.parametrize("fq", [False, True])
+@pytest.mark.parametrize("hz", [250, 1000])
+def test_the_tick_rate_of_a_bbr_shows_in_when_probe_rtt_begins_and_ends(tmp_path, hz, fq):
+    flow = sent(tmp_path, "bbr3", hz, "14s", fq)
+    run = cct.replay(flow, "bbr3")
+    assert run.inferred.possible_hz == (hz,)
+    assert run.params["hz"] == run.inferred.script.hz == hz
+
+
+@pytest.mark.parametrize("start_us", [800, 1700, 2600, 3500])
+def test_ticks_of_another_phase_are_not_taken_for_a_higher_rate(tmp_path, start_us):
+    run = cct.replay(sent(tmp_path, "bbr3", 250, "14s", start_us=start_us), "bbr3")
+    assert run.params["hz"] == 250
+    assert 250 in run.inferred.possible_hz
+
+
+def test_without_probe_rtt_the_tick_rate_is_open_and_stays_what_it_was(tmp_path):
+    run = cct.replay(sent(tmp_path, "bbr3", 1000, "3s"), "bbr3")
+    assert run.inferred.possible_hz == (250, 1000)
+    assert run.params["hz"] == 250
+
+
+def test_a_given_tick_rate_is_used_as_it_is(tmp_path):
+    run = cct.replay(sent(tmp_path, "bbr3", 250, "14s"), "bbr3", hz=1000)
+    assert run.params["hz"] == 1000
+    assert run.inferred.possible_hz == ()
