@@ -1,5 +1,6 @@
 """An application's writes, from packets: each begins with the first data after a pause that no ACK ended."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -51,6 +52,8 @@ def clocked_writes(record: Record, limits: Sequence[Limit]) -> Clock | None:
     Data that wait for room in a send buffer are written when ACKs free it, several times per RTT. Requests follow
     pauses of one length.
     """
+    if (exact := _to_the_byte(record)) is not None:
+        return exact
     busy = np.array([(one.start_s, one.end_s) for one in limits if one.name != "application"]).reshape(-1, 2)
     pauses = outside(written(record), busy)
     begins, apart = pauses[:, 1], np.diff(pauses[:, 1])
@@ -69,6 +72,49 @@ def clocked_writes(record: Record, limits: Sequence[Limit]) -> Clock | None:
     if not alike or np.std(np.diff(pauses[kept])) < uneven:
         return None
     return Clock(float(size), 1e6 * every)
+
+
+def _to_the_byte(record: Record) -> Clock | None:
+    """Return the clock of writes of one size, however few of them found nothing left of earlier ones; None without.
+
+    A segment that is not full ends all that had been written: what had been sent by then is a multiple of the writes'
+    size, to the byte. Two such ends share long divisors hardly by chance.
+    """
+    sends = record.events.sends
+    sends = sends[sends["retransmitted"] == 0]
+    time, total = record.seconds(sends["time_ns"]), np.cumsum(sends["payload"].astype(np.int64))
+    partly = np.flatnonzero(sends["payload"][:-1] % record.table.mss)
+    partly = partly[np.isin(time[partly + 1], written(record)[:, 1])]
+    ends, begins, found = total[partly], time[partly + 1], dict[Clock, int]()
+    known = np.append(0, ends)
+    sizes = {math.gcd(int(b - a), int(c - b)): b for a, b, c in zip(known, known[1:], known[2:], strict=False)}
+    for size, end in sizes.items():
+        whole = (ends - end) % size == 0
+        if size >= const.PACKETS_TOGETHER * record.table.mss and np.mean(whole) >= const.MOST_OF_TIME:
+            found |= _clocks(size, ends[whole], begins[whole], time, total)
+    return max(found, key=lambda one: (found[one], one.write_bytes), default=None)
+
+
+def _clocks(
+    size: int, ends: NDArray[np.int64], begins: NDArray[np.float64], time: NDArray[np.float64], total: NDArray[np.int64]
+) -> dict[Clock, int]:
+    """Return {clock: writes on it, three or more} of writes of a size, which began at some times.
+
+    `ends`: the bytes sent before each. The start of the flow, or of its data, is a tick, too. Nothing is sent before
+    it is written.
+    """
+    found, turns = {}, (ends - ends[0]) // size
+    for place in range(len(turns) - 1):
+        every = float((begins[place + 1] - begins[place]) / (turns[place + 1] - turns[place]))
+        late_s = const.EQUAL * every
+        tick = begins[place] - turns[place] * every  # at turn 0
+        first = tick - ends[0] / size * every  # of the flow's first write
+        ticks = int(np.sum(np.abs(begins - tick - turns * every) < late_s)) + int(-late_s < first < time[0] + late_s)
+        turn = np.ceil((total - ends[0]) / size) - 1  # of the write whose data were sent
+        early = time < tick + turn * every - late_s
+        if ticks > 2 and not early.any():
+            found[Clock(float(size), 1e6 * every)] = ticks
+    return found
 
 
 def _on_clock(begins: NDArray[np.float64], first: int, every: float) -> list[int]:

@@ -1,5 +1,6 @@
 """Rules on the ends: receive window, application, send buffer, socket pacing, short transfers."""
 
+import math
 from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
@@ -135,6 +136,7 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     fires, they hide it; then nearly all must be even, which neither a reduced window nor others' traffic allows.
     Where nobody else is, marks need a queue of the flow's own, which a limit below the path's rate does not build.
     A model that measured its rate while the receive window was closed at times paces at what fills that window.
+    Counters say whether there is a limit.
     """
     even = facts.even_sends
     others = found.sure & {"competition", "fair_queueing", "policer"}
@@ -149,7 +151,7 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("receiver_limited", const.EXPLAINS, facts.window).saying(average_share=share)
     elif not lossy and even.partly_filled_share > const.SEVERAL:
         yield facts.finding("application_limited", const.LIKELY, even, "evenly")
-    elif is_ceiling:
+    elif is_ceiling and (facts.socket_limit is None or not math.isnan(facts.socket_limit.limit_bps)):
         sure = const.EXPLAINS if is_by_timer else const.DOUBTFUL
         if even.even_share < const.MOST_OF_TIME:
             sure = partly(even.even_share)
