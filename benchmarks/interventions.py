@@ -269,6 +269,8 @@ def truth_of(base: Base, name: str) -> str | None:
                 return None  # the lab's receiver has one size of buffer for all connections
             tag = "buffer-x2" if cause == "shallow_buffer" else f"without-{cause}"
             return next((one for one in (f"without-{cause}", tag) if one in base.others), None)
+    if name == "poor_pacing":
+        return None  # no recording has the same flow through fq
     if name in ("congestive_loss", "shallow_buffer"):
         return "buffer-x2" if "buffer-x2" in base.others else None
     return "" if any(is_named(cause, name) for cause in CAUSES) else None
