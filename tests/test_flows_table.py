@@ -39,6 +39,19 @@ def test_what_is_outstanding_or_missing_when_a_part_ends_is_kept_for_the_next(tm
     assert np.array_equal(parts.sides, whole.sides)
 
 
+def test_parts_keep_their_values_as_long_as_they_are_lent_and_their_memory_is_used_again(monkeypatch):
+    file = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    monkeypatch.setattr("cctrace.io.pcap.frames_of.__defaults__", (20_000,))
+    kept, lent = [list(stream(file, 100, lasting=lasting)) for lasting in (0, 3)]
+    for part, same in zip(kept[-3:], lent[-3:], strict=True):
+        assert all(np.array_equal(part[name], same[name]) for name in part.columns)
+        assert np.array_equal(part.sacks["right"], same.sacks["right"])
+    places = {part["seq"].__array_interface__["data"][0] for part in lent}
+    assert len(places) < len(lent) / 2
+    parts = Connections(lambda: stream(file, 100, lasting=1))
+    assert np.array_equal(parts.sides, Connections(lambda: kept).sides)
+
+
 def test_super_packets_without_a_handshake_are_counted_anew_once_their_segments_are_known():
     talk = Conversation()
     for i in range(20):

@@ -152,6 +152,18 @@ def test_what_cannot_be_compiled_is_refused_by_file_and_line(function, reason):
         Machine(function)(np.zeros(3, np.int64))
 
 
+def test_arrays_that_are_read_only_empty_or_of_records_are_taken():
+    numbers = np.arange(8)
+    numbers.flags.writeable = False
+    assert Machine(element)(numbers, 5) == 5
+    assert Machine(length)(np.zeros(0, np.int64)) == 0
+    assert Machine(length)(np.zeros(3, [("word", "i8"), ("half", "i4")])) == 3
+
+
+def length(array):
+    return len(array)
+
+
 def test_arrays_with_gaps_are_refused():
     with pytest.raises(TypeError, match="C-contiguous"):
         Machine(element)(np.zeros((4, 8), np.int64)[:, ::2], 0)

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from cctrace.io.packets import Packets
 
-CHUNK = 1 << 15  # packets per part of a file: few enough to stay in the cache
+CHUNK = 1 << 14  # packets per part of a file, at least: few enough to stay in the cache
+_AHEAD = 3  # parts that wait; one more is being processed, and one is ready to be handed over
 # Columns that the pass does not read, and the types of the others.
 _UNREAD = ("window", "ip_len", "tos", "ttl", "ip_id", "frame", "ecn_e0_bytes", "ecn_ce_bytes", "ecn_e1_bytes")
 COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in _UNREAD}
@@ -309,7 +310,7 @@ def of_file(source: Any, **options: Any) -> Connections:
     if isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
         kind = options.get("format") or format_of(source, options.get("limit"))
         if kind in CAPTURES:
-            return Connections(lambda: _ahead(stream(source, CHUNK, **options)))
+            return Connections(lambda: _ahead(stream(source, CHUNK, **options, lasting=_AHEAD + 2)))
         if kind not in MAY_HOLD_PACKETS:  # before hundreds of megabytes of counters are read in vain
             raise refused
     data = read_file(source, **options)  # a source that may not be readable twice
@@ -319,8 +320,8 @@ def of_file(source: Any, **options: Any) -> Connections:
 
 
 def _ahead(parts: Iterator[Packets]) -> Iterator[Packets]:
-    """Yield what `parts` yields, produced in a second thread that is at most three parts ahead."""
-    line: queue.Queue = queue.Queue(3)
+    """Yield what `parts` yields, produced in a second thread that is at most `_AHEAD` parts ahead."""
+    line: queue.Queue = queue.Queue(_AHEAD)
 
     def produce() -> None:
         try:

@@ -95,12 +95,14 @@ def stream(
     format: str | None = None,
     decapsulate: str | Sequence[str] = (),
     limit: int | None = None,
+    lasting: int = 0,
 ) -> Iterator[Packets]:
     """Yield the packets of a capture, larger than memory if need be, as `Packets` of about `chunk` rows each.
 
     Connection numbers continue from part to part; each part's connection table holds all connections so far, and its
     counters and warnings cover everything read so far. With more than `chunk` connections, parts grow with their
-    number. Parameters and errors as for `read_file`.
+    number. With `lasting`, a part's columns are overwritten once so many more parts have been yielded. Other parameters
+    and errors as for `read_file`.
     """
     if chunk < 1:
         raise ArgumentError(f"chunk={chunk}: at least 1 packet")
@@ -111,7 +113,7 @@ def stream(
         if sniff(opened) == ARCHIVE:
             yield _of_archive(opened, decapsulate, limit)  # type: ignore[misc]  # its captures, or `FormatError`
             return
-    yield from _packets(sources, chunk, format, decapsulate, limit)
+    yield from _packets(sources, chunk, format, decapsulate, limit, lasting)
 
 
 def _of_archive(source: Source, decapsulate: str | Sequence[str], limit: int | None) -> Packets | TcpInfo:
@@ -193,14 +195,19 @@ def _expand(source: Inputs) -> list[Input]:
 
 
 def _packets(
-    sources: Sequence[Input], chunk: int | None, format: str | None, decapsulate: str | Sequence[str], limit: int | None
+    sources: Sequence[Input],
+    chunk: int | None,
+    format: str | None,
+    decapsulate: str | Sequence[str],
+    limit: int | None,
+    lasting: int = 0,
 ) -> Iterator[Packets]:
     """Yield the packets of captures, joined in the order of time: all at once, or in parts of about `chunk` rows."""
     from cctrace.io.frames import Decoder
 
     names = ["<stdin>" if one == "-" else getattr(one, "name", one) for one in sources]
     name = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-    decoder = Decoder(name, decapsulate, chunk or 0)
+    decoder = Decoder(name, decapsulate, chunk or 0, lasting)
     once = _Glance(name) if not all(_lasts(one) for one in sources) else None
     taken = 0
     for source in sorted(sources, key=lambda one: _start_ns(one, format, limit)) if len(sources) > 1 else sources:

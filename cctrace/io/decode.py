@@ -43,20 +43,22 @@ def _s32(x):
     return ((x + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
-def _find(c, table, key, s_hi, s_lo, d_hi, d_lo, sport, dport, version):
+def _joins(c, k, s_hi, s_lo, d_hi, d_lo, forth, back):
+    """Return whether connection k has these endpoints, in its own order and in the other; without a branch."""
+    a_hi, a_lo, b_hi, b_lo = c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO]
+    ports = c[k, layout.PORTS]
+    one = (ports ^ forth) | (a_lo ^ s_lo) | (b_lo ^ d_lo) | (a_hi ^ s_hi) | (b_hi ^ d_hi)
+    two = (ports ^ back) | (a_lo ^ d_lo) | (b_lo ^ s_lo) | (a_hi ^ d_hi) | (b_hi ^ s_hi)
+    return one == 0, two == 0
+
+
+def _find(c, table, key, s_hi, s_lo, d_hi, d_lo, forth, back, sport, dport):
     """Look a connection up, in either direction: (slot of the table, connection or -1, direction)."""
-    forth = (version << 32) | (sport << 16) | dport
-    back = (version << 32) | (dport << 16) | sport
     slot = (_mix(_endpoint(key, s_hi, s_lo, sport)) + _mix(_endpoint(key, d_hi, d_lo, dport))) & (len(table) - 1)
     while table[slot] >= 0:
         k = table[slot]
-        a_hi, a_lo, b_hi, b_lo, ports = (
-            c[k, layout.SRC_HI],
-            c[k, layout.SRC_LO],
-            c[k, layout.DST_HI],
-            c[k, layout.DST_LO],
-            c[k, layout.PORTS],
-        )
+        a_hi, a_lo, b_hi, b_lo = c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO]
+        ports = c[k, layout.PORTS]
         if ports == forth and a_lo == s_lo and b_lo == d_lo and a_hi == s_hi and b_hi == d_hi:
             return slot, k, 0
         if ports == back and a_lo == d_lo and b_lo == s_lo and a_hi == d_hi and b_hi == s_hi:
@@ -134,6 +136,9 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
     Returns (bits seen, time stamp value, echo, next free SACK row, well-formed, where an AccECN option is or 0).
     """
     have, tsval, tsecr, counters_at = 0, 0, 0, np.int64(0)
+    if q + 12 <= stop and be32(b, q) == 0x0101080A:  # two NOPs and time stamps, as [RFC7323] recommends
+        have, tsval, tsecr = TIMESTAMPS, be32(b, q + 4), be32(b, q + 8)
+        q += 12
     while q < stop:
         kind = u8(b, q)
         if kind == 0:
@@ -246,6 +251,7 @@ def decode_frames(
         sack_row, sack_count, frame, ecn_e0, ecn_ce, ecn_e1,
     ) = r  # fmt: skip
     left, right = sacks
+    slot, k, d = np.int64(0), np.int64(-1), 0
     while f < count and n < room:
         p, end, now = offset[f], offset[f] + caplen[f], stamp[f]
         frame_end, kind = p + wirelen[f], link[f]
@@ -308,13 +314,18 @@ def decode_frames(
 
         # Connection: reused ports start a new one. A SYN of another number is proof, one where the capture had none yet
         # may have been overtaken by what followed it.
-        slot, k, d = _find(c, table, key, s_hi, s_lo, d_hi, d_lo, sport, dport, version)
+        forth, back = (version << 32) | (sport << 16) | dport, (version << 32) | (dport << 16) | sport
+        is_forth, is_back = _joins(c, max(k, 0), s_hi, s_lo, d_hi, d_lo, forth, back)
+        if k >= 0 and is_forth | is_back:  # mostly the connection of the packet before
+            d = 0 if is_forth else 1
+        else:
+            slot, k, d = _find(c, table, key, s_hi, s_lo, d_hi, d_lo, forth, back, sport, dport)
         is_reuse = k >= 0 and bits & 18 == 2 and c[k, layout.ISN + d] != seq_no
         if is_reuse and c[k, layout.ISN + d] < 0:
             is_reuse = c[k, layout.CLOSED] or now - c[k, layout.CONN_LAST_NS] > REUSE_SILENCE_NS
         if k < 0 or is_reuse:
             k, d = n, 0
-            _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, (version << 32) | (sport << 16) | dport, now)
+            _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, forth, now)
             table[slot] = k
             n += 1
         c[k, layout.CONN_LAST_NS] = now
@@ -368,6 +379,8 @@ def rehash(c, n, table, key):
     for k in range(n):
         ports = c[k, layout.PORTS]
         a_hi, a_lo, b_hi, b_lo = c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO]
-        slot, _, _ = _find(c, table, key, a_hi, a_lo, b_hi, b_lo, (ports >> 16) & 65535, ports & 65535, ports >> 32)
+        sport, dport = (ports >> 16) & 65535, ports & 65535
+        back = (ports >> 32 << 32) | (dport << 16) | sport
+        slot, _, _ = _find(c, table, key, a_hi, a_lo, b_hi, b_lo, ports, back, sport, dport)
         table[slot] = k
     return (n,)

@@ -163,10 +163,11 @@ def _flat(args: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
 def _flatten(arg: Any, kinds: list[Any], words: list[int]) -> None:
     """Append what an argument is, and the words that it becomes."""
     if isinstance(arg, np.ndarray):
-        if not (arg.flags.c_contiguous and arg.flags.aligned):
+        flags = arg.flags
+        if not (flags.c_contiguous and flags.aligned):
             raise TypeError("a compiled function takes C-contiguous, aligned arrays only")
         kinds += (arg.dtype, arg.ndim)
-        words += (arg.ctypes.data, *arg.shape)
+        words += (_address(arg), *arg.shape)
     elif isinstance(arg, tuple):
         kinds.append(len(arg))
         for one in arg:
@@ -177,3 +178,13 @@ def _flatten(arg: Any, kinds: list[Any], words: list[int]) -> None:
     else:
         kinds.append(int)
         words.append(int(arg))
+
+
+def _address(array: Any) -> int:
+    """Return where an array's memory is; that of plain numbers without NumPy's `ctypes` object, which is slow."""
+    if array.dtype.names is None:
+        try:
+            return ctypes.addressof(ctypes.c_char.from_buffer(array))
+        except (TypeError, ValueError):  # read-only, or empty
+            pass
+    return int(array.ctypes.data)
