@@ -156,19 +156,48 @@ def test_the_window_before_a_reduction_is_not_one_before_the_last():
     assert cct.identify(flow).name in ("cubic", "cubic6")
 
 
+class Periods:
+    """Three periods between losses, of ten blocks each, with given flights."""
+
+    blur = 0.0
+    flight = np.tile(np.linspace(50.0, 60.0, 10), 3)
+
+    def epochs(self):
+        return list(np.arange(30).reshape(3, 10))
+
+    def each(self, values):
+        return values
+
+
 def test_flights_that_outgrow_a_window_are_not_its_own():
-    each = np.arange(30).reshape(3, 10)  # blocks of three periods between losses
-    halves = types.SimpleNamespace(epochs=lambda: list(each), blur=0.0)
+    halves = Periods()
     rise = np.tile(np.linspace(0.0, 0.4, 10), 3)
     assert outgrown(halves, rise) == constants.MOST_AGAINST
     assert outgrown(halves, rise + 0.5) == constants.MOST_AGAINST  # a wrong factor is not growth
-    assert outgrown(halves, -rise) == 0.0  # something else may hold a sender below its window
-    halves.epochs = lambda: [each[0]]
-    assert outgrown(halves, rise) == pytest.approx(constants.MOST_AGAINST / constants.FEWEST)
     halves.blur = 0.4  # jitter makes flights so uneven
     assert outgrown(halves, rise) == 0.0
+    halves.blur, halves.epochs = 0.0, lambda: [np.arange(10)]
+    assert outgrown(halves, rise) == pytest.approx(constants.MOST_AGAINST / constants.FEWEST)
     halves.epochs = list
     assert outgrown(halves, rise) == 0.0
+
+
+def test_flights_that_grow_more_slowly_than_a_window_are_not_its_own_unless_they_stop():
+    halves = Periods()
+    slower = np.tile(np.linspace(0.0, -0.4, 10), 3)
+    assert outgrown(halves, slower) == constants.MOST_AGAINST  # as Veno's
+    halves.flight = np.minimum(halves.flight, 53.0)  # something else may hold a sender below its window
+    assert outgrown(halves, slower) == 0.0
+
+
+def test_what_jitter_does_to_the_growth_of_many_periods_is_small():
+    halves, rise = Periods(), np.tile(np.linspace(0.0, 0.2, 10), 30)
+    halves.flight, halves.blur = np.tile(halves.flight, 10), 0.1
+    few, many = (list(np.arange(10 * n).reshape(n, 10)) for n in (3, 30))
+    halves.epochs = lambda: few
+    said = outgrown(halves, rise)
+    halves.epochs = lambda: many
+    assert outgrown(halves, rise) > 2 * said
 
 
 def test_a_growth_that_no_candidate_has_is_nobodys_from_the_receiver(tmp_path):

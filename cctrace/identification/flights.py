@@ -14,7 +14,7 @@ Four more measures detect what no candidate would do:
                cwnd-limited sender fills its window, and everything that determines the window of Reno or CUBIC is in
                the record, so its own replay has that window to the segment. Where the socket or the controller
                (Prague) paces, a timer may keep cwnd from being filled, but not for an entire round trip
-    outgrown   growth of flights between losses beyond the growth of an unpaced candidate's window, elsewhere
+    outgrown   growth of flights between losses that is not that of an unpaced candidate's window, elsewhere
     still      the longest time with constant data in flight: a BBR probes every eight round trips (v1; or after 48,
                once it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3), and a
                probe changes the flight, unless its window fills with a queue, or a pacing limit (`HalfRounds.steady`)
@@ -126,21 +126,25 @@ def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[flo
 
 
 def outgrown(halves: HalfRounds, over: NDArray[np.float64]) -> float:
-    """Return the log odds, 0 or more, against an unpaced candidate whose window grows more slowly than the flights.
+    """Return the log odds, 0 or more, against an unpaced candidate whose window does not grow as the flights do.
 
     `over`: of each block, from a replay with the right window before each reduction: what is beyond at the end of the
     period after it and was not at its start is growth. Flights may stay below a window for many reasons, but exceed
-    it for none.
+    it for none. They may grow more slowly only if something else holds them, and then they stop to grow. Jitter moves
+    either end, so that the median of many periods is sure.
     """
-    part = const.SEVERAL // 2
-    growth = [
-        np.median(over[inside[-part:]]) - np.median(over[inside[:part]])
-        for inside in halves.epochs()
-        if len(inside) >= const.SEVERAL
-    ]
+    flight, part = halves.each(halves.flight), const.SEVERAL // 2
+    growth = []
+    for inside in halves.epochs():
+        if len(inside) < const.SEVERAL:
+            continue
+        more = float(np.median(over[inside[-part:]]) - np.median(over[inside[:part]]))
+        early, middle, late = (np.median(flight[third]) for third in np.array_split(inside, 3))
+        goes_on = late - middle > const.GROWING * (middle - early)
+        growth.append(abs(more) if more > 0 or goes_on else 0.0)
     if not growth:
         return 0.0
-    beyond = max(float(np.median(growth)) - halves.blur - const.AFTER_USUAL, 0.0)
+    beyond = max(float(np.median(growth)) - 2 * halves.blur / np.sqrt(len(growth)) - const.AFTER_USUAL, 0.0)
     return min(const.AFTER_WEIGHT * beyond, const.MOST_AGAINST) * min(len(growth) / const.FEWEST, 1.0)
 
 
