@@ -97,6 +97,14 @@ def test_dir_lists_public_names_only(objects, name):
     assert not [one for one in dir(objects[name]) if one.startswith("_")]
 
 
+def test_dir_lists_public_names_only_of_parts_of_results_and_of_what_is_simulated(objects):
+    diagnosis = objects["diagnosis"]
+    parts = [diagnosis.verdicts[0], diagnosis.limits[0], cct.Path(rate="20Mbit", rtt="40ms"), cct.Sender("bbr")]
+    parts += [cct.Jitter("normal", sd="2ms"), *cct.analyze(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst"))]
+    for shown in (*parts, parts[-1].view, parts[-1].effects, parts[-1].diagnosis.verdicts[0].effect):
+        assert not [one for one in dir(shown) if one.startswith("_")], type(shown)
+
+
 @pytest.mark.parametrize(
     "name", ["capture", "flow", "events", "counters", "connection", "run", "simulation", "compared"]
 )

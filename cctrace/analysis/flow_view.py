@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.columns import Columns
+from cctrace.display import Public
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
 from cctrace.flows.throughput import throughput_columns
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FlowView:
+class FlowView(Public):
     """Data of one flow, ready to draw."""
 
     events: NDArray[Any]  # rows of `schema.EVENTS` (`flow.events.rows`)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc import KERNEL_NAMES, REGISTRY
+from cctrace.display import Public
 from cctrace.documents import json_file, of_shape
 from cctrace.errors import ArgumentError, FormatError, StreamError
 from cctrace.flows.capture import read
@@ -82,7 +83,7 @@ _OF_BOUNDS: tuple[_Wanted, ...] = (
 _RECOVERY = (("sacked", 0.9), ("lost", 0.9), ("retrans", 0.9))
 
 
-class Agreement:
+class Agreement(Public):
     """The reconstruction of one flow, which has tcp_info attached, against its polls.
 
     `stalls`: intervals to set aside, ns, shape (n, 2). `cc`: the kernel's name of the sender's congestion control; BBR

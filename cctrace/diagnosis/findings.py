@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cctrace.diagnosis import constants as const
+from cctrace.display import Public
 from cctrace.estimates import Z90, Estimate
 
 # What limits a flow at an instant; a short interval is named by the first of these that held for most of it.
@@ -27,7 +28,7 @@ LIMITS = (
 
 
 @dataclass(frozen=True)
-class Limit:
+class Limit(Public):
     """What limited a flow for some time; a flow's limits follow each other without gaps.
 
     Attributes
@@ -56,7 +57,7 @@ def shares(limits: Iterable[Limit]) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(Public):
     """Something that happened at a time.
 
     Attributes
@@ -108,7 +109,7 @@ def partly(share: float) -> float:
 
 
 @dataclass(frozen=True)
-class Effect:
+class Effect(Public):
     """Effect of removing a cause, from simulation; 90 % intervals.
 
     Attributes
@@ -180,7 +181,7 @@ def _inside(off: float, reach: float) -> float:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Public):
     """A cause of a flow's behaviour.
 
     Attributes

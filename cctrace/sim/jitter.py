@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cctrace.display import brief
+from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.core.structs import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
 from cctrace.units import LONGEST_NS, parse_time_ns
@@ -23,7 +23,7 @@ _LONGEST_LINE = 65536  # characters, a comment included
 
 
 @dataclass(frozen=True)
-class Jitter:
+class Jitter(Public):
     """Random delay beyond the bottleneck, drawn per packet, per burst or per time slot.
 
     Parameters

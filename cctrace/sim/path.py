@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import presets
-from cctrace.display import brief
+from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.aqm import Aqm
 from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, HTB, NO_JITTER, TBF
@@ -31,7 +31,7 @@ _PACKETS = re.compile(r"\s*(\d+)\s*(?:packets?|pkts?)\s*")
 
 
 @dataclass(frozen=True)
-class Path:
+class Path(Public):
     """A bottleneck and what surrounds it.
 
     `rate`, `rtt`, `jitter` and `loss` are constant, or vary in steps: ``rtt=[(0, "40ms"), (10, "80ms")]`` (seconds from

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from cctrace.cc import called, controller
 from cctrace.cc.base import Controller
-from cctrace.display import brief
+from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.acks import AckPolicy, ack_policy
 from cctrace.sim.core import structs
@@ -36,7 +36,7 @@ class Application(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sender:
+class Sender(Public):
     """One sender of a simulation.
 
     Parameters
