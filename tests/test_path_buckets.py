@@ -45,3 +45,12 @@ def test_a_bucket_of_the_right_rate_is_likely_and_one_of_another_is_refused():
     tried, rate, most = policed(5, 0.0)
     assert tried.judge(rate, most, most / 2).gain > const.POLICED_GAIN
     assert not np.isfinite(tried.judge(3 * rate, most, most / 2).gain)
+
+
+@pytest.mark.parametrize("all_at_first", [0, 100])
+def test_the_beginning_of_a_flow_says_what_its_first_losses_met(all_at_first):
+    tried, rate, _ = policed(6, 0.01)
+    tried.lost[:all_at_first] = True  # none passes before or among the first losses
+    first = tried.first_losses
+    assert len(tried.beginning.lost) < len(tried.lost)
+    assert tried.beginning.met(rate)[first].tolist() == tried.met(rate)[first].tolist()

@@ -95,6 +95,19 @@ class _Tried:
         return self.time_us.astype(float), self.size.astype(float), self.lost.astype(np.int64)
 
     @functools.cached_property
+    def first_losses(self) -> np.ndarray:
+        """Rows of the losses whose deficits say how large the bucket is."""
+        lost = np.flatnonzero(self.lost)
+        return lost[self.time_us[lost] < self.time_us[lost[0]] + const.FIRST_LOSSES_US][: const.FIRST_LOSSES]
+
+    @functools.cached_property
+    def beginning(self) -> _Tried:
+        """What was sent until the last of `first_losses`: later packets do not change the deficits that those met."""
+        end = int(np.searchsorted(self.time_us, self.time_us[self.first_losses[-1]], "right"))
+        end = max(end, int(np.argmin(self.lost)) + 1)  # at least one packet passed
+        return _Tried(self.time_us[:end], self.size[:end], self.lost[:end], self.rtt_us)
+
+    @functools.cached_property
     def apart(self) -> float:
         """Share of the losses that follow no other loss within an RTT."""
         return float(np.mean(np.diff(self.time_us[self.lost], prepend=-np.inf) > self.rtt_us))
@@ -253,9 +266,8 @@ def _judged(tried: _Tried, rate: float) -> _Judged:
     Correcting the deficit at every loss with a bucket half empty, or only if it is nearly empty, are both tried: a
     miscounted packet (a duplicate, or one of a flow outside the capture) is thus forgotten at the next loss.
     """
-    met, first = tried.met(rate), np.flatnonzero(tried.lost)
-    first = first[tried.time_us[first] < tried.time_us[first[0]] + const.FIRST_LOSSES_US][: const.FIRST_LOSSES]
-    sizes = np.unique(np.quantile(met[first], (0.1, 0.3, 0.5, 0.7, 0.9)) - PACKET_BYTES / 2)
+    met = tried.beginning.met(rate)[tried.first_losses]
+    sizes = np.unique(np.quantile(met, (0.1, 0.3, 0.5, 0.7, 0.9)) - PACKET_BYTES / 2)
     each = (
         tried.judge(rate, float(size), near)
         for size in sizes
