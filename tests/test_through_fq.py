@@ -503,3 +503,20 @@ def test_who_explains_only_the_beginning_does_not_say_how_the_rest_was_handed_to
 def test_orca_with_a_policy_is_the_users_class_not_the_registered_one_which_has_none():
     assert through_fq._registered(with_policy(lambda seen: -0.1)) is None
     assert through_fq._registered(controller("cubic")[0]) == "cubic"
+
+
+def test_what_was_open_is_asked_again_for_the_sender_that_was_identified_since(monkeypatch):
+    flow, asked = cct.read(RECORDINGS / "fq_cubic" / "sender.pcap.zst").flow(0), []
+
+    def unknown(_flow, believed=None, alone=False):
+        asked.append((believed, alone))
+        return through_fq.UNKNOWN
+
+    with monkeypatch.context() as patched:
+        patched.setattr(through_fq, "passage", unknown)
+        sender = controller("cubic6")[0]
+        for believed in (None, sender, sender, None):
+            assert at_hand_over(flow, believed).through_fq is None
+        assert asked == [(None, False), (sender, True)]
+    assert at_hand_over(flow, controller("reno")[0]).through_fq is None  # not its sender, and no other is tried
+    assert passage(flow, controller("cubic6")[0], alone=True).through_fq

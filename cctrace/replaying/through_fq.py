@@ -77,6 +77,7 @@ FQ_IN_WORDS: dict[bool | None, str] = {
     None: "not known whether fq",
 }
 _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {Flow: the sender's view}
+_asked: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {Flow: names of the senders that it was asked for}
 
 
 class Passage(NamedTuple):
@@ -98,11 +99,16 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
 
     `believed`: the presumed Linux controller; others are tried if it does not explain the sends, or is a user's class,
     which may not compile. The flow's ``through_fq`` has the result; unless that is True, events are those of `flow`.
+    What was open for other senders is asked again for one that was identified since.
     """
     if flow.through_fq is not None:
         return flow
-    if flow not in _found:
-        passed = passage(flow, believed)
+    name = _registered(believed)
+    asked = _asked.setdefault(flow, set())
+    again = flow in _found and _found[flow].through_fq is None and name is not None and name not in asked
+    if flow not in _found or again:
+        asked.add(name)
+        passed = passage(flow, believed, alone=again)
         sender = passed.controller or _registered(believed)
         if passed.through_fq and sender is not None:
             _found[flow] = _handed_over(flow, sender, passed.alike)
@@ -167,15 +173,19 @@ def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
     return (handed if better > plain else directly) if sure else flow
 
 
-def passage(flow: Flow, believed: type[Controller] | None = None) -> Passage:
-    """Return the `Passage` of a captured flow: whether it was sent through fq, by the best controller."""
+def passage(flow: Flow, believed: type[Controller] | None = None, alone: bool = False) -> Passage:
+    """Return the `Passage` of a captured flow: whether it was sent through fq, by the best controller.
+
+    `alone`: no other than the presumed one is tried.
+    """
     if not _may_tell(flow):
         return UNKNOWN
     known = (name,) if (name := _registered(believed)) else ()
-    passed, senders = UNKNOWN, _senders(flow.first(STAGES[0][0]))
+    passed, senders = UNKNOWN, () if alone else _senders(flow.first(STAGES[0][0]))
     for stage, (packets, rounds) in enumerate(STAGES):
         beginning = flow.first(packets)
-        heeding = [one for one in _senders(beginning) if one == "dctcp" and one not in senders]  # shown by later marks
+        # Shown by later marks.
+        heeding = [one for one in _senders(beginning) if one == "dctcp" and one not in senders and not alone]
         passed, senders = _passage(beginning, known, (*senders, *heeding), rounds, stage == 0)
         if passed.through_fq is not None or passed.likelihood <= 0:
             break
@@ -205,7 +215,9 @@ def _passage(
 ) -> tuple[Passage, tuple[Sender, ...]]:
     """Return the `Passage` of a beginning, and those of `senders` that more of the flow may show to have sent it."""
     passed = UNKNOWN
-    for some, enough in ((known, BELIEVED), (senders, EXPLAINED)) if known else ((senders, EXPLAINED),):
+    for some, enough in ((known, BELIEVED), (senders, EXPLAINED)):
+        if not some:
+            continue
         plain = {one: _play(beginning, one, _block_us(beginning)) for one in some}
         likeliest = max(played.mean for played in plain.values())
         close = [one for one in some if plain[one].mean > likeliest - CLOSE]
