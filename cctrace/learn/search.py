@@ -105,16 +105,49 @@ class Search:
         return {beta: utility for tried_k, beta, utility in self.tried if tried_k == k}
 
     def _next(self, points: Points, start: float) -> float | None:
-        return _next_beta(points, start)
+        """Return the next beta for one k, None when its optimum is found."""
+        if len(points) >= MOST_OF_K:
+            return None
+        for beta in (start, _clipped(start * STEP), _clipped(start / STEP)):
+            if beta not in points:
+                return beta
+        top, _ = self._top(points)
+        ends = sorted(points)[:: len(points) - 1]
+        if top in ends:
+            return _beyond(points, top)
+        return top if min(abs(beta / top - 1) for beta in points) >= NEAR else None
 
     def _top(self, points: Points) -> tuple[float, float]:
-        return _top(points)
+        """Return (beta, utility) at the top of the parabola through what was tried, within that range."""
+        betas = sorted(points)
+        if len(betas) < FITTED:
+            best = max(points, key=points.__getitem__)
+            return best, points[best]
+        x, y, _, (a, b, c) = _fit(points)
+        if a >= 0:  # flat but for noise, or a valley: no slope to follow, so what does best with its neighbours
+            means = [np.average(y, weights=_near(x, one, WIDTH / 2)) for one in x]
+            return betas[int(np.argmax(means))], float(max(means))
+        at = min(max(-b / (2 * a), x[0]), x[-1])
+        beta = round(float(at**2), 4) if x[0] < at < x[-1] else betas[0 if at == x[0] else -1]
+        return beta, float(np.polyval((a, b, c), at))
 
     def _grows(self, points: Points, above: Points) -> bool:
-        return _grows(points, above)
+        """Say whether the optimum of a k is better than that of the k before, by more than the fits are known to."""
+        tops = [self._top(points)[1], self._top(above)[1]]
+        fitted = [trials for trials in (points, above) if len(trials) > FITTED]
+        error = 0.0
+        if fitted:
+            variance = sum(map(_residuals, fitted)) / sum(len(trials) - FITTED for trials in fitted)
+            error = np.sqrt(variance * FITTED * (1 / len(points) + 1 / len(above)))
+        return tops[1] > tops[0] + max(GROWS * abs(tops[0]), error)
 
     def _beside(self, points: Points, top: float) -> float | None:
-        return _beside(points, top)
+        """Return a beta beside the top that nothing near was tried of, None if there is none."""
+        for factor in BESIDE:
+            beta = _clipped(top * factor)
+            if min(abs(beta / tried - 1) for tried in points) >= NEAR / 2:
+                return beta
+        return None
 
 
 @dataclass
@@ -162,60 +195,11 @@ class Ascent(Search):
 METHODS = {"parabola": Search, "gradient": Ascent}
 
 
-def _grows(points: Points, above: Points) -> bool:
-    """Say whether the optimum of a k is better than that of the k before, by more than the fits are known to."""
-    tops = [_top(points)[1], _top(above)[1]]
-    fitted = [trials for trials in (points, above) if len(trials) > FITTED]
-    error = 0.0
-    if fitted:
-        variance = sum(map(_residuals, fitted)) / sum(len(trials) - FITTED for trials in fitted)
-        error = np.sqrt(variance * FITTED * (1 / len(points) + 1 / len(above)))
-    return tops[1] > tops[0] + max(GROWS * abs(tops[0]), error)
-
-
-def _next_beta(points: Points, start: float) -> float | None:
-    """Return the next beta for one k, None when its optimum is found."""
-    if len(points) >= MOST_OF_K:
-        return None
-    for beta in (start, _clipped(start * STEP), _clipped(start / STEP)):
-        if beta not in points:
-            return beta
-    top, _ = _top(points)
-    ends = sorted(points)[:: len(points) - 1]
-    if top in ends:
-        return _beyond(points, top)
-    return top if min(abs(beta / top - 1) for beta in points) >= NEAR else None
-
-
-def _beside(points: Points, top: float) -> float | None:
-    """Return a beta beside the top that nothing near was tried of, None if there is none."""
-    for factor in BESIDE:
-        beta = _clipped(top * factor)
-        if min(abs(beta / tried - 1) for tried in points) >= NEAR / 2:
-            return beta
-    return None
-
-
 def _beyond(points: Points, end: float) -> float | None:
     """Return the next beta outside what was tried, a longer step away than the last; None at the range's end."""
     betas = sorted(points, reverse=end == min(points))
     beta = _clipped(end * (end / betas[-2]) ** GROWTH)
     return beta if beta not in points else None
-
-
-def _top(points: Points) -> tuple[float, float]:
-    """Return (beta, utility) at the top of the parabola through what was tried, within that range."""
-    betas = sorted(points)
-    if len(betas) < FITTED:
-        best = max(points, key=points.__getitem__)
-        return best, points[best]
-    x, y, _, (a, b, c) = _fit(points)
-    if a >= 0:  # flat but for noise, or a valley: no slope to follow, so what does best together with its neighbours
-        means = [np.average(y, weights=_near(x, one, WIDTH / 2)) for one in x]
-        return betas[int(np.argmax(means))], float(max(means))
-    at = min(max(-b / (2 * a), x[0]), x[-1])
-    beta = round(float(at**2), 4) if x[0] < at < x[-1] else betas[0 if at == x[0] else -1]
-    return beta, float(np.polyval((a, b, c), at))
 
 
 def _fit(points: Points) -> Fit:

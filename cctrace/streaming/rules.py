@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from cctrace.streaming.player import Player, Progress, Settings
     from cctrace.streaming.video import Video
@@ -269,9 +269,11 @@ class BolaE(Rule):
 class _Switching(Rule):
     """Two rules, one of which is active."""
 
-    def __init__(self, video: Video, settings: Settings, by_buffer: Callable[[Video, Settings], Rule]) -> None:
+    BY_BUFFER: type[Rule]
+
+    def __init__(self, video: Video, settings: Settings) -> None:
         super().__init__(video, settings)
-        self.by_buffer, self.by_throughput = by_buffer(video, settings), Throughput(video, settings)
+        self.by_buffer, self.by_throughput = self.BY_BUFFER(video, settings), Throughput(video, settings)
         self.uses_buffer = False
 
     def waited(self, ms: float) -> None:
@@ -286,10 +288,8 @@ class _Switching(Rule):
 class Dynamic(_Switching):
     """DYNAMIC of [Spiteri19]: BOLA from 10 s of buffer on, where it chooses no less than the throughput rule."""
 
+    BY_BUFFER = Bola
     LOW_MS = 10_000
-
-    def __init__(self, video: Video, settings: Settings) -> None:
-        super().__init__(video, settings, Bola)
 
     def choose(self, player: Player, index: int) -> tuple[int, float]:
         """See `Rule`; both are evaluated each time."""
@@ -308,10 +308,8 @@ class Dynamic(_Switching):
 class DynamicDash(_Switching):
     """As dash.js: to BOLA-E above 10 s of buffer, back below 5 s; only the active rule is evaluated."""
 
+    BY_BUFFER = BolaE
     LOW_MS, HIGH_MS = 5_000, 10_000
-
-    def __init__(self, video: Video, settings: Settings) -> None:
-        super().__init__(video, settings, BolaE)
 
     @property
     def rule(self) -> Rule:
@@ -329,7 +327,7 @@ class DynamicDash(_Switching):
         return self.rule.abandon(player, progress, level_ms)
 
 
-RULES: dict[str, Callable[[Video, Settings], Rule]] = {
+RULES: dict[str, type[Rule]] = {
     "dynamic": Dynamic,
     "dynamicdash": DynamicDash,
     "bola": Bola,
