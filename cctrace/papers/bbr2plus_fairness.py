@@ -4,6 +4,7 @@ Two flows start together at 40 Mbit/s and run for three minutes (section 3.2).
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +33,7 @@ BUFFERS_BDP = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 LONG_MS = 150
 CLOSE = 0.1  # of Jain's index, which varies by up to 0.05 between seeds
 _AXIS = {"logx": True, "top": 1.03}
-
-
+Buffers = NDArray[np.float64]
 NO_WORSE = "no worse than the better one of BBR and BBRv2 at any buffer"
 
 
@@ -65,21 +65,13 @@ class AgainstCubic(Yang22):
         }
 
 
-def _at(made: Reproduction, column: str, system: str, wanted: Callable[[float], bool]) -> NDArray[np.float64]:
+def _at(made: Reproduction, column: str, system: str, wanted: Callable[[Buffers], NDArray[Any]]) -> Buffers:
     """Return the means of a column at those buffers of the run that fulfil a condition."""
     buffers, values = made.column(column, "buffer_bdp", system=system)
-    return values[[bool(wanted(b)) for b in buffers]]
+    return values[wanted(buffers)]
 
 
-def _shallow(bdp: float) -> bool:
-    return bdp < 2
-
-
-def _moderate(bdp: float) -> bool:
-    return 2 <= bdp <= 4
-
-
-def _deep(bdp: float) -> bool:
+def _deep(bdp: Buffers) -> NDArray[Any]:
     return bdp >= 8
 
 
@@ -89,9 +81,9 @@ class Fig4(AgainstCubic):
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 3.2.1."""
         b = made.column("jain", "buffer_bdp", system=BBR)[0]
-        old, new = (_at(made, "jain", s, _shallow) for s in (BBR, BBR2))
+        old, new = (_at(made, "jain", s, lambda x: x < 2) for s in (BBR, BBR2))
         shares = {s: _at(made, "share", s, _deep) for s in (BBR, BBR2)}
-        before, after = (_at(made, "share", s, _moderate) for s in (BBR, BBR2))
+        before, after = (_at(made, "share", s, lambda x: (x >= 2) & (x <= 4)) for s in (BBR, BBR2))
         yield judge(
             "4",
             "below 2 BDP, BBRv2 is clearly fairer to CUBIC than BBR",
@@ -124,7 +116,7 @@ class Fig10(AgainstCubic):
         """Section 3.4."""
         low = min(made.runs.buffer_bdp)
         v = {s: made.value("jain", system=s, buffer_bdp=low) for s in (BBR2, BBR2_20)}
-        old, new = (_at(made, "jain", s, lambda x: 1 <= x <= 4) for s in (BBR2, BBR2_20))
+        old, new = (_at(made, "jain", s, lambda x: (x >= 1) & (x <= 4)) for s in (BBR2, BBR2_20))
         yield judge(
             "10",
             "alpha 20 % makes BBRv2 less fair in an extremely shallow buffer",

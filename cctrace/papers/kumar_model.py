@@ -87,25 +87,13 @@ class _ModelAndTestbed(OverTestbed):
 
 def _modelled(name: str, sd_ms: float, queue_us: float, duration_s: float, seed: int) -> Fields:
     """Return the row of the model for one delta and seed."""
-    row = {"source": name, "sd_ms": sd_ms, "seed": seed, "queue_ms": queue_us / 1e3}
-    if sd_ms == 0:
-        mbps = LINK_MBPS
-        return row | {
-            "min_rtt_ms": UCAV_US / 1e3,
-            "bw_mbps": mbps,
-            "throughput_mbps": mbps,
-            "collapsed": 0.0,
-            "degraded": 0.0,
-        }
-    model = Collapse(mean_us=UCAV_US, sd_us=1e3 * sd_ms, floor_us=FLOOR_US, queue_delay_us=queue_us)
-    mbps = bandwidth(1e3 * sd_ms, queue_us, duration_s, seed)
-    return row | {
-        "min_rtt_ms": float(model.expected_min_rtt()) / 1e3,
-        "bw_mbps": mbps,
-        "throughput_mbps": mbps,
-        "collapsed": float(model.probability()),
-        "degraded": float(model.probability()),
-    }
+    least_us, mbps, chance = float(UCAV_US), LINK_MBPS, 0.0
+    if sd_ms > 0:
+        model = Collapse(mean_us=UCAV_US, sd_us=1e3 * sd_ms, floor_us=FLOOR_US, queue_delay_us=queue_us)
+        least_us, chance = float(model.expected_min_rtt()), float(model.probability())
+        mbps = bandwidth(1e3 * sd_ms, queue_us, duration_s, seed)
+    row = {"source": name, "sd_ms": sd_ms, "seed": seed, "queue_ms": queue_us / 1e3, "min_rtt_ms": least_us / 1e3}
+    return row | {"bw_mbps": mbps, "throughput_mbps": mbps, "collapsed": chance, "degraded": chance}
 
 
 Numbers = NDArray[np.float64]

@@ -140,63 +140,58 @@ class Fig3(ob.Bi23):
         }
 
     def of_client(self, made: Reproduction) -> Iterator[Claim]:
-        """Section 3.1, experimental verification."""
-        return _competition(made)
+        """Section 3.1, experimental verification, as far as the panels were run."""
+        ratios, two = made.column("bbr_share", "ratio", panel=OVER_R2)
+        if len(ratios) > 1:
+            bound = made.column("model_share", "ratio", panel=OVER_R2)[1]
+            yield judge(
+                "3",
+                "with g 2 BBR's share falls as R grows, and stays below the converge point",
+                {
+                    "less in the deepest buffer than in the shallowest": two[-1] < two[0],
+                    "never rises by more than 0.05": (np.diff(two) < 0.05).all(),
+                    "not above 1 - p* (by 0.02)": (two <= bound + 0.02).all(),
+                },
+                paper="falls, below the red lines",
+                here=f"{listed(two)} at R {listed(ratios, '{:g}')}; model {listed(bound)}",
+            )
+        got, lost = (made.value(column, panel=OVER_R2, ratio=0.5) for column in ("bbr_share", "retransmitted_pct"))
+        if np.isfinite(got):
+            yield judge(
+                "3",
+                "at R 0.5 BBR dominates, and loses 13.36 %",
+                {"nine tenths of the goodput": got >= 0.9},
+                paper="13.36 %",
+                here=f"{got:.0%} of the goodput, {ob.loss_ratio_pct(lost):.2f} % lost",
+                sizes={"lost (%)": (13.36, ob.loss_ratio_pct(lost))},
+            )
+        ratios, one = made.column("bbr_share", "ratio", panel=OVER_R1)
+        if len(ratios):
+            yield judge(
+                "3",
+                "with g 1 CUBIC has almost everything, however large the buffer",
+                {"BBR at most a tenth everywhere": one.max() <= 0.1},
+                paper="almost all bandwidth is CUBIC's",
+                here=f"BBR's share {listed(one)} at R {listed(ratios, '{:g}')}",
+            )
+        gains, deep = made.column("bbr_share", "g", panel=OVER_G)
+        if len(gains) > 1:
+            yield judge(
+                "3",
+                "at R 16 BBR's share grows with g",
+                {
+                    "more with the largest": deep[-1] > deep[0],
+                    "never falls by more than 0.05": (np.diff(deep) > -0.05).all(),
+                },
+                paper="more goodput with increasing g",
+                here=f"{listed(deep)} at g {listed(gains, '{:g}')}",
+            )
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """BBR's share beside the model's, a panel per panel of the paper."""
         table = made.table.assign(at=np.where(made.table.panel == OVER_G, made.table.g, np.log2(made.table.ratio)))
         model = table[table.client == ob.LOOPBACK].assign(client="model, 1 - p*")
         return pd.concat([table, model.assign(bbr_share=model.model_share, bbr_share_sd=0.0)])
-
-
-def _competition(made: Reproduction) -> Iterator[Claim]:
-    """The claims for one client, as far as its panels were run."""
-    ratios, two = made.column("bbr_share", "ratio", panel=OVER_R2)
-    if len(ratios) > 1:
-        bound = made.column("model_share", "ratio", panel=OVER_R2)[1]
-        yield judge(
-            "3",
-            "with g 2 BBR's share falls as R grows, and stays below the converge point",
-            {
-                "less in the deepest buffer than in the shallowest": two[-1] < two[0],
-                "never rises by more than 0.05": (np.diff(two) < 0.05).all(),
-                "not above 1 - p* (by 0.02)": (two <= bound + 0.02).all(),
-            },
-            paper="falls, below the red lines",
-            here=f"{listed(two)} at R {listed(ratios, '{:g}')}; model {listed(bound)}",
-        )
-    got, lost = (made.value(column, panel=OVER_R2, ratio=0.5) for column in ("bbr_share", "retransmitted_pct"))
-    if np.isfinite(got):
-        yield judge(
-            "3",
-            "at R 0.5 BBR dominates, and loses 13.36 %",
-            {"nine tenths of the goodput": got >= 0.9},
-            paper="13.36 %",
-            here=f"{got:.0%} of the goodput, {ob.loss_ratio_pct(lost):.2f} % lost",
-            sizes={"lost (%)": (13.36, ob.loss_ratio_pct(lost))},
-        )
-    ratios, one = made.column("bbr_share", "ratio", panel=OVER_R1)
-    if len(ratios):
-        yield judge(
-            "3",
-            "with g 1 CUBIC has almost everything, however large the buffer",
-            {"BBR at most a tenth everywhere": one.max() <= 0.1},
-            paper="almost all bandwidth is CUBIC's",
-            here=f"BBR's share {listed(one)} at R {listed(ratios, '{:g}')}",
-        )
-    gains, deep = made.column("bbr_share", "g", panel=OVER_G)
-    if len(gains) > 1:
-        yield judge(
-            "3",
-            "at R 16 BBR's share grows with g",
-            {
-                "more with the largest": deep[-1] > deep[0],
-                "never falls by more than 0.05": (np.diff(deep) > -0.05).all(),
-            },
-            paper="more goodput with increasing g",
-            here=f"{listed(deep)} at g {listed(gains, '{:g}')}",
-        )
 
 
 FIGURES = [
