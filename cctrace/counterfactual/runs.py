@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc import controller
 from cctrace.counterfactual import constants as const
-from cctrace.counterfactual.figures import FIGURES, NEAR, SHARE, difference, estimated, log, missed, near, sides
+from cctrace.counterfactual.figures import FIGURES, NEAR, SHARE, SIDES, difference, estimated, log, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
 from cctrace.counterfactual.questions import alike, changed
 from cctrace.counterfactual.scene import Controller, Scene
@@ -102,8 +102,8 @@ class Runs:
             chance = estimated(again, {})
             off = [name for name in off if not sides(chance[name])[1] <= recorded[name] <= sides(chance[name])[2]]
         self.reproduces = not off
-        if self.reproduces and self._tries > 1 and self._is_by_chance():
-            self._keep_nearest(own)
+        if self._tries > 1 and (off or self._is_by_chance()) and self._keep_nearest(own, bool(off)):
+            self.reproduces = True
             self.original = original = estimated(self._own, {})
         self._misfit = {name: missed(name, original[name], recorded[name]) for name in FIGURES}
 
@@ -112,8 +112,11 @@ class Runs:
         assert self._own is not None
         return float(np.log(self._own["goodput_bps"]).std(ddof=1)) > GOODPUT_CHANGES
 
-    def _keep_nearest(self, own: Controller) -> None:
+    def _keep_nearest(self, own: Controller, is_doubted: bool) -> bool:
         """Draw more paths and random numbers, and keep those whose original is closest to the recording.
+
+        Return whether they are kept: if `is_doubted`, only if as many runs as any 90 % interval holds beyond its sides
+        have all figures of the recording. Chance may decide between two courses, so that no interval describes them.
 
         The effect of a cause on the recorded flow depends on its random events: a flow that happened to lose less
         than average gains less without losses.
@@ -123,14 +126,23 @@ class Runs:
         paths = [self._marking(path) for path in plausible(self.scene.path, draws * self._tries, first)]
         seeds = [first + k for k in range(len(paths))]
         (runs,) = self._over(paths, [Question(own)], seeds)
+        unlike = ~self._alike(runs) if is_doubted else np.zeros(len(paths), bool)
+        if np.mean(~unlike) < 1 - (SIDES[1] - SIDES[0]):
+            return False
         off = [
             (log(name, values) - log(name, self.scene.recorded[name])) / np.log1p(NEAR[name])
             for name, values in runs.items()
             if name in NEAR
         ]
-        kept = np.sort(np.argsort(np.hypot(*off), kind="stable")[:draws])
+        kept = np.sort(np.lexsort((np.hypot(*off), unlike))[:draws])
         self.paths, self._seeds = [paths[k] for k in kept], [seeds[k] for k in kept]
         self._own = {name: values[kept] for name, values in runs.items()}
+        return True
+
+    def _alike(self, runs: Values) -> NDArray[np.bool_]:
+        """Return which runs have all figures of the recording."""
+        wanted = self.scene.recorded
+        return np.all([[near(name, one, wanted[name]) for one in values] for name, values in runs.items()], axis=0)
 
     def _likeliest_acks(self, own: Controller) -> dict[str, Any]:
         """Return the ACK policy whose goodput and RTT are closest to the recording."""
