@@ -203,6 +203,15 @@ def test_a_shaper_lets_a_burst_through_and_then_delays():
     assert e["buffer_bytes"].value == pytest.approx(300_000, rel=0.1)
 
 
+@pytest.mark.parametrize("cc", ["bbr2022", "cubic6"])
+def test_a_queue_that_stands_from_the_first_round_trip_on_is_no_bucket(cc):
+    """Hardly ten packets met no queue: the shortest RTTs contain some of it."""
+    path = cct.Path(rate="4.55Mbit", rtt="12.9ms", buffer="19kB", jitter="normal:sd=0.6ms")
+    e = cct.fit.path(cct.simulate(path, cc, "8s", packets=True, ack_every=2, profile="linux")).estimates
+    assert e["shaper"] is None
+    assert e["base_rtt_us"].value == pytest.approx(12_900, rel=0.02)
+
+
 @pytest.mark.parametrize("name", ["single_bbr_1bdp", "loss_cubic_1pct", "compete_bbr_cubic_2bdp"])
 def test_no_bucket_is_seen_where_none_was(name):
     e = cct.fit.path(recorded(name)).estimates

@@ -20,8 +20,8 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     if len(steps.rate) > 1:
         return None
     rate, known = float(steps.rate[0]), flow.acked
-    rest = (flow.acked_us - departures(flow.sent_us, flow.wire_bytes, steps))[known]
-    least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate
+    gone_us = departures(flow.sent_us, flow.wire_bytes, steps)
+    rest, least = (flow.acked_us - gone_us)[known], _least_us(flow, gone_us, rate)
     margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
     if np.quantile(rest, 0.6) > least - margin:
         return None
@@ -38,6 +38,18 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET_BYTES), None)
 
 
+def _least_us(flow: Sent, gone_us: Floats, rate: float) -> float:
+    """Return the RTT without queue and serialisation: of the ten shortest, or of packets that met no queue.
+
+    Where a queue stands from the first round trip on, hardly ten packets met none.
+    """
+    known, service = flow.acked, flow.wire_bytes / rate
+    rtt = flow.rtt_us[known]
+    alone = rtt[(gone_us - flow.sent_us)[known] < 1.5 * service[known]]
+    shortest = float(np.median(np.sort(rtt)[:10]))
+    return min(shortest, float(np.median(alone)) if len(alone) else shortest) - PACKET_BYTES / rate
+
+
 def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
     """Return a shaper with a lower rate than the one that explains the delays best, or None.
 
@@ -48,7 +60,8 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
     `rate`: the rate that explains the delays best, bytes/us.
     """
     known = flow.acked
-    least = float(np.median(np.sort(flow.rtt_us[known])[:10])) - PACKET_BYTES / rate
+    gone_us = departures(flow.sent_us, flow.wire_bytes, constant(rate))
+    least = _least_us(flow, gone_us, rate)
     margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
 
     def with_bucket(rate: float) -> tuple[float, Floats]:
@@ -66,7 +79,7 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
     def cost(rate: float, most: float) -> float:
         return flow.deviation_with_bucket(rate, most, SPENT, least)
 
-    rest = (flow.acked_us - departures(flow.sent_us, flow.wire_bytes, constant(rate)))[known]
+    rest = (flow.acked_us - gone_us)[known]
     if np.quantile(rest - least, 0.8) < margin:
         return None
     _, delivered, delay = delivered_rate(flow, max(3e5, 2 * least))
