@@ -74,11 +74,12 @@ def likeliest_hz(
     if score(source, script._replace(hz=other)) == likelihood:  # the ticks decided nothing
         return Ticking(own, 0, source, (own, other))
     stream = handed_over_at(captured, cls, other) if captured is not None else source
-    rival = inferred(stream, other, 0)
-    if rival > likelihood + SURE:
+    # Streams differ by more than the ticks: one rate must do better than the other over either.
+    rivals = [inferred(one, other, 0) for one in ((stream,) if stream is source else (stream, source))]
+    if min(rivals) > likelihood + SURE:
         shifted, tick_us = best_phase(source, own)
-        if rival > shifted + SURE:
+        if min(rivals) > shifted + SURE:
             return Ticking(other, 0, stream, (other,))
         return Ticking(own, tick_us if shifted > likelihood + SURE else 0, source, (own, other))
-    refuted = max(rival, best_phase(stream, other)[0]) < likelihood - SURE
+    refuted = max(rivals) < likelihood - SURE and best_phase(stream, other)[0] < likelihood - SURE
     return Ticking(own, 0, source, (own,) if refuted else (own, other))
