@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc import controller
 from cctrace.counterfactual import constants as const
-from cctrace.counterfactual.figures import FIGURES, NEAR, SHARE, SIDES, difference, estimated, log, missed, near, sides
+from cctrace.counterfactual.figures import FIGURES, NEAR, SHARE, difference, estimated, log, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
 from cctrace.counterfactual.questions import alike, changed
 from cctrace.counterfactual.scene import Controller, Scene
@@ -115,8 +115,8 @@ class Runs:
     def _keep_nearest(self, own: Controller, is_doubted: bool) -> bool:
         """Draw more paths and random numbers, and keep those whose original is closest to the recording.
 
-        Return whether they are kept: if `is_doubted`, only if as many runs as any 90 % interval holds beyond its sides
-        have all figures of the recording. Chance may decide between two courses, so that no interval describes them.
+        Return whether they are kept: if `is_doubted`, only if all of them have the figures of the recording.
+        Chance may decide between two courses, so that no interval describes them.
 
         The effect of a cause on the recorded flow depends on its random events: a flow that happened to lose less
         than average gains less without losses.
@@ -127,7 +127,7 @@ class Runs:
         seeds = [first + k for k in range(len(paths))]
         (runs,) = self._over(paths, [Question(own)], seeds)
         unlike = ~self._alike(runs) if is_doubted else np.zeros(len(paths), bool)
-        if np.mean(~unlike) < 1 - (SIDES[1] - SIDES[0]):
+        if np.count_nonzero(~unlike) < draws:
             return False
         off = [
             (log(name, values) - log(name, self.scene.recorded[name])) / np.log1p(NEAR[name])
