@@ -3,11 +3,13 @@
     python -m benchmarks.intervention_bases 60 --seed 7 > list.json
     python -m benchmarks.intervention_bases 60 --seed 7 --pairs > pairs.json
     python -m benchmarks.intervention_bases 60 --seed 7 --squares > squares.json
+    python -m benchmarks.intervention_bases 40 --seed 7 --paths > paths.json
 
 A base is a random path with one or two causes that a kernel can really have (docs/lab.md describes a lab that records
 it; a square, recorded with both causes, each, and none, has three bases). NAME.own is the flow with its causes,
 NAME.without-CAUSE the same path and seed without one of them, NAME.cc-OTHER another controller in its place,
-NAME.buffer-x2 and NAME.buffer-x0.5 the flow over another queue.
+NAME.buffer-x2 and NAME.buffer-x0.5 the flow over another queue. `--paths` asks what-ifs only: random paths, number k of
+seed + k, with every such question.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import copy
 import json
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 SECONDS = 12.0
@@ -37,6 +40,7 @@ SYSCTL = {
 }
 Scenario = dict[str, Any]
 Draw = Callable[[random.Random, Scenario], None]
+Scale = tuple[()] | tuple[tuple[float, float], float]
 
 
 def _bdp(one: Scenario) -> float:
@@ -208,10 +212,20 @@ def with_and_without(label: str, one: Scenario) -> Iterator[Scenario]:
         yield without(one, cause) | {"name": f"{label}.without-{cause}", "intervention": {"without": cause}}
 
 
-def base(rng: random.Random, number: int, causes: list[str], sender: tuple[str, str, str]) -> Iterator[Scenario]:
-    """Yield the recordings of one base: as it is, and with one thing changed each."""
+def base(
+    rng: random.Random,
+    number: int,
+    causes: list[str],
+    sender: tuple[str, str, str],
+    scale: Scale = (),
+    both: bool = False,
+) -> Iterator[Scenario]:
+    """Yield the recordings of one base: as it is, and with one thing changed each.
+
+    `scale`: rates and seconds of `own`. `both`: twice and half the buffer, too, of a flow with causes.
+    """
     name, _, image = sender
-    one = own(rng, causes, sender)
+    one = own(rng, causes, sender, *scale)
     label = f"b{number:02d}-{'+'.join(causes) or 'plain'}"
 
     def recording(tag: str, scenario: Scenario, **intervention: str) -> Scenario:
@@ -219,19 +233,42 @@ def base(rng: random.Random, number: int, causes: list[str], sender: tuple[str, 
 
     yield from with_and_without(label, one)
     other = rng.choice([other for other in SENDERS if other != sender]) if causes else SENDERS[name == "bbr2022"]
-    if any(flow["cc"] == "bbr" for flow in one["flows"][1:]):  # another kernel's "bbr" would be another competitor
+    # Another kernel's "bbr" would be another competitor, its SO_RCVBUF another window (6.6: tcp_adv_win_scale).
+    if "rcvbuf" in one or any(flow["cc"] == "bbr" for flow in one["flows"][1:]):
         same = [one for one in SENDERS if one[2] == image and one != sender]
         other = same[0] if same else ("cubic6", "cubic", image)
     replaced = copy.deepcopy(one) | {"kernel_image": other[2]}
     replaced["flows"][0]["cc"] = other[1]
     yield recording(f"cc-{other[0]}", replaced, cc=other[0])
-    factors = (2.0, 0.5) if not causes else (2.0 if number % 2 else 0.5,)
+    factors = (2.0, 0.5) if both or not causes else (2.0 if number % 2 else 0.5,)
     for factor in factors:
         if factor == 2 and "shallow_buffer" in causes:
             continue
         resized = copy.deepcopy(one)
         _buffer(resized, factor * one["buffer"] / _bdp(one))
         yield recording(f"buffer-x{factor:g}", resized, buffer=f"x{factor:g}")
+
+
+ON_THE_PATH = {"random_loss": 0.5, "jitter": 0.25, "reordering": 0.1}  # how often a random path has each
+AT_HOSTS = ["application_limited", "pacing_limited", "receiver_limited", "send_buffer_limited"]
+HELD = 0.25  # of the flows over random paths, by one of these
+
+
+def paths(n: int, seed: int) -> Iterator[Scenario]:
+    """Yield flows over random paths, and what a user may ask of them: another controller, buffer, or no random loss.
+
+    Every fourth path has nothing but a queue of 0.3 to 1 BDP, where BBRv1 and CUBIC differ most.
+    """
+    for k in range(n):
+        rng = random.Random(seed + k)
+        causes = [cause for cause, share in ON_THE_PATH.items() if rng.random() < share]
+        causes += [rng.choice(AT_HOSTS)] if rng.random() < HELD else []
+        sender = rng.choice(SENDERS)
+        if k % 4 == 3:
+            causes, sender = [], SENDERS[k // 4 % 2]
+        for one in base(rng, k, causes, sender, ((4, 6), 10.0), both=True):
+            if one["intervention"].get("without", "random_loss") == "random_loss":
+                yield one
 
 
 def squares(n: int, seed: int) -> Iterator[Scenario]:
@@ -278,10 +315,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pairs", action="store_true", help="two causes in every base")
     parser.add_argument("--squares", action="store_true", help="pairs of causes, and each of them alone")
+    parser.add_argument("--paths", action="store_true", help="random paths with every what-if")
     options = parser.parse_args()
-    found = (
-        squares(options.bases, options.seed) if options.squares else bases(options.bases, options.seed, options.pairs)
-    )
+    made = squares if options.squares else paths if options.paths else partial(bases, only_pairs=options.pairs)
+    found = made(options.bases, options.seed)
     print(json.dumps(list(found), indent=1))
 
 
