@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from build_stack import Stack
 
@@ -108,13 +109,18 @@ def test_alpha_starts_at_one_and_waits_for_a_mark():
 def test_behind_pie_its_window_falls_like_a_classic_one():
     """PIE's marks are rare: without the fallback alpha is small, and so is what a mark takes."""
     path = cct.Path(rate="20Mbit", rtt="20ms", buffer="1000packets", aqm="pie")
-    runs = [
-        cct.simulate(path, spec, "15s", ecn="accurate", ack_every=2, sample="50ms").timeline.query("time_s > 8")
-        for spec in ("prague2020", "prague2020:ecn_fallback=0")
-    ]
-    least, most = ([limit(run.cwnd_segments) for run in runs] for limit in (min, max))
-    assert least[0] < 0.6 * most[0]
-    assert least[1] > 0.8 * most[1]
+
+    def lowest_share(spec):
+        """Return how much of its largest window the smallest one typically is: which packets are marked is chance."""
+        shares = []
+        for seed in range(1, 6):
+            run = cct.simulate(path, spec, "15s", ecn="accurate", ack_every=2, sample="50ms", seed=seed)
+            cwnd = run.timeline.query("time_s > 8").cwnd_segments
+            shares.append(cwnd.min() / cwnd.max())
+        return np.median(shares)
+
+    assert lowest_share("prague2020") < 0.6
+    assert lowest_share("prague2020:ecn_fallback=0") > 0.7
 
 
 def test_it_runs_the_same_way_interpreted():
