@@ -113,14 +113,14 @@ def test_behind_pie_its_window_falls_like_a_classic_one():
     def lowest_share(spec):
         """Return how much of its largest window the smallest one typically is: which packets are marked is chance."""
         shares = []
-        for seed in range(1, 6):
+        for seed in range(1, 10):
             run = cct.simulate(path, spec, "15s", ecn="accurate", ack_every=2, sample="50ms", seed=seed)
             cwnd = run.timeline.query("time_s > 8").cwnd_segments
             shares.append(cwnd.min() / cwnd.max())
         return np.median(shares)
 
     assert lowest_share("prague2020") < 0.6
-    assert lowest_share("prague2020:ecn_fallback=0") > 0.7
+    assert lowest_share("prague2020:ecn_fallback=0") > 0.8
 
 
 def test_it_runs_the_same_way_interpreted():
