@@ -3,7 +3,7 @@
     python -m benchmarks.markers [FIRST:STOP]     # seeds; 101:107 by default, six flows for each law
 
 Rate, RTT, thresholds, jitter, controller and feedback are drawn. A line for each flow, then how many were named right,
-not at all, or wrong.
+not at all, or wrong, and in how many of those named right the 95 % interval holds the threshold or target.
 """
 
 import random
@@ -20,26 +20,29 @@ PACKET_BITS = 1514 * 8
 
 
 def managed(kind, rate_mbps, draw):
-    """Return what a path marks by, as fields of `cctrace.Path`."""
+    """Return what a path marks by, as fields of `cctrace.Path`, and the threshold or target, ms."""
     bytes_per_ms = rate_mbps * 1e3 / 8
     if kind == "step":
         wait_ms = max(draw.choice([0.5, 1, 2, 5, 10]), 3 * PACKET_BITS / rate_mbps / 1e3)
-        return {"ecn_threshold": f"{bytes_per_ms * wait_ms:.0f}B"}
+        return {"ecn_threshold": f"{bytes_per_ms * wait_ms:.0f}B"}, wait_ms
     if kind == "red":
         low_ms, chance = draw.choice([3, 6, 10]), draw.choice([2, 5, 10])
         low, high = f"{bytes_per_ms * low_ms:.0f}B", f"{bytes_per_ms * 3 * low_ms:.0f}B"
-        return {"aqm": f"red:min={low},max={high},probability={chance}%,avpkt=1500B"}
+        return {"aqm": f"red:min={low},max={high},probability={chance}%,avpkt=1500B"}, low_ms
     if kind == "dualpi2":
-        return {"aqm": f"dualpi2:step={draw.choice([1, 1, 2])}ms"}
-    return {"aqm": f"{kind}:target={draw.choice([3, 5, 10] if kind == 'codel' else [10, 15, 20])}ms"}
+        step_ms = draw.choice([1, 1, 2])
+        return {"aqm": f"dualpi2:step={step_ms}ms"}, step_ms
+    target_ms = draw.choice([3, 5, 10] if kind == "codel" else [10, 15, 20])
+    return {"aqm": f"{kind}:target={target_ms}ms"}, target_ms
 
 
 def flow_of(kind, seed):
-    """Return a flow whose packets were marked, and the path in words."""
+    """Return a flow whose packets were marked, the path in words, and the threshold or target, ms."""
     draw = random.Random(seed * 1000 + sum(map(ord, kind)))
     rate_mbps, rtt_ms = draw.choice([8, 12, 20, 30, 50]), draw.choice([10, 20, 40, 60, 90])
     path = {"rate": f"{rate_mbps}Mbit", "rtt": f"{rtt_ms}ms", "buffer": "6bdp" if rtt_ms >= 40 else "12bdp"}
-    path |= managed(kind, rate_mbps, draw)
+    marks_by, threshold_ms = managed(kind, rate_mbps, draw)
+    path |= marks_by
     if draw.random() < 0.4:
         path["jitter"] = f"normal:sd={draw.choice([0.1, 0.3])}ms"
     name = draw.choice(["cubic6", "prague", "prague+"] if kind == "dualpi2" else ["cubic6", "reno", "prague"])
@@ -48,7 +51,7 @@ def flow_of(kind, seed):
     if name.endswith("+"):  # beside a classic flow
         senders.append(cct.Sender("cubic6", ecn=True, ack_every=2))
     sim = cct.simulate(cct.Path(**path), senders, "25s", seed=seed, packets=True)
-    return sim.capture(flow=0).flow(0), f"{path} {name}"
+    return sim.capture(flow=0).flow(0), f"{path} {name}", threshold_ms
 
 
 def main():
@@ -56,9 +59,10 @@ def main():
     found = Counter()
     for kind in NAMES:
         for seed in range(first, stop):
-            flow, words = flow_of(kind, seed)
+            flow, words, threshold_ms = flow_of(kind, seed)
             marking = marking_of(evidence_of(flow))
-            names = judged(marking).names
+            marker = judged(marking)
+            names, law = marker.names, marker.law
             if marking.counts[1].sum() < LEAST_MARKS:
                 answer = "few"
             elif kind == "dualpi2" and names == ("step",):  # the one that ECT(1) meets there
@@ -66,6 +70,8 @@ def main():
             else:
                 answer = "right" if names == (kind,) else "among" if kind in names else "wrong" if names else "none"
             found[kind, answer] += 1
+            if answer == "right" and law is not None:
+                found[kind, "held"] += bool(law.low_us <= 1e3 * threshold_ms <= law.high_us)
             print(kind, seed, answer, names, words, flush=True)
     for (kind, answer), count in sorted(found.items()):
         print(f"{kind:8} {answer:6} {count}")

@@ -43,7 +43,7 @@ class Law:
     score: float  # log of the likelihood averaged over the law's parameters
     # delay from which it marks (target of codel, pie and dualpi2, lower threshold of red), us
     threshold_us: float = math.nan
-    # low_us, high_us: its 95 % interval, from the profile likelihood
+    # low_us, high_us: its 95 % interval, from the profile likelihood at known delays, whose errors it lacks
     low_us: float = math.nan
     high_us: float = math.nan
     # of red: its upper threshold (us), the probability there, and log2 of the packets that its average spans
