@@ -31,7 +31,18 @@ def test_a_law_is_named_with_the_threshold_from_which_it_marks(name, threshold_u
     marker = marker_of(evidence_of(marked_by(cct.Sender(cc, ecn=True, ack_every=2), **path)))
     assert marker.names == (name,)
     assert marker.law.threshold_us == pytest.approx(threshold_us, rel=0.2)
-    assert marker.law.low_us <= marker.law.threshold_us <= marker.law.high_us
+    assert marker.law.low_us <= threshold_us <= marker.law.high_us
+
+
+def test_the_interval_of_a_threshold_has_the_errors_of_the_delays():
+    """Three packets at 8 Mbit/s: the third counts itself, and its delay is that of two and the rest of one."""
+    evidence = evidence_of(marked_by("prague", rate="8Mbit", rtt="10ms", ecn_threshold="4542B"))
+    marking = marking_of(evidence)
+    law, exact = judged(marking).law, judged(replace(marking, error_us=0.0)).law
+    assert law.low_us <= 4_542 <= law.high_us
+    assert marking.error_us == pytest.approx(1_514, rel=0.5)  # a packet and the scatter
+    assert not exact.low_us <= 4_542 <= exact.high_us
+    assert law.high_us - exact.high_us == pytest.approx(marking.error_us)
 
 
 def test_the_target_of_pie_is_found_over_several_flows():

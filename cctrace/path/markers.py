@@ -43,7 +43,7 @@ class Law:
     score: float  # log of the likelihood averaged over the law's parameters
     # delay from which it marks (target of codel, pie and dualpi2, lower threshold of red), us
     threshold_us: float = math.nan
-    # low_us, high_us: its 95 % interval, from the profile likelihood at known delays, whose errors it lacks
+    # low_us, high_us: its 95 % interval, from the profile likelihood; of the best law, wider by the delays' errors
     low_us: float = math.nan
     high_us: float = math.nan
     # of red: its upper threshold (us), the probability there, and log2 of the packets that its average spans
@@ -73,7 +73,7 @@ def judged(marking: Marking) -> Marker:
     """Return the laws that explain the marks about as well as the best one."""
     if marking.counts[1].sum() < const.LEAST_MARKS:
         return Marker()
-    marking = marking.until(const.MOST_MARKS)
+    error_us, marking = marking.error_us, marking.until(const.MOST_MARKS)
     laws = sorted((law(marking) for law in LAWS), key=lambda law: -law.score)
     if marking.is_l4s and any(law.name == "step" and law.score > -math.inf for law in laws):
         laws = [law for law in laws if law.name != "dualpi2"]  # it includes the step, which explains most marks
@@ -86,7 +86,8 @@ def judged(marking: Marking) -> Marker:
     near = [law for law in laws if law.score > best.score - const.LAWS_APART]
     if any(law.name not in NAMES for law in near):
         return Marker()
-    return Marker(tuple(law.name for law in near), best)
+    low_us, high_us = max(best.low_us - error_us, 0.0), best.high_us + error_us
+    return Marker(tuple(law.name for law in near), replace(best, low_us=low_us, high_us=high_us))
 
 
 def _log_likelihood(chance: Floats, packets: Floats, marked: Floats) -> Floats:

@@ -11,7 +11,7 @@ its segments were marked or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,7 @@ from cctrace.flows.ecn import CE
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.schema import EVENT_CODES
+from cctrace.tcp.wire import PACKET_BYTES
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
@@ -39,6 +40,7 @@ class Marking:
     # false while classic feedback repeats a mark: whether these segments were marked is unknown; shape (n,)
     is_known: Bools
     is_l4s: bool = False  # most packets were sent as ECT(1)
+    error_us: float = 0.0  # by how much the delays may differ from those by which the queue marked
 
     @property
     def counts(self) -> tuple[Floats, Floats]:
@@ -75,10 +77,22 @@ def marking_of(path: PathEvidence) -> Marking:
 
     Raises `StreamError` if the capture lacks the data or the acknowledgements.
     """
-    reported, carried = _reported(path), _carried(path)
-    if carried is None or carried.marked.sum() < const.MARKS_CARRIED * reported.counts[1].sum():
-        return reported  # a queue behind the capture point marked them
-    return carried
+    found, carried = _reported(path), _carried(path)
+    # Otherwise a queue behind the capture point marked them.
+    if carried is not None and carried.marked.sum() >= const.MARKS_CARRIED * found.counts[1].sum():
+        found = carried
+    return replace(found, error_us=_error_us(path, found.wait_us))
+
+
+def _error_us(path: PathEvidence, wait_us: Floats) -> float:
+    """Return the error of single delays: the transmission time of a packet, and the scatter of the delays.
+
+    A queue counts the packet itself, the one being sent, or neither, in bytes or by the time that the packet spent in
+    it, while the minimum delay includes one transmission; an ACK of two segments gives the RTT of one of them.
+    """
+    packet_us = 0.0 if path.bottleneck is None else PACKET_BYTES / path.bottleneck.rate
+    scatter_us = float(np.median(np.abs(wait_us - smoothed(wait_us)))) if len(wait_us) else 0.0
+    return packet_us + scatter_us
 
 
 def _carried(path: PathEvidence) -> Marking | None:
