@@ -17,7 +17,7 @@ import numpy as np
 from cctrace.io import layout
 from cctrace.io.fragments import gather, is_whole
 from cctrace.io.ipv6 import jumbo_length, skip_extensions
-from cctrace.io.link import be16, be32, be64, inner_header, ip_header, u8
+from cctrace.io.link import NEAR, be16, be32, be64, inner_header, ip_header, u8
 from cctrace.io.packets import ACCURATE_ECN, BAD_OPTIONS, DUPLICATE, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE
 from cctrace.io.packets import MSS as HAS_MSS
 from cctrace.schema import LARGEST_PACKET
@@ -25,6 +25,9 @@ from cctrace.schema import LARGEST_PACKET
 # A connection whose SYN was not captured, silent for this long, ends when a SYN reuses its ports.
 REUSE_SILENCE_NS = 240_000_000_000  # 2 MSL [RFC 9293]
 _DUPLICATE_NS = 1_000_000_000  # a copy follows its original within this time
+_RING = layout.RING_SIZE - 1  # of a power of 2
+# Weights of a packet's words in its fingerprint, a sum: the multiplications wait for nothing, mixed words for another.
+_PRINT = (0x3F58476D1CE4E5B9, 0x14D049BB133111EB, 0x1E3779B97F4A7C15, 0x2545F4914F6CDD1D)
 
 
 def _mix(x):
@@ -87,19 +90,17 @@ def _is_copy(c, k, d, print_, time_ns, has_id):
 
     Without an IP ID a quick retransmission may look the same, but never follows its original directly.
     """
-    latest = (c[k, layout.RING_POS + d] - 1) % layout.RING_SIZE
-    for i in range(0 if has_id else latest, layout.RING_SIZE if has_id else latest + 1):
-        if (
-            c[k, layout.RING + d * layout.RING_SIZE + i] == print_
-            and time_ns - c[k, layout.RING_NS + d * layout.RING_SIZE + i] < _DUPLICATE_NS
-        ):
-            return True
-    i = c[k, layout.RING_POS + d]
-    (
-        c[k, layout.RING + d * layout.RING_SIZE + i],
-        c[k, layout.RING_NS + d * layout.RING_SIZE + i],
-        c[k, layout.RING_POS + d],
-    ) = (print_, time_ns, (i + 1) % layout.RING_SIZE)
+    ring, stamps = layout.RING + d * layout.RING_SIZE, layout.RING_NS + d * layout.RING_SIZE
+    at = c[k, layout.RING_POS + d] & _RING
+    alike = 0
+    for i in range(layout.RING_SIZE):
+        alike |= c[k, ring + i] == print_
+    if alike:
+        latest = (at - 1) & _RING
+        for i in range(0 if has_id else latest, layout.RING_SIZE if has_id else latest + 1):
+            if c[k, ring + i] == print_ and time_ns - c[k, stamps + i] < _DUPLICATE_NS:
+                return True
+    c[k, ring + at], c[k, stamps + at], c[k, layout.RING_POS + d] = print_, time_ns, (at + 1) & _RING
     return False
 
 
@@ -253,8 +254,9 @@ def decode_frames(
     left, right = sacks
     slot, k, d = np.int64(0), np.int64(-1), 0
     while f < count and n < room:
-        p, end, now = offset[f], offset[f] + caplen[f], stamp[f]
-        frame_end, kind = p + wirelen[f], link[f]
+        i = f & NEAR
+        p, end, now = offset[i], offset[i] + caplen[i], stamp[i]
+        frame_end, kind = p + wirelen[i], link[i]
         wire_end = frame_end
         f += 1
         if now and now < counters[layout.LAST_NS]:
@@ -270,6 +272,7 @@ def decode_frames(
             if ip < 0:
                 protocol = ip
                 break
+            ip &= NEAR
             protocol, p, wire_end, fragment, zero = _ip(b, ip, end, wire_end)
             end = min(end, wire_end)
             if protocol < 0 or protocol == 6 or fragment == 2:
@@ -290,6 +293,7 @@ def decode_frames(
             continue
 
         # TCP header: sixteen bytes hold all columns but the options.
+        ip, p = ip & NEAR, p & NEAR
         if p + 16 > end:
             counters[
                 layout.CUT_HEADERS if p + 16 <= wire_end else (layout.LATER_FRAGMENTS if fragment else layout.MALFORMED)
@@ -328,6 +332,7 @@ def decode_frames(
             _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, forth, now)
             table[slot] = k
             n += 1
+        k &= NEAR
         c[k, layout.CONN_LAST_NS] = now
         if is_syn:
             c[k, layout.ISN + d], c[k, layout.SACK_OK + d] = seq_no, 0
@@ -345,8 +350,8 @@ def decode_frames(
         # Mirror ports deliver packets twice. An IP ID distinguishes a copy from a retransmission; without one, only
         # time stamps on what occupies sequence numbers do.
         if packet_id or (have & TIMESTAMPS and (payload_len or bits & 3)):
-            print_ = _mix(_mix((seq_no << 32) | ack_no) + ((value * 65537) ^ echo))
-            print_ = _mix(print_ + (packet_id << 32 | bits << 16 | win)) + payload_len
+            print_ = ((seq_no << 32) | ack_no) * _PRINT[0] + ((value << 32) | echo) * _PRINT[1]
+            print_ += (packet_id << 32 | bits << 16 | win) * _PRINT[2] + payload_len * _PRINT[3]
             if _is_copy(c, k, d, print_, now, packet_id):
                 have |= DUPLICATE
                 counters[layout.DUPLICATES] += 1
@@ -354,22 +359,23 @@ def decode_frames(
             c, k, d, seq_no, (seq_no + payload_len + (bits & 1) + is_syn) & 0xFFFFFFFF, ack_no, bits & 16 != 0, counters
         )
 
-        time_ns[row], conn[row], direction[row], flags[row] = now, k, d, bits
-        seq[row], ack[row], window[row], payload[row] = seq_no, ack_no, win, payload_len
-        ip_len[row], tos[row], ttl[row], ip_id[row] = wire_end - ip, service, hops, packet_id
-        tsval[row], tsecr[row], options[row] = value, echo, have
-        sack_row[row], sack_count[row] = (first if s > first else -1), s - first
-        frame[row] = counters[layout.FRAMES]
-        ecn_e0[row], ecn_ce[row], ecn_e1[row] = layout.NO_COUNTER, layout.NO_COUNTER, layout.NO_COUNTER
+        at = row & NEAR
+        time_ns[at], conn[at], direction[at], flags[at] = now, k, d, bits
+        seq[at], ack[at], window[at], payload[at] = seq_no, ack_no, win, payload_len
+        ip_len[at], tos[at], ttl[at], ip_id[at] = wire_end - ip, service, hops, packet_id
+        tsval[at], tsecr[at], options[at] = value, echo, have
+        sack_row[at], sack_count[at] = (first if s > first else -1), s - first
+        frame[at] = counters[layout.FRAMES]
+        ecn_e0[at], ecn_ce[at], ecn_e1[at] = layout.NO_COUNTER, layout.NO_COUNTER, layout.NO_COUNTER
         if counted:
-            ecn_e0[row], ecn_ce[row] = _ecn_counter(b, counted, 0), _ecn_counter(b, counted, 1)
-            ecn_e1[row] = _ecn_counter(b, counted, 2)
+            ecn_e0[at], ecn_ce[at] = _ecn_counter(b, counted, 0), _ecn_counter(b, counted, 1)
+            ecn_e1[at] = _ecn_counter(b, counted, 2)
         if fragment and not have & DUPLICATE:
             counters[layout.FIRST_FRAGMENTS] += 1
-            i = gather(b, ip, p, wire_end - p, g, now)
-            if i:
-                g[i, layout.DATAGRAM_ROW], g[i, layout.DATAGRAM_FIRST] = row, wire_end - p
-                _join(g, i, r, c, counters)
+            whole = gather(b, ip, p, wire_end - p, g, now)
+            if whole:
+                g[whole, layout.DATAGRAM_ROW], g[whole, layout.DATAGRAM_FIRST] = row, wire_end - p
+                _join(g, whole, r, c, counters)
         row += 1
     return f, row, s, n
 

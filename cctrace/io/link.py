@@ -10,8 +10,8 @@ import numpy as np
 from cctrace.io.layout import CUT_HEADERS, MALFORMED, NON_IP, TUNNELLED, UNKNOWN_LINK
 
 # Offsets are never negative; this mask says so, which avoids Python's negative indices and lets LLVM fuse the bytes of
-# a field into one load: twice as fast.
-OFFSET = (1 << 40) - 1
+# a field into one load: twice as fast. Of what has passed NEAR, fields close by need no further masking.
+OFFSET, NEAR = (1 << 62) - 1, (1 << 40) - 1
 
 
 def u8(b, p):
