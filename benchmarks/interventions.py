@@ -121,7 +121,7 @@ def figures_of(folder: Path) -> dict[str, float]:
     kept = folder / "figures.json"
     if not kept.exists():
         flow = flow_of(folder)
-        kept.write_text(json.dumps(recorded_figures(flow, Record(flow).table)))
+        kept.write_text(json.dumps(recorded_figures(flow.rtt_samples["rtt_us"], Record(flow).table)))
     return dict(json.loads(kept.read_text()))
 
 

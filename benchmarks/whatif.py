@@ -94,7 +94,7 @@ def load(folder):
     p = json.loads((folder / "scenario.json").read_text())["parameters"]
     flow = cct.read(str(folder / "sender.pcap.zst")).bulk()[0]
     table = transmissions(flow)
-    return p, flow, table, recorded_figures(flow, table)
+    return p, flow, table, recorded_figures(flow.rtt_samples["rtt_us"], table)
 
 
 def recordings(options):

@@ -16,7 +16,8 @@ from cctrace.path.transmissions import as_flow
 
 def scene(path, cc, seconds=8):
     flow = as_flow(cct.simulate(cct.Path(**path), cc, f"{seconds}s", 3, packets=True, ack_every=2))
-    return scene_of(flow, cc, None, lambda line: None), flow, evidence_of(flow)
+    found, evidence = scene_of(flow, cc, None, lambda line: None), evidence_of(flow)
+    return found, course_of(flow.rtt_samples, evidence.transmissions), evidence
 
 
 SHALLOW = {"rate": "20Mbit", "rtt": "40ms", "buffer": "0.5bdp"}
@@ -42,10 +43,10 @@ def test_losses_that_avoid_short_queues_are_not_all_random():
 
 
 def test_a_wrong_split_of_losses_is_replaced():
-    right, flow, evidence = scene(SHALLOW, "bbr2022", 3)
+    right, recorded, evidence = scene(SHALLOW, "bbr2022", 3)
     wrong = rivals_of(right.path, evidence)[CHANCE]
     mistaken = type(right)(**{**vars(right), "path": wrong})
-    path = likeliest(mistaken, flow, evidence)
+    path = likeliest(mistaken, recorded, evidence)
     assert path.estimates["loss"]["model"] == "none"
     assert path.buffer_bytes == pytest.approx(50_000, rel=0.1)
 
@@ -74,10 +75,10 @@ def test_one_explanation_needs_no_simulation():
 
 
 def test_a_course_counts_what_the_capture_counts():
-    _, flow, evidence = scene(LOSSY, "cubic6", 4)
-    course, table = course_of(flow, evidence.transmissions), evidence.transmissions
+    _, course, evidence = scene(LOSSY, "cubic6", 4)
+    table = evidence.transmissions
     assert course.retransmitted[-1] == pytest.approx(table.retransmitted.sum(), abs=2)
-    assert course.rtt_mean_us == pytest.approx(flow.rtt["rtt_us"].mean())
+    assert course.rtt_mean_us == pytest.approx(evidence.capture.flow(0).rtt["rtt_us"].mean())
     assert (course.delivered[1:] >= course.delivered[:-1]).all()
 
 

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from cctrace.diagnosis.constants import LOSS_CHANGES
 from cctrace.errors import StreamError
 from cctrace.estimates import Z90, Estimate, Estimate90
-from cctrace.flows.flow import Flow
 from cctrace.path.transmissions import DELIVERED, Transmissions
 from cctrace.special import special
 from cctrace.tcp.wire import HEADER_BYTES
@@ -35,10 +34,10 @@ SIDES = (0.05, 0.95)  # 90 % intervals
 SIMULATOR = {"goodput_bps": 0.01 * Z90, "rtt_mean_us": 0.012 * Z90, SHARE: 0.03 * Z90}
 
 
-def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
-    """Return goodput (bit/s of payload, first packet to last ACK), mean RTT (us) and retransmitted share.
+def recorded_figures(rtts_us: NDArray[np.int64], table: Transmissions) -> dict[str, float]:
+    """Return goodput (bit/s of payload, first packet to last ACK), mean RTT (us) and retransmitted share of a flow.
 
-    `table`: of the flow. Raises `StreamError` if nothing was acknowledged, or all time stamps are equal.
+    Raises `StreamError` if nothing was acknowledged, or all time stamps are equal.
     """
     acked = table.acked_ns[table.acked_ns >= 0]
     if not len(acked):
@@ -46,8 +45,7 @@ def recorded_figures(flow: Flow, table: Transmissions) -> dict[str, float]:
     if acked.max() <= table.start_ns:
         raise StreamError("all its packets bear one time stamp, so there is no rate to compare with")
     delivered = (table.wire_bytes - HEADER_BYTES)[table.state == DELIVERED].sum()
-    samples = flow.rtt_samples["rtt_us"]
-    rtt_us = float(samples.mean()) if len(samples) else 0.0
+    rtt_us = float(rtts_us.mean()) if len(rtts_us) else 0.0
     if not delivered or not rtt_us > 0:
         raise StreamError("no delivery or no RTT is known, so there is nothing to compare with")
     return {

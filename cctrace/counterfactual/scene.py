@@ -12,7 +12,7 @@ import numpy as np
 
 from cctrace.counterfactual.figures import recorded_figures
 from cctrace.counterfactual.held_back import HeldBack, held_back, shut_window_bytes
-from cctrace.counterfactual.weighing import likeliest, uncaptured_competitor
+from cctrace.counterfactual.weighing import course_of, likeliest, uncaptured_competitor
 from cctrace.diagnosis.diagnose import Diagnosis, diagnose
 from cctrace.diagnosis.record import Record
 from cctrace.display import Progress
@@ -76,14 +76,14 @@ def scene_of(
     path = path_of(evidence, progress, quick)
     progress("whose flow it was")
     sent_by, doubt = (own, "") if own else _identified(flow)
-    acked = table.acked_ns[table.acked_ns >= 0]
+    rtts, acked = flow.rtt_samples, table.acked_ns[table.acked_ns >= 0]
     complete = flow.taken_at in AT_SENDER
     lost = f"what was lost before the capture, taken at the {flow.taken_at}: more may have been retransmitted"
     scene = Scene(
         path,
         sent_by,
         held,
-        recorded_figures(flow, table),
+        recorded_figures(rtts["rtt_us"], table),
         f"{(int(acked.max()) - table.start_ns) / 1e9:.3f}s",
         _acks(table, diagnosis),
         flow.hz,
@@ -92,21 +92,21 @@ def scene_of(
         (),
     )
     progress("which path reproduces the recording")
-    path = likeliest(scene, flow, evidence)
-    rival = uncaptured_competitor(replace(scene, path=path), flow, evidence, diagnosis)
+    recorded = course_of(rtts, table)
+    path = likeliest(scene, recorded, evidence)
+    rival = uncaptured_competitor(replace(scene, path=path), recorded, diagnosis)
     doubts = [OPEN_QUESTIONS[name] for name in path.estimates["undetermined"] if name in OPEN_QUESTIONS]
     not_excluded = (*held.not_excluded, *([] if complete else [lost]), *doubts, *([doubt] if doubt else []))
     if rival is not None:
         not_excluded = (*not_excluded, f"another kind of competitor than {rival.name}: the capture does not show it")
         scene = replace(scene, others=(rival,), are_hypothetical=True)
-    marking = _marking(flow, evidence, path)
+    marking = _marking(marker_of(evidence), path) if flow.ecn.delivered_ce else {}
     ecn = flow.ecn.feedback if marking else False
     return replace(scene, path=path, not_excluded=not_excluded, marking=marking, ecn=ecn)
 
 
-def _marking(flow: Flow, evidence: PathEvidence, path: FittedPath) -> dict[str, str]:
-    """Return the changes that make a path's queue mark as this flow's packets were."""
-    marker = marker_of(evidence) if flow.ecn.delivered_ce else Marker()
+def _marking(marker: Marker, path: FittedPath) -> dict[str, str]:
+    """Return the changes that make a path's queue mark as the flow's packets were."""
     if marker.law is None or len(marker.names) > 1 or not np.isfinite(marker.law.threshold_us):
         return {}
     name, law, bytes_per_us = marker.names[0], marker.law, path.max_rate_bps() / 8e6

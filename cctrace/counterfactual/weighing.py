@@ -1,6 +1,6 @@
 """Likelihood of a recording under a path: goodput, RTTs and retransmission times, compared with simulations.
 
-    course_of(flow, table)              the recording, on a time grid
+    course_of(rtts, table)              the recording, on a time grid
     uncaptured_competitor(scene, ...)   a flow outside the capture, if only that explains the recording
     courses(runs)                       simulated runs, on the same grid
     unlikeness(recorded, runs)          -2 log likelihood of the recording, given the runs
@@ -12,7 +12,7 @@ explanation with the greatest likelihood.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cctrace.counterfactual.scene import Scene
     from cctrace.diagnosis.diagnose import Diagnosis
     from cctrace.fit.fitted_path import FittedPath
-    from cctrace.flows.flow import Flow
     from cctrace.path.evidence import PathEvidence
     from cctrace.path.transmissions import Transmissions
 
@@ -74,8 +73,8 @@ class Course:
         }
 
 
-def course_of(flow: Flow, table: Transmissions) -> Course:
-    """Return the `Course` of a captured flow."""
+def course_of(rtts: Mapping[str, NDArray[np.int64]], table: Transmissions) -> Course:
+    """Return the `Course` of a captured flow; `rtts`: its ``rtt_samples``."""
     acked = np.sort(table.acked_ns[table.state == DELIVERED])
     end_s = (int(table.acked_ns.max()) - table.start_ns) / 1e9
     at_ns = table.start_ns + (np.arange(1, int(end_s / const.GRID_S) + 1) * const.GRID_S * 1e9).astype(np.int64)
@@ -83,8 +82,7 @@ def course_of(flow: Flow, table: Transmissions) -> Course:
     def so_far(times_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.searchsorted(times_ns, at_ns, side="right").astype(float)
 
-    samples = flow.rtt_samples
-    rtt_us, taken_ns = samples["rtt_us"], samples["time_ns"]
+    rtt_us, taken_ns = rtts["rtt_us"], rtts["time_ns"]
     total = np.concatenate([[0.0], np.cumsum(rtt_us)])
     last = np.searchsorted(taken_ns, at_ns, side="right")
     first = np.maximum(last - const.LAST_RTTS, 0)
@@ -132,15 +130,14 @@ def _apart(mine: NDArray[np.float64], runs: Sequence[NDArray[np.float64]]) -> tu
     return float(np.abs(shares[0] - middle).mean()), float(np.mean(between**2))
 
 
-def weighed(scene: Scene, flow: Flow, evidence: PathEvidence) -> dict[str, tuple[FittedPath, float]]:
-    """Return every path that may explain a flow with its `unlikeness`; 0 if there are no rivals.
+def weighed(scene: Scene, recorded: Course, evidence: PathEvidence) -> dict[str, tuple[FittedPath, float]]:
+    """Return every path that may explain a recording with its `unlikeness`; 0 if there are no rivals.
 
     Simulations say nothing if the send buffer is still to be fitted over one of these paths.
     """
     rivals = rivals_of(scene.path, evidence)
     if len(rivals) == 1 or scene.own is None or scene.held.send_buffer_bytes:
         return {name: (path, 0.0) for name, path in rivals.items()}
-    recorded = course_of(flow, evidence.transmissions)
     senders = (_own(scene), *scene.others)
     runs = [_runs(path, senders, scene) for path in rivals.values()]
     return {
@@ -165,7 +162,7 @@ def _each_unlike(recorded: Course, explanations: Sequence[list[Run]]) -> list[fl
     return [unlikeness(recorded, found[k * const.RUNS : (k + 1) * const.RUNS]) for k in range(len(explanations))]
 
 
-def uncaptured_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diagnosis: Diagnosis) -> Sender | None:
+def uncaptured_competitor(scene: Scene, recorded: Course, diagnosis: Diagnosis) -> Sender | None:
     """Return a competitor outside the capture if the recording is clearly likelier with it.
 
     A drop of the rate and a new competitor leave the flow the same rate. A drop leaves delays that the flow's own
@@ -183,18 +180,18 @@ def uncaptured_competitor(scene: Scene, flow: Flow, evidence: PathEvidence, diag
     rivals = [Sender(cc, start=begin, ack_every=2) for cc in COMPETITORS]
     senders = [(_own(scene),), *((_own(scene), rival) for rival in rivals)]
     runs = [_runs(scene.path, those, scene) for those in senders]
-    alone, *beside = _each_unlike(course_of(flow, evidence.transmissions), runs)
+    alone, *beside = _each_unlike(recorded, runs)
     best = int(np.argmin(beside))
     return rivals[best] if alone - beside[best] > const.CLEARLY else None
 
 
-def likeliest(scene: Scene, flow: Flow, evidence: PathEvidence) -> FittedPath:
+def likeliest(scene: Scene, recorded: Course, evidence: PathEvidence) -> FittedPath:
     """Return the path with the greatest likelihood; the inferred one if that is as good.
 
     An inferred path with an AQM that cannot be simulated ("other") is simulated without, and replaced by any
     likelier one.
     """
-    found = weighed(scene, flow, evidence)
+    found = weighed(scene, recorded, evidence)
     name = min(found, key=lambda name: found[name][1])
     better = found[AS_INFERRED][1] - found[name][1]
     least = 0.0 if scene.path.estimates["aqm"] in AS_DROPTAIL else const.CLEARLY

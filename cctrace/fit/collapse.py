@@ -31,7 +31,7 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.path import bottleneck
 from cctrace.path.bottleneck import Sent, Steps, candidate_steps, constant, constant_rate, delivered_rate, deviation
 from cctrace.path.constants import SMALL_STEP
-from cctrace.path.delays import delays_of, require_rtts
+from cctrace.path.delays import delays_of
 from cctrace.path.evidence import evidence_of
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
@@ -159,8 +159,7 @@ class Collapse(Serialised):
         if isinstance(source, CounterFlow):
             raise FitError(of_counters(source))
         path = evidence_of(source)
-        table, its = path.transmissions, path.sent
-        require_rtts(its)
+        table, its = path.transmissions, path.require_sent
         if self.quick and len(its.acked) > const.QUICK_PACKETS:
             its = its.part(0.0, its.sent_us[its.acked[const.QUICK_PACKETS]])
         progress("rate of the bottleneck")

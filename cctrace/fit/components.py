@@ -19,7 +19,7 @@ from cctrace.path.blocks import block_means
 from cctrace.path.bottleneck import Sent, Steps, constant, delivered_rate, departures, deviation, lever, rate_errors
 from cctrace.path.buckets import Bucket
 from cctrace.path.constants import PAIR_EXACT
-from cctrace.path.delays import Delays, delays_of, mean_of
+from cctrace.path.delays import Delays, delays_of
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.pairs import pair_rate
 from cctrace.path.transmissions import Transmissions
@@ -87,7 +87,7 @@ class Components(NamedTuple):
             k = len(self.steps.rate)
             value, error = self.joint.mean_us, np.sqrt(self.joint.covariance[k, k])
         elif (overtaking_us := self._overtaking_us) is not None:
-            _, low, high = mean_of(self.delays.rtt_us).sides()
+            _, low, high = self.delays.mean_us.sides()
             value, error = float(overtaking_us.mean()), np.hypot((high - low) / (2 * Z95), self.drift_us)
         elif self.jitter is not None and self.jitter.process_.name != "unknown":
             value, low, high = self.jitter.delay_us_.sides()
@@ -201,8 +201,7 @@ def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delay
     higher = steps.rate * np.exp(np.minimum(errors, np.log(100.0)))
     up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, higher), bucket)
     at = departures(flow.sent_us, flow.wire_bytes, steps, bucket)
-    rows = np.minimum(np.searchsorted(at, delays.departed_us), len(at) - 1)
-    return float(np.median(np.abs(up - at)[rows]))
+    return float(np.median(np.abs(up - at)[delays.rows]))
 
 
 def bucket_bytes(shaper: Bucket | None) -> float:

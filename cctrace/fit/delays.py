@@ -2,7 +2,7 @@
 
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.path.delays import Delays, require_rtts
+from cctrace.path.delays import Delays
 from cctrace.path.evidence import evidence_of
 from cctrace.sim.result import Simulation
 
@@ -35,7 +35,7 @@ def uncongested_rtt(source: Flow | Simulation) -> Delays:
     22000.0
     """
     path = evidence_of(source)
-    require_rtts(path.sent)
+    path.require_sent  # noqa: B018 (says what is missing)
     return path.delays
 
 

@@ -20,7 +20,7 @@ from cctrace.documents import of_shape
 from cctrace.estimates import Estimate
 from cctrace.fit.components import bucket_bytes, components_of
 from cctrace.fit.draws import draws, fields_of, read_estimates
-from cctrace.path.delays import Delays, require_rtts
+from cctrace.path.delays import Delays
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
 from cctrace.sim.path import Path
@@ -211,7 +211,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
 
 def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedPath:
     table = evidence.transmissions
-    require_rtts(evidence.sent)
+    evidence.require_sent  # noqa: B018 (says what is missing)
     progress("rate of the bottleneck")
     flow, _, others, route = evidence.through
     progress("token buckets")
@@ -219,7 +219,8 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     progress("jitter")
     parts = components_of(evidence, quick)
     base, (rates, is_bounded) = parts.base(), parts.rates(flow)
-    losses, jitter = losses_of(evidence, parts.steps, parts.errors.max()), parts.as_jitter()
+    jitter, correlation = parts.as_jitter(), parts.correlation()
+    losses = losses_of(evidence, parts.steps, parts.errors.max())
     unknown = {
         "rate": is_bounded,
         "base_rtt": parts.delays is None,  # other flows occupied the queue all the time
@@ -239,7 +240,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
         "acks": None if evidence.acks is None else evidence.acks._asdict(),
         "cross_traffic": _cross_traffic(parts.delays, others),
         "undetermined": [name for name, is_unknown in unknown.items() if is_unknown],
-        "correlation": parts.correlation(),
+        "correlation": correlation,
         "rate_counts": COUNTS,
     }
     if route is not None and base.value is not None:

@@ -98,15 +98,13 @@ class _Model:
     """Likelihood of (parameters of the family, log-odds of stalls, log rates)."""
 
     def __init__(self, flow: Sent, delays: Delays, jitter: Jitter, groups: int) -> None:
-        departed = departures(flow.sent_us, flow.wire_bytes, delays.steps)
         self.flow, self.family = flow, FAMILIES[jitter.distribution_]
-        rows = np.searchsorted(departed, delays.departed_us)
         # Arrivals within the clock's resolution of the previous packet are upper bounds.
         slack = np.where(delays.event, 0.0, delays.tie_us - np.maximum(delays.gap_us, 0.0))
         kept = _pieces(len(delays.event), groups)
         of_kept = kept[delays.group]
-        self.rows, self.event = rows[of_kept], delays.event[kept]
-        self.acked_us = (flow.acked_us[rows] + slack[delays.group])[of_kept]
+        self.rows, self.event = delays.rows[of_kept], delays.event[kept]
+        self.acked_us = (flow.acked_us[delays.rows] + slack[delays.group])[of_kept]
         self.group = np.unique(delays.group[of_kept], return_inverse=True)[1].reshape(-1)
         self.start_us, self.k = delays.steps.start_us, len(delays.steps.rate)
         self.sd = jitter.sd_us_.number

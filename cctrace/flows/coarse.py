@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 MOST_ACKS = 1000  # generated between two polls
 MOST_ROWS = 2_000_000  # generated in total: 400 MB
-MSS_IF_UNKNOWN = MSS_BYTES
 CWND_FULL = 0.9  # share of cwnd in flight from which the flow is cwnd-limited
 _CODE = schema.LINUX_EVENTS
 
@@ -100,9 +99,8 @@ class _Known:
     def __init__(self, flow: CounterFlow) -> None:
         self.flow, polls = flow, flow.polls
         source = polls.source
-        reported = mss_of(flow)
-        self.mss_known = reported is not None
-        self.mss = reported or _datagram(flow.packets) or MSS_IF_UNKNOWN
+        self.mss_known = flow.mss is not None
+        self.mss = flow.mss or _datagram(flow.packets) or MSS_BYTES
         self.poll_ns = polls["time_ns"]
         time_ns, delivered = self.poll_ns, flow.values("delivered")
         if np.isnan(delivered).all():
@@ -171,12 +169,6 @@ class _Known:
             times = np.sort(self.flow.packets["time_ns"][self.flow.packets["kind"] == "lost"])
             again = np.searchsorted(times, self.poll_ns, side="right").astype(float)
         return np.maximum.accumulate(np.nan_to_num(again) + np.maximum(waiting, 0)).astype(np.int64)
-
-
-def mss_of(flow: CounterFlow) -> int | None:
-    """Return the segment size according to the counters, bytes; None if unknown."""
-    mss = flow.values("snd_mss")
-    return int(np.median(mss[mss > 0])) if (mss > 0).any() else None
 
 
 def _begin(rtt_us: NDArray[Any], delivered: NDArray[Any]) -> int:

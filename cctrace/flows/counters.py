@@ -23,6 +23,7 @@ from cctrace.flows import coarse, quantized
 from cctrace.flows.state import DEFAULT_HZ
 from cctrace.io.tcpinfo import MISSING, TcpInfo
 from cctrace.tcp.sequence import unwrapped
+from cctrace.tcp.wire import MSS_BYTES
 from cctrace.units import format_rate, format_size, format_time
 
 if TYPE_CHECKING:
@@ -124,6 +125,12 @@ class CounterFlow(Carded):
         rtt = self.values("rtt")
         return latest(np.where(rtt > 0, rtt, np.nan))
 
+    @functools.cached_property
+    def mss(self) -> int | None:
+        """Segment size that the counters report, bytes; None if they report none."""
+        mss = self.values("snd_mss")
+        return int(np.median(mss[mss > 0])) if (mss > 0).any() else None
+
     def acked(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (time_ns, bytes acknowledged by then), both int64; empty if the source lacks them."""
         time_ns, acked = self.polls["time_ns"], self.values("bytes_acked")
@@ -150,7 +157,7 @@ class CounterFlow(Carded):
         segments = self.values("unacked")
         if np.isnan(segments).all() and {"snd_una", "snd_nxt"} <= set(self.polls.extra):
             span = (self.values("snd_nxt") - self.values("snd_una")) % (1 << 32)
-            return np.ceil(span / (coarse.mss_of(self) or coarse.MSS_IF_UNKNOWN))
+            return np.ceil(span / (self.mss or MSS_BYTES))
         return segments
 
     @functools.cached_property
@@ -170,8 +177,8 @@ class CounterFlow(Carded):
         lowest = np.concatenate([self.values("min_rtt"), rtt])
         lowest = lowest[lowest > 0]
         packets, sent, again = self._counts()
-        if np.isnan(sent) and (mss := coarse.mss_of(self)):  # as many as the bytes need
-            sent = -(-self._bytes_sent(acked) // mss) + again
+        if np.isnan(sent) and self.mss:  # as many as the bytes need
+            sent = -(-self._bytes_sent(acked) // self.mss) + again
         return {
             **{name: self.connection.get(name) for name in ("src", "sport", "dst", "dport")},
             "packets": packets,

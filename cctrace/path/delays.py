@@ -5,6 +5,16 @@ jitter, and any backlog that the flow did not cause: other flows, a stalled host
 queue empties, so it shows as periods whose median exceeds the lowest ones by more than the scatter within a period.
 These periods are excluded, so that a growing queue is not mistaken for jitter. Controller states are not needed:
 PROBE_RTT, starts and pauses count because they empty the queue.
+
+A delay varies before the bottleneck's queue, or behind it. A queue spaces what leaves it by its service time, whatever
+came before:
+
+    jitter behind the queue     t_k = q_k + J_k                            any spacing; packets catch up with others
+    jitter before the queue     t_k = max(s_k + J_k, t_{k-1}) + service    no two ACKs closer than the service time
+
+So if delays vary and ACKs are never closer, the variation is before the queue. How many would have come closer follows
+from packets that left far apart, whose delays differ as often wherever the variation is. Delays that vary before a
+queue show only in packets that found it empty; for the others they are bounded from above.
 """
 
 import functools
@@ -13,16 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from cctrace.columns import distinct
+from cctrace.columns import distinct, rows_of_spans
 from cctrace.display import Carded
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
-from cctrace.path.arrays import Bools, Floats, Ints, Parts, renumbered
+from cctrace.path import constants as const
+from cctrace.path.arrays import Bools, Floats, Ints, Parts
 from cctrace.path.blocks import block_length, block_means, block_sizes, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.bottleneck import Sent, Steps, departures
-from cctrace.path.constants import ACK_TIMER_US, HELD_US, LEAST_RTTS, REORDERED, SHORT_QUEUE, TIE, WANDER, WINDOW_US
-from cctrace.path.place import placed, tie_us
 from cctrace.path.transmissions import Transmissions
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
@@ -46,6 +55,8 @@ class Delays(Carded):
         Per group: time since the previous ACK.
     burst : ndarray of bool
         Whether a packet is the first of a burst.
+    rows : ndarray of int
+        Rows of the packets in the `Sent` of the bottleneck's traffic.
     reordered_share : float
         Share of packets that arrived after a packet sent later.
     quiet_share : float
@@ -76,6 +87,7 @@ class Delays(Carded):
     group: np.ndarray
     gap_us: np.ndarray
     burst: np.ndarray
+    rows: np.ndarray
     reordered_share: float
     quiet_share: float
     tie_us: float
@@ -171,14 +183,6 @@ def mean_of(series: Floats) -> Estimate:
     return Estimate.around(kept.mean(), error)
 
 
-def require_rtts(flow: Sent) -> None:
-    """Raise a `FitError` that says what is needed if a `Sent` has too few known RTTs."""
-    if len(flow.acked) < LEAST_RTTS:
-        raise FitError(
-            f"only {len(flow.acked)} RTTs are known; at least {LEAST_RTTS} are needed, so capture a longer flow"
-        )
-
-
 def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: float = 0.0) -> Delays:
     """Return the `Delays` of the packets through a bottleneck of known rate; see `cctrace.fit.uncongested_rtt`."""
     departed = departures(flow.sent_us, flow.wire_bytes, steps, bucket_bytes)
@@ -189,26 +193,26 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
     in_order = np.sort(rows)
     inverted = flow.acked_us[in_order] < np.maximum.accumulate(flow.acked_us[in_order]) - 1.0
     packet_us = PACKET_BYTES / float(np.median(steps.rate))
-    burst = np.diff(flow.sent_us, prepend=-np.inf) > max(TIE * packet_us, 20.0)
+    burst = np.diff(flow.sent_us, prepend=-np.inf) > max(const.TIE * packet_us, 20.0)
     group = np.cumsum(np.diff(flow.row[rows], prepend=-1) != 0) - 1
     rows, group = _without_timer(flow, departed, rows, group)
     gap = _gaps(table, flow, rows[np.append(True, np.diff(group) != 0)])
     prompt, held_us = flow.prompt[rows], np.zeros(len(rows))
-    overtaken = inverted.mean() > REORDERED
+    overtaken = inverted.mean() > const.REORDERED
     if overtaken:  # late packets are reported at once, those before them are not: use all, delayed ones by half
-        held_us = np.where(prompt, 0.0, np.minimum(gap[group], HELD_US) / 2)
-    elif len(left := distinct(group[prompt])) >= LEAST_RTTS:  # compressed SACKs report arrivals late
+        held_us = np.where(prompt, 0.0, np.minimum(gap[group], const.HELD_US) / 2)
+    elif len(left := distinct(group[prompt])) >= const.LEAST_RTTS:  # compressed SACKs report arrivals late
         rows, gap = rows[prompt], gap[left]
         group, held_us = renumbered(group[prompt]), held_us[prompt]
     delay = flow.acked_us[rows] - departed[rows] - held_us
-    quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= SHORT_QUEUE * packet_us)
+    quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= const.SHORT_QUEUE * packet_us)
     # Keep the packets reported by one ACK together.
     keep = quiet[group]
     rows, kept = rows[keep], keep.mean()
     group, gap_us = renumbered(group[keep]), gap[quiet]
-    if len(group) < LEAST_RTTS:
+    if len(group) < const.LEAST_RTTS:
         raise FitError(
-            f"only {len(group)} RTTs were taken without a queue of others before them; at least {LEAST_RTTS} are "
+            f"only {len(group)} RTTs were taken without a queue of others before them; at least {const.LEAST_RTTS} are "
             "needed, so capture a pause, a start, or BBR's PROBE_RTT"
         )
     found = Delays(
@@ -218,13 +222,14 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
         group,
         gap_us,
         burst[rows],
+        rows,
         float(inverted.mean()),
         float(kept),
         tie_us(gap, packet_us),
         steps,
         table,
     )
-    return found if bucket_bytes else placed(found, flow, rows)
+    return found if bucket_bytes else placed(found, flow)
 
 
 def _gaps(table: Transmissions, flow: Sent, rows: Ints) -> Floats:
@@ -242,7 +247,8 @@ def _without_timer(flow: Sent, departed: Floats, rows: Ints, group: Ints) -> tup
     delay = flow.acked_us[rows] - departed[rows]
     # No second segment followed in time to trigger the ACK.
     next_sent = np.append(flow.sent_us[1:], np.inf)[rows]
-    waited = alone & (delay > np.median(delay) + ACK_TIMER_US) & (next_sent - flow.sent_us[rows] > ACK_TIMER_US)
+    timer_us = const.ACK_TIMER_US
+    waited = alone & (delay > np.median(delay) + timer_us) & (next_sent - flow.sent_us[rows] > timer_us)
     return rows[~waited], renumbered(group[~waited])
 
 
@@ -250,7 +256,7 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     """Return per group whether its period contains no backlog but the flow's own."""
     last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
     time, value = departed[last], delay[last]
-    stretch = np.maximum.accumulate((time / WINDOW_US).astype(np.int64) - int(time.min() / WINDOW_US))
+    stretch = np.maximum.accumulate((time / const.WINDOW_US).astype(np.int64) - int(time.min() / const.WINDOW_US))
     stretch = renumbered(stretch)
     parts = Parts(value, np.bincount(stretch))
     medians, spreads = parts.medians, (parts.quantiles(0.84) - parts.quantiles(0.16)) / 2
@@ -272,5 +278,72 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     lowest = np.argsort(surely, kind="stable")
     base = float(middle[lowest[min(max(1, int(0.02 * len(middle))), len(middle) - 1)]])
     # On an order-preserving path, isolated packets see less delay than packets that wait for each other.
-    margin = WANDER * 1.25 * spread / np.sqrt(worth) + 2.5 * spread + 300.0
+    margin = const.WANDER * 1.25 * spread / np.sqrt(worth) + 2.5 * spread + 300.0
     return ((medians <= base + margin) & (medians >= base - margin))[stretch]
+
+
+def renumbered(ascending: Ints) -> Ints:
+    """Number the distinct values of an ascending array from 0, without gaps.
+
+    >>> renumbered(np.array([4, 4, 7, 9, 9]))
+    array([0, 0, 1, 2, 2])
+    """
+    return np.cumsum(np.diff(ascending, prepend=ascending[:1]) != 0)
+
+
+def placed(delays: Delays, flow: Sent) -> Delays:
+    """Return the delays with their `place`; those that vary before the queue, with what they then mean."""
+    rows, last = delays.rows, delays.rows[delays.last]
+    service_us, prompt = _service_us(delays, flow.row[last]), flow.prompt[last]
+    place = _place(delays, service_us, prompt)
+    if place != "before":
+        return replace(delays, place=place)
+    # Those that one ACK reports left the queue one after the other, the last one with the ACK.
+    count = np.bincount(delays.group)
+    behind = rows_of_spans(0, count)
+    ahead_us = (1 - behind / count[delays.group]) * service_us[delays.group]
+    sent_us, gap_us, free = flow.sent_us[rows], delays.gap_us - service_us, prompt
+    if delays.reordered_share > const.REORDERED:  # a delay longer than the flow's own queue is not the longest of many
+        free = free & (delays.queue_us[delays.last] <= const.SHORT_QUEUE * delays.packet_us)
+    return replace(
+        delays,
+        place=place,
+        departed_us=sent_us + ahead_us,
+        delay_us=flow.acked_us[rows] - sent_us - ahead_us,
+        queue_us=ahead_us,
+        gap_us=np.where(free, gap_us, 0.0),
+        tie_us=tie_us(np.abs(gap_us), delays.packet_us),
+    )
+
+
+def _service_us(delays: Delays, acks: Ints) -> Floats:
+    """Return per group how long the bottleneck served what its ACK, one of `acks`, reported, us."""
+    table = delays.table
+    acked = table.ack_row >= 0
+    size = np.bincount(table.ack_row[acked], table.wire_bytes[acked])[acks]
+    at = np.searchsorted(delays.steps.start_us, delays.departed_us[delays.last], "right") - 1
+    return size / delays.steps.rate[np.maximum(at, 0)]
+
+
+def _place(delays: Delays, service_us: Floats, prompt: Bools) -> str | None:
+    last = delays.last
+    departed, delay, gap = delays.departed_us[last], delays.delay_us[last], delays.gap_us[1:]
+    service, apart = service_us[1:], np.diff(departed)
+    neighbours = prompt[:-1] & prompt[1:] & (np.abs(np.diff(departed + delay) - gap) < 1.0)
+    if neighbours.sum() < const.LEAST_RTTS:
+        return None
+    closer = gap[neighbours] < const.CLOSER * service[neighbours]
+    if closer.mean() >= const.SOME_CLOSER:
+        return "behind"
+    loose = neighbours & (apart > const.APART[0] * service) & (apart < const.APART[1] * service)
+    if not loose.any():
+        return None
+    fell = np.diff(delay)[loose] < (const.CLOSER - 1) * service[loose]
+    due = neighbours.sum() * fell.mean() * min(float(np.mean(service[neighbours]) / np.mean(apart[loose])), 1.0)
+    return "before" if due >= const.LEAST_CLOSER and closer.sum() <= const.NONE_CLOSER * due else None
+
+
+def tie_us(gap: Floats, packet_us: float) -> float:
+    """Return the largest spacing of packets that left a later queue together, taken from the closest arrivals."""
+    close = gap[gap < const.TIE * packet_us]
+    return float(min(max(3 * np.quantile(close, 0.75), 1.0) if len(close) else 1.0, const.TIE * packet_us))

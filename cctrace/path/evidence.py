@@ -26,7 +26,7 @@ from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import Sent, Steps, constant_rate, jumps, sent_behind
 from cctrace.path.buckets import Bucket, policer_of
 from cctrace.path.changes import Change, rate_changes, variation
-from cctrace.path.constants import ENOUGH_RTTS
+from cctrace.path.constants import ENOUGH_RTTS, LEAST_RTTS
 from cctrace.path.delays import Delays, delays_of
 from cctrace.path.losses import Backlogs, backlogs_of
 from cctrace.path.neighbours import Shared, companions_of, neighbours, parts_of, shared_queue
@@ -66,6 +66,14 @@ class PathEvidence:
     def sent(self) -> Sent:
         """The flow's packets as the bottleneck receives them."""
         return sent_behind(self.transmissions)
+
+    @property
+    def require_sent(self) -> Sent:
+        """`sent`, or a `FitError` that says what is needed if too few RTTs are known."""
+        known = len(self.sent.acked)
+        if known < LEAST_RTTS:
+            raise FitError(f"only {known} RTTs are known; at least {LEAST_RTTS} are needed, so capture a longer flow")
+        return self.sent
 
     @property
     def loses_behind(self) -> bool:
