@@ -3,14 +3,16 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import cctrace as cct
 from cctrace.analysis.analyze import NO_PACKETS, analyze
 from cctrace.cc import controller
 from cctrace.cli import main
-from cctrace.counterfactual.questions import check_changes
+from cctrace.counterfactual.questions import changed, check_changes
 from cctrace.counterfactual.runs import plausible
 from cctrace.diagnosis.catalogue import ORDER
 from cctrace.diagnosis.diagnose import diagnose
@@ -18,6 +20,7 @@ from cctrace.diagnosis.remedies import REMEDIES, commands, questions, remedies
 from cctrace.fit import Estimate
 from cctrace.refusals import Refusal
 from cctrace.report.overview import write_report
+from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.report.whatif import whatif_card
 
 LOSSY = "loss_cubic_1pct"
@@ -135,3 +138,41 @@ def test_a_flow_that_never_made_a_queue_leaves_open_buffers_of_ten_bdp(analysis)
     assert least < 0.8  # CUBIC under random loss hardly made one
     assert least <= min(sizes) < 2 * least
     assert 5 < max(sizes) <= 10
+
+
+def test_half_of_a_queue_that_never_overflowed_may_overflow():
+    # its backlog is all that BBR shows of the queue, and fills half of it only if that is nearly all of it
+    path = cct.Path(rate="8Mbit", rtt="40ms", buffer="3bdp")
+    sim = cct.simulate(path, "bbr2022", "8s", 1, packets=True, ack_every=2)
+    assert sim.flows.retransmit_ratio[0] == 0
+    share = cct.whatif(sim, own="bbr2022", buffer="x0.5").candidates["bbr2022"]["retransmitted_share"]
+    tight = f"{cct.fit.path(sim).estimates['buffer_bytes'].low / 2:.0f}B"
+    truth = cct.simulate(replace(path, buffer=tight), "bbr2022", "8s", 1, ack_every=2).flows.retransmit_ratio[0]
+    assert truth > 0.01
+    assert share.value == pytest.approx(0, abs=0.003)
+    assert share.high > 0.8 * truth
+
+
+def test_half_of_three_packets_is_one_or_two():
+    def half(packets):
+        queue = cct.Path(rate="8Mbit", rtt="40ms", buffer=f"{packets * PACKET_BYTES:.0f}B")
+        return changed(queue, {"buffer": "x0.5"}).buffer_bytes // PACKET_BYTES
+
+    assert [half(3.2), half(3.8), half(4.2), half(4.8)] == [1, 2, 2, 2]
+
+
+def test_ties_do_not_decide_what_a_short_queue_does():
+    # without jitter CUBIC's losses repeat at the same places, which leaves it half as much again as any jitter does
+    exact = cct.Path(rate="4.6Mbit", rtt="25158us", buffer="5000B")
+    flow = cct.simulate(exact, "bbr2022", "10s", 1, packets=True, ack_every=2)
+    answer = cct.whatif(flow, ["cubic6"], own="bbr2022").candidates["cubic6"]["goodput_bps"]
+    varied = replace(exact, jitter="normal:sd=20us")
+    of = {"exact": [exact], "varied": [varied] * 6}
+    goodput = {
+        name: np.median(
+            [cct.simulate(one, "cubic6", "10s", k, ack_every=2).flows.goodput_bps[0] for k, one in enumerate(paths)]
+        )
+        for name, paths in of.items()
+    }
+    assert goodput["exact"] > 1.3 * goodput["varied"]
+    assert answer.low < goodput["varied"] < answer.high < goodput["exact"]

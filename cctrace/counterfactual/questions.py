@@ -73,7 +73,7 @@ def _quantities(path: Path) -> str:
 def _times(path: Path, name: str, factor: float) -> Any:
     """Return a property of a path times a factor, as `Path` takes it."""
     if name == "buffer":
-        return f"{max(path.buffer_bytes * factor, PACKET_BYTES):.0f}B"
+        return f"{max(_scaled(path.buffer_bytes, factor), PACKET_BYTES):.0f}B"
     if name == "jitter":
         steps = zip(*path.jitter_steps(path.jitters_before), strict=True)
         louder = [(t / 1e9, None if j is None or factor == 0 else _louder(j, factor)) for t, j in steps]
@@ -86,6 +86,18 @@ def _times(path: Path, name: str, factor: float) -> Any:
         for t, v in zip(times, values, strict=True)
     ]
     return scaled if len(scaled) > 1 else scaled[0][1]
+
+
+def _scaled(buffer_bytes: float, factor: float) -> float:
+    """Return a multiple of a buffer that holds whole packets.
+
+    Half of a queue of three packets holds one or two, depending on whether it counts bytes, or packets and how it
+    rounds. No flow shows the part of a packet by which a buffer exceeds its packets: that part of a drawn buffer
+    decides.
+    """
+    packets, part = divmod(buffer_bytes, PACKET_BYTES)
+    is_whole = float(packets * factor).is_integer()
+    return buffer_bytes * factor if is_whole else packets * factor * PACKET_BYTES + part
 
 
 def _louder(jitter: Jitter, factor: float) -> Jitter:

@@ -29,6 +29,7 @@ from cctrace.fit.fitted_path import FittedPath
 from cctrace.sim.batch import Run, batch
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
+from cctrace.tcp.wire import PACKET_BYTES
 
 Figures = dict[str, Estimate]
 Values = dict[str, NDArray[np.float64]]
@@ -73,7 +74,7 @@ class Runs:
 
     def __init__(self, scene: Scene, draws: int, seed: int, progress: Progress = silent, tries: int = 1) -> None:
         self.scene, self._progress, self._tries = scene, progress, tries
-        self.paths = [self._marking(path) for path in plausible(scene.path, draws, seed)]
+        self.paths = [self._prepared(path) for path in plausible(scene.path, draws, seed)]
         self._seeds = [seed + k for k in range(draws)]
         self._held, self._acks = scene.held, scene.acks[0]
         self.original: Figures | None = None
@@ -83,9 +84,16 @@ class Runs:
         if scene.own:
             self._check(scene.own)
 
-    def _marking(self, path: Path) -> Path:
-        """Return a path whose queue marks as the recorded one did."""
-        return changed(path, self.scene.marking) if self.scene.marking else path
+    def _prepared(self, path: Path) -> Path:
+        """Return a path whose queue marks as the recorded one did, without phase effects.
+
+        In front of a short queue that never varies, ties repeat with every round trip, and who wins them decides a
+        flow's course; the interrupts of real hosts break them.
+        """
+        path = changed(path, self.scene.marking) if self.scene.marking else path
+        is_exact = path.jitter is None and not path.jitters_before and not path.policer and not path.shaper
+        short = path.buffer_bytes < const.SHORT_QUEUE * PACKET_BYTES
+        return changed(path, {"jitter": f"normal:sd={const.INTERRUPT_US}us"}) if is_exact and short else path
 
     def _check(self, own: Controller) -> None:
         """Run the flow's own controller over the draws, and repeatedly over one path for the effect of chance alone."""
@@ -98,7 +106,7 @@ class Runs:
         self.original = original = estimated(self._own, {})
         off = [name for name in FIGURES if not near(name, sides(original[name])[0], recorded[name])]
         if off:
-            (again,) = self._over([self._marking(self.scene.path)] * len(self.paths), [Question(own)])
+            (again,) = self._over([self._prepared(self.scene.path)] * len(self.paths), [Question(own)])
             chance = estimated(again, {})
             off = [name for name in off if not sides(chance[name])[1] <= recorded[name] <= sides(chance[name])[2]]
         self.reproduces = not off
@@ -123,7 +131,7 @@ class Runs:
         """
         assert self._own is not None
         draws, first = len(self.paths), self._seeds[0]
-        paths = [self._marking(path) for path in plausible(self.scene.path, draws * self._tries, first)]
+        paths = [self._prepared(path) for path in plausible(self.scene.path, draws * self._tries, first)]
         seeds = [first + k for k in range(len(paths))]
         (runs,) = self._over(paths, [Question(own)], seeds)
         unlike = ~self._alike(runs) if is_doubted else np.zeros(len(paths), bool)
@@ -147,7 +155,7 @@ class Runs:
     def _likeliest_acks(self, own: Controller) -> dict[str, Any]:
         """Return the ACK policy whose goodput and RTT are closest to the recording."""
         plain = dict.fromkeys({name for acks in self.scene.acks for name in acks})
-        tried = self._over([self._marking(self.scene.path)], [Question(own, plain | acks) for acks in self.scene.acks])
+        tried = self._over([self._prepared(self.scene.path)], [Question(own, plain | acks) for acks in self.scene.acks])
         return self.scene.acks[int(np.argmin([self._unlike(runs) for runs in tried]))]
 
     def _with_send_buffer(self, own: Controller) -> HeldBack:
@@ -159,7 +167,7 @@ class Runs:
             for _ in range(const.BUFFER_ROUNDS):
                 sizes, step = np.linspace(low, high, const.BUFFER_TRIALS, retstep=True)
                 asked = [Question(own, {"send_buffer": f"{np.exp(size):.0f}B", "fq": fq}) for size in sizes]
-                unlike = [self._unlike(runs) for runs in self._over([self._marking(self.scene.path)], asked)]
+                unlike = [self._unlike(runs) for runs in self._over([self._prepared(self.scene.path)], asked)]
                 best = float(sizes[int(np.argmin(unlike))])
                 tried[fq, float(np.exp(best))] = min(unlike)
                 low, high = best - step, best + step
@@ -267,12 +275,14 @@ def plausible(path: FittedPath, draws: int, seed: int) -> list[Path]:
     """Return paths drawn from a fit's uncertainty.
 
     A queue that never overflowed may hold up to ten bandwidth-delay products, or ten times its longest backlog if
-    that is more: a flow without a queue does not reveal its size.
+    that is more: a flow without a queue does not reveal its size. Its sizes are drawn evenly in the logarithm, both
+    ends included: half of a queue that its backlog just filled overflows, half of any longer one may not.
     """
     paths = path.draws(draws, seed)
     least = path.estimates["buffer_bytes"].low
-    bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
-    if "buffer" not in path.estimates["undetermined"] or not least or const.MOST_BDP * bdp <= BOUND_REACH * least:
+    if "buffer" not in path.estimates["undetermined"] or not least:
         return paths
-    power = np.log(const.MOST_BDP * bdp / least) / np.log(BOUND_REACH)
-    return [changed(one, {"buffer": f"{least * (one.buffer_bytes / least) ** power:.0f}B"}) for one in paths]
+    bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
+    reach = max(BOUND_REACH, const.MOST_BDP * bdp / least)
+    powers = np.random.default_rng(seed).permutation(np.linspace(0.0, 1.0, draws))
+    return [changed(one, {"buffer": f"{least * reach**power:.0f}B"}) for one, power in zip(paths, powers, strict=True)]

@@ -23,7 +23,6 @@ from cctrace.identification.identify import UNKNOWN, identify
 from cctrace.path.bottleneck import backlog_met
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.markers import Marker, marker_of
-from cctrace.path.transmissions import Transmissions
 from cctrace.sim.aqm import red_burst
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES
@@ -85,7 +84,7 @@ def scene_of(
         held,
         recorded_figures(rtts["rtt_us"], table),
         f"{(int(acked.max()) - table.start_ns) / 1e9:.3f}s",
-        _acks(table, diagnosis),
+        _acks(evidence, diagnosis),
         flow.hz,
         _others(flow, evidence, path),
         complete,
@@ -121,11 +120,17 @@ def _marking(marker: Marker, path: FittedPath) -> dict[str, str]:
     return {"aqm": f"{name}:target={law.threshold_us:.0f}us"} if name in ("codel", "pie") else {}
 
 
-def _acks(table: Transmissions, diagnosis: Diagnosis) -> tuple[dict[str, Any], ...]:
-    """Return the possible ACK policies: every segment or every second one, and those of verdicts on ACKs."""
+def _acks(evidence: PathEvidence, diagnosis: Diagnosis) -> tuple[dict[str, Any], ...]:
+    """Return the possible ACK policies: every segment or every second one, and those of verdicts on ACKs.
+
+    During a loss or reordering, Linux acknowledges each segment: a flow that always has losses shows only by its
+    ACKs in order that every second one is the rule.
+    """
+    table = evidence.transmissions
     acks = np.count_nonzero(np.bincount(table.ack_row[table.ack_row >= 0]))
     per_ack = np.count_nonzero(table.acked_ns >= 0) / max(int(acks), 1)
-    plain: dict[str, Any] = {"ack_every": 1 if per_ack < 1.5 else 2}
+    in_order = evidence.acks.every.number if evidence.acks else per_ack
+    plain: dict[str, Any] = {"ack_every": 1 if max(per_ack, in_order) < 1.5 else 2}
     said: dict[str, Any] = {}
     for verdict in diagnosis.verdicts:
         numbers = verdict.evidence
