@@ -20,8 +20,8 @@ from cctrace.diagnosis.remedies import REMEDIES, commands, questions, remedies
 from cctrace.fit import Estimate
 from cctrace.refusals import Refusal
 from cctrace.report.overview import write_report
-from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.report.whatif import whatif_card
+from cctrace.tcp.wire import PACKET_BYTES
 
 LOSSY = "loss_cubic_1pct"
 
