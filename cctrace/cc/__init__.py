@@ -1,7 +1,7 @@
 """Congestion controls, one file each, and the registry that names them.
 
-Everywhere a controller is named, ``name:param=value,…`` gives parameters too: ``obbr:mu=0.5``. Classes of one's own are
-given as they are, or, on the command line, as ``FILE.py:CLASS`` (`cctrace.cc.own`).
+Everywhere a controller is named, ``name:param=value,…`` gives parameters too: ``obbr:mu=0.5``. Your own classes are
+passed as they are, or, on the command line, as ``FILE.py:CLASS`` (`cctrace.cc.own`).
 """
 
 import importlib
@@ -70,7 +70,7 @@ _OF_KERNELS = {
 KERNEL_NAMES = {name: variants[0] for name, variants in _OF_KERNELS.items()}  # as released since Linux 6.1
 BBR_GENERATIONS = {1: "bbr", 2: "bbr2", 3: "bbr3"}  # by the version in struct tcp_bbr_info
 _KERNEL_NAME_OF = {variant: name for name, variants in _OF_KERNELS.items() for variant in variants}
-# What people say -> the name here; case does not matter. A name that is registered itself (cubic) is that one.
+# Common name -> registered name; case does not matter. A name that is itself registered (cubic) means that one.
 _SPOKEN = {
     "bbr": "bbr2022",
     "bbr1": "bbr2022",
@@ -177,7 +177,7 @@ def is_model_based(name: str | None) -> bool:
     if name is None:
         return False
     try:
-        return controller(own.parts(name)[0])[0].model_based  # the name alone: settings of a file's may name files
+        return controller(own.parts(name)[0])[0].model_based  # alone: settings of a class in a file may name files
     except ArgumentError:
         return name.startswith("bbr")
 

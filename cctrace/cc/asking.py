@@ -1,6 +1,6 @@
 """Python functions that compiled controllers ask: ``ask(address, numbers)``, the same interpreted and compiled.
 
-A policy (a network, a model in a file) is asked rarely, so it may stay Python; all around it is compiled.
+A policy (a network, a model in a file) is asked rarely, so it may stay Python; everything around it is compiled.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ def answering(function: Callable[[NDArray[np.float64]], float], count: int) -> i
     code = _Question(called)
     address = int(ctypes.cast(code, ctypes.c_void_p).value or 0)
 
-    def answer(numbers: Any, _code: Any = code) -> float:  # as long as the address is known, so is the code
+    def answer(numbers: Any, _code: Any = code) -> float:  # keeps the code as long as its address is known
         return float(function(np.array(numbers, float)))
 
     _answers[address] = answer

@@ -30,8 +30,8 @@ from cctrace.errors import ArgumentError, suggestion
 class Param(NamedTuple):
     """One row of a controller's parameter table: default, allowed range (inclusive), meaning with unit and source.
 
-    `field` is what holds it where that is not the parameter's own name: a constant of the kernel may be called as a
-    field is whose value it sets (``cwnd_gain``).
+    `field`: the field that holds it, if that is not the parameter's own name: a kernel's constant may be named like a
+    field that it is copied to (``cwnd_gain``).
 
     Examples
     --------
@@ -66,7 +66,7 @@ class Counterpart(NamedTuple):
 
 
 class ArrayField(NamedTuple):
-    """A fixed-length array field; every element starts at `fill`, or each at its own where `fill` is a tuple."""
+    """A fixed-length array field; every element starts at `fill` or, if that is a tuple, at its own value."""
 
     length: int
     fill: int | float | f32 | tuple[float, ...]
@@ -76,7 +76,7 @@ class ArrayField(NamedTuple):
         return list(self.fill) if isinstance(self.fill, tuple) else [self.fill] * self.length
 
 
-# Typed as what a controller has in the field, as `dataclasses.field` is: the class holds the declaration.
+# Typed as the list that an instance holds, like `dataclasses.field`; the class holds the declaration.
 # Of the socket; `linux.socket_rate` applies it.
 MAX_PACING_RATE = Param(0, 0, 1 << 40, "SO_MAX_PACING_RATE, bytes/s; 0: no limit")
 
@@ -117,7 +117,7 @@ class Controller:
     ecn_echo: ClassVar[str] = "classic"
     ect_1: ClassVar[bool] = False  # whether its packets are ECT(1), as scalable ones are [RFC9331], else ECT(0)
     params: ClassVar[dict[str, Param]] = {}
-    phase_choices: ClassVar[int] = 0  # values of the one draw that a replay infers from the sends, 0: none
+    phase_choices: ClassVar[int] = 0  # values of the one draw that a replay infers from the sends; 0: none
     # What a replay infers instead where draws decide how long to wait before probing: how many values each draw has, as
     # a number or the name of a parameter, in the order in which they are drawn; 0: a time, see `replaying.infer`.
     probe_draws: ClassVar[tuple[int | str, ...]] = ()
@@ -127,7 +127,7 @@ class Controller:
     golden_absent: ClassVar[dict[str, str]] = {}
     # {registered name: how that controller differs}, of a class that is written from a specification.
     counterparts: ClassVar[dict[str, tuple[Counterpart, ...]]] = {}
-    # Settings that are texts, not numbers: {name: function(cls, text)}, which returns the class to use; must be cached.
+    # Settings that are texts, not numbers: {name: function(cls, text)}; it returns the class to use, and caches it.
     named_settings: ClassVar[dict[str, Any]] = {}
     # Why this class cannot be compiled; empty where it can.
     interpreted_only: ClassVar[str] = ""
@@ -135,7 +135,7 @@ class Controller:
     states: ClassVar[tuple[str, ...]] = ()
     transitions: ClassVar[dict[tuple[str, str], str]] = {}
 
-    has_on_ack: ClassVar[bool] = False  # it moves its window with every ACK; else the stack does in a recovery
+    has_on_ack: ClassVar[bool] = False  # it sets cwnd with every ACK; otherwise the stack does in a recovery
 
     draws: int = 0  # random numbers drawn in the current call; the engine resets it before each call
 
@@ -164,7 +164,7 @@ class Controller:
 def declared_fields(cls: "type[Controller]") -> dict[str, Any]:
     """Return {name: default or ArrayField} of a controller class, base classes first, parameters not included."""
     fields: dict[str, Any] = {}
-    parameters = param_fields(cls).keys()  # which a class to be mixed in declares without a value
+    parameters = param_fields(cls).keys()  # a mixin declares it without a value
     for base in reversed(cls.__mro__):
         fields |= {name: getattr(cls, name) for name in _annotated(base) if name not in parameters}
         fields |= {name: value for name, value in vars(base).items() if isinstance(value, ArrayField)}
@@ -199,7 +199,7 @@ def checked_params(cls: "type[Controller]", given: Mapping[str, Any]) -> dict[st
 
 
 def check_methods(cls: "type[Controller]") -> None:
-    """Refuse a controller class that lacks a method without which it decides nothing.
+    """Refuse a controller class that lacks a method that the stack cannot do without.
 
     The kernel refuses a module in the same way [Linux61] tcp_register_congestion_control; it also requires
     ``ssthresh`` and ``undo_cwnd`` with ``cong_control`` (``on_ack`` here).

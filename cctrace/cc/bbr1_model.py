@@ -35,7 +35,7 @@ GAIN_UNIT = 1 << GAIN_SCALE
 CYCLE_LEN = 8  # phases of PROBE_BW
 
 LT_MIN_ROUNDS = 4
-LT_LOSS_THRESH = 50  # /256: 20 % of the delivered
+LT_LOSS_THRESH = 50  # /256: 20 % of what was delivered
 LT_BW_RATIO = GAIN_UNIT // 8  # /256: two intervals agree within 1/8 ...
 LT_BW_DIFF = 4000 // 8  # ... or 4 kbit/s (in bytes/s)
 LT_USE_ROUNDS = 48

@@ -2,8 +2,8 @@
 
 Model:  the path is known by bandwidth, round-trip propagation delay and, new in v2, the flight it tolerates: loss or
         CE marks above a threshold while probing set a long-term bound inflight_hi, and loss at other times cuts the
-        short-term bounds inflight_lo and bw_lo by beta. The path model is `bbr2_model`, what loss and marks do to it
-        `bbr2_bounds`; here is the state machine.
+        short-term bounds inflight_lo and bw_lo by beta. `bbr2_model` has the path model, `bbr2_bounds` what loss and
+        marks do to it, this file the state machine.
 
       STARTUP --(bw plateau of 3 rounds, or 8 losses at > 2 %, or 2 rounds marked)--> DRAIN
                                                                                         | (flight <= BDP)

@@ -14,8 +14,9 @@ Model:  every ACK updates  bw = max(delivery rate, 10 rounds)  and  min_rtt = mi
     PROBE_BW   5/4, 3/4, 1, 1, 1, 1, 1, 1         2: tolerates delayed and stretched ACKs
     PROBE_RTT  1                                  1, and cwnd <= 4
 
-Loss enters in three places only: on the first round of a recovery cwnd follows what is delivered; leaving it restores
-the cwnd from before; and it may reveal a token-bucket policer. Estimates and policer are in `bbr1_model`.
+Loss matters in three places only: in the first round of a recovery cwnd follows what is delivered; the end of the
+recovery restores the cwnd from before; and losses may reveal a token-bucket policer. Estimates and policer are in
+`bbr1_model`.
 
 Quirks of the release, kept:
 
@@ -284,7 +285,7 @@ class BBR2016(BBR1Model):
         return self.inflight(ack, bw, self.cwnd_gain)
 
     def grow_cwnd(self, ack: Ack, cwnd: int, target: int) -> int:
-        """Slow-start towards `target`; only a full pipe allows to cut [Linux412] bbr_set_cwnd."""
+        """Slow-start towards `target`; cut cwnd only if the pipe is full [Linux412] bbr_set_cwnd."""
         if self.full_bw_reached != 0:
             cwnd = min(u32(cwnd + ack.rs_acked_sacked), target)
         elif cwnd < target or ack.delivered < TCP_INIT_CWND:
@@ -371,7 +372,7 @@ class BBR2016(BBR1Model):
         self.cwnd_gain = GAIN_UNIT
 
     def leave_probe_rtt(self, ack: Ack) -> None:
-        """Return to where the pipe's fill says [Linux412] bbr_reset_mode."""
+        """Return to PROBE_BW, or to STARTUP if the pipe was never full [Linux412] bbr_reset_mode."""
         if self.full_bw_reached == 0:
             self.enter_startup(ack)
         else:
@@ -411,7 +412,7 @@ class BBR2016(BBR1Model):
             self.min_rtt_us = u32(ack.rs_rtt_us)
             self.min_rtt_stamp = ack.jiffies
         if expired and self.idle_restart == 0 and self.mode != PROBE_RTT:
-            # Remember cwnd after the mode has changed, so as the larger of this and the last good one.
+            # Saved after the mode has changed, so as the larger of cwnd and the last good one.
             self.enter_probe_rtt(ack)
             self.save_cwnd()
             self.probe_rtt_done_stamp = 0

@@ -16,7 +16,8 @@ Sources: [Linux54] net/ipv4/tcp_bbr.c.   Differs from bbr2016:
 * a full pipe stays full through an undo, which restarts the plateau search and the policer's;
 * cwnd is restored within the ACK that ends recovery or PROBE_RTT; ACKs that deliver nothing still apply PROBE_RTT's
   cap;
-* a delayed ACK does not replace an expired min_rtt; idle restart lasts until data are delivered, can end PROBE_RTT;
+* a delayed ACK does not replace an expired min_rtt; an idle restart lasts until data are delivered and can end
+  PROBE_RTT;
 * the policer's clock counts ms, not jiffies; the cycle goes on at a policer's rate;
 * ssthresh is written once, on entering DRAIN, for others to see.
 """
@@ -79,7 +80,7 @@ class BBR2019(BBR2016):
         """[Linux54] bbr_init."""
         self.snd_ssthresh = TCP_INFINITE_SSTHRESH
         self.has_seen_rtt = 0
-        # Before the parent's init, the order here: the gains come with the first ACK.
+        # Set before the parent's init, as here; the gains come with the first ACK.
         super().init(ack)
         self.ack_epoch_mstamp = ack.now_us
         self.ack_epoch_acked = 0

@@ -1,4 +1,4 @@
-"""BBR as released in Linux 6.1 (2022), and still so in the 6.18 of the recordings.
+"""BBR as released in Linux 6.1 (2022), and unchanged in the 6.18 of the recordings.
 
 Model:  every ACK updates  bw = max(delivery rate, 10 rounds)  and  min_rtt = min(RTT, 10 s);
         pace at pacing_gain * bw,  keep at most cwnd_gain * bw * min_rtt (+ aggregation) in flight.

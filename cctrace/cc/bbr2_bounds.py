@@ -228,10 +228,10 @@ class BBR2Bounds(BBR2Model):
             self.start_bw_probe_down(ack)
 
     def start_bw_probe_refill(self, ack: Ack, bw_probe_up_rounds: int) -> None:
-        """The bound was too low: refill the pipe and probe on. The phases are those of the class that has them."""
+        """The bound was too low: refill the pipe and probe on. The class that has the phases defines this."""
 
     def start_bw_probe_down(self, ack: Ack) -> None:
-        """The bound was found: drain. The phases are those of the class that has them."""
+        """The bound was found: drain. The class that has the phases defines this."""
 
     def handle_queue_too_high_in_startup(self, ack: Ack) -> None:
         """Loss or marks end STARTUP: the pipe is full and the BDP is the bound [BBRv2alpha] of the same name."""

@@ -11,9 +11,9 @@ Three quantities describe the path, each with an optimistic long-term and a caut
     bw = min(max(bw_hi), bw_lo)       BDP = bw * min_rtt
     pacing rate = pacing_gain * bw * 0.99       cwnd = min(cwnd_gain * BDP + aggregation, bound of the phase)
 
-Gains and fractions are parameters here (0.02 means 2 %) and 256ths in the source, into which `in_256ths` truncates
-them at each use. What moves the bounds is in `bbr2_bounds`, the state machine that drives both in `bbr2`; `bbr3` and
-`bbr2plus` change single steps of the three.
+Gains and fractions are parameters here (0.02 means 2 %) and 256ths in the source, into which `in_256ths` truncates them
+at each use. `bbr2_bounds` moves the bounds, and `bbr2` has the state machine that drives both; `bbr3` and `bbr2plus`
+override single steps of the three.
 
 Sources: [BBRv2alpha] google/bbr, branch v2alpha, net/ipv4/tcp_bbr2.c. Function names in comments are that file's.
 """
@@ -238,7 +238,7 @@ class BBR2Model(LinuxController):
             self.update_ecn_alpha(ack)
 
     def update_ecn_alpha(self, ack: Ack) -> None:
-        """Once a round, for the class that heeds ECN."""
+        """Called once a round; `bbr2_bounds` heeds ECN here."""
 
     def calculate_bw_sample(self, ack: Ack) -> None:
         """Delivery rate of this sample, rounded up [BBRv2alpha] bbr_calculate_bw_sample."""
@@ -298,7 +298,7 @@ class BBR2Model(LinuxController):
         self.pacing_rate = socket_rate(rate, self.max_pacing_rate)
 
     def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
-        """Pace at `gain` times `bw`; while the pipe fills only ever faster [BBRv2alpha] bbr_set_pacing_rate."""
+        """Pace at `gain` times `bw`; never slower until the pipe is full [BBRv2alpha] bbr_set_pacing_rate."""
         rate = socket_rate(bw_to_pacing_rate(bw, ack.mss, gain), self.max_pacing_rate)
         if not self.has_seen_rtt and ack.srtt_us8:
             self.init_pacing_rate_from_rtt(ack)

@@ -1,7 +1,7 @@
 """BBRv2+ as released (yangfurong/BBRv2plus), a BBRv2 that lets delay guide its probing.
 
-Model:  before probing with 1.25 it *tries* with 1.1 for a round; only if the smoothed RTT did not grow it goes UP. The
-        try is cheap, so it comes every 8..11 rounds instead of every 2..3 s. When the RTT of a round exceeds the
+Model:  before probing with 1.25 it *tries* with 1.1 for a round; only if the smoothed RTT did not grow does it go UP.
+        The try is cheap, so it comes every 8..11 rounds instead of every 2..3 s. When the RTT of a round exceeds the
         recent minimum by 10 % without our probing, bandwidth has dropped: the old maximum is forgotten at once.
 
         PROBE_BW:
@@ -28,8 +28,8 @@ Quirks of the release, kept:
   the margins of falling back scale with the current RTT;
 * the margin of GUARD and POST_UP is 2 %, but at most 2000 us;
 * POST_UP compares the round before last, which holds the minimum of UP;
-* `probe_wait_round` counts rounds of CRUISE only; the filter moves on in CRUISE and DOWN, or after 25 rounds, and
-  no more at the end of each probe;
+* `probe_wait_round` counts rounds of CRUISE only; the filter moves on in CRUISE and DOWN, or after 25 rounds, and no
+  longer at the end of each probe;
 * compensation is added after quantisation and scales max_bw, not bw, but inflight_lo/hi still cap it; its factor is
   2.885 until the first DRAIN ends;
 * falling back sets mode STARTUP and then, in the same call, phase CRUISE; a fast-path ACK skips the delay tracking;

@@ -12,8 +12,8 @@ Model:  that of BBRv2 (`bbr2_model`, `bbr2`), with a probe that ends when the *b
         PROBE_RTT: from any state, when no lower RTT was seen for 5 s; half a BDP for 200 ms and a round
 
 Comments that begin with "draft:" quote the line of the IETF draft's pseudo-code (draft-ietf-ccwg-bbr) that a step
-implements; inflight_hi is its inflight_longterm, bw_lo its bw_shortterm. Constants differ: here DRAIN paces at 88/256 =
-0.344, not at 0.5, and PROBE_RTT comes after 5 s, not 10.
+implements; inflight_hi is its inflight_longterm, bw_lo its bw_shortterm. One constant differs: here DRAIN paces at
+88/256 = 0.344, not at 0.5.
 
 Quirks of the release, kept: bw_probe_up_acks is not cleared while inflight_hi does not limit, so credit accumulates; UP
 restarts its plateau detector from the current sample, which may be an app-limited one; a timeout or an undo resets the

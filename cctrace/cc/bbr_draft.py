@@ -1,7 +1,7 @@
 """BBR as the IETF specifies it (draft-ietf-ccwg-bbr-06), written as its pseudocode is.
 
-Model:  that of BBRv3; here is the state machine; the path model and the control laws are
-        `bbr_draft_model`, what losses do is `bbr_draft_bounds`.
+Model:  that of BBRv3. This file has the state machine, `bbr_draft_model` the path model and the control laws,
+        `bbr_draft_bounds` the reaction to losses.
 
       Startup --(bw plateau of 3 rounds, or 6 losses at > 2 %)--> Drain --(flight <= BDP, or 3 rounds)--> DOWN
                                                                                                            |
@@ -22,7 +22,7 @@ Left open by the draft, and chosen here:
   recovery, as the sentence of 5.5.11.1 says ("when a loss recovery episode starts").
 * BDPMultiple and Inflight are called with and without a bandwidth; without one it is BBR.bw.
 * probe_rtt_min_delay and probe_rtt_min_stamp have no initial values: those of min_rtt; loss_round_delivered is 0.
-* CheckStartupHighLoss is a text: lost ranges are counted as Linux does, one per ACK that marks losses.
+* CheckStartupHighLoss is described in words: lost ranges are counted as Linux does, one per ACK that marks losses.
 * A.2 and A.6 ask for full_bw_now and for inflight_longterm where the pseudocode sets neither: the pseudocode holds.
 * C.cwnd = C.inflight + 1 upon a timeout is done by Linux's stack.
 

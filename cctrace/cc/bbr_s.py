@@ -4,12 +4,12 @@ Model:  bw = the 15th largest of the last 100 delivery-rate samples (their 85th 
 
         modes: as in quic_bbr.
 
-A maximum of many noisy samples overestimates; routers that send bursts make it worse. The percentile is a cure for
-that. Samples are counted per ACK, so 100 of them are some rounds on a thin path and a fraction of one on a fat one.
+The maximum of many noisy samples overestimates, more so behind routers that send bursts; the percentile avoids that.
+Samples are counted per ACK, so 100 of them are some rounds on a thin path and a fraction of one on a fat one.
 
-Quirks, kept because they decide: until 100 samples were seen the maximum filter is used; *afterwards too* for the BDP
-(`target_cwnd`), so the window follows the maximum while the rate follows the percentile. The samples belong to the
-process in the source, not to the connection.
+Quirks, kept because decisions depend on them: until 100 samples were seen the maximum filter is used; *afterwards too*
+for the BDP (`target_cwnd`), so the window follows the maximum while the rate follows the percentile. In the source, the
+samples belong to the process, not to the connection.
 
 The source searches all 100 samples 15 times for each ACK. Here they are also kept in order (`sorted_bw`), so that an
 ACK moves one sample past its neighbours; the answer is the same, equal samples counting one by one.

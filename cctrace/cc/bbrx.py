@@ -2,13 +2,13 @@
 
 Model:  r = gamma C - (beta / delta) C (R - k/4 Rmin),   delta = Rmin                              [Chung18] Eqs. 4, 5
 
-C is BBR's bandwidth estimate, R the latest RTT, Rmin BBR's min_rtt. C times the time by which the RTT exceeds its
-target k/4 Rmin is the surplus queue; the rate gives way by the share beta of it per min_rtt. The law is evaluated once
-in every epoch of delta (Algorithm 1). States as in `bbr2016`.
-On entering STARTUP and PROBE_BW the flow reads beta from the bin of Table I that its C and Rmin fall in:
+C is BBR's bandwidth estimate, R the latest RTT, Rmin BBR's min_rtt. C times the excess of the RTT over its target k/4
+Rmin is the surplus queue, of which the rate drains the share beta per min_rtt. The law is evaluated once in every epoch
+of delta (Algorithm 1). States as in `bbr2016`. On entering STARTUP and PROBE_BW the flow reads beta from the bin of
+Table I that its C and Rmin fall in:
 
-    models/bbrx_table1.json: beta from 0.25 (long and slow paths) to 0.75 (short or fast ones), k = 4 everywhere; of the
-    first row the paper's text shows one cell, the others are taken as merged with it
+    models/bbrx_table1.json: beta from 0.25 (long and slow paths) to 0.75 (short or fast ones), k = 4 everywhere; the
+    paper's text shows one cell of the first row, and the row's others are taken to equal it
 
 Sources: [Chung18]; there is no released code, its kernel was 4.15.
 Differs from bbr2016: the pacing rate follows r in place of C. beta = 0 and gamma = 1 is bbr2016, decision by decision.
@@ -51,7 +51,7 @@ LEAST_K, MOST_K, MOST_BETA = 4, 40, 2.0
 def table_values(name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Return (beta, k) of every bin, in Table I's order, of a table: of `models/` by name, or a file.
 
-    A cell that is lost in the paper's text is taken as its row's first.
+    A cell that the paper's text lacks is taken to equal the first of its row.
 
     Raises `ArgumentError` if there is no such table, or it is not one of Table I's bins.
     """

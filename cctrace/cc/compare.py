@@ -90,7 +90,7 @@ def differences(left: str, right: str) -> tuple[list[Difference], list[Differenc
 
 
 def counterparts(left: str, right: str) -> list[Counterpart]:
-    """Return what reading a specification (`left` or `right`) beside the other's source has found to differ.
+    """Return the differences found by reading a specification (`left` or `right`) beside the other's source.
 
     Rows are as seen from `left`: `here` is what it does. Raises `ArgumentError` if there is no such controller.
 
@@ -142,7 +142,7 @@ def _quoted(cls: type[Controller], parent: type[Controller]) -> dict[str, list[s
 
 
 def _sentences(heading: str, block: str) -> list[str]:
-    """Return the items of a list, or all as one, without the heading where it only says what is listed."""
+    """Return the items of a list, or the block as one item; a heading that only announces them is dropped."""
     items = [" ".join(item.split()) for item in re.split(r"(?:^|\n)\* ", block)]
     if heading != "differs" and items[0].startswith(_HEADINGS[heading]):
         items[0] = items[0].partition(":")[2].strip()

@@ -8,17 +8,17 @@ Model:  W(t) = 0.4 (t - K)^3 + W_max,   K = cbrt((W_max - cwnd) / 0.4)      [RFC
              ^                                 |
              +----(timeout: all forgotten)-----+
 
-HyStart leaves slow start before the loss, on either of two signs, from cwnd 16 up: the ACKs of one round come closely
-spaced (2 ms) for more than half the minimum RTT, or the least RTT of the round's first 8 samples exceeds the minimum by
-an eighth (4 to 16 ms).
+From a cwnd of 16 on, HyStart ends slow start before a loss, on either of two signs: the ACKs of one round arrive at
+most 2 ms apart for more than half the minimum RTT, or the lowest of the round's first 8 RTT samples exceeds the minimum
+RTT by an eighth (at least 4 ms, at most 16).
 
 Quirks of the release, kept:
 
 * the cube root is a table and one Newton step, within 0.2 % on average;
 * the curve is followed once per tick at most, so growth depends on HZ;
 * HyStart judges a round by its first 8 samples alone, and its clock has a resolution of 1 ms at best;
-* RTT samples of the second after a reduction are left out, also for the minimum RTT;
-* an epoch that starts in the future (after idleness) is an unsigned time, so it lies very far on the curve.
+* RTT samples within a second after a reduction are ignored, for the minimum RTT too;
+* after idleness an epoch may start in the future; times are unsigned, so that is taken for a point far along the curve.
 
 Units, as in the kernel: time of the curve in 1/1024 s, delays in ms << 3, the clock in ms.
 
@@ -166,7 +166,7 @@ class Cubic(Reno):
         """Track the minimum RTT and run HyStart [Linux415] bictcp_acked."""
         if ack.rs_rtt_us < 0:
             return
-        # Samples of the second after a recovery are left out.
+        # Samples within a second after a recovery are ignored.
         if self.epoch_start != 0 and s32(ack.jiffies - self.epoch_start) < self.hz:
             return
         delay = max(self.delay_of(ack.rs_rtt_us), 1)

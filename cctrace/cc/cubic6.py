@@ -1,4 +1,4 @@
-"""CUBIC of today's Linux: HyStart as corrected in 6.14, and in stable releases that took the correction over.
+"""CUBIC of today's Linux: HyStart as corrected in 6.14 and in the stable releases that backported the correction.
 
 Model, states and window are those of `cubic`; HyStart counts in microseconds:
 
@@ -10,14 +10,14 @@ Sources: [Linux614] net/ipv4/tcp_cubic.c, include/net/tcp.h.   Differs from cubi
 
 * delays and HyStart's clock are us; the train's threshold allows for pacing and bursts;
 * the round's least RTT goes on falling after the 8th sample, so that one late sample does not end slow start;
-* a round ends with the ACK that passes its end, below 16 segments and where cwnd is not the limit as well;
-* the stack remembers for a round that cwnd was the limit.
+* a round ends with the ACK that passes its end, even below 16 segments and while cwnd is not the limit;
+* the stack remembers for a round trip that cwnd was the limit.
 
-The last two of these are a correction of 6.14 that stable releases took over: Debian's 6.12.117 behaves so, too. A
-kernel's version therefore says little, and `identify` goes by behaviour.
+The last two of these are a correction of 6.14 that stable releases backported: Debian's 6.12.117 has it too. A kernel's
+version therefore says little, and `identify` goes by behaviour.
 
-No golden vectors exist; recordings of 6.18 and 6.12.117 agree in where slow start ends, of sockets that pace (`paced`,
-see reno) and of others.
+No golden vectors exist. In recordings of 6.18 and 6.12.117, of sockets that pace (`paced`, see reno) and of others,
+slow start ends where this class ends it.
 """
 
 from cctrace.cc.ack import Ack

@@ -2,14 +2,14 @@
 
 Model:  the window of `cubic6`;  pacing_rate = ratio * cwnd / srtt,  ratio = 2 in slow start, 1.2 afterwards [Bi23] §5.1
 
-Twice, so that the window can double within a round; 1.2, so that pacing smooths without becoming the limit.
+The ratio is 2 so that the window can double within a round, and 1.2 so that pacing smooths without becoming the limit.
 
 Sources: [Bi23] (oBBR) §5.1.   Differs from cubic6: sets the pacing rate; HyStart knows that the socket paces.
 
 Left open by the paper, and chosen here: the rate is renewed on every ACK, whether or not the window may grow. Before
 the first RTT sample the sender is not paced. The authors built it in nginx's QUIC; the law is the same, the window here
-is Linux's. (Linux itself has these two ratios, but turns to 1.2 at half of ssthresh, and counts the larger of cwnd and
-packets out.)
+is Linux's. (Linux itself has these two ratios, but switches to 1.2 at half of ssthresh, and takes the larger of cwnd
+and packets out.)
 """
 
 from cctrace.cc.ack import Ack

@@ -9,15 +9,15 @@ Model:  once a round    alpha = (1 - g) * alpha + g * F       F: share of the ro
              +----(timeout: cwnd = 1)----------+
 
 alpha counts in 1024ths and starts at 1, so that the first mark halves the window. It needs a receiver that echoes marks
-packet by packet (ECE that changes with every mark), or AccECN: classic ECN goes on echoing for a round trip and makes
-alpha 1. Without ECN it is Reno.
+packet by packet, or AccECN: one with classic ECN repeats each echo for a round trip, which drives alpha to 1. Without
+ECN it is Reno.
 
 Sources: [Linux61] net/ipv4/tcp_dctcp.c; [RFC8257].   Differs from reno in:
 
-* what it does at marks, and, after a spurious loss, in the window to return to: the one before the last loss or mark.
+* the reaction to marks, and the window restored after a spurious loss: the one before the last loss or mark.
 
 Quirks: alpha below 16 (of 1024) falls to 0 in one round without marks. alpha is updated after the current ACK has been
-counted, as in Debian's 6.12.117; older kernels did that before (tcp_in_ack_event), which moves a few segments between
+counted, as in Debian's 6.12.117; older kernels updated it before (tcp_in_ack_event), which moves a few segments between
 rounds.
 """
 
@@ -70,7 +70,7 @@ class DCTCP(Reno):
             self.start_round(ack)
 
     def average(self, delivered: int, delivered_ce: int) -> None:
-        """Average the share of marks of a round in."""
+        """Update alpha with a round's share of marks."""
         alpha = self.dctcp_alpha
         decay = alpha >> self.shift_g
         if decay == 0:
@@ -94,7 +94,7 @@ class DCTCP(Reno):
             self.react_to_loss()
 
     def cwnd_event(self, ack: Ack) -> None:
-        """So does a timeout [Linux61] dctcp_cwnd_event; what received data say of marks changes only its ACKs."""
+        """So does a timeout [Linux61] dctcp_cwnd_event; marks on received data change only its ACKs."""
         if self.has_ecn and ack.arg == EVENT_LOSS:
             self.react_to_loss()
 

@@ -7,7 +7,7 @@ Three samples are kept, each the best since the one before it was taken, spread 
 
 When the maximum leaves the window the runner-up succeeds it, so the answer is nearly always the true windowed maximum
 and never older than the window. The filter is *approximate* on purpose: a runner-up is only looked for after a quarter
-of the window. Bandwidth estimates of BBR carry this behaviour, so it is kept to the comparison.
+of the window. Bandwidth estimates of BBR carry this behaviour, so every comparison is that of the source.
 
 A filter is a pair of array fields of a controller, ``bw_v = ints(3)`` (values) and ``bw_t = ints(3)`` (times), both
 u32; the functions change them in place. Times wrap modulo 2**32.

@@ -1,6 +1,6 @@
 """Constants and helpers of the Linux TCP stack that its congestion controls share.
 
-Defaults of the kernel and of its module parameters, as the golden vectors were made with; what a controller decides
+Defaults of the kernel and of its module parameters, with which the golden vectors were made; what a controller does
 with them is in its own file. Times in jiffies are u32 and wrap; `hz` is the kernel's CONFIG_HZ.
 
 Sources: [Linux61] include/net/tcp.h, include/linux/jiffies.h, include/uapi/linux/tcp.h, net/core/sock.c.

@@ -11,7 +11,7 @@ Model:  on loss      g = min(1 + mu * (RTT - min_rtt)/min_rtt, 2.05)     (a full
 
         modes: as in quic_bbr.
 
-Quirks, kept because they decide:
+Quirks, kept because decisions depend on them:
 
 * g_max is the double 2.05 (paper: 2), stored in a float that is a little *smaller*. The test "g < g_max", meant to
   spare the unrestricted flow, is therefore true at g_max as well: the window is always clamped to g * BDP, without the

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cctrace.cc.base import Controller
 
     class Parent(Controller):
-        """What all that they are mixed into have."""
+        """The methods of the parents that an oracle overrides."""
 
         min_rtt_us: int
 

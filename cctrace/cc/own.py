@@ -1,4 +1,4 @@
-"""Controllers of one's own in files, named ``FILE.py:CLASS``.
+"""Users' own controllers in files, named ``FILE.py:CLASS``.
 
 Loading such a class runs its file, with all the rights of the user. Only `load` does so, and only the command
 line calls it, for what was typed there and allowed. A specification that comes from a configuration, a capture or a
@@ -57,7 +57,7 @@ def digest(name: str) -> str:
 
 
 def load(spec: str) -> None:
-    """Run a file and keep the class that the specification names; the file's own text runs, no compiled copy of it.
+    """Run a file and keep the class that the specification names; the file's source runs, not a compiled copy of it.
 
     `spec`: ``FILE.py:CLASS``, with settings or without. Raises `ArgumentError` if the file cannot be read or fails, or
     has no such controller.

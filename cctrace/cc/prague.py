@@ -1,4 +1,4 @@
-"""TCP Prague as released for Linux: DCTCP's answer to marks, made fit for the Internet's RTTs.
+"""TCP Prague as released for Linux: DCTCP's answer to marks, adapted to the Internet's RTTs.
 
 Model:  once a round, of 25 ms at least    alpha = (1 - g) * alpha + g * F       F: share of marks, g = 1/16
         marks           window * (1 - alpha / 2), at most once a round (state CWR); the first mark of all halves it
@@ -9,10 +9,10 @@ Model:  once a round, of 25 ms at least    alpha = (1 - g) * alpha + g * F      
 
 The window is a fraction (20 bits); cwnd follows it, by one segment an ACK, and never goes below 2. From four rounds
 after slow start on the increase shrinks by the square of RTT / 25 ms on shorter paths, so that flows of all RTTs up to
-25 ms get the same rate for the same marks. It paces at window / RTT; where the window is not above four packets of 1500
-bytes the rate itself grows and shrinks, in waves of 3 % up and down within a round. It needs AccECN, which it
-negotiates by itself, and sends ECT(1), by which queues for scalable flows know it. Without AccECN a kernel puts its
-Reno in Prague's place.
+25 ms get the same rate for the same marks. It paces at window / RTT. While the window is at most four packets of 1500
+bytes the rate itself grows and shrinks, and sending is 3 % faster in one half of a round and 3 % slower in the other.
+It needs AccECN, which it negotiates by itself, and sends ECT(1), by which queues recognise scalable flows. Without
+AccECN the kernel uses Reno in its place.
 
 Sources: [Prague07] net/ipv4/tcp_prague.c; [RFC9331].   Differs from dctcp in:
 
@@ -176,7 +176,7 @@ class Prague(LinuxController):
         return not self.is_rtt_independent() or self.since(ack, self.alpha_stamp) >= self.rtt_target_us
 
     def update_alpha(self, ack: Ack) -> None:
-        """Average the share of marks of a round in [Prague07] prague_update_alpha."""
+        """Update alpha with a round's share of marks [Prague07] prague_update_alpha."""
         if self.saw_ce == 1:
             alpha = self.upscaled_alpha - (self.upscaled_alpha >> SHIFT_G)
             marks = u32(ack.delivered_ce - self.old_delivered_ce)

@@ -5,8 +5,8 @@ Model:  every ACK       credit + (segments acked - segments marked) / cwnd
         a round         c += lg(mean deviation of the RTT / 750 us) / 2 + max(lg(queueing delay / 2 ms), 0) / 2
         losses          credit - cwnd / 2
 
-cwnd follows its credit by one segment an ACK and never goes below 2. c is 0 until the sum exceeds 8, then what exceeds
-it, at most 1, times 5/8. It estimates how likely marks are those of a classic AQM, whose queue is longer and varies
+cwnd follows its credit by one segment an ACK and never goes below 2. c is 0 until the sum exceeds 8, then 5/8 of the
+excess, which counts up to 1. It estimates how likely marks are those of a classic AQM, whose queue is longer and varies
 more: against DualPI2 at 5 Mbit/s, where a packet takes 2.4 ms, it errs and Prague behaves as Reno.
 
 Sources: [Prague06] net/ipv4/tcp_prague.c; its predecessor [Prague05]; [Briscoe19].   Differs from prague in:
@@ -15,12 +15,12 @@ Sources: [Prague06] net/ipv4/tcp_prague.c; its predecessor [Prague05]; [Briscoe1
   2**-20, starts at 1; the fallback; no independence of the RTT unless `rtt_transition` asks for it; growth also while
   the stack's own pacing timer, and not cwnd, holds the sender back.
 
-The module's defaults of that April are those of the parameters here: with them, and with what its kernel does to ACE
-(`cctrace.flows.ecn.misses_marks`), it explains L4STeam's captures (docs/ecn.md). As published later it was 0.6, with
-prague_ecn_fallback 0, prague_rtt_transition 500, and growth only where cwnd was the limit (`internal_pacing` 0); the
-vectors are of that. Quirks: RTTs count in 128 us where they slow the increase; an increase in slow start leaves the
-credit; smoothed RTT and deviation have gains by ssthresh, 2**-18 until it is known; the minimum RTT here never expires
-(there after 300 s).
+The parameters here default to the module's of that April: with them, and with what its kernel does to ACE
+(`cctrace.flows.ecn.misses_marks`), the class explains L4STeam's captures (docs/ecn.md). The version published later,
+0.6, has prague_ecn_fallback 0, prague_rtt_transition 500, and growth only where cwnd is the limit (`internal_pacing`
+0); the vectors are from that version. Quirks: RTTs count in 128 us where they slow the increase; an increase in slow
+start leaves the credit; the gains of smoothed RTT and deviation depend on ssthresh and are 2**-18 until it is known;
+the minimum RTT here never expires (there after 300 s).
 """
 
 from cctrace.cc.ack import Ack
@@ -180,7 +180,7 @@ class Prague2020(Prague):
             self.ai_ack_increase = ((rtt << CWND_UNIT) * rtt + (divisor >> 1)) // divisor
 
     def update_alpha(self, ack: Ack) -> None:
-        """Average the share of marks of a round in [Prague06] prague_update_alpha."""
+        """Update alpha with a round's share of marks [Prague06] prague_update_alpha."""
         if self.saw_ce == 1:
             if self.ecn_fallback != NO_ECN_FALLBACK:
                 self.detect_classic_aqm()

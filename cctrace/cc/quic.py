@@ -1,7 +1,7 @@
 """Constants and C arithmetic that the congestion controls of oBBR's nginx-quic stack share.
 
 The stack's clock ticks in milliseconds, everything it counts is in bytes, rates are bytes/s in a u32. It sends packets
-of 1252 bytes from a 3 ms timer and never lets more than 10 MiB out, whatever window its controller computes.
+of 1252 bytes from a 3 ms timer and never has more than 10 MiB in flight, whatever window its controller computes.
 
 Sources: [oBBR-src] bpq233/oBBR, nginx-quic/src/event/quic: ngx_event_quic_connection.h, ngx_event_quic_ack.c.
 """

@@ -16,10 +16,10 @@ sizes are bytes, the first window is 32 packets, PROBE_RTT lasts at most 200 ms 
 in-flight data have fallen to 4 packets), min_rtt is refreshed by an *equal* sample, there is no pacing margin, no
 policer detection (lt_bw) and no allowance for aggregated ACKs.
 
-Quirks, kept because they decide:
+Quirks, kept because decisions depend on them:
 
 * `prior_cwnd` is saved after the mode became PROBE_RTT, so it never shrinks there: the window restored afterwards can
-  be a larger one of long ago.
+  be a larger one from long before.
 * an allowance for RTT variation and one for aggregated ACKs are computed and then multiplied by zero. Only the 5-round
   maximum of the RTT (`max_rtt_v`) is left of them; nothing reads it.
 * the bookkeeping of oBBR's bandwidth-drop detector (`bw_down_cnt`, `max_down`, `change_sc`) runs in every variant;

@@ -9,7 +9,7 @@ Model:  bw = min(max of two probe cycles, bw_lo);  in flight between inflight_lo
 
 It follows google/bbr's v2alpha, with a millisecond clock, bytes, float gains and without ECN, undo or fast path.
 
-Quirks, kept because they decide (more in `quic_bbr2_model`, the path model):
+Quirks, kept because decisions depend on them (more in `quic_bbr2_model`, the path model):
 
 * before the first RTT sample the pacing rate assumes an RTT of 1 s (`quic_bbr`: 1 ms).
 * the minimum RTT window is 2.5 s, as long as the PROBE_RTT interval (v2alpha: 10 s and 5 s), so every PROBE_RTT

@@ -7,9 +7,9 @@ Model:  bandwidth   bw = min(max(bw_hi), bw_lo);   bw_hi: maxima of the last two
 
 inflight_hi grows while a probe finds room: by 1, 2, 4, ... packets in successive rounds.
 
-Quirks, kept because they decide: both lower bounds and the BDP pass through floats and lose all but 24 bits, even where
-the maximum of two integers is taken (the maximum of a float and an integer is a float in C); an epoch of aggregation
-ends after 2**20 bytes, where the kernel's constant counts packets.
+Quirks, kept because decisions depend on them: both lower bounds and the BDP pass through floats and lose all but 24
+bits, even where the maximum of two integers is taken (the maximum of a float and an integer is a float in C); an epoch
+of aggregation ends after 2**20 bytes, where the kernel's constant counts packets.
 
 Sources: [ngx_bbr2] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr2.c, commit b2a8c25; [Cardwell22].
 Differs from its parent in everything: it is written afresh.

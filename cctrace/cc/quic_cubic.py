@@ -5,7 +5,7 @@ Model:  after a loss    W_max = cwnd,  cwnd = 0.7 cwnd,  K = cbrt((W_max - cwnd)
 
             SLOW_START --(loss)--> RECOVERY --(packet sent after the loss ACKed)--> AVOIDANCE --(loss)--> RECOVERY
 
-Quirks, kept because they decide:
+Quirks, kept because decisions depend on them:
 
 * the time is scaled by `<< 10 / 1000`, which C reads as `<< 0`: t is in milliseconds where K is in 1/1024 s. K is
   reached 2.4 % later than meant.

@@ -4,8 +4,8 @@ Model:  that of `obbr_paper` (docs there), in place of Linux's BBR on the BBR of
 
         modes: as in quic_bbr.
 
-With `quic_bbr`, `quic_bbr_s_paper` and `quic_b3r_paper` it differs in its law alone; compared with `obbr_paper` in the
-stack alone.
+It differs from `quic_bbr`, `quic_bbr_s_paper` and `quic_b3r_paper` only in its law, from `obbr_paper` only in the
+stack.
 
 Left open by the paper, and chosen here as in `obbr_paper`, besides:
 

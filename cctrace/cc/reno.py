@@ -8,11 +8,11 @@ Model:  slow start:            +1 segment per segment acked, up to ssthresh
              ^                                 |
              +----(timeout: cwnd = 1)----------+
 
-The window only grows while it is what limits the sender. Within Recovery and CWR the stack itself moves cwnd
-(proportional rate reduction, RFC 6937); controllers without `on_ack` are then not asked.
+The window grows only while it limits the sender. In Recovery and CWR the stack itself sets cwnd (proportional rate
+reduction, RFC 6937) and does not call controllers without `on_ack`.
 
 It sets no pacing rate, but the socket may still pace, at the rate that the stack derives from cwnd and RTT: under the
-fq qdisc, with SO_MAX_PACING_RATE, or because BBR was selected before. The parameter `paced` says so, the kernel's
+fq qdisc, with SO_MAX_PACING_RATE, or because BBR was selected before. The parameter `paced` stands for the kernel's
 sk_pacing_status.
 
 Sources: [RFC5681] §3.1; [Linux61] net/ipv4/tcp_cong.c tcp_reno_*, tcp_slow_start(), tcp_cong_avoid_ai();
@@ -61,7 +61,7 @@ class Reno(LinuxController):
     def additive_increase(self, segments_per_increment: int, acked: int) -> None:
         """Grow by one for every `segments_per_increment` acked [Linux61] tcp_cong_avoid_ai.
 
-        Credit from before the increment became cheaper counts once, gently.
+        Credit that accumulated while an increment cost more is applied once, gently.
         """
         if self.snd_cwnd_cnt >= segments_per_increment:
             self.snd_cwnd_cnt = 0

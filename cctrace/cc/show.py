@@ -95,7 +95,7 @@ def _calls(cls: type[Controller], function: FunctionType, owner: type | None, so
 
 
 def _is_helper(thing: object) -> bool:
-    """Whether a name means a function of the controllers' helpers; C's arithmetic (`cmath`) is none to look at."""
+    """Whether a name means one of the controllers' helper functions; those of `cmath`, C's arithmetic, are left out."""
     module = thing.__module__ if isinstance(thing, FunctionType) else ""
     return module.startswith("cctrace.cc.") and module != "cctrace.cc.cmath"
 

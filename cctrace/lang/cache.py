@@ -66,7 +66,7 @@ def _usable(configured: str | None, home: str | None, temporary: str) -> Path:
 
 
 def _why_not(folder: Path) -> str | None:
-    """Return why code is not kept in a directory, which is made if it is not there; None if it can be."""
+    """Return why code cannot be kept in a directory, None if it can be; the directory is made if there is none."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if reason := _distrusted(folder.lstat(), stat.S_ISDIR, "directory"):

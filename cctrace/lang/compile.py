@@ -41,7 +41,7 @@ RETURN_STORED_IN = {"ssthresh": "snd_ssthresh", "undo_cwnd": "snd_cwnd"}
 _CARRIED = {"linux": tuple(schema.LINUX_CARRIED.values()), "quic": tuple(schema.QUIC_CARRIED.values())}
 
 _compiled: dict[type, Compiled] = {}
-_MOST_COMPILED = 256  # classes; a notebook that makes ever new ones need not keep them all
+_MOST_COMPILED = 256  # classes; a notebook that keeps making new ones need not keep them all
 
 
 def compiled(cls: type[Controller]) -> Compiled:

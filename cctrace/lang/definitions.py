@@ -23,7 +23,7 @@ _parsing = threading.Lock()
 
 
 def definition_of(function: FunctionType, copied: bool = True) -> ast.FunctionDef:
-    """Return the syntax tree of a function, with the line numbers of its file; a copy if it is to be changed."""
+    """Return the syntax tree of a function, with the line numbers of its file; `copied`: one that may be changed."""
     code = function.__code__
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     with _parsing:
@@ -49,6 +49,6 @@ def _definitions(text: str) -> dict[int, ast.FunctionDef | ast.AsyncFunctionDef]
 
 
 def closure_of(function: FunctionType) -> dict[str, Any]:
-    """Return the values that a function takes from the function around it."""
+    """Return {name: value} of what a function uses of the function around it."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in cells if name != "__class__"}

@@ -22,7 +22,7 @@ _RELOCATION = struct.Struct("<QQq")
 _SYMTAB, _RELA, _NOBITS = 2, 4, 8
 _WRITE, _ALLOC = 1, 2
 _R_X86_64_64 = 1
-_LIBRARIES = (None, "libm.so.6")  # what Python is linked with, and where that is not libm, glibc's
+_LIBRARIES = (None, "libm.so.6")  # what Python is linked with; glibc's libm if that is not part of it
 
 
 class _Section(NamedTuple):
@@ -99,7 +99,7 @@ def _relocate(code: bytes, section: _Section, memory: mmap.mmap, place: int, add
 
 
 def _execute(base: int, size: int) -> None:
-    """Let memory be read and executed, and no longer be written."""
+    """Make memory readable and executable, and no longer writable."""
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     if protect(base, size, mmap.PROT_READ | mmap.PROT_EXEC):

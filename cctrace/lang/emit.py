@@ -1,8 +1,9 @@
 """LLVM instructions for Python's arithmetic, as text: kinds of values, conversions, operators, memory.
 
-Kinds: int (int64, wraps), uint (uint64), float (float64), f32 (C float), bool. What would not give Python's number is
-refused (`CompileError`), as are mixtures of f32 with anything else, which NumPy would round and C would not. Division
-by zero and an index out of bounds leave the function with a status: the number of the place in the source, from 1.
+Kinds: int (int64, wraps), uint (uint64), float (float64), f32 (C float), bool. Code that would not compute Python's
+number is refused (`CompileError`), and so is arithmetic that mixes f32 with another kind, which NumPy would round and C
+would not. At a division by zero or an index out of bounds a function returns a status: the number of the place in the
+source, counted from 1.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Record(NamedTuple):
 
 
 class Array(NamedTuple):
-    """An array in memory: dtype of its elements, pointer, lengths (a number, the text of a value, None: unknown)."""
+    """An array in memory: dtype of its elements, pointer, lengths (each a number, a value's text, or None: unknown)."""
 
     dtype: np.dtype
     text: str
@@ -50,7 +51,7 @@ class Several(NamedTuple):
     items: tuple[Value, ...]
 
 
-Value: TypeAlias = Scalar | Record | Array | Several | None  # None: of a function that returns nothing
+Value: TypeAlias = Scalar | Record | Array | Several | None  # None: the result of a function that returns nothing
 
 
 def number(value: object) -> Scalar | None:
@@ -152,7 +153,7 @@ class Emitter:
         return name
 
     def fail_if(self, test: str, kind: str) -> None:
-        """Leave the function with a status where `test` holds."""
+        """Return a status from the function if `test` holds."""
         self.can_fail = True
         bad, good = self.name("bad"), self.name("good")
         self.do(f"br i1 {test}, label %{bad}, label %{good}, !prof !0")
@@ -217,7 +218,7 @@ class Emitter:
         return "int"
 
     def selected(self, test: str, a: Scalar, b: Scalar) -> Scalar:
-        """Return `a` where an i1 holds, `b` elsewhere; both of one kind."""
+        """Return `a` if an i1 is true, else `b`; both are of one kind."""
         return Scalar(a.kind, self.op(f"select i1 {test}, {LLVM[a.kind]} {a.text}, {LLVM[b.kind]} {b.text}"))
 
     # -- operators -----------------------------------------------------------------------------------------------------
@@ -295,7 +296,7 @@ class Emitter:
 
     def quotient(self, a: str, b: str) -> tuple[str, str]:
         """Return quotient and remainder of a division that truncates; the divisor is not zero."""
-        minus = self.op(f"icmp eq i64 {b}, -1")  # the processor traps at -2**63 // -1, which wraps
+        minus = self.op(f"icmp eq i64 {b}, -1")  # the processor traps at -2**63 // -1, which is to wrap
         by = self.op(f"select i1 {minus}, i64 1, i64 {b}")
         negative = self.op(f"sub i64 0, {a}")
         quotient = self.op(f"select i1 {minus}, i64 {negative}, i64 {self.op(f'sdiv i64 {a}, {by}')}")

@@ -28,15 +28,15 @@ _dtypes: dict[Any, Any] = {}
 
 
 def canonical(dtype: np.dtype) -> int:
-    """Return a number for a dtype, the same for equal ones."""
+    """Return a number that stands for a dtype; equal dtypes have the same."""
     known = _dtypes.get(id(dtype))
     if known is None:
-        known = _dtypes[id(dtype)] = (_dtypes.setdefault(str(dtype), len(_dtypes)), dtype)  # kept: its id stays its own
+        known = _dtypes[id(dtype)] = (_dtypes.setdefault(str(dtype), len(_dtypes)), dtype)  # kept: no other gets its id
     return known[0]
 
 
 def shape_of(value: Value) -> Any:
-    """Return what code depends on of a value: everything but the numbers themselves."""
+    """Return those properties of a value that code depends on: all but the numbers themselves."""
     if isinstance(value, Scalar):
         return value.kind
     if isinstance(value, Several):
@@ -47,7 +47,7 @@ def shape_of(value: Value) -> Any:
 
 
 def words_of(value: Value) -> list[tuple[str, str]]:
-    """Return [(LLVM type, text)] of the words that make a value."""
+    """Return [(LLVM type, text)] of the words that make up a value."""
     if isinstance(value, Scalar):
         return [(LLVM[value.kind], value.text)]
     if isinstance(value, Several):
@@ -107,7 +107,7 @@ class Expressions(Emitter):
         return found
 
     def folded(self, node: Any) -> bool | None:
-        """Return whether ``name is None`` (or ``is not None``) holds, None for any other condition."""
+        """Return whether ``name is None`` (or ``name is not None``) holds; None for any other condition."""
         if (
             isinstance(node, ast.Compare)
             and isinstance(node.left, ast.Name)
@@ -161,7 +161,7 @@ class Expressions(Emitter):
         return Array(dtype, pointer, rest) if rest else self.load(dtype, pointer)
 
     def item(self, array: Value, index: Any) -> tuple[np.dtype, str, Shape]:
-        """Return (dtype, pointer, remaining lengths) of what an index chooses in an array."""
+        """Return (dtype, pointer, remaining lengths) of what an index selects from an array."""
         if not isinstance(array, Array):
             self.refuse(f"an element of {described(array)} is used")
         places = [self.expr(i) for i in (index.elts if isinstance(index, ast.Tuple) else [index])]
@@ -170,7 +170,7 @@ class Expressions(Emitter):
         return self.element(array, places, self.source.strict or self.module.checked)
 
     def slice(self, array: Value, node: ast.Slice) -> Array:
-        """Return the part of an array of one dimension; both ends are taken to lie within it."""
+        """Return a slice of an array of one dimension; both ends must lie within it."""
         if not isinstance(array, Array) or len(array.shape) != 1 or node.step:
             self.refuse(f"a slice of {described(array)} is used")
         (length,) = array.shape

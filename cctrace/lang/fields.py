@@ -111,7 +111,7 @@ def recordable(cls: type[Controller], name: str) -> tuple[int, np.dtype]:
 
 
 def check_mode(mode: str) -> None:
-    """Raise `ArgumentError` for a mode that there is not."""
+    """Raise `ArgumentError` for an unknown mode."""
     if mode not in MODES:
         raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}{suggestion(mode, MODES)}")
 

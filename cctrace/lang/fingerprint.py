@@ -1,7 +1,7 @@
 """What compiled code depends on, as text: bytecode and the values of names; not paths, line numbers or comments.
 
-Two installations find the same text, and so do a function and the same one with another docstring. The compiler itself
-is part of it: the sources in this folder.
+Two installations get the same text, and so do two versions of a function that differ only in their docstring. The
+compiler itself, the sources in this folder, is part of it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Fingerprint:
         return "\n".join([f"Python {sys.version_info[:2]}, compiler {compiler():08x}", *self._lines])
 
     def note(self, *things: object) -> None:
-        """Add anything that has a representation of its own."""
+        """Add values by their `repr`."""
         self._lines.append(repr(things))
 
     def function(self, function: FunctionType) -> int:
@@ -120,7 +120,7 @@ class Fingerprint:
 
 @lru_cache(maxsize=1024)
 def dtype_text(dtype: np.dtype) -> str:
-    """Return a dtype as text, which NumPy takes a millisecond to write of a record with many fields."""
+    """Return a dtype as text, kept: for a record of many fields NumPy takes a millisecond to write it."""
     return str(dtype)
 
 

@@ -1,10 +1,10 @@
 """From a controller class to plain functions, which `lang.lower` turns into machine code.
 
-Every method that an entry point can reach becomes a function of a record of the state (`self`) and one of the columns
-(`ack`), so that its lines stay as they were written, except that
+Every method that an entry point can reach becomes a function of two records, the state (`self`) and the columns
+(`ack`). Its lines stay as they were written, except that
 
-* ``self.step(x)``     calls the function of the class's method resolution order, with `self` as its first argument;
-* ``super().step(x)``  the same, with the next owner in that order.
+* ``self.step(x)``     calls the function that the class's resolution order gives, with `self` as its first argument;
+* ``super().step(x)``  calls that of the next class in the order.
 
 Module-level functions are flattened too; module-level numbers and tuples of numbers are constants. What is not in the
 language of `cctrace.cc.base` is refused here, with file, line and reason.

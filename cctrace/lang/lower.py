@@ -1,8 +1,8 @@
 """From the syntax tree of plain functions to LLVM text: statements, expressions, calls.
 
 A function is lowered once for each combination of kinds of its arguments, and so are those that it calls. A variable
-has one kind; where a later assignment widens it (int to float), the function is lowered again. Which names mean what is
-the business of `Source.resolve`.
+has one kind; where a later assignment widens it (int to float), the function is lowered again. `Source.resolve` says
+what a name means.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from cctrace.lang.intrinsics import PRELUDE
 
 
 class Source(NamedTuple):
-    """A function to be lowered; `resolve` says what a name that is not local means, `MISSING` if nothing.
+    """A function to be lowered; `resolve` returns what a name that is not local means, or `MISSING`.
 
-    In a `strict` one, values are stored in fields of exactly their kind, and array accesses are checked.
+    If it is `strict`, a field takes only values of exactly its kind, and array accesses are checked.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Source(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """A lowered function: its symbol, LLVM's type of what it returns, what that is, whether it can fail."""
+    """A lowered function: its symbol, LLVM's type of its result, a value like its result, whether it can fail."""
 
     symbol: str
     returned: str
@@ -59,7 +59,7 @@ class Lowered(NamedTuple):
 class Module:
     """The functions, constants and declarations of one LLVM module; if `checked`, every index is.
 
-    `sites` says what can go wrong, and in which line of which function: of the status that a function returns, from 1.
+    `sites` lists what can fail, and in which line of which function; a status is a place in it, counted from 1.
     """
 
     def __init__(self, checked: bool = False) -> None:
@@ -81,7 +81,7 @@ class Module:
         key = (id(source), tuple(map(shape_of, args)))
         if key not in self._lowered:
             self._lowered[key] = None
-            self._kept.append(source)  # so that its id stays its own
+            self._kept.append(source)  # kept alive: no other gets its id
             self._lowered[key] = self._lower(source if isinstance(source, Source) else Source.of(source), args)
         if (lowered := self._lowered[key]) is None:
             function = source.function if isinstance(source, Source) else source
@@ -98,7 +98,7 @@ class Module:
                 continue
 
     def parameters(self, function: object) -> tuple[tuple[str, ...] | None, tuple[Any, ...]]:
-        """Return the names and the default values of the parameters of what can be called, (None, ()) if it cannot."""
+        """Return the names and default values of a function's parameters; (None, ()) of anything else."""
         if isinstance(function, Source):
             function = function.function
         if not isinstance(function, FunctionType):
@@ -120,7 +120,7 @@ class Module:
 
 
 class _Widened(Exception):
-    """A variable turned out to be of a wider kind than it began with."""
+    """A variable needs a wider kind than that of its first value."""
 
 
 class _Function(Expressions):

@@ -43,7 +43,7 @@ def forget(addresses: Iterable[int]) -> None:
 
 
 class ArrayAt:
-    """Returns the array at an address, with elements of `dtype`; the caller must know its length."""
+    """Return the array at an address, with elements of `dtype`; the caller must know its length."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)

@@ -10,9 +10,9 @@ SSTHRESH, UNDO_CWND = schema.EVENT_CODES["ssthresh"], schema.EVENT_CODES["undo_c
 def rows(code, row, stop, event, place, carried, state, recorded, out):
     """Call rows [row, stop). See `Compiled.run`.
 
-    `code`: addresses of the controller's function of a row, of `state` and of `place`; slots of what was returned, and
-    of where the stack stores what `ssthresh` and `undo_cwnd` return (-1: nowhere). `place`: the row, which is written
-    here, and the addresses of the columns. `carried`: (address, slot) of each observed field.
+    `code`: the addresses of the controller's function for a row, of `state` and of `place`; the slots of the returned
+    value, and of the fields where the stack stores what `ssthresh` and `undo_cwnd` return (-1: nowhere). `place`: the
+    row, which is written here, and the addresses of the columns. `carried`: (address, slot) of each observed field.
     """
     address, state_at, place_at, returned, ssthresh, cwnd = code
     for i in range(row, stop):

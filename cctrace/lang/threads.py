@@ -19,7 +19,7 @@ def cores() -> int:
 
 
 def each(function: Callable[[One], Made], items: Iterable[One]) -> list[Made]:
-    """Return a function of each item, in their order, with a thread per core; the first error is raised.
+    """Return what a function returns for each item, in order, with a thread per core; the first error is raised.
 
     >>> each(abs, [-1, 2])
     [1, 2]
@@ -34,9 +34,9 @@ def each(function: Callable[[One], Made], items: Iterable[One]) -> list[Made]:
 
 @contextlib.contextmanager
 def ahead(function: Callable[..., object], *args: object) -> Iterator[None]:
-    """Call a function in another thread during a block, which ends when both are done; not if there is only one core.
+    """Call a function in another thread while the block runs, and wait for both; with a single core, do not call it.
 
-    The function must cache its result, and whoever needs that must call it anyway: errors are left to that call.
+    The function must cache its result; whoever needs it calls it anyway, and that call raises its errors.
     """
 
     def quietly() -> None:
