@@ -1,11 +1,14 @@
 """A policer's buckets are judged in one compiled pass, as by their definition."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from cctrace.path import constants as const
-from cctrace.path.buckets import _Tried
+from cctrace.path.buckets import _queued, _Tried
 from cctrace.path.lindley import losses_by_deficit
+from cctrace.path.transmissions import DELIVERED, LOST
 from cctrace.tcp.wire import PACKET_BYTES
 
 ZONES = int(const.EMPTY_PACKETS + const.OVER_PACKETS) + 2
@@ -54,3 +57,25 @@ def test_the_beginning_of_a_flow_says_what_its_first_losses_met(all_at_first):
     first = tried.first_losses
     assert len(tried.beginning.lost) < len(tried.lost)
     assert tried.beginning.met(rate)[first].tolist() == tried.met(rate)[first].tolist()
+
+
+def test_losses_that_go_on_for_many_rtts_are_an_event_per_rtt():
+    time = np.arange(1000) * 1e3
+    lost = np.arange(1000) % 4 == 3  # one in 4 ms, for 100 RTTs of 10 ms
+    lost[:500] = False
+    assert _Tried(time, np.full(1000, 1500.0), lost, 1e4).apart * lost.sum() == pytest.approx(50, abs=9)
+    once = np.zeros(1000, bool)
+    once[[300, 304, 308, 600]] = True  # within an RTT, and another one
+    assert _Tried(time, np.full(1000, 1500.0), once, 1e4).apart == 2 / 4
+
+
+@pytest.mark.parametrize(("queue_us", "queued"), [(0.0, False), (15e3, True)])
+def test_a_packet_that_waits_for_a_delayed_ack_before_a_loss_met_no_queue(queue_us, queued):
+    sent = np.arange(1000) * 6e6  # every 6 ms, over a base RTT of 30 ms
+    lost = np.arange(1000) % 40 == 39
+    rtt = np.where(lost, np.nan, 30e3 + 6e3 * (np.arange(1000) % 2 == 0))  # every second packet releases the ACK
+    rtt[np.flatnonzero(lost) - 1] += 6e3  # the lost one would have
+    rtt[np.flatnonzero(lost)[:, None] - np.arange(1, 6)] += queue_us
+    state = np.where(lost, LOST, DELIVERED)
+    table = SimpleNamespace(sent_ns=sent, rtt_us=rtt, state=state, retransmitted=np.zeros(1000, bool))
+    assert _queued(table, 30e3) == queued

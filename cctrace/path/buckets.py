@@ -109,8 +109,11 @@ class _Tried:
 
     @functools.cached_property
     def apart(self) -> float:
-        """Share of the losses that follow no other loss within an RTT."""
-        return float(np.mean(np.diff(self.time_us[self.lost], prepend=-np.inf) > self.rtt_us))
+        """Number of events per loss: an event is an RTT that begins with a loss, however long losses go on."""
+        times, row, events = self.time_us[self.lost], 0, 0
+        while row < len(times):
+            row, events = int(np.searchsorted(times, times[row] + self.rtt_us, "right")), events + 1
+        return events / len(times)
 
     def misjudged(self, rate: float) -> int:
         """Return the number of packets on the wrong side of the best deficit threshold between lost and passed."""
@@ -208,15 +211,17 @@ def _queued(table: Transmissions, base_us: float) -> bool:
     """Return whether packets sent around the losses waited: then a queue dropped them, not a policer.
 
     All losses within an RTT count once: the many at a flow's start may overflow a queue elsewhere. Jitter delays
-    packets before losses as it does all others.
+    packets before losses as it does all others. The last packet before a loss may wait for a delayed ACK that the lost
+    one would have released; the one before it does not.
     """
     known = np.flatnonzero(np.isfinite(table.rtt_us) & ~table.retransmitted)
     lost = np.flatnonzero(table.state == LOST)
     if not len(lost) or not len(known):
         return True
     lost = lost[np.unique(_rounds(table, base_us)[lost], return_index=True)[1]]
-    before = known[np.maximum(np.searchsorted(known, lost) - 1, 0)]
-    return float(np.median(table.rtt_us[before])) - base_us > max(5e3, 0.2 * base_us) + _jitter_us(table, base_us)
+    last = np.searchsorted(known, lost) - 1
+    waited = np.minimum(*(table.rtt_us[known[np.maximum(last - back, 0)]] for back in (0, 1)))
+    return float(np.median(waited)) - base_us > max(5e3, 0.2 * base_us) + _jitter_us(table, base_us)
 
 
 def _rounds(table: Transmissions, base_us: float) -> np.ndarray:
