@@ -226,6 +226,8 @@ def diagnosed(base: Base) -> list[Verdict]:
     except CctraceError as error:
         print(f"    {base.name}: {error}")
         return found.diagnosis.verdicts
+    if effects.unlike:
+        print(f"    {base.name}: {effects.unlike}")
     return effects.joined(found.diagnosis).verdicts
 
 

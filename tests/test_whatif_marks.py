@@ -5,7 +5,6 @@ import pytest
 import cctrace as cct
 from cctrace.counterfactual.effects import effects_of
 from cctrace.counterfactual.questions import alike, changed
-from cctrace.errors import FitError
 
 LINK = {"rate": "20Mbit", "rtt": "20ms", "buffer": "4bdp"}
 
@@ -45,8 +44,7 @@ def test_what_marks_cost_is_the_difference_to_a_queue_that_marks_nothing(marked)
 def test_marks_of_a_queue_that_cannot_be_told_have_no_effect_for_the_path_does_not_reproduce_them():
     flow = simulated(aqm="dualpi2").capture().flow(0)
     diagnosis = cct.diagnose(flow, controller="cubic6")
-    with pytest.raises(FitError, match="does not reproduce the recording"):
-        effects_of(flow, diagnosis, "cubic6", draws=4)
+    assert "does not reproduce the recording" in effects_of(flow, diagnosis, "cubic6", draws=4).unlike
 
 
 def test_another_queue_management_takes_the_place_of_a_threshold_of_marks():

@@ -272,5 +272,6 @@ def _with_effects(
     with Attempt(EFFECTS) as part:
         found = effects_of(flow, diagnosis, senders_to_simulate(analysis), progress=progress)
         joined = found.joined(diagnosis, goal)
-        return replace(analysis, effects=found.ordered(joined.verdicts), diagnosis=joined)
+        effects = Refusal(EFFECTS, found.unlike) if found.unlike else found.ordered(joined.verdicts)
+        return replace(analysis, effects=effects, diagnosis=joined)
     return replace(analysis, effects=part.refused)

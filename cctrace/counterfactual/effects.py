@@ -115,6 +115,9 @@ class Effects(Summarized):
         Causes that no verdict names: from the time accounting, or relevant although others explain as much.
     not_excluded : list of str
         What the capture cannot exclude, in words.
+    unlike : str
+        "", or why verdicts get no numbers: the inferred path does not reproduce the recording. `causes` then only
+        order the verdicts.
     """
 
     shown_as = "What each cause cost"
@@ -126,6 +129,7 @@ class Effects(Summarized):
     unanswered: dict[str, str]
     added: list[Verdict]
     not_excluded: list[str]
+    unlike: str = ""
 
     def ordered(self, verdicts: Sequence[Verdict]) -> Effects:
         """Return the same effects, ordered as the verdicts."""
@@ -139,7 +143,11 @@ class Effects(Summarized):
             named.add("congestive_loss")
         verdicts = self.added + [one for one in diagnosis.verdicts if one.name not in named]
         verdicts = [self._with_effect(one) for one in verdicts]
-        return diagnosis.reordered([_calibrated(one) for one in by_effect(verdicts, goal)])
+        if not self.unlike:
+            return diagnosis.reordered([_calibrated(one) for one in by_effect(verdicts, goal)])
+        # What changes nothing over a path that is not the recorded one may change something over that.
+        verdicts = by_effect([one if matters(one) else replace(one, effect=None) for one in verdicts], goal)
+        return diagnosis.reordered([replace(one, effect=None) for one in verdicts])
 
     def _with_effect(self, one: Verdict) -> Verdict:
         if (without := self.causes.get(one.name)) is not None:
@@ -192,8 +200,9 @@ def effects_of(
 
     `own`: the sender's controller, or its candidates, the likeliest first: intervals then cover the results of all
     candidates that reproduce the recording. `draws`: number of paths drawn from the fit's uncertainty; 8 by default,
-    or fewer for a flow of many segments. Raises `FitError` if the path cannot be inferred, does not reproduce the
-    recording, or would take too long to simulate; `StreamError` if the capture lacks one direction.
+    or fewer for a flow of many segments. If no candidate does, effects over the path that comes closest only order the
+    verdicts: their intervals are as wide as it is off. Raises `FitError` if the path cannot be inferred, or would take
+    too long to simulate; `StreamError` if the capture lacks one direction.
     """
     segments = float(np.nan_to_num(flow.row["segments_sent"]))
     if draws is None and segments > effort.MOST_SEGMENTS and isinstance(flow, Flow):
@@ -207,7 +216,7 @@ def effects_of(
     else:
         scene = scene_of(flow, senders[0], diagnosis, progress, quick=True)
     tries = effort.TRIES if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
-    kept = _reproducing([replace(scene, own=one) for one in senders], diagnosis, draws, tries, progress)
+    kept, unlike = _reproducing([replace(scene, own=one) for one in senders], diagnosis, draws, tries, progress)
     scene = kept[0].scene
     added, perhaps = held(scene, diagnosis), beside(scene, diagnosis)
     asked, unanswered = removals(diagnosis.verdicts + added + perhaps, scene)
@@ -230,7 +239,7 @@ def effects_of(
     for one in perhaps:
         effect = causes[one.name].effect if one.name in causes else None
         if effect is not None and (one.name in next_limits or matters(replace(one, effect=effect))):
-            added.append(one)
+            added.append(replace(one, confidence=min(one.confidence, const.UNSURE)) if unlike else one)
         else:
             causes.pop(one.name, None)
             unanswered.pop(one.name, None)
@@ -242,13 +251,15 @@ def effects_of(
         (one.effect.goodput.value or 0) > 1 + const.GOODPUT_CHANGES for one in causes.values()
     ):
         not_excluded.append(NO_MORE_DATA)
-    return Effects(scene.recorded, names, kept[0].original or {}, causes, unanswered, added, not_excluded)
+    return Effects(scene.recorded, names, kept[0].original or {}, causes, unanswered, added, not_excluded, unlike)
 
 
 def _reproducing(
     scenes: Sequence[Scene], diagnosis: Diagnosis, draws: int, tries: int, progress: Progress
-) -> list[Runs]:
+) -> tuple[list[Runs], str]:
     """Return the runs of those scenes that reproduce the recording; if none does, of those with a send buffer.
+
+    If these do not, either: the closest of the first ones, and how they differ.
 
     Linux keeps there what arrived out of order, too: a buffer that suffices at other times delays every recovery, and
     the flow seems to lack data only then. `tries`: as of `Runs`; polls, which have one, do not show that.
@@ -261,9 +272,10 @@ def _reproducing(
         buffers = [replace(one.held, send_buffer_bytes=in_flight, may_lack_data=False) for one in scenes]
         rivals = [replace(one, held=held) for one, held in zip(scenes, buffers, strict=True)]
         kept = [runs for one in rivals if (runs := Runs(one, draws, 1, progress, tries)).reproduces]
-    if not kept:
-        raise FitError(_unlike(scenes[0], tried[0].original or {}))
-    return kept
+    if kept:
+        return kept, ""
+    closest = min(tried, key=lambda runs: runs.misfit)
+    return [closest], _unlike(scenes[0], closest.original or {})
 
 
 def _may_lack_room(scene: Scene, diagnosis: Diagnosis) -> bool:

@@ -115,6 +115,11 @@ class Runs:
             self.original = original = estimated(self._own, {})
         self._misfit = {name: missed(name, original[name], recorded[name]) for name in FIGURES}
 
+    @property
+    def misfit(self) -> float:
+        """By how much the original missed goodput and RTT of the recording, beyond its intervals (logarithms)."""
+        return self._misfit["goodput_bps"] + self._misfit["rtt_mean_us"]
+
     def _is_by_chance(self) -> bool:
         """Return whether the original's goodput differs materially between draws."""
         assert self._own is not None

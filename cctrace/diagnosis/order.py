@@ -10,8 +10,8 @@ from cctrace.diagnosis.wording import fill
 from cctrace.estimates import Z90, Estimate
 from cctrace.special import special
 
-REMEDIED = {"congestive_loss", "self_induced_queue"}  # the simulated remedy is another queue: its cost does not count
 DOUBLED = {"congestive_loss", "shallow_buffer"}  # the simulated remedy is a buffer twice as large
+REMEDIED = {"congestive_loss", "self_induced_queue"}  # the simulated remedy is another queue: its cost does not count
 # These matter even if they held for little time.
 ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited", "pacing_limited"}
 LIKELY = float(special.ndtri(0.75)) / Z90  # of half a 90 % interval: exceeded with probability 3/4
@@ -99,13 +99,16 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
             return (2 if place < ORDER.index("path_full") else 4), 0, 0.0, 0
         # Effects that differ by less than a tie are in the catalogue's order.
         for rank, wanted in ((1, first), (3, second)):
-            gain = _least_gain(effect, wanted) if one.name in DOUBLED else _size(one, effect, wanted, goal)
+            is_longer = one.name in DOUBLED and wanted != "goodput"  # a longer queue is no gain
+            gain = _least_gain(effect, wanted) if is_longer else _size(one, effect, wanted, goal)
             size = -round(gain / (const.LOSS_TIE if wanted == "loss" else const.RATIO_TIE))
             if _may_matter(one, wanted, goal):
                 return rank + pauses, size, 0.0, place
             if _matters(one, wanted, goal):
                 return rank, size, _alone(effect), place
-        return 5, 0, 0.0, 0
+        is_large = any(_size(one, effect, wanted, goal) >= _least(wanted) for wanted in (first, second))
+        # Where chance hides a direction, the rule that found the cause decides.
+        return (3, 0, 0.0, place) if is_large and place < ORDER.index("path_full") else (5, 0, 0.0, 0)
 
     return sorted(verdicts, key=key)
 
