@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +19,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows import scan, vantage
 from cctrace.flows.state import OPTION_BYTES, SAMPLE_BITS, SIDE
 from cctrace.lang.machine import Machine
+from cctrace.lang.threads import ahead_of
 from cctrace.tcp.wire import MSS_BYTES
 from cctrace.units import format_time
 
@@ -310,32 +309,10 @@ def of_file(source: Any, **options: Any) -> Connections:
     if isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
         kind = options.get("format") or format_of(source, options.get("limit"))
         if kind in CAPTURES:
-            return Connections(lambda: _ahead(stream(source, CHUNK, **options, lasting=_AHEAD + 2)))
+            return Connections(lambda: ahead_of(stream(source, CHUNK, **options, lasting=_AHEAD + 2), _AHEAD))
         if kind not in MAY_HOLD_PACKETS:  # before hundreds of megabytes of counters are read in vain
             raise refused
     data = read_file(source, **options)  # a source that may not be readable twice
     if not isinstance(data, Packets):
         raise refused
     return Connections(lambda: [data])
-
-
-def _ahead(parts: Iterator[Packets]) -> Iterator[Packets]:
-    """Yield what `parts` yields, produced in a second thread that is at most `_AHEAD` parts ahead."""
-    line: queue.Queue = queue.Queue(_AHEAD)
-
-    def produce() -> None:
-        try:
-            for part in parts:
-                line.put((part, None))
-            line.put((None, None))
-        except BaseException as error:  # handed over to the thread that asks
-            line.put((None, error))
-
-    threading.Thread(target=produce, daemon=True).start()
-    while True:
-        part, error = line.get()
-        if error is not None:
-            raise error
-        if part is None:
-            return
-        yield part

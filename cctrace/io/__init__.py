@@ -203,6 +203,7 @@ def _packets(
     lasting: int = 0,
 ) -> Iterator[Packets]:
     """Yield the packets of captures, joined in the order of time: all at once, or in parts of about `chunk` rows."""
+    from cctrace.io.chunks import in_advance
     from cctrace.io.frames import Decoder
 
     names = ["<stdin>" if one == "-" else getattr(one, "name", one) for one in sources]
@@ -212,7 +213,7 @@ def _packets(
     taken = 0
     for source in sorted(sources, key=lambda one: _start_ns(one, format, limit)) if len(sources) > 1 else sources:
         with open_source(source, limit) as opened:
-            for data, frames, count in frames_of(opened, format, decoder):
+            for data, frames, count in in_advance(opened, frames_of(opened, format, decoder)):
                 # Each part brings the table of all connections: no smaller than that, or reading takes quadratic time.
                 if chunk and count > 0 and decoder.rows >= max(chunk, decoder.connections):
                     taken += decoder.rows

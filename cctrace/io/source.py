@@ -68,6 +68,11 @@ class Source:
         self._stream, self._pending = stream, first
         self.head = first
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bytes are those of the file."""
+        return self._stream is self._file
+
     def readinto(self, view: memoryview) -> int:
         """Fill `view` as far as bytes last; return how many."""
         with self._reading:  # never from a closed file: another may have its descriptor by now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,46 @@ def each(function: Callable[[One], Made], items: Iterable[One]) -> list[Made]:
         return [function(item) for item in items]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(function, items))
+
+
+def ahead_of(items: Iterator[One], most: int) -> Iterator[One]:
+    """Yield what `items` yields, made in another thread while the ones before are used; at most `most` wait.
+
+    >>> list(ahead_of(iter("abc"), 2))
+    ['a', 'b', 'c']
+    """
+    if cores() == 1:
+        yield from items
+        return
+    line: queue.SimpleQueue[tuple[list[One], BaseException | None]] = queue.SimpleQueue()
+    room, ended = threading.Semaphore(most), threading.Event()
+
+    def produce() -> None:
+        try:
+            for item in items:
+                room.acquire()
+                if ended.is_set():
+                    return
+                line.put(([item], None))
+                del item  # whoever takes it is the last one to know it
+            line.put(([], None))
+        except BaseException as error:  # handed over to the thread that asks
+            line.put(([], error))
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    try:
+        while True:
+            made, error = line.get()
+            room.release()
+            if error is not None:
+                raise error
+            if not made:
+                return
+            yield made.pop()
+    finally:
+        ended.set()
+        room.release()
 
 
 @contextlib.contextmanager
