@@ -5,7 +5,9 @@ import pytest
 
 import cctrace as cct
 from benchmarks.identify import from_ss, simulated
-from cctrace.identification.constants import MOST_AGAINST
+from cctrace.cc import controller
+from cctrace.identification.constants import MOST_AGAINST, STRONG_WEIGHT
+from cctrace.identification.dips import overdue
 from cctrace.identification.flights import flights_of, longest_still, paced_log_odds, rises, waits_us
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.odds import UNKNOWN
@@ -23,6 +25,7 @@ class Flights(HalfRounds):
         self.flight = np.append(flight[:1], flight).astype(float)
         self.edges = self.acks = np.arange(len(self.flight))
         self.time_us = self.edges * RTT_US / 2
+        self.rtt_us = np.full(len(self.edges), RTT_US)
         self.open, self.busy = np.ones(len(self.edges)), np.ones(len(flight), bool)
         self.reductions = np.array(reductions, int)
         self.blur = 0.0
@@ -72,7 +75,7 @@ def test_a_window_rises_all_the_time_between_losses_and_a_bbr_does_not():
     assert paced_log_odds(Flights(saw, cuts), 0.0, RTT_US, is_v1=True) > 5
     assert rises(Flights(probing(8), cuts))[1] == 0
     queueing = probing(8) * np.linspace(1, 2, 400)  # jitter raises its bandwidth; it drains after each probe
-    assert rises(Flights(queueing, [1])) == (1, 0.0)
+    assert rises(Flights(queueing, [1]))[1] < 0.1
     assert rises(Flights(queueing.clip(max=80 * np.linspace(1, 2, 400)), [1])) == (1, 1.0)
     short = np.append(np.tile(np.linspace(70, 80, 5), 40), np.linspace(50, 80, 20))  # each probe overflows the queue
     epochs, share = rises(Flights(short, np.arange(5, 201, 5) + 1))
@@ -93,6 +96,30 @@ def test_a_window_rises_all_the_time_between_losses_and_a_bbr_does_not():
 def test_a_window_has_risen_by_the_middle_or_is_never_still(period, is_window):
     flight = np.tile(60 + 50 * period, 10)
     assert rises(Flights(flight, np.arange(40, 400, 40) + 1)) == (9, float(is_window))
+
+
+def test_a_window_that_falls_without_losses_rises_between_its_falls():
+    saw = np.tile(np.linspace(70, 100, 40), 10)  # CDG backs off to 0.7 of its window
+    assert rises(Flights(saw, [1]))[1] > 0.9
+    drained = np.tile(np.append(np.linspace(70, 100, 30), np.linspace(100, 70, 10)), 10)  # v3 after a probe
+    assert rises(Flights(drained, [1]))[1] == 0
+    halved = np.tile(np.append(np.linspace(100, 120, 30), np.full(10, 50)), 10)  # PROBE_RTT, and as before it
+    assert rises(Flights(halved, [1]))[1] == 0
+
+
+def test_a_bbr_drains_the_queue_when_its_minimum_rtt_expires():
+    queued_us = np.full(801, 1.5 * RTT_US)  # for 16 s
+    queued_us[0] = RTT_US
+    kept = np.full(800, 80)
+    for name, missing in (("bbr2", 2), ("bbr3", 2), ("bbr2022", 1)):
+        cls, _ = controller(name)
+        against = overdue(Flights(kept), queued_us, cls)
+        assert against == min(STRONG_WEIGHT * missing, MOST_AGAINST)
+        dipped = np.where(np.arange(800) % 250 > 240, 40, kept)
+        assert overdue(Flights(dipped), queued_us, cls) == 0
+        assert overdue(Flights(kept / 10), queued_us, cls) == 0  # half of it is v2's least window
+        refreshed = np.where(np.arange(801) % 200 == 0, RTT_US, queued_us)
+        assert overdue(Flights(kept), refreshed, cls) == 0
 
 
 def test_rates_at_other_gains_and_rates_that_never_change_are_a_strangers():

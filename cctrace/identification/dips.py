@@ -1,4 +1,4 @@
-"""PROBE_RTT, by which a BBR shows itself in a flow that a fixed rate holds all the time.
+"""PROBE_RTT, by which a BBR shows itself: in a flow that a fixed rate holds all the time, and where a queue stays.
 
 Where an SO_MAX_PACING_RATE prevents every probe for bandwidth, and no queue builds up, windows say nothing. But a BBR's
 minimum RTT expires, and it lowers its window for 200 ms (`replaying.midflow.probe_rtts`):
@@ -8,6 +8,9 @@ minimum RTT expires, and it lowers its window for 200 ms (`replaying.midflow.pro
 
 No other sender does this. A candidate is refuted by each dip that it does not make, and v2 and v3 by those that are
 missing, but one.
+
+With any limit, a BBR whose RTT stays above its minimum for that long drains its queue, and the path's. A window that
+keeps a queue for longer is another sender's (`overdue`).
 """
 
 import numpy as np
@@ -17,7 +20,7 @@ from cctrace.cc.base import Controller
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
-from cctrace.replaying.midflow import FLOOR_SEGMENTS, HELD_US, probe_rtts
+from cctrace.replaying.midflow import DIP, FLOOR_SEGMENTS, HELD_US, lifetime_us, probe_rtts
 
 
 def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
@@ -44,3 +47,28 @@ def _levels(halves: HalfRounds, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     begins = np.searchsorted(halves.acks, rows)
     ends = np.searchsorted(halves.time_us, halves.time_us[begins] + HELD_US + 2 * halves.rtt_us[begins])
     return np.array([halves.flight[a : b + 1].min() for a, b in zip(begins, ends, strict=True)])
+
+
+def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controller]) -> float:
+    """Return the log odds, 0 or more, against a BBR whose minimum RTT expired without a dip of the flight.
+
+    `rtt_us`: at each ACK; 0 for none. An RTT nearer to the minimum than the error of its time stamps and than jitter
+    makes may have refreshed it. Of flights of eight segments, half is the floor, and jitter makes as much.
+    """
+    if len(halves) < const.FEW or np.median(halves.flight) <= 2 * FLOOR_SEGMENTS:
+        return 0.0
+    wait_us = const.WAITS_LATE * lifetime_us({name: parameter.default for name, parameter in cls.params.items()})
+    edges = halves.edges
+    lowest = np.minimum.reduceat(np.where(rtt_us > 0, rtt_us, np.inf)[: edges[-1]], edges[:-1])
+    least, since, missing = np.inf, 0, 0
+    for k, low in enumerate(lowest.tolist()):
+        if low <= (1 + halves.blur) * least + const.STAMP_ERROR_US:
+            least, since = min(least, low), k
+        elif halves.time_us[edges[k + 1]] - halves.time_us[edges[since + 1]] > wait_us:
+            flight = halves.flight[edges[since + 1] : edges[k + 1] + 1]
+            if flight.min() > DIP * np.median(flight):
+                missing += 1
+            else:
+                least = float(lowest[since + 1 : k + 1].min())
+            since = k
+    return min(const.STRONG_WEIGHT * missing, const.MOST_AGAINST)

@@ -37,6 +37,7 @@ from cctrace.identification import constants as const
 from cctrace.identification import dips
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.sends import Record, Replay
+from cctrace.replaying.midflow import BACK, HELD_US
 from cctrace.tcp.pacing import PACING_CA_RATIO, SK_GSO_MAX_SIZE, TSO_RTT_LOG, TSO_WIN_DIVISOR
 
 V2 = BBR2.params
@@ -190,14 +191,15 @@ def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
 def _foreign(record: Record, replay: Replay) -> float:
     """Return the log odds against a candidate that paces, from flights that it would not produce."""
     halves, is_v1 = record.halves, bool(replay.cls.phase_choices)
-    if not len(halves) or halves.steady:
-        return 0.0
     rows = record.events.rows[halves.acks]
+    overdue = dips.overdue(halves, rows["rs_rtt_us"], replay.cls)
+    if not len(halves) or halves.steady:
+        return overdue
     min_rtt_us = float(np.min(rows["tcp_min_rtt_us"]))
     srtt_us = rows["srtt_us8"] / 8
     window = halves.each(np.where(srtt_us > const.QUEUED * min_rtt_us, replay.cwnd[halves.acks], np.inf))
     still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window, const.V1_LEAST_FLIGHT if is_v1 else 0)
-    return paced_log_odds(halves, still, min_rtt_us, is_v1)
+    return overdue + paced_log_odds(halves, still, min_rtt_us, is_v1)
 
 
 def waits_us(rtt_us: NDArray[np.float64], is_v1: bool) -> NDArray[np.float64]:
@@ -237,21 +239,53 @@ def longest_still(
 
 
 def rises(halves: HalfRounds) -> tuple[int, float]:
-    """Return how many periods between losses are long enough to judge, and the share of all in which a window grows.
+    """Return how many periods between reductions are long enough to judge, and the share of all in which a window
+    grows.
 
-    Between losses a window never falls, and grows all the time. A BBR's flight falls after each probe, even while a
+    Between reductions a window never falls, and grows all the time. A BBR's flight falls after each probe, even while a
     queue of its own makes it rise; if every probe ends with a loss, it stays the same until the next one, where it
     jumps (v1) or rises (v2, v3): it has not risen by the middle of the period, or within a round trip, and stays at
     one level for most of it.
     """
     flight = halves.each(halves.flight)
     epochs = blocks = growing = 0
-    for inside in halves.epochs():
+    for inside in _between_falls(halves, flight):
         blocks += len(inside)
         if len(inside) >= const.SEVERAL:  # a v1 that overflows its queue in each probe has few longer ones
             epochs += 1
             growing += len(inside) * _grows(flight[inside], halves.blur)
     return epochs, growing / max(blocks, 1)
+
+
+def _between_falls(halves: HalfRounds, flight: NDArray[np.float64]) -> list[NDArray[np.int64]]:
+    """Return the blocks between successive reductions: losses', and those without losses, as CDG's and YeAH's."""
+    falls = _falls(halves, flight)
+    periods = []
+    for inside in halves.epochs():
+        cuts = np.flatnonzero(np.isin(inside[1:-1], falls)) + 1  # at either end, a fall is the reduction's
+        periods += np.split(inside, cuts)
+    return periods
+
+
+def _falls(halves: HalfRounds, flight: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the blocks at which the flight has fallen to a lower level, within a round trip.
+
+    A BBR drains its queue for longer; after PROBE_RTT, its flight is back.
+    """
+    blur, segment = halves.blur, const.ONE_SEGMENT
+    time_us = halves.time_us[halves.edges]
+    held_us = HELD_US + 2 * np.median(halves.rtt_us)
+    found: list[int] = []
+    for k in range(1, len(flight) - 3):
+        low = k + 1 + int(np.argmin(flight[k + 1 : k + 4]))  # a round trip of two blocks begins within one
+        level = flight[low]
+        if level > (const.REDUCED - blur) * flight[k] - segment or flight[k] < (1 - blur) * flight[k - 1] - segment:
+            continue
+        later = flight[low + 1 : int(np.searchsorted(time_us, time_us[low] + held_us)) + 1]
+        goes_on = later[:2].min(initial=np.inf) < (1 - 2 * const.STILL - blur) * level - segment
+        if not goes_on and later.max(initial=0.0) < BACK * level:
+            found.append(low)
+    return np.array(found, np.int64)
 
 
 def _grows(flight: NDArray[np.float64], blur: float) -> bool:

@@ -50,6 +50,9 @@ class HalfRounds:
             self.idle[np.minimum(np.searchsorted(self.acks, waited), len(self.acks) - 1)] = True
         left = np.concatenate([[0], np.cumsum(sends["segments"].astype(np.int64))])
         self.left = left[np.searchsorted(sends["row"], self.acks, side="right")].astype(float)
+        # The first ACK after each write's last segment, which is short and empties the queue.
+        ended = np.searchsorted(self.acks, sends["row"][sends["ends_write"] != 0])
+        self.ended = np.unique(ended[ended < len(self.acks)])
         self.edges = self._edges(rows)
         self.sent = np.diff(self.left[self.edges])
         self.acked = np.diff(rows["delivered"][self.acks][self.edges].astype(float))
@@ -148,22 +151,31 @@ class HalfRounds:
         return self.flight[last] + self.left - self.left[last] < window
 
     def _drains(self) -> NDArray[np.bool_]:
-        """Return which ACKs found nothing more to send: the last send precedes them, or a pause follows.
+        """Return which ACKs found nothing more to send: the last send precedes them, a write's last segment ended it
+        before or ends it after them, or a pause follows.
 
         Data that waits for cwnd alone leaves within a round trip of ACKs, before a third of cwnd is free.
         """
-        begins = np.append(True, np.diff(self.left) > 0)
+        begins = self.follows_send()
+        begins[:1] = True
         number = np.cumsum(begins) - 1
         since_us = self.time_us[begins]
         ends = np.append(begins[1:], True)
         fallen = (self.flight[begins] - self.flight[ends]) * TSO_WIN_DIVISOR > self.flight[begins]
         pauses = fallen | np.append(np.diff(since_us) > self.rtt_us[begins][:-1], True)
         pauses[number[np.maximum(np.flatnonzero(self.idle) - 1, 0)]] = True
+        alone = self.ended[np.diff(self.left, prepend=0)[self.ended] == 1]  # cwnd would have let it out, too, before
+        pauses[number[self.ended]] = True
+        pauses[np.maximum(number[alone] - 1, 0)] = True
         return pauses[number]
 
     def fullest(self) -> NDArray[np.bool_]:
         """Return which ACKs found the largest flight of their half round trip."""
         return self.flight >= self.most(self.flight)
+
+    def follows_send(self) -> NDArray[np.bool_]:
+        """Return which ACKs are the first after a send."""
+        return np.diff(self.left, prepend=0) > 0
 
     def held_from(self) -> int | None:
         """Return the row from which a fixed amount of data in flight limited the sender; None if there is none.

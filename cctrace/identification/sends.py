@@ -45,7 +45,8 @@ class Record(NamedTuple):
     rebuilt: bool  # whether missing SACKs were reconstructed (`flows.missing_sacks`)
     # whether the record ends where a fixed amount in flight began to limit the sender (`HalfRounds.held_from`)
     held: bool
-    # stops, sent: intervals of 0.2 s and the super-packets in each, see `replaying.intervals.blocks`
+    # stops, sent: intervals of 0.2 s, and the super-packets in each whose times the application did not determine
+    # (all, if it determined each), see `replaying.intervals.blocks`
     stops: NDArray[np.int64]
     sent: NDArray[np.int64]
     halves: HalfRounds
@@ -107,7 +108,17 @@ def _record(events: Events, most: int, hz: int, hz_known: bool, exact: bool, reb
     if len(events) > most:
         events = Events(events.rows[:most], events.meta, events.sends[events.sends["row"] < most])
     stops, sent = blocks(events)
+    own = _own_sends(events, stops)
+    sent = own if own.any() else sent
     return Record(events, hz, hz_known, exact, rebuilt, False, stops, sent, HalfRounds(events))
+
+
+def _own_sends(events: Events, stops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return in each interval the super-packets whose times the application did not determine (`any_send`)."""
+    sends = events.sends
+    short = (sends["ends_write"] != 0) & (sends["payload"] < events.meta["mss"])
+    own = (sends["begins"] != 0) & (sends["app_limited"] == 0) & ~short
+    return np.diff(np.searchsorted(sends["row"][own], stops), prepend=0)
 
 
 def _is_blind(flow: Flow) -> bool:
@@ -143,7 +154,8 @@ def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known
     sends = np.zeros(0)
     if record.exact:
         if follower.counts_ticks and not cls.model_based:
-            full = halves.limited() & halves.fullest() if paced else halves.limited()
+            # What waits for room for a super-packet leaves the window unfilled until the send.
+            full = halves.limited() & (halves.fullest() if paced else halves.follows_send())
             first_ones = reductions.AT_FIRST if record.rebuilt else 0  # HyStart would distinguish old CUBIC from new
             rows = halves.reductions.tolist()
             script = reductions.set_right(again, script, rows, halves.acks[full], first_ones)

@@ -79,7 +79,7 @@ def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
     of unexplained lateness.
     """
     send = sends[k]
-    if send.app_limited != 0:
+    if send.app_limited != 0 or (send.ends_write != 0 and send.payload < stack[sk.MSS]):
         return 0.0  # the application determined when it left, and what there was
     total = send_time(send.tx_ns, slots, stack, gap_us)
     if send.retransmitted != 0 or stack[sk.CA_STATE] > CA_DISORDER or stack[sk.WAS_FULL] == OTHER_LIMIT:

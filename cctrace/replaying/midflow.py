@@ -69,7 +69,7 @@ def probe_rtts(events: Events, params: Mapping[str, Any]) -> NDArray[np.int64]:
     """
     if events not in _dip_rows:
         _dip_rows[events] = _dips(events)
-    window_us = 1000 * params.get("probe_rtt_win_ms", params.get("min_rtt_win_sec", 0) * 1000)
+    window_us = lifetime_us(params)
     now_us = np.asarray(events.now_us)
     since_us = now_us[0] if events.meta["complete"] else -window_us
     found = []
@@ -78,6 +78,11 @@ def probe_rtts(events: Events, params: Mapping[str, Any]) -> NDArray[np.int64]:
             found.append(row)
             since_us = now_us[row]
     return np.array(found, np.int64)
+
+
+def lifetime_us(params: Mapping[str, Any]) -> int:
+    """Return for how long a BBR's minimum RTT is valid, us, from its parameters (0 for another controller's)."""
+    return int(1000 * params.get("probe_rtt_win_ms", params.get("min_rtt_win_sec", 0) * 1000))
 
 
 def _dips(events: Events) -> NDArray[np.int64]:
