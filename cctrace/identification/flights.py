@@ -8,7 +8,7 @@ and only the second term without pacing (not below 0 where something else left t
 much was written again, or a receive window). Both are relative to the larger operand, so that they lie in [-1, 1].
 Blocks are Laplace-distributed around 0, with the candidate's maximum-likelihood scale, plus a few outliers.
 
-Four more measures detect what no candidate would do:
+Five more measures detect what no candidate would do:
 
     astray     share of ACKs at which an unpaced candidate's window differs from the flow's, where times are exact. A
                cwnd-limited sender fills its window, and everything that determines the window of Reno or CUBIC is in
@@ -17,10 +17,10 @@ Four more measures detect what no candidate would do:
     outgrown   growth of flights between losses that is not that of an unpaced candidate's window, elsewhere
     still      the longest time with constant data in flight: a BBR probes every eight round trips (v1; or after 48,
                once it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3), and a
-               probe changes the flight, unless its window fills with a queue, or a pacing limit (`HalfRounds.steady`)
-               holds it
-    rises      share of periods between losses in which flights rise all the time, as a window does: a BBR's stay
-               constant, and rise or jump when it probes
+               probe changes the flight, unless its window fills, or a pacing limit (`HalfRounds.steady`) holds it
+    overdue    a queue that stays for longer than a minimum RTT is valid, without PROBE_RTT (`dips`)
+    rises      share of periods between reductions, by losses or not, in which flights rise all the time, as a window
+               does: a BBR's stay constant, and rise or jump when it probes
 
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; tcp_input.c tcp_cwnd_reduction.
 """
@@ -75,7 +75,7 @@ def flights_of(record: Record, replay: Replay) -> Flights:
         return Flights(each, scale, foreign=0.0 if record.exact else held + _foreign(record, replay))
     after, reductions, wrong = after_reductions(halves, over)
     if record.exact:
-        return Flights(each, scale, after, reductions, astray(halves, record.events.rows, replay))
+        return Flights(each, scale, after, reductions, astray(record, replay))
     return Flights(each, scale, after, reductions, foreign=held + outgrown(halves, over), other_reductions=wrong)
 
 
@@ -117,13 +117,24 @@ def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[flo
     may be off by as much as jitter makes a flight, typically; a single one by JITTER_MOST times as much, and by the
     segment that an estimated departure moves to the other side of an ACK.
     """
-    places = [inside[: const.LEAST_AFTER] for inside in halves.epochs() if len(inside) >= const.LEAST_AFTER]
+    periods = (_filled(inside, over, halves.blur) for inside in halves.epochs())
+    places = [inside[: const.LEAST_AFTER] for inside in periods if len(inside) >= const.LEAST_AFTER]
     if not places:
         return np.nan, 0, 0
     best = np.array([blocks[np.argmin(np.abs(over[blocks]))] for blocks in places])
     segment = const.ONE_SEGMENT / np.maximum(halves.each(halves.flight)[best], 1)
     wrong = np.abs(over[best]) > const.JITTER_MOST * halves.blur + const.AFTER_USUAL + segment
     return max(abs(float(np.median(over[best]))) - halves.blur, 0.0), len(best), int(wrong.sum())
+
+
+def _filled(inside: NDArray[np.int64], over: NDArray[np.float64], blur: float) -> NDArray[np.int64]:
+    """Return the blocks of a period from where its window is filled, and stays so.
+
+    Paced sends take two round trips to fill it. What goes on to rise is another's window.
+    """
+    begin = int(np.argmax(over[inside[: 2 * const.LEAST_AFTER]])) if len(inside) else 0
+    later = np.abs(over[inside[begin : begin + const.SEVERAL]])
+    return inside[begin:] if np.all(later <= const.AFTER_USUAL + blur) else inside
 
 
 def outgrown(halves: HalfRounds, over: NDArray[np.float64]) -> float:
@@ -136,7 +147,7 @@ def outgrown(halves: HalfRounds, over: NDArray[np.float64]) -> float:
     """
     flight, part = halves.each(halves.flight), const.SEVERAL // 2
     growth = []
-    for inside in halves.epochs():
+    for inside in (_filled(inside, over, halves.blur) for inside in halves.epochs()):
         if len(inside) < const.SEVERAL:
             continue
         more = float(np.median(over[inside[-part:]]) - np.median(over[inside[:part]]))
@@ -161,13 +172,14 @@ def awaited(rows: NDArray[Any], cwnd: NDArray[np.float64], mss: int) -> NDArray[
     return np.minimum(np.maximum(made, MIN_TSO_SEGS), np.maximum(cwnd / TSO_WIN_DIVISOR, 1))
 
 
-def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
+def astray(record: Record, replay: Replay) -> Astray:
     """Return how often the flights differ from those of a replayed controller without pacing.
 
-    Outside recovery and slow start (in which a window grows faster than it is filled), a flight must equal cwnd
-    after the previous ACK to within a segment and 2 %, or what senders wait for to fill a super-packet. In
-    recovery, when proportional rate reduction lowers it, it must not exceed cwnd.
+    Outside recovery and slow start (in which a window grows faster than it is filled), and where no SO_MAX_PACING_RATE
+    leaves it unfilled, a flight must equal cwnd after the previous ACK to within a segment and 2 %, or what senders
+    wait for to fill a super-packet. In recovery, when proportional rate reduction lowers it, it must not exceed cwnd.
     """
+    halves, rows = record.halves, record.events.rows
     if len(halves.acks) < 2:
         return Astray(0, 0.0)
     before = halves.acks[1:] - 1
@@ -176,6 +188,8 @@ def astray(halves: HalfRounds, rows: NDArray[Any], replay: Replay) -> Astray:
     by_timer = replay.paced or replay.cls.sets_pacing_rate
     nearest = halves.most(np.append(-np.inf, apart), blocks=2)[1:] if by_timer else apart
     still_open = halves.limited()[1:] & (window >= replay.ssthresh[before])
+    if record.limit_Bps:
+        still_open &= replay.pacing_Bps[before] < record.limit_Bps
     segment, share = const.ONE_SEGMENT, const.FINEST_SCALE * window
     below = np.maximum(awaited(rows[before], window, halves.mss) - 1, segment) + share
     below_it = nearest < -below
@@ -197,7 +211,9 @@ def _foreign(record: Record, replay: Replay) -> float:
         return overdue
     min_rtt_us = float(np.min(rows["tcp_min_rtt_us"]))
     srtt_us = rows["srtt_us8"] / 8
-    window = halves.each(np.where(srtt_us > const.QUEUED * min_rtt_us, replay.cwnd[halves.acks], np.inf))
+    # With a queue, v1's window may hold a flight; that of v2 and v3 may without one, at inflight_hi.
+    may_hold = (srtt_us > const.QUEUED * min_rtt_us) | (not is_v1)
+    window = halves.each(np.where(may_hold, replay.cwnd[halves.acks], np.inf))
     still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window, const.V1_LEAST_FLIGHT if is_v1 else 0)
     return overdue + paced_log_odds(halves, still, min_rtt_us, is_v1)
 

@@ -155,6 +155,7 @@ class Rates:
         clocked = held * _laplace(self.rate - self.acked, scale) + const.STRAY / 2
         by_phase = _laplace((self.rate - usual)[:, None, :, None] - levels, scale[:, :, None])
         dense = (1 - held - const.STRAY)[:, None] * by_phase + clocked[:, :, None]  # reference, factor, block, level
+        dense = np.where(self.halves.busy[:, None], dense, 1.0)  # an application that pauses says nothing of gains
         moves: dict[int, NDArray[np.float64]] = {}
         stage = np.full((len(usual), len(FACTORS), len(cycle.gains)), 1 / len(cycle.gains))
         total = np.zeros(stage.shape[:2])

@@ -58,7 +58,7 @@ def _gain(record: Record, usual: Replay, other: Replay) -> float:
     """Return the gain of a parameter value over the default one; 0 or below if not substantial."""
     if usual.paces:
         return float(np.mean(other.sends) - np.mean(usual.sends)) - const.TEMPER if len(other.sends) else 0.0
-    before, after = (astray(record.halves, record.events.rows, one).share for one in (usual, other))
+    before, after = (astray(record, one).share for one in (usual, other))
     return const.SOME_WRONG - after / max(before, 1e-3)
 
 
