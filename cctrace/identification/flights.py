@@ -263,6 +263,8 @@ def rises(halves: HalfRounds) -> tuple[int, float]:
     jumps (v1) or rises (v2, v3): it has not risen by the middle of the period, or within a round trip, and stays at
     one level for most of it.
     """
+    if halves.rising is not None:
+        return halves.rising
     flight = halves.each(halves.flight)
     epochs = blocks = growing = 0
     for inside in _between_falls(halves, flight):
@@ -270,7 +272,8 @@ def rises(halves: HalfRounds) -> tuple[int, float]:
         if len(inside) >= const.SEVERAL:  # a v1 that overflows its queue in each probe has few longer ones
             epochs += 1
             growing += len(inside) * _grows(flight[inside], halves.blur)
-    return epochs, growing / max(blocks, 1)
+    halves.rising = epochs, growing / max(blocks, 1)
+    return halves.rising
 
 
 def _between_falls(halves: HalfRounds, flight: NDArray[np.float64]) -> list[NDArray[np.int64]]:

@@ -33,6 +33,8 @@ class HalfRounds:
     `blur` (relative error of the flight due to jitter: half of it at each end of an RTT).
     """
 
+    rising: tuple[int, float] | None = None  # kept by `flights.rises`: it is the same for all candidates
+
     def __init__(self, events: Events) -> None:
         rows, sends = events.rows, events.sends
         self.mss = max(events.meta["mss"], 1)

@@ -17,7 +17,6 @@ ACK-clocked in any phase.
 Sources: [Linux618] net/ipv4/tcp_bbr.c; `cctrace.cc`'s bbr2, bbr2plus, bbr3.
 """
 
-import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -127,14 +126,14 @@ class Rates:
         """Return the log of the typical rate around each block."""
         reach = 1.5 * CYCLE_LEN * max(self.min_rtt_us, const.LEAST_RTT_US)
         first, last = (np.searchsorted(self.middle_us, self.middle_us + side * reach) for side in (-1, 1))
-        return np.array([np.median(self.rate[a:b]) for a, b in zip(first, last, strict=True)])
+        return _medians(self.rate, first, last)
 
     def bandwidth(self, bw: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the log of the bandwidth in each block, from that after each ACK, segments/s (NaN: unknown)."""
         known = np.flatnonzero(np.isfinite(bw) & (bw > 0))
         held = bw[known[np.clip(np.searchsorted(known, np.arange(len(bw)), side="right") - 1, 0, None)]]
-        middle = [np.median(held[a : b + 1]) for a, b in itertools.pairwise(self.halves.edges)]
-        return np.asarray(np.log(middle))
+        edges = self.halves.edges
+        return np.asarray(np.log(_medians(held, edges[:-1], edges[1:] + 1)))
 
     def full(self, cwnd: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return in which blocks the data in flight filled a window, given at each ACK."""
@@ -168,6 +167,16 @@ class Rates:
             total += np.log(share)
             stage /= share[:, :, None]
         return np.asarray(total.max(axis=1))
+
+
+def _medians(values: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the medians of ``values[first[k]:last[k]]``, sorted together, which is faster than a call for each."""
+    lengths = last - first
+    begins = np.cumsum(lengths) - lengths
+    number = np.repeat(np.arange(len(first)), lengths)
+    part = values[np.arange(lengths.sum()) + np.repeat(first - begins, lengths)]
+    part = part[np.lexsort((part, number))]
+    return (part[begins + (lengths - 1) // 2] + part[begins + lengths // 2]) / 2
 
 
 def _laplace(off: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
