@@ -28,6 +28,7 @@ class Sent(HalfRounds):
         self.time_us = self.edges * block_us
         self.sent = self.acked = np.array(gains) * 1000 * block_us / 1e6
         self.open, self.flight = np.ones(len(self.edges)), np.full(len(self.edges), 40.0)
+        self.busy = np.ones(len(gains), bool)
         self.acks = self.edges
 
     def __len__(self):
@@ -243,5 +244,20 @@ def test_what_an_application_wrote_may_be_too_little_to_fill_a_window():
     halves.flight = np.concatenate([one, one]).astype(float)
     halves.time_us = np.arange(100) * 1000.0
     halves.rtt_us, halves.idle = np.full(100, 20_000.0), np.zeros(100, bool)
+    halves.ended = np.zeros(0, int)
     assert halves.unfilled(np.full(100, 35.0))[50:].all()
     assert not halves.unfilled(np.full(100, 20.0))[75:80].any()
+
+
+def test_a_writes_last_short_segment_shows_that_nothing_else_waited():
+    halves = HalfRounds.__new__(HalfRounds)
+    # A segment for each of 30 ACKs, one for the 41st, and again one an ACK from the 51st on.
+    halves.left = np.concatenate([np.arange(1, 31), np.full(10, 30), np.full(10, 31), np.arange(32, 82)]).astype(float)
+    halves.flight = np.concatenate([np.full(30, 60), np.arange(60, 50, -1), np.arange(51, 41, -1), np.full(50, 60)])
+    halves.time_us, halves.rtt_us = np.arange(100) * 1000.0, np.full(100, 80_000.0)
+    halves.idle, halves.free, halves.open = (np.zeros(100, bool), np.zeros(100, bool), np.ones(100, bool))
+    halves.ended = np.zeros(0, int)
+    assert halves.limited()[:-1].all()  # cwnd may have fallen meanwhile
+    halves.ended = np.array([40])  # the single segment is short
+    assert np.array_equal(np.flatnonzero(~halves.limited()[:-1]), np.arange(29, 50))
+    assert np.array_equal(np.flatnonzero(~halves.follows_send()), [*range(30, 40), *range(41, 50)])
