@@ -9,6 +9,7 @@ joint effect of two causes shows only if each is removed.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention
@@ -34,46 +35,50 @@ Removals = dict[str, tuple[Intervention, Verdict]]
 def held(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     """Return verdicts on host limits found by the time accounting, unless a verdict names them already."""
     named, by, account = set(diagnosis.causes), scene.held, shares(diagnosis.limits)
-    found = []
     waited = account.get("application", 0.0) + account.get("send_buffer", 0.0)  # a capture shows pauses, not buffers
-    for cause, is_held, share, number in (
+    found = (
         ("application_limited", by.app, account.get("application", 0.0), "application_share"),
         ("receiver_limited", by.window_bytes, account.get("receive_window", 0.0), "receiver_share"),
         ("send_buffer_limited", by.send_buffer_bytes, waited, "send_buffer_share"),
-    ):
-        if is_held is not None and share > 0 and not named & {cause, _SAYS_AS_MUCH.get(cause)}:
-            span = 0.0, diagnosis.limits[-1].end_s
-            said = {"held_share": share, "per_rtt": "per RTT"}
-            found.append(verdict(Finding(cause, partly(share), span, {number: share}, said)))
-    return found
+    )
+    span = 0.0, diagnosis.limits[-1].end_s
+    return [
+        verdict(Finding(cause, partly(share), span, {number: share}, {"held_share": share, "per_rtt": "per RTT"}))
+        for cause, is_held, share, number in found
+        if is_held is not None and share > 0 and not named & {cause, _SAYS_AS_MUCH.get(cause)}
+    ]
 
 
 def beside(scene: Scene, diagnosis: Diagnosis) -> list[Verdict]:
     """Return verdicts on causes that may matter although others explain as much, limited to those that do matter."""
-    found, others, names = list(diagnosis.explained_away), len(scene.others), set(diagnosis.causes)
+    return [*diagnosis.explained_away, *map(verdict, _doubtful(scene, diagnosis))]
+
+
+def _doubtful(scene: Scene, diagnosis: Diagnosis) -> Iterator[Finding]:
+    """Yield what the scene has and no verdict names."""
+    others, names = len(scene.others), set(diagnosis.causes)
     window, full_span = scene.held.window_bytes, (0.0, diagnosis.limits[-1].end_s)
     if window is not None and not shares(diagnosis.limits).get("receive_window") and "window_limited" not in names:
         kept = {"kept_bytes": window}  # a stricter limit may hide it
-        found.append(verdict(Finding("receiver_limited", const.DOUBTFUL, full_span, kept, kept)))
+        yield Finding("receiver_limited", const.DOUBTFUL, full_span, kept, kept)
     if others and not names & {"competition", "fair_queueing"}:
         words = {"others": f"{others} other flow{'s' if others > 1 else ''}", "link_bps": scene.path.max_rate_bps()}
         span = scene.others[0].start_ns / 1e9, full_span[1]
         form = "hypothetical" if scene.are_hypothetical else "beside"
         words |= {"from_s": span[0]}
-        found.append(verdict(Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, form)))
-    names |= {one.name for one in found}
+        yield Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, form)
+    names |= {one.name for one in diagnosis.explained_away}
     if (loss := _by_chance(scene, diagnosis)) and "random_loss" not in names:
         said = {"whatever": "beside those that a queue dropped", "answers_losses": False}
-        found.append(verdict(Finding("random_loss", const.DOUBTFUL, full_span, loss, said)))
+        yield Finding("random_loss", const.DOUBTFUL, full_span, loss, said)
     if not scene.are_hypothetical and (varied := _varied(scene)) and not names & DELAYED:  # their queues vary delays
-        found.append(verdict(Finding("jitter", const.DOUBTFUL, full_span, varied)))
+        yield Finding("jitter", const.DOUBTFUL, full_span, varied)
     if not others and (steps := _steps(scene)) and not names & {"rate_change", "stale_bandwidth", "fair_queueing"}:
-        found.append(verdict(changed(steps, const.DOUBTFUL)))
+        yield changed(steps, const.DOUBTFUL)
     if not others and (full := _overflowed(scene)) and not names & FULL_QUEUE:
         cause = "shallow_buffer" if full["buffer_bdp"] < SHALLOW else "congestive_loss"
         form = "overflow" if cause == "congestive_loss" else ""
-        found.append(verdict(Finding(cause, const.DOUBTFUL, full_span, full, form=form)))
-    return found
+        yield Finding(cause, const.DOUBTFUL, full_span, full, form=form)
 
 
 def _varied(scene: Scene) -> dict[str, float]:

@@ -56,9 +56,10 @@ def sender(tcpinfo: TcpInfo | None, reported: str | None, *named: str) -> tuple[
         The variants of an identification (its group), most probable first. The first one that agrees with the
         counters is returned or, if none does and the counters leave the version of BBR open, the most probable.
     """
-    own = [name for name in named if reported in (None, kernel_name(name))]
-    if not own and named and leaves_open(tcpinfo, reported) and kernel_name(named[0]) in BBR_GENERATIONS.values():
+    kernels = {name: kernel_name(name) for name in named}
+    own = [name for name in named if reported in (None, kernels[name])]
+    if not own and named and leaves_open(tcpinfo, reported) and kernels[named[0]] in BBR_GENERATIONS.values():
         own = [named[0]]
     if own:
-        return kernel_name(own[0]), own[0]
+        return kernels[own[0]], own[0]
     return reported, KERNEL_NAMES.get(reported or "", named[0] if named else None)
