@@ -133,9 +133,8 @@ class Cubic(Reno):
         """End the epoch; give way faster where the plateau falls [Linux415] bictcp_recalc_ssthresh."""
         self.epoch_start = 0
         beta = self.beta_1024ths()
-        if (
-            self.snd_cwnd < self.last_max_cwnd and self.fast_convergence != 0
-        ):  # [RFC9438] §4.7: W_max = cwnd * (1 + beta_cubic) / 2
+        # [RFC9438] §4.7: W_max = cwnd * (1 + beta_cubic) / 2
+        if self.snd_cwnd < self.last_max_cwnd and self.fast_convergence != 0:
             self.last_max_cwnd = u32(self.snd_cwnd * (BETA_SCALE + beta)) // (2 * BETA_SCALE)
         else:
             self.last_max_cwnd = self.snd_cwnd  # W_max = cwnd

@@ -219,9 +219,8 @@ class Capture(Gridded):
         # The opening packet is the sender's own unless it opened passively.
         away = np.where(mine["syn_ack"] > 0, -1, 1) * (self.connections.sender_side_ns[rows] // 2)
         opened_ns = c.clock[c.order[c.first[rows]]] - np.maximum(away, 0)
-        p["start_ns"] = (
-            opened_ns - opened_ns % 1_000_000_000
-        )  # so that microseconds and ticks end where the capture's do
+        # So that microseconds and ticks end where the capture's do.
+        p["start_ns"] = opened_ns - opened_ns % 1_000_000_000
         p["hz"] = self.hz
         p["fq"], p["misses_marks"] = fq, misses_marks
         took_ns, p["same_skb_ns"] = self._reactions(rows)

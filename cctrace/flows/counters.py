@@ -144,9 +144,8 @@ class CounterFlow(Carded):
             return time_ns, quantized.smooth(time_ns, acked)
         if np.isnan(acked).all() and self.packets is not None:
             return _acked_packets(self.packets)
-        if (
-            np.isnan(acked).all() and "snd_una" in self.polls.extra
-        ):  # tcp_probe: sequence numbers, relative to the first
+        # tcp_probe: sequence numbers, relative to the first.
+        if np.isnan(acked).all() and "snd_una" in self.polls.extra:
             una = self.polls.extra["snd_una"].astype(np.uint32)
             return time_ns, np.maximum.accumulate(unwrapped(una, int(una[0])))
         known = ~np.isnan(acked)

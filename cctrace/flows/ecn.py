@@ -174,9 +174,8 @@ def feedback(mine: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDA
     behaves = np.where(is_accurate, ACCURATE_ECN, np.where(other["ecn_bits"] & ECHO != 0, CLASSIC_ECN, NO_ECN))
     mode = np.where(handshake, _AGREED[first, second], behaves)
     mode = np.where(handshake & (mode == ACCURATE_ECN) & (ace == 0), NO_ECN, mode)
-    answer = np.where(
-        mine["syn_ack"] > 0, ace, second
-    )  # reports the codepoint on arrival of the sender's SYN or SYN-ACK
+    # It reports the codepoint on arrival of the sender's SYN or SYN-ACK.
+    answer = np.where(mine["syn_ack"] > 0, ace, second)
     before = np.where(handshake, answer == CE_ON_SYN, (ace - ACE_START) & ACE_MASK)
     return mode, np.where((mode == ACCURATE_ECN) & (ace >= 0), before, 0).astype(np.int64), handshake
 

@@ -77,9 +77,8 @@ def _pace(
     """Return the path's rate in segments per ns, and its burst size, where it delivers in order."""
     highest = np.maximum.accumulate(end)[np.maximum(np.searchsorted(tx_ns, ack_ns, side="right") - 1, 0)]
     new = np.diff(acked, prepend=acked[:1])
-    repairs = np.maximum.accumulate(
-        np.where(new <= 0, highest, 0)
-    )  # until this is acknowledged, holes are being filled
+    # Until this is acknowledged, holes are being filled.
+    repairs = np.maximum.accumulate(np.where(new <= 0, highest, 0))
     came = np.cumsum(np.where(acked > repairs, np.maximum(new, 0), 0) / max(mss, 1))
     span_ns = max(rtt_ns, LEAST_SPAN_NS)
     found = []
@@ -151,9 +150,8 @@ class _Receiver:
         self.size = max((e - b for _, b, e in self.arrivals), default=1)
         self.rtt_ns, self.next, self.acked = rtt_ns, 0, -1
         self.has = 1  # all up to here; the SYN is 0
-        self.beyond: list[
-            list[int]
-        ] = []  # [start, end, whether an ACK has reported it] of data above, the latest first
+        # [start, end, whether an ACK has reported it] of data above, the latest first
+        self.beyond: list[list[int]] = []
         self.rate, self.burst = rate, burst
         self.room, self.now_ns = 0.0, 0  # segments that the path may have delivered since the last one
         self.recovers = -1  # until this is acknowledged, the sender needs no further DUPLICATES

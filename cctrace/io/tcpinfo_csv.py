@@ -63,9 +63,8 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     """
     lines = list(csv_rows(source))
     name, warnings = source.name, source.cut_warning()
-    at = next(
-        (i for i, row in enumerate(lines[:3]) if _is_header(row)), None
-    )  # bpftrace prints lines before its header
+    # bpftrace prints lines before its header.
+    at = next((i for i, row in enumerate(lines[:3]) if _is_header(row)), None)
     if at is None:
         raise FormatError(f"{name}: no header line that names a time and a field of tcp_info")
     header = _names(lines[at])

@@ -346,7 +346,7 @@ def candidate_steps(flow: Sent) -> Floats:
     return jumps(middle[queue], np.log(rate[queue]))
 
 
-def jumps(times: Floats, values: Floats, most: int = const.MOST_RATE_STEPS, reach: int = 5) -> Floats:
+def jumps(times: Floats, values: Floats, reach: int = 5) -> Floats:
     """Return when the level of a logarithmic series changes, ascending; see `candidate_steps`."""
     if len(values) < 2 * reach + 2:
         return np.zeros(0)
@@ -357,7 +357,7 @@ def jumps(times: Floats, values: Floats, most: int = const.MOST_RATE_STEPS, reac
     jump = np.abs(after - before)
     clear = jump > np.maximum(const.RATE_JUMP, 3 * np.maximum(wander[:-reach], wander[reach:]))
     found: list[float] = []
-    while clear.any() and len(found) < most:
+    while clear.any() and len(found) < const.MOST_RATE_STEPS:
         k = int(np.argmax(np.where(clear, jump, -1)))
         # The jump lies between the adjacent windows that differ most.
         near = np.arange(max(k + reach - 2, 1), min(k + reach + 3, len(values)))

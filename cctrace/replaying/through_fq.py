@@ -250,9 +250,8 @@ def _compare(flow: Flow, controller: Sender, plain: _Played, rounds: int) -> tup
     _, through = _converged(flow, controller, plain, 1)
     ratio = TEMPER * _evidence(plain, plain, through)
     far_worse = through.mean <= plain.mean - FAR_BETTER
-    if (
-        plain.mean > BELIEVED and far_worse and ratio < -math.log(1 / FALSE_ALARM)
-    ):  # a late timer is no alternative then
+    # A late timer is no alternative then.
+    if plain.mean > BELIEVED and far_worse and ratio < -math.log(1 / FALSE_ALARM):
         return plain.mean, Passage(False, controller, ratio)
     late = _play(flow.paced_by(LATE_TIMER, plain.decided), controller, _block_us(flow))
     timer = max(plain, late, key=lambda one: one.mean)

@@ -22,9 +22,8 @@ from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
 
 Row = tuple[int, ...]  # values of _COLUMNS
 Blocks = Sequence[tuple[int, int]]  # left and right edges
-Said = tuple[
-    int, int, int, int, int, Blocks
-]  # time stamp, ECE or AccECN's counter, window, ACK, time stamp echoed, SACK blocks
+# Time stamp, ECE or AccECN's counter, window, ACK, time stamp echoed, SACK blocks
+Said = tuple[int, int, int, int, int, Blocks]
 SIDES = ("sender", "receiver")
 SYN_FLAG, PSH_FLAG, ACK_FLAG, ECE_FLAG, CWR_FLAG, AE_FLAG = 2, 8, 16, 64, 128, 256
 HEADER_BYTES = 20 + 32  # IPv4, TCP with time stamps
@@ -131,9 +130,8 @@ class _Wire:
         )
         self.rows: list[Row] = []
         self.blocks: list[Blocks] = []
-        self.sent: list[
-            tuple[int, int, int, int]
-        ] = []  # (time stamp ms, segment, marks, time stamp echoed) of each transmission
+        # (time stamp ms, segment, marks, time stamp echoed) of each transmission
+        self.sent: list[tuple[int, int, int, int]] = []
         self.acks: list[Said] = []  # contents of each ACK
         self.begins = [0]  # of each segment and of the next, bytes
         self.receiver = _Receiver(self.begins)
