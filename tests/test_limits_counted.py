@@ -29,7 +29,8 @@ def polled(every_s=0.01, end_s=END_S, **shares_counted):
 
     polls = Polls(time_ns=(time * 1e9).astype(np.int64), **columns)
     flow = SimpleNamespace(tcpinfo=polls)
-    return SimpleNamespace(flow=flow, seconds=lambda ns: np.asarray(ns) / 1e9, duration_s=END_S, run=None)
+    table = SimpleNamespace(mss=1000)
+    return SimpleNamespace(flow=flow, seconds=lambda ns: np.asarray(ns) / 1e9, duration_s=END_S, run=None, table=table)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.97])
@@ -55,6 +56,8 @@ def test_unsent_data_by_the_counters_means_that_no_application_paused():
     record = polled(notsent_bytes=0.0)
     record.flow.tcpinfo["notsent_bytes"][501:] = 1000
     assert data_waited(record) == pytest.approx(np.array([[5.01, END_S]]))
+    record.flow.tcpinfo["notsent_bytes"][501:] = 56  # less than a segment waits for more data
+    assert data_waited(record).size == 0
     assert data_waited(polled(every_s=1.0, notsent_bytes=1.0)).size == 0
 
 

@@ -105,11 +105,14 @@ def _close_polls(record: Record) -> TcpInfo | None:
 
 
 def data_waited(record: Record) -> NDArray[np.float64]:
-    """Return when the kernel's counters show unsent data: then the application did not limit the flow."""
+    """Return when the kernel's counters show unsent data: then the application did not limit the flow.
+
+    Less than a segment waits for more data [RFC1122] 4.2.3.4, whatever limits the flow.
+    """
     polls = _close_polls(record)
     if polls is None:
         return np.zeros((0, 2))
-    waited, time = polls["notsent_bytes"].astype(float) > 0, record.seconds(polls["time_ns"])
+    waited, time = polls["notsent_bytes"].astype(float) >= record.table.mss, record.seconds(polls["time_ns"])
     return merged(np.column_stack([time[:-1], time[1:]])[waited[:-1] & waited[1:]])
 
 
