@@ -11,9 +11,11 @@ from cctrace import conform, datasets
 from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.quic_reno import QuicReno
 from cctrace.conform import windows
+from cctrace.conform.captures import of_flow
 from cctrace.conform.stage import Cell, Stage
 from cctrace.conform.wire import record_of_flow, reduced
 from cctrace.errors import ArgumentError
+from cctrace.identification.identify import UNKNOWN, Identification
 from cctrace.path.transmissions import transmissions
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -123,14 +125,21 @@ def test_a_recording_of_a_kernel_contradicts_nothing(file, spec):
     assert any(verdict.exercised for verdict in found.verdicts)
 
 
+def test_rack_is_asked_of_a_sender_that_no_candidate_explains():
+    flow = cct.read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    found = of_flow(flow, conform.spec_of("rack"), sender=Identification([], (UNKNOWN,), "no candidate", 0.0))
+    assert found.conforms
+    assert any(verdict.exercised for verdict in found.verdicts)
+
+
 def test_a_sender_that_does_not_fill_its_window_may_leave_a_recovery_with_as_much_in_flight():
     path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp", loss="1%", jitter="normal:sd=5ms,reorder")
     sender = cct.Sender("cubic6", app="chunks:size=34752B,every=80ms")
     flow = cct.simulate(path, [sender], "6s", seed=1, packets=True).capture(0).flow(0)
-    found = reduced(record_of_flow(flow, Cubic6), 0.7)
+    found = reduced(record_of_flow(flow), 0.7)
     assert found.row is None
     assert found.exercised >= 3  # later recoveries, whose window the pieces fill
-    assert reduced(record_of_flow(flow, Cubic6), 0.3).row is not None
+    assert reduced(record_of_flow(flow), 0.3).row is not None
 
 
 def at_once(table):

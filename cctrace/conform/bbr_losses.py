@@ -74,7 +74,7 @@ def _reset(r: Record) -> Found:
     was, now = r.before["state"], r.after["state"]
     clean = (r.after["bw_latest"] == 0) & (r.after["inflight_latest"] == 0)
     clean &= ~r.is_set("is_loss_in_round")
-    # What an ACK brings begins the next round of loss with itself.
+    # What an ACK delivers counts in the round of loss that begins with it.
     where = (was != now) & (now == DOWN) & (r.is_call("skb_marked_lost") | ~r.is_set("loss_round_start"))
     return all_of(where, clean, r.after["bw_latest"], "0")
 
@@ -227,7 +227,7 @@ def _marks(r: Record) -> Values:
 
 @once
 def _episode(r: Record) -> Values:
-    """Return the row of the first loss of the recovery that is under way, or was the last; -1 before any."""
+    """Return the row of the first loss of the current or latest recovery; -1 before any."""
     ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
     spell = np.cumsum(ends | r.is_call("undo_cwnd"))
     first = np.full(int(spell.max(initial=0)) + 2, -1)
@@ -239,7 +239,7 @@ def _episode(r: Record) -> Values:
 
 @once
 def _at_episode(r: Record, name: str) -> Values:
-    """Return what a column held before the first loss of the recovery that is under way (or was the last)."""
+    """Return a column's value before the first loss of the current or latest recovery."""
     at = _episode(r)
     return np.where(at >= 0, r.before[name][np.maximum(at, 0)], r.before[name])
 
@@ -264,7 +264,7 @@ def _bounds(r: Record) -> Found:
 
 @once
 def _ended_by_loss(r: Record, state: int) -> Values:
-    """Return the rows before which losses of the recovery under way, or of the last, have ended a state."""
+    """Return the rows before which losses of the current or latest recovery have ended a state."""
     moves = (r.before["state"] == state) & (r.after["state"] != state) & (r.after["state"] != PROBE_RTT)
     if state == UP:
         by_loss = r.is_call("skb_marked_lost") & moves

@@ -59,7 +59,7 @@ def quantized(r: Record, volume: Values, pacing: Values, state: Values) -> Value
 
 @once
 def inflight_of(r: Record, name: str, after: bool = False) -> Values:
-    """Return Inflight(bw, 1.0) of a bandwidth, segments, as the states see it: but for `after` by what held before."""
+    """Return Inflight(bw, 1.0), segments, by the values before the call; with `after`, by the bandwidth after it."""
     bw = (r.after if after else r.before)[name]
     return quantized(r, bdp_of(r, bw), r.before["pacing_rate"], r.before["state"])
 
@@ -79,7 +79,7 @@ def target_inflight(r: Record) -> Values:
 
 
 def since(r: Record, inside: Values, happens: Values) -> Values:
-    """Return on how many ACKs of a stay (a run of rows of a mask) something has happened, this row included.
+    """Return on how many ACKs of a stay (a run of rows of a mask) something has happened, up to and with this row.
 
     The first row of the stay is that of its entry and does not count.
     """
@@ -103,6 +103,6 @@ def first_time_us(r: Record, inside: Values, happens: Values) -> Values:
 
 @once
 def begins_probe_bw(r: Record) -> Values:
-    """Return the ACKs on which Drain (or Startup) gives way to ProbeBW, perhaps to CRUISE at once."""
+    """Return the ACKs that end Drain (or Startup) and enter ProbeBW, perhaps CRUISE at once."""
     was, now = r.before["state"], r.after["state"]
     return r.acks & ((was == STARTUP) | (was == DRAIN)) & among(now, DOWN, CRUISE, REFILL)

@@ -2,7 +2,6 @@
 
 import time
 
-from cctrace.cc import controller
 from cctrace.conform.judge import Tally, intended
 from cctrace.conform.requirements import Spec
 from cctrace.conform.result import Conformity
@@ -16,7 +15,7 @@ from cctrace.identification.identify import Identification, identify
 def of_flow(
     flow: Flow, spec: Spec, progress: Progress | None = None, sender: Identification | None = None
 ) -> Conformity:
-    """Return the `Conformity` of a flow; see `cctrace.conform.run`. Who is known to have sent it is not asked again."""
+    """Return the `Conformity` of a flow; see `cctrace.conform.run`. A sender that is known is not identified again."""
     if sender is None:
         if progress:
             progress("identify")
@@ -27,7 +26,7 @@ def of_flow(
             "rack can be asked of any sender"
         )
     began = time.perf_counter()
-    r = record_of_flow(flow, controller(sender.name)[0])
+    r = record_of_flow(flow)
     tally = Tally(spec.wire, intended(sender.name, spec))
     for requirement in spec.wire:
         found = requirement.check(r)

@@ -60,7 +60,7 @@ def of_scenario(scenario: Scenario, spec: Spec, sender: int = 0) -> Conformity:
     packets = spec.requirements is spec.wire  # rack looks at segments
     run = simulated(called(subject), scenario, packets, sender)
     if packets:
-        r = record_of_flow(run.capture(sender).flow(0), cls)
+        r = record_of_flow(run.capture(sender).flow(0))
     else:
         r = record_of(run.flow(sender), cls, checked_params(cls, given), {"mss": float(one.sizes[0])})
     tally = Tally(spec.requirements, intended(subject, spec))
@@ -92,7 +92,7 @@ def _conformity(subject: str | type[Controller], spec: Spec, tally: Tally, notes
 
 
 def controller_compiled(cls: type[Controller]) -> None:
-    """Compile a class before threads need it, so that its mistakes are said once."""
+    """Compile a class before threads need it, so that its mistakes are reported once."""
     from cctrace.lang.compile import compiled
 
     if not cls.interpreted_only:
@@ -100,7 +100,7 @@ def controller_compiled(cls: type[Controller]) -> None:
 
 
 def play_all(stage: Stage, spec: Spec, cases: Any) -> list[Played]:
-    """Play all cases on a stage; each run is looked at once, with the case that made it."""
+    """Play all cases on a stage; each run is checked once, with the case that made it."""
     done: WeakSet[Record] = WeakSet()
     played = [play(stage, spec, case, done) for case in cases]
     stage.kept.clear()
@@ -108,7 +108,7 @@ def play_all(stage: Stage, spec: Spec, cases: Any) -> list[Played]:
 
 
 def play(stage: Stage, spec: Spec, case: Any, done: WeakSet[Record]) -> Played:
-    """Play a case, and look at every requirement in its run unless that was done before."""
+    """Play a case, and check every requirement in its run unless that was done before."""
     began = time.perf_counter()
     where = f"{case.id} on {stage.cell}"
     scene = case.play(stage)

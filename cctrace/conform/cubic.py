@@ -67,7 +67,7 @@ def _reno(r: Record, epoch: Epoch, alpha: float) -> Values:
 
 
 def _judge(r: Record, kind: str) -> Found:
-    """Return whether cwnd keeps to the curve: at most it a round trip later, at least it a round trip before."""
+    """Return whether cwnd keeps to the curve: at most its value a round trip later, at least that of one before."""
     checked = 0
     for epoch in epochs(r):
         if epoch.earlier == 0 and epoch.at_loss == 0:

@@ -22,7 +22,7 @@ ROOT = 0.004  # error of the kernel's cube root
 
 
 def avoiding(r: Record) -> Values:
-    """Return the ACKs of congestion avoidance on which cwnd is what limits the sender."""
+    """Return the ACKs of congestion avoidance on which cwnd limits the sender."""
     return (
         r.is_call("cong_avoid") & (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.before["snd_ssthresh"])
     )
@@ -124,7 +124,7 @@ def _idle(r: Record) -> Found:
              "the epoch.")  # fmt: skip
 def _rtt(r: Record) -> Found:
     rtt = r.ack("rs_rtt_us")
-    young = r.ack("now_us") - r.before["epoch_us"] < 1e6 + 2 * r.facts["tick_us"]  # no epoch: no
+    young = r.ack("now_us") - r.before["epoch_us"] < 1e6 + 2 * r.facts["tick_us"]  # false without an epoch
     sampled = r.is_call("pkts_acked") & (rtt > 0)
     unset = r.before["min_rtt_us"] == 0
     lower = np.minimum(np.where(unset, np.inf, r.before["min_rtt_us"]), np.where(sampled, rtt, np.inf))
@@ -139,9 +139,9 @@ def _rtt(r: Record) -> Found:
 
 
 def _curve(r: Record, later_us: float) -> Values:
-    """Return W_cubic an RTT ahead of each row, and `later_us` more; no earlier than the epoch.
+    """Return W_cubic an RTT and `later_us` ahead of each row, at its epoch's beginning at the earliest.
 
-    The RTT of the latest increment that may be kept, if the curve is wanted as high as it may be (`later_us` above 0).
+    With `later_us` above 0, the curve is as high as it may be: its RTT may be that of an increment kept from before.
     """
     now, rtt = r.ack("now_us"), r.after["min_rtt_us"]
     if later_us > 0:
@@ -151,7 +151,7 @@ def _curve(r: Record, later_us: float) -> Values:
 
 
 def _grown_in_a_tick(r: Record) -> Values:
-    """Return the segments by which cwnd grew in the last tick, in which Linux does not follow the curve again."""
+    """Return the segments by which cwnd grew in the last tick; Linux follows the curve once a tick."""
     now = r.ack("now_us")
     earlier = np.searchsorted(now, now - r.facts["tick_us"])
     return np.maximum(_cwnd_epoch(r) - r.before["snd_cwnd"][earlier], 0)
@@ -160,7 +160,7 @@ def _grown_in_a_tick(r: Record) -> Values:
 def _increment(r: Record, target: Values, more: float, behind: Values | float = 0.0) -> Values:
     """Return the segments per increment that reach a target in a round, whole ones.
 
-    `more` is added to the way; cwnd was lower by `behind` when it was computed.
+    `more` segments are added to the distance; cwnd was lower by `behind` when the increment was computed.
     """
     cwnd = _cwnd_epoch(r) - behind
     way = np.floor(target) + more - cwnd
@@ -168,7 +168,7 @@ def _increment(r: Record, target: Values, more: float, behind: Values | float = 
 
 
 def _fair(r: Record, behind: Values | float = 0.0) -> Values:
-    """Return the segments per increment that reach W_est in a round; infinite where cwnd is there."""
+    """Return the segments per increment that reach W_est in a round; infinite where cwnd has reached it."""
     cwnd = _cwnd_epoch(r) - behind
     way = r.after["w_est"] - cwnd
     return np.where(way > 0, np.floor(cwnd / np.maximum(way, 1)), np.inf)
@@ -200,7 +200,7 @@ def _increment_most(r: Record) -> Found:
 @requirement("increment.cwnd", "4.4", "cwnd grows by one segment for every per_increment segments ACKed.")
 def _growth(r: Record) -> Found:
     per = np.maximum(r.after["per_increment"], 1).astype(float)
-    credit = np.minimum(r.before["snd_cwnd_cnt"], per)  # from before it became cheaper: counts once
+    credit = np.minimum(r.before["snd_cwnd_cnt"], per)  # left from dearer increments, it pays for one at most
     expected = r.before["snd_cwnd"] + (credit + r.ack("arg")) / per
     return equal(avoiding(r), r.after["snd_cwnd"] + r.after["snd_cwnd_cnt"] / per, expected, rel=1e-9)
 

@@ -1,6 +1,6 @@
 """HyStart++: RFC 9406, checked on the window's growth in the first slow start, given the sender's RTTs.
 
-The RFC's phases are computed from these RTTs beside the run; then the growth in each phase is checked.
+The RFC's phases are computed from these RTTs, independently of the sender; then the growth in each phase is checked.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ CASES = case.rows
 
 
 def _phases(r: Record) -> Values:
-    """Return the phase (-1: none) that section 4.2 makes of the RTT samples before each call, up to the first loss."""
+    """Return the phase (-1: none) by section 4.2, from the RTT samples before each call, up to the first loss."""
     losses = np.flatnonzero(r.is_call("ssthresh"))
     end = int(losses[0]) if len(losses) else len(r)
     phase = np.full(len(r), -1)

@@ -2,8 +2,8 @@
 
 A record has a row per update of these. What was sent, acknowledged and lost until then is counted from the packets of
 the log; where it lacks a figure, the requirements that need it are not exercised. Nothing in a log names its
-controller: whoever asks for a specification says that the sender claims to follow it. States of which the log has
-names of its own (`congestion_state_updated`) are not examined.
+controller: whoever asks for a specification says that the sender claims to follow it. States that the log names in its
+own way (`congestion_state_updated`) are not examined.
 """
 
 import re
@@ -27,7 +27,7 @@ from cctrace.flows.views import View
 LEAST_DATAGRAM = 1200  # bytes [RFC9000] 14
 PROBES = 2  # datagrams that a probe timeout sends whatever the window [RFC9002] 7.5
 BURST = 10  # datagrams, the initial window, that may leave at once [RFC9002] 7.7
-TIMER_S = 0.002  # by which a pacing timer may be late, and what it missed leaves at once
+TIMER_S = 0.002  # by which a pacing timer may be late; what was due meanwhile leaves at once
 PROBE_RTT_S = 0.2  # ProbeRTTDuration
 ANSWER_RTTS = 2.0  # within which a loss and the fall of the window for it are looked for
 _COLUMNS = {
@@ -73,7 +73,7 @@ def record_of_log(flow: CounterFlow) -> Record:
 
 
 def _bare(state: object) -> str:
-    """Return the name of a state without what implementations spell differently."""
+    """Return the name of a state without differences of spelling."""
     return re.sub("[^a-z]", "", str(state).lower()).removeprefix("bbr").removeprefix("probebw")
 
 

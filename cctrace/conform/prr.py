@@ -29,10 +29,10 @@ def _earlier(first: float, column: Values) -> Values:
     return np.concatenate([[first], column])[:-1]
 
 
-@requirement("prr.proportional", "6.2", "While more than ssthresh is in flight, what is sent is to what is delivered "
-             "as ssthresh to the flight before.")  # fmt: skip
+@requirement("prr.proportional", "6.2", "While more than ssthresh is in flight, the data sent are to the data "
+             "delivered as ssthresh is to the flight before the recovery.")  # fmt: skip
 def _proportional(r: Record) -> Found:
-    """What RACK's timer lets go between ACKs may exceed the share; ACKs then let nothing go until the share allows."""
+    """What RACK's timer releases between ACKs may exceed the share; ACKs then wait until the share allows more."""
     checked, between = 0, lost_between_acks(r)
     for cut, inside in recoveries(r):
         rows = _delivering(r, cut, inside)
@@ -48,7 +48,7 @@ def _proportional(r: Record) -> Found:
     return Found(checked)
 
 
-@requirement("prr.bounded", "6.2", "What ACKs let go in recovery is at most twice what was delivered, and a segment.",
+@requirement("prr.bounded", "6.2", "In recovery, ACKs release at most twice what was delivered, and a segment.",
              "snd_ssthresh")  # fmt: skip
 def _bounded(r: Record) -> Found:
     return bounded(r)
@@ -56,7 +56,7 @@ def _bounded(r: Record) -> Found:
 
 @requirement("prr.pipe", "6.2", "A flight at or below ssthresh grows to ssthresh, or one segment more.")
 def _pipe(r: Record) -> Found:
-    """Above ssthresh the share counts alone: what the application did not use of it may leave later."""
+    """Above ssthresh only the share counts: what the application left of it may be sent later."""
     checked = 0
     for cut, inside in recoveries(r):
         rows = _delivering(r, cut, inside)
@@ -94,7 +94,7 @@ def _cwnd(r: Record) -> Found:
     return Found(checked)
 
 
-@requirement("prr.first", "6.2", "The ACK that begins a recovery lets its share go, and at least one segment.")
+@requirement("prr.first", "6.2", "The ACK that begins a recovery releases its share, and at least one segment.")
 def _first(r: Record) -> Found:
     delivered, una, now = r.ack("delivered"), r.ack("snd_una"), r.ack("now_us")
     acked = np.flatnonzero(r.is_call("pkts_acked"))

@@ -25,7 +25,7 @@ P = ParamSpec("P")
 
 
 class NotHeldError(KeyError):
-    """A sender, or the record of it, has no such column."""
+    """The sender, or its record, has no such column."""
 
 
 class Held(dict[str, Values]):

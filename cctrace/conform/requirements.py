@@ -52,9 +52,9 @@ class Requirement(NamedTuple):
 class Spec(NamedTuple):
     """A specification: what it requires of a controller's calls, and what of that a capture (`wire`) or a `log` shows.
 
-    `families` are the names that `identify` gives to controllers that claim to follow it (none: the
-    specification is of the stack, not of the controller); `differs` says where a
-    controller is known to decide otherwise by intent; `stack` ("linux" or "quic") is whose calls they read.
+    `families` are the names that `identify` gives to controllers that claim to follow it (none: the specification is of
+    the stack, not of the controller); `differs` says where a controller is known to decide otherwise by intent; `stack`
+    ("linux" or "quic") says whose calls they read.
     """
 
     name: str
@@ -82,7 +82,7 @@ def spec_of(name: str) -> Spec:
 
 
 class Table:
-    """A list of requirements that is filled by decorated predicates, in the order in which they stand."""
+    """A list of requirements, filled by decorated predicates in their order in the file."""
 
     def __init__(self) -> None:
         self.rows: list[Requirement] = []

@@ -35,7 +35,7 @@ class Case(NamedTuple):
 
 
 class Cases:
-    """A list of cases that is filled by decorated scenarios, in the order in which they stand."""
+    """A list of cases, filled by decorated scenarios in their order in the file."""
 
     def __init__(self) -> None:
         self.rows: list[Case] = []
@@ -46,7 +46,8 @@ class Cases:
         """Add the decorated scenario.
 
         It is impossible where the path holds fewer than `least_bdp` segments, where the controller has no `column` of
-        the model, and where a plain run never enters the state `at`; else that moment (s) is its second argument.
+        the model, and where a plain run never enters the state `at`; otherwise the time of entry (s) is its second
+        argument.
         """
 
         def add(scenario: Scenario) -> Scenario:
@@ -82,7 +83,7 @@ def moves(r: Record, a: int, b: int, after_s: float = 0.0) -> Values:
 
 
 def came(r: Record, rows: Values, expected: str) -> Found:
-    """Return that something came about at least once."""
+    """Return that something happened at least once."""
     count = int(np.count_nonzero(rows))
     return Found(count) if count else Found(1, max(len(r) - 1, 0), "not by the end of the run", expected)
 

@@ -89,7 +89,7 @@ class Stage:
     ) -> Record:
         """Return the record of a run of so many seconds, with fields of `Path` and `Sender` changed.
 
-        A record is large (a kilobyte per call): `keep` those that another case asks for, too.
+        A record is large (a kilobyte per call): `keep` only those that another case needs, too.
         """
         key = (round(seconds, 6), repr(path), repr(sender))
         if key in self.kept:
@@ -106,7 +106,7 @@ class Stage:
         from cctrace.conform.wire import record_of_flow
 
         run = self._simulated(*self._scenario(path or {}, sender or {}), seconds, packets=True)
-        return record_of_flow(run.capture(0).flow(0), controller(self.spec)[0])
+        return record_of_flow(run.capture(0).flow(0))
 
     def _scenario(self, path: dict[str, Any], sender: dict[str, Any]) -> tuple[Path, Sender]:
         cell = self.cell

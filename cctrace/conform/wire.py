@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from cctrace import schema
-from cctrace.cc.base import Controller
+from cctrace.cc.base import LinuxController
 from cctrace.cc.linux import CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.columns import Values, runs_of_true
 from cctrace.conform.record import Held, Record
@@ -22,14 +22,14 @@ BURST = 20  # segments that a stack hands over at once
 LEAST_S = 6.0  # a flow long enough for ProbeRTT
 
 
-def record_of_flow(flow: Flow, cls: type[Controller]) -> Record:
-    """Return the `Record` of a recorded flow: the state of its TCP, but not of its controller."""
+def record_of_flow(flow: Flow) -> Record:
+    """Return the `Record` of a recorded flow: the state of its TCP, but not of its controller, whichever that is."""
     events = flow.events
     names = set(schema.names(schema.LINUX_VIEW)) & set(schema.names(schema.EVENTS))
     columns = {name: events[name].astype(np.int64) for name in names}
     columns["now_us"] = events.now_us
     view = View("linux", events["event"], columns, time_ns=events["time_ns"])
-    return Record(cls, view, Held(), Held(), {"mss": float(events.meta["mss"])}, flow)
+    return Record(LinuxController, view, Held(), Held(), {"mss": float(events.meta["mss"])}, flow)
 
 
 def _rtt_before(r: Record, window_us: Values) -> Values:
@@ -43,7 +43,7 @@ def _srtt_us(r: Record) -> Values:
 
 
 def recoveries(r: Record) -> list[tuple[int, Values]]:
-    """Return (row of the reduction, rows in recovery) of the fast recoveries that no timeout and no undo broke off."""
+    """Return (row of the reduction, rows in recovery) of fast recoveries that no timeout and no undo cut short."""
     inside = r.ack("ca_state") == CA_RECOVERY
     cuts = np.flatnonzero(r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
     found = []
@@ -95,7 +95,7 @@ def reduced(r: Record, share: float) -> Found:
         if before < LEAST_FLIGHT or len(rows) < 2 or r.is_call("ssthresh")[rows].any():
             continue
         if (r.ack("rs_is_app_limited")[start[cut] : cut + 1] != 0).any():
-            continue  # the window was larger than the flight: what it is reduced to may still exceed the flight
+            continue  # the window was larger than the flight, and may be so even when reduced
         checked += 1
         bound = share * before * 1.1 + 4  # a segment or two of growth, and a burst of two on its way
         if flight[rows].max() > bound:
@@ -130,7 +130,7 @@ def shared(requirement: Table, prr: str | None, share: float | None, growth: flo
 
 
 def _filled_row(r: Record) -> int:
-    """Return the first row at which the delivery rate has long been what it becomes: Startup is over."""
+    """Return the first row by which the delivery rate has settled for long: Startup is over."""
     best = np.maximum.accumulate(r.delivery_rate)
     if not len(best) or best[-1] <= 0:
         return len(r)
@@ -206,7 +206,7 @@ def of_bbr() -> Table:
         first = _filled_row(r)
         rate = np.maximum.accumulate(r.delivery_rate)
         rtt = np.where(r.ack("rs_rtt_us") > 0, r.ack("rs_rtt_us"), 10**9)
-        # The least RTT of 10 s may have risen since: the least of all so far is no bound, the latest is.
+        # The minimum RTT of the last 10 s may be above that of the entire flow: the latest RTT counts, too.
         bound = 2.25 * rate * np.maximum(np.minimum.accumulate(rtt), _srtt_us(r)) / (1e6 * r.mss)
         where = r.acks & (np.arange(len(r)) > first) & _is_bulk(r, first)
         return all_of(where, r.inflight <= 1.1 * bound + 3 * BURST, r.inflight, bound, "at most")
