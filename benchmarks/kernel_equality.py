@@ -1,6 +1,6 @@
 """Whether the simulator sends what the kernel sent: every segment, in order, at the same time.
 
-    python -m benchmarks.kernel_equality DIR... [--seconds 20] [--refine] [--show 8] [--within 100us]
+    python -m benchmarks.kernel_equality DIR... [--seconds 20] [--as-inferred] [--show 8] [--within 100us]
     python -m benchmarks.kernel_equality --lab
 
 DIR is a recording of the lab that runs Linux in virtual time, or a folder of such (`kernel_lab`). The path is built
@@ -8,8 +8,8 @@ from scenario.json; where chance had a say the simulation is told what it decide
 from receiver.pcap, BBR's random draws, as a replay infers them, and by how much (4 us at most) the interrupt of each
 timer was late, from the times of the packets in both captures. `--own-clock` leaves the last to an imitation of the
 lab's clock. Printed is the share of transmissions that both sent, in the same order and within 100 us, and where the
-two part. `--refine` tries what no record shows exactly: how long BBR v2 and v3 waited between two ACKs, and where in
-its 256 ns the lab's own clock was. `--lab` compares recordings that are kept in benchmarks/kernel_lab.npz.
+two part. There what no record shows exactly is tried anew: how long BBR v2 and v3 waited, and where in its 256 ns the
+lab's own clock was (`--as-inferred`: it is not). `--lab` compares recordings that are kept in benchmarks/kernel_lab.npz.
 """
 
 import argparse
@@ -153,14 +153,18 @@ def report(recording, seconds, options):
     theirs = recording.until(seconds)
     mine = recording.simulated(seconds)
     share, apart = compare(mine, theirs, within_ns)
-    if options.refine and share < NEARLY_ALL:
+    refined = ""
+    if not options.as_inferred and share < NEARLY_ALL:
+        inferred = np.array(recording.draws)
         refine(recording, seconds, within_ns)
+        changed = np.count_nonzero(inferred != recording.draws)
+        refined = f"; as inferred {100 * share:.2f} %, {changed} of {len(inferred)} draws changed"
         mine = recording.simulated(seconds)
         share, apart = compare(mine, theirs, within_ns)
     again = [len(o) - len(np.unique(o)) for o, _ in (theirs, mine)]
     when = f"; first apart: {apart[0]} at {theirs[1][apart[0]] / 1e9:.6f} s" if len(apart) else ""
     sent = f"{len(theirs[0])} sent, simulated {len(mine[0])}, again {again[0]} and {again[1]}"
-    print(f"{recording.name:24s} {100 * share:6.2f} %  {sent}{when}", flush=True)
+    print(f"{recording.name:24s} {100 * share:6.2f} %  {sent}{when}{refined}", flush=True)
     if options.show and len(apart):
         show(mine, theirs, int(apart[0]), options.show)
 
@@ -174,7 +178,7 @@ def main():
     parser.add_argument("--within", default=ALIKE)
     parser.add_argument("--only", default="", help="regular expression of names")
     parser.add_argument("--own-clock", action="store_true", help="do not tell when interrupts were served")
-    parser.add_argument("--refine", action="store_true", help="try what the records do not show exactly")
+    parser.add_argument("--as-inferred", action="store_true", help="keep what a replay infers of the draws")
     parser.add_argument("--keep", type=FilePath, help="write what was compared, for --lab")
     options = parser.parse_args()
     for recording, seconds in kept(LAB).values() if options.lab else ():

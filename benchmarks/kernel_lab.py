@@ -31,7 +31,8 @@ TIMER_STEP_NS = 256  # of the lab's clock
 STEP_LATE_S = 50e-6  # of a change of the rate: the slack of the timer of the process that makes it
 JITTER_DELAYS = 4097  # to draw from
 PSCHED_TICK_NS = 64  # in which netem counts delays
-POLLED = {"tcpinfo.csv": 768, "queue.csv": 256}  # readings of the clock between what wakes a process and what it notes
+READS_TCP = "tcpinfo.csv"
+POLLED = {READS_TCP: 768, "queue.csv": 256}  # readings of the clock between what wakes a process and what it notes
 NOTED_NS, TICK_LASTS_NS = 2048, 1000  # the same where other processes had their turn; after a tick is due
 POLL_LASTS_NS = {"6.12": 1792, "6.1": 2304}  # a poll of the counters: readings of the clock
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
@@ -156,18 +157,28 @@ def controller_of(kernel, cc):
 def polls_of(folder, scenario, instants):
     """Return when interrupts woke a process that polls and left their rest to ksoftirqd, ns since the start.
 
-    Before it notes its time, the process that receives may have had its turn; that interrupt brought a packet.
+    Before it notes its time, the process that receives may have had its turn; that interrupt brought a packet. 6.12
+    leaves the rest of a tick, and what the process that reads the counters, if it woke as well, has not done by the
+    sender's next packet.
     """
     start_ns, kernel = scenario["start_realtime_ns"], scenario["kernel"]
     found, packets = [], np.unique(np.concatenate([np.array([-NOTED_NS]), *instants])) // 2 * 2
+    done = left = np.zeros(0, np.int64)
     for name, soonest_ns in POLLED.items():
         files = list(folder.glob(f"{name}*"))
         noted = np.unique(times_of(files[0])) - start_ns if files else np.zeros(0, np.int64)
         before = packets[np.searchsorted(packets, noted - soonest_ns, side="right") - 1]
         found.append(np.where(noted - before <= NOTED_NS, before, noted - soonest_ns))
+        if name == READS_TCP:
+            at_sender = np.unique(np.concatenate([packets[:1], *instants[1:3]])) // 2 * 2
+            done = at_sender[np.searchsorted(at_sender, noted, side="right") - 1]
+        else:
+            left = np.setdiff1d(before[noted - before == soonest_ns], done)
     woken = np.unique(np.concatenate(found))
+    if kernel.startswith("6.1."):
+        return woken
     since_tick = woken % (1_000_000_000 // hz_of(scenario["kernel_image"]))
-    return woken if kernel.startswith("6.1.") else woken[since_tick < TICK_LASTS_NS]
+    return np.union1d(woken[since_tick < TICK_LASTS_NS], left)
 
 
 def times_of(file):

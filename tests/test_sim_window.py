@@ -93,14 +93,26 @@ def test_segments_behind_a_hole_narrow_the_window_and_the_right_edge_stays(recei
     assert receive_window.advertise(receiver) == edge
 
 
+def test_a_short_segment_does_not_measure_the_round_trip(receiver):
+    lacks = np.zeros(64, np.int64)
+    lacks[2:] = 376  # segment 1 is short
+    receiver.lacks = place(lacks)
+    receive_window.measure_rtt(receiver, 150 * MS, 130, 1)
+    assert receiver.rcv_rtt8 == 40_000 << 3
+    receive_window.measure_rtt(receiver, 151 * MS, 130, 2)  # its stamp counts as seen
+    assert receiver.rcv_rtt8 == 40_000 << 3
+    receive_window.measure_rtt(receiver, 151 * MS, 131, 2)
+    assert receiver.rcv_rtt8 == 20_000 << 3
+
+
 def test_the_round_trip_is_the_least_of_stamps_and_windows_or_smoothed(receiver):
     receiver.rcv_rtt8 = 0
-    receive_window.measure_rtt(receiver, 141 * MS, 100)
+    receive_window.measure_rtt(receiver, 141 * MS, 100, 0)
     assert receiver.rcv_rtt8 == 41_000 << 3
-    receive_window.measure_rtt(receiver, 143 * MS, 100)  # the same stamp again says nothing
-    receive_window.measure_rtt(receiver, 150 * MS, 101)
+    receive_window.measure_rtt(receiver, 143 * MS, 100, 1)  # the same stamp again says nothing
+    receive_window.measure_rtt(receiver, 150 * MS, 101, 2)
     assert receiver.rcv_rtt8 == (41_000 << 3) + 8_000
-    receive_window.measure_rtt(receiver, 160 * MS, 120)
+    receive_window.measure_rtt(receiver, 160 * MS, 120, 3)
     assert receiver.rcv_rtt8 == 40_000 << 3
     receive_window.measure_window_rtt(receiver, 160 * MS)
     receiver.rcv_nxt = 44

@@ -110,12 +110,12 @@ def release(f, segment):
     words(f.got)[segment & f.mask] = 0
 
 
-def measure_rtt(f, now, echo_ms):
-    """tcp_rcv_rtt_measure_ts: from an ACK to the data it let go, by the receiver's clock."""
+def measure_rtt(f, now, echo_ms, segment):
+    """tcp_rcv_rtt_measure_ts: from an ACK to the full segment it let go, by the receiver's clock."""
     sample = ((now + f.rcv_clock_ns) // 1_000_000 - echo_ms) * 1000
     if sample == 0 and f.kernel == LINUX_6_1:
         sample = 1000
-    if echo_ms != f.rcv_echo_ms and sample > 0:
+    if echo_ms != f.rcv_echo_ms and sample > 0 and length(f, segment) == f.mss:
         update_rtt(f, sample, False)
     f.rcv_echo_ms = echo_ms
 
