@@ -11,7 +11,7 @@ import numpy as np
 
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, likeliest, raw_draw
+from cctrace.replaying.hypotheses import FALSE_ALARM, Begun, Inference, Phase, Step, likeliest, raw_draw
 from cctrace.replaying.script import Edit
 
 CYCLE_PHASES = 8
@@ -25,15 +25,32 @@ class Cycle(Inference):
 
     follower: Follower
 
-    def __init__(self, follower: Follower, expiry: int) -> None:
+    def __init__(self, follower: Follower, expiry: int, begun: Begun | None = None) -> None:
         super().__init__(follower)
         self.choices, self.expiry = follower.cls.phase_choices, expiry
         self.probe_bw = follower.cls.states.index("PROBE_BW")
+        self.seen, self.steps = 0, list[Step]()
+        if begun is not None:
+            self.take_over(begun)
+
+    def take_over(self, begun: Begun) -> None:
+        """Go on from the last step before which another inference had not looked beyond what is the same here."""
+        follower, script = self.follower, begun.inferred.script
+        self.steps = [step for step in begun.inferred.steps if max(step.row, step.seen) <= begun.same]
+        row, self.seen, found, self.judged, self.right = self.steps.pop()
+        self.found = begun.inferred.phases[:found]
+        draws = iter(script.draws)
+        for stop, edit in (*((edit.row, edit) for edit in script.edits if edit.row < row), (row, None)):
+            while follower.run(stop) < stop:
+                follower.draw(next(draws)[1:])
+            if edit is not None:
+                self.edit(edit.field, edit.value)
 
     def run(self) -> None:
         """Run to the end, keeping the cycle in step with the sends."""
         follower, rows = self.follower, len(self.follower.rows)
         while follower.row < rows:
+            self.steps.append(Step(follower.row, self.seen, len(self.found), self.judged, self.right))
             stop = rows
             if follower.get("mode") == self.probe_bw:
                 self.keep_in_step()
@@ -57,6 +74,7 @@ class Cycle(Inference):
         follower, row = self.follower, self.follower.row
         span_us = min(max(DRAW_CYCLES * CYCLE_PHASES * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
         draws = [(raw_draw(choice, self.choices),) for choice in range(self.choices)]
+        self.seen = max(self.seen, self.after(span_us))
         likelihood, _, _ = follower.trials(self.after(span_us), draws=draws)
         best = likeliest(dict(enumerate(likelihood.tolist())))
         follower.draw(draws[best])
@@ -70,6 +88,7 @@ class Cycle(Inference):
         min_rtt_us = follower.get("min_rtt_us")
         later = [0, *(int(shift * min_rtt_us) for shift in SHIFTS)]
         span = self.after(2 * CYCLE_PHASES * min_rtt_us)
+        self.seen = max(self.seen, span)
         likelihood, ends, _ = follower.trials(span, changes=[{"cycle_mstamp": us} for us in later])
         if ends.min() < ends.max():  # they draw again at different times: too short to compare
             return

@@ -10,30 +10,90 @@ import math
 from collections.abc import Container
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import Streamed
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import FALSE_ALARM
+from cctrace.replaying.hypotheses import FALSE_ALARM, Begun, Inferred
 from cctrace.replaying.infer import infer
-from cctrace.replaying.script import Script
 from cctrace.replaying.through_fq import handed_over_at
 from cctrace.replaying.ticks import CONFIG_HZ
 
 RATES = CONFIG_HZ[:2]  # of nearly all kernels; 100 and 300 mostly end PROBE_RTT with the same ACK as 250
 SURE = math.log(1 / FALSE_ALARM)
+TOUCHED = ("mode", "min_rtt_us")  # fields of BBR v1 by which ticks change what it does
 APART_US = 1000  # between the phases of the ticks that are tried before a rate is refuted
 
 
 class Ticking(NamedTuple):
-    """The likeliest ticks, the stream that their sender made, and the rates that are not refuted."""
+    """The likeliest ticks, the stream that their sender made, the rates that are not refuted, and what was inferred."""
 
     hz: int
     tick_us: int
     source: Streamed
     possible: tuple[int, ...]
+    inferred: Inferred
+
+
+class _Tried(NamedTuple):
+    """An inference with some ticks: the likelihood of the sends, and what the ticks may change directly."""
+
+    likelihood: float
+    tick_us: int
+    inferred: Inferred
+    touched: NDArray[np.int64]
+
+
+class _Ticks:
+    """Inferences over one stream with various ticks.
+
+    Those of the gain cycle of BBR v1 begin where the ticks first make a difference: no step before looks beyond.
+    """
+
+    def __init__(self, stream: Streamed, cls: type[Controller], params: dict[str, Any], given: Container[str]) -> None:
+        self.given, events = given, stream.events
+        self.expiry = midflow.expiry(events, cls)
+        self.shares = bool(cls.phase_choices) and self.expiry < 0
+        self.follower = Follower(events, events.sends, cls, params, TOUCHED if self.shares else ())
+        self.begin, self.end = self.follower.save(), [len(self.follower.rows)]
+        self.tried: list[_Tried] = []
+
+    def replay(self, inferred: Inferred, rate: int, tick_us: int, score: int = bk.NOTHING) -> _Tried:
+        """Replay inferred values with these ticks."""
+        self.follower.restore(self.begin)
+        inferred = inferred._replace(script=inferred.script._replace(hz=rate, tick_us=tick_us))
+        likelihood = float(self.follower.score(inferred.script, self.end, score)[0])
+        return _Tried(likelihood, tick_us, inferred, self.follower.out.copy())
+
+    def score(self, inferred: Inferred, rate: int, tick_us: int) -> _Tried:
+        """Replay inferred values with these ticks, for their likelihood."""
+        return self.replay(inferred, rate, tick_us, bk.TIMED_SENDS)
+
+    def infer(self, rate: int, tick_us: int) -> _Tried:
+        """Infer hidden values with these ticks."""
+        begun = None
+        for before in reversed(self.tried) if self.shares else ():
+            again = self.replay(before.inferred, rate, tick_us)
+            apart = np.any(again.touched != before.touched, axis=0)
+            if not apart.any():
+                return again._replace(likelihood=before.likelihood)
+            if begun is None or int(apart.argmax()) > begun.same:
+                begun = Begun(before.inferred, int(apart.argmax()))
+        self.follower.restore(self.begin)
+        self.follower.set_ticks(rate, tick_us)
+        inferred = infer(self.follower, self.expiry, True, self.given, begun)
+        self.tried.append(self.score(inferred, rate, tick_us))
+        return self.tried[-1]
+
+    def best_phase(self, rate: int) -> _Tried:
+        """Infer them at the likeliest phase of the ticks of a rate."""
+        phases_us = range(APART_US // 2, 1_000_000 // rate, APART_US)
+        return max((self.infer(rate, tick_us) for tick_us in phases_us), key=lambda one: one[:2])
 
 
 def likeliest_hz(
@@ -41,45 +101,31 @@ def likeliest_hz(
     captured: Flow | None,
     cls: type[Controller],
     params: dict[str, Any],
-    script: Script,
+    inferred: Inferred,
     given: Container[str],
 ) -> Ticking:
     """Return with which ticks a BBR explains the sends of a flow best.
 
     `captured`: the flow as captured if it was sent through fq: at another HZ its sender hands it over otherwise.
-    `params`: with the HZ at which `script` was inferred, which is kept unless another is clearly likelier. `given`: see
-    `infer`.
+    `params`: with the HZ of `inferred`, which is kept unless another is clearly likelier. `given`: see `infer`.
     """
-
-    def follower(stream: Streamed, rate: int, tick_us: int = 0) -> Follower:
-        made = Follower(stream.events, stream.events.sends, cls, params | {"hz": rate}, ())
-        made.set_ticks(rate, tick_us)
-        return made
-
-    def score(stream: Streamed, tried: Script) -> float:
-        one = follower(stream, tried.hz)
-        return float(one.score(tried, [len(one.rows)], bk.TIMED_SENDS)[0])
-
-    def inferred(stream: Streamed, rate: int, tick_us: int) -> float:
-        one = follower(stream, rate, tick_us)
-        return score(stream, infer(one, midflow.expiry(stream.events, cls), True, given).script)
-
-    def best_phase(stream: Streamed, rate: int) -> tuple[float, int]:
-        phases_us = range(APART_US // 2, 1_000_000 // rate, APART_US)
-        return max((inferred(stream, rate, tick_us), tick_us) for tick_us in phases_us)
-
-    own = params["hz"]
+    own, ticks = params["hz"], _Ticks(source, cls, params, given)
     other = next(rate for rate in RATES if rate != own)
-    likelihood = score(source, script._replace(hz=own))
-    if score(source, script._replace(hz=other)) == likelihood:  # the ticks decided nothing
-        return Ticking(own, 0, source, (own, other))
+    usual = ticks.score(inferred, own, 0)
+    if ticks.score(inferred, other, 0).likelihood == usual.likelihood:  # the ticks decided nothing
+        return Ticking(own, 0, source, (own, other), inferred)
+    ticks.tried.append(usual)
     stream = handed_over_at(captured, cls, other) if captured is not None else source
     # Streams differ by more than the ticks: one rate must do better than the other over either.
-    rivals = [inferred(one, other, 0) for one in ((stream,) if stream is source else (stream, source))]
-    if min(rivals) > likelihood + SURE:
-        shifted, tick_us = best_phase(source, own)
-        if min(rivals) > shifted + SURE:
-            return Ticking(other, 0, stream, (other,))
-        return Ticking(own, tick_us if shifted > likelihood + SURE else 0, source, (own, other))
-    refuted = max(rivals) < likelihood - SURE and best_phase(stream, other)[0] < likelihood - SURE
-    return Ticking(own, 0, source, (own,) if refuted else (own, other))
+    elsewhere = ticks if stream is source else _Ticks(stream, cls, params, given)
+    rivals = [elsewhere.infer(other, 0)] + ([ticks.infer(other, 0)] if stream is not source else [])
+    least, most = (pick(one.likelihood for one in rivals) for pick in (min, max))
+    if least > usual.likelihood + SURE:
+        shifted = ticks.best_phase(own)
+        if least > shifted.likelihood + SURE:
+            return Ticking(other, 0, stream, (other,), rivals[0].inferred)
+        best = shifted if shifted.likelihood > usual.likelihood + SURE else usual
+        return Ticking(own, best.tick_us, source, (own, other), best.inferred)
+    refuted = most < usual.likelihood - SURE
+    refuted = refuted and elsewhere.best_phase(other).likelihood < usual.likelihood - SURE
+    return Ticking(own, 0, source, (own,) if refuted else (own, other), inferred)

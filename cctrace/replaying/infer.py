@@ -17,7 +17,7 @@ from collections.abc import Container
 from cctrace.replaying import book as bk
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import Inferred
+from cctrace.replaying.hypotheses import Begun, Inferred
 from cctrace.replaying.paced import gso_choices, likely_gso, likely_paced, may_heed_marks
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Script
@@ -25,18 +25,24 @@ from cctrace.replaying.stack import TICK_US
 from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
 
 
-def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, given: Container[str] = ()) -> Inferred:
+def infer(
+    follower: Follower,
+    expiry: int = -1,
+    hz_known: bool = True,
+    given: Container[str] = (),
+    begun: Begun | None = None,
+) -> Inferred:
     """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
 
     `expiry`: row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none. `hz_known`:
     whether the follower's HZ is more than a guess. `given`: parameters that are known; ``paced`` and ``ecn_enable`` are
-    inferred otherwise.
+    inferred otherwise. `begun`: the same with other ticks, for the gain cycle of BBR v1.
     """
     if "ecn_enable" in given or not may_heed_marks(follower):
         gso = likely_gso(follower)
         if gso is not None:
             follower.set_gso(gso)
-        return _inferred(follower, expiry, hz_known, given, gso)
+        return _inferred(follower, expiry, hz_known, given, gso, begun)
     before, found = follower.save(), []
     for enabled, gso in itertools.product((0, 1), gso_choices(follower)):
         follower.set_parameter("ecn_enable", enabled)
@@ -52,7 +58,14 @@ def infer(follower: Follower, expiry: int = -1, hz_known: bool = True, given: Co
     return best
 
 
-def _inferred(follower: Follower, expiry: int, hz_known: bool, given: Container[str], gso: int | None) -> Inferred:
+def _inferred(
+    follower: Follower,
+    expiry: int,
+    hz_known: bool,
+    given: Container[str],
+    gso: int | None,
+    begun: Begun | None = None,
+) -> Inferred:
     cls = follower.cls
     hz, tick_us = follower.params["hz"], int(follower.stack[TICK_US])
     work: Ticks | Cycle | Probes | None = None
@@ -66,7 +79,7 @@ def _inferred(follower: Follower, expiry: int, hz_known: bool, given: Container[
         follower.set_ticks(hz, tick_us)
         work = Ticks(follower)
     elif len(follower.sends):
-        work = Cycle(follower, expiry) if cls.phase_choices else Probes(follower) if cls.probe_draws else None
+        work = Cycle(follower, expiry, begun) if cls.phase_choices else Probes(follower) if cls.probe_draws else None
     if work is None:
         while follower.run() < len(follower.rows):
             follower.draw([0])
@@ -74,4 +87,4 @@ def _inferred(follower: Follower, expiry: int, hz_known: bool, given: Container[
     work.run()
     in_step = work.right / work.judged if work.judged else math.nan
     script = Script(follower.draws[: follower.drawn].tolist(), work.edits, hz, tick_us, paced, gso)
-    return Inferred(script, work.found, in_step)
+    return Inferred(script, work.found, in_step, steps=tuple(work.steps) if isinstance(work, Cycle) else ())

@@ -36,7 +36,6 @@ from cctrace.replaying.infer import infer
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.player import Player
-from cctrace.replaying.stack import TICK_US
 from cctrace.replaying.through_fq import at_hand_over
 
 if TYPE_CHECKING:
@@ -276,11 +275,11 @@ def _replay(
         machine, inferred = follow(source, cls, params, wanted, mode, hz_known, given)
         if not hz_known and not cls.interpreted_only and (cls.phase_choices or cls.probe_draws):
             handed = captured if isinstance(captured, Flow) and captured is not flow else None
-            hz, tick_us, source, possible = likeliest_hz(source, handed, cls, params, inferred.script, given)
+            hz, tick_us, source, possible, likeliest = likeliest_hz(source, handed, cls, params, inferred, given)
             if (hz, tick_us) != (params["hz"], 0):
                 params = params | {"hz": hz}
                 flow = flow_of(source)
-                machine, inferred = follow(source, cls, params, wanted, mode, True, given, tick_us)
+                machine, inferred = follow(source, cls, params, wanted, mode, True, given, likeliest)
             inferred = inferred._replace(possible_hz=possible)
         columns = _columns(source.events["event"], source.events["time_ns"], machine.recorded, flow)
         warnings = [*machine.warnings, *(flow.caveats if flow else ())]
@@ -309,23 +308,23 @@ def follow(
     mode: str = "compiled",
     hz_known: bool = True,
     given: Container[str] = (),
-    tick_us: int = 0,
+    inferred: Inferred | None = None,
 ) -> tuple[Follower, Inferred]:
     """Replay a Linux controller over a recorded flow, or over one known from counters; return it at its end.
 
-    The second result is the inferred values. `tick_us`: the lead of the kernel's ticks, for a BBR. Inference uses
-    compiled code in every mode, so an interpreted run makes each call once. A class that cannot be compiled gets no
-    inference.
+    The second result is the inferred values, those of `inferred` if given. Inference uses compiled code in every mode,
+    so an interpreted run makes each call once. A class that cannot be compiled gets no inference.
     """
     check_mode(mode)
     events = source.events
     hidden = cls.phase_choices or cls.probe_draws or not cls.has_on_ack
-    inferred = Inferred.nothing()
-    if mode == "compiled" or (hidden and not cls.interpreted_only):
-        follower = Follower(events, events.sends, cls, params, record if mode == "compiled" else ())
-        follower.stack[TICK_US] = tick_us
-        inferred = infer(follower, midflow.expiry(events, cls), hz_known, given)
-    if mode != "compiled":
+    known = inferred is not None
+    if inferred is None:
+        inferred = Inferred.nothing()
+        if mode == "compiled" or (hidden and not cls.interpreted_only):
+            follower = Follower(events, events.sends, cls, params, record if mode == "compiled" else ())
+            inferred = infer(follower, midflow.expiry(events, cls), hz_known, given)
+    if known or mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode)
         follower.play(inferred.script)
     if follower.book[bk.GUESSED] or (follower.may_draw and not len(follower.sends)):
