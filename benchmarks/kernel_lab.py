@@ -171,7 +171,8 @@ def polls_of(folder, scenario, instants):
         found.append(np.where(noted - before <= NOTED_NS, before, noted - soonest_ns))
         if name == READS_TCP:
             at_sender = np.unique(np.concatenate([packets[:1], *instants[1:3]])) // 2 * 2
-            done = at_sender[np.searchsorted(at_sender, noted, side="right") - 1]
+            last = at_sender[np.searchsorted(at_sender, noted, side="right") - 1]
+            done = last[noted - last <= NOTED_NS]
         else:
             left = np.setdiff1d(before[noted - before == soonest_ns], done)
     woken = np.unique(np.concatenate(found))
