@@ -9,7 +9,7 @@ from receiver.pcap, BBR's random draws, as a replay infers them, and by how much
 timer was late, from the times of the packets in both captures. `--own-clock` leaves the last to an imitation of the
 lab's clock. Printed is the share of transmissions that both sent, in the same order and within 100 us, and where the
 two part. There what no record shows exactly is tried anew: how long BBR v2 and v3 waited, and where in its 256 ns the
-lab's own clock was (`--as-inferred`: it is not). `--lab` compares recordings that are kept in benchmarks/kernel_lab.npz.
+lab's own clock was (`--as-inferred`: it is not). `--lab` compares recordings kept in benchmarks/kernel_lab.npz.
 """
 
 import argparse
