@@ -1,16 +1,16 @@
-"""How sure effects are: fit the one number of `Effect.confidence`, and print how often effects were right.
+"""How sure effects are: fit the three numbers of `Effect.confidence`, and print how often effects were right.
 
     python -m benchmarks.interventions DIR --parts verdicts --output answers.csv
     python -m benchmarks.effect_confidence answers.csv [more.csv ...] [--judge]
 
-The number (`MISSES_TIMES` of `diagnosis/constants.py`) is that which makes the answers likeliest. `--judge` keeps the
-present one.
+The numbers (`NUMBERS`, of `diagnosis/constants.py`) are those that make the answers likeliest. `--judge` keeps the
+present ones.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,17 +25,20 @@ from cctrace.estimates import Estimate, Estimate90
 
 BINS = 5
 LEAST = 1e-3  # of a probability, so that no single answer decides
-BOUNDS = 0.1, 5.0  # of the number
+NUMBERS = {"MISSES_TIMES": (0.1, 5.0), "ABSENT_TIMES": (0.0, 1.0), "DOUBTED": (0.0, 1.0)}  # and their bounds
 
 
 @contextmanager
-def scale(times: float) -> Iterator[None]:
-    """Take this number for the present one."""
-    kept, const.MISSES_TIMES = const.MISSES_TIMES, times
+def numbers(chosen: Sequence[float]) -> Iterator[None]:
+    """Take these numbers for the present ones."""
+    kept = [getattr(const, name) for name in NUMBERS]
     try:
+        for name, value in zip(NUMBERS, chosen, strict=True):
+            setattr(const, name, float(value))
         yield
     finally:
-        const.MISSES_TIMES = kept
+        for name, value in zip(NUMBERS, kept, strict=True):
+            setattr(const, name, value)
 
 
 def effects_in(answers: pd.DataFrame) -> list[Effect]:
@@ -58,20 +61,22 @@ def main() -> None:
     answers = pd.concat([pd.read_csv(file) for file in options.answers], ignore_index=True)
     answers = answers.dropna(subset=["goodput", "goodput_want"])
     effects, right = effects_in(answers), is_right(answers)
+    asked = list(zip(effects, answers["presence"].astype(float), answers["is_doubted"].astype(bool), strict=True))
 
     def says() -> np.ndarray:
-        return np.array([effect.confidence for effect in effects])
+        return np.array([effect.confidence(presence, is_doubted) for effect, presence, is_doubted in asked])
 
-    def unlikely(times: float) -> float:
-        with scale(times):
+    def unlikely(chosen: Sequence[float]) -> float:
+        with numbers(chosen):
             p = np.clip(says(), LEAST, 1 - LEAST)
         return -float(np.log(np.where(right, p, 1 - p)).sum())
 
-    chosen = const.MISSES_TIMES
+    chosen = [getattr(const, name) for name in NUMBERS]
     if not options.judge:
-        chosen = float(optimize.minimize_scalar(unlikely, bounds=BOUNDS, method="bounded").x)
-    print(f"MISSES_TIMES {chosen:.2g}, log likelihood {-unlikely(chosen):.1f}")
-    with scale(chosen):
+        chosen = optimize.minimize(unlikely, chosen, method="Nelder-Mead", bounds=list(NUMBERS.values())).x
+    found = ", ".join(f"{name} {value:.2g}" for name, value in zip(NUMBERS, chosen, strict=True))
+    print(f"{found}, log likelihood {-unlikely(chosen):.1f}")
+    with numbers(chosen):
         sure = says()
     print("| effects | says | right |\n|---|---|---|")
     for part in np.array_split(np.argsort(sure, kind="stable"), BINS):

@@ -55,18 +55,18 @@ def _act(verdicts: Sequence[Verdict]) -> str:
 
 def _bars(verdicts: Sequence[Verdict]) -> str:
     """Return a table with two bars per cause: goodput and RTT without it, as multiples of those with it."""
-    pairs = [(one.name, one.effect) for one in verdicts if one.effect is not None]
-    if not pairs:
+    known = [(one, one.effect) for one in verdicts if one.effect is not None]
+    if not known:
         return ""
-    goodput, rtt = _axis([effect.goodput for _, effect in pairs]), _axis([effect.rtt for _, effect in pairs])
+    goodput, rtt = _axis([effect.goodput for _, effect in known]), _axis([effect.rtt for _, effect in known])
     rows = (
         (
-            f'{escape(CAUSES[name].words)}<br><span class="soft">with {escape(effect.without)} '
-            f"(confidence {format_share(effect.confidence)})</span>",
+            f'{escape(CAUSES[one.name].words)}<br><span class="soft">with {escape(effect.without)} '
+            f"(confidence {format_share(one.confidence)})</span>",
             _bar(effect.goodput, goodput, "estimate"),
             _bar(effect.rtt, rtt, "window"),
         )
-        for name, effect in pairs
+        for one, effect in known
     )
     heads = ("Cause", "Goodput without it", "Mean RTT without it")
     note = (
