@@ -175,4 +175,5 @@ def test_ties_do_not_decide_what_a_short_queue_does():
         for name, paths in of.items()
     }
     assert goodput["exact"] > 1.3 * goodput["varied"]
-    assert answer.low < goodput["varied"] < answer.high < goodput["exact"]
+    assert answer.value == pytest.approx(goodput["varied"], rel=0.2)
+    assert answer.high < goodput["exact"]
