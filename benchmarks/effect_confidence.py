@@ -1,9 +1,9 @@
-"""How sure effects are: fit the three numbers of `Effect.confidence`, and print how often effects were right.
+"""How sure effects are: fit its three numbers, and print how often effects were right.
 
     python -m benchmarks.interventions DIR --parts verdicts --output answers.csv
     python -m benchmarks.effect_confidence answers.csv [more.csv ...] [--judge]
 
-The numbers (`NUMBERS`, of `diagnosis/constants.py`) are those that make the answers likeliest. `--judge` keeps the
+The numbers (`NUMBERS`, by the table that has them) are those that make the answers likeliest. `--judge` keeps the
 present ones.
 """
 
@@ -19,26 +19,33 @@ import pandas as pd
 from scipy import optimize
 
 from benchmarks.interventions import calibration_error, is_right
-from cctrace.diagnosis import constants as const
+from cctrace.counterfactual import constants as of_effects
+from cctrace.counterfactual.effects import confidence_of
+from cctrace.diagnosis import constants as of_diagnosis
 from cctrace.diagnosis.findings import Effect
 from cctrace.estimates import Estimate, Estimate90
 
 BINS = 5
 LEAST = 1e-3  # of a probability, so that no single answer decides
-NUMBERS = {"MISSES_TIMES": (0.1, 5.0), "ABSENT_TIMES": (0.0, 1.0), "DOUBTED": (0.0, 1.0)}  # and their bounds
+# (table, name): bounds
+NUMBERS = {
+    (of_diagnosis, "MISSES_TIMES"): (0.1, 5.0),
+    (of_effects, "ABSENT_TIMES"): (0.0, 1.0),
+    (of_effects, "DOUBTED"): (0.0, 1.0),
+}
 
 
 @contextmanager
 def numbers(chosen: Sequence[float]) -> Iterator[None]:
     """Take these numbers for the present ones."""
-    kept = [getattr(const, name) for name in NUMBERS]
+    kept = [getattr(*number) for number in NUMBERS]
     try:
-        for name, value in zip(NUMBERS, chosen, strict=True):
-            setattr(const, name, float(value))
+        for number, value in zip(NUMBERS, chosen, strict=True):
+            setattr(*number, float(value))
         yield
     finally:
-        for name, value in zip(NUMBERS, kept, strict=True):
-            setattr(const, name, value)
+        for number, value in zip(NUMBERS, kept, strict=True):
+            setattr(*number, value)
 
 
 def effects_in(answers: pd.DataFrame) -> list[Effect]:
@@ -64,17 +71,17 @@ def main() -> None:
     asked = list(zip(effects, answers["presence"].astype(float), answers["is_doubted"].astype(bool), strict=True))
 
     def says() -> np.ndarray:
-        return np.array([effect.confidence(presence, is_doubted) for effect, presence, is_doubted in asked])
+        return np.array([confidence_of(effect, presence, is_doubted) for effect, presence, is_doubted in asked])
 
     def unlikely(chosen: Sequence[float]) -> float:
         with numbers(chosen):
             p = np.clip(says(), LEAST, 1 - LEAST)
         return -float(np.log(np.where(right, p, 1 - p)).sum())
 
-    chosen = [getattr(const, name) for name in NUMBERS]
+    chosen = [getattr(*number) for number in NUMBERS]
     if not options.judge:
         chosen = optimize.minimize(unlikely, chosen, method="Nelder-Mead", bounds=list(NUMBERS.values())).x
-    found = ", ".join(f"{name} {value:.2g}" for name, value in zip(NUMBERS, chosen, strict=True))
+    found = ", ".join(f"{name} {value:.2g}" for (_, name), value in zip(NUMBERS, chosen, strict=True))
     print(f"{found}, log likelihood {-unlikely(chosen):.1f}")
     with numbers(chosen):
         sure = says()

@@ -17,7 +17,15 @@ from cctrace.analysis.analyze import EFFECTS, analyze
 from cctrace.cc import kernel_name
 from cctrace.cli import main
 from cctrace.counterfactual.candidates import ACKS_AS_DUE, beside, removals
-from cctrace.counterfactual.effects import NO_MORE_DATA, Effects, Without, effect_words, effects_of, too_short
+from cctrace.counterfactual.effects import (
+    NO_MORE_DATA,
+    Effects,
+    Without,
+    confidence_of,
+    effect_words,
+    effects_of,
+    too_short,
+)
 from cctrace.counterfactual.held_back import HeldBack
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
 from cctrace.counterfactual.scene import scene_of
@@ -402,28 +410,30 @@ def test_an_effect_is_as_sure_as_effects_with_such_intervals_were_right():
     each = [
         Effect("", goodput, known, known) for goodput in (narrow, narrow._replace(high=4.0), narrow._replace(high=None))
     ]
-    sure = [one.confidence() for one in each]
+    sure = [one.confidence for one in each]
     assert 1 > sure[0] > sure[1] > 0  # the longer the interval, the less often it is within 10 %
     assert 1 > sure[2] > sure[0]  # a bound need only not be passed
-    far = Effect("", narrow._replace(low=1.0, high=None), known, known).confidence()
+    far = Effect("", narrow._replace(low=1.0, high=None), known, known).confidence
     assert sure[2] > far > sure[1]  # which is the less certain, the wider the side that is known
-    assert Effect("", Estimate90(2.0), known, known).confidence() == known_alone(known)
+    assert Effect("", Estimate90(2.0), known, known).confidence == known_alone(known)
 
 
 def known_alone(rtt):
-    return Effect("", Estimate90(None), rtt, rtt).confidence()
+    return Effect("", Estimate90(None), rtt, rtt).confidence
 
 
 def test_an_effect_is_less_sure_the_less_its_cause_and_path_are():
     small, large = (Effect("", Estimate90(x, x - 0.02, x + 0.02), *[Estimate90(1.0, 0.99, 1.01)] * 2) for x in (1, 2))
-    assert large.confidence(0.5) < 0.95 * large.confidence(1.0)
-    assert small.confidence(0.5) > small.confidence(1.0) - 0.01  # nothing changes without a cause that is not there
-    assert large.confidence(1.0, is_doubted=True) < 0.8 * large.confidence(1.0)
+    sure = confidence_of(large, 1.0, False)
+    assert sure == large.confidence
+    assert confidence_of(large, 0.5, False) < 0.96 * sure
+    assert confidence_of(small, 0.5, False) >= confidence_of(small, 1.0, False)  # without what is not there: the same
+    assert confidence_of(large, 1.0, True) < 0.8 * sure
 
 
 def test_a_verdict_with_an_effect_is_as_sure_as_that_and_keeps_how_sure_its_rule_was(lossy):
     first = lossy.diagnosis.verdicts[0]
-    assert first.confidence == first.effect.confidence(first.presence)
+    assert first.confidence == confidence_of(first.effect, first.presence, lossy.effects.is_doubted)
     assert first.presence == pytest.approx(0.99)
     told = json.loads(lossy.to_json())["verdicts"]
     assert told[0]["presence"] == first.presence

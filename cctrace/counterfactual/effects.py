@@ -90,6 +90,24 @@ def effect_words(effect: Effect) -> str:
     return f"{text}; then limited by {CAUSES[effect.then].words}, and without that, too, {both}"
 
 
+def confidence_of(effect: Effect, presence: float, is_doubted: bool) -> float:
+    """Return the probability that removing a cause has the stated effect.
+
+    Three errors are independent: within the interval; of a cause that is not there, so that its removal does nothing;
+    and of a path that is not the flow's. `presence`: the rule's confidence that the cause is present. `is_doubted`: as
+    of `Effects`.
+
+    >>> from cctrace.estimates import Estimate90
+    >>> same = Estimate90(1.0, 0.99, 1.01)
+    >>> twice = Effect("no policer", Estimate90(2.0, 1.96, 2.04), same, Estimate90(0.0))
+    >>> [round(confidence_of(twice, *given), 2) for given in ((0.99, False), (0.5, False), (0.99, True))]
+    [0.99, 0.95, 0.73]
+    """
+    absent = effort.ABSENT_TIMES * (1 - presence)
+    right = effect.confidence * (1 - effort.DOUBTED * is_doubted)
+    return (1 - absent) * right + absent * effect.is_none
+
+
 def _more(ratio: Estimate) -> Estimate:
     """Return a ratio as relative increase."""
     return type(ratio)(*(None if side is None else side - 1 for side in ratio))
@@ -163,7 +181,8 @@ class Effects(Summarized):
         """Return a verdict whose confidence is the calibrated probability of such effects."""
         if one.effect is None:
             return one
-        return replace(one, confidence=one.effect.confidence(one.confidence, self.is_doubted), presence=one.confidence)
+        sure = confidence_of(one.effect, one.confidence, self.is_doubted)
+        return replace(one, confidence=sure, presence=one.confidence)
 
     def rows(self) -> list[tuple[str, Figures]]:
         """Return (words, {figure: Estimate}) of the recording, the original, and each removal."""

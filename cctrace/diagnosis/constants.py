@@ -49,10 +49,8 @@ RTT_CHANGES = 0.05  # of log RTT | set | the same for the RTT
 LOSS_CHANGES = 0.003  # share | set | the same for retransmissions; what-ifs within this are right
 RATIO_TIE = 0.02  # of a logarithm | set | effects closer than this keep the catalogue's order
 EFFECT_NEAR = (0.10, 0.15)  # share | definition | tolerance of an effect on goodput, and on the mean RTT
-# Errors of effects relative to runs without the cause; `python -m benchmarks.effect_confidence` fits the three numbers.
+# Errors of effects relative to runs without the cause; `python -m benchmarks.effect_confidence` fits the number.
 MISSES_TIMES = 0.53  # times | set | scale of an effect's error in units of its interval's standard deviation
-ABSENT_TIMES = 0.10  # times | set | the rule's doubt that a cause is present: share of those whose removal does nothing
-DOUBTED = 0.27  # share | set | of effects that are wrong if path or sender is doubted (`Effects.is_doubted`)
 LOSS_TIE = 0.002  # share | set | the same as RATIO_TIE, for retransmissions
 
 # --- what a sender lets out, and why ---------------------------------------------------------------------------------

@@ -145,25 +145,21 @@ class Effect(Public):
         """Whether the capture gives only a bound of the goodput or the RTT."""
         return None in (*self.goodput, *self.rtt)
 
-    def confidence(self, presence: float = 1.0, is_doubted: bool = False) -> float:
-        """Return the probability that removing the cause has the stated effect.
+    @property
+    def confidence(self) -> float:
+        """Probability that removing the cause has the stated effect, if it is present and the path is the flow's.
 
         Correct means a goodput within 10 % and a mean RTT within 15 % of those of the same flow without the cause;
-        for a one-sided interval, a value within the bound. Three errors are independent: within an interval; of a
-        cause that is not there, so that its removal does nothing; of a path that is not the flow's.
-
-        Parameters
-        ----------
-        presence : float
-            The rule's confidence that the cause is present.
-        is_doubted : bool
-            Whether path or sender is doubted, see `cctrace.counterfactual.effects.Effects`.
+        for a one-sided interval, a value within the bound.
         """
-        parts = list(zip((self.goodput, self.rtt), const.EFFECT_NEAR, strict=True))
-        right = math.prod(_within(estimate, near) for estimate, near in parts) * (1 - const.DOUBTED * is_doubted)
-        absent = const.ABSENT_TIMES * (1 - presence)
-        is_none = all(estimate.value is not None and abs(estimate.value - 1) <= near for estimate, near in parts)
-        return (1 - absent) * right + absent * is_none
+        parts = zip((self.goodput, self.rtt), const.EFFECT_NEAR, strict=True)
+        return math.prod(_within(estimate, near) for estimate, near in parts)
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the removal changes neither goodput nor RTT by more than an effect may be off."""
+        parts = zip((self.goodput, self.rtt), const.EFFECT_NEAR, strict=True)
+        return all(estimate.value is not None and abs(estimate.value - 1) <= near for estimate, near in parts)
 
 
 def _within(ratio: Estimate, near: float) -> float:
