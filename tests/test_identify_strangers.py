@@ -82,7 +82,7 @@ def test_a_window_is_never_wrong_under_its_own_controller_and_mostly_under_anoth
 def test_a_window_that_was_a_segment_off_before_a_reduction_is_set_right(tmp_path):
     record = record_of(simulated("cubic6", 1, 7, "8s", tmp_path))
     halves, events = record.halves, record.events
-    rows, acks = halves.reductions.tolist(), halves.acks[halves.limited()]
+    rows, acks = halves.reductions.tolist(), halves.acks[halves.limited]
     params = checked_params(Cubic6, {"hz": record.hz})
     right = set_right(
         Follower(events, events.sends, Cubic6, params, ("snd_cwnd",)), Script([], [], record.hz), rows, acks

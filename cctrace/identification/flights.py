@@ -117,12 +117,12 @@ def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[flo
     may be off by as much as jitter makes a flight, typically; a single one by JITTER_MOST times as much, and by the
     segment that an estimated departure moves to the other side of an ACK.
     """
-    periods = (_filled(inside, over, halves.blur) for inside in halves.epochs())
+    periods = (_filled(inside, over, halves.blur) for inside in halves.epochs)
     places = [inside[: const.LEAST_AFTER] for inside in periods if len(inside) >= const.LEAST_AFTER]
     if not places:
         return np.nan, 0, 0
     best = np.array([blocks[np.argmin(np.abs(over[blocks]))] for blocks in places])
-    segment = const.ONE_SEGMENT / np.maximum(halves.each(halves.flight)[best], 1)
+    segment = const.ONE_SEGMENT / np.maximum(halves.flights[best], 1)
     wrong = np.abs(over[best]) > const.JITTER_MOST * halves.blur + const.AFTER_USUAL + segment
     return max(abs(float(np.median(over[best]))) - halves.blur, 0.0), len(best), int(wrong.sum())
 
@@ -145,9 +145,9 @@ def outgrown(halves: HalfRounds, over: NDArray[np.float64]) -> float:
     it for none. They may grow more slowly only if something else holds them, and then they stop to grow. Jitter moves
     either end, so that the median of many periods is sure.
     """
-    flight, part = halves.each(halves.flight), const.SEVERAL // 2
+    flight, part = halves.flights, const.SEVERAL // 2
     growth = []
-    for inside in (_filled(inside, over, halves.blur) for inside in halves.epochs()):
+    for inside in (_filled(inside, over, halves.blur) for inside in halves.epochs):
         if len(inside) < const.SEVERAL:
             continue
         more = float(np.median(over[inside[-part:]]) - np.median(over[inside[:part]]))
@@ -187,7 +187,7 @@ def astray(record: Record, replay: Replay) -> Astray:
     apart = halves.flight[1:] - window
     by_timer = replay.paced or replay.cls.sets_pacing_rate
     nearest = halves.most(np.append(-np.inf, apart), blocks=2)[1:] if by_timer else apart
-    still_open = halves.limited()[1:] & (window >= replay.ssthresh[before])
+    still_open = halves.limited[1:] & (window >= replay.ssthresh[before])
     if record.limit_Bps:
         still_open &= replay.pacing_Bps[before] < record.limit_Bps
     segment, share = const.ONE_SEGMENT, const.FINEST_SCALE * window
@@ -237,7 +237,7 @@ def longest_still(
     if not len(halves):
         return 0.0
     first = len(halves) // const.START_SHARE
-    flight = halves.each(halves.flight)[first:]
+    flight = halves.flights[first:]
     lengths = np.diff(halves.time_us[halves.edges])
     waits = np.append(0.0, np.cumsum((lengths / np.maximum(wait_us, 1.0))[first:]))
     counts = (halves.busy & (lengths < const.PAUSE * np.median(lengths)))[first:]
@@ -265,7 +265,7 @@ def rises(halves: HalfRounds) -> tuple[int, float]:
     """
     if halves.rising is not None:
         return halves.rising
-    flight = halves.each(halves.flight)
+    flight = halves.flights
     epochs = blocks = growing = 0
     for inside in _between_falls(halves, flight):
         blocks += len(inside)
@@ -280,7 +280,7 @@ def _between_falls(halves: HalfRounds, flight: NDArray[np.float64]) -> list[NDAr
     """Return the blocks between successive reductions: losses', and those without losses, as CDG's and YeAH's."""
     falls = _falls(halves, flight)
     periods = []
-    for inside in halves.epochs():
+    for inside in halves.epochs:
         cuts = np.flatnonzero(np.isin(inside[1:-1], falls)) + 1  # at either end, a fall is the reduction's
         periods += np.split(inside, cuts)
     return periods

@@ -4,6 +4,7 @@ A block is half a round trip, and at least LEAST_SENT segments. Where departure 
 taken at the sender), single sends are uninformative, but blocks still show what limited the sender.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class HalfRounds:
         """
         if len(self) < const.STEADY_BLOCKS:
             return False
-        tenth, middle = np.quantile(self.each(self.flight), [0.1, 0.5])
+        tenth, middle = np.quantile(self.flights, [0.1, 0.5])
         most = self.flight.max()
         if not len(self.reductions) and tenth > const.MOSTLY * most and middle > const.REDUCED * most:
             return True
@@ -128,8 +129,14 @@ class HalfRounds:
             most = np.maximum(most, np.append(-np.inf, most[:-1]))
         return np.repeat(most, np.diff(np.append(begins, len(values))))
 
+    @functools.cached_property
+    def flights(self) -> NDArray[np.float64]:
+        """The mean flight of each block, segments."""
+        return self.each(self.flight)
+
+    @functools.cached_property
     def epochs(self) -> list[NDArray[np.int64]]:
-        """Return the blocks without recovery between successive reductions, from the first one on."""
+        """The blocks without recovery between successive reductions, from the first one on."""
         first = np.searchsorted(self.acks, self.reductions)
         following = np.append(first, len(self.acks))[1:]
         whole = self.each(self.open) == 1
@@ -138,22 +145,24 @@ class HalfRounds:
             for begin, end in zip(first, following, strict=True)
         ]
 
+    @functools.cached_property
     def limited(self) -> NDArray[np.bool_]:
-        """Return before which ACKs the sender was cwnd-limited, outside recovery."""
+        """Before which ACKs the sender was cwnd-limited, outside recovery."""
         open_twice = self.open.copy()
         open_twice[1:] &= self.open[:-1]
-        return open_twice & ~self.free & ~self._drains()
+        return open_twice & ~self.free & ~self._drains
 
     def unfilled(self, window: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return before which ACKs too little had left since the last pause to fill a window, segments at each ACK.
 
         An application that writes less than a window at a time leaves it so, while a timer spreads its segments.
         """
-        last = np.maximum.accumulate(np.where(self._drains(), np.arange(len(self.left)), 0))
+        last = np.maximum.accumulate(np.where(self._drains, np.arange(len(self.left)), 0))
         return self.flight[last] + self.left - self.left[last] < window
 
+    @functools.cached_property
     def _drains(self) -> NDArray[np.bool_]:
-        """Return which ACKs found nothing more to send: the last send precedes them, a write's last segment ended it
+        """Which ACKs found nothing more to send: the last send precedes them, a write's last segment ended it
         before or ends it after them, or a pause follows.
 
         Data that waits for cwnd alone leaves within a round trip of ACKs, before a third of cwnd is free.

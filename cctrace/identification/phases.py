@@ -138,7 +138,7 @@ class Rates:
     def full(self, cwnd: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return in which blocks the data in flight filled a window, given at each ACK."""
         window = self.halves.each(cwnd[self.halves.acks])
-        flight = self.halves.each(self.halves.flight)
+        flight = self.halves.flights
         return flight > (1 - const.WINDOW_HOLDS) * window - 2 * const.ONE_SEGMENT
 
     def likelihoods(

@@ -64,7 +64,7 @@ def _gain(record: Record, usual: Replay, other: Replay) -> float:
 
 def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
     """Return the share of the window kept in a reduction, and the growth in segments per round; NaN unknown."""
-    judged = np.flatnonzero(halves.limited())
+    judged = np.flatnonzero(halves.limited)
     places = np.searchsorted(halves.acks, halves.reductions)
     kept, grown, rounds = [], 0.0, 0.0
     for begin, end in zip(places, np.append(places, len(halves.acks))[1:], strict=True):

@@ -155,7 +155,7 @@ def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known
     if record.exact:
         if follower.counts_ticks and not cls.model_based:
             # What waits for room for a super-packet leaves the window unfilled until the send.
-            full = halves.limited() & (halves.fullest() if paced else halves.follows_send())
+            full = halves.limited & (halves.fullest() if paced else halves.follows_send())
             first_ones = reductions.AT_FIRST if record.rebuilt else 0  # HyStart would distinguish old CUBIC from new
             rows = halves.reductions.tolist()
             script = reductions.set_right(again, script, rows, halves.acks[full], first_ones)
