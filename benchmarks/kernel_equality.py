@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks.kernel_lab import MSS, TIMER_STEP_NS, Recording, keep, kept
 from cctrace.cc import controller
 from cctrace.replaying.hypotheses import LONGEST, raw_draw
+from cctrace.sim.core.view import DRAWN
 from cctrace.units import parse_time_ns
 
 ALIKE = "100us"
@@ -90,12 +91,16 @@ def refine(recording, seconds, within_ns):
     """Find what a replay cannot tell exactly: BBR's draws, and the phase of the lab's clock.
 
     Where the simulation parts from the recording, the draws used last are tried anew, and kept if both go on together
-    for longer; if none helps, so is the clock.
+    for longer; if none helps, so is the clock. The kernel may have drawn more often than the replay.
     """
     theirs = recording.until(seconds)
     alike = together(recording.simulated(seconds), theirs, within_ns)
     while alike < len(theirs[0]):
         parts_s = theirs[1][alike] / 1e9
+        if recording.draws and recording.used(parts_s) == len(recording.draws):
+            recording.draws += DRAWN * [raw_draw(0, count) if count else LONGEST for count in kinds_of(recording)]
+            alike = together(recording.simulated(seconds), theirs, within_ns)
+            continue
         until_s = min(parts_s + LOOK_S, seconds)
         best = alike, None
         for values, k, value in choices(recording, recording.used(parts_s)):
@@ -111,11 +116,15 @@ def refine(recording, seconds, within_ns):
         alike = together(recording.simulated(seconds), theirs, within_ns)
 
 
+def kinds_of(recording):
+    """Return among how many values each number of one draw chooses; 0 for a time."""
+    cls = controller(recording.controller)[0]
+    return cls.probe_draws or (cls.phase_choices,)
+
+
 def choices(recording, used):
     """Yield (values, place, another value to try) of the last draws used, and of the clock's phase."""
-    cls = controller(recording.controller)[0]
-    kinds = cls.probe_draws or (cls.phase_choices,)
-    draws = recording.draws
+    kinds, draws = kinds_of(recording), recording.draws
     for k in range(max(used - RECENT * len(kinds), 0), min(used, len(draws))):
         count = kinds[k % len(kinds)]
         for n in range(count):
@@ -155,9 +164,9 @@ def report(recording, seconds, options):
     share, apart = compare(mine, theirs, within_ns)
     refined = ""
     if not options.as_inferred and share < NEARLY_ALL:
-        inferred = np.array(recording.draws)
+        inferred = list(recording.draws)
         refine(recording, seconds, within_ns)
-        changed = np.count_nonzero(inferred != recording.draws)
+        changed = sum(a != b for a, b in zip(inferred, recording.draws, strict=False))
         refined = f"; as inferred {100 * share:.2f} %, {changed} of {len(inferred)} draws changed"
         mine = recording.simulated(seconds)
         share, apart = compare(mine, theirs, within_ns)
