@@ -211,17 +211,21 @@ def _queued(table: Transmissions, base_us: float) -> bool:
     """Return whether packets sent around the losses waited: then a queue dropped them, not a policer.
 
     All losses within an RTT count once: the many at a flow's start may overflow a queue elsewhere. Jitter delays
-    packets before losses as it does all others. The last packet before a loss may wait for a delayed ACK that the lost
-    one would have released; the one before it does not.
+    packets before losses as it does all others. The last packet before a loss may have waited for a delayed ACK that
+    the lost one would have released: then the next packet did, and the one before met no queue.
     """
     known = np.flatnonzero(np.isfinite(table.rtt_us) & ~table.retransmitted)
     lost = np.flatnonzero(table.state == LOST)
     if not len(lost) or not len(known):
         return True
     lost = lost[np.unique(_rounds(table, base_us)[lost], return_index=True)[1]]
-    last = np.searchsorted(known, lost) - 1
-    waited = np.minimum(*(table.rtt_us[known[np.maximum(last - back, 0)]] for back in (0, 1)))
-    return float(np.median(waited)) - base_us > max(5e3, 0.2 * base_us) + _jitter_us(table, base_us)
+    place, jitter_us = np.searchsorted(known, lost), _jitter_us(table, base_us)
+    before, last = (known[np.maximum(place - back, 0)] for back in (2, 1))
+    after = known[np.minimum(place, len(known) - 1)]
+    waited, later = table.rtt_us[last] - base_us, (table.sent_ns[after] - table.sent_ns[last]) / 1e3
+    queue_us = max(5e3, 0.2 * base_us)
+    for_ack = (table.rtt_us[before] - base_us <= queue_us) & (later > 0) & (later <= waited + jitter_us)
+    return float(np.median(np.where(for_ack, waited - later, waited))) > queue_us + jitter_us
 
 
 def _rounds(table: Transmissions, base_us: float) -> np.ndarray:
