@@ -31,7 +31,7 @@ SECTIONS = {
     ),
     "flows": (
         "Listing connections",
-        f"-m benchmarks.flows {CAPTURE} --packets 2000000",
+        f"-m benchmarks.flows {CAPTURE}",
         "`cctrace flows` as a process, interpreter start included, beside tcptrace; then the reconstruction of the\n"
         "sender's view.",
     ),
