@@ -35,6 +35,7 @@ PATIENCE_NS = 50_000
 TASKLET_NS = 2_000  # until TCP continues after a packet has left: a process woken by the same interrupt may come first
 AT_ONCE_NS = 1_000  # not by a timer: a few clock readings in steps of 256 ns
 SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
+LATEST_NS = TIMER_SLACK_NS + SAME_PASS_NS  # after its time, a packet for which the timer waits
 U32_MAX = 0xFFFFFFFF
 FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
 RATE_ERROR = 4  # a replayed rate may be too low by this fraction: another phase of BBR's cycle of gains
@@ -81,7 +82,7 @@ def due_ns(tp):
 
 
 def waited_in_timer(tp, p, ns):
-    """Return the lateness of a packet that left at `ns`: fq's timer may be late by its slack.
+    """Return the lateness of a packet that left at `ns`: fq's timer may be late by its slack and a step of the clock.
 
     A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue; so do
     the first of a connection [Linux61] tcp_update_skb_after_send.
@@ -96,7 +97,7 @@ def waited_in_timer(tp, p, ns):
         if p.fq == THROUGH_FQ and paced_ns <= due and ns - due <= AT_ONCE_NS:
             return 0
         due = max(due, paced_ns)
-    return min(max(ns - due, 0), TIMER_SLACK_NS)
+    return min(max(ns - due, 0), LATEST_NS)
 
 
 def may_wait_ns(tp):

@@ -4,6 +4,9 @@ A capture does not show the ticks: at HZ = 250 a step of CUBIC's curve may come 
 be one segment off, which the next ssthresh inherits. But a cwnd-limited sender fills its window: before each ACK in
 Open or Disorder, in flight = cwnd (`likelihood.full_flight`). If the recorded sender ran another controller, no
 ticks are better than others.
+
+Through fq, TCP Small Queues and longer super-packets mostly keep the flight below cwnd. But there the stack paces by
+cwnd, so that the times of departure show each of its steps.
 """
 
 import math
@@ -27,6 +30,7 @@ CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely ones are dropped; a w
 MANY_ROWS, FEW = 8_000, 4  # for the first choice; and flights without which it is open
 NEAR = 4  # refinement factor of the last choice
 LAST_ROWS = 16_000  # for the last choice, and for that of HZ
+PACED_ROWS = 64_000  # for the last choice through fq, the first with LAST_ROWS: steps change the rate by a hundredth
 SPAN_US = 500_000  # for which a tick may lie elsewhere
 MORE = 1.1  # times as unlikely as usual
 SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
@@ -83,12 +87,22 @@ class Ticks(Inference):
         changes = [{-1 - TICK_US: shift} for shift in self.shifts]
         likelihood, _, _ = follower.trials(last, changes=changes, score=bk.FULL_FLIGHTS)
         best = int(np.argmax(likelihood))
-        if likelihood[best] - now <= math.log(len(changes) / FALSE_ALARM):
+        sure = math.log(len(changes) / FALSE_ALARM)
+        if likelihood[best] - now <= sure:
             return 0
+        if is_paced_by_fq(follower):
+            sent, _, _ = follower.trials(last, changes=[{}, changes[best]], score=bk.PACED_SENDS)
+            if sent[1] - sent[0] <= sure:
+                return 0
         self.likelihood += float(likelihood[best]) - now
         self.usual = max(self.usual, float(likelihood[best]) / max(flights, 1))
         self.found.append(Phase(follower.row, self.shifts[best], float(likelihood[best]), float(now)))
         return self.shifts[best]
+
+
+def is_paced_by_fq(follower: Follower) -> bool:
+    """Return whether the stack paces the sender's packets by cwnd, which it hands to fq."""
+    return follower.hands_over and bool(follower.params.get("paced"))
 
 
 def limited_flights(follower: Follower) -> NDArray[np.int64]:
@@ -143,10 +157,11 @@ def tick(follower: Follower, hz: int, flights: NDArray[np.int64]) -> int:
         if is_foreign(likelihood[0], flights[rows]):
             return 0
         rows *= 2
-    _, best_us = _likeliest(follower, left, rows, MANY_ROWS)
+    many, last = (LAST_ROWS, PACED_ROWS) if is_paced_by_fq(follower) else (MANY_ROWS, LAST_ROWS)
+    _, best_us = _likeliest(follower, left, rows, many)
     step = 1_000_000 // (hz * TICKS)
     near = [(hz, best_us + k * step // NEAR) for k in range(-2 * NEAR, 2 * NEAR + 1)]
-    _, best_us = _likeliest(follower, near, max(rows, MANY_ROWS), MANY_ROWS, LAST_ROWS)
+    _, best_us = _likeliest(follower, near, max(rows, many), many, last)
     return best_us % (1_000_000 // hz)
 
 
@@ -172,4 +187,7 @@ def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, most:
 def _flights(follower: Follower, hypotheses: Sequence[tuple[int, int]], rows: int) -> NDArray[np.float64]:
     hz = follower.params["hz"]
     changes = [{"hz": rate - hz, -1 - HZ: rate - hz, -1 - TICK_US: phase} for rate, phase in hypotheses]
-    return follower.trials(rows, changes=changes, score=bk.FULL_FLIGHTS)[0]
+    likelihood = follower.trials(rows, changes=changes, score=bk.FULL_FLIGHTS)[0]
+    if is_paced_by_fq(follower):
+        likelihood = likelihood + follower.trials(rows, changes=changes, score=bk.PACED_SENDS)[0]
+    return likelihood
