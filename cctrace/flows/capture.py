@@ -196,8 +196,13 @@ class Capture(Gridded):
                 return i
         raise ArgumentError(f"which={key!r}: no such connection in {self.packets.source}")
 
-    def params(self, rows: ArrayLike, fq: int = DIRECTLY, misses_marks: bool = False) -> NDArray[Any]:
-        """Return the parameters of the re-enactment for connections `rows` (`state.PARAM`), behind fq or not."""
+    def params(
+        self, rows: ArrayLike, fq: int = DIRECTLY, misses_marks: bool = False, hz: int | None = None
+    ) -> NDArray[Any]:
+        """Return the parameters of the re-enactment for connections `rows` (`state.PARAM`), behind fq or not.
+
+        `hz`: ticks per second of the senders' kernels, by default those of the capture.
+        """
         c, table = self.connections, self.packets.connections
         rows = np.asarray(rows)
         s = c.sender[rows]
@@ -221,7 +226,7 @@ class Capture(Gridded):
         opened_ns = c.clock[c.order[c.first[rows]]] - np.maximum(away, 0)
         # So that microseconds and ticks end where the capture's do.
         p["start_ns"] = opened_ns - opened_ns % 1_000_000_000
-        p["hz"] = self.hz
+        p["hz"] = hz or self.hz
         p["fq"], p["misses_marks"] = fq, misses_marks
         took_ns, p["same_skb_ns"] = self._reactions(rows)
         p["ack_delay_ns"] = p["tx_delay_ns"] = took_ns // 2
@@ -261,11 +266,12 @@ class Capture(Gridded):
         fq: int = DIRECTLY,
         most: int | None = None,
         misses_marks: bool = False,
+        hz: int | None = None,
     ) -> Pass:
         """Return a re-enactment ready to run, a `Pass`.
 
         `fq`: how packets left the senders, `state.THROUGH_FQ` or others; see `handover`. `misses_marks`: whether the
-        senders' kernels do, see `ecn.misses_marks`. Only for a single connection: `polls`, shape (n, 2), intervals
+        senders' kernels do, see `ecn.misses_marks`. `hz`: see `params`. Only for a single connection: `polls`, shape (n, 2), intervals
         (capture clock, ns) in which to answer as TCP_INFO would; `decided` and `marked`, as for `Flow.answers`; `most`,
         the largest number of packets.
         """
@@ -284,7 +290,7 @@ class Capture(Gridded):
         decided = np.zeros((0, 4), np.int64) if decided is None else np.asarray(decided, np.int64)
         decided = np.pad(decided, ((0, 0), (0, 6 - decided.shape[1])))
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
-        return Pass(columns, sacks, order, first, self.params(rows, fq, misses_marks), polls, decided, marked)
+        return Pass(columns, sacks, order, first, self.params(rows, fq, misses_marks, hz), polls, decided, marked)
 
     def at_the_sender(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return times and order of the packets of connections `rows` at their senders, and where each connection

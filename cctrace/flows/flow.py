@@ -62,13 +62,14 @@ class Flow(Carded):
     ) -> None:
         self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
         self.through_fq, self._left, self._decided, self._most = None, DIRECTLY, None, None
+        self._hz = capture.hz
         self.is_missing_marks = misses_marks(tcpinfo)  # what its kernel does, see there
         self._kept: dict[object, Any] = {}  # cached results of other packages
 
     def _like(self, **changes: Any) -> Flow:
         """Return this flow with other attributes."""
         other = Flow(self.capture, self.index)
-        enacted = ("_left", "_decided", "_most", "is_missing_marks")  # what a re-enactment depends on
+        enacted = ("_left", "_decided", "_most", "_hz", "is_missing_marks")  # what a re-enactment depends on
         kept = ("tcpinfo", "alignment", "through_fq", "_kept", *enacted)
         vars(other).update({name: getattr(self, name) for name in kept} | changes)
         if "_reenacted" in vars(self) and all(getattr(other, name) is getattr(self, name) for name in enacted):
@@ -124,12 +125,13 @@ class Flow(Carded):
         marked: NDArray[np.uint8] | None = None,
     ) -> tuple[NDArray[Any], ...]:
         decided = self._decided if decided is None else decided
-        how = self._left, self._most, self.is_missing_marks
+        how = self._left, self._most, self.is_missing_marks, self._hz
         return self.capture.reenactment([self.index], polls, decided, marked, *how).run()
 
     def reenactment(self, how: int) -> Pass:
         """Return a re-enactment of this flow, whose packets left as `how` says (`state`), ready to run: `Pass`."""
-        return self.capture.reenactment([self.index], fq=how, most=self._most, misses_marks=self.is_missing_marks)
+        options = {"most": self._most, "misses_marks": self.is_missing_marks, "hz": self._hz}
+        return self.capture.reenactment([self.index], fq=how, **options)
 
     def missing_marks(self) -> Flow:
         """Return this flow as a kernel sent it that misses marks, see `cctrace.flows.ecn.misses_marks`."""
@@ -181,7 +183,7 @@ class Flow(Carded):
     def facts(self) -> dict[str, Any]:
         """Attributes of the entire connection; the `meta` of `events`."""
         rows = self._reenacted[0]
-        p = self.capture.params([self.index])[0]
+        p = self.capture.params([self.index], hz=self._hz)[0]
         complete = bool(p["has_syn"])
         is_ack = rows["event"] == LINUX_EVENTS["on_ack"]
         first = int(rows["rs_prior_in_flight"][np.argmax(is_ack)]) if complete and is_ack.any() else -1
@@ -248,6 +250,10 @@ class Flow(Carded):
     def first(self, packets: int) -> Flow:
         """Return this flow, limited to its first packets."""
         return self._like(_most=packets)
+
+    def at_hz(self, hz: int) -> Flow:
+        """Return this flow as sent by a kernel with so many ticks a second, at which its timers fire."""
+        return self._like(_hz=hz)
 
     @property
     def is_beginning(self) -> bool:

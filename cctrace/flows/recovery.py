@@ -304,13 +304,11 @@ def identify_loss(tp, seg, rs, out):
 
 
 def arm_reordering_timer(tp, wait_us):
-    """Arm RACK's timer: it fires at a tick, of which the capture does not show the phase, after the full wait.
+    """Arm RACK's timer: it fires at a tick, after the full wait; see `timers.tick_by`.
 
     A timer never fires early: [Linux] kernel/time/timer.c calc_index, `tcp.wheel`.
     """
-    tick = 1_000_000 // tp.hz
-    tp.reo_first_us = tp.now_us + whole_ticks(wait_us + TIMEOUT_MIN_US, tick)
-    tp.reo_last_us = tp.reo_first_us + tick
+    tp.reo_first_us = tp.now_us + whole_ticks(wait_us + TIMEOUT_MIN_US, 1_000_000 // tp.hz)
     tp.probe_us = 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.flows import recovery, state, tcp_sender
+from cctrace.flows import recovery, state, tcp_sender, timers
 from cctrace.flows.acks import clear
 from cctrace.flows.dry import runs_dry
 from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, note_made, super_packet
@@ -154,7 +154,7 @@ def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets,
     mine = direction[q] == p.sender
     event_ns = handled_ns(p, time_ns[q], mine)
     if tp.reo_first_us:
-        due = ((tp.reo_first_us + tp.reo_last_us) // 2 - state.CLOCK_START_US) * 1000 + p.start_ns
+        due = (timers.tick_by(tp, tp.reo_first_us) - state.CLOCK_START_US) * 1000 + p.start_ns
         if due < event_ns:
             tcp_sender.answer(tp, snap, at, polls, due, p.start_ns)
             tcp_sender.set_clock(tp, due, p.start_ns)

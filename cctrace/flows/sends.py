@@ -314,9 +314,11 @@ def explain(tp, seg, rs, out, i):
         return state.TIMEOUT if tp.ca_state == CA_LOSS else state.FAST
     clear(rs)
     rs.ack = tp.snd_una
-    if tp.reo_first_us and tp.now_us >= tp.reo_first_us:
+    first_us = tp.reo_first_us
+    if first_us and tp.now_us >= first_us:
         recovery.reordering_timeout(tp, seg, rs, out)
         if s.flags & state.LOST and not s.flags & state.RETRANS:
+            timers.note_tick(tp, first_us)
             return state.FAST
     last = i == tp.tail - 1 and not s.flags & state.RETRANS
     if last and tp.sack_ok and tp.ca_state <= CA_CWR and tp.tlp_high_seq == 0 and timers.is_probe_due(tp):

@@ -5,7 +5,12 @@ its timer (`armed_us`: the retransmission timeout counts from there) and when th
 (`probe_us`, 0: none). A probe is one new segment or, without new data, the last one again; while it is unanswered
 (`tlp_high_seq`) the next probe timer sends nothing but starts the timeout, counted from the head's send.
 
-Sources: RFC 8985 (RACK-TLP), RFC 6298; [Linux] tcp_schedule_loss_probe, tcp_send_loss_probe, tcp_rearm_rto.
+Timers fire at ticks, of which the capture does not show the phase. It shows two bounds: a tick lies between the
+earliest one at which RACK's timer may have fired and the retransmission that followed; and since Linux 6.4 ticks are
+multiples of their period of the clock that also gives time stamps, whose steps the capture shows.
+
+Sources: RFC 8985 (RACK-TLP), RFC 6298; [Linux] tcp_schedule_loss_probe, tcp_send_loss_probe, tcp_rearm_rto;
+[Linux618] kernel/time/tick-common.c tick_setup_device.
 """
 
 from cctrace.cc.linux import CA_CWR, CA_OPEN
@@ -77,3 +82,29 @@ def is_timeout(tp, seg):
     tick_us = 1_000_000 // tp.hz
     after_probe = tp.tlp_high_seq != 0 and is_probe_due(tp) and timeout_left(tp, seg) <= tick_us
     return after_probe or tp.now_us - tp.armed_us >= tp.rto_us - 2 * tick_us
+
+
+def tick_by(tp, first_us):
+    """Return when a timer fires that may fire at `first_us` at the earliest: the latest tick that nothing excludes."""
+    tick_us = 1_000_000 // tp.hz
+    low, high = first_us, first_us + tick_us
+    if tp.tick_high_us:
+        later = (high - tp.tick_high_us) // tick_us * tick_us
+        low, high = max(low, tp.tick_low_us + later), tp.tick_high_us + later
+    if tp.ts_ok and tp.ts_tick_us <= tick_us:
+        stamped = high - (high + tp.ts_offset_us) % tp.ts_tick_us
+        if stamped >= low:
+            return stamped
+    return (low + high) // 2
+
+
+def note_tick(tp, first_us):
+    """RACK's timer, which may have fired at `first_us` at the earliest, has fired by now."""
+    tick_us = 1_000_000 // tp.hz
+    low, high = first_us, min(tp.now_us, first_us + tick_us)
+    if tp.tick_high_us:
+        later = (first_us + tick_us - tp.tick_high_us) // tick_us * tick_us
+        before, after = max(low, tp.tick_low_us + later), min(high, tp.tick_high_us + later)
+        if before <= after:  # otherwise clocks drift
+            low, high = before, after
+    tp.tick_low_us, tp.tick_high_us = low, high

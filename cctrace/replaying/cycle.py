@@ -13,6 +13,7 @@ from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Begun, Inference, Phase, Step, likeliest, raw_draw
 from cctrace.replaying.script import Edit
+from cctrace.replaying.startup import stay_in_startup
 
 CYCLE_PHASES = 8
 DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, replay errors last longer
@@ -49,6 +50,7 @@ class Cycle(Inference):
     def run(self) -> None:
         """Run to the end, keeping the cycle in step with the sends."""
         follower, rows = self.follower, len(self.follower.rows)
+        stay_in_startup(self)
         while follower.row < rows:
             self.steps.append(Step(follower.row, self.seen, len(self.found), self.judged, self.right))
             stop = rows

@@ -23,6 +23,7 @@ from cctrace.replaying.follow import MOST
 from cctrace.replaying.hypotheses import ALIKE, FALSE_ALARM, LONGEST, Inference, Phase, Subject, likeliest, raw_draw
 from cctrace.replaying.script import Edit
 from cctrace.replaying.stack import JIFFIES_START
+from cctrace.replaying.startup import stay_in_startup
 
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
@@ -77,6 +78,7 @@ class Probes(Inference):
     def run(self) -> None:
         """Run to the end with the likeliest waits and times of PROBE_RTT."""
         follower = self.follower
+        stay_in_startup(self)
         while follower.row < len(follower.rows):
             stop = self.after(LOOK_US) if self.times_probe_rtt else len(follower.rows)
             if self.doubtful:

@@ -277,6 +277,8 @@ def _replay(
             handed = captured if isinstance(captured, Flow) and captured is not flow else None
             hz, tick_us, source, possible, likeliest = likeliest_hz(source, handed, cls, params, inferred, given)
             if (hz, tick_us) != (params["hz"], 0):
+                if isinstance(source, Flow):
+                    source = source.at_hz(hz)
                 params = params | {"hz": hz}
                 flow = flow_of(source)
                 machine, inferred = follow(source, cls, params, wanted, mode, True, given, likeliest)

@@ -122,7 +122,7 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
 def handed_over_at(flow: Flow, cls: type[Controller], hz: int) -> Flow:
     """Return a captured flow sent through fq as a controller hands it over whose kernel has so many ticks a second."""
     name = _registered(cls)
-    return _converged(flow, f"{name}:hz={hz}")[0] if name else at_hand_over(flow, cls)
+    return _converged(flow.at_hz(hz), f"{name}:hz={hz}")[0] if name else at_hand_over(flow, cls)
 
 
 def _handed_over(flow: Flow, sender: Sender, others: Sequence[Sender]) -> Flow:

@@ -1,0 +1,47 @@
+"""How many rounds a BBR stays in STARTUP longer than its rate samples say.
+
+STARTUP ends after three rounds without more bandwidth. A round that begins with an application-limited sample does not
+count, and a sender that fills its send buffer each time room returns is application-limited whenever the queue happens
+to be empty then: it writes at once, no send is late, and the capture shows nothing. But a round more in STARTUP shows,
+as it sends eight times as fast as DRAIN.
+
+Sources: [Linux618] net/ipv4/tcp_bbr.c bbr_check_full_bw_reached; net/ipv4/tcp.c tcp_sendmsg_locked.
+"""
+
+import math
+
+import numpy as np
+
+from cctrace.replaying import book as bk
+from cctrace.replaying.hypotheses import FALSE_ALARM, Inference
+from cctrace.replaying.script import Edit
+
+ROUNDS = "full_bw_cnt"
+MOST = 3  # rounds that are looked for: the buffer grows with cwnd, and soon holds more than a round's data
+
+
+def stay_in_startup(work: Inference) -> None:
+    """Let the replay of `work`, at its first row, stay in STARTUP for as long as the sends are clearly likelier so.
+
+    It is left where STARTUP ends, or where it was if nothing changes.
+    """
+    follower = work.follower
+    states = follower.cls.states
+    if ROUNDS not in follower.fields or "DRAIN" not in states or not follower.times_probe_rtt:
+        return
+    drain = states.index("DRAIN")
+    for _ in range(MOST):
+        if follower.get("mode") != states.index("STARTUP"):
+            return
+        watch = ("mode", drain)
+        _, ends, left = follower.trials(len(follower.rows), [(0,)], score=bk.NOTHING, watch=watch)
+        if not left[0] and ends[0] == len(follower.rows):
+            return
+        row = int(ends[0]) - 1  # if DRAIN ends in the call that begins it, the draw of what follows ended the trial
+        end = work.after(max(follower.srtt_us(row), 1), row)
+        likelihood = follower.scan(np.array([row]), np.array([end]), {}, {ROUNDS: -1})
+        if likelihood[0] <= math.log(MOST / FALSE_ALARM):
+            return
+        follower.run(row)
+        follower.set(ROUNDS, follower.get(ROUNDS) - 1)
+        work.edits.append(Edit(row, ROUNDS, -1))
