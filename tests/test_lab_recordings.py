@@ -1,8 +1,8 @@
 """Recordings of kernels in virtual time (docs/lab.md): super-packets under loss, a small send buffer, pauses, windows.
 
 User Mode Linux in time-travel mode, HZ = 250: BBRv3 (a patched 6.12.117), BBRv2 (6.1.192), BBRv1 and CUBIC (6.12.117);
-path and seed are in scenario.json. Those of the send buffer, of DCTCP, `lab_v2_window`, `lab_v3_pauses` and
-`lab_cubic_app` showed what was wrong; each other was made after the rules that it tests.
+path and seed are in scenario.json. Those of the send buffer, of DCTCP, `lab_v2_window`, `lab_v3_pauses`,
+`lab_v3_filled` and `lab_cubic_app` showed what was wrong; each other was made after the rules that it tests.
 """
 
 from pathlib import Path
@@ -21,6 +21,7 @@ SENDERS = {
     "lab_v2_jitter": "BBR2",  # 1 % random loss and jitter of 2 ms
     "lab_v2_window": "BBR2",  # the edge of the receive window cuts a super-packet
     "lab_v3_pauses": "BBR3",  # waits for a probe that end before a pause
+    "lab_v3_filled": "BBR3",  # writes that fill an empty queue at once, and a round of STARTUP that does not count
     "lab_v1_sndbuf": "BBR2022",  # a send buffer of 24 kB
     "lab_cubic_app": "Cubic6",  # chunks, between which nothing fills the window
     "lab_cubic": "Cubic6",

@@ -271,9 +271,9 @@ class Capture(Gridded):
         """Return a re-enactment ready to run, a `Pass`.
 
         `fq`: how packets left the senders, `state.THROUGH_FQ` or others; see `handover`. `misses_marks`: whether the
-        senders' kernels do, see `ecn.misses_marks`. `hz`: see `params`. Only for a single connection: `polls`, shape (n, 2), intervals
-        (capture clock, ns) in which to answer as TCP_INFO would; `decided` and `marked`, as for `Flow.answers`; `most`,
-        the largest number of packets.
+        senders' kernels do, see `ecn.misses_marks`. `hz`: see `params`. Only for a single connection: `polls`, shape
+        (n, 2), intervals (capture clock, ns) in which to answer as TCP_INFO would; `decided` and `marked`, as for
+        `Flow.answers`; `most`, the largest number of packets.
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)

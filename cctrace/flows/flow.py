@@ -61,8 +61,7 @@ class Flow(Carded):
         self, capture: Capture, index: int, tcpinfo: TcpInfo | None = None, alignment: Alignment | None = None
     ) -> None:
         self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
-        self.through_fq, self._left, self._decided, self._most = None, DIRECTLY, None, None
-        self._hz = capture.hz
+        self.through_fq, self._left, self._decided, self._most, self._hz = None, DIRECTLY, None, None, capture.hz
         self.is_missing_marks = misses_marks(tcpinfo)  # what its kernel does, see there
         self._kept: dict[object, Any] = {}  # cached results of other packages
 
@@ -118,20 +117,15 @@ class Flow(Carded):
         self._require("" if len(rows) else "no ACK follows its data")
         return rows, log, sent, finals[0]
 
-    def _reenact(
-        self,
-        polls: ArrayLike | None = None,
-        decided: NDArray[np.int64] | None = None,
-        marked: NDArray[np.uint8] | None = None,
-    ) -> tuple[NDArray[Any], ...]:
+    def _reenact(self, polls: Any = None, decided: Any = None, marked: Any = None) -> tuple[NDArray[Any], ...]:
         decided = self._decided if decided is None else decided
         how = self._left, self._most, self.is_missing_marks, self._hz
         return self.capture.reenactment([self.index], polls, decided, marked, *how).run()
 
     def reenactment(self, how: int) -> Pass:
         """Return a re-enactment of this flow, whose packets left as `how` says (`state`), ready to run: `Pass`."""
-        options = {"most": self._most, "misses_marks": self.is_missing_marks, "hz": self._hz}
-        return self.capture.reenactment([self.index], fq=how, **options)
+        rest = self._most, self.is_missing_marks, self._hz
+        return self.capture.reenactment([self.index], None, None, None, how, *rest)
 
     def missing_marks(self) -> Flow:
         """Return this flow as a kernel sent it that misses marks, see `cctrace.flows.ecn.misses_marks`."""
@@ -187,13 +181,12 @@ class Flow(Carded):
         complete = bool(p["has_syn"])
         is_ack = rows["event"] == LINUX_EVENTS["on_ack"]
         first = int(rows["rs_prior_in_flight"][np.argmax(is_ack)]) if complete and is_ack.any() else -1
-        begin = rows[:1]
         return {
             "mss": int(p["mss"]),
             "hz": int(p["hz"]),
             "isn": int(p["isn"]),
             "start_ns": int(p["start_ns"]),
-            "handshake_rtt_us": int(begin["srtt_us8"][0]) >> 3 if complete and len(begin) else -1,
+            "handshake_rtt_us": int(rows["srtt_us8"][0]) >> 3 if complete and len(rows) else -1,
             "initial_cwnd": first,
             "wscale": int(p["wscale"]),
             "sack_ok": bool(p["sack_ok"]),

@@ -155,3 +155,13 @@ class Inference:
         row = self.follower.row if row is None else row
         end = int(self.now_us.searchsorted(self.now_us[row] + span_us))
         return min(max(end, row + 1), len(self.now_us))
+
+    def rounds_after(self, rounds: int, rtt_us: int, row: int) -> int:
+        """Return the first row so many round trips after a row; a pause counts as one: no probe continues."""
+        size = 1 << 10
+        while True:  # not all rows to the end of the flow, each time
+            passed_us = np.cumsum(np.minimum(np.diff(self.now_us[row : row + size]), rtt_us))
+            end = row + 1 + int(passed_us.searchsorted(rounds * rtt_us))
+            if end < row + size or row + size >= len(self.now_us):
+                return min(end, len(self.now_us))
+            size *= 4

@@ -225,16 +225,6 @@ class Probes(Inference):
             tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
         return tried
 
-    def rounds_after(self, rounds: int, rtt_us: int, row: int) -> int:
-        """Return the first row so many round trips after a row; a pause counts as one: no probe continues."""
-        size = 1 << 10
-        while True:  # not all rows to the end of the flow, each time
-            passed_us = np.cumsum(np.minimum(np.diff(self.now_us[row : row + size]), rtt_us))
-            end = row + 1 + int(passed_us.searchsorted(rounds * rtt_us))
-            if end < row + size or row + size >= len(self.now_us):
-                return min(end, len(self.now_us))
-            size *= 4
-
     def search(self, first: int, last: int, rtt_us: int) -> set[int]:
         """Return rows around the likeliest instants in [first, last]; denser where they are likelier."""
         low, high = int(self.now_us[first]), int(self.now_us[last])

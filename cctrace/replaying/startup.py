@@ -18,6 +18,7 @@ from cctrace.replaying.script import Edit
 
 ROUNDS = "full_bw_cnt"
 MOST = 3  # rounds that are looked for: the buffer grows with cwnd, and soon holds more than a round's data
+LOOKS = 1, 3  # rounds over which one more is judged; three reach over an application's pause
 
 
 def stay_in_startup(work: Inference) -> None:
@@ -38,10 +39,19 @@ def stay_in_startup(work: Inference) -> None:
         if not left[0] and ends[0] == len(follower.rows):
             return
         row = int(ends[0]) - 1  # if DRAIN ends in the call that begins it, the draw of what follows ended the trial
-        end = work.after(max(follower.srtt_us(row), 1), row)
-        likelihood = follower.scan(np.array([row]), np.array([end]), {}, {ROUNDS: -1})
-        if likelihood[0] <= math.log(MOST / FALSE_ALARM):
+        if not is_likelier(work, row):
             return
         follower.run(row)
         follower.set(ROUNDS, follower.get(ROUNDS) - 1)
         work.edits.append(Edit(row, ROUNDS, -1))
+
+
+def is_likelier(work: Inference, row: int) -> bool:
+    """Return whether the sends are clearly likelier if STARTUP does not end at `row`."""
+    follower, sure = work.follower, math.log(MOST / FALSE_ALARM)
+    likelihood = np.zeros(1)
+    for rounds in LOOKS:
+        if abs(likelihood[0]) <= sure:
+            end = work.rounds_after(rounds, max(follower.srtt_us(row), 1), row)
+            likelihood = follower.scan(np.array([row]), np.array([end]), {}, {ROUNDS: -1})
+    return bool(likelihood[0] > sure)

@@ -1,0 +1,66 @@
+"""Ticks of the sender's kernel, at which its timers fire: bounds that retransmissions and time stamps give."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cctrace import datasets
+from cctrace.flows.capture import read
+from cctrace.flows.handover import waited_in_timer
+from cctrace.flows.state import THROUGH_FQ
+from cctrace.flows.timers import note_tick, tick_by
+from cctrace.tcp.small_queue import TIMER_SLACK_NS
+
+TICK_US = 4000
+
+
+def sender(**known):
+    fields = {"hz": 250, "now_us": 0, "ts_ok": 0, "ts_tick_us": 1000, "ts_offset_us": 0}
+    return SimpleNamespace(**fields | {"tick_low_us": 0, "tick_high_us": 0} | known)
+
+
+def test_of_an_unknown_tick_the_middle_is_taken():
+    assert tick_by(sender(), 100_000) == 102_000
+
+
+@pytest.mark.parametrize(("hz", "tick_us"), [(250, 104_300), (1000, 101_300)])
+def test_time_stamps_step_with_the_ticks(hz, tick_us):
+    """Of four steps in a tick of 250 Hz the last, as nothing was sent before; at 1000 Hz there is one."""
+    assert tick_by(sender(hz=hz, ts_ok=1, ts_offset_us=700), 100_500) == tick_us
+
+
+def test_a_retransmission_bounds_all_later_ticks():
+    tp = sender(now_us=101_000)
+    note_tick(tp, 100_000)  # between 100 and 101 ms
+    assert tick_by(tp, 500_200) == 500_600
+    assert tick_by(tp, 501_500) == 504_500
+    tp.now_us = 200_600
+    note_tick(tp, 198_000)  # not after 200.6 ms
+    assert tick_by(tp, 300_000) == 300_300
+    tp.ts_ok, tp.ts_offset_us = 1, 800
+    assert tick_by(tp, 300_000) == 300_200
+
+
+def test_bounds_that_exclude_each_other_are_of_clocks_that_drift():
+    tp = sender(now_us=100_100)
+    note_tick(tp, 100_000)
+    tp.now_us = 203_000
+    note_tick(tp, 202_500)
+    assert tick_by(tp, 302_000) == 302_750
+
+
+def test_a_flow_has_the_timers_of_the_hz_that_it_is_given():
+    flow = read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    assert flow.hz == 250
+    other = flow.at_hz(1000)
+    assert (other.hz, other.capture.hz) == (1000, 250)
+    assert len(other.events) != 0
+
+
+@pytest.mark.parametrize(("late_ns", "waited_ns"), [(TIMER_SLACK_NS + 256, TIMER_SLACK_NS + 256), (50_000, 10_300)])
+def test_fq_lets_go_by_its_slack_and_a_step_of_the_clock_late(late_ns, waited_ns):
+    """What left in time has exactly its time: 256 ns more would move a sample of the RTT by a microsecond."""
+    sent = {"tail": 100, "total_retrans": 0, "syns": 1}
+    tp = SimpleNamespace(clock_ns=0, start_ns=0, wstamp_ns=10**9 + 5_000_000, rate_Bps=10**6, **sent)
+    p = SimpleNamespace(fq=THROUGH_FQ)
+    assert waited_in_timer(tp, p, 5_000_000 + late_ns) == waited_ns
