@@ -93,6 +93,24 @@ def test_more_time_is_looked_at_only_where_packets_leave_after_their_hand_over(h
     assert (len(looked), run.drawn) == (hands_over, ONE)
 
 
+@pytest.mark.parametrize(("pause_us", "looks"), [(41_000, 1), (39_000, 0)])
+def test_more_time_is_looked_at_where_a_wait_may_end_before_or_after_a_pause(pause_us, looks, monkeypatch):
+    """An application writes every half second: nothing of a probe leaves in the pause, and the round after it, an idle
+    restart, is paced by the bandwidth alone (seed 312008).
+    """
+    run, looked = Run({}), []
+    run.hands_over, run.values["min_rtt_us"] = False, 20_000
+    probes = Probes(run)
+    probes.now_us = probes.now_us.copy()
+    probes.now_us[25:] += pause_us - (probes.now_us[25] - probes.now_us[24])
+    probes.numbers = [ZERO, ONE]
+    monkeypatch.setattr(probes, "choices", lambda: ({20: ZERO, 30: ONE}, 30, 30, ONE))
+    monkeypatch.setattr(probes, "scan", lambda rows, rtt_us: {20: 0.0, 30: 0.0})
+    monkeypatch.setattr(probes, "look_longer", lambda tried, rtt_us: looked.append(tried))
+    probes.choose_wait()
+    assert len(looked) == looks
+
+
 def test_a_wait_that_ends_in_the_call_that_draws_it_is_tried_from_the_next_ack(monkeypatch):
     """On a path of one or two packets a round or two are waited for, which have passed when the wait is drawn."""
     run = Run({})

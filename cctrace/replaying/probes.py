@@ -31,6 +31,7 @@ UNTIL_DRAWN = ("cycle_idx", -1)  # what no trial reaches: it ends with its rows,
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
 MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, until a probe is visible
+PAUSE_RTTS = 2  # without a packet: an application's pause
 LEAST = 16  # instants that are tried first; half an RTT apart if that is more
 FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
@@ -160,7 +161,7 @@ class Probes(Inference):
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         tried = self.scan(sorted(rows), rtt_us) if rows else {}
-        if last <= first and follower.hands_over:
+        if (last <= first and follower.hands_over) or self.is_pause_among(self.close(tried), rtt_us):
             self.look_longer(tried, rtt_us)
         if cut_off:
             tried[last], numbers[last] = 0.0, longest
@@ -176,14 +177,23 @@ class Probes(Inference):
         wait_us = int(self.now_us[best] - self.now_us[row])
         self.found.append(Phase(row, wait_us, tried[best], max(others, default=-np.inf)))
 
+    def close(self, tried: Mapping[int, float]) -> list[int]:
+        """Return the rows that the sends hardly distinguish from the likeliest."""
+        best = max(tried.values(), default=0.0)
+        return [row for row in sorted(tried) if tried[row] > best - math.log(1 / FALSE_ALARM)]
+
+    def is_pause_among(self, rows: list[int], rtt_us: int) -> bool:
+        """Return whether the application pauses between the first and the last of some rows."""
+        return len(rows) > 1 and int(np.diff(self.now_us[rows[0] : rows[-1] + 1]).max()) > PAUSE_RTTS * rtt_us
+
     def look_longer(self, tried: dict[int, float], rtt_us: int) -> None:
         """Judge the rows that the sends hardly distinguish over twice the time.
 
         Through fq, packets leave after the hand-over, by half a round and more where rounds are short: few of a
-        probe's are seen in the usual time. Without fq they are seen at once, and more time adds later choices' sends.
+        probe's are seen in the usual time; nor are they if the wait ends before an application's pause. Otherwise they
+        are seen at once, and more time adds later choices' sends.
         """
-        best = max(tried.values(), default=0.0)
-        close = [row for row in sorted(tried) if tried[row] > best - math.log(1 / FALSE_ALARM)]
+        best, close = max(tried.values(), default=0.0), self.close(tried)
         if len(close) > 1:
             longer = self.scan(close, rtt_us, 2 * PROBE_RTTS)
             for row in tried:
