@@ -8,7 +8,7 @@ from benchmarks.identify import from_ss, simulated
 from cctrace.cc import controller
 from cctrace.identification.constants import MOST_AGAINST, STRONG_WEIGHT
 from cctrace.identification.dips import overdue
-from cctrace.identification.flights import flights_of, longest_still, paced_log_odds, rises, waits_us
+from cctrace.identification.flights import flights_of, longest_still, paced_log_odds, waits_us
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.odds import UNKNOWN
 from cctrace.identification.polled_odds import other_gains, unchanged
@@ -71,14 +71,14 @@ def test_a_wait_of_so_many_round_trips_lasts_longer_while_a_queue_stands():
 def test_a_window_rises_all_the_time_between_losses_and_a_bbr_does_not():
     saw = np.tile(np.linspace(70, 90, 40), 10)
     cuts = np.arange(40, 400, 40) + 1
-    assert rises(Flights(saw, cuts)) == (9, 1.0)
+    assert Flights(saw, cuts).rises == (9, 1.0)
     assert paced_log_odds(Flights(saw, cuts), 0.0, RTT_US, is_v1=True) > 5
-    assert rises(Flights(probing(8), cuts))[1] == 0
+    assert Flights(probing(8), cuts).rises[1] == 0
     queueing = probing(8) * np.linspace(1, 2, 400)  # jitter raises its bandwidth; it drains after each probe
-    assert rises(Flights(queueing, [1]))[1] < 0.1
-    assert rises(Flights(queueing.clip(max=80 * np.linspace(1, 2, 400)), [1])) == (1, 1.0)
+    assert Flights(queueing, [1]).rises[1] < 0.1
+    assert Flights(queueing.clip(max=80 * np.linspace(1, 2, 400)), [1]).rises == (1, 1.0)
     short = np.append(np.tile(np.linspace(70, 80, 5), 40), np.linspace(50, 80, 20))  # each probe overflows the queue
-    epochs, share = rises(Flights(short, np.arange(5, 201, 5) + 1))
+    epochs, share = Flights(short, np.arange(5, 201, 5) + 1).rises
     assert epochs == 1
     assert share < 0.15
 
@@ -95,16 +95,16 @@ def test_a_window_rises_all_the_time_between_losses_and_a_bbr_does_not():
 )
 def test_a_window_has_risen_by_the_middle_or_is_never_still(period, is_window):
     flight = np.tile(60 + 50 * period, 10)
-    assert rises(Flights(flight, np.arange(40, 400, 40) + 1)) == (9, float(is_window))
+    assert Flights(flight, np.arange(40, 400, 40) + 1).rises == (9, float(is_window))
 
 
 def test_a_window_that_falls_without_losses_rises_between_its_falls():
     saw = np.tile(np.linspace(70, 100, 40), 10)  # CDG backs off to 0.7 of its window
-    assert rises(Flights(saw, [1]))[1] > 0.9
+    assert Flights(saw, [1]).rises[1] > 0.9
     drained = np.tile(np.append(np.linspace(70, 100, 30), np.linspace(100, 70, 10)), 10)  # v3 after a probe
-    assert rises(Flights(drained, [1]))[1] == 0
+    assert Flights(drained, [1]).rises[1] == 0
     halved = np.tile(np.append(np.linspace(100, 120, 30), np.full(10, 50)), 10)  # PROBE_RTT, and as before it
-    assert rises(Flights(halved, [1]))[1] == 0
+    assert Flights(halved, [1]).rises[1] == 0
 
 
 def test_a_bbr_drains_the_queue_when_its_minimum_rtt_expires():

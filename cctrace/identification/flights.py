@@ -37,7 +37,6 @@ from cctrace.identification import constants as const
 from cctrace.identification import dips
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.sends import Record, Replay
-from cctrace.replaying.midflow import BACK, HELD_US
 from cctrace.tcp.pacing import PACING_CA_RATIO, SK_GSO_MAX_SIZE, TSO_RTT_LOG, TSO_WIN_DIVISOR
 
 V2 = BBR2.params
@@ -254,78 +253,8 @@ def longest_still(
     return float(longest)
 
 
-def rises(halves: HalfRounds) -> tuple[int, float]:
-    """Return how many periods between reductions are long enough to judge, and the share of all in which a window
-    grows.
-
-    Between reductions a window never falls, and grows all the time. A BBR's flight falls after each probe, even while a
-    queue of its own makes it rise; if every probe ends with a loss, it stays the same until the next one, where it
-    jumps (v1) or rises (v2, v3): it has not risen by the middle of the period, or within a round trip, and stays at
-    one level for most of it.
-    """
-    if halves.rising is not None:
-        return halves.rising
-    flight = halves.flights
-    epochs = blocks = growing = 0
-    for inside in _between_falls(halves, flight):
-        blocks += len(inside)
-        if len(inside) >= const.SEVERAL:  # a v1 that overflows its queue in each probe has few longer ones
-            epochs += 1
-            growing += len(inside) * _grows(flight[inside], halves.blur)
-    halves.rising = epochs, growing / max(blocks, 1)
-    return halves.rising
-
-
-def _between_falls(halves: HalfRounds, flight: NDArray[np.float64]) -> list[NDArray[np.int64]]:
-    """Return the blocks between successive reductions: losses', and those without losses, as CDG's and YeAH's."""
-    falls = _falls(halves, flight)
-    periods = []
-    for inside in halves.epochs:
-        cuts = np.flatnonzero(np.isin(inside[1:-1], falls)) + 1  # at either end, a fall is the reduction's
-        periods += np.split(inside, cuts)
-    return periods
-
-
-def _falls(halves: HalfRounds, flight: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the blocks at which the flight has fallen to a lower level, within a round trip.
-
-    A BBR drains its queue for longer; after PROBE_RTT, its flight is back.
-    """
-    blur, segment = halves.blur, const.ONE_SEGMENT
-    time_us = halves.time_us[halves.edges]
-    held_us = HELD_US + 2 * np.median(halves.rtt_us)
-    found: list[int] = []
-    for k in range(1, len(flight) - 3):
-        low = k + 1 + int(np.argmin(flight[k + 1 : k + 4]))  # a round trip of two blocks begins within one
-        level = flight[low]
-        if level > (const.REDUCED - blur) * flight[k] - segment or flight[k] < (1 - blur) * flight[k - 1] - segment:
-            continue
-        later = flight[low + 1 : int(np.searchsorted(time_us, time_us[low] + held_us)) + 1]
-        goes_on = later[:2].min(initial=np.inf) < (1 - 2 * const.STILL - blur) * level - segment
-        if not goes_on and later.max(initial=0.0) < BACK * level:
-            found.append(low)
-    return np.array(found, np.int64)
-
-
-def _grows(flight: NDArray[np.float64], blur: float) -> bool:
-    """Whether the flights of one period between losses are those of a growing window."""
-    flight = flight[1:-1]  # at either end, a fall may be the reduction's
-    # Between the largest flight until then and the smallest one later.
-    level = (np.maximum.accumulate(flight) + np.minimum.accumulate(flight[::-1])[::-1]) / 2
-    rise, off = level[-1] - level[0], np.mean(np.abs(flight - level))
-    falls = -np.diff(flight)
-    fell = falls[falls > (const.STILL + blur) * flight[1:] + const.ONE_SEGMENT].sum()
-    if rise <= max(const.RISE, 2 * fell) or off >= const.UNSTEADY * rise:
-        return False
-    early = level[len(level) // 2] - level[0] > const.GROWING * rise
-    gradual = np.max(level[2:] - level[:-2]) < rise / 2  # two blocks are a round trip
-    stays = np.searchsorted(level, level + const.SAME_LEVEL * rise, side="right") - np.arange(len(level))
-    return bool((early and gradual) or np.max(stays) < const.GROWING * len(level))
-
-
 def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: bool) -> float:
-    """Return the evidence of `longest_still` and `rises` against a candidate that paces, log odds of 0 or
-    more.
+    """Return the evidence of `longest_still` and rising flights against a candidate that paces, log odds of 0 or more.
 
     `is_v1`: whether it probes every eight round trips.
     """
@@ -333,6 +262,6 @@ def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: b
     shows = np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us
     shows &= not is_v1 or np.median(halves.flight) >= const.V1_LEAST_FLIGHT  # otherwise it probes by a segment or two
     odds = const.DECISIVE_WEIGHT * np.log(max(still, 1.0)) if shows else 0.0
-    epochs, share = rises(halves)
+    epochs, share = halves.rises
     grows = const.DECISIVE_WEIGHT * max(share - const.SOME_WRONG, 0.0) * min(epochs / const.FEWEST, 1.0)
     return float(min(odds, const.MOST_AGAINST) + grows)

@@ -15,6 +15,7 @@ from cctrace.cc.linux import CA_DISORDER
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.replaying.intervals import firsts_of_intervals
+from cctrace.replaying.midflow import BACK, HELD_US
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
@@ -33,8 +34,6 @@ class HalfRounds:
     `steady` (whether that was a fixed window or a pacing limit, which hide what a controller would do otherwise) and
     `blur` (relative error of the flight due to jitter: half of it at each end of an RTT).
     """
-
-    rising: tuple[int, float] | None = None  # kept by `flights.rises`: it is the same for all candidates
 
     def __init__(self, events: Events) -> None:
         rows, sends = events.rows, events.sends
@@ -146,6 +145,46 @@ class HalfRounds:
         ]
 
     @functools.cached_property
+    def rises(self) -> tuple[int, float]:
+        """How many periods between reductions are long enough to judge, and the share of all in which a window grows.
+
+        Between reductions a window never falls, and grows all the time. A BBR's flight falls after each probe, even
+        while a queue of its own makes it rise; if every probe ends with a loss, it stays the same until the next one,
+        where it jumps (v1) or rises (v2, v3): it has not risen by the middle of the period, or within a round trip, and
+        stays at one level for most of it.
+        """
+        falls = self._falls()  # reductions without losses, as CDG's and YeAH's
+        epochs = blocks = growing = 0
+        for epoch in self.epochs:
+            cuts = np.flatnonzero(np.isin(epoch[1:-1], falls)) + 1  # at either end, a fall is the reduction's
+            for inside in np.split(epoch, cuts):
+                blocks += len(inside)
+                if len(inside) >= const.SEVERAL:  # a v1 that overflows its queue in each probe has few longer ones
+                    epochs += 1
+                    growing += len(inside) * _grows(self.flights[inside], self.blur)
+        return epochs, growing / max(blocks, 1)
+
+    def _falls(self) -> NDArray[np.int64]:
+        """Return the blocks at which the flight has fallen to a lower level, within a round trip.
+
+        A BBR drains its queue for longer; after PROBE_RTT, its flight is back.
+        """
+        flight, blur, segment = self.flights, self.blur, const.ONE_SEGMENT
+        time_us = self.time_us[self.edges]
+        held_us = HELD_US + 2 * np.median(self.rtt_us)
+        found: list[int] = []
+        for k in range(1, len(flight) - 3):
+            low = k + 1 + int(np.argmin(flight[k + 1 : k + 4]))  # a round trip of two blocks begins within one
+            level = flight[low]
+            if level > (const.REDUCED - blur) * flight[k] - segment or flight[k] < (1 - blur) * flight[k - 1] - segment:
+                continue
+            later = flight[low + 1 : int(np.searchsorted(time_us, time_us[low] + held_us)) + 1]
+            goes_on = later[:2].min(initial=np.inf) < (1 - 2 * const.STILL - blur) * level - segment
+            if not goes_on and later.max(initial=0.0) < BACK * level:
+                found.append(low)
+        return np.array(found, np.int64)
+
+    @functools.cached_property
     def limited(self) -> NDArray[np.bool_]:
         """Before which ACKs the sender was cwnd-limited, outside recovery."""
         open_twice = self.open.copy()
@@ -213,6 +252,22 @@ class HalfRounds:
         if not (slow_start and woken) or kept < const.MOSTLY or grown >= const.HELD_GROWTH * (late - early) / 2:
             return None
         return int(self.acks[last + np.argmax(self.flight[last:] >= amount / 2)])
+
+
+def _grows(flight: NDArray[np.float64], blur: float) -> bool:
+    """Whether the flights of one period between losses are those of a growing window."""
+    flight = flight[1:-1]  # at either end, a fall may be the reduction's
+    # Between the largest flight until then and the smallest one later.
+    level = (np.maximum.accumulate(flight) + np.minimum.accumulate(flight[::-1])[::-1]) / 2
+    rise, off = level[-1] - level[0], np.mean(np.abs(flight - level))
+    falls = -np.diff(flight)
+    fell = falls[falls > (const.STILL + blur) * flight[1:] + const.ONE_SEGMENT].sum()
+    if rise <= max(const.RISE, 2 * fell) or off >= const.UNSTEADY * rise:
+        return False
+    early = level[len(level) // 2] - level[0] > const.GROWING * rise
+    gradual = np.max(level[2:] - level[:-2]) < rise / 2  # two blocks are a round trip
+    stays = np.searchsorted(level, level + const.SAME_LEVEL * rise, side="right") - np.arange(len(level))
+    return bool((early and gradual) or np.max(stays) < const.GROWING * len(level))
 
 
 def _burst(sends: NDArray[Any]) -> float:
