@@ -12,6 +12,7 @@ import pytest
 
 from cctrace import datasets
 from cctrace.cli.common import interruptible
+from cctrace.io.source import open_source
 
 LONGEST_S = 120  # of anything, on however busy a machine
 WORKING_S = 3.0  # of CPU time, after which a command has begun with its work
@@ -41,6 +42,26 @@ def test_an_interrupt_ends_a_command_and_all_of_its_processes_in_one_line(name):
     assert running.returncode == 130
     assert errors.splitlines()[-1] == "cctrace: interrupted"
     assert "Traceback" not in errors
+
+
+def test_an_interrupt_ends_a_command_that_waits_for_standard_input():
+    """A thread that reads ahead is then in the middle of a read, which no lock may bind to Python's end."""
+    command = [sys.executable, "-m", "cctrace", "flows", "-"]
+    with open_source(RECORDING) as source:
+        begin = source.read(100_000)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        try:
+            running.stdin.write(begin)
+            running.stdin.flush()
+            errors = running.stderr.readline()  # after two seconds of waiting
+            running.send_signal(signal.SIGINT)
+            errors += running.stderr.read()
+            running.wait(LONGEST_S)
+        finally:
+            running.kill()
+    assert running.returncode == 130
+    assert errors.splitlines()[0].startswith(b"cctrace: reading -")
+    assert errors.splitlines()[-1] == b"cctrace: interrupted"
 
 
 def cpu_seconds(group):

@@ -139,7 +139,7 @@ class Source:
 
     def close(self) -> None:
         """Close the underlying file, unless it is standard input; waits for a read in progress."""
-        if self._file is not sys.stdin.buffer:
+        if self._file is not _standard_input():
             with self._reading:
                 self._closed = True
                 self._file.close()
@@ -170,6 +170,11 @@ Input = str | os.PathLike[str] | BinaryFile | Source | Member
 Inputs = Input | Sequence[Input]
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _standard_input() -> BinaryFile:
+    """Return standard input without a buffer, whose lock a waiting read would hold when Python ends: it then aborts."""
+    return cast(BinaryFile, getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
 
 
 def _file_size(stream: Any) -> int:
@@ -215,7 +220,7 @@ def open_source(source: Input, limit: int | None = None) -> Source:
         if isinstance(source, BinaryFile):
             stream = source
         elif name == "-":
-            name, stream = "<stdin>", cast(BinaryFile, sys.stdin.buffer)  # typeshed forgets its readinto
+            name, stream = "<stdin>", _standard_input()
         elif "://" in name and not name.startswith(_FILE):
             stream = _open_url(name)
         else:
