@@ -34,7 +34,7 @@ def receiver():
     names += ("rcv_clock_ns", "rcv_echo_ms", "rcv_rtt_edge", "rcv_rtt_at")
     state = {"rcv_ssthresh": 65_160, "rcvbuf": 131_072, "rcv_copied": 10 * 1448, "rcv_right": 65_160, "mss": 1448}
     state |= {"kernel": LINUX_6_18, "rcv_truesize": 2304, "rcv_ratio": 160}
-    state |= {"lacks": place(np.zeros(64, np.int64)), "mask": 63}
+    state |= {"lacks": place(np.zeros(64, np.int64)), "snd_lack": 0, "mask": 63}
     return SimpleNamespace(**dict.fromkeys(names, 0) | state, rcv_rtt8=40_000 << 3, rwnd=40_000)
 
 

@@ -11,6 +11,7 @@ from cctrace.lang.memory import reals, words
 from cctrace.sim.core import structs
 from cctrace.sim.core.chance import PATH_STREAM, uniform
 from cctrace.sim.core.delay import arrive, forward_delay, insert
+from cctrace.sim.core.events import schedule
 from cctrace.sim.core.tally import count
 
 POLL_SOONEST_NS, POLL_LATEST_NS = 1000, 50_000  # after it is due: select(2) counts in microseconds; timer_slack_ns
@@ -26,12 +27,18 @@ def service_end(w, start_ns, size):
     while w.step < last and words(w.steps_ns)[w.step + 1] <= now:
         w.step += 1
     step = w.step
+    if size == w.served_bytes and step == w.served_step:  # as most packets: this saves a division
+        done = start_ns + w.served_ns
+        if step == last or done <= words(w.steps_ns)[step + 1]:
+            return done
     while True:
         rate = reals(w.steps_Bps)[step]
         end = words(w.steps_ns)[step + 1] if step < last else structs.NEVER
         if rate > 0.0:
             done = now + np.int64(left * 1e9 / rate)
             if done <= end:
+                if now == start_ns:
+                    w.served_bytes, w.served_step, w.served_ns = size, step, done - now
                 return done
             left -= rate * (end - now) / 1e9
         elif end == structs.NEVER:
@@ -147,7 +154,7 @@ def ask_again(w, now):
         elif which < structs.NO_DATA:
             f, order = structs.flows(w.flows)[which_ack(which) % w.n], which_ack(which) // w.n
             structs.acks(f.ack)[order & f.mask].ns -= sooner_ns
-            f.next_ns = min(f.next_ns, structs.acks(f.ack)[order & f.mask].ns)
+            schedule(w, f)
         words(w.q_ns)[head] = w.free_at = end
         head = (head + 1) & w.q_mask
 
@@ -171,7 +178,7 @@ def arrive_sooner(w, which, sooner_ns):
         at = max(at, structs.coming(f.arr)[(k - 1) & f.mask].ns)
     insert(f.arr, f.mask, f.arr_head, k, order, at)
     leg.latest = structs.coming(f.arr)[(f.arr_tail - 1) & f.mask].ns
-    f.next_ns = min(f.next_ns, at)
+    schedule(w, f)
 
 
 def mark(f, order):

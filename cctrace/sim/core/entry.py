@@ -15,6 +15,7 @@ from cctrace.sim.core.structs import (
     TBF,
     acks,
     coming,
+    flows,
     legs,
     transmissions,
 )
@@ -55,8 +56,8 @@ def enter(w, f, order, now):
         return
     if w.shaping == TBF:
         bottleneck.ask_again(w, now)
-    queued, size = bottleneck.queue_now(w, now), packet_bytes(f, order)
-    full = is_full(w, queued, size)
+    size = packet_bytes(f, order)
+    full = is_full(w, now, size)
     if f.losses_given == 1:
         full = given == LOST_IN_QUEUE
     if full:
@@ -67,15 +68,29 @@ def enter(w, f, order, now):
     if end == NEVER:
         f.drops_queue += 1
         return
-    if w.ecn_threshold > 0 and queued >= w.ecn_threshold:
+    if w.ecn_threshold > 0 and w.queue_bytes >= w.ecn_threshold:
         bottleneck.mark(f, order)
     bottleneck.serve(w, end, size, order * w.n + f.index)
     bottleneck.leave(w, f, order, now, start, end)
 
 
-def is_full(w, queued, size):
-    """Whether the queue has no room for a packet beside so many bytes."""
-    return queued + size > w.buffer_bytes or 0 < w.buffer_packets <= bottleneck.queued_packets(w)
+def is_full(w, now, size):
+    """Whether the queue has no room for a packet now.
+
+    What has left is taken off the queue's books when that matters: how much has at a time cannot be predicted, which
+    costs a mispredicted branch a packet.
+    """
+    if w.only_room == 1 and w.queue_bytes + size <= w.buffer_bytes:
+        return False
+    return bottleneck.queue_now(w, now) + size > w.buffer_bytes or 0 < w.buffer_packets <= bottleneck.queued_packets(w)
+
+
+def only_room_matters(w):
+    """Whether the queue's books are needed for nothing but to tell whether a packet has room."""
+    for i in range(w.n):
+        if flows(w.flows)[i].losses_given == 1:
+            return False
+    return w.one_host == 0 and w.ecn_threshold == 0 and w.buffer_packets == 0 and w.shaping != TBF
 
 
 def start_of(w, now, size):
@@ -90,7 +105,7 @@ def queue_ack(w, f, now):
     """The next ACK on its way back reaches the queue, if data and ACKs share it."""
     if w.shaping == TBF:
         bottleneck.ask_again(w, now)
-    full = is_full(w, bottleneck.queue_now(w, now), f.ack_bytes)
+    full = is_full(w, now, f.ack_bytes)
     end = NEVER
     if not full:
         start = start_of(w, now, f.ack_bytes)
@@ -122,13 +137,12 @@ def forward_bare(w, f, options, now):
             now += leg_delay(w, f, legs(f.before)[0], now)
         leaves = max(now, w.free_at)
         return leaves + forward_delay(w, f, leaves)
-    queued = bottleneck.queue_now(w, now)
     size = f.wire_bytes - f.mss + options
     start = start_of(w, now, size)
     end = bottleneck.service_end(w, start, size)
     if end == NEVER:
         return NEVER
-    if not is_full(w, queued, size):
+    if not is_full(w, now, size):
         bottleneck.serve(w, end, size, NO_DATA)
     w.free_at = end
     left = bottleneck.step_up(w, end, NOT_GIVEN)

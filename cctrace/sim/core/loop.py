@@ -1,7 +1,8 @@
 """The event loop: always the flow with the earliest event; ACKs before timers at the same instant."""
 
 from cctrace.sim.core.app import answered, application
-from cctrace.sim.core.entry import queue_ack, reach_queue
+from cctrace.sim.core.entry import only_room_matters, queue_ack, reach_queue
+from cctrace.sim.core.events import first, schedule
 from cctrace.sim.core.fq import free_left, release
 from cctrace.sim.core.linux_sender import linux_ack, linux_timer
 from cctrace.sim.core.managed import serve_on
@@ -9,27 +10,20 @@ from cctrace.sim.core.output import push
 from cctrace.sim.core.quic_sender import q_probe, q_process_ack, q_push
 from cctrace.sim.core.receiver import delack_timer, receive, send_ack
 from cctrace.sim.core.reference import on_rto, process_ack
+from cctrace.sim.core.rtx_timer import is_early
 from cctrace.sim.core.sendmsg import write
-from cctrace.sim.core.structs import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, acks, coming, flows
+from cctrace.sim.core.structs import (
+    LINUX,
+    NEVER,
+    QUIC,
+    REQUESTS,
+    RUNNING,
+    TAP_ACK_ARRIVED,
+    acks,
+    coming,
+    flows,
+)
 from cctrace.sim.core.tap import tap, tap_room
-
-
-def next_time(f):
-    """Return the time of the flow's next event."""
-    t = min(min(min(f.pace_at, f.rto_at), min(f.delack_at, f.dack_at)), min(f.app_at, f.write_at))
-    if f.profile == QUIC:
-        t = min(t, min(f.push_at, f.probe_at))
-    if f.fq == 1:
-        t = min(t, min(f.fq_at, f.tsq_at))
-    if f.way_head < f.way_tail:
-        t = min(t, coming(f.way)[f.way_head & f.mask].ns)
-    if f.arr_head < f.arr_tail:
-        t = min(t, coming(f.arr)[f.arr_head & f.mask].ns)
-    if f.ack_head < f.ack_tail:
-        t = min(t, acks(f.ack)[f.ack_head & f.mask].ns)
-        if f.ack_queued < f.ack_tail:
-            t = min(t, acks(f.ack)[f.ack_queued & f.mask].ns)
-    return t
 
 
 def step(w, f, now):
@@ -114,29 +108,28 @@ def run(w, until_ns, check=None):
     `check` is called with world and flow after every event (interpreted only).
     """
     table = flows(w.flows)
+    w.only_room = 1 if only_room_matters(w) else 0
     for i in range(w.n):
-        table[i].next_ns = next_time(table[i])
+        schedule(w, table[i])
     while True:
-        first = 0
-        now = table[0].next_ns
-        for i in range(1, w.n):
-            if table[i].next_ns < now:
-                now = table[i].next_ns
-                first = i
+        f = table[first(w)]
+        now = f.next_ns
         if w.serve_at <= min(now, until_ns):
-            first = serve_on(w, w.serve_at)
-            if first >= 0:
-                table[first].next_ns = next_time(table[first])
+            served = serve_on(w, w.serve_at)
+            if served >= 0:
+                schedule(w, table[served])
             continue
         if now > until_ns:
             return until_ns
-        f = table[first]
+        if f.rto_at <= now and is_early(f, now):
+            schedule(w, f)
+            continue
         if f.trace_size > 0 and f.trace_rows + trace_room(f) > f.trace_size:
             return now
         if f.tap_size > 0 and f.tap_rows + tap_room(f) > f.tap_size:
             return now
         step(w, f, now)
-        f.next_ns = next_time(f)
+        schedule(w, f)
         if check is not None:
             check(w, f)
         if f.awaited > 0 and f.rcv_nxt * f.mss - f.rcv_lack >= f.awaited * f.mss:

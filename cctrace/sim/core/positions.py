@@ -9,9 +9,14 @@ from cctrace.lang.memory import words
 from cctrace.sim.core.structs import transmissions
 
 
+def lack_before(f, index):
+    """Shortfall of all segments before a sent one, or before the next; read only once there is any."""
+    return words(f.lacks)[index & f.mask] if f.snd_lack > 0 else 0
+
+
 def begins(f, index):
     """Start of a sent segment, or of the one after the last, bytes."""
-    return index * f.mss - words(f.lacks)[index & f.mask]
+    return index * f.mss - lack_before(f, index)
 
 
 def next_begins(f):
@@ -21,13 +26,16 @@ def next_begins(f):
 
 def length(f, index, count=1):
     """Length of `count` sent segments, bytes."""
+    if f.snd_lack == 0:
+        return count * f.mss
     return begins(f, index + count) - begins(f, index)
 
 
 def note_length(f, lacks):
     """Record the shortfall of the segment being sent, bytes (tcp_minshall_update)."""
     f.snd_lack += lacks
-    words(f.lacks)[(f.nxt + 1) & f.mask] = f.snd_lack
+    if f.snd_lack > 0:  # else the ring, which begins with zeros, has it
+        words(f.lacks)[(f.nxt + 1) & f.mask] = f.snd_lack
     if lacks > 0:
         f.small_sent = f.nxt + 1
 

@@ -147,13 +147,13 @@ def q_send(w, f, piece, now):
     p = segments(f.seg)[order & f.mask]
     p.marks = 0
     p.sent_ns = now
-    p.po_sent = f.q_send
+    p.q_po_sent = f.q_send
     p.tx_first_mstamp = f.q_first_sent_ms
     p.tx_delivered_mstamp = f.q_delivered_ms
     p.tx_delivered = f.q_delivered
     p.tx_app_limited = 1 if words(f.state)[view.Q_APP_LIMITED] > 0 else 0
-    p.tx_lost = f.q_lost
-    p.tx_in_flight = f.q_in_flight + f.mss
+    p.q_tx_lost = f.q_lost
+    p.q_tx_in_flight = f.q_in_flight + f.mss
     f.q_in_flight += f.mss
     f.q_send += f.mss if piece >= 0 else 0  # the stack counts no probes
     f.n_sent += 1
@@ -218,15 +218,15 @@ def update_sample(w, f, p, now_ms):
     if f.smp_initialized == 1 and p.tx_delivered <= f.smp_prior_delivered:
         return
     f.smp_initialized = 1
-    f.smp_prior_lost = p.tx_lost
-    f.smp_tx_in_flight = p.tx_in_flight
+    f.smp_prior_lost = p.q_tx_lost
+    f.smp_tx_in_flight = p.q_tx_in_flight
     f.smp_prior_delivered = p.tx_delivered
     f.smp_prior_ms = p.tx_delivered_mstamp
     f.smp_is_app_limited = p.tx_app_limited
     f.smp_send_elapsed = p.sent_ns // MS - p.tx_first_mstamp
     f.smp_ack_elapsed = now_ms - p.tx_delivered_mstamp
     f.q_first_sent_ms = p.sent_ns // MS
-    f.q_po_sent = p.po_sent
+    f.q_po_sent = p.q_po_sent
     f.smp_po_sent_ms = p.sent_ns // MS
 
 

@@ -14,7 +14,7 @@ Kernels differ: before 6.16 or so the buffer has a cushion of 16 segments and no
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.positions import begins, length, next_begins
-from cctrace.sim.core.structs import LINUX_6_1, LINUX_6_18
+from cctrace.sim.core.structs import LINUX, LINUX_6_1, LINUX_6_18
 
 FIRST_BUFFER_BYTES = 131_072  # tcp_rmem[1]
 FIRST_WINDOW_BYTES = 65_160  # before data: 45 segments of 1448
@@ -73,8 +73,13 @@ def held_by(f, segment):
 
 
 def hold(f, segment):
-    """Keep a segment until those before it arrive: `got` has whether it starts an skb, and its fragments."""
-    if joins(f, segment):
+    """Keep a segment until those before it arrive: `got` has whether it starts an skb, and its fragments.
+
+    Receivers of the golden vectors and of QUIC have no books of their memory.
+    """
+    if f.profile != LINUX:
+        words(f.got)[segment & f.mask] = 3
+    elif joins(f, segment):
         begun = words(f.got)[(segment - 1) & f.mask] >> 2
         words(f.got)[segment & f.mask] = 1 | (begun + fragments(f, segment)) << 2
         f.rcv_held += length(f, segment)
@@ -86,7 +91,7 @@ def hold(f, segment):
 def join_waiting(f, segment):
     """tcp_ofo_queue: skbs that waited for a segment join it or one another; returns where what is in order ends."""
     end = segment + 1
-    if words(f.got)[end & f.mask] == 0:
+    if f.rcv_high == end or words(f.got)[end & f.mask] == 0:
         return end
     count = fragments(f, segment)
     while words(f.got)[end & f.mask] > 0:
@@ -106,7 +111,8 @@ def join_waiting(f, segment):
 
 def release(f, segment):
     """The application reads a segment."""
-    f.rcv_held -= truesize(f, segment) if words(f.got)[segment & f.mask] & 2 else length(f, segment)
+    if f.profile == LINUX:
+        f.rcv_held -= truesize(f, segment) if words(f.got)[segment & f.mask] & 2 else length(f, segment)
     words(f.got)[segment & f.mask] = 0
 
 
@@ -149,7 +155,7 @@ def grow_window(f, more_bytes):
 
 def read(f, now):
     """The application reads all there is in order, after TCP has answered its arrival."""
-    end = first_read(f)
+    end = first_read(f) if f.rcv_copied > 0 else f.rcv_nxt
     while f.rcv_read < f.rcv_nxt:
         release(f, f.rcv_read)
         f.rcv_read += 1

@@ -16,7 +16,7 @@ from cctrace.sim.acks import DELAYED
 from cctrace.sim.core import receive_window, structs
 from cctrace.sim.core.bottleneck import losing, step_up
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
-from cctrace.sim.core.positions import begins, length
+from cctrace.sim.core.positions import begins, lack_before, length
 from cctrace.sim.core.quic_receiver import quic_at_once
 from cctrace.sim.core.rings import grow, is_full
 from cctrace.sim.core.sack_blocks import coalesce_blocks, forget_blocks
@@ -315,8 +315,12 @@ def note_stamp(f, order, segment):
 
 def mark_received(w, f, segment, now):
     """Keep the receiver's window: a bit per segment beyond rcv_nxt."""
-    if segment < f.rcv_nxt or words(f.got)[segment & f.mask] > 0:
+    if segment < f.rcv_nxt or (segment > f.rcv_nxt and words(f.got)[segment & f.mask] > 0):
         f.rcv_duplicate = segment + 1
+        return
+    if f.profile != structs.LINUX and segment == f.rcv_nxt == f.rcv_high:  # in order, and read at once
+        f.goodput_bytes += f.mss
+        f.rcv_read = f.rcv_nxt = f.rcv_high = segment + 1
         return
     if f.rcv_copied > 0:
         if segment == f.rcv_nxt:
@@ -328,7 +332,7 @@ def mark_received(w, f, segment, now):
     f.rcv_high = max(f.rcv_high, segment + 1)
     if segment == f.rcv_nxt:
         f.rcv_nxt = receive_window.join_waiting(f, segment)
-        f.rcv_lack = words(f.lacks)[f.rcv_nxt & f.mask]
+        f.rcv_lack = lack_before(f, f.rcv_nxt)
     if f.rcv_copied > 0 and segment > f.rcv_nxt and f.kernel == structs.LINUX_6_18:
         receive_window.grow_buffer(f, f.rcv_copied)
 

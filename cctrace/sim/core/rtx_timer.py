@@ -14,12 +14,17 @@ def current_rto(f):
 
 
 def arm(f, kind, timeout_us, now):
-    """Start the timer; Linux counts in jiffies and rounds up."""
+    """Start the timer; when Linux's fires is worked out once it is due (`is_early`), which most never are."""
     f.timer = kind
+    f.rto_at = now + timeout_us * 1000
+    f.armed_ns, f.armed_us = now, timeout_us
+
+
+def is_early(f, now):
+    """Whether a timer that is due fires later, as Linux counts in jiffies and rounds up; then `rto_at` is when."""
     if f.profile == LINUX:
-        f.rto_at = fires_ns(now, (timeout_us * f.hz + 999_999) // 1_000_000, f.hz)
-    else:
-        f.rto_at = now + timeout_us * 1000
+        f.rto_at = fires_ns(f.armed_ns, (f.armed_us * f.hz + 999_999) // 1_000_000, f.hz)
+    return f.rto_at > now
 
 
 def rto_left(f, now):

@@ -18,7 +18,7 @@ _FLOW = (
     "rs_delivered", "rs_interval", "rs_prior_delivered", "rs_rtt", "rs_losses", "rs_acked_sacked",
     "rs_prior_in_flight", "rs_app_limited", "rs_retrans", "rs_tx_in_flight", "rs_lost", "rs_prior_lost",
     "rs_delivered_ce",
-    # the next event (loop.py), and what all events share: where rings are, and `mask`, their size less one; ACKs from
+    # the next event (events.py), and what all events share: where rings are, and `mask`, their size less one; ACKs from
     # `ack_queued` on have not reached the queue that data and ACKs share; `awaited`: in-order bytes at the receiver at
     # which `loop.run` returns (served.py); `snd_lack`: positions.py
     "next_ns", "pace_at", "rto_at", "delack_at", "dack_at", "app_at", "write_at", "way_head", "way_tail", "arr_head",
@@ -31,7 +31,7 @@ _FLOW = (
     "first_tx_mstamp", "lsndtime_us", "heard_ms", "write_seq", "written", "wmem_queued", "sndbuf", "most_sndbuf",
     "nospace", "pushed_seq", "wq_ends", "wq_head", "wq_tail", "app_kind", "has_on_ack", "paced", "pace_overhead",
     "max_rate", "min_rtt_slot", "burst_slot", "slow_burst", "gso_max", "most_out", "snd_right", "max_packets_seq",
-    "retrans_scan", "rto_us", "backoff", "reordering", "rwnd", "tick_us", "by_acks",
+    "retrans_scan", "armed_ns", "armed_us", "rto_us", "backoff", "reordering", "rwnd", "tick_us", "by_acks",
     # ACKs: scoreboard in segments, rate sample, RTT, RACK, tail-loss probes, undo; `ece`: this one echoes a mark
     "cc", "entries", "log_seen", "rtt_tally", "rtt_sum_us", "rtt_count", "max_window", "high_seq", "undo_marker",
     "undo_proof", "prior_cwnd", "prr_delivered", "tx_head", "d1", "d2", "d3", "retransmits", "mdev_max", "rtt_seq",
@@ -66,21 +66,25 @@ _FLOW = (
     "ce_state", "comp_due_ns", "syn_ack_ns", "n_discarded", "rcv_copied_to", "rcv_rtt_at", "n_retx", "n_rto", "n_undo",
     "drops_queue", "drops_random", "n_marked", "untraced",
 )
-_SEGMENT = (
-    "marks", "order", "sent_ns", "tx_delivered", "tx_delivered_mstamp", "tx_first_mstamp", "tx_in_flight",
-    "tx_lost", "tx_app_limited", "tx_delivered_ce", "po_sent", "skb_end",
-)
+# Field: (type, offset). A segment takes one cache line; fields of QUIC, in bytes, take the place of some of TCP.
+_SEGMENT = {
+    "sent_ns": ("i8", 0), "order": ("i8", 8), "tx_delivered": ("i8", 16), "tx_delivered_mstamp": ("i8", 24),
+    "tx_first_mstamp": ("i8", 32), "skb_end": ("i8", 40), "tx_lost": ("i4", 48), "tx_delivered_ce": ("i4", 52),
+    "tx_in_flight": ("i4", 56), "marks": ("i2", 60), "tx_app_limited": ("i2", 62),
+    "q_tx_in_flight": ("i8", 8), "q_po_sent": ("i8", 40), "q_tx_lost": ("i8", 48),
+}
 _TRANSMISSION = ("seg", "ns", "marks", "echo")
 _COMING = ("ns", "order")  # of a transmission on its way: when it gets there
 _ACK = ("ns", "log", "echo", "stamp", "dup", "ece", "right", "id")
 _WORLD = (
-    "flows", "n", "linux_view", "quic_view", "rng",  # addresses, and the number of flows
+    # addresses; the number of flows, that of places for them in the tournament (a power of two), its latest time
+    "flows", "n", "tournament", "entrants", "last_key_ns", "linux_view", "quic_view", "rng",
     "given_draws", "given", "given_used",  # random numbers prescribed to the controllers; how many there are, were used
     # timer resolution, whether both hosts share a kernel, how long a process takes to read the clock
     "timer_step_ns", "timer_phase_ns", "one_host", "instants", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",
     "q_ns", "q_bytes", "q_which", "q_mask", "q_head", "q_tail", "buffer_bytes", "buffer_packets", "queue_bytes",
-    "shared", "free_at",
-    "steps_ns", "steps_Bps", "steps", "step",
+    "only_room", "shared", "free_at",  # entry.py
+    "steps_ns", "steps_Bps", "steps", "step", "served_bytes", "served_step", "served_ns",
     "loss_ns", "loss_values", "loss_steps", "loss_step", "loss_next_ns", "loss_behind",
     "ecn_threshold", "aqm", "lanes", "n_lanes", "serve_at",  # managed.py: addresses (0: no AQM), when the link is free
     "police", "police_bucket", "police_at", "shaping", "shape_bucket", "shape_at",
@@ -118,7 +122,9 @@ TIMERS = (
 )
 # fmt: on
 FLOW = np.dtype([(name, "i8") for name in _FLOW])
-SEGMENT = np.dtype([(name, "i8") for name in _SEGMENT])
+SEGMENT = np.dtype(
+    {"names": list(_SEGMENT)} | dict(zip(("formats", "offsets"), zip(*_SEGMENT.values(), strict=True), strict=True))
+)
 TRANSMISSION = np.dtype([(name, "i8") for name in _TRANSMISSION])
 COMING = np.dtype([(name, "i8") for name in _COMING])
 ACK = np.dtype([(name, "i8") for name in _ACK])

@@ -51,6 +51,9 @@ class World:
         self.flows = self.columns.view(np.recarray)
         self.record.flows = self.place(self.flows)
         self.record.n = len(flows)
+        self.record.entrants = 1 << (len(flows) - 1).bit_length()
+        self.record.last_key_ns = structs.NEVER // self.record.entrants - 1
+        self.record.tournament = self.place(np.full(2 * int(self.record.entrants), structs.NEVER))
         self.record.timer_step_ns = 1
         self.record.instants = self.place(np.full(structs.INSTANTS_HEAD, structs.INSTANTS_HEAD))
         self.record.linux_view = self.place(np.zeros(len(schema.LINUX_VIEW), np.int64))

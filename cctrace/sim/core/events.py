@@ -1,0 +1,48 @@
+"""Which event is next: of a flow, and of all flows."""
+
+from cctrace.lang.memory import words
+from cctrace.sim.core.structs import QUIC, acks, coming
+
+
+def next_time(f):
+    """Return the time of the flow's next event."""
+    t = min(min(min(f.pace_at, f.rto_at), min(f.delack_at, f.dack_at)), min(f.app_at, f.write_at))
+    if f.profile == QUIC:
+        t = min(t, min(f.push_at, f.probe_at))
+    if f.fq == 1:
+        t = min(t, min(f.fq_at, f.tsq_at))
+    if f.way_head < f.way_tail:
+        t = min(t, coming(f.way)[f.way_head & f.mask].ns)
+    if f.arr_head < f.arr_tail:
+        t = min(t, coming(f.arr)[f.arr_head & f.mask].ns)
+    if f.ack_head < f.ack_tail:
+        t = min(t, acks(f.ack)[f.ack_head & f.mask].ns)
+        if f.ack_queued < f.ack_tail:
+            t = min(t, acks(f.ack)[f.ack_queued & f.mask].ns)
+    return t
+
+
+def schedule(w, f):
+    """Enter the time of the flow's next event into the tournament, which has the flow with the earliest at its root.
+
+    Of two that meet the earlier one wins, of equal times the flow with the lower index: a key has both. No branch
+    depends on who wins, which cannot be predicted.
+    """
+    f.next_ns = next_time(f)
+    if w.n == 1:
+        return
+    keys = words(w.tournament)
+    at = w.entrants + f.index
+    key = min(f.next_ns, w.last_key_ns) * w.entrants + f.index
+    keys[at] = key
+    while at > 1:
+        key = min(key, keys[at ^ 1])
+        at >>= 1
+        keys[at] = key
+
+
+def first(w):
+    """Return the index of the flow with the earliest event."""
+    if w.n == 1:
+        return 0
+    return words(w.tournament)[1] & (w.entrants - 1)
