@@ -84,18 +84,6 @@ def test_files_of_an_earlier_report_are_removed(folder, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.js"))
 
 
-def test_tables_written_before_the_page_are_those_written_beside_it(tmp_path, monkeypatch):
-    """Which of both is done depends on the number of events alone."""
-    analyses = analyze([CAPTURE], effects=False, identifications={cct.read(CAPTURE).flow(0).key: None})
-    write_report(analyses, tmp_path / "beside")
-    monkeypatch.setattr("cctrace.report.overview.BESIDE", 0)
-    write_report(analyses, tmp_path / "before")
-    files = sorted(path.name for path in (tmp_path / "beside").iterdir())
-    assert "flow0-events.parquet" in files
-    for name in files:
-        assert (tmp_path / "before" / name).read_bytes() == (tmp_path / "beside" / name).read_bytes()
-
-
 def zoomed(browser, low, high, until):
     """Zoom, wait until the page says `until` of what is in view, and return what was drawn."""
     said = f"document.querySelector('.beside').textContent.includes({json.dumps(until)})"

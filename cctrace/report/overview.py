@@ -1,7 +1,6 @@
 """Analyses of flows as a table for people, objects for programs, Parquet files, and the page."""
 
 import contextlib
-import ctypes
 import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -101,28 +100,12 @@ def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress:
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
     page = folder / "report.html"
-    if sum(len(one.view.events) for one in analyses if one.view is not None) > BESIDE:
-        _give_back()
-        _save_tables(analyses, folder)
-        _give_back()
-        progress("drawing")
-        write_pages(report_of(analyses), page)
-        return page
     with ThreadPoolExecutor(1) as pool:  # tables are mostly written by compiled code, which runs beside the drawing
         written = pool.submit(_save_tables, analyses, folder)
         progress("drawing")
         write_pages(report_of(analyses), page)
         written.result()
     return page
-
-
-BESIDE = 500_000  # events: more are written before the drawing, so that the memory that each takes does not add up
-
-
-def _give_back() -> None:
-    """Give memory that is free back to the system, where the C library can: writing and drawing take their own."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _save_tables(analyses: Sequence[FlowAnalysis], folder: Path) -> None:
