@@ -50,9 +50,10 @@ class Cycle(Inference):
     def run(self) -> None:
         """Run to the end, keeping the cycle in step with the sends."""
         follower, rows = self.follower, len(self.follower.rows)
-        stay_in_startup(self)
+        self.note_step()
+        self.seen = max(self.seen, stay_in_startup(self))
         while follower.row < rows:
-            self.steps.append(Step(follower.row, self.seen, len(self.found), self.judged, self.right))
+            self.note_step()
             stop = rows
             if follower.get("mode") == self.probe_bw:
                 self.keep_in_step()
@@ -65,6 +66,10 @@ class Cycle(Inference):
                 self.edit("min_rtt_stamp", midflow.age(follower))
             if follower.run(stop) < stop:
                 self.choose_draw()
+
+    def note_step(self) -> None:
+        """Note where another inference may go on from here."""
+        self.steps.append(Step(self.follower.row, self.seen, len(self.found), self.judged, self.right))
 
     def edit(self, field: str, value: int) -> None:
         """Add to a field, and record the edit."""

@@ -21,37 +21,40 @@ MOST = 3  # rounds that are looked for: the buffer grows with cwnd, and soon hol
 LOOKS = 1, 3  # rounds over which one more is judged; three reach over an application's pause
 
 
-def stay_in_startup(work: Inference) -> None:
-    """Let the replay of `work`, at its first row, stay in STARTUP for as long as the sends are clearly likelier so.
+def stay_in_startup(work: Inference) -> int:
+    """Let the replay of `work`, which is in STARTUP, stay there for as long as the sends are clearly likelier so.
 
-    It is left where STARTUP ends, or where it was if nothing changes.
+    It is left where STARTUP ends, or where it was if nothing changes. Returns the last row that was looked at.
     """
-    follower = work.follower
+    follower, seen = work.follower, 0
     states = follower.cls.states
     if ROUNDS not in follower.fields or "DRAIN" not in states or not follower.times_probe_rtt:
-        return
+        return seen
     drain = states.index("DRAIN")
     for _ in range(MOST):
         if follower.get("mode") != states.index("STARTUP"):
-            return
+            break
         watch = ("mode", drain)
         _, ends, left = follower.trials(len(follower.rows), [(0,)], score=bk.NOTHING, watch=watch)
         if not left[0] and ends[0] == len(follower.rows):
-            return
+            break
         row = int(ends[0]) - 1  # if DRAIN ends in the call that begins it, the draw of what follows ended the trial
-        if not is_likelier(work, row):
-            return
+        likelier, end = is_likelier(work, row)
+        seen = max(seen, end)
+        if not likelier:
+            break
         follower.run(row)
         follower.set(ROUNDS, follower.get(ROUNDS) - 1)
         work.edits.append(Edit(row, ROUNDS, -1))
+    return seen
 
 
-def is_likelier(work: Inference, row: int) -> bool:
-    """Return whether the sends are clearly likelier if STARTUP does not end at `row`."""
+def is_likelier(work: Inference, row: int) -> tuple[bool, int]:
+    """Return whether the sends are clearly likelier if STARTUP does not end at `row`, and the last row looked at."""
     follower, sure = work.follower, math.log(MOST / FALSE_ALARM)
-    likelihood = np.zeros(1)
+    likelihood, end = np.zeros(1), row
     for rounds in LOOKS:
         if abs(likelihood[0]) <= sure:
             end = work.rounds_after(rounds, max(follower.srtt_us(row), 1), row)
             likelihood = follower.scan(np.array([row]), np.array([end]), {}, {ROUNDS: -1})
-    return bool(likelihood[0] > sure)
+    return bool(likelihood[0] > sure), end
