@@ -96,7 +96,7 @@ def test_segments_behind_a_hole_narrow_the_window_and_the_right_edge_stays(recei
 def test_a_short_segment_does_not_measure_the_round_trip(receiver):
     lacks = np.zeros(64, np.int64)
     lacks[2:] = 376  # segment 1 is short
-    receiver.lacks = place(lacks)
+    receiver.lacks, receiver.snd_lack = place(lacks), 376
     receive_window.measure_rtt(receiver, 150 * MS, 130, 1)
     assert receiver.rcv_rtt8 == 40_000 << 3
     receive_window.measure_rtt(receiver, 151 * MS, 130, 2)  # its stamp counts as seen
