@@ -91,7 +91,7 @@ def test_without_its_pacing_limit_a_recorded_cubic_fills_the_link():
     assert first.effect.goodput.value == pytest.approx(14e6 * 1448 / 1500 / found.row["goodput_bps"], rel=0.1)
     assert first.effect.is_bounded  # a queue that never grew may be of any length
     assert first.effect.rtt.high is None
-    assert found.effects.own == "cubic6"
+    assert found.effects.own == "cubic6:paced=1"  # as the kernel paces a socket with a limit
 
 
 def test_effects_of_a_flow_that_two_controllers_may_have_sent_name_both():
