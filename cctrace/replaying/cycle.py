@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Begun, Inference, Phase, Step, likeliest, raw_draw
@@ -16,6 +17,7 @@ from cctrace.replaying.script import Edit
 from cctrace.replaying.startup import stay_in_startup
 
 CYCLE_PHASES = 8
+POLICED, POLICED_BW = "lt_use_bw", "lt_bw"
 DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, replay errors last longer
 MIN_SPAN_US, MAX_SPAN_US = 100_000, 4_000_000
 SHIFTS = (-1.0, -0.5, 0.5, 1.0)  # minimum RTTs by which a running cycle may be late
@@ -64,8 +66,32 @@ class Cycle(Inference):
                 stop = min(stop, self.expiry)
             elif follower.row == self.expiry:
                 self.edit("min_rtt_stamp", midflow.age(follower))
-            if follower.run(stop) < stop:
+            if self.run_on(stop) < stop:
                 self.choose_draw()
+
+    def run_on(self, stop: int) -> int:
+        """Run up to `stop`; where BBR v1 takes a rate for a policer's, ask the sends whether it did.
+
+        An application-limited sample ends its sampling, which the capture may not show (see `startup`).
+        """
+        follower = self.follower
+        if POLICED not in follower.fields or follower.get(POLICED):
+            return follower.run(stop)
+        before = follower.save()
+        end = follower.run(stop)
+        if not follower.get(POLICED):
+            return end
+        follower.restore(before)
+        _, ends, _ = follower.trials(end, changes=[{}], score=bk.NOTHING, watch=(POLICED, 1))
+        follower.run(int(ends[0]) - 1)
+        span, forget = self.after(2 * CYCLE_PHASES * follower.get("min_rtt_us")), -follower.get(POLICED_BW)
+        likelihood, _, _ = follower.trials(span, changes=[{}, {POLICED_BW: forget}])
+        self.seen = max(self.seen, span)
+        if likelihood[1] - likelihood[0] <= math.log(1 / FALSE_ALARM):
+            return follower.run(stop)
+        self.edit(POLICED_BW, forget)
+        follower.run(follower.row + 1)
+        return self.run_on(stop)
 
     def note_step(self) -> None:
         """Note where another inference may go on from here."""

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from cctrace.replaying import book as bk
-from cctrace.replaying.hypotheses import FALSE_ALARM, Inference
+from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST, Inference, raw_draw
 from cctrace.replaying.script import Edit
 
 ROUNDS = "full_bw_cnt"
@@ -57,4 +57,20 @@ def is_likelier(work: Inference, row: int) -> tuple[bool, int]:
         if abs(likelihood[0]) <= sure:
             end = work.rounds_after(rounds, max(follower.srtt_us(row), 1), row)
             likelihood = follower.scan(np.array([row]), np.array([end]), {}, {ROUNDS: -1})
+    if likelihood[0] > sure and follower.cls.phase_choices:
+        likelihood = likelihood - worst_phase(work, row, end)
     return bool(likelihood[0] > sure), end
+
+
+def worst_phase(work: Inference, row: int, end: int) -> float:
+    """Return by how much the likeliest phase of BBR v1's gain cycle beats the one that was assumed.
+
+    Where STARTUP leaves no queue, DRAIN ends in the call that begins it, and the phase is drawn at once.
+    """
+    follower, choices = work.follower, work.follower.cls.phase_choices
+    before = follower.save()
+    follower.run(row)
+    draws = [(LONGEST,), *((raw_draw(choice, choices),) for choice in range(choices))]
+    likelihood, _, _ = follower.trials(end, draws, score=bk.PACED_SENDS, watch=("mode", -1))
+    follower.restore(before)
+    return float(likelihood.max() - likelihood[0])
