@@ -1,16 +1,16 @@
-"""How sure effects are: fit its three numbers, and print how often effects were right.
+"""How sure effects are: fit the one number of `Effect.confidence`, and print how often effects were right.
 
     python -m benchmarks.interventions DIR --parts verdicts --output answers.csv
     python -m benchmarks.effect_confidence answers.csv [more.csv ...] [--judge]
 
-The numbers (`NUMBERS`, by the table that has them) are those that make the answers likeliest. `--judge` keeps the
-present ones.
+The number (`MISSES_TIMES` of `diagnosis/constants.py`) is that which makes the answers likeliest. `--judge` keeps the
+present one.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,33 +19,23 @@ import pandas as pd
 from scipy import optimize
 
 from benchmarks.interventions import calibration_error, is_right
-from cctrace.counterfactual import constants as of_effects
-from cctrace.counterfactual.effects import confidence_of
-from cctrace.diagnosis import constants as of_diagnosis
+from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Effect
 from cctrace.estimates import Estimate, Estimate90
 
 BINS = 5
 LEAST = 1e-3  # of a probability, so that no single answer decides
-# (table, name): bounds
-NUMBERS = {
-    (of_diagnosis, "MISSES_TIMES"): (0.1, 5.0),
-    (of_effects, "ABSENT_TIMES"): (0.0, 1.0),
-    (of_effects, "DOUBTED"): (0.0, 1.0),
-}
+BOUNDS = 0.1, 5.0  # of the number
 
 
 @contextmanager
-def numbers(chosen: Sequence[float]) -> Iterator[None]:
-    """Take these numbers for the present ones."""
-    kept = [getattr(*number) for number in NUMBERS]
+def scale(times: float) -> Iterator[None]:
+    """Take this number for the present one."""
+    kept, const.MISSES_TIMES = const.MISSES_TIMES, times
     try:
-        for number, value in zip(NUMBERS, chosen, strict=True):
-            setattr(*number, float(value))
         yield
     finally:
-        for number, value in zip(NUMBERS, kept, strict=True):
-            setattr(*number, value)
+        const.MISSES_TIMES = kept
 
 
 def effects_in(answers: pd.DataFrame) -> list[Effect]:
@@ -68,22 +58,20 @@ def main() -> None:
     answers = pd.concat([pd.read_csv(file) for file in options.answers], ignore_index=True)
     answers = answers.dropna(subset=["goodput", "goodput_want"])
     effects, right = effects_in(answers), is_right(answers)
-    asked = list(zip(effects, answers["presence"].astype(float), answers["is_doubted"].astype(bool), strict=True))
 
     def says() -> np.ndarray:
-        return np.array([confidence_of(effect, presence, is_doubted) for effect, presence, is_doubted in asked])
+        return np.array([effect.confidence for effect in effects])
 
-    def unlikely(chosen: Sequence[float]) -> float:
-        with numbers(chosen):
+    def unlikely(times: float) -> float:
+        with scale(times):
             p = np.clip(says(), LEAST, 1 - LEAST)
         return -float(np.log(np.where(right, p, 1 - p)).sum())
 
-    chosen = [getattr(*number) for number in NUMBERS]
+    chosen = const.MISSES_TIMES
     if not options.judge:
-        chosen = optimize.minimize(unlikely, chosen, method="Nelder-Mead", bounds=list(NUMBERS.values())).x
-    found = ", ".join(f"{name} {value:.2g}" for (_, name), value in zip(NUMBERS, chosen, strict=True))
-    print(f"{found}, log likelihood {-unlikely(chosen):.1f}")
-    with numbers(chosen):
+        chosen = float(optimize.minimize_scalar(unlikely, bounds=BOUNDS, method="bounded").x)
+    print(f"MISSES_TIMES {chosen:.2g}, log likelihood {-unlikely(chosen):.1f}")
+    with scale(chosen):
         sure = says()
     print("| effects | says | right |\n|---|---|---|")
     for part in np.array_split(np.argsort(sure, kind="stable"), BINS):

@@ -215,8 +215,8 @@ def is_named(cause: str, name: str) -> bool:
     return name in RIGHT.get(cause, {cause})
 
 
-def diagnosed(base: Base) -> tuple[list[Verdict], bool]:
-    """Return the verdicts of a base with their effects, as by `cctrace.analyze`, and whether these are doubted."""
+def diagnosed(base: Base) -> list[Verdict]:
+    """Return the verdicts of a base with their effects, as `cctrace.analyze` has them; no forecast, no other flow."""
     flow, notes = Counters(cct.read(str(one)) for one in base.counters).attach(flow_of(base.own))
     found = of_capture(str(base.own), flow, notes)
     assert found.diagnosis is not None
@@ -225,10 +225,10 @@ def diagnosed(base: Base) -> tuple[list[Verdict], bool]:
         effects = effects_of(flow, found.diagnosis, suspects)
     except CctraceError as error:
         print(f"    {base.name}: {error}")
-        return found.diagnosis.verdicts, False
+        return found.diagnosis.verdicts
     if effects.unlike:
         print(f"    {base.name}: {effects.unlike}")
-    return effects.joined(found.diagnosis).verdicts, effects.is_doubted
+    return effects.joined(found.diagnosis).verdicts
 
 
 def verdicts(base: Base) -> Iterator[dict[str, Any]]:
@@ -239,7 +239,7 @@ def verdicts(base: Base) -> Iterator[dict[str, Any]]:
         "causes": "+".join(base.parameters["causes"]),
         "matters": base.matters,
     }
-    found, is_doubted = diagnosed(base)
+    found = diagnosed(base)
     named = [one.name for one in found]
     line = ", ".join(f"{one.name} {one.confidence:.2f}{_in_words(one.effect)}" for one in found[:4])
     print(f"{base.name} ({base.parameters['own']}; matters: {base.matters}): {line}", flush=True)
@@ -252,8 +252,6 @@ def verdicts(base: Base) -> Iterator[dict[str, Any]]:
             continue
         goodput, rtt = base.ratios(tag) if tag else (1.0, 1.0)
         yield told | {
-            "presence": one.is_there,
-            "is_doubted": is_doubted,
             "goodput": effect.goodput.value,
             "goodput_low": effect.goodput.low,
             "goodput_high": effect.goodput.high,

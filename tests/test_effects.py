@@ -17,15 +17,7 @@ from cctrace.analysis.analyze import EFFECTS, analyze
 from cctrace.cc import kernel_name
 from cctrace.cli import main
 from cctrace.counterfactual.candidates import ACKS_AS_DUE, beside, removals
-from cctrace.counterfactual.effects import (
-    NO_MORE_DATA,
-    Effects,
-    Without,
-    confidence_of,
-    effect_words,
-    effects_of,
-    too_short,
-)
+from cctrace.counterfactual.effects import NO_MORE_DATA, Effects, Without, effect_words, effects_of, too_short
 from cctrace.counterfactual.held_back import HeldBack
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
 from cctrace.counterfactual.scene import scene_of
@@ -422,18 +414,9 @@ def known_alone(rtt):
     return Effect("", Estimate90(None), rtt, rtt).confidence
 
 
-def test_an_effect_is_less_sure_the_less_its_cause_and_path_are():
-    small, large = (Effect("", Estimate90(x, x - 0.02, x + 0.02), *[Estimate90(1.0, 0.99, 1.01)] * 2) for x in (1, 2))
-    sure = confidence_of(large, 1.0, False)
-    assert sure == large.confidence
-    assert confidence_of(large, 0.5, False) < 0.96 * sure
-    assert confidence_of(small, 0.5, False) >= confidence_of(small, 1.0, False)  # without what is not there: the same
-    assert confidence_of(large, 1.0, True) < 0.8 * sure
-
-
 def test_a_verdict_with_an_effect_is_as_sure_as_that_and_keeps_how_sure_its_rule_was(lossy):
     first = lossy.diagnosis.verdicts[0]
-    assert first.confidence == confidence_of(first.effect, first.presence, lossy.effects.is_doubted)
+    assert first.confidence == first.effect.confidence
     assert first.presence == pytest.approx(0.99)
     told = json.loads(lossy.to_json())["verdicts"]
     assert told[0]["presence"] == first.presence

@@ -27,10 +27,6 @@ BUFFER_REACH = 4.0  # times | accuracy | below the mean data in flight, for the 
 BUFFER_TRIALS = 8  # sizes | accuracy | evenly in the logarithm
 BUFFER_ROUNDS = 3  # rounds | accuracy | each refines between the neighbours of the best
 
-# --- confidence of effects: `python -m benchmarks.effect_confidence` fits the numbers ---------------------------------
-ABSENT_TIMES = 0.10  # times | set | the rule's doubt that a cause is present: share of those whose removal does nothing
-DOUBTED = 0.27  # share | set | of effects that are wrong if path or sender is doubted (`Effects.is_doubted`)
-
 # --- rival explanations ----------------------------------------------------------------------------------------------
 CLEARLY = 5.991464547107981  # of twice the log likelihood | set | least gain of another path: 2 ln 20, for odds of 20
 RUNS = 4  # simulations | accuracy | per explanation

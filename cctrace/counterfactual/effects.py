@@ -90,24 +90,6 @@ def effect_words(effect: Effect) -> str:
     return f"{text}; then limited by {CAUSES[effect.then].words}, and without that, too, {both}"
 
 
-def confidence_of(effect: Effect, presence: float, is_doubted: bool) -> float:
-    """Return the probability that removing a cause has the stated effect.
-
-    Three errors are independent: within the interval; of a cause that is not there, so that its removal does nothing;
-    and of a path that is not the flow's. `presence`: the rule's confidence that the cause is present. `is_doubted`: as
-    of `Effects`.
-
-    >>> from cctrace.estimates import Estimate90
-    >>> same = Estimate90(1.0, 0.99, 1.01)
-    >>> twice = Effect("no policer", Estimate90(2.0, 1.96, 2.04), same, Estimate90(0.0))
-    >>> [round(confidence_of(twice, *given), 2) for given in ((0.99, False), (0.5, False), (0.99, True))]
-    [0.99, 0.95, 0.73]
-    """
-    absent = effort.ABSENT_TIMES * (1 - presence)
-    right = effect.confidence * (1 - effort.DOUBTED * is_doubted)
-    return (1 - absent) * right + absent * effect.is_none
-
-
 def _more(ratio: Estimate) -> Estimate:
     """Return a ratio as relative increase."""
     return type(ratio)(*(None if side is None else side - 1 for side in ratio))
@@ -136,8 +118,6 @@ class Effects(Summarized):
     unlike : str
         "", or why verdicts get no numbers: the inferred path does not reproduce the recording. `causes` then only
         order the verdicts.
-    is_doubted : bool
-        Whether only a few of many runs have the recording's figures, or several controllers may have sent it.
     """
 
     shown_as = "What each cause cost"
@@ -150,7 +130,6 @@ class Effects(Summarized):
     added: list[Verdict]
     not_excluded: list[str]
     unlike: str = ""
-    is_doubted: bool = False
 
     def ordered(self, verdicts: Sequence[Verdict]) -> Effects:
         """Return the same effects, ordered as the verdicts."""
@@ -165,7 +144,7 @@ class Effects(Summarized):
         verdicts = self.added + [one for one in diagnosis.verdicts if one.name not in named]
         verdicts = [self._with_effect(one) for one in verdicts]
         if not self.unlike:
-            return diagnosis.reordered([self._calibrated(one) for one in by_effect(verdicts, goal)])
+            return diagnosis.reordered([_calibrated(one) for one in by_effect(verdicts, goal)])
         # What changes nothing over a path that is not the recorded one may change something over that.
         verdicts = by_effect([one if matters(one) else replace(one, effect=None) for one in verdicts], goal)
         return diagnosis.reordered([replace(one, effect=None) for one in verdicts])
@@ -176,13 +155,6 @@ class Effects(Summarized):
         why = self.unanswered.get(one.name, "")
         sure = min(one.confidence, const.UNSURE) if why in (A_FULL_QUEUE, ACKS_AS_DUE) else one.confidence
         return replace(one, no_effect=why, confidence=sure)
-
-    def _calibrated(self, one: Verdict) -> Verdict:
-        """Return a verdict whose confidence is the calibrated probability of such effects."""
-        if one.effect is None:
-            return one
-        sure = confidence_of(one.effect, one.confidence, self.is_doubted)
-        return replace(one, confidence=sure, presence=one.confidence)
 
     def rows(self) -> list[tuple[str, Figures]]:
         """Return (words, {figure: Estimate}) of the recording, the original, and each removal."""
@@ -279,9 +251,7 @@ def effects_of(
         (one.effect.goodput.value or 0) > 1 + const.GOODPUT_CHANGES for one in causes.values()
     ):
         not_excluded.append(NO_MORE_DATA)
-    is_doubted = len(kept) > 1 or kept[0].is_selected
-    original = kept[0].original or {}
-    return Effects(scene.recorded, names, original, causes, unanswered, added, not_excluded, unlike, is_doubted)
+    return Effects(scene.recorded, names, kept[0].original or {}, causes, unanswered, added, not_excluded, unlike)
 
 
 def _reproducing(
@@ -381,6 +351,13 @@ def _unlike(scene: Scene, original: Figures) -> str:
     each = zip(("goodput", "RTT", "retransmissions"), got, want, strict=False)  # an unknown sender is not simulated
     pairs = "; ".join(f"{word} {one} simulated, {other} recorded" for word, one, other in each)
     return f"the inferred path does not reproduce the recording ({pairs}), so that no number would mean anything"
+
+
+def _calibrated(one: Verdict) -> Verdict:
+    """Return a verdict whose confidence is the calibrated probability of such effects."""
+    if one.effect is None:
+        return one
+    return replace(one, confidence=one.effect.confidence, presence=one.confidence)
 
 
 def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:

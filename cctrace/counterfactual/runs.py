@@ -72,7 +72,7 @@ class Runs:
 
     Attributes are `paths` (as drawn), `original` ({figure: Estimate} of the flow's own controller, None if that is
     unknown) and `reproduces`: whether that matches the recording, within the bounds of predictions, or within 90 % of
-    the scatter of runs of the same controller over one path. `is_selected`: whether only the runs kept do.
+    the scatter of runs of the same controller over one path.
     """
 
     def __init__(self, scene: Scene, draws: int, seed: int, progress: Progress = silent, tries: int = 1) -> None:
@@ -81,7 +81,7 @@ class Runs:
         self._seeds = [seed + k for k in range(draws)]
         self._held, self._acks = scene.held, scene.acks[0]
         self.original: Figures | None = None
-        self.reproduces = self.is_selected = False
+        self.reproduces = False
         self._own: Values | None = None
         self._misfit: dict[str, float] = {}
         if scene.own:
@@ -114,7 +114,7 @@ class Runs:
             off = [name for name in off if not sides(chance[name])[1] <= recorded[name] <= sides(chance[name])[2]]
         self.reproduces = not off
         if self._tries > 1 and (off or self._is_by_chance()) and self._keep_nearest(own, bool(off)):
-            self.reproduces, self.is_selected = True, bool(off)
+            self.reproduces = True
             self.original = original = estimated(self._own, {})
         self._misfit = {name: missed(name, original[name], recorded[name]) for name in FIGURES}
 

@@ -50,7 +50,7 @@ LOSS_CHANGES = 0.003  # share | set | the same for retransmissions; what-ifs wit
 RATIO_TIE = 0.02  # of a logarithm | set | effects closer than this keep the catalogue's order
 EFFECT_NEAR = (0.10, 0.15)  # share | definition | tolerance of an effect on goodput, and on the mean RTT
 # Errors of effects relative to runs without the cause; `python -m benchmarks.effect_confidence` fits the number.
-MISSES_TIMES = 0.53  # times | set | scale of an effect's error in units of its interval's standard deviation
+MISSES_TIMES = 0.63  # times | set | scale of an effect's error in units of its interval's standard deviation
 LOSS_TIE = 0.002  # share | set | the same as RATIO_TIE, for retransmissions
 
 # --- what a sender lets out, and why ---------------------------------------------------------------------------------

@@ -147,19 +147,13 @@ class Effect(Public):
 
     @property
     def confidence(self) -> float:
-        """Probability that removing the cause has the stated effect, if it is present and the path is the flow's.
+        """Probability that removing the cause has the stated effect.
 
         Correct means a goodput within 10 % and a mean RTT within 15 % of those of the same flow without the cause;
         for a one-sided interval, a value within the bound.
         """
         parts = zip((self.goodput, self.rtt), const.EFFECT_NEAR, strict=True)
         return math.prod(_within(estimate, near) for estimate, near in parts)
-
-    @property
-    def is_none(self) -> bool:
-        """Whether the removal changes neither goodput nor RTT by more than an effect may be off."""
-        parts = zip((self.goodput, self.rtt), const.EFFECT_NEAR, strict=True)
-        return all(estimate.value is not None and abs(estimate.value - 1) <= near for estimate, near in parts)
 
 
 def _within(ratio: Estimate, near: float) -> float:
