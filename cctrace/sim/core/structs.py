@@ -122,9 +122,8 @@ TIMERS = (
 )
 # fmt: on
 FLOW = np.dtype([(name, "i8") for name in _FLOW])
-SEGMENT = np.dtype(
-    {"names": list(_SEGMENT)} | dict(zip(("formats", "offsets"), zip(*_SEGMENT.values(), strict=True), strict=True))
-)
+_formats, _offsets = zip(*_SEGMENT.values(), strict=True)
+SEGMENT = np.dtype({"names": list(_SEGMENT), "formats": list(_formats), "offsets": list(_offsets)})
 TRANSMISSION = np.dtype([(name, "i8") for name in _TRANSMISSION])
 COMING = np.dtype([(name, "i8") for name in _COMING])
 ACK = np.dtype([(name, "i8") for name in _ACK])
