@@ -14,6 +14,7 @@ RECORDED = {"goodput_bps": 8e6, "rtt_mean_us": 30e3, "retransmitted_share": 0.0}
 def kept_of(monkeypatch, rtts_us):
     """Whether draws of these RTTs are kept for a recording of 30 ms, and which."""
     monkeypatch.setattr(module, "plausible", lambda path, draws, seed: list(range(draws)))
+    monkeypatch.setattr(Runs, "_prepared", lambda self, path: path)
     runs = object.__new__(Runs)
     runs.scene = SimpleNamespace(recorded=RECORDED, path=None, marking={})
     runs.paths, runs._seeds, runs._tries, runs._own = list(range(8)), list(range(1, 9)), 4, {}
