@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from cctrace import datasets
@@ -55,6 +56,12 @@ def test_a_flow_has_the_timers_of_the_hz_that_it_is_given():
     other = flow.at_hz(1000)
     assert (other.hz, other.capture.hz) == (1000, 250)
     assert len(other.events) != 0
+
+
+def test_flows_whose_timers_decide_nothing_share_their_events():
+    flow = read(datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
+    rows = flow.events.rows
+    assert np.shares_memory(flow.at_hz(1000).events.rows, rows)
 
 
 @pytest.mark.parametrize(("late_ns", "waited_ns"), [(TIMER_SLACK_NS + 256, TIMER_SLACK_NS + 256), (50_000, 10_300)])

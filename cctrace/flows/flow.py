@@ -235,8 +235,7 @@ class Flow(Carded):
     def paced_by(self, how: int, decided: NDArray[np.int64] | None = None) -> Flow:
         """Return this flow, assuming that packets left as `how` says (`state`: DIRECTLY, THROUGH_FQ, LATE_TIMER).
 
-        `decided` is that of `answers`: rate and cwnd determine when TCP handed packets over; without it, cwnd was
-        no limit.
+        `decided`, as of `answers`: rate and cwnd determine when TCP handed packets over (None: cwnd was no limit).
         """
         return self._like(through_fq=how == THROUGH_FQ, _left=how, _decided=decided)
 
@@ -245,8 +244,11 @@ class Flow(Carded):
         return self._like(_most=packets)
 
     def at_hz(self, hz: int) -> Flow:
-        """Return this flow as sent by a kernel with so many ticks a second, at which its timers fire."""
-        return self._like(_hz=hz)
+        """Return this flow as sent by a kernel with so many ticks a second; both share events if timers change none."""
+        other = self._like(_hz=hz)
+        if "_reenacted" in vars(self) and all(map(np.array_equal, self._reenacted[:3], other._reenacted[:3])):
+            vars(other)["_reenacted"] = (*self._reenacted[:3], other._reenacted[3])
+        return other
 
     @property
     def is_beginning(self) -> bool:
@@ -303,8 +305,7 @@ class Flow(Carded):
     @property
     def account(self) -> tuple[float, ...]:
         """(time with data outstanding, time limited by the receive window), us, from the re-enactment."""
-        final = self._reenacted[3]
-        account = []
+        final, account = self._reenacted[3], list[float]()
         for name in ("busy", "rwnd"):
             since_us = final[f"{name}_since_us"]  # of what continued (or, paced, was to start) at the capture's end
             account.append(float(final[f"{name}_us"] + (max(0, final["now_us"] - since_us) if since_us else 0)))
