@@ -44,10 +44,9 @@ SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
 SENDERS |= {"fq_cubic_sndbuf": "cubic6", "fq_v2_probe_rtt": "bbr2", "fq_v3_down": "bbr3"}
 SENDERS |= {"fq_v2_short_rtt": "bbr2", "fq_v1_chunks": "bbr2022"}
 SENDERS |= {"fq_v3_recovery": "bbr3", "fq_v3_rwnd": "bbr3", "fq_v1_max_rate": "bbr2022"}
-SENDERS |= {
-    "fq_v1_no_policer": "bbr2022"
-}  # a rate that its samples take for a policer's, but for one that does not count
-SENDERS |= {"fq_v2_recovery": "bbr2"}  # a send buffer of 26 kB, which runs empty while losses are repaired
+# A rate that its samples take for a policer's, but for one that does not count; and a send buffer of 26 kB, which runs
+# empty while losses are repaired.
+SENDERS |= {"fq_v1_no_policer": "bbr2022", "fq_v2_recovery": "bbr2"}
 NO_FQ = {"single_bbr_1bdp": "bbr2022", "loss_cubic_1pct": "cubic6"}
 # The kernel tells these exactly; what is left are polls in the microseconds in which the stack is at work.
 SENDERS_VIEW = ("unacked", "delivery_rate", "app_limited", "rttvar")

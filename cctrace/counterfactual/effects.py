@@ -259,10 +259,9 @@ def _reproducing(
 ) -> tuple[list[Runs], str]:
     """Return the runs of those scenes that reproduce the recording; if none does, of those with a send buffer.
 
-    If these do not, either: the closest of the first ones, and how they differ.
-
     Linux keeps there what arrived out of order, too: a buffer that suffices at other times delays every recovery, and
-    the flow seems to lack data only then. `tries`: as of `Runs`; polls, which have one, do not show that.
+    the flow seems to lack data only then. If no run with a send buffer reproduces the recording, either, the closest
+    run without one is returned, and how it differs. `tries`: as of `Runs`; polls, which have one, do not show that.
     """
     tried = [Runs(one, draws, 1, progress, tries) for one in scenes]
     kept = [runs for runs in tried if runs.reproduces]

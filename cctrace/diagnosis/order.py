@@ -10,8 +10,8 @@ from cctrace.diagnosis.wording import fill
 from cctrace.estimates import Z90, Estimate
 from cctrace.special import special
 
-DOUBLED = {"congestive_loss", "shallow_buffer"}  # the simulated remedy is a buffer twice as large
 REMEDIED = {"congestive_loss", "self_induced_queue"}  # the simulated remedy is another queue: its cost does not count
+DOUBLED = {"congestive_loss", "shallow_buffer"}  # the simulated remedy is a buffer twice as large
 # These matter even if they held for little time.
 ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited", "pacing_limited"}
 LIKELY = float(special.ndtri(0.75)) / Z90  # of half a 90 % interval: exceeded with probability 3/4

@@ -159,7 +159,7 @@ class Collapse(Serialised):
         if isinstance(source, CounterFlow):
             raise FitError(of_counters(source))
         path = evidence_of(source)
-        table, its = path.transmissions, path.require_sent
+        table, its = path.transmissions, path.require_sent()
         if self.quick and len(its.acked) > const.QUICK_PACKETS:
             its = its.part(0.0, its.sent_us[its.acked[const.QUICK_PACKETS]])
         progress("rate of the bottleneck")

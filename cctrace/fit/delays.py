@@ -35,7 +35,7 @@ def uncongested_rtt(source: Flow | Simulation) -> Delays:
     22000.0
     """
     path = evidence_of(source)
-    path.require_sent  # noqa: B018 (says what is missing)
+    path.require_sent()
     return path.delays
 
 

@@ -211,7 +211,7 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
 
 def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedPath:
     table = evidence.transmissions
-    evidence.require_sent  # noqa: B018 (says what is missing)
+    evidence.require_sent()
     progress("rate of the bottleneck")
     flow, _, others, route = evidence.through
     progress("token buckets")

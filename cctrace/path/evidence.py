@@ -67,7 +67,6 @@ class PathEvidence:
         """The flow's packets as the bottleneck receives them."""
         return sent_behind(self.transmissions)
 
-    @property
     def require_sent(self) -> Sent:
         """`sent`, or a `FitError` that says what is needed if too few RTTs are known."""
         known = len(self.sent.acked)

@@ -12,17 +12,7 @@ from cctrace.sim.core.receiver import delack_timer, receive, send_ack
 from cctrace.sim.core.reference import on_rto, process_ack
 from cctrace.sim.core.rtx_timer import is_early
 from cctrace.sim.core.sendmsg import write
-from cctrace.sim.core.structs import (
-    LINUX,
-    NEVER,
-    QUIC,
-    REQUESTS,
-    RUNNING,
-    TAP_ACK_ARRIVED,
-    acks,
-    coming,
-    flows,
-)
+from cctrace.sim.core.structs import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, acks, coming, flows
 from cctrace.sim.core.tap import tap, tap_room
 
 
