@@ -176,6 +176,16 @@ def test_an_applications_pauses_show_at_the_receiver_too(cc):
     assert diagnose(flow).cause == "application_limited"
 
 
+def test_the_receivers_capture_shows_the_queue_of_the_senders():
+    sender = cct.Sender(cc="bbr2022")
+    sim = cct.simulate(cct.Path(rate="12Mbit", rtt="40ms", buffer="3bdp"), sender, "8s", seed=3, packets=True)
+    queues = [
+        diagnose(sim.capture(side=side).flow(0)).verdicts[0].evidence["queue_us"] for side in ("sender", "receiver")
+    ]
+    assert queues[0] > 1000
+    assert queues[1] == pytest.approx(queues[0], rel=0.1)
+
+
 def test_what_was_in_flight_when_a_capture_began_is_not_lacking():
     talk = Conversation(handshake=False)
     talk.data(0.0, 1).data(0.1, 1 + 30 * MSS)  # a retransmission, then new data: 29 segments are in flight between

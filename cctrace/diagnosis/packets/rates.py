@@ -8,6 +8,7 @@ from cctrace.cc.bbr2022 import BBR2022
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.groups import NAN, Before, HeldWindow, Queue, RateChanges, Shaper, Stale
+from cctrace.diagnosis.packets.capture import is_elsewhere
 from cctrace.diagnosis.record import Record
 from cctrace.path.changes import Change
 from cctrace.path.constants import STEADY_RATE
@@ -86,7 +87,9 @@ def queue(record: Record) -> Queue:
     base_us, queue_us = mean, float(np.median(bottleneck.queue_us))
     if from_start:  # so what the RTT exceeds it by is queue; of ACKs, as the sender takes RTTs and tables have them
         base_us = max(mean, float(known.min()))
-        queue_us = max(float(record.flow.row["rtt_median_us"] or record.median_rtt_us) - base_us, 0.0)
+        # Elsewhere than at the sender, the RTTs of the capture point cover a part of the path only.
+        of_acks = None if is_elsewhere(record.flow) else record.flow.row["rtt_median_us"]
+        queue_us = max(float(of_acks or record.median_rtt_us) - base_us, 0.0)
     return Queue(
         rtt_us=record.median_rtt_us,
         least_rtt_us=float(np.quantile(known, 0.001)) if len(known) else NAN,
