@@ -12,7 +12,7 @@ from cctrace import papers
 from cctrace.cli import main
 from cctrace.errors import ArgumentError
 from cctrace.papers import runs
-from cctrace.papers.claims import HELD, IN_PART, NOT_HELD, NOT_RUN, UNDER, judge, mark_of, statements, summary
+from cctrace.papers.claims import HELD, IN_PART, NOT_HELD, NOT_RUN, UNDER, Stated, mark_of, statements, summary
 from cctrace.papers.runs import Run, run_all
 
 PATH = {"rate": "10Mbit", "rtt": "20ms", "buffer": "1bdp", "jitter": "normal:sd=2ms"}
@@ -71,17 +71,17 @@ def test_a_mark_follows_from_directions_and_sizes(directions, sizes, mark):
     ("here", "mark"), [(76, HELD), (124, HELD), (74, IN_PART), (126, IN_PART), (math.nan, IN_PART)]
 )
 def test_a_size_may_be_off_by_a_quarter_either_way(here, mark):
-    made = judge("2", "lost", {"some": True}, paper="100", here="", sizes={"lost": (100, here)})
+    made = Stated("2", "lost", "100").judged({"some": True}, "", {"lost": (100, here)})
     assert made.mark == mark
 
 
 def test_a_claim_tells_direction_size_and_what_failed():
-    claim = judge("2", "95 % lost", {"lost": True}, paper="95", here="57", sizes={"lost (%)": (95.0, 57.0)})
+    claim = Stated("2", "95 % lost", "95").judged({"lost": True}, "57", {"lost (%)": (95.0, 57.0)})
     assert (claim.mark, claim.direction, claim.size, claim.failed) == (IN_PART, "lower", 0.6, ("lost (%): 57 for 95",))
 
 
 def of(claim, held, **fields):
-    return judge("2", claim, {"so": held}, paper="", here="", **fields)
+    return Stated("2", claim).judged({"so": held}, **fields)
 
 
 def test_a_statement_holds_under_a_reading_if_all_its_parts_do():

@@ -4,7 +4,7 @@ import pytest
 
 from cctrace import papers
 from cctrace.papers import kumar, kumar_unpaced, measure, runs
-from cctrace.papers.claims import Claim, judge
+from cctrace.papers.claims import Claim, Stated
 from cctrace.papers.figure import Figure
 from cctrace.papers.runs import Run
 from cctrace.papers.sizes import sizes
@@ -42,9 +42,8 @@ class Goodput(Figure):
 
     def claims(self, made):
         (mbps,) = made.means("mbps", "cc").values()
-        said = {"paper": "", "here": f"{mbps:.3f}"}
-        yield judge("1", "fills the link", {"most of it": mbps > 9}, **said, reading=AS_CHOSEN)
-        yield judge("1", "another", {"it": True}, **said)
+        yield Stated("1", "fills the link").judged({"most of it": mbps > 9}, f"{mbps:.3f}", reading=AS_CHOSEN)
+        yield Stated("1", "another").judged({"it": True}, f"{mbps:.3f}")
 
 
 def varied(variations, **fields):
@@ -102,11 +101,9 @@ def test_what_a_testbed_figure_varies_are_statements_of_the_figure_that_it_names
 
 # --- the papers' numbers drawn ----------------------------------------------------------------------------------------
 def test_the_numbers_of_a_paper_are_drawn_beside_ours_with_the_nearest_reading_in_front():
-    said = {"paper": "+200", "here": ""}
-    claims = [
-        judge("2", "more", {}, **said, sizes={"MSS": (200, ours)}, reading=f"{ours}") for ours in (20, 220, 40_000)
-    ]
-    claims += [judge("2", "falls", {"it": True}, **said), judge("7", "ours", {}, **said, sizes={"": (1, 1)}, ours=True)]
+    more, falls, own = (Stated(*one, "+200") for one in (("2", "more"), ("2", "falls"), ("7", "ours")))
+    claims = [more.judged({}, sizes={"MSS": (200, ours)}, reading=f"{ours}") for ours in (20, 220, 40_000)]
+    claims += [falls.judged({"it": True}), own.judged({}, sizes={"": (1, 1)}, ours=True)]
     axes = sizes(claims).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["2: more (+200)"]
     *_, readings, nearest = axes.lines

@@ -25,7 +25,7 @@ from cctrace.papers.bbr2plus import (
     flow,
     run_of,
 )
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.runs import Result, Run
 
@@ -84,28 +84,21 @@ class Fig4(AgainstCubic):
         old, new = (_at(made, "jain", s, lambda x: x < 2) for s in (BBR, BBR2))
         shares = {s: _at(made, "share", s, _deep) for s in (BBR, BBR2)}
         before, after = (_at(made, "share", s, lambda x: (x >= 2) & (x <= 4)) for s in (BBR, BBR2))
-        yield judge(
-            "4",
-            "below 2 BDP, BBRv2 is clearly fairer to CUBIC than BBR",
+        yield Stated(
+            "4", "below 2 BDP, BBRv2 is clearly fairer to CUBIC than BBR", "significantly higher index"
+        ).judged(
             {f"at {x:g} BDP": n > o + 0.05 for x, o, n in zip(b[b < 2], old, new, strict=True)},
-            paper="significantly higher index",
-            here=f"{listed(new)} against {listed(old)} at {listed(b[b < 2], '{:g}')} BDP",
+            f"{listed(new)} against {listed(old)} at {listed(b[b < 2], '{:g}')} BDP",
         )
-        yield judge(
-            "4",
-            "in deep buffers CUBIC gets more than BBR and than BBRv2",
+        yield Stated("4", "in deep buffers CUBIC gets more than BBR and than BBRv2", "CUBIC more").judged(
             {s: (share < 0.5).all() for s, share in shares.items()},
-            paper="CUBIC more",
-            here="; ".join(f"{s} has {listed(share)}" for s, share in shares.items())
+            "; ".join(f"{s} has {listed(share)}" for s, share in shares.items())
             + f" at {listed(b[b >= 8], '{:g}')} BDP",
             recording="Linux 6.18, 2 BDP: bbr 15.7 and cubic 22.7 Mbit/s (docs/simulation.md)",
         )
-        yield judge(
-            "4",
-            "at moderate buffers BBRv2 is less competitive than BBR",
+        yield Stated("4", "at moderate buffers BBRv2 is less competitive than BBR", "lower share").judged(
             {f"at {x:g} BDP": n < o for x, o, n in zip(b[(b >= 2) & (b <= 4)], before, after, strict=True)},
-            paper="lower share",
-            here=f"{listed(after)} against {listed(before)}",
+            f"{listed(after)} against {listed(before)}",
         )
 
 
@@ -117,19 +110,12 @@ class Fig10(AgainstCubic):
         low = min(made.runs.buffer_bdp)
         v = {s: made.value("jain", system=s, buffer_bdp=low) for s in (BBR2, BBR2_20)}
         old, new = (_at(made, "jain", s, lambda x: (x >= 1) & (x <= 4)) for s in (BBR2, BBR2_20))
-        yield judge(
-            "10",
-            "alpha 20 % makes BBRv2 less fair in an extremely shallow buffer",
-            {"lower index": v[BBR2_20] < v[BBR2] - 0.02},
-            paper="worse at 0.2 BDP",
-            here=f"{v[BBR2_20]:.2f} against {v[BBR2]:.2f} at {low:g} BDP",
-        )
-        yield judge(
-            "10",
-            "and fairer at moderate buffers",
+        yield Stated(
+            "10", "alpha 20 % makes BBRv2 less fair in an extremely shallow buffer", "worse at 0.2 BDP"
+        ).judged({"lower index": v[BBR2_20] < v[BBR2] - 0.02}, f"{v[BBR2_20]:.2f} against {v[BBR2]:.2f} at {low:g} BDP")
+        yield Stated("10", "and fairer at moderate buffers", "better").judged(
             {"higher index on average (1 to 4 BDP)": np.mean(new) > np.mean(old)},
-            paper="better",
-            here=f"{listed(new)} against {listed(old)}",
+            f"{listed(new)} against {listed(old)}",
         )
 
 
@@ -150,42 +136,29 @@ class Fig19(AgainstCubic):
                 continue
             index = made.column("jain", "buffer_bdp", system=plus)[1]
             behind = [f"{x:g}" for x, i, best_ in zip(b, index, best, strict=True) if i < best_ - CLOSE / 2]
-            yield judge(
-                "19b",
-                NO_WORSE,
+            yield Stated("19b", NO_WORSE, "no worse").judged(
                 {"index within 0.05 of the better at every buffer": not behind},
-                paper="no worse",
-                here=f"{listed(index)} against {listed(best)}"
-                + (f"; behind at {', '.join(behind)} BDP" if behind else ""),
+                f"{listed(index)} against {listed(best)}" + (f"; behind at {', '.join(behind)} BDP" if behind else ""),
                 reading=plus,
             )
             if single not in set(made.runs.system):
                 continue
             alone, dual = (_at(made, "share", s, _deep) for s in (single, plus))
             shallow = [made.value("jain", system=s, buffer_bdp=low) for s in (plus, BBR2_20)]
-            yield judge(
-                "19a",
-                "without the dual mode CUBIC starves BBRv2+ in deep buffers",
+            yield Stated("19a", "without the dual mode CUBIC starves BBRv2+ in deep buffers", "starved").judged(
                 {"at most a quarter of BBRv2's share": (alone <= v2 / 4).all()},
-                paper="starved",
-                here=f"{listed(alone)} of the link, BBRv2 {listed(v2)}",
+                f"{listed(alone)} of the link, BBRv2 {listed(v2)}",
                 reading=plus,
             )
-            yield judge(
-                "19b",
-                "the dual mode ends that",
+            yield Stated("19b", "the dual mode ends that", "eliminated").judged(
                 {"more than without": (dual > alone).all(), "not a quarter of BBRv2's": (dual > v2 / 4).all()},
-                paper="eliminated",
-                here=f"{listed(dual)} of the link, without {listed(alone)}, BBRv2 {listed(v2)}",
+                f"{listed(dual)} of the link, without {listed(alone)}, BBRv2 {listed(v2)}",
                 reading=plus,
             )
-            yield judge(
-                "19b",
-                "fairer than BBRv2(20 %, 0.3) in an extremely shallow buffer",
-                {"higher index": shallow[0] > shallow[1]},
-                paper="better at 0.2 BDP",
-                here=f"{shallow[0]:.2f} against {shallow[1]:.2f}",
-                reading=plus,
+            yield Stated(
+                "19b", "fairer than BBRv2(20 %, 0.3) in an extremely shallow buffer", "better at 0.2 BDP"
+            ).judged(
+                {"higher index": shallow[0] > shallow[1]}, f"{shallow[0]:.2f} against {shallow[1]:.2f}", reading=plus
             )
 
 
@@ -217,26 +190,15 @@ class Fig5(RttFairness):
             _at(made, column, system, lambda x: x >= 2)
             for column, system in (("share", BBR), ("jain", BBR), ("jain", BBR2))
         )
-        yield judge(
-            "5a",
-            "BBR shares well at 0.2 BDP",
+        yield Stated("5a", "BBR shares well at 0.2 BDP", "good").judged(
             {"index at least 0.9": made.value("jain", system=BBR, buffer_bdp=low) >= 0.9},
-            paper="good",
-            here=f"{made.value('jain', system=BBR, buffer_bdp=low):.2f} at {low:g} BDP",
+            f"{made.value('jain', system=BBR, buffer_bdp=low):.2f} at {low:g} BDP",
         )
-        yield judge(
-            "5a",
-            "with larger buffers BBR's longer RTT takes all",
-            {"at least 0.9 of the link at 2 BDP and more": (share >= 0.9).all()},
-            paper="all",
-            here=f"{listed(share)} at 2 BDP and more",
+        yield Stated("5a", "with larger buffers BBR's longer RTT takes all", "all").judged(
+            {"at least 0.9 of the link at 2 BDP and more": (share >= 0.9).all()}, f"{listed(share)} at 2 BDP and more"
         )
-        yield judge(
-            "5b",
-            "BBRv2 shares better than BBR, deep buffers above all",
-            {"higher index at 2 BDP and more": (new > old).all()},
-            paper="better",
-            here=f"{listed(new)} against {listed(old)}",
+        yield Stated("5b", "BBRv2 shares better than BBR, deep buffers above all", "better").judged(
+            {"higher index at 2 BDP and more": (new > old).all()}, f"{listed(new)} against {listed(old)}"
         )
 
 
@@ -250,15 +212,12 @@ class Fig20(RttFairness):
         for plus in TRYING:
             if plus in set(made.runs.system):
                 here = made.column("jain", "buffer_bdp", system=plus)[1]
-                yield judge(
-                    "20",
-                    "RTT fairness better than BBR's and close to BBRv2's",
+                yield Stated("20", "RTT fairness better than BBR's and close to BBRv2's", "better, close").judged(
                     {
                         "better than BBR on average": here.mean() > old.mean(),
                         "within 0.1 of BBRv2 at every buffer": (abs(here - new) <= CLOSE).all(),
                     },
-                    paper="better, close",
-                    here=f"{listed(here)}; BBRv2 {listed(new)}; BBR {listed(old)} at {listed(b, '{:g}')} BDP",
+                    f"{listed(here)}; BBRv2 {listed(new)}; BBR {listed(old)} at {listed(b, '{:g}')} BDP",
                     reading=plus,
                 )
 

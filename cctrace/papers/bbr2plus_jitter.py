@@ -24,7 +24,7 @@ from cctrace.papers.bbr2plus import (
     Yang22,
     run_of,
 )
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing, measures
 from cctrace.papers.netem import table
 from cctrace.papers.runs import Result, Run
@@ -83,9 +83,9 @@ class Fig12(_OverJitter):
             curves = {s: made.column("mbps", "mean_ms", system=s, jitter=kind)[1] for s in (BBR, BBR2)}
             high = means >= 80
             rates = "; ".join(f"{s} {listed(v, '{:.1f}')}" for s, v in {CUBIC: cubic, **curves}.items())
-            yield judge(
-                "12",
-                "CUBIC keeps its throughput under high jitter, BBR and BBRv2 do not",
+            yield Stated(
+                "12", "CUBIC keeps its throughput under high jitter, BBR and BBRv2 do not", "CUBIC high, both low"
+            ).judged(
                 {
                     "CUBIC has at least 80 % of the link": (cubic[high] >= 0.8 * LINK_MBPS).all(),
                     **{
@@ -93,8 +93,7 @@ class Fig12(_OverJitter):
                         for s, v in curves.items()
                     },
                 },
-                paper="CUBIC high, both low",
-                here=f"{rates} Mbit/s at {_means(means)} ms",
+                f"{rates} Mbit/s at {_means(means)} ms",
                 reading=kind,
                 recording="Linux 6.18, reordering, sd 10 of 40 ms: bbr 6.8, cubic 19 and 25 of 40 Mbit/s "
                 "(docs/simulation.md)",
@@ -112,12 +111,9 @@ def _starts(kind: str, means: NDArray, curves: dict[str, NDArray]) -> Iterator[C
         ("significant degradation begins when the mean reaches the path's RTT (3.6)", RTT_MS, (BBR, BBR2)),
         ("BBRv2 degrades from half of the RTT on (4.4)", RTT_MS / 2, (BBR2,)),
     ):
-        yield judge(
-            "12",
-            claim,
+        yield Stated("12", claim, f"{at:g} ms").judged(
             {f"{s} near {at:g} ms": 0.6 * at <= begins[s] <= 1.6 * at for s in systems},
-            paper=f"{at:g} ms",
-            here=", ".join(f"{s} from {begins[s]:g} ms" if begins[s] < np.inf else f"{s} nowhere" for s in systems)
+            ", ".join(f"{s} from {begins[s]:g} ms" if begins[s] < np.inf else f"{s} nowhere" for s in systems)
             + " (first mean with less than 90 %)",
             reading=kind,
         )
@@ -136,17 +132,18 @@ class Fig18(_OverJitter):
                     continue
                 here = made.column("mbps", "mean_ms", system=plus, jitter=kind)[1]
                 flight = made.column("in_flight", "mean_ms", system=plus, jitter=kind)[1]
-                yield judge(
+                yield Stated(
                     "18",
                     "BBRv2+ does not degrade as jitter grows, and is slightly below CUBIC",
+                    "no degradation, slightly below CUBIC",
+                ).judged(
                     {
                         "at least 80 % of its throughput without jitter": (here >= 0.8 * here[0]).all(),
                         "more than BBRv2 at the highest": here[-1] > old[-1],
                         "0 to 20 % below CUBIC at the highest": 0.8 * cubic[-1] <= here[-1] <= cubic[-1],
                         "more in flight at the highest than without jitter": flight[-1] > flight[0],
                     },
-                    paper="no degradation, slightly below CUBIC",
-                    here=f"{listed(here, '{:.1f}')}, CUBIC {listed(cubic, '{:.1f}')}, BBRv2 "
+                    f"{listed(here, '{:.1f}')}, CUBIC {listed(cubic, '{:.1f}')}, BBRv2 "
                     f"{listed(old, '{:.1f}')} Mbit/s at {_means(means)} ms",
                     reading=f"{plus}; {kind}",
                 )
@@ -163,9 +160,11 @@ class Compensation(_OverJitter):
                 after = made.column("mbps", "mean_ms", system=with_it, jitter=kind)[1]
                 flights = [made.column("in_flight", "mean_ms", system=s, jitter=kind)[1] for s in (plain, with_it)]
                 high = means >= 2 * RTT_MS
-                yield judge(
+                yield Stated(
                     "4.4",
                     "compensation of the BDP helps BBR and BBRv2 as well against high jitter",
+                    "mitigates the underestimation",
+                ).judged(
                     {
                         "a tenth more throughput wherever the mean is two RTTs and more": (
                             after[high] >= 1.1 * before[high]
@@ -173,8 +172,7 @@ class Compensation(_OverJitter):
                         "by more in flight": (flights[1][high] > flights[0][high]).all(),
                         "no other throughput without jitter": abs(after[0] / before[0] - 1) <= 0.02,
                     },
-                    paper="mitigates the underestimation",
-                    here=f"{listed(after, '{:.3g}')} for {listed(before, '{:.3g}')} Mbit/s at {_means(means)} ms",
+                    f"{listed(after, '{:.3g}')} for {listed(before, '{:.3g}')} Mbit/s at {_means(means)} ms",
                     reading=kind,
                     part=plain,
                 )

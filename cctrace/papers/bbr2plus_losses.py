@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cctrace.papers.bbr2plus import BBR, BBR2, BBR2_20, BBR2_20_0, CUBIC, FORMS, LINK_MBPS, SEEDS, Yang22, flow, run_of
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.runs import Result, Run
 from cctrace.papers.varied import AS_CHOSEN
@@ -39,36 +39,30 @@ class Fig8(Yang22):
         free = made.column("mbps", "loss_pct", system=BBR2_20_0)[1]
         bounded = made.column("mbps", "loss_pct", system=BBR2_20)[1]
         high = (losses >= 5) & (losses <= 20)
-        yield judge(
+        yield Stated(
             "8",
             "BBRv2 drops after 2 % of random loss, to nearly nothing at 10 %",
+            "significant drop after 2 %, near zero at 10 %",
+        ).judged(
             {
                 "at least 80 % of the link at 1 %": mbps[BBR2][1.0] >= 0.8 * LINK_MBPS,
                 "at most half of that at 5 %": mbps[BBR2][5.0] <= 0.5 * mbps[BBR2][1.0],
                 "at most 10 % of the link at 10 %": mbps[BBR2][10.0] <= 0.1 * LINK_MBPS,
             },
-            paper="significant drop after 2 %, near zero at 10 %",
-            here=f"{listed(made.column('mbps', 'loss_pct', system=BBR2)[1], '{:.1f}')} Mbit/s at "
-            f"{listed(losses, '{:g}')} %",
+            f"{listed(made.column('mbps', 'loss_pct', system=BBR2)[1], '{:.1f}')} Mbit/s at {listed(losses, '{:g}')} %",
             recording="Linux 6.18, bbr at 1 %: the recording loss_bbr_1pct keeps the link",
         )
-        yield judge(
-            "8",
-            "BBRv2(20 %, 0.3) has about half of the maximum at 10 %",
+        yield Stated("8", "BBRv2(20 %, 0.3) has about half of the maximum at 10 %", "about half of 40 Mbit/s").judged(
             {"more than BBRv2": mbps[BBR2_20][10.0] > mbps[BBR2][10.0]},
-            paper="about half of 40 Mbit/s",
-            here=f"{mbps[BBR2_20][10.0]:.1f} Mbit/s",
-            sizes={"Mbit/s": (20.0, mbps[BBR2_20][10.0])},
+            f"{mbps[BBR2_20][10.0]:.1f} Mbit/s",
+            {"Mbit/s": (20.0, mbps[BBR2_20][10.0])},
         )
-        yield judge(
-            "8",
-            WITHOUT_BETA,
+        yield Stated("8", WITHOUT_BETA, "similar to BBR").judged(
             {
                 "within 20 % of BBR from 5 to 20 % of loss": (abs(free / base - 1)[high] <= 0.2).all(),
                 "better than with beta there": (free > bounded)[high].all(),
             },
-            paper="similar to BBR",
-            here=f"{listed(free[high], '{:.1f}')} against BBR's {listed(base[high], '{:.1f}')} and with beta "
+            f"{listed(free[high], '{:.1f}')} against BBR's {listed(base[high], '{:.1f}')} and with beta "
             f"{listed(bounded[high], '{:.1f}')} Mbit/s at {listed(losses[high], '{:g}')} %",
             reading=AS_CHOSEN,
         )
@@ -108,22 +102,19 @@ class Fig9(Yang22):
         known = [turns[b] for b in lossy if turns[b] is not None]
         deep = curves[buffers[-1]][1]
         alphas = listed(curves[lossy[0]][0], "{:g}")
-        yield judge(
+        yield Stated(
             "9",
             "retransmissions rise once alpha exceeds a point that depends on the buffer",
+            "a turning point per buffer",
+        ).judged(
             {
                 "they rise at every buffer below 2 BDP": len(known) == len(lossy),
                 "at different alphas": len(set(known)) > 1,
             },
-            paper="a turning point per buffer",
-            here="; ".join(f"{b:g} BDP {listed(curves[b][1])} %" for b in lossy) + f" at alpha {alphas} %",
+            "; ".join(f"{b:g} BDP {listed(curves[b][1])} %" for b in lossy) + f" at alpha {alphas} %",
         )
-        yield judge(
-            "9",
-            "at 2 BDP there are none, whatever alpha",
-            {"below 0.1 % at every alpha": (deep < 0.1).all()},
-            paper="eliminated",
-            here=f"at most {deep.max():.3f} % at {buffers[-1]:g} BDP",
+        yield Stated("9", "at 2 BDP there are none, whatever alpha", "eliminated").judged(
+            {"below 0.1 % at every alpha": (deep < 0.1).all()}, f"at most {deep.max():.3f} % at {buffers[-1]:g} BDP"
         )
 
     def lined(self, made: Reproduction) -> pd.DataFrame:

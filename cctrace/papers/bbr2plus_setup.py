@@ -16,7 +16,7 @@ from cctrace.io.mahimahi import OPPORTUNITY_BYTES
 from cctrace.papers import measure
 from cctrace.papers.bbr2plus import CUBIC, PLUS_PAPER, Yang22, flow, run_of
 from cctrace.papers.bbr2plus_traces import BUFFER
-from cctrace.papers.claims import Claim, judge
+from cctrace.papers.claims import Claim, Stated
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.runs import Result, Run
 from cctrace.papers.traces import of_preset
@@ -68,16 +68,15 @@ class Fig3(Yang22):
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Whether the path is what it says."""
         rows = made.table
-        yield judge(
-            "3",
-            "flows find the rate, the RTT and the queue that are set",
+        yield Stated(
+            "3", "flows find the rate, the RTT and the queue that are set", "netem's rate, delay and limit"
+        ).judged(
             {
                 "at least nine tenths of the rate": rows["rate"].between(0.9, 1).all(),
                 "the RTT to 3 %": rows["rtt"].between(1, 1 + EXACT).all(),
                 "the queue to 3 %": rows["queue"].between(1 - EXACT, 1 + EXACT).all(),
             },
-            paper="netem's rate, delay and limit",
-            here="; ".join(f"{r.path}: {r.rate:.3f}, {r.rtt:.3f}, {r.queue:.3f}" for r in rows.itertuples()),
+            "; ".join(f"{r.path}: {r.rate:.3f}, {r.rtt:.3f}, {r.queue:.3f}" for r in rows.itertuples()),
             ours=True,
         )
 
@@ -136,12 +135,11 @@ class Fig14(Yang22):
             rows = made.runs[made.runs.path == name]
             full = rows[rows.backlogged == 1]
             share = full.mbps.sum() / full.trace_mbps.sum()
-            yield judge(
-                "14",
-                "a link that replays a trace delivers its opportunities while packets wait",
+            yield Stated(
+                "14", "a link that replays a trace delivers its opportunities while packets wait", "Mahimahi"
+            ).judged(
                 {"within a tenth": abs(share - 1) <= 0.1},
-                paper="Mahimahi",
-                here=f"{share:.3f} of them in {len(full)} seconds with a queue",
+                f"{share:.3f} of them in {len(full)} seconds with a queue",
                 part=name,
                 ours=True,
             )
@@ -183,16 +181,15 @@ class Table1(Yang22):
         """Whether the variables do what Algorithm 2 makes of them."""
         mean = made.means("median", "phase", variable="in BBRv2+'s ProbeBW")
         cruise = made.means("median", "phase", variable="MinRTT of cruise (ms)")
-        yield judge(
-            "Table 1",
-            "beside CUBIC the cruises' MinRTT grows, and BBRv2's ProbeBW is used",
+        yield Stated(
+            "Table 1", "beside CUBIC the cruises' MinRTT grows, and BBRv2's ProbeBW is used", "Algorithm 2"
+        ).judged(
             {
                 "MinRTT of cruise above 1.1 RTprop": cruise["beside CUBIC"] > 1.1 * cruise["alone"],
                 "BBRv2+'s alone": mean["alone"] == 1,
                 "BBRv2's beside CUBIC": mean["beside CUBIC"] == 0,
             },
-            paper="Algorithm 2",
-            here=f"MinRTT of cruise {cruise['alone']:.1f} ms alone, {cruise['beside CUBIC']:.1f} beside CUBIC",
+            f"MinRTT of cruise {cruise['alone']:.1f} ms alone, {cruise['beside CUBIC']:.1f} beside CUBIC",
             ours=True,
         )
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cctrace.analytic.metrics import throughput_gain
 from cctrace.papers.bbr2plus import BBR, BBR2, PLUS_18, PLUS_19, TRYING, Yang22, run_of
-from cctrace.papers.claims import Claim, judge
+from cctrace.papers.claims import Claim, Stated
 from cctrace.papers.figure import Drawing, Fields, Reproduction, drawing, measures
 from cctrace.papers.runs import Result, Run
 from cctrace.papers.varied import AS_CHOSEN
@@ -60,12 +60,11 @@ class Fig6(_OverRateAndRtt):
         """Section 3.3."""
         old, new = (_squares(made, s, SHALLOW, "retransmitted_pct") for s in (BBR, BBR2))
         less = old - new
-        yield judge(
-            "6",
-            "BBRv2 retransmits much less than BBR where the BDP is above 400 kB",
+        yield Stated(
+            "6", "BBRv2 retransmits much less than BBR where the BDP is above 400 kB", "significantly reduced"
+        ).judged(
             {"less in every square": (less > 0).all(), "at most half on average": new.mean() <= old.mean() / 2},
-            paper="significantly reduced",
-            here=f"{new.mean():.2f} % against {old.mean():.2f} % (means of {len(new)} squares; least difference "
+            f"{new.mean():.2f} % against {old.mean():.2f} % (means of {len(new)} squares; least difference "
             f"{less.min():.2f} points)",
         )
 
@@ -84,25 +83,19 @@ class Fig7(_OverRateAndRtt):
         """Section 3.3."""
         gain, below = self.gains(made, SHALLOW, True)
         within = float(np.mean((gain >= 13) & (gain <= 21)))
-        yield judge(
-            "7a",
-            LESS,
+        yield Stated("7a", LESS, "13 to 16 % less; Eq. 2 15 to 19 %").judged(
             {"less on average": below.mean() > 0},
-            paper="13 to 16 % less; Eq. 2 15 to 19 %",
-            here=f"{below.mean():.1f} % less ({below.min():.1f} to {below.max():.1f}); Eq. 2 {gain.mean():.1f} % "
+            f"{below.mean():.1f} % less ({below.min():.1f} to {below.max():.1f}); Eq. 2 {gain.mean():.1f} % "
             f"({gain.min():.1f} to {gain.max():.1f}), 13 to 21 % in {within:.0%} of the squares",
-            sizes={"% less": (14.5, below.mean()), "Eq. 2 (%)": (17.0, gain.mean())},
+            {"% less": (14.5, below.mean()), "Eq. 2 (%)": (17.0, gain.mean())},
             reading=AS_CHOSEN,
         )
         if DEEP not in made.each("buffer"):
             return
         deep = np.concatenate([self.gains(made, DEEP, large)[0] for large in (True, False)])
-        yield judge(
-            "7b",
-            "with 10 MB of buffer the difference is marginal",
+        yield Stated("7b", "with 10 MB of buffer the difference is marginal", "marginal").judged(
             {"within 5 % in nine of ten squares": np.mean(abs(deep) <= 5) >= 0.9},
-            paper="marginal",
-            here=f"Eq. 2 {deep.mean():.1f} % ({deep.min():.1f} to {deep.max():.1f})",
+            f"Eq. 2 {deep.mean():.1f} % ({deep.min():.1f} to {deep.max():.1f})",
         )
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
@@ -121,24 +114,18 @@ class Fig21(_OverRateAndRtt):
             here = _squares(made, plus, SHALLOW, "retransmitted_pct")
             means = f"{here.mean():.2f} % against BBR's {old.mean():.2f} and BBRv2's {new.mean():.2f} %"
             text = f"{means} (means of the {len(here)} squares above 400 kB of BDP; at most {here.max():.1f} %)"
-            yield judge(
-                "21",
-                "BBRv2+ retransmits far less than BBR in shallow buffers",
+            yield Stated(
+                "21", "BBRv2+ retransmits far less than BBR in shallow buffers", "significantly reduced"
+            ).judged(
                 {
                     "at most half of BBR's, on average": here.mean() <= old.mean() / 2,
                     "less than BBR in nine of ten squares": np.mean(here < old) >= 0.9,
                 },
-                paper="significantly reduced",
-                here=text,
+                text,
                 reading=plus,
             )
-            yield judge(
-                "21",
-                "BBRv2+ retransmits more than BBRv2 in extremely shallow buffers",
-                {"more on average": here.mean() > new.mean()},
-                paper="more",
-                here=text,
-                reading=plus,
+            yield Stated("21", "BBRv2+ retransmits more than BBRv2 in extremely shallow buffers", "more").judged(
+                {"more on average": here.mean() > new.mean()}, text, reading=plus
             )
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 from cctrace import plot
 from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, FORMS, SEEDS, SINGLE_PAPER, TRYING, Yang22, run_of
-from cctrace.papers.claims import Claim, by_name, judge, listed
+from cctrace.papers.claims import Claim, Stated, by_name, listed
 from cctrace.papers.figure import Drawn, Fields, Formula, Reproduction, drawing, measures
 from cctrace.papers.normalised import SCATTERED, normalised, over_runs
 from cctrace.papers.runs import Result, Run
@@ -100,15 +100,14 @@ class Fig11(_Staircase):
         for case in made.each("case"):
             used = made.means("utilisation", "system", direction="up", case=case)
             queue = made.means("queue_ms", "system", direction="down", case=case)
-            yield judge(
-                "11",
-                "BBRv2 answers changes of the rate less well than BBR",
+            yield Stated(
+                "11", "BBRv2 answers changes of the rate less well than BBR", "low utilisation, long queueing delay"
+            ).judged(
                 {
                     "uses less of the link on the way up": used[BBR2] < used[BBR] - 0.02,
                     "queues more on the way down": queue[BBR2] > queue[BBR],
                 },
-                paper="low utilisation, long queueing delay",
-                here=f"up: {by_name(used, '{:.0%}')}; down: {by_name(queue, '{:.0f} ms')}",
+                f"up: {by_name(used, '{:.0%}')}; down: {by_name(queue, '{:.0f} ms')}",
                 reading=f"{case} Mbit/s",
                 recording="Linux 6.18, bbr from 20 to 5 Mbit/s: RTT 160 to 171 ms (docs/simulation.md)",
             )
@@ -126,25 +125,25 @@ class Fig15(_Staircase):
             )
             for plus in (*TRYING, SINGLE_PAPER):
                 from_ = f"{plus}; {case} Mbit/s"
-                yield judge(
+                yield Stated(
                     "15a",
                     "BBRv2+ takes up new bandwidth as quickly as BBR, with less queue",
+                    "as quick as BBR, lower delay",
+                ).judged(
                     {
                         "at least 95 % of BBR's utilisation": up[plus] >= 0.95 * up[BBR],
                         "more than BBRv2's": up[plus] > up[BBR2],
                         "less queue than BBR": q_up[plus] < q_up[BBR],
                     },
-                    paper="as quick as BBR, lower delay",
-                    here=f"utilisation {up[plus]:.0%}, BBR {up[BBR]:.0%}, BBRv2 {up[BBR2]:.0%}; queue "
+                    f"utilisation {up[plus]:.0%}, BBR {up[BBR]:.0%}, BBRv2 {up[BBR2]:.0%}; queue "
                     f"{q_up[plus]:.1f} against {q_up[BBR]:.1f} ms",
                     reading=from_,
                 )
-                yield judge(
-                    "15b",
-                    "BBRv2+ follows a falling rate much faster than BBR and BBRv2",
+                yield Stated(
+                    "15b", "BBRv2+ follows a falling rate much faster than BBR and BBRv2", "much faster, lower delay"
+                ).judged(
                     {"at most half of either": down[plus] <= min(down[BBR], down[BBR2]) / 2},
-                    paper="much faster, lower delay",
-                    here=f"queue {down[plus]:.1f} ms, BBR {down[BBR]:.0f}, BBRv2 {down[BBR2]:.0f} ms",
+                    f"queue {down[plus]:.1f} ms, BBR {down[BBR]:.0f}, BBRv2 {down[BBR2]:.0f} ms",
                     reading=from_,
                 )
 
@@ -186,18 +185,19 @@ class Fig17(Yang22):
                     {s: made.value(column, system=s, rtt_ms=rtt) for s in (BBR, BBR2, plus)}
                     for column in ("throughput", "delay")
                 )
-                yield judge(
+                yield Stated(
                     "17",
                     "BBRv2+ has more throughput and less delay than BBRv2, less delay and slightly less throughput "
                     "than BBR",
+                    "both, on five traces of the authors",
+                ).judged(
                     {
                         "more throughput than BBRv2": rate[plus] > rate[BBR2],
                         "less delay than BBRv2": delay[plus] < delay[BBR2],
                         "less delay than BBR": delay[plus] < delay[BBR],
                         "0 to 10 % less throughput than BBR": 0 <= rate[BBR] - rate[plus] <= 0.1,
                     },
-                    paper="both, on five traces of the authors",
-                    here=f"throughput {listed(rate.values())}, delay {listed(delay.values(), '{:.1f}')} of "
+                    f"throughput {listed(rate.values())}, delay {listed(delay.values(), '{:.1f}')} of "
                     f"{'/'.join(rate)} (normalised)",
                     reading=f"{plus}; RTT {rtt:g} ms",
                 )

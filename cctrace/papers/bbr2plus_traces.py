@@ -14,7 +14,7 @@ import pandas as pd
 
 from cctrace import plot, presets
 from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, FORMS, SEEDS, Yang22, run_of
-from cctrace.papers.claims import Claim, judge
+from cctrace.papers.claims import Claim, Stated
 from cctrace.papers.figure import Drawn, Fields, Formula, Reproduction, drawing
 from cctrace.papers.normalised import SCATTERED, normalised, over_runs
 from cctrace.papers.runs import Run
@@ -85,12 +85,13 @@ class Fig23(Yang22):
                     yield _stationary(plus, rate, delay)
                 elif plus in rate:
                     yield from _moving(plus, rate, delay, scenario)
-        yield judge(
+        yield Stated(
             "23",
             "Orca has the lowest throughput on stationary paths, and neither throughput nor delay on moving ones",
+            "lowest throughput",
+        ).judged(
             {},
-            paper="lowest throughput",
-            here="not run: no weights of its policy are to be had, and cctrace ships none; with a policy of your "
+            "not run: no weights of its policy are to be had, and cctrace ships none; with a policy of your "
             "own the controller `orca` runs",
         )
 
@@ -100,16 +101,13 @@ Means = dict[str, float]  # by system
 
 def _stationary(plus: str, rate: Means, delay: Means) -> Claim:
     three = [rate[s] for s in (BBR, BBR2, plus)]
-    return judge(
-        "23a",
-        CLOSE_STILL,
+    return Stated("23a", CLOSE_STILL, "very close; CUBIC slightly better at high delay").judged(
         {
             "throughputs within 10 %": max(three) - min(three) <= 0.1,
             "CUBIC has the most throughput": rate[CUBIC] >= max(three),
             "CUBIC has at least twice the delay": delay[CUBIC] >= 2 * max(delay[s] for s in (BBR, BBR2, plus)),
         },
-        paper="very close; CUBIC slightly better at high delay",
-        here=_both(rate, delay, (CUBIC, BBR, BBR2, plus)),
+        _both(rate, delay, (CUBIC, BBR, BBR2, plus)),
         reading=plus,
     )
 
@@ -117,25 +115,21 @@ def _stationary(plus: str, rate: Means, delay: Means) -> Claim:
 def _moving(plus: str, rate: Means, delay: Means, scenario: str) -> Iterator[Claim]:
     gain = 100 * (rate[plus] / rate[BBR2] - 1)
     order = sorted((s for s in rate if s in (CUBIC, BBR, BBR2, plus)), key=lambda s: -rate[s])
-    yield judge(
-        "23b",
-        "moving, BBRv2+ has 25 % more throughput than BBRv2 at a comparable delay",
+    yield Stated(
+        "23b", "moving, BBRv2+ has 25 % more throughput than BBRv2 at a comparable delay", "+25 %, on private traces"
+    ).judged(
         {"more throughput": gain > 0, "delay at most 1.5 times BBRv2's": delay[plus] <= 1.5 * delay[BBR2]},
-        paper="+25 %, on private traces",
-        here=f"{gain:+.0f} % of the normalised throughput, delay {delay[plus] / delay[BBR2]:.2f} of BBRv2's",
-        sizes={"% more": (25.0, gain)},
+        f"{gain:+.0f} % of the normalised throughput, delay {delay[plus] / delay[BBR2]:.2f} of BBRv2's",
+        {"% more": (25.0, gain)},
         reading=f"{plus}; {scenario}",
     )
-    yield judge(
-        "23b",
-        ORDER_MOVING,
+    yield Stated("23b", ORDER_MOVING, "BBR, BBRv2+, then the others").judged(
         {
             "BBR first": order[0] == BBR,
             "BBRv2+ second": order[1] == plus,
             "BBR with more delay than BBRv2+": delay[BBR] > delay[plus],
         },
-        paper="BBR, BBRv2+, then the others",
-        here=_both(rate, delay, (CUBIC, BBR, BBR2, plus)),
+        _both(rate, delay, (CUBIC, BBR, BBR2, plus)),
         reading=f"{plus}; {scenario}",
     )
 

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from cctrace.analytic import pilaw
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Figure, Reproduction, drawing, measures
 from cctrace.papers.runs import Result, Run
 from cctrace.papers.varied import AS_CHOSEN
@@ -116,35 +116,26 @@ class Fig2(_Utility):
         least, best = {q: c[1][0] for q, c in curve.items()}, {q: c[1].max() for q, c in curve.items()}
         last = {q: c[1][-1] for q, c in curve.items()}
         middle = (betas >= 0.2) & (betas <= 0.6)
-        yield judge(
-            "2",
-            self.OVERFLOWS,
+        yield Stated("2", self.OVERFLOWS, "lower utility").judged(
             {
                 "less utility in the shortest queue than in the longest": least[queues[0]] < 0.98 * least[queues[-1]],
                 "and 2 % less than the best beta there": least[queues[0]] < 0.98 * best[queues[0]],
             },
-            paper="lower utility",
-            here=f"{listed(least.values())} at beta {betas[0]:g}, queues {listed(queues, '{:g}')} ms; best "
+            f"{listed(least.values())} at beta {betas[0]:g}, queues {listed(queues, '{:g}')} ms; best "
             f"{listed(best.values())}",
             reading=AS_CHOSEN,
         )
-        yield judge(
-            "2",
-            "beyond beta 0.6 the utility decreases",
+        yield Stated("2", "beyond beta 0.6 the utility decreases", "decreases, unstable").judged(
             {"at the largest beta 2 % below the best": all(last[q] < 0.98 * best[q] for q in queues)},
-            paper="decreases, unstable",
-            here=f"{listed(last.values())} at beta {betas[-1]:g}, best {listed(best.values())}",
+            f"{listed(last.values())} at beta {betas[-1]:g}, best {listed(best.values())}",
         )
-        yield judge(
-            "2",
-            "the range from 0.2 to 0.6 is stable and flat",
+        yield Stated("2", "the range from 0.2 to 0.6 is stable and flat", "[0.2, 0.6]").judged(
             {
                 f"all within {FLAT:.0%} of the best": all(
                     (curve[q][1][middle] >= (1 - FLAT) * best[q]).all() for q in queues
                 )
             },
-            paper="[0.2, 0.6]",
-            here=", ".join("{:g} ms [{:g}, {:g}]".format(q, *flat_range(*curve[q])) for q in queues)
+            ", ".join("{:g} ms [{:g}, {:g}]".format(q, *flat_range(*curve[q])) for q in queues)
             + f"; phase margin {listed(pilaw.margins(np.array([0.2, 0.6]), 1.0, K / 4, HOLD)[0], '{:.0f}')} degrees",
         )
 
@@ -197,29 +188,23 @@ class Fig3(_Utility):
             (low0, high0), (low1, high1) = ranges[rates[0], rtts[0]], ranges[rates[0], rtts[-1]]
             fast = ranges[rates[-1], rtts[0]]
             best = made.rows(mbps_link=rates[0], rtt_ms=rtts[-1], queue_limit_ms=queue).utility.max()
-            yield judge(
-                "3a",
-                self.LEFT,
+            yield Stated("3a", self.LEFT, "[0.2, 0.4]").judged(
                 {
                     "narrower": high1 - low1 < high0 - low0,
                     "its middle lower": low1 + high1 < low0 + high0,
                     "a positive utility there": best > 0,
                 },
-                paper="[0.2, 0.4]",
-                here=_ranges(ranges, rates[:1], rtts),
-                sizes={"from": (0.2, low1), "to": (0.4, high1)},
+                _ranges(ranges, rates[:1], rtts),
+                {"from": (0.2, low1), "to": (0.4, high1)},
                 reading=f"queue {queue} ms",
             )
-            yield judge(
-                "3",
-                self.RIGHT,
+            yield Stated("3", self.RIGHT, "[0.5, 0.7]").judged(
                 {
                     "0.2 wide at each rate": all(ranges[r, rtts[0]][1] - ranges[r, rtts[0]][0] >= 0.2 for r in rates),
                     "its middle higher at the highest rate": sum(fast) > low0 + high0,
                 },
-                paper="[0.5, 0.7]",
-                here=_ranges(ranges, rates, rtts[:1]),
-                sizes={"from": (0.5, fast[0]), "to": (0.7, fast[1])},
+                _ranges(ranges, rates, rtts[:1]),
+                {"from": (0.5, fast[0]), "to": (0.7, fast[1])},
                 reading=f"queue {queue} ms",
             )
 

@@ -21,7 +21,7 @@ from cctrace import learn, presets
 from cctrace.analytic import pilaw
 from cctrace.cc.bbrx import table_values
 from cctrace.papers.bbrx import Chung18, flat_range
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing, records
 from cctrace.papers.runs import Result, Run
 
@@ -99,12 +99,13 @@ class Shipped(Chung18):
             half = half_interval(row["gain_pct_sd"], row["seeds"])
             interval = f"(95 %: {row['gain_pct'] - half:+.1f} to {row['gain_pct'] + half:+.1f}; "
             details = f"beta {row['beta']:.2f}, k {row['k']:.0f}; {row['seeds']} seeds of held-out flows)"
-            yield judge(
+            yield Stated(
                 "Table I",
                 "the published beta is as good as that of the learned table",
+                f"beta {row['published_beta']:g}, k {row['published_k']:g}, recommended from measurements",
+            ).judged(
                 {"within 2 % of the learned one on held-out flows": abs(row["gain_pct"]) <= 2},
-                paper=f"beta {row['published_beta']:g}, k {row['published_k']:g}, recommended from measurements",
-                here=f"published {row['published']:.3g}, learned {row['learned']:.3g}, {row['gain_pct']:+.1f} % "
+                f"published {row['published']:.3g}, learned {row['learned']:.3g}, {row['gain_pct']:+.1f} % "
                 f"{interval}{details}",
                 part=row["bin"],
                 ours=True,
@@ -167,18 +168,19 @@ class Slope(Chung18):
                 betas, values = made.column("utility", "beta", bin=name, slope=slope)
                 ranges[slope], best[slope] = flat_range(betas, values), float(betas[np.argmax(values)])
             low, high = max(r[0] for r in ranges.values()), min(r[1] for r in ranges.values())
-            yield judge(
+            yield Stated(
                 "Eq. 6",
                 "the sigmoid's slope does not move the best beta",
+                "Sigmoid(p - 0.05), no slope; PCC Allegro has 100",
+            ).judged(
                 {
                     "one beta is within 2 % of the best of every slope": low <= high,
                     "and so are all the best": all(low <= beta <= high for beta in best.values()),
                 },
+                f"best beta {listed(best.values(), '{:g}')} at slopes {listed(best, '{:g}')}; ranges "
+                + ", ".join("[{:g}, {:g}]".format(*r) for r in ranges.values()),
                 part=name,
                 ours=True,
-                paper="Sigmoid(p - 0.05), no slope; PCC Allegro has 100",
-                here=f"best beta {listed(best.values(), '{:g}')} at slopes {listed(best, '{:g}')}; ranges "
-                + ", ".join("[{:g}, {:g}]".format(*r) for r in ranges.values()),
             )
 
     drawn = drawing(

@@ -18,7 +18,7 @@ import pandas as pd
 
 from cctrace import plot
 from cctrace.papers.bbrx import SEEDS, Chung18, K
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Drawn, Fields, Reproduction, measures
 from cctrace.papers.measure import path_of
 from cctrace.papers.runs import Result, Run
@@ -106,18 +106,19 @@ class Fig4(Chung18):
                 continue
             mean = rows.groupby("system")[[c for c in made.columns if c not in ("path", "system")]].mean()
             gain = mean.mbps["BBRx"] / mean.mbps["BBR"]
-            yield judge(
+            yield Stated(
                 "4",
                 "BBRx has more throughput than BBR at a lower RTT and without retransmissions",
+                "110.2 against 92.6 Mbit/s, a single trial over a live LTE network",
+            ).judged(
                 {
                     "more throughput": gain > 1,
                     "lower RTT": mean.rtt_ms["BBRx"] < mean.rtt_ms["BBR"],
                     "nothing retransmitted": mean.retransmitted["BBRx"] == 0,
                 },
-                paper="110.2 against 92.6 Mbit/s, a single trial over a live LTE network",
-                here=f"{mean.mbps['BBRx']:.1f} against {mean.mbps['BBR']:.1f} Mbit/s, RTT {mean.rtt_ms['BBRx']:.0f} "
+                f"{mean.mbps['BBRx']:.1f} against {mean.mbps['BBR']:.1f} Mbit/s, RTT {mean.rtt_ms['BBRx']:.0f} "
                 f"and {mean.rtt_ms['BBR']:.0f} ms, {listed(mean.retransmitted_pct)} % retransmitted (BBR/BBRx)",
-                sizes={"times": (110.2 / 92.6, gain)},
+                {"times": (110.2 / 92.6, gain)},
                 reading=name,
             )
             if name in SCALED:
@@ -160,17 +161,14 @@ def _starting(mean: pd.DataFrame, name: str) -> Iterator[Claim]:
         if unit == "segments" and name == SINGLE_LOSSES:  # whose number is that of the losses that are set
             continue
         here = f"{ours['BBR']:.{digits}f} {unit}, BBRx {ours['BBRx']:.{digits}f}"
-        yield judge(figure, claim, {}, paper=paper, here=here, sizes={unit: (size, ours["BBR"])}, reading=name)
-    yield judge(
-        "4",
-        "BBRx leaves its start-up gracefully, BBR with a burst",
+        yield Stated(figure, claim, paper).judged({}, here, {unit: (size, ours["BBR"])}, reading=name)
+    yield Stated("4", "BBRx leaves its start-up gracefully, BBR with a burst", "no burst of duplicate ACKs").judged(
         {
             "a tenth less in flight": peak["BBRx"] <= 0.9 * peak["BBR"],
             "shorter RTTs": spike["BBRx"] < spike["BBR"],
             "a tenth of the duplicate ACKs": duplicates["BBRx"] <= 0.1 * duplicates["BBR"],
         },
-        paper="no burst of duplicate ACKs",
-        here=f"{peak['BBRx']:.2f} against {peak['BBR']:.2f} MB, {spike['BBRx']:.0f} against {spike['BBR']:.0f} ms, "
+        f"{peak['BBRx']:.2f} against {peak['BBR']:.2f} MB, {spike['BBRx']:.0f} against {spike['BBR']:.0f} ms, "
         f"{duplicates['BBRx']:.1f} against {duplicates['BBR']:.1f} % duplicates",
         reading=name,
     )

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from cctrace.cc import is_model_based
-from cctrace.papers.claims import Claim, by_name, judge
+from cctrace.papers.claims import Claim, Stated, by_name
 from cctrace.papers.figure import Fields, Figure, Reproduction, drawing
 from cctrace.papers.runs import Result, Run
 
@@ -91,15 +91,16 @@ class Starvation(Arun22):
             below, above = worse[rows.over_range < 1], worse[rows.over_range > 1]
             starved = sorted(set(rows.cc[(worse >= STARVED) & (rows.over_range > 1)]))
             most = rows.assign(worse=worse).groupby("cc", sort=False).worse.max()
-            yield judge(
+            yield Stated(
                 "starvation",
                 "delay variation of more than twice the range that a controller holds can starve it",
+                "possible beyond, for every delay-convergent controller",
+            ).judged(
                 {
                     f"beyond, some flow gets {STARVED:g} times less than the other": (above >= STARVED).any(),
                     "within, none does": not (below >= STARVED).any(),
                 },
-                paper="possible beyond, for every delay-convergent controller",
-                here=f"largest ratio of the throughputs: {by_name(most.to_dict(), '{:.1f}')}"
+                f"largest ratio of the throughputs: {by_name(most.to_dict(), '{:.1f}')}"
                 + (f"; starved: {', '.join(starved)}" if starved else "; none starved"),
                 part=group,
             )
@@ -132,15 +133,16 @@ class Collapse(Arun22):
             high = rows[rows.sd_ms == rows.sd_ms.max()].set_index("cc").mbps
             bbr = [cc for cc in high.index if is_model_based(cc)]
             down = [cc for cc in bbr if high[cc] < 20]
-            yield judge(
+            yield Stated(
                 "V",
                 "whatever aims at the BDP through least RTT and bandwidth collapses under jitter",
+                "argued in the conclusion, not tested",
+            ).judged(
                 {
                     "all below half the link at the highest jitter": len(down) == len(bbr),
                     "the loss-based ones not": all(high[cc] >= 20 for cc in high.index if cc not in bbr),
                 },
-                paper="argued in the conclusion, not tested",
-                here=", ".join(f"{cc} {x:.1f}" for cc, x in high.items()) + f" Mbit/s at {rows.sd_ms.max():g} ms of 40",
+                ", ".join(f"{cc} {x:.1f}" for cc, x in high.items()) + f" Mbit/s at {rows.sd_ms.max():g} ms of 40",
                 reading=order,
             )
 

@@ -9,7 +9,7 @@ No mark is written by hand.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,7 +118,8 @@ def _least(parts: Iterable[Claim]) -> str:
 def statements(claims: Iterable[Claim]) -> list[Statement]:
     """Return the statements that these claims are readings and parts of, in order.
 
-    >>> two = [judge("2", "falls", {"falls": x}, paper="", here="", reading=r) for x, r in ((True, "a"), (False, "b"))]
+    >>> falls = Stated("2", "falls")
+    >>> two = [falls.judged({"falls": x}, reading=reading) for x, reading in ((True, "a"), (False, "b"))]
     >>> [(one.claim, one.mark) for one in statements(two)]
     [('falls', 'held under a reading')]
     """
@@ -131,7 +132,7 @@ def statements(claims: Iterable[Claim]) -> list[Statement]:
 def summary(claims: Iterable[Claim]) -> str:
     """Return how many statements of a paper hold, under which reading, and what fails in the others, a line each.
 
-    >>> print(summary([judge("2", "falls", {"falls": False}, paper="", here="")]))
+    >>> print(summary([Stated("2", "falls").judged({"falls": False})]))
     1 statement of the paper: 0 held, 0 held under a reading of what it leaves open, 0 in part, 1 not held.
     not held, 2: falls (falls)
     """
@@ -191,47 +192,42 @@ def compare(paper: float | None, here: float | None, within: float = SAME) -> tu
     return direction, round(size, 4)
 
 
-def judge(
-    figure: str,
-    claim: str,
-    conditions: Mapping[str, object],
-    *,
-    paper: str,
-    here: str,
-    sizes: Sizes | None = None,
-    recording: str = "",
-    reading: str = "",
-    part: str = "",
-    ours: bool = False,
-) -> Claim:
-    """Return the `Claim` whose mark follows from `conditions` and `sizes`.
+class Stated(NamedTuple):
+    """What a paper states: in which figure, what, and with which numbers or words.
 
-    `conditions`: directions and orders that the claim states. `sizes`: {name: (the paper's number, ours)}, which must
-    agree to `NEAR`, higher or lower. Neither, if it cannot be run.
-
-    >>> made = judge("2", "loses most", {"loses": True}, paper="95 % less", here="20 % less", sizes={"loss": (95, 20)})
+    >>> loses = Stated("2", "loses most", "95 % less")
+    >>> made = loses.judged({"loses": True}, "20 % less", {"loss": (95, 20)})
     >>> made.mark, made.failed
     ('held in part', ('loss: 20 for 95',))
     """
-    sizes = sizes or {}
-    near = {name: compare(*pair, NEAR)[0] == "same" for name, pair in sizes.items()}
-    failed = [text for text, holds in conditions.items() if not holds]
-    failed += [f"{name}: {_short(sizes[name][1])} for {_short(sizes[name][0])}" for name in near if not near[name]]
-    direction, size = compare(*next(iter(sizes.values()))) if sizes else ("", None)
-    return Claim(
-        figure,
-        claim,
-        paper,
-        here,
-        mark_of(conditions.values(), near.values()),
-        direction,
-        size,
-        recording,
-        tuple(failed),
-        reading,
-        part,
-        ours,
-    )
+
+    figure: str
+    claim: str
+    paper: str = ""
+
+    def judged(
+        self,
+        conditions: Mapping[str, object],
+        here: str = "",
+        sizes: Sizes | None = None,
+        *,
+        recording: str = "",
+        reading: str = "",
+        part: str = "",
+        ours: bool = False,
+    ) -> Claim:
+        """Return the `Claim` whose mark follows from `conditions` and `sizes`.
+
+        `conditions`: directions and orders that the claim states. `here`: our figures. `sizes`: {name: (the paper's
+        number, ours)}, which must agree to `NEAR`, higher or lower. Neither, if it cannot be run.
+        """
+        sizes = sizes or {}
+        near = {name: compare(*pair, NEAR)[0] == "same" for name, pair in sizes.items()}
+        failed = [text for text, holds in conditions.items() if not holds]
+        failed += [f"{name}: {_short(sizes[name][1])} for {_short(sizes[name][0])}" for name in near if not near[name]]
+        direction, size = compare(*next(iter(sizes.values()))) if sizes else ("", None)
+        mark = mark_of(conditions.values(), near.values())
+        return Claim(*self, here, mark, direction, size, recording, tuple(failed), reading, part, ours)
 
 
 def _short(number: float | None) -> str:

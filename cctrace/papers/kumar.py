@@ -23,7 +23,7 @@ import numpy as np
 
 from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.papers import kumar_unpaced
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Figure, Reproduction, chosen, drawing, measures
 from cctrace.papers.lifecycle import RTT_PROBE, SHARE, Lifecycle
 from cctrace.papers.runs import Result, Run
@@ -162,12 +162,9 @@ class Fig2(OverJitter):
                 yield from _where(made, fell, jitter, reading if jitter == "reordering" else f"{reading}; {jitter}")
         bw, got = (self.over(made, column, "bbr2016") for column in ("bw_mbps", "throughput_mbps"))
         half = LINK_MBPS / 2
-        yield judge(
-            "2a",
-            "the bandwidth estimate collapses along with the throughput",
+        yield Stated("2a", "the bandwidth estimate collapses along with the throughput", "similar collapse").judged(
             {"below half the link at the same jitters": all((bw[s] < half) == (got[s] < half) for s in bw)},
-            paper="similar collapse",
-            here=f"estimate {three(bw.values())}, throughput {three(got.values())} Mbit/s",
+            f"estimate {three(bw.values())}, throughput {three(got.values())} Mbit/s",
         )
         yield from never_leaves(made, "2c", "bbr2016")
         yield from _more_window(made)
@@ -179,52 +176,44 @@ class Fig2(OverJitter):
         texts = [listed(rates.values(), "{:.0f}") for rates in (old, new)]
         lost = 100 * (1 - new[most] / new[0.0])
         estimates = [self.over(made, "bw_mbps", cc)[most] for cc in ("bbr2016", "bbr2019")]
-        yield judge(
+        yield Stated(
             "2d",
             "throughput close to the link at small jitter, collapsing to very little as jitter grows (BBR 2016)",
+            "near 1 Gbit/s, then very small",
+        ).judged(
             {
                 "at least 90 % of the link up to 0.5 ms": min(old[s] for s in sds if s <= 0.5) >= 0.9 * LINK_MBPS,
                 f"at most 10 % at {most:g} ms": old[most] <= 0.1 * LINK_MBPS,
             },
-            paper="near 1 Gbit/s, then very small",
-            here=f"{texts[0]} Mbit/s at {listed(sds, '{:g}')} ms of reordering jitter; "
+            f"{texts[0]} Mbit/s at {listed(sds, '{:g}')} ms of reordering jitter; "
             f"in order {self.over(made, 'throughput_mbps', 'bbr2016', 'in order')[most]:.0f} at {most:g} ms",
             recording="Linux 6.18, 300 Mbit/s, sd 1.5 of 5 ms, reordering: 39 and 54 Mbit/s (docs/simulation.md)",
         )
-        yield judge(
-            "2d",
-            "BBR 2019 still loses around 95 % of its throughput at high jitter",
+        yield Stated("2d", "BBR 2019 still loses around 95 % of its throughput at high jitter", "95 % lost").judged(
             {"most is lost": lost > 50},
-            paper="95 % lost",
-            here=f"{lost:.0f} % lost at {most:g} ms ({texts[1]} Mbit/s)",
-            sizes={"lost (%)": (95.0, lost)},
+            f"{lost:.0f} % lost at {most:g} ms ({texts[1]} Mbit/s)",
+            {"lost (%)": (95.0, lost)},
         )
-        yield judge(
-            "2d",
-            "BBR 2019 loses less than BBR 2016",
+        yield Stated("2d", "BBR 2019 loses less than BBR 2016", "2019 above 2016, in throughput and estimate").judged(
             {
                 "no less at any jitter (to 2 %)": all(new[s] >= 0.98 * old[s] for s in sds),
                 f"more at {most:g} ms": new[most] > old[most],
                 f"a higher bandwidth estimate at {most:g} ms": estimates[1] > estimates[0],
             },
-            paper="2019 above 2016, in throughput and estimate",
-            here=f"{texts[1]} against {texts[0]} Mbit/s; estimates {listed(estimates[::-1], '{:.0f}')} at {most:g} ms",
+            f"{texts[1]} against {texts[0]} Mbit/s; estimates {listed(estimates[::-1], '{:.0f}')} at {most:g} ms",
         )
 
     def _length(self, made: Reproduction) -> Claim:
         short, long = (self.over(made, "throughput_mbps", "bbr2016", jitter) for jitter in ("reordering", LONG))
         half = LINK_MBPS / 2
-        return judge(
-            "2",
-            "runs of 30 s show what those of 90 s, the paper's length, show",
+        return Stated("2", "runs of 30 s show what those of 90 s, the paper's length, show", "90 s").judged(
             {
                 "the same jitters below half the link": all((short[s] < half) == (long[s] < half) for s in short),
                 "within 10 % where there is no collapse": all(
                     abs(long[s] / short[s] - 1) <= 0.1 for s in short if short[s] >= half
                 ),
             },
-            paper="90 s",
-            here=f"{three(short.values())} in 30 s, {three(long.values())} Mbit/s in 90 s, at {three(short)} ms",
+            f"{three(short.values())} in 30 s, {three(long.values())} Mbit/s in 90 s, at {three(short)} ms",
             ours=True,
         )
 
@@ -234,20 +223,14 @@ def _where(made: Reproduction, fell: str, jitter: str, reading: str) -> Iterator
     cwnd, min_rtt = (
         made.means(column, "sd_ms", cc="bbr2016", jitter=jitter) for column in ("cwnd_segments", "min_rtt_ms")
     )
-    yield judge(
-        "2c",
-        "the collapse comes where cwnd falls below the BDP",
+    yield Stated("2c", "the collapse comes where cwnd falls below the BDP", "BDP about 450 segments").judged(
         _same_side(made, "cwnd_segments", BDP_SEGMENTS, fell, jitter),
-        paper="BDP about 450 segments",
-        here=f"BDP {BDP_SEGMENTS:.0f}; cwnd {listed(cwnd.values(), '{:.0f}')}",
+        f"BDP {BDP_SEGMENTS:.0f}; cwnd {listed(cwnd.values(), '{:.0f}')}",
         reading=reading,
     )
-    yield judge(
-        "2b",
-        "the collapse comes where min_rtt is less than half the mean RTT",
+    yield Stated("2b", "the collapse comes where min_rtt is less than half the mean RTT", "min_rtt below half").judged(
         _same_side(made, "min_rtt_ms", UCAV_US / 2e3, fell, jitter),
-        paper="min_rtt below half",
-        here=f"min_rtt {listed(min_rtt.values())} ms, half the RTT {UCAV_US / 2e3:.2f}",
+        f"min_rtt {listed(min_rtt.values())} ms, half the RTT {UCAV_US / 2e3:.2f}",
         reading=reading,
     )
 
@@ -272,12 +255,11 @@ def never_leaves(made: Reproduction, figure: str, cc: str) -> Iterator[Claim]:
             made.means(column, "sd_ms", cc=cc, jitter=jitter) for column in ("startup_share", "cwnd_segments")
         )
         none, *more = stays
-        yield judge(
-            figure,
-            f"{cc} never leaves STARTUP without jitter",
+        yield Stated(
+            figure, f"{cc} never leaves STARTUP without jitter", "gains stay 2/ln 2, cwnd significantly higher"
+        ).judged(
             {"STARTUP for the whole run": stays[none] == 1, "not with jitter": all(stays[sd] == 0 for sd in more)},
-            paper="gains stay 2/ln 2, cwnd significantly higher",
-            here=f"in STARTUP {three(stays.values())} of the runs, cwnd {three(cwnd.values())} at {three(stays)} ms",
+            f"in STARTUP {three(stays.values())} of the runs, cwnd {three(cwnd.values())} at {three(stays)} ms",
             reading=jitter,
         )
 
@@ -292,13 +274,10 @@ def _more_window(made: Reproduction) -> Iterator[Claim]:
         held = rows.pivot_table(index="sd_ms", columns="cc", values="cwnd_segments")
         if len(held):
             gain = held["bbr2019"] - held["bbr2016"]
-            yield judge(
-                "2c",
-                WINDOW,
+            yield Stated("2c", WINDOW, "+200 MSS").judged(
                 {"higher": gain.mean() > 0},
-                paper="+200 MSS",
-                here=f"{three(gain)} MSS at {three(gain.index)} ms (jitters without collapse)",
-                sizes={"MSS": (200.0, float(gain.mean()))},
+                f"{three(gain)} MSS at {three(gain.index)} ms (jitters without collapse)",
+                {"MSS": (200.0, float(gain.mean()))},
                 reading=jitter,
             )
 
@@ -310,12 +289,9 @@ class Fig1(OverJitter):
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section II: the buffer."""
-        yield judge(
-            "1",
-            "1,000 packets of buffer avoid drops in all settings",
+        yield Stated("1", "1,000 packets of buffer avoid drops in all settings", "sufficiently large").judged(
             {"none dropped": made.runs.dropped.max() == 0},
-            paper="sufficiently large",
-            here=f"at most {made.runs.dropped.max():.0f} packets dropped in {len(made.runs)} runs",
+            f"at most {made.runs.dropped.max():.0f} packets dropped in {len(made.runs)} runs",
         )
 
 
@@ -337,16 +313,17 @@ class Fig3(OverJitter):
         """Section II: what keeps a flow below its pacing rate."""
         rows = made.table.assign(short=made.table.cwnd_segments < BDP_SEGMENTS)
         short, wide = rows[rows.short], rows[~rows.short]
-        yield judge(
+        yield Stated(
             "3",
             "where cwnd is below the BDP it is exhausted, and the flow cannot send at its pacing rate",
+            "cwnd exhaustion",
+        ).judged(
             {
                 "nine tenths of cwnd in flight there": len(short) > 0 and short.window_used.min() >= 0.9,
                 "less of it elsewhere": wide.window_used.max() < short.window_used.min(),
                 "less of the pacing rate sent there than elsewhere": short.paced_share.max() < wide.paced_share.min(),
             },
-            paper="cwnd exhaustion",
-            here=f"in flight / cwnd {listed(rows.window_used)}, throughput / pacing rate {listed(rows.paced_share)}",
+            f"in flight / cwnd {listed(rows.window_used)}, throughput / pacing rate {listed(rows.paced_share)}",
         )
 
 

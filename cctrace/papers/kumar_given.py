@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cctrace.papers.claims import NEAR, Claim, judge, listed
+from cctrace.papers.claims import NEAR, Claim, Stated, listed
 from cctrace.papers.figure import Reproduction
 from cctrace.papers.kumar import (
     BY,
@@ -33,14 +33,9 @@ class Fig8(OverJitter):
             self.over(made, column, cc)
             for column, cc in (("cwnd_segments", "bbr2019_cbe"), ("cwnd_segments", "bbr2019"), ("collapsed", "bbr2019"))
         )
-        yield judge(
-            "8d",
-            "the smoothed RTT of bbr2019 with the RTT given is almost constant over the jitter",
-            {},
-            sizes={"largest over smallest": (1.0, max(flat) / min(flat))},
-            paper="almost constant",
-            here=f"{three(flat)} ms",
-        )
+        yield Stated(
+            "8d", "the smoothed RTT of bbr2019 with the RTT given is almost constant over the jitter", "almost constant"
+        ).judged({}, f"{three(flat)} ms", {"largest over smallest": (1.0, max(flat) / min(flat))})
         yield from never_leaves(made, "8e", "bbr2016_cmrt")
         jittered = [s for s in plain if s > 0]
         for reading, sds in (
@@ -48,14 +43,8 @@ class Fig8(OverJitter):
             ("mean over those where bbr2019 collapses", [s for s in jittered if collapsed[s] > 0.5]),
         ):
             more = float(np.mean([cbe[s] - plain[s] for s in sds])) if sds else 0.0
-            yield judge(
-                "8e",
-                "cwnd of bbr2019 with the bandwidth given is about 120 MSS higher",
-                {"higher": more > 0},
-                paper="+120 MSS",
-                here=f"{more:+.0f} MSS",
-                sizes={"MSS": (120.0, more)},
-                reading=reading,
+            yield Stated("8e", "cwnd of bbr2019 with the bandwidth given is about 120 MSS higher", "+120 MSS").judged(
+                {"higher": more > 0}, f"{more:+.0f} MSS", {"MSS": (120.0, more)}, reading=reading
             )
         yield from self._window_given(made)
 
@@ -65,22 +54,24 @@ class Fig8(OverJitter):
         queue, other = (self.over(made, "queue_ms", cc) for cc in ("bbr2016_cmrt", "bbr2016"))
         most = max(cwnd)
         high = [s for s in cwnd if s >= 0.75]
-        yield judge(
+        yield Stated(
             "8e",
             "with the RTT given, cwnd of bbr2016 decreases somewhat where the jitter is high",
+            "decreases somewhat",
+        ).judged(
             {"2 to 25 % lower than without jitter": 0.02 <= 1 - cwnd[most] / cwnd[0.0] <= NEAR},
-            paper="decreases somewhat",
-            here=f"{three(cwnd.values())} segments",
+            f"{three(cwnd.values())} segments",
         )
-        yield judge(
+        yield Stated(
             "8d",
             "with the RTT given, bbr2016 has a higher cwnd, and so a longer queue",
+            "significantly higher, higher queueing delay",
+        ).judged(
             {
                 "a quarter more cwnd where the jitter is high": all(cwnd[s] >= (1 + NEAR) * plain[s] for s in high),
                 "a longer queue there": all(queue[s] > other[s] for s in high),
             },
-            paper="significantly higher, higher queueing delay",
-            here=f"queue {three(queue.values())} against {three(other.values())} ms",
+            f"queue {three(queue.values())} against {three(other.values())} ms",
         )
 
     def _given(self, made: Reproduction, base: str) -> Iterator[Claim]:
@@ -88,25 +79,21 @@ class Fig8(OverJitter):
         plain, cbe, cmrt = (self.over(made, "throughput_mbps", base + tail) for tail in ("", "_cbe", "_cmrt"))
         jittered = [s for s in plain if s > 0]
         most = jittered[-1]
-        yield judge(
-            "8a",
-            f"with the bandwidth given, {base} gets more, and still collapses at high jitter",
+        yield Stated(
+            "8a", f"with the bandwidth given, {base} gets more, and still collapses at high jitter", "softens"
+        ).judged(
             {
                 "no less at any jitter (to 5 %)": all(cbe[s] >= 0.95 * plain[s] for s in jittered),
                 f"more at {most:g} ms": cbe[most] > 1.1 * plain[most],
                 f"below half the link at {most:g} ms": cbe[most] < LINK_MBPS / 2,
             },
-            paper="softens",
-            here=f"{listed(cbe.values(), '{:.0f}')} against {listed(plain.values(), '{:.0f}')} Mbit/s",
+            f"{listed(cbe.values(), '{:.0f}')} against {listed(plain.values(), '{:.0f}')} Mbit/s",
         )
         for last in (1.0, 1.5):
             if last in cmrt:
-                yield judge(
-                    "8a",
-                    f"with the RTT given, {base} does not collapse",
+                yield Stated("8a", f"with the RTT given, {base} does not collapse", "very high throughput").judged(
                     {"at least 90 % of the link at every jitter": _least(cmrt, last) >= 0.9 * LINK_MBPS},
-                    paper="very high throughput",
-                    here=listed(cmrt.values(), "{:.0f}") + " Mbit/s",
+                    listed(cmrt.values(), "{:.0f}") + " Mbit/s",
                     reading=f"jitters of Fig. 2's axis, up to {last:g} ms"
                     if last == 1
                     else f"jitters up to {last:g} ms",
@@ -124,13 +111,10 @@ class Fig8(OverJitter):
         ):
             longer = {s: of_cbe[s] - base_ms[s] for s in srtt}
             most = max(longer[s] for s in srtt if s > 0)  # without jitter the queue is any BBR's
-            yield judge(
-                "8d",
-                "with the bandwidth given, bbr2016 adds little delay, around 2 ms",
+            yield Stated("8d", "with the bandwidth given, bbr2016 adds little delay, around 2 ms", "+2 ms").judged(
                 {"no more at any jitter (by a quarter)": most <= 2 * (1 + NEAR)},
-                paper="+2 ms",
-                here="smoothed RTT " + ", ".join(f"{x:+.1f}" for x in longer.values()) + f" ms at {three(srtt)} ms",
-                sizes={"most (ms)": (2.0, most)},
+                "smoothed RTT " + ", ".join(f"{x:+.1f}" for x in longer.values()) + f" ms at {three(srtt)} ms",
+                {"most (ms)": (2.0, most)},
                 reading=f"{reading}; {jitter}",
             )
 
@@ -139,12 +123,11 @@ class Fig8(OverJitter):
         for column, reading in (("queue_ms", "its queue"), ("srtt_ms", "its smoothed RTT")):
             plain, given = (self.over(made, column, cc, jitter) for cc in ("bbr2019", "bbr2019_cbe"))
             jittered = [s for s in plain if s > 0]
-            yield judge(
-                "8d",
-                "with the bandwidth given, bbr2019 has slightly more delay, by its queue",
+            yield Stated(
+                "8d", "with the bandwidth given, bbr2019 has slightly more delay, by its queue", "slightly higher"
+            ).judged(
                 {"longer on average": np.mean([given[s] - plain[s] for s in jittered]) > 0},
-                paper="slightly higher",
-                here=f"{three(given.values())} against {three(plain.values())} ms at {three(plain)} ms",
+                f"{three(given.values())} against {three(plain.values())} ms at {three(plain)} ms",
                 reading=f"{reading}; {jitter}",
             )
 

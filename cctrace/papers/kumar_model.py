@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cctrace.analytic import Collapse, TruncatedNormal, closedloop, jittered
-from cctrace.papers.claims import NEAR, Claim, judge, listed
+from cctrace.papers.claims import NEAR, Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, chosen, drawing
 from cctrace.papers.kumar import (
     COLLAPSED,
@@ -127,15 +127,12 @@ class Fig5(_ModelAndTestbed):
         yield from (_follows(made, name, share) for name in MODELS for share in COLLAPSED.values())
         sds, rates = made.column("throughput_mbps", "sd_ms", source=TESTBED)
         half = LINK_MBPS / 2
-        yield judge(
-            "5c",
-            "the cliff lies between 0.5 and 1.25 ms",
+        yield Stated("5c", "the cliff lies between 0.5 and 1.25 ms", "0.5 to 1.25 ms").judged(
             {
                 "above half the link at 0.5 ms and below": (rates[sds <= 0.5] >= half).all(),
                 "below it at 1.25 ms and above": (rates[sds >= 1.25] < half).all(),
             },
-            paper="0.5 to 1.25 ms",
-            here=f"{_crossing(sds, rates, half)} (throughput crosses half the link)",
+            f"{_crossing(sds, rates, half)} (throughput crosses half the link)",
         )
 
 
@@ -145,15 +142,14 @@ def _follows(made: Reproduction, name: str, share: float) -> Claim:
     _, rate_here, rate_model = _both(made, "throughput_mbps", name)
     sides = (rate_here < share * LINK_MBPS) == (rate_model < share * LINK_MBPS)
     wrong = [f"{sd:g}" for sd, same in zip(sds, sides, strict=True) if not same]
-    return judge(
-        "5",
-        "the analytical results closely follow the experiment",
+    return Stated(
+        "5", "the analytical results closely follow the experiment", "close, small deviation at a few jitters"
+    ).judged(
         {"collapsed or not at the same jitters": not wrong},
-        paper="close, small deviation at a few jitters",
-        here=f"min_rtt {off.min():+.0f} to {off.max():+.0f} %; throughput {listed(rate_model, '{:.0f}')} for "
+        f"min_rtt {off.min():+.0f} to {off.max():+.0f} %; throughput {listed(rate_model, '{:.0f}')} for "
         f"{listed(rate_here, '{:.0f}')} Mbit/s"
         + (f"; throughput on the other side of {share:.0%} of the link at {', '.join(wrong)} ms" if wrong else ""),
-        sizes={f"min_rtt at {sd:g} ms": (run, law) for sd, run, law in zip(sds, here, model, strict=True)},
+        {f"min_rtt at {sd:g} ms": (run, law) for sd, run, law in zip(sds, here, model, strict=True)},
         reading=f"{name}; collapse: below {share:.0%} of the link",
     )
 
@@ -173,12 +169,13 @@ class Fig6(_ModelAndTestbed):
         """Whether delta is a function of the jitter."""
         sds, over = made.column("queue_ms", "sd_ms", source=TESTBED)
         _, before = made.column("queue_before_ms", "sd_ms", source=TESTBED)
-        yield judge(
+        yield Stated(
             "6",
             "the queueing delay is a function of the jitter, and falls as jitter grows",
+            "delta(sd), from the router's average backlog",
+        ).judged(
             {"falls from each jitter to the next": (np.diff(over) < 0).all()},
-            paper="delta(sd), from the router's average backlog",
-            here=f"over the run {_ms(over)} ms, before a collapse {_ms(before)} ms (-: never filled the link), "
+            f"over the run {_ms(over)} ms, before a collapse {_ms(before)} ms (-: never filled the link), "
             f"at {_ms(sds)} ms of jitter",
         )
 
@@ -233,28 +230,28 @@ class Fig7(_ModelAndTestbed):
         for name, fell in itertools.product((*MODELS, IN_LOOP), COLLAPSED):
             at, here, model = _both(made, fell, name)
             apart = np.abs(here - model)
-            yield judge(
-                "7",
-                "the probability of collapse agrees strongly with the experiment",
+            yield Stated(
+                "7", "the probability of collapse agrees strongly with the experiment", "0, a cliff, 1"
+            ).judged(
                 {
                     "within 0.25 at every jitter": (apart <= NEAR).all(),
                     "0 at the smallest jitter, 1 at the largest": model[0] < 0.05 and model[-1] > 0.95,
                 },
-                paper="0, a cliff, 1",
-                here=f"model {listed(model)}, runs {listed(here)} at {listed(at, '{:g}')} ms",
+                f"model {listed(model)}, runs {listed(here)} at {listed(at, '{:g}')} ms",
                 reading=f"{name}; collapse: below {COLLAPSED[fell]:.0%} of the link",
                 ours=name == IN_LOOP,
             )
         threshold = float(Collapse(mean_us=UCAV_US, floor_us=FLOOR_US).threshold("sd_us")) / 1e3
         half = _share_crossing(sds, share)
-        yield judge(
+        yield Stated(
             "7",
             "the threshold of Eq. 11 (probability one half, no queue) is where runs collapse",
+            f"{threshold:.2f} ms (Eq. 11, L = 10,000)",
+        ).judged(
             {},
+            f"half of the runs collapse at {half:.2f} ms" if np.isfinite(half) else "no crossing in this run",
+            {"ms": (threshold, half)},
             ours=True,
-            paper=f"{threshold:.2f} ms (Eq. 11, L = 10,000)",
-            here=f"half of the runs collapse at {half:.2f} ms" if np.isfinite(half) else "no crossing in this run",
-            sizes={"ms": (threshold, half)},
         )
 
 

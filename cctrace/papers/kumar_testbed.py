@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.kumar import CLUMPED, FLOOR_US, JITTER, MEAN_US, WINDOW, OverTestbed, run_of
 from cctrace.papers.netem import table
@@ -62,21 +62,15 @@ class Details(OverTestbed):
         }
         down = made.means("collapsed", "variation", cc="bbr2016", sd_ms=high)
         for name, more in gain.items():
-            yield judge(
-                "2c",
-                WINDOW,
+            yield Stated("2c", WINDOW, "+200 MSS").judged(
                 {"higher": more > 0, f"BBR 2016 collapses all the same, at {high:g} ms": down[name] > 0.5},
-                paper="+200 MSS",
-                here=f"{more:+.0f} MSS at {low:g} ms",
-                sizes={"MSS": (200.0, more)},
+                f"{more:+.0f} MSS at {low:g} ms",
+                {"MSS": (200.0, more)},
                 reading=name,
             )
-        yield judge(
-            "2d",
-            "BBR 2016 collapses whatever the details of the testbed",
+        yield Stated("2d", "BBR 2016 collapses whatever the details of the testbed", "one testbed").judged(
             {f"{name}: below half the link at {high:g} ms": share > 0.5 for name, share in down.items()},
-            paper="one testbed",
-            here="; ".join(f"{name} {x}" for name, x in rates.items()) + f" Mbit/s at {'/'.join(map(str, sds))} ms",
+            "; ".join(f"{name} {x}" for name, x in rates.items()) + f" Mbit/s at {'/'.join(map(str, sds))} ms",
             ours=True,
         )
 

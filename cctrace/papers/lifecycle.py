@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cctrace.columns import runs_of_true
-from cctrace.papers.claims import Claim, by_name, judge
+from cctrace.papers.claims import Claim, Stated, by_name
 from cctrace.papers.figure import Fields, Figure, drawing
 from cctrace.papers.figure import Reproduction as Made
 from cctrace.papers.runs import Result, Run
@@ -74,17 +74,14 @@ class Lifecycle(Figure):
                     f"{phase} {column}": (paper, made.value(column, system=system, phase=phase))
                     for (phase, column), paper in numbers.items()
                 }
-                yield judge(
-                    where,
-                    text,
+                yield Stated(where, text, by_name({name: pair[0] for name, pair in got.items()}, "{:.3g}")).judged(
                     {
                         f"{name} {paper:.3g}": abs(here / paper - 1) <= EXACT
                         for name, (paper, here) in got.items()
                         if name.endswith(GAIN)
                     },
-                    paper=by_name({name: pair[0] for name, pair in got.items()}, "{:.3g}"),
-                    here=by_name({name: pair[1] for name, pair in got.items() if np.isfinite(pair[1])}, "{:.3g}"),
-                    sizes={name: pair for name, pair in got.items() if not name.endswith(GAIN)},
+                    by_name({name: pair[1] for name, pair in got.items() if np.isfinite(pair[1])}, "{:.3g}"),
+                    {name: pair for name, pair in got.items() if not name.endswith(GAIN)},
                     reading=system if len(systems) > 1 else "",
                 )
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from cctrace import plot
 from cctrace.papers import obbr as ob
-from cctrace.papers.claims import Claim, by_name, judge, listed
+from cctrace.papers.claims import Claim, Stated, by_name, listed
 from cctrace.papers.figure import Drawn, Fields, Formula, Reproduction, drawing, records
 from cctrace.papers.obbr_traces import OTHER_R, own_trace, series_of, table1_claims
 from cctrace.papers.obbr_traces import TABLE1 as LOGS
@@ -61,26 +61,22 @@ class Fig11(ob.Bi23):
             rows = made.table[made.table.system.isin([ob.BBR, ob.BBR2, ob.CUBIC, ob.BBR_S, *names])]
             best = rows.loc[rows.groupby("trace").goodput_mbps.idxmax()].system
             wins = int(best.isin(names).sum())
-            yield judge(
-                "11",
-                "BBRv2 and CUBIC retransmit least, BBR most; oBBR is below BBR-S",
+            yield Stated(
+                "11", "BBRv2 and CUBIC retransmit least, BBR most; oBBR is below BBR-S", "in this order"
+            ).judged(
                 {
                     "both below every oBBR": max(lost[ob.BBR2], lost[ob.CUBIC]) < min(lost[names]),
                     "BBR above all of these": lost[ob.BBR] >= max(lost[[ob.BBR2, ob.CUBIC, ob.BBR_S, *names]]),
                     "oBBR below BBR-S": max(lost[names]) < lost[ob.BBR_S],
                 },
-                paper="in this order",
-                here=by_name({s: lost[s] for s in (ob.CUBIC, ob.BBR2, ob.BBR_S, ob.BBR)}, "{:.2f}")
+                by_name({s: lost[s] for s in (ob.CUBIC, ob.BBR2, ob.BBR_S, ob.BBR)}, "{:.2f}")
                 + f", oBBR {listed(lost[names])} %",
                 reading=form,
             )
-            yield judge(
-                "11",
-                "oBBR has the highest goodput in three of four traces",
+            yield Stated("11", "oBBR has the highest goodput in three of four traces", "three of four").judged(
                 {"in most of the cases": wins > len(best) / 2},
-                paper="three of four",
-                here=f"{wins} of {len(best)} {'traces' if own else 'presets'}",
-                sizes={"share of the cases": (0.75, wins / len(best))},
+                f"{wins} of {len(best)} {'traces' if own else 'presets'}",
+                {"share of the cases": (0.75, wins / len(best))},
                 reading=form,
             )
 

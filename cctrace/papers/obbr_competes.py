@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from cctrace.papers import obbr as ob
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.runs import Result, Run
 
@@ -54,47 +54,45 @@ def _competes(made: Reproduction, form: str, ending: str) -> Iterator[Claim]:
     low, high = (shares(names, ob.BBR, ratio) for ratio in (0.5, 1.0))
     cubic, second = ({ratio: shares(names, rival, ratio) for ratio in (0.5, 1.0)} for rival in (ob.CUBIC, ob.BBR2))
     (plain,) = shares([ob.BBR], ob.CUBIC, 0.5)
-    yield judge(
-        "12",
-        "against BBR in 0.5 BDP oBBR hardly gains bandwidth; a larger mu helps",
+    yield Stated(
+        "12", "against BBR in 0.5 BDP oBBR hardly gains bandwidth; a larger mu helps", "33 % with mu 1"
+    ).judged(
         {"all below half": max(low) < 0.5, "most with mu 1": low[2] == max(low)},
-        paper="33 % with mu 1",
-        here=f"{_percent(low, 1)} % at mu 0.5/0.75/1",
-        sizes={"% with mu 1": (33.0, 100 * low[2])},
+        f"{_percent(low, 1)} % at mu 0.5/0.75/1",
+        {"% with mu 1": (33.0, 100 * low[2])},
         reading=form,
     )
-    yield judge(
-        "12",
-        "in 1 BDP even mu 0.5 takes 40.5 % beside BBR",
+    yield Stated("12", "in 1 BDP even mu 0.5 takes 40.5 % beside BBR", "40.5 %").judged(
         {"more than in 0.5 BDP": high[0] > low[0]},
-        paper="40.5 %",
-        here=f"{_percent(high, 1)} % at mu 0.5/0.75/1",
-        sizes={"%": (40.5, 100 * high[0])},
+        f"{_percent(high, 1)} % at mu 0.5/0.75/1",
+        {"%": (40.5, 100 * high[0])},
         reading=form,
     )
-    yield judge(
+    yield Stated(
         "12",
         "against CUBIC oBBR has more than half, but leaves it more than BBR does in 0.5 BDP",
+        "BBR takes almost all; CUBIC up to 46.6 % in 1 BDP",
+    ).judged(
         {
             "more than half in 0.5 BDP": min(cubic[0.5]) > 0.5,
             "less than BBR takes": max(cubic[0.5]) < plain,
             "BBR takes almost all": plain >= 0.9,
         },
-        paper="BBR takes almost all; CUBIC up to 46.6 % in 1 BDP",
-        here=f"{_percent(cubic[0.5])} % (BBR {100 * plain:.0f}) in 0.5 BDP, {_percent(cubic[1.0])} % in 1 BDP",
-        sizes={"most of CUBIC in 1 BDP (%)": (46.6, 100 * (1 - min(cubic[1.0])))},
+        f"{_percent(cubic[0.5])} % (BBR {100 * plain:.0f}) in 0.5 BDP, {_percent(cubic[1.0])} % in 1 BDP",
+        {"most of CUBIC in 1 BDP (%)": (46.6, 100 * (1 - min(cubic[1.0])))},
         reading=form,
     )
-    yield judge(
+    yield Stated(
         "12",
         "against BBRv2 it is similar in 0.5 BDP; BBRv2 takes more in 1 BDP",
+        "as CUBIC, then more bandwidth for BBRv2",
+    ).judged(
         {
             "more than half in 0.5 BDP": min(second[0.5]) > 0.5,
             "BBRv2 has more in 1 BDP than in 0.5": sum(second[1.0]) < sum(second[0.5]),
             "and more than CUBIC there": sum(second[1.0]) < sum(cubic[1.0]),
         },
-        paper="as CUBIC, then more bandwidth for BBRv2",
-        here=f"{_percent(second[0.5])} % in 0.5 BDP, {_percent(second[1.0])} % in 1 BDP",
+        f"{_percent(second[0.5])} % in 0.5 BDP, {_percent(second[1.0])} % in 1 BDP",
         reading=form,
     )
 
@@ -128,13 +126,14 @@ class LargestCap(ob.Bi23):
         for form, mu in itertools.product(made.each("form"), made.each("mu")):
             gains, got = made.column("share", "g_max", form=form, mu=mu)
             bbr, at = got[0], dict(zip(gains, got, strict=True))
-            yield judge(
+            yield Stated(
                 "4.3",
                 "in a deep buffer g_max sets how strongly oBBR competes; with 2 it behaves as BBR",
+                "smaller weakens, greater strengthens",
+            ).judged(
                 {"a larger g_max takes more": (got[2:] > got[1:-1]).all()},
-                paper="smaller weakens, greater strengthens",
-                here=f"{_percent(list(got[1:]))} % beside CUBIC at {listed(gains[1:], '{:g}')}, BBR {100 * bbr:.0f} %",
-                sizes={"share with g_max 2": (bbr, at[2.0])},
+                f"{_percent(list(got[1:]))} % beside CUBIC at {listed(gains[1:], '{:g}')}, BBR {100 * bbr:.0f} %",
+                {"share with g_max 2": (bbr, at[2.0])},
                 reading=f"{form}; mu {mu:g}",
             )
 

@@ -18,7 +18,7 @@ from cctrace import plot
 from cctrace.cc.quic_bbr import PROBE_BW
 from cctrace.columns import longest_run
 from cctrace.papers import obbr as ob
-from cctrace.papers.claims import Claim, judge
+from cctrace.papers.claims import Claim, Stated
 from cctrace.papers.figure import Drawn, Fields, Reproduction
 from cctrace.papers.measure import path_of
 from cctrace.papers.runs import Result, Run
@@ -108,14 +108,15 @@ class Fig4(ob.Bi23):
         """Section 3.2."""
         for row in made.table.to_dict("records"):
             rtt, late = {5: (700, 7), 2: (1500, 15)}[row["after_mbps"]]
-            yield judge(
+            yield Stated(
                 "4",
                 f"after a drop to {row['after_mbps']} Mbit/s BBR goes on too fast for 10 ever longer RTTs",
+                f"~{rtt} ms, ~{late} s, the same in flight",
+            ).judged(
                 {"loses meanwhile": row["lost_kb"] > 0},
-                paper=f"~{rtt} ms, ~{late} s, the same in flight",
-                here=f"{row['rtt_max_ms']:.0f} ms, {row['late_s']:.1f} s, {row['flight_before_kb']:.0f} then "
+                f"{row['rtt_max_ms']:.0f} ms, {row['late_s']:.1f} s, {row['flight_before_kb']:.0f} then "
                 f"{row['flight_stale_kb']:.0f} KB in flight, {row['lost_kb']:.0f} KB retransmitted",
-                sizes={
+                {
                     "RTT (ms)": (rtt, row["rtt_max_ms"]),
                     "estimate right after (s)": (late, row["late_s"]),
                     "in flight (KB)": (row["flight_before_kb"], row["flight_stale_kb"]),
@@ -199,13 +200,12 @@ class Fig5(ob.Bi23):
         for row in made.rows(after_mbps=BEFORE_MBPS).to_dict("records"):
             for norm in NORMS:
                 low, lower = (row[f"below {x}, {norm}"] for x in (0.95, 0.85))
-                yield judge(
-                    "5",
-                    "many samples lie below the bandwidth of a constant link",
+                yield Stated(
+                    "5", "many samples lie below the bandwidth of a constant link", "59 % below 0.95, 24 % below 0.85"
+                ).judged(
                     {},
-                    paper="59 % below 0.95, 24 % below 0.85",
-                    here=f"{low:.0f} % and {lower:.0f} %",
-                    sizes={"below 0.95 (%)": (59.0, low), "below 0.85 (%)": (24.0, lower)},
+                    f"{low:.0f} % and {lower:.0f} %",
+                    {"below 0.95 (%)": (59.0, low), "below 0.85 (%)": (24.0, lower)},
                     reading=f"{norm}; buffer {row['buffer_kb']} KB",
                 )
         columns = [c for c in made.columns if c.startswith(("low_run", "high_run")) and not c.endswith("_sd")]
@@ -245,15 +245,16 @@ def _streaks(made: Reproduction, buffer_kb: float, column: str) -> Claim:
     drops = [v for a, v in got.items() if a != BEFORE_MBPS]
     what = "samples below 0.75 of the estimate" if low else "RTTs above 2.5 RTprop"
     most = 22 if low else 15
-    return judge(
+    return Stated(
         "5",
         f"the longest run of {what} distinguishes a drop from a constant link",
+        ("at most 22" if low else "at most 15")
+        + ("; clear after drops" if low else "; 373 and 328 after drops to 10 and 5 Mbit/s"),
+    ).judged(
         {"more than k = 30 after every drop": min(drops) > 30}
         | ({f"at most {most} on the constant link": got[BEFORE_MBPS] <= most} if low or _reaches(buffer_kb) else {}),
-        paper=("at most 22" if low else "at most 15")
-        + ("; clear after drops" if low else "; 373 and 328 after drops to 10 and 5 Mbit/s"),
-        here=", ".join(f"{v:.0f} at {a}" for a, v in got.items()) + " Mbit/s",
-        sizes={f"after the drop to {a}": (n, got[a]) for a, n in RTT_RUNS.items() if a in got and not low},
+        ", ".join(f"{v:.0f} at {a}" for a, v in got.items()) + " Mbit/s",
+        {f"after the drop to {a}": (n, got[a]) for a, n in RTT_RUNS.items() if a in got and not low},
         reading=f"{reading}; buffer {buffer_kb} KB",
     )
 

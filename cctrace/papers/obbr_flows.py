@@ -11,7 +11,7 @@ import pandas as pd
 
 from cctrace.analytic.metrics import jain
 from cctrace.papers import obbr as ob
-from cctrace.papers.claims import Claim, by_name, judge, listed
+from cctrace.papers.claims import Claim, Stated, by_name, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.obbr_stable import fewer_losses
 from cctrace.papers.runs import Result, Run
@@ -68,16 +68,17 @@ class Fig8(ob.Bi23):
         """Section 5.2.1, multiple flows."""
         numbers = sorted(made.table.flows.unique())
         curve = {s: made.column("retransmitted_pct", "flows", system=s)[1] for s in made.each("system")}
-        yield judge(
+        yield Stated(
             "8",
             "BBR retransmits most, whatever the number of flows; more with two or three than with one",
+            "8.41 % (1 flow) to 15.25 % (3 flows)",
+        ).judged(
             {
                 "most in the mean": all(curve[ob.BBR].mean() >= c.mean() for c in curve.values()),
                 "more with several than with one": curve[ob.BBR][1:].max() > curve[ob.BBR][0],
             },
-            paper="8.41 % (1 flow) to 15.25 % (3 flows)",
-            here=f"{listed(curve[ob.BBR])} % with {listed(numbers, '{:g}')} flows",
-            sizes={
+            f"{listed(curve[ob.BBR])} % with {listed(numbers, '{:g}')} flows",
+            {
                 f"{n:g} flows": (pct, here)
                 for n, here in zip(numbers, curve[ob.BBR], strict=True)
                 if (pct := {1: 8.41, 3: 15.25}.get(n)) is not None
@@ -85,24 +86,22 @@ class Fig8(ob.Bi23):
         )
         if {3, 4, 5} <= set(numbers):
             rows = [numbers.index(n) for n in (3, 4, 5)]
-            yield judge(
-                "8",
-                "with four and five flows the overestimation is alleviated",
+            yield Stated(
+                "8", "with four and five flows the overestimation is alleviated", "less than with three"
+            ).judged(
                 {s: max(curve[s][rows[1:]]) < curve[s][rows[0]] for s in (ob.BBR, ob.B3R, ob.BBR_S)},
-                paper="less than with three",
-                here="; ".join(f"{s} {listed(curve[s][rows])}" for s in (ob.BBR, ob.B3R, ob.BBR_S))
+                "; ".join(f"{s} {listed(curve[s][rows])}" for s in (ob.BBR, ob.B3R, ob.BBR_S))
                 + " % with 3, 4 and 5 flows",
             )
         for form, ending in ob.FORMS.items():
             for mu, most, at in ((0.5, 0.52, 2), (0.75, 0.99, 3), (1.0, 7.59, 3)):
                 got = curve[ob.obbr(mu, ending)]
-                yield judge(
-                    "8",
-                    f"oBBR-{mu:g} retransmits at most {most:g} %",
+                yield Stated(
+                    "8", f"oBBR-{mu:g} retransmits at most {most:g} %", f"at most {most:g} % ({at} flows)"
+                ).judged(
                     {"less than BBR": (got < curve[ob.BBR]).all()},
-                    paper=f"at most {most:g} % ({at} flows)",
-                    here=f"{listed(got)} %",
-                    sizes={"most": (most, got.max())},
+                    f"{listed(got)} %",
+                    {"most": (most, got.max())},
                     reading=form,
                 )
         for form, ending in ob.FORMS.items():
@@ -129,15 +128,12 @@ def _fair(made: Reproduction, form: str, systems: list[str]) -> Claim:
     table = made.table[made.table.system.isin(systems)]
     worst = {system: made.rows(system=system).jain.min() for system in systems}
     row = table.iloc[int(np.argmin(table.jain))]
-    return judge(
-        "8",
-        "all use the link and share it fairly",
+    return Stated("8", "all use the link and share it fairly", "effectively and fairly").judged(
         {
             "Jain's index at least 0.9 everywhere": table.jain.min() >= 0.9,
             "90 % used everywhere": table.used.min() >= 0.9,
         },
-        paper="effectively and fairly",
-        here=f"least index {by_name(worst, '{:.2f}')}"
+        f"least index {by_name(worst, '{:.2f}')}"
         f"; least used {table.used.min():.0%}; worst {row.system} with {row.flows} flows: {row.least_mbps:.0f} to "
         f"{row.most_mbps:.0f} Mbit/s",
         reading=form,

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from cctrace.papers import obbr as ob
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.obbr_kinds import EACH_5S, KINDS, POLICED, RATIO, RTT_MS, VARYING, of_kind
 from cctrace.papers.runs import Result, Run
@@ -93,16 +93,13 @@ class Fig13(OverPaths):
             return
         goodput, again = (self.of(made, column) for column in ("goodput_mbps", "retransmitted_pct"))
         for path in goodput:
-            yield judge(
-                "13",
-                "CUBIC retransmits least and has the lowest goodput",
+            yield Stated("13", "CUBIC retransmits least and has the lowest goodput", "0.16 %, 6.30 Mbit/s").judged(
                 {
                     what: values[path][ob.CUBIC] <= min(values[path].values()) + 1e-9
                     for what, values in (("retransmits least", again), ("lowest goodput", goodput))
                 },
-                paper="0.16 %, 6.30 Mbit/s",
-                here=f"{again[path][ob.CUBIC]:.2f} %, {goodput[path][ob.CUBIC]:.2f} Mbit/s",
-                sizes={"%": (0.16, again[path][ob.CUBIC]), "Mbit/s": (6.30, goodput[path][ob.CUBIC])},
+                f"{again[path][ob.CUBIC]:.2f} %, {goodput[path][ob.CUBIC]:.2f} Mbit/s",
+                {"%": (0.16, again[path][ob.CUBIC]), "Mbit/s": (6.30, goodput[path][ob.CUBIC])},
                 reading=path,
             )
         yield _arithmetic()
@@ -116,35 +113,36 @@ def _bulk(goodput: ByPath, again: ByPath, form: str, ending: str) -> Iterator[Cl
     for path, rate in goodput.items():
         lost, reading = again[path], f"{path}; {form}"
         most, ours = max(lost[s] for s in names), rate[ob.obbr(0.75, ending)]
-        yield judge(
+        yield Stated(
             "13",
             "oBBR has a higher goodput than BBRv2",
+            "27.17 Mbit/s with mu 0.75 against 17.66: the text's 1.54 is the ratio",
+        ).judged(
             {"higher": ours > rate[ob.BBR2]},
-            paper="27.17 Mbit/s with mu 0.75 against 17.66: the text's 1.54 is the ratio",
-            here=f"{ours:.2f} against {rate[ob.BBR2]:.2f} Mbit/s",
-            sizes={"times": (1.54, ours / rate[ob.BBR2])},
+            f"{ours:.2f} against {rate[ob.BBR2]:.2f} Mbit/s",
+            {"times": (1.54, ours / rate[ob.BBR2])},
             reading=reading,
         )
-        yield judge(
+        yield Stated(
             "13",
             "oBBR retransmits less than BBR-S, at the same goodput or more",
+            "6.30/6.58/6.85 against 10.41 %, 27.17 against 26.94 Mbit/s",
+        ).judged(
             {"less": most < lost[rival]},
-            paper="6.30/6.58/6.85 against 10.41 %, 27.17 against 26.94 Mbit/s",
-            here=f"{listed(lost[s] for s in names)} against {lost[rival]:.2f} %, {ours:.2f} against "
+            f"{listed(lost[s] for s in names)} against {lost[rival]:.2f} %, {ours:.2f} against "
             f"{rate[rival]:.2f} Mbit/s",
-            sizes={
+            {
                 "goodputs": (27.17 / 26.94, ours / rate[rival]),
                 "retransmitted shares": (6.58 / 10.41, lost[ob.obbr(0.75, ending)] / max(lost[rival], 1e-9)),
             },
             reading=reading,
         )
-        yield judge(
-            "13",
-            "BBRv2 retransmits more than oBBR",
+        yield Stated(
+            "13", "BBRv2 retransmits more than oBBR", '6.71 %, "higher than the oBBR schemes"; but oBBR-1 has 6.85'
+        ).judged(
             {"more": lost[ob.BBR2] > most},
-            paper='6.71 %, "higher than the oBBR schemes"; but oBBR-1 has 6.85',
-            here=f"{lost[ob.BBR2]:.2f} against {most:.2f} %",
-            sizes={"BBRv2 (%)": (6.71, lost[ob.BBR2])},
+            f"{lost[ob.BBR2]:.2f} against {most:.2f} %",
+            {"BBRv2 (%)": (6.71, lost[ob.BBR2])},
             reading=reading,
         )
 
@@ -153,12 +151,13 @@ def _arithmetic() -> Claim:
     """The shares that section 5.2.5 derives from its own numbers."""
     stated = {6.30: 39.48, 6.58: 36.79, 6.85: 36.11}
     less = {pct: 100 * (1 - pct / 10.41) for pct in stated}
-    return judge(
+    return Stated(
         "13",
         "6.30, 6.58 and 6.85 % are 39.48, 36.79 and 36.11 % less than BBR-S's 10.41 (the paper's own numbers)",
+        f"{listed(stated.values())} % less",
+    ).judged(
         {f"{pct} % is {share} % less": abs(less[pct] - share) < 0.05 for pct, share in stated.items()},
-        paper=f"{listed(stated.values())} % less",
-        here=f"{listed(less.values())} % less",
+        f"{listed(less.values())} % less",
         ours=True,
     )
 
@@ -197,12 +196,11 @@ class Fig14(OverPaths):
             return
         lowest, quality = (self.of(made, column) for column in ("lowest_share", "quality"))
         for path, of in lowest.items():
-            yield judge(
-                "14",
-                "CUBIC's client takes almost only the lowest quality, and so stalls less",
+            yield Stated(
+                "14", "CUBIC's client takes almost only the lowest quality, and so stalls less", "almost the lowest"
+            ).judged(
                 {"lowest in 80 % of the segments": of[ob.CUBIC] >= 0.8},
-                paper="almost the lowest",
-                here=f"{quality[path][ob.CUBIC]:.2f}, {of[ob.CUBIC]:.0%} lowest",
+                f"{quality[path][ob.CUBIC]:.2f}, {of[ob.CUBIC]:.0%} lowest",
                 reading=path,
             )
         for path in quality:
@@ -214,33 +212,36 @@ class Fig14(OverPaths):
         again, quality, down, stalled = (self.of(made, column)[path] for column, _ in self.drawn.arguments[1])
         names, most, few = (ob.obbrs(ending), [ob.BBR, ob.B3R + ending], [ob.BBR_S + ending, ob.BBR2, ob.CUBIC])
         reading = f"{path}; {form}"
-        yield judge(
+        yield Stated(
             "14",
             "BBR-S, BBRv2, CUBIC and oBBR retransmit much less than BBR and B3R",
+            "similar to each other, much lower",
+        ).judged(
             {"two thirds at most": 1.5 * max(again[s] for s in (*few, *names)) < min(again[s] for s in most)},
-            paper="similar to each other, much lower",
-            here=f"{listed(again[s] for s in (*few, *names))} against {listed(again[s] for s in most)} %",
+            f"{listed(again[s] for s in (*few, *names))} against {listed(again[s] for s in most)} %",
             reading=reading,
         )
-        yield judge(
+        yield Stated(
             "14",
             "BBR-S, BBRv2 and CUBIC have the lowest quality, most switches down, most rebuffering",
+            "lowest, highest, highest",
+        ).judged(
             {
                 what: min(sign * of[s] for s in few) > max(sign * of[s] for s in (*most, *names))
                 for what, of, sign in (("quality", quality, -1), ("switches", down, 1), ("rebuffering", stalled, 1))
             },
-            paper="lowest, highest, highest",
-            here=f"quality {listed(quality[s] for s in few)} against {listed(quality[s] for s in names)}",
+            f"quality {listed(quality[s] for s in few)} against {listed(quality[s] for s in names)}",
             reading=reading,
         )
         ours = names[0]
-        yield judge(
+        yield Stated(
             "14",
             "oBBR-0.5 has a quality of 6.37, 4 switches down, 0.28 % of rebuffering, and retransmits below 4 %",
+            "6.37, 4, 0.28 %, < 4 %",
+        ).judged(
             {"below 4 % retransmitted": again[ours] < 4},
-            paper="6.37, 4, 0.28 %, < 4 %",
-            here=f"{quality[ours]:.2f}, {down[ours]:.1f}, {stalled[ours]:.2f} %, {again[ours]:.2f} %",
-            sizes={
+            f"{quality[ours]:.2f}, {down[ours]:.1f}, {stalled[ours]:.2f} %, {again[ours]:.2f} %",
+            {
                 "quality": (6.37, quality[ours]),
                 "switches": (4.0, down[ours]),
                 "rebuffering (%)": (0.28, stalled[ours]),

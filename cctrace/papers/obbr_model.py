@@ -12,7 +12,7 @@ import pandas as pd
 
 from cctrace.analytic import share
 from cctrace.papers import obbr as ob
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Formula, Reproduction, drawing
 from cctrace.papers.lifecycle import EIGHTHS, RTT_PROBE, STARTS, V1, Lifecycle
 from cctrace.papers.runs import Result, Run
@@ -50,41 +50,32 @@ class Fig2(Formula, ob.Bi23):
         points = {r: 1 - float(share.loss_based_share(2, r)) for r in (0.5, 1, 2, 4, 8, 16)}
         met = _crossing(made.rows(g=2, ratio=16))
         one = made.rows(g=1)
-        yield judge(
-            "2",
-            "with g 2 and R 16 the BBR flow occupies almost half of the buffer",
+        yield Stated("2", "with g 2 and R 16 the BBR flow occupies almost half of the buffer", "almost half").judged(
             {"the curve meets 1 - p there": abs(met - deep) < 0.03},
-            paper="almost half",
-            here=f"{deep:.3f} where the curves meet",
-            sizes={"share": (0.5, deep)},
+            f"{deep:.3f} where the curves meet",
+            {"share": (0.5, deep)},
         )
-        yield judge(
+        yield Stated(
             "2",
             "a shallower buffer is more occupied by BBR; at 1 BDP nothing is left for loss-based flows",
+            "all at R 1",
+        ).judged(
             {"rises as R falls": np.all(np.diff(list(points.values())) <= 0), "all at R 1": points[1] == 1.0},
-            paper="all at R 1",
-            here=", ".join(f"R {r:g}: {v:.2f}" for r, v in points.items()),
+            ", ".join(f"R {r:g}: {v:.2f}" for r, v in points.items()),
         )
         q, c, rtt = (2.0 * 4000, 20.0, 400.0)  # any buffer, rate and RTT
         p, g = (grid.ravel() for grid in np.meshgrid(np.linspace(0, 1, 21), [1.0, 1.5, 2.0]))
         queued = g * (p * q / c + rtt) * (1 - p) * c - (1 - p) * c * rtt
         apart = np.abs(queued / q - [share.occupied_ratio(x, y, q / (c * rtt)) for x, y in zip(p, g, strict=True)])
-        yield judge(
-            "Eq. 1",
-            "what is in flight less the flow's BDP, over the buffer, is Q_r",
-            {"equal for all p and g": apart.max() < 1e-12},
-            paper="gp(1 - p) + (g - 1)(1 - p)/R",
-            here=f"largest difference {apart.max():.1g}",
-        )
-        yield judge(
-            "2",
-            "with g 1 it cannot compete, however large the buffer",
+        yield Stated(
+            "Eq. 1", "what is in flight less the flow's BDP, over the buffer, is Q_r", "gp(1 - p) + (g - 1)(1 - p)/R"
+        ).judged({"equal for all p and g": apart.max() < 1e-12}, f"largest difference {apart.max():.1g}")
+        yield Stated("2", "with g 1 it cannot compete, however large the buffer", "below 1 - p everywhere").judged(
             {
                 "below what is left for all p": (one.occupied <= one.remaining + 1e-12).all(),
                 "the same for all R": np.allclose(one.groupby("p").occupied.max(), one.groupby("p").occupied.min()),
             },
-            paper="below 1 - p everywhere",
-            here=f"p (1 - p): at most {one.occupied.max():.2f}; R drops out of the formula",
+            f"p (1 - p): at most {one.occupied.max():.2f}; R drops out of the formula",
         )
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
@@ -144,47 +135,41 @@ class Fig3(ob.Bi23):
         ratios, two = made.column("bbr_share", "ratio", panel=OVER_R2)
         if len(ratios) > 1:
             bound = made.column("model_share", "ratio", panel=OVER_R2)[1]
-            yield judge(
+            yield Stated(
                 "3",
                 "with g 2 BBR's share falls as R grows, and stays below the converge point",
+                "falls, below the red lines",
+            ).judged(
                 {
                     "less in the deepest buffer than in the shallowest": two[-1] < two[0],
                     "never rises by more than 0.05": (np.diff(two) < 0.05).all(),
                     "not above 1 - p* (by 0.02)": (two <= bound + 0.02).all(),
                 },
-                paper="falls, below the red lines",
-                here=f"{listed(two)} at R {listed(ratios, '{:g}')}; model {listed(bound)}",
+                f"{listed(two)} at R {listed(ratios, '{:g}')}; model {listed(bound)}",
             )
         got, lost = (made.value(column, panel=OVER_R2, ratio=0.5) for column in ("bbr_share", "retransmitted_pct"))
         if np.isfinite(got):
-            yield judge(
-                "3",
-                "at R 0.5 BBR dominates, and loses 13.36 %",
+            yield Stated("3", "at R 0.5 BBR dominates, and loses 13.36 %", "13.36 %").judged(
                 {"nine tenths of the goodput": got >= 0.9},
-                paper="13.36 %",
-                here=f"{got:.0%} of the goodput, {ob.loss_ratio_pct(lost):.2f} % lost",
-                sizes={"lost (%)": (13.36, ob.loss_ratio_pct(lost))},
+                f"{got:.0%} of the goodput, {ob.loss_ratio_pct(lost):.2f} % lost",
+                {"lost (%)": (13.36, ob.loss_ratio_pct(lost))},
             )
         ratios, one = made.column("bbr_share", "ratio", panel=OVER_R1)
         if len(ratios):
-            yield judge(
-                "3",
-                "with g 1 CUBIC has almost everything, however large the buffer",
+            yield Stated(
+                "3", "with g 1 CUBIC has almost everything, however large the buffer", "almost all bandwidth is CUBIC's"
+            ).judged(
                 {"BBR at most a tenth everywhere": one.max() <= 0.1},
-                paper="almost all bandwidth is CUBIC's",
-                here=f"BBR's share {listed(one)} at R {listed(ratios, '{:g}')}",
+                f"BBR's share {listed(one)} at R {listed(ratios, '{:g}')}",
             )
         gains, deep = made.column("bbr_share", "g", panel=OVER_G)
         if len(gains) > 1:
-            yield judge(
-                "3",
-                "at R 16 BBR's share grows with g",
+            yield Stated("3", "at R 16 BBR's share grows with g", "more goodput with increasing g").judged(
                 {
                     "more with the largest": deep[-1] > deep[0],
                     "never falls by more than 0.05": (np.diff(deep) > -0.05).all(),
                 },
-                paper="more goodput with increasing g",
-                here=f"{listed(deep)} at g {listed(gains, '{:g}')}",
+                f"{listed(deep)} at g {listed(gains, '{:g}')}",
             )
 
     def lined(self, made: Reproduction) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from cctrace.papers import obbr as ob
-from cctrace.papers.claims import Claim, judge, listed
+from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.runs import Result, Run
 
@@ -109,17 +109,14 @@ def _bbr_most(made: Reproduction, lossy: list[str]) -> Claim:
     others = {system: mean for system, mean in means.items() if system != ob.BBR}
     most = max(others, key=lambda system: others[system])
     worst = made.table[(made.table.system == ob.BBR) & made.table.scenario.isin(lossy)].goodput_share.min()
-    return judge(
-        "7",
-        "BBR keeps its goodput in all cases, and retransmits most",
+    return Stated("7", "BBR keeps its goodput in all cases, and retransmits most", "17.42 % on average").judged(
         {
             "80 % of the link everywhere": worst >= 0.8,
             "more than all others (mean over losses and both paths)": means[ob.BBR] > others[most],
         },
-        paper="17.42 % on average",
-        here=f"{means[ob.BBR]:.2f} %, goodput at least {worst:.0%} of the link; most of the others {most} with "
+        f"{means[ob.BBR]:.2f} %, goodput at least {worst:.0%} of the link; most of the others {most} with "
         f"{others[most]:.2f} %",
-        sizes={"%": (17.42, means[ob.BBR])},
+        {"%": (17.42, means[ob.BBR])},
     )
 
 
@@ -132,14 +129,10 @@ def _vulnerable(made: Reproduction, there: set[str]) -> Iterator[Claim]:
             if {clean, lossy} <= there:
                 most = made.value("goodput_mbps", system=system, scenario=clean)
                 less = 100 * (1 - made.value("goodput_mbps", system=system, scenario=lossy) / most)
-                yield judge(
-                    "7",
-                    f"{system} loses most of its goodput to 1 and 2 % of random loss",
-                    {"more than half": less > 50},
-                    paper=f"{paper} % less",
-                    here=f"{less:.0f} % less",
-                    sizes={"% less": (paper, less)},
-                    part=f"{loss:g} %",
+                yield Stated(
+                    "7", f"{system} loses most of its goodput to 1 and 2 % of random loss", f"{paper} % less"
+                ).judged(
+                    {"more than half": less > 50}, f"{less:.0f} % less", {"% less": (paper, less)}, part=f"{loss:g} %"
                 )
 
 
@@ -148,14 +141,8 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
     names = ob.obbrs(ending)
     rows = made.table[made.table.system.isin(names) & made.table.scenario.isin(lossy)]
     least = 100 * rows.goodput_share.min()
-    yield judge(
-        "7",
-        "oBBR keeps its goodput in all cases",
-        {"most of the link": least > 50},
-        paper="at least 82.76 %",
-        here=f"at least {least:.1f} %",
-        sizes={"least (%)": (82.76, least)},
-        reading=form,
+    yield Stated("7", "oBBR keeps its goodput in all cases", "at least 82.76 %").judged(
+        {"most of the link": least > 50}, f"at least {least:.1f} %", {"least (%)": (82.76, least)}, reading=form
     )
     for where, wanted in (
         ((40, 100, 0.25, 0.0), (0.51, 0.62, 1.97)),
@@ -169,13 +156,12 @@ def _obbr_of_form(made: Reproduction, form: str, ending: str, lossy: list[str], 
         got = [made.value("retransmitted_pct", system=s, scenario=name) for s in names]
         tail = [made.value("tail_retransmitted_pct", system=s, scenario=name) for s in names]
         bbr = made.value("retransmitted_pct", system=ob.BBR, scenario=name)
-        yield judge(
-            "7",
-            f"oBBR retransmits little, more with a larger mu, at {name}",
+        yield Stated(
+            "7", f"oBBR retransmits little, more with a larger mu, at {name}", f"{listed(wanted)} % at mu 0.5/0.75/1"
+        ).judged(
             {"mu 1 most": got[2] > max(got[:2])},
-            paper=f"{listed(wanted)} % at mu 0.5/0.75/1",
-            here=f"{listed(got)} %, in the last two thirds {listed(tail)} %; BBR {bbr:.2f} %",
-            sizes={f"mu {mu:g}": (paper, ours) for mu, paper, ours in zip(ob.MUS, wanted, got, strict=True)},
+            f"{listed(got)} %, in the last two thirds {listed(tail)} %; BBR {bbr:.2f} %",
+            {f"mu {mu:g}": (paper, ours) for mu, paper, ours in zip(ob.MUS, wanted, got, strict=True)},
             reading=form,
         )
 
@@ -184,21 +170,15 @@ def _others_of_form(made: Reproduction, form: str, ending: str, lossy: list[str]
     """B3R and BBR-S compared with BBR and oBBR."""
     means = {s: _mean(made, "retransmitted_pct", s, lossy) for s in made.each("system")}
     bold, sampled, best = (means[ob.B3R + ending], means[ob.BBR_S + ending], max(means[s] for s in ob.obbrs(ending)))
-    yield judge(
-        "7",
-        "B3R retransmits about as much as BBR",
+    yield Stated("7", "B3R retransmits about as much as BBR", "similar").judged(
         {},
-        paper="similar",
-        here=f"{bold:.2f} against {means[ob.BBR]:.2f} % (mean over losses and both paths)",
-        sizes={"B3R for BBR": (means[ob.BBR], bold)},
+        f"{bold:.2f} against {means[ob.BBR]:.2f} % (mean over losses and both paths)",
+        {"B3R for BBR": (means[ob.BBR], bold)},
         reading=form,
     )
-    yield judge(
-        "7",
-        "BBR-S retransmits less than BBR and B3R, more than every oBBR",
+    yield Stated("7", "BBR-S retransmits less than BBR and B3R, more than every oBBR", "between them").judged(
         {"less than BBR": sampled < means[ob.BBR], "less than B3R": sampled < bold, "more than oBBR": sampled > best},
-        paper="between them",
-        here=f"{sampled:.2f} %; BBR {means[ob.BBR]:.2f}, B3R {bold:.2f}, oBBR "
+        f"{sampled:.2f} %; BBR {means[ob.BBR]:.2f}, B3R {bold:.2f}, oBBR "
         f"{listed(means[s] for s in ob.obbrs(ending))} %",
         reading=form,
     )
@@ -210,13 +190,9 @@ def _falls_with_ratio(made: Reproduction, shallow: list[str]) -> Claim:
         got = [made.value("retransmitted_pct", system=system, scenario=s) for s in shallow]
         conditions[f"{system} falls"] = got[0] > got[1] > got[2]
         texts.append(f"{system} {listed(got)}")
-    return judge(
-        "7",
-        "BBR, B3R and BBR-S retransmit less the larger the buffer",
-        conditions,
-        paper="falling over R 0.2, 0.4, 0.6",
-        here="; ".join(texts) + " %",
-    )
+    return Stated(
+        "7", "BBR, B3R and BBR-S retransmit less the larger the buffer", "falling over R 0.2, 0.4, 0.6"
+    ).judged(conditions, "; ".join(texts) + " %")
 
 
 def _headlines(made: Reproduction, lossy: list[str], shallow: list[str]) -> Iterator[Claim]:
@@ -233,14 +209,8 @@ def _headlines(made: Reproduction, lossy: list[str], shallow: list[str]) -> Iter
         more = max(
             (ours / two for s in names for ours, two in zip(rate[s], rate[ob.BBR2], strict=True)), default=np.nan
         )
-        yield judge(
-            "1",
-            "with 2 % of losses oBBR has 14.65 times BBRv2's goodput",
-            {"more": more > 1},
-            paper="14.65 times",
-            here=f"{more:.1f} times at most",
-            sizes={"times": (14.65, more)},
-            reading=form,
+        yield Stated("1", "with 2 % of losses oBBR has 14.65 times BBRv2's goodput", "14.65 times").judged(
+            {"more": more > 1}, f"{more:.1f} times at most", {"times": (14.65, more)}, reading=form
         )
 
 
@@ -255,14 +225,8 @@ def fewer_losses(bbr: Iterable[float], ours: Iterable[Iterable[float]], reading:
         for each in ours
         for plain, mine in zip(bbr, each, strict=True)
     )
-    return judge(
-        "1",
-        "oBBR loses up to 30 times less than BBR on a stable link",
-        {"fewer": fewer > 1},
-        paper="30 times",
-        here=f"{fewer:.1f} times at most",
-        sizes={"times": (30.0, fewer)},
-        reading=reading,
+    return Stated("1", "oBBR loses up to 30 times less than BBR on a stable link", "30 times").judged(
+        {"fewer": fewer > 1}, f"{fewer:.1f} times at most", {"times": (30.0, fewer)}, reading=reading
     )
 
 

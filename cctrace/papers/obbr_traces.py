@@ -17,7 +17,7 @@ import pandas as pd
 
 from cctrace.errors import ArgumentError
 from cctrace.io.linktrace import LinkTrace
-from cctrace.papers.claims import Claim, judge
+from cctrace.papers.claims import Claim, Stated
 from cctrace.papers.figure import Fields
 from cctrace.papers.obbr import BURST_KB, FEED, KB, both_ways
 from cctrace.papers.traces import own, rates_of, read_trace
@@ -112,15 +112,16 @@ def table1_claims(rows: list[Fields]) -> Iterator[Claim]:
         if row["trace"] not in TABLE1:
             continue
         (mbps, deviation), (rtt, rtt_deviation), seconds, *_ = TABLE1[row["trace"]]
-        yield judge(
+        yield Stated(
             "Table 1",
             f"bandwidth, RTT and duration of {row['trace']}",
+            f"{mbps}±{deviation} Mbit/s, {rtt}±{rtt_deviation} ms, {seconds} s",
+        ).judged(
             {
                 "mean bandwidth within 5 %": abs(row["mbps"] / mbps - 1) <= 0.05,
                 "mean RTT within 5 %": abs(row["rtt_ms"] / rtt - 1) <= 0.05,
                 "duration within 1 %": abs(row["seconds"] / seconds - 1) <= 0.01,
             },
-            paper=f"{mbps}±{deviation} Mbit/s, {rtt}±{rtt_deviation} ms, {seconds} s",
-            here=f"{row['mbps']:.1f}±{row['deviation_mbps']:.1f} Mbit/s, {row['rtt_ms']:.1f}±"
+            f"{row['mbps']:.1f}±{row['deviation_mbps']:.1f} Mbit/s, {row['rtt_ms']:.1f}±"
             f"{row['rtt_deviation_ms']:.1f} ms, {row['seconds']:.0f} rows",
         )

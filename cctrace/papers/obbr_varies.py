@@ -10,7 +10,7 @@ import numpy as np
 
 from cctrace import plot
 from cctrace.papers import obbr as ob
-from cctrace.papers.claims import Claim, judge
+from cctrace.papers.claims import Claim, Stated
 from cctrace.papers.figure import Drawn, Fields, Reproduction
 from cctrace.papers.obbr_drop import KEEP, RTT_MS, STATED9_KB, late_s, over_time_of
 from cctrace.papers.runs import Result, Run
@@ -46,13 +46,12 @@ class Fig9(ob.Bi23):
         """Section 5.2.2."""
         for buffer_kb in made.each("buffer_kb"):
             slow, top = (made.value(c, system=ob.BBR, buffer_kb=buffer_kb) for c in ("late_s", "rtt_max_ms"))
-            yield judge(
-                "9",
-                "BBR has the right estimate only ~6 s after a drop, RTTs rise to ~600 ms",
+            yield Stated(
+                "9", "BBR has the right estimate only ~6 s after a drop, RTTs rise to ~600 ms", "~6 s, ~600 ms"
+            ).judged(
                 {},
-                paper="~6 s, ~600 ms",
-                here=f"{slow:.1f} s, {top:.0f} ms",
-                sizes={"s": (6.0, slow), "ms": (600.0, top)},
+                f"{slow:.1f} s, {top:.0f} ms",
+                {"s": (6.0, slow), "ms": (600.0, top)},
                 reading=f"buffer {buffer_kb} KB",
             )
             yield from (_timely(made, buffer_kb, system) for system in ob.OBBRS)
@@ -80,14 +79,15 @@ def _timely(made: Reproduction, buffer_kb: int, system: str) -> Claim:
         for s in (system, ob.BBR)
     )
     ratio = plain["retransmitted_mb"] / max(mine["retransmitted_mb"], 1e-9)
-    return judge(
+    return Stated(
         "9",
         "oBBR follows in ~2 s, BBR spends 2.09 times as much on retransmissions, goodput is the same",
+        "~2 s, 2.09 times, the same goodput",
+    ).judged(
         {"earlier than BBR": mine["late_s"] < plain["late_s"], "BBR retransmits more": ratio > 1},
-        paper="~2 s, 2.09 times, the same goodput",
-        here=f"{mine['late_s']:.1f} s (BBR {plain['late_s']:.1f}), {ratio:.2f} times, "
+        f"{mine['late_s']:.1f} s (BBR {plain['late_s']:.1f}), {ratio:.2f} times, "
         f"{mine['goodput_mbps']:.1f} against {plain['goodput_mbps']:.1f} Mbit/s",
-        sizes={
+        {
             "s": (2.0, mine["late_s"]),
             "times": (2.09, ratio),
             "goodput (Mbit/s)": (plain["goodput_mbps"], mine["goodput_mbps"]),

@@ -16,9 +16,9 @@ def sizes(claims: Iterable[Claim], title: str = "") -> Drawn | None:
 
     Small dots are readings; the large one is the nearest; the band is the tolerance, a quarter either way.
 
-    >>> from cctrace.papers.claims import judge
-    >>> said = {"paper": "95 %", "here": "60 %", "sizes": {"lost (%)": (95, 60)}}
-    >>> [label.get_text() for label in sizes([judge("2", "most is lost", {}, **said)]).axes[0].get_yticklabels()]
+    >>> from cctrace.papers.claims import Stated
+    >>> most = Stated("2", "most is lost", "95 %").judged({}, "60 %", {"lost (%)": (95, 60)})
+    >>> [label.get_text() for label in sizes([most]).axes[0].get_yticklabels()]
     ['2: most is lost (95 %)']
     """
     with_size = [
