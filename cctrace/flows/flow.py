@@ -113,19 +113,18 @@ class Flow(Carded):
     @functools.cached_property
     def _reenacted(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], Any]:
         self.require_both_directions()
-        rows, log, sent, _, _, finals = self._reenact()
+        rows, log, sent, _, _, finals = self._pass().run()
         self._require("" if len(rows) else "no ACK follows its data")
         return rows, log, sent, finals[0]
 
-    def _reenact(self, polls: Any = None, decided: Any = None, marked: Any = None) -> tuple[NDArray[Any], ...]:
+    def _pass(self, polls: Any = None, decided: Any = None, marked: Any = None) -> Pass:
         decided = self._decided if decided is None else decided
         how = self._left, self._most, self.is_missing_marks, self._hz
-        return self.capture.reenactment([self.index], polls, decided, marked, *how).run()
+        return self.capture.reenactment([self.index], polls, decided, marked, *how)
 
     def reenactment(self, how: int) -> Pass:
         """Return a re-enactment of this flow, whose packets left as `how` says (`state`), ready to run: `Pass`."""
-        rest = self._most, self.is_missing_marks, self._hz
-        return self.capture.reenactment([self.index], None, None, None, how, *rest)
+        return self._like(_left=how, _decided=None)._pass()
 
     def missing_marks(self) -> Flow:
         """Return this flow as a kernel sent it that misses marks, see `cctrace.flows.ecn.misses_marks`."""
@@ -246,8 +245,8 @@ class Flow(Carded):
     def at_hz(self, hz: int) -> Flow:
         """Return this flow as sent by a kernel with so many ticks a second; both share events if timers change none."""
         other = self._like(_hz=hz)
-        if "_reenacted" in vars(self) and all(map(np.array_equal, self._reenacted[:3], other._reenacted[:3])):
-            vars(other)["_reenacted"] = (*self._reenacted[:3], other._reenacted[3])
+        if "_reenacted" in vars(self) and (finals := other._pass().is_like(*self._reenacted[:3])) is not None:
+            vars(other)["_reenacted"] = (*self._reenacted[:3], finals[0])
         return other
 
     @property
@@ -397,4 +396,4 @@ class Flow(Carded):
             `state.SNAP` records, one for every state that held at some instant of a poll; `poll` indexes `polls`.
         """
         self.require_both_directions()
-        return self._reenact(polls, decided, marked)[4]
+        return self._pass(polls, decided, marked).run()[4]

@@ -4,6 +4,7 @@ The compiled part allocates nothing: if a table lacks room for the consequences 
 says so.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 
 FIRST_RING = 64
+PART = 1 << 16  # rows of a stream that is taken in parts
 MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
 HANDED_SEGMENTS = 256  # that TCP hands to fq at a time: two of the largest super-packets, or an initial window
 # Most bytes that may be missing between two packets. A sequence number further ahead cannot belong to the connection;
@@ -122,8 +124,8 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
     rows = MARGIN + 3 * (tp.packets_out + new)
     answers = 3 * tcp_sender.most_answers(polls, at.poll, event_ns + TASKLET_NS)
     lacks = NOTHING
-    if tp.rows + rows > out.size:
-        lacks, at.needed = OUT, tp.rows + rows
+    if tp.rows - tp.taken_rows + rows > out.size:
+        lacks, at.needed = OUT, tp.rows - tp.taken_rows + rows
     elif tp.logged + rows > log.size:
         lacks, at.needed = RETRANSMISSIONS, tp.logged + rows
     elif tp.sent + new > sent.size:
@@ -330,6 +332,31 @@ class Pass:
             self.grow(lacks)
         return self.results()
 
+    def is_like(self, rows: NDArray[Any], log: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any] | None:
+        """Return the final state if re-enacting the only connection gives these tables, None otherwise.
+
+        The stream is compared in parts: another whole one would be most of the memory of a flow's analysis.
+        """
+        self._growing[OUT], same = np.empty(PART, state.EVENT), 0
+        for part in self._parts():
+            if not are_equal(part, rows[same : same + len(part)]):
+                return None
+            same += len(part)
+        tables = self.results()
+        is_same = same == len(rows) and are_equal(tables[1], log) and are_equal(tables[2], sent)
+        return self.finals if is_same else None
+
+    def _parts(self) -> Iterator[NDArray[Any]]:
+        """Yield the rows of the stream as the table is full, to be overwritten by the next ones."""
+        tp = self.finals[0]
+        while (lacks := _reenact(*self.given, self.tables)) != NOTHING:
+            if lacks != OUT or tp["rows"] == tp["taken_rows"]:
+                self.grow(lacks)
+                continue
+            yield self._growing[OUT][: tp["rows"] - tp["taken_rows"]]
+            tp["taken_rows"] = tp["rows"]
+        yield self._growing[OUT][: tp["rows"] - tp["taken_rows"]]
+
     def results(self) -> tuple[NDArray[Any], ...]:
         """Return the tables: rows, log, sends, ends, snapshots, finals.
 
@@ -339,6 +366,11 @@ class Pass:
         out, log, sent, snap, _ = self._growing
         rows, logged, departed = self._ends[-1] if len(self._ends) else (0, 0, 0)
         return out[:rows], log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals
+
+
+def are_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether records without gaps between their fields are the same, byte by byte, which is faster than by field."""
+    return len(one) == len(other) and np.array_equal(one.view(np.uint8), other.view(np.uint8))
 
 
 def enlarge(table: NDArray[Any], rows: int) -> None:

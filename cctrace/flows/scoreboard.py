@@ -262,7 +262,7 @@ def mark_lost(tp, seg, i, rs, out):
     tp.lost += marked
     emit(out, tp, rs, SKB_MARKED_LOST, 0)
     s = seg[i & (seg.size - 1)]
-    row = out[tp.rows - 1]
+    row = out[tp.rows - 1 - tp.taken_rows]
     row.skb_segments = marked
     row.skb_tx_in_flight = s.tx_in_flight
     row.skb_tx_in_flight_v2 = s.tx_in_flight_v2
@@ -331,7 +331,7 @@ def note(tp, log, seq, end_seq, why):
 
 def emit(out, tp, rs, event, arg):
     """Write one row of the event stream; the caller has made room."""
-    row = out[tp.rows]
+    row = out[tp.rows - tp.taken_rows]
     tp.rows += 1
     row.time_ns = tp.clock_ns
     row.event = event
