@@ -49,60 +49,35 @@ class Column(NamedTuple):
 # Packets: one row per captured TCP packet, as `cctrace.io` decodes it. About 60 bytes a row.
 PACKETS = (
     Column("time_ns", "i8", "ns", "capture time, nanoseconds since the epoch", "pcap record", within=(0, LATEST_NS)),
-    Column(
-        "conn",
-        "i4",
-        "",
-        "connection number, in order of first packet",
-        "addresses and ports",
-        within=(0, (1 << 31) - 1),
-    ),
-    Column(
-        "direction", "u1", "", "0: from the endpoint listed first in the connection table, 1: towards it", within=(0, 1)
-    ),
+    Column("conn", "i4", "", "connection number, in order of first packet", "addresses and ports",
+           within=(0, (1 << 31) - 1)),
+    Column("direction", "u1", "", "0: from the endpoint listed first in the connection table, 1: towards it",
+           within=(0, 1)),
     Column("flags", "u2", "", "TCP flags, FIN=1 SYN=2 RST=4 PSH=8 ACK=16 URG=32 ECE=64 CWR=128 AE=256", "RFC 9293"),
     Column("seq", "u4", "bytes", "sequence number as sent (wraps)", "RFC 9293"),
     Column("ack", "u4", "bytes", "acknowledgement number as sent (wraps)", "RFC 9293"),
     Column("window", "u2", "", "receive window, unscaled", "RFC 9293"),
-    Column(
-        "payload",
-        "u4",
-        "bytes",
-        "TCP payload on the wire (not merely captured)",
-        "IP total length, or capture",
-        within=(0, LARGEST_PACKET),
-    ),
+    Column("payload", "u4", "bytes", "TCP payload on the wire (not merely captured)", "IP total length, or capture",
+           within=(0, LARGEST_PACKET)),
     Column("ip_len", "u4", "bytes", "IP packet length; from the record length where the header says 0 (TSO, BIG TCP)"),
     Column("tos", "u1", "", "IP type of service / traffic class; the low two bits are ECN", "RFC 3168"),
     Column("ttl", "u1", "", "IP TTL / hop limit"),
     Column("ip_id", "u2", "", "IPv4 identification, 0 for IPv6"),
     Column("tsval", "u4", "", "TCP time stamp value; 0 with options bit 0 clear", "RFC 7323"),
     Column("tsecr", "u4", "", "TCP time stamp echo reply", "RFC 7323"),
-    Column(
-        "options",
-        "u1",
-        "",
-        "bit 0 time stamps, 1 SACK blocks, 2 MSS, 3 window scale, 4 SACK permitted, 5 AccECN counters, 7 malformed",
-        "RFC 9293",
-    ),
-    Column(
-        "sack_row",
-        "i4",
-        "",
-        "first row of this packet's blocks in the SACK table, -1 none",
-        "RFC 2018",
-        within=(-1, (1 << 31) - 1),
-    ),
+    Column("options", "u1", "",
+           "bit 0 time stamps, 1 SACK blocks, 2 MSS, 3 window scale, 4 SACK permitted, 5 AccECN counters, 7 malformed",
+           "RFC 9293"),
+    Column("sack_row", "i4", "", "first row of this packet's blocks in the SACK table, -1 none", "RFC 2018",
+           within=(-1, (1 << 31) - 1)),
     Column("sack_count", "u1", "", "number of SACK blocks", "RFC 2018", within=(0, 4)),
     Column("frame", "u4", "", "number of its record in the capture, from 1, as Wireshark counts; 0 unknown"),
-    Column(
-        "ecn_e0_bytes", "u4", "bytes", "AccECN option: received with ECT(0), of 24 bits; 4294967295 none", "RFC 9768"
-    ),
+    Column("ecn_e0_bytes", "u4", "bytes", "AccECN option: received with ECT(0), of 24 bits; 4294967295 none",
+           "RFC 9768"),
     Column("ecn_ce_bytes", "u4", "bytes", "AccECN option: received with CE, of 24 bits; 4294967295 none", "RFC 9768"),
-    Column(
-        "ecn_e1_bytes", "u4", "bytes", "AccECN option: received with ECT(1), of 24 bits; 4294967295 none", "RFC 9768"
-    ),
-)
+    Column("ecn_e1_bytes", "u4", "bytes", "AccECN option: received with ECT(1), of 24 bits; 4294967295 none",
+           "RFC 9768"),
+)  # fmt: skip
 
 SACKS = (
     Column("left", "u4", "bytes", "left edge of the block as sent (wraps)", "RFC 2018"),
@@ -163,9 +138,8 @@ EVENTS = (
     Column("retrans_out", "u4", "segments", "retransmitted and outstanding", "tp->retrans_out"),
     Column("data_segs_out", "u4", "segments", "sent so far, retransmissions included", "tp->data_segs_out"),
     Column("delivered", "u4", "segments", "delivered so far, starting at 1 for the SYN", "tp->delivered"),
-    Column(
-        "delivered_mstamp_us", "i8", "us", "when delivered last grew, on the clock of now_us", "tp->delivered_mstamp"
-    ),
+    Column("delivered_mstamp_us", "i8", "us", "when delivered last grew, on the clock of now_us",
+           "tp->delivered_mstamp"),
     Column("delivered_ce", "u4", "segments", "delivered with CE marks", "tp->delivered_ce"),
     Column("lost", "u4", "segments", "marked lost so far", "tp->lost"),
     Column("srtt_us8", "u4", "us/8", "smoothed RTT", "tp->srtt_us"),
@@ -190,25 +164,22 @@ EVENTS = (
     Column("rs_is_acking_tlp_retrans", "u1", "", "the ACK covers a tail-loss probe", "rate_sample"),
     Column("tlp_orig_data_app_limited", "u1", "", "the probed data were app-limited", "tp->tlp_orig_data_app_limited"),
     Column("rs_tx_in_flight", "u4", "segments", "in flight when the sampled segment was sent", "rate_sample (v3)"),
-    Column(
-        "rs_tx_in_flight_v2", "u4", "segments", "the same, as the kernel of v2 parts super-packets", "rate_sample (v2)"
-    ),
+    Column("rs_tx_in_flight_v2", "u4", "segments", "the same, as the kernel of v2 parts super-packets",
+           "rate_sample (v2)"),
     Column("rs_lost", "i4", "segments", "lost over the sample", "rate_sample (v2)"),
     Column("rs_prior_lost", "u4", "segments", "lost when the sampled segment was sent", "rate_sample (v2)"),
     Column("rs_delivered_ce", "i4", "segments", "delivered with CE over the sample", "rate_sample (v2)"),
-    Column(
-        "rs_send", "i4", "", "row of SENDS of the sampled segment (skb_marked_lost: of the lost one)", "", missing=-1
-    ),
+    Column("rs_send", "i4", "", "row of SENDS of the sampled segment (skb_marked_lost: of the lost one)", "",
+           missing=-1),
     Column("skb_tx_in_flight", "u4", "segments", "skb_marked_lost: in flight when it was sent", "TCP_SKB_CB (v3)"),
-    Column(
-        "skb_tx_in_flight_v2", "u4", "segments", "the same, as the kernel of v2 parts super-packets", "TCP_SKB_CB (v2)"
-    ),
+    Column("skb_tx_in_flight_v2", "u4", "segments", "the same, as the kernel of v2 parts super-packets",
+           "TCP_SKB_CB (v2)"),
     Column("skb_tx_lost", "u4", "segments", "skb_marked_lost: lost when it was sent", "TCP_SKB_CB (v2)"),
     Column("skb_tx_delivered", "u4", "segments", "skb_marked_lost: delivered when it was sent", "TCP_SKB_CB"),
     Column("skb_tx_app_limited", "u1", "", "skb_marked_lost: app-limited when it was sent", "TCP_SKB_CB"),
     Column("skb_tx_has_mstamp", "u1", "", "skb_marked_lost: it has a send time", "TCP_SKB_CB"),
     Column("skb_segments", "u2", "segments", "skb_marked_lost: what it holds", "tcp_skb_pcount()"),
-)
+)  # fmt: skip
 
 # The other half of the event stream: one row per packet of data that left, in the order of the events. What the stack
 # owns in a replay follows from it: departure times, application-limited marks.

@@ -28,14 +28,10 @@ from cctrace.cc.bbr_draft_model import whole_segments
 from cctrace.cc.linux import USEC_PER_SEC
 
 FROM_TCP = (
-    Counterpart(
-        "offload budget",
-        "one send quantum, what pacing offload may hold, and what ACK_FREQUENCY leaves unacknowledged",
-        "three send quanta",
-        "5.5.8 UpdateOffloadBudget",
-        "update_offload_budget",
-    ),
-)
+    Counterpart("offload budget",
+                "one send quantum, what pacing offload may hold, and what ACK_FREQUENCY leaves unacknowledged",
+                "three send quanta", "5.5.8 UpdateOffloadBudget", "update_offload_budget"),
+)  # fmt: skip
 
 
 class BBRDraftQuic(BBRDraft):

@@ -54,20 +54,8 @@ MEDIUM_RATE = 24 * 1024 * 1024 // 8
 MAX_BURST = 64 * 1024
 
 # Columns of the family's golden vectors that belong to one variant.
-OBBR_COLUMNS = (
-    "s_up_rtt",
-    "g_cc",
-    "g_score",
-    "g_score1",
-    "g_score2",
-    "g_score3",
-    "g_score4",
-    "g_score_time",
-    "g_bw_back",
-    "g_re_timer",
-    "g_first_sent",
-    "g_first_delivered",
-)
+OBBR_COLUMNS = ("s_up_rtt", "g_cc", "g_score", "g_score1", "g_score2", "g_score3", "g_score4", "g_score_time",
+                "g_bw_back", "g_re_timer", "g_first_sent", "g_first_delivered")  # fmt: skip
 B3R_COLUMNS = ("g_b3r_gum", "g_b3r_timer", "f32_b3r_gain0")
 BBR_S_COLUMNS = ("g_bbrs_tot", "g_bbrs_flag")
 

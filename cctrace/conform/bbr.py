@@ -11,20 +11,11 @@ from cctrace.conform.stage import TRAIN, Cell
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 
-SPEC = Spec(
-    "bbr",
-    "draft-ietf-ccwg-bbr-06 (BBRv3)",
-    (
-        *bbr_states.requirement.rows,
-        *bbr_probe_rtt.requirement.rows,
-        *bbr_model.requirement.rows,
-        *bbr_losses.requirement.rows,
-    ),
-    ("bbr3", "bbr_draft"),
-    tuple(wire.of_bbr().rows),
-    BBRDraft.counterparts,
-    log=tuple(log.of_bbr().rows),
-)
+SPEC = Spec("bbr", "draft-ietf-ccwg-bbr-06 (BBRv3)",
+            (*bbr_states.requirement.rows, *bbr_probe_rtt.requirement.rows, *bbr_model.requirement.rows,
+             *bbr_losses.requirement.rows),
+            ("bbr3", "bbr_draft"), tuple(wire.of_bbr().rows), BBRDraft.counterparts,
+            log=tuple(log.of_bbr().rows))  # fmt: skip
 
 # From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); at high rates a segment represents a train.
 CELLS = (

@@ -20,19 +20,13 @@ from cctrace.conform.wire import shared
 __all__ = ["CASES", "CELLS", "SPEC"]
 
 _OF_LINUX = (
-    Counterpart(
-        "W_est above the window before the loss", "grows by a segment per window", "by 0.53 as before", "4.3",
-        "bictcp_update", ("w_est.alpha",),
-    ),
-    Counterpart(
-        "after a spurious reduction", "cwnd, ssthresh, W_max, K, W_est restored", "cwnd and ssthresh restored", "4.9",
-        "tcp_reno_undo_cwnd", ("undo.curve",),
-    ),
+    Counterpart("W_est above the window before the loss", "grows by a segment per window", "by 0.53 as before", "4.3",
+                "bictcp_update", ("w_est.alpha",)),
+    Counterpart("after a spurious reduction", "cwnd, ssthresh, W_max, K, W_est restored",
+                "cwnd and ssthresh restored", "4.9", "tcp_reno_undo_cwnd", ("undo.curve",)),
 )  # fmt: skip
-_OF_4_15 = Counterpart(
-    "limit of slow start", "cwnd is the limit", "twice what was out is a limit of its own", "4.10",
-    "tcp_is_cwnd_limited", ("slow_start.doubles",),
-)  # fmt: skip
+_OF_4_15 = Counterpart("limit of slow start", "cwnd is the limit", "twice what was out is a limit of its own", "4.10",
+                       "tcp_is_cwnd_limited", ("slow_start.doubles",))  # fmt: skip
 SLACK, SLACK_SHARE = 3.0, 0.03  # segments, and of the window
 CURVE_AT_MOST, CURVE_AT_LEAST, FRIENDLY = "curve.at_most", "curve.at_least", "reno.friendly"
 HELD_S = 1 / 32  # [Linux61] bictcp_update keeps its step so long while cwnd stays
@@ -108,11 +102,5 @@ for _bound, _section, _sentence, _level in (
 
 on_the_wire = Table()
 shared(on_the_wire, "RFC 6937bis 6.2", BETA, 2.0, ("4.10", "4.6"))
-SPEC = Spec(
-    "cubic",
-    "CUBIC (RFC 9438)",
-    (*requirement.rows, *cubic_steps.requirement.rows),
-    ("cubic", "cubic6"),
-    tuple(on_the_wire.rows),
-    {"cubic6": _OF_LINUX, "cubic": (*_OF_LINUX, _OF_4_15)},
-)
+SPEC = Spec("cubic", "CUBIC (RFC 9438)", (*requirement.rows, *cubic_steps.requirement.rows), ("cubic", "cubic6"),
+            tuple(on_the_wire.rows), {"cubic6": _OF_LINUX, "cubic": (*_OF_LINUX, _OF_4_15)})  # fmt: skip

@@ -171,22 +171,13 @@ def _timeout(stage: Stage) -> Scene:
 
 
 _OF_LINUX = (
-    Counterpart(
-        "what else ends slow start", "nothing", "a train of ACKs as long as the least RTT; RTTs above the least so far",
-        "4.2", "hystart_update", ("growth.least",),
-    ),
-    Counterpart(
-        "after the RTT grew", "a quarter of slow start's growth for five rounds, or slow start again",
-        "congestion avoidance", "4.2", "hystart_update", ("css.least", "css.resume"),
-    ),
+    Counterpart("what else ends slow start", "nothing",
+                "a train of ACKs as long as the least RTT; RTTs above the least so far", "4.2", "hystart_update",
+                ("growth.least",)),
+    Counterpart("after the RTT grew", "a quarter of slow start's growth for five rounds, or slow start again",
+                "congestion avoidance", "4.2", "hystart_update", ("css.least", "css.resume")),
     Counterpart("later slow starts", "as ssthresh has it", "HyStart in each", "4.3", "bictcp_state", ("first.only",)),
 )  # fmt: skip
 
-SPEC = Spec(
-    "hystart",
-    "HyStart++ (RFC 9406)",
-    tuple(requirement.rows),
-    ("cubic", "cubic6"),
-    tuple(of_the_wire().rows),
-    differs={"cubic": _OF_LINUX, "cubic6": _OF_LINUX},
-)
+SPEC = Spec("hystart", "HyStart++ (RFC 9406)", tuple(requirement.rows), ("cubic", "cubic6"),
+            tuple(of_the_wire().rows), differs={"cubic": _OF_LINUX, "cubic6": _OF_LINUX})  # fmt: skip

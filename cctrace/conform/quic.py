@@ -30,21 +30,15 @@ CELLS = tuple(
 
 _OF_CUBIC = (
     Counterpart("initial window", "10 datagrams", "32", "7.2", "CubicInit", ("window.initial",)),
-    Counterpart(
-        "growth after a loss", "a datagram per window", "CUBIC's curve", "7.3.3", "CubicUpdate",
-        ("avoidance.growth", "avoidance.least"),
-    ),
-    Counterpart(
-        "reduction", "half of the window", "0.7 of it (718/1024)", "7.3.2", "CubicOnLost",
-        ("recovery.entry", "recovery.ssthresh"),
-    ),
-    Counterpart(
-        "window that is not used", "does not grow", "grows with every ACK", "7.8", "CubicOnAck", ("window.limited",)
-    ),
-    Counterpart(
-        "after persistent congestion", "two datagrams, recovery is over", "four, and ACKs of what was sent before the "
-        "last loss do not grow the window", "7.6.2", "CubicReset", ("persistent.window", "slow_start.growth"),
-    ),
+    Counterpart("growth after a loss", "a datagram per window", "CUBIC's curve", "7.3.3", "CubicUpdate",
+                ("avoidance.growth", "avoidance.least")),
+    Counterpart("reduction", "half of the window", "0.7 of it (718/1024)", "7.3.2", "CubicOnLost",
+                ("recovery.entry", "recovery.ssthresh")),
+    Counterpart("window that is not used", "does not grow", "grows with every ACK", "7.8", "CubicOnAck",
+                ("window.limited",)),
+    Counterpart("after persistent congestion", "two datagrams, recovery is over",
+                "four, and ACKs of what was sent before the last loss do not grow the window", "7.6.2", "CubicReset",
+                ("persistent.window", "slow_start.growth")),
 )  # fmt: skip
 
 
@@ -217,12 +211,7 @@ def _app_limited(stage: Stage) -> Scene:
     return _played(stage, "on_ack", {"loss": burst(stage, 1.0, "5%", 2)}, app(stage, 0.3))
 
 
-SPEC = Spec(
-    "quic",
-    "NewReno of QUIC (RFC 9002, section 7)",
-    tuple(requirement.rows),
-    (),
-    differs={"quic_cubic": _OF_CUBIC, "quic_bbr2": _of_bbr("ngx_bbr2")} | dict.fromkeys(_BBR, _of_bbr("ngx_bbr")),
-    stack="quic",
-    log=tuple(log.of_quic().rows),
-)
+SPEC = Spec("quic", "NewReno of QUIC (RFC 9002, section 7)", tuple(requirement.rows), (),
+            differs={"quic_cubic": _OF_CUBIC, "quic_bbr2": _of_bbr("ngx_bbr2")}
+                    | dict.fromkeys(_BBR, _of_bbr("ngx_bbr")), stack="quic",
+            log=tuple(log.of_quic().rows))  # fmt: skip

@@ -120,14 +120,8 @@ def _explain(flow: Any, key: dict[str, Any]) -> Rows:
     return {"verdicts": [row], "limits": limits, "events": events}
 
 
-_FIGURES = (
-    "retransmitted_share",
-    "receiver_share",
-    "application_share",
-    "rtt_min_us",
-    "rtt_median_us",
-    "in_flight_bdp",
-)
+_FIGURES = ("retransmitted_share", "receiver_share", "application_share", "rtt_min_us", "rtt_median_us",
+            "in_flight_bdp")  # fmt: skip
 
 
 def _identify(flow: Any, key: dict[str, Any]) -> Rows:

@@ -75,19 +75,8 @@ def reverse(flow: Flow) -> dict[str, Any]:
     }
 
 
-_COLUMNS = (
-    "time_ns",
-    "direction",
-    "payload",
-    "flags",
-    "seq",
-    "ack",
-    "window",
-    "sack_count",
-    "options",
-    "tsval",
-    "tsecr",
-)
+_COLUMNS = ("time_ns", "direction", "payload", "flags", "seq", "ack", "window", "sack_count", "options", "tsval",
+            "tsecr")  # fmt: skip
 
 
 def _report_marks(flags: NDArray[Any], feedback: str) -> int:

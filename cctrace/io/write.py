@@ -194,20 +194,8 @@ def records(packets: Packets) -> Iterator[bytes]:
         yield struct.pack("<IIII", seconds, rest, size, max(ip_len, size)) + header + segment
 
 
-_HEADER_COLUMNS = (
-    "time_ns",
-    "conn",
-    "direction",
-    "flags",
-    "seq",
-    "ack",
-    "window",
-    "ip_len",
-    "payload",
-    "tos",
-    "ttl",
-    "ip_id",
-)
+_HEADER_COLUMNS = ("time_ns", "conn", "direction", "flags", "seq", "ack", "window", "ip_len", "payload", "tos", "ttl",
+                   "ip_id")  # fmt: skip
 
 
 def _tcp_options(packets: Packets, i: int, conn: int, direction: int, flags: int) -> bytes:

@@ -41,13 +41,9 @@ class AgainstCubic(Yang22):
     """Jain's index and the throughput of a flow of the system and of one of CUBIC, over the buffer."""
 
     varied = {"system": "systems", "buffer_bdp": "buffers_bdp"}
-    drawn = drawing(
-        "lines",
-        "buffer_bdp",
-        [("jain", "Jain's index", _AXIS), ("share", "share of the link", _AXIS | {"level": 0.5})],
-        "system",
-        xlabel="buffer (BDP)",
-    )
+    drawn = drawing("lines", "buffer_bdp",
+                    [("jain", "Jain's index", _AXIS), ("share", "share of the link", _AXIS | {"level": 0.5})],
+                    "system", xlabel="buffer (BDP)")  # fmt: skip
 
     def run(self, at: Fields, p: Fields) -> Run:
         """A flow of the system and one of CUBIC."""
@@ -165,13 +161,10 @@ class Fig19(AgainstCubic):
 class RttFairness(AgainstCubic):
     """Two flows of one system, of 40 and of 150 ms; the buffer is in BDPs of the longer path."""
 
-    drawn = drawing(
-        "lines",
-        "buffer_bdp",
-        [("jain", "Jain's index", _AXIS), ("share", "share of the flow of 150 ms", _AXIS | {"level": 0.5})],
-        "system",
-        xlabel="buffer (BDP)",
-    )
+    drawn = drawing("lines", "buffer_bdp",
+                    [("jain", "Jain's index", _AXIS),
+                     ("share", "share of the flow of 150 ms", _AXIS | {"level": 0.5})], "system",
+                    xlabel="buffer (BDP)")  # fmt: skip
 
     def run(self, at: Fields, p: Fields) -> Run:
         """The flow of 150 ms and the other."""
@@ -234,8 +227,7 @@ FIGURES = [
     _made(Fig4, "4", "fairness of BBR and BBRv2 to CUBIC", BBR, BBR2),
     _made(Fig5, "5", "RTT fairness of BBR and BBRv2 (40 and 150 ms)", BBR, BBR2),
     _made(Fig10, "10", "fairness of BBRv2 with alpha 20 % to CUBIC", BBR2, BBR2_20),
-    _made(
-        Fig19, "19", "fairness of BBRv2+ to CUBIC, with and without dual mode", BBR, BBR2, BBR2_20, *TRYING, *_SINGLE
-    ),
+    _made(Fig19, "19", "fairness of BBRv2+ to CUBIC, with and without dual mode", BBR, BBR2, BBR2_20, *TRYING,
+          *_SINGLE),
     _made(Fig20, "20", "RTT fairness of BBRv2+ (40 and 150 ms)", BBR, BBR2, *TRYING),
-]
+]  # fmt: skip

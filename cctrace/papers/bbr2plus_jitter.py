@@ -36,14 +36,8 @@ ORDERS = {"in order": False, "reordering": True}
 class _OverJitter(Yang22):
     """Throughput and flight over the mean of the jitter, for each spread and order."""
 
-    drawn = drawing(
-        "lines",
-        "mean_ms",
-        [("mbps", "throughput (Mbit/s)"), ("in_flight", "in flight (segments)")],
-        "system",
-        panel_by="jitter",
-        xlabel="mean of the jitter (ms)",
-    )
+    drawn = drawing("lines", "mean_ms", [("mbps", "throughput (Mbit/s)"), ("in_flight", "in flight (segments)")],
+                    "system", panel_by="jitter", xlabel="mean of the jitter (ms)")  # fmt: skip
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per system, spread, order, mean and seed."""
@@ -193,12 +187,7 @@ _QUICK = {"spreads": ("sd = mean",), "means_ms": (0, 40, 120), "seeds": (1,), "d
 _BY = ("system", "jitter", "mean_ms")
 FIGURES = [
     Fig12("12", "jitter: CUBIC, BBR and BBRv2", _FULL | {"systems": (CUBIC, BBR, BBR2)}, _QUICK, _BY),
-    Compensation(
-        "4.4",
-        "jitter: BBR and BBRv2 with their BDP compensated",
-        _FULL | {"systems": (BBR, BBR_COMP, BBR2, BBR2_COMP), "spreads": ("sd = mean",)},
-        _QUICK,
-        _BY,
-    ),
+    Compensation("4.4", "jitter: BBR and BBRv2 with their BDP compensated",
+                 _FULL | {"systems": (BBR, BBR_COMP, BBR2, BBR2_COMP), "spreads": ("sd = mean",)}, _QUICK, _BY),
     Fig18("18", "jitter: BBRv2+", _FULL | {"systems": (CUBIC, BBR, BBR2, *FORMS)}, _QUICK, _BY),
-]
+]  # fmt: skip

@@ -72,13 +72,10 @@ class Fig9(Yang22):
     """Retransmissions over alpha."""
 
     varied = {"buffer_bdp": "buffers_bdp", "alpha_pct": "alphas_pct"}
-    drawn = drawing(
-        "lines",
-        "alpha_pct",
-        [("retransmitted_pct", "retransmitted (%)"), ("tail_retransmitted_pct", "…in the last two thirds (%)")],
-        "buffer",
-        xlabel="alpha (%)",
-    )
+    drawn = drawing("lines", "alpha_pct",
+                    [("retransmitted_pct", "retransmitted (%)"),
+                     ("tail_retransmitted_pct", "…in the last two thirds (%)")], "buffer",
+                    xlabel="alpha (%)")  # fmt: skip
 
     def run(self, at: Fields, p: Fields) -> Run:
         """One flow of BBRv2 with this alpha."""
@@ -129,26 +126,12 @@ def _turn(alphas: NDArray, values: NDArray) -> float | None:
 
 
 FIGURES = [
-    Fig8(
-        "8",
-        "throughput over random losses",
-        {
-            "systems": (BBR, BBR2, BBR2_20, BBR2_20_0, CUBIC, *FORMS),
-            "losses_pct": (0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0),
-            "seeds": SEEDS,
-            "duration": "60s",
-        },
-        {"losses_pct": (1.0, 5.0, 10.0), "seeds": (1,), "duration": "6s"},
-    ),
-    Fig9(
-        "9",
-        "retransmissions of BBRv2(alpha, 0.3)",
-        {
-            "buffers_bdp": (0.2, 0.5, 1.0, 1.5, 2.0),
-            "alphas_pct": (2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0),
-            "seeds": SEEDS,
-            "duration": "60s",
-        },
-        {"buffers_bdp": (0.2, 1.0, 2.0), "alphas_pct": (2.0, 20.0), "seeds": (1,), "duration": "6s"},
-    ),
-]
+    Fig8("8", "throughput over random losses",
+         {"systems": (BBR, BBR2, BBR2_20, BBR2_20_0, CUBIC, *FORMS),
+          "losses_pct": (0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0), "seeds": SEEDS, "duration": "60s"},
+         {"losses_pct": (1.0, 5.0, 10.0), "seeds": (1,), "duration": "6s"}),
+    Fig9("9", "retransmissions of BBRv2(alpha, 0.3)",
+         {"buffers_bdp": (0.2, 0.5, 1.0, 1.5, 2.0), "alphas_pct": (2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0),
+          "seeds": SEEDS, "duration": "60s"},
+         {"buffers_bdp": (0.2, 1.0, 2.0), "alphas_pct": (2.0, 20.0), "seeds": (1,), "duration": "6s"}),
+]  # fmt: skip

@@ -195,28 +195,12 @@ class Table1(Yang22):
 
 
 FIGURES = [
-    Fig3(
-        "3",
-        "the Mininet testbed: what a flow finds of what is set",
-        {
-            "paths": ("40Mbit, 40ms, 200kB", "10Mbit, 5ms, 100kB", "100Mbit, 50ms, 1000kB"),
-            "seeds": (1,),
-            "duration": "30s",
-        },
-        {"paths": ("40Mbit, 40ms, 200kB",), "duration": "10s"},
-    ),
-    Fig14(
-        "14",
-        "the Mahimahi testbed: what a link that replays a trace delivers",
-        {"presets": ("lte_tmobile", "lte_att_driving"), "seconds": 60},
-        {"presets": ("lte_tmobile",), "seconds": 15},
-        ("path", "time_s"),
-    ),
-    Table1(
-        "table1",
-        "variables of BBRv2+",
-        {"seconds": 60},
-        {"seconds": 30},
-        ("variable", "phase", "field"),
-    ),
-]
+    Fig3("3", "the Mininet testbed: what a flow finds of what is set",
+         {"paths": ("40Mbit, 40ms, 200kB", "10Mbit, 5ms, 100kB", "100Mbit, 50ms, 1000kB"), "seeds": (1,),
+          "duration": "30s"},
+         {"paths": ("40Mbit, 40ms, 200kB",), "duration": "10s"}),
+    Fig14("14", "the Mahimahi testbed: what a link that replays a trace delivers",
+          {"presets": ("lte_tmobile", "lte_att_driving"), "seconds": 60},
+          {"presets": ("lte_tmobile",), "seconds": 15}, ("path", "time_s")),
+    Table1("table1", "variables of BBRv2+", {"seconds": 60}, {"seconds": 30}, ("variable", "phase", "field")),
+]  # fmt: skip

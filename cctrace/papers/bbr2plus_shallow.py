@@ -135,10 +135,6 @@ _TWO = (BBR, BBR2)
 FIGURES = [
     Fig6("6", "retransmissions, buffer 100 kB", _FULL | {"systems": _TWO, "buffers": (SHALLOW,)}, _QUICK),
     Fig7("7", "throughput gain of BBR over BBRv2", _FULL | {"systems": _TWO, "buffers": (SHALLOW, DEEP)}, _QUICK),
-    Fig21(
-        "21",
-        "retransmissions of BBRv2+, buffer 100 kB",
-        _FULL | {"systems": (*_TWO, *ALPHAS), "buffers": (SHALLOW,), "seeds": (1,)},
-        _QUICK,
-    ),
-]
+    Fig21("21", "retransmissions of BBRv2+, buffer 100 kB",
+          _FULL | {"systems": (*_TWO, *ALPHAS), "buffers": (SHALLOW,), "seeds": (1,)}, _QUICK),
+]  # fmt: skip

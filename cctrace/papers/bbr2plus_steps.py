@@ -242,26 +242,12 @@ _SYSTEMS = (BBR, BBR2, *FORMS)
 _QUICK = {"seeds": (1,), "cases": ("5 to 50",)}
 _BY = ("system", "direction", "case")
 FIGURES = [
-    Fig11(
-        "11",
-        "a rate that rises or falls: BBR and BBRv2",
-        {"systems": _SYSTEMS[:2], "cases": tuple(CASES), "seeds": SEEDS},
-        _QUICK,
-        _BY,
-    ),
-    Fig15(
-        "15",
-        "a rate that rises or falls: BBRv2+",
-        {"systems": (BBR, BBR2, *TRYING, SINGLE_PAPER), "cases": tuple(CASES), "seeds": SEEDS},
-        _QUICK,
-        _BY,
-    ),
+    Fig11("11", "a rate that rises or falls: BBR and BBRv2",
+          {"systems": _SYSTEMS[:2], "cases": tuple(CASES), "seeds": SEEDS}, _QUICK, _BY),
+    Fig15("15", "a rate that rises or falls: BBRv2+",
+          {"systems": (BBR, BBR2, *TRYING, SINGLE_PAPER), "cases": tuple(CASES), "seeds": SEEDS}, _QUICK, _BY),
     Fig16("16", "traces with steps, drawn here", {"drawn": (1, 2, 3, 4, 5)}, {}, ("trace", "time_s")),
-    Fig17(
-        "17",
-        "throughput and delay over traces with steps",
-        {"systems": (CUBIC, *_SYSTEMS), "rtts_ms": (20, 40), "drawn": (1, 2, 3, 4, 5), "duration": "60s"},
-        {"rtts_ms": (40,), "drawn": (1, 2), "duration": "20s"},
-        ("system", "rtt_ms"),
-    ),
-]
+    Fig17("17", "throughput and delay over traces with steps",
+          {"systems": (CUBIC, *_SYSTEMS), "rtts_ms": (20, 40), "drawn": (1, 2, 3, 4, 5), "duration": "60s"},
+          {"rtts_ms": (40,), "drawn": (1, 2), "duration": "20s"}, ("system", "rtt_ms")),
+]  # fmt: skip

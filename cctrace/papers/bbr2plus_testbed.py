@@ -26,45 +26,21 @@ class Testbed(Varied, Yang22):
 
 
 FIGURES = [
-    Testbed(
-        "7-testbed",
-        "throughput of BBR and BBRv2 above 400 kB of BDP, the testbed varied",
-        {
-            "systems": (BBR, BBR2),
-            "buffers": (SHALLOW,),
-            "rates_mbps": (100, 250, 500, 750),
-            "rtts_ms": (50, 75, 100, 150),
-            "seeds": (1,),
-        },
-        _QUICK | {"rates_mbps": (100,), "rtts_ms": (75,), "duration": "6s"},
-        base=_BASES["7"],
-        wanted=(LESS,),
-    ),
-    Testbed(
-        "8-testbed",
-        "throughput over random losses, the testbed varied",
-        {"systems": (BBR, BBR2, BBR2_20, BBR2_20_0), "losses_pct": (1.0, 5.0, 10.0, 15.0, 20.0), "seeds": (1, 2)},
-        _QUICK | {"losses_pct": (1.0, 5.0, 10.0), "seeds": (1,), "duration": "6s"},
-        base=_BASES["8"],
-        wanted=(WITHOUT_BETA,),
-    ),
-    Testbed(
-        "19-testbed",
-        "fairness of BBRv2+ to CUBIC, the testbed varied",
-        {"systems": (BBR, BBR2, PLUS_PAPER), "buffers_bdp": BUFFERS_BDP, "seeds": (1, 2)},
-        _QUICK | {"buffers_bdp": (0.2, 8.0), "seeds": (1,), "duration": "10s"},
-        base=_BASES["19"],
-        wanted=(NO_WORSE,),
-        value="jain",
-        variations=_SAME_BUFFER,
-    ),
-    Testbed(
-        "23-testbed",
-        "throughput over cellular paths, the testbed varied",
-        {"systems": (CUBIC, BBR, BBR2, PLUS_PAPER), "seeds": (1, 2)},
-        _QUICK | {"stationary": ("lte_tmobile",), "moving": ("lte_att_driving",), "seeds": (1,), "duration": "20s"},
-        base=_BASES["23"],
-        wanted=(CLOSE_STILL, ORDER_MOVING),
-        value="throughput",
-    ),
-]
+    Testbed("7-testbed", "throughput of BBR and BBRv2 above 400 kB of BDP, the testbed varied",
+            {"systems": (BBR, BBR2), "buffers": (SHALLOW,), "rates_mbps": (100, 250, 500, 750),
+             "rtts_ms": (50, 75, 100, 150), "seeds": (1,)},
+            _QUICK | {"rates_mbps": (100,), "rtts_ms": (75,), "duration": "6s"}, base=_BASES["7"], wanted=(LESS,)),
+    Testbed("8-testbed", "throughput over random losses, the testbed varied",
+            {"systems": (BBR, BBR2, BBR2_20, BBR2_20_0), "losses_pct": (1.0, 5.0, 10.0, 15.0, 20.0), "seeds": (1, 2)},
+            _QUICK | {"losses_pct": (1.0, 5.0, 10.0), "seeds": (1,), "duration": "6s"}, base=_BASES["8"],
+            wanted=(WITHOUT_BETA,)),
+    Testbed("19-testbed", "fairness of BBRv2+ to CUBIC, the testbed varied",
+            {"systems": (BBR, BBR2, PLUS_PAPER), "buffers_bdp": BUFFERS_BDP, "seeds": (1, 2)},
+            _QUICK | {"buffers_bdp": (0.2, 8.0), "seeds": (1,), "duration": "10s"}, base=_BASES["19"],
+            wanted=(NO_WORSE,), value="jain", variations=_SAME_BUFFER),
+    Testbed("23-testbed", "throughput over cellular paths, the testbed varied",
+            {"systems": (CUBIC, BBR, BBR2, PLUS_PAPER), "seeds": (1, 2)},
+            _QUICK
+            | {"stationary": ("lte_tmobile",), "moving": ("lte_att_driving",), "seeds": (1,), "duration": "20s"},
+            base=_BASES["23"], wanted=(CLOSE_STILL, ORDER_MOVING), value="throughput"),
+]  # fmt: skip

@@ -168,18 +168,10 @@ class Fig22(Formula, Yang22):
 
 _SETS = {"stationary": STATIONARY, "moving": MOVING, "traces": ()}
 FIGURES = [
-    Fig22(
-        "22",
-        "examples of the paths of Fig. 23",
-        _SETS,
-        {"stationary": STATIONARY[:1], "moving": MOVING[:1]},
-        ("path", "time_s"),
-    ),
-    Fig23(
-        "23",
-        "throughput and delay over cellular paths",
-        _SETS | {"systems": (CUBIC, BBR, BBR2, *FORMS), "seeds": SEEDS, "duration": "120s"},
-        {"stationary": STATIONARY[2:3], "moving": MOVING[2:], "seeds": (1,), "duration": "20s"},
-        ("system", "scenario"),
-    ),
-]
+    Fig22("22", "examples of the paths of Fig. 23", _SETS, {"stationary": STATIONARY[:1], "moving": MOVING[:1]},
+          ("path", "time_s")),
+    Fig23("23", "throughput and delay over cellular paths",
+          _SETS | {"systems": (CUBIC, BBR, BBR2, *FORMS), "seeds": SEEDS, "duration": "120s"},
+          {"stationary": STATIONARY[2:3], "moving": MOVING[2:], "seeds": (1,), "duration": "20s"},
+          ("system", "scenario")),
+]  # fmt: skip

@@ -87,18 +87,10 @@ class Fig2(_Utility):
     OVERFLOWS = "with a small beta BBRx is BBR, and loses utility to overflows as the buffer gets shorter"
 
     varied = {"queue_limit_ms": "queues_ms", "beta": "betas"}
-    drawn = drawing(
-        "lines",
-        "beta",
-        [
-            ("utility", "utility (Mbit/s)", {"top": 5.5}),
-            ("lost_pct", "retransmitted (%)"),
-            ("queue_ms", "queue (ms)"),
-            ("phase_margin_deg", "phase margin (degrees)", {"zero": False}),
-        ],
-        "queue",
-        xlabel="beta",
-    )
+    drawn = drawing("lines", "beta",
+                    [("utility", "utility (Mbit/s)", {"top": 5.5}), ("lost_pct", "retransmitted (%)"),
+                     ("queue_ms", "queue (ms)"), ("phase_margin_deg", "phase margin (degrees)", {"zero": False})],
+                    "queue", xlabel="beta")  # fmt: skip
 
     def run(self, at: Fields, p: Fields) -> Run:
         """One flow over 5 Mbit/s and 25 ms."""
@@ -214,30 +206,12 @@ def _ranges(ranges: dict[tuple[float, float], tuple[float, float]], rates: list,
 
 
 FIGURES = [
-    Fig2(
-        "2",
-        "utility over beta, queues of 40 to 200 ms",
-        {"queues_ms": QUEUES_MS, "betas": BETAS, "seeds": SEEDS, "duration_s": 60.0},
-        {"queues_ms": (40, 200), "betas": BETAS[::2], "seeds": (1,), "duration_s": 20.0},
-    ),
-    Fig3(
-        "3",
-        "utility over beta, six flows",
-        {
-            "rates_mbps": (15, 50, 100),
-            "rtts_ms": (25, 50, 100, 200),
-            "queues_ms": (40, 100, 200),
-            "betas": BETAS,
-            "seeds": SEEDS,
-            "duration_s": 30.0,
-        },
-        {
-            "rates_mbps": (15, 50),
-            "rtts_ms": (25, 200),
-            "queues_ms": (100,),
-            "betas": (0.1, 0.3, 0.5, 0.7, 0.9),
-            "seeds": (1,),
-            "duration_s": 10.0,
-        },
-    ),
-]
+    Fig2("2", "utility over beta, queues of 40 to 200 ms",
+         {"queues_ms": QUEUES_MS, "betas": BETAS, "seeds": SEEDS, "duration_s": 60.0},
+         {"queues_ms": (40, 200), "betas": BETAS[::2], "seeds": (1,), "duration_s": 20.0}),
+    Fig3("3", "utility over beta, six flows",
+         {"rates_mbps": (15, 50, 100), "rtts_ms": (25, 50, 100, 200), "queues_ms": (40, 100, 200), "betas": BETAS,
+          "seeds": SEEDS, "duration_s": 30.0},
+         {"rates_mbps": (15, 50), "rtts_ms": (25, 200), "queues_ms": (100,), "betas": (0.1, 0.3, 0.5, 0.7, 0.9),
+          "seeds": (1,), "duration_s": 10.0}),
+]  # fmt: skip

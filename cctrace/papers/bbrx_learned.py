@@ -193,18 +193,11 @@ class Slope(Chung18):
 
 
 FIGURES = [
-    Slope(
-        "slope",
-        "utility over beta by the sigmoid's slope, k = 4",
-        {"bins": (1, 5, 9), "betas": BETAS, "slopes": SLOPES, "paths": 42, "seeds": SEEDS[:2]},
-        {"bins": (5,), "betas": BETAS[::3], "slopes": SLOPES[::2], "paths": 3, "seeds": (1,)},
-        ("bin", "slope", "beta"),
-    ),
-    Shipped(
-        "table",
-        "Table I against the learned table that ships",
-        {"bins": tuple(range(12)), "paths": 11, "seeds": tuple(range(10))},
-        {"bins": (1, 5), "paths": 3, "seeds": (0, 1)},
-        ("bin",),
-    ),
-]
+    Slope("slope", "utility over beta by the sigmoid's slope, k = 4",
+          {"bins": (1, 5, 9), "betas": BETAS, "slopes": SLOPES, "paths": 42, "seeds": SEEDS[:2]},
+          {"bins": (5,), "betas": BETAS[::3], "slopes": SLOPES[::2], "paths": 3, "seeds": (1,)},
+          ("bin", "slope", "beta")),
+    Shipped("table", "Table I against the learned table that ships",
+            {"bins": tuple(range(12)), "paths": 11, "seeds": tuple(range(10))},
+            {"bins": (1, 5), "paths": 3, "seeds": (0, 1)}, ("bin",)),
+]  # fmt: skip

@@ -175,15 +175,8 @@ def _starting(mean: pd.DataFrame, name: str) -> Iterator[Claim]:
 
 
 FIGURES = [
-    Fig4(
-        "4",
-        "downloads with BBRx and BBR over LTE presets",
-        {
-            "paths": ("lte_tmobile", "lte_verizon", "lte_att_driving", *SCALED),
-            "systems": tuple(SYSTEMS),
-            "seeds": SEEDS,
-        },
-        {"paths": tuple(SCALED)[:3:2], "seeds": (1,)},
-        ("system", "path"),
-    ),
-]
+    Fig4("4", "downloads with BBRx and BBR over LTE presets",
+         {"paths": ("lte_tmobile", "lte_verizon", "lte_att_driving", *SCALED), "systems": tuple(SYSTEMS),
+          "seeds": SEEDS},
+         {"paths": tuple(SCALED)[:3:2], "seeds": (1,)}, ("system", "path")),
+]  # fmt: skip

@@ -35,26 +35,12 @@ class Testbed(Varied, Chung18):
 
 
 FIGURES = [
-    Testbed(
-        "2-testbed",
-        "utility over beta and queues, the testbed varied",
-        {"betas": (0.02, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0), "queues_ms": (40, 200), "seeds": (1,)},
-        _QUICK | {"duration_s": 20.0, "betas": (0.02, 0.4, 1.0)},
-        base=_BASES["2"],
-        wanted=(Fig2.OVERFLOWS,),
-        value="utility",
-        line="beta",
-        variations=_OF_2,
-    ),
-    Testbed(
-        "3-testbed",
-        "utility over beta, six flows, the testbed varied",
-        {"rates_mbps": (15, 100), "rtts_ms": (25, 100, 200), "queues_ms": (100,), "betas": BETAS, "seeds": (1,)},
-        _QUICK | {"rates_mbps": (15, 50), "rtts_ms": (25, 200), "betas": (0.1, 0.5, 0.9), "duration_s": 10.0},
-        base=_BASES["3"],
-        wanted=(Fig3.LEFT, Fig3.RIGHT),
-        value="utility",
-        line="beta",
-        variations=_OF_3,
-    ),
-]
+    Testbed("2-testbed", "utility over beta and queues, the testbed varied",
+            {"betas": (0.02, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0), "queues_ms": (40, 200), "seeds": (1,)},
+            _QUICK | {"duration_s": 20.0, "betas": (0.02, 0.4, 1.0)}, base=_BASES["2"], wanted=(Fig2.OVERFLOWS,),
+            value="utility", line="beta", variations=_OF_2),
+    Testbed("3-testbed", "utility over beta, six flows, the testbed varied",
+            {"rates_mbps": (15, 100), "rtts_ms": (25, 100, 200), "queues_ms": (100,), "betas": BETAS, "seeds": (1,)},
+            _QUICK | {"rates_mbps": (15, 50), "rtts_ms": (25, 200), "betas": (0.1, 0.5, 0.9), "duration_s": 10.0},
+            base=_BASES["3"], wanted=(Fig3.LEFT, Fig3.RIGHT), value="utility", line="beta", variations=_OF_3),
+]  # fmt: skip

@@ -43,13 +43,9 @@ def _run(senders: list[Fields], path: Fields, seed: int, duration: str) -> Run:
 class Starvation(Arun22):
     """Throughput of two flows, of which one's ACKs are delayed by up to D."""
 
-    drawn = drawing(
-        "lines",
-        "slot_ms",
-        [("late_mbps", "flow with slots (Mbit/s)"), ("other_mbps", "the other (Mbit/s)")],
-        "cc",
-        xlabel="D, slot of the ACKs (ms)",
-    )
+    drawn = drawing("lines", "slot_ms",
+                    [("late_mbps", "flow with slots (Mbit/s)"), ("other_mbps", "the other (Mbit/s)")], "cc",
+                    xlabel="D, slot of the ACKs (ms)")  # fmt: skip
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """Two flows for every D, and one alone, which gives the range that the controller holds."""
@@ -111,14 +107,8 @@ class Collapse(Arun22):
 
     varied = {"cc": "cc", "order": "orders", "sd_ms": "sd_ms"}
     measured = ("mbps",)
-    drawn = drawing(
-        "lines",
-        "sd_ms",
-        [("mbps", "throughput (Mbit/s)")],
-        "cc",
-        panel_by="order",
-        xlabel="standard deviation of the delay (ms)",
-    )
+    drawn = drawing("lines", "sd_ms", [("mbps", "throughput (Mbit/s)")], "cc", panel_by="order",
+                    xlabel="standard deviation of the delay (ms)")  # fmt: skip
 
     def run(self, at: Fields, p: Fields) -> Run:
         """One flow."""
@@ -149,23 +139,11 @@ class Collapse(Arun22):
 
 _QUICK_CC = {"cc": ("bbr2019", "bbr2plus", "cubic6")}
 FIGURES = [
-    Starvation(
-        "starvation",
-        "two flows, the ACKs of one in slots",
-        {"cc": CONTROLLERS, "slots_ms": SLOTS_MS, "seeds": (1, 2, 3), "duration": "60s"},
-        _QUICK_CC | {"slots_ms": (0, 20), "seeds": (1,), "duration": "8s"},
-        ("cc", "slot_ms"),
-    ),
-    Collapse(
-        "collapse",
-        "one flow over jitter, every controller",
-        {
-            "cc": CONTROLLERS,
-            "orders": tuple(ORDERS),
-            "sd_ms": (0.0, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0),
-            "seeds": (1, 2, 3),
-            "duration": "30s",
-        },
-        _QUICK_CC | {"sd_ms": (0.0, 16.0), "seeds": (1,), "duration": "6s"},
-    ),
-]
+    Starvation("starvation", "two flows, the ACKs of one in slots",
+               {"cc": CONTROLLERS, "slots_ms": SLOTS_MS, "seeds": (1, 2, 3), "duration": "60s"},
+               _QUICK_CC | {"slots_ms": (0, 20), "seeds": (1,), "duration": "8s"}, ("cc", "slot_ms")),
+    Collapse("collapse", "one flow over jitter, every controller",
+             {"cc": CONTROLLERS, "orders": tuple(ORDERS), "sd_ms": (0.0, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0),
+              "seeds": (1, 2, 3), "duration": "30s"},
+             _QUICK_CC | {"sd_ms": (0.0, 16.0), "seeds": (1,), "duration": "6s"}),
+]  # fmt: skip

@@ -102,20 +102,12 @@ class OverTestbed(Figure):
 class OverJitter(OverTestbed):
     """Controllers over the jitter, for each process of the jitter."""
 
-    drawn = drawing(
-        "lines",
-        "sd_ms",
-        [
-            ("bw_mbps", "bandwidth estimate (Mbit/s)"),
-            ("min_rtt_ms", "min_rtt (ms)", {"level": UCAV_US / 2e3}),
-            ("cwnd_segments", "cwnd (segments)", {"level": BDP_SEGMENTS}),
-            ("throughput_mbps", "throughput (Mbit/s)"),
-            ("queue_ms", "queueing delay (ms)"),
-        ],
-        "cc",
-        panel_by="jitter",
-        xlabel=OVER_JITTER,
-    )
+    drawn = drawing("lines", "sd_ms",
+                    [("bw_mbps", "bandwidth estimate (Mbit/s)"),
+                     ("min_rtt_ms", "min_rtt (ms)", {"level": UCAV_US / 2e3}),
+                     ("cwnd_segments", "cwnd (segments)", {"level": BDP_SEGMENTS}),
+                     ("throughput_mbps", "throughput (Mbit/s)"), ("queue_ms", "queueing delay (ms)")], "cc",
+                    panel_by="jitter", xlabel=OVER_JITTER)  # fmt: skip
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per controller, process of jitter, standard deviation and seed."""
@@ -298,16 +290,10 @@ class Fig1(OverJitter):
 class Fig3(OverJitter):
     """Exhaustion of cwnd: how much of it is in flight, and how much of the pacing rate is sent."""
 
-    drawn = drawing(
-        "lines",
-        "sd_ms",
-        [
-            ("window_used", "in flight / cwnd", {"top": 1.05}),
-            ("paced_share", "throughput / pacing rate", {"top": 1.05}),
-        ],
-        "cc",
-        xlabel=OVER_JITTER,
-    )
+    drawn = drawing("lines", "sd_ms",
+                    [("window_used", "in flight / cwnd", {"top": 1.05}),
+                     ("paced_share", "throughput / pacing rate", {"top": 1.05})], "cc",
+                    xlabel=OVER_JITTER)  # fmt: skip
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section II: what keeps a flow below its pacing rate."""
@@ -343,17 +329,9 @@ FIGURES = [
     Fig1("1", "the testbed: packets dropped at the router", _ONE, _ONE_QUICK, BY),
     Fig2("2", "estimates, cwnd and throughput over the jitter", FULL | {"cc": ("bbr2016", "bbr2019")}, QUICK, BY),
     Fig3("3", "exhaustion of cwnd", _ONE | {"cc": ("bbr2016",)}, _ONE_QUICK, BY),
-    Lifecycle(
-        "4",
-        "the phases of BBR over the testbed, jitter of 0.25 ms",
-        {"seeds": (1, 2), "duration": "40s"},
-        {"seeds": (1,), "duration": "13s"},
-        systems={"bbr2016": (run_of("bbr2016", 0.25, 1, "40s"), ("PROBE_BW",) * 8)},
-        statements={
-            ("4", "BBR spends 98 % of the time in PROBE_BW, and 200 ms at a time in PROBE_RTT"): (
-                ("bbr2016",),
-                {("PROBE_BW", SHARE): 98.0} | RTT_PROBE,
-            )
-        },
-    ),
-]
+    Lifecycle("4", "the phases of BBR over the testbed, jitter of 0.25 ms", {"seeds": (1, 2), "duration": "40s"},
+              {"seeds": (1,), "duration": "13s"},
+              systems={"bbr2016": (run_of("bbr2016", 0.25, 1, "40s"), ("PROBE_BW",) * 8)},
+              statements={("4", "BBR spends 98 % of the time in PROBE_BW, and 200 ms at a time in PROBE_RTT"):
+                              (("bbr2016",), {("PROBE_BW", SHARE): 98.0} | RTT_PROBE)}),
+]  # fmt: skip

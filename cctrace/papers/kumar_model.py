@@ -109,18 +109,11 @@ def _both(made: Reproduction, column: str, model: str) -> tuple[Numbers, Numbers
 class Fig5(_ModelAndTestbed):
     """Bandwidth estimate, min_rtt and throughput: experiment and model."""
 
-    drawn = drawing(
-        "lines",
-        "sd_ms",
-        [
-            ("bw_mbps", "bandwidth estimate (Mbit/s)"),
-            ("min_rtt_ms", "min_rtt (ms)", {"level": UCAV_US / 2e3}),
-            ("throughput_mbps", "throughput (Mbit/s)"),
-        ],
-        "source",
-        columns=3,
-        xlabel=OVER_JITTER,
-    )
+    drawn = drawing("lines", "sd_ms",
+                    [("bw_mbps", "bandwidth estimate (Mbit/s)"),
+                     ("min_rtt_ms", "min_rtt (ms)", {"level": UCAV_US / 2e3}),
+                     ("throughput_mbps", "throughput (Mbit/s)")], "source", columns=3,
+                    xlabel=OVER_JITTER)  # fmt: skip
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """What section III-E says of Fig. 5."""
@@ -179,13 +172,8 @@ class Fig6(_ModelAndTestbed):
             f"at {_ms(sds)} ms of jitter",
         )
 
-    drawn = drawing(
-        "lines",
-        "sd_ms",
-        [("packets", "router backlog (packets)"), ("ms", "queueing delay (ms)")],
-        "when",
-        xlabel=OVER_JITTER,
-    )
+    drawn = drawing("lines", "sd_ms", [("packets", "router backlog (packets)"), ("ms", "queueing delay (ms)")],
+                    "when", xlabel=OVER_JITTER)  # fmt: skip
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """Queue over the run and before the collapse."""
@@ -203,14 +191,8 @@ def _ms(values: Numbers) -> str:
 class Fig7(_ModelAndTestbed):
     """Probability of a collapse: Eq. 11, the model in its loop, and the share of collapsed runs."""
 
-    drawn = drawing(
-        "lines",
-        "sd_ms",
-        [("collapsed", "probability, or share of the runs", {"top": 1.05})],
-        "source",
-        columns=1,
-        xlabel=OVER_JITTER,
-    )
+    drawn = drawing("lines", "sd_ms", [("collapsed", "probability, or share of the runs", {"top": 1.05})], "source",
+                    columns=1, xlabel=OVER_JITTER)  # fmt: skip
 
     def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """Add Eq. 11 for each delta, and the closed loop of `cctrace.analytic.closedloop`."""

@@ -85,16 +85,8 @@ def _path(name: str, sd_ms: float) -> Fields:
 
 
 FIGURES = [
-    Details(
-        "testbed",
-        "details of the testbed varied",
-        {
-            "variations": tuple(VARIATIONS),
-            "cc": ("bbr2016", "bbr2019"),
-            "sd_ms": (0.5, 1.0, 1.5),
-            "seeds": (1, 2, 3),
-            "duration": "10s",
-        },
-        {"cc": ("bbr2016", "bbr2019"), "sd_ms": (0.5, 1.5), "seeds": (1,), "duration": "1s"},
-    )
-]
+    Details("testbed", "details of the testbed varied",
+            {"variations": tuple(VARIATIONS), "cc": ("bbr2016", "bbr2019"), "sd_ms": (0.5, 1.0, 1.5),
+             "seeds": (1, 2, 3), "duration": "10s"},
+            {"cc": ("bbr2016", "bbr2019"), "sd_ms": (0.5, 1.5), "seeds": (1,), "duration": "1s"}),
+]  # fmt: skip

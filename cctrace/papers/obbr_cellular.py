@@ -148,25 +148,10 @@ class Fig10(Formula, ob.Bi23):
 
 
 FIGURES = [
-    Fig10(
-        "10",
-        "cellular paths, and Table 1 (path presets, or --trace)",
-        {"seeds": ob.SEEDS, "traces": ()},
-        {},
-        ("trace",),
-    ),
-    Fig11(
-        "11",
-        "cellular paths",
-        {
-            "systems": tuple(ob.SYSTEMS),
-            "presets": tuple(TABLE1),
-            "traces": (),
-            "seeds": ob.SEEDS,
-            "duration_s": 120.0,
-            "own_s": 3600.0,
-        },
-        {"presets": ("static1", "car2"), "seeds": (1,), "duration_s": 15.0, "own_s": 15.0},
-        ("system", "trace"),
-    ),
-]
+    Fig10("10", "cellular paths, and Table 1 (path presets, or --trace)", {"seeds": ob.SEEDS, "traces": ()}, {},
+          ("trace",)),
+    Fig11("11", "cellular paths",
+          {"systems": tuple(ob.SYSTEMS), "presets": tuple(TABLE1), "traces": (), "seeds": ob.SEEDS,
+           "duration_s": 120.0, "own_s": 3600.0},
+          {"presets": ("static1", "car2"), "seeds": (1,), "duration_s": 15.0, "own_s": 15.0}, ("system", "trace")),
+]  # fmt: skip

@@ -144,31 +144,12 @@ class LargestCap(ob.Bi23):
 
 
 FIGURES = [
-    Fig12(
-        "12",
-        "oBBR against others",
-        {
-            "systems": (ob.BBR, *ob.OBBRS),
-            "rivals": (ob.BBR, ob.CUBIC, ob.BBR2),
-            "ratios": (0.5, 1.0),
-            "clients": ob.CLIENTS,
-            "seeds": ob.OF_LAB,
-            "size": "1GB",
-            "longest_s": 500.0,
-        },
-        {"seeds": (1,), "longest_s": 20.0, "clients": ob.CLIENTS[:1]},
-    ),
-    LargestCap(
-        "4.3",
-        "the largest cap, g_max, beside CUBIC in 16 BDP",
-        {
-            "forms": tuple(ob.FORMS),
-            "mus": ob.MUS,
-            "gains": (0.0, 1.5, 2.0, 3.0),
-            "clients": ob.CLIENTS,
-            "seeds": (1, 2, 3, 4, 5),
-            "duration_s": 480.0,
-        },
-        {"mus": ob.MUS[:1], "seeds": (1,), "duration_s": 40.0, "clients": ob.CLIENTS[:1]},
-    ),
-]
+    Fig12("12", "oBBR against others",
+          {"systems": (ob.BBR, *ob.OBBRS), "rivals": (ob.BBR, ob.CUBIC, ob.BBR2), "ratios": (0.5, 1.0),
+           "clients": ob.CLIENTS, "seeds": ob.OF_LAB, "size": "1GB", "longest_s": 500.0},
+          {"seeds": (1,), "longest_s": 20.0, "clients": ob.CLIENTS[:1]}),
+    LargestCap("4.3", "the largest cap, g_max, beside CUBIC in 16 BDP",
+               {"forms": tuple(ob.FORMS), "mus": ob.MUS, "gains": (0.0, 1.5, 2.0, 3.0), "clients": ob.CLIENTS,
+                "seeds": (1, 2, 3, 4, 5), "duration_s": 480.0},
+               {"mus": ob.MUS[:1], "seeds": (1,), "duration_s": 40.0, "clients": ob.CLIENTS[:1]}),
+]  # fmt: skip

@@ -260,28 +260,12 @@ def _streaks(made: Reproduction, buffer_kb: float, column: str) -> Claim:
 
 
 FIGURES = [
-    Fig4(
-        "4",
-        "BBR when the bandwidth drops",
-        {
-            "buffers_kb": (STATED_KB,),
-            "after_mbps": (5, 2),
-            "clients": ob.CLIENTS,
-            "seeds": ob.OF_LAB,
-            "duration_s": 40.0,
-        },
-        {"seeds": (1,)},
-    ),
-    Fig5(
-        "5",
-        "samples of bandwidth and RTT",
-        {
-            "after_mbps": (20, 10, 5, 2),
-            "buffers_kb": (STATED_KB, STATED9_KB, ARTIFACT_KB),
-            "clients": ob.CLIENTS,
-            "seeds": ob.OF_LAB,
-            "duration_s": 40.0,
-        },
-        {"seeds": (1,), "duration_s": 25.0},
-    ),
-]
+    Fig4("4", "BBR when the bandwidth drops",
+         {"buffers_kb": (STATED_KB,), "after_mbps": (5, 2), "clients": ob.CLIENTS, "seeds": ob.OF_LAB,
+          "duration_s": 40.0},
+         {"seeds": (1,)}),
+    Fig5("5", "samples of bandwidth and RTT",
+         {"after_mbps": (20, 10, 5, 2), "buffers_kb": (STATED_KB, STATED9_KB, ARTIFACT_KB), "clients": ob.CLIENTS,
+          "seeds": ob.OF_LAB, "duration_s": 40.0},
+         {"seeds": (1,), "duration_s": 25.0}),
+]  # fmt: skip

@@ -26,18 +26,9 @@ class Fig8(ob.Bi23):
 
     compares = True
     varied = {"system": "systems", "flows": "flows", "client": "clients"}
-    drawn = drawing(
-        "lines",
-        "flows",
-        [
-            ("retransmitted_pct", "retransmitted (%)"),
-            ("goodput_mbps", "goodput per flow (Mbit/s)"),
-            ("jain", "Jain's index"),
-        ],
-        "system",
-        panel_by="form",
-        xlabel="flows",
-    )
+    drawn = drawing("lines", "flows",
+                    [("retransmitted_pct", "retransmitted (%)"), ("goodput_mbps", "goodput per flow (Mbit/s)"),
+                     ("jain", "Jain's index")], "system", panel_by="form", xlabel="flows")  # fmt: skip
 
     def run(self, at: Fields, p: Fields) -> Run:
         """Some flows of one system, each until it has its file."""
@@ -141,16 +132,8 @@ def _fair(made: Reproduction, form: str, systems: list[str]) -> Claim:
 
 
 FIGURES = [
-    Fig8(
-        "8",
-        "one to five flows of one controller",
-        {
-            "systems": tuple(ob.SYSTEMS),
-            "flows": (1, 2, 3, 4, 5),
-            "clients": ob.CLIENTS[:3],
-            "seeds": (1,),
-            "size_mb": 1000,
-        },
-        {"flows": (1, 3), "size_mb": 50, "clients": ob.CLIENTS[:1]},
-    ),
-]
+    Fig8("8", "one to five flows of one controller",
+         {"systems": tuple(ob.SYSTEMS), "flows": (1, 2, 3, 4, 5), "clients": ob.CLIENTS[:3], "seeds": (1,),
+          "size_mb": 1000},
+         {"flows": (1, 3), "size_mb": 50, "clients": ob.CLIENTS[:1]}),
+]  # fmt: skip

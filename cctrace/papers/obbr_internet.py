@@ -165,12 +165,8 @@ def _arithmetic() -> Claim:
 class Fig14(OverPaths):
     """Video: retransmissions, quality, switches, rebuffering."""
 
-    drawn = _drawn(
-        ("retransmitted_pct", "retransmitted (%)"),
-        ("quality", "average quality"),
-        ("switches_down", "switches down"),
-        ("rebuffering_pct", "rebuffering (%)"),
-    )
+    drawn = _drawn(("retransmitted_pct", "retransmitted (%)"), ("quality", "average quality"),
+                   ("switches_down", "switches down"), ("rebuffering_pct", "rebuffering (%)"))  # fmt: skip
 
     def over(self, system: str, path: Fields, seed: int, p: Fields) -> Run:
         """One session."""
@@ -254,18 +250,8 @@ _SET = {"systems": tuple(ob.SYSTEMS), "paths": PATHS, "ratio": RATIO, "seeds": (
 _QUICK = {"paths": (PATHS[0], PATHS[6]), "kinds_s": 15.0}
 _BY = ("system", "path")
 FIGURES = [
-    Fig13(
-        "13",
-        "bulk over chosen paths of 270 ms",
-        _SET | {"kinds": KINDS, "size": "1GB", "longest_s": 600.0},
-        _QUICK | {"kinds": (POLICED, EACH_5S), "size": "50MB", "longest_s": 20.0},
-        _BY,
-    ),
-    Fig14(
-        "14",
-        "video over chosen paths of 270 ms",
-        _SET | {"kinds": VARYING, "minutes": 10.0, "rule": "dynamic"},
-        _QUICK | {"kinds": (EACH_5S,), "minutes": 1.0},
-        _BY,
-    ),
-]
+    Fig13("13", "bulk over chosen paths of 270 ms", _SET | {"kinds": KINDS, "size": "1GB", "longest_s": 600.0},
+          _QUICK | {"kinds": (POLICED, EACH_5S), "size": "50MB", "longest_s": 20.0}, _BY),
+    Fig14("14", "video over chosen paths of 270 ms", _SET | {"kinds": VARYING, "minutes": 10.0, "rule": "dynamic"},
+          _QUICK | {"kinds": (EACH_5S,), "minutes": 1.0}, _BY),
+]  # fmt: skip

@@ -98,14 +98,8 @@ class Fig3(ob.Bi23):
     """Shares of a BBR and a CUBIC flow, measured and modelled."""
 
     varied = {"pair": "pairs", "client": "clients"}
-    drawn = drawing(
-        "lines",
-        "at",
-        [("bbr_share", "BBR's share of the goodput")],
-        "client",
-        panel_by="panel",
-        xlabel="log2 R; g in the third",
-    )
+    drawn = drawing("lines", "at", [("bbr_share", "BBR's share of the goodput")], "client", panel_by="panel",
+                    xlabel="log2 R; g in the third")  # fmt: skip
 
     def run(self, at: Fields, p: Fields) -> Run:
         """A flow of BBR with g and one of CUBIC."""
@@ -180,37 +174,19 @@ class Fig3(ob.Bi23):
 
 
 FIGURES = [
-    Lifecycle(
-        "1",
-        "life cycle of BBR in nginx-quic",
-        {"seeds": ob.SEEDS[:2], "duration": "40s"},
-        {"seeds": (1,), "duration": "13s"},
-        systems={ob.BBR: (ob.run_of([ob.BBR], ob.link(MBPS, RTT_MS, 2 * ob.bdp_bytes(MBPS, RTT_MS)), 1, 60.0), V1)},
-        statements={
-            ("1", "STARTUP at 2/ln 2, DRAIN at ln 2/2, then 1.25, 0.75 and six phases at 1"): (
-                (ob.BBR,),
-                STARTS | EIGHTHS,
-            ),
-            ("1", "PROBE_RTT: four packets"): ((ob.BBR,), {key: n for key, n in RTT_PROBE.items() if n == 4}),
-        },
-    ),
-    Fig2(
-        "2",
-        "Q_r over p for g 2 and 1 (formula)",
-        {"gains": (2.0, 1.0), "ratios": (1.0, 2.0, 4.0, 16.0), "points": 101},
-        {"points": 51},
-        ("g", "ratio", "p"),
-    ),
-    Fig3(
-        "3",
-        "a BBR and a CUBIC flow, over R and g",
-        {"pairs": PAIRS, "clients": ob.CLIENTS, "seeds": ob.OF_LAB, "duration_s": WHOLE_S, "skipped_s": SKIPPED_S},
-        {
-            "pairs": [at for at in PAIRS if at["ratio"] in (0.5, 16.0) and at["g"] in (1.0, 2.0)],
-            "seeds": (1,),
-            "duration_s": 40.0,
-            "skipped_s": 10.0,
-        },
-        ("panel", "g", "ratio", "client"),
-    ),
-]
+    Lifecycle("1", "life cycle of BBR in nginx-quic", {"seeds": ob.SEEDS[:2], "duration": "40s"},
+              {"seeds": (1,), "duration": "13s"},
+              systems={ob.BBR: (ob.run_of([ob.BBR], ob.link(MBPS, RTT_MS, 2 * ob.bdp_bytes(MBPS, RTT_MS)), 1, 60.0),
+                                V1)},
+              statements={("1", "STARTUP at 2/ln 2, DRAIN at ln 2/2, then 1.25, 0.75 and six phases at 1"):
+                              ((ob.BBR,), STARTS | EIGHTHS),
+                          ("1", "PROBE_RTT: four packets"): ((ob.BBR,),
+                                                             {key: n for key, n in RTT_PROBE.items() if n == 4})}),
+    Fig2("2", "Q_r over p for g 2 and 1 (formula)",
+         {"gains": (2.0, 1.0), "ratios": (1.0, 2.0, 4.0, 16.0), "points": 101}, {"points": 51}, ("g", "ratio", "p")),
+    Fig3("3", "a BBR and a CUBIC flow, over R and g",
+         {"pairs": PAIRS, "clients": ob.CLIENTS, "seeds": ob.OF_LAB, "duration_s": WHOLE_S, "skipped_s": SKIPPED_S},
+         {"pairs": [at for at in PAIRS if at["ratio"] in (0.5, 16.0) and at["g"] in (1.0, 2.0)], "seeds": (1,),
+          "duration_s": 40.0, "skipped_s": 10.0},
+         ("panel", "g", "ratio", "client")),
+]  # fmt: skip

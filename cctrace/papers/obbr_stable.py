@@ -68,14 +68,8 @@ class Fig7(ob.Bi23):
             yield _falls_with_ratio(made, shallow)
         yield from _headlines(made, lossy, shallow)
 
-    drawn = drawing(
-        "lines",
-        "at",
-        [("retransmitted_pct", "retransmitted (%)"), ("goodput_share", "goodput / link")],
-        "system",
-        panel_by="form",
-        xlabel="scenario",
-    )
+    drawn = drawing("lines", "at", [("retransmitted_pct", "retransmitted (%)"), ("goodput_share", "goodput / link")],
+                    "system", panel_by="form", xlabel="scenario")  # fmt: skip
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """The table with numbers for the scenarios, first client."""
@@ -231,21 +225,9 @@ def fewer_losses(bbr: Iterable[float], ours: Iterable[Iterable[float]], reading:
 
 
 FIGURES = [
-    Fig7(
-        "7",
-        "one flow on a stable link: retransmissions and goodput",
-        {
-            "systems": tuple(ob.SYSTEMS),
-            "clients": ob.CLIENTS,
-            "scenarios": tuple(SCENARIOS),
-            "seeds": ob.OF_LAB,
-            "longest_s": 300.0,
-        },
-        {
-            "scenarios": tuple(scenario(*one) for one in (*LOSSY[2:], SHALLOW[1])),
-            "seeds": (1,),
-            "clients": ob.CLIENTS[:1],
-            "longest_s": 15.0,
-        },
-    )
-]
+    Fig7("7", "one flow on a stable link: retransmissions and goodput",
+         {"systems": tuple(ob.SYSTEMS), "clients": ob.CLIENTS, "scenarios": tuple(SCENARIOS), "seeds": ob.OF_LAB,
+          "longest_s": 300.0},
+         {"scenarios": tuple(scenario(*one) for one in (*LOSSY[2:], SHALLOW[1])), "seeds": (1,),
+          "clients": ob.CLIENTS[:1], "longest_s": 15.0}),
+]  # fmt: skip

@@ -97,16 +97,8 @@ def _timely(made: Reproduction, buffer_kb: int, system: str) -> Claim:
 
 
 FIGURES = [
-    Fig9(
-        "9",
-        "bandwidth that varies between 40 and 10 Mbit/s",
-        {
-            "systems": (ob.BBR, *ob.OBBRS),
-            "buffers_kb": (STATED9_KB,),
-            "clients": ob.CLIENTS,
-            "seeds": ob.OF_LAB,
-            "duration_s": 320.0,
-        },
-        {"clients": ob.CLIENTS[:1], "seeds": (1,), "duration_s": 60.0},
-    )
-]
+    Fig9("9", "bandwidth that varies between 40 and 10 Mbit/s",
+         {"systems": (ob.BBR, *ob.OBBRS), "buffers_kb": (STATED9_KB,), "clients": ob.CLIENTS, "seeds": ob.OF_LAB,
+          "duration_s": 320.0},
+         {"clients": ob.CLIENTS[:1], "seeds": (1,), "duration_s": 60.0}),
+]  # fmt: skip

@@ -10,28 +10,6 @@ from cctrace.plot.of_tables import bars, ellipses, heatmap, lines, over_time
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.states import states
 
-__all__ = [
-    "bars",
-    "boxes",
-    "cdf",
-    "collapse_surface",
-    "ellipses",
-    "figure",
-    "flow_panels",
-    "flow_phases",
-    "heatmap",
-    "ladder",
-    "lines",
-    "one_way_delays",
-    "over_time",
-    "plot_flow",
-    "qq",
-    "queue_ratio",
-    "rtt",
-    "samples",
-    "segment_sizes",
-    "states",
-    "throughput",
-    "time_sequence",
-    "windows",
-]
+__all__ = ["bars", "boxes", "cdf", "collapse_surface", "ellipses", "figure", "flow_panels", "flow_phases", "heatmap",
+           "ladder", "lines", "one_way_delays", "over_time", "plot_flow", "qq", "queue_ratio", "rtt", "samples",
+           "segment_sizes", "states", "throughput", "time_sequence", "windows"]  # fmt: skip

@@ -18,15 +18,8 @@ from cctrace.report.page import FlowSection, Report
 from cctrace.units import format_share
 
 _PAIRS = 4  # flows of each capture: its largest
-FIGURES = (
-    "bytes_sent",
-    "goodput_bps",
-    "rtt_min_us",
-    "rtt_median_us",
-    "rtt_p95_us",
-    "retransmitted_share",
-    "duration_s",
-)
+FIGURES = ("bytes_sent", "goodput_bps", "rtt_min_us", "rtt_median_us", "rtt_p95_us", "retransmitted_share",
+           "duration_s")  # fmt: skip
 
 
 def pairs(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]) -> list[tuple[FlowAnalysis, FlowAnalysis]]:
