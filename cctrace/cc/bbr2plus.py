@@ -92,7 +92,6 @@ class BBR2Plus(BBR2):
     }
     probe_draws = (BW_PROBE_RAND_ROUNDS, "probe_cycle_random", 0)
     golden_names = {
-        "s_p_fast_conv_on": "fast_conv_on",
         "s_p_rc_min_rtt": "rc_min_rtt_v[0]",
         "s_p_rc_min_rtt1": "rc_min_rtt_v[1]",
         "s_p_rc_min_rtt2": "rc_min_rtt_v[2]",
@@ -100,19 +99,10 @@ class BBR2Plus(BBR2):
         "s_p_max_jitter1": "max_jitter_v[1]",
         "s_p_max_jitter2": "max_jitter_v[2]",
         "s_p_ever_mrtt": "ever_measured_mrtt",
-        "s_p_rtt_comp_thresh": "rtt_comp_thresh",
         "s_p_last_round_srtt": "last_round_srtt_us",
         "s_p_curr_round_srtt": "curr_round_srtt_us",
         "s_p_last_round_min_rtt": "last_round_min_rtt_us",
         "s_p_curr_round_min_rtt": "curr_round_min_rtt_us",
-        "s_p_mrtt_in_cruise": "mrtt_in_cruise",
-        "s_p_last_mrtt_in_cruise": "last_mrtt_in_cruise",
-        "s_p_cruise_round_of_mrtt_change": "cruise_round_of_mrtt_change",
-        "s_p_srtt_rnd_cnt": "srtt_rnd_cnt",
-        "s_p_mrtt_before_probe": "mrtt_before_probe",
-        "s_p_rtt_cnt": "rtt_cnt",
-        "s_p_probe_wait_round": "probe_wait_round",
-        "s_p_rounds_since_adv": "rounds_since_adv",
     }
     states = (*BBR2.states, "PRE_UP", "GUARD", "POST_UP", "DOWN_SLIGHTLY")
     transitions = BBR2.transitions | {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import FOLDER, controller_option, paths, tcpinfo_option, trust_option
+from cctrace.cli.arguments import FOLDER, controller_option, options, paths, tcpinfo_option, trust_option
 from cctrace.cli.common import (
     command_options,
     echo,
@@ -38,21 +38,18 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
 
 
 @click.command(short_help="Explain every bulk flow of captures; write a report.")
-@paths("files", "FILE|DIR...", folders=True)
-@tcpinfo_option
-@controller_option(
-    help="Replay this controller over every flow; default: the one named by counters, none without a capture."
-)
-@click.option(
-    "-o", "--output", "folder", type=FOLDER, default="cctrace-report", help="Folder for report.html and the tables."
-)
-@click.option("--what-if", is_flag=True, help="Quantify the advice by simulation (some seconds a flow).")
-@click.option(
-    "--effects/--no-effects",
-    default=True,
-    help="Simulate the cost of each cause, and order the causes by it; --no-effects is faster.",
-)
-@click.option("--goal", type=click.Choice(GOALS), default=GOALS[0], help="Primary objective of the order of causes.")
+@options(
+    paths("files", "FILE|DIR...", folders=True),
+    tcpinfo_option,
+    controller_option(help="Replay this controller over every flow; default: the one named by counters, none without "
+                           "a capture."),
+    click.option("-o", "--output", "folder", type=FOLDER, default="cctrace-report",
+                 help="Folder for report.html and the tables."),
+    click.option("--what-if", is_flag=True, help="Quantify the advice by simulation (some seconds a flow)."),
+    click.option("--effects/--no-effects", default=True,
+                 help="Simulate the cost of each cause, and order the causes by it; --no-effects is faster."),
+    click.option("--goal", type=click.Choice(GOALS), default=GOALS[0], help="What the causes are ordered by first."),
+)  # fmt: skip
 @reading_options
 @trust_option
 @command_options()

@@ -8,6 +8,7 @@ that are files, folders or names of controllers:
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import tempfile
@@ -28,6 +29,11 @@ Decorator = Callable[[Any], Any]
 _PATTERN = "*?["
 MOST_WORKERS = 1024  # processes of one machine
 MOST_ROWS = 100_000_000  # packets held at a time: 6 GB of columns
+
+
+def options(*declared: Decorator) -> Decorator:
+    """Return the decorator that adds options and arguments to a command, in the order of a table of them."""
+    return lambda function: functools.reduce(lambda command, declare: declare(command), reversed(declared), function)
 
 
 class Text(click.ParamType):
@@ -111,7 +117,11 @@ def check_flow(index: int, connections: int, source: str) -> None:
 
 
 flow_option = click.option(
-    "--flow", "index", type=int, metavar="N", help="Which connection, as numbered by flows; default: the largest."
+    "--flow",
+    "index",
+    type=int,
+    metavar="N",
+    help="Which connection, as numbered by cctrace flows; default: the largest.",
 )
 
 

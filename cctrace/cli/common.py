@@ -80,7 +80,7 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     limit = click.option(
         "--limit",
         type=SIZE_BYTES,
-        help="Largest size that a compressed file may unpack to, for example 20GB; default: no decompression bombs.",
+        help="Largest size that a compressed file may unpack to, such as 20GB; default: only bombs are refused.",
     )
     tunnels = "Look into tunnels: ipip, gre, vxlan, geneve or all; may be given more than once."
     return click.option("--decapsulate", multiple=True, metavar="TUNNEL", help=tunnels)(limit(with_reading))

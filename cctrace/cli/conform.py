@@ -24,7 +24,7 @@ from cctrace.cli.common import command_options, echo, print_json, print_table, p
     "--spec", required=True, metavar="NAME", help="The specification: bbr, cubic, reno, prr, quic, rack, hystart."
 )
 @flow_option
-@click.option("--seed", default=1, help="Of the simulated cases.")
+@click.option("--seed", default=1, help="Seed of the simulated cases.")
 @click.option("--all", "every", is_flag=True, help="Also list requirements that hold or were not exercised.")
 @click.option("--junit", "junit_file", type=NEW_FILE, help="Write JUnit XML for continuous integration.")
 @reading_options

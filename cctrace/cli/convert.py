@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import FILE, MOST_ROWS, chosen_flow, controller_option, flow_option, trust_option
+from cctrace.cli.arguments import FILE, MOST_ROWS, chosen_flow, controller_option, flow_option, options, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 from cctrace.errors import ArgumentError
 
@@ -12,18 +12,15 @@ _QLOG = ("qlog", "sqlog")
 
 
 @click.command(short_help="Write a capture or counters as Parquet, CSV, pcap or qlog.")
-@click.argument("source", type=FILE)
-@click.argument("target", type=click.Path())
-@click.option("--to", metavar="FORMAT", help="parquet, csv, pcap or qlog; default: the ending of TARGET.")
-@click.option(
-    "--chunk",
-    default=1_000_000,
-    metavar="N",
-    type=click.IntRange(1, MOST_ROWS),
-    help="Packets of a capture held in memory at a time.",
-)
-@flow_option
-@controller_option(help="qlog: the controller to replay; default: the flow's own, as identified.")
+@options(
+    click.argument("source", type=FILE),
+    click.argument("target", type=click.Path()),
+    click.option("--to", metavar="FORMAT", help="parquet, csv, pcap or qlog; default: the ending of TARGET."),
+    click.option("--chunk", default=1_000_000, metavar="N", type=click.IntRange(1, MOST_ROWS),
+                 help="Packets of a capture held in memory at a time."),
+    flow_option,
+    controller_option(help="qlog: the controller to replay; default: the flow's own, as identified."),
+)  # fmt: skip
 @reading_options
 @trust_option
 @command_options()

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import MOST_WORKERS, NAMES, POSITIVE_TIME_NS, SIZE_BYTES, Text, check_file, check_folder
+from cctrace.cli.arguments import (
+    MOST_WORKERS,
+    NAMES,
+    POSITIVE_TIME_NS,
+    SIZE_BYTES,
+    Text,
+    check_file,
+    check_folder,
+    options,
+)
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 
 if TYPE_CHECKING:
@@ -29,38 +38,28 @@ _CORPUS = Text("dir", lambda folder, _: check_file(folder, folders=True), comple
 
 
 @corpus.command(short_help="Analyse captures; resume an interrupted run.")
-@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=_INPUT)
-@click.option("-o", "--output", required=True, type=_OUTPUT, help="Folder or URL for the tables.")
-@click.option(
-    "--tasks", default="flows,explain", help="Tasks: flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME."
-)
-@click.option(
-    "--what-if",
-    "candidates",
-    type=NAMES,
-    metavar="NAME,...",
-    help="Also simulate these controllers over each flow's path.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(1, MOST_WORKERS),
-    metavar="N",
-    help="Processes on this machine; default: one per core.",
-)
-@click.option(
-    "--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers to use, for example tcp://host:8786."
-)
-@click.option(
-    "--counters",
-    multiple=True,
-    metavar="RULE",
-    help="Which counters belong to a capture: ours, mlab, none, or CAPTURE:COUNTERS such as '{name}:{name}.ss.txt'; "
-    "may be given more than once; default: ours and mlab.",
-)
-@click.option("--source", metavar="REGEX", help="Its group in a name is the partition `source`; default: M-Lab's host.")
-@click.option("--memory", type=SIZE_BYTES, default="4GB", help="Memory that one capture may take.")
-@click.option("--time", "lasting_ns", type=POSITIVE_TIME_NS, default="600s", help="CPU time that one capture may take.")
-@click.option("--limit", type=SIZE_BYTES, help="Largest size that a compressed file may unpack to, for example 20GB.")
+@options(
+    click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=_INPUT),
+    click.option("-o", "--output", required=True, type=_OUTPUT, help="Folder or URL for the tables."),
+    click.option("--tasks", default="flows,explain",
+                 help="Tasks: flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME."),
+    click.option("--what-if", "candidates", type=NAMES, metavar="NAME,...",
+                 help="Also simulate these controllers over each flow's path."),
+    click.option("--workers", type=click.IntRange(1, MOST_WORKERS), metavar="N",
+                 help="Processes on this machine; default: one per core."),
+    click.option("--scheduler", metavar="ADDRESS",
+                 help="Dask scheduler whose workers to use, for example tcp://host:8786."),
+    click.option("--counters", multiple=True, metavar="RULE",
+                 help="Which counters belong to a capture: ours, mlab, none, or CAPTURE:COUNTERS such as "
+                      "'{name}:{name}.ss.txt'; may be given more than once; default: ours and mlab."),
+    click.option("--source", metavar="REGEX",
+                 help="Its group in a capture's name is the `source`; default: M-Lab's host."),
+    click.option("--memory", type=SIZE_BYTES, default="4GB", help="Memory that one capture may take."),
+    click.option("--time", "lasting_ns", type=POSITIVE_TIME_NS, default="600s",
+                 help="CPU time that one capture may take."),
+    click.option("--limit", type=SIZE_BYTES,
+                 help="Largest size that a compressed file may unpack to, for example 20GB."),
+)  # fmt: skip
 @command_options()
 def run(
     inputs: tuple[str, ...], output: str, tasks: str, candidates: str | None, as_json: bool, **options: Any
@@ -167,23 +166,14 @@ def _text(value: Any) -> str:
 
 
 @corpus.command(short_help="Write a page over the corpus, and pages of flows.")
-@click.argument("folder", metavar="DIR", type=_CORPUS)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    metavar="DIR",
-    help="Where the pages go; default: DIR/report, of a URL ./report.",
-)
-@click.option("--by", default="source", metavar="COLUMN", help="Group by source, date or network.")
-@click.option(
-    "--flows",
-    "pages",
-    default=20,
-    type=click.IntRange(0, 10_000),
-    metavar="N",
-    help="Flows that get a page of their own.",
-)
+@options(
+    click.argument("folder", metavar="DIR", type=_CORPUS),
+    click.option("-o", "--output", type=click.Path(), metavar="DIR",
+                 help="Where the pages go; default: DIR/report, of a URL ./report."),
+    click.option("--by", default="source", metavar="COLUMN", help="Group by source, date or network."),
+    click.option("--flows", "pages", default=20, type=click.IntRange(0, 10_000), metavar="N",
+                 help="Flows that get a page of their own."),
+)  # fmt: skip
 @command_options(json=False)
 def report(folder: str, output: str | None, by: str, pages: int) -> None:
     """Write index.html over the corpus in DIR: distributions, a table to sort and search, and pages of single flows.

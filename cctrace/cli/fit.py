@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import check_flow, controller_option, paths, trust_option
+from cctrace.cli.arguments import check_flow, controller_option, options, paths, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 from cctrace.errors import ArgumentError, FitError, StreamError
 
@@ -122,16 +122,12 @@ def collapse(flow: Flow, update: Callable[[str], None]) -> Any:
 
 
 @fit.command("parameters", short_help="Parameters of the sender's controller.")
-@paths("files", "FILE...")
-@controller_option(required=True, help="Linux controller, as of `cctrace variants`.")
-@click.option(
-    "--parameter",
-    "names",
-    required=True,
-    multiple=True,
-    metavar="NAME[=LOW:HIGH]",
-    help="What to fit, and its range (default: all allowed values); once or twice.",
-)
+@options(
+    paths("files", "FILE..."),
+    controller_option(required=True, help="Linux controller, as listed by `cctrace variants`."),
+    click.option("--parameter", "names", required=True, multiple=True, metavar="NAME[=LOW:HIGH]",
+                 help="What to fit, and its range (default: all allowed values); once or twice."),
+)  # fmt: skip
 @reading_options
 @trust_option
 @command_options()
@@ -142,7 +138,7 @@ def parameters(
 
     The capture must have been taken at the sender. With --json: a list with one object per flow: flow (as `cctrace
     flows`), controller, parameters (per name {"value", "low", "high"}; an end that the flow does not bound is null,
-    and so is the value then), unidentified (why), correlation (of two), explained (share of the intervals of 0.2
+    and then so is the value), unidentified (why), correlation (of two), explained (share of the intervals of 0.2
     s). An uninformative flow has "refused" with the reason.
     """
     from cctrace.cc import controller as resolve

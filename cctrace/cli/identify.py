@@ -28,7 +28,7 @@ def identify(files: tuple[str, ...], reading: dict[str, Any], as_json: bool) -> 
     """Identify the congestion control of the bulk flows of captures, with probabilities.
 
     Each FILE is a capture, taken anywhere, or holds counters of connections (ss, tcp_info). Every candidate (BBR of
-    2016, 2019 and 2022, v2, v2+ and v3, CUBIC with the HyStart of before and since its rework, Reno) is replayed,
+    2016, 2019 and 2022, v2, v2+ and v3, CUBIC before and after the rework of HyStart, Reno) is replayed,
     and scored by times and sizes of the sends (sender's capture), by data in flight and rates (elsewhere), or by
     the evolution of cwnd, ssthresh and pacing rate (counters). Addresses and ports are not used. "unknown" is a
     candidate, too. If counters name the controller, only its variant is identified.

@@ -16,13 +16,16 @@ from cctrace.errors import ArgumentError
 @click.option("--state", type=NEW_FILE, help="Keep the state here, and resume from it.")
 @click.option("--bins", metavar="N,...", help="Only these bins, 0 to 11 in the order of models/bbrx_table1.json.")
 @click.option("--flows", default=96, type=click.IntRange(1, 100_000), help="Flows whose mean utility is one trial.")
-@click.option("--slope", default=100.0, help="Of the utility's sigmoid, which the paper leaves open.")
-@click.option("--gamma", default=1.0, help="Of simulated flows: 1 or 0.98 in the paper.")
-@click.option("--seed", default=1, help="Of the simulated flows.")
+@click.option("--slope", default=100.0, help="Slope of the utility's sigmoid, which the paper leaves open.")
+@click.option("--gamma", default=1.0, help="Gamma of the simulated flows; the paper has 1 and 0.98.")
+@click.option("--seed", default=1, help="Seed of the simulated flows.")
 @click.option(
-    "--method", type=click.Choice(["parabola", "gradient"]), default="parabola", help="gradient: the paper's."
+    "--method",
+    type=click.Choice(["parabola", "gradient"]),
+    default="parabola",
+    help="How to ascend; the paper uses the gradient.",
 )
-@click.option("--continue", "continues", is_flag=True, help="With COUNTERS: tune on after electing.")
+@click.option("--continue", "continues", is_flag=True, help="With COUNTERS: go on tuning bins that have elected.")
 @command_options()
 def learn(
     files: tuple[str, ...],
@@ -37,7 +40,7 @@ def learn(
     continues: bool,
     as_json: bool,
 ) -> None:
-    """Ascent on the mean utility of flows, bin by bin of BBRx's table, from beta 0.45 and k 4.
+    """Learn BBRx's table bin by bin: ascend the mean utility of flows, from beta 0.45 and k 4.
 
     Without COUNTERS, flows are simulated until every bin has elected its values; an interrupted run resumes with
     the same --state. COUNTERS are tcp_info of flows that ran with the table written by the last call (-o): one step

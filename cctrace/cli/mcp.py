@@ -8,7 +8,9 @@ from cctrace.cli.common import command_options
 
 @click.command(short_help="Serve agents that query captures (Model Context Protocol).")
 @click.option("--root", default=".", type=click.Path(), metavar="DIR", help="Read files below this folder only.")
-@click.option("--time-limit", "limit_ns", default="120s", type=POSITIVE_TIME_NS, help="That an answer may take.")
+@click.option(
+    "--time-limit", "limit_ns", default="120s", type=POSITIVE_TIME_NS, help="Longest time that an answer may take."
+)
 @command_options(json=False)
 def mcp(root: str, limit_ns: int) -> None:
     """Serve the tools of cctrace to an agent, on standard input and output.

@@ -3,53 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import AQM, FILE, JITTER, RATE, SHARE, TIME, buffer_option
+from cctrace.cli.arguments import AQM, FILE, JITTER, RATE, SHARE, TIME, buffer_option, options
 from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
     from cctrace.sim.path import Path
 
-_OPTIONS = (
+path_options = options(
     click.option("--rate", type=RATE, help="Bottleneck rate on the wire, for example 40Mbit."),
     click.option("--path", "preset", metavar="NAME", help="A path that ships with cctrace; other options change it."),
     click.option("--rate-steps", type=FILE, help="Steps: lines `seconds Mbit/s [RTT in ms [loss in %]]`."),
     click.option("--trace", type=FILE, help="Mahimahi trace or UCC log (its RTT and loss too), repeated for an hour."),
     click.option("--rtt", type=TIME, help="Base RTT.  [default: that of the file, if it has one, else 40ms]"),
-    buffer_option(help="Queue: 200kB, 2bdp, 100packets."),
-    click.option("--jitter", type=JITTER, default="none", help="normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]"),
+    buffer_option(help="Size of the queue: 200kB, 2bdp, 100packets."),
+    click.option("--jitter", type=JITTER, default="none",
+                 help="Delay variation: normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]"),
     click.option("--jitter-before", type=JITTER, help="The same, on the way to the queue."),
-    click.option(
-        "--delay-before", type=TIME, help="The part of the RTT before the queue.  [default: with --jitter-before all]"
-    ),
+    click.option("--delay-before", type=TIME,
+                 help="The part of the RTT before the queue.  [default: with --jitter-before all]"),
     click.option("--loss", type=SHARE, help="Random loss before the queue.  [default: the file's, else none]"),
     click.option("--ecn-threshold", metavar="SIZE", help="Mark from this queue on: bytes, or BDPs."),
-    click.option(
-        "--aqm", type=AQM, default="droptail", help="droptail, codel, fq_codel, red, pie, dualpi2; pie:target=5ms"
-    ),
-    click.option(
-        "--shaper",
-        metavar="RATE,BURST",
-        help="Token bucket that empties the queue: 10Mbit,100kB; above an --aqm perhaps htb: 10Mbit,1600B,htb; or "
-        "FILE,BURST, the file as of --rate-steps.",
-    ),
+    click.option("--aqm", type=AQM, default="droptail",
+                 help="Queue discipline: droptail, codel, fq_codel, red, pie, dualpi2; pie:target=5ms"),
+    click.option("--shaper", metavar="RATE,BURST",
+                 help="Token bucket that empties the queue: 10Mbit,100kB; with an --aqm perhaps htb: "
+                      "10Mbit,1600B,htb; or FILE,BURST, where FILE is as of --rate-steps."),
     click.option("--policer", metavar="RATE,BURST", help="Token bucket that drops what exceeds it: 10Mbit,100kB"),
-)
+)  # fmt: skip
 _CHOICES = ("preset", "rate", "rate_steps", "trace")
 _BUCKETS = ("shaper", "policer")
 _FIELDS = ("rtt", "buffer", "jitter", "jitter_before", "delay_before", "loss", "aqm", "ecn_threshold")
-
-
-def path_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a path to a command, which takes them as keywords."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 def path_of(options: Mapping[str, Any], seed: int) -> Path:

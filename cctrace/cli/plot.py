@@ -31,8 +31,8 @@ def save(drawing: Any, file: str) -> None:
 
 
 _DRAWING = Text("file", _check_drawing, completed="file")
-_written = click.option("-o", "--output", required=True, type=_DRAWING, help="FILE.pdf, .svg or .png.")
-_title = click.option("--title", default="", metavar="TEXT", show_default=False)
+_written = click.option("-o", "--output", required=True, type=_DRAWING, help="Where to draw: FILE.pdf, .svg or .png.")
+_title = click.option("--title", default="", metavar="TEXT", show_default=False, help="Title of the figure.")
 
 
 @click.group(short_help="Figures for papers: distributions over many runs, graphs of a flow.")
@@ -45,7 +45,7 @@ def _over_runs(name: str, help: str) -> click.Command:
     @click.argument("quantity")
     @paths("inputs", "INPUT...", folders=True)
     @_written
-    @click.option("--by", metavar="GROUP", help="controller, file, folder, flow, src, dst; of a corpus any column.")
+    @click.option("--by", metavar="GROUP", help="controller, file, folder, flow, src or dst; of a corpus any column.")
     @click.option("--log", is_flag=True, help="Logarithmic axis of values.")
     @_title
     @command_options()
@@ -70,9 +70,9 @@ def _over_runs(name: str, help: str) -> click.Command:
 
     command.help = f"""{help}
 
-    QUANTITY is goodput, rtt_min, rtt_median, rtt_p95, retransmitted, duration or sent, one value a flow, or rtt or
-    queue (RTT above the flow's lowest), every sample; of a corpus any column with numbers. INPUT are captures, folders
-    of captures, patterns in quotes, or the folder of a corpus; of captures the flows of at least 100 kB.
+    QUANTITY is goodput, rtt_min, rtt_median, rtt_p95, retransmitted, duration or sent (one value per flow), rtt or
+    queue, the RTT above the flow's lowest (every sample), or, of a corpus, any column with numbers. INPUT is captures,
+    folders of captures, patterns in quotes, or the folder of a corpus; of captures, flows of at least 100 kB count.
 
     \b
     cctrace plot {name} rtt captures/ -o rtt.pdf
@@ -108,10 +108,10 @@ _OF_A_PART = ("time-sequence", "ladder")
 @_written
 @flow_option
 @click.option(
-    "--from", "begin_ns", type=TIME_NS, help="Where a time-sequence graph or a ladder begins, since the first packet."
+    "--from", "begin_ns", type=TIME_NS, help="Start of a time-sequence graph or a ladder, since the first packet."
 )
-@click.option("--to", "end_ns", type=TIME_NS, help="Where a time-sequence graph ends.")
-@click.option("--packets", default=40, type=click.IntRange(1, 1_000_000), help="How many a ladder has.")
+@click.option("--to", "end_ns", type=TIME_NS, help="End of a time-sequence graph.")
+@click.option("--packets", default=40, type=click.IntRange(1, 1_000_000), help="Number of packets in a ladder.")
 @_title
 @command_options(json=False)
 def flow(

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import RATE_BPS, TIME_NS, controller_option
+from cctrace.cli.arguments import RATE_BPS, TIME_NS, controller_option, options
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.errors import ArgumentError
 from cctrace.units import format_share, format_time
@@ -23,8 +23,8 @@ def predict() -> None:
 @click.option("--mean", "mean_ns", type=TIME_NS, required=True, help="Mean RTT without queue, for example 5ms.")
 @click.option("--sd", "sd_ns", type=TIME_NS, required=True, help="Its standard deviation (jitter).")
 @click.option("--floor", "floor_ns", type=TIME_NS, default="0us", help="Propagation delay: no RTT is below it.")
-@click.option("--samples", type=_ABOVE_0, default=10_000.0, help="RTT samples in PROBE_BW, effective number.")
-@click.option("--probe-rtt-samples", type=_ABOVE_0, default=160.0, help="RTT samples in PROBE_RTT.")
+@click.option("--samples", type=_ABOVE_0, default=10_000.0, help="Effective number of RTT samples in PROBE_BW.")
+@click.option("--probe-rtt-samples", type=_ABOVE_0, default=160.0, help="Effective number of RTT samples in PROBE_RTT.")
 @click.option("--gain", type=_ABOVE_0, default=2.0, help="BBR's cwnd_gain.")
 @click.option("--queue-delay", "queue_ns", type=TIME_NS, default="0", help="Queueing delay in PROBE_BW.")
 @click.option("--rate", "rate_bps", type=RATE_BPS, help="Link rate: also predict the closed loop, with dependent RTTs.")
@@ -88,13 +88,16 @@ def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: flo
 
 
 @predict.command(short_help="How do BBR and loss-based flows share a buffer?")
-@click.option("--gain", type=_ABOVE_0, default=2.0, help="BBR's cwnd_gain.")
-@click.option("--ratio", required=True, type=_ABOVE_0, help="Buffer in bandwidth-delay products.")
-@click.option("--flows", default=1, type=click.IntRange(1, 1_000_000), help="BBR flows.")
-@click.option("--loss-based-flows", default=1, type=click.IntRange(0, 1_000_000), help="Loss-based flows.")
-@click.option("--rate", "rate_bps", type=RATE_BPS, default="40Mbit", help="Link rate (Ware's model).")
-@click.option("--rtt", "rtt_ns", type=TIME_NS, default="40ms", help="Base RTT (Ware's model).")
-@click.option("--duration", "duration_ns", type=TIME_NS, default="120s", help="Time together (Ware's model).")
+@options(
+    click.option("--gain", type=_ABOVE_0, default=2.0, help="BBR's cwnd_gain."),
+    click.option("--ratio", required=True, type=_ABOVE_0, help="Buffer in bandwidth-delay products."),
+    click.option("--flows", default=1, type=click.IntRange(1, 1_000_000), help="BBR flows."),
+    click.option("--loss-based-flows", default=1, type=click.IntRange(0, 1_000_000), help="Loss-based flows."),
+    click.option("--rate", "rate_bps", type=RATE_BPS, default="40Mbit", help="Link rate (Ware's model)."),
+    click.option("--rtt", "rtt_ns", type=TIME_NS, default="40ms", help="Base RTT (Ware's model)."),
+    click.option("--duration", "duration_ns", type=TIME_NS, default="120s",
+                 help="How long the flows are active together (Ware's model)."),
+)  # fmt: skip
 @command_options()
 def share(ratio: float, rtt_ns: int, duration_ns: int, as_json: bool, **options: Any) -> None:
     """Predict BBR's share of a drop-tail buffer after oBBR, Ware et al. and Mishra et al."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import FILE, NEW_FILE, Text, check_flow, controller_option, trust_option
+from cctrace.cli.arguments import FILE, NEW_FILE, Text, check_flow, controller_option, options, trust_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
@@ -20,24 +20,19 @@ def _check_picture(file: str, called: str) -> None:
 
 
 @click.command(short_help="Replay a controller over recorded ACKs.")
-@click.argument("source", type=FILE)
-@controller_option(required=True, help="For example bbr3 or obbr:mu=0.75; see variants.")
-@click.option(
-    "--flow",
-    "index",
-    type=int,
-    metavar="N",
-    help="Which connection of a capture or of counters, as numbered by cctrace flows; default: the one that sent most, "
-    "of those whose counters name the controller if there are any.",
-)
-@click.option("--tcpinfo", type=FILE, help="The kernel's counters of a capture's flow, to compare with.")
-@click.option("-o", "--output", type=NEW_FILE, help="Write the decisions, one row per call, as Parquet.")
-@click.option(
-    "--plot",
-    type=Text("file", _check_picture, completed="file"),
-    help="Draw the flow and what the controller decided: FILE.html, or .png, .svg, .pdf.",
-)
-@click.option("--interpreted", is_flag=True, help="Run the controller as a Python class, not compiled.")
+@options(
+    click.argument("source", type=FILE),
+    controller_option(required=True,
+                      help="The controller, for example bbr3 or obbr:mu=0.75; `cctrace variants` lists them."),
+    click.option("--flow", "index", type=int, metavar="N",
+                 help="Which connection of a capture or of counters, as numbered by cctrace flows; default: the "
+                      "one that sent most, if possible among those whose counters name the controller."),
+    click.option("--tcpinfo", type=FILE, help="The kernel's counters of a capture's flow, to compare with."),
+    click.option("-o", "--output", type=NEW_FILE, help="Write the decisions, one row per call, as Parquet."),
+    click.option("--plot", type=Text("file", _check_picture, completed="file"),
+                 help="Draw the flow and what the controller decided: FILE.html, or .png, .svg, .pdf."),
+    click.option("--interpreted", is_flag=True, help="Run the controller as a Python class, not compiled."),
+)  # fmt: skip
 @trust_option
 @command_options()
 def replay(
@@ -118,7 +113,7 @@ def _flow(source: str, index: int | None, tcpinfo: tuple[str, ...], controller: 
 
 
 def _choice(data: Any, controller: str) -> tuple[int, str]:
-    """Return the index of the flow to replay over, and why: the largest, of those that the controller sent if told."""
+    """Return the index of the flow to replay over, and why: the largest, if possible of those with this controller."""
     from cctrace.cc import kernel_name
     from cctrace.flows.capture import Capture
     from cctrace.flows.large import largest_row
@@ -163,7 +158,7 @@ def _draw(flow: Any, result: Any, controller: str, source: str, file: str) -> No
 
 
 def _words(result: Any, last: Any) -> list[tuple[str, str]]:
-    """Return what the controller held at the as (name, text)."""
+    """Return what the controller held after the last call, as (name, text)."""
     from cctrace.flows.flow import Flow
     from cctrace.flows.source import flow_of
     from cctrace.replaying.through_fq import FQ_IN_WORDS

@@ -19,7 +19,7 @@ _MOST_ROWS = 60  # of a table on the screen; --output writes all
 @click.option("--list", "listed", is_flag=True, help="Name the papers and their figures, and stop.")
 @click.option("--quick", is_flag=True, help="Few and short runs: seconds instead of minutes; marks may differ.")
 @click.option("--fresh", is_flag=True, help="Recompute results that are kept on disk.")
-@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None, help="Processes; default one per core.")
+@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None, help="Processes; default: one per core.")
 @click.option("--trace", "traces", multiple=True, type=FILE, help="Your own link trace, where a figure takes them.")
 @click.option(
     "-o", "--output", type=click.Path(file_okay=False), metavar="DIR", help="Write tables (CSV) and plots (PNG)."

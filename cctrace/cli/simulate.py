@@ -5,7 +5,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import CONTROLLERS, FILE, FOLDER, POSITIVE_TIME, trust_option
+from cctrace.cli.arguments import CONTROLLERS, FILE, FOLDER, POSITIVE_TIME, options, trust_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
 from cctrace.errors import ArgumentError
@@ -18,36 +18,27 @@ KEYS = (
 
 @click.command(short_help="Simulate controllers over a path.")
 @path_options
-@click.option(
-    "--cc",
-    "--controller",
-    "controllers",
-    type=CONTROLLERS,
-    help="A controller per flow: bbr2022,obbr:mu=0.5; needed without --scenario.",
-)
-@click.option(
-    "--scenario", type=FILE, help="Path, senders, duration and seed in TOML, as `cctrace stress` writes them."
-)
-@click.option("--ack-every", default=1, type=click.IntRange(1, 1000), help="Segments per ACK.")
-@click.option(
-    "--ack", metavar="POLICY", help="When receivers acknowledge: linux, rfc9000, chromium or every:10, of all flows."
-)
-@click.option("--send-buffer", metavar="SIZE", help="SO_SNDBUF of the applications (profile linux), for example 64kB.")
-@click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux).")
-@click.option("--exact", is_flag=True, help="Exact clocks, with which flows may phase-lock.")
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    type=FOLDER,
-    help="Explain the TCP flows in DIR/report.html, as analyze does of captures.",
-)
-@click.option("--pcap", type=click.Path(dir_okay=False), metavar="FILE", help="Write the TCP flows as a capture.")
-@click.option("--side", type=click.Choice(["sender", "receiver"]), default="sender", help="Where --pcap captures.")
-@click.option("--profile", type=click.Choice(["reference", "linux"]), default="linux")
-@click.option("--duration", type=POSITIVE_TIME, default="60s")
-@click.option("--until", metavar="SIZE", help="End as soon as a flow has delivered so much, for example 1GB.")
-@click.option("--seed", default=1)
+@options(
+    click.option("--cc", "--controller", "controllers", type=CONTROLLERS,
+                 help="A controller per flow: bbr2022,obbr:mu=0.5; needed without --scenario."),
+    click.option("--scenario", type=FILE,
+                 help="Path, senders, duration and seed in TOML, as `cctrace stress` writes them."),
+    click.option("--ack-every", default=1, type=click.IntRange(1, 1000), help="Segments per ACK."),
+    click.option("--ack", metavar="POLICY",
+                 help="When receivers acknowledge: linux, rfc9000, chromium or every:10, of all flows."),
+    click.option("--send-buffer", metavar="SIZE",
+                 help="SO_SNDBUF of the applications (profile linux), for example 64kB."),
+    click.option("--ecn", is_flag=True, help="Flows negotiate ECN (profile linux)."),
+    click.option("--exact", is_flag=True, help="Simulate exact clocks, with which flows may phase-lock."),
+    click.option("-o", "--output", "folder", type=FOLDER,
+                 help="Explain the TCP flows in DIR/report.html, as cctrace analyze does."),
+    click.option("--pcap", type=click.Path(dir_okay=False), metavar="FILE", help="Write the TCP flows as a capture."),
+    click.option("--side", type=click.Choice(["sender", "receiver"]), default="sender", help="Where --pcap captures."),
+    click.option("--profile", type=click.Choice(["reference", "linux"]), default="linux", help="Stack of the senders."),
+    click.option("--duration", type=POSITIVE_TIME, default="60s", help="Simulated time."),
+    click.option("--until", metavar="SIZE", help="End as soon as a flow has delivered this much, for example 1GB."),
+    click.option("--seed", default=1, help="Seed of all random draws."),
+)  # fmt: skip
 @trust_option
 @command_options()
 def simulate(

@@ -12,21 +12,23 @@ from cctrace.errors import ArgumentError
 
 @click.command(short_help="A video (DASH) over a simulated path: quality, switches, rebuffering.")
 @path_options
-@click.option("--cc", "--controller", "names", type=CONTROLLERS, help="Controllers of the server, a session for each.")
-@click.option("--beside", "others", type=CONTROLLERS, help="Flows that share the path throughout.")
+@click.option("--cc", "--controller", "names", type=CONTROLLERS, help="Controllers of the server, one session each.")
+@click.option("--beside", "others", type=CONTROLLERS, help="Controllers of flows that share the path throughout.")
 @click.option("--network", type=FILE, help="A network trace of Sabre instead of a path: rates, no transport.")
 @click.option("--movie", type=FILE, help="A manifest of Sabre.  [default: Big Buck Bunny's ten bitrates, 4 s]")
-@click.option("--length", "length_ns", type=TIME_NS, help="Of the video.  [default: ten minutes, or the manifest's]")
+@click.option(
+    "--length", "length_ns", type=TIME_NS, help="Length of the video.  [default: ten minutes, or the manifest's]"
+)
 @click.option(
     "--rule",
     type=click.Choice(["dynamic", "dynamicdash", "bola", "bolae", "throughput"]),
     default="dynamic",
-    help="How the client chooses.",
+    help="How the client chooses qualities.",
 )
-@click.option("--estimate", type=click.Choice(["ewma", "sliding"]), default="ewma", help="How it measures throughput.")
-@click.option("--max-buffer", type=TIME_NS, default="25s", help="What the client holds at most.")
-@click.option("--no-abandon", is_flag=True, help="No download is given up for a lower quality.")
-@click.option("--seed", default=1)
+@click.option("--estimate", type=click.Choice(["ewma", "sliding"]), default="ewma", help="How it estimates throughput.")
+@click.option("--max-buffer", type=TIME_NS, default="25s", help="Most that the client buffers.")
+@click.option("--no-abandon", is_flag=True, help="Never give up a download for a lower quality.")
+@click.option("--seed", default=1, help="Seed of all random draws.")
 @click.option("--csv", type=click.Path(dir_okay=False), metavar="FILE", help="Write a row per segment and session.")
 @trust_option
 @command_options()

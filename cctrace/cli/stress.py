@@ -16,6 +16,7 @@ from cctrace.cli.arguments import (
     Text,
     buffer_option,
     controller_option,
+    options,
     trust_option,
 )
 from cctrace.cli.common import command_options, echo, print_json, print_text, progress, warn
@@ -49,37 +50,37 @@ _POSITIVE_SHARE = Text("share", _above_0, is_parsed=True)
 
 
 @click.command(short_help="Search for a path history on which a controller fails.")
-@click.argument("cc", metavar="CONTROLLER", type=CONTROLLER)
-@click.option("--aim", type=click.Choice(_AIMS), default="floor", help="Which failure, see below.")
-@click.option("--floor", type=PARSED_SHARE, default="10%", help="Of what the path offers (starve: of half of it).")
-@click.option("--window", type=POSITIVE_TIME_NS, help="For how long.  [default: 20 RTTs]")
-@click.option("--stall", type=POSITIVE_TIME_NS, default="10s", help="Of aim stall: how long it must last.")
-@click.option("--delay", type=POSITIVE_TIME_NS, help="Of aim delay: RTT that is too long.")
-@click.option("--state", metavar="NAME", help="Of aim state: state that it should leave, for example PROBE_RTT.")
-@click.option("--rate", type=RATE_BPS, default="10Mbit", help="Bottleneck rate without disturbances.")
-@click.option("--rtt", type=POSITIVE_TIME_NS, default="40ms", help="Base RTT without disturbances.")
-@buffer_option(help="Queue: 200kB, 2bdp, 100packets.")
-@controller_option("--against", help="A competitor; by default none, of aim starve cubic6.")
-@click.option(
-    "--vary",
-    "kinds",
-    type=Text("text", _kinds, is_parsed=True),
-    default=",".join(_KINDS),
-    help="What may be disturbed.",
-)
-@click.option(
-    "--least-rate", type=_POSITIVE_SHARE, default="10%", help="Of the rate: what a disturbance may leave of it."
-)
-@click.option("--least-loss", type=_POSITIVE_SHARE, default="1%", help="Of the packets: what a burst of loss takes.")
-@click.option("--disturbed", type=_POSITIVE_SHARE, default="20%", help="Of the time: how much disturbances may take.")
-@click.option("--longest", type=POSITIVE_TIME_NS, default="500ms", help="What one disturbance may last.")
-@click.option("--until", type=POSITIVE_TIME_NS, default="10s", help="When the last one is over.")
-@click.option("--duration", type=POSITIVE_TIME_NS, default="20s", help="Of a run.")
-@click.option("--findings", default=1, type=click.IntRange(1, 100), help="How many to look for.")
-@click.option("--runs", default=10_000, type=click.IntRange(1, 10_000_000), help="Histories to try.")
-@click.option("--time", type=POSITIVE_TIME_NS, default="10min", help="Longest time of a search.")
-@click.option("--seed", default=1, type=click.IntRange(0), help="Of the search.")
-@click.option("-o", "--output", "folder", type=FOLDER, default="cctrace-stress", help="Folder for the findings.")
+@options(
+    click.argument("cc", metavar="CONTROLLER", type=CONTROLLER),
+    click.option("--aim", type=click.Choice(_AIMS), default="floor", help="Kind of failure, see above."),
+    click.option("--floor", type=PARSED_SHARE, default="10%",
+                 help="Share of what the path offers (starve: of half of it)."),
+    click.option("--window", type=POSITIVE_TIME_NS, help="How long the failure must last.  [default: 20 RTTs]"),
+    click.option("--stall", type=POSITIVE_TIME_NS, default="10s",
+                 help="With --aim stall: how long after the last disturbance."),
+    click.option("--delay", type=POSITIVE_TIME_NS, help="With --aim delay: the RTT that is too long."),
+    click.option("--state", metavar="NAME", help="With --aim state: the state to leave, for example PROBE_RTT."),
+    click.option("--rate", type=RATE_BPS, default="10Mbit", help="Bottleneck rate without disturbances."),
+    click.option("--rtt", type=POSITIVE_TIME_NS, default="40ms", help="Base RTT without disturbances."),
+    buffer_option(help="Queue: 200kB, 2bdp, 100packets."),
+    controller_option("--against", help="A competitor; default: none, with --aim starve cubic6."),
+    click.option("--vary", "kinds", type=Text("text", _kinds, is_parsed=True), default=",".join(_KINDS),
+                 help="What may be disturbed."),
+    click.option("--least-rate", type=_POSITIVE_SHARE, default="10%",
+                 help="Least share of the rate that a disturbance leaves."),
+    click.option("--least-loss", type=_POSITIVE_SHARE, default="1%",
+                 help="Least share of the packets that a burst of loss takes."),
+    click.option("--disturbed", type=_POSITIVE_SHARE, default="20%",
+                 help="Share of the time that disturbances may take."),
+    click.option("--longest", type=POSITIVE_TIME_NS, default="500ms", help="Longest disturbance."),
+    click.option("--until", type=POSITIVE_TIME_NS, default="10s", help="When the last disturbance must be over."),
+    click.option("--duration", type=POSITIVE_TIME_NS, default="20s", help="Duration of a run."),
+    click.option("--findings", default=1, type=click.IntRange(1, 100), help="Number of findings to look for."),
+    click.option("--runs", default=10_000, type=click.IntRange(1, 10_000_000), help="Number of histories to try."),
+    click.option("--time", type=POSITIVE_TIME_NS, default="10min", help="Longest time of a search."),
+    click.option("--seed", default=1, type=click.IntRange(0), help="Seed of the search."),
+    click.option("-o", "--output", "folder", type=FOLDER, default="cctrace-stress", help="Folder for the findings."),
+)  # fmt: skip
 @trust_option
 @command_options()
 def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:

@@ -14,6 +14,7 @@ from cctrace.cli.arguments import (
     TIME,
     buffer_option,
     controller_name,
+    options,
     trust_option,
 )
 from cctrace.cli.common import command_options, print_json, print_table, progress
@@ -26,30 +27,23 @@ _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us
 
 
 @click.command(short_help="Many simulations over a grid of paths, controllers and seeds.")
-@click.option(
-    "--cc",
-    multiple=True,
-    required=True,
-    type=NAMES,
-    metavar="NAME[+NAME…]",
-    help="Flows that share the path; repeatable.",
-)
-@click.option(
-    "--vary",
-    multiple=True,
-    metavar='"NAME=VALUE VALUE…"',
-    help='A field of Path or Sender and its values, separated by blanks; repeatable: "buffer=1bdp 4bdp".',
-)
-@click.option("--rate", type=RATE, help="Bottleneck rate on the wire, if it is not varied.")
-@click.option("--rtt", type=TIME, default="40ms", help="Base RTT, if it is not varied.")
-@buffer_option(help="Queue, if it is not varied.")
-@click.option("--seeds", default=5, type=click.IntRange(1, 10_000), help="Runs of each: seeds 1 to this.")
-@click.option("--duration", type=POSITIVE_TIME, default="60s")
-@click.option(
-    "--file", type=click.Path(), metavar="FILE", help="Keep results here, one line each; an interrupted sweep resumes."
-)
-@click.option("--csv", type=click.Path(), metavar="FILE", help="Write a row per run and flow.")
-@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None, help="Processes; default one per core.")
+@options(
+    click.option("--cc", multiple=True, required=True, type=NAMES, metavar="NAME[+NAME…]",
+                 help="Flows that share the path; repeatable."),
+    click.option("--vary", multiple=True, metavar='"NAME=VALUE VALUE…"',
+                 help='A field of Path or Sender and its values, separated by blanks; repeatable: "buffer=1bdp 4bdp".'),
+    click.option("--rate", type=RATE, help="Bottleneck rate on the wire, if it is not varied."),
+    click.option("--rtt", type=TIME, default="40ms", help="Base RTT, if it is not varied."),
+    buffer_option(help="Queue, if it is not varied."),
+    click.option("--seeds", default=5, type=click.IntRange(1, 10_000),
+                 help="Runs of each combination, with seeds 1 to this."),
+    click.option("--duration", type=POSITIVE_TIME, default="60s", help="Simulated time of a run."),
+    click.option("--file", type=click.Path(), metavar="FILE",
+                 help="Keep results here, one line each; an interrupted sweep resumes."),
+    click.option("--csv", type=click.Path(), metavar="FILE", help="Write a row per run and flow."),
+    click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None,
+                 help="Processes; default: one per core."),
+)  # fmt: skip
 @trust_option
 @command_options()
 def sweep(

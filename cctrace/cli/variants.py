@@ -24,8 +24,8 @@ def variants(names: tuple[str, ...], as_json: bool) -> None:
 
     The list names the papers that run a controller, as `cctrace reproduce --list` has them.
 
-    What it runs is spread over the files of its ancestors: `show A` prints each entry point and what that calls, in
-    order, with the class that defines it, its source and its text.
+    The code of a controller is spread over the files of its ancestors: `show A` prints each entry point and what it
+    calls, in order, with the class that defines it, its source and its text.
 
     A controller is a name, or a name with parameters: obbr:mu=0.75.
     """

@@ -14,6 +14,7 @@ from cctrace.cli.arguments import (
     changed,
     controller_option,
     jitter_text,
+    options,
     paths,
     queue_size,
     trust_option,
@@ -42,42 +43,36 @@ _CHANGED = "or x and a factor"
 
 
 @click.command(short_help="How would another controller have performed?")
-@paths("files", "FILE...")
-@click.option(
-    "--cc", "--controller", "candidates", type=CONTROLLERS, help="Controllers to simulate: cubic6,bbr2,obbr:mu=0.5"
-)
-@controller_option("--own", help="The flows' own controller; default: as identified.")
-@click.option("--rate", type=changed("rate", parse_rate_bps), help=f"Another bottleneck: 40Mbit, {_CHANGED}: x2.")
-@click.option("--rtt", type=changed("time", parse_time_ns), help=f"Another base RTT: 20ms, {_CHANGED}.")
-@click.option(
-    "--buffer", type=changed("size", queue_size), help=f"Another queue: 200kB, 2bdp, 100packets, {_CHANGED}: x2."
-)
-@click.option(
-    "--jitter",
-    type=changed("kind:…", jitter_text, zero=True),
-    help=f"Other jitter: none, normal:sd=2ms, {_CHANGED}: x0.5.",
-)
-@click.option("--loss", type=changed("share", parse_share, zero=True), help=f"Another random loss: 2%, {_CHANGED}.")
-@click.option("--aqm", type=AQM, help="Another discipline of the queue: droptail, codel, fq_codel, red, pie, dualpi2.")
-@click.option(
-    "--rwnd", type=changed("size", _size), help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4."
-)
-@click.option(
-    "--app", type=changed("kind:…", _app), help="Other writes: bulk, chunks:size=100kB,every=500ms, requests:..."
-)
-@click.option(
-    "--pacing",
-    type=changed("rate", parse_rate_bps, none=True),
-    help=f"Another SO_MAX_PACING_RATE: none, 8Mbit, {_CHANGED}: x2.",
-)
-@click.option(
-    "--send-buffer", type=changed("size", _size, none=True), help=f"Another SO_SNDBUF: none, 64kB, {_CHANGED}: x2."
-)
-@click.option("--fq/--no-fq", default=None, help="With the fq qdisc at the sender, or without.")
-@click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows.")
-@click.option("-o", "--output", "folder", type=FOLDER, help="Write the report of cctrace analyze with the answers.")
-@click.option("--draws", type=click.IntRange(3, 10_000), default=12, help="Paths drawn from the fit's uncertainty.")
-@click.option("--seed", default=1)
+@options(
+    paths("files", "FILE..."),
+    click.option("--cc", "--controller", "candidates", type=CONTROLLERS,
+                 help="Controllers to simulate: cubic6,bbr2,obbr:mu=0.5"),
+    controller_option("--own", help="The flows' own controller; default: as identified."),
+    click.option("--rate", type=changed("rate", parse_rate_bps),
+                 help=f"Another bottleneck rate: 40Mbit, {_CHANGED}: x2."),
+    click.option("--rtt", type=changed("time", parse_time_ns), help=f"Another base RTT: 20ms, {_CHANGED}."),
+    click.option("--buffer", type=changed("size", queue_size),
+                 help=f"Another queue: 200kB, 2bdp, 100packets, {_CHANGED}: x2."),
+    click.option("--jitter", type=changed("kind:…", jitter_text, zero=True),
+                 help=f"Other jitter: none, normal:sd=2ms, {_CHANGED}: x0.5."),
+    click.option("--loss", type=changed("share", parse_share, zero=True), help=f"Another random loss: 2%, {_CHANGED}."),
+    click.option("--aqm", type=AQM,
+                 help="Another discipline of the queue: droptail, codel, fq_codel, red, pie, dualpi2."),
+    click.option("--rwnd", type=changed("size", _size),
+                 help=f"Another receive window: 4MB, {_CHANGED} of the largest seen: x4."),
+    click.option("--app", type=changed("kind:…", _app),
+                 help="Another application: bulk, chunks:size=100kB,every=500ms, requests:..."),
+    click.option("--pacing", type=changed("rate", parse_rate_bps, none=True),
+                 help=f"Another SO_MAX_PACING_RATE: none, 8Mbit, {_CHANGED}: x2."),
+    click.option("--send-buffer", type=changed("size", _size, none=True),
+                 help=f"Another SO_SNDBUF: none, 64kB, {_CHANGED}: x2."),
+    click.option("--fq/--no-fq", default=None, help="With the fq qdisc at the sender, or without."),
+    click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows."),
+    click.option("-o", "--output", "folder", type=FOLDER, help="Write the report of cctrace analyze with the answers."),
+    click.option("--draws", type=click.IntRange(3, 10_000), default=12,
+                 help="Number of paths drawn from the fit's uncertainty."),
+    click.option("--seed", default=1, help="Seed of these draws."),
+)  # fmt: skip
 @reading_options
 @trust_option
 @command_options()

@@ -41,15 +41,15 @@ def comparison_panels(views: Mapping[str, FlowView], aligned: bool = False) -> t
         _panel(
             "shares",
             "Shares",
-            f"Which part of what all of them got each flow had, {lasts}.",
+            f"Each flow's share of the goodput of all of them, {lasts}.",
             "Share (%)",
             {name: (edges[:-1], share) for name, share in shares.items()},
         ),
         _panel(
             "queue",
-            "Waiting in the queue, as each flow feels it",
-            "Smoothed round-trip time above the lowest one of the same flow. Flows of one bottleneck see the same "
-            "queue; one whose own lowest RTT held a queue already shows less than there is.",
+            "Queueing delay of each flow",
+            "Smoothed RTT above the lowest one of the same flow. Flows that share a bottleneck see the same "
+            "queue; a flow whose lowest RTT already includes a queue shows less of it.",
             "RTT above the lowest (ms)",
             queues,
         ),

@@ -22,7 +22,7 @@ from cctrace.extras import needed
 from cctrace.flows.views import CARRIED, View
 from cctrace.replaying.player import Player
 
-_EXPECTED = re.compile(r"(?:f32_)?(?:o_|s_|s2_|sc_|g_)|f32_")
+_EXPECTED = re.compile(r"(?:f32_)?(?:o_|s_p_|s_|s2_|sc_|g_)|f32_")
 # Not in the files: the drivers had ECN off, never drew more than three numbers in a call, and lost single segments.
 _NEUTRAL = {"ecn_ok": 0, "delivered_ce": 0, "rs_delivered_ce": 0, "rand3": 0, "skb_segments": 1}
 
