@@ -34,7 +34,8 @@
     HANDS_OVER,  # fq paces, so that TCP itself does not wait
     ACK_CLOCKED,  # the recorded sender was ACK-clocked, not paced
     DRAINS_END,  # the data in flight are too uncertain to determine the end of DRAIN
+    DONE_SLOT,  # slot of the time at which PROBE_RTT may end, 0 until its flight is reached; -1: there is none
     UNTIL_NS,  # paced sends that leave from then on are not scored; 0: all are
     BOOK_SIZE,
-) = range(35)
+) = range(36)
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)

@@ -102,6 +102,7 @@ class Follower:
         book[bk.REDUCES] = not self.cls.has_on_ack
         book[bk.START_NS] = meta["start_ns"]
         slots = {bk.GAIN_SLOT: "pacing_gain", bk.CYCLE_SLOT: "cycle_mstamp", bk.MIN_RTT_SLOT: "min_rtt_us"}
+        slots[bk.DONE_SLOT] = "probe_rtt_done_stamp"
         for place, name in slots.items():
             book[place] = self.slot(name) if name in self.fields else -1
         if not self.cls.probe_draws:  # a phase of v1 has no fixed length, and its cycle is kept in step separately

@@ -144,7 +144,10 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
     if book[bk.DRAINS_END] != 0:
         sk.end_drain(slots[book[bk.GAIN_SLOT]], stack, ack)
     if book[bk.STAMP_SLOT] >= 0 and row.event == sk.ON_ACK:
-        slots[book[bk.STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if is_dip(book, i) else 0)
+        dips = is_dip(book, i)
+        slots[book[bk.STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if dips else 0)
+        if book[bk.DONE_SLOT] >= 0:
+            sk.reach_probe_rtt(dips, slots[book[bk.DONE_SLOT]], stack, ack)
     if row.rs_send >= 0:
         marked = marks[row.rs_send]
         if row.event == SKB_MARKED_LOST:

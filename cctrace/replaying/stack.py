@@ -93,13 +93,14 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     RATE_BPS,  # sk->sk_pacing_rate set by the stack if the controller sets none; also sizes bursts
     GSO_MAX,  # bytes by which the super-packets of BBRv2 and v3 would be longer at a min_rtt of 0
     OLDEST,  # row of the sends before which all data are acknowledged
+    DIP_US,  # when PROBE_RTT was seen to start, where flights are estimates; 0: none, or its flight was reached
     STATE,  # address of its slots
     STACK_SIZE,
-) = range(31)
+) = range(32)
 
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
-LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN empties STARTUP's queue
+LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN empties STARTUP's queue, and PROBE_RTT's cwnd is reached
 FEW_UNANSWERED = 3  # ACKs; one or two may cross the packets that they release
 CLOCK_START_US = JIFFIES_START = 1_000_000
 INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND = range(6)  # schema.LINUX_EVENTS
@@ -132,6 +133,19 @@ def end_drain(gain, stack, ack):
         stack[BEFORE_DRAIN_US] = ack[A_NOW]
     elif ack[A_NOW] - stack[BEFORE_DRAIN_US] > LONG_DRAIN * ack[A_SRTT] // 8:
         ack[A_PACKETS_OUT] -= packets_in_flight(ack)
+
+
+def reach_probe_rtt(is_dip, done, stack, ack):
+    """Let PROBE_RTT reach its flight within a few RTTs: an error of the flight must not keep it there for ever.
+
+    `is_dip`: whether it starts with this ACK. `done`: when it may end, 0 if the flight was not reached.
+    """
+    if is_dip:
+        stack[DIP_US] = ack[A_NOW]
+    elif stack[DIP_US] != 0 and ack[A_NOW] - stack[DIP_US] > LONG_DRAIN * ack[A_SRTT] // 8:
+        stack[DIP_US] = 0
+        if done == 0:
+            ack[A_PACKETS_OUT] -= packets_in_flight(ack)
 
 
 def before_call(event, ack, slots, stack, reducing, hz):
