@@ -222,10 +222,11 @@ def _passage(
         likeliest = max(played.mean for played in plain.values())
         close = [one for one in some if plain[one].mean > likeliest - CLOSE]
         compared = {one: _compare(beginning, one, plain[one], rounds) for one in close}
-        if is_start and max(found[0] for found in compared.values()) <= OWN_SENDER_FITS:
+        explained = max(found[0] for found in compared.values())
+        if is_start and explained <= OWN_SENDER_FITS:
             # fq may make the true sender look far worse than others
             hidden = [one for one in some if one not in close]
-            hidden = [one for one in hidden if _converged(beginning, one, plain[one], 1)[1].mean > OWN_SENDER_FITS]
+            hidden = [one for one in hidden if _converged(beginning, one, plain[one], 1)[1].mean > explained]
             compared |= {one: _compare(beginning, one, plain[one], rounds) for one in hidden}
         explained, passed = max(compared.values(), key=lambda found: found[0])
         if some is senders:
