@@ -214,3 +214,18 @@ def test_prague_is_tried_only_with_accurate_feedback_which_it_needs():
     recording = Path(__file__).parent / "recordings" / "lab_codel_ecn" / "sender.pcap.zst"
     tried = {one.name for one in cct.identify(cct.read(recording).flow(0)).candidates}
     assert {"dctcp", "prague", "prague2020"} & tried == {"dctcp"}
+
+
+def test_what_a_timer_sends_counts_neither_for_nor_against_anybody():
+    flow = cct.read(Path(__file__).parent / "recordings" / "lab_v1_stall" / "sender.pcap.zst").flow(
+        0
+    )  # mostly timeouts
+    record = record_of(flow)
+    again = record.events.sends["retransmitted"] != 0
+    by_timer = np.diff(record.events.sends["tx_ns"], prepend=0)[again] > 200_000_000
+    assert by_timer.sum() > 10
+    assert record.sent.sum() <= np.sum(record.events.sends["begins"]) - by_timer.sum()
+    assert np.all(replay_of(record, "bbr2022").sends > -2)  # an unexplained one has -9
+    found = cct.identify(flow)
+    assert found.group == ("bbr2022", "bbr2019")
+    assert sum(one.probability for one in found.candidates if one.name in found.group) > 0.8

@@ -197,12 +197,66 @@ def test_dips_of_probe_rtt_tell_who_sent_at_its_sockets_limit(name, alike, tmp_p
     assert not others[name] & group
 
 
-@pytest.mark.parametrize(("send_buffer", "held"), [("64kB", True), (None, False)])
-def test_a_send_buffer_that_is_written_to_once_a_round_trip_holds_the_flight(send_buffer, held, tmp_path):
+def test_jitter_does_not_hide_that_a_window_rises_for_a_long_time():
+    rng = np.random.default_rng(1)
+
+    def share(flight):
+        blocks = Flights(flight * (1 + rng.normal(0, 0.03, 400)), [0])
+        blocks.blur = 0.06
+        return blocks.rises[1]
+
+    assert share(np.linspace(100, 400, 400)) > 0.9
+    assert share(np.full(400, 250.0)) == 0
+    assert share(probing(8)) < 0.1
+    assert share(np.repeat([100.0, 400.0], 200)) == 0  # the path became faster
+
+
+@pytest.mark.parametrize(
+    ("more", "held"),
+    [({"send_buffer": "64kB"}, True), ({}, False), ({"app": "chunks:size=200kB,every=200ms"}, False)],
+    ids=["buffer", "none", "application"],
+)
+def test_a_send_buffer_that_is_written_to_once_a_round_trip_holds_the_flight(more, held, tmp_path):
     path = cct.Path(rate="38.7Mbit", rtt="61.3ms", buffer="2bdp")
-    sim = cct.simulate(path, cct.Sender("bbr2022", ack_every=2, send_buffer=send_buffer), "5s", 1, packets=True)
+    sim = cct.simulate(path, cct.Sender("bbr2022", ack_every=2, **more), "5s", 1, packets=True)
     sim.to_pcap(tmp_path / "held", side="receiver")
     assert record_of(cct.read(tmp_path / "held").flow(0)).held == held
+
+
+def test_dips_of_probe_rtt_tell_who_sent_behind_a_send_buffer(tmp_path):
+    path = cct.Path(rate="38.7Mbit", rtt="61.3ms", buffer="2bdp")
+    sim = cct.simulate(path, cct.Sender("bbr3", ack_every=2, send_buffer="128kB"), "18s", 1, packets=True)
+    sim.to_pcap(tmp_path / "held", side="receiver")
+    flow = cct.read(tmp_path / "held").flow(0)
+    assert record_of(flow).held
+    group = set(cct.identify(flow).group)
+    assert "bbr3" in group
+    assert not {"cubic6", "reno", "bbr2022"} & group
+
+
+def test_a_send_buffer_holds_a_flight_until_the_first_loss_and_bursts_may_exceed_it():
+    flight = np.tile([60.0, 100.0], 200)
+    flight[:4] = 10, 20, 40, 80
+    assert Flights(flight).held_from() is not None
+    burst = flight.copy()
+    burst[150:156] = 130
+    assert Flights(burst).held_from() is not None
+    lost = flight.copy()
+    lost[300:] = 150
+    assert Flights(lost, [301]).held_from() is not None
+    assert Flights(lost, [120, 301]).held_from() is None  # for too short a time
+    assert Flights(np.full(400, 100.0)).held_from() is None
+
+
+def test_the_sends_of_a_bbr2_behind_a_send_buffer_are_due_when_an_ack_makes_room(tmp_path):
+    sender = cct.Sender("bbr2", send_buffer="400kB")
+    path = cct.Path(rate="100Mbit", rtt="43ms", buffer="1bdp")
+    cct.simulate(path, sender, "8s", 1, packets=True, profile="linux").to_pcap(tmp_path / "buffered")
+    record = record_of(cct.read(tmp_path / "buffered").flow(0))
+    assert record.exact
+    assert not record.held  # all of it counts
+    assert np.median(replay_of(record, "bbr2").sends) > 1
+    assert np.median(replay_of(record, "cubic6").sends) < -3
 
 
 def test_the_window_before_a_loss_is_the_last_round_trips_although_a_send_buffer_lets_flights_fall(tmp_path):

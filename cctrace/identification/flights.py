@@ -69,7 +69,7 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     halves = record.halves
     over = allowed_excess(halves, replay)
     each, scale = likelihoods(over[halves.busy])
-    held = dips.against(record.events, halves, replay.cls) if halves.steady else 0.0
+    held = dips.against(*record.dips_in, replay.cls) if record.dips_in else 0.0
     if replay.paces:
         return Flights(each, scale, foreign=0.0 if record.exact else held + _foreign(record, replay))
     after, reductions, wrong = after_reductions(halves, over)
@@ -213,7 +213,8 @@ def _foreign(record: Record, replay: Replay) -> float:
     # With a queue, v1's window may hold a flight; that of v2 and v3 may without one, at inflight_hi.
     may_hold = (srtt_us > const.QUEUED * min_rtt_us) | (not is_v1)
     window = halves.each(np.where(may_hold, replay.cwnd[halves.acks], np.inf))
-    still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window, const.V1_LEAST_FLIGHT if is_v1 else 0)
+    least = const.V1_LEAST_FLIGHT if is_v1 else const.LEAST_SENT  # a block of shorter ones outlasts a probe
+    still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window, least)
     return overdue + paced_log_odds(halves, still, min_rtt_us, is_v1)
 
 

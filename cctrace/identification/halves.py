@@ -5,6 +5,7 @@ taken at the sender), single sends are uninformative, but blocks still show what
 """
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -231,31 +232,48 @@ class HalfRounds:
         """Return the row from which a fixed amount of data in flight limited the sender; None if there is none.
 
         A send buffer stops the growth of the window, within the first quarter, at an amount that is kept from then
-        on: no loss reduces it, no probe exceeds it, it grows more slowly than any congestion window, and before
-        each write, at least once per round trip, it falls by up to a third, when the kernel wakes the application
+        on, or until a loss: hardly anything exceeds it, it grows more slowly than any congestion window, and
+        before each write, mostly once per round trip, it falls by up to a third, when the kernel wakes the application
         ([Linux618] net/core/stream.c sk_stream_write_space). It counts the memory of super-packets, which differ,
         so it may limit the sender from half of this amount on; later rows are not informative about the controller.
+        An application that pauses most of the time leaves no such amount.
         """
-        early, late = (len(self) * part // 4 for part in (1, 3))
-        last = int(np.searchsorted(self.acks, self.reductions[-1])) if len(self.reductions) else 0
-        if len(self) < const.FULL_WEIGHT or last >= self.edges[early]:
+        if len(self) < const.FULL_WEIGHT or 2 * np.count_nonzero(self.busy) < len(self):
             return None
-        flight = self.most(self.flight)[self.edges[1:]]
-        amount = np.minimum(
-            flight[early:], flight[early - 1 : -1]
-        ).max()  # over two blocks: a probe lasts for a round trip
-        grown = np.median(flight[late:]) - np.median(flight[early : 2 * early])
+        early = len(self) // 4
+        reduced = np.searchsorted(self.acks, self.reductions)
+        after = np.searchsorted(reduced, self.edges[early])
+        last = int(reduced[after - 1]) if after else 0
+        end = int(np.searchsorted(self.edges, reduced[after])) - 1 if after < len(reduced) else len(self)
+        if end - early < const.FULL_WEIGHT:
+            return None
+        # Within a round trip, of two blocks. Bursts of short super-packets may exceed the amount, as after PROBE_RTT.
+        some = self.edges[early + 1 : end + 1]
+        filled, emptied = (sign * self.most(sign * self.flight, blocks=2)[some] for sign in (1, -1))
+        amount = np.quantile(filled, 1 - const.STRAY)
+        first, _, third = np.array_split(filled, 3)
+        grown = np.median(third) - np.median(first)
         slow_start = self.flight[0] <= amount / 2
-        filled = self.most(self.flight, blocks=2)[self.edges[1:]][early:]  # within a round trip
         kept = np.mean(np.abs(filled / amount - 1) <= const.WINDOW_HOLDS + 1 / amount)
-        woken = np.quantile(self.flight[self.edges[early] :], 0.05) < const.MOSTLY * amount
-        if not (slow_start and woken) or kept < const.MOSTLY or grown >= const.HELD_GROWTH * (late - early) / 2:
+        woken = np.median(emptied) < const.MOSTLY * amount - 2 * const.ONE_SEGMENT
+        if not (slow_start and woken) or kept < const.MOSTLY or grown >= const.HELD_GROWTH * len(filled) / 3:
             return None
         return int(self.acks[last + np.argmax(self.flight[last:] >= amount / 2)])
 
 
 def _grows(flight: NDArray[np.float64], blur: float) -> bool:
     """Whether the flights of one period between losses are those of a growing window."""
+    if _rises(flight, blur)[0]:
+        return True
+    each = min(int((blur / const.FINEST_SCALE) ** 2), len(flight) // const.SEVERAL)  # blocks that average jitter out
+    if each < 2:
+        return False
+    means = [float(part.mean()) for part in np.array_split(flight, len(flight) // each)]
+    return _rises(np.array(means), blur / math.sqrt(each))[1]
+
+
+def _rises(flight: NDArray[np.float64], blur: float) -> tuple[bool, bool]:
+    """Whether a flight of one period rises, as a window does, and whether all the time, at no level for long."""
     flight = flight[1:-1]  # at either end, a fall may be the reduction's
     # Between the largest flight until then and the smallest one later.
     level = (np.maximum.accumulate(flight) + np.minimum.accumulate(flight[::-1])[::-1]) / 2
@@ -263,11 +281,12 @@ def _grows(flight: NDArray[np.float64], blur: float) -> bool:
     falls = -np.diff(flight)
     fell = falls[falls > (const.STILL + blur) * flight[1:] + const.ONE_SEGMENT].sum()
     if rise <= max(const.RISE, 2 * fell) or off >= const.UNSTEADY * rise:
-        return False
+        return False, False
     early = level[len(level) // 2] - level[0] > const.GROWING * rise
     gradual = np.max(level[2:] - level[:-2]) < rise / 2  # two blocks are a round trip
     stays = np.searchsorted(level, level + const.SAME_LEVEL * rise, side="right") - np.arange(len(level))
-    return bool((early and gradual) or np.max(stays) < const.GROWING * len(level))
+    always = bool(np.max(stays) < const.GROWING * len(level))
+    return bool(early and gradual) or always, always
 
 
 def _burst(sends: NDArray[Any]) -> float:

@@ -31,6 +31,7 @@ from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.scores import UNKNOWN_LOG
+from cctrace.replaying.stack import CLOCK_START_US
 from cctrace.replaying.ticks import CONFIG_HZ
 from cctrace.schema import LINUX_EVENTS
 
@@ -52,6 +53,8 @@ class Record(NamedTuple):
     halves: HalfRounds
     is_l4s: bool = False  # sent as ECT(1)
     limit_Bps: int | None = None  # SO_MAX_PACING_RATE of the sender's socket, see `replaying.paced.socket_limit`
+    # stream and half rounds of a flow that something other than cwnd held all the time: dips show PROBE_RTT (`dips`)
+    dips_in: tuple[Events, HalfRounds] | None = None
 
 
 class Replay(NamedTuple):
@@ -93,8 +96,10 @@ def record_of(flow: Flow, most: int = const.MOST_ROWS) -> Record:
     record = _record(events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
     is_l4s = flow.facts["ecn"] == "accurate" and flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"]
     record = record._replace(limit_Bps=socket_limit(flow), is_l4s=is_l4s)
-    held = record.halves.held_from() if events.meta["complete"] else None
-    return record if held is None else first_rows(record, held)._replace(held=True)
+    held = record.halves.held_from() if events.meta["complete"] and not exact else None
+    if held is not None:
+        return first_rows(record, held)._replace(held=True, dips_in=(record.events, record.halves))
+    return record._replace(dips_in=(record.events, record.halves) if record.halves.steady else None)
 
 
 def first_rows(record: Record, most: int) -> Record:
@@ -114,10 +119,19 @@ def _record(events: Events, most: int, hz: int, hz_known: bool, exact: bool, reb
 
 
 def _own_sends(events: Events, stops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return in each interval the super-packets whose times the application did not determine (`any_send`)."""
-    sends = events.sends
+    """Return in each interval the super-packets whose times neither the application nor a timer determined: those that
+    `any_send` scores.
+    """
+    sends, rows = events.sends, events.rows
     short = (sends["ends_write"] != 0) & (sends["payload"] < events.meta["mss"])
-    own = (sends["begins"] != 0) & (sends["app_limited"] == 0) & ~short
+    acks = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
+    acked_ns = np.append(0, rows["time_ns"][acks] - events.meta["start_ns"] + CLOCK_START_US * 1000)
+    before_ns = np.maximum(
+        acked_ns[np.searchsorted(acks, sends["row"])], np.append(sends["tx_ns"][:1], sends["tx_ns"][:-1])
+    )
+    srtt_ns = rows["srtt_us8"][np.maximum(sends["row"] - 1, 0)].astype(np.int64) * 125
+    by_timer = (sends["retransmitted"] != 0) & (sends["tx_ns"] - before_ns > srtt_ns)
+    own = (sends["begins"] != 0) & (sends["app_limited"] == 0) & ~short & ~by_timer
     return np.diff(np.searchsorted(sends["row"][own], stops), prepend=0)
 
 

@@ -81,7 +81,11 @@ def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
     send = sends[k]
     if send.app_limited != 0 or (send.ends_write != 0 and send.payload < stack[sk.MSS]):
         return 0.0  # the application determined when it left, and what there was
-    total = send_time(send.tx_ns, slots, stack, gap_us)
+    if is_by_timer(sends, k, stack[sk.ACKED_NS], srtt_us8):
+        return 0.0
+    # After ACKs that pacing and cwnd would have answered, an ACK made room in the send buffer.
+    held = stack[sk.WAS_FULL] != 0 or stack[sk.UNANSWERED] >= sk.FEW_UNANSWERED
+    total = send_time(send.tx_ns, held, slots, stack, gap_us)
     if send.retransmitted != 0 or stack[sk.CA_STATE] > CA_DISORDER or stack[sk.WAS_FULL] == OTHER_LIMIT:
         return total
     room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
@@ -95,6 +99,16 @@ def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
     return total + size_likelihood(segments, min(room, made))
 
 
+def is_by_timer(sends, k, acked_ns, srtt_us8):
+    """Whether TCP's own timer sent the retransmission `k` (RTO, tail-loss probe), whatever the controller.
+
+    No ACK has come, and nothing was sent, for longer than a round trip.
+    """
+    if sends[k].retransmitted == 0 or k == 0:
+        return False
+    return sends[k].tx_ns - max(acked_ns, np.int64(sends[k - 1].tx_ns)) > np.int64(srtt_us8) * 125
+
+
 def is_rest_deferred(sends, k, rest, made, srtt_us8, slots, stack):
     """Whether TCP defers the `rest` segments for which cwnd has room after the super-packet of send `k` [Linux618]
     tcp_tso_should_defer.
@@ -105,11 +119,11 @@ def is_rest_deferred(sends, k, rest, made, srtt_us8, slots, stack):
     return rest > 0 and waits_for_ack(rest, made, third, np.int64(0), age_ns, np.int64(srtt_us8) * 125)
 
 
-def send_time(tx_ns, slots, stack, gap_us):
-    """Log likelihood of a super-packet's departure time, as in `any_send`."""
+def send_time(tx_ns, held, slots, stack, gap_us):
+    """Log likelihood of a super-packet's departure time, as in `any_send`; `held` until the last ACK."""
     paced = slots[sk.PACING] > 0 and stack[sk.WSTAMP_NS] > stack[sk.SKB_NS]
     due_ns = stack[sk.WSTAMP_NS] if paced else stack[sk.SKB_NS]
-    if stack[sk.WAS_FULL] != 0:
+    if held:
         due_ns = max(due_ns, stack[sk.ACKED_NS])
     off_us = abs(tx_ns - due_ns) / 1000.0
     density = EXACT / (2 * EXACT_US) * math.exp(-off_us / EXACT_US)
@@ -121,7 +135,7 @@ def send_time(tx_ns, slots, stack, gap_us):
 def timed_send(sends, k, slots, stack, gap_us):
     """Log likelihood of a super-packet without its size: departure time, and room in cwnd."""
     send = sends[k]
-    total = send_time(send.tx_ns, slots, stack, gap_us)
+    total = send_time(send.tx_ns, stack[sk.WAS_FULL] != 0, slots, stack, gap_us)
     open_window = send.retransmitted == 0 and stack[sk.CA_STATE] <= CA_DISORDER and stack[sk.WAS_FULL] != OTHER_LIMIT
     if open_window and np.int64(send.in_flight) - np.int64(send.segments) >= slots[sk.CWND]:
         total += math.log(BEYOND_CWND)
