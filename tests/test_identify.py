@@ -100,6 +100,7 @@ def test_a_wrong_factor_of_reductions_counts_against_a_candidate():
         after = 0.25
         reductions = 4
         other_reductions = 0
+        lesser_reductions = 0
 
     assert wrong_factor(One) == MOST_AGAINST
     One.reductions = 1

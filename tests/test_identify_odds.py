@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cctrace.identification.constants import RARE, SENDS_ECT1
-from cctrace.identification.flights import Astray, Flights
+from cctrace.identification.flights import Astray, Flights, after_reductions
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.odds import Fit, among_paced, log_odds, wrong_factor
 from cctrace.identification.phases import Cycles
@@ -84,3 +84,14 @@ def test_reductions_of_which_some_are_by_another_factor_are_evidence_against_a_c
     assert odds(1, 5) < 1.0  # one says little
     assert odds(7, 17) > 5.0
     assert odds(1, 2) < odds(4, 8) < odds(10, 20) == 10.0
+    assert wrong_factor(Flights(np.zeros(60), 0.02, 0.0, 10, other_reductions=1, lesser_reductions=1)) > 5.0
+
+
+@pytest.mark.parametrize(("windows", "less"), [([100] * 4, 0), ([100, 140, 100, 100], 1), ([140, 100, 100, 100], 0)])
+def test_a_reduction_that_left_more_in_flight_counts_where_the_window_before_is_known(windows, less):
+    periods = np.arange(4 * 20).reshape(4, 20)
+    blocks = SimpleNamespace(epochs=list(periods), blur=0.01, flights=np.repeat(np.array(windows, float), 20))
+    over = np.repeat(1 - 100 / np.array(windows), 20)
+    assert after_reductions(blocks, over)[1:] == (4, sum(one > 100 for one in windows), less)
+    blocks.epochs[0] = periods[0][:3]  # too short a period to show the window that the second reduction halved
+    assert after_reductions(blocks, over)[3] == 0

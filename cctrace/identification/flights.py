@@ -62,6 +62,7 @@ class Flights(NamedTuple):
     # log odds against a candidate, from behaviour that it cannot show; 0 where times are exact
     foreign: float = 0.0
     other_reductions: int = 0  # reductions that differ by more than jitter does; 0 where times are exact
+    lesser_reductions: int = 0  # of these, after a period that shows the window before: what left more in flight
 
 
 def flights_of(record: Record, replay: Replay) -> Flights:
@@ -72,10 +73,11 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     held = dips.against(*record.dips_in, replay.cls) if record.dips_in else 0.0
     if replay.paces:
         return Flights(each, scale, foreign=0.0 if record.exact else held + _foreign(record, replay))
-    after, reductions, wrong = after_reductions(halves, over)
+    after, reductions, wrong, less = after_reductions(halves, over)
     if record.exact:
         return Flights(each, scale, after, reductions, astray(record, replay))
-    return Flights(each, scale, after, reductions, foreign=held + outgrown(halves, over), other_reductions=wrong)
+    foreign = held + outgrown(halves, over)
+    return Flights(each, scale, after, reductions, None, foreign, other_reductions=wrong, lesser_reductions=less)
 
 
 def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:
@@ -109,21 +111,26 @@ def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     return each[:, best], float(scales[best])
 
 
-def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[float, int, int]:
-    """Return the median error of the first open blocks after reductions, their number, and how many of them are wrong.
+def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[float, int, int, int]:
+    """Return the median error of the first open blocks after reductions, their number, how many of them are wrong, and
+    how many of these left more in flight although a period shows the window before.
 
     The better block of a round trip counts: a full send buffer takes that long to refill after a recovery. The median
     may be off by as much as jitter makes a flight, typically; a single one by JITTER_MOST times as much, and by the
     segment that an estimated departure moves to the other side of an ACK.
     """
-    periods = (_filled(inside, over, halves.blur) for inside in halves.epochs)
-    places = [inside[: const.LEAST_AFTER] for inside in periods if len(inside) >= const.LEAST_AFTER]
-    if not places:
-        return np.nan, 0, 0
-    best = np.array([blocks[np.argmin(np.abs(over[blocks]))] for blocks in places])
+    periods = halves.epochs
+    known = np.array([False, *(len(inside) >= const.SEVERAL for inside in periods[:-1])])
+    filled = [_filled(inside, over, halves.blur)[: const.LEAST_AFTER] for inside in periods]
+    counts = [k for k, inside in enumerate(filled) if len(inside) >= const.LEAST_AFTER]
+    if not counts:
+        return np.nan, 0, 0, 0
+    best = np.array([filled[k][np.argmin(np.abs(over[filled[k]]))] for k in counts])
     segment = const.ONE_SEGMENT / np.maximum(halves.flights[best], 1)
-    wrong = np.abs(over[best]) > const.JITTER_MOST * halves.blur + const.AFTER_USUAL + segment
-    return max(abs(float(np.median(over[best]))) - halves.blur, 0.0), len(best), int(wrong.sum())
+    most = const.JITTER_MOST * halves.blur + const.AFTER_USUAL + segment
+    less = int(np.sum((over[best] > most) & known[counts]))
+    typical = max(abs(float(np.median(over[best]))) - halves.blur, 0.0)
+    return typical, len(best), int(np.sum(np.abs(over[best]) > most)), less
 
 
 def _filled(inside: NDArray[np.int64], over: NDArray[np.float64], blur: float) -> NDArray[np.int64]:
