@@ -17,6 +17,9 @@ from cctrace.tcp.rate import app_limited_until
 def write(w, f, now):
     """Write while allowed. If reading the clock takes a process time, sends come later."""
     f.write_at = NEVER
+    if not write_queue.is_writeable(f):  # what left since it was woken was cut into skbs, whose overhead counts
+        write_queue.wait_for_space(f, now)
+        return
     now += w.clock_read_ns
     f.in_process = 1
     while f.written < f.app_end * f.mss:
