@@ -4,13 +4,12 @@ A recording is a folder with scenario.json, sender.pcap and, where packets were 
 file that `keep` wrote, which holds of each only what a comparison needs. docs/simulation.md says what is not modelled.
 """
 
-import csv
 import json
 
 import numpy as np
 
 import cctrace as cct
-from benchmarks.aqm_lab import opened
+from benchmarks.kernel_instants import POLL_LASTS_NS, TIMER_STEP_NS, hz_of, passages, polls_of
 from cctrace.cc import controller
 from cctrace.sim.core.receive_window import scaling_ratio
 from cctrace.sim.core.structs import TAP_LACKS, TAP_SENT
@@ -22,19 +21,14 @@ from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 
-COLUMNS = ("time_ns", "direction", "flags", "seq", "payload", "ip_id", "tsval")
+COLUMNS = ("time_ns", "direction", "flags", "seq", "payload", "ip_id", "tsval", "ip_len")
 LINK_BPS, TBF_BURST_BYTES = 10**10, 1600  # of a bottleneck whose rate changes (tbf, which counts frames)
 PACKET_BYTES, FRAME_BYTES = 1500, 1514  # of IP, as the lab's netem counts them, and on Ethernet, as its tbf does
 MSS, IP_HEADERS = 1448, 52  # with time stamps; the lab's bottleneck counts IP bytes
 SYN = 2
-TIMER_STEP_NS = 256  # of the lab's clock
 STEP_LATE_S = 50e-6  # of a change of the rate: the slack of the timer of the process that makes it
 JITTER_DELAYS = 4097  # to draw from
 PSCHED_TICK_NS = 64  # in which netem counts delays
-READS_TCP = "tcpinfo.csv"
-POLLED = {READS_TCP: 768, "queue.csv": 256}  # readings of the clock between what wakes a process and what it notes
-NOTED_NS, TICK_LASTS_NS = 2048, 1000  # the same where other processes had their turn; after a tick is due
-POLL_LASTS_NS = {"6.12": 1792, "6.1": 2304}  # a poll of the counters: readings of the clock
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
 SKB_OVERHEAD = {"6.12": SKB_OVERHEAD_BYTES, "6.1": SKB_OVERHEAD_BYTES_6_1}
 WMEM_MAX = 212_992  # the largest SO_SNDBUF that the lab's kernels grant (net.core.wmem_max)
@@ -73,24 +67,6 @@ def offsets(sent):
     return (np.cumsum(size) - size)[index]
 
 
-def passages(sender, receiver, start_ns):
-    """Return when packets arrived at the receiver and at the sender, when data left, and ACKs, ns since the start.
-
-    What follows a packet of the other direction within a step of the clock is a nanosecond later: the order of a
-    capture is that of the events.
-    """
-    found = []
-    for c, direction, least in ((receiver, 0, 0), (sender, 1, 0), (sender, 0, 1), (receiver, 1, 0)):
-        if c is None:
-            found.append(np.zeros(0, np.int64))
-            continue
-        times = c["time_ns"]
-        first = np.searchsorted(times, times)  # of those of one instant
-        later = times + (c["direction"][first] != c["direction"])
-        found.append(np.unique(later[(c["direction"] == direction) & (c["payload"] >= least)]) - start_ns)
-    return found
-
-
 def lost(sender, receiver, packet_ns):
     """Return the numbers, from 0, of the sender's transmissions that no receiver's capture shows, and of some of them.
 
@@ -119,15 +95,6 @@ def lost(sender, receiver, packet_ns):
     return missing, behind
 
 
-def hz_of(kernel):
-    """Return the ticks per second of a kernel image.
-
-    >>> hz_of("linux-bbr3-hz1000"), hz_of("linux-bbr3")
-    (1000, 250)
-    """
-    return 1000 if "hz1000" in kernel else 250
-
-
 def drawn(file, cc, hz):
     """Return the raw random numbers that BBR drew, as a replay of the sender's capture infers them.
 
@@ -154,45 +121,6 @@ def controller_of(kernel, cc):
     return {"cubic": "cubic6", "bbr2": "bbr2:gso_max_bytes=524280"}.get(cc, cc)
 
 
-def polls_of(folder, scenario, instants):
-    """Return when interrupts woke a process that polls and left their rest to ksoftirqd, ns since the start.
-
-    Before it notes its time, the process that receives may have had its turn; that interrupt brought a packet. 6.12
-    leaves the rest of a tick, and what the process that reads the counters, if it woke as well, has not done by the
-    sender's next packet.
-    """
-    start_ns, kernel = scenario["start_realtime_ns"], scenario["kernel"]
-    found, packets = [], np.unique(np.concatenate([np.array([-NOTED_NS]), *instants])) // 2 * 2
-    done = left = np.zeros(0, np.int64)
-    for name, soonest_ns in POLLED.items():
-        files = list(folder.glob(f"{name}*"))
-        noted = np.unique(times_of(files[0])) - start_ns if files else np.zeros(0, np.int64)
-        before = packets[np.searchsorted(packets, noted - soonest_ns, side="right") - 1]
-        found.append(np.where(noted - before <= NOTED_NS, before, noted - soonest_ns))
-        if name == READS_TCP:
-            at_sender = np.unique(np.concatenate([packets[:1], *instants[1:3]])) // 2 * 2
-            last = at_sender[np.searchsorted(at_sender, noted, side="right") - 1]
-            done = last[noted - last <= NOTED_NS]
-        else:
-            left = np.setdiff1d(before[noted - before == soonest_ns], done)
-    woken = np.unique(np.concatenate(found))
-    if kernel.startswith("6.1."):
-        return woken
-    since_tick = woken % (1_000_000_000 // hz_of(scenario["kernel_image"]))
-    return np.union1d(woken[since_tick < TICK_LASTS_NS], left)
-
-
-def times_of(file):
-    """Return the times of a table of the lab, ns."""
-    with opened(file) as lines:
-        return np.array([int(row["time_ns"]) for row in csv.DictReader(lines)], np.int64)
-
-
-def netem_ns(us):
-    """Return what a delay of so many microseconds is to netem: whole units of its clock."""
-    return us * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS
-
-
 class Recording:
     """One recording of the lab: what was sent, and the path it was sent over.
 
@@ -200,7 +128,7 @@ class Recording:
     those that did not arrive (None: nobody looked), `lost_behind` of those of them that the bottleneck had served,
     `draws` BBR's random numbers, `phase_ns` the hidden part of the clock, in a list of one. `instants` are the times at
     which the captures show packets (`passages`), none where the simulation is to have a clock of its own; `polls` those
-    at which the polling process woke.
+    at which another process woke (`polls_of`).
     """
 
     def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=(), instants=(), polls=()):
@@ -229,7 +157,7 @@ class Recording:
             behind = ()  # the queue dropped them; after a step of the rate their neighbours' distance tells nothing
         instants = passages(sender, receiver, start_ns)
         syn_ns = int(sender["time_ns"][0]) - start_ns
-        polls = polls_of(folder, scenario, instants)
+        polls = polls_of(folder, scenario, instants, sender)
         return cls(scenario, offsets, times - start_ns, syn_ns, draws, losses, behind, instants, polls)
 
     @property
