@@ -1,12 +1,12 @@
-"""Tables as numpy columns, converted to a DataFrame on request; runs of true values in a column.
+"""Tables as numpy columns, converted to a DataFrame on request; runs of equal and of true values in a column.
 
 pandas takes half a second to import, a quarter of the rest of a flow's analysis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,67 @@ if TYPE_CHECKING:
 
 Values = NDArray[Any]  # a column
 Columns = dict[str, Values]
+Table = Mapping[str, Values]  # the same, perhaps `Held`
+
+
+class Runs(NamedTuple):
+    """A column as runs of equal values: the row at which each begins, and its value."""
+
+    begins: NDArray[np.int64]
+    value: Values
+
+    def first_apart(self, other: Runs) -> int | None:
+        """Return the first row at which another column of as many rows differs; None if none does.
+
+        >>> Runs(np.array([0, 4, 6]), np.array([1, 2, 1])).first_apart(Runs(np.array([0, 4]), np.array([1, 2])))
+        6
+        """
+        common = min(len(self.begins), len(other.begins))
+        equal = (self.begins[:common] == other.begins[:common]) & (self.value[:common] == other.value[:common])
+        same = common if equal.all() else int(equal.argmin())
+        return min((int(one.begins[same]) for one in (self, other) if same < len(one.begins)), default=None)
+
+    def at(self, rows: NDArray[np.int64]) -> Values:
+        """Return the values at these rows."""
+        return self.value[np.searchsorted(self.begins, rows, side="right") - 1]
+
+    def joined(self) -> Runs:
+        """Return these with neighbours of one value as one run."""
+        begins = np.append(True, self.value[1:] != self.value[:-1])[: len(self.value)]
+        return Runs(self.begins[begins], self.value[begins])
+
+
+class Held(Mapping[str, Values]):
+    """Columns, of which those kept as runs are made anew whenever they are asked for.
+
+    >>> held = Held(5, {"time_ns": np.arange(5)}, {"mode": Runs(np.array([0, 3]), np.array([7, 9]))})
+    >>> held["mode"].tolist(), held.part(2, 4)["mode"].tolist(), list(held)
+    ([7, 7, 7, 9, 9], [7, 9], ['time_ns', 'mode'])
+    """
+
+    def __init__(self, rows: int, plain: Columns, runs: Mapping[str, Runs]) -> None:
+        self.rows, self.plain, self.runs = rows, plain, runs
+
+    def __getitem__(self, name: str) -> Values:
+        if name in self.plain:
+            return self.plain[name]
+        begins, values = self.runs[name]
+        return np.repeat(values, np.diff(begins, append=self.rows))
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.plain
+        yield from self.runs
+
+    def __len__(self) -> int:
+        return len(self.plain) + len(self.runs)
+
+    def part(self, begin: int, end: int) -> Held:
+        """Return these columns from row `begin` to before row `end`."""
+        runs, end = {}, min(end, self.rows)
+        for name, (begins, values) in self.runs.items():
+            first, last = np.searchsorted(begins, [begin, end - 1], side="right")
+            runs[name] = Runs(np.maximum(begins[first - 1 : last] - begin, 0), values[first - 1 : last])
+        return Held(max(end - begin, 0), {name: values[begin:end] for name, values in self.plain.items()}, runs)
 
 
 def frame_of(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> pd.DataFrame:

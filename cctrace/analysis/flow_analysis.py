@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.analysis.spans import spans_of
-from cctrace.columns import Columns, frame_of
+from cctrace.columns import Columns, Table, frame_of
 from cctrace.display import Jsonable, Summarized, connection
 from cctrace.refusals import Refusal
 
@@ -112,7 +112,7 @@ class FlowAnalysis(Summarized, Jsonable):
     flow: Flow | None = None
     packets: object = None
     counters: CounterFlow | None = None
-    modelled: Columns | None = None
+    modelled: Table | None = None
     clock: Alignment | None = None
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.columns import Columns
+from cctrace.columns import Columns, Table
 from cctrace.display import Public
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
@@ -30,7 +30,7 @@ class FlowView(Public):
     # State of the replayed controller after each event, in common units: `time_ns`, `cwnd_segments`, `pacing_rate_Bps`,
     # `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN if unset. A loss-based controller has no `bw_Bps`,
     # `min_rtt_us`, `pacing_gain` and `phase`.
-    model: Columns | None = None
+    model: Table | None = None
     kernel: Columns | None = None  # of `schema.TCP_INFO`; missing values of int64 are `MISSING`
     retransmissions: Columns | None = None  # `time_ns` and `seq` (unwrapped, bytes) of each segment
     first_ns: int | None = None  # time of the connection's first packet

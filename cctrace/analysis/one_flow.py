@@ -14,6 +14,7 @@ from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.flow_view import FlowView
 from cctrace.cc import KERNEL_NAMES, kernel_name
 from cctrace.cc import controller as resolve
+from cctrace.columns import Held
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
@@ -77,7 +78,7 @@ def of_capture(
     agreement, polls = _agreement(run, differs) if run is not None and flow.tcpinfo is not None else (None, None)
     replayed = replayed if run is not None else None
     if run is not None and not flow.account[1]:  # 100 bytes a call, for when the receive window held the flow
-        run = dataclasses.replace(run, columns={}, marked=None)
+        run = dataclasses.replace(run, held=Held(0, {}, {}), marked=None)
     with Attempt("diagnosis", notes, once=True):
         diagnosis = diagnose(flow, who.kernels, run if replayed == who.variant else None)
         notes += diagnosis.lacks

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.columns import Columns
+from cctrace.columns import Table
 from cctrace.flows.counters import CounterFlow
 from cctrace.plot.panels import Panel, Phases, Series, throughput_series
 
@@ -17,7 +17,7 @@ _REPLAYED = (
 )
 
 
-def counter_panels(counters: CounterFlow, model: Columns | None = None) -> list[Panel]:
+def counter_panels(counters: CounterFlow, model: Table | None = None) -> list[Panel]:
     """Return the panels of a `cctrace.flows.counters.CounterFlow` for which it has data, a list of `Panel`.
 
     `model`: what a controller that was replayed over the coarse event stream held, see `replaying.model.model_table`.

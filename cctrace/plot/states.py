@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cctrace.analysis.flow_view import FlowView
-from cctrace.columns import Columns
+from cctrace.columns import Table
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import TIME, blank, draw
 from cctrace.plot.panels import Phases
@@ -50,7 +50,7 @@ class Lane(NamedTuple):
     phases: Phases
 
 
-def modes_of(model: Columns) -> NDArray[Any]:
+def modes_of(model: Table) -> NDArray[Any]:
     """Return a replayed controller's mode after each call: its phase, or else slow start or congestion avoidance."""
     if "phase" in model:
         return model["phase"]

@@ -84,7 +84,7 @@ class Comparison(Carded):
         self.flow = flow
         self.run = run
         self._info = info
-        time_ns = run.columns["time_ns"]
+        time_ns = run.held["time_ns"]
         self.polls = np.flatnonzero((info["time_ns"] > time_ns[0]) & (info["time_after_ns"] < time_ns[-1]))
         if not len(self.polls):
             raise ArgumentError(f"{info.source}: no poll lies within the replayed time")
@@ -100,8 +100,7 @@ class Comparison(Carded):
     @functools.cached_property
     def model(self) -> Columns:
         """State of the replayed controller after each call, in common units; see `replaying.model.model_table`."""
-        run = self.run
-        return model_of(run)
+        return dict(model_of(self.run))
 
     @property
     def quantities(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@
     DRAINS_END,  # the data in flight are too uncertain to determine the end of DRAIN
     DONE_SLOT,  # slot of the time at which PROBE_RTT may end, 0 until its flight is reached; -1: there is none
     UNTIL_NS,  # paced sends that leave from then on are not scored; 0: all are
+    RECORDED_FROM,  # row of the first column of what is recorded
     BOOK_SIZE,
 ) = range(36)
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)

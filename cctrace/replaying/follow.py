@@ -17,6 +17,7 @@ from cctrace import schema
 from cctrace.cc.base import Controller
 from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.linux import USEC_PER_SEC
+from cctrace.columns import Held
 from cctrace.flows.events import Events, pointing
 from cctrace.lang.fields import fields_of, record_dtype, recordable
 from cctrace.lang.machine import Machine
@@ -25,6 +26,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying import loop, midflow
 from cctrace.replaying import stack as sk
 from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in, slots_of, state_of
+from cctrace.replaying.recording import Recording
 from cctrace.replaying.script import TICK, Edit, Script
 from cctrace.replaying.waiting import is_ack_clocked
 
@@ -38,8 +40,8 @@ Watch: TypeAlias = tuple[str, int]  # a field, and the value that ends a trial
 class Follower:
     """A Linux controller at a row of a recorded flow.
 
-    `sends`: rows of `schema.SENDS`, None for counters. `record`: fields to record after every row. `mode`: "compiled",
-    "interpreted" or "debug".
+    `sends`: rows of `schema.SENDS`, None for counters. `record`: fields to record after every row, `in_runs` of equal
+    values (`held`) or, for those who read them on the way, as `recorded`. `mode`: "compiled", "interpreted" or "debug".
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Follower:
         params: dict[str, Any],
         record: Sequence[str] = (),
         mode: str = "compiled",
+        in_runs: bool = False,
     ) -> None:
         self.cls, self.params, self.mode, self.events = cls, params, mode, events
         empty = np.zeros(0, [(c.name, c.dtype) for c in schema.SENDS])
@@ -77,7 +80,8 @@ class Follower:
         self._saved = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
         self.places = {name: recordable(cls, name) for name in record}
         self._wanted = slots_of(self.places)
-        self.out = np.zeros((len(record), len(self.rows)), np.int64)
+        self._recording = Recording(self.places, len(self.rows)) if record and in_runs else None
+        self.out = self._recording.words if self._recording else np.zeros((len(record), len(self.rows)), np.int64)
         self._calls: dict[str, Callable[[], Any]] = {}
         # Scratch memory of trials.
         self._work, self._base = np.zeros_like(self.slots), np.zeros_like(self.slots)
@@ -128,10 +132,14 @@ class Follower:
         With `score`, the log likelihood of the sends on the way is added to ``likelihood[0]``.
         """
         stop = len(self.rows) if stop is None else min(stop, len(self.rows))
-        self._ask(self.row, stop, score)
-        self.row = int(self._bound("run")())
-        self.check()
-        return self.row
+        while True:
+            last = min(stop, self._recording.until(self.row)) if self._recording else stop
+            self.book[bk.RECORDED_FROM] = self._recording.first if self._recording else 0
+            self._ask(self.row, last, score)
+            self.row = int(self._bound("run")())
+            self.check()
+            if self.row < last or last == stop:
+                return self.row
 
     def check(self) -> None:
         """Raise the error of a failed call, if any."""
@@ -378,7 +386,12 @@ class Follower:
     @property
     def recorded(self) -> dict[str, NDArray[Any]]:
         """The recorded fields after each row called so far: {name: array of shape (n,)}."""
-        return recorded_in(self.out, self.places)
+        return dict(self.held) if self._recording else recorded_in(self.out, self.places)
+
+    @property
+    def held(self) -> Held:
+        """The same of a follower that records in runs."""
+        return self._recording.columns(self.row, len(self.rows)) if self._recording else Held(len(self.rows), {}, {})
 
     @property
     def state(self) -> dict[str, Any]:

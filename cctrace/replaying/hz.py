@@ -7,13 +7,11 @@ the ticks. Where PROBE_RTT never came, or hardly shows, the sends refute neither
 """
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cctrace.cc.base import Controller
+from cctrace.columns import Runs
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import Streamed
 from cctrace.replaying import book as bk
@@ -46,7 +44,12 @@ class _Tried(NamedTuple):
     likelihood: float
     tick_us: int
     inferred: Inferred
-    touched: NDArray[np.int64]
+    touched: Mapping[str, Runs]
+
+    def first_apart(self, other: "_Tried") -> int | None:
+        """Return the first row after which that differs from another inference's; None if none does."""
+        found = (runs.first_apart(other.touched[name]) for name, runs in self.touched.items())
+        return min((row for row in found if row is not None), default=None)
 
 
 class _Ticks:
@@ -59,7 +62,7 @@ class _Ticks:
         self.given, events = given, stream.events
         self.expiry = midflow.expiry(events, cls)
         self.shares = bool(cls.phase_choices) and self.expiry < 0
-        self.follower = Follower(events, events.sends, cls, params, TOUCHED if self.shares else ())
+        self.follower = Follower(events, events.sends, cls, params, TOUCHED if self.shares else (), in_runs=True)
         self.begin, self.end = self.follower.save(), [len(self.follower.rows)]
         self.tried: list[_Tried] = []
 
@@ -68,7 +71,7 @@ class _Ticks:
         self.follower.restore(self.begin)
         inferred = inferred._replace(script=inferred.script._replace(hz=rate, tick_us=tick_us))
         likelihood = float(self.follower.score(inferred.script, self.end, score)[0])
-        return _Tried(likelihood, tick_us, inferred, self.follower.out.copy())
+        return _Tried(likelihood, tick_us, inferred, self.follower.held.runs)
 
     def score(self, inferred: Inferred, rate: int, tick_us: int) -> _Tried:
         """Replay inferred values with these ticks, for their likelihood."""
@@ -79,11 +82,11 @@ class _Ticks:
         begun = None
         for before in reversed(self.tried) if self.shares else ():
             again = self.replay(before.inferred, rate, tick_us)
-            apart = np.any(again.touched != before.touched, axis=0)
-            if not apart.any():
+            apart = again.first_apart(before)
+            if apart is None:
                 return again._replace(likelihood=before.likelihood)
-            if begun is None or int(apart.argmax()) > begun.same:
-                begun = Begun(before.inferred, int(apart.argmax()))
+            if begun is None or apart > begun.same:
+                begun = Begun(before.inferred, apart)
         self.follower.restore(self.begin)
         self.follower.set_ticks(rate, tick_us)
         inferred = infer(self.follower, self.expiry, True, self.given, begun)

@@ -245,8 +245,8 @@ def was_full(book, row, ack, slots, stack):
 def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):
     """Replay rows from FIRST to before LAST and record; stop before the first call that draws an unknown number.
 
-    Returns the row. ``out[k, i]`` is ``slots[recorded[k]]`` after row `i`. `saved` has room for slots and stack,
-    empty for a class without draws.
+    Returns the row. ``out[k, i - RECORDED_FROM]`` is ``slots[recorded[k]]`` after row `i`. `saved` has room for slots
+    and stack, empty for a class without draws.
     """
     size = slots.size
     for i in range(book[bk.FIRST], book[bk.LAST]):
@@ -260,7 +260,7 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
                 return i
             book[bk.GUESSED] += 1
         for k in range(recorded.size):
-            out[k, i] = slots[recorded[k]]
+            out[k, i - book[bk.RECORDED_FROM]] = slots[recorded[k]]
     return book[bk.LAST]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from cctrace.cc.base import declared_fields
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
 from cctrace.cc.bbr_draft_model import UNSET_BW
+from cctrace.columns import Held, Runs
 from cctrace.errors import ArgumentError
 from cctrace.flows.source import flow_of
 from cctrace.replaying.words import UNBOUNDED
@@ -36,14 +37,23 @@ def model_fields(controller: type[Controller]) -> list[str]:
     return [name for name in _FIELDS if name in declared] + elements
 
 
-def model_of(run: Run) -> Columns:
+def model_of(run: Run) -> Held:
     """Return the common quantities of a `Run` that recorded `model_fields`, after each call; see `model_table`."""
-    flow = flow_of(run.source)
+    flow, held, fields = flow_of(run.source), run.held, model_fields(run.controller)
     if flow is None:
         raise ArgumentError("this replay is of no flow, so its segments' size is not known; see `decisions`")
-    if missing := [name for name in model_fields(run.controller) if name not in run.columns]:
+    if missing := [name for name in fields if name not in held]:
         raise ArgumentError(f'this replay did not record {", ".join(missing)}: replay with record="all"')
-    return model_table(run.controller, run.columns, run.columns["time_ns"], flow.facts["mss"])
+    mss = flow.facts["mss"]
+    if not held.runs:
+        return Held(held.rows, model_table(run.controller, held, held["time_ns"], mss), {})
+    changed = np.zeros(held.rows, bool)  # in between, all quantities stay as they are
+    for name in fields:
+        changed[held.runs[name].begins] = True
+    at = np.flatnonzero(changed)
+    table = model_table(run.controller, {name: held.runs[name].at(at) for name in fields}, held["time_ns"][at], mss)
+    runs = {name: Runs(at, values).joined() for name, values in table.items() if name != "time_ns"}
+    return Held(held.rows, {"time_ns": held["time_ns"]}, runs)
 
 
 def model_table(controller: type[Controller], decisions: Mapping[str, Any], time_ns: Any, mss: Any) -> Columns:

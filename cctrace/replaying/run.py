@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cctrace import schema
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params, param_fields
-from cctrace.columns import Columns, frame_of
+from cctrace.columns import Columns, Held, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
@@ -65,6 +65,8 @@ class Run(Carded):
 
     Attributes
     ----------
+    held : Mapping of str to ndarray
+        What `columns` has; each column of a recorded flow is made when it is asked for.
     columns : dict of str to ndarray
         One element per call: ``time_s`` (since the flow's first packet, of a golden vector since its first call),
         ``time_ns``, ``event`` (code) and the recorded fields, after the call.
@@ -94,7 +96,7 @@ class Run(Carded):
     True
     """
 
-    columns: Columns
+    held: Held
     state: dict[str, Any]
     controller: type[Controller]
     params: dict[str, Any]
@@ -102,6 +104,11 @@ class Run(Carded):
     source: Streamed | Viewed | str | os.PathLike[str] | None = None
     inferred: Inferred = field(default_factory=Inferred.nothing)
     marked: NDArray[np.uint8] | None = None
+
+    @functools.cached_property
+    def columns(self) -> Columns:
+        """All columns of `held`."""
+        return dict(self.held)
 
     @functools.cached_property
     def decisions(self) -> pd.DataFrame:
@@ -115,15 +122,14 @@ class Run(Carded):
     @property
     def decided(self) -> NDArray[np.int64]:
         """A Linux controller's decisions as `Flow.answers` takes them, shape (calls, 4)."""
-        paces = "pacing_gain" in self.columns or self.params.get("paced")
-        rate = np.maximum(self.columns["pacing_rate"], 0) if paces else 0
-        states = self.controller.states
-        probing = self.columns["mode"] == states.index("PROBE_RTT") if "PROBE_RTT" in states else False
-        return np.column_stack(np.broadcast_arrays(self.columns["time_ns"], rate, self.columns["snd_cwnd"], probing))
+        held, states = self.held, self.controller.states
+        rate = np.maximum(held["pacing_rate"], 0) if "pacing_gain" in held or self.params.get("paced") else 0
+        probing = held["mode"] == states.index("PROBE_RTT") if "PROBE_RTT" in states else False
+        return np.column_stack(np.broadcast_arrays(held["time_ns"], rate, held["snd_cwnd"], probing))
 
     def __repr__(self) -> str:
         given = ",".join(f"{name}={value}" for name, value in self.params.items())
-        return f"<Run of {self.controller.__name__}:{given}, {len(self.columns['event'])} calls>"
+        return f"<Run of {self.controller.__name__}:{given}, {self.held.rows} calls>"
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         from cctrace.replaying.words import in_words
@@ -131,7 +137,7 @@ class Run(Carded):
         flow = flow_of(self.source)
         mss = flow.facts["mss"] if flow else None
         rows: list[tuple[str, object]] = [
-            ("calls", len(self.columns["event"])),
+            ("calls", self.held.rows),
             *in_words(self.controller, self.state, mss),
         ]
         return f"Replay of {self.controller.__name__}, after its last call", rows, self.warnings
@@ -142,7 +148,7 @@ class Run(Carded):
         For a Linux controller as `cctrace.replaying.model.model_table`, if the required fields were recorded
         (``record="all"``, or counters attached); ``decisions`` has the controller's own fields and units.
         """
-        return frame_of({"time_s": self.columns["time_s"]} | model_of(self))
+        return frame_of({"time_s": self.held["time_s"]} | dict(model_of(self)))
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write `decisions` as Parquet (with the extra "parquet"); return the number of rows."""
@@ -281,25 +287,25 @@ def _replay(
                     source = source.at_hz(hz)
                 params = params | {"hz": hz}
                 flow = flow_of(source)
+                del machine  # with what it recorded
                 machine, inferred = follow(source, cls, params, wanted, mode, True, given, likeliest)
             inferred = inferred._replace(possible_hz=possible)
-        columns = _columns(source.events["event"], source.events["time_ns"], machine.recorded, flow)
+        columns = _columns(source.events["event"], source.events["time_ns"], machine.held, flow)
         warnings = [*machine.warnings, *(flow.caveats if flow else ())]
         return Run(columns, machine.state, cls, machine.params, warnings, source, inferred, machine.marks)
     view = view_of(source, cls, params)
     player = Player(view, cls, mode=mode, record=wanted, **params)
     player.run()
-    columns = _columns(view.event, view.time_ns, player.recorded, flow)
+    columns = _columns(view.event, view.time_ns, Held(len(view.event), player.recorded, {}), flow)
     warnings = [*player.warnings, *(flow.caveats if flow else ())]
     return Run(columns, player.state, cls, params, warnings, source)
 
 
-def _columns(
-    kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: Columns, flow: FlowSource | None
-) -> Columns:
-    """Return `Run.columns`; seconds since the flow's first packet or, without a flow, since the first call."""
+def _columns(kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: Held, flow: FlowSource | None) -> Held:
+    """Return `Run.held`; seconds since the flow's first packet or, without a flow, since the first call."""
     time_s = flow.seconds(time_ns) if flow else (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
-    return {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": np.asarray(kinds)} | recorded
+    plain = {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": np.asarray(kinds)}
+    return Held(recorded.rows, plain | recorded.plain, recorded.runs)
 
 
 def follow(
@@ -324,10 +330,11 @@ def follow(
     if inferred is None:
         inferred = Inferred.nothing()
         if mode == "compiled" or (hidden and not cls.interpreted_only):
-            follower = Follower(events, events.sends, cls, params, record if mode == "compiled" else ())
+            noted = record if mode == "compiled" else ()
+            follower = Follower(events, events.sends, cls, params, noted, in_runs=True)
             inferred = infer(follower, midflow.expiry(events, cls), hz_known, given)
     if known or mode != "compiled":
-        follower = Follower(events, events.sends, cls, params, record, mode)
+        follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True)
         follower.play(inferred.script)
     if follower.book[bk.GUESSED] or (follower.may_draw and not len(follower.sends)):
         follower.warnings.append(f"{cls.__name__} draws random numbers, which nothing here shows: they are 0")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cctrace.columns import Held
 from cctrace.extras import needed
 from cctrace.schema import MISSING
 
@@ -33,6 +34,7 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
     pa = needed("pyarrow", "parquet")
     # The type of a column of other objects than texts follows from all of them.
     objects = {name: _of_objects(pa, values) for name, values in columns.items() if not _is_flat(values)}
+    rows = max(map(len, columns.values()), default=0)
     integers = [name for name in columns if name in nullable and name not in objects]
     told = [
         {"name": name, "field_name": name, "pandas_type": "int64", "numpy_type": "Int64", "metadata": None}
@@ -42,12 +44,13 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
     # https://pandas.pydata.org/docs/development/developer.html: what pandas needs to read a column as it was
     about = {"index_columns": [], "column_indexes": [], "columns": told, "pandas_version": "1.0"}
     metadata = {"pandas": json.dumps(about)} if told else None
-    for begin in range(0, max(map(len, columns.values()), default=0) or 1, ROWS):
+    for begin in range(0, rows or 1, ROWS):
+        part = columns.part(begin, begin + ROWS) if isinstance(columns, Held) else None
         arrays = [
             objects[name].slice(begin, ROWS)
             if name in objects
-            else _of_flat(pa, values[begin : begin + ROWS], name in nullable)
-            for name, values in columns.items()
+            else _of_flat(pa, part[name] if part else columns[name][begin : begin + ROWS], name in nullable)
+            for name in columns
         ]
         yield pa.Table.from_arrays(arrays, names=list(columns), metadata=metadata)
 

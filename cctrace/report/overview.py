@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cctrace.analysis.flow_analysis import SIMULATED, FlowAnalysis
 from cctrace.analysis.flow_view import FlowView
-from cctrace.columns import Columns
+from cctrace.columns import Columns, Table
 from cctrace.display import Progress, silent, visible
 from cctrace.errors import StreamError
 from cctrace.flows.counters import CounterFlow
@@ -111,7 +111,7 @@ def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress:
 def _save_tables(analyses: Sequence[FlowAnalysis], folder: Path) -> None:
     save(_listed(analyses), folder, "flows")
     for i, analysis in enumerate(analyses):
-        tables: dict[str, Columns] = {}
+        tables: dict[str, Table] = {}
         with Attempt(f"table of {analysis.title}"):
             tables = _tables(analysis)
         for name, columns in tables.items():
@@ -159,9 +159,9 @@ def write_pages(report: Report, page: Path) -> None:
         (page.parent / name).write_text(text, encoding="ascii")
 
 
-def _tables(analysis: FlowAnalysis) -> dict[str, Columns]:
+def _tables(analysis: FlowAnalysis) -> dict[str, Table]:
     view = analysis.view
-    tables: dict[str, Columns | None] = {"agreement": analysis.polled}
+    tables: dict[str, Table | None] = {"agreement": analysis.polled}
     if analysis.counters is not None:
         tables |= {"tcpinfo": analysis.counters.polls.table(), "replay": analysis.modelled}
         with contextlib.suppress(StreamError):  # missing data have been noted already
