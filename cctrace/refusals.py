@@ -53,24 +53,11 @@ class Refusal:
 
 
 class Attempt:
-    """A context that ends at the first exception, which becomes a `Refusal`.
+    """A context that ends at the first exception, which becomes its `refusal`; that is None if there is none.
 
-    Parameters
-    ----------
-    part : str
-        What the statements find out, as a noun: "replay", "forecast of minRTT collapse".
-    notes : list of str, optional
-        Receives a note of a refusal.
-    once : bool
-        Leave the note out if another one gives the same reason.
+    `part`: what the statements find out, as a noun: "replay", "forecast of minRTT collapse". `notes`: receive a note of
+    a refusal; not, with `once`, if another one gives the same reason.
 
-    Attributes
-    ----------
-    refusal : Refusal or None
-        Why there is no result; None if there is one.
-
-    Examples
-    --------
     >>> from cctrace.errors import FitError
     >>> with Attempt("forecast") as forecast:
     ...     raise FitError("the flow never filled its path")

@@ -1,7 +1,6 @@
 """Flows of captures, counters and simulations, in a common form for expectations.
 
-`Subject.row` has the figures of `Capture.flows` for any kind of flow; costlier results are computed once, on first
-use.
+`Subject.row` has the figures of `Capture.flows` for any kind of flow; costlier results are computed once, on first use.
 """
 
 import functools

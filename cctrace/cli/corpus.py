@@ -66,10 +66,9 @@ def run(
 ) -> None:
     """Analyse every INPUT: captures, archives of them (tar, ZIP), counters, folders, patterns, URLs, lists (@FILE).
 
-    Tables are Parquet datasets in DIR, one folder each: captures, errors, flows, verdicts, limits, events,
-    controllers (identify), paths and collapse (fit), replays, whatifs. A capture that cannot be analysed becomes a
-    row of errors. To resume after an interruption, run the same command again; it does nothing when nothing is
-    left.
+    Tables are Parquet datasets in DIR, one folder each: captures, errors, flows, verdicts, limits, events, controllers
+    (identify), paths and collapse (fit), replays, whatifs. A capture that cannot be analysed becomes a row of errors.
+    To resume after an interruption, run the same command again; it does nothing when nothing is left.
 
     With --json: captures, errors, packets, seconds (of this run), errors_by_kind, captures_per_second, already.
     """

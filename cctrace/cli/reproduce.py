@@ -28,8 +28,7 @@ _MOST_ROWS = 60  # of a table on the screen; --output writes all
 def reproduce(paper: str | None, figure: str | None, listed: bool, output: str, as_json: bool, **options: Any) -> None:
     """Run a figure of a PAPER, or all of them, and print the results and which of the paper's claims hold.
 
-    Results are kept on disk, named by code and parameters: an interrupted run resumes, and known results are
-    reused.
+    Results are kept on disk, named by code and parameters: an interrupted run resumes, and known results are reused.
     """
     from cctrace import papers
     from cctrace.papers.claims import SETTLES, summary

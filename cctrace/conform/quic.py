@@ -1,9 +1,8 @@
 """RFC 9002, section 7: QUIC's congestion control, checked call by call on a controller of a QUIC stack.
 
-Windows are in bytes. What the RFC leaves to the controller (B.2: kLossReductionFactor; 7: "a sender MAY use a
-different controller") is read from the window: a controller other than NewReno violates the rows on growth and
-reduction, but not those that apply to every sender (minimum window, initial window, one reduction per round,
-persistent congestion).
+Windows are in bytes. What the RFC leaves to the controller (B.2: kLossReductionFactor; 7: "a sender MAY use a different
+controller") is read from the window: a controller other than NewReno violates the rows on growth and reduction, but not
+those that apply to every sender (minimum window, initial window, one reduction per round, persistent congestion).
 """
 
 from typing import Any

@@ -1,9 +1,8 @@
 """Hand-over of super-packets to fq: captures behind this queue only show when fq released them.
 
 With fq, TCP does not wait for pacing. It stamps a packet with its departure time (`tcp_wstamp_ns`), hands it to the
-queue and counts it as sent; fq holds it until then. The capture point is behind the queue, so the sender's state
-when it sent a packet (data delivered, in flight) belongs to an earlier time than the captured one. TCP hands over
-data
+queue and counts it as sent; fq holds it until then. The capture point is behind the queue, so the sender's state when
+it sent a packet (data delivered, in flight) belongs to an earlier time than the captured one. TCP hands over data
 
     when an ACK arrives, and when a packet leaves fq while the next one is held back by TCP Small Queues,
     as long as cwnd and the receive window have room and the data waiting in fq do not exceed `tcp.small_queue`.
@@ -199,8 +198,7 @@ def is_deferred(tp, seg, a, segments, room):
 def is_ack_first(p, sequence, k, time_ns, direction):
     """Return whether an ACK comes before TCP continues because the packet at place `k` has left.
 
-    That is a tasklet's work, and receiving comes before tasklets [Linux61] include/linux/interrupt.h
-    NET_RX_SOFTIRQ.
+    That is a tasklet's work, and receiving comes before tasklets [Linux61] include/linux/interrupt.h NET_RX_SOFTIRQ.
     """
     until_ns = time_ns[sequence[k]] + SAME_PASS_NS
     for j in range(k + 1, sequence.size):

@@ -20,22 +20,14 @@ if TYPE_CHECKING:
 
 
 def join(sender: Flow, receiver: Flow) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Join a flow captured at the sender with the same flow captured at the receiver.
+    """Join a flow captured at the sender with the same flow captured at the receiver; return segments and ACKs.
 
-    Returns
-    -------
-    segments, acks : DataFrame
-        One row per transmission by the sender, and by the receiver: ``time_ns`` (when it left, clock of that side),
-        ``seq`` (`ack` for ACKs; 32-bit, as sent), ``delay_us`` (arrival on the other capture's clock less departure,
-        NaN if lost) and ``lost``. Only departures within the time that both captures cover: from the first to the last
-        packet of that endpoint, of any kind, that both show.
-        The delays contain the difference of the two clocks; ``segments.attrs["clock_offset_us"]`` estimates it
-        (receiver minus sender) as if the two smallest delays were equal.
-
-    Raises
-    ------
-    ArgumentError
-        If the two captures do not show the same connection.
+    Both are DataFrames with one row per transmission by the sender, or by the receiver: ``time_ns`` (when it left,
+    clock of that side), ``seq`` (`ack` for ACKs; 32-bit, as sent), ``delay_us`` (arrival on the other capture's clock
+    less departure, NaN if lost) and ``lost``. Only departures within the time that both captures cover: from the first
+    to the last packet of that endpoint, of any kind, that both show. The delays contain the difference of the two
+    clocks; ``segments.attrs["clock_offset_us"]`` estimates it (receiver minus sender) as if the two smallest delays
+    were equal. Raises `ArgumentError` if the two captures do not show the same connection.
     """
     if sender.key != receiver.key:
         raise ArgumentError(f"not the same connection: {sender.key} and {receiver.key}")

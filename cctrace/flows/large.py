@@ -1,7 +1,6 @@
 """Selection of flows if none is named: the bulk flows, or the largest if there is none.
 
-`bulk_flows` does so for captures larger than memory: it reads once for the table, and again for as many flows as
-fit.
+`bulk_flows` does so for captures larger than memory: it reads once for the table, and again for as many flows as fit.
 """
 
 import os

@@ -6,8 +6,7 @@ The fastest tenth of such responses gives the sum; half of it is added before AC
 capture whose clock does not advance between ACK and response (simulated, or with milliseconds) shows neither, and
 its times are not corrected.
 
-Source: [Linux] tcp_rcv_established and tcp_write_xmit, both of which read the clock; net/core/dev.c for the
-captures.
+Source: [Linux] tcp_rcv_established and tcp_write_xmit, both of which read the clock; net/core/dev.c for the captures.
 """
 
 from typing import Any
@@ -55,8 +54,7 @@ def reaction_ns(time_ns: NDArray[np.int64], sent: NDArray[Any], data: NDArray[np
 def same_skb_ns(time_ns: NDArray[np.int64], payload: NDArray[Any], psh: NDArray[np.bool_]) -> int:
     """Return the largest gap between segments of one super-packet, ns.
 
-    Segments without PSH that are followed by more at once belong to a super-packet; their gaps are short, and
-    similar.
+    Segments without PSH that are followed by more at once belong to a super-packet; their gaps are short, and similar.
 
     `time_ns`, shape (n,): of a connection's packets, ascending, captured at the sender. `payload`, shape (n,): of
     the sender's packets, bytes; 0 of all others.

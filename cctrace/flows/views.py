@@ -132,8 +132,6 @@ def quic_view(events: Events) -> View:
     `events`: of a recorded or simulated TCP flow. Returns View: of kind "quic". `rand0` ... are unknown and 0;
     `app_limited` is carried by the controller.
 
-    Notes
-    -----
     ==================  ==============================================================================================
     call                when
     ==================  ==============================================================================================

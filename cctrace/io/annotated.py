@@ -4,8 +4,7 @@ Of a pcapng every block is copied unchanged, with its interfaces, time stamps, o
 and the first section header get the option `opt_comment`, and sections no longer state their length. The records of
 a pcap or snoop file become enhanced packet blocks with nanoseconds. The file is read in chunks, whatever its size.
 
-Source: draft-ietf-opsawg-pcapng, sections 3.5 (options), 4.1 (section header), 4.2 (interface), 4.3 (enhanced
-packet).
+Source: draft-ietf-opsawg-pcapng, sections 3.5 (options), 4.1 (section header), 4.2 (interface), 4.3 (enhanced packet).
 """
 
 import struct

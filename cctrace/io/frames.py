@@ -254,9 +254,8 @@ _TRUSTED = 1 << 24  # rows, up to which the estimate from a file's first frames 
 def _longer(arrays: Iterable[NDArray[Any]], used: int, more: int, share: float = 0.0) -> Iterator[NDArray[Any]]:
     """Yield copies of arrays with room for `more` rows after the first `used`.
 
-    Sized for the whole file, judging by the `share` read so far, otherwise half as large again. Untouched memory
-    costs nothing, and copies are rare: new arrays, unlike enlarged ones, get huge pages and fill in a third of the
-    time.
+    Sized for the whole file, judging by the `share` read so far, otherwise half as large again. Untouched memory costs
+    nothing, and copies are rare: new arrays, unlike enlarged ones, get huge pages and fill in a third of the time.
     """
     size = used + max(more, used // 2)
     if share:

@@ -35,17 +35,10 @@ class Beside(NamedTuple):
 
 
 class KernelEvents:
-    """Events of connections, one row per line of the tool.
+    """Events of connections, one row per line of the tool; `format` is "tcpretrans" or "tcplife".
 
-    Attributes
-    ----------
-    columns : dict of str to ndarray
-        `src, sport, dst, dport` (the traced host first), and of tcpretrans `second_of_day` (local time), `kind` (R
-        retransmission, L tail loss probe), `state`; of tcplife `tx_kib`, `rx_kib`, `duration_ms`.
-    format : str
-        "tcpretrans" or "tcplife".
-    source : str
-    warnings : list of str
+    `columns` are `src, sport, dst, dport` (the traced host first), and of tcpretrans `second_of_day` (local time),
+    `kind` (R retransmission, L tail loss probe), `state`; of tcplife `tx_kib`, `rx_kib`, `duration_ms`.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """`ss -ti`: the text that iproute2 prints about TCP sockets, of all versions and layouts.
 
 A sample is a time (a `# <ns>` line, a `date` line, a `ts` prefix on every line, a `watch` header ...) and sockets. A
-socket is a line of state, queues and addresses, then words about it: on the same line (`-O`) or on indented ones.
-Where `grep` kept only the words (`ss -ti | grep cwnd | ts`), a line belongs to the connection whose counters it can
-continue.
+socket is a line of state, queues and addresses, then words about it: on the same line (`-O`) or on indented ones. Where
+`grep` kept only the words (`ss -ti | grep cwnd | ts`), a line belongs to the connection whose counters it can continue.
 
 `ss` omits zeros. Whether an absent word means zero or "this ss is too old to print it" is decided per file: a word
 introduced in release R counts as zero where absent if the file has any word of R or later.

@@ -4,9 +4,8 @@ Figs. 11 and 15: 40 ms, +-5 Mbit/s every 2 s, 32 BDP of buffer, sampled every 10
 gives neither the first rate, nor the span, nor which rate's BDP is meant. Run: 5 to 50 Mbit/s and back with the BDP
 of the highest rate; the same with the BDP of the lowest; and all rates 50 Mbit/s higher.
 
-Figs. 16 and 17: five traces with steps, 1.5 MB of buffer, 20 ms, no loss; the traces are not published: five are
-drawn here, rates of 6 to 48 Mbit/s held for 5 s. The delay may be one way (Mahimahi's option) or both: both are
-run.
+Figs. 16 and 17: five traces with steps, 1.5 MB of buffer, 20 ms, no loss; the traces are not published: five are drawn
+here, rates of 6 to 48 Mbit/s held for 5 s. The delay may be one way (Mahimahi's option) or both: both are run.
 """
 
 import random

@@ -4,8 +4,7 @@ omits.
 Figure `table`: the shipped table, models/bbrx_learned.json, and Table I, both run on the same held-out flows of
 every bin. Figure `slope`: the same flows evaluated with sigmoids of other slopes (Eq. 6 names none).
 
-In Table I the cells of the row [0, 50) ms are merged, and therefore read as beta 0.75 and k 4 in all of its
-columns.
+In Table I the cells of the row [0, 50) ms are merged, and therefore read as beta 0.75 and k 4 in all of its columns.
 
 Sources: [Chung18].
 """

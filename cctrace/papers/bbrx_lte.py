@@ -4,9 +4,8 @@ Section IV: 100 MB from a server with fq, beta = 0.5 and k = 6, against BBR of L
 Linux 3.18 at most, does not compress SACKs. The network cannot be had again: path presets instead. Of it the text gives
 80 Mbit/s and more, and 110.2 of payload: in addition to the presets, one is run whose rates are scaled to a mean of 115
 over the download. The text leaves open the buffer (the preset's; the 3 MB beyond which BBR's start-up grows; 6 MB,
-which hold all of it) and how the phone acknowledges (every second segment; in slots of RTT/5, as uplink grants may
-make it).
-These six readings were fixed before they were run; the seventh, single losses, was added after them.
+which hold all of it) and how the phone acknowledges (every second segment; in slots of RTT/5, as uplink grants may make
+it). These six readings were fixed before they were run; the seventh, single losses, was added after them.
 
 Sources: [Chung18].
 """

@@ -2,8 +2,7 @@
 
 The model (section III): RTTs without queue X ~ N(mu, sd) cut at the propagation delay, with queue Y ~ N(mu + delta,
 sd); min_rtt is the least of N = 160 X and M = 10,000 Y (Eq. 9), a collapse the least of L = 10,000 Y below half the
-mean (Eq. 11), the bandwidth estimate Eq. 5 iterated over probe cycles. Delta, the queueing delay, is measured (Fig.
-6).
+mean (Eq. 11), the bandwidth estimate Eq. 5 iterated over probe cycles. Delta, the queueing delay, is measured (Fig. 6).
 
 After a collapse the queue is empty, so a delta averaged over the run might follow from the collapse that it is to
 predict. It does not: with jitter before the queue, as in the testbed, the queue before a collapse shrinks as the one

@@ -2,8 +2,7 @@
 
 Negative delays become zero. The first entry limits how low a delay can be: one packet in 4096 gets it.
 
-Source: iproute2, netem/normal.c (entry n is the quantile of (4 n + 1/2) / 16384, in 8192nds of a deviation, 16
-bits).
+Source: iproute2, netem/normal.c (entry n is the quantile of (4 n + 1/2) / 16384, in 8192nds of a deviation, 16 bits).
 """
 
 from functools import lru_cache

@@ -140,12 +140,8 @@ class Fig4(ob.Bi23):
 def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[float], client: Fields) -> Result:
     """Return statistics of a flow's bandwidth and RTT samples in PROBE_BW.
 
-    Returns
-    -------
-    dict
-        ``quantiles`` of samples over the rate (1 to 99 %), ``low``: by norm, shares below 0.95 and 0.85 of it;
-        ``below`` and ``above``: by reading, longest runs of samples below `BELOW` of the estimate, and of RTTs above
-        `ABOVE` RTprops.
+    ``quantiles`` of samples over the rate (1 to 99 %); ``low``: by norm, shares below 0.95 and 0.85 of it; ``below``
+    and ``above``: by reading, longest runs of samples below `BELOW` of the estimate, and of RTTs above `ABOVE` RTprops.
     """
     shaper = [[tuple(step) for step in part] if isinstance(part, list) else part for part in path["shaper"]]
     sender = Sender(cc, **client)

@@ -77,8 +77,7 @@ class _Stretch(NamedTuple):
 def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | None:
     """Return the rate delivered between two jumps, or None if it was not constant.
 
-    The path was full if the rate is the bottleneck's, or if a queue stood that the bottleneck's rate does not
-    explain.
+    The path was full if the rate is the bottleneck's, or if a queue stood that the bottleneck's rate does not explain.
     """
     middle, rate, rtt = path.delivered
     inside = (middle > begin_s) & (middle < end_s) & (rate > 0)

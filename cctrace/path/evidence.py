@@ -7,8 +7,7 @@
 
 Diagnosis, fits, what-ifs and the report share one `PathEvidence` per flow. `coarse` and everything derived from it
 (`bottleneck`, `delivered`, `uncongested` and so on) merge neighbouring packets, which suffices for a diagnosis and
-takes a fraction of the time; `through` and everything derived from it (`route`, `shaper`, `delays`) use every
-packet.
+takes a fraction of the time; `through` and everything derived from it (`route`, `shaper`, `delays`) use every packet.
 """
 
 from __future__ import annotations

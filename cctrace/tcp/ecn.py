@@ -43,9 +43,8 @@ def agreed(requested: int, answered: int) -> int:
 def newly_marked(ace: int, delivered_ce: int, delivered: int, ce_bytes: int, mss: int) -> int:
     """Return how many of the segments that an ACK delivers it reports as marked, by its ACE field.
 
-    Three bits distinguish up to seven. If more segments are delivered at once, the largest number that fits is
-    taken, since the field may have wrapped, unless the option counts the bytes with CE (`ce_bytes`, -1: it does
-    not).
+    Three bits distinguish up to seven. If more segments are delivered at once, the largest number that fits is taken,
+    since the field may have wrapped, unless the option counts the bytes with CE (`ce_bytes`, -1: it does not).
     """
     least = (ace - ACE_START - delivered_ce) & ACE_MASK
     if delivered <= ACE_MASK:
