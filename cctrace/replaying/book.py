@@ -38,5 +38,5 @@
     UNTIL_NS,  # paced sends that leave from then on are not scored; 0: all are
     RECORDED_FROM,  # row of the first column of what is recorded
     BOOK_SIZE,
-) = range(36)
+) = range(37)
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)
