@@ -20,7 +20,8 @@ from scipy import signal
 
 import cctrace as cct
 from cctrace.fit.censored import Censored
-from cctrace.fit.process import correlation_time, slot_length
+from cctrace.fit.process import slot_length
+from cctrace.path.blocks import correlation_time
 from cctrace.path.delays import mean_of
 
 WIRE_PER_PAYLOAD = 1514 / 1448

@@ -10,10 +10,10 @@ from scipy import signal
 import cctrace as cct
 from cctrace.cli import main
 from cctrace.fit.censored import Censored
-from cctrace.fit.families import FAMILIES, fit_family
+from cctrace.fit.families import FAMILIES
 from cctrace.fit.goodness import SHARES, product_limit
-from cctrace.fit.process import correlation_time, slot_length
-from cctrace.path.blocks import block_length, effective_samples
+from cctrace.fit.process import slot_length
+from cctrace.path.blocks import block_length, correlation_time, effective_samples
 from cctrace.path.bottleneck import Steps, backlog, constant, departures, sent
 from cctrace.path.delays import mean_of
 from cctrace.path.steps import rate_steps
@@ -115,7 +115,7 @@ def test_draws_hidden_behind_the_packet_before_are_recovered(rng, together):
     told = arrived[together - 1 :: together]
     event = np.diff(told, prepend=-1) > 1e-6
     assert event.mean() < 0.5  # most draws hide
-    fitted = fit_family(Censored(told[group] - departed, group, event), FAMILIES["normal"])
+    fitted = Censored(told[group] - departed, group, event).fit(FAMILIES["normal"])
     assert fitted.moments == pytest.approx((20_000, 3_000), rel=0.03)
 
 

@@ -1,22 +1,46 @@
-"""Delays in groups, of which some are only known not to be longer: `families` has their likelihood."""
+"""Delays in groups, of which some are only known not to be longer, and the likeliest distribution of a family.
 
-from __future__ import annotations
+`families` has the likelihood.
+"""
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cctrace.fit.constants import GRID
+from cctrace.fit.constants import GRID, STALL, STALLS_SHOW
+from cctrace.fit.descent import descend
+from cctrace.fit.families import Family
 from cctrace.fit.hazards import sums_of_groups
 from cctrace.path.arrays import Bools, Floats, Ints
+from cctrace.special import special
 from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 
-if TYPE_CHECKING:
-    from cctrace.fit.families import Family
-
 _TINY = 1e-300
+
+
+class Fitted(NamedTuple):
+    """A family at its maximum: parameters (the last one: log-odds of stalls), log L."""
+
+    family: Family
+    p: np.ndarray
+    log_likelihood: float
+
+    @property
+    def stalls(self) -> float:
+        """Share of the delays that are stalls."""
+        return STALL * special.expit(self.p[-1])
+
+    @property
+    def moments(self) -> tuple[float, float]:
+        """(mean, sd), us."""
+        return self.family.moments(self.p[:-1])
+
+    @property
+    def aic(self) -> float:
+        """Akaike's information criterion; smaller is better."""
+        return 2 * len(self.p) - 2 * self.log_likelihood
 
 
 class Censored:
@@ -98,3 +122,58 @@ class Censored:
             return each
         each[self.event] += np.log(self._events(log_pdf, log_cdf) + _TINY)
         return each
+
+    def fit(self, family: Family, start: Floats | None = None, stalls: bool = True, quick: bool = False) -> Fitted:
+        """Return the `Fitted` maximum of one family.
+
+        `start`: initial parameters. `stalls`: whether some of the delays may be stalls. `quick`: one descent, to half a
+        unit of log L.
+        """
+        event = self.event[self.group]
+        observed = self.delay_us[event] if event.any() else self.delay_us
+        sd = max(float(np.subtract(*np.quantile(observed, [0.84, 0.16]))) / 2, 1.0)
+        if start is None:
+            start = np.array([*family.guess(self.low, float(np.quantile(observed, 0.3)), sd), -3.0])
+        start = np.array(start if stalls else start[:-1])  # do not modify the caller's array
+        if family.located:
+            start[0] = max(start[0], 0.0)
+
+        def assembled(p: Floats) -> Floats:
+            return p if stalls else np.append(p, -20.0)
+
+        def cost(p: Floats) -> float:
+            p = assembled(p)
+            if family.located and not 0 <= p[0] < self.low:
+                return 1e15
+            if not np.all(np.abs(p[1:]) < 40):
+                return 1e15
+            value = -self.log_likelihood(family, p[:-1], STALL * special.expit(p[-1]))
+            return value if np.isfinite(value) else 1e15
+
+        steps = np.full(len(start), 0.3)
+        steps[0] = sd / 3
+        for _ in range(1 if quick else 2):  # a simplex may stop early: restart it where it stopped
+            simplex = np.vstack([start, start + np.diag(steps)])
+            start, least = descend(cost, simplex, 0.5 if quick else 0.05, 1e-2, 400)
+        return Fitted(family, assembled(start), -least)
+
+    def without_stalls(self, fitted: Fitted, quick: bool = False) -> Fitted:
+        """Return the maximum without stalls if it is as good: draws of the family must not pass for stalls."""
+        plain = self.fit(fitted.family, fitted.p, stalls=False, quick=quick)
+        return plain if plain.log_likelihood > fitted.log_likelihood - STALLS_SHOW else fitted
+
+    def score_rows(self, fitted: Fitted) -> Floats:
+        """Return the scores per group at the maximum, (n, parameters), by finite differences in comparable units.
+
+        The first parameter is in units of the sd. The stalls' parameter is omitted if there are none.
+        """
+        p, family = fitted.p, fitted.family
+        scale = np.full(len(p), 0.01)
+        scale[0] = max(0.01 * fitted.moments[1], 1e-3)
+        shifts = np.diag(scale)[: len(p) - (p[-1] < -15)]
+
+        def of(q: Floats) -> Floats:
+            return self.per_group(family, q[:-1], STALL * special.expit(q[-1]))
+
+        with np.errstate(invalid="ignore"):  # at the edge of a family's domain the result is NaN, and rejected
+            return np.column_stack([(of(p + shift) - of(p - shift)) / 0.02 for shift in shifts])

@@ -15,7 +15,6 @@ from cctrace.fit.jitter import Jitter
 from cctrace.fit.joint import Joint, joint
 from cctrace.fit.process import process_of
 from cctrace.path.arrays import Floats
-from cctrace.path.blocks import block_means
 from cctrace.path.bottleneck import Sent, Steps, constant, delivered_rate, departures, deviation, lever, rate_errors
 from cctrace.path.buckets import Bucket
 from cctrace.path.constants import PAIR_EXACT
@@ -93,10 +92,8 @@ class Components(NamedTuple):
             value, low, high = self.jitter.delay_us_.sides()
             error = np.hypot((high - low) / (2 * Z95), self.drift_us)
         else:
-            rtt = self.delays.rtt_us[self.delays.reveals]
-            means = block_means(np.clip(rtt, *np.quantile(rtt, [0.05, 0.95])), max(len(rtt) // 20, 1))
-            scatter = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
-            value, error = float(np.median(rtt)), max(np.hypot(scatter, self.drift_us), const.GRAIN_US)
+            value, scatter = self.delays.median_us
+            error = max(np.hypot(scatter, self.drift_us), const.GRAIN_US)
         return Estimate.around(value, error, 0.0)
 
     def correlation(self) -> dict[str, list[list[float]] | list[str]] | None:

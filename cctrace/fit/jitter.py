@@ -22,16 +22,16 @@ from cctrace.display import Progress, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, Serialised
 from cctrace.fit import constants as const
-from cctrace.fit.censored import Censored
+from cctrace.fit.censored import Censored, Fitted
 from cctrace.fit.delays import of_counters, uncongested_rtt
-from cctrace.fit.families import EMPIRICAL, FAMILIES, Fitted, fit_family, score_rows, without_stalls
+from cctrace.fit.families import EMPIRICAL, FAMILIES
 from cctrace.fit.goodness import Goodness, goodness, product_limit
 from cctrace.fit.observed import observed_draws
-from cctrace.fit.process import Process, correlation_time, process_of
+from cctrace.fit.process import Process, process_of
 from cctrace.flows.counters import CounterFlow
 from cctrace.lang.threads import each
 from cctrace.path.arrays import Floats
-from cctrace.path.blocks import block_sizes, blocked, student
+from cctrace.path.blocks import block_sizes, blocked, correlation_time, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.delays import Delays
 from cctrace.units import format_share
@@ -176,14 +176,14 @@ class Jitter(Serialised):
         names = names or ["normal"]
         progress(f"jitter: {', '.join(names)}")
         # A likelihood works in arrays of its own data: each descent has a copy.
-        fits = each(lambda name: fit_family(copy.copy(data), FAMILIES[name], quick=quick), names)
+        fits = each(lambda name: copy.copy(data).fit(FAMILIES[name], quick=quick), names)
         # If nearly all delays are equal, a family may take the few others for an endless tail.
         widest = data.high - data.low
         fits = [one for one in fits if one.log_likelihood > -1e14 and not one.moments[1] > widest] or fits[:1]
         least = min(fitted.aic for fitted in fits)
         # The first of those that explain the delays as well: a far-off gamma resembles a normal.
         as_good = [fitted for fitted in fits if fitted.aic <= least + max(const.AS_GOOD, const.NEAR_AIC * abs(least))]
-        self._best, self._data = without_stalls(data, as_good[0], quick), data
+        self._best, self._data = data.without_stalls(as_good[0], quick), data
         self.aic_ = {f.family.name: f.aic - least for f in sorted(fits, key=lambda fitted: fitted.aic)}
         self.as_good_ = [fitted.family.name for fitted in as_good]
         self._errors()
@@ -229,7 +229,7 @@ class Jitter(Serialised):
         independent draws are ignored.
         """
         best = self._best
-        scores = score_rows(self._data, best)
+        scores = self._data.score_rows(best)
         if not (np.all(np.isfinite(scores)) and np.isfinite(best.moments).all()):
             raise FitError("no family of distributions describes the delays; they may be a queue that others fill")
         size = block_sizes(np.abs(scores[:, min(1, scores.shape[1] - 1)]))
@@ -240,7 +240,7 @@ class Jitter(Serialised):
         wider = student(len(sums) - 1)
         by_blocks = inverse @ (sums.T @ sums) @ inverse * len(sums) / max(len(sums) - 1, 1) * wider**2
         changes = self._changes()[: scores.shape[1]]
-        changes[0] *= max(best.moments[1], 0.1)  # in the units of `score_rows`
+        changes[0] *= max(best.moments[1], 0.1)  # in the units of `Censored.score_rows`
         errors = [np.sqrt(max(c @ by_blocks @ c, c @ inverse @ c)) for c in changes.T]
         (mean, sd), beyond = best.moments, self._beyond(best.p)
         self.distribution_ = best.family.name

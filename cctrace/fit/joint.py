@@ -17,7 +17,7 @@ import numpy as np
 from cctrace.fit import constants as const
 from cctrace.fit.censored import Censored
 from cctrace.fit.descent import descend
-from cctrace.fit.families import FAMILIES, Family, fit_family
+from cctrace.fit.families import FAMILIES, Family
 from cctrace.fit.jitter import Jitter
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
@@ -87,7 +87,7 @@ def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple
         if aic < const.RIVAL_AIC and name != jitter.distribution_ and name in FAMILIES
     ][: const.MOST_RIVALS]:
         rival = model.of(FAMILIES[name])
-        p = fit_family(rival.data(theta), rival.family, stalls=bool(jitter.stalls_ > 1e-6)).p
+        p = rival.data(theta).fit(rival.family, stalls=bool(jitter.stalls_ > 1e-6)).p
         found, at = rival.climbed(np.append(p, theta[-1]))
         if np.isfinite(at) and 2 * (len(found) - at) < best[2] - max(const.AS_GOOD, const.NEAR_AIC * abs(best[2])):
             best = (rival, found, 2 * (len(found) - at))

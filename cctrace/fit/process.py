@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cctrace.estimates import Z95, Estimate
+from cctrace.estimates import Estimate
 from cctrace.fit.constants import BIN_US, FLAT, SELDOM
 from cctrace.path.arrays import Bools, Floats
-from cctrace.path.blocks import autocovariances
 from cctrace.path.constants import LEAST_RTTS, REORDERED
 from cctrace.path.delays import Delays
 from cctrace.tcp.wire import PACKET_BYTES
@@ -48,9 +47,7 @@ class Process(NamedTuple):
 def process_of(delays: Delays) -> Process:
     """Return the `Process` of some `Delays`."""
     rtt, departed = delays.rtt_us, delays.departed_us[delays.last]
-    free = delays.reveals
-    step = float((departed[-1] - departed[0]) / max(free.sum() - 1, 1))
-    correlation = correlation_time(rtt[free], step) if free.sum() > 2 else Estimate(None)
+    correlation = delays.correlation_time_us
     if delays.reordered_share > REORDERED:
         why = f"{format_share(delays.reordered_share)} of the packets arrived after one that was sent later"
         return Process("reorder", None, Estimate(0.0), correlation, why)
@@ -166,25 +163,3 @@ def _refined(times_us: Floats, period: float, span: float) -> float:
     grid = period * (1 + np.linspace(-1, 1, 401) * period / span)
     power = [abs(np.exp(2j * np.pi * times_us / p).sum()) for p in grid]
     return float(grid[int(np.argmax(power))])
-
-
-def correlation_time(series: Floats, step_us: float) -> Estimate:
-    r"""Return the autocorrelation time of evenly spaced samples, an `Estimate` in us.
-
-    Half a step plus the sum of the correlations up to a lag of five times the result [Sokal97]; larger lags would
-    only add noise. Its relative error is :math:`\sqrt{4 (M + 1/2 - \tau) / n}`, with M that lag and tau the time in
-    samples [Wolff04]; as a sum of squares, the estimate is uncertain by a factor.
-    """
-    low, high = np.quantile(series, [0.005, 0.995])
-    n = len(series)
-    gamma = autocovariances(np.clip(series, low, high), min(5000, n - 1))
-    if gamma[0] <= 0:
-        return Estimate(0.0)
-    times = 0.5 + np.cumsum(gamma[1:]) / gamma[0]
-    beyond = np.flatnonzero(np.arange(1, len(times) + 1) >= 5 * times)
-    lag = int(beyond[0]) if len(beyond) else len(times) - 1
-    value = max(float(times[lag]), 0.5)
-    error = min(Z95 * np.sqrt(4 * max(lag + 1.5 - value, 0.5) / n), 3.0)
-    # Half the bias of subtracting the mean; the choice of the lag makes up the other half.
-    value *= 1 + (lag + 1) / n
-    return Estimate(value * step_us, value * step_us * np.exp(-error), value * step_us * np.exp(error))

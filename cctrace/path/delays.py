@@ -29,7 +29,7 @@ from cctrace.errors import FitError
 from cctrace.estimates import Estimate
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Ints, Parts
-from cctrace.path.blocks import block_length, block_means, block_sizes, student
+from cctrace.path.blocks import block_length, block_means, block_sizes, correlation_time, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.bottleneck import Sent, Steps, departures
 from cctrace.path.transmissions import Transmissions
@@ -153,6 +153,20 @@ class Delays(Carded):
     def mean_us(self) -> Estimate:
         """RTT_UCAV, the mean RTT without queue, an `Estimate`; robust against stalls (0.5 % winsorised at each end)."""
         return mean_of(self.rtt_us[self.reveals])
+
+    @functools.cached_property
+    def median_us(self) -> tuple[float, float]:
+        """Median RTT without queue, and its standard error, from means of blocks of the middle 90 %."""
+        rtt = self.rtt_us[self.reveals]
+        means = block_means(np.clip(rtt, *np.quantile(rtt, [0.05, 0.95])), max(len(rtt) // 20, 1))
+        return float(np.median(rtt)), means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
+
+    @functools.cached_property
+    def correlation_time_us(self) -> Estimate:
+        """Autocorrelation time of the RTTs without queue (`blocks.correlation_time`); unknown of fewer than three."""
+        departed, free = self.departed_us[self.last], self.reveals
+        step_us = float((departed[-1] - departed[0]) / max(free.sum() - 1, 1))
+        return correlation_time(self.rtt_us[free], step_us) if free.sum() > 2 else Estimate(None)
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         figures: list[tuple[str, object]] = [

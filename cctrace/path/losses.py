@@ -17,7 +17,7 @@ import numpy as np
 from cctrace.estimates import Estimate
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats
-from cctrace.path.bottleneck import Steps, backlog_met
+from cctrace.path.bottleneck import Sent, Steps, backlog_met
 from cctrace.path.transmissions import LOST, Transmissions
 from cctrace.special import special
 
@@ -29,12 +29,35 @@ if TYPE_CHECKING:
 class Backlogs:
     """Backlogs of the bottleneck that transmissions met, in their order."""
 
+    sent: Sent  # the traffic through the bottleneck
+    steps: Steps  # its rate
     time_us: Floats  # of the transmission
     lost: Bools
-    met: Floats  # bytes, with what arrived at the same instant, themselves included
-    ahead: Floats  # bytes of it that had arrived before them
+    arrived_bytes: Floats  # that it added to the queue
     size: float  # of a packet, bytes
     rtt_us: float  # the least
+
+    @functools.cached_property
+    def met(self) -> Floats:
+        """Bytes, with what arrived at the same instant, themselves included."""
+        return backlog_met(self.sent, self.steps, self.time_us)
+
+    @functools.cached_property
+    def ahead(self) -> Floats:
+        """Bytes of it that had arrived before them."""
+        return arrived_before(self.met, self.time_us, self.arrived_bytes)
+
+    @property
+    def wait_us(self) -> Floats:
+        """Time until the bottleneck has sent what they met."""
+        return np.maximum(self.steps.when(self.steps.served(self.time_us) + self.met) - self.time_us, 0.0)
+
+    @property
+    def slope(self) -> float:
+        """Change of the backlogs that the overflows met with the logarithm of the rate, bytes."""
+        faster = Steps(self.steps.start_us, self.steps.rate * 1.0001)
+        shifted = backlog_met(self.sent, faster, self.time_us[self.overflow])
+        return float(np.median(np.abs(shifted - self.met[self.overflow]))) / 1e-4
 
     @functools.cached_property
     def longest(self) -> float:
@@ -71,9 +94,9 @@ def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
     rows = np.ones(len(table), bool) if policed is None else ~policed
     rows &= table.sent_ns <= decided_ns(table)
     time_us = (table.sent_ns[rows] - table.start_ns) / 1e3
-    met, size = backlog_met(evidence.through.sent, steps, time_us), float(np.median(table.wire_bytes))
-    ahead = arrived_before(met, time_us, evidence.arrived_bytes[rows])
-    return Backlogs(time_us, table.state[rows] == LOST, met, ahead, size, float(np.nanmin(table.rtt_us)))
+    lost, arrived_bytes, size = table.state[rows] == LOST, evidence.arrived_bytes[rows], np.median(table.wire_bytes)
+    sent, rtt_us = evidence.through.sent, float(np.nanmin(table.rtt_us))
+    return Backlogs(sent, steps, time_us, lost, arrived_bytes, float(size), rtt_us)
 
 
 def arrived_before(met: Floats, time_us: Floats, arrived_bytes: Floats) -> Floats:
@@ -106,11 +129,9 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_error: float = 0.0) -> 
     time_us, met, lost, longest, high, size = at.time_us, at.met, at.lost, at.longest, at.long, at.size
     congestive = at.overflow
     buffer, aqm, clear = Estimate(None, max(longest, size), None), None, ~congestive
-    wait_us = np.maximum(steps.when(steps.served(time_us) + met) - time_us, 0.0)
+    wait_us = at.wait_us
     if congestive.sum() >= const.LEAST_DROPS:
-        shifted = backlog_met(evidence.through.sent, Steps(steps.start_us, steps.rate * 1.0001), time_us[congestive])
-        slope = float(np.median(np.abs(shifted - met[congestive]))) / 1e-4
-        found, droptail = _buffer(met[congestive], time_us[congestive], size, slope * rate_error)
+        found, droptail = _buffer(met[congestive], time_us[congestive], size, at.slope * rate_error)
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
         passing = np.sum(~lost & (met > np.median(met[congestive]) + const.ABOVE_FULL * size))
         full = bool(passing <= const.PASSING * (1 + congestive.sum())) and not evidence.backlogs.is_early
