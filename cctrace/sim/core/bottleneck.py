@@ -10,7 +10,7 @@ import numpy as np
 from cctrace.lang.memory import reals, words
 from cctrace.sim.core import structs
 from cctrace.sim.core.chance import PATH_STREAM, uniform
-from cctrace.sim.core.delay import arrive, forward_delay, insert
+from cctrace.sim.core.delay import forward_delay, in_order, insert
 from cctrace.sim.core.events import schedule
 from cctrace.sim.core.tally import count
 
@@ -218,16 +218,19 @@ def given_loss(f, order):
 
 
 def leave(w, f, order, since, start, end):
-    """A transmission that came to the queue at `since` is on the link from `start` to `end`."""
+    """A transmission that came to the queue at `since` is on the link from `start` to `end`.
+
+    Return when it arrives; NEVER if it is lost.
+    """
     f.qdelay_sum_ns += start - since
     f.qdelay_count += 1
     count(f.queue_tally, start - since)
     given = structs.transmissions(f.tx)[order & f.mask].marks & structs.GETS_LOST > 0
     if given or (w.loss_behind == 1 and random_loss(w, since)):
         f.drops_random += 1
-        return
+        return structs.NEVER
     left = step_up(w, end, structs.NOT_GIVEN)
-    arrive(f, order, step_up(w, left + forward_delay(w, f, left), structs.ARRIVALS))
+    return in_order(structs.legs(f.behind)[0], step_up(w, left + forward_delay(w, f, left), structs.ARRIVALS))
 
 
 def step_up(w, at, kind):

@@ -95,12 +95,6 @@ def insert(ring, mask, head, tail, order, at):
     packets[k & mask].order = order
 
 
-def arrive(f, order, at):
-    """Deliver a transmission to the receiver."""
-    insert(f.arr, f.mask, f.arr_head, f.arr_tail, order, in_order(structs.legs(f.behind)[0], at))
-    f.arr_tail += 1
-
-
 def set_out(w, f, order, now):
     """Send a transmission on its way to the queue, which it reaches later."""
     leg = structs.legs(f.before)[0]

@@ -1,6 +1,7 @@
 """Entry of transmissions into the path: past losses and the policer, into the queue."""
 
 from cctrace.sim.core import bottleneck
+from cctrace.sim.core.arrivals import arrive
 from cctrace.sim.core.delay import forward_delay, leg_delay, set_out
 from cctrace.sim.core.managed import admit
 from cctrace.sim.core.positions import packet_bytes
@@ -71,7 +72,7 @@ def enter(w, f, order, now):
     if w.ecn_threshold > 0 and w.queue_bytes >= w.ecn_threshold:
         bottleneck.mark(f, order)
     bottleneck.serve(w, end, size, order * w.n + f.index)
-    bottleneck.leave(w, f, order, now, start, end)
+    arrive(w, f, order, bottleneck.leave(w, f, order, now, start, end))
 
 
 def is_full(w, now, size):

@@ -1,6 +1,7 @@
 """The event loop: always the flow with the earliest event; ACKs before timers at the same instant."""
 
 from cctrace.sim.core.app import answered, application
+from cctrace.sim.core.arrivals import take_all
 from cctrace.sim.core.entry import only_room_matters, queue_ack, reach_queue
 from cctrace.sim.core.events import first, schedule
 from cctrace.sim.core.fq import free_left, release
@@ -100,6 +101,7 @@ def run(w, until_ns, check=None):
     table = flows(w.flows)
     w.only_room = 1 if only_room_matters(w) else 0
     for i in range(w.n):
+        take_all(w, table[i], until_ns)
         schedule(w, table[i])
     while True:
         f = table[first(w)]

@@ -6,6 +6,7 @@ link counts as queued, as in a qdisc below a shaper (qdisc_peek_dequeued).
 
 from cctrace.lang.memory import words
 from cctrace.sim.core import aqm, structs
+from cctrace.sim.core.arrivals import arrive
 from cctrace.sim.core.bottleneck import drop, htb_debt, leave, mark, service_end, shaper_wait
 
 MOST_DROPPED = 64  # by fq_codel from a full queue at a time: drop_batch_size
@@ -90,7 +91,7 @@ def serve_next(w, q, now):
             q.serving = f.wire_bytes
             w.queue_bytes += q.serving
             q.packets += 1
-        leave(w, f, q.order, q.at, start, end)
+        arrive(w, f, q.order, leave(w, f, q.order, q.at, start, end))
         return q.flow
     return -1
 

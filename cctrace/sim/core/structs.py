@@ -25,13 +25,15 @@ _FLOW = (
     "arr_tail", "ack_head", "ack_tail", "arr", "ack", "mask", "profile", "fq", "fq_at", "trace_size", "tap_size",
     "ack_queued", "awaited", "una", "nxt", "lacks", "tx", "log_order", "rcv_nxt", "hz", "kernel", "ecn", "snd_lack",
     # sends: window, pacing, timer, and the send buffer (write_queue.py), bytes but for write_seq; `tx_full`: `tx_next`
-    # when the rings may be full; `losses_given`: whether losses are prescribed, as transmissions
+    # when the rings may be full; `losses_given`: whether losses are prescribed, as transmissions; `ahead_ns`:
+    # arrivals.py
     "wstamp_ns", "seg", "state", "ca_state", "tx_next", "tx_full", "timer", "before", "behind", "index", "queue_tally",
-    "wire_bytes", "losses_given", "parts_as_v2", "n_sent", "qdelay_sum_ns", "qdelay_count", "burst_id", "prr_out",
-    "first_tx_mstamp", "lsndtime_us", "heard_ms", "write_seq", "written", "wmem_queued", "sndbuf", "most_sndbuf",
-    "nospace", "pushed_seq", "wq_ends", "wq_head", "wq_tail", "app_kind", "has_on_ack", "paced", "pace_overhead",
-    "max_rate", "min_rtt_slot", "burst_slot", "slow_burst", "gso_max", "most_out", "snd_right", "max_packets_seq",
-    "retrans_scan", "armed_ns", "armed_us", "rto_us", "backoff", "reordering", "rwnd", "tick_us", "by_acks",
+    "wire_bytes", "losses_given", "parts_as_v2", "n_sent", "ahead_ns", "qdelay_sum_ns", "qdelay_count", "burst_id",
+    "prr_out", "first_tx_mstamp", "lsndtime_us", "heard_ms", "write_seq", "written", "wmem_queued", "sndbuf",
+    "most_sndbuf", "nospace", "pushed_seq", "wq_ends", "wq_head", "wq_tail", "app_kind", "has_on_ack", "paced",
+    "pace_overhead", "max_rate", "min_rtt_slot", "burst_slot", "slow_burst", "gso_max", "most_out", "snd_right",
+    "max_packets_seq", "retrans_scan", "armed_ns", "armed_us", "rto_us", "backoff", "reordering", "rwnd", "tick_us",
+    "by_acks",
     # ACKs: scoreboard in segments, rate sample, RTT, RACK, tail-loss probes, undo; `ece`: this one echoes a mark
     "cc", "entries", "log_seen", "rtt_tally", "rtt_sum_us", "rtt_count", "max_window", "high_seq", "undo_marker",
     "undo_proof", "prior_cwnd", "prr_delivered", "tx_head", "d1", "d2", "d3", "retransmits", "mdev_max", "rtt_seq",
