@@ -139,9 +139,9 @@ class Emitter:
             self.do(f"br label %{label}")
             self.is_open = False
 
-    def branch(self, test: str, yes: str, no: str) -> None:
+    def branch(self, test: str, yes: str, no: str, weights: str = "") -> None:
         """End the block with a conditional branch."""
-        self.do(f"br i1 {test}, label %{yes}, label %{no}")
+        self.do(f"br i1 {test}, label %{yes}, label %{no}{weights}")
         self.is_open = False
 
     def slot(self, llvm_type: str, zero: str | None = None) -> str:
@@ -156,8 +156,7 @@ class Emitter:
         """Return a status from the function if `test` holds."""
         self.can_fail = True
         bad, good = self.name("bad"), self.name("good")
-        self.do(f"br i1 {test}, label %{bad}, label %{good}, !prof !0")
-        self.is_open = False
+        self.branch(test, bad, good, ", !prof !0")
         self.label(bad)
         self.do(f"store i64 {self.site(kind)}, ptr %status")
         self.go("exit")
@@ -286,13 +285,25 @@ class Emitter:
             quotient = self.op(f"udiv i64 {self.op(f'xor i64 {a}, {sign}')}, {b}")
             quotient = self.op(f"xor i64 {quotient}, {sign}")
             return quotient if op == "//" else self.op(f"sub i64 {a}, {self.op(f'mul i64 {quotient}, {b}')}")
+        return self._floored(op, a, b)
+
+    def _floored(self, op: str, a: str, b: str) -> str:
+        """Return quotient or remainder of a division that floors; of numbers that are not negative it is plain."""
+        result, rare, plain, end = self.slot("i64"), self.name("rare"), self.name("plain"), self.name("end")
+        self.branch(self.op(f"icmp slt i64 {self.op(f'or i64 {a}, {b}')}, 0"), rare, plain, ", !prof !0")
+        self.label(plain)
+        word = "urem" if op == "%" else "udiv"
+        self.do(f"store i64 {self.op(f'{word} i64 {a}, {b}')}, ptr {result}")
+        self.go(end)
+        self.label(rare)
         quotient, rest = self.quotient(a, b)
-        wrong = self.op(f"icmp ne i64 {rest}, 0")
         mixed = self.op(f"icmp slt i64 {self.op(f'xor i64 {rest}, {b}')}, 0")
-        wrong = self.op(f"and i1 {wrong}, {mixed}")
-        if op == "%":
-            return self.op(f"select i1 {wrong}, i64 {self.op(f'add i64 {rest}, {b}')}, i64 {rest}")
-        return self.op(f"add i64 {quotient}, {self.op(f'sext i1 {wrong} to i64')}")
+        wrong = self.op(f"and i1 {self.op(f'icmp ne i64 {rest}, 0')}, {mixed}")
+        wrong = self.op(f"sext i1 {wrong} to i64")
+        terms = f"{rest}, {self.op(f'and i64 {wrong}, {b}')}" if op == "%" else f"{quotient}, {wrong}"
+        self.do(f"store i64 {self.op(f'add i64 {terms}')}, ptr {result}")
+        self.label(end)
+        return self.op(f"load i64, ptr {result}")
 
     def quotient(self, a: str, b: str) -> tuple[str, str]:
         """Return quotient and remainder of a division that truncates; the divisor is not zero."""

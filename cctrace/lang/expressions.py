@@ -342,8 +342,7 @@ class Expressions(Emitter):
             self.can_fail = True
             bad, good = self.name("bad"), self.name("good")
             failed = self.op(f"icmp ne i64 {parts[0]}, 0")
-            self.do(f"br i1 {failed}, label %{bad}, label %{good}, !prof !0")
-            self.is_open = False
+            self.branch(failed, bad, good, ", !prof !0")
             self.label(bad)
             self.do(f"store i64 {parts[0]}, ptr %status")
             self.go("exit")
