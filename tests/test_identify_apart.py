@@ -107,6 +107,15 @@ def test_a_window_that_falls_without_losses_rises_between_its_falls():
     assert Flights(halved, [1]).rises[1] == 0
 
 
+def test_a_window_that_never_meets_a_loss_rises_between_its_falls():
+    flight = np.tile(np.linspace(50, 100, 40), 10)
+    flight[:4] = 10, 20, 40, 80
+    epochs, share = Flights(flight).rises
+    assert epochs > 5
+    assert share > 0.9
+    assert Flights(probing(8)).rises[1] == Flights(np.full(400, 80.0)).rises[1] == 0
+
+
 def test_a_bbr_drains_the_queue_when_its_minimum_rtt_expires():
     queued_us = np.full(801, 1.5 * RTT_US)  # for 16 s
     queued_us[0] = RTT_US

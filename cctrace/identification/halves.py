@@ -149,14 +149,18 @@ class HalfRounds:
     def rises(self) -> tuple[int, float]:
         """How many periods between reductions are long enough to judge, and the share of all in which a window grows.
 
-        Between reductions a window never falls, and grows all the time. A BBR's flight falls after each probe, even
-        while a queue of its own makes it rise; if every probe ends with a loss, it stays the same until the next one,
-        where it jumps (v1) or rises (v2, v3): it has not risen by the middle of the period, or within a round trip, and
-        stays at one level for most of it.
+        Between reductions a window never falls, and grows all the time, also from the start to the first one. A BBR's
+        flight falls after each probe, even while a queue of its own makes it rise; if every probe ends with a loss, it
+        stays the same until the next one, where it jumps (v1) or rises (v2, v3): it has not risen by the middle of the
+        period, or within a round trip, and stays at one level for most of it.
         """
         falls = self._falls()  # reductions without losses, as CDG's and YeAH's
         epochs = blocks = growing = 0
-        for epoch in self.epochs:
+        first = np.searchsorted(self.acks, self.reductions[0]) if len(self.reductions) else len(self.acks)
+        begins = np.arange(len(self)) >= len(self) // const.START_SHARE
+        start = np.flatnonzero(begins & (self.edges[1:] <= first) & (self.each(self.open) == 1))
+        periods = (start, *self.epochs) if len(start) >= const.FULL_WEIGHT else self.epochs  # not slow start alone
+        for epoch in periods:
             cuts = np.flatnonzero(np.isin(epoch[1:-1], falls)) + 1  # at either end, a fall is the reduction's
             for inside in np.split(epoch, cuts):
                 blocks += len(inside)
