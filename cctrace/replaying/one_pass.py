@@ -9,6 +9,7 @@ Unrecorded values (random draws, ticks) are given by time, if inferred from a st
 or inferred on the way: a `Leader` supports trials as a `Follower` does.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -226,9 +227,14 @@ class Leader:
 
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT at a packet, as without fq: it hardly depends on the hand-over times."""
+        place = int(self._rows_ns.searchsorted(self._work.given[0][0][self._sequence[row]]))
         rows = self._follower.rows
-        place = int(np.searchsorted(rows.time_ns, self._work.given[0][0][self._sequence[row]]))
         return int(rows.srtt_us8[min(place, len(rows) - 1)]) >> 3
+
+    @functools.cached_property
+    def _rows_ns(self) -> NDArray[np.int64]:
+        """Time of each row of the flow without fq, in one piece: a search would copy the column each time."""
+        return np.ascontiguousarray(self._follower.rows.time_ns)
 
     def get(self, name: str) -> Any:
         """Return the value of a field."""

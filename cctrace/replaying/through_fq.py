@@ -15,6 +15,7 @@ which may require another pass.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import weakref
 from collections.abc import Sequence
@@ -382,11 +383,14 @@ def _converged(
     flow: Flow, controller: Sender, played: _Played | None = None, rounds: int = MOST_ROUNDS
 ) -> tuple[Flow, _Played]:
     """Return a flow as a controller hands it to fq, and its replay: the fixpoint, or the likeliest iteration."""
-    block_us = _block_us(flow)
+    block_us, seen = _block_us(flow), set[bytes]()
     played = played or _play(flow, controller, block_us)
     best = played.decided, played
     for number in range(min(rounds, max(MOST_ROWS // len(flow.events), LEAST_ROUNDS))):
         decided = one_pass.hand_over(flow, played.cls, played.params, played.script)
+        if (digest := hashlib.sha256(decided.data).digest()) in seen:
+            break  # what follows would repeat what followed then
+        seen.add(digest)
         handed = flow.paced_by(THROUGH_FQ, decided)
         played = _play(handed, controller, block_us)
         if played.cls.probe_draws or np.array_equal(played.decided, decided[:, :4]):
