@@ -122,12 +122,13 @@ class Cycle(Inference):
         later = [0, *(int(shift * min_rtt_us) for shift in SHIFTS)]
         span = self.after(2 * CYCLE_PHASES * min_rtt_us)
         self.seen = max(self.seen, span)
-        likelihood, ends, _ = follower.trials(span, changes=[{"cycle_mstamp": us} for us in later])
+        sure = math.log(len(SHIFTS) / FALSE_ALARM)
+        likelihood, ends, _ = follower.trials(span, changes=[{"cycle_mstamp": us} for us in later], margin=sure)
         if ends.min() < ends.max():  # they draw again at different times: too short to compare
             return
         best = int(np.argmax(likelihood))
         self.judged += 1
-        if likelihood[best] - likelihood[0] > math.log(len(SHIFTS) / FALSE_ALARM):
+        if likelihood[best] - likelihood[0] > sure:
             self.found.append(
                 Phase(follower.row, None, float(likelihood[best]), float(likelihood[0]), SHIFTS[best - 1])
             )

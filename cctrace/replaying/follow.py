@@ -6,8 +6,9 @@ values are passed in as a `Script`.
 """
 
 import functools
+import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,16 +24,15 @@ from cctrace.lang.fields import fields_of, record_dtype, recordable
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import forget
 from cctrace.replaying import book as bk
-from cctrace.replaying import loop, midflow
+from cctrace.replaying import loop
 from cctrace.replaying import stack as sk
+from cctrace.replaying.booking import booked
 from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in, slots_of, state_of
 from cctrace.replaying.recording import Recording
 from cctrace.replaying.script import TICK, Edit, Script
-from cctrace.replaying.waiting import is_ack_clocked
 
 _MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "trials", "scan")}
 MOST, CHANGES = 512, 4  # hypotheses at a time, and changes per hypothesis
-BLUR_ELSEWHERE = 20  # for captures not taken at the sender: departure times come from time stamps of 1 ms
 
 Watch: TypeAlias = tuple[str, int]  # a field, and the value that ends a trial
 
@@ -69,13 +69,13 @@ class Follower:
         self.draws, self.drawn = np.full((0, 5), -1, np.int64), 0
         self.marks = np.zeros(len(self.sends), np.uint8)
         self.ack = self._machine.ack
-        self.likelihood = np.zeros(1)
+        self.likelihood = np.zeros(2 + (len(self.sends) if cls.phase_choices or not cls.has_on_ack else 0))
         self.stack = np.zeros(sk.STACK_SIZE, np.int64)
         self.stack[sk.MSS] = max(events.meta["mss"], 1)
         self.stack[sk.HZ] = params["hz"]
         self.stack[sk.GSO_MAX] = params.get("gso_max_bytes", 0)
         self.stack[sk.STATE] = self.slots.ctypes.data
-        self.book = self._book()
+        self.book = booked(cls, params, events, self.sends, self._machine, self.slot)
         self.may_draw = bool(cls.phase_choices or cls.probe_draws)
         self._saved = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
         self.places = {name: recordable(cls, name) for name in record}
@@ -88,42 +88,6 @@ class Follower:
         self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
         self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
         self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((MOST, 2), np.int64)
-
-    def _book(self) -> NDArray[np.int64]:
-        meta = self.events.meta
-        elsewhere = "start_ns" in meta.get("inferred", ())
-        own_stamp = not elsewhere and "min_rtt" not in meta.get("inferred", ())
-        dips = midflow.probe_rtts(self.events, self.params) if self.cls.has_on_ack and not own_stamp else ()
-        book = np.zeros(bk.BOOK_SIZE + len(dips), np.int64)
-        book[bk.BOOK_SIZE :], book[bk.DIPS] = dips, len(dips)
-        stamps = [name for name in ("probe_rtt_min_stamp", "min_rtt_stamp") if name in self.fields]
-        book[bk.STAMP_SLOT] = self.slot(stamps[0]) if stamps and not own_stamp else -1
-        book[bk.ADDRESS] = self._machine.address
-        book[bk.ACK] = self.ack.ctypes.data
-        entries = self._machine.entries
-        book[bk.ENTRIES] = sum(1 << schema.LINUX_EVENTS[name] for name in entries)
-        book[bk.RETURNS] = sum(1 << schema.LINUX_EVENTS[name] for name in entries if entries[name])
-        book[bk.REDUCES] = not self.cls.has_on_ack
-        book[bk.START_NS] = meta["start_ns"]
-        slots = {bk.GAIN_SLOT: "pacing_gain", bk.CYCLE_SLOT: "cycle_mstamp", bk.MIN_RTT_SLOT: "min_rtt_us"}
-        slots[bk.DONE_SLOT] = "probe_rtt_done_stamp"
-        for place, name in slots.items():
-            book[place] = self.slot(name) if name in self.fields else -1
-        if not self.cls.probe_draws:  # a phase of v1 has no fixed length, and its cycle is kept in step separately
-            book[bk.CYCLE_SLOT] = -1
-        book[bk.ECN_OK], book[bk.HANDS_OVER] = int(meta["ecn_ok"]), int(meta.get("through_fq", False))
-        book[bk.WATCH_SLOT], book[bk.BLUR] = -1, BLUR_ELSEWHERE if elsewhere else 1
-        book[bk.DRAINS_END] = "pacing_gain" in self.fields and (elsewhere or meta.get("hand_over_unknown", False))
-        book[bk.ACK_CLOCKED] = not elsewhere and is_ack_clocked(self.events, self.sends)
-        book[bk.PACED] = 1 if self.cls.sets_pacing_rate and not book[bk.REDUCES] else 0
-        of_stack = book[bk.REDUCES] and not self.cls.sets_pacing_rate and "paced" in self.fields
-        book[bk.PACED_SLOT] = self.slot("paced") if of_stack else -1
-        book[bk.MAX_RATE_SLOT] = self.slot("max_pacing_rate") if of_stack else -1
-        book[bk.OWN_MIN_RTT] = self.slot("min_rtt_us") if self.cls.bursts_by_min_rtt else -1
-        book[bk.OVERHEAD] = self.cls.pacing_overhead_bytes
-        book[bk.SLOW_BURST] = self.cls.slow_burst_segments
-        book[bk.PARTS_AS_V2], book[bk.BY_ACKS] = self.cls.parts_as_v2, self.cls.app_limited_by_acks
-        return book
 
     # ---- the committed run ------------------------------------------------------------------------------------------
     def run(self, stop: int | None = None, score: int = bk.NOTHING) -> int:
@@ -192,18 +156,21 @@ class Follower:
         `bk.ALL_SENDS`, or `bk.TIMED_SENDS`: ignore the size of super-packets. Returns `likelihood.any_send`, summed
         over each block's sends.
         """
+        return np.array(list(self.scoring(script, stops, by)), float)
+
+    def scoring(self, script: Script, stops: Iterable[int], by: int) -> Iterator[float]:
+        """Call rows as `score` does; yield each block's log likelihood."""
         self.begin(script)
-        gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000
+        gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000 if by != bk.NOTHING else ()
         self.book[bk.USUAL_GAP_US] = max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
-        edits, found = list(script.edits), np.zeros(len(stops))
-        for k, stop in enumerate(stops):
+        edits = list(script.edits)
+        for stop in stops:
             self.likelihood[0] = 0.0
             while edits and edits[0].row < stop:
                 self._score_to(edits[0].row, by)
                 self.edit(edits.pop(0))
             self._score_to(stop, by)
-            found[k] = self.likelihood[0]
-        return found
+            yield float(self.likelihood[0])
 
     def _score_to(self, stop: int, by: int) -> None:
         """Score up to row `stop`; a draw that comes at another call than inferred takes the next numbers.
@@ -304,11 +271,14 @@ class Follower:
         changes: Sequence[Mapping[Any, int]] | None = None,
         score: int = bk.PACED_SENDS,
         watch: Watch | None = None,
+        margin: float = math.inf,
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
         """Try up to MOST hypotheses from here up to row `last`, without changing the state.
 
         `draws`: random numbers of the call at `row` under each hypothesis. `changes`: what each adds to fields (or, at
         -1 - k, to element k of the stack) before that call. `watch`: a field and the value with which a trial ends.
+        `margin`: only likelihoods matter that exceed the first one's by so much or, if negative, miss the greatest by
+        less; others may be too high, but do not reach that.
 
         Returns per hypothesis the log likelihood of the sends; the row after the last one called, since each trial ends
         at its next draw; and whether the watched field ended it.
@@ -323,6 +293,7 @@ class Follower:
         self._memory[sk.NEXT_DRAW] = 0
         self._work_stack[sk.STATE] = self._work.ctypes.data
         self._ask(self.row, min(last, len(self.rows)), score, number, watch)
+        self.book[bk.MARGIN] = bk.NO_MARGIN if math.isinf(margin) else math.floor(margin * 1000) - 1
         self._bound("trials")()
         return self._tried[:number, 0].copy(), self._tried[:number, 1].astype(np.int64), self._tried[:number, 2] > 0
 

@@ -25,6 +25,7 @@ from cctrace.replaying.ticks import CONFIG_HZ
 RATES = CONFIG_HZ[:2]  # of nearly all kernels; 100 and 300 mostly end PROBE_RTT with the same ACK as 250
 SURE = math.log(1 / FALSE_ALARM)
 TOUCHED = ("mode", "min_rtt_us")  # fields of BBR v1 by which ticks change what it does
+PART = 1 << 15  # rows after which it is looked whether ticks have made a difference
 APART_US = 1000  # between the phases of the ticks that are tried before a rate is refuted
 
 
@@ -46,9 +47,9 @@ class _Tried(NamedTuple):
     inferred: Inferred
     touched: Mapping[str, Runs]
 
-    def first_apart(self, other: "_Tried") -> int | None:
-        """Return the first row after which that differs from another inference's; None if none does."""
-        found = (runs.first_apart(other.touched[name]) for name, runs in self.touched.items())
+    def first_apart(self, touched: Mapping[str, Runs]) -> int | None:
+        """Return the first row after which that differs from another replay's; None if none does."""
+        found = (runs.first_apart(touched[name]) for name, runs in self.touched.items())
         return min((row for row in found if row is not None), default=None)
 
 
@@ -63,30 +64,38 @@ class _Ticks:
         self.expiry = midflow.expiry(events, cls)
         self.shares = bool(cls.phase_choices) and self.expiry < 0
         self.follower = Follower(events, events.sends, cls, params, TOUCHED if self.shares else (), in_runs=True)
-        self.begin, self.end = self.follower.save(), [len(self.follower.rows)]
+        self.begin, self.rows = self.follower.save(), len(self.follower.rows)
         self.tried: list[_Tried] = []
-
-    def replay(self, inferred: Inferred, rate: int, tick_us: int, score: int = bk.NOTHING) -> _Tried:
-        """Replay inferred values with these ticks."""
-        self.follower.restore(self.begin)
-        inferred = inferred._replace(script=inferred.script._replace(hz=rate, tick_us=tick_us))
-        likelihood = float(self.follower.score(inferred.script, self.end, score)[0])
-        return _Tried(likelihood, tick_us, inferred, self.follower.held.runs)
 
     def score(self, inferred: Inferred, rate: int, tick_us: int) -> _Tried:
         """Replay inferred values with these ticks, for their likelihood."""
-        return self.replay(inferred, rate, tick_us, bk.TIMED_SENDS)
+        inferred = with_ticks(inferred, rate, tick_us)
+        self.follower.restore(self.begin)
+        likelihood = float(self.follower.score(inferred.script, [self.rows], bk.TIMED_SENDS)[0])
+        return _Tried(likelihood, tick_us, inferred, self.follower.held.runs)
+
+    def same_until(self, before: _Tried, rate: int, tick_us: int) -> int:
+        """Return the first row at which these ticks change what was inferred with others; the number of rows if none.
+
+        The replay ends soon after it.
+        """
+        follower, script = self.follower, with_ticks(before.inferred, rate, tick_us).script
+        follower.restore(self.begin)
+        for _ in follower.scoring(script, [*range(PART, self.rows, PART), self.rows], bk.NOTHING):
+            apart = before.first_apart(follower.held.runs)
+            if apart is not None and apart < follower.row:
+                return apart
+        return self.rows
 
     def infer(self, rate: int, tick_us: int) -> _Tried:
         """Infer hidden values with these ticks."""
         begun = None
         for before in reversed(self.tried) if self.shares else ():
-            again = self.replay(before.inferred, rate, tick_us)
-            apart = again.first_apart(before)
-            if apart is None:
-                return again._replace(likelihood=before.likelihood)
-            if begun is None or apart > begun.same:
-                begun = Begun(before.inferred, apart)
+            same = self.same_until(before, rate, tick_us)
+            if same == self.rows:
+                return before._replace(tick_us=tick_us, inferred=with_ticks(before.inferred, rate, tick_us))
+            if begun is None or same > begun.same:
+                begun = Begun(before.inferred, same)
         self.follower.restore(self.begin)
         self.follower.set_ticks(rate, tick_us)
         inferred = infer(self.follower, self.expiry, True, self.given, begun)
@@ -97,6 +106,11 @@ class _Ticks:
         """Infer them at the likeliest phase of the ticks of a rate."""
         phases_us = range(APART_US // 2, 1_000_000 // rate, APART_US)
         return max((self.infer(rate, tick_us) for tick_us in phases_us), key=lambda one: one[:2])
+
+
+def with_ticks(inferred: Inferred, rate: int, tick_us: int) -> Inferred:
+    """Return inferred values, with these ticks."""
+    return inferred._replace(script=inferred.script._replace(hz=rate, tick_us=tick_us))
 
 
 def likeliest_hz(

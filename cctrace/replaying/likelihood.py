@@ -37,6 +37,9 @@ LONGEST = 45  # segments of a super-packet
 NOT_FULL = 0.1 / 0.9  # likelihood of a window-limited sender not filling cwnd, relative to filling it,
 FAR_FROM_FULL = 0.01 / 0.9  # and of missing it by more than NEAR segments, or exceeding it
 NEAR = 2
+# Rates of BBR v1 in two phases of its gain cycle, 5/4 and 3/4 of one bandwidth, and half a super-packet's time back
+# after a late one.
+RATES_APART = 4
 ALMOST_FULL = 0.01  # likelihood of a window-limited sender's super-packet missing cwnd by 1 to NEAR segments
 
 
@@ -68,6 +71,16 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
         return total
     made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
     return total + size_likelihood(segments_of(sends, k), made)
+
+
+def most_paced(send, stack, blur):
+    """Greatest `paced_send` of a super-packet in a trial with at most RATES_APART times the rate."""
+    length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
+    if length_us <= 0:
+        return 0.0
+    density = EXACT / (2 * EXACT_US * blur) + ROUGH / (2 * ROUGH_US * blur) + HELD * RATES_APART / length_us
+    most = math.log(density)
+    return most if send.retransmitted != 0 or blur > 1 else most + math.log(AS_LONG)
 
 
 def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):

@@ -12,7 +12,7 @@ from cctrace.cc.linux import CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
 from cctrace.lang.memory import call
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
-from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, paced_send, timed_send
+from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, most_paced, paced_send, timed_send
 from cctrace.replaying.waiting import is_limit_replayed, is_paced, take_waiting
 
 
@@ -74,6 +74,7 @@ A_TX_IN_FLIGHT, A_SKB_TX_IN_FLIGHT = _at["rs_tx_in_flight"], _at["skb_tx_in_flig
 A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
 A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
+NOTHING_LESS = -1e300  # no log likelihood is
 LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches its end condition
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
@@ -82,6 +83,8 @@ def take_send(book, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
     """Process the next packet, which TCP sent by `asked_ns`: mark it, and compute when the one after it is due."""
     k = stack[sk.NEXT_SEND]
     send = sends[k]
+    if book[bk.KEEPS] != 0:
+        likelihood[1 + k] = most_paced(send, stack, book[bk.BLUR]) if send.begins != 0 else 0.0
     if send.begins != 0:
         if book[bk.SCORE] == bk.PACED_SENDS and (book[bk.UNTIL_NS] == 0 or send.tx_ns < book[bk.UNTIL_NS]):
             likelihood[0] += paced_send(
@@ -264,8 +267,8 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
     return book[bk.LAST]
 
 
-def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood):
-    """Replay rows [first, last) for their likelihood.
+def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood, least):
+    """Replay rows [first, last) for their likelihood; end where it must end below `least`.
 
     Returns the end row, which an unknown draw or the watched field may bring forward, and whether the latter did.
     """
@@ -274,6 +277,9 @@ def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likel
             return i + 1, 0
         if book[bk.WATCH_SLOT] >= 0 and slots[book[bk.WATCH_SLOT]] == book[bk.WATCH_VALUE]:
             return i + 1, 1
+        if least > NOTHING_LESS and likelihood[0] + likelihood[1 + stack[sk.NEXT_SEND]] < least:
+            likelihood[0] += likelihood[1 + stack[sk.NEXT_SEND]]
+            return last, 0
     return last, 0
 
 
@@ -283,14 +289,34 @@ def trials(book, rows, sends, marks, draws, start, memory, changes, work, stack,
     Its columns are the log likelihood, the end row, and whether the watched field ended it. `start` and `memory`
     are slots and stack before the first row. `draws` has shape (hypotheses, draws, 5); `changes` (hypotheses,
     changes, 2) holds slots and increments: see `change`.
+
+    With MARGIN, a hypothesis ends where all later sends could not make up for what it lacks, as they would if it went
+    on to LAST; its likelihood is then the most that it could reach. ``likelihood[1 + k]`` is what sends from `k` on can
+    add. Where the first hypothesis ends before LAST, all are run to their ends.
     """
+    margin, paced = book[bk.MARGIN], book[bk.SCORE] == bk.PACED_SENDS
+    least = NOTHING_LESS
     for h in range(book[bk.HYPOTHESES]):
         begin(start, memory, changes[h], work, stack)
         likelihood[0] = 0.0
+        book[bk.KEEPS] = 1 if h == 0 and margin < bk.NO_MARGIN and paced else 0
         end, watched = trial(
-            book, rows, sends, marks, draws[h], book[bk.FIRST], book[bk.LAST], work, stack, ack, likelihood
+            book, rows, sends, marks, draws[h], book[bk.FIRST], book[bk.LAST], work, stack, ack, likelihood, least
         )
+        book[bk.KEEPS] = 0
         out[h, 0], out[h, 1], out[h, 2] = likelihood[0], end, watched
+        if margin < bk.NO_MARGIN and h == 0 and end == book[bk.LAST]:
+            least = likelihood[0] + margin / 1000.0
+            add_up(memory[sk.NEXT_SEND], stack[sk.NEXT_SEND], likelihood)
+        elif least > NOTHING_LESS:
+            least = max(least, likelihood[0] + min(margin, 0) / 1000.0)
+
+
+def add_up(first, last, likelihood):
+    """Turn what each of the sends [first, last) can add at most into what all from there on can."""
+    likelihood[1 + last] = 0.0
+    for k in range(last - 1, first - 1, -1):
+        likelihood[1 + k] += likelihood[2 + k]
 
 
 def begin(start, memory, changes, work, stack):

@@ -19,7 +19,8 @@ from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource
 from cctrace.replaying import book as bk
-from cctrace.replaying.follow import BLUR_ELSEWHERE, Follower
+from cctrace.replaying.booking import BLUR_ELSEWHERE
+from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.script import Script

@@ -335,8 +335,7 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     likelihood = follower.score(script, stops, bk.TIMED_SENDS)
     recorded = follower.recorded
     probing = recorded["mode"] == cls.states.index("PROBE_RTT") if "mode" in recorded else False
-    paces = cls.sets_pacing_rate or bool(follower.params.get("paced", 0))
-    rate = recorded["pacing_rate"].clip(min=0) if paces else 0
+    rate = recorded["pacing_rate"].clip(min=0) if cls.sets_pacing_rate or follower.params.get("paced", 0) else 0
     columns = np.broadcast_arrays(events["time_ns"], rate, recorded["snd_cwnd"], probing)
     decided = np.column_stack(columns).astype(np.int64, copy=False)
     some = sent > 0

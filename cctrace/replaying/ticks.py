@@ -171,7 +171,7 @@ def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, most:
     Equally likely ones are tried with `tied` rows: near ticks differ only where an ACK comes between them.
     """
     while True:
-        likelihood = _flights(follower, left, rows)
+        likelihood = _flights(follower, left, rows, -CLEARLY)
         order = np.argsort(-likelihood, kind="stable")
         if rows >= min(most, len(follower.rows)) or len(left) == 1:
             best = np.flatnonzero(likelihood == likelihood[order[0]])
@@ -184,10 +184,13 @@ def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, most:
         rows *= 2
 
 
-def _flights(follower: Follower, hypotheses: Sequence[tuple[int, int]], rows: int) -> NDArray[np.float64]:
-    hz = follower.params["hz"]
+def _flights(
+    follower: Follower, hypotheses: Sequence[tuple[int, int]], rows: int, margin: float = math.inf
+) -> NDArray[np.float64]:
+    hz, with_times = follower.params["hz"], is_paced_by_fq(follower)
     changes = [{"hz": rate - hz, -1 - HZ: rate - hz, -1 - TICK_US: phase} for rate, phase in hypotheses]
-    likelihood = follower.trials(rows, changes=changes, score=bk.FULL_FLIGHTS)[0]
-    if is_paced_by_fq(follower):
+    margin = math.inf if with_times else margin
+    likelihood = follower.trials(rows, changes=changes, score=bk.FULL_FLIGHTS, margin=margin)[0]
+    if with_times:
         likelihood = likelihood + follower.trials(rows, changes=changes, score=bk.PACED_SENDS)[0]
     return likelihood
