@@ -93,16 +93,19 @@ def test_more_time_is_looked_at_only_where_packets_leave_after_their_hand_over(h
     assert (len(looked), run.drawn) == (hands_over, ONE)
 
 
-@pytest.mark.parametrize(("pause_us", "looks"), [(41_000, 1), (39_000, 0)])
-def test_more_time_is_looked_at_where_a_wait_may_end_before_or_after_a_pause(pause_us, looks, monkeypatch):
+@pytest.mark.parametrize(
+    ("pause_us", "at", "looks"), [(21_000, 25, 1), (19_000, 25, 0), (21_000, 35, 1), (21_000, 15, 0)]
+)
+def test_more_time_is_looked_at_where_a_wait_may_end_before_or_after_an_empty_pipe(pause_us, at, looks, monkeypatch):
     """An application writes every half second: nothing of a probe leaves in the pause, and the round after it, an idle
-    restart, is paced by the bandwidth alone (seed 312008).
+    restart, is paced by the bandwidth alone (seeds 312008, 322121).
     """
     run, looked = Run({}), []
     run.hands_over, run.values["min_rtt_us"] = False, 20_000
     probes = Probes(run)
     probes.now_us = probes.now_us.copy()
-    probes.now_us[25:] += pause_us - (probes.now_us[25] - probes.now_us[24])
+    probes.now_us[at:] += pause_us - (probes.now_us[at] - probes.now_us[at - 1])
+    probes.acks_us = probes.now_us[probes.acks]
     probes.numbers = [ZERO, ONE]
     monkeypatch.setattr(probes, "choices", lambda: ({20: ZERO, 30: ONE}, 30, 30, ONE))
     monkeypatch.setattr(probes, "scan", lambda rows, rtt_us: {20: 0.0, 30: 0.0})

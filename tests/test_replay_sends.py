@@ -223,10 +223,25 @@ def test_which_peaks_of_the_wait_for_a_probe_are_refined(likelihood, refined):
         now_us=np.arange(5) * 50_000,
         ack_rows=lambda times_us: None,
         scan=lambda rows, rtt_us: likelihood,
-        climb=lambda peak, step, bounds, rtt_us: {peak},
+        climb=lambda peak, step, bounds, rtt_us, tie: {peak},
         follower=follower,
     )
     assert Probes.search(climbed, 0, 4, 95_000) == refined
+
+
+def test_a_sharp_peak_beside_many_equal_instants_is_found():
+    """Before a pause all instants are equal but those around 1.17 s, between two of the search's (seed 322108)."""
+    fits = np.where(np.arange(2000) < 1160, 0.0, 191.0)
+    fits[1165:1175] = 210.0
+    fits[1900:] = -50.0
+    run = SimpleNamespace(save=lambda: None, restore=lambda saved: None)
+    searched = Probes.__new__(Probes)
+    searched.follower, searched.now_us, searched.acks = run, np.arange(2000) * 1000, np.arange(2000)
+    searched.acks_us = searched.now_us
+    searched.go_near = lambda time_us: None
+    searched.scan = lambda rows, rtt_us: {row: float(fits[row]) for row in rows}
+    tried = searched.search(0, 1999, 120_000)
+    assert max(fits[row] for row in tried) == 210.0
 
 
 @pytest.mark.parametrize(

@@ -24,16 +24,20 @@ from cctrace.analysis.validate import validate
 from cctrace.cc import controller
 from cctrace.cc.base import LinuxController, checked_params
 from cctrace.cc.bbr2016 import BBR2016
+from cctrace.cc.linux import EVENT_TX_START
 from cctrace.cc.orca import with_policy
 from cctrace.flows import state
 from cctrace.flows.capture import Capture
 from cctrace.flows.handover import SAME_PASS_NS, full_skb, is_deferred, may_hand_over, note_made
+from cctrace.flows.reenact import SENDS
 from cctrace.io.packets import Packets
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack, through_fq, waiting
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
-from cctrace.replaying.one_pass import Leader
+from cctrace.replaying.led import led_by
+from cctrace.replaying.one_pass import Leader, Timed
+from cctrace.replaying.senders import registered
 from cctrace.replaying.through_fq import Passage, at_hand_over, passage
 from cctrace.report.overview import write_report
 from cctrace.tcp.pacing import waits_for_ack
@@ -213,6 +217,46 @@ def test_what_small_queues_hold_back_until_the_next_ack_is_near_is_limited_by_cw
 def test_memory_of_what_waits_in_fq_is_that_of_the_senders_kernel(name, overhead):
     handed = at_hand_over(cct.read(RECORDINGS / name / "sender.pcap.zst").flow(0), controller(SENDERS[name])[0])
     assert set(handed._decided[:, 5]) == {overhead}
+
+
+def test_waits_are_those_that_were_inferred_while_the_flow_was_handed_over():
+    """Inferred again from the hand-over that results, a wait may end earlier, in the same round (seed 322107)."""
+    name = "fq_v2_probe_rtt"
+    run, (bbr2, _) = (
+        cct.replay(cct.read(RECORDINGS / name / "sender.pcap.zst").flow(0), SENDERS[name]),
+        controller("bbr2"),
+    )
+    handed, led = run.source, led_by(run.source, bbr2, run.params)
+    assert led == run.inferred.script
+    assert led_by(handed, bbr2, run.params | {"beta": 0.5}) is None
+    shorter = [[row, 0, 0, 0, 0] for row, *_ in led.draws]
+    follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
+    assert infer(follower, -1, True, (), led=led._replace(draws=shorter)).script.draws == shorter
+    assert not np.array_equal(follower.recorded["snd_cwnd"], handed._decided[:, 2])
+    follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
+    assert infer(follower, -1, True, (), led=led).script == led
+    assert np.array_equal(follower.recorded["snd_cwnd"], handed._decided[:, 2])
+    assert np.array_equal(follower.recorded["pacing_rate"], handed._decided[:, 1])
+
+
+def test_a_super_packet_that_starts_from_idle_is_paced_by_the_rate_that_its_start_sets():
+    """The application had paused: before, BBR probed with a gain of 1.25 (seed 322121)."""
+    flow = cct.read(RECORDINGS / "fq_v1_chunks" / "sender.pcap.zst").flow(0)
+    bbr2022, _ = controller("bbr2022")
+    handed = at_hand_over(flow, bbr2022)
+    starts = (handed.events["event"] == schema.LINUX_EVENTS["cwnd_event"]) & (handed.events["arg"] == EVENT_TX_START)
+    idle_us = int(handed.events.now_us[np.flatnonzero(starts)[1]])
+    nothing = Timed(np.zeros((0, 5), np.int64), np.zeros((0, 3), np.int64), 250, 0, None)
+    leader = Leader(flow, bbr2022, checked_params(bbr2022, {"hz": 250}), nothing)
+    first = int(leader.now_us.searchsorted(idle_us))
+    leader.run(first)
+    before_Bps = leader.get("pacing_rate")
+    leader.run(first + 2)
+    rate_Bps, sends = leader.get("pacing_rate"), leader._work.tables[SENDS]
+    assert rate_Bps == pytest.approx(before_Bps / 1.25, rel=1e-5)
+    idle = int(np.flatnonzero(sends["tx_ns"] >= 1000 * idle_us)[0])
+    length_ns = 2 * 1448 * 1_000_000_000 // rate_Bps
+    assert sends["tx_ns"][idle + 2] - sends["tx_ns"][idle] == length_ns - length_ns // 2  # half of it is made up for
 
 
 def test_counters_of_a_sender_without_fq_say_so():
@@ -508,8 +552,8 @@ def test_who_explains_only_the_beginning_does_not_say_how_the_rest_was_handed_to
 
 
 def test_orca_with_a_policy_is_the_users_class_not_the_registered_one_which_has_none():
-    assert through_fq._registered(with_policy(lambda seen: -0.1)) is None
-    assert through_fq._registered(controller("cubic")[0]) == "cubic"
+    assert registered(with_policy(lambda seen: -0.1)) is None
+    assert registered(controller("cubic")[0]) == "cubic"
 
 
 def test_what_was_open_is_asked_again_for_the_sender_that_was_identified_since(monkeypatch):

@@ -14,7 +14,7 @@ from cctrace.flows import recovery, state, tcp_sender, timers
 from cctrace.flows.acks import clear
 from cctrace.flows.dry import runs_dry
 from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, note_made, super_packet
-from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
+from cctrace.flows.sends import CWND_EVENT, is_window_probe, note_window_probe, send_syn, stamp_next
 from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
 from cctrace.tcp.sequence import unwrap
@@ -91,6 +91,8 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
                 at.asks = 0
                 if at.led == 0 and decided.shape[0] > 0:
                     decide(tp, decided, min(tp.rows, decided.shape[0]) - 1)
+                if tp.rows > 0 and out[tp.rows - 1].event == CWND_EVENT:
+                    stamp_next(tp)
                 hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked)
         if at.until < sequence.size:
             at.packet = at.until

@@ -132,6 +132,14 @@ def pace(tp, payload, begins):
         tp.late_ns = max(0, min(asked_ns, tp.skb_ns) - tp.wstamp_ns)
         tp.skb_bytes = 0
     tp.skb_bytes += payload
+    stamp_next(tp)
+
+
+def stamp_next(tp):
+    """Compute when pacing releases what follows the present super-packet, at the present rate.
+
+    A controller that hears of a start from idle may change the rate before TCP does so [Linux] __tcp_transmit_skb.
+    """
     segments = sb.data_segs_out(tp)
     tp.wstamp_ns = next_departure(tp.skb_ns - tp.late_ns, tp.skb_ns, tp.skb_bytes, tp.rate_Bps, segments)
 

@@ -37,7 +37,8 @@ from cctrace.identification.relatives import difference
 from cctrace.identification.sends import Record, record_of, replay_of
 from cctrace.lang.threads import each
 from cctrace.replaying.intervals import BLOCK_US
-from cctrace.replaying.through_fq import L4S_SENDERS, at_hand_over
+from cctrace.replaying.senders import L4S_SENDERS
+from cctrace.replaying.through_fq import at_hand_over
 from cctrace.units import format_rate
 
 # Newest kernel first: the order in which indistinguishable candidates are listed.

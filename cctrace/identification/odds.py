@@ -33,7 +33,7 @@ from cctrace.identification import constants as const
 from cctrace.identification.flights import Astray, Flights
 from cctrace.identification.phases import Cycles, other_cycle
 from cctrace.identification.sends import Record, Replay
-from cctrace.replaying.through_fq import L4S_SENDERS
+from cctrace.replaying.senders import L4S_SENDERS
 from cctrace.special import special
 
 UNKNOWN = "unknown"

@@ -15,7 +15,7 @@ from cctrace.replaying.script import Edit, Script
 
 LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
 FALSE_ALARM = 1e-3  # probability of changing something correct, see `infer`
-ALIKE = 6  # significant digits of likelihoods: sums of the same terms may differ beyond
+ALIKE = 2  # decimals of log likelihoods: less is no evidence, and sums of the same terms may differ
 
 
 class Phase(NamedTuple):
@@ -68,11 +68,20 @@ class Begun(NamedTuple):
     same: int
 
 
+def equally_likely(tried: Mapping[int, float]) -> list[int]:
+    """Return the likeliest rows or choices, in order: several if the sends do not distinguish them."""
+    most = max(round(likelihood, ALIKE) for likelihood in tried.values())
+    return sorted(one for one, likelihood in tried.items() if round(likelihood, ALIKE) == most)
+
+
+def middle(ones: list[int]) -> int:
+    """Return the middle one of some."""
+    return ones[len(ones) // 2]
+
+
 def likeliest(tried: Mapping[int, float]) -> int:
     """Return the likeliest row or choice; of several that the sends do not distinguish, the middle one."""
-    most = max(round(likelihood, ALIKE) for likelihood in tried.values())
-    alike = sorted(one for one, likelihood in tried.items() if round(likelihood, ALIKE) == most)
-    return alike[len(alike) // 2]
+    return middle(equally_likely(tried))
 
 
 def raw_draw(choice: int, choices: int) -> int:

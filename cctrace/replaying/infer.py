@@ -31,17 +31,22 @@ def infer(
     hz_known: bool = True,
     given: Container[str] = (),
     begun: Begun | None = None,
+    led: Script | None = None,
 ) -> Inferred:
     """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
 
     `expiry`: row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none. `hz_known`:
     whether the follower's HZ is more than a guess. `given`: parameters that are known; ``paced`` and ``ecn_enable`` are
-    inferred otherwise. `begun`: the same with other ticks, for the gain cycle of BBR v1.
+    inferred otherwise. `begun`: the same with other ticks, for the gain cycle of BBR v1. `led`: what was inferred while
+    the flow was handed over to fq; it stands, unless its super-packets turn out to be of another kernel's.
     """
     if "ecn_enable" in given or not may_heed_marks(follower):
         gso = likely_gso(follower)
         if gso is not None:
             follower.set_gso(gso)
+        if led is not None and led.gso_max_bytes == gso:
+            follower.play(led)
+            return Inferred(led, [], math.nan)
         return _inferred(follower, expiry, hz_known, given, gso, begun)
     before, found = follower.save(), []
     for enabled, gso in itertools.product((0, 1), gso_choices(follower)):

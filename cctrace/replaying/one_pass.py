@@ -26,7 +26,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
-from cctrace.replaying.script import TICK, Script
+from cctrace.replaying.script import TICK, Edit, Script
 from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, TICK_US, usual_burst
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
@@ -185,6 +185,8 @@ class Leader:
         self._controller = follower.book, follower.slots, follower.stack, follower.ack, self.likelihood, saved
         self._marks = np.zeros(len(self._work.tables[SENDS]), np.uint8)
         self._decided = np.zeros((len(self._work.tables[OUT]), 6), np.int64)
+        self._drawn: list[list[int]] = []
+        self._made: list[Edit] = []
         self.row = 0
 
     # ---- what it goes by --------------------------------------------------------------------------------------------
@@ -192,6 +194,11 @@ class Leader:
     def decided(self) -> NDArray[np.int64]:
         """The decisions so far, as `Flow.paced_by` takes them: one row per row of the stream."""
         return self._decided[: int(self._work.at["led_rows"][0])]
+
+    @property
+    def script(self) -> Script:
+        """The inferred values: what was drawn and changed, by rows of the stream that results."""
+        return Script(self._drawn, self._made, self.params["hz"])
 
     @property
     def _sequence(self) -> NDArray[np.int64]:
@@ -242,6 +249,7 @@ class Leader:
 
     def set(self, name: str, value: int) -> None:
         """Change a field."""
+        self._made.append(Edit(int(self._work.at["led_rows"][0]), name, value - self.get(name)))
         self._follower.set(name, value)
 
     # ---- the run ----------------------------------------------------------------------------------------------------
@@ -280,6 +288,7 @@ class Leader:
         self._one[0] = 0
         self._one[0, 1 : 1 + len(numbers)] = numbers
         self._notes[GIVEN] = 1
+        self._drawn.append([int(self._work.at["led_rows"][0]), *self._one[0, 1:].tolist()])
 
     def save(self) -> tuple[Any, ...]:
         """Return position and state, for `restore`."""
@@ -288,11 +297,12 @@ class Leader:
         state = follower.slots, follower.stack, self._notes, self._one, self._work.at, finals, rs
         tp = finals[0]
         ring = seg.take(np.arange(tp["head"], tp["tail"]) & (len(seg) - 1))
-        return self.row, ring, *(array.copy() for array in state)
+        return self.row, list(self._drawn), list(self._made), ring, *(array.copy() for array in state)
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Go back to where `save` was called."""
-        self.row, ring, *state = saved
+        self.row, drawn, made, ring, *state = saved
+        self._drawn, self._made = list(drawn), list(made)
         follower, tables = self._follower, self._work.tables
         seg, finals, rs = tables[RING], tables[FINALS], tables[SCRATCH]
         now = follower.slots, follower.stack, self._notes, self._one, self._work.at, finals, rs
@@ -350,8 +360,10 @@ class Leader:
             self._follower.slots[self._follower.slot(name)] += value
 
 
-def hand_over(flow: Flow, cls: type[Controller], params: dict[str, Any], script: Timed) -> NDArray[np.int64]:
-    """Return a controller's decisions over a flow sent through fq, as `Flow.paced_by` takes them.
+def hand_over(
+    flow: Flow, cls: type[Controller], params: dict[str, Any], script: Timed
+) -> tuple[NDArray[np.int64], Script | None]:
+    """Return a controller's decisions over a flow sent through fq, as `Flow.paced_by` takes them, and what it inferred.
 
     See `Leader` for the arguments. `script` has the unrecorded values, except when BBRv2 and v3 probe, which the
     pass infers: it depends on when BBR fills the pipe, and thus on what is handed over.
@@ -359,7 +371,7 @@ def hand_over(flow: Flow, cls: type[Controller], params: dict[str, Any], script:
     if cls.probe_draws:
         leader = Leader(flow, cls, params)
         Probes(leader).run()
-    else:
-        leader = Leader(flow, cls, params, script)
-        leader.run()
-    return leader.decided
+        return leader.decided, leader.script
+    leader = Leader(flow, cls, params, script)
+    leader.run()
+    return leader.decided, None

@@ -12,7 +12,7 @@ without such a refresh, and kept if the sends are much likelier with it; the wai
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,18 @@ from numpy.typing import NDArray
 
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST
-from cctrace.replaying.hypotheses import ALIKE, FALSE_ALARM, LONGEST, Inference, Phase, Subject, likeliest, raw_draw
+from cctrace.replaying.hypotheses import (
+    ALIKE,
+    FALSE_ALARM,
+    LONGEST,
+    Inference,
+    Phase,
+    Subject,
+    equally_likely,
+    likeliest,
+    middle,
+    raw_draw,
+)
 from cctrace.replaying.script import Edit
 from cctrace.replaying.stack import JIFFIES_START
 from cctrace.replaying.startup import stay_in_startup
@@ -31,7 +42,6 @@ UNTIL_DRAWN = ("cycle_idx", -1)  # what no trial reaches: it ends with its rows,
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
 MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, until a probe is visible
-PAUSE_RTTS = 2  # without a packet: an application's pause
 LEAST = 16  # instants that are tried first; half an RTT apart if that is more
 FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
@@ -43,15 +53,12 @@ GLANCE_US = 20_000  # within which sends that PROBE_RTT's window forbids mostly 
 PEAKS, LOWER = 2, 0.5  # that are refined: of two peaks at half-RTT resolution, the lower may be the higher one
 
 
-def _peaks(tried: dict[int, float]) -> list[int]:
-    """Return the rows whose likelihood exceeds both neighbours', the highest first.
-
-    Of several equal ones in a row, the middle one: before a pause, any wait may have ended.
-    """
+def _peaks(tried: dict[int, float]) -> list[list[int]]:
+    """Return the rows whose likelihood exceeds both neighbours', the highest first; several if they are equal."""
     alike = [list(rows) for _, rows in itertools.groupby(sorted(tried), lambda row: round(tried[row], ALIKE))]
     height = [-np.inf, *(tried[rows[0]] for rows in alike), -np.inf]
     found = [rows for k, rows in enumerate(alike, 1) if height[k - 1] < height[k] > height[k + 1]]
-    return sorted((rows[len(rows) // 2] for rows in found), key=lambda row: tried[row], reverse=True)
+    return sorted(found, key=lambda rows: tried[rows[0]], reverse=True)
 
 
 class Probes(Inference):
@@ -161,7 +168,7 @@ class Probes(Inference):
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         tried = self.scan(sorted(rows), rtt_us) if rows else {}
-        if (last <= first and follower.hands_over) or self.is_pause_among(self.close(tried), rtt_us):
+        if (last <= first and follower.hands_over) or self.starts_from_idle(self.close(tried), rtt_us):
             self.look_longer(tried, rtt_us)
         if cut_off:
             tried[last], numbers[last] = 0.0, longest
@@ -182,9 +189,16 @@ class Probes(Inference):
         best = max(tried.values(), default=0.0)
         return [row for row in sorted(tried) if tried[row] > best - math.log(1 / FALSE_ALARM)]
 
-    def is_pause_among(self, rows: list[int], rtt_us: int) -> bool:
-        """Return whether the application pauses between the first and the last of some rows."""
-        return len(rows) > 1 and int(np.diff(self.now_us[rows[0] : rows[-1] + 1]).max()) > PAUSE_RTTS * rtt_us
+    def starts_from_idle(self, rows: list[int], rtt_us: int) -> bool:
+        """Return whether the pipe was empty while a wait that ended at one of some rows is judged.
+
+        Nothing is acknowledged for a round trip then, and BBR paces by the bandwidth alone until an ACK arrives.
+        """
+        if len(rows) < 2:
+            return False
+        last = self.rounds_after(PROBE_RTTS, rtt_us, rows[-1])
+        acks = self.acks_us[self.acks.searchsorted(rows[0]) : self.acks.searchsorted(last, "right")]
+        return bool((np.diff(acks) > rtt_us).any())
 
     def look_longer(self, tried: dict[int, float], rtt_us: int) -> None:
         """Judge the rows that the sends hardly distinguish over twice the time.
@@ -241,16 +255,22 @@ class Probes(Inference):
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
         coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
         peaks = _peaks(coarse)
-        found, best = set(), coarse[peaks[0]]
+        found, best = set(), coarse[peaks[0][0]]
         # All are below 0, never probing, where a wait that is wrong by half an RTT lets a long flight leave wrongly.
-        for peak in [peak for peak in peaks[:PEAKS] if coarse[peak] > min(LOWER * best, best / LOWER)]:
-            before = self.follower.save()
-            found |= self.climb(peak, step, (first, last), rtt_us)
-            self.follower.restore(before)
+        for peak in [rows for rows in peaks[:PEAKS] if coarse[rows[0]] > min(LOWER * best, best / LOWER)]:
+            # Equal ones lie before a pause, where any wait may have ended; a sharper peak may hide beside them.
+            edges = [(peak[0], min), (peak[-1], max)] if len(peak) > 1 else [(peak[0], middle)]
+            found.add(middle(peak))
+            for row, tie in edges:
+                before = self.follower.save()
+                found |= self.climb(row, step, (first, last), rtt_us, tie)
+                self.follower.restore(before)
         return found
 
-    def climb(self, peak: int, step: int, bounds: tuple[int, int], rtt_us: int) -> set[int]:
-        """Return the rows of ever closer ACKs around a peak."""
+    def climb(
+        self, peak: int, step: int, bounds: tuple[int, int], rtt_us: int, tie: Callable[[list[int]], int]
+    ) -> set[int]:
+        """Return the rows of ever closer ACKs around a peak; `tie` chooses among equal ones."""
         low, high = self.now_us[list(bounds)]
         best = self.now_us[peak]
         self.go_near(best - 2 * step)
@@ -258,7 +278,7 @@ class Probes(Inference):
             step //= 2
             near = self.ack_rows(np.clip([best - step, best, best + step], low, high))
             tried = self.scan(near, rtt_us)
-            best = self.now_us[likeliest(tried)]
+            best = self.now_us[tie(equally_likely(tried))]
         place = int(np.searchsorted(self.acks_us, best))
         few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
         return set(few[(few >= bounds[0]) & (few <= bounds[1])].tolist())

@@ -33,6 +33,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.hz import likeliest_hz
 from cctrace.replaying.infer import infer
+from cctrace.replaying.led import led_by
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.player import Player
@@ -332,7 +333,8 @@ def follow(
         if mode == "compiled" or (hidden and not cls.interpreted_only):
             noted = record if mode == "compiled" else ()
             follower = Follower(events, events.sends, cls, params, noted, in_runs=True)
-            inferred = infer(follower, midflow.expiry(events, cls), hz_known, given)
+            led = led_by(source, cls, params)
+            inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led=led)
     if known or mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True)
         follower.play(inferred.script)

@@ -19,15 +19,14 @@ import hashlib
 import math
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.cc import KERNEL_NAMES, REGISTRY
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller, checked_params
-from cctrace.cc.linux import CA_DISORDER, GSO_MAX_SIZE_5_19
+from cctrace.cc.linux import CA_DISORDER
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.handover import PATIENCE_NS
@@ -40,18 +39,13 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
+from cctrace.replaying.led import led_by, note_led
 from cctrace.replaying.paced import EXPLAINED, TEMPER, behind_fq, socket_limit, under_limit
+from cctrace.replaying.script import Script
+from cctrace.replaying.senders import Sender, registered, senders_of
 from cctrace.replaying.stack import ON_ACK
 from cctrace.replaying.waiting import SOON_NS
-from cctrace.tcp.pacing import near_peer_bytes
 
-# One per family whose sends differ: BBR before Linux 4.20 paces 1 % faster than today's; without marks DCTCP and Prague
-# send as Reno.
-L4S_SENDERS = ("prague", "prague2020")  # all that send ECT(1)
-SENDERS = (*(name for name in KERNEL_NAMES.values() if name not in ("dctcp", "prague")), "bbr2016")
-# BBRv2 as ported to Linux 5.19 and later: over a short path its bursts are so much longer that neither how it paced
-# nor how long they are shows while the other is wrong.
-PORTED = f"bbr2:gso_max_bytes={GSO_MAX_SIZE_5_19}"
 BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
 # Log likelihood of a send when its own sender is replayed. Where ACKs wait in a busy host's backlog, its rate follows
 # them late, too, but less regularly than through fq.
@@ -71,7 +65,6 @@ FEW_SENDS = 50  # super-packets; fewer are uninformative
 SENT_THROUGH_FQ = (
     "sent through fq (the tap is behind this qdisc): what TCP had handed to it counts as sent from then on"
 )
-Sender: TypeAlias = "str | type[Controller]"
 FQ_IN_WORDS: dict[bool | None, str] = {
     True: "fq (its tap is behind the qdisc)",
     False: "no fq",
@@ -104,13 +97,13 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
     """
     if flow.through_fq is not None:
         return flow
-    name = _registered(believed)
+    name = registered(believed)
     asked = _asked.setdefault(flow, set())
     again = flow in _found and _found[flow].through_fq is None and name is not None and name not in asked
     if flow not in _found or again:
         asked.add(name)
         passed = passage(flow, believed, alone=again)
-        sender = passed.controller or _registered(believed)
+        sender = passed.controller or registered(believed)
         if passed.through_fq and sender is not None:
             _found[flow] = _handed_over(flow, sender, passed.alike)
         else:
@@ -122,7 +115,7 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
 
 def handed_over_at(flow: Flow, cls: type[Controller], hz: int) -> Flow:
     """Return a captured flow sent through fq as a controller hands it over whose kernel has so many ticks a second."""
-    name = _registered(cls)
+    name = registered(cls)
     return _converged(flow.at_hz(hz), f"{name}:hz={hz}")[0] if name else at_hand_over(flow, cls)
 
 
@@ -139,15 +132,6 @@ def _handed_over(flow: Flow, sender: Sender, others: Sequence[Sender]) -> Flow:
         if other[1].mean > played.mean:
             handed, played = other
     return handed
-
-
-def _registered(cls: type[Controller] | None) -> str | None:
-    """Return the name of a controller of this package, None for a class of the user's, which may not compile.
-
-    Orca with a policy is the user's, too: by name alone it has none.
-    """
-    place = cls and f"{cls.__module__}:{cls.__qualname__}"
-    return next((name for name, known in REGISTRY.items() if known == place and resolve(name)[0] is cls), None)
 
 
 def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
@@ -181,12 +165,12 @@ def passage(flow: Flow, believed: type[Controller] | None = None, alone: bool = 
     """
     if not _may_tell(flow):
         return UNKNOWN
-    known = (name,) if (name := _registered(believed)) else ()
-    passed, senders = UNKNOWN, () if alone else _senders(flow.first(STAGES[0][0]))
+    known = (name,) if (name := registered(believed)) else ()
+    passed, senders = UNKNOWN, () if alone else senders_of(flow.first(STAGES[0][0]))
     for stage, (packets, rounds) in enumerate(STAGES):
         beginning = flow.first(packets)
         # Shown by later marks.
-        heeding = [one for one in _senders(beginning) if one == "dctcp" and one not in senders and not alone]
+        heeding = [one for one in senders_of(beginning) if one == "dctcp" and one not in senders and not alone]
         passed, senders = _passage(beginning, known, (*senders, *heeding), rounds, stage == 0)
         if passed.through_fq is not None or passed.likelihood <= 0:
             break
@@ -200,15 +184,6 @@ def leans_to_fq(flow: Flow, sender: type[Controller]) -> bool:
     """
     passed = passage(flow, sender)
     return passed.likelihood > 0 if passed.through_fq is None else passed.through_fq
-
-
-def _senders(beginning: Flow) -> tuple[Sender, ...]:
-    """Return who may have sent a flow that begins like this."""
-    if beginning.facts["ecn"] == "accurate" and beginning.ecn.sent["ect1"] > 0:
-        return L4S_SENDERS
-    classic = (*SENDERS, "dctcp") if beginning.events["delivered_ce"].any() else SENDERS
-    ported = near_peer_bytes(GSO_MAX_SIZE_5_19, int(beginning.events["tcp_min_rtt_us"][-1]))
-    return (*classic, PORTED) if ported else classic
 
 
 def _passage(
@@ -301,10 +276,11 @@ class _Played(NamedTuple):
     paced: np.ndarray  # super-packets in it that pacing delayed, or would have
     rates: np.ndarray  # lowest and highest pacing rate in it; shape (blocks, 2)
     decided: np.ndarray  # the controller's decisions, for `Flow.paced_by`, without the length of super-packets
-    # cls, params: the controller's class, and its parameters
     cls: type[Controller]
-    params: dict[str, Any]
-    script: one_pass.Timed  # unrecorded values
+    asked: dict[str, Any]  # its parameters, as asked for
+    params: dict[str, Any]  # and as inferred
+    script: Script  # unrecorded values
+    timed: one_pass.Timed  # and by time
 
     @property
     def mean(self) -> float:
@@ -322,14 +298,13 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     given = {"hz": flow.hz} | given if "hz" in cls.params else given
     if flow.through_fq:
         given = behind_fq(cls) | given
-    if flow.through_fq is not None and "paced" in cls.params:
-        given = given | {"paced": 1}  # by fq or by a timer
+    given = given | ({"paced": 1} if flow.through_fq is not None and "paced" in cls.params else {})  # by fq or a timer
     params = checked_params(cls, under_limit(cls, socket_limit(flow)) | given)
     record = ("pacing_rate", "snd_cwnd", *(("mode",) if "mode" in fields_of(cls) else ()))
     follower = Follower(events, events.sends, cls, params, record)
     begin = follower.save()
     hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
-    script = infer(follower, -1, hz_known, given).script
+    script = infer(follower, -1, hz_known, given, led=led_by(flow, cls, params)).script
     follower.restore(begin)
     stops, sent = blocks(events, block_us)
     likelihood = follower.score(script, stops, bk.TIMED_SENDS)
@@ -344,7 +319,7 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     rates = np.column_stack([bound.reduceat(decided[:, 1], firsts) for bound in (np.minimum, np.maximum)])
     held, paced = _held(events, decided, stops, PAUSE_BLOCKS * block_us * 1000)
     evidence = likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some]
-    return _Played(*evidence, decided, cls, follower.params, one_pass.timed(script, follower))
+    return _Played(*evidence, decided, cls, params, follower.params, script, one_pass.timed(script, follower))
 
 
 def _held(
@@ -386,13 +361,15 @@ def _converged(
     played = played or _play(flow, controller, block_us)
     best = played.decided, played
     for number in range(min(rounds, max(MOST_ROWS // len(flow.events), LEAST_ROUNDS))):
-        decided = one_pass.hand_over(flow, played.cls, played.params, played.script)
+        decided, script = one_pass.hand_over(flow, played.cls, played.params, played.timed)
         if (digest := hashlib.sha256(decided.data).digest()) in seen:
             break  # what follows would repeat what followed then
         seen.add(digest)
         handed = flow.paced_by(THROUGH_FQ, decided)
+        if script is not None:
+            note_led(handed, played.cls, played.asked, script, played.script)
         played = _play(handed, controller, block_us)
-        if played.cls.probe_draws or np.array_equal(played.decided, decided[:, :4]):
+        if script is not None or np.array_equal(played.decided, decided[:, :4]):
             return handed, played
         if number == 0 or played.mean > best[1].mean:  # the first replaces the flow as captured, whatever it explains
             best = decided, played
