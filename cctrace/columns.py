@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Values = NDArray[Any]  # a column
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Columns = dict[str, Values]
 Table = Mapping[str, Values]  # the same, perhaps `Held`
 
@@ -24,7 +27,7 @@ Table = Mapping[str, Values]  # the same, perhaps `Held`
 class Runs(NamedTuple):
     """A column as runs of equal values: the row at which each begins, and its value."""
 
-    begins: NDArray[np.int64]
+    begins: Ints
     value: Values
 
     def first_apart(self, other: Runs) -> int | None:
@@ -38,7 +41,7 @@ class Runs(NamedTuple):
         same = common if equal.all() else int(equal.argmin())
         return min((int(one.begins[same]) for one in (self, other) if same < len(one.begins)), default=None)
 
-    def at(self, rows: NDArray[np.int64]) -> Values:
+    def at(self, rows: Ints) -> Values:
         """Return the values at these rows."""
         return self.value[np.searchsorted(self.begins, rows, side="right") - 1]
 
@@ -100,7 +103,7 @@ def frame_of(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> pd.D
     return pd.DataFrame(made)
 
 
-def runs_of_true(mask: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def runs_of_true(mask: ArrayLike) -> tuple[Ints, Ints]:
     """Return the place where each run of true values begins, and the place behind its last one.
 
     >>> begins, ends = runs_of_true([True, False, True, True])
@@ -111,7 +114,7 @@ def runs_of_true(mask: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return edges[::2], edges[1::2]
 
 
-def distinct(ascending: NDArray[np.int64]) -> NDArray[np.int64]:
+def distinct(ascending: Ints) -> Ints:
     """Return the distinct values of an ascending array, as ``np.unique``, which would sort or hash them.
 
     >>> distinct(np.array([4, 4, 7, 9, 9]))
@@ -120,7 +123,7 @@ def distinct(ascending: NDArray[np.int64]) -> NDArray[np.int64]:
     return ascending[np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]]
 
 
-def rows_of_spans(first: ArrayLike, count: NDArray[np.int64]) -> NDArray[np.int64]:
+def rows_of_spans(first: ArrayLike, count: Ints) -> Ints:
     """Return the rows of spans, one after another: of each its first row, and how many it has.
 
     >>> rows_of_spans([7, 20], np.array([3, 2])).tolist(), rows_of_spans(0, np.array([3, 2])).tolist()

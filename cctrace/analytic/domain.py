@@ -8,11 +8,12 @@ computed either way and printed together with the reason.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cctrace.columns import Floats
 from cctrace.errors import ArgumentError
 
-Array = NDArray[np.float64]
+Array = Floats
 Real = float | Array  # one number or many
 MSS_BYTES, PACKET_BYTES = 1448, 1514  # of a full segment, as in `tcp.wire`, which is above this package
 

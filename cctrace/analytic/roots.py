@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cctrace.analytic.domain import Array
+from cctrace.columns import Ints
 from cctrace.errors import ArgumentError
 
 
@@ -40,7 +41,7 @@ def _bracketed(f: Callable[[Array], Array], left: Array, right: Array) -> Array:
     flat = np.arange(left.size).reshape(left.shape)
 
     # find_root drops elements that have converged; `flat` carries which ones are left.
-    def g(x: Array, index: NDArray[np.int64]) -> Array:
+    def g(x: Array, index: Ints) -> Array:
         full = np.array(right, dtype=float)
         full.flat[index] = x
         return f(full).flat[index]

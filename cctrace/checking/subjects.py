@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.one_flow import of_capture, of_counters
 from cctrace.cc import controller
+from cctrace.columns import Ints, Values
 from cctrace.display import connection
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
@@ -23,7 +23,7 @@ from cctrace.sim.result import Simulation
 from cctrace.sim.scenario import Scenario
 from cctrace.sim.simulate import simulate
 
-Series = tuple["NDArray[np.int64]", "NDArray[Any]"]  # ns, bytes (of a simulation segments) acknowledged until then
+Series = tuple["Ints", "Values"]  # ns, bytes (of a simulation segments) acknowledged until then
 SCENARIO = ".toml"
 SAMPLE = "100ms"  # of a simulation: `figures.BIN_NS`
 NO_PACKETS = "the simulation kept no packets: use simulate(..., packets=True)"

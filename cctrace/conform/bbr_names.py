@@ -6,12 +6,11 @@ Missing fields are left out, and requirements that need them are not exercised.
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT, BBR2Model
 from cctrace.cc.bbr_draft_model import UNSET_BW, BBRDraftModel
-from cctrace.columns import Values
+from cctrace.columns import Floats, Values
 
 STARTUP, DRAIN, DOWN, CRUISE, REFILL, UP, PROBE_RTT = range(7)
 STATES = ("STARTUP", "DRAIN", "DOWN", "CRUISE", "REFILL", "UP", "PROBE_RTT")
@@ -75,7 +74,7 @@ def _bounds(held: dict[str, Values]) -> dict[str, Values]:
             and not name.startswith("bw") and not name.startswith("undo_bw")}  # fmt: skip
 
 
-def _unset(values: Values, least: float, unit: float = 1.0) -> NDArray[np.float64]:
+def _unset(values: Values, least: float, unit: float = 1.0) -> Floats:
     """Return a bound, infinite where it is not set."""
     return np.where(values >= least, np.inf, values * unit)
 

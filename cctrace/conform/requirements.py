@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cctrace.cc.base import Counterpart
 from cctrace.columns import Values
@@ -166,5 +166,5 @@ def shown(values: Any, row: int) -> str:
         return values
     if isinstance(values, Named):
         return values.names[int(values.codes[row])]
-    array: NDArray[Any] = np.asarray(values)
+    array: Values = np.asarray(values)
     return f"{float(array[row] if array.ndim else array[()]):.6g}"

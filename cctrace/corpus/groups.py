@@ -6,8 +6,8 @@ the width of its interval. Groups with fewer than `LEAST_FLOWS` such flows have 
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from cctrace.columns import Floats
 from cctrace.corpus.tasks import Row
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import LEAST_FLOWS
@@ -36,7 +36,7 @@ def pooled(frame: pd.DataFrame, quantity: str, by: str | None) -> pd.DataFrame:
     return found
 
 
-def _alone(values: NDArray[np.float64]) -> Row:
+def _alone(values: Floats) -> Row:
     """Return the row of one group: its flows pooled."""
     row = {"flows": len(values)}
     if len(values) < LEAST_FLOWS:

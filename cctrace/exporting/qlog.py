@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import cctrace
 from cctrace.cc.base import Controller
-from cctrace.columns import Columns
+from cctrace.columns import Columns, Floats, Ints, Values
 from cctrace.errors import ArgumentError
 from cctrace.exporting.acked import Acked
 from cctrace.flows.flow import Flow
@@ -119,7 +119,7 @@ def _header(flow: Flow, run: Run | None) -> dict[str, Any]:
     return {"qlog_version": VERSION, "qlog_format": FORMAT, "title": "cctrace", "trace": trace}
 
 
-def _since(flow: Flow, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+def _since(flow: Flow, time_ns: Ints) -> Ints:
     """Return times in nanoseconds since the reference time, which is a multiple of a millisecond."""
     return np.asarray(time_ns, np.int64) - int(flow.row["start_ns"]) // 10**6 * 10**6
 
@@ -233,7 +233,7 @@ def _decided(
     return metrics, model, _states(table, ca_state)
 
 
-def _measured(events: NDArray[Any], last: NDArray[np.intp]) -> dict[str, list[Any]]:
+def _measured(events: Values, last: NDArray[np.intp]) -> dict[str, list[Any]]:
     """Return what the sender measured: RTTs in ms, in flight in bytes and packets; None where unknown."""
     row = events[last]
     flying = row["packets_out"].astype(np.int64) - row["sacked_out"] - row["lost_out"] + row["retrans_out"]
@@ -249,11 +249,11 @@ def _measured(events: NDArray[Any], last: NDArray[np.intp]) -> dict[str, list[An
     }
 
 
-def _milliseconds(us: NDArray[np.float64]) -> list[float | None]:
+def _milliseconds(us: Floats) -> list[float | None]:
     return [None if value != value else round(value / 1000, 3) for value in us.tolist()]
 
 
-def _integers(values: NDArray[np.float64]) -> list[int | None]:
+def _integers(values: Floats) -> list[int | None]:
     return [round(value) if np.isfinite(value) else None for value in values.tolist()]
 
 

@@ -29,8 +29,7 @@ from cctrace.io.tcpinfo import MISSING, TcpInfo
 from cctrace.tcp.sequence import unwrapped
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from cctrace.columns import Ints, Values
     from cctrace.flows.flow import Flow
 
 LEAST = 0.7  # below this share of agreement the polls are another connection's
@@ -124,7 +123,7 @@ def best_alignment(found: list[tuple[TcpInfo, Alignment]]) -> tuple[TcpInfo, Ali
     return min(best, key=lambda pair: pair[1].uncertainty_ns)
 
 
-def acknowledged(flow: Flow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def acknowledged(flow: Flow) -> tuple[Ints, Ints]:
     """Return (time_ns, bytes acknowledged from then on) at the sender's TCP, each int64, both ascending.
 
     Counted as the kernel counts `bytes_acked`: a SYN that the sender sent first is one byte. If the capture starts
@@ -142,7 +141,7 @@ def acknowledged(flow: Flow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.maximum.accumulate(time_ns[first]), reached[first]
 
 
-def first_sent(flow: Flow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def first_sent(flow: Flow) -> tuple[Ints, Ints]:
     """Return (time_ns, bytes sent from then on) at the sender's TCP, each int64, both ascending.
 
     Each byte counts once. If the capture starts in mid-flow, from there.
@@ -163,13 +162,13 @@ def _has_gone_far(flow: Flow) -> bool:
     return bool(side.sender_side_ns[flow.index]) and bool(flow.capture.params([flow.index])["ts_ok"][0])
 
 
-def _sent_by(polls: TcpInfo) -> NDArray[Any]:
+def _sent_by(polls: TcpInfo) -> Values:
     """Return the bytes sent for the first time by each poll, MISSING where unknown."""
     known = (polls["bytes_sent"] != MISSING) & (polls["bytes_retrans"] != MISSING)
     return np.where(known, polls["bytes_sent"] - polls["bytes_retrans"], MISSING)
 
 
-def _progress(polls: TcpInfo, flow: Flow) -> NDArray[Any]:
+def _progress(polls: TcpInfo, flow: Flow) -> Values:
     """Return the bytes acknowledged at each poll, MISSING where unknown."""
     if np.any(polls["bytes_acked"] != MISSING):
         return polls["bytes_acked"]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
+    from cctrace.columns import Ints, Values
     from cctrace.io.packets import Packets
 
 
@@ -196,9 +197,7 @@ class Capture(Gridded):
                 return i
         raise ArgumentError(f"which={key!r}: no such connection in {self.packets.source}")
 
-    def params(
-        self, rows: ArrayLike, fq: int = DIRECTLY, misses_marks: bool = False, hz: int | None = None
-    ) -> NDArray[Any]:
+    def params(self, rows: ArrayLike, fq: int = DIRECTLY, misses_marks: bool = False, hz: int | None = None) -> Values:
         """Return the parameters of the re-enactment for connections `rows` (`state.PARAM`), behind fq or not.
 
         `hz`: ticks per second of the senders' kernels, by default those of the capture.
@@ -237,7 +236,7 @@ class Capture(Gridded):
         p["ts_offset_us"] = p["tx_delay_ns"] // 1000 - (phase - p["start_ns"] // 1000 + CLOCK_START_US)
         return p
 
-    def _reactions(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _reactions(self, rows: Values) -> tuple[Ints, Ints]:
         """Return the reaction times of the senders of `rows`, and the largest gap within an skb, ns; see `reaction`."""
         c = self.connections
         took_ns, same_ns = np.full(len(rows), reaction.TYPICAL_NS), np.full(len(rows), reaction.SAME_SKB_NS)
@@ -261,7 +260,7 @@ class Capture(Gridded):
         self,
         rows: ArrayLike,
         polls: ArrayLike | None = None,
-        decided: NDArray[np.int64] | None = None,
+        decided: Ints | None = None,
         marked: NDArray[np.uint8] | None = None,
         fq: int = DIRECTLY,
         most: int | None = None,
@@ -292,7 +291,7 @@ class Capture(Gridded):
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
         return Pass(columns, sacks, order, first, self.params(rows, fq, misses_marks, hz), polls, decided, marked)
 
-    def at_the_sender(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def at_the_sender(self, rows: Values) -> tuple[Ints, Ints, Ints]:
         """Return times and order of the packets of connections `rows` at their senders, and where each connection
         starts.
 
@@ -321,7 +320,7 @@ class Capture(Gridded):
         return clock, order, first
 
 
-def _ticks(side: NDArray[Any]) -> NDArray[Any]:
+def _ticks(side: Values) -> Values:
     """Return the period of the sender's time-stamp clock, us: 1 kHz unless the capture clearly shows another."""
     span = side["ts_last_ns"] - side["ts_first_ns"]
     ticks = (side["ts_last"] - side["ts_first"]) & 0xFFFFFFFF

@@ -22,13 +22,13 @@ segments of the MSS; a log of QUIC packets is a poll per ACK.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, EVENT_COMPLETE_CWR, EVENT_LOSS, EVENT_TX_START
-from cctrace.columns import rows_of_spans
+from cctrace.columns import Floats, Ints, Values, rows_of_spans
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
@@ -37,8 +37,6 @@ from cctrace.tcp.wire import MSS_BYTES
 from cctrace.units import format_time
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from cctrace.flows.counters import CounterFlow
 
 MOST_ACKS = 1000  # generated between two polls
@@ -122,7 +120,7 @@ class _Known:
         self.rtt_us = self.between(self.rtt_polls, self.time_ns)
         self.complete = bool(self.delivered[0] <= 1)
 
-    def between(self, values: NDArray[Any], time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    def between(self, values: Values, time_ns: Ints) -> Floats:
         """Return values of the polls, interpolated to other times, skipping unknown ones."""
         known = ~np.isnan(values)
         if not known.any():
@@ -130,17 +128,17 @@ class _Known:
         zero = self.time_ns[0]
         return np.interp(time_ns - zero, (self.poll_ns - zero)[known], values[known])
 
-    def after(self, values: NDArray[Any], time_ns: NDArray[np.int64]) -> NDArray[Any]:
+    def after(self, values: Values, time_ns: Ints) -> Values:
         """Return the values of the first polls at or after other times; of the last poll after it."""
         at = np.minimum(np.searchsorted(self.poll_ns, time_ns), len(self.poll_ns) - 1)
         return values[at]
 
-    def progress(self, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def progress(self, time_ns: Ints) -> Ints:
         """Return the segments delivered by some times, int64."""
         zero = self.time_ns[0]
         return np.interp(time_ns - zero, self.time_ns - zero, self.delivered).astype(np.int64)
 
-    def sampled_rtt_us(self) -> NDArray[np.float64]:
+    def sampled_rtt_us(self) -> Floats:
         """Return the mean RTT since the previous poll, us, NaN where unknown.
 
         A smoothed RTT s takes an eighth of each sample, so n samples of mean r leave r + (s - r) (7/8)^n of it.
@@ -159,7 +157,7 @@ class _Known:
         so_far = np.fmin.accumulate(np.concatenate([[np.inf], lowest]))[:-1]
         return np.where(lowest < so_far, lowest, mean)
 
-    def lost(self) -> NDArray[np.int64]:
+    def lost(self) -> Ints:
         """Return the segments lost by each poll: retransmitted, or newly marked lost."""
         again = self.flow.values("total_retrans")
         if np.isnan(again).all():
@@ -171,7 +169,7 @@ class _Known:
         return np.maximum.accumulate(np.nan_to_num(again) + np.maximum(waiting, 0)).astype(np.int64)
 
 
-def _begin(rtt_us: NDArray[Any], delivered: NDArray[Any]) -> int:
+def _begin(rtt_us: Values, delivered: Values) -> int:
     """Return the poll at which a connection starts: the first with an RTT, the last without data."""
     empty = np.flatnonzero(delivered <= 1)
     if not len(empty):
@@ -180,7 +178,7 @@ def _begin(rtt_us: NDArray[Any], delivered: NDArray[Any]) -> int:
     return int(established[0]) if len(established) else int(empty[-1])
 
 
-def _datagram(packets: dict[str, NDArray[Any]] | None) -> int | None:
+def _datagram(packets: dict[str, Values] | None) -> int | None:
     """Return the most common size of a log's larger packets, None without any."""
     if packets is None:
         return None
@@ -246,7 +244,7 @@ def _fill_counts(acks: _Acks, known: _Known) -> None:
     rows["is_cwnd_limited"] = np.where(np.isnan(cwnd), 1, rows["packets_out"] >= CWND_FULL * cwnd)
 
 
-def _in_flight(rows: NDArray[Any]) -> NDArray[np.int64]:
+def _in_flight(rows: Values) -> Ints:
     counts = {name: rows[name].astype(np.int64) for name in ("packets_out", "sacked_out", "lost_out", "retrans_out")}
     return np.maximum(counts["packets_out"] - counts["sacked_out"] - counts["lost_out"] + counts["retrans_out"], 0)
 
@@ -292,7 +290,7 @@ def _fill_samples(acks: _Acks, known: _Known) -> None:
     rows["rs_delivered_ce"] = rows["delivered_ce"].astype(np.int64) - ce
 
 
-def _fill_idle(acks: _Acks, known: _Known, then_ns: NDArray[Any]) -> None:
+def _fill_idle(acks: _Acks, known: _Known, then_ns: Values) -> None:
     """Note when sending began again after a poll with nothing in flight: an RTT before the next ACK."""
     time_ns, poll_ns = acks.rows["time_ns"], known.poll_ns
     empty_ns = np.maximum.accumulate(np.where(known.flow.outstanding() == 0, poll_ns, time_ns[0] - 1))
@@ -312,7 +310,7 @@ def _fill_states(acks: _Acks, known: _Known) -> None:
     acks.rows["ca_state"] = before
 
 
-def _calls(acks: _Acks) -> NDArray[Any]:
+def _calls(acks: _Acks) -> Values:
     """Return the rows of the stream: each ACK split into the calls that it causes, in the kernel's order."""
     rows, after, before = acks.rows, acks.state, acks.rows["ca_state"].astype(np.int64)
     ack = np.arange(1, len(rows))

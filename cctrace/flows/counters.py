@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.columns import Columns, frame_of
+from cctrace.columns import Columns, Floats, Ints, Values, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.flows import coarse, quantized
@@ -28,7 +28,7 @@ from cctrace.units import format_rate, format_size, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from cctrace.flows.events import Events
     from cctrace.flows.views import View
@@ -71,7 +71,7 @@ class CounterTable(TcpInfo):
         return CounterFlow(self, int(which) % len(self.connections))
 
 
-def latest(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def latest(values: Floats) -> Floats:
     """Return at every poll the value of the last one that has it, NaN before: some of flent's have throughput alone."""
     return values[np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(len(values))))]
 
@@ -113,14 +113,14 @@ class CounterFlow(Carded):
             mine = table.events["connection"] == index
             self.packets = {name: column[mine] for name, column in table.events.items()}
 
-    def values(self, name: str) -> NDArray[np.float64]:
+    def values(self, name: str) -> Floats:
         """Return a column as float64, shape (polls,), NaN if missing, text, or not reported."""
         if (name not in self.polls.columns and name not in self.polls.extra) or self.polls[name].dtype == object:
             return np.full(len(self.polls), np.nan)
         column = self.polls[name]
         return np.where(column == MISSING, np.nan, column) if column.dtype == np.int64 else column.astype(float)
 
-    def rtt_us(self) -> NDArray[np.float64]:
+    def rtt_us(self) -> Floats:
         """Return the smoothed RTT at every poll, us; NaN before the first sample."""
         rtt = self.values("rtt")
         return latest(np.where(rtt > 0, rtt, np.nan))
@@ -131,7 +131,7 @@ class CounterFlow(Carded):
         mss = self.values("snd_mss")
         return int(np.median(mss[mss > 0])) if (mss > 0).any() else None
 
-    def acked(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def acked(self) -> tuple[Ints, Ints]:
         """Return (time_ns, bytes acknowledged by then), both int64; empty if the source lacks them."""
         time_ns, acked = self.polls["time_ns"], self.values("bytes_acked")
         if np.isnan(acked).all() and "interval_bytes" in self.polls.extra:  # iperf3: bytes of each interval
@@ -151,7 +151,7 @@ class CounterFlow(Carded):
         known = ~np.isnan(acked)
         return time_ns[known], acked[known].astype(np.int64)
 
-    def outstanding(self) -> NDArray[np.float64]:
+    def outstanding(self) -> Floats:
         """Return the segments sent and not acknowledged at every poll, NaN where unknown."""
         segments = self.values("unacked")
         if np.isnan(segments).all() and {"snd_una", "snd_nxt"} <= set(self.polls.extra):
@@ -193,7 +193,7 @@ class CounterFlow(Carded):
             "warnings": [COARSE, *self.polls.warnings],
         }
 
-    def _duration_s(self, time_ns: NDArray[np.int64]) -> float:
+    def _duration_s(self, time_ns: Ints) -> float:
         """Return the time from the first poll to the last, and to the last progress or packet; NaN without times."""
         logged = [] if self.packets is None else [self.packets["time_ns"]]
         times = np.concatenate([self.polls["time_ns"], time_ns, *logged])
@@ -207,7 +207,7 @@ class CounterFlow(Carded):
         packets = _largest(self.values("segs_out") + self.values("segs_in"))
         return packets, _largest(self.values("data_segs_out")), _largest(self.values("total_retrans"))
 
-    def _bytes_sent(self, acked: NDArray[np.int64]) -> float:
+    def _bytes_sent(self, acked: Ints) -> float:
         """Return the payload sent, each byte once."""
         once = _largest(self.values("bytes_sent") - np.nan_to_num(self.values("bytes_retrans")))
         return once if not np.isnan(once) else _largest(acked.astype(float))
@@ -278,12 +278,12 @@ class CounterFlow(Carded):
 
         return views.of_events(self.events, kind)
 
-    def modes(self) -> NDArray[Any] | None:
+    def modes(self) -> Values | None:
         """BBR's mode at every poll, printed or inferred from its gains: text, None if unknown; None without BBR."""
         modes = self.polls.extra.get("bbr_mode")
         return modes if modes is not None and any(mode is not None for mode in modes) else None
 
-    def phase_names(self) -> NDArray[Any] | None:
+    def phase_names(self) -> Values | None:
         """As `modes`, within PROBE_BW also what BBR probes for, "unknown" where unknown."""
         modes = self.modes()
         if modes is None:
@@ -292,7 +292,7 @@ class CounterFlow(Carded):
         names = np.where(modes == None, "unknown", modes)  # noqa: E711 (element by element)
         return np.where(probing & (gain > 256), "PROBE_BW up", np.where(probing & (gain < 256), "PROBE_BW down", names))
 
-    def seconds(self, time_ns: ArrayLike | None = None) -> NDArray[np.float64]:
+    def seconds(self, time_ns: ArrayLike | None = None) -> Floats:
         """Return times in seconds since the first poll, as float64; by default those of the polls."""
         return (np.asarray(self.polls["time_ns"] if time_ns is None else time_ns, np.int64) - self.start_ns) / 1e9
 
@@ -337,7 +337,7 @@ def _in_time_order(polls: TcpInfo) -> TcpInfo:
     return polls
 
 
-def _acked_packets(packets: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _acked_packets(packets: dict[str, Values]) -> tuple[Ints, Ints]:
     """Return (time_ns, bytes) of a log of packets: sizes of those sent, at their first acknowledgement."""
     sent, acks = packets["kind"] == "sent", np.flatnonzero(packets["kind"] == "acked")
     times, sizes = [], []
@@ -359,13 +359,13 @@ def _acked_packets(packets: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64],
     return np.array(times, np.int64)[order], np.cumsum(np.array(sizes, np.int64)[order])
 
 
-def _largest(values: NDArray[np.float64]) -> float:
+def _largest(values: Floats) -> float:
     """Return the largest known value as an int, NaN if none is."""
     known = values[~np.isnan(values)]
     return int(known.max()) if len(known) else np.nan
 
 
-def _rank(values: NDArray[np.float64], share: float) -> float:
+def _rank(values: Floats, share: float) -> float:
     """Return a quantile by nearest rank, as `cctrace flows` does; NaN without values."""
     known = np.sort(values[~np.isnan(values)])
     return int(known[max(0, int(np.ceil(share * len(known))) - 1)]) if len(known) else np.nan

@@ -28,8 +28,8 @@ from cctrace.units import format_count, format_share, format_size
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
 
+    from cctrace.columns import Bools, Values
     from cctrace.flows.flow import Flow
     from cctrace.io.packets import Packets
     from cctrace.io.tcpinfo import TcpInfo
@@ -156,7 +156,7 @@ class Ecn(Summarized):
         return {name: getattr(self, name) for name in (*names, "in_words")}
 
 
-def feedback(mine: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+def feedback(mine: Values, other: Values) -> tuple[Values, Values, Bools]:
     """Return the receivers' kind of ECN feedback, their initial counts, and whether the SYNs reveal it.
 
     Without both SYNs, packets do: only AccECN sets AE, and only classic ECN leaves it clear when ECE is set. A
@@ -254,7 +254,7 @@ def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
     return int(first["ecn_syn"]), int(second["ecn_syn"])
 
 
-def _counted(flow: Flow, before: int) -> tuple[NDArray[Any], ...]:
+def _counted(flow: Flow, before: int) -> tuple[Values, ...]:
     """Return times (s), delivered and marked by then, the excess of marks over deliveries per ACK, and alpha."""
     try:
         rows = flow.events.rows
@@ -268,7 +268,7 @@ def _counted(flow: Flow, before: int) -> tuple[NDArray[Any], ...]:
     return flow.seconds(rows["time_ns"][at]), delivered, marked, beyond, alpha_of(delivered, marked, prior - 1)
 
 
-def alpha_of(delivered: NDArray[Any], marked: NDArray[Any], prior_delivered: NDArray[Any]) -> NDArray[Any]:
+def alpha_of(delivered: Values, marked: Values, prior_delivered: Values) -> Values:
     """Return DCTCP's average of the share of marks at each ACK [RFC8257] §3.3; 1 at the start.
 
     `delivered`, `marked`: shape (n,), cumulative segments by each ACK. `prior_delivered`: shape (n,), deliveries when
@@ -290,9 +290,7 @@ def alpha_of(delivered: NDArray[Any], marked: NDArray[Any], prior_delivered: NDA
     return alpha
 
 
-def _of_handshake(
-    mine: Any, other: Any, columns: dict[str, NDArray[Any]], sender: int, handshake: bool
-) -> Iterator[str]:
+def _of_handshake(mine: Any, other: Any, columns: dict[str, Values], sender: int, handshake: bool) -> Iterator[str]:
     """Yield evidence in the handshake of tampering by the path or an end."""
     asked, answered = _asked_answered(mine, other)
     if not handshake or asked == 0:
@@ -316,7 +314,7 @@ def _of_handshake(
             yield f"The {what} passed here as {NAMES[left]} and arrived as {NAMES[arrived]}: the path rewrites ECN."
 
 
-def _received(packets: Packets, rows: NDArray[Any], handshake: bool) -> dict[str, int] | None:
+def _received(packets: Packets, rows: Values, handshake: bool) -> dict[str, int] | None:
     """Return the bytes that the packets of `rows` report as received, by codepoint; None without AccECN options."""
     rows = rows[packets["options"][rows] & OPT_ACCURATE_ECN != 0]
     if not len(rows):
@@ -341,7 +339,7 @@ def _of_bytes(count: list[int], received: dict[str, int]) -> Iterator[str]:
             yield f"Data that passed here as {NAMES[codepoint]} arrived without it: the path clears the field."
 
 
-def _of_path(flow: Flow, mode: int, count: list[int], times: tuple[NDArray[Any], ...]) -> Iterator[str]:
+def _of_path(flow: Flow, mode: int, count: list[int], times: tuple[Values, ...]) -> Iterator[str]:
     """Yield evidence in data packets and their feedback of tampering by the path."""
     if mode == NO_ECN:
         return

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import xarray
-    from numpy.typing import NDArray
+
+    from cctrace.columns import Ints, Values
 
 
 NAMES = tuple(column.name for column in schema.EVENTS)
@@ -29,7 +30,7 @@ class AckRows:
     Gathers the column that is asked for; all of them would take half as much memory again as the stream.
     """
 
-    def __init__(self, rows: NDArray[Any]) -> None:
+    def __init__(self, rows: Values) -> None:
         ends = rows["event"] == schema.EVENT_CODES["on_ack"]
         self._rows = rows
         self._at = np.flatnonzero(ends if ends.any() else rows["event"] == schema.EVENT_CODES["cong_avoid"])
@@ -37,7 +38,7 @@ class AckRows:
     def __len__(self) -> int:
         return len(self._at)
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Values:
         return self._rows[name][self._at]
 
 
@@ -83,7 +84,7 @@ class Events(Carded, Framed):
     """
 
     def __init__(
-        self, rows: NDArray[Any], meta: Mapping[str, Any], sends: NDArray[Any] | None = None, zero_ns: int | None = None
+        self, rows: Values, meta: Mapping[str, Any], sends: Values | None = None, zero_ns: int | None = None
     ) -> None:
         self.rows, self.meta, self._zero_ns = rows, dict(meta), zero_ns
         self.sends: Any = sends  # an array, unless the stream is coarse or was saved
@@ -95,7 +96,7 @@ class Events(Carded, Framed):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Values:
         if name not in self._names:
             raise StreamError(f"the event stream has no column {name!r}; it has: {', '.join(self._names)}")
         return self.rows[name]
@@ -104,7 +105,7 @@ class Events(Carded, Framed):
         return f"<Events: {len(self)} rows, mss {self.meta['mss']}, hz {self.meta['hz']}>"
 
     @property
-    def now_us(self) -> NDArray[np.int64]:
+    def now_us(self) -> Ints:
         """Time of each row on the connection's own clock, which starts at 1 s; int64 us, shape (n,)."""
         return (self.rows["time_ns"] - self.meta["start_ns"]) // 1000 + CLOCK_START_US
 
@@ -134,7 +135,7 @@ class Events(Carded, Framed):
         limits = ("is_cwnd_limited", "max_packets_out", "app_limited", "rs_is_app_limited", "skb_tx_app_limited")
         return words | dict.fromkeys(limits, "inferred") | {"tlp_orig_data_app_limited": "unknown"}
 
-    def of(self, *names: str) -> NDArray[np.int64]:
+    def of(self, *names: str) -> Ints:
         """Return the indices of the rows of the named calls (`schema.LINUX_EVENTS`), in order."""
         codes = [schema.LINUX_EVENTS[name] for name in names]
         return np.flatnonzero(np.isin(self.rows["event"], codes))
@@ -234,7 +235,7 @@ class Events(Carded, Framed):
         )
 
 
-def pointing(rows: NDArray[Any], sends: int) -> NDArray[Any]:
+def pointing(rows: Values, sends: int) -> Values:
     """Return rows whose `rs_send` points into the table of sends; a saved stream lacks its sends."""
     beyond = rows["rs_send"] >= sends
     if beyond.any():

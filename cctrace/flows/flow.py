@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.columns import Columns, frame_of
+from cctrace.columns import Columns, Floats, Ints, Values, frame_of
 from cctrace.display import Carded, connection
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import matching
@@ -111,7 +111,7 @@ class Flow(Carded):
         return PLACES[int(self.capture.connections.vantage[0][self.index])]
 
     @functools.cached_property
-    def _reenacted(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], Any]:
+    def _reenacted(self) -> tuple[Values, Values, Values, Any]:
         self.require_both_directions()
         rows, log, sent, _, _, finals = self._pass().run()
         self._require("" if len(rows) else "no ACK follows its data")
@@ -151,7 +151,7 @@ class Flow(Carded):
         facts = self.facts | ({"through_fq": True} if self.through_fq else {})
         return Events(rows, facts, sent, int(self.row["start_ns"]))
 
-    def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
+    def seconds(self, time_ns: ArrayLike) -> Floats:
         """Return times of the capture's clock in seconds since the flow's first packet, the zero of every plot.
 
         Parameters
@@ -231,7 +231,7 @@ class Flow(Carded):
         polls, alignment = matching(self, tcpinfo)
         return self._like(tcpinfo=polls, alignment=alignment, is_missing_marks=misses_marks(polls))
 
-    def paced_by(self, how: int, decided: NDArray[np.int64] | None = None) -> Flow:
+    def paced_by(self, how: int, decided: Ints | None = None) -> Flow:
         """Return this flow, assuming that packets left as `how` says (`state`: DIRECTLY, THROUGH_FQ, LATE_TIMER).
 
         `decided`, as of `answers`: rate and cwnd determine when TCP handed packets over (None: cwnd was no limit).
@@ -372,9 +372,7 @@ class Flow(Carded):
 
         return join(self, receiver)
 
-    def answers(
-        self, polls: ArrayLike, decided: NDArray[np.int64] | None = None, marked: NDArray[np.uint8] | None = None
-    ) -> NDArray[Any]:
+    def answers(self, polls: ArrayLike, decided: Ints | None = None, marked: NDArray[np.uint8] | None = None) -> Values:
         """Return what TCP_INFO would have answered in the given intervals, from the capture alone.
 
         Parameters

@@ -20,9 +20,8 @@ Sources: RFC 2018; [Linux618] net/ipv4/tcp_input.c tcp_sack_new_ofo_skb, __tcp_a
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cctrace.columns import rows_of_spans
+from cctrace.columns import Bools, Ints, Values, rows_of_spans
 from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, SYN
@@ -71,9 +70,7 @@ def restored(flow: Flow) -> Flow:
     return _with_blocks(flow, columns, acks, blocks, int(p["isn"]))
 
 
-def _pace(
-    tx_ns: NDArray[Any], end: NDArray[Any], ack_ns: NDArray[Any], acked: NDArray[Any], mss: int, rtt_ns: float
-) -> tuple[float, float]:
+def _pace(tx_ns: Values, end: Values, ack_ns: Values, acked: Values, mss: int, rtt_ns: float) -> tuple[float, float]:
     """Return the path's rate in segments per ns, and its burst size, where it delivers in order."""
     highest = np.maximum.accumulate(end)[np.maximum(np.searchsorted(tx_ns, ack_ns, side="right") - 1, 0)]
     new = np.diff(acked, prepend=acked[:1])
@@ -88,9 +85,7 @@ def _pace(
     return found[0] / span_ns, max(found[1], DUPLICATES)
 
 
-def _answers(
-    tx_ns: NDArray[Any], begin: NDArray[Any], ack_ns: NDArray[Any], soon_ns: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _answers(tx_ns: Values, begin: Values, ack_ns: Values, soon_ns: float) -> tuple[Ints, Ints]:
     """Return the last segment retransmitted just after each ACK (-1: none), and its previous departure time."""
     upon = np.searchsorted(ack_ns, tx_ns, side="right") - 1
     soon = (upon >= 0) & (tx_ns - ack_ns[upon] <= soon_ns)
@@ -103,7 +98,7 @@ def _answers(
     return last, left_ns
 
 
-def _segments(columns: dict[str, NDArray[Any]], mine: NDArray[Any], p: Any) -> tuple[NDArray[Any], ...]:
+def _segments(columns: dict[str, Values], mine: Values, p: Any) -> tuple[Values, ...]:
     """Return each segment's departure time, start and end; super-packets are split."""
     sent = np.flatnonzero(mine & (columns["payload"] > 0))
     first, payload = unwrapped(columns["seq"][sent], int(p["isn"])), columns["payload"][sent].astype(np.int64)
@@ -113,14 +108,7 @@ def _segments(columns: dict[str, NDArray[Any]], mine: NDArray[Any], p: Any) -> t
     return np.repeat(columns["time_ns"][sent], count), begin, np.minimum(begin + mss, np.repeat(first + payload, count))
 
 
-def _arrived(
-    tx_ns: NDArray[Any],
-    begin: NDArray[Any],
-    end: NDArray[Any],
-    ack_ns: NDArray[Any],
-    acked: NDArray[Any],
-    rtt_ns: float,
-) -> NDArray[np.bool_]:
+def _arrived(tx_ns: Values, begin: Values, end: Values, ack_ns: Values, acked: Values, rtt_ns: float) -> Bools:
     """Return which transmissions arrived: of each segment only the last one that its ACK can have answered."""
     highest = np.maximum.accumulate(acked) if len(acked) else acked
     at = np.searchsorted(highest, end)
@@ -143,9 +131,7 @@ class _Receiver:
     path's rate, segments per ns, and burst size.
     """
 
-    def __init__(
-        self, tx_ns: NDArray[Any], begin: NDArray[Any], end: NDArray[Any], rtt_ns: float, rate: float, burst: float
-    ) -> None:
+    def __init__(self, tx_ns: Values, begin: Values, end: Values, rtt_ns: float, rate: float, burst: float) -> None:
         self.arrivals = list(zip(tx_ns.tolist(), begin.tolist(), end.tolist(), strict=True))
         self.size = max((e - b for _, b, e in self.arrivals), default=1)
         self.rtt_ns, self.next, self.acked = rtt_ns, 0, -1
@@ -157,7 +143,7 @@ class _Receiver:
         self.recovers = -1  # until this is acknowledged, the sender needs no further DUPLICATES
 
     def all_blocks(
-        self, ack_ns: NDArray[Any], acked: NDArray[Any], answers: NDArray[Any], left_ns: NDArray[Any]
+        self, ack_ns: Values, acked: Values, answers: Values, left_ns: Values
     ) -> list[list[tuple[int, int]]]:
         """Return the SACK blocks of each ACK, lists of (start, end).
 
@@ -260,7 +246,7 @@ class _Receiver:
 
 
 def _with_blocks(
-    flow: Flow, columns: dict[str, NDArray[Any]], acks: NDArray[Any], blocks: list[list[tuple[int, int]]], isn: int
+    flow: Flow, columns: dict[str, Values], acks: Values, blocks: list[list[tuple[int, int]]], isn: int
 ) -> Flow:
     """Return the flow of a capture in which the ACKs have these blocks."""
     count = np.array([len(each) for each in blocks], np.int64)

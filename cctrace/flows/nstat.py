@@ -7,14 +7,14 @@ The kernel counts per host; with one connection in a network namespace the two a
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_LOSS, CA_RECOVERY, EVENT_TLP_RECOVERY
+from cctrace.columns import Values
 from cctrace.flows.state import DSACK, FAST, PROBE, TIMEOUT, UNEXPLAINED
 from cctrace.schema import LINUX_EVENTS
 
 
-def nstat(rows: NDArray[Any], log: NDArray[Any], final: Any) -> dict[str, int]:
+def nstat(rows: Values, log: Values, final: Any) -> dict[str, int]:
     """Count the recovery events of one connection.
 
     `rows`: its event stream, records of `state.EVENT`. `log`: its retransmissions and D-SACKs, of `state.LOG`. `final`:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from cctrace.columns import Ints, Values
 
 SLACKS_NS = (0, 100_000, 1_000_000)  # tolerance for the difference between two records of one instant
 LATE_NS = (10_000_000, 30_000_000)  # tolerance for pollers that take their time stamp before the query
@@ -58,12 +58,7 @@ def _duration(ns: int, like_ns: int) -> str:
 
 
 def search(
-    time_ns: NDArray[np.int64],
-    reached: NDArray[Any],
-    start: NDArray[Any],
-    end: NDArray[Any],
-    value: NDArray[Any],
-    complete: bool,
+    time_ns: Ints, reached: Values, start: Values, end: Values, value: Values, complete: bool
 ) -> Alignment | None:
     """Return the `Alignment` of polls with ACKs, or None if no poll has a value that the capture contains."""
     if len(time_ns) < 2 or not len(value):
@@ -85,8 +80,8 @@ def search(
 
 
 def _bounds(
-    time_ns: NDArray[np.int64], reached: NDArray[Any], start: NDArray[Any], end: NDArray[Any], value: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None:
+    time_ns: Ints, reached: Values, start: Values, end: Values, value: Values
+) -> tuple[Values, Values, Values] | None:
     """Return (poll time, lowest and highest offset) for the polls whose value starts and ends in the capture."""
     k = np.searchsorted(reached, value, side="right") - 1
     between = (k >= 0) & (k < len(reached) - 1)
@@ -96,7 +91,7 @@ def _bounds(
     return start[between], time_ns[k] - end[between], time_ns[k + 1] - start[between]
 
 
-def _slacks(start: NDArray[Any], end: NDArray[Any]) -> tuple[int, ...]:
+def _slacks(start: Values, end: Values) -> tuple[int, ...]:
     """Return the tolerated differences of polls and capture, ascending."""
     if np.median(end - start) > 0:
         return SLACKS_NS
@@ -104,7 +99,7 @@ def _slacks(start: NDArray[Any], end: NDArray[Any]) -> tuple[int, ...]:
     return (*SLACKS_NS, *LATE_NS, *((1_000_000_000,) if whole_seconds else ()))
 
 
-def _offset(when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], slacks: Sequence[int]) -> Alignment:
+def _offset(when: Values, low: Values, high: Values, slacks: Sequence[int]) -> Alignment:
     """Return the `Alignment` that most intervals [low, high] of offsets allow."""
     span = int(when.max() - when.min())
     zone = span * _DRIFT_PPM // 2_000_000 + SLACKS_NS[2]
@@ -118,9 +113,7 @@ def _offset(when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], slacks: S
     return best
 
 
-def _fit(
-    when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], slope: float, error: float, slacks: Sequence[int]
-) -> Alignment:
+def _fit(when: Values, low: Values, high: Values, slope: float, error: float, slacks: Sequence[int]) -> Alignment:
     """Return the alignment for a given drift, with the smallest tolerance that fits."""
     bend = np.rint((when - when.min()) * slope).astype(np.int64)
     low, high = low - bend, high - bend
@@ -134,7 +127,7 @@ def _fit(
     return Alignment(0 if same_clock else offset, reach + slack, offset, ppm, error * 1e6, count / len(low), len(low))
 
 
-def _overlap(low: NDArray[Any], high: NDArray[Any], slack: int) -> tuple[int, int, int]:
+def _overlap(low: Values, high: Values, slack: int) -> tuple[int, int, int]:
     """Return (offset, half-width of the maximum, count) where most intervals overlap."""
     edges = np.concatenate([low - slack, high + slack])
     change = np.concatenate([np.ones(len(low), np.int64), -np.ones(len(low), np.int64)])
@@ -148,9 +141,7 @@ def _overlap(low: NDArray[Any], high: NDArray[Any], slack: int) -> tuple[int, in
     return (begin + end) // 2, (end - begin + 1) // 2, int(held[top])
 
 
-def _drift(
-    when: NDArray[Any], low: NDArray[Any], high: NDArray[Any], zone: int, slacks: Sequence[int]
-) -> tuple[float, float]:
+def _drift(when: Values, low: Values, high: Values, zone: int, slacks: Sequence[int]) -> tuple[float, float]:
     """Return (slope, its standard error) of a line through the offsets of blocks of polls; 0 if not significant."""
     near = np.flatnonzero((low <= zone) & (high >= -zone))
     if len(near) < 4 * _BLOCKS:
@@ -173,9 +164,7 @@ def _drift(
     return (slope, error) if 4 * error < abs(slope) < _DRIFT_PPM / 1e6 else (0.0, 0.0)
 
 
-def _bytes_before(
-    time_ns: NDArray[np.int64], reached: NDArray[Any], start: NDArray[Any], end: NDArray[Any], value: NDArray[Any]
-) -> list[int]:
+def _bytes_before(time_ns: Ints, reached: Values, start: Values, end: Values, value: Values) -> list[int]:
     """Return the likeliest numbers of bytes acknowledged before a capture that starts in mid-flow."""
     some = slice(None, None, 1 + len(value) // 400)
     start, end, value = start[some], end[some], value[some]
@@ -199,9 +188,7 @@ def _bytes_before(
     return sorted({candidate for s, count, candidate, _ in best if s == slack and count >= _NEAR * most})
 
 
-def _likely_shifts(
-    time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], step: int
-) -> Iterator[int]:
+def _likely_shifts(time_ns: Ints, reached: Values, middle: Values, value: Values, step: int) -> Iterator[int]:
     """Yield rough clock offsets, likeliest first: zero, then those at which the two progress curves run in parallel.
 
     The more polls an offset puts within the capture, the more it explains.
@@ -221,9 +208,7 @@ def _likely_shifts(
             return
 
 
-def _bytes_at(
-    time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], shift: int, reach: int
-) -> set[int]:
+def _bytes_at(time_ns: Ints, reached: Values, middle: Values, value: Values, shift: int, reach: int) -> set[int]:
     """Return the byte counts before the capture that some polls allow, for a clock offset near `shift`."""
     inside = np.flatnonzero((middle + shift > time_ns[0]) & (middle + shift < time_ns[-1]))
     out: set[int] = set()
@@ -235,12 +220,7 @@ def _bytes_at(
 
 
 def _counts(
-    time_ns: NDArray[np.int64],
-    reached: NDArray[Any],
-    start: NDArray[Any],
-    end: NDArray[Any],
-    value: NDArray[Any],
-    candidates: set[int],
+    time_ns: Ints, reached: Values, start: Values, end: Values, value: Values, candidates: set[int]
 ) -> list[tuple[int, int, int, int]]:
     """Return (minus the slack, how many polls agree, candidate, offset) for each candidate; the largest is the best."""
     out = []
@@ -255,9 +235,7 @@ def _counts(
     return out
 
 
-def _spread(
-    time_ns: NDArray[np.int64], reached: NDArray[Any], middle: NDArray[Any], value: NDArray[Any], shift: int
-) -> float | None:
+def _spread(time_ns: Ints, reached: Values, middle: Values, value: Values, shift: int) -> float | None:
     """Return the scatter between polls and capture after removing the median; None without overlap."""
     at = middle + shift
     inside = (at > time_ns[0]) & (at < time_ns[-1])

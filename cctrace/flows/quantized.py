@@ -6,17 +6,16 @@ factor of two. The data sent lie between the counter and one chunk less; the sho
 taut string, varies its rate least.
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+
+from cctrace.columns import Values
 
 NEAR = 0.05  # of a chunk: largest deviation of intervals from integers, as the last write is partial
 MOST = 0.5  # of the intervals; chunks grow with the buffer, and may be split between two intervals
 SEVERAL = 0.02  # of the intervals hold one chunk, and as many another number: otherwise smoothing is unnecessary
 
 
-def chunk(sizes: NDArray[Any]) -> float:
+def chunk(sizes: Values) -> float:
     """Return the chunk size of which intervals are multiples, NaN if there is none.
 
     >>> chunk(np.array([0, 1000, 1003, 2010, 998, 1001]))
@@ -36,7 +35,7 @@ def chunk(sizes: NDArray[Any]) -> float:
     return np.nan
 
 
-def smooth(x: NDArray[Any], counted: NDArray[Any]) -> NDArray[Any]:
+def smooth(x: Values, counted: Values) -> Values:
     """Return the smoothest progress that `counted` can be the chunk-wise count of; `counted` itself without chunks.
 
     `x`, shape (n,): times, ascending. `counted`, shape (n,): the counter, exact at its first and last value.
@@ -52,7 +51,7 @@ def smooth(x: NDArray[Any], counted: NDArray[Any]) -> NDArray[Any]:
     return np.rint(np.interp(x - x[0], (x - x[0])[list(at)], values)).astype(np.int64)
 
 
-def _taut(x: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> list[tuple[int, float]]:
+def _taut(x: Values, low: Values, high: Values) -> list[tuple[int, float]]:
     """Return the vertices of the shortest path through the tube from `low` to `high`, as (index, value)."""
     at, value, bends = 0, high[0], [(0, high[0])]
     last = len(x) - 1

@@ -9,10 +9,9 @@ its times are not corrected.
 Source: [Linux] tcp_rcv_established and tcp_write_xmit, both of which read the clock; net/core/dev.c for the captures.
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+
+from cctrace.columns import Bools, Ints, Values
 
 SAME_SKB_NS = 50_000  # a slow machine takes 15 us between two segments of a super-packet
 SPREAD = 40  # times the typical gap between them
@@ -30,7 +29,7 @@ EARLY = 2_000
 NO_TIME_NS = 1_000  # faster than any stack: if most responses are, the clock hardly advanced
 
 
-def reaction_ns(time_ns: NDArray[np.int64], sent: NDArray[Any], data: NDArray[np.bool_]) -> int:
+def reaction_ns(time_ns: Ints, sent: Values, data: Bools) -> int:
     """Return the time from the capture of an ACK to that of the data that it releases, ns.
 
     `time_ns`, shape (n,): of a connection's packets, ascending, captured at the sender. `sent`, `data`, shape (n,):
@@ -51,7 +50,7 @@ def reaction_ns(time_ns: NDArray[np.int64], sent: NDArray[Any], data: NDArray[np
     return int(min(np.quantile(took_ns, QUICK_SHARE), SLOWEST_NS))
 
 
-def same_skb_ns(time_ns: NDArray[np.int64], payload: NDArray[Any], psh: NDArray[np.bool_]) -> int:
+def same_skb_ns(time_ns: Ints, payload: Values, psh: Bools) -> int:
     """Return the largest gap between segments of one super-packet, ns.
 
     Segments without PSH that are followed by more at once belong to a super-packet; their gaps are short, and similar.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Bools, Ints, Values
 from cctrace.flows.ecn import feedback_of
 from cctrace.flows.state import ACK, FIN, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
 from cctrace.tcp.ecn import ACE_MASK, ACE_SHIFT, ECHO
@@ -79,15 +79,13 @@ _COLUMNS = ("time_ns", "direction", "payload", "flags", "seq", "ack", "window", 
             "tsecr")  # fmt: skip
 
 
-def _report_marks(flags: NDArray[Any], feedback: str) -> int:
+def _report_marks(flags: Values, feedback: str) -> int:
     """Return how many packets echo a mark or, with AccECN, change the count of marks."""
     ace = (flags >> ACE_SHIFT) & ACE_MASK
     return int((ace[1:] != ace[:-1]).sum() if feedback == "accurate" else (ace & ECHO != 0).sum())
 
 
-def _answers(
-    back: dict[str, NDArray[Any]], ahead: dict[str, NDArray[Any]], carries: NDArray[np.bool_]
-) -> tuple[Any, ...]:
+def _answers(back: dict[str, Values], ahead: dict[str, Values], carries: Bools) -> tuple[Any, ...]:
     """Return the payload bytes, each once; whether each data packet is new; and the times until new ones' ACKs."""
     if not carries.any():
         return 0, np.zeros(0, bool), np.zeros(0, np.int64)
@@ -110,7 +108,7 @@ def _answers(
     return int((last - first).sum()), new, waited[waited >= 0]
 
 
-def _echoes(back: dict[str, NDArray[Any]], ahead: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
+def _echoes(back: dict[str, Values], ahead: dict[str, Values]) -> Ints:
     """Return the times from each new time stamp to the first packet that echoes it, ns."""
     stamped, echoing = (side["options"] & OPT_TIMESTAMPS != 0 for side in (back, ahead))
     echoing &= ahead["tsecr"] != 0  # a SYN has nothing to echo
@@ -127,7 +125,7 @@ def _echoes(back: dict[str, NDArray[Any]], ahead: dict[str, NDArray[Any]]) -> ND
     return waited[waited >= 0]
 
 
-def _quantiles_us(waited_ns: NDArray[Any]) -> dict[str, float] | None:
+def _quantiles_us(waited_ns: Values) -> dict[str, float] | None:
     if not len(waited_ns):
         return None
     least, median, p95 = np.quantile(waited_ns / 1e3, (0, 0.5, 0.95))

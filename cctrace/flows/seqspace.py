@@ -7,20 +7,20 @@ payload 1) and grow without bound.
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Ints, Values
 from cctrace.lang.machine import Machine
 from cctrace.tcp import sequence
 
 
-def unwrapped(numbers: NDArray[Any], mine: NDArray[Any], base: int) -> NDArray[np.int64]:
+def unwrapped(numbers: Values, mine: Values, base: int) -> Ints:
     """Return sequence numbers of the sender relative to `base`, growing without bound; 0 for other packets."""
     out = np.zeros(len(numbers), np.int64)
     out[mine] = sequence.unwrapped(numbers[mine], base)
     return out
 
 
-def group(conn: NDArray[Any], connections: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def group(conn: Values, connections: int) -> tuple[Ints, Ints]:
     """Return the packets' rows grouped by connection, in file order within each, and where each group starts.
 
     `order` has the shape of `conn`; `first` has one value more than there are connections.

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cctrace.columns import Floats
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
@@ -57,7 +57,7 @@ class FlowSource(Streamed, Viewed, Protocol):
     def row(self) -> dict[str, Any]:
         """Its row of `flows`, the table of connections."""
 
-    def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
+    def seconds(self, time_ns: ArrayLike) -> Floats:
         """Return times of the capture's clock in seconds since the flow's start."""
 
 

@@ -25,8 +25,8 @@ from cctrace.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
 
+    from cctrace.columns import Ints, Values
     from cctrace.io.packets import Packets
 
 CHUNK = 1 << 14  # packets per part of a file, at least: few enough to stay in the cache
@@ -65,7 +65,7 @@ class Connections:
         self.rtt = _quantiles(self._samples, 2 * np.arange(len(self)) + self.sender)
         del self._samples
 
-    def _scan(self, parts: Iterable[Packets], mss: NDArray[np.int64] | None) -> None:
+    def _scan(self, parts: Iterable[Packets], mss: Ints | None) -> None:
         """Process all parts; `mss` None: guessed from what is known at the start of a connection."""
         # One direction after the other: memory that a flood of SYNs never uses is then not allocated.
         sides, pool, used = np.zeros((2, 64), SIDE), np.empty((1024, 3), np.int64), 0
@@ -90,22 +90,22 @@ class Connections:
     def __len__(self) -> int:
         return len(self.sender)
 
-    def _mine(self, name: str, other: bool = False) -> NDArray[Any]:
+    def _mine(self, name: str, other: bool = False) -> Values:
         """Return a field of the senders' sides, or of the `other` ones."""
         return np.where(self.sender == other, self.sides[name][:, 0], self.sides[name][:, 1])
 
     @property
-    def begin_ns(self) -> NDArray[np.int64]:
+    def begin_ns(self) -> Ints:
         """Time of each connection's first packet."""
         return self.sides["begin_ns"][:, 0]
 
     @functools.cached_property
-    def clock(self) -> NDArray[np.int64]:
+    def clock(self) -> Ints:
         """The times of the last part, made non-decreasing in file order, ns."""
         return np.maximum.accumulate(self.packets["time_ns"])
 
     @functools.cached_property
-    def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _groups(self) -> tuple[Ints, Ints]:
         from cctrace.flows.seqspace import group
 
         return group(self.packets["conn"], len(self))
@@ -114,7 +114,7 @@ class Connections:
     first = property(lambda self: self._groups[1], doc="Where in `order` each connection begins, and the last ends.")
 
     @functools.cached_property
-    def vantage(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def vantage(self) -> tuple[Ints, Ints, Ints]:
         """Where each connection was captured: (place, confidence, time to the sender and back), see `vantage.judge`."""
         mine, echo = self._mine, self._mine("echo_ns")
         answered = np.where(mine("syn_ack") > 0, mine("syn_ns"), mine("opened_ns"))
@@ -128,7 +128,7 @@ class Connections:
         return place, confidence, np.where((data > away) & (data < 2 * away), data, away)
 
     @property
-    def sender_side_ns(self) -> NDArray[np.int64]:
+    def sender_side_ns(self) -> Ints:
         """The time from the capture point to the sender and back, ns; 0 where the capture is the sender's own."""
         return self.vantage[2]
 
@@ -164,7 +164,7 @@ class Connections:
             "warnings": self.warnings(part),
         }
 
-    def _rtt_at_sender(self, part: slice) -> NDArray[np.int64]:
+    def _rtt_at_sender(self, part: slice) -> Ints:
         """Return minimum, median and 95th percentile of the RTT from the sender, us, -1 without a sample."""
         rtt, away_us = self.rtt[part, :3], self.sender_side_ns[part, None] // 1000
         return np.where(rtt >= 0, rtt + away_us, -1)
@@ -243,18 +243,18 @@ def _warnings(
     return found
 
 
-def _mss_option(table: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
+def _mss_option(table: dict[str, Values]) -> Ints:
     """Return the smaller of the two MSS options, at least what a sender accepts; -1 if one is unknown."""
     smaller = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
     return np.where(smaller > 0, np.maximum(smaller, LEAST_MSS), -1)
 
 
-def _as(column: NDArray[Any], dtype: Any) -> NDArray[Any]:
+def _as(column: Values, dtype: Any) -> Values:
     """Return a column in the type of compiled code; without a copy if it has that already."""
     return np.ascontiguousarray(column, dtype)
 
 
-def _longer(array: NDArray[Any], rows: int) -> NDArray[Any]:
+def _longer(array: Values, rows: int) -> Values:
     """Return an array of so many rows that begins with the given ones, then zeros (which cost nothing until used)."""
     longer = np.zeros((rows, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
@@ -285,7 +285,7 @@ def segment_size(largest: int, gcd: int, syn_mss: int) -> tuple[int, bool]:
     return MSS_BYTES, False
 
 
-def _quantiles(samples: list[NDArray[np.int64]], sides: NDArray[Any]) -> NDArray[np.int64]:
+def _quantiles(samples: list[Ints], sides: Values) -> Ints:
     """Return minimum, median and 95th percentile (nearest rank) of each side's samples, us, -1 without; how many."""
     ordered = np.sort(np.concatenate([np.zeros(0, np.int64), *samples]))
     first, end = (np.searchsorted(ordered, (sides + more) << SAMPLE_BITS) for more in (0, 1))

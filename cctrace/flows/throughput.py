@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
 
+    from cctrace.columns import Floats, Values
     from cctrace.flows.flow import Flow
 
 _LONGEST_BIN_S, _FEWEST_BINS = 1.0, 10
@@ -54,7 +54,7 @@ def throughput(flow: Flow, bin_s: float | None = None) -> pd.DataFrame:
     return pd.DataFrame(throughput_columns(flow, bin_s))
 
 
-def throughput_columns(flow: Flow, bin_s: float | None = None) -> dict[str, NDArray[np.float64]]:
+def throughput_columns(flow: Flow, bin_s: float | None = None) -> dict[str, Floats]:
     """Return the columns of `throughput` without pandas."""
     lasted_s = float(flow.row["duration_s"])
     edges_s = edges(lasted_s, bin_s)
@@ -66,7 +66,7 @@ def throughput_columns(flow: Flow, bin_s: float | None = None) -> dict[str, NDAr
     return table | {"sent_bps": rate_bps(*sent, edges_s), "acked_bps": rate_bps(*acked, edges_s)}
 
 
-def edges(lasted_s: float, bin_s: float | None = None) -> NDArray[np.float64]:
+def edges(lasted_s: float, bin_s: float | None = None) -> Floats:
     """Return the edges of bins of equal length; a remainder of less than half a bin belongs to the last one.
 
     Raises `ArgumentError` if `bin_s` is not positive, or so short that there are more than a million.
@@ -84,7 +84,7 @@ def edges(lasted_s: float, bin_s: float | None = None) -> NDArray[np.float64]:
     return np.append(np.arange(bins) * bin_s, max(lasted_s, (bins - 1) * bin_s + bin_s / 2))
 
 
-def rate_bps(time_s: NDArray[Any], total_bytes: NDArray[Any], edges_s: NDArray[Any]) -> NDArray[np.float64]:
+def rate_bps(time_s: Values, total_bytes: Values, edges_s: Values) -> Floats:
     """Return the mean rates between edges of a cumulative count.
 
     Neither `time_s` nor `total_bytes` decreases. Bytes that arrive at an edge belong to the bin that ends there; those

@@ -16,7 +16,8 @@ Confidence:
 """
 
 import numpy as np
-from numpy.typing import NDArray
+
+from cctrace.columns import Ints
 
 SENDER, MIDDLE, RECEIVER, UNKNOWN = range(4)
 PLACES = ("sender", "middle", "receiver", "unknown")
@@ -26,9 +27,7 @@ REACTION_NS = 300_000  # up to which a round trip to the sender may be its own r
 FAR_AWAY_NS = 1_000_000
 
 
-def judge(
-    near_ns: NDArray[np.int64], waiting_ns: NDArray[np.int64], far_ns: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def judge(near_ns: Ints, waiting_ns: Ints, far_ns: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the places of capture, their confidence, and the round trip to the sender (0: taken at it).
 
     `near_ns`: measured round trip from the capture to the sender, 0 unknown. `waiting_ns`: for how long the

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cctrace import schema
+from cctrace.columns import Ints, Values
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
 
@@ -64,7 +65,7 @@ class View:
         return len(self.event)
 
     @property
-    def time_ns(self) -> NDArray[np.int64]:
+    def time_ns(self) -> Ints:
         """Time of each call, ns, on the capture's clock if the view has it, else the stack's; int64, shape (n,)."""
         if self._time_ns is not None:
             return self._time_ns
@@ -79,7 +80,7 @@ class View:
             raise StreamError(f"this stream has the columns of a {self.kind} controller, not of a {kind} one")
         return self
 
-    def _own(self, place: int, name: str, values: ArrayLike, allowed: Iterable[str]) -> NDArray[np.int64]:
+    def _own(self, place: int, name: str, values: ArrayLike, allowed: Iterable[str]) -> Ints:
         values = np.asarray(values)
         if name not in allowed:
             raise StreamError(f"{name!r} is not a column of the {self.kind} view")
@@ -96,7 +97,7 @@ class View:
         return column
 
 
-def staggered(rows: int, place: int) -> NDArray[np.int64]:
+def staggered(rows: int, place: int) -> Ints:
     """Return an uninitialised int64 array that starts in another cache line of a page than those of other places.
 
     A replay reads some thirty columns at once. Large arrays all start at the same place of a page, so the current
@@ -182,7 +183,7 @@ def quic_view(events: Events) -> View:
     return View("quic", event, columns, unknown=unknown, time_ns=events["time_ns"][row])
 
 
-def _quic_columns(events: Events) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
+def _quic_columns(events: Events) -> tuple[dict[str, Values], Values]:
     """Return the QUIC columns of every row of the stream, and the send time (ms) of the row's segment."""
     now_us = events.now_us
     now_ms = now_us // 1000
@@ -227,7 +228,7 @@ def _quic_columns(events: Events) -> tuple[dict[str, NDArray[Any]], NDArray[Any]
     return columns, sent_ms
 
 
-def _nonnegative(events: Events) -> dict[str, NDArray[Any]]:
+def _nonnegative(events: Events) -> dict[str, Values]:
     """Return the columns of counts as int64, what was not observed as 0."""
     names = "packets_out sacked_out lost_out retrans_out delivered lost srtt_us8 skb_tx_delivered rs_prior_delivered "
     names += "rs_delivered rs_acked_sacked rs_prior_in_flight rs_is_app_limited rs_losses rs_tx_in_flight rs_lost "
@@ -235,15 +236,13 @@ def _nonnegative(events: Events) -> dict[str, NDArray[Any]]:
     return {name: np.maximum(events[name].astype(np.int64), 0) for name in names.split()}
 
 
-def _latest(values: NDArray[Any], known: Any, before: int) -> NDArray[Any]:
+def _latest(values: Values, known: Any, before: int) -> Values:
     """Return, for each row, the value of the last row so far where `known`; `before` the first of them."""
     last = np.maximum.accumulate(np.where(known, np.arange(len(values)), -1))
     return np.where(last >= 0, values[last], before)
 
 
-def _persistent_congestion(
-    events: Events, sent_ms: NDArray[Any], lost: NDArray[Any], acks: NDArray[Any]
-) -> NDArray[np.int64]:
+def _persistent_congestion(events: Events, sent_ms: Values, lost: Values, acks: Values) -> Ints:
     """Return the last lost row of each ACK whose losses establish persistent congestion [RFC9002] 7.6.2."""
     if not len(lost) or not len(acks):
         return np.zeros(0, np.int64)

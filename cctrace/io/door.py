@@ -7,17 +7,17 @@ which refuses the file; counters of any format pass `plausible`, which drops the
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cctrace import schema
+from cctrace.columns import Values
 from cctrace.errors import FormatError
 from cctrace.schema import Column
 
 
-def checked(table: Sequence[Column], columns: Mapping[str, ArrayLike], source: str) -> dict[str, NDArray[Any]]:
+def checked(table: Sequence[Column], columns: Mapping[str, ArrayLike], source: str) -> dict[str, Values]:
     """Return the columns of a table from a file, with their dtypes, after checking every value.
 
     `columns`: may hold others as well. `source`: name of the file. Raises `FormatError`: a column is missing, has
@@ -33,7 +33,7 @@ def checked(table: Sequence[Column], columns: Mapping[str, ArrayLike], source: s
     return found
 
 
-def _column(column: Column, values: NDArray[Any], source: str) -> NDArray[Any]:
+def _column(column: Column, values: Values, source: str) -> Values:
     """Return one column, typed; see `checked`."""
     if values.ndim != 1:
         raise FormatError(f"{source}: column {column.name!r} is not a list of numbers")
@@ -56,7 +56,7 @@ def _column(column: Column, values: NDArray[Any], source: str) -> NDArray[Any]:
 
 def packets(
     columns: Mapping[str, ArrayLike], sacks: Mapping[str, ArrayLike], connections: Mapping[str, ArrayLike], source: str
-) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+) -> tuple[dict[str, Values], dict[str, Values], dict[str, Values]]:
     """Return the three tables of packets, checked, with every row number inside the table it points into.
 
     `columns`, `sacks`, `connections`: as for `Packets`. Raises `FormatError` as `checked` does, naming the `source`.
@@ -75,7 +75,7 @@ def packets(
     return columns, sacks, connections
 
 
-def plausible(columns: dict[str, NDArray[Any]], missing: int) -> list[str]:
+def plausible(columns: dict[str, Values], missing: int) -> list[str]:
     """Replace values that no kernel can have reported by `missing`, in place.
 
     `columns`: of `schema.TCP_INFO`. `missing`: stands for a missing value. Returns list of str: one line for each such

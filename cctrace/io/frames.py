@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
+from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError, Truncated
 from cctrace.io import decode, layout
 from cctrace.io.packets import FAR_BACK_NS, Packets, back_steps
@@ -188,7 +189,7 @@ class Decoder:
         found += "; decapsulate= (--decapsulate all) looks into tunnels" if counters["tunnelled"] else ""
         return "; ".join([found, *(text.removeprefix(f"{self.name}: ") for text in self.warnings)])
 
-    def _connection_table(self) -> dict[str, NDArray[Any]]:
+    def _connection_table(self) -> dict[str, Values]:
         c = self._conns[: self._n_conns]
         ok = c[:, layout.SACK_OK : layout.SACK_OK + 2]
         new = c[len(self._src) :]
@@ -251,7 +252,7 @@ def _tunnel_bits(decapsulate: str | Sequence[str]) -> int:
 _TRUSTED = 1 << 24  # rows, up to which the estimate from a file's first frames is trusted: 1 GB, paged in as it fills
 
 
-def _longer(arrays: Iterable[NDArray[Any]], used: int, more: int, share: float = 0.0) -> Iterator[NDArray[Any]]:
+def _longer(arrays: Iterable[Values], used: int, more: int, share: float = 0.0) -> Iterator[Values]:
     """Yield copies of arrays with room for `more` rows after the first `used`.
 
     Sized for the whole file, judging by the `share` read so far, otherwise half as large again. Untouched memory costs
@@ -266,7 +267,7 @@ def _longer(arrays: Iterable[NDArray[Any]], used: int, more: int, share: float =
         yield longer
 
 
-def _addresses(hi: NDArray[np.int64], lo: NDArray[np.int64], ports: NDArray[np.int64]) -> NDArray[np.object_]:
+def _addresses(hi: Ints, lo: Ints, ports: Ints) -> NDArray[np.object_]:
     """Return addresses as text; `ports` has the IP version in its upper bits."""
     out, is_four = np.empty(len(lo), object), ports >> 32 == 4
     for which, family, packed in (

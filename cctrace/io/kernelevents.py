@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
-    from numpy.typing import NDArray
+
+    from cctrace.columns import Bools, Ints, Values
 
 _DAY_S, _ZONE_S = 86_400, 900  # time zones differ by quarters of an hour
 _HANDSHAKE = ("SYN_SENT", "SYN_RECV", "NEW_SYN_RECV")
@@ -41,15 +42,13 @@ class KernelEvents:
     `kind` (R retransmission, L tail loss probe), `state`; of tcplife `tx_kib`, `rx_kib`, `duration_ms`.
     """
 
-    def __init__(
-        self, columns: dict[str, NDArray[Any]], format: str, source: str = "", warnings: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, columns: dict[str, Values], format: str, source: str = "", warnings: Sequence[str] = ()) -> None:
         self.columns, self.format, self.source, self.warnings = columns, format, source, list(warnings)
 
     def __len__(self) -> int:
         return len(self.columns["sport"])
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Values:
         return self.columns[name]
 
     def __repr__(self) -> str:
@@ -81,11 +80,11 @@ class KernelEvents:
             return self._life(flow, mine, reverse)
         raise ArgumentError(f"no line about {src}:{sport} -> {dst}:{dport} in {self.source}")
 
-    def _between(self, src: str, sport: int, dst: str, dport: int) -> NDArray[np.bool_]:
+    def _between(self, src: str, sport: int, dst: str, dport: int) -> Bools:
         c = self.columns
         return (c["src"] == src) & (c["sport"] == sport) & (c["dst"] == dst) & (c["dport"] == dport)
 
-    def _retransmissions(self, flow: CapturedFlow, mine: NDArray[np.bool_]) -> Beside:
+    def _retransmissions(self, flow: CapturedFlow, mine: Bools) -> Beside:
         early = np.isin(self["state"], _HANDSHAKE)
         seconds = np.sort(self["second_of_day"][mine & (self["kind"] != "L") & ~early])
         table = flow.retransmissions.copy()
@@ -109,7 +108,7 @@ class KernelEvents:
         )
         return Beside(text.format(**figures), figures, table)
 
-    def _life(self, flow: CapturedFlow, mine: NDArray[np.bool_], reverse: NDArray[np.bool_]) -> Beside:
+    def _life(self, flow: CapturedFlow, mine: Bools, reverse: Bools) -> Beside:
         row = np.flatnonzero(mine | reverse)[-1]  # the last connection, where ports were reused
         kib = int(self["tx_kib" if mine[row] else "rx_kib"][row])
         sent, took = int(flow.row["bytes_sent"]), flow.row["duration_s"] * 1000
@@ -122,7 +121,7 @@ class KernelEvents:
         return Beside(f"{reported}; the capture: {sent / 1024:.1f} KiB in {took:.0f} ms", figures, None)
 
 
-def _pairs(reported: NDArray[np.int64], polled: NDArray[np.int64]) -> list[int]:
+def _pairs(reported: Ints, polled: Ints) -> list[int]:
     """Return a row of `polled` for each second in `reported` that matches it or the next; both in s of the day."""
     left: dict[int, list[int]] = {}
     for row, second in enumerate(polled.tolist()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pandas as pd
-    from numpy.typing import NDArray
+
+    from cctrace.columns import Floats, Ints, Values
 
 
 class LinkTrace:
@@ -36,8 +37,8 @@ class LinkTrace:
 
     def __init__(
         self,
-        columns: dict[str, NDArray[Any]],
-        capacity: tuple[NDArray[np.int64], NDArray[np.float64]],
+        columns: dict[str, Values],
+        capacity: tuple[Ints, Floats],
         end_ns: int,
         source: str = "",
         format: str = "",
@@ -51,7 +52,7 @@ class LinkTrace:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Values:
         return self.columns[name]
 
     def __repr__(self) -> str:
@@ -63,7 +64,7 @@ class LinkTrace:
         """Mean rate over the trace, bit/s."""
         return float(self.capacity[1].sum()) * 8e9 / self.end_ns if self.end_ns else float("nan")
 
-    def rate(self, bin_ms: float = 100) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def rate(self, bin_ms: float = 100) -> tuple[Ints, Floats]:
         """Return (start of each bin in ns, mean rate in it in bit/s).
 
         >>> chances = np.array([0, 10**6]), np.array([1500.0, 1500.0])
@@ -78,7 +79,7 @@ class LinkTrace:
         sums, _ = np.histogram(self.capacity[0], bins=edges, weights=self.capacity[1])
         return edges[:-1], sums * 8e9 / np.diff(np.minimum(edges, self.end_ns)).clip(1)
 
-    def steps(self, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def steps(self, column: str) -> tuple[Ints, Floats]:
         """Return (ns from the start, values) of a column where it has numbers; the first holds from the beginning.
 
         Raises `ArgumentError` if there is no such column, or no number in it.

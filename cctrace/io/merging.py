@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Values
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.schema import MISSING
 
@@ -45,7 +45,7 @@ def merged(tables: Sequence[TcpInfo], source: str) -> TcpInfo:
     return joint
 
 
-def _joined(parts: Sequence[NDArray[Any] | None], sizes: Sequence[int]) -> NDArray[Any]:
+def _joined(parts: Sequence[Values | None], sizes: Sequence[int]) -> Values:
     """Return the parts of an extra column as one; where a table lacks it, its rows are missing."""
     present = [part for part in parts if part is not None]
     kind = np.result_type(*present) if all(part.dtype.kind in "if" for part in present) else np.dtype(object)
@@ -54,7 +54,7 @@ def _joined(parts: Sequence[NDArray[Any] | None], sizes: Sequence[int]) -> NDArr
     return np.concatenate([_as_kind(part, kind) for part in full])
 
 
-def _as_kind(part: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
+def _as_kind(part: Values, kind: np.dtype[Any]) -> Values:
     """Return a column as another type; what is missing stays missing."""
     if part.dtype == kind or part.dtype.kind != "i":
         return part.astype(kind)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cctrace import schema
-from cctrace.columns import rows_of_spans
+from cctrace.columns import Bools, Values, rows_of_spans
 from cctrace.display import Framed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
-    from numpy.typing import NDArray
 
 # Bits of the column `options`.
 TIMESTAMPS, SACK, MSS, WINDOW_SCALE, SACK_PERMITTED, ACCURATE_ECN, DUPLICATE, BAD_OPTIONS = 1, 2, 4, 8, 16, 32, 64, 128
@@ -49,9 +48,9 @@ class Packets(Framed):
 
     def __init__(
         self,
-        columns: dict[str, NDArray[Any]],
-        sacks: dict[str, NDArray[Any]],
-        connections: dict[str, NDArray[Any]],
+        columns: dict[str, Values],
+        sacks: dict[str, Values],
+        connections: dict[str, Values],
         counters: Mapping[str, int] | None = None,
         warnings: Sequence[str] = (),
         source: str = "",
@@ -64,7 +63,7 @@ class Packets(Framed):
     def __len__(self) -> int:
         return len(self.columns["time_ns"])
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Values:
         return self.columns[name]
 
     def __repr__(self) -> str:
@@ -99,7 +98,7 @@ class Packets(Framed):
         columns = {name: column[order] for name, column in self.columns.items()}
         return Packets(columns, self.sacks, self.connections, self.counters, self.warnings, self.source)
 
-    def select(self, wanted: NDArray[np.bool_]) -> Packets:
+    def select(self, wanted: Bools) -> Packets:
         """Return the packets of some connections; the connection table stays complete.
 
         `wanted` has a value for each connection, or more.

@@ -9,8 +9,8 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Values
 from cctrace.io import cells
 from cctrace.schema import MISSING, U64_MAX
 
@@ -84,7 +84,7 @@ class PollColumns:
     def __contains__(self, name: Any) -> bool:
         return name in self._columns
 
-    def arrays(self) -> dict[Any, NDArray[Any]]:
+    def arrays(self) -> dict[Any, Values]:
         """Return the columns; see `column_of`."""
         for column in self._columns.values():
             self._fill(column)
@@ -94,7 +94,7 @@ class PollColumns:
         }
 
 
-def column_of(values: list[Any]) -> NDArray[Any]:
+def column_of(values: list[Any]) -> Values:
     """Return values, None where missing, as a column of int64, else uint64, else float64, else object."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, bool}:

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Values
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import parse_iso
@@ -278,7 +278,7 @@ class _Packets:
         self._last.append(last)
         self._bytes.append(size)
 
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def columns(self) -> dict[str, Values]:
         """Return the columns of `TcpInfo.events`."""
         types = {"kind": object, "space": object}
         names = ("time_ns", "connection", "kind", "space", "first", "last", "bytes")

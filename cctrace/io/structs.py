@@ -7,11 +7,10 @@ Source: [Linux618] include/uapi/linux/tcp.h, inet_diag.h; the 52-byte BBR struct
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Values
 from cctrace.schema import MISSING, U64_MAX
 
 # Order and width are the layout; "options" and "wscale" share bytes with bit fields, see `decode`.
@@ -48,7 +47,7 @@ BBR23_INFO = np.dtype(
 PHASES = ("", "STARTUP", "DRAIN", "PROBE_RTT", "PROBE_BW_UP", "PROBE_BW_DOWN", "PROBE_BW_CRUISE", "PROBE_BW_REFILL")
 
 
-def decode(dumps: Sequence[bytes]) -> dict[str, NDArray[Any]]:
+def decode(dumps: Sequence[bytes]) -> dict[str, Values]:
     """Decode dumps of struct tcp_info (bytes each, of any lengths) into {field: array}, missing where not covered."""
     size = TCP_INFO.itemsize
     lengths = np.array([len(dump) for dump in dumps])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
-from cctrace.columns import Columns, frame_of
+from cctrace.columns import Columns, Floats, Ints, Values, frame_of
 from cctrace.display import Carded, Framed, visible
 from cctrace.errors import FormatError
 from cctrace.io import cells, door
@@ -124,9 +124,9 @@ class TcpInfo(Carded, Framed):
 
     def __init__(
         self,
-        columns: dict[str, NDArray[Any]],
-        extra: dict[str, NDArray[Any]],
-        connection: NDArray[np.int64],
+        columns: dict[str, Values],
+        extra: dict[str, Values],
+        connection: Ints,
         connections: list[dict[str, Any]],
         source: str = "",
         format: str = "",
@@ -135,13 +135,13 @@ class TcpInfo(Carded, Framed):
         self.columns, self.extra = columns, extra
         self.connection, self.connections = connection, connections
         self.source, self.format, self.warnings = source, format, list(warnings)
-        self.events: dict[str, NDArray[Any]] | None = None
-        self._order: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self.events: dict[str, Values] | None = None
+        self._order: tuple[Ints, Ints] | None = None
 
     def __len__(self) -> int:
         return len(self.connection)
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Values:
         return self.columns[name] if name in self.columns else self.extra[name]
 
     def __repr__(self) -> str:
@@ -181,7 +181,7 @@ class TcpInfo(Carded, Framed):
             self.warnings,
         )
 
-    def _rows_of(self, index: int) -> NDArray[np.int64]:
+    def _rows_of(self, index: int) -> Ints:
         """Return the rows of a connection; sorted once, so that going through many connections stays linear."""
         if self._order is None:
             order = np.argsort(self.connection, kind="stable")
@@ -306,7 +306,7 @@ def _identity(connection: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _settled(values: NDArray[Any], is_number: bool) -> tuple[NDArray[Any], cells.LeftOut | None]:
+def _settled(values: Values, is_number: bool) -> tuple[Values, cells.LeftOut | None]:
     """Return a column of one type, and the values left out of it; see `cells.settled`."""
     if values.dtype.kind == "f":
         wrong = np.isinf(values) | (np.abs(np.nan_to_num(values)) >= -float(MISSING))
@@ -319,7 +319,7 @@ def _settled(values: NDArray[Any], is_number: bool) -> tuple[NDArray[Any], cells
     return column_of(kept), left_out
 
 
-def _bbr_modes(columns: dict[str, NDArray[Any]], extra: dict[str, NDArray[Any]]) -> NDArray[np.object_]:
+def _bbr_modes(columns: dict[str, Values], extra: dict[str, Values]) -> NDArray[np.object_]:
     """Return BBR's mode by name, as printed, else inferred from its gains; None where neither is known."""
     printed = extra.get("bbr_mode", np.full(len(columns["state"]), MISSING))
     gains = zip(columns["bbr_pacing_gain"].tolist(), columns["bbr_cwnd_gain"].tolist(), strict=True)
@@ -337,7 +337,7 @@ def _mode(printed: Any) -> str | None:
     return BBR_MODES[int(printed)] if printed is not None and 0 <= printed < len(BBR_MODES) else None
 
 
-def _signed(values: NDArray[Any], none: int | None) -> NDArray[np.int64]:
+def _signed(values: Values, none: int | None) -> Ints:
     """Return int64, with `none` and the u64 values that do not fit (all of them markers) as MISSING."""
     out = values.astype(np.int64)
     if none is not None:
@@ -347,7 +347,7 @@ def _signed(values: NDArray[Any], none: int | None) -> NDArray[np.int64]:
     return out
 
 
-def _integers(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _integers(values: Floats) -> Ints:
     """Return floats as int64, rounded to nearest, NaN as MISSING."""
     gap = np.isnan(values)
     return np.where(gap, MISSING, np.rint(np.where(gap, 0, values)).astype(np.int64))

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cctrace import schema
+from cctrace.columns import Values
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import epoch_ns, parse_iso
@@ -130,7 +131,7 @@ def _time_fields(columns: dict[str, tuple[str, ...]], numbers: Sequence[int], na
     return {"time_ns": np.array(out, np.int64)}
 
 
-def _bbr_fields(cells: Sequence[str], numbers: Sequence[int], name: str) -> dict[Any, NDArray[Any]]:
+def _bbr_fields(cells: Sequence[str], numbers: Sequence[int], name: str) -> dict[Any, Values]:
     """Decode the result of TCP_CC_INFO at each poll."""
     polls = []
     for number, cell in zip(numbers, cells, strict=True):
@@ -141,7 +142,7 @@ def _bbr_fields(cells: Sequence[str], numbers: Sequence[int], name: str) -> dict
     return tcpinfo.PollColumns(polls).arrays()
 
 
-def _column(cells: Sequence[str], column: str, numbers: Sequence[int], name: str) -> NDArray[Any]:
+def _column(cells: Sequence[str], column: str, numbers: Sequence[int], name: str) -> Values:
     """Parse one column: whole numbers, else numbers, else (if it is no field of tcp_info) text."""
     try:
         whole = np.array(list(map(int, cells)), np.int64)  # nearly every column; a text of MISSING_TEXTS is no number

@@ -11,11 +11,10 @@ Source: Raca et al., "Beyond Throughput, The Next Generation: A 5G Dataset", MMS
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Ints, Values
 from cctrace.errors import FormatError
 from cctrace.io.linktrace import LinkTrace
 from cctrace.io.source import Source, reads
@@ -70,7 +69,7 @@ def read(source: Source) -> LinkTrace:
     return LinkTrace(columns, (time_ns - start, capacity), time_ns[-1] - start + 10**9, name, "ucc5g", warnings, there)
 
 
-def _of_path(columns: dict[str, NDArray[Any]], name: str, warnings: list[str]) -> dict[str, tuple[str, float]]:
+def _of_path(columns: dict[str, Values], name: str, warnings: list[str]) -> dict[str, tuple[str, float]]:
     """Return the columns of RTT and loss of the path; warn about those with impossible values."""
     there = {}
     for field, (column, unit, most) in _OF_PATH.items():
@@ -87,7 +86,7 @@ def _of_path(columns: dict[str, NDArray[Any]], name: str, warnings: list[str]) -
     return there
 
 
-def _times(cells: Sequence[str], numbers: Sequence[int], name: str) -> NDArray[np.int64]:
+def _times(cells: Sequence[str], numbers: Sequence[int], name: str) -> Ints:
     found = []
     for number, cell in zip(numbers, cells, strict=True):
         try:
@@ -103,7 +102,7 @@ def _times(cells: Sequence[str], numbers: Sequence[int], name: str) -> NDArray[n
     return seconds * 10**9 + place * 10**9 // np.repeat(count, count)
 
 
-def _numbers(values: Sequence[str]) -> NDArray[Any]:
+def _numbers(values: Sequence[str]) -> Values:
     """Return a column of numbers, or of text if one of them is not a number."""
     try:
         return np.array([np.nan if value in ("-", "") else float(value) for value in values])

@@ -17,14 +17,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from types import FunctionType
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc import asking
 from cctrace.cc.base import Controller, param_fields
+from cctrace.columns import Ints, Values
 from cctrace.lang import cache, objects
 from cctrace.lang.emit import Record, Scalar, described
 from cctrace.lang.entry import places
@@ -97,7 +96,7 @@ class Compiled:
         self.address, self._row, failed = objects.link(code, "call", "row", "failed")
         self._failed = ctypes.c_int64.from_address(failed)
 
-    def new_state(self, **params: float) -> NDArray[Any]:
+    def new_state(self, **params: float) -> Values:
         """Return the state after the class's constructor: a record array of shape (1,)."""
         controller = self.cls(**params)
         state = np.zeros(1, self.state_dtype)
@@ -109,11 +108,11 @@ class Compiled:
         self,
         row: int,
         stop: int,
-        columns: Sequence[NDArray[Any]],
-        carried: Sequence[NDArray[Any] | None],
-        slots: NDArray[np.int64],
-        recorded: NDArray[np.int64],
-        out: NDArray[np.int64],
+        columns: Sequence[Values],
+        carried: Sequence[Values | None],
+        slots: Ints,
+        recorded: Ints,
+        out: Ints,
     ) -> None:
         """Call rows [row, stop) of a view.
 

@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
+
+from cctrace.columns import Values
 
 _arrays: dict[int, np.ndarray] = {}
 _functions: dict[int, Callable[[int, int, int], int]] = {}
 _numbers = itertools.count(1)
 
 
-def place(array: NDArray[Any]) -> int:
+def place(array: Values) -> int:
     """Register a C-contiguous array and return its address. Release it with `forget`."""
     address = array.ctypes.data
     _arrays[address] = array

@@ -11,11 +11,10 @@ goes to either side of the maximum, and the maximum of the last fit is elected.
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Floats, Values
 from cctrace.errors import ArgumentError
 
 FIRST_K, FIRST_BETA = 4, 0.45  # [Chung18] §III-A
@@ -33,8 +32,8 @@ RATE = 4.0  # of `Ascent`: growth of ln beta per relative growth of the utility 
 
 
 Points = dict[float, float]  # of one k: beta, mean utility
-Array = NDArray[np.float64]
-Fit = tuple[Array, Array, Array, NDArray[Any]]
+Array = Floats
+Fit = tuple[Array, Array, Array, Values]
 
 
 @dataclass

@@ -4,12 +4,11 @@ Two flows start together at 40 Mbit/s and run for three minutes (section 3.2).
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.analytic.metrics import jain
+from cctrace.columns import Floats, Values
 from cctrace.papers.bbr2plus import (
     BBR,
     BBR2,
@@ -33,7 +32,7 @@ BUFFERS_BDP = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 LONG_MS = 150
 CLOSE = 0.1  # of Jain's index, which varies by up to 0.05 between seeds
 _AXIS = {"logx": True, "top": 1.03}
-Buffers = NDArray[np.float64]
+Buffers = Floats
 NO_WORSE = "no worse than the better one of BBR and BBRv2 at any buffer"
 
 
@@ -61,13 +60,13 @@ class AgainstCubic(Yang22):
         }
 
 
-def _at(made: Reproduction, column: str, system: str, wanted: Callable[[Buffers], NDArray[Any]]) -> Buffers:
+def _at(made: Reproduction, column: str, system: str, wanted: Callable[[Buffers], Values]) -> Buffers:
     """Return the means of a column at those buffers of the run that fulfil a condition."""
     buffers, values = made.column(column, "buffer_bdp", system=system)
     return values[wanted(buffers)]
 
 
-def _deep(bdp: Buffers) -> NDArray[Any]:
+def _deep(bdp: Buffers) -> Values:
     return bdp >= 8
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cctrace.analytic.metrics import throughput_gain
+from cctrace.columns import Floats
 from cctrace.papers.bbr2plus import BBR, BBR2, PLUS_18, PLUS_19, TRYING, Yang22, run_of
 from cctrace.papers.claims import Claim, Stated
 from cctrace.papers.figure import Drawing, Fields, Reproduction, drawing, measures
@@ -47,7 +47,7 @@ class _OverRateAndRtt(Yang22):
         return measures(result["flows"][0], "mbps", "retransmitted_pct") | {"bdp_kb": bdp_kb}
 
 
-def _squares(made: Reproduction, system: str, buffer: str, column: str, large: bool = True) -> NDArray[np.float64]:
+def _squares(made: Reproduction, system: str, buffer: str, column: str, large: bool = True) -> Floats:
     """Return the means of a column where the BDP is large (or is not), in the table's order."""
     rows = made.rows(system=system, buffer=buffer)
     return rows[(rows.bdp_kb > LARGE_BDP_KB) == large][column].to_numpy()
@@ -74,7 +74,7 @@ class Fig7(_OverRateAndRtt):
 
     drawn = _squares_drawn("gain", "Eq. 2 (%)", "buffer", centre=0.0)
 
-    def gains(self, made: Reproduction, buffer: str, large: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def gains(self, made: Reproduction, buffer: str, large: bool) -> tuple[Floats, Floats]:
         """Return (Eq. 2, percent; BBRv2 below BBR, percent of BBR) of the squares."""
         old, new = (_squares(made, s, buffer, "mbps", large) for s in (BBR, BBR2))
         return 100 * throughput_gain(old, new), 100 * (1 - new / old)

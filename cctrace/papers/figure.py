@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cctrace import plot
+from cctrace.columns import Floats, Values
 from cctrace.errors import ArgumentError
 from cctrace.papers.claims import Claim
 from cctrace.papers.runs import Result, Run, run_all
@@ -124,7 +124,7 @@ class Reproduction:
         rows = self.rows(**where)
         return float(rows[column].iloc[0]) if len(rows) else float("nan")
 
-    def column(self, column: str, over: str, **where: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def column(self, column: str, over: str, **where: Any) -> tuple[Values, Floats]:
         """Return (values of `over`, means of `column`), sorted, of the rows that `where` describes."""
         rows = self.rows(**where).sort_values(over)
         return rows[over].to_numpy(), rows[column].to_numpy(float)

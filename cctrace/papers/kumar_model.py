@@ -17,9 +17,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cctrace.analytic import Collapse, TruncatedNormal, closedloop, jittered
+from cctrace.columns import Floats
 from cctrace.papers.claims import NEAR, Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, chosen, drawing
 from cctrace.papers.kumar import (
@@ -95,7 +95,7 @@ def _modelled(name: str, sd_ms: float, queue_us: float, duration_s: float, seed:
     return row | {"bw_mbps": mbps, "throughput_mbps": mbps, "collapsed": chance, "degraded": chance}
 
 
-Numbers = NDArray[np.float64]
+Numbers = Floats
 
 
 def _both(made: Reproduction, column: str, model: str) -> tuple[Numbers, Numbers, Numbers]:

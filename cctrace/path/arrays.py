@@ -3,11 +3,9 @@
 import itertools
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from cctrace.columns import Bools as Bools
+from cctrace.columns import Floats, Ints
 
 
 def last_of_each(values: Ints) -> Ints:

@@ -17,8 +17,8 @@ from cctrace.schema import LINUX_EVENTS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
+    from cctrace.columns import Values
     from cctrace.flows.flow import Flow
 
 _POINTS = 1000  # of a curve over time
@@ -105,14 +105,14 @@ def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> F
     return drawing
 
 
-def _mean_bps(time_s: NDArray[Any], total: NDArray[Any], at: NDArray[Any], span_s: float) -> NDArray[Any]:
+def _mean_bps(time_s: Values, total: Values, at: Values, span_s: float) -> Values:
     """Return the mean rate of the last `span_s` before each of `at`; at the start, since the start."""
     total = np.concatenate(([0], total))
     since = np.maximum(at - span_s, 0.0)
     return 8 * (total[np.searchsorted(time_s, at, "right")] - total[np.searchsorted(time_s, since)]) / (at - since)
 
 
-def _acknowledged(flow: Flow, received: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def _acknowledged(flow: Flow, received: Any) -> tuple[Values, Values]:
     """Return when the receiver's packets, in the order of time, arrived, and what they had acknowledged: s, bytes."""
     known = np.flatnonzero(received.ack >= 0)
     acked = np.maximum.accumulate(np.maximum(received.ack[known] - 1, 0))  # the SYN is no payload

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.columns import rows_of_spans
+from cctrace.columns import Values, rows_of_spans
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import TIME, finish, one_panel
 from cctrace.plot.of_tables import COLOURS
@@ -20,7 +20,7 @@ from cctrace.plot.panels import COLOURS as MEANINGS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from cctrace.flows.flow import Flow
 
@@ -69,7 +69,7 @@ def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None 
     return drawing
 
 
-def _sent(axes: Axes, sent: Any, time_s: NDArray[Any], rows: Any) -> None:
+def _sent(axes: Axes, sent: Any, time_s: Values, rows: Any) -> None:
     low, high = sent.seq[rows] / 1e6, (sent.seq[rows] + sent.size[rows]) / 1e6
     kind = sent.kind[rows]
     for i, name in enumerate(KINDS):
@@ -82,9 +82,7 @@ def _sent(axes: Axes, sent: Any, time_s: NDArray[Any], rows: Any) -> None:
         axes.vlines(*bars, color=MEANINGS[meaning], lw=wide, label=label)
 
 
-def _thinned(
-    time_s: NDArray[Any], low: NDArray[Any], high: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _thinned(time_s: Values, low: Values, high: Values) -> tuple[Values, Values, Values]:
     """Return bars (time, low, high): those given, or, if too many, the range covered in each of `_SPANS` time bins."""
     if len(time_s) <= _MOST:
         return time_s, low, high
@@ -95,7 +93,7 @@ def _thinned(
     return time_s[order][first], least, most
 
 
-def _received(axes: Axes, received: Any, time_s: NDArray[Any], rows: Any) -> None:
+def _received(axes: Axes, received: Any, time_s: Values, rows: Any) -> None:
     known = rows[received.ack[rows] >= 0]
     known = known[:: -max(1, len(known) // _MOST)][::-1]  # increasing lines: the points left out lie on the line
     if len(known):

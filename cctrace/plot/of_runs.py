@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Values
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
@@ -69,7 +69,7 @@ class _Item(NamedTuple):
     source: Any
 
 
-def samples(of: Any, quantity: str, by: str | None = None) -> dict[str, NDArray[Any]]:
+def samples(of: Any, quantity: str, by: str | None = None) -> dict[str, Values]:
     """Return a quantity of many flows, by group.
 
     Parameters
@@ -162,7 +162,7 @@ def _corpus(of: Any) -> Any:
     return None
 
 
-def _of_corpus(corpus: Any, column: str, by: str) -> dict[str, NDArray[Any]]:
+def _of_corpus(corpus: Any, column: str, by: str) -> dict[str, Values]:
     if column in SAMPLED:
         raise ArgumentError(f"quantity={column!r}: a corpus keeps rtt_min, rtt_median and rtt_p95 of each flow")
     column = "retransmitted_segments" if column == "retransmitted_share" and "flows" in corpus.tables else column
@@ -259,7 +259,7 @@ def _flow_item(flow: Flow) -> _Item:
     return _Item(ends | {"controller": controller_name(flow.tcpinfo)}, flow)
 
 
-def _values(source: Any, quantity: str) -> NDArray[Any]:
+def _values(source: Any, quantity: str) -> Values:
     """Return the values of one flow, in the unit of the column."""
     if isinstance(source, tuple):
         simulation, index = source
@@ -277,11 +277,11 @@ def _values(source: Any, quantity: str) -> NDArray[Any]:
     return _one(row, column, quantity, "a capture's flow")
 
 
-def _sampled(rtt_us: NDArray[Any], quantity: str) -> NDArray[Any]:
+def _sampled(rtt_us: Values, quantity: str) -> Values:
     return rtt_us - rtt_us.min(initial=np.inf) if quantity == "queue" and len(rtt_us) else rtt_us
 
 
-def _one(row: dict[str, Any], column: str, quantity: str, whose: str) -> NDArray[Any]:
+def _one(row: dict[str, Any], column: str, quantity: str, whose: str) -> Values:
     """Return a number of a row of figures as an array."""
     value = row.get(column, "")
     if not (value is None or isinstance(value, int | float | np.number)):
@@ -292,7 +292,7 @@ def _one(row: dict[str, Any], column: str, quantity: str, whose: str) -> NDArray
     return np.array([np.nan if value is None else value], np.float64)
 
 
-def _of_simulation(simulation: Simulation, index: int, quantity: str) -> NDArray[Any]:
+def _of_simulation(simulation: Simulation, index: int, quantity: str) -> Values:
     if quantity in SAMPLED:
         if simulation.traces:
             return _sampled(_rtt_us(simulation.flow(index)), quantity)
@@ -306,7 +306,7 @@ def _of_simulation(simulation: Simulation, index: int, quantity: str) -> NDArray
     return _one(row, _column(quantity), quantity, "a simulation's flow")
 
 
-def _rtt_us(view: View) -> NDArray[Any]:
+def _rtt_us(view: View) -> Values:
     """Return the RTT samples of a simulated flow."""
     if view.kind == "quic":
         rtt_ms = view.columns["smp_rtt_ms"]
@@ -315,7 +315,7 @@ def _rtt_us(view: View) -> NDArray[Any]:
     return rtt_us[rtt_us >= 0].astype(np.float64)
 
 
-def _of_run(run: Run, quantity: str) -> NDArray[Any]:
+def _of_run(run: Run, quantity: str) -> Values:
     for table in (run.columns, *([model_of(run)] if "snd_cwnd" in run.columns else [])):
         if quantity in table and quantity != "event" and table[quantity].dtype.kind in "iufb":
             return table[quantity].astype(np.float64)

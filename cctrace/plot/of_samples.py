@@ -16,7 +16,8 @@ from cctrace.plot.of_tables import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
+
+    from cctrace.columns import Values
 
 _BESIDE = 6  # groups from which on the legend is placed beside the axes
 _STEPS = 5000  # of a curve: more than a page resolves
@@ -168,7 +169,7 @@ def qq(
 _SHARES = np.arange(1, 200) / 200
 
 
-def _known(of: Any, quantity: str | None, by: str | None) -> dict[str, NDArray[Any]]:
+def _known(of: Any, quantity: str | None, by: str | None) -> dict[str, Values]:
     """Return the finite samples of each group."""
     if quantity is None and not isinstance(of, dict):
         raise ArgumentError(f"of={of!r}: a dict of samples by name, or say which quantity: cdf(of, 'goodput')")

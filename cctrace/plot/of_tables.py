@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
+
+    from cctrace.columns import Values
 
 COLOURS = (
     "#1f6fb2", "#b3541e", "#2e8b57", "#8a4fa3", "#c2a000", "#5d6b7a", "#d6336c", "#17a2a2", "#111827", "#7fb069",
@@ -103,7 +104,7 @@ def _groups(table: pd.DataFrame, by: str | None) -> list[tuple[str, pd.DataFrame
     return [(str(group), table[table[by] == group]) for group in dict.fromkeys(table[by])]
 
 
-def _finish_grid(grid: NDArray[Any], count: int, xlabel: str | None = None) -> None:
+def _finish_grid(grid: Values, count: int, xlabel: str | None = None) -> None:
     """Hide what is left over behind `count` panels, and label the axes below the lowest."""
     for axes in grid.flat[count:]:
         axes.set_visible(False)

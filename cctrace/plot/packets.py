@@ -1,12 +1,12 @@
 """The packets of one connection as a time-sequence graph draws them: sent, and received."""
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.columns import rows_of_spans
+from cctrace.columns import Bools, Values, rows_of_spans
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
 from cctrace.tcp.sequence import unwrap, unwrapped
@@ -113,16 +113,14 @@ def packets_of(flow: Flow) -> tuple[Sent, Received]:
     return sent, _received(flow, rows, order[~forth[order]], seq, forth)
 
 
-def _unwrapped(seq: NDArray[Any], flags: NDArray[Any], forth: NDArray[Any], isn: int) -> NDArray[Any]:
+def _unwrapped(seq: Values, flags: Values, forth: Values, isn: int) -> Values:
     """Return the sender's sequence numbers without wraps; for the packets of the other side the latest one so far."""
     counts = forth & (flags & RST == 0)  # a reset may carry any sequence number
     latest = np.concatenate(([0], unwrapped(seq[counts], isn)))[np.cumsum(counts)]
     return np.where(forth, unwrap(seq, isn, latest), latest)
 
 
-def _kinds(
-    flow: Flow, time_ns: NDArray[Any], seq: NDArray[Any], rows: NDArray[Any]
-) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+def _kinds(flow: Flow, time_ns: Values, seq: Values, rows: Values) -> tuple[NDArray[np.uint8], Bools]:
     """Return kind and spuriousness of the sender's packets, in the order in which it sent them."""
     size = flow.capture.packets["payload"][rows].astype(np.int64)
     end, kind, spurious = seq + size, np.zeros(len(seq), np.uint8), np.zeros(len(seq), bool)
@@ -144,9 +142,7 @@ def _kinds(
     return kind, spurious
 
 
-def _received(
-    flow: Flow, rows: NDArray[Any], mine: NDArray[Any], latest: NDArray[Any], forth: NDArray[Any]
-) -> Received:
+def _received(flow: Flow, rows: Values, mine: Values, latest: Values, forth: Values) -> Received:
     """Return the `Received` of the packets `mine`, given the latest sequence number sent before each packet."""
     packets, facts = flow.capture.packets, flow.facts
     rows, near = rows[mine], latest[mine]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cctrace.analysis.spans import spans_of
-from cctrace.columns import Columns
+from cctrace.columns import Columns, Ints, Values
 
 # Meaning -> colour.
 COLOURS = {
@@ -127,7 +126,7 @@ class Phases:
         return bool(cycle) and float(np.median(cycle)) < THIN_SHARE * (self.spans[-1][1] - self.spans[0][0])
 
     @classmethod
-    def from_names(cls, time_s: NDArray[Any], names: ArrayLike) -> Phases:
+    def from_names(cls, time_s: Values, names: ArrayLike) -> Phases:
         """Join equal neighbours of one phase name per time; each phase lasts until the next one begins."""
         return cls(spans_of(time_s, names))
 
@@ -147,7 +146,7 @@ def throughput_series(table: Columns, columns: Sequence[tuple[str, str, str]], s
     ]
 
 
-def changes(time_s: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def changes(time_s: Values, values: Values) -> tuple[Values, Values]:
     """Leave out of a series of steps the points that repeat the value before them; the last one stays.
 
     >>> changes(np.arange(4.0), np.array([2.0, 2.0, 5.0, 5.0]))
@@ -158,7 +157,7 @@ def changes(time_s: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], N
     return time_s[keep], values[keep]
 
 
-def decimate(time_s: NDArray[Any], values: NDArray[Any], buckets: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def decimate(time_s: Values, values: Values, buckets: int) -> tuple[Values, Values]:
     """Thin a series to what is visible: first, lowest, highest and last point of each of `buckets` equal time bins.
 
     `time_s`, `values`: shape (n,); times must not decrease, and points that are not finite are dropped. Drawn, the
@@ -178,7 +177,7 @@ def decimate(time_s: NDArray[Any], values: NDArray[Any], buckets: int) -> tuple[
     return time_s[keep], values[keep]
 
 
-def extreme_rows(span: NDArray[np.int64], low: NDArray[Any], high: NDArray[Any]) -> list[NDArray[np.int64]]:
+def extreme_rows(span: Ints, low: Values, high: Values) -> list[Ints]:
     """Return rows: first and last of each span, and the first ones with the smallest `low` and the largest `high`.
 
     `span`: the number of each row's span; rows of a span are neighbours.

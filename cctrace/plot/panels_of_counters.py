@@ -1,11 +1,8 @@
 """The panels of a connection with counters only: no event stream, one point per poll."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from cctrace.columns import Table
+from cctrace.columns import Floats, Table, Values
 from cctrace.flows.counters import CounterFlow
 from cctrace.plot.panels import Panel, Phases, Series, throughput_series
 
@@ -43,14 +40,14 @@ def counter_phases(counters: CounterFlow) -> Phases:
 
 
 def _series(
-    counters: CounterFlow, label: str, values: NDArray[Any], colour: str, kind: str = "steps", dashed: bool = False
+    counters: CounterFlow, label: str, values: Values, colour: str, kind: str = "steps", dashed: bool = False
 ) -> list[Series]:
     """Return the one series in a list; an empty list where nothing is known."""
     known = np.isfinite(values) & (values > 0)
     return [Series(label, counters.seconds(), values, colour, kind, dashed)] if known.any() else []
 
 
-def _sampled(counters: CounterFlow, name: str) -> NDArray[np.float64]:
+def _sampled(counters: CounterFlow, name: str) -> Floats:
     """Return a counter that is 0 before its first sample, with NaN in place of those zeros."""
     values = counters.values(name)
     return np.where(values > 0, values, np.nan)

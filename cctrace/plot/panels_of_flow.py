@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.analysis.flow_view import FlowView
+from cctrace.columns import Values
 from cctrace.flows.events import AckRows
 from cctrace.plot.packets import in_time
 from cctrace.plot.panels import Panel, Phases, Series, changes, throughput_series
@@ -188,7 +188,7 @@ def _bdp(view: FlowView) -> Series:
     return Series("BDP (95 % rate x lowest RTT)", ends, np.full(len(ends), bdp), "bound", dashed=True)
 
 
-def delivery_rate_bps(acks: AckRows) -> NDArray[Any]:
+def delivery_rate_bps(acks: AckRows) -> Values:
     """Return the delivery-rate sample of each ACK in bits per second, NaN where there is none.
 
     `acks`: rows of `schema.EVENTS` that end an ACK (`FlowView.acks`).
@@ -283,7 +283,7 @@ def _kernel_series(
     return [Series(label, view.seconds(view.kernel), values, colour, "steps", dashed=True)]
 
 
-def _numbers(table: Any, column: str, missing: float | None = None) -> NDArray[Any]:
+def _numbers(table: Any, column: str, missing: float | None = None) -> Values:
     """Return a column as float64, NaN where it is missing."""
     values = np.asarray(table[column])  # of a frame, too
     if values.dtype == np.int64:

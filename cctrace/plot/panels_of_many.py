@@ -1,12 +1,11 @@
 """The panels that compare flows of one capture: throughput and delay of each."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.analysis.flow_view import FlowView
+from cctrace.columns import Values
 from cctrace.plot.panels import Panel, Series
 
 COMPARED = 8  # flows, as many as there are colours that are distinguishable with colour blindness
@@ -57,23 +56,21 @@ def comparison_panels(views: Mapping[str, FlowView], aligned: bool = False) -> t
     return panels, start_ns, duration_s
 
 
-def _panel(
-    name: str, title: str, explanation: str, axis: str, curves: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
-) -> Panel:
+def _panel(name: str, title: str, explanation: str, axis: str, curves: Mapping[str, tuple[Values, Values]]) -> Panel:
     series = [
         Series(label, time_s, values, f"flow{i}", "steps") for i, (label, (time_s, values)) in enumerate(curves.items())
     ]
     return Panel(name, title, explanation, axis, series)
 
 
-def _rate(view: FlowView, start_ns: int, edges: NDArray[Any], ended: float) -> NDArray[Any]:
+def _rate(view: FlowView, start_ns: int, edges: Values, ended: float) -> Values:
     """Return the rate at which data were acknowledged between the edges (s), Mbit/s; `ended` after the flow."""
     time_s = (view.events["time_ns"] - start_ns) / 1e9
     acked = np.interp(edges, time_s, view.events["snd_una"].astype(np.float64))
     return np.where(edges[:-1] < time_s[-1], np.diff(acked) * 8e-6 / np.diff(edges), ended)
 
 
-def _queue(view: FlowView, start_ns: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _queue(view: FlowView, start_ns: int) -> tuple[Values, Values]:
     acks = view.acks
     known = acks["srtt_us8"] > 0
     samples = acks["rs_rtt_us"][acks["rs_rtt_us"] > 0]

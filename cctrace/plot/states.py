@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cctrace.analysis.flow_view import FlowView
-from cctrace.columns import Table
+from cctrace.columns import Table, Values
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import TIME, blank, draw
 from cctrace.plot.panels import Phases
@@ -17,7 +17,6 @@ from cctrace.schema import CA_STATES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from cctrace.flows.flow import Flow
     from cctrace.replaying.run import Run
@@ -50,7 +49,7 @@ class Lane(NamedTuple):
     phases: Phases
 
 
-def modes_of(model: Table) -> NDArray[Any]:
+def modes_of(model: Table) -> Values:
     """Return a replayed controller's mode after each call: its phase, or else slow start or congestion avoidance."""
     if "phase" in model:
         return model["phase"]

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Ints
 from cctrace.plot.packets import NEW, Received, Sent, in_time, rows_of
 from cctrace.plot.panels import extreme_rows
 from cctrace.report.data import packet_columns, script_json
@@ -108,5 +108,5 @@ def _selected(sent: Sent, received: Received, spans: int) -> tuple[Sent, Receive
     return chosen, rows_of(received, np.unique(np.concatenate(rows)))
 
 
-def _span_of(side: Sent | Received, low: int, high: int, spans: int) -> NDArray[np.int64]:
+def _span_of(side: Sent | Received, low: int, high: int, spans: int) -> Ints:
     return ((side.time_ns - low) / (high - low) * spans).astype(np.int64)

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 import cctrace
+from cctrace.columns import Floats
 from cctrace.corpus.one import reason_of
 from cctrace.corpus.queries import Corpus
 from cctrace.diagnosis.catalogue import CAUSES
@@ -209,7 +209,7 @@ def _distributions(flows: pd.DataFrame) -> str:
     return "\n".join(_histogram(title, flows[name].to_numpy(np.float64), form) for title, name, form in quantities)
 
 
-def _histogram(title: str, values: NDArray[np.float64], form: Callable[[float], str]) -> str:
+def _histogram(title: str, values: Floats, form: Callable[[float], str]) -> str:
     """Return a histogram on a logarithmic axis; what is zero has a bar of its own."""
     known = values[np.isfinite(values)]
     above = known[known > 0]

@@ -17,8 +17,7 @@ from cctrace.plot.panels import changes, decimate
 from cctrace.report.encode import fast, floats, integers, small
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from cctrace.columns import Values
     from cctrace.plot.packets import Received, Sent
     from cctrace.plot.panels import Panel, Series
     from cctrace.plot.states import Lane
@@ -167,7 +166,7 @@ def _panels(
     return found, times, room
 
 
-def _points(series: Series, buckets: int | None) -> tuple[NDArray[Any], NDArray[Any]]:
+def _points(series: Series, buckets: int | None) -> tuple[Values, Values]:
     """Return the points of a series, without what repeats where it holds its values."""
     finite = np.isfinite(series.value)
     time_s, values = series.time_s[finite], series.value[finite]

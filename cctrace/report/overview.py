@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.analysis.flow_analysis import SIMULATED, FlowAnalysis
 from cctrace.analysis.flow_view import FlowView
-from cctrace.columns import Columns, Table
+from cctrace.columns import Columns, Table, Values
 from cctrace.display import Progress, silent, visible
 from cctrace.errors import StreamError
 from cctrace.flows.counters import CounterFlow
@@ -174,7 +173,7 @@ def _tables(analysis: FlowAnalysis) -> dict[str, Table]:
     return {name: columns for name, columns in tables.items() if columns is not None}
 
 
-def _columns(records: NDArray[Any]) -> Columns:
+def _columns(records: Values) -> Columns:
     return {name: records[name] for name in records.dtype.names or ()}
 
 

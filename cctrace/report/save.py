@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Values
 from cctrace.extras import is_installed
 from cctrace.report.arrow import arrow_tables
 from cctrace.report.cells import LONGEST, write_rows
 
-Table: TypeAlias = "Mapping[str, NDArray[Any] | Sequence[Any]]"
+Table: TypeAlias = "Mapping[str, Values | Sequence[Any]]"
 _BLOCK = 8192  # rows whose text is made at a time
 _QUOTED = frozenset(',"\r\n')
 
@@ -71,7 +71,7 @@ def csv_parts(table: Table) -> Iterator[bytes]:
         yield out[: write_rows(block, is_text, ends, room, out)].tobytes()
 
 
-def _numbers(values: NDArray[Any] | Sequence[Any]) -> tuple[NDArray[Any], list[bytes]]:
+def _numbers(values: Values | Sequence[Any]) -> tuple[Values, list[bytes]]:
     """Return integers and no texts; or the texts of runs of equal values, and each value's index into them."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64:
         return values, []

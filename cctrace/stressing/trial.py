@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc import called
+from cctrace.columns import Floats, Values
 from cctrace.errors import own_code
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Path
@@ -90,11 +90,11 @@ class Setting:
 class Course:
     """What happened, sample by sample."""
 
-    time_s: NDArray[np.float64]  # from 0 on; shape (n + 1,)
-    delivered: NDArray[np.float64]  # bytes on the wire that arrived, each segment once; shape (flows, n + 1)
-    offered: NDArray[np.float64]  # bytes that the path would have carried; shape (n + 1,)
-    rtt_s: NDArray[np.float64]  # mean RTT of the stressed flow in each interval, NaN without a sample; shape (n,)
-    modes: NDArray[Any]  # its controller's state at each instant
+    time_s: Floats  # from 0 on; shape (n + 1,)
+    delivered: Floats  # bytes on the wire that arrived, each segment once; shape (flows, n + 1)
+    offered: Floats  # bytes that the path would have carried; shape (n + 1,)
+    rtt_s: Floats  # mean RTT of the stressed flow in each interval, NaN without a sample; shape (n,)
+    modes: Values  # its controller's state at each instant
 
 
 def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) -> Course:
@@ -119,7 +119,7 @@ def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) 
     return Course(time_s, noted[:, :-2].T, offered(path, time_s, history.app), rtt, names)
 
 
-def offered(path: Path, time_s: NDArray[np.float64], app: tuple[float, float] | None = None) -> NDArray[np.float64]:
+def offered(path: Path, time_s: Floats, app: tuple[float, float] | None = None) -> Floats:
     """Return the cumulative bytes that a path would have carried: rate times the share not lost at random.
 
     Of a pausing application only the time counts that its data take on the path; it starts after the handshake.

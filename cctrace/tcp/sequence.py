@@ -5,11 +5,13 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import Ints
+
 
 @overload
 def unwrap(seq: int | np.integer, base: int, near: int) -> np.int64: ...
 @overload
-def unwrap(seq: NDArray[np.integer], base: int, near: Any) -> NDArray[np.int64]: ...
+def unwrap(seq: NDArray[np.integer], base: int, near: Any) -> Ints: ...
 def unwrap(seq: Any, base: int, near: Any) -> Any:
     """Return `seq - base` (32-bit numbers) unwrapped to the value closest to `near`; compiled into the reconstruction.
 
@@ -20,7 +22,7 @@ def unwrap(seq: Any, base: int, near: Any) -> Any:
     return near + offset - ((offset >> 31) << 32)
 
 
-def unwrapped(numbers: NDArray[np.uint32], base: int) -> NDArray[np.int64]:
+def unwrapped(numbers: NDArray[np.uint32], base: int) -> Ints:
     """Return 32-bit numbers as offsets from `base`: an array of int64, each within 2 GiB of the one before.
 
     >>> unwrapped(np.array([0xFFFFFFFF, 5, 3], np.uint32), 0xFFFFFFFF).tolist()

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.analysis.flow_analysis import FlowAnalysis
+from cctrace.columns import Bools, Floats, Ints, Values
 from cctrace.diagnosis.findings import LIMITS
 from cctrace.flows.flow import Flow
 from cctrace.plot.packets import packets_of
@@ -29,24 +30,24 @@ class PacketColumns:
     states: tuple[str, ...]  # names of the controller's states
     sack: bool  # the receiver sends SACK, so that RACK detects losses
     first_ns: int  # time of the first of these packets, nanoseconds since the epoch
-    frame: NDArray[np.int64]  # number in the capture, from 1; shape (packets,)
-    sent: NDArray[np.bool_]  # the sender's; else the receiver's
-    data: NDArray[np.bool_]  # the sender's, with payload
+    frame: Ints  # number in the capture, from 1; shape (packets,)
+    sent: Bools  # the sender's; else the receiver's
+    data: Bools  # the sender's, with payload
     state: NDArray[np.int8]  # index into `states`
     tcp_state: NDArray[np.int8]  # index into `cctrace.schema.CA_STATES`
     limit: NDArray[np.int8]  # index into `cctrace.diagnosis.findings.LIMITS`: what limited the flow
     # cwnd, inflight: segments
-    cwnd: NDArray[np.int64]
-    inflight: NDArray[np.int64]
+    cwnd: Ints
+    inflight: Ints
     # pacing_rate_bps, bw_bps: pacing rate and bandwidth estimate, bit/s
-    pacing_rate_bps: NDArray[np.int64]
-    bw_bps: NDArray[np.int64]
+    pacing_rate_bps: Ints
+    bw_bps: Ints
     # min_rtt_us, rtt_us: the controller's estimate, and the RTT sample of an ACK
-    min_rtt_us: NDArray[np.int64]
-    rtt_us: NDArray[np.int64]
+    min_rtt_us: Ints
+    rtt_us: Ints
     kind: NDArray[np.int8]  # index into `cctrace.plot.packets.KINDS` of data; 0 of everything else
-    spurious: NDArray[np.bool_]  # a D-SACK later reported it as a duplicate
-    window_left: NDArray[np.int64]  # bytes of the receive window left after data of the sender
+    spurious: Bools  # a D-SACK later reported it as a duplicate
+    window_left: Ints  # bytes of the receive window left after data of the sender
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -86,14 +87,14 @@ def columns_of(flow: Flow, analysis: FlowAnalysis) -> PacketColumns:
     )
 
 
-def _spread(where: NDArray[np.bool_], values: NDArray[Any], other: Any) -> NDArray[Any]:
+def _spread(where: Bools, values: Values, other: Any) -> Values:
     """Return an array as long as `where` with these values where that is true, and another one elsewhere."""
     found = np.full(len(where), other, values.dtype)
     found[where] = values
     return found
 
 
-def _limits(analysis: FlowAnalysis, time_s: NDArray[np.float64]) -> NDArray[np.int8]:
+def _limits(analysis: FlowAnalysis, time_s: Floats) -> NDArray[np.int8]:
     """Return what limited the flow at each time, as indices of `LIMITS`."""
     limits = analysis.diagnosis.limits if analysis.diagnosis else []
     starts = np.array([limit.start_s for limit in limits])
@@ -101,7 +102,7 @@ def _limits(analysis: FlowAnalysis, time_s: NDArray[np.float64]) -> NDArray[np.i
     return codes[np.searchsorted(starts, time_s, side="right")]
 
 
-def known_of_stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.bool_]) -> dict[str, Any]:
+def known_of_stream(flow: Flow, known_ns: Ints, forth: Bools) -> dict[str, Any]:
     """Return the event stream's columns at the time `known_ns` of each packet; those `forth` are the sender's."""
     events, sends = flow.events.rows, flow.events.sends
     row = np.searchsorted(events["time_ns"], known_ns, side="right") - 1
@@ -123,7 +124,7 @@ def known_of_stream(flow: Flow, known_ns: NDArray[np.int64], forth: NDArray[np.b
     return {"tcp_state": tcp_state, "inflight": inflight, "rtt_us": rtt_us}
 
 
-def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> dict[str, Any]:
+def _model(analysis: FlowAnalysis, known_ns: Ints) -> dict[str, Any]:
     """Return the columns from the replayed controller, at the time of each packet."""
     model = analysis.view.model if analysis.view is not None else None
     nothing = np.full(len(known_ns), UNKNOWN)
@@ -134,7 +135,7 @@ def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> dict[str, Any
     last, began = np.maximum(row, 0), row >= 0
     names, codes = np.unique(modes_of(model).astype(str), return_inverse=True)
 
-    def column(name: str, factor: int = 1) -> NDArray[np.int64]:
+    def column(name: str, factor: int = 1) -> Ints:
         if name not in model:
             return nothing
         value = model[name][last] * factor
@@ -150,9 +151,7 @@ def _model(analysis: FlowAnalysis, known_ns: NDArray[np.int64]) -> dict[str, Any
     }
 
 
-def _window_left(
-    time_ns: NDArray[np.int64], edge: NDArray[np.int64], end: NDArray[np.int64], data: NDArray[np.bool_]
-) -> NDArray[np.int64]:
+def _window_left(time_ns: Ints, edge: Ints, end: Ints, data: Bools) -> Ints:
     """Return how much of the receive window data left open, given each ACK's right edge and each packet's last byte."""
     order = np.argsort(time_ns, kind="stable")
     highest = np.empty(len(edge), np.int64)

@@ -1,11 +1,11 @@
 """Which packets deserve a comment, and what it says: our own words and numbers, nothing that a file holds."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import Bools, Values
 from cctrace.diagnosis.findings import LIMITS
 from cctrace.io.annotated import Comment
 from cctrace.plot.packets import KINDS, NEW
@@ -93,19 +93,19 @@ def _figures(c: PacketColumns, i: int) -> str:
     return ", ".join(found)
 
 
-def _changes(values: NDArray[np.generic]) -> NDArray[np.bool_]:
+def _changes(values: NDArray[np.generic]) -> Bools:
     """Return where a value differs from the one before; the first one does."""
     return np.concatenate([[True], values[1:] != values[:-1]]) if len(values) else np.zeros(0, bool)
 
 
-def _at(where: NDArray[np.bool_], values: NDArray[np.generic]) -> NDArray[np.bool_]:
+def _at(where: Bools, values: NDArray[np.generic]) -> Bools:
     """Return where a value differs from the one before, among the rows `where`."""
     found = np.zeros(len(values), bool)
     found[where] = _changes(values[where])
     return found
 
 
-def _before(where: NDArray[np.bool_], values: NDArray[Any], first: int) -> NDArray[Any]:
+def _before(where: Bools, values: Values, first: int) -> Values:
     """Return the value before each row, among the rows `where`; `first` before the first of them."""
     found = np.full_like(values, first)
     found[where] = np.append(np.asarray([first], values.dtype), values[where])[:-1]

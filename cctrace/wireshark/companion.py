@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import Values
 from cctrace.diagnosis.findings import LIMITS
 from cctrace.plot.packets import NEW
 from cctrace.schema import CA_STATES
@@ -73,5 +74,5 @@ def _named(names: Sequence[str], codes: NDArray[np.int8]) -> list[str]:
     return [of[code] for code in codes.tolist()]
 
 
-def _known(values: NDArray[Any]) -> list[Any]:
+def _known(values: Values) -> list[Any]:
     return ["" if value == UNKNOWN else value for value in values.tolist()]
