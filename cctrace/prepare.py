@@ -36,7 +36,9 @@ def rooms() -> None:
         cct.replay(flow, name)
     importlib.import_module("cctrace.report")  # writes the bytecode of everything that `analyze` imports
     importlib.import_module("cctrace.analysis.analyze")
-    cct.simulate(cct.Path(rate="10Mbit", rtt="10ms", buffer="1bdp"), ["reno", "quic_reno"], duration="100ms")
+    for trace in (False, True):  # the code of plain simulations, and that of all
+        path = cct.Path(rate="10Mbit", rtt="10ms", buffer="1bdp")
+        cct.simulate(path, ["reno", "quic_reno"], duration="100ms", trace=trace)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from cctrace.lang import cache, objects
 from cctrace.lang.definitions import where_of
 from cctrace.lang.emit import LLVM, Array, Scalar, Several, Value
 from cctrace.lang.expressions import Expressions
+from cctrace.lang.fields import Zeros
 from cctrace.lang.lower import Module
 
 
@@ -54,9 +55,11 @@ class _Main(Expressions):
         return kinds
 
 
-def build(function: FunctionType, args: Sequence[Any], functions: list[FunctionType], checked: bool) -> cache.Made:
+def build(
+    function: FunctionType, args: Sequence[Any], functions: list[FunctionType], checked: bool, zeros: Zeros
+) -> cache.Made:
     """Return what the cache keeps of a function for arguments like these."""
-    module = Module(checked)
+    module = Module(checked, zeros)
     main = _Main(module)
     main.where = where_of(function)
     values = [main.value(arg) for arg in args]

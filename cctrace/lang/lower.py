@@ -18,7 +18,7 @@ from cctrace.errors import CompileError
 from cctrace.lang.definitions import definition_of, where_of
 from cctrace.lang.emit import LLVM, ZERO, Array, Record, Scalar, Several, Shape, Value, described, kind_of_dtype, number
 from cctrace.lang.expressions import MISSING, OPERATORS, Expressions, made_of, shape_of, words_of
-from cctrace.lang.fields import accepts, mistyped
+from cctrace.lang.fields import Zeros, accepts, mistyped
 from cctrace.lang.intrinsics import PRELUDE
 
 
@@ -59,11 +59,12 @@ class Lowered(NamedTuple):
 class Module:
     """The functions, constants and declarations of one LLVM module; if `checked`, every index is.
 
-    `sites` lists what can fail, and in which line of which function; a status is a place in it, counted from 1.
+    `zeros`: of records with fields of these names, those that are always zero. `sites` lists what can fail, and in
+    which line of which function; a status is a place in it, counted from 1.
     """
 
-    def __init__(self, checked: bool = False) -> None:
-        self.checked = checked
+    def __init__(self, checked: bool = False, zeros: Zeros | None = None) -> None:
+        self.checked, self.zeros = checked, zeros or {}
         self.texts: list[str] = []
         self.needs: set[str] = set()
         self.sites: list[tuple[str, FunctionType, int]] = []
@@ -279,6 +280,8 @@ class _Function(Expressions):
             record = self.expr(node.value)
             if not isinstance(record, Record):
                 self.refuse(f"assigns to the attribute {node.attr!r} of {described(record)}")
+            if self.is_zero(record, node.attr):
+                self.refuse(f"assigns to {node.attr!r}, which is said to be always zero")
             return *self.field(record, node.attr), node.attr
         dtype, pointer, rest = self.item(self.expr(node.value), node.slice)
         if rest:

@@ -38,7 +38,7 @@ import ctypes
 import os
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -54,12 +54,14 @@ INTERPRETED = _MODE == "interpreted"  # then nothing compiled may be handed to a
 class Machine:
     """The compiled form of a plain function.
 
-    `function`: see the module's text for what it may contain. Raises `CompileError` at the first call if the function
-    cannot be compiled; names file, line and reason.
+    `function`: see the module's text for what it may contain. `zeros`: for a dtype of records, fields that are zero in
+    all of them whenever this machine is called, which spares the code for other values. Raises `CompileError` at the
+    first call if the function cannot be compiled, or writes to such a field; names file, line and reason.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], zeros: Mapping[np.dtype, Sequence[str]] | None = None) -> None:
         self.function: Any = function  # a plain one: its code and names are read
+        self.zeros = {dtype.names: frozenset(names) for dtype, names in (zeros or {}).items()}
         self._lock = threading.Lock()
         self._entries: dict[tuple[Any, ...], _Entry] = {}
 
@@ -98,9 +100,9 @@ class Machine:
         fingerprint = Fingerprint()
         fingerprint.function(self.function)
         key = f"{fingerprint.text()}\n{[dtype_text(k) if isinstance(k, np.dtype) else str(k) for k in kinds]!r} {_MODE}"
-        description, code = cache.obtain(
-            self.function.__name__, key, lambda: _build(self.function, args, fingerprint.functions)
-        )
+        if self.zeros:
+            key += repr([sorted(names) for names in self.zeros.values()])
+        description, code = cache.obtain(self.function.__name__, key, lambda: _build(self, args, fingerprint.functions))
         (address,) = objects.link(code, "entry")
         return _Entry(address, description, fingerprint.functions)
 
@@ -136,11 +138,11 @@ _RESULT: dict[str, Callable[[int], Any]] = {
 }
 
 
-def _build(function: FunctionType, args: Sequence[Any], functions: list[FunctionType]) -> cache.Made:
-    """Return what the cache keeps of a function for arguments like these; without it, the compiler is not imported."""
+def _build(machine: Machine, args: Sequence[Any], functions: list[FunctionType]) -> cache.Made:
+    """Return what the cache keeps of a machine for arguments like these; without it, the compiler is not imported."""
     from cctrace.lang.entry import build
 
-    return build(function, args, functions, _MODE == "checked")
+    return build(machine.function, args, functions, _MODE == "checked", machine.zeros)
 
 
 def failure(site: tuple[str, int, int], functions: Sequence[FunctionType]) -> Exception:

@@ -106,7 +106,7 @@ def run(w, until_ns, check=None):
     while True:
         f = table[first(w)]
         now = f.next_ns
-        if w.serve_at <= min(now, until_ns):
+        if w.aqm > 0 and w.serve_at <= min(now, until_ns):
             served = serve_on(w, w.serve_at)
             if served >= 0:
                 schedule(w, table[served])

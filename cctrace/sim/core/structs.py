@@ -134,6 +134,14 @@ LEG = np.dtype([(name, "i8") for name in _LEG] + [(name, "f8") for name in _LEG_
 AQM = np.dtype([(name, "i8") for name in _AQM] + [(name, "f8") for name in _AQM_REALS])
 LANE = np.dtype([(name, "i8") for name in _LANE])
 
+# Fields that are zero in most simulations, and do not change while `loop.run` runs: code for these is smaller.
+PLAIN = {
+    WORLD: ("one_host", "poll_ns", "shared", "ecn_threshold", "aqm", "police", "shaping", "loss_behind",
+            "buffer_packets", "ack_loss"),
+    FLOW: ("trace_size", "tap_size", "awaited", "fq", "ecn", "before", "losses_given", "ack_slot_ns", "max_rate",
+           "after_gap", "by_acks"),
+}  # fmt: skip
+
 # by address
 segments, flows, legs, aqms, lanes = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG), ArrayAt(AQM), ArrayAt(LANE)
 transmissions, coming, acks = ArrayAt(TRANSMISSION), ArrayAt(COMING), ArrayAt(ACK)

@@ -31,6 +31,7 @@ LARGEST_WINDOW = "64MB"
 MOST_LATE_NS = 1_000_000
 PUSH_LATE_NS = 1_000_000  # nginx's timers are counted in milliseconds
 MS = 1_000_000
+_PLAIN = [[dtype.fields[name][1] // 8 for name in names] for dtype, names in structs.PLAIN.items()]
 _CLOCKS = 1  # of what a seed draws: where a receiver's millisecond begins
 
 
@@ -74,6 +75,13 @@ class World:
         except BaseException:
             self.close()
             raise
+
+    def is_plain(self):
+        """Whether all fields of `structs.PLAIN` are zero."""
+        rows = (self.worlds, self.columns)
+        return not any(
+            row.view(np.int64).reshape(len(row), -1)[:, places].any() for row, places in zip(rows, _PLAIN, strict=True)
+        )
 
     def tell(self, draws):
         """Prescribe raw random numbers for the controllers, to be used before any others."""

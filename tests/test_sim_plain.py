@@ -1,0 +1,68 @@
+"""Plain simulations: their own code, arrivals processed ahead, and the figures of all others."""
+
+import numpy as np
+import pytest
+
+from cctrace.errors import CompileError
+from cctrace.lang.machine import INTERPRETED, Machine
+from cctrace.sim.core.structs import FLOW, PLAIN, WORLD
+from cctrace.sim.path import Path
+from cctrace.sim.sender import Sender
+from cctrace.sim.simulate import simulate
+
+PATH = Path(rate="50Mbit", rtt="20ms", buffer="0.7bdp", loss="0.05%")
+SLOW = Path(rate="8Mbit", rtt="30ms", buffer="3bdp", jitter="normal:sd=1ms")
+
+
+@pytest.mark.parametrize(("path", "flows", "common"), [
+    (PATH, "bbr2022", {"profile": "reference"}),
+    (PATH, "cubic6", {"ack_every": 2}),
+    (SLOW, "bbr3", {"ack_every": 2}),
+    (SLOW, [Sender("reno"), Sender("quic_bbr", start="0.3s", ack="chromium")], {}),
+    (PATH, [Sender("bbr2", rtt="45ms"), Sender("quic_cubic", start="0.3s"), "cubic6"], {"profile": "reference"}),
+    (SLOW, "cubic6", {"app": "chunks:size=30kB,every=70ms", "ack_every": 2}),
+    (PATH, [Sender("quic_bbr", ack="rfc9000"), Sender("bbr2016", ack="every:3", app="onoff:on=1s,off=500ms")], {}),
+])  # fmt: skip
+def test_a_plain_run_has_the_figures_of_one_whose_calls_and_packets_are_kept(path, flows, common):
+    plain, kept, taken = (
+        simulate(path, flows, "4s", seed=5, sample="37ms", **options, **common)
+        for options in ({}, {"trace": True}, {"packets": True})
+    )
+    for other in (kept, taken):
+        assert plain.flows.equals(other.flows)
+        assert plain.link == other.link
+        assert plain.timeline.equals(other.timeline)  # nobody sees arrivals before their time
+
+
+def test_a_plain_run_is_the_same_interpreted():
+    compiled, interpreted = (
+        simulate(SLOW, ["cubic6", "bbr2022"], "600ms", ack_every=2, mode=mode, sample="50ms")
+        for mode in ("compiled", "interpreted")
+    )
+    assert compiled.flows.equals(interpreted.flows)
+    assert compiled.timeline.equals(interpreted.timeline)
+
+
+def unset(worlds):
+    worlds[0].aqm = 3
+    return worlds[0].aqm
+
+
+def said(worlds):
+    return worlds[0].aqm + worlds[0].n if worlds[0].aqm > 0 else worlds[0].n
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+def test_fields_that_are_always_zero_are_not_read_and_cannot_be_written():
+    worlds = np.zeros(1, WORLD)
+    worlds["n"], worlds["aqm"] = 7, 1
+    assert Machine(said)(worlds) == 8
+    assert Machine(said, PLAIN)(worlds) == 7
+    assert Machine(unset)(worlds) == 3
+    with pytest.raises(CompileError, match="always zero"):
+        Machine(unset, PLAIN)(worlds)
+
+
+def test_plain_code_is_for_fields_of_eight_bytes():
+    assert all(dtype[name].itemsize == 8 for dtype, names in PLAIN.items() for name in names)
+    assert list(PLAIN) == [WORLD, FLOW]
