@@ -64,7 +64,7 @@ def test_the_tests_of_the_page_pass_and_a_failing_one_says_what_was_found(tmp_pa
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "1 failed, 2 passed" in result.stdout, result.stdout
-    assert "jain >= 0.9: unknown: fairness is of two flows or more" in result.stdout
+    assert "jain >= 0.9: unknown: fairness needs two flows or more" in result.stdout
 
 
 def step_of_action(command, folder, inputs, **environment):
@@ -283,11 +283,11 @@ def test_conformity_to_specifications_can_be_expected():
     assert found(LOSS, conform=["cubic", "prr"]).found == "conforms"
     other = found(LOSS, conform="bbr")
     assert not other.holds
-    assert other.found.startswith("unknown: identify says cubic6: bbr not asked")
+    assert other.found.startswith("unknown: identify says cubic6, which spec='bbr' does not describe")
     with pytest.raises(ArgumentError, match="specifications are bbr, cubic, reno, prr"):
         cct.check(LOSS, {"conform": "rfc"})
     counters = cct.check(cct.datasets.path("web_server", "ss.txt.gz"), {"conform": "cubic"}).checks[0]
-    assert (counters.holds, counters.found.startswith("unknown: conformity is asked of packets")) == (False, True)
+    assert (counters.holds, counters.found.startswith("unknown: conformity needs packets")) == (False, True)
 
 
 def test_who_sent_a_flow_is_asked_once_for_all_its_specifications(monkeypatch):

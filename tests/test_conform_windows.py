@@ -171,5 +171,5 @@ def test_a_kernel_without_rack_is_found():
 
 def test_a_capture_of_another_controller_is_refused():
     flow = cct.read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
-    with pytest.raises(ArgumentError, match="identify says cubic6: bbr not asked, draft"):
+    with pytest.raises(ArgumentError, match="identify says cubic6, which spec='bbr' does not describe: draft"):
         conform.run(flow, "bbr")

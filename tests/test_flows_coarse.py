@@ -130,11 +130,11 @@ def test_a_coarse_stream_says_that_it_is(tmp_path):
 
 
 def test_counters_that_cannot_tell_say_what_is_missing():
-    with pytest.raises(StreamError, match="do not tell how far"):
+    with pytest.raises(StreamError, match="do not show how far"):
         counted(tcpi_snd_cwnd=[10, 10]).events  # noqa: B018
-    with pytest.raises(StreamError, match="do not tell how far"):
+    with pytest.raises(StreamError, match="do not show how far"):
         counted(tcpi_delivered=[7, 7]).events  # noqa: B018
-    with pytest.raises(StreamError, match="tell no RTT"):
+    with pytest.raises(StreamError, match="have no RTT"):
         counted(tcpi_delivered=[1, 9], tcpi_rtt=[0, 0]).events  # noqa: B018
 
 

@@ -32,7 +32,7 @@ def measured(key: str, subjects: Sequence[Subject]) -> float:
     """
     if key == "jain":
         if len(subjects) < 2:
-            raise StreamError("fairness is of two flows or more: select them with flows")
+            raise StreamError("fairness needs two flows or more: select them with flows")
         return float(jain([_known(subject.row["goodput_bps"]) for subject in subjects]))
     if key == "converged":
         rtt_ns = max(_known(subject.rtt_p95_us) * 1000 for subject in subjects)
@@ -44,7 +44,7 @@ def measured(key: str, subjects: Sequence[Subject]) -> float:
 
 def _known(value: Any) -> float:
     if not isinstance(value, int | float | np.number) or math.isnan(value):
-        raise StreamError("the record does not tell")
+        raise StreamError("the record does not contain it")
     return float(value)
 
 
@@ -121,7 +121,7 @@ def conformity_of(subject: Subject, names: Sequence[str]) -> tuple[bool, str]:
     from cctrace.identification.identify import identify
 
     if not isinstance(subject.flow, Flow):
-        raise StreamError("conformity is asked of packets, not of counters or of a simulation without packets")
+        raise StreamError("conformity needs packets, which counters and simulations without packets lack")
     sender = identify(subject.flow)
     found = [of_flow(subject.flow, spec_of(name), sender=sender) for name in names]
     failing = [

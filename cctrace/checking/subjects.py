@@ -92,7 +92,7 @@ class Subject:
         if isinstance(self.flow, CounterFlow):
             time_ns, acked = self.flow.acked()
             if len(time_ns) < 2 or not self.flow.is_timed:
-                raise StreamError("the counters do not tell when how much was acknowledged")
+                raise StreamError("the counters do not show when data were acknowledged")
         elif self.flow is not None:
             rows = self.flow.events.rows
             time_ns = np.append(int(self.flow.row["start_ns"]), rows["time_ns"])

@@ -55,7 +55,7 @@ def learn(
     if not (table or state or as_json):
         raise ArgumentError("give -o FILE for the table, --state FILE or --json: else what is learned would be lost")
     if files and not state:
-        raise ArgumentError("give --state FILE: what counters teach is only a step")
+        raise ArgumentError("give --state FILE: counters make only one step, which the next call needs")
     if continues and not files:
         raise ArgumentError(
             "--continue has a meaning only with COUNTERS: simulated flows end when every bin has elected"

@@ -20,7 +20,7 @@ _ENDINGS = (".pdf", ".svg", ".png")
 
 def _check_drawing(file: str, called: str) -> None:
     if not file.endswith(_ENDINGS):
-        raise ArgumentError(f"{called} {file}: its ending says the format: {', '.join(_ENDINGS)}")
+        raise ArgumentError(f"{called} {file}: its ending must say the format: {', '.join(_ENDINGS)}")
     check_folder(os.path.dirname(file) or ".", called)
 
 

@@ -132,7 +132,7 @@ def _scenario(options: dict[str, Any], controllers: list[str], duration: str, se
     source = click.get_current_context().get_parameter_source
     own = {*given(options), *(f"--{n.replace('_', '-')}" for n in _OF_SCENARIO if source(n) is not DEFAULT)}
     if own:
-        raise ArgumentError(f"{', '.join(sorted(own))}: the scenario has that; change the file")
+        raise ArgumentError(f"{', '.join(sorted(own))}: the scenario's file sets this; change it there")
     found = Scenario.read(options["scenario"])
     if len(controllers) > len(found.senders):
         raise ArgumentError(f"--cc: the scenario has {len(found.senders)} senders, {len(controllers)} are given")

@@ -22,8 +22,8 @@ def of_flow(
         sender = identify(flow)
     if spec.families and sender.name not in spec.families:
         raise ArgumentError(
-            f"identify says {sender.name}: {spec.name} not asked, {spec.title} describes {' or '.join(spec.families)}; "
-            "rack can be asked of any sender"
+            f"identify says {sender.name}, which spec={spec.name!r} does not describe: {spec.title} is for "
+            f"{' or '.join(spec.families)}; spec='rack' is for any sender"
         )
     began = time.perf_counter()
     r = record_of_flow(flow)

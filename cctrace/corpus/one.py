@@ -140,7 +140,7 @@ def _counted(counters: Sequence[Named], limit: int | None) -> list[TcpInfo]:
     for one in counters:
         table = read_file(one, limit=limit)
         if not isinstance(table, TcpInfo):
-            raise ArgumentError(f"{_called(one)}: lies beside a capture as its counters, but holds none")
+            raise ArgumentError(f"{_called(one)}: was taken for the counters of a capture, but holds none")
         tables.append(table)
     return [merged(tables, tables[0].source)] if len(tables) > 1 else tables
 

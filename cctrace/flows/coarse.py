@@ -111,12 +111,12 @@ class _Known:
         later = np.flatnonzero(np.diff(time_ns, prepend=time_ns[:1] - 1) > 0)
         self.time_ns, self.delivered = time_ns[later], np.maximum.accumulate(delivered[later])
         if len(later) < 2 or self.delivered[-1] == self.delivered[0]:
-            raise StreamError(f"{source}: no event stream: these counters do not tell how far the connection had come")
+            raise StreamError(f"{source}: no event stream: these counters do not show how far the connection had come")
         latest = flow.values("latest_rtt_us")
         self.smoothed = np.isnan(latest).all()
         self.rtt_polls = flow.rtt_us() if self.smoothed else latest
         if not (self.rtt_polls > 0).any():
-            raise StreamError(f"{source}: no event stream: these counters tell no RTT")
+            raise StreamError(f"{source}: no event stream: these counters have no RTT")
         self.rtt_us = self.between(self.rtt_polls, self.time_ns)
         self.complete = bool(self.delivered[0] <= 1)
 

@@ -36,7 +36,7 @@ class Alignment:
     def text(self) -> str:
         """Return one line with the correction and its uncertainty."""
         if np.isnan(self.agreement):
-            return "clocks assumed equal: these counters do not tell how far the connection had come"
+            return "clocks assumed equal: these counters do not show how far the connection had come"
         sure = (
             f"± {_duration(self.uncertainty_ns, self.uncertainty_ns)}, {self.agreement:.0%} of {self.polls} polls agree"
         )

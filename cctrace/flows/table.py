@@ -237,7 +237,7 @@ def _warnings(
     if copies:
         found.append(f"{copies} packets were captured twice, and count once")
     if cut:
-        found.append(f"{cut} gaps too many at a time: some bytes are counted twice")
+        found.append(f"{cut} gaps more than can be kept at a time: some bytes are counted twice")
     if not mss_known:
         found.append(f"segment size guessed: {mss}")
     return found

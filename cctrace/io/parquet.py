@@ -99,7 +99,7 @@ def _packets(columns: dict[str, Any], meta: dict[str, Any], name: str) -> Packet
 def _tcp_info(columns: dict[str, Any], meta: dict[str, Any], name: str) -> tcpinfo.TcpInfo:
     connections = meta["connections"]
     if not (isinstance(connections, list) and all(isinstance(known, dict) for known in connections)):
-        raise FormatError(f"{name}: damaged: its connections are no list of what identifies them")
+        raise FormatError(f"{name}: damaged: its connections are not a list of what identifies them")
     number = schema.Column("connection", "i8", "", "", within=(0, len(connections) - 1))
     polled = {c.name: columns.pop(c.name) for c in schema.TCP_INFO if c.name in columns}
     missing = np.full(len(columns["connection"]), tcpinfo.MISSING)
@@ -121,7 +121,7 @@ def _link(columns: dict[str, Any], meta: dict[str, Any], name: str) -> LinkTrace
     size = size[used]
     sound = isinstance(end_ns, int) and 0 < end_ns <= schema.LATEST_NS and np.isfinite(size).all() and (size >= 0).all()
     if not sound or np.any(np.diff(times) < 0):
-        raise FormatError(f"{name}: damaged: what the link could carry is no bytes at ascending times")
+        raise FormatError(f"{name}: damaged: the link's capacity is not a number of bytes at ascending times")
     return LinkTrace(columns, (times, size), end_ns, name, str(meta["format"]), _texts(meta["warnings"]))
 
 

@@ -157,7 +157,7 @@ class Captures:
         one = at_hand_over(self.flow(file, flow))
         name = own_controller(controller) if controller else self._analysis(file, flow).replayed
         if name is None:
-            raise ArgumentError(f"file {file!r}: nothing tells which controller sent this flow; give controller=")
+            raise ArgumentError(f"file {file!r}: which controller sent this flow is unknown; give controller=")
         from cctrace.cc import controller as resolve
 
         cls = resolve(name)[0]

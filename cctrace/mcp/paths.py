@@ -50,7 +50,7 @@ def what_if(
     if not 3 <= draws <= 20:
         raise ArgumentError(f"draws={draws}: allowed are 3 to 20")
     if len(names) > MOST_SENDERS:
-        raise ArgumentError(f"controllers={len(names)} of them: at most {MOST_SENDERS}")
+        raise ArgumentError(f"controllers: {len(names)} given, at most {MOST_SENDERS}")
     found = whatif(captures.flow(file, flow), names, draws=draws, **changes)
     return answer(found.to_dict() | {"advice": found.advice(), "trust": found.trust()})
 
@@ -74,7 +74,7 @@ def simulate(
 
     names = [own_controller(name) for name in controllers]
     if not 1 <= len(names) <= MOST_SENDERS:
-        raise ArgumentError(f"controllers={len(names)} of them: allowed are 1 to {MOST_SENDERS}")
+        raise ArgumentError(f"controllers: {len(names)} given, allowed are 1 to {MOST_SENDERS}")
     if parse_time_ns(duration, "duration") > LONGEST_S * 10**9:
         raise ArgumentError(f"duration={duration!r}: at most {LONGEST_S} s")
     if parse_rate_bps(rate, "rate") > MOST_BPS:

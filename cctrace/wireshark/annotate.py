@@ -150,7 +150,7 @@ def _require_annotatable(source: str, target: str, limit: int | None) -> None:
         if is_annotated(opened.head):
             raise ArgumentError(f"{source} is annotated already: annotate the capture that it was made of")
     if os.path.exists(target) and not os.path.isfile(target):
-        raise ArgumentError(f"target={target!r} is no file: what is known of the packets is written beside it")
+        raise ArgumentError(f"target={target!r} is no regular file: a second file is written beside it")
     if os.path.isfile(source) and os.path.isfile(target) and os.path.samefile(source, target):
         raise ArgumentError(f"target={target!r} is the capture itself: give another name")
 
