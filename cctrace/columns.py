@@ -59,14 +59,14 @@ class Held(Mapping[str, Values]):
     ([7, 7, 7, 9, 9], [7, 9], ['time_ns', 'mode'])
     """
 
-    def __init__(self, rows: int, plain: Columns, runs: Mapping[str, Runs]) -> None:
-        self.rows, self.plain, self.runs = rows, plain, runs
+    def __init__(self, count: int, plain: Columns, runs: Mapping[str, Runs]) -> None:
+        self.count, self.plain, self.runs = count, plain, runs
 
     def __getitem__(self, name: str) -> Values:
         if name in self.plain:
             return self.plain[name]
         begins, values = self.runs[name]
-        return np.repeat(values, np.diff(begins, append=self.rows))
+        return np.repeat(values, np.diff(begins, append=self.count))
 
     def __iter__(self) -> Iterator[str]:
         yield from self.plain
@@ -77,7 +77,7 @@ class Held(Mapping[str, Values]):
 
     def part(self, begin: int, end: int) -> Held:
         """Return these columns from row `begin` to before row `end`."""
-        runs, end = {}, min(end, self.rows)
+        runs, end = {}, min(end, self.count)
         for name, (begins, values) in self.runs.items():
             first, last = np.searchsorted(begins, [begin, end - 1], side="right")
             runs[name] = Runs(np.maximum(begins[first - 1 : last] - begin, 0), values[first - 1 : last])

@@ -8,6 +8,7 @@ import pytest
 from cctrace import datasets
 from cctrace.flows.capture import read
 from cctrace.flows.handover import waited_in_timer
+from cctrace.flows.packed import Stream
 from cctrace.flows.state import THROUGH_FQ
 from cctrace.flows.timers import note_tick, tick_by
 from cctrace.tcp.small_queue import TIMER_SLACK_NS
@@ -69,7 +70,7 @@ def test_a_stream_is_compared_in_parts(monkeypatch, table, place):
     tables = [part.copy() for part in (rows, log, sent)]
     if table is not None:
         tables[table]["time_ns"][place] += 1
-    found = flow.reenactment(flow._left).is_like(*tables)
+    found = flow.reenactment(flow._left).is_like(Stream(tables[0]), *tables[1:])
     assert (found is None) == (table is not None)
     if found is not None:
         names = [name for name in finals.dtype.names if name != "taken_rows"]
@@ -80,8 +81,8 @@ def test_a_stream_that_has_more_rows_is_another():
     flow = read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
     rows, log, sent, *_ = flow.reenactment(flow._left).run()
     longer = np.concatenate([rows, rows[-1:]])
-    assert flow.reenactment(flow._left).is_like(longer, log, sent) is None
-    assert flow.reenactment(flow._left).is_like(rows[:-1], log, sent) is None
+    assert flow.reenactment(flow._left).is_like(Stream(longer), log, sent) is None
+    assert flow.reenactment(flow._left).is_like(Stream(rows[:-1]), log, sent) is None
 
 
 def test_flows_whose_timers_decide_nothing_share_their_events():

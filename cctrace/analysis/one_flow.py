@@ -27,6 +27,8 @@ from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import Run, replay
 from cctrace.replaying.through_fq import SENT_THROUGH_FQ, at_hand_over
 
+PACKED = 300_000  # rows of an event stream that is packed when its sender has been replayed
+
 
 class _Sender(NamedTuple):
     """A flow's sender: the fields of `FlowAnalysis`, and the kernel's name according to counters and sends."""
@@ -70,7 +72,7 @@ def of_capture(
     run = _replayed(flow, replayed, notes)
     view = diagnosis = ecn = None
     with Attempt("sender's view", notes, once=True):
-        view = FlowView.of(flow, run)
+        view = _viewed(flow, run)
     if view is not None and view.taken_at != "sender":
         row = row | _sender_rtts(view)
     paced = run is not None and run.params.get("paced", 0) == 1
@@ -101,6 +103,16 @@ def of_capture(
         view=view,
         clock=flow.alignment,
     )
+
+
+def _viewed(flow: Flow, run: Run | None) -> FlowView:
+    """Return a flow's view, and pack a long flow's events, which no replay will read."""
+    view = FlowView.of(flow, run)
+    if len(view.events) <= PACKED:
+        return view
+    flow.events.packed()
+    seen = run.source if run is not None and isinstance(run.source, Flow) else flow
+    return dataclasses.replace(view, events=seen.events.packed())
 
 
 def _sender_rtts(view: FlowView) -> dict[str, int]:

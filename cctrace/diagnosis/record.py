@@ -83,7 +83,7 @@ class Record:
     @functools.cached_property
     def acks(self) -> AckRows:
         """The rows that end an ACK."""
-        return AckRows(self.events.rows)
+        return AckRows(self.events)
 
     @functools.cached_property
     def ack_s(self) -> NDArray[np.float64]:

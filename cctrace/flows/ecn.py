@@ -257,7 +257,7 @@ def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
 def _counted(flow: Flow, before: int) -> tuple[Values, ...]:
     """Return times (s), delivered and marked by then, the excess of marks over deliveries per ACK, and alpha."""
     try:
-        rows = flow.events.rows
+        rows = flow.events
     except StreamError:
         return (np.zeros(0), *(np.zeros(0, np.int64) for _ in range(3)), np.zeros(0))
     at = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])

@@ -10,6 +10,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.display import Carded, Framed
 from cctrace.errors import FormatError, StreamError
+from cctrace.flows.packed import Stream
 from cctrace.flows.state import CLOCK_START_US, EVENT
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class AckRows:
     Gathers the column that is asked for; all of them would take half as much memory again as the stream.
     """
 
-    def __init__(self, rows: Values) -> None:
+    def __init__(self, rows: Values | Stream | Events) -> None:
         ends = rows["event"] == schema.EVENT_CODES["on_ack"]
         self._rows = rows
         self._at = np.flatnonzero(ends if ends.any() else rows["event"] == schema.EVENT_CODES["cong_avoid"])
@@ -62,7 +63,7 @@ class Events(Carded, Framed):
 
     Parameters
     ----------
-    rows : structured ndarray, shape (n,)
+    rows : structured ndarray, shape (n,), or Stream
         Fields of `schema.EVENTS`.
     meta : dict
         ``mss`` (bytes), ``hz``, ``isn``, ``start_ns`` (capture time at which `now_us` is 1,000,000),
@@ -84,22 +85,37 @@ class Events(Carded, Framed):
     """
 
     def __init__(
-        self, rows: Values, meta: Mapping[str, Any], sends: Values | None = None, zero_ns: int | None = None
+        self,
+        rows: Values | Stream,
+        meta: Mapping[str, Any],
+        sends: Values | None = None,
+        zero_ns: int | None = None,
     ) -> None:
-        self.rows, self.meta, self._zero_ns = rows, dict(meta), zero_ns
+        self._stream = rows if isinstance(rows, Stream) else Stream(rows)
+        self.meta, self._zero_ns = dict(meta), zero_ns
         self.sends: Any = sends  # an array, unless the stream is coarse or was saved
 
     @property
+    def rows(self) -> Values:
+        """The records; of a packed stream they are made anew."""
+        return self._stream.rows
+
+    def packed(self) -> Stream:
+        """Pack the stream, for all who share it, and return it."""
+        self._stream.pack()
+        return self._stream
+
+    @property
     def _names(self) -> tuple[str, ...]:
-        return self.rows.dtype.names or ()
+        return tuple(self._stream)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self._stream.count
 
     def __getitem__(self, name: str) -> Values:
         if name not in self._names:
             raise StreamError(f"the event stream has no column {name!r}; it has: {', '.join(self._names)}")
-        return self.rows[name]
+        return self._stream[name]
 
     def __repr__(self) -> str:
         return f"<Events: {len(self)} rows, mss {self.meta['mss']}, hz {self.meta['hz']}>"
@@ -107,7 +123,7 @@ class Events(Carded, Framed):
     @property
     def now_us(self) -> Ints:
         """Time of each row on the connection's own clock, which starts at 1 s; int64 us, shape (n,)."""
-        return (self.rows["time_ns"] - self.meta["start_ns"]) // 1000 + CLOCK_START_US
+        return (self["time_ns"] - self.meta["start_ns"]) // 1000 + CLOCK_START_US
 
     @property
     def coarse(self) -> bool:
@@ -138,13 +154,14 @@ class Events(Carded, Framed):
     def of(self, *names: str) -> Ints:
         """Return the indices of the rows of the named calls (`schema.LINUX_EVENTS`), in order."""
         codes = [schema.LINUX_EVENTS[name] for name in names]
-        return np.flatnonzero(np.isin(self.rows["event"], codes))
+        return np.flatnonzero(np.isin(self["event"], codes))
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
-        codes, counts = np.unique(self.rows["event"], return_counts=True)
+        codes, counts = np.unique(self["event"], return_counts=True)
         names = {code: name for name, code in schema.EVENT_CODES.items()}
         calls = ", ".join(f"{names[code]} {count}" for code, count in zip(codes, counts, strict=True))
-        span_s = (int(self.rows["time_ns"][-1]) - int(self.rows["time_ns"][0])) / 1e9 if len(self) else 0.0
+        time_ns = self["time_ns"]
+        span_s = (int(time_ns[-1]) - int(time_ns[0])) / 1e9 if len(self) else 0.0
         rows: list[tuple[str, object]] = [
             ("calls", calls or "none"),
             ("time", f"{span_s:.3f} s"),
@@ -196,11 +213,11 @@ class Events(Carded, Framed):
         """
         import pandas as pd
 
-        time_ns = self.rows["time_ns"]
+        time_ns = self["time_ns"]
         zero_ns = self._zero_ns if self._zero_ns is not None else int(time_ns[0]) if len(self) else 0
         data: dict[str, Any] = {"time_s": (time_ns - zero_ns) / 1e9}
         for column in schema.EVENTS:
-            values: Any = np.ascontiguousarray(self.rows[column.name])
+            values: Any = np.ascontiguousarray(self[column.name])
             if column.name == "event":
                 names = {code: name for name, code in schema.LINUX_EVENTS.items()}
                 values = pd.Categorical.from_codes(

@@ -13,6 +13,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import matching
 from cctrace.flows.ecn import Ecn, ecn_of, feedback_of, misses_marks
 from cctrace.flows.events import Events
+from cctrace.flows.packed import Stream
 from cctrace.flows.quality import not_reconstructed, quality
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.vantage import PLACES
@@ -111,11 +112,11 @@ class Flow(Carded):
         return PLACES[int(self.capture.connections.vantage[0][self.index])]
 
     @functools.cached_property
-    def _reenacted(self) -> tuple[Values, Values, Values, Any]:
+    def _reenacted(self) -> tuple[Stream, Values, Values, Any]:
         self.require_both_directions()
         rows, log, sent, _, _, finals = self._pass().run()
         self._require("" if len(rows) else "no ACK follows its data")
-        return rows, log, sent, finals[0]
+        return Stream(rows), log, sent, finals[0]
 
     def _pass(self, polls: Any = None, decided: Any = None, marked: Any = None) -> Pass:
         decided = self._decided if decided is None else decided
@@ -175,17 +176,17 @@ class Flow(Carded):
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
         """Attributes of the entire connection; the `meta` of `events`."""
-        rows = self._reenacted[0]
+        stream = self._reenacted[0]
         p = self.capture.params([self.index], hz=self._hz)[0]
         complete = bool(p["has_syn"])
-        is_ack = rows["event"] == LINUX_EVENTS["on_ack"]
-        first = int(rows["rs_prior_in_flight"][np.argmax(is_ack)]) if complete and is_ack.any() else -1
+        is_ack = stream["event"] == LINUX_EVENTS["on_ack"]
+        first = int(stream["rs_prior_in_flight"][np.argmax(is_ack)]) if complete and is_ack.any() else -1
         return {
             "mss": int(p["mss"]),
             "hz": int(p["hz"]),
             "isn": int(p["isn"]),
             "start_ns": int(p["start_ns"]),
-            "handshake_rtt_us": int(rows["srtt_us8"][0]) >> 3 if complete and len(rows) else -1,
+            "handshake_rtt_us": int(stream["srtt_us8"][0]) >> 3 if complete and stream.count else -1,
             "initial_cwnd": first,
             "wscale": int(p["wscale"]),
             "sack_ok": bool(p["sack_ok"]),
@@ -293,7 +294,7 @@ class Flow(Carded):
     @property
     def rtt_samples(self) -> Columns:
         """The columns of `rtt` without pandas."""
-        event, time_ns, rtt_us = (self.events.rows[name] for name in ("event", "time_ns", "rs_rtt_us"))
+        event, time_ns, rtt_us = (self.events[name] for name in ("event", "time_ns", "rs_rtt_us"))
         taken = np.flatnonzero((event == LINUX_EVENTS["pkts_acked"]) & (rtt_us >= 0))
         return {"time_s": self.seconds(time_ns[taken]), "time_ns": time_ns[taken], "rtt_us": rtt_us[taken]}
 

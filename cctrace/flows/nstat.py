@@ -10,14 +10,15 @@ import numpy as np
 
 from cctrace.cc.linux import CA_LOSS, CA_RECOVERY, EVENT_TLP_RECOVERY
 from cctrace.columns import Values
+from cctrace.flows.packed import Stream
 from cctrace.flows.state import DSACK, FAST, PROBE, TIMEOUT, UNEXPLAINED
 from cctrace.schema import LINUX_EVENTS
 
 
-def nstat(rows: Values, log: Values, final: Any) -> dict[str, int]:
+def nstat(rows: Stream, log: Values, final: Any) -> dict[str, int]:
     """Count the recovery events of one connection.
 
-    `rows`: its event stream, records of `state.EVENT`. `log`: its retransmissions and D-SACKs, of `state.LOG`. `final`:
+    `rows`: its event stream, columns of `state.EVENT`. `log`: its retransmissions and D-SACKs, of `state.LOG`. `final`:
     its last state, of `state.TP`. The counters: ``TcpRetransSegs`` = ``TCPFastRetrans`` (loss detection asked for it;
     what no rule explains is counted here) + retransmitted probes + one per timeout + ``TCPSlowStartRetrans`` (what
     follows a timeout); ``TCPLossProbes`` (with those that sent new data), ``TCPLossProbeRecovery`` (a probe repaired a

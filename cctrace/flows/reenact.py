@@ -14,6 +14,7 @@ from cctrace.flows import recovery, state, tcp_sender, timers
 from cctrace.flows.acks import clear
 from cctrace.flows.dry import runs_dry
 from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, note_made, super_packet
+from cctrace.flows.packed import Stream
 from cctrace.flows.sends import CWND_EVENT, is_window_probe, note_window_probe, send_syn, stamp_next
 from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
@@ -334,12 +335,12 @@ class Pass:
             self.grow(lacks)
         return self.results()
 
-    def is_like(self, rows: NDArray[Any], log: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any] | None:
+    def is_like(self, stream: Stream, log: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any] | None:
         """Return the final state if re-enacting the only connection gives these tables, None otherwise.
 
         The stream is compared in parts: another whole one would be most of the memory of a flow's analysis.
         """
-        self._growing[OUT], same = np.empty(PART, state.EVENT), 0
+        self._growing[OUT], rows, same = np.empty(PART, state.EVENT), stream.rows, 0
         for part in self._parts():
             if not are_equal(part, rows[same : same + len(part)]):
                 return None

@@ -46,14 +46,14 @@ def model_of(run: Run) -> Held:
         raise ArgumentError(f'this replay did not record {", ".join(missing)}: replay with record="all"')
     mss = flow.facts["mss"]
     if not held.runs:
-        return Held(held.rows, model_table(run.controller, held, held["time_ns"], mss), {})
-    changed = np.zeros(held.rows, bool)  # in between, all quantities stay as they are
+        return Held(held.count, model_table(run.controller, held, held["time_ns"], mss), {})
+    changed = np.zeros(held.count, bool)  # in between, all quantities stay as they are
     for name in fields:
         changed[held.runs[name].begins] = True
     at = np.flatnonzero(changed)
     table = model_table(run.controller, {name: held.runs[name].at(at) for name in fields}, held["time_ns"][at], mss)
     runs = {name: Runs(at, values).joined() for name, values in table.items() if name != "time_ns"}
-    return Held(held.rows, {"time_ns": held["time_ns"]}, runs)
+    return Held(held.count, {"time_ns": held["time_ns"]}, runs)
 
 
 def model_table(controller: type[Controller], decisions: Mapping[str, Any], time_ns: Any, mss: Any) -> Columns:

@@ -130,7 +130,7 @@ class Run(Carded):
 
     def __repr__(self) -> str:
         given = ",".join(f"{name}={value}" for name, value in self.params.items())
-        return f"<Run of {self.controller.__name__}:{given}, {self.held.rows} calls>"
+        return f"<Run of {self.controller.__name__}:{given}, {self.held.count} calls>"
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         from cctrace.replaying.words import in_words
@@ -138,7 +138,7 @@ class Run(Carded):
         flow = flow_of(self.source)
         mss = flow.facts["mss"] if flow else None
         rows: list[tuple[str, object]] = [
-            ("calls", self.held.rows),
+            ("calls", self.held.count),
             *in_words(self.controller, self.state, mss),
         ]
         return f"Replay of {self.controller.__name__}, after its last call", rows, self.warnings
@@ -306,7 +306,7 @@ def _columns(kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: H
     """Return `Run.held`; seconds since the flow's first packet or, without a flow, since the first call."""
     time_s = flow.seconds(time_ns) if flow else (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
     plain = {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": np.asarray(kinds)}
-    return Held(recorded.rows, plain | recorded.plain, recorded.runs)
+    return Held(recorded.count, plain | recorded.plain, recorded.runs)
 
 
 def follow(

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cctrace.columns import Held
 from cctrace.extras import needed
+from cctrace.flows.packed import Stream
 from cctrace.schema import MISSING
 
 ROWS = 1 << 17  # of a part: its copies take some 30 MB
@@ -33,33 +34,44 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
     """
     pa = needed("pyarrow", "parquet")
     # The type of a column of other objects than texts follows from all of them.
-    objects = {name: _of_objects(pa, values) for name, values in columns.items() if not _is_flat(values)}
-    rows = max(map(len, columns.values()), default=0)
+    first = columns.part(0, 1) if isinstance(columns, Held | Stream) else columns
+    others = {name: columns[name] for name, values in first.items() if not _is_numeric(values)}
+    objects = {name: _of_objects(pa, values) for name, values in others.items() if not _is_flat(values)}
     integers = [name for name in columns if name in nullable and name not in objects]
     told = [
         {"name": name, "field_name": name, "pandas_type": "int64", "numpy_type": "Int64", "metadata": None}
         for name in integers
-        if columns[name].dtype == np.int64
+        if first[name].dtype == np.int64
     ]
     # https://pandas.pydata.org/docs/development/developer.html: what pandas needs to read a column as it was
     about = {"index_columns": [], "column_indexes": [], "columns": told, "pandas_version": "1.0"}
     metadata = {"pandas": json.dumps(about)} if told else None
-    for begin in range(0, rows or 1, ROWS):
-        part = columns.part(begin, begin + ROWS) if isinstance(columns, Held) else None
+    for begin, part in _parts(columns):
         arrays = [
-            objects[name].slice(begin, ROWS)
-            if name in objects
-            else _of_flat(pa, part[name] if part else columns[name][begin : begin + ROWS], name in nullable)
+            objects[name].slice(begin, ROWS) if name in objects else _of_flat(pa, part[name], name in nullable)
             for name in columns
         ]
         yield pa.Table.from_arrays(arrays, names=list(columns), metadata=metadata)
 
 
+def _parts(columns: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the first row and the columns of each part."""
+    if isinstance(columns, Held | Stream):
+        for begin in range(0, columns.count or 1, ROWS):
+            yield begin, columns.part(begin, begin + ROWS)
+        return
+    for begin in range(0, max(map(len, columns.values()), default=0) or 1, ROWS):
+        yield begin, {name: values[begin : begin + ROWS] for name, values in columns.items()}
+
+
+def _is_numeric(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+
+
 def _is_flat(values: Any) -> bool:
     """Whether a column is an array of numbers, or of texts."""
-    if not isinstance(values, np.ndarray):
-        return False
-    return values.dtype.kind in "biuf" or (values.dtype == object and set(map(type, values)) == {str})
+    is_of_objects = isinstance(values, np.ndarray) and values.dtype == object
+    return _is_numeric(values) or (is_of_objects and set(map(type, values)) == {str})
 
 
 def _of_flat(pa: Any, values: NDArray[Any], nullable: bool) -> Any:

@@ -17,6 +17,7 @@ from cctrace.display import Progress, silent, visible
 from cctrace.errors import StreamError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
+from cctrace.flows.packed import Stream
 from cctrace.identification.words import sender_words
 from cctrace.plot.packets import Received, Sent, packets_of
 from cctrace.plot.panels import Phases
@@ -166,7 +167,11 @@ def _tables(analysis: FlowAnalysis) -> dict[str, Table]:
         with contextlib.suppress(StreamError):  # missing data have been noted already
             tables["events"] = _columns(analysis.counters.events.rows)
     if view is not None:
-        tables |= {"events": _columns(view.events), "tcpinfo": view.kernel, "replay": view.model}
+        tables |= {
+            "events": view.events if isinstance(view.events, Stream) else _columns(view.events),
+            "tcpinfo": view.kernel,
+            "replay": view.model,
+        }
     if analysis.whatif is not None and not isinstance(analysis.whatif, Refusal):
         found = analysis.whatif.frame()
         tables["whatif"] = {str(name): found[name].to_numpy() for name in found}

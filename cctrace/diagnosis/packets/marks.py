@@ -66,7 +66,7 @@ def _ramp(record: Record, at: NDArray[np.float64]) -> tuple[float, float]:
 
 def _reports(record: Record) -> NDArray[np.bool_]:
     """Return which ACKs reported marks."""
-    return np.diff(record.acks["delivered_ce"].astype(np.int64), prepend=int(record.events.rows["delivered_ce"][0])) > 0
+    return np.diff(record.acks["delivered_ce"].astype(np.int64), prepend=int(record.events["delivered_ce"][0])) > 0
 
 
 def reductions_s(record: Record) -> NDArray[np.float64]:
@@ -78,10 +78,10 @@ def reductions_s(record: Record) -> NDArray[np.float64]:
 
 def _queue_us(record: Record, at: NDArray[np.float64]) -> float:
     """Return the typical queueing delay at the marks that reduced the window, us; NaN unknown."""
-    rows = record.events.rows
-    taken = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
+    event, time_ns, rtt_us = (record.events[name] for name in ("event", "time_ns", "rs_rtt_us"))
+    taken = np.flatnonzero((event == LINUX_EVENTS["pkts_acked"]) & (rtt_us >= 0))
     if not len(taken) or not len(at):
         return NAN
-    place = np.searchsorted(record.seconds(taken["time_ns"]), at, side="right") - 1
-    rtt = taken["rs_rtt_us"][place[place >= 0]]
+    place = np.searchsorted(record.seconds(time_ns[taken]), at, side="right") - 1
+    rtt = rtt_us[taken][place[place >= 0]]
     return float(max(np.median(rtt) - record.least_rtt_us, 0.0)) if len(rtt) else NAN

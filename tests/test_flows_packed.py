@@ -1,0 +1,96 @@
+"""A packed event stream has the same columns, in an eighth of the memory."""
+
+import filecmp
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cctrace as cct
+from cctrace.analysis import one_flow
+from cctrace.flows import packed
+from cctrace.flows.events import AckRows, Events
+from cctrace.flows.packed import Stream
+from cctrace.flows.state import EVENT
+from cctrace.report.overview import write_report
+
+
+def rows_of(rng, count):
+    """Rows whose columns stay, step, jump or are of the whole range of their type."""
+    rows = np.zeros(count, EVENT)
+    for name in EVENT.names:
+        dtype = EVENT[name]
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        kind = rng.integers(0, 5)
+        if kind == 1:
+            rows[name] = np.repeat(rng.integers(low, high, count, dtype, endpoint=True), rng.integers(1, 9, count))[
+                :count
+            ]
+        elif kind == 2:
+            rows[name] = rng.integers(low, high, count, dtype, endpoint=True)
+        elif kind == 3:
+            rows[name] = rng.choice(np.array([low, high, low + 1], dtype), count)
+        elif kind == 4:
+            rows[name] = (np.arange(count) // 3 * int(rng.integers(1, 99)) + int(rng.integers(0, 9))).astype(dtype)
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_packed_columns_are_the_same(monkeypatch, seed):
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(packed, "BLOCK", 100)
+    count = int(rng.choice([0, 1, 99, 100, 101, 733]))
+    rows = rows_of(rng, count)
+    stream = Stream(rows.copy())
+    stream.pack()
+    assert stream.count == count
+    assert stream.rows.tobytes() == rows.tobytes()
+    begin, end = sorted(rng.integers(0, count + 1, 2).tolist())
+    part = stream.part(begin, end)
+    for name in EVENT.names:
+        assert stream[name].dtype == EVENT[name]
+        assert np.array_equal(stream[name], rows[name])
+        assert np.array_equal(part[name], rows[name][begin:end])
+    assert [len(values) for values in stream.part(count, count + 5).values()] == [0] * len(EVENT.names)
+
+
+def test_a_recorded_stream_takes_an_eighth():
+    events = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0).events
+    before = events.rows.nbytes
+    blocks = [block for column in events.packed()._blocks.values() for block in column]
+    kept = sum(part.nbytes for block in blocks for part in (block.more, block.begins) if part is not None)
+    assert kept * 5 < before  # a quarter of the blocks is short
+
+
+def test_events_do_not_change_when_they_are_packed():
+    flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    events = flow.events
+    rows, frame, card, ends = events.rows.copy(), events.frame(), events._card(), AckRows(events)["rs_rtt_us"]
+    nstat, samples, facts = flow.nstat(), flow.rtt, flow.facts
+    events.packed()
+    assert flow.events is events
+    assert flow.at_hz(flow.hz).events.rows.tobytes() == rows.tobytes()
+    assert events.rows is not events.rows
+    pd.testing.assert_frame_equal(events.frame(), frame)
+    assert events._card() == card
+    assert np.array_equal(AckRows(events)["rs_rtt_us"], ends)
+    assert flow.nstat() == nstat
+    pd.testing.assert_frame_equal(flow.rtt, samples)
+    assert Events(events.packed(), facts, events.sends).of("on_ack").tolist() == events.of("on_ack").tolist()
+
+
+@pytest.mark.parametrize("name", ["single_bbr_1bdp", "loss_cubic_1pct"])
+def test_the_analysis_of_a_packed_stream_is_the_same(monkeypatch, tmp_path, name):
+    """The same results, page and tables, byte by byte, though each block ends in the midst of them."""
+    found, folders = [], [tmp_path / "plain", tmp_path / "packed"]
+    for rows, folder in zip((one_flow.PACKED, 0), folders, strict=True):
+        monkeypatch.setattr(one_flow, "PACKED", rows)
+        monkeypatch.setattr(packed, "BLOCK", 1000)
+        analyses = cct.analyze(cct.datasets.path(name, "sender.pcap.zst"), effects=False)
+        write_report(analyses, folder)
+        found.append([one.to_dict() for one in analyses])
+        assert isinstance(analyses[0].view.events, Stream) == (rows == 0)
+    assert repr(found[0]) == repr(found[1])
+    names = sorted(path.name for path in folders[1].iterdir())
+    assert len(names) > 2
+    assert filecmp.cmpfiles(*folders, names, shallow=False) == (names, [], [])
