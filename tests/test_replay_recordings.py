@@ -61,6 +61,7 @@ def test_without_the_inferred_phase_the_gain_cycle_is_out_of_step(flows, compari
 def test_a_cycle_that_fell_out_of_step_is_brought_back_by_the_sends(flows, monkeypatch):
     # One shift of a minimum RTT on purpose, in the middle of nowhere: the following cycles must undo it.
     flow = flows["jitter_bbr_sd2ms"]
+    flow = flow.attach(flow.tcpinfo)  # of which nothing has been inferred yet
     undisturbed = Cycle.keep_in_step
     cycles = []
 
@@ -76,6 +77,21 @@ def test_a_cycle_that_fell_out_of_step_is_brought_back_by_the_sends(flows, monke
     shifts = [p for p in run.inferred.phases if p.choice is None and p.row > cycles[19]]
     assert shifts[0].row < cycles[22]
     assert run.compare().share_within("pacing_gain", absolute=1e-6, slack_polls=1) >= 0.95
+
+
+@pytest.mark.parametrize("controller", ["bbr2022", "bbr3", "cubic6"])
+def test_what_was_inferred_once_is_replayed_as_when_it_was(controller):
+    flow = read(datasets.path("single_bbr_1bdp") / "sender.pcap.zst").flow(0)
+    first, again = (replay(flow, controller) for _ in range(2))
+    assert again.inferred.script == first.inferred.script
+    assert again.state == first.state
+    assert all(np.array_equal(again.columns[name], column) for name, column in first.columns.items())
+
+
+def test_what_was_inferred_with_other_parameters_does_not_count():
+    flow = read(datasets.path("single_bbr_1bdp") / "sender.pcap.zst").flow(0)
+    replay(flow, "bbr2022")
+    assert replay(flow, "bbr2022", up_pacing_gain=1.5).inferred.phases != replay(flow, "bbr2022").inferred.phases
 
 
 def test_super_packets_are_as_large_as_the_logged_pacing_rate_makes_them(flows):

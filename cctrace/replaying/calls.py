@@ -63,6 +63,7 @@ class CompiledCalls:
         self.address = self.code.address
         self.entries = {name: entry.returns for name, entry in self.code.flat.entries.items()}
         self.counts_ticks = "jiffies" in self.code.columns
+        self.key = self.code.key
 
     def check(self) -> None:
         """Raise the error of a failed call, if any."""
@@ -87,7 +88,7 @@ class InterpretedCalls:
         self.slots = self.records.view(np.int64)
         self.ack = np.zeros(len(_NAMES), np.int64)
         self.entries = {n: n in _RETURNING for n in schema.LINUX_EVENTS if hasattr(cls, n)}
-        self.counts_ticks = False  # interpreted runs infer nothing
+        self.counts_ticks, self.key = False, ""  # interpreted runs infer nothing
         self._cls = cls
         self.address = callback(self._call)
         self._write()

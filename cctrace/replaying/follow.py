@@ -326,6 +326,11 @@ class Follower:
 
     # ---- what came out ----------------------------------------------------------------------------------------------
     @property
+    def key(self) -> tuple[object, ...]:
+        """What the compiled controller's calls depend on besides the events: its code, parameters and ticks."""
+        return self._machine.key, *sorted(self.params.items()), int(self.stack[sk.TICK_US])
+
+    @property
     def counts_ticks(self) -> bool:
         """Whether the compiled controller reads the kernel's ticks."""
         return self._machine.counts_ticks

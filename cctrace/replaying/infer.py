@@ -12,8 +12,10 @@ sender's.
 
 import itertools
 import math
+import weakref
 from collections.abc import Container
 
+from cctrace.flows.events import Events
 from cctrace.replaying import book as bk
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.follow import Follower
@@ -23,6 +25,8 @@ from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Script
 from cctrace.replaying.stack import TICK_US
 from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
+
+_inferred_of: weakref.WeakKeyDictionary[Events, dict[tuple[object, ...], Inferred]] = weakref.WeakKeyDictionary()
 
 
 def infer(
@@ -35,11 +39,32 @@ def infer(
 ) -> Inferred:
     """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
 
+    What was inferred before of the same events is replayed: identification, fq, HZ and the replay itself ask alike.
+
     `expiry`: row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none. `hz_known`:
     whether the follower's HZ is more than a guess. `given`: parameters that are known; ``paced`` and ``ecn_enable`` are
     inferred otherwise. `begun`: the same with other ticks, for the gain cycle of BBR v1. `led`: what was inferred while
     the flow was handed over to fq; it stands, unless its super-packets turn out to be of another kernel's.
     """
+    if led is not None:
+        return _infer(follower, expiry, hz_known, given, begun, led)
+    known = _inferred_of.setdefault(follower.events, {})
+    key = follower.key, expiry, hz_known or follower.cls.has_on_ack, "paced" in given, "ecn_enable" in given
+    if key in known:
+        follower.play(known[key].script)
+    else:
+        known[key] = _infer(follower, expiry, hz_known, given, begun)
+    return known[key]
+
+
+def _infer(
+    follower: Follower,
+    expiry: int,
+    hz_known: bool,
+    given: Container[str],
+    begun: Begun | None,
+    led: Script | None = None,
+) -> Inferred:
     if "ecn_enable" in given or not may_heed_marks(follower):
         gso = likely_gso(follower)
         if gso is not None:

@@ -10,7 +10,7 @@ or inferred on the way: a `Leader` supports trials as a `Follower` does.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,6 +188,11 @@ class Leader:
         self._drawn: list[list[int]] = []
         self._made: list[Edit] = []
         self.row = 0
+        self._lead = self._bound()
+
+    def _bound(self) -> Callable[[], Any]:
+        arrays = self._controller, self._script, self._notes, self._marks, self._decided
+        return _lead.bind(self._work.given, self._work.tables, *arrays)
 
     # ---- what it goes by --------------------------------------------------------------------------------------------
     @property
@@ -216,7 +221,7 @@ class Leader:
         packets = self._sequence
         return (direction[packets] != params["sender"][0]) & (flags[packets] & ACK != 0)
 
-    @property
+    @functools.cached_property
     def now_us(self) -> NDArray[np.int64]:
         """Time of each packet on the connection's clock, us."""
         time_ns, params = self._work.given[0][0], self._work.given[4]
@@ -264,13 +269,13 @@ class Leader:
         at["until"] = stop if stop < len(self.rows) else NEVER
         self._follower.book[bk.SCORE] = score
         while True:
-            arrays = self._controller, self._script, self._notes, self._marks, self._decided
-            ended = _lead(work.given, work.tables, *arrays)
+            ended = self._lead()
             if not OUT <= ended < ASKS:
                 break
             work.grow(ended)
             enlarge(self._marks, len(work.tables[SENDS]))
             enlarge(self._decided, len(work.tables[OUT]))
+            self._lead = self._bound()
         self._follower.check()
         if ended in (DRAWN, WATCHED):
             self.row = int(at["packet"][0]) - (self._notes[STATUS] != ASKS)
