@@ -78,7 +78,7 @@ def test_a_simulation_compiled_for_another_order_of_columns_is_not_loaded(monkey
 
     before = fingerprint()
     assert fingerprint() == before
-    monkeypatch.setattr(view, "V_ARG", view.V_ACK)
+    monkeypatch.setattr(view, "RAND", view.RAND - 1)
     assert fingerprint() != before
 
 

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 from cctrace import schema
 from cctrace.lang.memory import call, callback, words
-from cctrace.sim.core.structs import QUIC
 
 _FIELDS = {
     "linux": (
@@ -25,7 +24,7 @@ def shared_fields(cls):
 
 def call_cc(w, f, event):
     """Call the entry point `event` of the flow's controller; returns what it returns, 0 for nothing."""
-    return call(f.cc, event, f.state, w.quic_view if f.profile == QUIC else w.linux_view)
+    return call(f.cc, event, f.state, f.cc_view)
 
 
 def address_of(controller):

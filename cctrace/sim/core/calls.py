@@ -10,7 +10,6 @@ from cctrace.sim.core.view import (
     LINUX_COLUMNS,
     LINUX_SLOTS,
     SSTHRESH,
-    V_RAND,
     fill_linux_view,
     replace_used,
 )
@@ -31,10 +30,10 @@ def call(w, f, event, arg, now):
         return 0
     fill_linux_view(w, f, event, arg, now)
     if traced:
-        trace_call(f, event, w.linux_view, LINUX_SLOTS, LINUX_COLUMNS)
+        trace_call(f, event, f.cc_view, LINUX_SLOTS, LINUX_COLUMNS)
     result = call_cc(w, f, event)
     if words(f.state)[DRAWS] > 0:
-        replace_used(w, f, w.linux_view, V_RAND, LINUX_BITS)
+        replace_used(w, f, w.linux_draws, 0, LINUX_BITS)
     return result
 
 

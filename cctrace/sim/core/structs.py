@@ -7,27 +7,39 @@ compiled runs work on the same arrays.
 import numpy as np
 
 from cctrace.lang.memory import ArrayAt
+from cctrace.schema import LINUX_VIEW, names
 from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, NO_ECN
 
 # fmt: off
+# What the controllers' view (schema.LINUX_VIEW) has of a flow: its fields. Others, for the view alone, are `v_...`.
+_VIEWED = {
+    "delivered_mstamp_us": "delivered_mstamp", "srtt_us8": "srtt", "mdev_us4": "mdev", "rttvar_us4": "rttvar",
+    "tcp_min_rtt_us": "min_rtt", "rs_interval_us": "rs_interval", "rs_rtt_us": "rs_rtt",
+    "rs_is_app_limited": "rs_app_limited", "rs_is_retrans": "rs_retrans", "prior_cwnd_tp": "prior_cwnd",
+} | {
+    name: name for name in (
+        "ca_state", "sacked_out", "lost_out", "retrans_out", "data_segs_out", "delivered", "delivered_ce", "lost",
+        "mss", "is_cwnd_limited", "max_packets_out", "rs_delivered", "rs_prior_delivered", "rs_losses",
+        "rs_acked_sacked", "rs_prior_in_flight", "rs_tx_in_flight", "rs_lost", "rs_prior_lost", "rs_delivered_ce",
+        "wstamp_ns",
+    )
+}
+_FIRST = ("next_ns", "pace_at", "rto_at", "delack_at", "dack_at", "app_at", "write_at", "cc_view")
 _FLOW = (
     # The order is that of use: what every packet needs of a flow fits few cache lines, which tells with many flows.
-    "sacked_out", "lost_out", "retrans_out", "data_segs_out", "delivered", "delivered_mstamp", "delivered_ce", "lost",
-    "srtt", "mdev", "rttvar", "min_rtt", "mss", "is_cwnd_limited", "max_packets_out",
-    # the rate sample of the ACK being processed
-    "rs_delivered", "rs_interval", "rs_prior_delivered", "rs_rtt", "rs_losses", "rs_acked_sacked",
-    "rs_prior_in_flight", "rs_app_limited", "rs_retrans", "rs_tx_in_flight", "rs_lost", "rs_prior_lost",
-    "rs_delivered_ce",
-    # the next event (events.py), and what all events share: where rings are, and `mask`, their size less one; ACKs from
+    # First the next event, and the address of the flow's view, which follows it: controllers read it where it is.
+    *_FIRST,
+    *(_VIEWED.get(name, f"v_{name}") for name in names(LINUX_VIEW)),
+    # what all events share (events.py): where rings are, and `mask`, their size less one; ACKs from
     # `ack_queued` on have not reached the queue that data and ACKs share; `awaited`: in-order bytes at the receiver at
     # which `loop.run` returns (served.py); `snd_lack`: positions.py
-    "next_ns", "pace_at", "rto_at", "delack_at", "dack_at", "app_at", "write_at", "way_head", "way_tail", "arr_head",
-    "arr_tail", "ack_head", "ack_tail", "arr", "ack", "mask", "profile", "fq", "fq_at", "trace_size", "tap_size",
-    "ack_queued", "awaited", "una", "nxt", "lacks", "tx", "log_order", "rcv_nxt", "hz", "kernel", "ecn", "snd_lack",
+    "way_head", "way_tail", "arr_head", "arr_tail", "ack_head", "ack_tail", "arr", "ack", "mask", "profile", "fq",
+    "fq_at", "trace_size", "tap_size", "ack_queued", "awaited", "una", "nxt", "lacks", "tx", "log_order", "rcv_nxt",
+    "hz", "kernel", "ecn", "snd_lack",
     # sends: window, pacing, timer, and the send buffer (write_queue.py), bytes but for write_seq; `tx_full`: `tx_next`
     # when the rings may be full; `losses_given`: whether losses are prescribed, as transmissions; `ahead_ns`:
     # arrivals.py
-    "wstamp_ns", "seg", "state", "ca_state", "tx_next", "tx_full", "timer", "before", "behind", "index", "queue_tally",
+    "seg", "state", "tx_next", "tx_full", "timer", "before", "behind", "index", "queue_tally",
     "wire_bytes", "losses_given", "parts_as_v2", "n_sent", "ahead_ns", "qdelay_sum_ns", "qdelay_count", "burst_id",
     "prr_out", "first_tx_mstamp", "lsndtime_us", "heard_ms", "write_seq", "written", "wmem_queued", "sndbuf",
     "most_sndbuf", "nospace", "pushed_seq", "wq_ends", "wq_head", "wq_tail", "app_kind", "has_on_ack", "paced",
@@ -36,7 +48,7 @@ _FLOW = (
     "by_acks",
     # ACKs: scoreboard in segments, rate sample, RTT, RACK, tail-loss probes, undo; `ece`: this one echoes a mark
     "cc", "entries", "log_seen", "rtt_tally", "rtt_sum_us", "rtt_count", "max_window", "high_seq", "undo_marker",
-    "undo_proof", "prior_cwnd", "prr_delivered", "tx_head", "d1", "d2", "d3", "retransmits", "mdev_max", "rtt_seq",
+    "undo_proof", "prr_delivered", "tx_head", "d1", "d2", "d3", "retransmits", "mdev_max", "rtt_seq",
     "min_rtt_stamp", "rs_prior_mstamp", "rs_last_order", "rs_prior_delivered_ce", "echo_ms", "rack_ns", "rack_index",
     "rack_order", "rack_seen", "rack_before", "rack_beside", "rack_rtt", "rack_advanced", "rack_waits",
     "reo_wnd_steps", "reo_wnd_persist", "rack_last_delivered", "reord_seen",
@@ -80,7 +92,7 @@ _COMING = ("ns", "order")  # of a transmission on its way: when it gets there
 _ACK = ("ns", "log", "echo", "stamp", "dup", "ece", "right", "id")
 _WORLD = (
     # addresses; the number of flows, that of places for them in the tournament (a power of two), its latest time
-    "flows", "n", "tournament", "entrants", "last_key_ns", "linux_view", "quic_view", "rng",
+    "flows", "n", "tournament", "entrants", "last_key_ns", "linux_draws", "quic_view", "rng",
     "given_draws", "given", "given_used",  # random numbers prescribed to the controllers; how many there are, were used
     # timer resolution, whether both hosts share a kernel, how long a process takes to read the clock
     "timer_step_ns", "timer_phase_ns", "one_host", "instants", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",
@@ -124,6 +136,7 @@ TIMERS = (
 )
 # fmt: on
 FLOW = np.dtype([(name, "i8") for name in _FLOW])
+VIEW_WORD = len(_FIRST)  # where in a flow its view begins
 _formats, _offsets = zip(*_SEGMENT.values(), strict=True)
 SEGMENT = np.dtype({"names": list(_SEGMENT), "formats": list(_formats), "offsets": list(_offsets)})
 TRANSMISSION = np.dtype([(name, "i8") for name in _TRANSMISSION])

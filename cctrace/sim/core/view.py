@@ -6,29 +6,12 @@ from cctrace.sim.core.chance import CC_STREAM, random_bits
 from cctrace.sim.core.positions import begins, next_begins
 from cctrace.sim.core.structs import segments
 
-_names = schema.names(schema.LINUX_VIEW)
-_at = {name: k for k, name in enumerate(_names)}
 # The first slots of every Linux controller's record ([cctrace.cc.base] LinuxController), after the draw counter.
 DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
-V_ARG, V_CA_STATE, V_ACK, V_SND_UNA, V_SND_NXT = (_at[n] for n in ("arg", "ca_state", "ack", "snd_una", "snd_nxt"))
-V_PACKETS_OUT, V_SACKED_OUT, V_LOST_OUT = _at["packets_out"], _at["sacked_out"], _at["lost_out"]
-V_RETRANS_OUT, V_DELIVERED, V_DELIVERED_MSTAMP = _at["retrans_out"], _at["delivered"], _at["delivered_mstamp_us"]
-V_DELIVERED_CE, V_LOST, V_SRTT, V_MDEV = _at["delivered_ce"], _at["lost"], _at["srtt_us8"], _at["mdev_us4"]
-V_RTTVAR, V_MIN_RTT, V_MSS = _at["rttvar_us4"], _at["tcp_min_rtt_us"], _at["mss"]
-V_CWND_LIMITED, V_DATA_SEGS_OUT = _at["is_cwnd_limited"], _at["data_segs_out"]
-V_MAX_PACKETS_OUT, V_RS_DELIVERED, V_RS_INTERVAL = _at["max_packets_out"], _at["rs_delivered"], _at["rs_interval_us"]
-V_RS_PRIOR_DELIVERED, V_RS_RTT, V_RS_LOSSES = _at["rs_prior_delivered"], _at["rs_rtt_us"], _at["rs_losses"]
-V_RS_ACKED, V_RS_PRIOR_FLIGHT = _at["rs_acked_sacked"], _at["rs_prior_in_flight"]
-V_RS_APP, V_RS_RETRANS = _at["rs_is_app_limited"], _at["rs_is_retrans"]
-V_RS_TX_FLIGHT, V_RS_LOST, V_RS_PRIOR_LOST = _at["rs_tx_in_flight"], _at["rs_lost"], _at["rs_prior_lost"]
-V_RS_CE, V_SKB_FLIGHT, V_SKB_LOST = _at["rs_delivered_ce"], _at["skb_tx_in_flight"], _at["skb_tx_lost"]
-V_SKB_DELIVERED, V_SKB_APP, V_SKB_MSTAMP = _at["skb_tx_delivered"], _at["skb_tx_app_limited"], _at["skb_tx_has_mstamp"]
-V_SKB_SEGMENTS, V_ECN_OK = _at["skb_segments"], _at["ecn_ok"]
-V_NOW, V_JIFFIES, V_CLOCK, V_WSTAMP = _at["now_us"], _at["jiffies"], _at["clock_ns"], _at["wstamp_ns"]
-V_LSNDTIME, V_PRIOR_CWND, V_RAND = _at["lsndtime"], _at["prior_cwnd_tp"], _at["rand0"]
 JIFFIES_EPOCH = 1_000_000
 DRAWN, LINUX_BITS, QUIC_BITS = 4, 32, 31  # random numbers that a view holds, and their size
-LINUX_SLOTS, LINUX_COLUMNS = 5, len(_names)
+LINUX_SLOTS, LINUX_COLUMNS = 5, len(schema.LINUX_VIEW)
+RAND = LINUX_COLUMNS - DRAWN  # of a view's columns, the first of the random numbers
 
 _q = {name: k for k, name in enumerate(schema.names(schema.QUIC_VIEW))}
 # The first slots of every QUIC controller's record ([cctrace.cc.base] QuicController), after the draw counter.
@@ -47,57 +30,25 @@ Q_CG_START, Q_LOSS_TIMER, Q_RAND = _q["cg_start_time"], _q["loss_timer"], _q["ra
 
 
 def fill_linux_view(w, f, event, arg, now):
-    """Write the view at time `now` (ns) into the world's record."""
-    v = words(w.linux_view)
-    v[V_ARG] = arg
-    v[V_CA_STATE] = f.ca_state
-    v[V_SND_UNA] = 1 + begins(f, f.una)
-    v[V_ACK] = v[V_SND_UNA] if f.log_seen > 0 else 0
-    v[V_SND_NXT] = 1 + next_begins(f)
-    v[V_PACKETS_OUT] = f.nxt - f.una
-    v[V_SACKED_OUT] = f.sacked_out
-    v[V_LOST_OUT] = f.lost_out
-    v[V_RETRANS_OUT] = f.retrans_out
-    v[V_DATA_SEGS_OUT] = f.data_segs_out
-    v[V_DELIVERED] = f.delivered
-    v[V_DELIVERED_MSTAMP] = f.delivered_mstamp
-    v[V_DELIVERED_CE] = f.delivered_ce
-    v[V_LOST] = f.lost
-    v[V_SRTT] = f.srtt
-    v[V_MDEV] = f.mdev
-    v[V_RTTVAR] = f.rttvar
-    v[V_MIN_RTT] = f.min_rtt
-    v[V_MSS] = f.mss
-    v[V_CWND_LIMITED] = f.is_cwnd_limited
-    v[V_MAX_PACKETS_OUT] = f.max_packets_out
-    v[V_RS_DELIVERED] = f.rs_delivered
-    v[V_RS_INTERVAL] = f.rs_interval
-    v[V_RS_PRIOR_DELIVERED] = f.rs_prior_delivered
-    v[V_RS_RTT] = f.rs_rtt
-    v[V_RS_LOSSES] = f.rs_losses
-    v[V_RS_ACKED] = f.rs_acked_sacked
-    v[V_RS_PRIOR_FLIGHT] = f.rs_prior_in_flight
-    v[V_RS_APP] = f.rs_app_limited
-    v[V_RS_RETRANS] = f.rs_retrans
-    v[V_RS_TX_FLIGHT] = f.rs_tx_in_flight
-    v[V_RS_LOST] = f.rs_lost
-    v[V_RS_PRIOR_LOST] = f.rs_prior_lost
-    v[V_RS_CE] = f.rs_delivered_ce
-    v[V_ECN_OK] = 1 if f.ecn > 0 else 0
-    v[V_NOW] = now // 1000
-    v[V_JIFFIES] = JIFFIES_EPOCH + now * f.hz // 1_000_000_000
-    v[V_CLOCK] = now
-    v[V_WSTAMP] = f.wstamp_ns
-    v[V_LSNDTIME] = JIFFIES_EPOCH + f.lsndtime_us * f.hz // 1_000_000 if f.lsndtime_us > 0 else 0
-    v[V_PRIOR_CWND] = f.prior_cwnd
+    """Write what the flow's view has at time `now` (ns) beside the flow's own fields."""
+    f.v_arg = arg
+    f.v_snd_una = 1 + begins(f, f.una)
+    f.v_ack = f.v_snd_una if f.log_seen > 0 else 0
+    f.v_snd_nxt = 1 + next_begins(f)
+    f.v_packets_out = f.nxt - f.una
+    f.v_now_us = now // 1000
+    f.v_jiffies = JIFFIES_EPOCH + now * f.hz // 1_000_000_000
+    f.v_clock_ns = now
+    f.v_lsndtime = JIFFIES_EPOCH + f.lsndtime_us * f.hz // 1_000_000 if f.lsndtime_us > 0 else 0
+    words(f.cc_view)[RAND : RAND + DRAWN] = words(w.linux_draws)[0:DRAWN]
     if event == 6:  # skb_marked_lost: the marks that the super-packet, from its first segment on, took along
         seg = segments(f.seg)[arg & f.mask]
-        v[V_SKB_FLIGHT] = seg.tx_in_flight
-        v[V_SKB_LOST] = seg.tx_lost
-        v[V_SKB_DELIVERED] = seg.tx_delivered
-        v[V_SKB_APP] = seg.tx_app_limited
-        v[V_SKB_MSTAMP] = seg.tx_delivered_mstamp
-        v[V_SKB_SEGMENTS] = seg.skb_end - arg
+        f.v_skb_tx_in_flight = seg.tx_in_flight
+        f.v_skb_tx_lost = seg.tx_lost
+        f.v_skb_tx_delivered = seg.tx_delivered
+        f.v_skb_tx_app_limited = seg.tx_app_limited
+        f.v_skb_tx_has_mstamp = seg.tx_delivered_mstamp
+        f.v_skb_segments = seg.skb_end - arg
 
 
 def fill_quic_view(w, f, arg, now):

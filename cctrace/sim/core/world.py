@@ -17,7 +17,7 @@ from cctrace.sim.core.chance import seeded
 from cctrace.sim.core.delay import next_delay
 from cctrace.sim.core.receiver import KEPT_BLOCKS
 from cctrace.sim.core.rings import RINGS
-from cctrace.sim.core.view import LINUX_BITS, Q_RAND, QUIC_BITS, V_RAND, draw
+from cctrace.sim.core.view import DRAWN, LINUX_BITS, LINUX_COLUMNS, Q_RAND, QUIC_BITS, draw
 from cctrace.tcp.ecn import ACCURATE_ECN, NO_ECN
 from cctrace.tcp.wire import HEADER_BYTES, PACKET_BYTES, QUIC_ACK_BYTES
 from cctrace.units import parse_size_bytes, parse_time_ns
@@ -57,7 +57,7 @@ class World:
         self.record.tournament = self.place(np.full(2 * int(self.record.entrants), structs.NEVER))
         self.record.timer_step_ns = 1
         self.record.instants = self.place(np.full(structs.INSTANTS_HEAD, structs.INSTANTS_HEAD))
-        self.record.linux_view = self.place(np.zeros(len(schema.LINUX_VIEW), np.int64))
+        self.record.linux_draws = self.place(np.zeros(DRAWN, np.int64))
         self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
         self.record.rng = self.place(seeded(seed).view(np.int64))
         ring = self._ring_size(path, flows)
@@ -67,8 +67,13 @@ class World:
                 self._set_aqm(path, flows)
             clocks_ns = np.random.default_rng([seed, _CLOCKS]).integers(0, MS, len(flows))
             self.flows.index = np.arange(len(flows))
-            for f, flow, clock_ns in zip(self.flows, flows, clocks_ns, strict=True):
+            places = self.columns.view(np.int64).reshape(len(flows), -1)[:, structs.VIEW_WORD :]
+            for f, flow, clock_ns, place in zip(self.flows, flows, clocks_ns, places, strict=True):
                 self._set_flow(f, flow, path, ring, clock_ns)
+                if f.profile == structs.QUIC:
+                    f.cc_view = self.record.quic_view
+                else:
+                    f.cc_view, f.v_ecn_ok = self.place(place[:LINUX_COLUMNS]), int(f.ecn > NO_ECN)
                 if flow.profile != "reference" and not exact:
                     self._set_lateness(f, flow, path)
             self._draw_first()
@@ -113,7 +118,7 @@ class World:
         of_quic = self.flows.profile == structs.QUIC
         with np.errstate(over="ignore"):
             if not of_quic.all():
-                draw(self.record, self.record.linux_view, V_RAND, 0, LINUX_BITS)
+                draw(self.record, self.record.linux_draws, 0, 0, LINUX_BITS)
             if of_quic.any():
                 draw(self.record, self.record.quic_view, Q_RAND, 0, QUIC_BITS)
 
