@@ -3,10 +3,10 @@
     python -m benchmarks.flows CAPTURE [--packets 5000000] [--repeat 3] [--connections 100000]
 
 Listing: `cctrace flows` and `tcptrace -nlr` as whole processes side by side, interpreter start included, compiled code
-in the cache. The capture is tiled to the asked size, as in ingest.py. The programs run in turn and the best of each
-counts; the factors are those of tcptrace's times. Then `cctrace flows` over as many short connections as asked (12
-packets each, 50 open at a time), with the peak of its memory; tcptrace, which searches its open connections one by one,
-is spared that.
+in the cache. The capture is tiled to the asked size, as in ingest.py, each copy as a further connection. The programs
+run in turn and the best of each counts; the factors are those of tcptrace's times. Then `cctrace flows` over as many
+short connections as asked (12 packets each, 50 open at a time), with the peak of its memory; tcptrace, which searches
+its open connections one by one, is spared that.
 
 Reconstruction: the event streams of all connections, on one core (CPU time; reading the file included and not), of the
 capture repeated 1, 2, 4 and 8 times as further connections, and of the short ones. A capture of many connections should

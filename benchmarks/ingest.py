@@ -10,6 +10,7 @@ import argparse
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -23,7 +24,11 @@ from cctrace.io.source import open_source
 
 
 def tile(path, packets, out):
-    """Write at least `packets` packets to `out`: the records of `path` again and again, later each time."""
+    """Write at least `packets` packets to `out`: the records of `path` again and again, later each time.
+
+    Each time they are of further connections, between other ports: with the same sequence numbers in the same
+    connection, all data but those of the first time would be retransmissions.
+    """
     with open_source(path) as source:
         data = np.frombuffer(b"".join(iter(lambda: source.read(1 << 22), b"")), np.uint8).copy()
     big, unit_ns, header, swap, _ = pcap._file_header(bytes(data[:24]), path)
@@ -36,13 +41,28 @@ def tile(path, packets, out):
     at = (frames.offset[:count] - header)[:, None] + np.arange(4)
     order = ">u4" if big else "<u4"
     seconds = data[at].copy().view(order)
+    ports = places_of_ports(
+        data, frames.offset[:count], int.from_bytes(data[20:24].tobytes(), "big" if big else "little")
+    )
+    numbers = data[ports].copy().view(">u2")
     with open(out, "wb") as file:
         file.write(data[:24])
         tiles = -(-packets // count)
         for i in range(tiles):
             data[at] = (seconds + np.uint32(i * span_s)).astype(order).view(np.uint8)
+            data[ports] = (numbers + np.uint16(i)).astype(">u2").view(np.uint8)
             file.write(data[24:end])
     return tiles * count
+
+
+def places_of_ports(data, offset, link):
+    """Return where the ports of IPv4's TCP segments are, shape (segments, 4)."""
+    ip = offset + _LINKS[link]
+    ip = ip[(data[ip] >> 4 == 4) & (data[ip + 9] == socket.IPPROTO_TCP)]
+    return (ip + (data[ip] & 15).astype(np.int64) * 4)[:, None] + np.arange(4)
+
+
+_LINKS = {1: 14, 101: 0, 113: 16}  # bytes before the IP header: Ethernet, raw IP, Linux cooked
 
 
 def machine():
