@@ -233,7 +233,7 @@ class World:
             # cache set.
             lengths = size * np.array(list(RINGS.values()))
             ends = np.cumsum(lengths + _CACHE_LINES_APART * 8)
-            block = np.frombuffer(mmap.mmap(-1, 8 * int(ends[-1])), np.int64)  # `np.zeros` may clear recycled memory
+            block = _memory(int(ends[-1]), size > _FIRST_RING)
             addresses = self.place(block) + 8 * (ends - lengths)
             if not self.compiled:
                 pieces = [block[end - length : end] for end, length in zip(ends, lengths, strict=True)]
@@ -381,3 +381,15 @@ class World:
         f.min_rtt_slot = slots["min_rtt_us"] if cls.bursts_by_min_rtt else 0
         f.burst_slot = slots.get("max_tso_burst", 0)
         f.state = self.place(state)
+
+
+def _memory(words, many):
+    """Return zeros, which the system provides on first use (`np.zeros` may clear recycled memory); many in large pages.
+
+    Private memory: the system takes longer to provide what processes could share.
+    """
+    kind = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, 8 * words, **kind)
+    if many and hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.int64)
