@@ -31,7 +31,7 @@ LARGEST_WINDOW = "64MB"
 MOST_LATE_NS = 1_000_000
 PUSH_LATE_NS = 1_000_000  # nginx's timers are counted in milliseconds
 MS = 1_000_000
-_PLAIN = [[(dtype.fields or {})[name][1] // 8 for name in names] for dtype, names in structs.PLAIN.items()]
+_PLAIN = [[(dtype.names or ()).index(name) for name in names] for dtype, names in structs.PLAIN.items()]  # words
 _CLOCKS = 1  # of what a seed draws: where a receiver's millisecond begins
 
 
