@@ -54,7 +54,7 @@ class FlowView(Public):
         again = {name: flow.retransmission_log[name] for name in ("time_ns", "seq")}
         seen = throughput_columns(flow, _bin_s(flow)), flow.reverse()
         marks = flow.ecn.frame(_BINS) if flow.ecn.delivered_ce else None
-        return cls(flow.events.rows, model, kernel, again, int(flow.row["start_ns"]), flow.taken_at, *seen, marks)
+        return cls(flow.events.table, model, kernel, again, int(flow.row["start_ns"]), flow.taken_at, *seen, marks)
 
     @functools.cached_property
     def acks(self) -> AckRows:

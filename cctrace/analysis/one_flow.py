@@ -107,12 +107,10 @@ def of_capture(
 
 def _viewed(flow: Flow, run: Run | None) -> FlowView:
     """Return a flow's view, and pack a long flow's events, which no replay will read."""
-    view = FlowView.of(flow, run)
-    if len(view.events) <= PACKED:
-        return view
-    flow.events.packed()
-    seen = run.source if run is not None and isinstance(run.source, Flow) else flow
-    return dataclasses.replace(view, events=seen.events.packed())
+    for seen in (flow, run.source if run is not None else None):
+        if isinstance(seen, Flow) and len(seen.events) > PACKED:
+            seen.events.packed()
+    return FlowView.of(flow, run)
 
 
 def _sender_rtts(view: FlowView) -> dict[str, int]:

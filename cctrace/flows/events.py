@@ -106,6 +106,11 @@ class Events(Carded, Framed):
         return self._stream
 
     @property
+    def table(self) -> Values | Stream:
+        """The records, or the packed stream: its columns by name."""
+        return self._stream if self._stream.is_packed else self._stream.rows
+
+    @property
     def _names(self) -> tuple[str, ...]:
         return tuple(self._stream)
 

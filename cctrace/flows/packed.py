@@ -37,6 +37,11 @@ class Stream(Mapping[str, Values]):
         self._blocks: dict[str, list[_Block]] = {}
 
     @property
+    def is_packed(self) -> bool:
+        """Whether the rows are kept packed."""
+        return self._rows is None
+
+    @property
     def rows(self) -> Values:
         """The records; of a packed stream they are made anew."""
         if self._rows is not None:
