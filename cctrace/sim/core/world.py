@@ -229,11 +229,10 @@ class World:
         """Give a flow its rings, and larger ones to move into: the system allocates their memory on use."""
         size, following = largest, 0
         while True:
-            # In one piece, for which the system takes large pages, and so that those of one index are not in one
-            # cache set.
+            # In one piece, so that those of one index are not in one cache set.
             lengths = size * np.array(list(RINGS.values()))
             ends = np.cumsum(lengths + _CACHE_LINES_APART * 8)
-            block = _memory(int(ends[-1]), size > _FIRST_RING)
+            block = _memory(int(ends[-1]))
             addresses = self.place(block) + 8 * (ends - lengths)
             if not self.compiled:
                 pieces = [block[end - length : end] for end, length in zip(ends, lengths, strict=True)]
@@ -383,13 +382,10 @@ class World:
         f.state = self.place(state)
 
 
-def _memory(words, many):
-    """Return zeros, which the system provides on first use (`np.zeros` may clear recycled memory); many in large pages.
+def _memory(words):
+    """Return zeros, which the system provides on first use (`np.zeros` may clear recycled memory).
 
-    Private memory: the system takes longer to provide what processes could share.
+    Private ones: the system takes twice as long to provide what processes could share.
     """
     kind = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    memory = mmap.mmap(-1, 8 * words, **kind)
-    if many and hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.int64)
+    return np.frombuffer(mmap.mmap(-1, 8 * words, **kind), np.int64)
