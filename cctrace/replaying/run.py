@@ -305,7 +305,8 @@ def _replay(
 def _columns(kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: Held, flow: FlowSource | None) -> Held:
     """Return `Run.held`; seconds since the flow's first packet or, without a flow, since the first call."""
     time_s = flow.seconds(time_ns) if flow else (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
-    plain = {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": np.asarray(kinds)}
+    # A view of the events would keep all of them.
+    plain = {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": np.ascontiguousarray(kinds)}
     return Held(recorded.count, plain | recorded.plain, recorded.runs)
 
 
