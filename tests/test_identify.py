@@ -166,6 +166,18 @@ def test_a_window_that_prague_leaves_open_for_its_pacing_timer_is_no_wrong_windo
     assert wrong.share < ASTRAY
 
 
+def test_a_window_that_a_paced_socket_leaves_open_for_its_timer_is_no_wrong_window(tmp_path):
+    path = cct.Path(rate="6.53Mbit", rtt="83ms", buffer="2.66bdp")
+    sender = cct.Sender("reno:paced=1", app="chunks:size=306kB,every=500ms")  # before it is filled, all is written
+    cct.simulate(path, sender, "12s", 1, packets=True, profile="linux").to_pcap(tmp_path / "paced")
+    record = record_of(cct.read(tmp_path / "paced").flow(0))
+    replay = replay_of(record, "reno")
+    assert replay.paced
+    assert flights_of(record, replay).astray.share == 0
+    replay = replay._replace(sends=replay.sends - 5)  # whose timer explains nothing
+    assert flights_of(record, replay).astray.share > ASTRAY
+
+
 @pytest.mark.parametrize("may_miss", [True, False])
 def test_a_flow_that_nobody_explains_is_tried_as_one_of_a_kernel_that_misses_marks(monkeypatch, may_miss):
     identify_module = importlib.import_module("cctrace.identification.identify")  # the package has the function

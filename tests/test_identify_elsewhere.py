@@ -102,6 +102,16 @@ def test_a_receivers_capture_has_as_many_reductions_as_the_sender_made(tmp_path)
         assert count[0] == count[1] > 0
 
 
+@pytest.mark.parametrize(("low", "high", "count"), [(14, 16, 1), (9, 16, 1), (4, 16, 0)])
+def test_bunches_of_acks_do_not_hide_probe_rtt(low, high, count):
+    """BBRv3 at a pacing limit, seed 325232: 9 to 16 segments in flight in PROBE_RTT, an ACK each millisecond."""
+    flight = np.full(4000, 30)
+    flight[2000:2210] = np.resize([low, high, high], 210)
+    rows = {"event": np.full(4000, LINUX_EVENTS["on_ack"]), "srtt_us8": np.full(4000, 8 * 6_500)}
+    events = types.SimpleNamespace(rows=rows | {"rs_prior_in_flight": flight}, now_us=1000 * np.arange(4000))
+    assert len(midflow._dips(events)) == count
+
+
 def test_drain_is_no_probe_of_the_rtt(tmp_path):
     events = simulated("bbr2", 2, 41, "5s", tmp_path, side="receiver").events
     (first, *_) = midflow.probe_rtts(events, {})

@@ -5,6 +5,7 @@ far beyond the path (10 Mbit/s, 83 ms, a buffer of 313 kB), captured at the send
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from cctrace.analysis.analyze import analyze
 from cctrace.analysis.validate import load
 from cctrace.errors import ArgumentError
 from cctrace.io.tcpinfo import MISSING
+from cctrace.replaying import paced
 from cctrace.replaying.paced import socket_limit
 from cctrace.tcp.window import stack_pacing_rate
 
@@ -160,6 +162,20 @@ def test_a_limit_below_the_paths_rate_is_in_the_sends_and_hides_no_sender(name, 
     found = cct.identify(flow)
     assert ("bbr2022" if name == "fq_v1_max_rate" else "cubic6") == found.name
     assert "SO_MAX_PACING_RATE of its socket" in found.reason
+
+
+@pytest.mark.parametrize("cruise", [0.9905, 0.9955])
+def test_a_bbr_that_cruises_just_below_its_limit_does_not_hide_it(monkeypatch, cruise):
+    """BBRv3 through fq, seed 325233: at the limit in its probes alone, otherwise by its measured bandwidth below it."""
+    rates = np.tile(np.repeat([cruise * 1_260_000, 1_260_000], [780, 70]), 10)
+    size = 6 * 1448
+    tx_ns = np.cumsum(size / rates * 1e9).astype(np.int64)
+    columns = {"begins": np.ones(8500), "segments": np.full(8500, 6), "payload": np.full(8500, size), "tx_ns": tx_ns}
+    flow = SimpleNamespace(
+        facts={"complete": True, "inferred": ()}, taken_at="sender", events=SimpleNamespace(sends=columns)
+    )
+    monkeypatch.setattr(paced, "is_ack_clocked", lambda events, sends: False)
+    assert paced._evident_limit(flow) == pytest.approx(1_260_000, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["paced_cubic", "lab_v3_pauses", "fq_bbr1", "fq_cubic", "fq_v2_near", "lab_v1_sndbuf"])

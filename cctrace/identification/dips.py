@@ -43,10 +43,10 @@ def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
 
 
 def _levels(halves: HalfRounds, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the fewest data in flight in the dips that begin at some rows, segments."""
+    """Return the data in flight in the dips that begin at some rows, segments; bunches of ACKs let it fall further."""
     begins = np.searchsorted(halves.acks, rows)
     ends = np.searchsorted(halves.time_us, halves.time_us[begins] + HELD_US + 2 * halves.rtt_us[begins])
-    return np.array([halves.flight[a : b + 1].min() for a, b in zip(begins, ends, strict=True)])
+    return np.array([np.quantile(halves.flight[a : b + 1], 0.25) for a, b in zip(begins, ends, strict=True)])
 
 
 def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controller]) -> float:

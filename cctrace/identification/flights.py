@@ -25,6 +25,7 @@ Five more measures detect what no candidate would do:
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; tcp_input.c tcp_cwnd_reduction.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,7 +184,8 @@ def astray(record: Record, replay: Replay) -> Astray:
 
     Outside recovery and slow start (in which a window grows faster than it is filled), and where no SO_MAX_PACING_RATE
     leaves it unfilled, a flight must equal cwnd after the previous ACK to within a segment and 2 %, or what senders
-    wait for to fill a super-packet. In recovery, when proportional rate reduction lowers it, it must not exceed cwnd.
+    wait for to fill a super-packet. A paced socket's timer leaves it unfilled where it explains the sends. In recovery,
+    when proportional rate reduction lowers it, it must not exceed cwnd.
     """
     halves, rows = record.halves, record.events.rows
     if len(halves.acks) < 2:
@@ -201,11 +203,18 @@ def astray(record: Record, replay: Replay) -> Astray:
     below_it = nearest < -below
     if by_timer:
         below_it &= ~halves.unfilled(np.append(0.0, window))[1:]
+    if replay.paced and len(replay.sends):
+        below_it &= float(np.quantile(replay.sends, const.WORSE)) - uninformative(halves) <= const.WORSE_FITS
     wrong = still_open & ((apart > segment + share) | below_it)
     repairs = ~halves.open[1:]
     wrong |= repairs & (apart > 2 * segment + share)
     judged = int(np.sum(still_open | repairs))
     return Astray(judged, float(np.sum(wrong)) / max(judged, 1))
+
+
+def uninformative(halves: HalfRounds) -> float:
+    """Return the log likelihood of a send that says nothing; of a long super-packet, also its length is unlikely."""
+    return const.MIDDLE - const.PER_LENGTH * math.log(halves.burst)
 
 
 def _foreign(record: Record, replay: Replay) -> float:

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.identification import constants as const
-from cctrace.identification.flights import Astray, Flights
+from cctrace.identification.flights import Astray, Flights, uninformative
 from cctrace.identification.phases import Cycles, other_cycle
 from cctrace.identification.sends import Record, Replay
 from cctrace.replaying.senders import L4S_SENDERS
@@ -173,7 +173,7 @@ def log_odds(record: Record, fit: Fit) -> float:
             total = min(total, const.BEFOREHAND)
         return total - wrong_factor(flights)
     full = min(len(replay.sends) / const.FULL_WEIGHT, 1.0)
-    middle = const.MIDDLE - const.PER_LENGTH * math.log(record.halves.burst)
+    middle = uninformative(record.halves)
     if flights.astray is not None:
         # The worse quarter: the windows of H-TCP and YeAH are Reno's for a part of a flow. A host blurs all of it.
         worse, better = (float(one) - middle for one in np.quantile(replay.sends, (const.WORSE, const.BETTER)))

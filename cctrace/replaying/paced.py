@@ -92,8 +92,11 @@ def _evident_limit(flow: Flow) -> int | None:
     several = highest[few:] > (1 - SAME_RATE) * highest[:-few]
     if not several.any() or 2 * took_ns[at_it].sum() < took_ns.sum():
         return None
-    top_Bps = highest[np.argmax(several)]
-    limit_Bps = float(np.median(highest[np.abs(highest / top_Bps - 1) < SAME_RATE]))
+    first = int(np.argmax(several))
+    top_Bps = highest[first]
+    # A BBR that measured nearly the limit has most of its rates within SAME_RATE of it; fq's scatter less.
+    scatter = min(2 * (1 - highest[first + few] / top_Bps), SAME_RATE)
+    limit_Bps = float(np.median(highest[np.abs(highest / top_Bps - 1) <= scatter]))
     if rate_Bps.max() > limit_Bps * (1 + 1 / TOGETHER):
         return None
     together = TOGETHER
