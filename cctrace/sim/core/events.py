@@ -10,7 +10,7 @@ def next_time(f):
     if f.profile == QUIC:
         t = min(t, min(f.push_at, f.probe_at))
     if f.fq == 1:
-        t = min(t, min(f.fq_at, f.tsq_at))
+        t = min(min(t, f.left_at), min(f.fq_at, f.tsq_at))
     if f.way_head < f.way_tail:
         t = min(t, coming(f.way)[f.way_head & f.mask].ns)
     if f.arr_head < f.arr_tail:

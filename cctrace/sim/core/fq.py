@@ -78,9 +78,16 @@ def hand_over(w, f, count, now):
 
 
 def release(w, f, now):
-    """fq's timer: all that is due leaves; the timer waits for the next."""
+    """fq's timer: all that is due leaves; the timer waits for the next.
+
+    netem's timer for an ACK of the same interrupt has no slack, so it fires first, and the ACK is received before the
+    next host takes what left.
+    """
     f.wmem_leaving += dequeue(w, f, now)
-    free_left(w, f, now)
+    if w.one_host == 1 and f.wmem_leaving > 0:
+        f.left_at = now + 1  # after an ACK of the same instant, noted a ns later
+    else:
+        free_left(w, f, now)
     watch(w, f)
 
 
@@ -109,8 +116,9 @@ def free_left(w, f, now):
     if f.wmem_leaving == 0:
         return
     f.wmem_alloc -= f.wmem_leaving
-    f.wmem_leaving = 0
-    if f.tsq_throttled == 1 and not (f.wmem_alloc > 0 and leaves_rest(w, f, now)):
+    interrupt = now if f.left_at == NEVER else f.left_at - 1
+    f.wmem_leaving, f.left_at = 0, NEVER
+    if f.tsq_throttled == 1 and not (f.wmem_alloc > 0 and leaves_rest(w, f, interrupt)):
         f.tsq_throttled = 0
         f.tsq_at = now + w.one_host  # a tasklet: an ACK of the same instant, noted a ns later, is received before it
 

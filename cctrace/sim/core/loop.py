@@ -62,7 +62,7 @@ def step(w, f, now):
         write(w, f, now)
     elif f.probe_at <= now:
         q_probe(w, f, now)
-    if f.wmem_leaving > 0:
+    if f.wmem_leaving > 0 and f.left_at != now + 1:
         free_left(w, f, now)
 
 

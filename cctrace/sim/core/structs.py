@@ -75,6 +75,7 @@ _FLOW = (
     "way", "larger_rings", "trace_buffer", "trace_rows", "tap_buffer", "tap_rows", "start_ns", "stop_ns", "fwd_ns",
     "delack_ns", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_stage", "small_sent", "fq_next",
     "fq_due_ns", "fq_soft_ns", "wmem_alloc", "wmem_leaving", "in_process", "cuts_skbs", "tsq_throttled", "tsq_at",
+    "left_at",
     "prior_ssthresh", "lost_orders", "lost_given", "lost_at", "dsacks", "retrans_stamp", "tlp_retrans", "frto",
     "queue_cwr", "ect_marks", "ect_always", "ce_reported",
     "ce_state", "comp_due_ns", "syn_ack_ns", "n_discarded", "rcv_copied_to", "rcv_rtt_at", "n_retx", "n_rto", "n_undo",
@@ -132,7 +133,7 @@ _WORLD_REALS = (
 # Fields of a flow that are a time, `NEVER` at the start.
 TIMERS = (
     "pace_at", "rto_at", "delack_at", "dack_at", "push_at", "probe_at", "write_at", "fq_at", "fq_due_ns", "fq_soft_ns",
-    "tsq_at",
+    "tsq_at", "left_at",
 )
 # fmt: on
 FLOW = np.dtype([(name, "i8") for name in _FLOW])
