@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.kernel_equality import LAB, compare, in_order, occurrences
+from benchmarks.kernel_instants import BOOT_NS, full_blocks
 from benchmarks.kernel_lab import Recording, kept, lost
 from cctrace.cc.bbr2 import BBR2
 from cctrace.errors import ArgumentError
@@ -54,12 +55,24 @@ RECORDINGS = FilePath(__file__).with_name("recordings")
         ("v3_eq_317004", 0.95),  # what left fq in the ACK that sent it holds back what follows; a tick wakes ksoftirqd
         ("v2_eq_302106", 0.95),  # its memory has grown, because software cut it into segments
         ("v2_eq_317023", 0.95),  # an ACK reports the segment that extends the third of its SACK blocks
+        ("cubic_eq_323513", 0.99),  # a process that has woken finds no room, and writes with the next ACK
+        ("reno_eq_fq_325459", 0.99),  # an ACK comes before the memory of what left with it is freed
+        ("v2_eq_fq_325456", 0.95),  # less than a segment of the receive window lets a short skb go
+        ("v2_eq_fq_323526", 0.95),  # at .717 s tcpdump wakes
     ],
 )
 def test_each_segment_leaves_when_it_left_the_recorded_kernel(name, least):
     recording, seconds = RECORDED[name]
     share, _ = compare(recording.simulated(seconds), recording.until(seconds), MS // 10)
     assert share >= least
+
+
+def test_tcpdump_wakes_when_a_block_of_its_ring_is_full_unless_a_second_has_passed():
+    count = 3000
+    for step_us, expected in ((100, [1365, 2730]), (1000, [])):  # each packet takes 192 of 262,144 bytes
+        times = BOOT_NS + 2_050_000_000 + step_us * 1000 * np.arange(count)  # the block's second ends at 3.072 s
+        full = full_blocks({"time_ns": times, "ip_len": np.full(count, 1500)}, 100, 250)
+        assert np.searchsorted(times, full).tolist() == expected
 
 
 def test_a_sender_with_a_small_send_buffer_sends_what_the_recorded_kernel_sent():
