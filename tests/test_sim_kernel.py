@@ -57,7 +57,6 @@ RECORDINGS = FilePath(__file__).with_name("recordings")
         ("v2_eq_317023", 0.95),  # an ACK reports the segment that extends the third of its SACK blocks
         ("cubic_eq_323513", 0.99),  # a process that has woken finds no room, and writes with the next ACK
         ("reno_eq_fq_325459", 0.99),  # an ACK comes before the memory of what left with it is freed
-        ("v2_eq_fq_325456", 0.95),  # less than a segment of the receive window lets a short skb go
         ("v2_eq_fq_323526", 0.95),  # at .717 s tcpdump wakes
     ],
 )
