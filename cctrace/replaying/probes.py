@@ -220,16 +220,15 @@ class Probes(Inference):
         """
         follower = self.follower
         horizon = self.after(self.base_us + self.random_us + MARGIN_US)
-        soonest = [(*n[: self.clock], 0, *n[self.clock + 1 :]) for n in self.numbers]
         watch = ("cycle_idx", REFILL)
-        _, ends, watched = follower.trials(horizon, draws=self.numbers + soonest, score=bk.NOTHING, watch=watch)
-        some = len(self.numbers)
+        _, ends, watched = follower.trials(horizon, draws=self.numbers, score=bk.NOTHING, watch=watch)
+        longest = self.numbers[int(np.argmax(ends))]
+        soonest = (*longest[: self.clock], 0, *longest[self.clock + 1 :])
+        _, end, by_clock = follower.trials(horizon, draws=[soonest], score=bk.NOTHING, watch=watch)
         # On the shortest paths the call that draws also ends the wait; the next one is the first that `scan` tries.
-        rows = np.maximum(ends - 1, follower.row + 1).tolist()
-        found = {rows[k]: self.numbers[k] for k in range(some) if watched[k]}
-        latest = int(np.argmax(ends[:some]))
-        last, first = rows[latest], rows[some + latest]
-        return found, first if watched[some + latest] else last, last, self.numbers[latest]
+        *rows, first = np.maximum(np.append(ends, end) - 1, follower.row + 1).tolist()
+        found = {row: numbers for row, numbers, is_wait in zip(rows, self.numbers, watched, strict=True) if is_wait}
+        return found, first if by_clock[0] else max(rows), max(rows), longest
 
     def scan(self, starts: Any, rtt_us: int, rounds: int = PROBE_RTTS) -> dict[int, float]:
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.

@@ -171,9 +171,10 @@ def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, most:
     Equally likely ones are tried with `tied` rows: near ticks differ only where an ACK comes between them.
     """
     while True:
-        likelihood = _flights(follower, left, rows, -CLEARLY)
+        is_last = rows >= min(most, len(follower.rows)) or len(left) == 1
+        likelihood = _flights(follower, left, rows, 0.0 if is_last else -CLEARLY)
         order = np.argsort(-likelihood, kind="stable")
-        if rows >= min(most, len(follower.rows)) or len(left) == 1:
+        if is_last:
             best = np.flatnonzero(likelihood == likelihood[order[0]])
             if len(best) > 1 and rows < min(tied, len(follower.rows)):
                 left, rows = [left[k] for k in best], tied
