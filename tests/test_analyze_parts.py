@@ -7,7 +7,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.analysis.analyze import analyze
-from cctrace.analysis.attached import Counters
+from cctrace.analysis.inputs import Counters
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, FitError, PartFailed
 from cctrace.identification.identify import Candidate, Identification

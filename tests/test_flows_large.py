@@ -55,7 +55,7 @@ def test_a_large_file_is_analysed_like_a_small_one(monkeypatch):
     monkeypatch.setattr("cctrace.analysis.one_flow._identified", lambda *_: None)
     monkeypatch.setattr("cctrace.analysis.analyze._forecast", lambda *_: None)
     small = analysis.analyze([FILE], effects=False)
-    monkeypatch.setattr(analysis, "LARGE_FILE", 1)
+    monkeypatch.setattr(large_files, "LARGE_FILE", 1)
     large = analysis.analyze([FILE], effects=False)
     assert [found.row for found in large] == [found.row for found in small]
     assert [found.diagnosis for found in large] == [found.diagnosis for found in small]

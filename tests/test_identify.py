@@ -160,7 +160,7 @@ def test_sends_show_whether_a_bbr_heeds_marks(cc, enabled):
 def test_a_window_that_prague_leaves_open_for_its_pacing_timer_is_no_wrong_window():
     path = cct.Path(rate="10Mbit", rtt="20ms", buffer="200packets", aqm="pie")
     sim = cct.simulate(path, "prague2020", "8s", ecn="accurate", ack_every=2, seed=2, packets=True)
-    record = record_of(sim.capture().flow(0))
+    record = record_of(sim.capture().flow(0)).part()
     wrong = flights_of(record, replay_of(record, "prague2020")).astray
     assert wrong.acks > 1000
     assert wrong.share < ASTRAY
@@ -233,7 +233,7 @@ def test_what_a_timer_sends_counts_neither_for_nor_against_anybody():
     flow = cct.read(Path(__file__).parent / "recordings" / "lab_v1_stall" / "sender.pcap.zst").flow(
         0
     )  # mostly timeouts
-    record = record_of(flow)
+    record = record_of(flow).part()
     again = record.events.sends["retransmitted"] != 0
     by_timer = np.diff(record.events.sends["tx_ns"], prepend=0)[again] > 200_000_000
     assert by_timer.sum() > 10

@@ -160,7 +160,7 @@ def test_counters_of_a_stranger_that_paces_are_nobodys(name, tmp_path):
 
 
 def test_a_reduction_that_only_seems_undone_is_kept(tmp_path):
-    record = record_of(simulated("cubic6", 2, 71, "8s", tmp_path, side="receiver"))
+    record = record_of(simulated("cubic6", 2, 71, "8s", tmp_path, side="receiver")).part()
     assert flights_of(record, replay_of(record, "cubic6")).scale == pytest.approx(0.02)
 
 
@@ -182,7 +182,7 @@ def test_a_bbr_that_cannot_probe_at_its_sockets_limit_is_anybody_seen_from_the_r
     path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp")
     cct.simulate(path, cct.Sender(name + limit), "8s", 1, packets=True).to_pcap(tmp_path / "held", side="receiver")
     flow = cct.read(tmp_path / "held").flow(0)
-    assert record_of(flow).halves.steady == limited
+    assert record_of(flow).part().halves.steady == limited
     found = cct.identify(flow)
     assert name in found.group
     if limited and name == "bbr2022":  # its minimum RTT expires after 10 s
@@ -199,7 +199,7 @@ def test_dips_of_probe_rtt_tell_who_sent_at_its_sockets_limit(name, alike, tmp_p
     path = cct.Path(rate="20Mbit", rtt="60ms", buffer="2bdp")
     cct.simulate(path, sender, "20s", 1, packets=True).to_pcap(tmp_path / "held", side="receiver")
     flow = cct.read(tmp_path / "held").flow(0)
-    assert record_of(flow).halves.steady
+    assert record_of(flow).part().halves.steady
     group = set(cct.identify(flow).group)
     assert {name, alike} <= group
     others = {"bbr2022": {"reno", "bbr2"}, "bbr3": {"reno", "bbr2022"}, "reno": {"bbr2", "bbr3"}}
@@ -229,7 +229,7 @@ def test_a_send_buffer_that_is_written_to_once_a_round_trip_holds_the_flight(mor
     path = cct.Path(rate="38.7Mbit", rtt="61.3ms", buffer="2bdp")
     sim = cct.simulate(path, cct.Sender("bbr2022", ack_every=2, **more), "5s", 1, packets=True)
     sim.to_pcap(tmp_path / "held", side="receiver")
-    assert record_of(cct.read(tmp_path / "held").flow(0)).held == held
+    assert (record_of(cct.read(tmp_path / "held").flow(0)).part().longer is not None) == held
 
 
 def test_dips_of_probe_rtt_tell_who_sent_behind_a_send_buffer(tmp_path):
@@ -237,7 +237,7 @@ def test_dips_of_probe_rtt_tell_who_sent_behind_a_send_buffer(tmp_path):
     sim = cct.simulate(path, cct.Sender("bbr3", ack_every=2, send_buffer="128kB"), "18s", 1, packets=True)
     sim.to_pcap(tmp_path / "held", side="receiver")
     flow = cct.read(tmp_path / "held").flow(0)
-    assert record_of(flow).held
+    assert record_of(flow).part().longer
     group = set(cct.identify(flow).group)
     assert "bbr3" in group
     assert not {"cubic6", "reno", "bbr2022"} & group
@@ -261,9 +261,9 @@ def test_the_sends_of_a_bbr2_behind_a_send_buffer_are_due_when_an_ack_makes_room
     sender = cct.Sender("bbr2", send_buffer="400kB")
     path = cct.Path(rate="100Mbit", rtt="43ms", buffer="1bdp")
     cct.simulate(path, sender, "8s", 1, packets=True, profile="linux").to_pcap(tmp_path / "buffered")
-    record = record_of(cct.read(tmp_path / "buffered").flow(0))
+    record = record_of(cct.read(tmp_path / "buffered").flow(0)).part()
     assert record.exact
-    assert not record.held  # all of it counts
+    assert not record.longer  # all of it counts
     assert np.median(replay_of(record, "bbr2").sends) > 1
     assert np.median(replay_of(record, "cubic6").sends) < -3
 
@@ -272,7 +272,7 @@ def test_the_window_before_a_loss_is_the_last_round_trips_although_a_send_buffer
     path = cct.Path(rate="21.5Mbit", rtt="20.6ms", buffer="2bdp")
     sim = cct.simulate(path, cct.Sender("cubic6", send_buffer="32kB"), "6s", 1, packets=True, profile="linux")
     sim.to_pcap(tmp_path / "buffered", side="receiver")
-    record = record_of(cct.read(tmp_path / "buffered").flow(0))
+    record = record_of(cct.read(tmp_path / "buffered").flow(0)).part()
     flights = flights_of(record, replay_of(record, "cubic6"))
     assert flights.reductions == 3
     assert flights.after < 0.05

@@ -13,7 +13,7 @@ from cctrace.identification import identify as whose
 from cctrace.identification.flights import longest_still, outgrown
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
-from cctrace.identification.sends import record_of, replay_of
+from cctrace.identification.sends import Record, record_of, replay_of
 from cctrace.replaying import midflow
 from cctrace.schema import LINUX_EVENTS
 
@@ -122,7 +122,7 @@ def test_drain_is_no_probe_of_the_rtt(tmp_path):
 def test_drain_ends_though_jitter_hides_that_the_queue_was_empty(tmp_path):
     path = cct.Path(rate="40Mbit", rtt="24ms", buffer="800kB", jitter="normal:sd=4ms")
     cct.simulate(path, ["bbr2022"], "3s", 4, packets=True).to_pcap(tmp_path / "receiver", side="receiver")
-    record = record_of(cct.read(tmp_path / "receiver").flow(0))
+    record = record_of(cct.read(tmp_path / "receiver").flow(0)).part()
     for name in ("bbr2022", "bbr2", "bbr3"):
         assert np.mean(np.isfinite(replay_of(record, name).bw)) > 0.5  # of the ACKs, from the first PROBE_BW on
 
@@ -132,7 +132,8 @@ def test_a_name_from_counters_is_checked_on_the_first_events_and_never_believed_
     whole = cct.identify(flow)
     monkeypatch.setattr(constants, "CHECKED_ROWS", 2000)
     looked = []
-    monkeypatch.setattr(whose, "record_of", lambda *args: looked.append(args[1:]) or record_of(*args))
+    part = Record.part
+    monkeypatch.setattr(Record, "part", lambda *args: looked.append(args[1:]) or part(*args))
     assert "reno" in cct.identify(flow, check="reno").group
     assert looked == [(500,), (2000,)][: len(looked)]
     looked.clear()
@@ -209,7 +210,7 @@ def test_what_jitter_does_to_the_growth_of_many_periods_is_small():
 
 def test_a_growth_that_no_candidate_has_is_nobodys_from_the_receiver(tmp_path):
     flow = simulated("reno", 3, 41, "8s", tmp_path, side="receiver")
-    record = record_of(flow)
+    record = record_of(flow).part()
     reno = replay_of(record, "reno")
     own = whose.flights_of(record, reno)
     slower = whose.flights_of(record, reno._replace(cwnd=np.minimum(reno.cwnd, np.median(reno.cwnd))))
@@ -228,7 +229,7 @@ def test_flights_too_short_to_show_a_probe_of_v1_are_not_still():
 
 
 def test_another_cycle_counts_as_little_as_the_cycles_where_flights_are_short(tmp_path, monkeypatch):
-    record = record_of(simulated("bbr2", 12, 41, "8s", tmp_path, side="receiver"))
+    record = record_of(simulated("bbr2", 12, 41, "8s", tmp_path, side="receiver")).part()
     fits = whose._fits(record)
     cycles = cycles_of(record, [fit.replay for fit in fits.values()])
     known = {}

@@ -60,19 +60,19 @@ def test_the_sacks_that_are_put_back_are_those_of_the_receiver(recorded):
 def test_without_sacks_the_sender_is_named_all_the_same(name, tmp_path):
     flow = simulated(name, 1, 23, "8s", tmp_path)
     bare = stripped(flow)
-    assert record_of(bare).rebuilt
-    assert not record_of(flow).rebuilt
+    assert record_of(bare).part().rebuilt
+    assert not record_of(flow).part().rebuilt
     assert name in cct.identify(bare).group
 
 
 def test_a_stranger_without_sacks_is_nobody(tmp_path):
     bare = stripped(simulated("Scalable", 1, 21, "8s", tmp_path))
-    assert record_of(bare).rebuilt
+    assert record_of(bare).part().rebuilt
     assert cct.identify(bare).group == (UNKNOWN,)
 
 
 def test_a_window_is_never_wrong_under_its_own_controller_and_mostly_under_another(recorded):
-    record = record_of(recorded)
+    record = record_of(recorded).part()
     own, other = (flights_of(record, replay_of(record, name)).astray for name in ("cubic6", "reno"))
     assert own.acks == other.acks > 1000
     assert own.share < 0.01
@@ -80,7 +80,7 @@ def test_a_window_is_never_wrong_under_its_own_controller_and_mostly_under_anoth
 
 
 def test_a_window_that_was_a_segment_off_before_a_reduction_is_set_right(tmp_path):
-    record = record_of(simulated("cubic6", 1, 7, "8s", tmp_path))
+    record = record_of(simulated("cubic6", 1, 7, "8s", tmp_path)).part()
     halves, events = record.halves, record.events
     rows, acks = halves.reductions.tolist(), halves.acks[halves.limited]
     params = checked_params(Cubic6, {"hz": record.hz})

@@ -32,7 +32,7 @@ def folder(request, tmp_path_factory):
         patch.setattr(chunks, "CHUNK", 1000)
         patch.setattr("cctrace.report.overview.CHUNK", 1000)
         if request.param != "many packets":
-            patch.setattr("cctrace.analysis.analyze.LARGE_FILE", 1)
+            patch.setattr("cctrace.flows.large.LARGE_FILE", 1)
         return write_report(analyze([CAPTURE], keep=keeper()), tmp_path_factory.mktemp("report")).parent
 
 

@@ -9,6 +9,7 @@ import cctrace as cct
 from cctrace.analysis.analyze import _forecast, analyze
 from cctrace.cli import main
 from cctrace.identification.identify import CANDIDATES, Candidate, Identification
+from cctrace.identification.odds import Judgement
 from cctrace.identification.words import believed, sender_words
 from cctrace.report.overview import row_of
 
@@ -82,7 +83,7 @@ def test_a_name_of_the_counters_that_the_first_sends_confirm_leaves_the_rest_of_
     looked = []
     flow = cct.read(cct.datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
     answer = dataclasses.replace(found(["bbr2022"], 0.9), group=("unknown",))
-    unclear = SimpleNamespace(evidence={"bbr2022": 0.0, "cubic6": 0.0}, known=-10.0)  # contradicts no name
+    unclear = Judgement("sends", {"bbr2022": 0.0, "cubic6": 0.0}, -10.0, {}, {}, "")  # contradicts no name
     monkeypatch.setattr(room, "_of_packets", lambda record: looked.append(len(record.events)) or unclear)
     monkeypatch.setattr(room, "_confirms", lambda likely, believed: confirmed)
     monkeypatch.setattr(room, "_concluded", lambda judgement, record, began: answer)

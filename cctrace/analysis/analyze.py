@@ -9,19 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cctrace.analysis.attached import Counters
 from cctrace.analysis.flow_analysis import FlowAnalysis
+from cctrace.analysis.inputs import Counters, Input
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.diagnosis import GOALS
 from cctrace.display import Progress, connection, silent
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
-from cctrace.flows.large import LARGE_FILE, bulk_connections, bulk_flows, bulk_or_largest
-from cctrace.io import is_capture
-from cctrace.io.tcpinfo import TcpInfo
 from cctrace.lang.threads import ahead
 from cctrace.path.evidence import PathEvidence, evidence_of, forget
 from cctrace.refusals import Attempt, Refusal
@@ -127,9 +123,9 @@ def analyze(
         raise ArgumentError(f"goal={goal!r}: use {', '.join(GOALS)}")
     request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress)
     files = [files] if isinstance(files, str | os.PathLike) else files
-    inputs = [(str(file), _input(file, progress, options)) for file in files]
-    counters = Counters(_counters(file, progress, options) for file in tcpinfo)
-    analyses = [one for file, data in inputs for one in _analyses(file, data, counters, request)]
+    inputs = [Input(str(file), progress, options) for file in files]
+    counters = Counters.of_files(tcpinfo, progress, options)
+    analyses = [one for given in inputs for one in _analyses(given, counters, request)]
     if analyses and all(one.view is None and one.diagnosis is None and one.counters is None for one in analyses):
         raise StreamError(analyses[0].notes[0])
     if identifications is None:
@@ -137,32 +133,29 @@ def analyze(
     return analyses
 
 
-def _analyses(
-    file: str, data: Capture | TcpInfo | Iterator[Flow], counters: Counters, request: _Request
-) -> Iterator[FlowAnalysis]:
+def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[FlowAnalysis]:
     """Yield the analyses of one file's flows."""
-    if isinstance(data, TcpInfo):
-        for one in bulk_connections(data):
-            number = next(request.numbers)
-            found = of_counters(file, one, request.controller)
-            if request.goal:
-                found = _with_effects(one, found, number, request.goal, request.progress)
-            yield replace(found, whatif=NO_PACKETS) if request.what_if else found
-        return
     chosen = request.identifications
-    for flow in _bulk_flows(file, data) if isinstance(data, Capture) else data:
+    for flow in given.flows:
+        if isinstance(flow, CounterFlow):
+            number = next(request.numbers)
+            found = of_counters(given.file, flow, request.controller)
+            if request.goal:
+                found = _with_effects(flow, found, number, request.goal, request.progress)
+            yield replace(found, whatif=NO_PACKETS) if request.what_if else found
+            continue
         if chosen is not None and flow.key not in chosen:
             continue
-        request.progress(f"analysing {connection(*flow.key)} of {file}")
+        request.progress(f"analysing {connection(*flow.key)} of {given.file}")
         attached, others = counters.attach(flow)
         number, forecast = next(request.numbers), None
         simulates = request.goal is not None and chosen is None and number <= SIMULATED
         early = simulates and flow.row["packets"] <= AHEAD
         with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
-            found = of_capture(file, attached, others, request.controller, (chosen or {}).get(flow.key))
+            found = of_capture(given.file, attached, others, request.controller, (chosen or {}).get(flow.key))
             if found.view is not None and chosen is None:
                 forecast = _forecast(flow, found.variant, number, request.progress)
-        if isinstance(data, Capture):
+        if given.is_held:
             found = replace(found, flow=attached)
         elif request.keep:
             found = _with_packets(found, request.keep, attached)
@@ -188,30 +181,6 @@ def _with_packets(analysis: FlowAnalysis, keep: Callable[[Flow], object], flow: 
     with Attempt("packets") as part:
         return replace(analysis, packets=keep(flow))
     return replace(analysis, notes=(*analysis.notes, part.refused.note))
-
-
-def _input(file: File, progress: Progress, options: dict[str, Any]) -> Capture | TcpInfo | Iterator[Flow]:
-    progress(f"reading {file}")
-    if os.path.isfile(file) and os.path.getsize(file) >= LARGE_FILE and is_capture(file, options.get("limit")):
-        return bulk_flows(file, **options)
-    data = read(file, **options)
-    if not isinstance(data, Capture | TcpInfo):
-        raise ArgumentError(f"{file}: holds neither packets nor counters of connections")
-    return data
-
-
-def _counters(file: File, progress: Progress, options: dict[str, Any]) -> TcpInfo:
-    progress(f"reading {file}")
-    data = read(file, **options)
-    if not isinstance(data, TcpInfo):
-        raise ArgumentError(f"{file}: holds packets, not counters; give it as a capture, without --tcpinfo")
-    return data
-
-
-def _bulk_flows(file: str, capture: Capture) -> list[Flow]:
-    if not len(capture):
-        raise StreamError(f"{file}: no TCP connection in this capture")
-    return bulk_or_largest(capture)
 
 
 def _require_replayable(controller: str) -> None:

@@ -18,7 +18,6 @@ from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.packets.writes import Clock, paused_writes
 from cctrace.diagnosis.record import Record
 from cctrace.errors import FitError
-from cctrace.replaying.through_fq import at_hand_over
 from cctrace.sim.sender import Sender
 from cctrace.units import format_rate, format_share, format_size, format_time, parse_factor
 
@@ -116,9 +115,8 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         did = "did not grow with what arrived" if hidden else "held back"
         shown = f"{window / 1e3:.0f} kB"
         not_excluded.append(f"a receive window above the {shown} seen, which {did} and is kept (rwnd changes it)")
-    fq = at_hand_over(record.flow).through_fq
     lacks = app is None and not buffered and (idle > const.APPLICATION or "app_limited_samples" in names)
-    return HeldBack(app, pacing_bps, outstanding, window, largest, fq, tuple(not_excluded), lacks)
+    return HeldBack(app, pacing_bps, outstanding, window, largest, record.through_fq, tuple(not_excluded), lacks)
 
 
 def _in_words(app: str) -> str:

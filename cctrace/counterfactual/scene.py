@@ -13,7 +13,7 @@ import numpy as np
 from cctrace.counterfactual.figures import recorded_figures
 from cctrace.counterfactual.held_back import HeldBack, held_back, shut_window_bytes
 from cctrace.counterfactual.weighing import course_of, likeliest, uncaptured_competitor
-from cctrace.diagnosis.diagnose import Diagnosis, diagnose
+from cctrace.diagnosis.diagnose import Diagnosis, of_record
 from cctrace.diagnosis.record import Record
 from cctrace.display import Progress
 from cctrace.errors import StreamError
@@ -21,7 +21,7 @@ from cctrace.fit.fitted_path import FittedPath, path_of
 from cctrace.flows.flow import Flow
 from cctrace.identification.identify import UNKNOWN, identify
 from cctrace.path.bottleneck import backlog_met
-from cctrace.path.evidence import PathEvidence, evidence_of
+from cctrace.path.evidence import PathEvidence
 from cctrace.path.markers import Marker, marker_of
 from cctrace.sim.aqm import red_burst
 from cctrace.sim.sender import Sender
@@ -67,10 +67,10 @@ def scene_of(
     quickly fitted path, see `fit.fitted_path.path_of`. Raises `FitError` if the path cannot be inferred, or if the
     application limited the flow without a pattern; `StreamError` if the capture lacks one direction.
     """
-    evidence = evidence_of(flow)
-    table = evidence.transmissions
-    diagnosis = diagnosis or diagnose(flow)
-    held = held_back(Record(flow), diagnosis)
+    record = Record(flow)
+    evidence, table = record.path, record.table
+    diagnosis = diagnosis or of_record(record)
+    held = held_back(record, diagnosis)
     progress("the path")
     path = path_of(evidence, progress, quick)
     progress("whose flow it was")
@@ -86,7 +86,7 @@ def scene_of(
         f"{(int(acked.max()) - table.start_ns) / 1e9:.3f}s",
         _acks(evidence, diagnosis),
         flow.hz,
-        _others(flow, evidence, path),
+        _others(record, path),
         complete,
         (),
     )
@@ -155,13 +155,13 @@ def _identified(flow: Flow) -> tuple[Controller | None, str]:
     return found.spec, ""
 
 
-def _others(flow: Flow, evidence: PathEvidence, path: FittedPath) -> tuple[Sender, ...]:
+def _others(record: Record, path: FittedPath) -> tuple[Sender, ...]:
     """Return the senders of the other flows through the same bottleneck."""
-    begin_ns, senders = flow.row["start_ns"], []
-    base_us = _base_rtt_us(evidence, flow.index) if evidence.through.others else 0.0
+    evidence, senders = record.path, []
+    base_us = _base_rtt_us(evidence, evidence.index) if evidence.through.others else 0.0
     for index in evidence.through.others:
-        other = flow.capture.flow(index)
-        start = (other.row["start_ns"] - begin_ns) / 1e9
+        other = evidence.capture.flow(index)
+        start = (other.row["start_ns"] - record.flow.row["start_ns"]) / 1e9
         rtt_us = path.rtt_ns / 1e3 + _base_rtt_us(evidence, index) - base_us
         begin, stop = f"{max(start, 0):.3f}s", f"{start + other.row['duration_s']:.3f}s"
         cc = _identified(other)[0] or "cubic"

@@ -153,7 +153,11 @@ def diagnose(flow: Flow | CounterFlow, controller: str | None = None, run: Run |
         return _of_counters(flow, controller)
     if not isinstance(flow, Flow):
         raise ArgumentError(f"cannot diagnose {type(flow).__name__!r}: use a flow of a capture or of counters")
-    record = Record(flow, controller, run)
+    return of_record(Record(flow, controller, run))
+
+
+def of_record(record: Record) -> Diagnosis:
+    """Return the `Diagnosis` of a captured flow."""
     lacks: list[str] = []
     limits = [Limit("unknown", 0.0, record.duration_s)]
     events: list[Event] = []
@@ -163,9 +167,9 @@ def diagnose(flow: Flow | CounterFlow, controller: str | None = None, run: Run |
         events = events_of(record)
     facts = packets.facts_of(record, limits, lacks)
     findings = judge(facts)
-    verdicts = with_commands([verdict(finding) for finding in findings], flow, controller)
+    verdicts = with_commands([verdict(finding) for finding in findings], record.flow, record.controller)
     beside = [verdict(finding) for finding in explained_away(facts, findings)]
-    note = ELSEWHERE if is_elsewhere(flow) else ""
+    note = ELSEWHERE if is_elsewhere(record.flow) else ""
     return replace(Diagnosis.of(limits, events, verdicts, note=note, lacks=lacks), explained_away=beside)
 
 

@@ -27,6 +27,7 @@ from cctrace.flows.state import RST, SYN, TIMEOUT
 from cctrace.path.constants import LEAST_ACKS
 from cctrace.path.evidence import evidence_of
 from cctrace.replaying.run import Run, replay
+from cctrace.replaying.through_fq import at_hand_over
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
@@ -78,6 +79,11 @@ class Record:
         self.table = self.path.transmissions
         self.start_ns = self.table.start_ns
         self.duration_s = float(flow.row["duration_s"])
+
+    @functools.cached_property
+    def through_fq(self) -> bool | None:
+        """Whether its packets passed fq before the capture point; None if that does not show."""
+        return at_hand_over(self.flow).through_fq
 
     # --- rows of the event stream ------------------------------------------------------------------------------------
     @functools.cached_property

@@ -71,7 +71,7 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     halves = record.halves
     over = allowed_excess(halves, replay)
     each, scale = likelihoods(over[halves.busy])
-    held = dips.against(*record.dips_in, replay.cls) if record.dips_in else 0.0
+    held = dips.against(one.events, one.halves, replay.cls) if (one := record.dips_in) else 0.0
     if replay.paces:
         return Flights(each, scale, foreign=0.0 if record.exact else held + _foreign(record, replay))
     after, reductions, wrong, less = after_reductions(halves, over)

@@ -30,15 +30,14 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_of_file
 from cctrace.identification import constants as const
 from cctrace.identification.flights import flights_of
-from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, group_of, judge, probabilities
+from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, judge
 from cctrace.identification.phases import cycles_of
 from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
-from cctrace.identification.sends import Record, record_of, replay_of
+from cctrace.identification.sends import Record, Recorded, replay_of
 from cctrace.lang.threads import each
 from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.senders import L4S_SENDERS
-from cctrace.replaying.through_fq import at_hand_over
 from cctrace.units import format_rate
 
 # Newest kernel first: the order in which indistinguishable candidates are listed.
@@ -144,38 +143,34 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     if flow.taken_at == "unknown":
         raise StreamError(f"{source}: where it was captured cannot be told; identify needs that")
     believed = check if check in (*CANDIDATES, *HEED_MARKS) else None
-    handed = at_hand_over(flow, resolve(believed)[0] if believed else None)
-    if believed and (early := _early(handed, believed)) is not None:
-        return _concluded(*early, began)
-    record = record_of(handed)
-    if (judgement := _of_packets(record)) is None:
+    sent = Recorded(flow, resolve(believed)[0] if believed else None)
+    judgement, part = _judged(sent.record, believed)
+    if judgement is None:
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
-    found = _concluded(judgement, record, began)
+    found = _concluded(judgement, part, began)
     if found.name == UNKNOWN and may_miss_marks(flow) and not flow.is_missing_marks:
-        other = identify(handed.missing_marks())
+        other = identify(sent.handed.missing_marks())
         if other.name != UNKNOWN:
             reason = f"{other.reason}; its kernel counts marks late, as L4STeam's did in 2020"
             return dataclasses.replace(other, reason=reason, misses_marks=True)
     return found
 
 
-def _early(flow: Flow, believed: str) -> tuple[Judgement, Record] | None:
-    """Return the judgement on the first rows if they confirm or contradict the named candidate; None: they do not."""
-    for most in (const.CHECKED_ROWS // 4, const.CHECKED_ROWS):
-        if len(flow.events) <= most:
-            return None
-        record = record_of(flow, most)
-        judgement = _of_packets(record)
+def _judged(record: Record, believed: str | None) -> tuple[Judgement | None, Record]:
+    """Return the judgement, and what it judges: the first rows if they confirm or contradict the named candidate."""
+    for most in (const.CHECKED_ROWS // 4, const.CHECKED_ROWS) if believed else ():
+        if len(record.events) <= most:
+            break
+        judgement = _of_packets(part := record.part(most))
         if judgement is None:
             continue
-        likely = probabilities(judgement.evidence, judgement.known)
-        contradicted = most == const.CHECKED_ROWS and group_of(likely) != (UNKNOWN,)  # by another candidate
-        if contradicted or _confirms(likely, believed):
-            return judgement, record
-    return None
+        contradicted = most == const.CHECKED_ROWS and judgement.group != (UNKNOWN,)  # by another candidate
+        if contradicted or _confirms(judgement.candidates, believed):
+            return judgement, part
+    return _of_packets(part := record.part()), part
 
 
-def _confirms(likely: Sequence[Candidate], believed: str) -> bool:
+def _confirms(likely: Sequence[Candidate], believed: str | None) -> bool:
     """Whether a candidate and those that the kernel calls the same are likely."""
     same = [one.probability for one in likely if kernel_name(one.name) == kernel_name(believed)]
     return sum(same) > const.CONFIRMED
@@ -211,15 +206,14 @@ def _fits(record: Record) -> dict[str, Fit]:
 
 def _concluded(judgement: Judgement, record: Record | None, began: float) -> Identification:
     """Return the identification that follows from a judgement of a flow's record."""
-    candidates = probabilities(judgement.evidence, judgement.known)
-    group = group_of(candidates)
+    candidates, group = judgement.candidates, judgement.group
     if group == (UNKNOWN,):
         off = f"{judgement.off}{difference(record, judgement.best)}" if record else judgement.off
         return Identification(candidates, group, _nobody(judgement, off), time.perf_counter() - began)
     reason = _somebody(judgement, group)
     if record and record.limit_Bps:
         reason += f"; no send exceeds {format_rate(8 * record.limit_Bps)}, the SO_MAX_PACING_RATE of its socket"
-    if record and record.held:
+    if record and record.longer:
         reason += "; later a fixed amount in flight held it, as a full send buffer does, which says nothing of either"
     return Identification(candidates, group, reason, time.perf_counter() - began, judgement.paced[group[0]])
 

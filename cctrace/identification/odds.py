@@ -78,6 +78,19 @@ class Judgement(NamedTuple):
         """The candidate that explains the flow best."""
         return max(self.evidence, key=self.evidence.__getitem__)
 
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The candidates and "unknown", most probable first."""
+        return probabilities(self.evidence, self.known)
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The best candidate and those not ALIKE times less probable; "unknown" if that is more probable."""
+        if dict(self.candidates)[UNKNOWN] >= 0.5:
+            return (UNKNOWN,)
+        named = [one for one in self.candidates if one.name != UNKNOWN]
+        return tuple(one.name for one in named if one.probability * const.ALIKE >= named[0].probability)
+
 
 def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgement:
     """Combine sends, flights and phases; `cycles` where departure times are estimates."""
@@ -228,11 +241,3 @@ def probabilities(evidence: dict[str, float], known: float) -> list[Candidate]:
     share = float(special.expit(known))
     named = [Candidate(name, weight * share) for name, weight in softmax(evidence).items()]
     return sorted([*named, Candidate(UNKNOWN, 1 - share)], key=lambda candidate: -candidate.probability)
-
-
-def group_of(candidates: list[Candidate]) -> tuple[str, ...]:
-    """Return the best candidate and those not ALIKE times less probable; "unknown" if that is more probable."""
-    if dict(candidates)[UNKNOWN] >= 0.5:
-        return (UNKNOWN,)
-    named = [one for one in candidates if one.name != UNKNOWN]
-    return tuple(one.name for one in named if one.probability * const.ALIKE >= named[0].probability)

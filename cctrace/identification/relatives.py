@@ -16,7 +16,7 @@ from cctrace.identification import constants as const
 from cctrace.identification.flights import astray
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.polls import FACTORS
-from cctrace.identification.sends import Record, Replay, first_rows, replay_of
+from cctrace.identification.sends import Record, Replay, replay_of
 
 TRIED = {
     "beta": (0.5, 0.6, 0.8, 0.875, 0.95),
@@ -40,7 +40,7 @@ def difference(record: Record, name: str) -> str:
 def other_parameter(record: Record, name: str) -> str:
     """Return in words which parameter value lets the closest relative explain a flow far better; "" for none."""
     cls, _ = resolve(name)
-    few = first_rows(record, const.CHECKED_ROWS)
+    few = record.first(const.CHECKED_ROWS)
     usual = replay_of(few, name)
     better = [
         (_gain(few, usual, replay_of(few, f"{name}:{parameter}={value}")), parameter, value)

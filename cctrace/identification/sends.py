@@ -1,8 +1,8 @@
 """First stage: each candidate is replayed over a sender's record, and scored by the times and sizes of sends.
 
-`record_of` extracts the rows to judge (`Record`: at most MOST_ROWS); `replay_of` decides again on its ACKs as a
-candidate would (`Replay`). In a capture taken at the sender, each send (time and number of segments) is scored
-against what the candidate would have allowed (`replaying.likelihood.any_send`).
+`Recorded` is a flow as its sender sent it, a part of which is judged (`Record`: at most MOST_ROWS rows); `replay_of`
+decides again on its ACKs as a candidate would (`Replay`). In a capture taken at the sender, each send (time and number
+of segments) is scored against what the candidate would have allowed (`replaying.likelihood.any_send`).
 
 In other captures, departure times are estimates, and an unpaced controller's window is corrected where the record
 reveals it (`_corrected`). That is before each reduction, which then reveals its factor; at the end of slow start, as
@@ -10,6 +10,8 @@ HyStart depends on microseconds that only the sender's capture has; and where a 
 seems so, as only the sender learns from time stamps which retransmissions were spurious.
 """
 
+import functools
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,29 +34,80 @@ from cctrace.replaying.intervals import blocks
 from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.scores import UNKNOWN_LOG
 from cctrace.replaying.stack import CLOCK_START_US
+from cctrace.replaying.through_fq import at_hand_over
 from cctrace.replaying.ticks import CONFIG_HZ
 from cctrace.schema import LINUX_EVENTS
 
 
-class Record(NamedTuple):
-    """The part of a flow that is judged."""
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What is judged of a flow."""
 
     events: Events
     hz: int  # of the sender's kernel
     hz_known: bool
     exact: bool  # whether departure times are the sender's own, and losses as it detected them
     rebuilt: bool  # whether missing SACKs were reconstructed (`flows.missing_sacks`)
-    # whether the record ends where a fixed amount in flight began to limit the sender (`HalfRounds.held_from`)
-    held: bool
-    # stops, sent: intervals of 0.2 s, and the super-packets in each whose times the application did not determine
-    # (all, if it determined each), see `replaying.intervals.blocks`
-    stops: NDArray[np.int64]
-    sent: NDArray[np.int64]
-    halves: HalfRounds
-    is_l4s: bool = False  # sent as ECT(1)
-    limit_Bps: int | None = None  # SO_MAX_PACING_RATE of the sender's socket, see `replaying.paced.socket_limit`
-    # stream and half rounds of a flow that something other than cwnd held all the time: dips show PROBE_RTT (`dips`)
-    dips_in: tuple[Events, HalfRounds] | None = None
+    is_l4s: bool  # sent as ECT(1)
+    limit_Bps: int | None  # SO_MAX_PACING_RATE of the sender's socket, see `replaying.paced.socket_limit`
+    # the longer one that this begins, up to where a fixed amount in flight limited the sender (`HalfRounds.held_from`)
+    longer: "Record | None" = None
+
+    @functools.cached_property
+    def halves(self) -> HalfRounds:
+        """What was in flight, and sent, in each half round trip."""
+        return HalfRounds(self.events)
+
+    @functools.cached_property
+    def _blocks(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return blocks(self.events)
+
+    @property
+    def stops(self) -> NDArray[np.int64]:
+        """The rows that end intervals of 0.2 s, see `replaying.intervals.blocks`."""
+        return self._blocks[0]
+
+    @functools.cached_property
+    def sent(self) -> NDArray[np.int64]:
+        """The super-packets in each whose times the application did not determine; all, if it determined each."""
+        own = _own_sends(self.events, self.stops)
+        return own if own.any() else self._blocks[1]
+
+    def first(self, most: int) -> "Record":
+        """Return the first `most` rows."""
+        rows, meta, sends = self.events.rows, self.events.meta, self.events.sends
+        return replace(self, events=Events(rows[:most], meta, sends[sends["row"] < most])) if len(rows) > most else self
+
+    def part(self, most: int = const.MOST_ROWS) -> "Record":
+        """Return what is judged of the first `most` rows: those before a fixed amount in flight limited the sender."""
+        record = self.first(most)
+        held = record.halves.held_from() if record.events.meta["complete"] and not record.exact else None
+        return record if held is None else replace(record.first(held), longer=record)
+
+    @property
+    def dips_in(self) -> "Record | None":
+        """Where dips show PROBE_RTT (`dips`): what something other than cwnd held all the time; None if nothing did."""
+        return self.longer or (self if self.halves.steady else None)
+
+
+class Recorded:
+    """A captured flow as its sender sent it; everything is computed on first use.
+
+    `believed`: the presumed controller, see `at_hand_over`.
+    """
+
+    def __init__(self, captured: Flow, believed: type[Controller] | None = None) -> None:
+        self.captured, self.believed = captured, believed
+
+    @functools.cached_property
+    def handed(self) -> Flow:
+        """The flow, of which packets sent through fq count from their hand-over by TCP."""
+        return at_hand_over(self.captured, self.believed)
+
+    @functools.cached_property
+    def record(self) -> Record:
+        """All of it."""
+        return record_of(self.handed)
 
 
 class Replay(NamedTuple):
@@ -79,8 +132,8 @@ class Replay(NamedTuple):
         return self.cls.model_based
 
 
-def record_of(flow: Flow, most: int = const.MOST_ROWS) -> Record:
-    """Return the part of a captured flow to judge: its first `most` rows, until a fixed amount in flight limited it."""
+def record_of(flow: Flow) -> Record:
+    """Return the record of a captured flow in its sender's view."""
     blind, rebuilt = _is_blind(flow), False
     if blind and "start_ns" not in flow.facts["inferred"]:
         completed = restored(flow)
@@ -93,29 +146,8 @@ def record_of(flow: Flow, most: int = const.MOST_ROWS) -> Record:
     exact = "start_ns" not in inferred and not blind
     if exact and flow.through_fq is None:  # what waited in fq was not in flight for the capture
         events = Events(events.rows, events.meta | {"hand_over_unknown": True}, events.sends)
-    record = _record(events, most, flow.hz, "hz" not in inferred, exact, rebuilt)
     is_l4s = flow.facts["ecn"] == "accurate" and flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"]
-    record = record._replace(limit_Bps=socket_limit(flow), is_l4s=is_l4s)
-    held = record.halves.held_from() if events.meta["complete"] and not exact else None
-    if held is not None:
-        return first_rows(record, held)._replace(held=True, dips_in=(record.events, record.halves))
-    return record._replace(dips_in=(record.events, record.halves) if record.halves.steady else None)
-
-
-def first_rows(record: Record, most: int) -> Record:
-    """Return the first `most` rows of a record."""
-    return _record(record.events, most, *record[1:5])._replace(
-        held=record.held, is_l4s=record.is_l4s, limit_Bps=record.limit_Bps
-    )
-
-
-def _record(events: Events, most: int, hz: int, hz_known: bool, exact: bool, rebuilt: bool) -> Record:
-    if len(events) > most:
-        events = Events(events.rows[:most], events.meta, events.sends[events.sends["row"] < most])
-    stops, sent = blocks(events)
-    own = _own_sends(events, stops)
-    sent = own if own.any() else sent
-    return Record(events, hz, hz_known, exact, rebuilt, False, stops, sent, HalfRounds(events))
+    return Record(events, flow.hz, "hz" not in inferred, exact, rebuilt, is_l4s, socket_limit(flow))
 
 
 def _own_sends(events: Events, stops: NDArray[np.int64]) -> NDArray[np.int64]:

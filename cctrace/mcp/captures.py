@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cctrace.analysis.attached import Counters
 from cctrace.analysis.flow_analysis import FlowAnalysis
+from cctrace.analysis.inputs import Counters
 from cctrace.analysis.one_flow import of_capture, of_counters
 from cctrace.cc import canonical, own
 from cctrace.diagnosis.findings import LIMITS, shares

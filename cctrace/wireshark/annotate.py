@@ -8,17 +8,15 @@ from operator import attrgetter
 from typing import Any, cast
 
 import cctrace
-from cctrace.analysis.attached import Counters
+from cctrace.analysis.inputs import Counters
 from cctrace.analysis.one_flow import of_capture
 from cctrace.display import Progress, Summarized, connection, silent, visible
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.flows.capture import read
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_of_file
 from cctrace.io import CAPTURES, sniff
 from cctrace.io.annotated import Comment, is_annotated, write_annotated
 from cctrace.io.source import open_source
-from cctrace.io.tcpinfo import TcpInfo
 from cctrace.io.write import replacing
 from cctrace.path.evidence import forget
 from cctrace.refusals import Attempt
@@ -83,7 +81,7 @@ def annotate(
     source, target = os.fspath(source), os.fspath(target)
     _require_annotatable(source, target, options.get("limit"))
     found = _Findings()
-    counters = Counters(_counters(file, options) for file in tcpinfo)
+    counters = Counters.of_files(tcpinfo, options=options)
     progress(f"reading {source}")
     for flow in cast(Iterable[Flow], bulk_of_file(source, **options)):  # a capture, as was checked
         progress(f"analysing {connection(*flow.key)}")
@@ -153,10 +151,3 @@ def _require_annotatable(source: str, target: str, limit: int | None) -> None:
         raise ArgumentError(f"target={target!r} is no regular file: a second file is written beside it")
     if os.path.isfile(source) and os.path.isfile(target) and os.path.samefile(source, target):
         raise ArgumentError(f"target={target!r} is the capture itself: give another name")
-
-
-def _counters(file: File, options: dict[str, Any]) -> TcpInfo:
-    data = read(file, **options)
-    if not isinstance(data, TcpInfo):
-        raise ArgumentError(f"{os.fspath(file)}: holds no counters of connections; --tcpinfo wants these")
-    return data

@@ -1,11 +1,29 @@
-"""Kernel counters given with captures, and their assignment to flows."""
+"""Inputs of an analysis: files of flows, and kernel counters, which are assigned to flows."""
 
+import os
 from collections.abc import Iterable
+from typing import Any, Self
 
+from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError
 from cctrace.flows.align import is_of_receiver
+from cctrace.flows.capture import read
 from cctrace.flows.flow import Flow
+from cctrace.flows.large import bulk_of_file
 from cctrace.io.tcpinfo import TcpInfo
+
+
+class Input:
+    """A file, read: its bulk flows, or the largest. `options` are those of `cctrace.io.read_file`."""
+
+    def __init__(self, file: str, progress: Progress, options: dict[str, Any]) -> None:
+        progress(f"reading {file}")
+        self.file, self.flows = file, bulk_of_file(file, **options)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all packets are in memory; of a file too large for that, those of a few flows at a time."""
+        return isinstance(self.flows, list)
 
 
 class Counters:
@@ -16,6 +34,19 @@ class Counters:
         self._refused = {
             id(table): f"{table.source}: no flow of the captures has these addresses" for table in self.tables
         }
+
+    @classmethod
+    def of_files(
+        cls, files: Iterable[str | os.PathLike[str]], progress: Progress = silent, options: dict[str, Any] | None = None
+    ) -> Self:
+        """Return the counters read from files."""
+        tables = []
+        for file in files:
+            progress(f"reading {file}")
+            tables.append(read(file, **options or {}))
+            if not isinstance(tables[-1], TcpInfo):
+                raise ArgumentError(f"{file}: holds no counters of connections; give a capture without --tcpinfo")
+        return cls(tables)
 
     def attach(self, flow: Flow) -> tuple[Flow, list[str]]:
         """Return a flow with its counters attached, and notes on those of its receiver."""
