@@ -144,7 +144,7 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
         raise StreamError(f"{source}: where it was captured cannot be told; identify needs that")
     believed = check if check in (*CANDIDATES, *HEED_MARKS) else None
     sent = Recorded(flow, resolve(believed)[0] if believed else None)
-    judgement, part = _judged(sent.record, believed)
+    judgement, part = _judged(sent.record, believed and kernel_name(believed))
     if judgement is None:
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
     found = _concluded(judgement, part, began)
@@ -156,24 +156,23 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     return found
 
 
-def _judged(record: Record, believed: str | None) -> tuple[Judgement | None, Record]:
-    """Return the judgement, and what it judges: the first rows if they confirm or contradict the named candidate."""
-    for most in (const.CHECKED_ROWS // 4, const.CHECKED_ROWS) if believed else ():
+def _judged(record: Record, named: str | None) -> tuple[Judgement | None, Record]:
+    """Return the judgement, and what it judges: the first rows if they confirm or contradict the kernel's name."""
+    for most in (const.CHECKED_ROWS // 4, const.CHECKED_ROWS) if named else ():
         if len(record.events) <= most:
             break
         judgement = _of_packets(part := record.part(most))
         if judgement is None:
             continue
         contradicted = most == const.CHECKED_ROWS and judgement.group != (UNKNOWN,)  # by another candidate
-        if contradicted or _confirms(judgement.candidates, believed):
+        if contradicted or _confirms(judgement.candidates, named):
             return judgement, part
     return _of_packets(part := record.part()), part
 
 
-def _confirms(likely: Sequence[Candidate], believed: str | None) -> bool:
-    """Whether a candidate and those that the kernel calls the same are likely."""
-    same = [one.probability for one in likely if kernel_name(one.name) == kernel_name(believed)]
-    return sum(same) > const.CONFIRMED
+def _confirms(likely: Sequence[Candidate], named: str | None) -> bool:
+    """Whether the candidates that the kernel calls by a name are likely."""
+    return sum(one.probability for one in likely if kernel_name(one.name) == named) > const.CONFIRMED
 
 
 def _of_packets(record: Record) -> Judgement | None:
