@@ -69,7 +69,7 @@ class Flights(NamedTuple):
 def flights_of(record: Record, replay: Replay) -> Flights:
     """Compare a replay with the flights of its record."""
     halves = record.halves
-    over = allowed_excess(halves, replay)
+    over = halves.excess(replay.cwnd, replay.pacing_Bps, replay.cls.pacing_overhead_bytes)
     each, scale = likelihoods(over[halves.busy])
     held = dips.against(one.events, one.halves, replay.cls) if (one := record.dips_in) else 0.0
     if replay.paces:
@@ -79,27 +79,6 @@ def flights_of(record: Record, replay: Replay) -> Flights:
         return Flights(each, scale, after, reductions, astray(record, replay))
     foreign = held + outgrown(halves, over)
     return Flights(each, scale, after, reductions, None, foreign, other_reductions=wrong, lesser_reductions=less)
-
-
-def allowed_excess(halves: HalfRounds, replay: Replay) -> NDArray[np.float64]:
-    """Return the relative excess of each block over what a replay allowed (below 0: it fell short)."""
-    before = np.maximum(halves.acks - 1, 0)
-    window = halves.each(_share(halves.flight, replay.cwnd[before], const.ONE_SEGMENT))
-    rate = replay.pacing_Bps[before]
-    if not np.any(rate > 0):
-        excused = halves.each(halves.free | halves.unfilled(replay.cwnd[before])) > 0.5
-        return np.where(excused, np.maximum(window, 0), window)
-    bytes_each = halves.mss + replay.cls.pacing_overhead_bytes
-    paced = np.cumsum(rate * np.diff(halves.time_us, prepend=halves.time_us[:1]) * 1e-6 / bytes_each)
-    # An edge of a block falls within a super-packet, half of which was sent by then.
-    over = np.maximum(_share(halves.sent, np.diff(paced[halves.edges]), halves.burst / 2), window)
-    return np.maximum(over, 0) if halves.steady else over
-
-
-def _share(seen: NDArray[np.float64], allowed: NDArray[np.float64], slack: float) -> NDArray[np.float64]:
-    """Return the difference of two numbers of segments beyond some slack, relative to the larger one."""
-    apart = seen - allowed
-    return np.sign(apart) * np.maximum(np.abs(apart) - slack, 0) / np.maximum(np.maximum(seen, allowed), 1)
 
 
 def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:

@@ -130,6 +130,30 @@ class HalfRounds:
         return np.repeat(most, np.diff(np.append(begins, len(values))))
 
     @functools.cached_property
+    def opened(self) -> NDArray[np.float64]:
+        """The share of each block's ACKs that found no recovery."""
+        return self.each(self.open)
+
+    def excess(
+        self, cwnd: NDArray[np.float64], pacing_Bps: NDArray[np.float64], overhead_bytes: int
+    ) -> NDArray[np.float64]:
+        """Return the relative excess of each block over what a window and a rate allowed (below 0: it fell short).
+
+        Both are given after each row of the stream; the rate is of segments with so many bytes of headers.
+        """
+        before = np.maximum(self.acks - 1, 0)
+        window = self.each(_beyond(self.flight, cwnd[before], const.ONE_SEGMENT))
+        rate = pacing_Bps[before]
+        if not np.any(rate > 0):
+            excused = self.each(self.free | self.unfilled(cwnd[before])) > 0.5
+            return np.where(excused, np.maximum(window, 0), window)
+        bytes_each = self.mss + overhead_bytes
+        paced = np.cumsum(rate * np.diff(self.time_us, prepend=self.time_us[:1]) * 1e-6 / bytes_each)
+        # An edge of a block falls within a super-packet, half of which was sent by then.
+        over = np.maximum(_beyond(self.sent, np.diff(paced[self.edges]), self.burst / 2), window)
+        return np.maximum(over, 0) if self.steady else over
+
+    @functools.cached_property
     def flights(self) -> NDArray[np.float64]:
         """The mean flight of each block, segments."""
         return self.each(self.flight)
@@ -139,7 +163,7 @@ class HalfRounds:
         """The blocks without recovery between successive reductions, from the first one on."""
         first = np.searchsorted(self.acks, self.reductions)
         following = np.append(first, len(self.acks))[1:]
-        whole = self.each(self.open) == 1
+        whole = self.opened == 1
         return [
             np.flatnonzero((self.edges[:-1] >= begin) & (self.edges[1:] <= end) & whole)
             for begin, end in zip(first, following, strict=True)
@@ -158,7 +182,7 @@ class HalfRounds:
         epochs = blocks = growing = 0
         first = np.searchsorted(self.acks, self.reductions[0]) if len(self.reductions) else len(self.acks)
         begins = np.arange(len(self)) >= len(self) // const.START_SHARE
-        start = np.flatnonzero(begins & (self.edges[1:] <= first) & (self.each(self.open) == 1))
+        start = np.flatnonzero(begins & (self.edges[1:] <= first) & (self.opened == 1))
         periods = (start, *self.epochs) if len(start) >= const.FULL_WEIGHT else self.epochs  # not slow start alone
         for epoch in periods:
             cuts = np.flatnonzero(np.isin(epoch[1:-1], falls)) + 1  # at either end, a fall is the reduction's
@@ -263,6 +287,12 @@ class HalfRounds:
         if not (slow_start and woken) or kept < const.MOSTLY or grown >= const.HELD_GROWTH * len(filled) / 3:
             return None
         return int(self.acks[last + np.argmax(self.flight[last:] >= amount / 2)])
+
+
+def _beyond(seen: NDArray[np.float64], allowed: NDArray[np.float64], slack: float) -> NDArray[np.float64]:
+    """Return the difference of two numbers of segments beyond some slack, relative to the larger one."""
+    apart = seen - allowed
+    return np.sign(apart) * np.maximum(np.abs(apart) - slack, 0) / np.maximum(np.maximum(seen, allowed), 1)
 
 
 def _grows(flight: NDArray[np.float64], blur: float) -> bool:

@@ -110,7 +110,7 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
     if cycles is None:
         return {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
     halves = record.halves
-    in_recovery = halves.each(halves.open)[halves.busy] <= 0.5
+    in_recovery = halves.opened[halves.busy] <= 0.5
     flights = {name: float(np.sum(_said(fit, in_recovery))) for name, fit in fits.items()}
     blocks = max(len(fit.flights.halves) for fit in fits.values())
     count = (const.MANY_BLOCKS / max(blocks, 1)) ** const.DEPENDENCE

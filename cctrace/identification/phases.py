@@ -112,7 +112,7 @@ class Rates:
         errors = const.STAMP_ERROR_US / self.length_us, const.ONE_SEGMENT / sent, const.LEAST_RATE_ERROR
         self.error = np.sqrt(errors[0] ** 2 + errors[1] ** 2 + errors[2] ** 2)
         self.acked = np.log(np.maximum(halves.acked, 0.5) / self.length_us * 1e6)
-        self.held = np.where(halves.each(halves.open) > 0.99, const.HELD, const.SOME_WRONG)
+        self.held = np.where(halves.opened > 0.99, const.HELD, const.SOME_WRONG)
         self.flight = float(np.median(halves.flight)) if len(halves.flight) else 1.0
         self.steps = np.maximum(np.round(const.STEPS_PER_RTT * self.length_us / self.min_rtt_us), 1).astype(int)
 
