@@ -12,6 +12,7 @@ from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.flows.capture import read
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT, SENT
+from cctrace.replaying import book as bk
 from cctrace.replaying import stack, ticks, waiting
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
@@ -279,6 +280,27 @@ def test_a_window_filled_in_two_bursts_upon_one_ack_is_limited_by_the_receiver_a
 
     assert limited_by_cwnd(20) == 0
     assert limited_by_cwnd(60) == 1
+
+
+@pytest.mark.parametrize(
+    ("through_fq", "waited_us", "in_flight", "fills_window", "marked"),
+    [
+        (True, 1_000, 20, 0, stack.FEW_UNANSWERED),
+        (False, 1_000, 20, 0, 1),  # its timer may be late
+        (True, 999, 20, 0, 0),
+        (True, 1_000, 29, 0, 0),  # it waits for room for two segments
+        (True, 1_000, 20, 1, 1),  # the receive window may be the reason
+    ],
+)
+def test_one_unanswered_ack_is_enough_behind_fq(through_fq, waited_us, in_flight, fills_window, marked):
+    """TCP hands over with the ACK: a full send buffer of CUBIC shows in three ACKs or in one (seed 322140)."""
+    book, slots = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
+    memory = np.zeros(stack.STACK_SIZE, np.int64)
+    book[bk.HANDS_OVER], book[bk.OWN_MIN_RTT], slots[stack.CWND], slots[stack.PACING] = through_fq, -1, 30, 1_000_000
+    memory[stack.MSS], memory[stack.MIN_RTT_US], memory[stack.WAITING] = 1448, 60_000, 1
+    last = SimpleNamespace(fills_window=fills_window)
+    waiting.note_unanswered(book, last, in_flight, waited_us * 1000, slots, memory)
+    assert memory[stack.UNANSWERED] == marked
 
 
 @pytest.mark.parametrize(("packets_out", "waited_us", "marked"), [(10, 1_000, 2), (10, 20, 0), (25, 1_000, 0)])

@@ -239,6 +239,16 @@ def test_waits_are_those_that_were_inferred_while_the_flow_was_handed_over():
     assert np.array_equal(follower.recorded["pacing_rate"], handed._decided[:, 1])
 
 
+def test_what_tcp_info_would_answer_goes_by_what_handed_the_flow_over():
+    """A replay's decisions lack the length of super-packets, which decides what a small queue holds (seed 325079)."""
+    flow = cct.read(RECORDINGS / "fq_cubic" / "sender.pcap.zst").flow(0)
+    handed = at_hand_over(flow, controller("cubic6")[0])
+    times = handed.events["time_ns"]
+    polls = np.column_stack([times, times])
+    other = handed._decided[:, :4] // np.array([1, 2, 1, 1])  # half the pacing rate
+    assert np.array_equal(handed.answers(polls, other), handed.answers(polls))
+
+
 def test_a_super_packet_that_starts_from_idle_is_paced_by_the_rate_that_its_start_sets():
     """The application had paused: before, BBR probed with a gain of 1.25 (seed 322121)."""
     flow = cct.read(RECORDINGS / "fq_v1_chunks" / "sender.pcap.zst").flow(0)

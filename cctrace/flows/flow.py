@@ -384,7 +384,8 @@ class Flow(Carded):
             Decisions of a replayed controller: time (ns), pacing rate (Bps, 0 if unpaced), cwnd (segments), whether
             it was in PROBE_RTT (its sends are application-limited); segments of a super-packet, bytes that an skb
             takes besides its data (0: not known). Rate and cwnd determine since when the receive window was the
-            limit, because the kernel checks them first, and the capture gives only a rough idea of them.
+            limit, because the kernel checks them first, and the capture gives only a rough idea of them. What a flow
+            was handed over to fq with stands.
         marked : array_like of uint8, shape (sends,), optional
             Which packets were application-limited according to that replay (`Run.marked`); without it, the
             capture's rows decide.
@@ -395,4 +396,4 @@ class Flow(Carded):
             `state.SNAP` records, one for every state that held at some instant of a poll; `poll` indexes `polls`.
         """
         self.require_both_directions()
-        return self._pass(polls, decided, marked).run()[4]
+        return self._pass(polls, decided if self._decided is None else None, marked).run()[4]
