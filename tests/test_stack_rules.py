@@ -316,7 +316,7 @@ def test_an_unpaced_sender_that_leaves_an_ack_unanswered_has_nothing_to_send(pac
 def test_ticks_that_tie_are_tried_with_more_rows_and_others_are_not(monkeypatch):
     tried = []
 
-    def flights(_, hypotheses, rows):
+    def flights(_, hypotheses, rows, margin):
         tried.append((len(hypotheses), rows))
         later = [phase == 50 for _, phase in hypotheses]
         return np.array([0.0 if phase in (25, 50) else -1.0 for _, phase in hypotheses]) + (rows > 8_000) * np.array(
