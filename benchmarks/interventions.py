@@ -25,7 +25,7 @@ import pandas as pd
 
 import cctrace as cct
 from benchmarks.intervention_bases import CAUSES
-from cctrace.analysis.attached import Counters
+from cctrace.analysis.inputs import Counters
 from cctrace.analysis.one_flow import of_capture, senders_to_simulate
 from cctrace.counterfactual.effects import effects_of
 from cctrace.counterfactual.figures import FIGURES, SHARE, near, recorded_figures
