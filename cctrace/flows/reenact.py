@@ -92,7 +92,7 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
                 at.asks = 0
                 if at.led == 0 and decided.shape[0] > 0:
                     decide(tp, decided, min(tp.rows, decided.shape[0]) - 1)
-                if tp.rows > 0 and out[tp.rows - 1].event == CWND_EVENT:
+                if tp.rows > tp.taken_rows and out[tp.rows - tp.taken_rows - 1].event == CWND_EVENT:
                     stamp_next(tp)
                 hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked)
         if at.until < sequence.size:
