@@ -105,9 +105,9 @@ def test_fq_lets_go_by_its_slack_and_a_step_of_the_clock_late(late_ns, waited_ns
 
 def test_a_stream_through_fq_is_compared_in_parts(monkeypatch):
     """A start from idle, whose rate the hand-over asks for, may be in rows that were overwritten."""
-    monkeypatch.setattr("cctrace.flows.reenact.PART", 300)
+    monkeypatch.setattr("cctrace.flows.reenact.PART", 200)
     flow = read(Path(__file__).parent / "recordings" / "fq_v1_chunks" / "sender.pcap.zst").flow(0)
     handed = at_hand_over(flow, controller("bbr2022")[0])
     rows, log, sent, *_ = handed._pass().run()
-    assert len(rows) > 10 * 300
+    assert len(rows) > 10 * 200
     assert handed._pass().is_like(Stream(rows), log, sent) is not None
