@@ -58,6 +58,7 @@ RECORDINGS = FilePath(__file__).with_name("recordings")
         ("cubic_eq_323513", 0.99),  # a process that has woken finds no room, and writes with the next ACK
         ("reno_eq_fq_325459", 0.99),  # an ACK comes before the memory of what left with it is freed
         ("v2_eq_fq_323526", 0.95),  # at .717 s tcpdump wakes
+        ("v2_eq_fq_325456", 0.95),  # an skb shorter than a segment leaves if the receive window holds it
     ],
 )
 def test_each_segment_leaves_when_it_left_the_recorded_kernel(name, least):

@@ -106,13 +106,15 @@ def push_new(w, f, sent, now, once=False, nagle=True):
         if f.profile == LINUX and must_wait(w, f, now):  # whatever the windows say: its timer is set
             break
         quota = words(f.state)[CWND] - in_flight(f)
-        if quota <= 0 or not fits_window(f) or must_wait(w, f, now):
+        if quota <= 0:
             break
         longest = tso_segments(w, f)
         most = min(longest, quota)
+        held = grow_skb(f, most * f.mss) if f.profile == LINUX else f.mss
+        if window_bytes(f) < min(held, f.mss) or must_wait(w, f, now):  # tcp_snd_wnd_test: one segment of the skb
+            break
         size = min(most, min(f.write_seq - f.nxt, window_left(f))) * f.mss
         if f.profile == LINUX:
-            held = grow_skb(f, most * f.mss)
             if not once and defers(w, f, quota, longest, held, now):
                 limited = quota * f.mss < min(window_bytes(f), held + 1)
                 break
@@ -159,12 +161,6 @@ def push_new(w, f, sent, now, once=False, nagle=True):
 def push_one(w, f, now):
     """tcp_push_one: start sending what was just written."""
     push_new(w, f, 0, now, True)
-
-
-def fits_window(f):
-    """tcp_snd_wnd_test: a segment, or the partial one."""
-    window = window_bytes(f)
-    return window >= f.mss or (f.profile == LINUX and window >= unsent(f))
 
 
 def split_point(f, held, most, nagle):
