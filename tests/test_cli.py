@@ -291,7 +291,7 @@ def test_analyze_prints_the_keys_of_flows_and_what_it_found(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["sender.pcap.zst", "--tcpinfo", "receiver.pcap.zst"], "holds packets, not counters"),
+        (["sender.pcap.zst", "--tcpinfo", "receiver.pcap.zst"], "holds no counters of connections"),
         (["scenario.json"], "scenario.json: not a format that cctrace reads"),
     ],
 )

@@ -179,8 +179,10 @@ def test_a_queue_is_what_the_rtt_of_the_table_exceeds_the_least_one_by(complete,
     """Counting packets in groups adds 500 us to a modelled queue and takes it off the RTT without one."""
     rtt_us = np.array([20_000.0, 20_400.0, 20_800.0])
     bottleneck = SimpleNamespace(rate=6.25, is_measured=True, queue_us=np.full(3, 900.0), explained=0.9)
+    at_the_sender = SimpleNamespace(connections=SimpleNamespace(sender_side_ns=[0]))
+    row = {"rtt_median_us": 20_300}
     record = SimpleNamespace(
-        flow=SimpleNamespace(facts={"complete": complete}, row={"rtt_median_us": 20_300}),
+        flow=SimpleNamespace(facts={"complete": complete}, row=row, capture=at_the_sender, index=0),
         bottleneck=bottleneck,
         uncongested=(19_500.0, 0.0),
         rtt_us=rtt_us,

@@ -257,10 +257,12 @@ class Probes(Inference):
         found, best = set(), coarse[peaks[0][0]]
         # All are below 0, never probing, where a wait that is wrong by half an RTT lets a long flight leave wrongly.
         for peak in [rows for rows in peaks[:PEAKS] if coarse[rows[0]] > min(LOWER * best, best / LOWER)]:
-            # Equal ones lie before a pause, where any wait may have ended; a sharper peak may hide beside them.
-            edges = [(peak[0], min), (peak[-1], max)] if len(peak) > 1 else [(peak[0], middle)]
+            # Equal ones lie before a pause, where any wait may have ended; a sharper peak may hide there.
+            ways: list[tuple[int, Callable[[list[int]], int]]] = [(middle(peak), middle)]
+            if len(peak) > 1:
+                ways += [(peak[0], min), (peak[-1], max)]
             found.add(middle(peak))
-            for row, tie in edges:
+            for row, tie in ways:
                 before = self.follower.save()
                 found |= self.climb(row, step, (first, last), rtt_us, tie)
                 self.follower.restore(before)
