@@ -86,7 +86,7 @@ def ask_ns3(python, seconds):
     done = subprocess.run(command, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
-        print(f"ns-3: skipped, {python} cannot run it: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
+        print(f"ns-3: skipped, this Python cannot run it: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
         return None
     return json.loads(lines[-1])
 
