@@ -1,5 +1,8 @@
 """The errors and warnings of cctrace: one line that says what, where and what to do."""
 
+import os
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -127,6 +130,26 @@ class PartFailed(CctraceWarning):
     >>> issubclass(PartFailed, CctraceWarning)
     True
     """
+
+
+def warn_caller(text: str, category: type[CctraceWarning]) -> None:
+    """Issue a warning that names the user's line, not one of cctrace (from Python 3.12: `skip_file_prefixes`).
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_caller("capture.pcap: ends early", Truncated)
+    >>> str(caught[0].message)
+    'capture.pcap: ends early'
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, level)
+
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 class FitError(CctraceError, ValueError):

@@ -11,11 +11,10 @@ that into an error with its traceback), and the analysis continues without the p
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from types import TracebackType
 
-from cctrace.errors import CctraceError, PartFailed
+from cctrace.errors import CctraceError, PartFailed, warn_caller
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Attempt:
         if not isinstance(error, CctraceError):
             reason = f"internal error, {type(error).__name__}: {reason}"
             rest = "(--debug shows where); the rest of the analysis goes on"
-            warnings.warn(f"{self.part}: {reason} {rest}", PartFailed, 2)
+            warn_caller(f"{self.part}: {reason} {rest}", PartFailed)
         self.refusal = Refusal(self.part, reason)
         if self._notes is not None and not (self._once and any(reason in line for line in self._notes)):
             self._notes.append(self.refusal.note)

@@ -111,10 +111,11 @@ def test_damaged_compressed_files_yield_what_precedes_the_damage():
     packed, times = gzip.compress(plain), read_file(io.BytesIO(plain))["time_ns"].tolist()
     assert sum(survives(damaged(packed, rng)) for _ in range(40)) > 10
     for share in (0.4, 0.7, 0.95):
-        with pytest.warns(Truncated):
+        with pytest.warns(Truncated) as issued:
             part = read_file(io.BytesIO(packed[: int(share * len(packed))]))["time_ns"].tolist()
         assert 0 < len(part) < len(times)
         assert part == times[: len(part)]
+        assert [warning.filename for warning in issued] == [__file__]  # the caller's line, not one of cctrace
 
 
 def test_a_stream_of_damaged_captures_ends_too():

@@ -221,6 +221,7 @@ def _packets(
                 decoder.feed(data, frames, count)
                 if once:
                     once.look(data, frames, count, decoder)
+        decoder.issue()
     if not taken and not decoder.rows:
         raise FormatError("; ".join(filter(None, [decoder.why_empty(), _quic(sources, once, format, decoder, limit)])))
     if decoder.counters["non_tcp"] > taken + decoder.rows:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import warnings
 from collections import deque, namedtuple
 from collections.abc import Iterator
 from copy import copy
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.columns import Ints, Values
-from cctrace.errors import ArgumentError, Truncated
+from cctrace.errors import ArgumentError, Truncated, warn_caller
 from cctrace.io import decode, layout
 from cctrace.io.packets import FAR_BACK_NS, Packets, back_steps
 from cctrace.lang.machine import Machine
@@ -75,6 +74,7 @@ class Decoder:
         self.name, self._part = name, part
         self._lent: deque[tuple[Any, Any]] | None = deque(maxlen=lasting) if lasting else None
         self.warnings: list[str] = []
+        self._damage: list[str] = []
         self._tunnels = _tunnel_bits(decapsulate)
         self._rows = Rows(*(np.empty(0, c.dtype) for c in schema.PACKETS))
         self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
@@ -167,9 +167,14 @@ class Decoder:
         self.warnings.append(f"{source.name}: {text}")
 
     def damaged(self, source: Source, text: str) -> None:
-        """Add a warning about a damaged tail to the result, and issue it."""
+        """Add a warning about a damaged tail to the result, and to those that `issue` issues."""
         self.warn(source, text)
-        warnings.warn(self.warnings[-1], Truncated, stacklevel=3)
+        self._damage.append(self.warnings[-1])
+
+    def issue(self) -> None:
+        """Issue the warnings about damaged tails, not from the thread that reads: it knows no line of the caller."""
+        while self._damage:
+            warn_caller(self._damage.pop(0), Truncated)
 
     def ended(self, source: Source, chunks: Chunks, what: str) -> None:
         """Warn if the bytes of a source did not end at the end of a record."""

@@ -6,7 +6,6 @@ Everything is in one file, as in the page of a capture; text from the user's fil
 import os
 import re
 import tempfile
-import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from cctrace.corpus.one import reason_of
 from cctrace.corpus.queries import Corpus
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import Progress, escape, silent
-from cctrace.errors import ArgumentError, CctraceWarning
+from cctrace.errors import ArgumentError, CctraceWarning, warn_caller
 from cctrace.identification.identify import Identification
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
@@ -115,7 +114,7 @@ def _pages_of(corpus: Corpus, capture: str, chosen: pd.DataFrame, folder: Path) 
                     page = write_report([replace(one, file=capture)], folder / name)
                     pages[capture, connection] = link(name, page.name)
         except Exception as error:  # one capture must not end the page over all of them
-            warnings.warn(f"{capture}: no page of its own: {': '.join(reason_of(error))}", CctraceWarning, 2)
+            warn_caller(f"{capture}: no page of its own: {': '.join(reason_of(error))}", CctraceWarning)
     return pages
 
 
