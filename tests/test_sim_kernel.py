@@ -143,8 +143,8 @@ def test_an_skb_is_filled_with_half_the_largest_window_seen_and_64_kb_at_most():
 def test_an_skb_that_is_held_back_keeps_what_it_got_and_is_filled_again_before_it_leaves():
     """[Linux612] tcp_grow_skb moves data of the next skb alone, whenever a send is tried."""
     ends = np.array([1448 << 1, 2700 << 1 | 1, 9000 << 1, 0], np.int64)
-    sender = SimpleNamespace(kernel=LINUX_6_12, nxt=0, mss=1448, snd_lack=0, mask=3, wq_head=0, wq_tail=3)
-    sender.wq_ends, sender.wmem_queued = place(ends), 20_000
+    sender = SimpleNamespace(kernel=LINUX_6_12, nxt=0, mss=1448, snd_lack=0, small_sent=0, mask=3, wq_head=0)
+    sender.wq_ends, sender.wq_tail, sender.wmem_queued = place(ends), 3, 20_000
     assert write_queue.grow_skb(sender, 2 * 1448) == 2700
     assert (sender.wq_head, sender.wmem_queued) == (1, 20_000 - write_queue.overhead(sender))
     assert write_queue.grow_skb(sender, 2 * 1448) == 2 * 1448

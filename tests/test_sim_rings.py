@@ -1,4 +1,4 @@
-"""A simulated flow's rings grow with what is under way, which changes nothing but the memory that is in use."""
+"""A simulated flow's rings follow what is under way, which changes nothing but the memory that is in use."""
 
 import pytest
 
@@ -18,22 +18,27 @@ FAST = {"rate": "200Mbit", "rtt": "60ms", "buffer": "2bdp"}
         (FAST | {"aqm": "fq_codel"}, "linux", ["bbr3", "cubic"]),
     ],
 )
-def test_flows_that_outgrow_their_rings_send_what_they_send_in_the_largest(monkeypatch, path, profile, cc):
-    grown = simulate(Path(**path), cc, "3s", profile=profile)
+def test_flows_whose_rings_grow_and_shrink_send_what_they_send_in_the_largest(monkeypatch, path, profile, cc):
+    monkeypatch.setattr(world, "_FIRST_RING", 16)
+    moved = simulate(Path(**path), cc, "3s", profile=profile)
     monkeypatch.setattr(world, "_FIRST_RING", 1 << 20)
-    assert grown.flows.equals(simulate(Path(**path), cc, "3s", profile=profile).flows)
+    assert moved.flows.equals(simulate(Path(**path), cc, "3s", profile=profile).flows)
 
 
 @pytest.mark.parametrize(("cc", "profile"), [("cubic", "linux"), ("cubic", "reference"), ("quic_bbr", "reference")])
-def test_rings_become_no_larger_than_what_is_under_way_asks_for(cc, profile):
-    path, sender = Path(rate="100Mbit", rtt="40ms", buffer="1bdp"), Sender(cc, profile=profile)
-    built = World(path, [sender], 1, True, True)
+def test_rings_are_no_larger_than_what_is_under_way_asks_for(cc, profile):
+    path = Path(rate=[(0, "400Mbit"), (2, "10Mbit")], rtt="40ms", buffer="250kB")
+    built = World(path, [Sender(cc, profile=profile)], 1, True, True)
     try:
         f = built.flows[0]
         assert f.mask + 1 == world._FIRST_RING
         runner = Runner(built, "compiled", trace=False, packets=False)
-        runner.to(FIRST_NS + 3_000_000_000)
-        assert f.mask + 1 == 4096  # path and buffer hold 667 packets
-        assert f.tx_next > 4096  # so that the ring has turned
+        runner.to(FIRST_NS + 2_000_000_000)
+        assert 2048 <= f.mask + 1 <= 8192  # path and buffer hold 1500 packets
+        sent = f.tx_next
+        assert sent > 8192  # so that the ring has turned
+        runner.to(FIRST_NS + 20_000_000_000)
+        assert f.mask + 1 <= 1024  # 200 packets
+        assert f.tx_next > sent + 1024
     finally:
         built.close()

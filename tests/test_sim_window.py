@@ -34,7 +34,7 @@ def receiver():
     names += ("rcv_clock_ns", "rcv_echo_ms", "rcv_rtt_edge", "rcv_rtt_at")
     state = {"rcv_ssthresh": 65_160, "rcvbuf": 131_072, "rcv_copied": 10 * 1448, "rcv_right": 65_160, "mss": 1448}
     state |= {"kernel": LINUX_6_18, "rcv_truesize": 2304, "rcv_ratio": 160}
-    state |= {"lacks": place(np.zeros(64, np.int64)), "snd_lack": 0, "mask": 63}
+    state |= {"lacks": place(np.zeros(64, np.int64)), "snd_lack": 0, "small_sent": 0, "mask": 63}
     return SimpleNamespace(**dict.fromkeys(names, 0) | state, rcv_rtt8=40_000 << 3, rwnd=40_000)
 
 
@@ -96,7 +96,7 @@ def test_segments_behind_a_hole_narrow_the_window_and_the_right_edge_stays(recei
 def test_a_short_segment_does_not_measure_the_round_trip(receiver):
     lacks = np.zeros(64, np.int64)
     lacks[2:] = 376  # segment 1 is short
-    receiver.lacks, receiver.snd_lack = place(lacks), 376
+    receiver.lacks, receiver.snd_lack, receiver.small_sent = place(lacks), 376, 2
     receive_window.measure_rtt(receiver, 150 * MS, 130, 1)
     assert receiver.rcv_rtt8 == 40_000 << 3
     receive_window.measure_rtt(receiver, 151 * MS, 130, 2)  # its stamp counts as seen

@@ -1,8 +1,8 @@
 """Segment positions in the sequence space, which the simulation counts in segments: not all of them are full.
 
-A bulk sender of profile `linux` sends a shorter one at the end of a write and at the edge of the receive window.
-The ring `lacks` holds, for each segment from those outstanding to the next, the cumulative shortfall in bytes of
-all before it.
+A bulk sender of profile `linux` sends a shorter one at the end of a write and at the edge of the receive window:
+few, when its flow begins. Behind the last of these (`small_sent`) a segment's place follows from its number; before it
+the ring `lacks` holds, for each segment, the cumulative shortfall in bytes of all before it.
 """
 
 from cctrace.lang.memory import words
@@ -10,8 +10,8 @@ from cctrace.sim.core.structs import transmissions
 
 
 def lack_before(f, index):
-    """Shortfall of all segments before a sent one, or before the next; read only once there is any."""
-    return words(f.lacks)[index & f.mask] if f.snd_lack > 0 else 0
+    """Shortfall of all segments before a sent one, or before the next."""
+    return f.snd_lack if index >= f.small_sent else words(f.lacks)[index & f.mask]
 
 
 def begins(f, index):
@@ -26,17 +26,17 @@ def next_begins(f):
 
 def length(f, index, count=1):
     """Length of `count` sent segments, bytes."""
-    if f.snd_lack == 0:
+    if index >= f.small_sent:
         return count * f.mss
     return begins(f, index + count) - begins(f, index)
 
 
 def note_length(f, lacks):
     """Record the shortfall of the segment being sent, bytes (tcp_minshall_update)."""
-    f.snd_lack += lacks
-    if f.snd_lack > 0:  # else the ring, which begins with zeros, has it
-        words(f.lacks)[(f.nxt + 1) & f.mask] = f.snd_lack
     if lacks > 0:
+        for index in range(max(f.small_sent, f.nxt - f.mask), f.nxt + 1):
+            words(f.lacks)[index & f.mask] = f.snd_lack
+        f.snd_lack += lacks
         f.small_sent = f.nxt + 1
 
 

@@ -1,29 +1,51 @@
 """The rings of a flow, sized by the data in flight, so that a run's working set stays in the cache.
 
-A flow starts with small rings and moves into larger ones, up to several times path and buffer. The number of
-transmissions still referred to is only counted when the rings may be full, about once per turn of the ring.
+A ring has memory for several times path and buffer, and turns in the beginning of it: `mask` bounds how far, and
+follows what is in use, which is only counted when the rings may be full, or are much too large.
 """
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.structs import ACK, COMING, LINUX, NEVER, QUIC, SEGMENT, TRANSMISSION, coming, lanes, segments
+from cctrace.sim.core.structs import (
+    ACK,
+    COMING,
+    LINUX,
+    QUIC,
+    SEGMENT,
+    TRANSMISSION,
+    coming,
+    lanes,
+    segments,
+    transmissions,
+)
 
-# A row of a flow's table of rings: entries of each, then the address of each, then that of the next row (0: none).
 SEGMENT_WORDS, TRANSMISSION_WORDS = SEGMENT.itemsize // 8, TRANSMISSION.itemsize // 8
 COMING_WORDS, ACK_WORDS = COMING.itemsize // 8, ACK.itemsize // 8
 RINGS = {  # words of an entry
     "seg": SEGMENT_WORDS, "tx": TRANSMISSION_WORDS, "resend": 1, "way": COMING_WORDS, "arr": COMING_WORDS,
     "log_order": 1, "got": 1, "ack": ACK_WORDS, "wq_ends": 1, "lacks": 1,
 }  # fmt: skip
-SIZE, NEXT_ROW = 0, len(RINGS) + 1
+OFTEN = 256  # transmissions at least from one count to the next
 
 
 def make_room(w, f):
-    """Before a transmission that may find no room: count what is in use, and move if that is much."""
-    while True:
-        used = max(f.tx_next - oldest(w, f) + f.resend_tail - f.resend_head, f.nxt - f.rcv_read)
-        if used <= f.mask >> 1 or not grow(f):
-            break
-    f.tx_full = f.tx_next + f.mask - 1 - used if f.larger_rings > 0 else NEVER
+    """Before a transmission that may find no room: count what is in use, and turn in more or less memory."""
+    used = in_use(w, f)
+    while used > f.mask >> 1 and grow(f):
+        pass
+    while used < f.mask >> 3 and f.mask > f.least_mask:
+        turn_in(f, f.mask >> 1)
+    room = f.mask - 1 - used if f.mask < f.most_mask else f.mask >> 1
+    f.tx_full = f.tx_next + min(room, 4 * used + OFTEN)
+
+
+def in_use(w, f):
+    """How many entries of a ring are in use, at most."""
+    order, segment = oldest(w, f), f.rcv_read
+    if f.nxt - f.small_sent <= f.mask:  # the receiver asks for the lengths of duplicates, too
+        for k in range(order, f.tx_next):
+            segment = min(segment, transmissions(f.tx)[k & f.mask].seg)
+    used = max(f.tx_next - order + f.resend_tail - f.resend_head, f.nxt - segment)
+    return max(used, max(f.ack_tail - f.ack_head, f.wq_tail - f.wq_head + 1))
 
 
 def oldest(w, f):
@@ -54,29 +76,36 @@ def is_full(f, head, tail):
 
 
 def grow(f):
-    """Move into the next larger rings; returns whether there were any."""
-    if f.larger_rings == 0:
+    """Turn in twice the memory; returns whether there is as much."""
+    if f.mask == f.most_mask:
         return False
-    row = words(f.larger_rings)
-    f.seg = moved(f, row, 1, f.seg, f.tx_next if f.profile == QUIC else f.nxt, SEGMENT_WORDS)
-    f.tx = moved(f, row, 2, f.tx, f.tx_next, TRANSMISSION_WORDS)
-    f.resend = moved(f, row, 3, f.resend, f.resend_tail, 1)
-    f.way = moved(f, row, 4, f.way, f.way_tail, COMING_WORDS)
-    f.arr = moved(f, row, 5, f.arr, f.arr_tail, COMING_WORDS)
-    f.log_order = moved(f, row, 6, f.log_order, f.log_next, 1)
-    f.got = moved(f, row, 7, f.got, f.rcv_high, 1)
-    f.ack = moved(f, row, 8, f.ack, f.ack_tail, ACK_WORDS)
-    f.wq_ends = moved(f, row, 9, f.wq_ends, f.wq_tail, 1)
-    f.lacks = moved(f, row, 10, f.lacks, f.nxt + 1, 1)
-    f.mask = row[SIZE] - 1
-    f.larger_rings = row[NEXT_ROW]
+    turn_in(f, 2 * f.mask + 1)
     return True
 
 
-def moved(f, row, ring, address, tail, width):
-    """Copy what precedes `tail` in a ring, entries of `width` words, to its place in a row; returns its address."""
-    mask = row[SIZE] - 1
-    for k in range(max(tail - f.mask - 1, 0), tail):
-        for j in range(width):
-            words(row[ring])[(k & mask) * width + j] = words(address)[(k & f.mask) * width + j]
-    return row[ring]
+def turn_in(f, mask):
+    """Give the entries of all rings their places for another `mask`."""
+    move(f, mask, f.seg, f.tx_next if f.profile == QUIC else f.nxt, SEGMENT_WORDS)
+    move(f, mask, f.tx, f.tx_next, TRANSMISSION_WORDS)
+    move(f, mask, f.resend, f.resend_tail, 1)
+    move(f, mask, f.way, f.way_tail, COMING_WORDS)
+    move(f, mask, f.arr, f.arr_tail, COMING_WORDS)
+    move(f, mask, f.log_order, f.log_next, 1)
+    move(f, mask, f.got, f.rcv_high, 1)
+    move(f, mask, f.ack, f.ack_tail, ACK_WORDS)
+    move(f, mask, f.wq_ends, f.wq_tail, 1)
+    move(f, mask, f.lacks, f.nxt + 1, 1)
+    f.mask = mask
+
+
+def move(f, mask, ring, tail, width):
+    """Move what precedes `tail` in a ring, entries of `width` words; what it leaves is zero, as `got` needs it.
+
+    Of the places for the smaller `mask` each entry has one: either is its own, or that of no other one.
+    """
+    for k in range(max(tail - 1 - min(mask, f.mask), 0), tail):
+        old, new = (k & f.mask) * width, (k & mask) * width
+        if old != new:
+            for j in range(width):
+                words(ring)[new + j] = words(ring)[old + j]
+                words(ring)[old + j] = 0

@@ -32,10 +32,11 @@ _FLOW = (
     *(_VIEWED.get(name, f"v_{name}") for name in names(LINUX_VIEW)),
     # what all events share (events.py): where rings are, and `mask`, their size less one; ACKs from
     # `ack_queued` on have not reached the queue that data and ACKs share; `awaited`: in-order bytes at the receiver at
-    # which `loop.run` returns (served.py); `snd_lack`: positions.py
+    # which `loop.run` returns (served.py); `snd_lack`, and `small_sent`, the segment after the last that was not full:
+    # positions.py
     "way_head", "way_tail", "arr_head", "arr_tail", "ack_head", "ack_tail", "arr", "ack", "mask", "profile", "fq",
-    "fq_at", "trace_size", "tap_size", "ack_queued", "awaited", "una", "nxt", "lacks", "tx", "log_order", "rcv_nxt",
-    "hz", "kernel", "ecn", "snd_lack",
+    "fq_at", "trace_size", "tap_size", "ack_queued", "awaited", "una", "nxt", "tx", "log_order", "rcv_nxt",
+    "hz", "kernel", "ecn", "snd_lack", "small_sent",
     # sends: window, pacing, timer, and the send buffer (write_queue.py), bytes but for write_seq; `tx_full`: `tx_next`
     # when the rings may be full; `losses_given`: whether losses are prescribed, as transmissions; `ahead_ns`:
     # arrivals.py
@@ -70,10 +71,10 @@ _FLOW = (
     "smp_is_app_limited", "smp_send_elapsed", "smp_ack_elapsed", "smp_po_sent_ms", "smp_acked", "smp_interval",
     "smp_delivered", "smp_lost_pkts", "smp_now", "smp_rtt", "smp_srtt", "smp_min_rtt", "smp_in_flight",
     "smp_prior_inflight", "smp_total_acked", "smp_total_loss", "smp_loss",
-    # what few events need: losses, ECN, reordering, fq (`fq_next` is a transmission), the application (app.py); larger
-    # rings to move into, 0 if none; `small_sent`: the segment after one that was not full
-    "way", "larger_rings", "trace_buffer", "trace_rows", "tap_buffer", "tap_rows", "start_ns", "stop_ns", "fwd_ns",
-    "delack_ns", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_stage", "small_sent", "fq_next",
+    # what few events need: losses, ECN, reordering, fq (`fq_next` is a transmission), the application (app.py); bounds
+    # of `mask` (rings.py)
+    "way", "lacks", "least_mask", "most_mask", "trace_buffer", "trace_rows", "tap_buffer", "tap_rows", "start_ns",
+    "stop_ns", "fwd_ns", "delack_ns", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_stage", "fq_next",
     "fq_due_ns", "fq_soft_ns", "wmem_alloc", "wmem_leaving", "in_process", "cuts_skbs", "tsq_throttled", "tsq_at",
     "left_at",
     "prior_ssthresh", "lost_orders", "lost_given", "lost_at", "dsacks", "retrans_stamp", "tlp_retrans", "frto",

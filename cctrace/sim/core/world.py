@@ -24,8 +24,7 @@ from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _CACHE_LINES_APART = 5
-_FIRST_RING = 1024  # entries that a flow's rings begin with
-_RING_GROWTH = 4  # times as many, when those are full
+_FIRST_RING = 256  # entries that a flow's rings begin with
 MOST_PACKETS = 1 << 18  # in the path and its buffer
 LARGEST_WINDOW = "64MB"
 MOST_LATE_NS = 1_000_000
@@ -225,28 +224,23 @@ class World:
             )
         return 1 << int(np.clip(np.ceil(np.log2(16 * pipe / 500 + 4096)), 12, 20))
 
-    def _set_rings(self, f, largest):
-        """Give a flow its rings, and larger ones to move into: the system allocates their memory on use."""
-        size, following = largest, 0
-        while True:
-            # In one piece, so that those of one index are not in one cache set.
-            lengths = size * np.array(list(RINGS.values()))
-            ends = np.cumsum(lengths + _CACHE_LINES_APART * 8)
-            block = _memory(int(ends[-1]))
-            addresses = self.place(block) + 8 * (ends - lengths)
-            if not self.compiled:
-                pieces = [block[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-                records = {"seg": structs.SEGMENT, "tx": structs.TRANSMISSION, "ack": structs.ACK}
-                records |= {"way": structs.COMING, "arr": structs.COMING}
-                for name, piece in zip(RINGS, pieces, strict=True):
-                    self.place(piece.view(records[name]).view(np.recarray) if name in records else piece)
-            if size <= _FIRST_RING:
-                break
-            following = self.place(np.array([size, *addresses, following]))
-            size = max(size // _RING_GROWTH, _FIRST_RING)
+    def _set_rings(self, f, size):
+        """Give a flow memory for its rings, which the system allocates on use; at first they turn in some of it."""
+        # In one piece, so that those of one index are not in one cache set.
+        lengths = size * np.array(list(RINGS.values()))
+        ends = np.cumsum(lengths + _CACHE_LINES_APART * 8)
+        block = _memory(int(ends[-1]))
+        addresses = self.place(block) + 8 * (ends - lengths)
+        if not self.compiled:
+            records = {"seg": structs.SEGMENT, "tx": structs.TRANSMISSION, "ack": structs.ACK}
+            records |= {"way": structs.COMING, "arr": structs.COMING}
+            for name, end, length in zip(RINGS, ends, lengths, strict=True):
+                piece = block[end - length : end]
+                self.place(piece.view(records[name]).view(np.recarray) if name in records else piece)
         for name, address in zip(RINGS, addresses, strict=True):
             setattr(f, name, address)
-        f.mask, f.larger_rings = size - 1, following
+        f.most_mask = size - 1
+        f.mask = f.least_mask = min(size, _FIRST_RING) - 1
 
     def _set_flow(self, f, flow, path, ring, clock_ns):
         cls, params = controller(flow.cc)
