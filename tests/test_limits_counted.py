@@ -121,3 +121,18 @@ def test_where_fq_is_open_a_receive_window_is_counted_as_the_likelier_sender_cou
     assert shut_s(flow) == pytest.approx(kernel_s, rel=0.03)
     if variant == "bbr3":
         assert shut_s(timed) < 0.7 * kernel_s
+
+
+@pytest.mark.parametrize("name", ["lab_v2_jitter", "fq_v2_probe_rtt", "lab_v3_loss", "fq_bbr3_loss", "fq_v1_max_rate"])
+def test_probe_rtt_lasts_as_long_as_the_kernel_was_in_it(name):
+    """Also without counters; and no application is blamed, although BBR marks what it sends then as app-limited."""
+    polls = cct.read(RECORDINGS / name / "tcpinfo.csv.zst")
+    kernels = float(np.mean(polls["bbr_mode"] == "PROBE_RTT"))
+    assert kernels > 0.01
+    for analysis in (
+        *cct.analyze(RECORDINGS / name / "sender.pcap.zst", effects=False),
+        *cct.analyze(RECORDINGS / name / "tcpinfo.csv.zst", effects=False),
+    ):
+        found = shares(analysis.diagnosis.limits)
+        assert found["probe_rtt"] == pytest.approx(kernels, abs=0.003)
+        assert found.get("application", 0.0) < 0.01

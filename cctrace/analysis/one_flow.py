@@ -80,7 +80,7 @@ def of_capture(
     agreement, polls = _agreement(run, differs) if run is not None and flow.tcpinfo is not None else (None, None)
     replayed = replayed if run is not None else None
     if run is not None and not flow.account[1]:  # 100 bytes a call, for when the receive window held the flow
-        run = dataclasses.replace(run, held=Held(0, {}, {}), marked=None)
+        run = dataclasses.replace(run, held=_modes(run.held), marked=None)
     with Attempt("diagnosis", notes, once=True):
         diagnosis = diagnose(flow, who.kernels, run if replayed == who.variant else None)
         notes += diagnosis.lacks
@@ -197,6 +197,15 @@ def _replayed(flow: Flow | CounterFlow, controller: str | None, notes: list[str]
     with Attempt("replay", notes, once=True):
         return replay(flow, controller, record=model_fields(resolve(controller)[0]))
     return None
+
+
+def _modes(held: Held) -> Held:
+    """Return the rows of a replay at which its mode changed, with nothing but that."""
+    if "mode" not in held:
+        return Held(0, {}, {})
+    mode = held["mode"]
+    changed = np.flatnonzero(np.diff(mode, prepend=mode[:1] - 1))
+    return Held(len(changed), {"time_ns": held["time_ns"][changed], "mode": mode[changed]}, {})
 
 
 def _agreement(run: Run, notes: list[str]) -> tuple[Any, Any]:

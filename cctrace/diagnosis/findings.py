@@ -17,7 +17,7 @@ LIMITS = (
     "receive_window",  # the receive window is full
     "send_buffer",  # the send buffer is full of data in flight: the application cannot write
     "application",  # no data to send
-    "probe_rtt",  # BBR probes for the minimum RTT with four segments in flight
+    "probe_rtt",  # BBR probes for the minimum RTT with four segments (v1) or half a BDP (v2, v3) in flight
     "recovery",  # loss recovery
     "marks",  # window reduction after marks (ECN)
     "startup",  # slow start, or BBR's STARTUP

@@ -261,6 +261,15 @@ def _timeouts(record: Record) -> NDArray[np.float64]:
 
 
 def _probe_rtt(record: Record) -> NDArray[np.float64]:
+    """Return when the replay was in PROBE_RTT; without one, when the flow looked so."""
+    run = record.run
+    if run is None or "PROBE_RTT" not in run.controller.states:
+        return _four_in_flight(record)
+    probing = run.held["mode"] == run.controller.states.index("PROBE_RTT")
+    return runs_of(record.seconds(run.held["time_ns"]), probing, record.duration_s)
+
+
+def _four_in_flight(record: Record) -> NDArray[np.float64]:
     """Return when a flow with many segments kept four in flight for a while despite more data: PROBE_RTT of BBR v1.
 
     It starts with the pause, of half an RTT or more, in which the data in flight fall to that.

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc import is_model_based
-from cctrace.cc.bbr2_model import BBR_UNIT
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, STARTUP_GAIN, TCP_INFINITE_SSTHRESH
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Event, Limit
@@ -100,7 +99,7 @@ def limits_of(polls: Polls) -> list[Limit]:
         return np.nan_to_num(np.diff(polls[name])) >= const.MOST_OF_TIME * width
 
     busy = polls["busy_time_us"]
-    later = {name: polls[name][1:] for name in ("unacked", "snd_cwnd", "ca_state", "bbr_pacing_gain", "bbr_cwnd_gain")}
+    later = {name: polls[name][1:] for name in ("unacked", "snd_cwnd", "ca_state", "bbr_pacing_gain")}
     idle = np.diff(busy) < const.MOST_OF_TIME * width if np.isfinite(busy).all() else later["unacked"] == 0
     full = later["unacked"] >= const.NEARLY_ALL * later["snd_cwnd"]
     start = (
@@ -109,11 +108,14 @@ def limits_of(polls: Polls) -> list[Limit]:
         & (not polls.is_model_based)
     )
     start |= later["bbr_pacing_gain"] > STARTUP_GAIN
-    probing = (later["bbr_cwnd_gain"] == BBR_UNIT) & (later["bbr_pacing_gain"] == BBR_UNIT) & (later["unacked"] <= 5)
+    modes = polls.flow.modes()
+    probing = modes[1:] == "PROBE_RTT" if modes is not None else np.zeros(len(pairs), bool)
+    bubble = (polls["delivery_rate_app_limited"][1:] == 1) & ~probing  # BBR marks what it sends in PROBE_RTT itself
+    waits = polls["notsent_bytes"][1:] >= polls["snd_mss"][1:]  # less than a segment waits for more data
     held = {
         "receive_window": grew("rwnd_limited_us"),
         "send_buffer": grew("sndbuf_limited_us"),
-        "application": idle | (polls["delivery_rate_app_limited"][1:] == 1),
+        "application": (idle | bubble) & ~waits,
         "probe_rtt": probing,
         "recovery": later["ca_state"] >= CA_RECOVERY,
         "marks": later["ca_state"] == CA_CWR,
