@@ -39,7 +39,8 @@
     KEEPS,  # what the sends could add to another trial's likelihood at most is kept, see `loop.trials`
     UNTIL_NS,  # paced sends that leave from then on are not scored; 0: all are
     RECORDED_FROM,  # row of the first column of what is recorded
+    BLOCK,  # the next block whose likelihood is summed
     BOOK_SIZE,
-) = range(39)
+) = range(40)
 NO_MARGIN = 1 << 40
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)

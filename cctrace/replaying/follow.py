@@ -31,7 +31,7 @@ from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in
 from cctrace.replaying.recording import Recording
 from cctrace.replaying.script import TICK, Edit, Script
 
-_MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "trials", "scan")}
+_MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "score", "trials", "scan")}
 MOST, CHANGES = 512, 4  # hypotheses at a time, and changes per hypothesis
 
 Watch: TypeAlias = tuple[str, int]  # a field, and the value that ends a trial
@@ -82,6 +82,7 @@ class Follower:
         self._wanted = slots_of(self.places)
         self._recording = Recording(self.places, len(self.rows)) if record and in_runs else None
         self.out = self._recording.words if self._recording else np.zeros((len(record), len(self.rows)), np.int64)
+        self._sums: tuple[NDArray[np.int64], NDArray[np.float64]] = (np.zeros(0, np.int64), np.zeros(0))
         self._calls: dict[str, Callable[[], Any]] = {}
         # Scratch memory of trials.
         self._work, self._base = np.zeros_like(self.slots), np.zeros_like(self.slots)
@@ -90,17 +91,17 @@ class Follower:
         self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((MOST, 2), np.int64)
 
     # ---- the committed run ------------------------------------------------------------------------------------------
-    def run(self, stop: int | None = None, score: int = bk.NOTHING) -> int:
+    def run(self, stop: int | None = None, score: int = bk.NOTHING, way: str = "run") -> int:
         """Call rows up to `stop` (default: all), or up to the first call that draws an unknown number.
 
-        With `score`, the log likelihood of the sends on the way is added to ``likelihood[0]``.
+        With `score`, the log likelihood of the sends on the way is added to ``likelihood[0]``. `way`: of `loop`'s.
         """
         stop = len(self.rows) if stop is None else min(stop, len(self.rows))
         while True:
             last = min(stop, self._recording.until(self.row)) if self._recording else stop
             self.book[bk.RECORDED_FROM] = self._recording.first if self._recording else 0
             self._ask(self.row, last, score)
-            self.row = int(self._bound("run")())
+            self.row = int(self._bound(way)())
             self.check()
             if self.row < last or last == stop:
                 return self.row
@@ -127,9 +128,9 @@ class Follower:
         stream = (self.book, self.rows, self.sends, self.marks)
         tried = (self._work, self._work_stack, self.ack, self.likelihood, self._tried)
         args: tuple[Any, ...]
-        if name == "run":
+        if name in ("run", "score"):
             state = (self.slots, self.stack, self._saved, self.ack, self.likelihood)
-            args = (*stream, self.draws, *state, self._wanted, self.out)
+            args = (*(self._sums if name == "score" else ()), *stream, self.draws, *state, self._wanted, self.out)
         elif name == "trials":
             args = (*stream, self._drawn, self.slots, self._memory, self._made, *tried)
         else:
@@ -156,21 +157,31 @@ class Follower:
         `bk.ALL_SENDS`, or `bk.TIMED_SENDS`: ignore the size of super-packets. Returns `likelihood.any_send`, summed
         over each block's sends.
         """
-        return np.array(list(self.scoring(script, stops, by)), float)
+        sums = np.zeros(len(stops))
+        for _ in self.scoring(script, stops[-1:], by, np.array(stops, np.int64), sums):
+            pass
+        return sums
 
-    def scoring(self, script: Script, stops: Iterable[int], by: int) -> Iterator[float]:
-        """Call rows as `score` does; yield each block's log likelihood."""
+    def scoring(
+        self, script: Script, pauses: Iterable[int], by: int, stops: NDArray[np.int64], sums: NDArray[np.float64]
+    ) -> Iterator[None]:
+        """Call rows as `score` does, up to the last of `stops`, and fill `sums`; pause at some rows."""
         self.begin(script)
-        gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000 if by != bk.NOTHING else ()
-        self.book[bk.USUAL_GAP_US] = max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
+        self.book[bk.USUAL_GAP_US], self.book[bk.BLOCK], self.likelihood[0] = self._usual_gap_us, 0, 0.0
+        self._sums = stops, sums
+        self._calls.pop("score", None)
         edits = list(script.edits)
-        for stop in stops:
-            self.likelihood[0] = 0.0
-            while edits and edits[0].row < stop:
+        for pause in pauses:
+            while edits and edits[0].row < pause:
                 self._score_to(edits[0].row, by)
                 self.edit(edits.pop(0))
-            self._score_to(stop, by)
-            yield float(self.likelihood[0])
+            self._score_to(pause, by)
+            yield
+
+    @functools.cached_property
+    def _usual_gap_us(self) -> int:
+        gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000
+        return max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
 
     def _score_to(self, stop: int, by: int) -> None:
         """Score up to row `stop`; a draw that comes at another call than inferred takes the next numbers.
@@ -178,7 +189,7 @@ class Follower:
         Through fq, `bk.TIMED_SENDS` stamps packets otherwise than inference does (`loop.take_sends`), and a BBRv2 reads
         these stamps: a round of its cycle may begin an ACK sooner or later.
         """
-        while self.run(stop, by) < stop:
+        while self.run(stop, by, "score") < stop:
             k = int(self.stack[sk.NEXT_DRAW])
             if k < len(self.draws):
                 self.draws[k, 0] = self.row
@@ -237,7 +248,7 @@ class Follower:
 
     def _know(self, draws: NDArray[np.int64], drawn: int | None = None) -> None:
         self.draws, self.drawn = draws, len(draws) if drawn is None else drawn
-        self._calls.pop("run", None)
+        self._calls = {way: bound for way, bound in self._calls.items() if way not in ("run", "score")}
 
     def save(self) -> tuple[Any, ...]:
         """Return position and state, for `restore`."""

@@ -10,6 +10,8 @@ import math
 from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cctrace.cc.base import Controller
 from cctrace.columns import Runs
 from cctrace.flows.flow import Flow
@@ -81,7 +83,8 @@ class _Ticks:
         """
         follower, script = self.follower, with_ticks(before.inferred, rate, tick_us).script
         follower.restore(self.begin)
-        for _ in follower.scoring(script, [*range(PART, self.rows, PART), self.rows], bk.NOTHING):
+        pauses, nothing = [*range(PART, self.rows, PART), self.rows], (np.array([self.rows]), np.zeros(1))
+        for _ in follower.scoring(script, pauses, bk.NOTHING, *nothing):
             apart = before.first_apart(follower.held.runs)
             if apart is not None and apart < follower.row:
                 return apart

@@ -267,6 +267,21 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
     return book[bk.LAST]
 
 
+def score(stops, sums, book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):
+    """Replay as `run` does; ``sums[k]`` is the log likelihood of the sends from row ``stops[k - 1]`` to ``stops[k]``."""
+    row, last = book[bk.FIRST], book[bk.LAST]
+    while book[bk.BLOCK] < stops.size:
+        stop = min(stops[book[bk.BLOCK]], last)
+        book[bk.FIRST], book[bk.LAST] = row, stop
+        row = run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out)
+        if row < stop or stop < stops[book[bk.BLOCK]]:
+            return row
+        sums[book[bk.BLOCK]] = likelihood[0]
+        likelihood[0] = 0.0
+        book[bk.BLOCK] += 1
+    return row
+
+
 def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood, least):
     """Replay rows [first, last) for their likelihood; end where it must end below `least`.
 
