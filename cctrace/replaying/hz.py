@@ -27,7 +27,7 @@ from cctrace.replaying.ticks import CONFIG_HZ
 RATES = CONFIG_HZ[:2]  # of nearly all kernels; 100 and 300 mostly end PROBE_RTT with the same ACK as 250
 SURE = math.log(1 / FALSE_ALARM)
 TOUCHED = ("mode", "min_rtt_us")  # fields of BBR v1 by which ticks change what it does
-PART = 1 << 15  # rows after which it is looked whether ticks have made a difference
+PART = 1 << 14  # rows after which it is looked whether ticks have made a difference
 APART_US = 1000  # between the phases of the ticks that are tried before a rate is refuted
 
 
@@ -48,6 +48,7 @@ class _Tried(NamedTuple):
     tick_us: int
     inferred: Inferred
     touched: Mapping[str, Runs]
+    same: Mapping[int, int] = {}  # the first row from which on it differs from each that was tried before
 
     def first_apart(self, touched: Mapping[str, Runs]) -> int | None:
         """Return the first row after which that differs from another replay's; None if none does."""
@@ -92,17 +93,20 @@ class _Ticks:
 
     def infer(self, rate: int, tick_us: int) -> _Tried:
         """Infer hidden values with these ticks."""
-        begun = None
-        for before in reversed(self.tried) if self.shares else ():
-            same = self.same_until(before, rate, tick_us)
-            if same == self.rows:
+        same: dict[int, int] = {}  # of each that was tried: the first row from which on this one differs
+        for k in reversed(range(len(self.tried) if self.shares else 0)):
+            before = self.tried[k]
+            # Of three, the two that agree longest differ from the third in the same row.
+            known = [min(same[j], self.tried[j].same[k]) for j in same if same[j] != self.tried[j].same[k]]
+            same[k] = known[0] if known else self.same_until(before, rate, tick_us)
+            if same[k] == self.rows:
                 return before._replace(tick_us=tick_us, inferred=with_ticks(before.inferred, rate, tick_us))
-            if begun is None or same > begun.same:
-                begun = Begun(before.inferred, same)
+        likest = max(same, key=same.__getitem__, default=None)
+        begun = None if likest is None else Begun(self.tried[likest].inferred, same[likest])
         self.follower.restore(self.begin)
         self.follower.set_ticks(rate, tick_us)
         inferred = infer(self.follower, self.expiry, True, self.given, begun)
-        self.tried.append(self.score(inferred, rate, tick_us))
+        self.tried.append(self.score(inferred, rate, tick_us)._replace(same=same))
         return self.tried[-1]
 
     def best_phase(self, rate: int) -> _Tried:
