@@ -14,6 +14,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, most_paced, paced_send, timed_send
 from cctrace.replaying.waiting import is_limit_replayed, is_paced, take_waiting
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
 def observe(row, ack):
@@ -190,7 +191,8 @@ def take_draws(book, draws, i, stack, ack):
 
 def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     """Execute row `i`; return whether the controller drew an unknown number."""
-    take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
+    if stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
+        take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
     row = rows[i]
     if i > 0 and row.time_ns > rows[i - 1].time_ns:
         take_waiting(book, rows, i, sends, slots, stack)
@@ -235,12 +237,14 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
 def was_full(book, row, ack, slots, stack):
     """Whether an ACK found no room in cwnd for what waits to be sent, see `sk.WAS_FULL`.
 
-    Before Recovery, TCP waits for room for a super-packet [Linux618] tcp_tso_should_defer.
+    Before Recovery, TCP waits for room for a super-packet [Linux618] tcp_tso_should_defer, at most a third of cwnd.
     """
     if book[bk.SCORE] >= bk.ALL_SENDS and row.is_cwnd_limited == 0:
         return OTHER_LIMIT
     burst = np.int64(1)
     if ack[sk.A_CA_STATE] < CA_RECOVERY:
+        if ack[sk.A_PRIOR_IN_FLIGHT] + slots[sk.CWND] // TSO_WIN_DIVISOR <= slots[sk.CWND]:
+            return 0
         burst = sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
     return 1 if ack[sk.A_PRIOR_IN_FLIGHT] + burst > slots[sk.CWND] else 0
 
