@@ -272,7 +272,7 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
 
 
 def score(stops, sums, book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):
-    """Replay as `run` does; ``sums[k]`` is the log likelihood of the sends from row ``stops[k - 1]`` to ``stops[k]``."""
+    """Replay as `run` does; ``sums[k]`` is log likelihood of the sends from row ``stops[k - 1]`` to ``stops[k]``."""
     row, last = book[bk.FIRST], book[bk.LAST]
     while book[bk.BLOCK] < stops.size:
         stop = min(stops[book[bk.BLOCK]], last)
