@@ -315,21 +315,26 @@ def test_an_unpaced_sender_that_leaves_an_ack_unanswered_has_nothing_to_send(pac
     assert memory[stack.UNANSWERED] == marked
 
 
-def test_ticks_that_tie_are_tried_with_more_rows_and_others_are_not(monkeypatch):
+def test_ticks_are_tried_with_as_many_rows_as_decide(monkeypatch):
     tried = []
 
     def flights(_, hypotheses, rows, margin):
-        tried.append((len(hypotheses), rows))
-        later = [phase == 50 for _, phase in hypotheses]
-        return np.array([0.0 if phase in (25, 50) else -1.0 for _, phase in hypotheses]) + (rows > 8_000) * np.array(
-            later
-        )
+        tried.append(([phase for _, phase in hypotheses], rows))
+        likelihood = {0: -100.0, 25: 0.0 if rows < 20_000 else -100.0, 50: -10.0, 51: -10.0, 75: -100.0}
+        return np.array([likelihood[phase] for _, phase in hypotheses])
 
     monkeypatch.setattr(ticks, "_flights", flights)
     follower = SimpleNamespace(rows=np.zeros(100_000))
-    near = [(250, phase) for phase in (0, 25, 50, 75)]
-    assert ticks._likeliest(follower, near, 8_000, 8_000, 16_000) == (250, 50)
-    assert tried == [(4, 8_000), (2, 16_000)]
+    every = [(250, phase) for phase in (0, 25, 50, 51, 75)]
+    assert ticks._likeliest(follower, every, 1_000, 4_000) == 51  # 50 and 51 are equal: one of the middle
+    assert tried == [
+        ([0, 25, 50, 51, 75], 1_000),
+        ([25, 50, 51], 2_000),
+        ([25, 50, 51], 4_000),
+        ([25, 50, 51], 8_000),
+        ([25, 50, 51], 16_000),
+        ([25, 50, 51], 32_000),
+    ]
     tried.clear()
-    assert ticks._likeliest(follower, near[:2], 8_000, 8_000, 16_000) == (250, 25)
-    assert tried == [(2, 8_000)]
+    assert ticks._likeliest(follower, [(250, 50), (250, 51)], 4_000, 4_000) == 51
+    assert tried == [([50, 51], 4_000)]  # more rows would not tell these apart

@@ -29,8 +29,8 @@ FIRST_ROWS = 2_000  # of the stream, tried first
 CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely ones are dropped; a wrong flight stays wrong for a round
 MANY_ROWS, FEW = 8_000, 4  # for the first choice; and flights without which it is open
 NEAR = 4  # refinement factor of the last choice
-LAST_ROWS = 16_000  # for the last choice, and for that of HZ
-PACED_ROWS = 64_000  # for the last choice through fq, the first with LAST_ROWS: steps change the rate by a hundredth
+LAST_ROWS = 16_000  # for the last choice, that of HZ, and the first through fq: a step changes the rate by a hundredth
+MOST_ROWS = 64_000  # for a choice that fewer leave open
 SPAN_US = 500_000  # for which a tick may lie elsewhere
 MORE = 1.1  # times as unlikely as usual
 SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
@@ -157,31 +157,26 @@ def tick(follower: Follower, hz: int, flights: NDArray[np.int64]) -> int:
         if is_foreign(likelihood[0], flights[rows]):
             return 0
         rows *= 2
-    many, last = (LAST_ROWS, PACED_ROWS) if is_paced_by_fq(follower) else (MANY_ROWS, LAST_ROWS)
-    _, best_us = _likeliest(follower, left, rows, many)
+    many = LAST_ROWS if is_paced_by_fq(follower) else MANY_ROWS
+    best_us = _likeliest(follower, left, rows, many)
     step = 1_000_000 // (hz * TICKS)
     near = [(hz, best_us + k * step // NEAR) for k in range(-2 * NEAR, 2 * NEAR + 1)]
-    _, best_us = _likeliest(follower, near, max(rows, many), many, last)
-    return best_us % (1_000_000 // hz)
+    return _likeliest(follower, near, max(rows, many), LAST_ROWS) % (1_000_000 // hz)
 
 
-def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, most: int, tied: int = 0) -> tuple[int, int]:
-    """Return the likeliest hypothesis after `most` rows, dropping clearly less likely ones before.
+def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, least: int) -> int:
+    """Return the lead of the likeliest hypothesis, us: after `least` rows, or as many as decide.
 
-    Equally likely ones are tried with `tied` rows: near ticks differ only where an ACK comes between them.
+    Clearly less likely ones are dropped. Where equally likely ones are left, nothing came between their ticks.
     """
     while True:
-        is_last = rows >= min(most, len(follower.rows)) or len(left) == 1
-        likelihood = _flights(follower, left, rows, 0.0 if is_last else -CLEARLY)
-        order = np.argsort(-likelihood, kind="stable")
-        if is_last:
-            best = np.flatnonzero(likelihood == likelihood[order[0]])
-            if len(best) > 1 and rows < min(tied, len(follower.rows)):
-                left, rows = [left[k] for k in best], tied
-                continue
-            return left[best[len(best) // 2]]  # the middle of the equally likely ones
-        kept = order[likelihood[order] >= likelihood[order[0]] - CLEARLY]
-        left = [left[k] for k in sorted(kept)]
+        likelihood = _flights(follower, left, rows, -CLEARLY)
+        best = np.flatnonzero(likelihood == likelihood.max())
+        kept = np.flatnonzero(likelihood >= likelihood.max() - CLEARLY)
+        is_decided = rows >= least and len(kept) == len(best)
+        if is_decided or rows >= min(MOST_ROWS, len(follower.rows)):
+            return left[best[len(best) // 2]][1]  # the middle of the equally likely ones
+        left = [left[k] for k in kept]
         rows *= 2
 
 
