@@ -5,6 +5,8 @@ pandas takes half a second to import, a quarter of the rest of a flow's analysis
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,6 +77,24 @@ class Held(Mapping[str, Values]):
     def __len__(self) -> int:
         return len(self.plain) + len(self.runs)
 
+    def changes(self, *names: str) -> Ints:
+        """Return rows that suffice to draw columns as steps: where one may change or has no value, and the last row.
+
+        >>> held = Held(5, {}, {"bw": Runs(np.array([0, 2]), np.array([np.nan, 7.0]))})
+        >>> held.changes("bw").tolist(), held.at("bw", np.array([1, 4])).tolist()
+        ([0, 1, 2, 4], [nan, 7.0])
+        """
+        found = [np.arange(self.count)[-1:]]
+        for name in names:
+            begins, values = self.runs.get(name, Runs(np.arange(self.count), np.zeros(self.count)))
+            unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+            found.append(rows_of_spans(begins, np.where(unknown, np.diff(begins, append=self.count), 1)))
+        return np.unique(np.concatenate(found))
+
+    def at(self, name: str, rows: Ints) -> Values:
+        """Return a column's values at these rows."""
+        return self.plain[name][rows] if name in self.plain else self.runs[name].at(rows)
+
     def part(self, begin: int, end: int) -> Held:
         """Return these columns from row `begin` to before row `end`."""
         runs, end = {}, min(end, self.count)
@@ -82,6 +102,12 @@ class Held(Mapping[str, Values]):
             first, last = np.searchsorted(begins, [begin, end - 1], side="right")
             runs[name] = Runs(np.maximum(begins[first - 1 : last] - begin, 0), values[first - 1 : last])
         return Held(max(end - begin, 0), {name: values[begin:end] for name, values in self.plain.items()}, runs)
+
+
+def give_back() -> None:
+    """Give freed memory back to the system where the C library can (glibc); else the process keeps most of it."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def frame_of(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> pd.DataFrame:

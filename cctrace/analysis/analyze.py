@@ -14,10 +14,12 @@ from cctrace.analysis.inputs import Counters, Input
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
+from cctrace.columns import give_back
 from cctrace.diagnosis import GOALS
 from cctrace.display import Progress, connection, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.counters import CounterFlow
+from cctrace.flows.flow import Flow
 from cctrace.lang.threads import ahead
 from cctrace.path.evidence import PathEvidence, evidence_of, forget
 from cctrace.refusals import Attempt, Refusal
@@ -26,7 +28,6 @@ from cctrace.units import format_rate, format_share
 if TYPE_CHECKING:
     from cctrace.counterfactual.whatif import WhatIf
     from cctrace.fit.collapse import Collapse
-    from cctrace.flows.flow import Flow
     from cctrace.identification.identify import Identification
 
     File = str | os.PathLike[str]
@@ -153,6 +154,8 @@ def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[F
         early = simulates and flow.row["packets"] <= AHEAD
         with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
             found = of_capture(given.file, attached, others, request.controller, (chosen or {}).get(flow.key))
+            if flow.row["packets"] > AHEAD:
+                give_back()
             if found.view is not None and chosen is None:
                 forecast = _forecast(flow, found.variant, number, request.progress)
         if given.is_held:
@@ -166,6 +169,10 @@ def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[F
                 found = _with_effects(attached, found, number, request.goal, request.progress)
             forget(attached)
         yield found
+    for flow in given.flows if given.is_held else ():
+        if isinstance(flow, Flow):
+            flow.capture.forget()
+    give_back()
 
 
 def _look_ahead(evidence: PathEvidence) -> None:

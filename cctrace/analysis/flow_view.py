@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.columns import Columns, Table, Values
+from cctrace.columns import Columns, Held, Table, Values
 from cctrace.display import Public
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
@@ -75,6 +75,15 @@ class FlowView(Public):
         """Return the times of a table in seconds since the start of the flow."""
         # Subtract as integers first: epoch nanoseconds do not fit a float64.
         return (np.asarray(table["time_ns"], np.int64) - self.start_ns) / 1e9
+
+    def steps(self, *names: str) -> tuple[NDArray[np.float64], Columns]:
+        """Return the times, in seconds, and columns of `model` at those of its rows that suffice to draw them."""
+        model = self.model
+        assert model is not None
+        if not isinstance(model, Held):
+            return self.seconds(model), {name: model[name] for name in names}
+        rows = model.changes(*names)
+        return self.seconds({"time_ns": model.at("time_ns", rows)}), {name: model.at(name, rows) for name in names}
 
 
 _BINS = 200  # of the drawn throughput; more would show the bursts of single round trips

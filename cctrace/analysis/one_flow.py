@@ -14,10 +14,11 @@ from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.flow_view import FlowView
 from cctrace.cc import KERNEL_NAMES, kernel_name
 from cctrace.cc import controller as resolve
-from cctrace.columns import Held
+from cctrace.columns import Held, give_back
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
+from cctrace.flows.packed import Stream
 from cctrace.identification.identify import CANDIDATES, HEED_MARKS, UNKNOWN, Identification, identify
 from cctrace.identification.named import controller_name, sender
 from cctrace.identification.words import believed, is_undecided
@@ -110,7 +111,10 @@ def _viewed(flow: Flow, run: Run | None) -> FlowView:
     for seen in (flow, run.source if run is not None else None):
         if isinstance(seen, Flow) and len(seen.events) > PACKED:
             seen.events.packed()
-    return FlowView.of(flow, run)
+    view = FlowView.of(flow, run)
+    if isinstance(view.events, Stream):
+        give_back()
+    return view
 
 
 def _sender_rtts(view: FlowView) -> dict[str, int]:

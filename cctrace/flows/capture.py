@@ -121,6 +121,10 @@ class Capture(Gridded):
         self._reaction: dict[int, tuple[int, int]] = {}  # measured reaction times of connections' senders
         self._kept: dict[object, Any] = {}  # results of other packages for single flows
 
+    def forget(self) -> None:
+        """Drop what other packages have kept of its flows."""
+        self._kept.clear()
+
     def __len__(self) -> int:
         return len(self.connections)
 

@@ -33,6 +33,7 @@ from cctrace.path.route import Through, through_bottleneck
 from cctrace.path.shapers import shaper_of
 from cctrace.path.steps import rate_steps
 from cctrace.path.transmissions import LOST, Transmissions, as_flow, transmissions
+from cctrace.replaying import through_fq
 
 if TYPE_CHECKING:
     from cctrace.flows.capture import Capture
@@ -257,6 +258,7 @@ def forget(flow: Flow) -> None:
     Facts and retransmissions, which its packets are drawn with, stay.
     """
     flow._kept.clear()
+    through_fq.forget(flow)
     if "_reenacted" in vars(flow):
         vars(flow).update(facts=flow.facts, retransmission_log=flow.retransmission_log)
         del vars(flow)["_reenacted"]

@@ -14,7 +14,7 @@ from cctrace.schema import MISSING
 from cctrace.units import format_time
 
 
-def flow_panels(view: FlowView, packets: Any | None = None) -> list[Panel]:
+def flow_panels(view: FlowView, packets: Any | None = None, progress: bool = True) -> list[Panel]:
     """Return the panels of a flow.
 
     Parameters
@@ -23,6 +23,8 @@ def flow_panels(view: FlowView, packets: Any | None = None) -> list[Panel]:
         The flow, and a replay of it if there is one.
     packets : optional
         As of `cctrace.plot.packets.packets_of`; adds the receiver's window.
+    progress : bool
+        Whether the first one is wanted, which a graph of the packets shows, too.
 
     Returns
     -------
@@ -38,7 +40,13 @@ def flow_panels(view: FlowView, packets: Any | None = None) -> list[Panel]:
     ['Progress: sequence numbers over time', 'Throughput over time']
     """
     panels = (
-        *(_progress(view), _throughput(view), _rtt(view), _in_flight(view, packets), _rates(view)),
+        *(
+            _progress(view) if progress else None,
+            _throughput(view),
+            _rtt(view),
+            _in_flight(view, packets),
+            _rates(view),
+        ),
         *(_marks(view), _gains(view)),
     )
     return [panel for panel in panels if panel is not None]
@@ -58,7 +66,8 @@ def flow_phases(view: FlowView) -> Phases:
     """
     if view.model is None or "phase" not in view.model:
         return Phases()
-    return Phases.from_names(view.seconds(view.model), view.model["phase"])
+    time_s, held = view.steps("phase")
+    return Phases.from_names(time_s, held["phase"])
 
 
 def _progress(view: FlowView) -> Panel:
@@ -177,9 +186,9 @@ _BOUNDS = (
 def _bdp(view: FlowView) -> Series:
     """Return the bandwidth-delay product in bytes: the model's where there is one, else one figure for the flow."""
     if view.model is not None and "bw_Bps" in view.model:
-        values = _numbers(view.model, "bw_Bps") * _numbers(view.model, "min_rtt_us") / 1e6
-        held = changes(view.seconds(view.model), values)
-        return Series("BDP (bandwidth x min_rtt)", *held, "bound", "steps", dashed=True)
+        time_s, held = view.steps("bw_Bps", "min_rtt_us")
+        values = _numbers(held, "bw_Bps") * _numbers(held, "min_rtt_us") / 1e6
+        return Series("BDP (bandwidth x min_rtt)", *changes(time_s, values), "bound", "steps", dashed=True)
     rate_bps, time_s = delivery_rate_bps(view.acks), view.ack_s
     rtt_us = _numbers(view.acks, "rs_rtt_us", missing=-1)
     known = np.isfinite(rate_bps).any() and np.isfinite(rtt_us).any()
@@ -267,8 +276,8 @@ _AGAINST = (
 def _model_series(view: FlowView, column: str, label: str, colour: str, scale: float) -> list[Series]:
     if view.model is None or column not in view.model:
         return []
-    held = changes(view.seconds(view.model), _numbers(view.model, column) / scale)
-    return [Series(label, *held, colour, "steps")]
+    time_s, held = view.steps(column)
+    return [Series(label, *changes(time_s, _numbers(held, column) / scale), colour, "steps")]
 
 
 def _kernel_series(

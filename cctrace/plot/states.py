@@ -60,11 +60,13 @@ def lanes(view: FlowView) -> list[Lane]:
     """Return the timelines of a flow: the replayed controller's mode, if there is a replay, TCP's state, and marks."""
     found = []
     if view.model is not None and len(view.model["time_ns"]):
-        found.append(Lane("mode", Phases.from_names(view.seconds(view.model), modes_of(view.model))))
-    after = view.events["ca_state"][1:].astype(np.int64)  # noted before each call
+        time_s, held = view.steps(*(("phase",) if "phase" in view.model else ("cwnd_segments", "ssthresh_segments")))
+        found.append(Lane("mode", Phases.from_names(time_s, modes_of(held))))
+    after = view.events["ca_state"][1:]  # noted before each call
     if len(after):
-        names = np.array(CA_STATES, object)[np.minimum(after, len(CA_STATES) - 1)]
-        found.append(Lane("TCP", Phases.from_names(view.seconds(view.events)[:-1], names)))
+        rows = np.unique(np.concatenate([[0], np.flatnonzero(np.diff(after)) + 1, [len(after) - 1]]))
+        names = np.array(CA_STATES, object)[np.minimum(after[rows], len(CA_STATES) - 1)]
+        found.append(Lane("TCP", Phases.from_names(view.seconds({"time_ns": view.events["time_ns"][rows]}), names)))
     acks = view.acks
     if view.ecn is not None and len(acks):
         is_marked = np.diff(acks["delivered_ce"].astype(np.int64), append=acks["delivered_ce"][-1:]) > 0

@@ -158,6 +158,11 @@ def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
     return (handed if better > plain else directly) if sure else flow
 
 
+def forget(flow: Flow) -> None:
+    """Drop a flow's view at the hand-over, with its events."""
+    _found.pop(flow, None)
+
+
 def passage(flow: Flow, believed: type[Controller] | None = None, alone: bool = False) -> Passage:
     """Return the `Passage` of a captured flow: whether it was sent through fq, by the best controller.
 

@@ -51,7 +51,9 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
             objects[name].slice(begin, ROWS) if name in objects else _of_flat(pa, part[name], name in nullable)
             for name in columns
         ]
+        del part  # before the next one is made, as are the arrays
         yield pa.Table.from_arrays(arrays, names=list(columns), metadata=metadata)
+        del arrays
 
 
 def _parts(columns: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -233,7 +233,7 @@ def _others(analyses: Sequence[FlowAnalysis]) -> tuple[list[FlowAnalysis], int]:
 def _comparison(analyses: Sequence[FlowAnalysis]) -> FlowSection | None:
     """Return the section that shows the largest flows side by side; None for a single one."""
     views = {analysis.title: analysis.view for analysis in analyses if analysis.view is not None}
-    if views:
+    if len(views) > 1:
         first, last = _lasted(next(iter(views.values())))  # of the largest: captures of different days share no axis
         spans = {title: _lasted(view) for title, view in views.items()}
         views = {title: view for title, view in views.items() if spans[title][0] <= last and spans[title][1] >= first}
@@ -284,13 +284,11 @@ def _section_of_packets(analysis: FlowAnalysis, view: FlowView) -> FlowSection:
 
 def with_plots(section: FlowSection, view: FlowView, packets: tuple[Sent, Received] | None) -> FlowSection:
     """Return a flow's section with its panels, states, and packets, if available."""
-    panels = flow_panels(view, packets)
     return replace(
         section,
-        # Packets are a graph of their own, which shows the progress, too.
-        panels=panels if packets is None else [panel for panel in panels if panel.name != "progress"],
+        panels=flow_panels(view, packets, progress=packets is None),
         phases=flow_phases(view),
-        duration_s=float(view.seconds(view.events)[-1]),
+        duration_s=float(view.seconds({"time_ns": view.events["time_ns"][-1:]})[0]),
         packets=packets,
         start_ns=view.start_ns,
         taken_at=view.taken_at,

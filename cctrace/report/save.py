@@ -5,7 +5,6 @@ of equal ones is converted once.
 """
 
 import gzip
-import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,10 +31,12 @@ def save(table: Table, folder: Path, name: str, nullable: Collection[str] = ()) 
 
         path = folder / f"{name}.parquet"
         parts = arrow_tables(table, nullable)
-        first = next(parts)
-        with pq.ParquetWriter(path, first.schema) as writer:
-            for part in itertools.chain([first], parts):
+        part: Any = next(parts)
+        with pq.ParquetWriter(path, part.schema) as writer:
+            while part is not None:
                 writer.write_table(part)
+                part = None  # before the next one is made
+                part = next(parts, None)
         return path
     path = folder / f"{name}.csv.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
