@@ -12,7 +12,7 @@ import cctrace as cct
 from benchmarks.kernel_instants import POLL_LASTS_NS, TIMER_STEP_NS, hz_of, passages, polls_of
 from cctrace.cc import controller
 from cctrace.sim.core.receive_window import scaling_ratio
-from cctrace.sim.core.structs import TAP_LACKS, TAP_SENT
+from cctrace.sim.core.structs import HANDSHAKE, TAP_LACKS, TAP_SENT, legs
 from cctrace.sim.core.view import DRAWN
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Jitter, Path
@@ -26,22 +26,14 @@ LINK_BPS, TBF_BURST_BYTES = 10**10, 1600  # of a bottleneck whose rate changes (
 PACKET_BYTES, FRAME_BYTES = 1500, 1514  # of IP, as the lab's netem counts them, and on Ethernet, as its tbf does
 MSS, IP_HEADERS = 1448, 52  # with time stamps; the lab's bottleneck counts IP bytes
 SYN = 2
+LINK_NS = FRAME_BYTES * 8 * 10**9 // LINK_BPS  # of a frame there, and on the link that keeps jitter in order
 STEP_LATE_S = 50e-6  # of a change of the rate: the slack of the timer of the process that makes it
 JITTER_DELAYS = 4097  # to draw from
 PSCHED_TICK_NS = 64  # in which netem counts delays
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
 SKB_OVERHEAD = {"6.12": SKB_OVERHEAD_BYTES, "6.1": SKB_OVERHEAD_BYTES_6_1}
 WMEM_MAX = 212_992  # the largest SO_SNDBUF that the lab's kernels grant (net.core.wmem_max)
-NOT_MODELLED = (
-    "tso",
-    "jitter_us",
-    "rev_jitter_us",
-    "rev_loss",
-    "reorder",
-    "policer",
-    "rcvbuf",
-    "gso_max_segs",
-)
+NOT_MODELLED = ("tso", "jitter_reorders", "rev_jitter_us", "rev_loss", "reorder", "policer", "rcvbuf", "gso_max_segs")
 
 
 def packets_of(file):
@@ -95,6 +87,28 @@ def lost(sender, receiver, packet_ns):
     return missing, behind
 
 
+def delays_of(sender, receiver, start_ns, packet_ns):
+    """Return how long SYN, ACK and each transmission took from the bottleneck to the receiver, 0 if it did not arrive.
+
+    The bottleneck takes `packet_ns` for a packet, and dropped those that did not arrive.
+    """
+    keys, times, sizes = [], [], []
+    for c in (sender, receiver):
+        mine = np.flatnonzero(c["direction"] == 0)
+        mine = mine[(np.arange(len(mine)) < HANDSHAKE) | (c["payload"][mine] > 0)]
+        keys.append(np.column_stack([c[name][mine] for name in ("seq", "tsval", "ip_id", "payload")]).tolist())
+        times.append((c["time_ns"][mine] - start_ns).tolist())
+        sizes.append(c["ip_len"][mine].tolist())
+    arrived = dict(zip(map(tuple, keys[1]), times[1], strict=True))
+    took, free_ns = np.zeros(len(keys[0]), np.int64), 0
+    for k, (key, time_ns, size) in enumerate(zip(keys[0], times[0], sizes[0], strict=True)):
+        at_ns = arrived.get(tuple(key))
+        if at_ns is not None:
+            free_ns = max(free_ns, time_ns) + packet_ns * size // PACKET_BYTES
+            took[k] = at_ns - free_ns
+    return took
+
+
 def drawn(file, cc, hz):
     """Return the raw random numbers that BBR drew, as a replay of the sender's capture infers them.
 
@@ -128,16 +142,17 @@ class Recording:
     those that did not arrive (None: nobody looked), `lost_behind` of those of them that the bottleneck had served,
     `draws` BBR's random numbers, `phase_ns` the hidden part of the clock, in a list of one. `instants` are the times at
     which the captures show packets (`passages`), none where the simulation is to have a clock of its own; `polls` those
-    at which another process woke (`polls_of`).
+    at which another process woke (`polls_of`); `delays` those of packets behind the bottleneck if it has jitter
+    (`delays_of`).
     """
 
-    def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=(), instants=(), polls=()):
+    def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=(), instants=(), polls=(), late=()):
         self.scenario, self.parameters, self.name = scenario, scenario["parameters"], scenario["name"]
         self.release = ".".join(scenario["kernel"].split(".")[:2])
         self.controller = controller_of(scenario["kernel_image"], self.parameters["flows"][0]["cc"])
         self.offsets, self.times, self.syn_ns = offsets, times, syn_ns
         self.draws, self.lost, self.lost_behind, self.phase_ns = draws, losses, behind, [0]
-        self.instants, self.polls = instants, polls
+        self.instants, self.polls, self.delays = instants, polls, late
 
     @classmethod
     def read(cls, folder, inferring=True):
@@ -151,14 +166,16 @@ class Recording:
         cc = controller_of(scenario["kernel_image"], scenario["parameters"]["flows"][0]["cc"])
         draws = drawn(file, cc, hz_of(scenario["kernel_image"])) if inferring else []
         receiver = packets_of(found[0]) if found else None
-        packet_ns = PACKET_BYTES * 8e3 / scenario["parameters"]["rate"]
-        losses, behind = lost(sender, receiver, packet_ns) if found else (None, ())
-        if not scenario["parameters"].get("loss"):
+        p = scenario["parameters"]
+        losses, behind = lost(sender, receiver, PACKET_BYTES * 8e3 / p["rate"]) if found else (None, ())
+        packet_ns = PACKET_BYTES * 10**9 // int(p["rate"] * 1e6 / 8)
+        late = delays_of(sender, receiver, start_ns, packet_ns) if found and p.get("jitter_us") else ()
+        if not p.get("loss"):
             behind = ()  # the queue dropped them; after a step of the rate their neighbours' distance tells nothing
         instants = passages(sender, receiver, start_ns)
         syn_ns = int(sender["time_ns"][0]) - start_ns
         polls = polls_of(folder, scenario, instants, sender)
-        return cls(scenario, offsets, times - start_ns, syn_ns, draws, losses, behind, instants, polls)
+        return cls(scenario, offsets, times - start_ns, syn_ns, draws, losses, behind, instants, polls, late)
 
     @property
     def seconds(self):
@@ -172,7 +189,8 @@ class Recording:
         found += [f"qdisc {p['qdisc']}"] if p.get("qdisc", "droptail") != "droptail" else []
         found += ["several flows"] if len(p["flows"]) > 1 else []
         found += ["application"] if flow.get("mode", "bulk") != "bulk" else []
-        found += ["losses without receiver.pcap"] if p.get("loss") and self.lost is None else []
+        chance = p.get("loss") or p.get("jitter_us")
+        found += ["losses or jitter without receiver.pcap"] if chance and self.lost is None else []
         return found
 
     def path(self, by_chance=False):
@@ -189,7 +207,7 @@ class Recording:
             p[name] * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS for name in ("fwd_delay", "rev_delay")
         )
         if p.get("steps"):
-            forward_ns -= FRAME_BYTES * 8 * 10**9 // LINK_BPS  # the lab's link behind the bucket takes no time
+            forward_ns -= LINK_NS  # the lab's link behind the bucket takes no time
         if by_chance and (jitter_ns := p.get("jitter_us", 0) * 1000):  # netem's is uniform, and keeps the order
             forward_ns -= jitter_ns
             delays_ns = np.linspace(0, 2 * jitter_ns, JITTER_DELAYS)
@@ -236,9 +254,12 @@ class Recording:
         f.rcv_truesize = f.mss + SKB_OVERHEAD[self.release]
         f.rcv_ratio = scaling_ratio(f.kernel, f.rcv_truesize)
         if seed is not None:
+            legs(f.behind)[0].apart_ns = LINK_NS if self.parameters.get("jitter_us") else 0
             return world
         if self.lost is not None:
             world.lose(0, self.lost, self.lost_behind)
+        if len(self.delays):
+            world.delay(0, self.delays)
         if self.draws:
             world.tell(self.draws)
         if len(self.instants):
@@ -296,6 +317,7 @@ def keep(recordings, seconds, file):
             f"instants_{k}_{kind}": np.diff(times[times < seconds * 1e9], prepend=0)
             for kind, times in enumerate([*r.instants, r.polls])
         }
+        arrays |= {f"delays_{k}": np.asarray(r.delays[: len(offsets) + HANDSHAKE], np.int32)} if len(r.delays) else {}
         told["lost_behind"] = [number for number in r.lost_behind if number < len(offsets)]
         scenario = {name: r.scenario[name] for name in ("name", "parameters", "kernel", "kernel_image", "sha256")}
         entries.append({"scenario": scenario, "lost": losses} | told)
@@ -310,7 +332,7 @@ def kept(file):
         offsets, times = np.cumsum(held[f"offsets_{k}"]), np.cumsum(held[f"times_{k}"]) * TIMER_STEP_NS
         told = [entry.get(name, ()) for name in ("syn_ns", "draws", "lost", "lost_behind")]
         r = Recording(entry["scenario"], offsets, times, *told)
-        r.phase_ns = entry["phase_ns"]
+        r.phase_ns, r.delays = entry["phase_ns"], held.get(f"delays_{k}", ())
         names = [f"instants_{k}_{kind}" for kind in range(5)]
         *r.instants, r.polls = [np.cumsum(held.get(name, ())).astype(np.int64) for name in names]
         found[r.name] = r, entry["seconds"]

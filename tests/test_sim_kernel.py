@@ -8,12 +8,12 @@ import pytest
 
 from benchmarks.kernel_equality import LAB, compare, in_order, occurrences
 from benchmarks.kernel_instants import BOOT_NS, full_blocks
-from benchmarks.kernel_lab import Recording, kept, lost
+from benchmarks.kernel_lab import Recording, delays_of, kept, lost
 from cctrace.cc.bbr2 import BBR2
 from cctrace.errors import ArgumentError
 from cctrace.lang.memory import forget, place
 from cctrace.sim.core import reduction, sack, structs, world, write_queue
-from cctrace.sim.core.bottleneck import step_up
+from cctrace.sim.core.bottleneck import reach, step_up
 from cctrace.sim.core.fq import watch
 from cctrace.sim.core.output import must_wait
 from cctrace.sim.core.structs import (
@@ -58,6 +58,8 @@ RECORDINGS = FilePath(__file__).with_name("recordings")
         ("cubic_eq_323513", 0.99),  # a process that has woken finds no room, and writes with the next ACK
         ("reno_eq_fq_325459", 0.99),  # an ACK comes before the memory of what left with it is freed
         ("v2_eq_fq_323526", 0.95),  # at .717 s tcpdump wakes
+        ("v2_jitter_fq_325436", 0.95),  # told what jitter delayed each packet by, those of the handshake too
+        ("reno_jitter_fq_325429", 0.99),
         ("v2_eq_fq_325456", 0.95),  # an skb shorter than a segment leaves if the receive window holds it
     ],
 )
@@ -210,6 +212,29 @@ def test_where_a_packet_got_lost_follows_from_the_distance_of_its_neighbours():
     # Packets take 10 ms: 2 left a gap of its own time, 4 did not; of 6 and 7 one was served.
     receiver = capture([20, 30, 50, 60, 80], [0, 1, 3, 5, 8])
     assert lost(sender, receiver, 10 * MS) == ([2, 4, 6, 7], [2, 6])
+
+
+def test_packets_behind_jitter_come_as_far_apart_as_the_link_that_keeps_their_order_sends_them():
+    recording, _ = RECORDED["v2_jitter_fq_325436"]
+    w = recording.world(seed=1)
+    leg = structs.legs(w.flows[0].behind)[0]
+    arrivals = [reach(w.record, leg, at) for at in (5 * MS, 4 * MS, 3 * MS, 6 * MS)]  # two wait for their predecessor
+    apart = np.diff(arrivals)
+    assert np.all((apart[:2] > 900) & (apart[:2] < 1600))  # 1211 ns, in steps of the lab's clock
+    assert apart[2] > MS / 2
+
+
+def test_a_recording_with_jitter_tells_how_long_each_packet_took_from_the_bottleneck():
+    def capture(times_us, numbers):
+        zeros = np.zeros(len(numbers), np.int64)
+        payload = np.where(np.array(numbers) < 2, 0, 1448)
+        columns = dict.fromkeys(("direction", "tsval", "ip_id"), zeros) | {"payload": payload, "ip_len": payload + 52}
+        return columns | {"time_ns": np.array(times_us) * 1000, "seq": np.array(numbers) * 1448}
+
+    sender = capture([0, 100, 200, 200, 200], range(5))  # SYN, ACK, three segments; a full packet takes 150 us
+    receiver = capture([65, 175, 500, 900], [0, 1, 2, 4])
+    # The bottleneck dropped one, and sent the next after the first.
+    assert (delays_of(sender, receiver, 0, 150_000) // 1000).tolist() == [59, 69, 150, 0, 400]
 
 
 def test_a_timer_is_served_when_a_packet_of_its_kind_was_recorded_if_one_was_next_to_it():

@@ -230,7 +230,22 @@ def leave(w, f, order, since, start, end):
         f.drops_random += 1
         return structs.NEVER
     left = step_up(w, end, structs.NOT_GIVEN)
-    return in_order(structs.legs(f.behind)[0], step_up(w, left + forward_delay(w, f, left), structs.ARRIVALS))
+    leg = structs.legs(f.behind)[0]
+    if f.delays_given > 0:
+        return in_order(leg, left + words(f.delays)[min(order + structs.HANDSHAKE, f.delays_given - 1)])
+    return reach(w, leg, left + forward_delay(w, f, left))
+
+
+def reach(w, leg, at):
+    """When a packet that is due at `at` behind the bottleneck reaches the receiver, by its host's clock.
+
+    Netem with a rate, which keeps its jitter from reordering, sends packets as far apart as that rate does.
+    """
+    if w.one_host == 0 or leg.apart_ns == 0:
+        return in_order(leg, step_up(w, at, structs.ARRIVALS))
+    leg.latest = in_order(leg, at) + leg.apart_ns
+    leg.reached = max(step_up(w, leg.latest, structs.ARRIVALS), leg.reached)
+    return leg.reached
 
 
 def step_up(w, at, kind):

@@ -1,8 +1,9 @@
 """Entry of transmissions into the path: past losses and the policer, into the queue."""
 
+from cctrace.lang.memory import words
 from cctrace.sim.core import bottleneck
 from cctrace.sim.core.arrivals import arrive
-from cctrace.sim.core.delay import forward_delay, leg_delay, set_out
+from cctrace.sim.core.delay import forward_delay, in_order, leg_delay, set_out
 from cctrace.sim.core.managed import admit
 from cctrace.sim.core.positions import packet_bytes
 from cctrace.sim.core.structs import (
@@ -147,4 +148,8 @@ def forward_bare(w, f, options, now):
         bottleneck.serve(w, end, size, NO_DATA)
     w.free_at = end
     left = bottleneck.step_up(w, end, NOT_GIVEN)
-    return bottleneck.step_up(w, left + forward_delay(w, f, left), ARRIVALS)
+    leg = legs(f.behind)[0]
+    if f.delays_given > 0:
+        return in_order(leg, left + words(f.delays)[0 if options > 0 else 1])
+    at = left + forward_delay(w, f, left)
+    return bottleneck.reach(w, leg, at) if leg.apart_ns > 0 else bottleneck.step_up(w, at, ARRIVALS)

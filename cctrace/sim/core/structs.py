@@ -78,7 +78,7 @@ _FLOW = (
     "fq_due_ns", "fq_soft_ns", "wmem_alloc", "wmem_leaving", "in_process", "cuts_skbs", "tsq_throttled", "tsq_at",
     "left_at",
     "prior_ssthresh", "lost_orders", "lost_given", "lost_at", "dsacks", "retrans_stamp", "tlp_retrans", "frto",
-    "queue_cwr", "ect_marks", "ect_always", "ce_reported",
+    "delays", "delays_given", "queue_cwr", "ect_marks", "ect_always", "ce_reported",
     "ce_state", "comp_due_ns", "syn_ack_ns", "n_discarded", "rcv_copied_to", "rcv_rtt_at", "n_retx", "n_rto", "n_undo",
     "drops_queue", "drops_random", "n_marked", "untraced",
 )
@@ -107,10 +107,11 @@ _WORLD = (
     "shape_ns", "shape_values", "shape_steps", "shape_step", "shape_asked",
     "loss_state", "ack_loss_state", "has_normal",
 )
-# A section of a flow's path, before or behind the queue: its delay, which may change in steps, and its jitter.
+# A section of a flow's path, before or behind the queue: its delay, which may change in steps, and its jitter;
+# `apart_ns`: of packets at its end, `reached`: when the last got there by the host's clock.
 _LEG = (
     "words", "reals", "steps", "step", "next_ns", "base_ns", "shift_ns", "reorder", "kind", "per", "slot_ns", "table",
-    "samples", "drawn_for", "drawn_ns", "latest",
+    "samples", "drawn_for", "drawn_ns", "latest", "apart_ns", "reached",
 )
 _LEG_REALS = ("rho", "a", "b", "floor", "z")
 # A bottleneck with an AQM (aqm.py): parameters, state, and the current packet.
@@ -153,14 +154,15 @@ LANE = np.dtype([(name, "i8") for name in _LANE])
 PLAIN = {
     WORLD: ("one_host", "poll_ns", "shared", "ecn_threshold", "aqm", "police", "shaping", "loss_behind",
             "buffer_packets", "ack_loss"),
-    FLOW: ("trace_size", "tap_size", "awaited", "fq", "ecn", "before", "losses_given", "ack_slot_ns", "max_rate",
-           "after_gap", "by_acks"),
+    FLOW: ("trace_size", "tap_size", "awaited", "fq", "ecn", "before", "losses_given", "delays_given",
+           "ack_slot_ns", "max_rate", "after_gap", "by_acks"),
 }  # fmt: skip
 
 # by address
 segments, flows, legs, aqms, lanes = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG), ArrayAt(AQM), ArrayAt(LANE)
 transmissions, coming, acks = ArrayAt(TRANSMISSION), ArrayAt(COMING), ArrayAt(ACK)
 
+HANDSHAKE = 2  # packets of a handshake that the bottleneck sees: SYN, ACK
 NO_DATA = -1  # in the queue: a packet of a handshake
 NEVER = 1 << 62
 CODEL, RED, PIE, FQ_CODEL, DUALPI2 = range(1, 6)  # `kind` of an AQM; drop-tail has none

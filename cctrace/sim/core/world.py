@@ -103,6 +103,11 @@ class World:
         places = np.where(np.isin(orders, behind), structs.LOST_BEHIND, structs.LOST_IN_QUEUE)
         f.lost_orders = self.place(np.append(np.array(orders, np.int64) << 2 | places, 0))
 
+    def delay(self, flow, delays_ns):
+        """Prescribe how long SYN, ACK and each transmission of a flow take from the bottleneck to the receiver."""
+        f = self.flows[flow]
+        f.delays_given, f.delays = len(delays_ns), self.place(np.array(delays_ns, np.int64))
+
     def tell_instants(self, kinds, polls=()):
         """Prescribe recorded instants at which packets pass, if close to the time at which they are due.
 
