@@ -2,14 +2,18 @@
 
     python -m benchmarks.kernel_equality DIR... [--seconds 20] [--as-inferred] [--show 8] [--within 100us]
     python -m benchmarks.kernel_equality --lab
+    python -m benchmarks.kernel_equality --chance DIR... [--seeds 40]
 
 DIR is a recording of the lab that runs Linux in virtual time, or a folder of such (`kernel_lab`). The path is built
-from scenario.json; where chance had a say the simulation is told what it decided: the transmissions that were lost,
-from receiver.pcap, BBR's random draws, as a replay infers them, and by how much (4 us at most) the interrupt of each
-timer was late, from the times of the packets in both captures. `--own-clock` leaves the last to an imitation of the
-lab's clock. Printed is the share of transmissions that both sent, in the same order and within 100 us, and where the
-two part. There what no record shows exactly is tried anew: how long BBR v2 and v3 waited, and where in its 256 ns the
-lab's own clock was (`--as-inferred`: it is not). `--lab` compares recordings kept in benchmarks/kernel_lab.npz.
+from scenario.json; where chance had a say the simulation is told what it decided: the transmissions that were lost, and
+how jitter delayed each, from receiver.pcap, BBR's random draws, as a replay infers them, and by how much (4 us at most)
+the interrupt of each timer was late, from the times of the packets in both captures. `--own-clock` leaves the last to
+an imitation of the lab's clock. Printed is the share of transmissions that both sent, in the same order and within 100
+us, and where the two part. There what no record shows exactly is tried anew: how long BBR v2 and v3 waited, and where
+in its 256 ns the lab's own clock was (`--as-inferred`: it is not). `--lab` compares recordings kept in
+benchmarks/kernel_lab.npz.
+`--chance` tells the simulation nothing of what chance decided, and asks whether the kernel's goodput, retransmissions
+and RTT are those of one more seed (`kernel_chance`).
 """
 
 import argparse
@@ -19,7 +23,8 @@ from pathlib import Path as FilePath
 
 import numpy as np
 
-from benchmarks.kernel_lab import MSS, TIMER_STEP_NS, Recording, keep, kept
+from benchmarks import kernel_chance
+from benchmarks.kernel_lab import MSS, TIMER_STEP_NS, Recording, keep, kept, recordings
 from cctrace.cc import controller
 from cctrace.replaying.hypotheses import LONGEST, raw_draw
 from cctrace.sim.core.view import DRAWN
@@ -145,15 +150,6 @@ def show(mine, theirs, at, rows):
         print(f"  {k:7d} | {cells[0]} | {cells[1]}{'   <-' if k == at else ''}")
 
 
-def recordings(folders):
-    """Return the folders of the recordings in or below `folders`."""
-    found = []
-    for folder in folders:
-        files = [folder / "scenario.json"] if (folder / "scenario.json").exists() else folder.glob("*/scenario.json")
-        found += sorted(file.parent for file in files)
-    return found
-
-
 def report(recording, seconds, options):
     """Compare a recording with its simulation, and print the result."""
     within_ns = parse_time_ns(options.within, "within")
@@ -182,6 +178,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="*", type=FilePath)
     parser.add_argument("--lab", action="store_true")
+    parser.add_argument("--chance", action="store_true", help="compare figures with those of other draws")
+    parser.add_argument("--seeds", type=int, default=40, help="of --chance")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each recording")
     parser.add_argument("--show", type=int, default=0, help="transmissions to show around the first that differs")
     parser.add_argument("--within", default=ALIKE)
@@ -192,10 +190,12 @@ def main():
     options = parser.parse_args()
     for recording, seconds in kept(LAB).values() if options.lab else ():
         report(recording, seconds, options)
+    folders = [folder for folder in recordings(options.folders) if re.search(options.only, folder.name)]
+    if options.chance:
+        kernel_chance.report([(folder, Recording.read(folder, inferring=False)) for folder in folders], options.seeds)
+        return
     compared = []
-    for folder in recordings(options.folders):
-        if not re.search(options.only, folder.name):
-            continue
+    for folder in folders:
         recording = Recording.read(folder)
         if missing := recording.not_modelled():
             print(f"{recording.name:24s} not compared: {', '.join(missing)}")

@@ -302,6 +302,15 @@ class Recording:
         return self.offsets[early], self.times[early]
 
 
+def recordings(folders):
+    """Return the folders of the recordings in or below `folders`."""
+    found = []
+    for folder in folders:
+        files = [folder / "scenario.json"] if (folder / "scenario.json").exists() else folder.glob("*/scenario.json")
+        found += sorted(file.parent for file in files)
+    return found
+
+
 def keep(recordings, seconds, file):
     """Write what a comparison needs of the first seconds of recordings, with their scenarios, as a file for `kept`."""
     arrays, entries = {}, []
