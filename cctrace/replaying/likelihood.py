@@ -30,6 +30,7 @@ ANSWER_NS = 100_000  # a send this soon after an ACK was released by it
 EXACT_US, ROUGH_US = 20.0, 200.0
 BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, relative to one within
 AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # likelihood of a super-packet's size, relative to autosizing
+LOG_AS_LONG = math.log(AS_LONG)  # of most
 UNIT_US = 1000.0  # of time densities
 WHATEVER = 1e-4  # density of any time, per unit: bounds the weight of outliers
 OTHER_LIMIT = 2  # `stack.WAS_FULL`: the recorded sender waited for the receive window or for the application
@@ -80,7 +81,7 @@ def most_paced(send, stack, blur):
         return 0.0
     density = EXACT / (2 * EXACT_US * blur) + ROUGH / (2 * ROUGH_US * blur) + HELD * RATES_APART / length_us
     most = math.log(density)
-    return most if send.retransmitted != 0 or blur > 1 else most + math.log(AS_LONG)
+    return most if send.retransmitted != 0 or blur > 1 else most + LOG_AS_LONG
 
 
 def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
@@ -168,7 +169,7 @@ def segments_of(sends, k):
 def size_likelihood(segments, made):
     """Log likelihood of a super-packet's number of segments, given what the stack would have `made`."""
     if segments == made:
-        return math.log(AS_LONG)
+        return LOG_AS_LONG
     return math.log(SHORTER / made) if segments < made else math.log(LONGER / LONGEST)
 
 
