@@ -29,7 +29,7 @@ from cctrace.replaying import stack as sk
 from cctrace.replaying.booking import booked
 from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in, slots_of, state_of
 from cctrace.replaying.recording import Recording
-from cctrace.replaying.script import TICK, Edit, Script
+from cctrace.replaying.script import TICK, Changes, Edit, Passed, Script
 
 _MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "score", "trials", "scan")}
 MOST, CHANGES = 512, 4  # hypotheses at a time, and changes per hypothesis
@@ -89,6 +89,7 @@ class Follower:
         self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
         self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
         self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((MOST, 2), np.int64)
+        self._kept = np.empty((MOST, self.slots.size + self.stack.size), np.int64)
 
     # ---- the committed run ------------------------------------------------------------------------------------------
     def run(self, stop: int | None = None, score: int = bk.NOTHING, way: str = "run") -> int:
@@ -134,7 +135,7 @@ class Follower:
         elif name == "trials":
             args = (*stream, self._drawn, self.slots, self._memory, self._made, *tried)
         else:
-            base = (self._base, self._memory, self._made[0])
+            base = (self._base, self._memory, self._made[0], self._kept)
             args = (*stream, self._drawn[0], self._starts, *base, *tried)
         if self.mode != "compiled":
             return lambda: getattr(loop, name)(*args)
@@ -309,12 +310,12 @@ class Follower:
         return self._tried[:number, 0].copy(), self._tried[:number, 1].astype(np.int64), self._tried[:number, 2] > 0
 
     def scan(
-        self, starts: NDArray[Any], ends: NDArray[Any], base: Mapping[str, int], change: Mapping[str, int]
+        self, starts: NDArray[Any], ends: NDArray[Any], base: Changes, change: Changes, total: float = 0.0
     ) -> NDArray[np.float64]:
         """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to its row of `ends`.
 
         `base` is applied at once and is the alternative to each. Random numbers drawn on the way are the largest
-        possible. Returns the log likelihood ratio to the base over each branch.
+        possible. Returns the log likelihood ratio to the base over each branch. `total`: of `passed`.
         """
         number = len(starts)
         self._base[:], self._memory[:] = self.slots, self.stack
@@ -326,8 +327,19 @@ class Follower:
         self._drawn[0] = -1
         self._starts[:number, 0], self._starts[:number, 1] = starts, ends
         self._ask(self.row, int(max(ends)), bk.PACED_SENDS, number, unknown=U32_MAX)
+        self.likelihood[0] = total
         self._bound("scan")()
         return self._tried[:number, 0].copy()
+
+    def passed(self) -> list[Passed]:
+        """Return the base before each of the last scan's starts: a scan from there answers as from where it began."""
+        number, size = int(self.book[bk.HYPOTHESES]), self.slots.size
+        kept = self._kept[:number].copy()
+        kept[:, [size + sk.STATE, size + sk.NEXT_DRAW]] = self.stack[[sk.STATE, sk.NEXT_DRAW]]
+        rows, totals = self._starts[:number, 0].tolist(), self._tried[:number, 1].tolist()
+        draws = self.draws[: self.drawn].copy()
+        states = [(row, state[:size], state[size:], draws) for row, state in zip(rows, kept, strict=True)]
+        return list(zip(states, totals, strict=True))
 
     def _change(self, changes: Sequence[Mapping[Any, int]]) -> None:
         self._made[: len(changes)] = 0

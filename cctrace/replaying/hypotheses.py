@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.lang.fields import Field
-from cctrace.replaying.script import Edit, Script
+from cctrace.replaying.script import Changes, Edit, Passed, Script
 
 LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
 FALSE_ALARM = 1e-3  # probability of changing something correct, see `infer`
@@ -144,9 +144,12 @@ class Subject(Protocol):
         """Try several draws up to row `last`, without changing the state."""
 
     def scan(
-        self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Mapping[str, int], change: Mapping[str, int]
+        self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Changes, change: Changes, total: float = 0.0
     ) -> NDArray[np.float64]:
         """Make `change` at each of the rows `starts` and go on up to the one of `ends`."""
+
+    def passed(self) -> list[Passed]:
+        """Return the base before each of the last scan's starts."""
 
 
 class Inference:

@@ -347,6 +347,13 @@ def begin(start, memory, changes, work, stack):
     change(changes, work, stack)
 
 
+def keep(place, slots, stack):
+    """Copy slots and stack to a place."""
+    size = slots.size
+    place[:size] = slots
+    place[size:] = stack
+
+
 def change(changes, slots, stack):
     """Apply changes: rows of (slot, increment); a negative slot -1 - k is element k of the stack."""
     for k in range(changes.shape[0]):
@@ -357,17 +364,20 @@ def change(changes, slots, stack):
             stack[-1 - slot] += changes[k, 1]
 
 
-def scan(book, rows, sends, marks, draws, starts, base, memory, changes, work, stack, ack, likelihood, out):
+def scan(book, rows, sends, marks, draws, starts, base, memory, changes, kept, work, stack, ack, likelihood, out):
     """Make one change at each of several rows, to find where it explains the sends better.
 
     `starts`, shape (n, 2), holds these rows, ascending, and the end of each branch. `base` and `memory` are slots
-    and stack before the first row, without the change, and are run from FIRST on to LAST. Fills `out` as `trials`
-    does, with the log likelihood ratio to the base over each branch.
+    and stack before the first row, without the change, and are run from FIRST on to LAST. A row of `kept` has them
+    before each of `starts`. Fills the first column of `out` with the log likelihood ratio to the base over each branch,
+    the second with the base's before it, beyond ``likelihood[0]``.
     """
     h, running, last = 0, 0, book[bk.LAST]
-    total = 0.0
+    total = likelihood[0]
     for i in range(book[bk.FIRST], last):
         while h < book[bk.HYPOTHESES] and starts[h, 0] == i:
+            keep(kept[h], base, memory)
+            out[h, 1] = total
             begin(base, memory, changes, work, stack)
             likelihood[0] = 0.0
             for j in range(i, starts[h, 1]):

@@ -10,7 +10,7 @@ or inferred on the way: a `Leader` supports trials as a `Follower` does.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
-from cctrace.replaying.script import TICK, Edit, Script
+from cctrace.replaying.script import TICK, Changes, Edit, Passed, Script
 from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, TICK_US, usual_burst
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
@@ -36,6 +36,7 @@ NOT_YET = 1 << 60  # row of a packet that has not been sent
 # whose value stops it (-1: none); the status with which `reenact` had stopped before; what an skb of its kernel takes
 # besides its data
 PACES, MODE_SLOT, PROBE_RTT, DRAW, EDIT, GIVEN, STOPS, WATCH_SLOT, WATCH_VALUE, STATUS, OVERHEAD, NOTES = range(12)
+NOTES_SAVED = 6  # where `Leader.save` has that state
 DRAWN, WATCHED = PAUSED + 1, PAUSED + 2  # statuses of `lead`, besides those of `reenact`
 
 
@@ -187,6 +188,7 @@ class Leader:
         self._decided = np.zeros((len(self._work.tables[OUT]), 6), np.int64)
         self._drawn: list[list[int]] = []
         self._made: list[Edit] = []
+        self._passed: list[Passed] = []
         self.row = 0
         self._lead = self._bound()
 
@@ -335,18 +337,18 @@ class Leader:
         return likelihood, ends, watched
 
     def scan(
-        self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Mapping[str, int], change: Mapping[str, int]
+        self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Changes, change: Changes, total: float = 0.0
     ) -> NDArray[np.float64]:
         """Make `change` at each of the packets `starts` and go on up to the one of `ends`. See `Follower.scan`."""
         before = self.save()
         self._score_until(int(ends.max()))
         self._notes[STOPS], self._follower.book[bk.UNKNOWN_DRAW] = 0, 0xFFFFFFFF
         self._add(base)
-        branches, total = {}, {}
-        self.likelihood[0] = 0.0
+        branches, totals = {}, {}
+        self.likelihood[0] = total
         for place in np.unique(np.concatenate([starts, ends])):
             self._go(int(place), bk.PACED_SENDS)
-            total[int(place)] = float(self.likelihood[0])
+            totals[int(place)] = float(self.likelihood[0])
             if place in starts:
                 branches[int(place)] = self.save()
         found = []
@@ -355,12 +357,19 @@ class Leader:
             self._add(change)
             self.likelihood[0] = 0.0
             self._go(end, bk.PACED_SENDS)
-            found.append(float(self.likelihood[0]) - total[end] + total[start])
+            found.append(float(self.likelihood[0]) - totals[end] + totals[start])
         self._follower.book[bk.UNKNOWN_DRAW] = 0
         self.restore(before)
+        self._passed = [(branches[start], totals[start]) for start in starts.tolist()]
+        for state, _ in self._passed:
+            state[NOTES_SAVED][STOPS] = self._notes[STOPS]
         return np.array(found)
 
-    def _add(self, change: Mapping[str, int]) -> None:
+    def passed(self) -> list[Passed]:
+        """Return the base before each of the last scan's starts. See `Follower.passed`."""
+        return self._passed
+
+    def _add(self, change: Changes) -> None:
         for name, value in change.items():
             self._follower.slots[self._follower.slot(name)] += value
 

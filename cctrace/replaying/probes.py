@@ -32,7 +32,7 @@ from cctrace.replaying.hypotheses import (
     middle,
     raw_draw,
 )
-from cctrace.replaying.script import Edit
+from cctrace.replaying.script import Edit, Passed
 from cctrace.replaying.stack import JIFFIES_START
 from cctrace.replaying.startup import stay_in_startup
 
@@ -81,6 +81,8 @@ class Probes(Inference):
         # What the kernels' BBR v2 and v3 hold; no kernel sends as the draft's, which times PROBE_RTT by other fields.
         self.times_probe_rtt = follower.times_probe_rtt and MIN_RTT_US in follower.fields
         self.doubtful: list[int] = []  # the refreshes before those that are doubtful, jiffies
+        self.kept: list[Passed] = []  # what the search passed, see `Follower.passed`
+        self.total = 0.0  # of scans from here
         self.wait: tuple[Any, ...] = ()  # the last one: the state before its draw, what was drawn, and what else may be
 
     def run(self) -> None:
@@ -162,14 +164,16 @@ class Probes(Inference):
             follower.draw(longest)
             follower.run(row + 1)
             return
-        before = follower.save()
+        before, self.kept = follower.save(), []
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
+        self.total = self.return_to(min(rows)) if rows else 0.0
         tried = self.scan(sorted(rows), rtt_us) if rows else {}
         if (last <= first and follower.hands_over) or self.starts_from_idle(self.close(tried), rtt_us):
             self.look_longer(tried, rtt_us)
+        self.total = 0.0
         if cut_off:
             tried[last], numbers[last] = 0.0, longest
         follower.restore(before)
@@ -244,7 +248,7 @@ class Probes(Inference):
         tried: dict[int, float] = {}
         for k in range(0, len(starts), MOST):
             some = slice(k, k + MOST)
-            likelihood = self.follower.scan(starts[some], ends[some], base, AT_ONCE)
+            likelihood = self.follower.scan(starts[some], ends[some], base, AT_ONCE, self.total)
             tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
         return tried
 
@@ -253,7 +257,7 @@ class Probes(Inference):
         low, high = int(self.now_us[first]), int(self.now_us[last])
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
         coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
-        peaks = _peaks(coarse)
+        self.kept, peaks = self.follower.passed(), _peaks(coarse)
         found, best = set(), coarse[peaks[0][0]]
         # All are below 0, never probing, where a wait that is wrong by half an RTT lets a long flight leave wrongly.
         for peak in [rows for rows in peaks[:PEAKS] if coarse[rows[0]] > min(LOWER * best, best / LOWER)]:
@@ -288,10 +292,22 @@ class Probes(Inference):
         """Run on without probing up to a time, so that searches need not repeat it; the caller has saved the state."""
         follower = self.follower
         row = int(np.searchsorted(self.now_us, time_us))
+        self.return_to(row)
         if row > follower.row:
-            for name, value in self.never.items():
+            for name, value in self.never.items() if follower.get("rounds_since_probe") >= 0 else ():
                 follower.set(name, follower.get(name) + value)
             follower.run(row)
+
+    def return_to(self, row: int) -> float:
+        """Go to where the search last passed before a row, if it did; return the log likelihood until there."""
+        here = self.follower.save()
+        for state, total in reversed(self.kept):
+            if state[0] <= row:
+                self.follower.restore(state)
+                if self.follower.get("rounds_since_probe") < 0:  # nothing was drawn on the way
+                    return total
+        self.follower.restore(here)
+        return 0.0
 
     def ack_rows(self, times_us: NDArray[Any]) -> list[int]:
         """Return the rows of the first ACKs at or after some times."""

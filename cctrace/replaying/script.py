@@ -1,8 +1,11 @@
 """Unrecorded inputs of a replay: random draws, corrections, ticks, whether the socket paced."""
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 TICK = "kernel's tick"  # not a field, but may be edited, us
+Changes: TypeAlias = Mapping[str, int]  # what a scan adds to fields
+Passed: TypeAlias = tuple[tuple[Any, ...], float]  # a state for `restore`, and the `total` of a scan from there
 
 
 class Edit(NamedTuple):
