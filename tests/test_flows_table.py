@@ -11,6 +11,7 @@ from wire import interface, ipv4, ipv6, pcap, section, simple, tcp, tcp_options
 
 from cctrace import datasets, read
 from cctrace.errors import ArgumentError
+from cctrace.flows.capture import LARGEST_WSCALE
 from cctrace.flows.table import Connections, of_file
 from cctrace.io import read_file, stream
 from tests.conversation import MSS, Conversation
@@ -190,3 +191,26 @@ def test_counters_are_refused_before_they_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr("cctrace.io.ss.read", lambda source: pytest.fail("it was read"))
     with pytest.raises(ArgumentError, match="holds counters, not packets"):
         of_file(file)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 12])  # bytes of a SYN's options that were captured: MSS, scale, SACK
+def test_a_window_whose_scale_the_snaplen_cut_off_is_no_limit(keep, tmp_path):
+    packets = transfer()
+    cut = {0: keep, 1: keep}  # both SYNs
+    rows = [(T0 + 100_000 * i, p[: 40 + cut.get(i, len(p))], len(p)) for i, p in enumerate(packets)]
+    path = tmp_path / "in.pcap"
+    path.write_bytes(pcap(rows, 101))
+    capture = read(path)
+    known = {name: name not in capture.flow(0).facts["inferred"] for name in ("wscale", "sack_ok", "isn")}
+    assert known == {"wscale": keep >= 8, "sack_ok": keep >= 12, "isn": True}
+    values = capture.params([0])
+    assert (values["wscale"].tolist(), values["sack_ok"].tolist()) == ([7 if keep >= 8 else LARGEST_WSCALE], [1])
+
+
+def test_a_syn_without_options_scales_no_windows(tmp_path):
+    packets = [ipv4(tcp(5, 80, 0, 0, 2)), ipv4(tcp(80, 5, 99, 1, 18), "10.0.0.2", "10.0.0.1")]
+    path = tmp_path / "in.pcap"
+    path.write_bytes(pcap([(T0 + i, p) for i, p in enumerate([*packets, *transfer()[2:]])], 101))
+    flow = read(path).flow(0)
+    assert not {"wscale", "sack_ok"} & set(flow.facts["inferred"])
+    assert (flow.facts["wscale"], flow.facts["sack_ok"]) == (0, False)

@@ -212,10 +212,10 @@ class Capture(Gridded):
         mine, other = c.sides[rows, s], c.sides[rows, 1 - s]
         p = np.zeros(len(rows), PARAM)
         p["sender"], p["mss"] = s, c.mss[rows]
-        wscale = np.where(s == 0, table["wscale_b"][rows], table["wscale_a"][rows])
-        # Scaling needs both SYNs. Without them, assume the largest scale, so that no window is mistaken for a limit.
-        both = (table["wscale_a"][rows] >= 0) & (table["wscale_b"][rows] >= 0)
-        p["wscale"] = np.where(both, np.minimum(wscale, LARGEST_WSCALE), np.where(mine["syn"] > 0, 0, LARGEST_WSCALE))
+        # Where the scale is unknown, assume the largest, so that no window is mistaken for a limit.
+        offered = np.stack([table["wscale_b"][rows], table["wscale_a"][rows]])
+        wscale = np.where((offered >= 0).all(axis=0), np.minimum(np.where(s == 0, *offered), LARGEST_WSCALE), 0)
+        p["wscale"] = np.where(c.wscale_known[rows], wscale, LARGEST_WSCALE)
         p["sack_ok"] = np.where(table["sack_ok"][rows] == 0, 0, 1)
         p["ts_ok"] = mine["ts_count"] > 0
         p["ecn"], p["delivered_ce"], _ = feedback(mine, other)

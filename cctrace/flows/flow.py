@@ -199,14 +199,12 @@ class Flow(Carded):
         }
 
     def _inferred(self, complete: bool) -> tuple[str, ...]:
-        names = [] if self.capture.hz_given else ["hz"]
-        if not complete:
-            names += ["isn", "wscale", "sack_ok", "ecn_ok", "initial_cwnd", "handshake_rtt_us"]
-        if self.capture.connections.sender_side_ns[self.index]:
-            names.append("start_ns")
-        if not self.capture.connections.mss_known[self.index]:
-            names.append("mss")
-        return tuple(names)
+        table, i = self.capture.connections, self.index
+        guessed = {"hz": not self.capture.hz_given}
+        guessed |= dict.fromkeys(("isn", "ecn_ok", "initial_cwnd", "handshake_rtt_us"), not complete)
+        guessed |= {"wscale": not table.wscale_known[i], "sack_ok": table.packets.connections["sack_ok"][i] < 0}
+        guessed |= {"start_ns": table.sender_side_ns[i] > 0, "mss": not table.mss_known[i]}
+        return tuple(name for name, is_guess in guessed.items() if is_guess)
 
     def attach(self, tcpinfo: TcpInfo) -> Flow:
         """Return this flow with kernel counters attached.

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from cctrace.flows.state import ACK, FIN, HOLES, OPT_COPY, OPT_TIMESTAMPS, OPTION_BYTES, PSH, RST, SAMPLE_BITS, SYN
+from cctrace.flows.state import ACK, FIN, HOLES, OPT_COPY, OPT_CUT, OPT_TIMESTAMPS, OPTION_BYTES, PSH, RST, SAMPLE_BITS, SYN
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.sequence import unwrap
 
@@ -74,9 +74,9 @@ def _note_stamps(me, peer, tsval, tsecr, size, now):
         me.ts_count += 1
 
 
-def _note_syn(me, opener, fl, seq, stamped, mss, is_known, at):
-    """Process a SYN: initial sequence number, time-stamp option, ECN."""
-    if opener.opening and not stamped:  # both ends have to offer them [RFC 7323]
+def _note_syn(me, opener, fl, seq, options, mss, is_known, at):
+    """Process a SYN: initial sequence number, options, ECN."""
+    if opener.opening and not options & OPT_TIMESTAMPS:  # both ends have to offer them [RFC 7323]
         opener.opening = 0
         if not is_known and mss > 0:
             opener.mss = mss
@@ -88,6 +88,7 @@ def _note_syn(me, opener, fl, seq, stamped, mss, is_known, at):
     me.syn_count += 1
     me.syn_ack = 1 if fl & ACK else 0
     me.syn_ns = at
+    me.syn_whole = 0 if options & OPT_CUT else 1
     me.ecn_syn = ace_of(fl)
 
 
@@ -307,7 +308,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
         if stamped:
             _note_stamps(me, peer, np.int64(tsval[q]), np.int64(tsecr[q]), size, now)
         if fl & SYN:
-            _note_syn(me, opener, np.int64(fl), np.int64(seq[q]), stamped, mss[c], is_known, at)
+            _note_syn(me, opener, np.int64(fl), np.int64(seq[q]), np.int64(options[q]), mss[c], is_known, at)
         elif not fl & RST:
             ace = ace_of(np.int64(fl))
             me.ecn_bits |= ace

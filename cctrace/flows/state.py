@@ -11,7 +11,7 @@ import numpy as np
 from cctrace import schema
 
 FIN, SYN, RST, PSH, ACK, CWR = 1, 2, 4, 8, 16, 128
-OPT_TIMESTAMPS, OPT_ACCURATE_ECN, OPT_COPY = 1, 32, 64
+OPT_TIMESTAMPS, OPT_ACCURATE_ECN, OPT_COPY, OPT_CUT = 1, 32, 64, 128
 
 # How packets left the sender: at once, through fq, or by a timer that may be as late as fq's.
 DIRECTLY, THROUGH_FQ, LATE_TIMER = range(3)
@@ -127,11 +127,11 @@ SNAP = _i8(
 # What the table of connections keeps of each direction of a connection. `ring` and `width`, `gaps` and `room` are where
 # its outstanding segments and its holes are in a pool, and how many it may hold there; `late_low` to `late_high` is
 # what was acknowledged before the capture showed it, `lowest` the lowest number shown (older may follow).
-# `ecn_syn` is AE, CWR and ECE of the SYN as one number, `ace_first` those of the first other packet, plus 1, `ecn_bits`
-# those ever set.
+# `syn_whole` is whether the SYN's options were captured whole, `ecn_syn` AE, CWR and ECE of the SYN as one number,
+# `ace_first` those of the first other packet, plus 1, `ecn_bits` those ever set.
 SIDE = _i8(
     "packets data_packets distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
-    "syn syn_ack syn_ns syn_count ecn_syn ace_first ecn_bits begin_ns opening last_ns largest gcd fin "
+    "syn syn_ack syn_ns syn_count syn_whole ecn_syn ace_first ecn_bits begin_ns opening last_ns largest gcd fin "
     "mss sent again "
     "opened_ns echo_ns echo_data_ns timed timed_val timed_ns "
     "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut copies "

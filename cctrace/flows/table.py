@@ -26,7 +26,7 @@ from cctrace.units import format_time
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cctrace.columns import Ints, Values
+    from cctrace.columns import Bools, Ints, Values
     from cctrace.io.packets import Packets
 
 CHUNK = 1 << 14  # packets per part of a file, at least: few enough to stay in the cache
@@ -131,6 +131,12 @@ class Connections:
     def sender_side_ns(self) -> Ints:
         """The time from the capture point to the sender and back, ns; 0 where the capture is the sender's own."""
         return self.vantage[2]
+
+    @functools.cached_property
+    def wscale_known(self) -> Bools:
+        """Whether both SYNs were captured, each with its window scale or with all of its options."""
+        offered = np.stack([self.packets.connections[f"wscale_{side}"] for side in "ab"], axis=1)
+        return ((self.sides["syn"] > 0) & ((offered >= 0) | (self.sides["syn_whole"] > 0))).all(axis=1)
 
     def warnings(self, part: slice) -> list[list[str]]:
         """Return the caveats of connections' numbers, a list of sentences for each."""

@@ -344,6 +344,8 @@ def decode_frames(
         if not good or p + header > end:
             have |= BAD_OPTIONS
             counters[layout.CUT_OPTIONS] += 1
+            if is_syn and not have & SACK_PERMITTED:
+                c[k, layout.SACK_OK + d] = -1
         counters[layout.ZERO_IP_LENGTH] += zero
         counters[layout.BEYOND_WIRE] += wire_end > frame_end
 
