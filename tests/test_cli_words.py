@@ -6,12 +6,15 @@ import pty
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from wire import ipv6, pcap, tcp
 
 from cctrace import datasets
 from cctrace.cc import canonical
+from cctrace.cli.analyze import _verdicts
 from cctrace.cli.common import lines_of
 from cctrace.errors import ArgumentError
 from cctrace.replaying.words import in_words
@@ -51,6 +54,7 @@ def test_a_controller_is_known_by_what_people_call_it(said, meant):
         (["simulate", "--rate", "40Mbit", "--cc", "cubic", "--loss", "120%"], "--loss='120%' .*between 0 and 1"),
         (["simulate", "--rate", "40Mbit", "--cc", "cubic", "-o", CAPTURE], "--output .*sender.pcap.zst is a file"),
         (["analyze", CAPTURE, "-o", "/proc/nothing"], "--output /proc/nothing: nothing can be written in /proc"),
+        (["simulate", "--rate", "40Mbit", "--cc", "cubic", "--policer", "10Mbit"], "--policer 10Mbit: give RATE,BURST"),
         (["whatif", CAPTURE, "--cc", "cubik"], "--cc cubik: .*did you mean 'cubic'"),
         (["whatif", CAPTURE, "--own", "cubik"], "--own cubik: .*did you mean 'cubic'"),
         (["whatif", CAPTURE, "--rate", "fast"], "--rate='fast' is not a rate"),
@@ -238,3 +242,25 @@ def test_flows_fit_a_terminal_of_80_columns_and_nothing_is_cut(long_names, name)
 def test_an_unknown_controller_of_the_library_suggests_the_nearest():
     with pytest.raises(ArgumentError, match="did you mean 'bbr2plus'"):
         canonical("bbr2pluss")
+
+
+def test_one_figure_of_a_simulation_does_not_contradict_another(run):
+    """The title's fairness is that of the goodputs below it; a start alone would make it another."""
+    _, found, _ = run("simulate", "--rate", "20Mbit", "--rtt", "20ms", "--cc", "cubic,reno,bbr", "--duration", "4s")
+    shares = np.array([float(value) for value in re.findall(r"([0-9.]+) Mbit/s", found)])
+    assert len(shares) == 3
+    assert f"fairness {shares.sum() ** 2 / (3 * np.sum(shares**2)):.3f};" in found
+
+
+def test_an_effect_that_two_causes_share_is_said_once(monkeypatch):
+    said = ["with one rate: 44 % more", "with one rate: 44 % more", "with more buffer: the same"]
+    verdicts = [SimpleNamespace(text=f"Cause {i}.", is_there=1.0, effect=text) for i, text in enumerate(said)]
+    monkeypatch.setattr("cctrace.counterfactual.effects.effect_words", str)
+    diagnosis = SimpleNamespace(verdicts=verdicts, verdict="Cause 0. Do this.")
+    flow = SimpleNamespace(diagnosis=diagnosis, whatif=None, title="a → b")
+    assert _verdicts(flow) == [
+        "a → b: Cause 0. Do this.",
+        "    with one rate: 44 % more.",
+        "    also: Cause 1.",
+        "    also: Cause 2. With more buffer: the same.",
+    ]

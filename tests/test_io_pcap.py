@@ -414,13 +414,13 @@ def test_a_decompression_bomb_is_refused_until_the_limit_is_raised():
         (pcap([])[:4], "4 of the 24 header bytes"),
         (pcap([]), "no packets"),
         (pcap([], version=(7, 1)), "version 7.1 at offset 4"),
-        (pcap([(T0, ethernet(b"\0" * 28, kind=0x806))]), "no TCP packets among 1 frames .non_ip 1"),
+        (pcap([(T0, ethernet(b"\0" * 28, kind=0x806))]), "no TCP packets among 1 frames .not IP 1"),
         (
             pcap([(T0, ethernet(ipv4(tcp())))], 147),
-            "unknown_link 1.; frames of link type 147 .USER0. are skipped; decoded are .*RAW",
+            "unknown link 1.; frames of link type 147 .USER0. are skipped; decoded are .*RAW",
         ),
-        (pcap([(T0, _wireless(ipv4(tcp()), flags=0x41))], 105), "unknown_link 1"),
-        (pcap([(T0, b"\x80" + bytes(60))], 105), "non_ip 1"),
+        (pcap([(T0, _wireless(ipv4(tcp()), flags=0x41))], 105), "unknown link 1"),
+        (pcap([(T0, b"\x80" + bytes(60))], 105), "not IP 1"),
     ],
 )
 def test_what_is_no_capture_is_refused_in_one_line(data, words, tmp_path):

@@ -106,7 +106,7 @@ def test_packets_of_an_undescribed_interface_are_counted():
     packets = read(section() + interface(101) + enhanced(1, ipv4(tcp())) + enhanced(1, ipv4(tcp()), iface=5))
     assert len(packets) == 1
     assert any("1 packets name an interface" in w for w in packets.warnings)
-    with pytest.raises(FormatError, match="unknown_link 1"):
+    with pytest.raises(FormatError, match="unknown link 1"):
         read(section() + enhanced(1, ipv4(tcp())))
 
 

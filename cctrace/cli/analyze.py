@@ -121,18 +121,23 @@ def _verdicts(analysis: FlowAnalysis) -> list[str]:
         return []
     first, *others = analysis.diagnosis.verdicts
     further = [verdict for verdict in others if verdict.is_there >= LIKELY][:FURTHER]
-    also = (f"    also: {' '.join([verdict.text, *_effect(verdict)])}" for verdict in further)
+    effect = _effect(first)
+    also, said = [], {effect}
+    for verdict in further:  # causes that only one change removes have the same effect, which is said once
+        its = _effect(verdict)
+        also.append(f"    also: {verdict.text} {'' if its in said else its[:1].upper() + its[1:]}".rstrip())
+        said.add(its)
     found = analysis.whatif
     asked = [f"what if: {found}"] if isinstance(found, Refusal) else found.lines() if found else []
-    helps = [f"    {line}" for line in _effect(first) + asked]
+    helps = [f"    {line}" for line in [effect, *asked] if line]
     return [f"{analysis.title}: {analysis.diagnosis.verdict}", *helps, *also]
 
 
-def _effect(verdict: Verdict) -> list[str]:
-    """Return the line on the effect of removing a cause, if known."""
+def _effect(verdict: Verdict) -> str:
+    """Return the sentence on the effect of removing a cause, empty if unknown."""
     from cctrace.counterfactual.effects import effect_words
 
-    return [] if verdict.effect is None else [f"{effect_words(verdict.effect)}."]
+    return "" if verdict.effect is None else f"{effect_words(verdict.effect)}."
 
 
 _TOGETHER = 8  # files on one page

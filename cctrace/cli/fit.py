@@ -10,6 +10,7 @@ import click
 
 from cctrace.cli.arguments import check_flow, controller_option, options, paths, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
+from cctrace.display import connection
 from cctrace.errors import ArgumentError, FitError, StreamError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def over_flows(
         return
     for found, text in objects:
         flow = found["flow"]
-        echo(f"{flow['src']}:{flow['sport']} -> {flow['dst']}:{flow['dport']}")
+        echo(connection(flow["src"], flow["sport"], flow["dst"], flow["dport"]))
         echo("\n".join(f"  {line}" for line in text.splitlines()))
 
 

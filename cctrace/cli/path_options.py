@@ -51,7 +51,7 @@ def path_of(options: Mapping[str, Any], seed: int) -> Path:
 
     if sum(options[name] is not None for name in _CHOICES) != 1:
         raise ArgumentError("give one of --rate, --rate-steps, --trace and --path")
-    fields = {name: _bucket(options[name]) for name in _BUCKETS} | {name: options[name] for name in _FIELDS}
+    fields = {name: _bucket(name, options[name]) for name in _BUCKETS} | {name: options[name] for name in _FIELDS}
     if options["preset"] is not None:
         context = click.get_current_context()
         given = {n: v for n, v in fields.items() if context.get_parameter_source(n) is not ParameterSource.DEFAULT}
@@ -69,13 +69,15 @@ def given(options: Mapping[str, Any]) -> list[str]:
     return [f"--{name.replace('_', '-').replace('preset', 'path')}" for name in _CHOICES if options[name] is not None]
 
 
-def _bucket(text: str | None) -> tuple[Any, ...] | None:
+def _bucket(name: str, text: str | None) -> tuple[Any, ...] | None:
     """Split RATE,BURST; a rate that names a file is its steps."""
     from cctrace.sim.traces import read_steps
 
     if text is None:
         return None
     rate, *rest = (part.strip() for part in text.split(","))
+    if not rest:
+        raise ArgumentError(f"--{name} {text}: give RATE,BURST, for example 10Mbit,100kB")
     if not os.path.isfile(rate):
         return rate, *rest
     steps = read_steps(rate)

@@ -100,19 +100,22 @@ def simulate(
 
 def _print(sim: Any, rows: list[dict[str, Any]], shown: str) -> None:
     """Print the table of what each flow got; `shown` begins the names of its figures."""
+    from cctrace.analytic.metrics import jain
+
     print_table(
         ("cc", "goodput", "retransmitted", "RTT", "RTT p95", "queue", "queue p95"),
         [
             (
                 row["cc"],
                 f"{row[shown + 'goodput_bps'] / 1e6:.3f} Mbit/s",
-                f"{row[shown + 'retransmit_ratio']:.4%}",
+                f"{100 * row[shown + 'retransmit_ratio']:.4f} %",
                 *(f"{row[shown + key] / 1000:.2f} ms" for key in KEYS[2:]),
             )
             for row in rows
         ],
-        title=f"{'last 67 % of ' if shown else ''}{sim.duration_s:g} s; utilisation {sim.link['utilisation']:.1%}, "
-        f"fairness {sim.link['jain']:.3f}",
+        title=f"{'last 67 % of ' if shown else ''}{sim.duration_s:g} s; fairness "
+        f"{jain([row[shown + 'goodput_bps'] for row in rows]):.3f}; utilisation over the whole run "
+        f"{100 * sim.link['utilisation']:.1f} %",
     )
 
 

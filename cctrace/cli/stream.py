@@ -97,8 +97,8 @@ def _row(name: str, found: Any) -> tuple[Any, ...]:
         f"{found['average_bitrate_kbps'] / 1000:.3f} Mbit/s",
         found["switches"],
         found["switches_down"],
-        f"{found['rebuffering_ratio']:.2%}{ended}",
+        f"{100 * found['rebuffering_ratio']:.2f} %{ended}",
         found["stalls"],
         f"{found['startup_s']:.2f} s",
-        "-" if again is None else f"{again:.2%}",
+        "-" if again is None else f"{100 * again:.2f} %",
     )

@@ -78,7 +78,7 @@ def sweep(
         (
             *(row[name] for name in ("cc", *axes, "flow")),
             f"{row['goodput_bps'] / 1e6:.3f} ± {row['goodput_bps_sd'] / 1e6:.3f} Mbit/s",
-            f"{row['retransmit_ratio']:.4%}",
+            f"{100 * row['retransmit_ratio']:.4f} %",
             f"{row['rtt_mean_us'] / 1e3:.2f} ms",
             f"{row['queue_delay_mean_us'] / 1e3:.2f} ms",
         )

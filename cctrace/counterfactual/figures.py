@@ -162,7 +162,7 @@ def _differs(name: str, estimate: Estimate) -> str:
     unit = " points" if name == SHARE else " %"
     value, low, high = 100 * value, 100 * low, 100 * high
     if low <= 0 <= high:
-        ends = [f"{'-' if side < 0 else '+'}{_two(side)}" for side in (low, high) if np.isfinite(side)]
+        ends = [_signed(side) for side in (low, high) if np.isfinite(side)]
         if len(ends) < 2:
             return f"{word} undecided ({ends[0]}{unit} or {'more' if np.isinf(high) else 'less'})"
         if max(-low, high) > ALIKE[name]:
@@ -181,6 +181,11 @@ def _ends(nearest: float, farthest: float, unit: str) -> str:
     if np.isinf(farthest):
         return f"{_two(nearest)}{unit} or more"
     return f"{_two(nearest)} to {_two(farthest)}{unit}"
+
+
+def _signed(value: float) -> str:
+    text = _two(value)
+    return text if text == "0" else f"{'-' if value < 0 else '+'}{text}"
 
 
 def _two(value: float) -> str:

@@ -194,7 +194,8 @@ CAUSES = {  # the most important first
     "stale_bandwidth": _cause(
         "BBR's bandwidth out of date",
         "At {at_s} the path's rate fell from {before_bps} to {after_bps}, and the bandwidth estimate (a maximum over "
-        "ten round trips) stayed too high for {stale_s}: RTTs reached {longest_rtt_us}, and {lost} packets were lost.",
+        "past round trips) stayed too high for {stale_s}: RTTs reached {longest_rtt_us}[{lost?}; packets lost: "
+        "{lost:count}].",
         "A controller that lowers its estimate sooner (oBBR, BBRv3 after losses), or a shorter bottleneck buffer.",
         "A sending rate that fell to the new rate within a round trip.",
     ),

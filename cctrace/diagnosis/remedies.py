@@ -86,7 +86,7 @@ def with_commands(verdicts: list[Verdict], flow: Flow, own: str | None = None) -
     """Return verdicts whose advice includes the commands that quantify it."""
     found = []
     for verdict in verdicts:
-        asked = "; or there ".join(f"`{command}`" for command in commands(verdict.name, flow, own))
+        asked = "; or with ".join(f"`{command}`" for command in commands(verdict.name, flow, own))
         advice = f"{verdict.advice} How much: {asked}." if asked else verdict.advice
         found.append(dataclasses.replace(verdict, advice=advice))
     return found

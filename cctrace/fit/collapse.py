@@ -375,7 +375,9 @@ class Collapse(Serialised):
         if self.fell_to_ is not None:
             rate = format_rate(self.rate_bps_.number)
             text += f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {rate}"
-        return text if self.domain_ == "inside" else f"{text}; {self.domain_}"
+        if self.domain_ == "inside":
+            return text
+        return f"{text}; outside the domain of the runs: {self.domain_.removeprefix('outside: ')}"
 
     def summary(self) -> str:
         """Return the result as text."""

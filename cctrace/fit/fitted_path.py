@@ -148,7 +148,9 @@ class FittedPath(Path, Public):
         if e["jitter"] is not None:
             sd = e["jitter"]["sd_us"].text("{:.0f}")
             where = f", {place} the queue" if (place := e["jitter"].get("place")) else ""
-            lines.append(f"jitter: {e['jitter']['distribution']}, {e['jitter']['process']}, sd {sd} us{where}")
+            process = f"process {drawn}" if (drawn := e["jitter"]["process"]) == "unknown" else drawn
+            kind = "none" if sd == "0 (0 to 0)" else f"{e['jitter']['distribution']}, {process}"
+            lines.append(f"jitter: {kind}, sd {sd} us{where}")
         for name in ("policer", "shaper"):
             if e[name] is not None:
                 rate = e[name]["rate_bps"].scaled(1e-6).text()
@@ -156,7 +158,8 @@ class FittedPath(Path, Public):
         if e["acks"] is not None:
             slot = e["acks"]["aggregation_us"]
             gathered = f", gathered in slots of {slot.text('{:.0f}')} us" if slot else ""
-            lines.append(f"ACKs: one for {format_number(e['acks']['every'].value)} segments{gathered}")
+            every = format_number(e["acks"]["every"].value)
+            lines.append(f"ACKs: one for {'each segment' if every == '1' else f'{every} segments'}{gathered}")
         lines.append(f"queue: {e['aqm'] or 'too few drops to tell'}")
         lines.append(f"cross traffic: {e['cross_traffic']['kind']}")
         if e["undetermined"]:

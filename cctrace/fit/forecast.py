@@ -125,8 +125,12 @@ def milli_text(estimate: Estimate) -> str:
 
     >>> milli_text(Estimate(22e3, 19e3, 25e3)), milli_text(Estimate(6248.0, 5165.0, None))
     ('22 ± 3 ms', 'about 6.25 ms (5.17 ms at least)')
+    >>> milli_text(Estimate(0.1, 0.0, 16.0))
+    'at most 0.016 ms'
     """
     value, low, high = estimate.scaled(1e-3).sides()
+    if estimate.high is not None and 0 <= value < (high - low) / 2:
+        return f"at most {format_number(high, 2)} ms"
     if estimate.low is not None and estimate.high is not None:
         return f"{format_number(value)} ± {format_number((high - low) / 2, 2)} ms"
     bound = "" if estimate.low is None else f" ({format_number(low)} ms at least)"

@@ -125,7 +125,7 @@ class Parameters(Summarized):
         if np.mean(scores) <= UNKNOWN_LOG:
             raise FitError(
                 f"no value of {' and '.join(names)} lets {self.controller} explain what was sent (the best explains "
-                f"{self.explained_:.0%} of the intervals); cctrace identify tells which controller does"
+                f"{100 * self.explained_:.0f} % of the intervals); cctrace identify tells which controller does"
             )
         self.estimates_: dict[str, Estimate] = {}
         self.unidentified_: dict[str, str] = {}
@@ -223,7 +223,7 @@ class Parameters(Summarized):
 
     def summary(self) -> str:
         """Return the result as text."""
-        lines = [f"{self.controller} explains {self.explained_:.0%} of {self.intervals_} intervals of 0.2 s"]
+        lines = [f"{self.controller} explains {100 * self.explained_:.0f} % of {self.intervals_} intervals of 0.2 s"]
         for name, estimate in self.estimates_.items():
             lines.append(f"{name}: {estimate.text()}" + (f" (default {self._default(name):g})"))
         lines += [f"{name} {why}" for name, why in self.unidentified_.items()]

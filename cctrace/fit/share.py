@@ -123,7 +123,7 @@ class Share(Summarized):
         flows = capture.bulk(LEAST_SHARE_BYTES)
         if len(flows) < 2:
             raise FitError(
-                f"{len(flows)} flows of {LEAST_SHARE_BYTES / 1e6:g} MB; a share needs competition, at least two"
+                f"a share needs at least two flows of {LEAST_SHARE_BYTES / 1e6:g} MB, and this capture has {len(flows)}"
             )
         for flow in flows:
             if flow.taken_at != "sender":
@@ -214,7 +214,7 @@ class Share(Summarized):
             If the flow did not compete: it was active for less than half of the longest flow's time.
         """
         if number not in self.flows_:
-            raise FitError(f"this flow was up for less than {MOST:.0%} of the time of the longest")
+            raise FitError(f"this flow was up for less than {100 * MOST:.0f} % of the time of the longest")
         return OfFlow(self, number)
 
     def to_dict(self) -> dict[str, Any]:

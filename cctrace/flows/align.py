@@ -106,7 +106,7 @@ def align(flow: Flow, polls: TcpInfo) -> tuple[TcpInfo, Alignment]:
     if found.agreement < LEAST:
         raise ArgumentError(
             f"{name}: these polls are of another connection: no offset of the clocks explains more than "
-            f"{found.agreement:.0%} of {found.polls} polls"
+            f"{100 * found.agreement:.0f} % of {found.polls} polls"
         )
     return _moved(polls, found, int(start[0])), found
 

@@ -37,9 +37,8 @@ class Alignment:
         """Return one line with the correction and its uncertainty."""
         if np.isnan(self.agreement):
             return "clocks assumed equal: these counters do not show how far the connection had come"
-        sure = (
-            f"± {_duration(self.uncertainty_ns, self.uncertainty_ns)}, {self.agreement:.0%} of {self.polls} polls agree"
-        )
+        sure = f"± {_duration(self.uncertainty_ns, self.uncertainty_ns)}, "
+        sure += f"{100 * self.agreement:.0f} % of {self.polls} polls agree"
         drift = ""
         if self.drift_ppm:
             drift = f", drifting by {self.drift_ppm:.1f} ± {self.drift_uncertainty_ppm:.1f} ppm"

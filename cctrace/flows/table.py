@@ -136,7 +136,7 @@ class Connections:
     def wscale_known(self) -> Bools:
         """Whether both SYNs were captured, each with its window scale or with all of its options."""
         offered = np.stack([self.packets.connections[f"wscale_{side}"] for side in "ab"], axis=1)
-        return ((self.sides["syn"] > 0) & ((offered >= 0) | (self.sides["syn_whole"] > 0))).all(axis=1)
+        return np.all((self.sides["syn"] > 0) & ((offered >= 0) | (self.sides["syn_whole"] > 0)), axis=1)
 
     def warnings(self, part: slice) -> list[list[str]]:
         """Return the caveats of connections' numbers, a list of sentences for each."""

@@ -102,7 +102,7 @@ def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgem
     pieces = {name: fit.flights.halves if cycles else fit.replay.sends for name, fit in fits.items()}
     paced = {name: fit.replay.paced for name, fit in fits.items()}
     how = "flights" if cycles else "sends"
-    return Judgement(how, evidence, known, pieces, paced, f"{best.flights.scale:.0%} off")
+    return Judgement(how, evidence, known, pieces, paced, f"{100 * best.flights.scale:.0f} % off")
 
 
 def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:

@@ -189,7 +189,9 @@ class Decoder:
         counters = self.counters
         if not counters["frames"]:
             return "; ".join([f"{self.name}: no packets in the file", *self.warnings])
-        reasons = ", ".join(f"{name} {counters[name]}" for name in layout.SKIPPED if counters[name])
+        words = {"non_ip": "not IP", "non_tcp": "not TCP"}
+        skipped = [name for name in layout.SKIPPED if counters[name]]
+        reasons = ", ".join(f"{words.get(name, name.replace('_', ' '))} {counters[name]}" for name in skipped)
         found = f"{self.name}: no TCP packets among {counters['frames']} frames ({reasons})"
         found += "; decapsulate= (--decapsulate all) looks into tunnels" if counters["tunnelled"] else ""
         return "; ".join([found, *(text.removeprefix(f"{self.name}: ") for text in self.warnings)])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
+from cctrace.analytic.metrics import jain
 from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.display import Gridded
@@ -87,15 +88,16 @@ class Simulation(Gridded):
             (
                 row["cc"],
                 f"{row['tail_goodput_bps'] / 1e6:.3f} Mbit/s",
-                f"{row['tail_retransmit_ratio']:.3%}",
+                f"{100 * row['tail_retransmit_ratio']:.3f} %",
                 f"{row['tail_rtt_mean_us'] / 1000:.2f} ms",
                 f"{row['tail_queue_delay_mean_us'] / 1000:.2f} ms",
             )
             for row in figures
         ]
-        title = f"Simulation: last 67 % of {self.duration_s:g} s; utilisation {self.link['utilisation']:.1%}, "
+        fair = f"fairness {jain(self.flows['tail_goodput_bps']):.3f}"
+        used = f"utilisation over the whole run {100 * self.link['utilisation']:.1f} %"
         columns = ("controller", "goodput", "retransmitted", "RTT", "queue")
-        return f"{title}fairness {self.link['jain']:.3f}", columns, rows, self.notes
+        return f"Simulation: last 67 % of {self.duration_s:g} s; {fair}; {used}", columns, rows, self.notes
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the timeline, or `flows` where there is none, as Parquet; returns the rows written."""

@@ -90,7 +90,7 @@ class Session(Public, Jsonable):
     def __repr__(self) -> str:
         return (
             f"<Session of {len(self.segments)} segments: average quality {self.average_quality:.2f}, {self.switches} "
-            f"switches ({self.switches_down} down), rebuffering {self.rebuffering_ratio:.2%}>"
+            f"switches ({self.switches_down} down), rebuffering {100 * self.rebuffering_ratio:.2f} %>"
         )
 
     def summary(self) -> str:
@@ -102,11 +102,12 @@ class Session(Public, Jsonable):
         rows = [
             ("average quality", f"{self.average_quality:.2f} ({found['average_bitrate_kbps'] / 1000:.3f} Mbit/s)"),
             ("switches", f"{self.switches}, {self.switches_down} of them down"),
-            ("rebuffering", f"{self.rebuffering_ratio:.2%}, {self.stalls} stalls; startup {self.startup_s:.2f} s"),
+            ("rebuffering", f"{100 * self.rebuffering_ratio:.2f} %, {self.stalls} stalls"),
+            ("startup", f"{self.startup_s:.2f} s"),
             ("abandoned", f"{found['abandoned']} downloads"),
         ]
         if self.simulation is not None:
-            rows.append((self.simulation.flows.cc[0], f"{found['retransmit_ratio']:.2%} retransmitted"))
+            rows.append((self.simulation.flows.cc[0], f"{100 * found['retransmit_ratio']:.2f} % retransmitted"))
         return rows
 
     def _repr_html_(self) -> str:
