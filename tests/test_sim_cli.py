@@ -126,7 +126,7 @@ def test_a_buffer_below_one_packet_at_1_mbit_is_taken_where_the_path_holds_more(
         (["--rate", "1Mbit", "--cc", "cubic", "--buffer", "0.25bdp"], "0.25bdp' is less than one packet"),
         (["--rate", "40Mbit", "--cc", "cubic,obbr", "--pcap", "x.pcap"], "obbr is QUIC"),
         (["--rate", "40Mbit", "--cc", "obbr", "--ecn"], "the QUIC stack has none"),
-        (["--rate", "40Mbit", "--cc", "cubic", "--shaper", "1Mbit"], "give rate and burst"),
+        (["--rate", "40Mbit", "--cc", "cubic", "--shaper", "1Mbit"], "give RATE,BURST"),
         (["--rate-steps", "nowhere.txt", "--cc", "cubic"], "nowhere.txt"),
     ],
 )

@@ -375,9 +375,8 @@ class Collapse(Serialised):
         if self.fell_to_ is not None:
             rate = format_rate(self.rate_bps_.number)
             text += f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {rate}"
-        if self.domain_ == "inside":
-            return text
-        return f"{text}; outside the domain of the runs: {self.domain_.removeprefix('outside: ')}"
+        why = self.domain_.removeprefix("outside: ")
+        return text if why == "inside" else f"{text}; outside the domain of the runs: {why}"
 
     def summary(self) -> str:
         """Return the result as text."""
