@@ -78,6 +78,8 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     if record.exact:
         return Flights(each, scale, after, reductions, astray(record, replay))
     foreign = held + outgrown(halves, over)
+    if halves.climbs and "hystart" not in replay.cls.params and record.events.meta["complete"]:
+        foreign += const.MOST_AGAINST  # without HyStart, only a reduction ends slow start
     return Flights(each, scale, after, reductions, None, foreign, other_reductions=wrong, lesser_reductions=less)
 
 

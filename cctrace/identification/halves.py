@@ -51,8 +51,10 @@ class HalfRounds:
         waited = sends["row"][sends["app_limited"] != 0]
         if len(self.acks):
             self.idle[np.minimum(np.searchsorted(self.acks, waited), len(self.acks) - 1)] = True
-        left = np.concatenate([[0], np.cumsum(sends["segments"].astype(np.int64))])
-        self.left = left[np.searchsorted(sends["row"], self.acks, side="right")].astype(float)
+        # What was lost before the capture was sent, too: it shows as a hole in the sequence numbers.
+        self.left = rows["data_segs_out"][self.acks].astype(float)
+        captured = np.concatenate([[0], np.cumsum(sends["segments"].astype(np.int64))])
+        captured = captured[np.searchsorted(sends["row"], self.acks, side="right")]
         # The first ACK after each write's last segment, which is short and empties the queue.
         ended = np.searchsorted(self.acks, sends["row"][sends["ends_write"] != 0])
         self.ended = np.unique(ended[ended < len(self.acks)])
@@ -62,7 +64,7 @@ class HalfRounds:
         paused = np.append(self.each(self.idle) > 0, [False] * 2)
         self.busy = ~(paused[:-2] | paused[1:-1] | paused[2:])[: len(self)]
         elsewhere = "start_ns" in events.meta["inferred"]
-        self.steady = elsewhere and self._is_steady(rows["tcp_min_rtt_us"][self.acks])
+        self.steady = elsewhere and self._is_steady(captured, rows["tcp_min_rtt_us"][self.acks])
         self.free |= self.steady
         self.held_back = elsewhere and bool(np.mean(self.free) > const.MOSTLY)
         self.burst = 1.0 if elsewhere else _burst(sends)
@@ -71,11 +73,12 @@ class HalfRounds:
     def __len__(self) -> int:
         return len(self.sent)
 
-    def _is_steady(self, min_rtt_us: NDArray[Any]) -> bool:
+    def _is_steady(self, captured: NDArray[np.int64], min_rtt_us: NDArray[Any]) -> bool:
         """Whether a fixed window or rate limited the sender all the time: nothing reduced it, and nothing grew.
 
         At a rate that SO_MAX_PACING_RATE prescribes no queue builds up, and no round trip exceeds it: without such a
         limit a BBR begins with 2.77 times its rate, and slow start doubles the rate until there is a queue.
+        `captured`: segments until each ACK, without those lost before the capture, as a short queue loses of a burst.
         """
         if len(self) < const.STEADY_BLOCKS:
             return False
@@ -85,7 +88,7 @@ class HalfRounds:
             return True
         edges = self.edges
         started = self.acks[edges[len(self) // const.START_SHARE]]  # until then, the first burst may overflow a queue
-        rates = (self.left[edges[2:]] - self.left[edges[:-2]]) / (self.time_us[edges[2:]] - self.time_us[edges[:-2]])
+        rates = (captured[edges[2:]] - captured[edges[:-2]]) / (self.time_us[edges[2:]] - self.time_us[edges[:-2]])
         usual = np.median(rates)
         kept = np.mean(rates > (1 - const.PROBE_SEEN) * usual) > const.MOSTLY
         exceeded = rates.max() > (1 + const.PROBE_SEEN) * usual
@@ -170,6 +173,19 @@ class HalfRounds:
         ]
 
     @functools.cached_property
+    def start(self) -> NDArray[np.int64]:
+        """The blocks without recovery from the end of the start on, until the first reduction."""
+        first = np.searchsorted(self.acks, self.reductions[0]) if len(self.reductions) else len(self.acks)
+        begins = np.arange(len(self)) >= len(self) // const.START_SHARE
+        return np.flatnonzero(begins & (self.edges[1:] <= first) & (self.opened == 1))
+
+    @functools.cached_property
+    def climbs(self) -> bool:
+        """Whether flights rise as cwnd does in congestion avoidance before anything has reduced it."""
+        some = self.start[self.busy[self.start] & (self.each(self.free)[self.start] < 0.5)]
+        return len(some) >= const.FULL_WEIGHT and _grows(self.flights[some], self.blur)
+
+    @functools.cached_property
     def rises(self) -> tuple[int, float]:
         """How many periods between reductions are long enough to judge, and the share of all in which a window grows.
 
@@ -180,10 +196,7 @@ class HalfRounds:
         """
         falls = self._falls()  # reductions without losses, as CDG's and YeAH's
         epochs = blocks = growing = 0
-        first = np.searchsorted(self.acks, self.reductions[0]) if len(self.reductions) else len(self.acks)
-        begins = np.arange(len(self)) >= len(self) // const.START_SHARE
-        start = np.flatnonzero(begins & (self.edges[1:] <= first) & (self.opened == 1))
-        periods = (start, *self.epochs) if len(start) >= const.FULL_WEIGHT else self.epochs  # not slow start alone
+        periods = (self.start, *self.epochs) if len(self.start) >= const.FULL_WEIGHT else self.epochs
         for epoch in periods:
             cuts = np.flatnonzero(np.isin(epoch[1:-1], falls)) + 1  # at either end, a fall is the reduction's
             for inside in np.split(epoch, cuts):
