@@ -27,6 +27,7 @@ class Flights(HalfRounds):
         self.time_us = self.edges * RTT_US / 2
         self.rtt_us = np.full(len(self.edges), RTT_US)
         self.open, self.busy = np.ones(len(self.edges)), np.ones(len(flight), bool)
+        self.free = np.zeros(len(self.edges), bool)
         self.reductions = np.array(reductions, int)
         self.blur = 0.0
 
@@ -204,6 +205,29 @@ def test_dips_of_probe_rtt_tell_who_sent_at_its_sockets_limit(name, alike, tmp_p
     assert {name, alike} <= group
     others = {"bbr2022": {"reno", "bbr2"}, "bbr3": {"reno", "bbr2022"}, "reno": {"bbr2", "bbr3"}}
     assert not others[name] & group
+
+
+def test_what_a_policer_drops_before_the_receiver_was_sent_all_the_same(tmp_path):
+    path = cct.Path(rate="40Mbit", rtt="30ms", buffer="1bdp", policer=("10Mbit", "40kB"))
+    sim, left = cct.simulate(path, "bbr2022", "8s", 1, packets=True), {}
+    for side in ("sender", "receiver"):
+        sim.to_pcap(tmp_path / side, side=side)
+        left[side] = record_of(cct.read(tmp_path / side).flow(0)).halves.left[-1]
+    lost = cct.read(tmp_path / "receiver").flow(0).row["retransmitted_segments"]
+    assert lost > 200
+    assert abs(left["receiver"] - left["sender"]) < lost / 2  # what is lost twice shows once
+
+
+def test_a_window_that_climbs_before_any_reduction_left_slow_start_by_hystart(tmp_path):
+    assert Flights(np.linspace(40, 80, 400)).climbs
+    assert not Flights(np.full(400, 40)).climbs
+    assert not Flights(np.linspace(40, 80, 400), [0]).climbs
+    path = cct.Path(rate="20Mbit", rtt="60ms", buffer="8bdp")
+    cct.simulate(path, "cubic6", "8s", 1, packets=True).to_pcap(tmp_path / "climbs", side="receiver")
+    record = record_of(cct.read(tmp_path / "climbs").flow(0)).part()
+    assert not len(record.halves.reductions)
+    assert flights_of(record, replay_of(record, "cubic6")).foreign == 0
+    assert flights_of(record, replay_of(record, "reno")).foreign >= MOST_AGAINST
 
 
 def test_jitter_does_not_hide_that_a_window_rises_for_a_long_time():
