@@ -8,6 +8,7 @@ from cctrace.lang.memory import words
 from cctrace.sim.core.structs import (
     ACK,
     COMING,
+    EVER_RETRANS,
     LINUX,
     QUIC,
     SEGMENT,
@@ -24,15 +25,15 @@ RINGS = {  # words of an entry
     "seg": SEGMENT_WORDS, "tx": TRANSMISSION_WORDS, "resend": 1, "way": COMING_WORDS, "arr": COMING_WORDS,
     "log_order": 1, "got": 1, "ack": ACK_WORDS, "wq_ends": 1, "lacks": 1,
 }  # fmt: skip
-OFTEN = 256  # transmissions at least from one count to the next
+OFTEN = 128  # transmissions at least from one count to the next
 
 
 def make_room(w, f):
     """Before a transmission that may find no room: count what is in use, and turn in more or less memory."""
     used = in_use(w, f)
-    while used > f.mask >> 1 and grow(f):
+    while used > 3 * (f.mask >> 2) and grow(f):
         pass
-    while used < f.mask >> 3 and f.mask > f.least_mask:
+    while used < f.mask >> 2 and f.mask > f.least_mask:
         turn_in(f, f.mask >> 1)
     room = f.mask - 1 - used if f.mask < f.most_mask else f.mask >> 1
     f.tx_full = f.tx_next + min(room, 4 * used + OFTEN)
@@ -54,8 +55,10 @@ def oldest(w, f):
     if f.fq == 1:
         found = min(found, f.fq_next)
     if f.profile != QUIC:
-        for index in range(f.una, f.nxt):
+        for index in range(f.una, f.nxt):  # of those never sent again the first is the oldest
             found = min(found, segments(f.seg)[index & f.mask].order)
+            if not segments(f.seg)[index & f.mask].marks & EVER_RETRANS:
+                break
     for k in range(f.log_seen, f.log_next):
         found = min(found, words(f.log_order)[k & f.mask])
     for k in range(f.arr_head, f.arr_tail):

@@ -24,7 +24,7 @@ from cctrace.units import parse_size_bytes, parse_time_ns
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _CACHE_LINES_APART = 5
-_FIRST_RING = 256  # entries that a flow's rings begin with
+_FIRST_RING = 128  # entries that a flow's rings begin with
 MOST_PACKETS = 1 << 18  # in the path and its buffer
 LARGEST_WINDOW = "64MB"
 MOST_LATE_NS = 1_000_000
