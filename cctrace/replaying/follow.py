@@ -168,7 +168,7 @@ class Follower:
     ) -> Iterator[None]:
         """Call rows as `score` does, up to the last of `stops`, and fill `sums`; pause at some rows."""
         self.begin(script)
-        self.book[bk.USUAL_GAP_US], self.book[bk.BLOCK], self.likelihood[0] = self._usual_gap_us, 0, 0.0
+        self.book[bk.USUAL_GAP_US], self.book[bk.BLOCK], self.likelihood[0] = self.usual_gap_us, 0, 0.0
         self._sums = stops, sums
         self._calls.pop("score", None)
         edits = list(script.edits)
@@ -180,7 +180,8 @@ class Follower:
             yield
 
     @functools.cached_property
-    def _usual_gap_us(self) -> int:
+    def usual_gap_us(self) -> int:
+        """Median time between super-packets, us."""
         gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000
         return max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
 

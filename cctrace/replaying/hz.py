@@ -21,6 +21,7 @@ from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Begun, Inferred
 from cctrace.replaying.infer import infer
+from cctrace.replaying.stack import TOTAL, TOTAL_WAS_FULL, WAS_FULL
 from cctrace.replaying.through_fq import handed_over_at
 from cctrace.replaying.ticks import CONFIG_HZ
 
@@ -56,6 +57,34 @@ class _Tried(NamedTuple):
         return min((row for row in found if row is not None), default=None)
 
 
+class Scoring(Follower):
+    """A follower whose committed run scores the sends on the way, as `score` does; trials do not notice.
+
+    Not through fq, where `score` takes other times of sends than inference does (`loop.take_sends`).
+    """
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether it does."""
+        return bool(self.cls.sets_pacing_rate and not self.hands_over)
+
+    @property
+    def total(self) -> float:
+        """The log likelihood of the sends so far."""
+        return float(self.stack[TOTAL : TOTAL + 1].view(np.float64)[0])
+
+    def run(self, stop: int | None = None, score: int = bk.NOTHING, way: str = "run") -> int:
+        """Call rows as any follower does."""
+        if way != "run" or not self.is_scored:
+            return super().run(stop, score, way)
+        self.book[bk.USUAL_GAP_US] = self.usual_gap_us
+        self.likelihood[0], self.stack[WAS_FULL] = self.total, self.stack[TOTAL_WAS_FULL]
+        row = super().run(stop, bk.TIMED_SENDS)
+        self.stack[TOTAL : TOTAL + 1].view(np.float64)[0] = self.likelihood[0]
+        self.stack[TOTAL_WAS_FULL], self.stack[WAS_FULL] = self.stack[WAS_FULL], 0
+        return row
+
+
 class _Ticks:
     """Inferences over one stream with various ticks.
 
@@ -66,7 +95,7 @@ class _Ticks:
         self.given, events = given, stream.events
         self.expiry = midflow.expiry(events, cls)
         self.shares = bool(cls.phase_choices) and self.expiry < 0
-        self.follower = Follower(events, events.sends, cls, params, TOUCHED if self.shares else (), in_runs=True)
+        self.follower = Scoring(events, events.sends, cls, params, TOUCHED if self.shares else (), in_runs=True)
         self.begin, self.rows = self.follower.save(), len(self.follower.rows)
         self.tried: list[_Tried] = []
 
@@ -106,7 +135,11 @@ class _Ticks:
         self.follower.restore(self.begin)
         self.follower.set_ticks(rate, tick_us)
         inferred = infer(self.follower, self.expiry, True, self.given, begun)
-        self.tried.append(self.score(inferred, rate, tick_us)._replace(same=same))
+        if self.follower.is_scored:
+            tried = _Tried(self.follower.total, tick_us, inferred, self.follower.held.runs)
+        else:
+            tried = self.score(inferred, rate, tick_us)
+        self.tried.append(tried._replace(same=same))
         return self.tried[-1]
 
     def best_phase(self, rate: int) -> _Tried:

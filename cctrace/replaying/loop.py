@@ -257,6 +257,7 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
     """
     size = slots.size
     for i in range(book[bk.FIRST], book[bk.LAST]):
+        before = likelihood[0]
         if saved.size and book[bk.ENTRIES] >> np.int64(rows[i].event) & 1:  # other rows draw nothing
             saved[:size] = slots
             saved[size:] = stack
@@ -264,6 +265,7 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
             if saved.size:
                 slots[:] = saved[:size]
                 stack[:] = saved[size:]
+                likelihood[0] = before
                 return i
             book[bk.GUESSED] += 1
         for k in range(recorded.size):

@@ -95,8 +95,10 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     OLDEST,  # row of the sends before which all data are acknowledged
     DIP_US,  # when PROBE_RTT was seen to start, where flights are estimates; 0: none, or its flight was reached
     STATE,  # address of its slots
+    TOTAL,  # log likelihood of the sends of the committed run, as bits, and its WAS_FULL; see `hz.Scoring`
+    TOTAL_WAS_FULL,
     STACK_SIZE,
-) = range(32)
+) = range(34)
 
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
