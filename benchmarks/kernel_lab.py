@@ -26,6 +26,7 @@ LINK_BPS, TBF_BURST_BYTES = 10**10, 1600  # of a bottleneck whose rate changes (
 PACKET_BYTES, FRAME_BYTES = 1500, 1514  # of IP, as the lab's netem counts them, and on Ethernet, as its tbf does
 MSS, IP_HEADERS = 1448, 52  # with time stamps; the lab's bottleneck counts IP bytes
 SYN = 2
+IN_PART = 0.1  # of a packet's time at the bottleneck: less is none
 LINK_NS = FRAME_BYTES * 8 * 10**9 // LINK_BPS  # of a frame there, and on the link that keeps jitter in order
 STEP_LATE_S = 50e-6  # of a change of the rate: the slack of the timer of the process that makes it
 JITTER_DELAYS = 4097  # to draw from
@@ -73,15 +74,20 @@ def lost(sender, receiver, packet_ns):
     arrived = dict(zip(map(tuple, keys[1]), times[1].tolist(), strict=True))
     at = [arrived.get(tuple(key)) for key in keys[0]]
     missing = [number for number, time_ns in enumerate(at) if time_ns is None]
-    sent = sender["payload"][(sender["direction"] == 0) & (sender["payload"] > 0)]
-    takes_ns = (packet_ns * (sent + IP_HEADERS) / PACKET_BYTES).tolist()
-    behind, free_ns = [], 0.0
+    data = (sender["direction"] == 0) & (sender["payload"] > 0)
+    takes_ns = (packet_ns * (sender["payload"][data] + IP_HEADERS) / PACKET_BYTES).tolist()
+    alone_ns = [np.inf if at_ns is None else at_ns - sent_ns for at_ns, sent_ns in zip(at, times[0], strict=True)]
+    path_ns = min((late - takes for late, takes in zip(alone_ns, takes_ns, strict=True)), default=0)
+    behind, free_ns, least = [], 0.0, 0.5
     for number in missing:
         if number == 0 or at[number - 1] is not None:  # the first of some in a row
             following = next((k for k in range(number, len(at)) if at[k] is not None), None)
             before_ns = at[number - 1] if number else 0
             free_ns = 0.0 if following is None else at[following] - before_ns - takes_ns[following]
-        if free_ns > takes_ns[number] / 2:
+            # The bottleneck had nothing to do when that one came: not all of the time went into those before.
+            idle = following is not None and alone_ns[following] - path_ns < (1 + IN_PART) * takes_ns[following]
+            least = 1 - IN_PART if idle else 0.5
+        if free_ns > least * takes_ns[number]:
             behind.append(number)
             free_ns -= takes_ns[number]
     return missing, behind
