@@ -16,6 +16,7 @@ from cctrace.sim.core import reduction, sack, structs, world, write_queue
 from cctrace.sim.core.bottleneck import reach, step_up
 from cctrace.sim.core.fq import watch
 from cctrace.sim.core.output import must_wait
+from cctrace.sim.core.receiver import cleanup_rbuf
 from cctrace.sim.core.structs import (
     ACKS,
     ARRIVALS,
@@ -212,6 +213,25 @@ def test_where_a_packet_got_lost_follows_from_the_distance_of_its_neighbours():
     # Packets take 10 ms: 2 left a gap of its own time, 4 did not; of 6 and 7 one was served.
     receiver = capture([20, 30, 50, 60, 80], [0, 1, 3, 5, 8])
     assert lost(sender, receiver, 10 * MS) == ([2, 4, 6, 7], [2, 6])
+
+
+def test_a_gap_before_a_packet_that_found_the_bottleneck_idle_is_no_time_that_lost_packets_took():
+    zeros = np.zeros(5, np.int64)
+    same = dict.fromkeys(("direction", "tsval", "ip_id"), zeros) | {"payload": zeros + 1448}
+    sender = same | {"time_ns": np.array([0, 0, 0, 0, 26]) * MS, "seq": np.arange(5) * 1448}
+    receiver = {name: values[[0, 1, 4]] for name, values in sender.items()} | {"time_ns": np.array([15, 25, 41]) * MS}
+    # 2 and 3 left at once after 1, or never: then 4, which came 1 ms later, would have waited for the second.
+    assert lost(sender, receiver, 10 * MS) == ([2, 3], [])
+
+
+def test_an_ack_that_the_application_sends_by_reading_has_the_time_of_the_reading():
+    recording, _ = RECORDED["cubic_loss"]
+    w = recording.world()
+    f = w.flows[0]
+    f.rcv_nxt, f.rcv_acked, f.rcv_read, f.rcv_held = 3, 1, 3, 0
+    cleanup_rbuf(w.record, f, 5 * MS - 100)
+    assert f.delack_at == f.rcv_mstamp == 5 * MS + 156  # it reads the clock, which takes 256 ns
+    w.close()
 
 
 def test_packets_behind_jitter_come_as_far_apart_as_the_link_that_keeps_their_order_sends_them():
