@@ -253,6 +253,9 @@ def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
 
     It was no smaller than any flight of the last round trip. Behind a small send buffer, flights fall by a third
     before each write, so that the last ones do not give it. During a recovery flights exceed the window at its end.
+
+    A replayed window that agrees with it stays: CUBIC compares it with the previous one, so that a segment more or less
+    decides what it grows to until the next reduction.
     """
     last = int(np.searchsorted(halves.acks, row))
     some = slice(max(last - 5, 0), last + 1)
@@ -263,7 +266,9 @@ def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
         recovered = np.flatnonzero(~halves.open[since:last])
         most = float(halves.flight[since : last + 1][recovered[-1] + 1 if len(recovered) else 0 :].max())
         held = usual >= (1 - const.WINDOW_HOLDS - halves.blur) * most
-        follower.set("snd_cwnd", max(int(usual if held else most), 2))
+        seen, replayed = max(int(usual if held else most), 2), follower.get("snd_cwnd")
+        if abs(seen - replayed) > const.ONE_SEGMENT + const.FINEST_SCALE * replayed:
+            follower.set("snd_cwnd", seen)
 
 
 def _undo(follower: Follower, halves: HalfRounds, row: int) -> None:
