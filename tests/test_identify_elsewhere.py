@@ -13,7 +13,7 @@ from cctrace.identification import identify as whose
 from cctrace.identification.flights import longest_still, outgrown
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
-from cctrace.identification.sends import Record, record_of, replay_of
+from cctrace.identification.sends import Record, _set_window, record_of, replay_of
 from cctrace.replaying import midflow
 from cctrace.schema import LINUX_EVENTS
 
@@ -267,3 +267,23 @@ def test_a_writes_last_short_segment_shows_that_nothing_else_waited():
     assert halves.limited[:-1].all()  # cwnd may have fallen meanwhile
     assert np.array_equal(np.flatnonzero(~short.limited[:-1]), np.arange(29, 50))
     assert np.array_equal(np.flatnonzero(~halves.follows_send()), [*range(30, 40), *range(41, 50)])
+
+
+@pytest.mark.parametrize(
+    ("seen", "kept"), [(179.0, True), (180.0, True), (183.0, True), (200.0, False), (150.0, False)]
+)
+def test_a_replayed_window_that_the_flights_confirm_is_not_moved_by_a_segment(seen, kept):
+    """CUBIC compares it with its last maximum, 180: a segment more gives up fast convergence for ten seconds."""
+    count = 40
+    halves = types.SimpleNamespace(
+        acks=np.arange(count),
+        edges=np.arange(0, count, 10),
+        flight=np.full(count, seen),
+        open=np.ones(count, bool),
+        free=np.zeros(count, bool),
+        blur=0.0,
+    )
+    window = {"snd_cwnd": 179}
+    follower = types.SimpleNamespace(get=window.get, set=window.__setitem__)
+    _set_window(follower, halves, count - 1)
+    assert window["snd_cwnd"] == (179 if kept else seen)
