@@ -62,7 +62,7 @@ class Receiver:
     @property
     def reports(self):
         ends = acks(self.f.ack)[: self.f.ack_tail].log.tolist()
-        arrived = transmissions(self.f.tx)[words(self.f.log_order)[: self.f.log_next]].seg.tolist()
+        arrived = words(self.f.log)[: self.f.log_next].tolist()
         return [arrived[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
@@ -158,7 +158,7 @@ class AckedByHand:
         """An ACK that is the first to report `segments_`."""
         f, now = self.f, START + round(at_ms * MS)
         for n in segments_:
-            words(f.log_order)[f.log_next] = segments(f.seg)[n & f.mask].order
+            words(f.log)[f.log_next] = n
             f.log_next += 1
         place = f.ack_tail & f.mask
         acks(f.ack)[place].ns, acks(f.ack)[place].log = now, f.log_next

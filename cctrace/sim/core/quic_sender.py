@@ -173,7 +173,7 @@ def q_process_ack(w, f, now):
     newest = f.q_largest_ack
     oldest_ms, newest_ms = NEVER, -1
     for k in range(f.log_seen, log_to):
-        order = words(f.log_order)[k & f.mask]
+        order = words(f.log)[k & f.mask]
         if order < f.tx_head or segments(f.seg)[order & f.mask].marks & (SACKED | LOST):
             continue  # declared lost before: its record is gone
         p = segments(f.seg)[order & f.mask]

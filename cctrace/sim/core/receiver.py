@@ -53,7 +53,7 @@ def receive(w, f, now):
 
 def plain_receive(w, f, order, segment, now):
     """A receiver of the golden vectors, TCP's or QUIC's."""
-    log_arrival(f, order, now)
+    log_arrival(f, order, order, now)
     at_once = segment != f.rcv_nxt
     mark_received(w, f, segment, now)
     if f.profile == structs.QUIC:  # [RFC9000] §13.2.1: a gap in the packet numbers, whatever data they carry
@@ -90,7 +90,7 @@ def linux_receive(w, f, order, segment, echo_changed, now):
             structs.transmissions(f.tx)[order & f.mask].marks & structs.PUSHED > 0 or length(f, segment) < f.mss
         )
     if f.log_next == logged:
-        log_arrival(f, order, now)
+        log_arrival(f, order, segment, now)
     note_stamp(f, order, segment)
     mark_received(w, f, segment, now)
     if in_order:
@@ -240,10 +240,10 @@ def acknowledge_in_slot(f, now):
         f.delack_at = (now // f.ack_slot_ns + 1) * f.ack_slot_ns
 
 
-def log_arrival(f, order, now):
-    """Log an arrival, for the next ACK to report."""
+def log_arrival(f, order, logged, now):
+    """Log an arrival, for the next ACK to report: its segment to Linux's sender, the transmission to others."""
     tap(f, now, structs.TAP_ARRIVED, structs.transmissions(f.tx)[order & f.mask].marks, order)
-    words(f.log_order)[f.log_next & f.mask] = order
+    words(f.log)[f.log_next & f.mask] = logged
     f.log_next += 1
 
 
@@ -262,7 +262,7 @@ def note_block(w, f, order, segment, now):
     sends = at >= SENT_BLOCKS and f.compressed > 0
     if sends:  # tcp_sack_compress_send_ack
         if at < f.n_blocks:
-            log_arrival(f, order, now)
+            log_arrival(f, order, segment, now)
         send_ack(w, f, now)
     left, right = segment, segment + 1
     if at < f.n_blocks:

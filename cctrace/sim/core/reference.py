@@ -36,7 +36,7 @@ def process_ack(w, f, now):
     prior_delivered, prior_lost, prior_una = f.delivered, f.lost, f.una
     log_from = f.log_seen
     for k in range(log_from, log_to):
-        take_delivery(w, f, words(f.log_order)[k & f.mask])
+        take_delivery(w, f, words(f.log)[k & f.mask])
     f.log_seen = log_to
     while f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & SACKED:
         f.una += 1
@@ -91,7 +91,7 @@ def clean_rtx_queue(w, f, log_from, log_to, prior_una, echo_rtt, now):
     low, high = np.int64(NEVER), np.int64(-1)
     retrans_acked = False
     for k in range(log_from, log_to):
-        order = words(f.log_order)[k & f.mask]
+        order = words(f.log)[k & f.mask]
         index = transmissions(f.tx)[order & f.mask].seg
         seg = segments(f.seg)[index & f.mask]
         if index < prior_una:

@@ -23,7 +23,7 @@ SEGMENT_WORDS, TRANSMISSION_WORDS = SEGMENT.itemsize // 8, TRANSMISSION.itemsize
 COMING_WORDS, ACK_WORDS = COMING.itemsize // 8, ACK.itemsize // 8
 RINGS = {  # words of an entry
     "seg": SEGMENT_WORDS, "tx": TRANSMISSION_WORDS, "resend": 1, "way": COMING_WORDS, "arr": COMING_WORDS,
-    "log_order": 1, "got": 1, "ack": ACK_WORDS, "wq_ends": 1, "lacks": 1,
+    "log": 1, "got": 1, "ack": ACK_WORDS, "wq_ends": 1, "lacks": 1,
 }  # fmt: skip
 OFTEN = 128  # transmissions at least from one count to the next
 
@@ -46,12 +46,18 @@ def in_use(w, f):
         for k in range(order, f.tx_next):
             segment = min(segment, transmissions(f.tx)[k & f.mask].seg)
     used = max(f.tx_next - order + f.resend_tail - f.resend_head, f.nxt - segment)
+    arriving = f.tx_next - order if w.n_lanes > 0 else f.arr_tail - f.arr_head + f.way_tail - f.way_head
+    used = max(used, f.log_next - f.log_seen + arriving)
     return max(used, max(f.ack_tail - f.ack_head, f.wq_tail - f.wq_head + 1))
 
 
 def oldest(w, f):
     """The first transmission that sender, path or receiver still refer to."""
-    found = f.tx_next if f.profile == LINUX else f.tx_head
+    found = f.tx_next
+    if f.profile != LINUX:
+        found = f.tx_head
+        for k in range(f.log_seen, f.log_next):
+            found = min(found, words(f.log)[k & f.mask])
     if f.fq == 1:
         found = min(found, f.fq_next)
     if f.profile != QUIC:
@@ -59,8 +65,6 @@ def oldest(w, f):
             found = min(found, segments(f.seg)[index & f.mask].order)
             if not segments(f.seg)[index & f.mask].marks & EVER_RETRANS:
                 break
-    for k in range(f.log_seen, f.log_next):
-        found = min(found, words(f.log_order)[k & f.mask])
     for k in range(f.arr_head, f.arr_tail):
         found = min(found, coming(f.arr)[k & f.mask].order)
     for k in range(f.way_head, f.way_tail):
@@ -93,7 +97,7 @@ def turn_in(f, mask):
     move(f, mask, f.resend, f.resend_tail, 1)
     move(f, mask, f.way, f.way_tail, COMING_WORDS)
     move(f, mask, f.arr, f.arr_tail, COMING_WORDS)
-    move(f, mask, f.log_order, f.log_next, 1)
+    move(f, mask, f.log, f.log_next, 1)
     move(f, mask, f.got, f.rcv_high, 1)
     move(f, mask, f.ack, f.ack_tail, ACK_WORDS)
     move(f, mask, f.wq_ends, f.wq_tail, 1)

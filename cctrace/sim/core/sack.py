@@ -37,7 +37,7 @@ def take_report(w, f, log_from, log_to, duplicate, now):
     sort_report(f, log_from, log_to)
     highest = -1
     for k in range(log_from, log_to):
-        index = transmissions(f.tx)[words(f.log_order)[k & f.mask] & f.mask].seg
+        index = words(f.log)[k & f.mask]
         seg = segments(f.seg)[index & f.mask]
         if index >= f.una and not seg.marks & SACKED:
             seg.marks |= FRESH
@@ -88,23 +88,22 @@ def take_duplicate(f, index):
 def sort_report(f, log_from, log_to):
     """Put what an ACK reports, which the receiver noted as it arrived, into the order of the segments."""
     for k in range(log_from + 1, log_to):
-        order = words(f.log_order)[k & f.mask]
-        index = transmissions(f.tx)[order & f.mask].seg
+        index = words(f.log)[k & f.mask]
         at = k
         while at > log_from:
-            before = words(f.log_order)[(at - 1) & f.mask]
-            if transmissions(f.tx)[before & f.mask].seg <= index:
+            before = words(f.log)[(at - 1) & f.mask]
+            if before <= index:
                 break
-            words(f.log_order)[at & f.mask] = before
+            words(f.log)[at & f.mask] = before
             at -= 1
-        words(f.log_order)[at & f.mask] = order
+        words(f.log)[at & f.mask] = index
 
 
 def sacktag(w, f, log_from, log_to, low, now):
     """tcp_sacktag_one for all new SACKs; returns (lowest original behind later ones, first and last time sent)."""
     first = last = np.int64(-1)
     for k in range(log_from, log_to):
-        index = transmissions(f.tx)[words(f.log_order)[k & f.mask] & f.mask].seg
+        index = words(f.log)[k & f.mask]
         seg = segments(f.seg)[index & f.mask]
         if index < f.una or not seg.marks & FRESH:
             continue

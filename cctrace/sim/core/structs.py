@@ -35,7 +35,7 @@ _FLOW = (
     # which `loop.run` returns (served.py); `snd_lack`, and `small_sent`, the segment after the last that was not full:
     # positions.py
     "way_head", "way_tail", "arr_head", "arr_tail", "ack_head", "ack_tail", "arr", "ack", "mask", "profile", "fq",
-    "fq_at", "trace_size", "tap_size", "ack_queued", "awaited", "una", "nxt", "tx", "log_order", "rcv_nxt",
+    "fq_at", "trace_size", "tap_size", "ack_queued", "awaited", "una", "nxt", "tx", "log", "rcv_nxt",
     "hz", "kernel", "ecn", "snd_lack", "small_sent",
     # sends: window, pacing, timer, and the send buffer (write_queue.py), bytes but for write_seq; `tx_full`: `tx_next`
     # when the rings may be full; `losses_given`: whether losses are prescribed, as transmissions; `ahead_ns`:
