@@ -276,17 +276,32 @@ class Probes(Inference):
         self, peak: int, step: int, bounds: tuple[int, int], rtt_us: int, tie: Callable[[list[int]], int]
     ) -> set[int]:
         """Return the rows of ever closer ACKs around a peak; `tie` chooses among equal ones."""
+        best, way = self.halve(self.now_us[peak], step, bounds, rtt_us, tie)
+        further = way
+        while further != 0 and further == way:  # as far as steps that are halved reach: the peak may lie beyond
+            best, further = self.halve(best, step, bounds, rtt_us, tie)
+        place = int(np.searchsorted(self.acks_us, best))
+        few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
+        return set(few[(few >= bounds[0]) & (few <= bounds[1])].tolist())
+
+    def halve(
+        self, best: int, step: int, bounds: tuple[int, int], rtt_us: int, tie: Callable[[list[int]], int]
+    ) -> tuple[int, int]:
+        """Return the instant of the likeliest ACK in ever smaller steps; -1 or 1 if they only led back or forth, far."""
         low, high = self.now_us[list(bounds)]
-        best = self.now_us[peak]
+        first, least, ways = best, step // 2, set()
+        before = self.follower.save()
         self.go_near(best - 2 * step)
         while step > FINEST_US:
             step //= 2
             near = self.ack_rows(np.clip([best - step, best, best + step], low, high))
             tried = self.scan(near, rtt_us)
-            best = self.now_us[tie(equally_likely(tried))]
-        place = int(np.searchsorted(self.acks_us, best))
-        few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
-        return set(few[(few >= bounds[0]) & (few <= bounds[1])].tolist())
+            likely = self.now_us[tie(equally_likely(tried))]
+            ways.add(int(np.sign(likely - best)))
+            best = likely
+        self.follower.restore(before)
+        way = int(np.sign(best - first))
+        return best, way if abs(best - first) > least and -way not in ways else 0
 
     def go_near(self, time_us: int) -> None:
         """Run on without probing up to a time, so that searches need not repeat it; the caller has saved the state."""
