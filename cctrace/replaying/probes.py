@@ -42,6 +42,7 @@ UNTIL_DRAWN = ("cycle_idx", -1)  # what no trial reaches: it ends with its rows,
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
 MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, until a probe is visible
+LONG_LOOK, LONGEST_LOOK = 2 * PROBE_RTTS, 4 * PROBE_RTTS  # where a probe is seen late, or only its end
 LEAST = 16  # instants that are tried first; half an RTT apart if that is more
 FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
@@ -171,8 +172,12 @@ class Probes(Inference):
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         self.total = self.return_to(min(rows)) if rows else 0.0
         tried = self.scan(sorted(rows), rtt_us) if rows else {}
-        if (last <= first and follower.hands_over) or self.starts_from_idle(self.close(tried), rtt_us):
-            self.look_longer(tried, rtt_us)
+        close = self.close(tried)
+        from_idle = self.starts_from_idle(close, rtt_us)
+        if (last <= first and follower.hands_over) or from_idle:
+            self.look_longer(tried, close, rtt_us, LONG_LOOK)
+        if from_idle:  # a probe from before the pause ends sooner than one from after it
+            self.look_longer(tried, equally_likely(tried), rtt_us, LONGEST_LOOK)
         self.total = 0.0
         if cut_off:
             tried[last], numbers[last] = 0.0, longest
@@ -204,16 +209,17 @@ class Probes(Inference):
         acks = self.acks_us[self.acks.searchsorted(rows[0]) : self.acks.searchsorted(last, "right")]
         return bool((np.diff(acks) > rtt_us).any())
 
-    def look_longer(self, tried: dict[int, float], rtt_us: int) -> None:
-        """Judge the rows that the sends hardly distinguish over twice the time.
+    def look_longer(self, tried: dict[int, float], close: list[int], rtt_us: int, rounds: int) -> None:
+        """Judge the rows that the sends hardly distinguish over more time.
 
         Through fq, packets leave after the hand-over, by half a round and more where rounds are short: few of a
-        probe's are seen in the usual time; nor are they if the wait ends before an application's pause. Otherwise they
-        are seen at once, and more time adds later choices' sends.
+        probe's are seen in the usual time; nor are they if the wait ends before an application's pause, perhaps not
+        before the probe's end, after several bursts. Otherwise they are seen at once, and more time adds later choices'
+        sends.
         """
-        best, close = max(tried.values(), default=0.0), self.close(tried)
+        best = max(tried.values(), default=0.0)
         if len(close) > 1:
-            longer = self.scan(close, rtt_us, 2 * PROBE_RTTS)
+            longer = self.scan(close, rtt_us, rounds)
             for row in tried:
                 tried[row] = longer.get(row, tried[row] - best + max(longer.values()))
 
@@ -287,7 +293,7 @@ class Probes(Inference):
     def halve(
         self, best: int, step: int, bounds: tuple[int, int], rtt_us: int, tie: Callable[[list[int]], int]
     ) -> tuple[int, int]:
-        """Return the instant of the likeliest ACK in ever smaller steps; -1 or 1 if they only led back or forth, far."""
+        """Return the instant of the likeliest ACK in ever smaller steps; -1 or 1 if they led far back or forth only."""
         low, high = self.now_us[list(bounds)]
         first, least, ways = best, step // 2, set()
         before = self.follower.save()
