@@ -218,7 +218,7 @@ def test_numbers_that_nothing_infers_are_warned_of(beginning, mode):
     ],
 )
 def test_which_peaks_of_the_wait_for_a_probe_are_refined(likelihood, refined):
-    follower = SimpleNamespace(save=lambda: None, restore=lambda saved: None)
+    follower = SimpleNamespace(save=lambda: None, restore=lambda saved: None, passed=list)
     climbed = SimpleNamespace(
         now_us=np.arange(5) * 50_000,
         ack_rows=lambda times_us: None,
@@ -234,7 +234,7 @@ def test_a_sharp_peak_beside_many_equal_instants_is_found():
     fits = np.where(np.arange(2000) < 1160, 0.0, 191.0)
     fits[1165:1175] = 210.0
     fits[1900:] = -50.0
-    run = SimpleNamespace(save=lambda: None, restore=lambda saved: None)
+    run = SimpleNamespace(save=lambda: None, restore=lambda saved: None, passed=list)
     searched = Probes.__new__(Probes)
     searched.follower, searched.now_us, searched.acks = run, np.arange(2000) * 1000, np.arange(2000)
     searched.acks_us = searched.now_us
