@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import gzip
 import io
 import json
 import struct
@@ -195,3 +196,17 @@ def test_only_event_streams_are_loaded_as_such(capture, tmp_path):
     parquet.save(tmp_path / "old.parquet", "events", [{"time_ns": np.array([1])}], {})
     with pytest.raises(FormatError, match="another version of cctrace: lacks ack"):
         Events.load(tmp_path / "old.parquet")
+
+
+def test_packets_that_were_written_for_people_are_not_taken_for_counters(tmp_path):
+    """Their time stamps and addresses are columns of counters, too."""
+    source = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    convert(source, tmp_path / "people.csv")
+    with pytest.raises(FormatError, match="packets that cctrace wrote as CSV"):
+        read_file(tmp_path / "people.csv")
+
+
+def test_a_file_that_was_compressed_twice_says_so(tmp_path):
+    (tmp_path / "twice.pcap.gz").write_bytes(gzip.compress(gzip.compress(b"\xd4\xc3\xb2\xa1" + bytes(20))))
+    with pytest.raises(FormatError, match=r"gzip within a compressed file, .*unpack it"):
+        read_file(tmp_path / "twice.pcap.gz")

@@ -239,7 +239,7 @@ def test_wrong_arguments_are_one_sentence(tmp_path):
     (tmp_path / "in.pcap").write_bytes(pcap([(T0 + i, p) for i, p in enumerate(conversation(50))], 101))
     with pytest.raises(ArgumentError, match="reads a capture twice, which standard input does not allow"):
         annotate("-", tmp_path / "out.pcapng")
-    with pytest.raises(ArgumentError, match="is the capture itself: give another name"):
+    with pytest.raises(ArgumentError, match="is the capture itself: give another file"):
         annotate(tmp_path / "in.pcap", tmp_path / "in.pcap")
     with pytest.raises(ArgumentError, match="a capture is needed here, this is tcpinfo-csv"):
         annotate(datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"), tmp_path / "out.pcapng")

@@ -267,11 +267,16 @@ def _aqm(text: str, called: str) -> None:
     if text != "droptail":
         from cctrace.sim.aqm import Aqm
 
-        Aqm.parse(text)
+        try:
+            Aqm.parse(text)
+        except ArgumentError as error:
+            raise ArgumentError(f"--{error}") from None
 
 
 def _written(file: str, called: str) -> None:
-    """Refuse a file in a folder that is not there."""
+    """Refuse a folder, and a file in a folder that is not there."""
+    if os.path.isdir(file):
+        raise ArgumentError(f"{called} {file} is a folder: give a file")
     folder = os.path.dirname(os.path.abspath(file))
     if not os.path.isdir(folder):
         raise ArgumentError(f"{called} {file}: there is no folder {folder}")

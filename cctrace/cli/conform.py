@@ -16,6 +16,7 @@ from cctrace.cli.arguments import (
 )
 from cctrace.cli.check import SCENARIO
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
+from cctrace.errors import ArgumentError
 
 
 @click.command(short_help="Check a controller or a flow against its specification.")
@@ -47,7 +48,10 @@ def conform(
     """
     from cctrace.conform import run, spec_of
 
-    spec_of(spec)  # a mistake is said before what takes time
+    try:
+        spec_of(spec)  # a mistake is said before what takes time
+    except ArgumentError as error:
+        raise ArgumentError(f"--{error}") from None
     with progress(f"conform {subject}") as show:
         # No controller's name has a suffix; its parameters, or the class of a file, follow a colon.
         is_file = os.path.isfile(subject) or (":" not in subject and os.path.splitext(subject)[1] != "")

@@ -42,7 +42,13 @@ def convert(
     qlog (TARGET ends in .sqlog or .qlog) holds one flow of a capture as its sender's log, which qvis draws: packets,
     RTTs, cwnd, bytes in flight, pacing rate and congestion states.
     """
-    if (to or target.rpartition(".")[2].lower()) in _QLOG:
+    from cctrace.io.write import TARGETS
+
+    kind = to or target.rpartition(".")[2].lower()
+    if kind not in (*TARGETS, *_QLOG):
+        named = f"--to {to}" if to else f"{target}: the ending says no format, and there is no --to"
+        raise ArgumentError(f"{named}; allowed: {', '.join(TARGETS)}, qlog")
+    if kind in _QLOG:
         done = _to_qlog(source, target, index, controller, reading)
     else:
         done = _to_table(source, target, to, chunk, (index, controller), reading)

@@ -93,7 +93,7 @@ CAUSES = {  # the most important first
     "policer": _cause(
         "policer",
         "A policer dropped what exceeded {rate_bps} (token bucket of about {bucket_bytes}): {explained_share} of "
-        "{lost} losses met an empty bucket, and packets did not queue.",
+        "{lost:count} losses met an empty bucket, and packets did not queue.",
         "Pace below that rate ([{answers_losses?}a rate-based controller, ]SO_MAX_PACING_RATE), or have the operator "
         "shape instead.",
         "Losses while tokens were left, or delays that grew before the losses.",
@@ -231,12 +231,12 @@ CAUSES = {  # the most important first
     "shallow_buffer": _cause(
         "shallow buffer",
         "The buffer is shallow: [{buffer_bytes}|{buffer_us}], {buffer_bdp:two} BDP, less than the "
-        "0.25 BDP that BBR adds when it probes; it dropped {lost} packets[ ({loss_share})]"
+        "0.25 BDP that BBR adds when it probes; it dropped {lost:count} packets[ ({loss_share})]"
         "[{perhaps_policer?}, unless a policer did, which polls cannot exclude].",
         "A larger buffer at the bottleneck, pacing without bursts, or a controller that heeds losses (BBRv3, oBBR).",
         "Longer queues without a loss.",
         by_effect=Sentence(
-            "The buffer is short: {buffer_bytes}, {buffer_bdp:two} bandwidth-delay products. It dropped {lost} "
+            "The buffer is shallow: {buffer_bytes}, {buffer_bdp:two} bandwidth-delay products. It dropped {lost:count} "
             "packets; with twice the buffer this flow would get more or retransmit less.",
             "A larger buffer at the bottleneck, or a controller that keeps its rate after losses.",
             "As much goodput, and as many retransmissions, over a larger buffer.",
@@ -273,8 +273,8 @@ CAUSES = {  # the most important first
     ),
     "aqm": _cause(
         "AQM drops",
-        "An AQM dropped {lost} packets: they met {wait_us_p10:micros} to {wait_us_p90:micros} of queue, never an empty "
-        "one, while other packets passed that met {longest_wait_us}.",
+        "An AQM dropped {lost:count} packets: they met {wait_us_p10:micros} to {wait_us_p90:micros} of queue, never an "
+        "empty one, while other packets passed that met {longest_wait_us}.",
         "Nothing to repair[{has_ecn?}; ECN is on, but the AQM drops: it does not mark, or its queue was too long|; "
         "with ECN on both ends it could mark instead of drop].",
         "Losses at one queue length only (a full buffer), or with an empty queue (random loss).",
@@ -339,13 +339,13 @@ CAUSES = {  # the most important first
     ),
     "congestive_loss": _cause(
         "full queue drops",
-        "{lost} packets were lost {when}: a full queue[{perhaps_policer?} or a policer] dropped them"
+        "{lost:count} packets were lost {when}: a full queue[{perhaps_policer?} or a policer] dropped them"
         "[{by_others?}, which this flow's own data do not explain|{is_unknown?}; its length is unknown].",
         f"[{{by_others?}}{_OTHERS}|{{is_unknown?}}This flow or other users of the path filled it."
         "|A capture would show more.]",
         "Losses after short RTTs, at any time.",
         overflow=Sentence(
-            "A full queue of {buffer_bytes} ({buffer_bdp:two} BDP) dropped {lost} packets.",
+            "A full queue of {buffer_bytes} ({buffer_bdp:two} BDP) dropped {lost:count} packets.",
             "This is how a loss-based controller finds the rate; with ECN and an AQM it would do so without losses.",
             "Losses while the queue was short.",
         ),

@@ -20,6 +20,8 @@ _STARTS = {
     b"btsnoop\0": "a capture of Bluetooth",
     b"7z\xbc\xaf": "a 7z archive",
     b"\x1f\x9d": "a file of compress",
+    b"\x1f\x8b": "gzip within a compressed file",
+    b"\x28\xb5\x2f\xfd": "zstd within a compressed file",
 }
 _FROM_TSHARK = "tshark -r THE_CAPTURE_IT_CAME_FROM -w x.pcap"
 # Text and events derived from captures: pattern, what it is, and the command that records the packets instead.
@@ -31,6 +33,11 @@ _PATTERNS = (
         rb"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+ (\S+ +(In|Out|B|M|P) +)?(IP6?|ARP|ethertype)\b",
         "text that tcpdump printed",
         "tcpdump -w x.pcap",
+    ),
+    (
+        rb"time_ns,src,sport,dst,dport,conn,direction,",
+        "packets that cctrace wrote as CSV",
+        "cctrace convert CAPTURE x.pcap",
     ),
     (rb".{72}\x02\x00[\x01\x02]\xc0", "a trace of Windows (ETL)", "etl2pcapng x.etl x.pcapng"),
 )

@@ -53,7 +53,9 @@ def _names(cells: Sequence[str]) -> list[str]:
 
 def _is_header(cells: Sequence[str]) -> bool:
     names = set(_names(cells))
-    return bool(names & {*TIMES, *_UNITLESS_TIMES}) and len(names & _KNOWN - {"time_ns", "time_after_ns"}) >= 1
+    if {"seq", "payload"} <= names:  # packets, as `cctrace convert` writes them for people: they have options, too
+        return False
+    return bool(names & {*TIMES, *_UNITLESS_TIMES} and names & _KNOWN - {"time_ns", "time_after_ns", *_KEYS})
 
 
 @reads("CSV")

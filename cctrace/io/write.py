@@ -44,7 +44,7 @@ def convert(
     if to not in TARGETS:
         raise ArgumentError(f"to={to!r}: allowed are {', '.join(TARGETS)} (or a target that ends so)")
     if _is_file(source) and _is_file(target) and os.path.samefile(source, target):
-        raise ArgumentError(f"target={target!r} is the source itself: give another name")
+        raise ArgumentError(f"{target} is the source itself: give another file to write to")
     data = _open(source, chunk, options)
     if to == "pcap" and not isinstance(data, _Parts):
         raise ArgumentError(f"{source}: only captures become pcap, this is {type(data).__name__}")

@@ -150,4 +150,4 @@ def _require_annotatable(source: str, target: str, limit: int | None) -> None:
     if os.path.exists(target) and not os.path.isfile(target):
         raise ArgumentError(f"target={target!r} is no regular file: a second file is written beside it")
     if os.path.isfile(source) and os.path.isfile(target) and os.path.samefile(source, target):
-        raise ArgumentError(f"target={target!r} is the capture itself: give another name")
+        raise ArgumentError(f"{target} is the capture itself: give another file to write to")
