@@ -660,3 +660,12 @@ def test_large_effects_over_a_path_that_does_not_reproduce_order_the_verdicts_an
     # Without an effect over this path, reordering keeps its place: it may have one over the recorded path.
     assert [each.name for each in joined] == ["competition", "reordering", "path_full", "jitter"]
     assert [(each.effect, each.confidence) for each in joined] == [(None, 0.9)] * 3 + [(None, UNSURE)]
+
+
+def test_a_removal_that_two_causes_share_has_one_row():
+    same = Estimate90(1.2, 1.1, 1.3)
+    one, other = (Effect(words, same, same, same) for words in ("one rate all the time", "no policer"))
+    figures = {"goodput_bps": same, "rtt_mean_us": same, "retransmitted_share": same}
+    causes = {"stale_bandwidth": Without(figures, one), "rate_change": Without(figures, one)}
+    found = Effects({}, "bbr3", {}, causes | {"policer": Without(figures, other)}, {}, [], [])
+    assert [words for words, _ in found.rows()][2:] == ["with one rate all the time", "with no policer"]

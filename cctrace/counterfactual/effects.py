@@ -157,10 +157,11 @@ class Effects(Summarized):
         return replace(one, no_effect=why, confidence=sure)
 
     def rows(self) -> list[tuple[str, Figures]]:
-        """Return (words, {figure: Estimate}) of the recording, the original, and each removal."""
+        """Return (words, {figure: Estimate}) of the recording, the original, and each different removal."""
         rows = [("recorded", {name: Estimate(value) for name, value in self.recorded.items()})]
         rows.append((f"{self.own} simulated", self.original))
-        return rows + [(f"with {one.effect.without}", one.figures) for one in self.causes.values()]
+        removed = [(f"with {one.effect.without}", one.figures) for one in self.causes.values()]
+        return rows + [row for i, row in enumerate(removed) if row not in removed[:i]]
 
     def frame(self) -> pd.DataFrame:
         """Return a DataFrame: a row per cause, value and interval of the effect on each figure."""
