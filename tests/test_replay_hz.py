@@ -3,6 +3,7 @@
 import pytest
 
 import cctrace as cct
+from cctrace.replaying.hz import Ticking
 
 
 def sent(tmp_path, controller, hz, duration, fq=False, start_us=0):
@@ -41,3 +42,24 @@ def test_a_given_tick_rate_is_used_as_it_is(tmp_path):
     run = cct.replay(sent(tmp_path, "bbr3", 250, "14s"), "bbr3", hz=1000)
     assert run.params["hz"] == 1000
     assert run.inferred.possible_hz == ()
+
+
+@pytest.mark.parametrize("loss", [0, 0.05])
+def test_what_was_inferred_of_rows_that_other_ticks_move_is_inferred_anew(tmp_path, monkeypatch, loss):
+    """Timers of another HZ move rows: a draw an ACK sooner than inferred had ended a replay after a third (327115)."""
+    found = []
+
+    def at_1000_hz(source, captured, cls, params, inferred, given):
+        found.append(inferred.script)
+        return Ticking(1000, 0, source, (1000,), inferred)
+
+    monkeypatch.setattr("cctrace.replaying.run.likeliest_hz", at_1000_hz)
+    path = cct.Path(rate="3.4Mbit", rtt="5.5ms", buffer="3.8bdp", loss=loss)
+    sim = cct.simulate(path, [cct.Sender("bbr3", hz=1000, ack_every=2)], "3s", seed=3, packets=True)
+    sim.to_pcap(str(tmp_path / "flow.pcap"))
+    flow = cct.read(str(tmp_path / "flow.pcap")).flow(0)
+    moved = flow.at_hz(1000).events["time_ns"].tolist() != flow.events["time_ns"].tolist()
+    run = cct.replay(flow, "bbr3")
+    assert moved == (loss > 0)
+    assert (run.inferred.script is found[0]) == (loss == 0)
+    assert (run.decisions["snd_cwnd"] > 0).all()

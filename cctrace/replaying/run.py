@@ -23,6 +23,7 @@ from cctrace.columns import Columns, Held, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
+from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
 from cctrace.flows.views import View, of_events
@@ -284,12 +285,14 @@ def _replay(
             handed = captured if isinstance(captured, Flow) and captured is not flow else None
             hz, tick_us, source, possible, likeliest = likeliest_hz(source, handed, cls, params, inferred, given)
             if (hz, tick_us) != (params["hz"], 0):
+                rows = source.events
                 if isinstance(source, Flow):
                     source = source.at_hz(hz)
                 params = params | {"hz": hz}
                 flow = flow_of(source)
                 del machine  # with what it recorded
-                machine, inferred = follow(source, cls, params, wanted, mode, True, given, likeliest)
+                known = likeliest if _same_rows(rows, source.events) else None
+                machine, inferred = follow(source, cls, params, wanted, mode, True, given, known)
             inferred = inferred._replace(possible_hz=possible)
         columns = _columns(source.events["event"], source.events["time_ns"], machine.held, flow)
         warnings = [*machine.warnings, *(flow.caveats if flow else ())]
@@ -300,6 +303,11 @@ def _replay(
     columns = _columns(view.event, view.time_ns, Held(len(view.event), player.recorded, {}), flow)
     warnings = [*player.warnings, *(flow.caveats if flow else ())]
     return Run(columns, player.state, cls, params, warnings, source)
+
+
+def _same_rows(one: Events, other: Events) -> bool:
+    """Return whether what was inferred by rows of one stream holds for another: timers may add rows, or move them."""
+    return all(np.array_equal(one[name], other[name]) for name in ("event", "time_ns"))
 
 
 def _columns(kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: Held, flow: FlowSource | None) -> Held:
