@@ -9,6 +9,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import click
 import pytest
 
 import cctrace
@@ -470,3 +471,13 @@ def test_type_checkers_see_the_same_public_names():
     assert told == cctrace._PUBLIC
     with pytest.raises(AttributeError, match="nosuch"):
         cctrace.nosuch  # noqa: B018
+
+
+def test_help_shows_examples_on_lines_of_their_own():
+    r"""Click takes a `\b` for "do not wrap" only on a line of its own, and prints a backspace otherwise."""
+    texts = {"cctrace": cli.commands.get_help(click.Context(cli.commands))}
+    for name in cli.commands.list_commands(click.Context(cli.commands)):
+        command = cli.commands.get_command(click.Context(cli.commands), name)
+        texts[name] = command.get_help(click.Context(command, info_name=name))
+    assert not [name for name, text in texts.items() if "\b" in text]
+    assert "\n  cctrace sweep --rate" in texts["sweep"]

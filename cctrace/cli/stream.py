@@ -45,8 +45,9 @@ def stream(
 ) -> None:
     """Stream a video in closed loop: client, server, its controller, the path; a session per controller.
 
-    \b cctrace stream --rate 30Mbit --rtt 270ms --buffer 0.25bdp --loss 1% --cc quic_bbr,quic_cubic,obbr:mu=0.5 cctrace
-    stream --network network.json --movie movie.json --rule bola
+    \b
+    cctrace stream --rate 30Mbit --rtt 270ms --buffer 0.25bdp --loss 1% --cc quic_bbr,quic_cubic
+    cctrace stream --network network.json --movie movie.json --rule bola
     """
     if network is not None and (names or others or given(options)):
         raise ArgumentError(f"--network has no transport: leave out {', '.join(given(options)) or '--cc'}")

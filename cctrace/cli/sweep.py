@@ -51,7 +51,8 @@ def sweep(
 ) -> None:
     """Simulate every combination of controllers, settings and seeds; print mean and spread over the seeds.
 
-    \b cctrace sweep --rate 40Mbit --cc bbr2022 --cc bbr2022+cubic6 --vary "buffer=0.5bdp 2bdp 8bdp" --seeds 3
+    \b
+    cctrace sweep --rate 40Mbit --cc bbr2022 --cc bbr2022+cubic6 --vary "buffer=0.5bdp 2bdp 8bdp" --seeds 3
     """
     for name in cc:
         for each in name.split("+"):
