@@ -136,3 +136,11 @@ def test_probe_rtt_lasts_as_long_as_the_kernel_was_in_it(name):
         found = shares(analysis.diagnosis.limits)
         assert found["probe_rtt"] == pytest.approx(kernels, abs=0.003)
         assert found.get("application", 0.0) < 0.01
+
+
+def test_a_replay_that_did_not_record_its_mode_gives_no_account():
+    flow = cct.read(RECORDINGS / "lab_v3_loss" / "sender.pcap.zst").flow(0)
+    found = cct.diagnose(flow, "bbr3", cct.replay(flow, "bbr3", record=["snd_cwnd"]))
+    (lack,) = found.lacks
+    assert lack.endswith('this replay did not record mode: replay with record="all"')
+    assert found.cause == cct.diagnose(flow, "bbr3").cause

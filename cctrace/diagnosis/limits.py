@@ -265,7 +265,7 @@ def _probe_rtt(record: Record) -> NDArray[np.float64]:
     run = record.run
     if run is None or "PROBE_RTT" not in run.controller.states:
         return _four_in_flight(record)
-    probing = run.held["mode"] == run.controller.states.index("PROBE_RTT")
+    probing = run.recorded("mode")["mode"] == run.controller.states.index("PROBE_RTT")
     return runs_of(record.seconds(run.held["time_ns"]), probing, record.duration_s)
 
 

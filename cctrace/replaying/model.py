@@ -39,11 +39,10 @@ def model_fields(controller: type[Controller]) -> list[str]:
 
 def model_of(run: Run) -> Held:
     """Return the common quantities of a `Run` that recorded `model_fields`, after each call; see `model_table`."""
-    flow, held, fields = flow_of(run.source), run.held, model_fields(run.controller)
+    flow, fields = flow_of(run.source), model_fields(run.controller)
     if flow is None:
         raise ArgumentError("this replay is of no flow, so its segments' size is not known; see `decisions`")
-    if missing := [name for name in fields if name not in held]:
-        raise ArgumentError(f'this replay did not record {", ".join(missing)}: replay with record="all"')
+    held = run.recorded(*fields)
     mss = flow.facts["mss"]
     if not held.runs:
         return Held(held.count, model_table(run.controller, held, held["time_ns"], mss), {})

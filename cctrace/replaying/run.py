@@ -121,12 +121,19 @@ class Run(Carded):
         events = pd.Categorical.from_codes(self.columns["event"], pd.Index(names))
         return pd.DataFrame(self.columns | {"event": events}, copy=False)
 
+    def recorded(self, *names: str) -> Held:
+        """Return `held`. Raises `ArgumentError` if the replay did not record one of these fields."""
+        if missing := [name for name in names if name not in self.held]:
+            raise ArgumentError(f'this replay did not record {", ".join(missing)}: replay with record="all"')
+        return self.held
+
     @property
     def decided(self) -> NDArray[np.int64]:
         """A Linux controller's decisions as `Flow.answers` takes them, shape (calls, 4)."""
-        held, states = self.held, self.controller.states
-        rate = np.maximum(held["pacing_rate"], 0) if "pacing_gain" in held or self.params.get("paced") else 0
-        probing = held["mode"] == states.index("PROBE_RTT") if "PROBE_RTT" in states else False
+        held, states = self.recorded("snd_cwnd"), self.controller.states
+        paces = "pacing_gain" in held or self.params.get("paced")
+        rate = np.maximum(self.recorded("pacing_rate")["pacing_rate"], 0) if paces else 0
+        probing = self.recorded("mode")["mode"] == states.index("PROBE_RTT") if "PROBE_RTT" in states else False
         return np.column_stack(np.broadcast_arrays(held["time_ns"], rate, held["snd_cwnd"], probing))
 
     def __repr__(self) -> str:
@@ -347,6 +354,8 @@ def follow(
     if known or mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True)
         follower.play(inferred.script)
+    if follower.row < len(follower.rows):
+        raise RuntimeError(f"row {follower.row} draws a random number that was not inferred for it")
     if follower.book[bk.GUESSED] or (follower.may_draw and not len(follower.sends)):
         follower.warnings.append(f"{cls.__name__} draws random numbers, which nothing here shows: they are 0")
     return follower, inferred
