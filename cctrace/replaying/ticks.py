@@ -165,15 +165,16 @@ def tick(follower: Follower, hz: int, flights: NDArray[np.int64]) -> int:
 
 
 def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, least: int) -> int:
-    """Return the lead of the likeliest hypothesis, us: after `least` rows, or as many as decide.
+    """Return the lead of the likeliest hypothesis, us, after as many rows as decide, up to `MOST_ROWS`.
 
-    Clearly less likely ones are dropped. Where equally likely ones are left, nothing came between their ticks.
+    Clearly less likely ones are dropped. If only equally likely ones are left after `least` rows, nothing came between
+    their ticks, and more rows would hardly tell them apart.
     """
     while True:
         likelihood = _flights(follower, left, rows, -CLEARLY)
         best = np.flatnonzero(likelihood == likelihood.max())
         kept = np.flatnonzero(likelihood >= likelihood.max() - CLEARLY)
-        is_decided = rows >= least and len(kept) == len(best)
+        is_decided = len(kept) == 1 or (rows >= least and len(kept) == len(best))
         if is_decided or rows >= min(MOST_ROWS, len(follower.rows)):
             return left[best[len(best) // 2]][1]  # the middle of the equally likely ones
         left = [left[k] for k in kept]
