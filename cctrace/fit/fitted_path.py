@@ -149,7 +149,8 @@ class FittedPath(Path, Public):
             sd = e["jitter"]["sd_us"].text("{:.0f}")
             where = f", {place} the queue" if (place := e["jitter"].get("place")) else ""
             process = f"process {drawn}" if (drawn := e["jitter"]["process"]) == "unknown" else drawn
-            kind = "none" if sd == "0 (0 to 0)" else f"{e['jitter']['distribution']}, {process}"
+            most = e["jitter"]["sd_us"].high
+            kind = "none" if most is not None and most < 0.5 else f"{e['jitter']['distribution']}, {process}"
             lines.append(f"jitter: {kind}, sd {sd} us{where}")
         for name in ("policer", "shaper"):
             if e[name] is not None:
