@@ -3,7 +3,11 @@
 import pytest
 
 import cctrace as cct
+from cctrace.cc import controller
+from cctrace.cc.base import checked_params
+from cctrace.replaying.follow import Follower
 from cctrace.replaying.hz import Ticking
+from cctrace.replaying.infer import infer
 
 
 def sent(tmp_path, controller, hz, duration, fq=False, start_us=0):
@@ -63,3 +67,21 @@ def test_what_was_inferred_of_rows_that_other_ticks_move_is_inferred_anew(tmp_pa
     assert moved == (loss > 0)
     assert (run.inferred.script is found[0]) == (loss == 0)
     assert (run.decisions["snd_cwnd"] > 0).all()
+
+
+def test_what_a_hand_over_inferred_is_inferred_anew_where_a_draw_comes_in_another_row(tmp_path):
+    events = sent(tmp_path, "bbr3", 250, "4s").events
+
+    def follower():
+        cls, given = controller("bbr3")
+        return Follower(events, events.sends, cls, checked_params(cls, given | {"hz": 250}), ("mode",))
+
+    fits = infer(follower()).script
+    assert len(fits.draws) > 1
+    later = [[row + 1, *rest] for row, *rest in fits.draws]
+    assert follower().play(fits)
+    assert not follower().play(fits._replace(draws=later))
+    wrong = follower()
+    assert infer(wrong, led=fits._replace(draws=later)).script == fits
+    assert wrong.row == len(wrong.rows)
+    assert infer(follower(), led=fits).script is fits

@@ -37,6 +37,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
 from cctrace.replaying.led import led_by
 from cctrace.replaying.one_pass import Leader, Timed
+from cctrace.replaying.script import Edit
 from cctrace.replaying.senders import registered
 from cctrace.replaying.through_fq import Passage, at_hand_over, passage
 from cctrace.report.overview import write_report
@@ -229,10 +230,14 @@ def test_waits_are_those_that_were_inferred_while_the_flow_was_handed_over():
     handed, led = run.source, led_by(run.source, bbr2, run.params)
     assert led == run.inferred.script
     assert led_by(handed, bbr2, run.params | {"beta": 0.5}) is None
-    shorter = [[row, 0, 0, 0, 0] for row, *_ in led.draws]
+    edited = led._replace(edits=[*led.edits, Edit(len(handed.events) - 100, "snd_cwnd", 3)])
     follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
-    assert infer(follower, -1, True, (), led=led._replace(draws=shorter)).script.draws == shorter
+    assert infer(follower, -1, True, (), led=edited).script is edited
     assert not np.array_equal(follower.recorded["snd_cwnd"], handed._decided[:, 2])
+    shorter = led._replace(draws=[[row, 0, 0, 0, 0] for row, *_ in led.draws])  # the next draws come sooner
+    follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
+    assert infer(follower, -1, True, (), led=shorter).script.draws != shorter.draws
+    assert follower.row == len(follower.rows)
     follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
     assert infer(follower, -1, True, (), led=led).script == led
     assert np.array_equal(follower.recorded["snd_cwnd"], handed._decided[:, 2])

@@ -141,13 +141,13 @@ class Follower:
             return lambda: getattr(loop, name)(*args)
         return _MACHINES[name].bind(*args)
 
-    def play(self, script: Script) -> None:
-        """Call all rows with the inferred values."""
+    def play(self, script: Script) -> bool:
+        """Call all rows with the inferred values; return False if one draws a number that was not inferred for it."""
         self.begin(script)
         for edit in script.edits:
             self.run(edit.row)
             self.edit(edit)
-        self.run()
+        return self.run() == len(self.rows)
 
     def score(
         self, script: Script, stops: Sequence[int] | NDArray[np.int64], by: int = bk.ALL_SENDS

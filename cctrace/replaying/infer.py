@@ -44,7 +44,8 @@ def infer(
     `expiry`: row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none. `hz_known`:
     whether the follower's HZ is more than a guess. `given`: parameters that are known; ``paced`` and ``ecn_enable`` are
     inferred otherwise. `begun`: the same with other ticks, for the gain cycle of BBR v1. `led`: what was inferred while
-    the flow was handed over to fq; it stands, unless its super-packets turn out to be of another kernel's.
+    the flow was handed over to fq; it stands, unless its super-packets turn out to be of another kernel's, or a draw
+    comes in another row than then.
     """
     if led is not None:
         return _infer(follower, expiry, hz_known, given, begun, led)
@@ -69,9 +70,11 @@ def _infer(
         gso = likely_gso(follower)
         if gso is not None:
             follower.set_gso(gso)
+        before = follower.save()
         if led is not None and led.gso_max_bytes == gso:
-            follower.play(led)
-            return Inferred(led, [], math.nan)
+            if follower.play(led):
+                return Inferred(led, [], math.nan)
+            follower.restore(before)
         return _inferred(follower, expiry, hz_known, given, gso, begun)
     before, found = follower.save(), []
     for enabled, gso in itertools.product((0, 1), gso_choices(follower)):
