@@ -212,6 +212,26 @@ def test_a_queue_that_stands_from_the_first_round_trip_on_is_no_bucket(cc):
     assert e["base_rtt_us"].value == pytest.approx(12_900, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "buffer", "seed"),
+    [
+        pytest.param("reno", "cubic6", "1bdp", 5, id="never meets an empty queue, which is no bucket"),
+        pytest.param("reno", "reno", "1bdp", 31, id="the other's packets came before time 0"),
+        pytest.param("cubic6", "cubic6", "2.5bdp", 42, id="only some of the packets are the other's"),
+    ],
+)
+def test_flows_of_which_one_joins_late_have_the_path_that_they_share(tmp_path, first, second, buffer, seed):
+    path = cct.Path(rate="40Mbit", rtt="30ms", buffer=buffer)
+    senders = [first, cct.Sender(second, start="8s")]
+    cct.simulate(path, senders, "18s", seed=seed, profile="linux", packets=True).to_pcap(tmp_path / "both.pcap")
+    for flow in cct.read(tmp_path / "both.pcap").bulk():
+        e = path_of(evidence_of(flow), quick=True).estimates
+        assert e["shaper"] is None
+        assert e["rate_bps"][0]["value"] == pytest.approx(40e6, rel=1e-3)
+        assert e["base_rtt_us"].value == pytest.approx(30_000, rel=0.01)
+        assert e["buffer_bytes"].value == pytest.approx(path.buffer_bytes, rel=0.02)
+
+
 @pytest.mark.parametrize("name", ["single_bbr_1bdp", "loss_cubic_1pct", "compete_bbr_cubic_2bdp"])
 def test_no_bucket_is_seen_where_none_was(name):
     e = cct.fit.path(recorded(name)).estimates

@@ -1,5 +1,6 @@
 """Where a cost is least, and the compiled costs of a rate: those of numpy, and cut short without harm."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -44,6 +45,15 @@ def test_the_compiled_deviation_is_numpys(rng, rate):
         assert flow.deviation_at(rate, np.inf, whole) == pytest.approx(wanted, rel=1e-12)
         assert flow.deviation_at(rate, wanted * 1.001, whole) == pytest.approx(wanted, rel=1e-12)
         assert flow.deviation_at(rate, wanted * 0.999, whole) == np.inf
+
+
+@pytest.mark.parametrize("rate", [0.3, 2.0, 40.0])
+def test_what_came_before_time_0_took_the_queues_time(rng, rate):
+    """Times count from a flow's first packet; flows that share its queue may have begun earlier."""
+    flow = flow_of(rng)
+    flow = replace(flow, sent_us=flow.sent_us - 2e6, acked_us=flow.acked_us - 2e6)
+    left = flow.acked_us - departures(flow.sent_us, flow.wire_bytes, constant(rate))
+    np.testing.assert_allclose(flow.unexplained(constant(rate)), left[flow.timed], rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("rate", [0.3, 1.9, 2.0, 2.3, 40.0])

@@ -65,7 +65,7 @@ class Sent:
     def _work(self) -> tuple[Floats, Floats, Floats]:
         """Arrival time, and cumulative bytes before and after each packet."""
         total = np.cumsum(self.wire_bytes)
-        return np.maximum(self.sent_us, 0.0), total - self.wire_bytes, total
+        return self.sent_us, total - self.wire_bytes, total
 
     def part(self, begin_us: float, end_us: float) -> Sent:
         """Return the packets sent from `begin_us` to `end_us`."""
@@ -291,34 +291,37 @@ def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
     paired = pair_rate(flow) if search is CLOSELY else None
     if paired is not None and (paired[1] < const.PAIR_EXACT or not stands(flow, constant(paired[0]))):
         return paired[0], deviation(flow, constant(paired[0]))
-    most, plateau = _bounds(flow)
-    wide = least_within(flow.deviation_at, most / 2, most * 8, *search.wide)
-    near = least_within(flow.deviation_at, plateau * 0.97, plateau * 1.05, *search.near)
-    rate = min(wide, near, key=lambda found: found[1])[0]
+    most, plateaus = _bounds(flow)
+    rate, cost = least_within(flow.deviation_at, most / 2, most * 8, *search.wide)
+    for plateau in plateaus:
+        near = least_within(flow.deviation_at, plateau * 0.97, plateau * 1.05, *search.near)
+        rate, cost = min((rate, cost), near, key=lambda found: found[1])
     if search is CLOSELY:  # within its error, prefer the rate at which residual delays do not drift over the flow
         drift = functools.partial(flow.deviation_at, all_rows=True)
         rate = least_within(drift, rate * 0.998, rate * 1.002, 41, 2e-6)[0]
     return rate, deviation(flow, constant(rate))
 
 
-def _bounds(flow: Sent) -> tuple[float, float]:
-    """Return the largest delivered rate, and the rate delivered most often while a queue stood.
+def _bounds(flow: Sent) -> tuple[float, list[float]]:
+    """Return the largest delivered rate, and the rates delivered most often while a queue stood.
 
-    Where the queue also serves packets whose delivery times are unknown, sent bytes replace delivered ones.
+    Where the queue also serves packets whose delivery times are unknown, sent bytes replace delivered ones; where these
+    are few, they may be lost ones or another flow's, and either rate may be the queue's.
     """
     low, span_us = flow.least_rtt_us, flow.sent_us[-1] - flow.sent_us[0]
     window_us = max(const.WINDOW_US, 4 * low)
     if span_us < 4 * window_us:
         window_us = max(span_us / 4, 1.0)
     _, rate, mean_rtt = delivered_rate(flow, window_us)
-    if len(flow.acked) > 0.9 * len(flow.sent_us):
-        some, standing = rate[rate > 0], rate[(mean_rtt > 1.05 * low) & (rate > 0)]
-    else:
-        place = np.maximum(flow.sent_us / window_us, 0).astype(np.int64)  # other flows may have started earlier
-        rate = np.bincount(place, flow.wire_bytes)[:-1] / window_us
-        some = standing = rate[rate > 0]
-    plateau = float(np.median(standing)) if len(standing) else float(np.quantile(some, 0.9))
-    return float(np.quantile(some, 0.98)), plateau
+    place = np.maximum(flow.sent_us / window_us, 0).astype(np.int64)  # other flows may have started earlier
+    sent = np.bincount(place, flow.wire_bytes)[:-1] / window_us
+    sent, rate, queued = sent[sent > 0], rate[rate > 0], rate[(mean_rtt > 1.05 * low) & (rate > 0)]
+    unknown = 1 - len(flow.acked) / len(flow.sent_us)
+    if unknown >= 0.1:
+        return float(np.quantile(sent, 0.98)), [float(np.median(sent))]
+    delivered = float(np.median(queued)) if len(queued) else float(np.quantile(rate, 0.9))
+    plateaus = [delivered, float(np.median(sent))] if unknown > 0.01 and len(sent) else [delivered]
+    return float(np.quantile(rate, 0.98)), plateaus
 
 
 def lever(flow: Sent, steps: Steps) -> float:

@@ -15,7 +15,8 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     """Return the shaper that delayed the packets, a `Bucket`, or None.
 
     A bucket shortens the queue at the same rate by its size: once it is empty, every packet arrives bucket / rate
-    earlier than from the queue alone, which is earlier than the minimum RTT allows.
+    earlier than from the queue alone, which is earlier than the minimum RTT allows. So it does, without any bucket, for
+    a flow that joins others and never meets their queue empty: some packet must have met most of the bucket full.
     """
     if len(steps.rate) > 1:
         return None
@@ -31,6 +32,8 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
         return float(np.mean(np.log1p(np.abs((flow.acked_us - gone)[known] - least) / 200.0)))
 
     bucket = (least - float(np.median(rest))) * rate
+    if np.min((gone_us - flow.sent_us)[known]) > bucket / rate / 2:
+        return None
     for _ in range(2):
         bucket = least_of(lambda b, r=rate: cost(r, b), bucket / 1.3, bucket * 1.3, 41, 1e-4)[0]
         rate = least_of(lambda x, b=bucket: cost(x, b), rate * 0.998, rate * 1.002, 21, 1e-6)[0]
