@@ -157,7 +157,10 @@ def test_a_clause_without_its_numbers_is_left_out(known, sentence):
 
 @pytest.mark.parametrize(
     ("goodput_bps", "words"),
-    [(46e6, "filled its path: 46 Mbit/s of goodput, 97"), (31e6, "31 Mbit/s of goodput in all, typically 97")],
+    [
+        (46e6, "filled its path: 46 Mbit/s of goodput; while it sent, its packets with their headers took 97"),
+        (31e6, "31 Mbit/s of goodput in all; while it sent, its packets with their headers took typically 97"),
+    ],
 )
 def test_a_path_that_was_full_for_most_of_the_time_is_not_said_to_have_been_so_throughout(goodput_bps, words):
     queue = Queue(40e3, 40e3, 39e3, queue_us=200.0, rate_bps=50e6, used_share=0.97, explained=0.3)

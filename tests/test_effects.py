@@ -664,8 +664,8 @@ def test_large_effects_over_a_path_that_does_not_reproduce_order_the_verdicts_an
 
 def test_a_removal_that_two_causes_share_has_one_row():
     same = Estimate90(1.2, 1.1, 1.3)
-    one, other = (Effect(words, same, same, same) for words in ("one rate all the time", "no policer"))
+    one, other = (Effect(words, same, same, same) for words in ("no jitter", "no policer"))
     figures = {"goodput_bps": same, "rtt_mean_us": same, "retransmitted_share": same}
     causes = {"stale_bandwidth": Without(figures, one), "rate_change": Without(figures, one)}
     found = Effects({}, "bbr3", {}, causes | {"policer": Without(figures, other)}, {}, [], [])
-    assert [words for words, _ in found.rows()][2:] == ["with one rate all the time", "with no policer"]
+    assert [words for words, _ in found.rows()][2:] == ["with no jitter", "with no policer"]

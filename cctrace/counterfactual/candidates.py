@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention
+from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention, varies
 from cctrace.counterfactual.scene import Scene
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.diagnose import Diagnosis
@@ -138,6 +138,9 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
     if "fair_queueing" in known and scene.others:  # of one queue in the simulation
         removal, one = known["fair_queueing"]
         known["fair_queueing"] = replace(removal, is_alone=True), one
+    if "rate_change" in known and varies(known["rate_change"][1]):
+        removal, one = known["rate_change"]
+        known["rate_change"] = replace(removal, words="the path's mean rate all the time"), one
     path, lost = scene.path, scene.path.estimates["loss"]
     if "aqm" in known and path.aqm == "droptail":
         if lost["model"] != "none" and "random_loss" not in known:  # what models the drops of an AQM that none fits

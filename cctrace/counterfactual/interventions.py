@@ -79,10 +79,15 @@ def _to(**changes: Any) -> Change:
     return lambda path, verdict: changed(path, changes)
 
 
+def varies(verdict: Verdict) -> bool:
+    """Return whether the verdict is of a rate that varied all the time, not of a step."""
+    return "rate_p10_bps" in verdict.evidence
+
+
 def _one_rate(path: Path, verdict: Verdict) -> Path:
     """Return a path with its first rate; of a continuously varying one, the mean rate."""
     times, rates = path.rate_steps()
-    if "rate_p10_bps" in verdict.evidence and len(rates) > 1:
+    if varies(verdict) and len(rates) > 1:
         lasted = np.diff(np.append(times, max(verdict.end_s * 1e9, times[-1] + 1.0)))
         return changed(path, {"rate": float(np.average(rates, weights=lasted))})
     return changed(path, {"rate": float(rates[0])})
@@ -113,8 +118,8 @@ INTERVENTIONS: dict[str, Intervention] = {
     "competition": Intervention("no competing flows", is_alone=True),
     "fair_queueing": Intervention("no competing flows", _entire_link),
     "inflated_min_rtt": Intervention("no competing flows", is_alone=True),
-    "rate_change": Intervention("one rate all the time", _one_rate),
-    "stale_bandwidth": Intervention("one rate all the time", _one_rate),
+    "rate_change": Intervention("the path's first rate all the time", _one_rate),
+    "stale_bandwidth": Intervention("the path's first rate all the time", _one_rate),
     "poor_pacing": Intervention("packets paced by fq", hosts={"fq": True}),
     "ack_thinning": Intervention("an ACK for every second segment", hosts={"ack_every": DELAYED_ACK}),
     "ack_aggregation": Intervention("ACKs as they are due", hosts={"ack_slot": None}),

@@ -316,9 +316,9 @@ CAUSES = {  # the most important first
         "A higher rate needs a faster path or less competing traffic.",
         "Periods in which more data in flight increased the rate.",
         rate=Sentence(
-            "The flow filled its path[{mostly?} most of the time]: {goodput_bps} of goodput[{mostly?} in all], "
-            "[{mostly?}typically ]{of_rate_share} of the bottleneck's {rate_bps} (on the wire) while it sent, with a "
-            "median queue of {queue_us} on a base RTT of {base_rtt_us}.",
+            "The flow filled its path[{mostly?} most of the time]: {goodput_bps} of goodput[{mostly?} in all]; while "
+            "it sent, its packets with their headers took [{mostly?}typically ]{of_rate_share} of the bottleneck's "
+            "{rate_bps}, with a median queue of {queue_us} on a base RTT of {base_rtt_us}.",
             "A higher rate needs a faster path or less competing traffic.",
             "Periods in which more data in flight increased the rate.",
         ),
@@ -354,7 +354,8 @@ CAUSES = {  # the most important first
         "jitter",
         "The path's delay varies: a standard deviation of {jitter_sd_us} within an RTT, on a mean of "
         "{uncongested_rtt_us}, whatever this flow has queued.",
-        "Jitter lowers BBR's min_rtt: `cctrace fit collapse` computes how near this is to a minRTT collapse.",
+        "Jitter lowers BBR's min_rtt: `cctrace fit collapse` computes how near this is to a minRTT collapse, `cctrace "
+        "fit jitter` what the path draws (more than packets that keep their order show).",
         "Delays that follow the flow's own queue.",
     ),
     "inflated_min_rtt": _cause(
