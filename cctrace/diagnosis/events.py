@@ -1,5 +1,6 @@
 """Events of a flow: sentences with numbers, in order of time."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,6 +9,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Event
 from cctrace.diagnosis.limits import merged
 from cctrace.diagnosis.packets.marks import reductions_s
+from cctrace.diagnosis.packets.rates import longest_rtt_us, stale_seconds
 from cctrace.diagnosis.record import Record
 from cctrace.path.constants import ROUTE_WINDOWS
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE
@@ -23,7 +25,7 @@ def events_of(record: Record) -> list[Event]:
 
 
 def _some(events: list[Event], kind: str) -> list[Event]:
-    """Return the `MOST` longest events; the last one says how many there were."""
+    """Return the `MOST_EVENTS` longest events; the last one says how many there were."""
     if len(events) <= const.MOST_EVENTS:
         return events
     kept = sorted(events, key=lambda event: event.start_s - event.end_s)[: const.MOST_EVENTS]
@@ -33,25 +35,18 @@ def _some(events: list[Event], kind: str) -> list[Event]:
 
 
 def _rates(record: Record) -> Iterator[Event]:
-    from cctrace.diagnosis.packets.rates import stale_seconds
-
     for change in record.changes:
         fell = change.after_bps < change.before_bps
-        text = (
-            f"At {change.at_s:.1f} s the path's rate {'fell' if fell else 'rose'} from "
-            f"{format_rate(change.before_bps)} "
-            f"to {format_rate(change.after_bps)}"
-        )
+        rates = f"from {format_rate(change.before_bps)} to {format_rate(change.after_bps)}"
+        text = f"At {change.at_s:.1f} s the path's rate {'fell' if fell else 'rose'} {rates}"
         evidence = {"before_bps": change.before_bps, "after_bps": change.after_bps}
         if fell:
             stale = stale_seconds(record, change)
-            inside = (record.sent_s > change.at_s) & (record.sent_s < change.until_s)
-            rtt = record.rtt_us[inside]
-            longest = float(np.nanmax(rtt)) if np.isfinite(rtt).any() else np.nan
+            longest = longest_rtt_us(record, change.at_s, change.until_s)
             evidence |= {"stale_s": stale, "longest_rtt_us": longest}
             if stale > 0 and not record.is_loss_based:
                 text += f"; a bandwidth estimate over ten round trips was stale for {stale:.1f} s"
-            if longest == longest:
+            if not math.isnan(longest):
                 text += f"; RTTs reached {format_time(longest * 1000)}"
         yield Event("rate_change", change.at_s, change.at_s, text + ".", evidence)
 
@@ -115,15 +110,11 @@ def _timeouts(record: Record) -> list[Event]:
 
 
 def _zero(record: Record) -> list[Event]:
-    zero = record.zero_window_s
-    if not len(zero):
-        return []
     found = []
-    for begin, end in record.window_shut_s:
-        if np.any((zero >= begin - 1e-3) & (zero <= end)):
-            lasted = end - begin
-            text = f"At {begin:.1f} s the receiver shut its window for {format_time(lasted * 1e9)}."
-            found.append(Event("zero_window", float(begin), float(end), text, {"lasted_s": float(lasted)}))
+    for begin, end in record.zero_windows_s:
+        lasted = end - begin
+        text = f"At {begin:.1f} s the receiver shut its window for {format_time(lasted * 1e9)}."
+        found.append(Event("zero_window", begin, end, text, {"lasted_s": lasted}))
     return _some(found, "zero windows")
 
 
@@ -212,5 +203,6 @@ def _bursts(record: Record) -> list[Event]:
         at = float(record.seconds(sends["time_ns"][first[k] : first[k] + 1])[0])
         payload = float(size[k] * record.table.mss)
         text = f"At {at:.1f} s {size[k]} segments ({format_size(payload)}) left back to back."
+        # A nanosecond a segment, so that `_some` keeps the largest bursts as the longest events.
         found.append(Event("burst", at, at + float(size[k]) * 1e-9, text, {"segments": int(size[k])}))
     return _some(found, "bursts")

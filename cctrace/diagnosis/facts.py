@@ -20,7 +20,7 @@ PACKETS, POLLS, SINGLE_POLL = "packets", "polls", "single poll"
 
 
 class Artefact(NamedTuple):
-    """A capture artefact: its form, and the confidence."""
+    """A capture artefact: which of the catalogue's sentences tells it (a key of `Cause.forms`), and the confidence."""
 
     form: str
     confidence: float
@@ -81,7 +81,7 @@ class Facts:
     bunches: groups.AckBunches | None = None
     batches: groups.AckBatches | None = None
     ack_counts: groups.AckCounts | None = None
-    artefacts: tuple[Artefact, ...] = ()
+    artefact: Artefact | None = None
     elsewhere: Elsewhere | None = None
 
     @property

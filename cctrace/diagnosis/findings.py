@@ -84,7 +84,7 @@ class Event(Public):
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause that a rule has found; `catalogue.verdict` puts it into words."""
+    """A cause that a rule has found; `order.verdict` puts it into words."""
 
     name: str  # of the cause
     confidence: float  # 0 to 1, before calibration

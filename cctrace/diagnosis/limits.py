@@ -37,7 +37,7 @@ def limits_of(record: Record) -> list[Limit]:
         "receive_window": record.window_shut_s,
         "application": outside(outside(_idle(record), probes), data_waited(record)),
         "probe_rtt": probes,
-        "recovery": _states(record, CA_RECOVERY),
+        "recovery": runs_of(record.ack_s, record.acks["ca_state"] >= CA_RECOVERY, record.duration_s),
         "marks": runs_of(record.ack_s, record.acks["ca_state"] == CA_CWR, record.duration_s),
         "startup": np.array([[0.0, startup_end_s(record)]]),
     } | _released(record)
@@ -54,8 +54,10 @@ def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[n
     found = {}
     width, places = edges_s[1] - edges_s[0], np.arange(len(edges_s))
     for name, (time_s, total_s) in _counters(record, edges_s).items():
+        # Whole bins counted by each edge, less those passed. A tick of the counter may be longer than a bin: what it
+        # counts at once marks that many bins from there on.
         due = np.floor(np.interp(edges_s, time_s, total_s) / width + 0.5) - places
-        marked = np.diff(places + np.minimum.accumulate(due)) > 0  # ticks of the counter are longer than a slice
+        marked = np.diff(places + np.minimum.accumulate(due)) > 0
         found[name] = np.column_stack([edges_s[:-1], edges_s[1:]])[marked]
     return found
 
@@ -63,11 +65,11 @@ def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[n
 def _counters(
     record: Record, edges_s: NDArray[np.float64]
 ) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return {limit: (times, total until then)}, seconds, as polled or else, of a closed window, as the replay has it.
+    """Return {limit: (times, time counted until then)}, seconds: as polled, or without polls as a replay counts it.
 
-    Linux asks its pacing timer and cwnd first [Linux] tcp_write_xmit: a capture alone does not show whether these would
-    have delayed what the window did, nor a full send buffer. With fq it asks no timer. If departures leave fq open, the
-    likelier reading counts.
+    Linux asks its pacing timer and cwnd before the receive window [Linux] tcp_write_xmit: a capture alone does not show
+    whether these would have delayed what the window did, nor a full send buffer, which no replay counts. With fq, Linux
+    asks no timer. If the departures do not show whether fq was there, and it matters, the likelier case counts.
     """
     if (polls := _close_polls(record)) is not None:
         time_s = record.seconds(polls["time_ns"])
@@ -79,8 +81,8 @@ def _counters(
     shut = _shut(record, record.flow, run, edges_s)
     if record.flow.through_fq is None:
         through = _shut(record, record.flow.paced_by(THROUGH_FQ, run.decided), run, edges_s)
-        differ = abs(through[1][-1:] - shut[1][-1:]).sum() > const.NEGLIGIBLE * record.duration_s
-        if differ and leans_to_fq(record.flow, run.controller):
+        differ_s = abs(through[1][-1:] - shut[1][-1:]).sum()  # at the end; 0 if there are no counts
+        if differ_s > const.NEGLIGIBLE * record.duration_s and leans_to_fq(record.flow, run.controller):
             shut = through
     return {"receive_window": shut}
 
@@ -88,7 +90,7 @@ def _counters(
 def _shut(
     record: Record, flow: Flow, run: Run, edges_s: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (times, total until then), seconds, of a closed window in this reading of the flow."""
+    """Return (times, total until then), seconds, of a closed window, as `flow` paced (by a timer, or through fq)."""
     time_ns = record.start_ns + np.rint(edges_s * 1e9).astype(np.int64)
     states = flow.answers(np.column_stack([time_ns - 1, time_ns]), run.decided, run.marked)
     return edges_s[states["poll"]], states["rwnd_limited_us"] / 1e6
@@ -151,12 +153,8 @@ def covered(intervals: ArrayLike, edges: NDArray[np.float64]) -> NDArray[np.floa
     intervals = np.asarray(intervals, float).reshape(-1, 2)
     if not len(intervals):
         return np.zeros(len(edges) - 1)
-    knots = np.concatenate([[-np.inf], intervals.ravel()])
-    total = np.concatenate(
-        [[0.0], np.column_stack([np.zeros(len(intervals)), np.diff(intervals)[:, 0]]).ravel().cumsum()]
-    )
-    knots[0] = min(edges[0], knots[1]) - 1.0
-    return np.diff(np.interp(edges, knots, total))
+    total = np.column_stack([np.zeros(len(intervals)), np.diff(intervals)]).ravel().cumsum()
+    return np.diff(np.interp(edges, intervals.ravel(), total))
 
 
 def startup_end_s(record: Record) -> float:
@@ -173,11 +171,6 @@ def startup_end_s(record: Record) -> float:
         if since >= full_rounds:
             return float(min(start[k - full_rounds + 1], first_loss))
     return float(min(record.duration_s, first_loss))
-
-
-def _states(record: Record, least: int) -> NDArray[np.float64]:
-    """Return when the congestion state was `least` or worse (3 Recovery, 4 Loss)."""
-    return runs_of(record.ack_s, record.acks["ca_state"] >= least, record.duration_s)
 
 
 def _idle(record: Record) -> NDArray[np.float64]:
@@ -275,12 +268,10 @@ def _four_in_flight(record: Record) -> NDArray[np.float64]:
     It starts with the pause, of half an RTT or more, in which the data in flight fall to that.
     """
     acks = record.acks
-    flying = acks["rs_prior_in_flight"]
-    if not len(acks) or np.median(flying) < 3 * V1["cwnd_min_target"].default or record.is_loss_based:
+    flying, four = acks["rs_prior_in_flight"], V1["cwnd_min_target"].default
+    if not len(acks) or np.median(flying) < 3 * four or record.is_loss_based:
         return np.zeros((0, 2))
-    runs = runs_of(
-        record.ack_s, (flying <= V1["cwnd_min_target"].default + 1) & (acks["ca_state"] < 2), record.duration_s
-    )
+    runs = runs_of(record.ack_s, (flying <= four + 1) & (acks["ca_state"] < CA_CWR), record.duration_s)
     runs = runs[np.diff(runs)[:, 0] >= V1["probe_rtt_mode_ms"].default / 2000]
     runs = outside(runs, record.empty_s)  # an application's pauses leave nothing in flight
     if len(runs) > 1 + record.duration_s / (BBR2.params["probe_rtt_win_ms"].default / 1000):

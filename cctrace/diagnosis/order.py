@@ -86,7 +86,8 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
     application was seen to pause, it follows the certain effects.
     """
     first, second = (goal, "goodput" if goal != "goodput" else "delay")
-    pauses = any(one.name in PAUSED for one in verdicts)
+    # A gain that needs data the application may lack: behind the certain ones if the flow was seen without data.
+    later = 1 if any(one.name in PAUSED for one in verdicts) else 0
 
     def key(one: Verdict) -> tuple[int, int, float, int]:
         effect, place = one.effect, _place(one.name, one.evidence)
@@ -103,7 +104,7 @@ def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdic
             gain = _least_gain(effect, wanted) if is_longer else _size(one, effect, wanted, goal)
             size = -round(gain / (const.LOSS_TIE if wanted == "loss" else const.RATIO_TIE))
             if _may_matter(one, wanted, goal):
-                return rank + pauses, size, 0.0, place
+                return rank + later, size, 0.0, place
             if _matters(one, wanted, goal):
                 return rank, size, _alone(effect), place
         is_large = any(_size(one, effect, wanted, goal) >= _least(wanted) for wanted in (first, second))

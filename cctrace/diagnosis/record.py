@@ -276,6 +276,13 @@ class Record:
         return self.seconds(time_ns[~mine & is_zero])
 
     @functools.cached_property
+    def zero_windows_s(self) -> list[tuple[float, float]]:
+        """Those of `window_shut_s` in which the receiver advertised a zero window."""
+        zero = self.zero_window_s
+        shut = self.window_shut_s.tolist() if len(zero) else []
+        return [(begin, end) for begin, end in shut if np.any((zero >= begin - 1e-3) & (zero <= end))]
+
+    @functools.cached_property
     def timeouts_s(self) -> NDArray[np.float64]:
         """When the retransmission timer fired, seconds."""
         again = self.flow.retransmission_log

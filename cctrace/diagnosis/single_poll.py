@@ -140,19 +140,17 @@ def _losses(poll: SinglePoll) -> groups.Losses | None:
     """
     share = poll.retransmitted / poll.sent if poll.sent > 0 else groups.NAN
     mss, bw = poll["snd_mss"] or groups.NAN, poll["bbr_bw_Bps"]
+    window = poll.busy_bps / 8e6 * poll.rtt_us / mss
     if bw > 0:
-        explains = (
-            share >= const.SINGLE_POLL_LOSSY and poll.retransmitted > const.START_LOSES * bw * poll.least_us / 1e6 / mss
-        )
+        at_start = const.START_LOSES * bw * poll.least_us / 1e6 / mss
+        explains = share >= const.SINGLE_POLL_LOSSY and poll.retransmitted > at_start
+    elif np.isfinite(window):
+        explains = poll.retransmitted >= const.FEW and window < const.AMPLE * np.sqrt(1.5 / share)
     else:
-        window = poll.busy_bps / 8e6 * poll.rtt_us / mss
-        explains = poll.retransmitted >= const.FEW and (
-            window < const.AMPLE * np.sqrt(1.5 / share) if np.isfinite(window) else share >= const.SINGLE_POLL_LOSSY
-        )
+        explains = poll.retransmitted >= const.FEW and share >= const.SINGLE_POLL_LOSSY
     # At the end of a transfer the last ACK was delayed, and an eighth of that enters the smoothed RTT.
-    if not explains or not poll.rtt_us < (1 + const.RTT_RISE) * poll.least_us + (
-        LONE_ACK_US / 8 if poll.is_idle else 0
-    ):
+    delayed_us = LONE_ACK_US / 8 if poll.is_idle else 0
+    if not explains or not poll.rtt_us < (1 + const.RTT_RISE) * poll.least_us + delayed_us:
         return None
     lost, span, room = int(poll.retransmitted), (0.0, 0.0), poll.rtt_us - poll.least_us
     return groups.Losses(lost, poll.sent, share, span, 0.5, 1, room, poll.least_us, is_gathered=lambda: False)

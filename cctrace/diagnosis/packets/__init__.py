@@ -65,7 +65,7 @@ def _losses(record: Record, known: dict[str, Any]) -> dict[str, Any]:
 
 _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
     "the capture's quality": lambda record, _: {
-        "artefacts": capture.artefact(record),
+        "artefact": capture.artefact(record),
         "elsewhere": capture.elsewhere(record.flow),
     },
     "endpoints": _of_ends,

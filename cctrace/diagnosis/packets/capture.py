@@ -1,8 +1,5 @@
 """Facts about the capture, from packets: artefacts (clock, queues before it, copies, gaps), and where it was taken."""
 
-from collections.abc import Iterator
-from typing import Any
-
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Artefact, Elsewhere
 from cctrace.diagnosis.findings import between
@@ -13,13 +10,9 @@ from cctrace.path.stamps import clock_set, held_us, stamps_of
 from cctrace.units import format_time
 
 
-def artefact(record: Record) -> tuple[Artefact, ...]:
-    """Return the first artefact of the capture, if any."""
-    quality = record.flow.quality()
-    for asked in (_clock, _copies, _held, _missing):
-        for one in asked(record, quality):
-            return (one,)
-    return ()
+def artefact(record: Record) -> Artefact | None:
+    """Return the capture's artefact that spoils most, if it has any."""
+    return _clock(record) or _copies(record) or _held(record) or _missing(record)
 
 
 def elsewhere(flow: Flow) -> Elsewhere | None:
@@ -35,39 +28,44 @@ def is_elsewhere(flow: Flow) -> bool:
     return bool(flow.capture.connections.sender_side_ns[flow.index] > REACTION_NS)
 
 
-def _clock(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
-    """The capture's clock was set while it ran."""
-    if (found := clock_set(record.flow)) is not None:
-        at_s, by_us = found
-        words: dict[str, float | str] = {"way": "forward" if by_us > 0 else "back", "set_by_us": abs(by_us)}
-        yield Artefact("clock", const.COUNTED, {"at_s": at_s, "clock_set_us": by_us}, words)
+def _clock(record: Record) -> Artefact | None:
+    """Return that the capture's clock was set while it ran."""
+    found = clock_set(record.flow)
+    if found is None:
+        return None
+    at_s, by_us = found
+    words: dict[str, float | str] = {"way": "forward" if by_us > 0 else "back", "set_by_us": abs(by_us)}
+    return Artefact("clock", const.COUNTED, {"at_s": at_s, "clock_set_us": by_us}, words)
 
 
-def _held(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
-    """Packets are held between the sender's TCP and the capture point: a shaper on the interface itself."""
+def _held(record: Record) -> Artefact | None:
+    """Return that packets are held between the sender's TCP and the capture point: a shaper on the interface itself."""
     if is_elsewhere(record.flow) or record.flow.taken_at == "receiver":
-        return
+        return None
     stamps, rtt_us = stamps_of(record.flow), record.flow.row["rtt_median_us"]
     held = held_us(stamps)
-    if held >= 2 * stamps.tick_us + const.HELD_US and not held < const.RTT_RISE * (rtt_us or 0):
-        yield Artefact("held", const.COUNTED, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us})
+    if not held >= 2 * stamps.tick_us + const.HELD_US or held < const.RTT_RISE * (rtt_us or 0):
+        return None
+    return Artefact("held", const.COUNTED, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us})
 
 
-def _copies(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
-    """The capture contains duplicates, some of which cannot be distinguished from retransmissions."""
+def _copies(record: Record) -> Artefact | None:
+    """Return that the capture has duplicates, some of which cannot be distinguished from retransmissions."""
     copies = record.flow.capture.packets.counters.get("duplicates", 0)
-    repeated = quality["unexplained_retransmissions"] / max(record.flow.row["segments_sent"], 1)
-    if copies and repeated >= const.HEAVY:
-        yield Artefact("copies", const.COUNTED, {"repeated_share": repeated, "copies": copies})
+    repeated = record.flow.quality()["unexplained_retransmissions"] / max(record.flow.row["segments_sent"], 1)
+    if not copies or repeated < const.HEAVY:
+        return None
+    return Artefact("copies", const.COUNTED, {"repeated_share": repeated, "copies": copies})
 
 
-def _missing(record: Record, quality: dict[str, Any]) -> Iterator[Artefact]:
-    """Acknowledged data were not captured."""
-    uncaptured = quality["uncaptured_segments"]
+def _missing(record: Record) -> Artefact | None:
+    """Return that acknowledged data were not captured."""
+    uncaptured = record.flow.quality()["uncaptured_segments"]
     missing = uncaptured / max(uncaptured + record.flow.row["segments_sent"], 1)
-    if missing > const.NEGLIGIBLE:
-        sure = between(const.DOUBTFUL, const.MOST_SURE, missing)
-        yield Artefact("", sure, {"uncaptured_share": missing, "uncaptured_segments": uncaptured})
+    if missing <= const.NEGLIGIBLE:
+        return None
+    sure = between(const.DOUBTFUL, const.MOST_SURE, missing)
+    return Artefact("", sure, {"uncaptured_share": missing, "uncaptured_segments": uncaptured})
 
 
 def too_short(record: Record) -> str:

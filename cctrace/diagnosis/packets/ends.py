@@ -41,9 +41,8 @@ def pauses(record: Record) -> groups.Pauses | None:
     zero = record.zero_window_s
     if not len(zero):
         return None
-    near = [pair for pair in record.window_shut_s if np.any((zero >= pair[0] - 1e-3) & (zero <= pair[1]))]
-    held = float(sum(stop - begin for begin, stop in near))
-    return groups.Pauses(len(near), held, (float(zero[0]), float(zero[-1])))
+    shut_s = float(sum(end - begin for begin, end in record.zero_windows_s))
+    return groups.Pauses(len(record.zero_windows_s), shut_s, (float(zero[0]), float(zero[-1])))
 
 
 def start(record: Record, limits: list[Limit]) -> groups.Start | None:
@@ -140,7 +139,7 @@ def of_socket(record: Record) -> groups.SocketLimit | None:
     at_it = len(rate) > 0 and is_at(float(np.median(rate)) * 1e6, limit)
     bottleneck = record.bottleneck
     has_more = bottleneck is not None and bottleneck.is_measured and limit / 1e6 < const.SPARE_RATE * bottleneck.rate
-    carried = _carried_bps(record) if has_more else groups.NAN
+    carried = bottleneck.rate * 8e6 if has_more else groups.NAN
     return groups.SocketLimit(limit * 8, share, record.goodput_bps, at_it, _is_queued(record), carried)
 
 
@@ -161,7 +160,7 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
         partly_filled_share=float((sizes < mss).mean()),
         goodput_bps=record.goodput_bps,
         by_timer_share=even.by_timer_share,
-        carried_bps=_carried_bps(record) if record.bottleneck.is_measured else groups.NAN,
+        carried_bps=record.bottleneck.rate * 8e6 if record.bottleneck.is_measured else groups.NAN,
         faster_rtts=even.faster_s * 1e6 / record.median_rtt_us if may_probe else groups.NAN,
         lost_share=float(record.lost.mean()),
         window_share=payload * record.least_rtt_us / window if window else groups.NAN,
@@ -218,10 +217,5 @@ def _is_queued(record: Record) -> bool:
     bottleneck = record.bottleneck
     if bottleneck is None or not bottleneck.is_measured:
         return False
-    return float(np.median(bottleneck.queue_us)) * bottleneck.rate > const.PACKETS_TOGETHER * (
-        record.table.mss + HEADER_BYTES
-    )
-
-
-def _carried_bps(record: Record) -> float:
-    return float(record.bottleneck.rate * 8e6)
+    waiting_bytes = float(np.median(bottleneck.queue_us)) * bottleneck.rate
+    return waiting_bytes > const.PACKETS_TOGETHER * (record.table.mss + HEADER_BYTES)

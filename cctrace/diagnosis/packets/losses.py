@@ -81,7 +81,7 @@ def _met(record: Record, queue: Server) -> Met:
     met = BacklogsMet(record, queue)
     few = record.lost.sum() < const.FEWEST
     short = bool(met.met[record.lost].min() < const.MOSTLY * met.longest - 3 * PACKET_BYTES)
-    if few:
+    if few:  # too few to tell overflows from other losses
         met.rest = record.lost
     rest, full = int(met.rest.sum()), int(met.overflow.sum())
     sent = len(record.table) - full

@@ -82,12 +82,12 @@ def queue(record: Record) -> Queue:
     """Return the RTTs and the bottleneck's queue, as far as known."""
     bottleneck, (mean, spread) = record.bottleneck, record.uncongested
     known = record.rtt_us[np.isfinite(record.rtt_us)]
-    # The first packets met no queue of their own: the least RTT has none, while counting packets in groups adds some.
-    from_start = record.flow.facts["complete"] and len(known)
     base_us, queue_us = mean, float(np.median(bottleneck.queue_us))
-    if from_start:  # so what the RTT exceeds it by is queue; of ACKs, as the sender takes RTTs and tables have them
+    # The first packets of a flow met no queue of their own: what an RTT exceeds the least by is queue. Counting packets
+    # in groups, as `bottleneck` does, adds some.
+    if record.flow.facts["complete"] and len(known):
         base_us = max(mean, float(known.min()))
-        # Elsewhere than at the sender, the RTTs of the capture point cover a part of the path only.
+        # The sender takes RTTs of ACKs, and so do the tables; seen from elsewhere, they cover a part of the path only.
         of_acks = None if is_elsewhere(record.flow) else record.flow.row["rtt_median_us"]
         queue_us = max(float(of_acks or record.median_rtt_us) - base_us, 0.0)
     return Queue(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +24,10 @@ def others(record: Record) -> dict[str, Turns | Sharing]:
     if shared is None:
         return {}
     found = _in_turns(record, shared.gain)
-    if found is not None and (found.hold or _others_show_turns(record)):
+    if found is not None and (found.has_own_queue or _others_show_turns(record)):
         return {"turns": _turns(record, found)}
-    if not shared.is_common or (got := _got(record, shared)) is None:
-        return {}
-    return {"sharing": _sharing(record, shared.gain, shared.rate, got)}
+    sharing = _sharing(record, shared) if shared.is_common else None
+    return {} if sharing is None else {"sharing": sharing}
 
 
 def _turns(record: Record, found: _Turns) -> Turns:
@@ -38,34 +38,20 @@ def _turns(record: Record, found: _Turns) -> Turns:
         link_bps=found.rate * 8e6,
         deviation=found.deviation,
         solo_bps=found.solo * 8e6,
-        is_own=found.hold,
+        is_own=found.has_own_queue,
         span=_overlap(record),
     )
 
 
-def _sharing(record: Record, gain: float, rate: float, got: _Got) -> Sharing:
-    columns = record.flow.capture.columns
-    found = sharing_of(*got, _overlap(record), link_bps=rate * 8e6, explained_better_by=float(gain))
-    return found._replace(best=f"{columns['src'][found.best]}:{columns['sport'][found.best]}")
-
-
-class _Got(NamedTuple):
-    """Rates of a flow and its companions while all were active, bit/s on the wire, by flow number."""
-
-    mine: float
-    theirs: dict[int, float]
-
-
-def _got(record: Record, shared: Shared) -> _Got | None:
-    """Return the `_Got` of flows that filled the link together; None if most of this flow's data met a half-empty
-    link.
+def _sharing(record: Record, shared: Shared) -> Sharing | None:
+    """Return the rates of flows that filled the link together; None if most of this flow's data met a half-empty link.
 
     A flow that sends little into a link that others leave empty does not compete, whatever queue explains its
     delays.
     """
     parts = [record.path.parts[k] for k in (record.flow.index, *shared.flows)]
     begin, end = (1e6 * at_s for at_s in _overlap(record))
-    window_us = max(100_000.0, *(part.least_rtt_us for part in parts if len(part.acked)))
+    window_us = _window_us(parts)
     edges = np.arange(begin, end + 1.0, window_us)
     if len(edges) < 2:
         return None
@@ -73,8 +59,17 @@ def _got(record: Record, shared: Shared) -> _Got | None:
     mine, filled = rates[0], rates.sum(axis=0) >= const.LARGELY * shared.rate
     if not mine.any() or mine[filled].sum() < const.MOST_OF_TIME * mine.sum():
         return None
-    mean = rates.mean(axis=1) * 8e6
-    return _Got(float(mean[0]), dict(zip(shared.flows, mean[1:].tolist(), strict=True)))
+    mine_bps, *their_bps = (rates.mean(axis=1) * 8e6).tolist()
+    by_flow = dict(zip(shared.flows, their_bps, strict=True))
+    link_bps, gain = shared.rate * 8e6, float(shared.gain)
+    found = sharing_of(mine_bps, by_flow, _overlap(record), link_bps=link_bps, explained_better_by=gain)
+    columns = record.flow.capture.columns
+    return found._replace(best=f"{columns['src'][found.best]}:{columns['sport'][found.best]}")
+
+
+def _window_us(parts: Sequence[Sent]) -> float:
+    """Return the length of the windows in which rates of flows are compared: 0.1 s, or the longest least RTT."""
+    return max([100_000.0, *(part.least_rtt_us for part in parts if len(part.acked))])
 
 
 class _Turns(NamedTuple):
@@ -90,7 +85,7 @@ class _Turns(NamedTuple):
     deviation_common: float
 
     @property
-    def hold(self) -> bool:
+    def has_own_queue(self) -> bool:
         """Whether a queue of its own explains the flow's delays, and a common one does not."""
         return self.deviation < (1 - COMMON) * self.deviation_common
 
@@ -106,13 +101,13 @@ def _others_show_turns(record: Record) -> bool:
         return False
     shared = other.path.shared
     turns = None if shared is None else _in_turns(other, shared.gain)
-    return turns is not None and turns.hold
+    return turns is not None and turns.has_own_queue
 
 
 def _in_turns(record: Record, gain: float) -> _Turns | None:
     """Return the `_Turns` if all flows had equal rates whenever they had data, else None."""
     own, *others = record.path.parts.values()
-    window_us = max(100_000.0, *(part.least_rtt_us for part in (own, *others) if len(part.acked)))
+    window_us = _window_us((own, *others))
     edges = np.arange(0.0, own.sent_us[-1] + window_us, window_us)
     if len(edges) < const.ENOUGH:
         return None

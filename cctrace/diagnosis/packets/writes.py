@@ -85,7 +85,8 @@ def _to_the_byte(record: Record) -> Clock | None:
     time, total = record.seconds(sends["time_ns"]), np.cumsum(sends["payload"].astype(np.int64))
     partly = np.flatnonzero(sends["payload"][:-1] % record.table.mss)
     partly = partly[np.isin(time[partly + 1], written(record)[:, 1])]
-    ends, begins, found = total[partly], time[partly + 1], dict[Clock, int]()
+    ends, begins = total[partly], time[partly + 1]
+    found: dict[Clock, int] = {}
     known = np.append(0, ends)
     sizes = {math.gcd(int(b - a), int(c - b)): b for a, b, c in zip(known, known[1:], known[2:], strict=False)}
     for size, end in sizes.items():
@@ -127,7 +128,8 @@ def _on_clock(begins: NDArray[np.float64], first: int, every: float) -> list[int
         for place in range(first + step, len(begins) if step > 0 else -1, step):
             apart = abs(begins[place] - begins[last])
             if apart > every / 2 and abs(apart - round(apart / every) * every) < const.EQUAL * every:
-                kept.append(last := place)
+                last = place
+                kept.append(place)
     return sorted(kept)
 
 

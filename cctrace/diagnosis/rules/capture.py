@@ -13,7 +13,8 @@ OWN = {"capture_artefact", "vantage_point"}
 
 def capture_artefact(facts: Facts, found: Found) -> Iterator[Finding]:
     """Times or counts are artefacts of the capture."""
-    for one in facts.artefacts[:1]:
+    one = facts.artefact
+    if one is not None:
         yield facts.finding("capture_artefact", one.confidence, one.numbers, one.form).saying(**one.words)
 
 

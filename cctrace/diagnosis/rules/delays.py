@@ -20,14 +20,13 @@ def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
     if late is None or _is_short(found) or late.reordered < const.FEWEST or not late.reordered_share >= REORDERED:
         return
     needless = late.spurious_retransmissions
-    more = (
-        {"copies": needless, "retransmitted": late.retransmitted}
-        if needless > late.retransmitted
-        else {"needless": needless}
-    )
-    counted = {"counted": late.reordered} if late.is_kernels else {}
+    words = {"counted": late.reordered} if late.is_kernels else {}
+    if needless > late.retransmitted:
+        words |= {"copies": needless, "retransmitted": late.retransmitted}
+    elif needless > 0:
+        words["needless"] = needless
     sure = const.COUNTED if late.reordered_share > const.NEGLIGIBLE else const.LIKELY
-    yield facts.finding("reordering", sure, late).saying(**counted | (more if needless > 0 else {}))
+    yield facts.finding("reordering", sure, late).saying(**words)
 
 
 def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -45,10 +44,13 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
     full = const.SPARE_RATE if facts.kind == PACKETS else const.MOSTLY
     if not by_jitter or share > (const.SHORT_PROBES if low.are_probes_short else COLLAPSED) or low.used_share >= full:
         return
-    grades = const.LIKELY, const.DOUBTFUL, const.UNSURE
-    if facts.is_model_based and facts.kind == PACKETS:
-        grades = const.CLEAR, const.LIKELY, const.EXPLAINS
-    sure = grades[(share >= const.NEARLY_ALL * COLLAPSED) + (share >= COLLAPSED)]
+    is_certain = facts.is_model_based and facts.kind == PACKETS
+    if share < const.NEARLY_ALL * COLLAPSED:
+        sure = const.CLEAR if is_certain else const.LIKELY
+    elif share < COLLAPSED:
+        sure = const.LIKELY if is_certain else const.DOUBTFUL
+    else:
+        sure = const.EXPLAINS if is_certain else const.UNSURE
     words = {
         "than": "less than" if share < COLLAPSED else "hardly more than",
         "is_guess": not facts.is_model_based,

@@ -74,9 +74,7 @@ def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
     if managed and (often or met.avoids_short):
         dropped.append(_aqm(facts, lost, met))
     elif often:
-        after_long = (met.rtt_rank - 0.5) * (
-            12 * met.rtt_episodes
-        ) ** 0.5 > SURE_ERRORS and met.rtt_rank > const.CLEAR_RANK
+        after_long = _errors(met.rtt_rank, met.rtt_episodes) > SURE_ERRORS and met.rtt_rank > const.CLEAR_RANK
         if met.chance < CHANCE:
             overflowed = lost.lost
         elif met.is_gathered() or after_long:
@@ -89,9 +87,14 @@ def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
     yield from dropped
 
 
+def _errors(rank: float, episodes: int) -> float:
+    """Return by how many standard errors a mean rank exceeds 0.5: ranks of random losses are uniform from 0 to 1."""
+    return (rank - 0.5) * math.sqrt(12 * episodes)
+
+
 def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
     """Losses with unknown backlogs: random, if nothing contradicts it."""
-    clear = abs(lost.rtt_rank - 0.5) * (12 * lost.episodes) ** 0.5 > SURE_ERRORS and lost.rtt_rank > lost.clear_rank
+    clear = abs(_errors(lost.rtt_rank, lost.episodes)) > SURE_ERRORS and lost.rtt_rank > lost.clear_rank
     together = lost.rtt_rank > LOSSES_SHOW and lost.lost >= 2 * const.FEWEST * lost.episodes
     exact = facts.kind == PACKETS
     if together or clear or not lost.can_be_chance or lost.is_gathered():

@@ -1,5 +1,6 @@
 """Rule on ECN: whether marks limited the window."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,14 +24,13 @@ LOW_LATENCY = {"step", "dualpi2"}  # laws that treat ECT(1) otherwise than ECT(0
 def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     """Marks reduced the window repeatedly, more often than losses did, or once, and it then grew back for long.
 
-    Many in a short part of the flow are told as well, with that part.
-
-    A model of the path ignores them, unless its replay shows that it does not.
+    Many in a short part of the flow are told as well, with that part. A model of the path ignores marks, unless its
+    replay shows that it does not.
     """
     marks = facts.marks
     if marks is None or not marks.is_heeded or found.sure & ENDS:
         return
-    ramps = marks.ramp_s == marks.ramp_s and marks.reductions > marks.loss_episodes
+    ramps = not math.isnan(marks.ramp_s) and marks.reductions > marks.loss_episodes
     again = marks.reductions >= max(const.LEAST_CUTS, marks.loss_episodes)
     if again and marks.longest_pause_share <= const.MOSTLY:
         sure, ramps = between(const.EXPLAINS, const.COUNTED, marks.reductions / const.FEWEST), False

@@ -42,16 +42,14 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
     else:
         return
     mine, total = sharing.mine_bps, sharing.mine_bps + sharing.their_rate_bps
-    fair = total / sharing.flows
+    fair, won = total / sharing.flows, "about"
+    if abs(mine / fair - 1) > const.EQUAL:
+        won = "more than" if mine > fair else "less than"
     words = {
         "others": f"{sharing.flows - 1} other flow{'s' if sharing.flows > 2 else ''}",
         "record": "capture" if facts.kind == PACKETS else "file",
         "by_rtts": sharing.rtt_correlation > const.RTTS_ALIKE,
-        "won": "more than"
-        if mine > (1 + const.EQUAL) * fair
-        else "less than"
-        if mine < (1 - const.EQUAL) * fair
-        else "about",
+        "won": won,
     }
     numbers = sharing._asdict() | {"fair_share": 1 / sharing.flows}
     yield facts.finding("competition", min(const.MOST_SURE, sure), numbers, span=sharing.span).saying(**words)

@@ -10,6 +10,17 @@ from cctrace.diagnosis.rules.found import ENDS, Found
 from cctrace.path.changes import Change
 from cctrace.path.constants import COMMON
 
+# Causes that explain a steady amount in flight, however doubtful they are.
+EXPLAINING = {
+    "ecn_marking",
+    "pacing_limited",
+    "rate_change",
+    "self_induced_queue",
+    "congested_before",
+    "shaper",
+    "path_full",
+}
+
 
 def _ends(found: Found) -> bool:
     """Return whether an end, or something that paced it, explains the rate."""
@@ -48,15 +59,12 @@ def changed(changes: Sequence[Change], sure: float) -> Finding:
 def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
     """A typical queue of two base RTTs: the flow's own or, if unknown, of a sender that builds queues."""
     queue = facts.queue
-    if (
-        queue is None
-        or _ends(found)
-        or "competition" in found.sure
-        or not queue.queue_us >= const.BLOATED * queue.base_rtt_us
-    ):
+    if queue is None or _ends(found) or "competition" in found.sure:
+        return
+    if not queue.queue_us >= const.BLOATED * queue.base_rtt_us:
         return
     own = queue.explained > COMMON
-    if own or (queue.explained != queue.explained and not facts.is_model_based):
+    if own or (math.isnan(queue.explained) and not facts.is_model_based):
         sure = between(const.EXPLAINS, const.MOST_SURE, queue.explained if own else 0.0)
         numbers = {
             "queue_us": queue.queue_us,
@@ -139,14 +147,3 @@ def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if held is None or found.sure or found.names & EXPLAINING or not held.spread <= const.IN_FLIGHT_STEADY:
         return
     yield facts.finding("window_limited", const.LIKELY, held)
-
-
-EXPLAINING = {
-    "ecn_marking",
-    "pacing_limited",
-    "rate_change",
-    "self_induced_queue",
-    "congested_before",
-    "shaper",
-    "path_full",
-}
