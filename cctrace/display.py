@@ -74,6 +74,15 @@ def endpoint(host: str | None, port: int | str | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """Return names as text.
+
+    >>> listed(["bbr2016"]), listed(["bbr2016", "bbr2019", "bbr2022"])
+    ('bbr2016', 'bbr2016, bbr2019 and bbr2022')
+    """
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
 def connection(src: str | None, sport: int | str | None, dst: str | None, dport: int | str | None) -> str:
     """Return a connection as people write it, the sender of the data first.
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from cctrace.display import Summarized, plain
 from cctrace.documents import of_shape
 from cctrace.errors import FormatError
-from cctrace.units import format_number
+from cctrace.units import format_number, format_percent
 
 Z95 = 1.959963984540054
 Z90 = 1.6448536269514722
@@ -79,7 +79,7 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         text = self.text()
-        interval = f"{100 * self.level:.0f} % interval"
+        interval = f"{format_percent(self.level)} interval"
         return f"{text[:-1]}, {interval})" if text.endswith(")") else f"{text}, {interval}" if any(self[1:]) else text
 
     def text(self, form: str | None = None) -> str:

@@ -220,6 +220,15 @@ def format_share(share: float) -> str:
     return "less than 0.001 %" if 0 < share < 1e-5 else f"{format_number(100 * share)} %"
 
 
+def format_percent(share: float, decimals: int = 0) -> str:
+    """Return a share as a percentage with this many decimals, for counts of few and for columns of a table.
+
+    >>> format_percent(0.954), format_percent(0.00954, 2)
+    ('95 %', '0.95 %')
+    """
+    return f"{100 * share:.{decimals}f} %"
+
+
 def _scaled(value: float, steps: Sequence[tuple[str, float]], unit: str) -> str:
     if math.isnan(value):
         return "unknown"

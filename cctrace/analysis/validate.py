@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc import KERNEL_NAMES, REGISTRY
-from cctrace.display import Public
+from cctrace.display import Public, endpoint
 from cctrace.documents import json_file, of_shape
 from cctrace.errors import ArgumentError, FormatError, StreamError
 from cctrace.flows.capture import read
@@ -195,7 +195,7 @@ class Agreement(Public):
         src, sport, dst, dport = self.flow.key
         quality = self.flow.quality()
         return {
-            "flow": f"{src}:{sport} -> {dst}:{dport}",
+            "flow": f"{endpoint(src, sport)} -> {endpoint(dst, dport)}",
             "polls": len(self.polls),
             "polls_in_stalls": self.set_aside,
             "unexplained_retransmissions": quality["unexplained_retransmissions"],

@@ -22,6 +22,7 @@ from cctrace.cli.common import (
     warn,
 )
 from cctrace.diagnosis import GOALS
+from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
 from cctrace.refusals import Refusal
 from cctrace.units import format_rate, format_share
@@ -169,7 +170,7 @@ def _index(files: list[str | Path], controller: str | None, folder: str, options
         rows = [
             (
                 one["report"].rpartition("/")[0],
-                f"{one['src']}:{one['sport']}",
+                endpoint(one["src"], one["sport"]),
                 cause_words(one["verdicts"][0]["name"], one["verdicts"][0]["presence"]) if one["verdicts"] else "",
                 format_rate(one["goodput_bps"]),
                 format_share(one["retransmitted_share"]),

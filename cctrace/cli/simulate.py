@@ -9,6 +9,7 @@ from cctrace.cli.arguments import CONTROLLERS, FILE, FOLDER, POSITIVE_TIME, opti
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
 from cctrace.errors import ArgumentError
+from cctrace.units import format_percent
 
 DEFAULT = ParameterSource.DEFAULT
 KEYS = (
@@ -108,14 +109,14 @@ def _print(sim: Any, rows: list[dict[str, Any]], shown: str) -> None:
             (
                 row["cc"],
                 f"{row[shown + 'goodput_bps'] / 1e6:.3f} Mbit/s",
-                f"{100 * row[shown + 'retransmit_ratio']:.4f} %",
+                format_percent(row[shown + "retransmit_ratio"], 4),
                 *(f"{row[shown + key] / 1000:.2f} ms" for key in KEYS[2:]),
             )
             for row in rows
         ],
         title=f"{'last 67 % of ' if shown else ''}{sim.duration_s:g} s; fairness "
         f"{jain([row[shown + 'goodput_bps'] for row in rows]):.3f}; utilisation over the whole run "
-        f"{100 * sim.link['utilisation']:.1f} %",
+        f"{format_percent(sim.link['utilisation'], 1)}",
     )
 
 

@@ -8,6 +8,7 @@ from cctrace.cli.arguments import CONTROLLERS, FILE, TIME_NS, trust_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
 from cctrace.errors import ArgumentError
+from cctrace.units import format_percent
 
 
 @click.command(short_help="A video (DASH) over a simulated path: quality, switches, rebuffering.")
@@ -98,8 +99,8 @@ def _row(name: str, found: Any) -> tuple[Any, ...]:
         f"{found['average_bitrate_kbps'] / 1000:.3f} Mbit/s",
         found["switches"],
         found["switches_down"],
-        f"{100 * found['rebuffering_ratio']:.2f} %{ended}",
+        f"{format_percent(found['rebuffering_ratio'], 2)}{ended}",
         found["stalls"],
         f"{found['startup_s']:.2f} s",
-        "-" if again is None else f"{100 * again:.2f} %",
+        "-" if again is None else format_percent(again, 2),
     )

@@ -19,6 +19,7 @@ from cctrace.cli.arguments import (
 )
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.errors import ArgumentError
+from cctrace.units import format_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +80,7 @@ def sweep(
         (
             *(row[name] for name in ("cc", *axes, "flow")),
             f"{row['goodput_bps'] / 1e6:.3f} ± {row['goodput_bps_sd'] / 1e6:.3f} Mbit/s",
-            f"{100 * row['retransmit_ratio']:.4f} %",
+            format_percent(row["retransmit_ratio"], 4),
             f"{row['rtt_mean_us'] / 1e3:.2f} ms",
             f"{row['queue_delay_mean_us'] / 1e3:.2f} ms",
         )

@@ -24,6 +24,7 @@ from cctrace.fit.fitted_path import COUNTS, FittedPath
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.losses import proportion
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
+from cctrace.units import format_percent
 
 FULL = {"path_full", "self_induced_queue", "congestive_loss", "shallow_buffer"}  # verdicts that imply a full path
 DROPPED = {"congestive_loss", "shallow_buffer"}  # verdicts that imply an overflowing queue
@@ -117,7 +118,7 @@ def _held(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict], rtt_
     idle = shares(diagnosis.limits).get("application", 0.0)
     if idle > const.APPLICATION and buffer is None and pacing is None:
         app = _writes(polls, diagnosis, goodput_bps)
-        not_excluded.append(f"that the application had less to send for up to {100 * idle:.0f} % of the time")
+        not_excluded.append(f"that the application had less to send for up to {format_percent(idle)} of the time")
     return HeldBack(app, pacing, buffer, window, window or 0.0, None, tuple(not_excluded))
 
 

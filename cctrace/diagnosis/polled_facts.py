@@ -9,6 +9,7 @@ from cctrace.diagnosis.facts import POLLS, Facts
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.polled import Polls, rate_changes
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
+from cctrace.display import endpoint
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.constants import MOST_OTHERS
 from cctrace.path.neighbours import Presence, matters
@@ -88,7 +89,7 @@ def _sharing(polls: Polls) -> groups.Sharing | None:
             Presence(one.start_ns, one.polls["time_ns"][-1], one.row["bytes_sent"]) for one in (polls.flow, other)
         )
         if matters(up, its_up) and (correlation := _correlation(polls, other)) > const.RTTS_ALIKE:
-            name = f"{other.connection.get('src')}:{other.connection.get('sport')}"
+            name = endpoint(other.connection.get("src"), other.connection.get("sport"))
             alike[name] = (float(other.row["goodput_bps"]), correlation)
     if not alike:
         return None

@@ -11,6 +11,7 @@ from cctrace.diagnosis import groups
 from cctrace.diagnosis.facts import SINGLE_POLL, Facts
 from cctrace.diagnosis.polled_facts import window_used
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
+from cctrace.display import endpoint
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.neighbours import Presence, matters
 from cctrace.schema import U32_MAX
@@ -173,7 +174,7 @@ def _sharing(poll: SinglePoll) -> groups.Sharing | None:
             for one in (poll, other)
         )
         if min(poll.busy_us, other.busy_us) > 0 and matters(up, its_up):
-            rates[f"{known.get('src')}:{known.get('sport')}"] = other.busy_bps
+            rates[endpoint(known.get("src"), known.get("sport"))] = other.busy_bps
     if not rates:
         return None
     return groups.sharing_of(poll.busy_bps, rates, (0.0, 0.0), by_time=True, same_destination=bool(mine.get("dst")))

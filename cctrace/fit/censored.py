@@ -13,11 +13,12 @@ from cctrace.fit.constants import GRID, STALL, STALLS_SHOW
 from cctrace.fit.descent import descend
 from cctrace.fit.families import Family
 from cctrace.fit.hazards import sums_of_groups
-from cctrace.path.arrays import Bools, Floats, Ints
+from cctrace.path.arrays import Bools, Floats, Ints, central_sd
 from cctrace.special import special
 from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 
 _TINY = 1e-300
+WITHOUT_STALLS = -20.0  # log-odds of stalls where there are none
 
 
 class Fitted(NamedTuple):
@@ -131,7 +132,7 @@ class Censored:
         """
         event = self.event[self.group]
         observed = self.delay_us[event] if event.any() else self.delay_us
-        sd = max(float(np.subtract(*np.quantile(observed, [0.84, 0.16]))) / 2, 1.0)
+        sd = max(central_sd(observed), 1.0)
         if start is None:
             start = np.array([*family.guess(self.low, float(np.quantile(observed, 0.3)), sd), -3.0])
         start = np.array(start if stalls else start[:-1])  # do not modify the caller's array
@@ -139,7 +140,7 @@ class Censored:
             start[0] = max(start[0], 0.0)
 
         def assembled(p: Floats) -> Floats:
-            return p if stalls else np.append(p, -20.0)
+            return p if stalls else np.append(p, WITHOUT_STALLS)
 
         def cost(p: Floats) -> float:
             p = assembled(p)
@@ -170,7 +171,8 @@ class Censored:
         p, family = fitted.p, fitted.family
         scale = np.full(len(p), 0.01)
         scale[0] = max(0.01 * fitted.moments[1], 1e-3)
-        shifts = np.diag(scale)[: len(p) - (p[-1] < -15)]
+        has_stalls = p[-1] >= 0.75 * WITHOUT_STALLS
+        shifts = np.diag(scale) if has_stalls else np.diag(scale)[:-1]
 
         def of(q: Floats) -> Floats:
             return self.per_group(family, q[:-1], STALL * special.expit(q[-1]))

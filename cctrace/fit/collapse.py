@@ -24,65 +24,17 @@ from cctrace.estimates import Z95, Estimate, Serialised
 from cctrace.fit import constants as const
 from cctrace.fit.components import quick_jitter
 from cctrace.fit.delays import of_counters
+from cctrace.fit.filled import fall, filled_rate
 from cctrace.fit.forecast import Forecast, answer_text, chance_of, milli_text, updated_chance
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.threshold import simulated_threshold
 from cctrace.flows.counters import CounterFlow
-from cctrace.path import bottleneck
-from cctrace.path.bottleneck import Sent, Steps, candidate_steps, constant, constant_rate, delivered_rate, deviation
-from cctrace.path.constants import SMALL_STEP
+from cctrace.path.arrays import central_sd
 from cctrace.path.delays import delays_of
 from cctrace.path.evidence import evidence_of
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
-from cctrace.units import format_rate, format_share, format_time
-
-
-def unfilled(its: Sent, fastest_mbps: float) -> str:
-    """Return why the path's rate is unknown, and what a flow that did not fill its path still reveals."""
-    rtt = its.rtt_us[its.acked]
-    sd, mean = float(np.std(rtt)), float(np.mean(rtt))
-    text = (
-        "the flow never filled the path long enough to show its rate, which is at least "
-        f"{format_rate(fastest_mbps * 1e6)}: a bulk flow is needed"
-    )
-    if sd > 2 * const.JITTERY * mean:
-        text += (
-            f"; its RTTs deviate by {format_time(1e3 * sd)} from {format_time(1e3 * mean)} without a queue to show for "
-            "it: if it was BBR with data to send, it is one that jitter made collapse"
-        )
-    return text
-
-
-def one_rate(its: Sent, rate: float) -> Steps:
-    """Return the constant rate of the path as `Steps`; raise if the rate changed.
-
-    Every part of the flow between likely changes gets its own rate.
-    """
-    steps = constant(rate)
-    starts = np.concatenate([[0.0], candidate_steps(its), [np.inf]])
-    for begin, end in itertools.pairwise(starts if len(starts) > 2 else ()):
-        part = its.part(begin, end)
-        if len(part.acked) < const.LEAST_PART:
-            continue
-        own, deviates = constant_rate(part)
-        if abs(np.log(own / steps.rate[0])) > SMALL_STEP and deviates < 0.8 * deviation(part, steps):
-            raise FitError(
-                f"the rate of the path changed (about {starts[1] / 1e6:.1f} s after the flow's first packet); the "
-                "forecast is of one rate: cut the capture where it changes"
-            )
-    return steps
-
-
-def fall(its: Sent, rate: float) -> float | None:
-    """Return the smallest share of the rate over 5 s; None if at least one half, or if no second reached 0.8."""
-    _, delivered, _ = delivered_rate(its, 1e6)
-    share = delivered[1:-1] / rate
-    if len(share) < 5 or share.max() < 0.8:
-        return None
-    least = float(np.convolve(share, np.full(5, 0.2), "valid").min())
-    return least if least < 0.5 else None
-
+from cctrace.units import format_percent, format_rate, format_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -163,13 +115,7 @@ class Collapse(Serialised):
         if self.quick and len(its.acked) > const.QUICK_PACKETS:
             its = its.part(0.0, its.sent_us[its.acked[const.QUICK_PACKETS]])
         progress("rate of the bottleneck")
-        steps = one_rate(its, path.constant_rate[0] if its is path.sent else bottleneck.constant_rate(its)[0])
-        error = float(bottleneck.rate_errors(its, steps)[0])
-        without = bottleneck.deviation(its, bottleneck.constant(1e6))
-        is_certain = error <= 0.2 and without - bottleneck.deviation(its, steps) >= 0.01 * without
-        _, rate, _ = bottleneck.delivered_rate(its, max(5e5, 4 * its.least_rtt_us))
-        if not is_certain or rate.max() > const.FASTER * steps.rate[0]:
-            raise FitError(unfilled(its, rate.max() * 8))
+        steps, error = filled_rate(its, path.constant_rate[0] if its is path.sent else None)
         self.rate_bps_ = Estimate.around(steps.rate[0] * 8e6, steps.rate[0] * 8e6 * error)
         if self.quick and self.rate_bps_.number > const.QUICK_BPS:
             raise FitError(
@@ -202,7 +148,7 @@ class Collapse(Serialised):
     def _describe(self, path: PathEvidence, delays: Delays, progress: Progress) -> None:
         """Extract the jitter model for the runs; a normal one if the jitter is too small to reveal its process."""
         rtt = delays.rtt_us[delays.reveals]
-        middle, spread = float(np.median(rtt)), float(np.subtract(*np.quantile(rtt, [0.84, 0.16])) / 2)
+        middle, spread = float(np.median(rtt)), central_sd(rtt)
         try:
             if self.quick:
                 fit = None if spread < const.LEAST_JITTER * middle / 2 else quick_jitter(path, delays, progress)
@@ -232,12 +178,10 @@ class Collapse(Serialised):
     def _domain(self, delays: Delays, lost: float) -> str:
         reasons = []
         if delays.quiet_share < const.MOST:
-            reasons.append(
-                f"others' packets stood in the queue {100 * (1 - delays.quiet_share):.0f} % of the time, and the runs "
-                "have one flow"
-            )
+            others = format_percent(1 - delays.quiet_share)
+            reasons.append(f"others' packets stood in the queue {others} of the time, and the runs have one flow")
         if lost > const.LOSSY:
-            reasons.append(f"{100 * lost:.1f} % of the segments were lost, and the runs lose none")
+            reasons.append(f"{format_percent(lost, 1)} of the segments were lost, and the runs lose none")
         return f"outside: {'; '.join(reasons)}" if reasons else "inside"
 
     def jitter(self, sd_us: float, per: str | None = None) -> Simulated:
@@ -374,7 +318,7 @@ class Collapse(Serialised):
         text = f"{answer_text(self.forecasts_)}; {now}"
         if self.fell_to_ is not None:
             rate = format_rate(self.rate_bps_.number)
-            text += f"; this flow fell to {100 * self.fell_to_:.0f} % of its path's {rate}"
+            text += f"; this flow fell to {format_percent(self.fell_to_)} of its path's {rate}"
         why = self.domain_.removeprefix("outside: ")
         return text if why == "inside" else f"{text}; outside the domain of the runs: {why}"
 

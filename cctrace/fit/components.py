@@ -11,11 +11,12 @@ from cctrace.estimates import Z95, Estimate
 from cctrace.fit import constants as const
 from cctrace.fit.draws import DRAWN
 from cctrace.fit.families import FAMILIES
+from cctrace.fit.filled import explains_delays
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.joint import Joint, joint
 from cctrace.fit.process import process_of
-from cctrace.path.arrays import Floats
-from cctrace.path.bottleneck import Sent, Steps, constant, delivered_rate, departures, deviation, lever, rate_errors
+from cctrace.path.arrays import Floats, central_sd
+from cctrace.path.bottleneck import Sent, Steps, constant, delivered_rate, departures, lever, rate_errors
 from cctrace.path.buckets import Bucket
 from cctrace.path.constants import PAIR_EXACT
 from cctrace.path.delays import Delays, delays_of
@@ -75,8 +76,7 @@ class Components(NamedTuple):
         """Return whether a queue at this rate explains any of the delays."""
         if self.joint is not None:
             return self.joint.bounds is None or None not in self.joint.bounds
-        with_queue, without = deviation(flow, self.steps), deviation(flow, constant(1e6))
-        return without - with_queue >= const.RATE_SHOWS * without
+        return explains_delays(flow, self.steps)
 
     def base(self) -> Estimate:
         """Return the mean RTT without queue and serialisation, the jitter's mean included."""
@@ -188,8 +188,7 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
 
 def _is_uninformative(delays: Delays, lever_us: float) -> bool:
     """Return whether residual delays are too small to reveal their process, and the queue alone determines the rate."""
-    spread = float(np.subtract(*np.quantile(delays.rtt_us, [0.84, 0.16])) / 2)
-    return lever_us > const.STANDS * spread and process_of(delays).name == "unknown"
+    return lever_us > const.STANDS * central_sd(delays.rtt_us) and process_of(delays).name == "unknown"
 
 
 def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:

@@ -25,6 +25,7 @@ from cctrace.path.arrays import Floats
 from cctrace.special import special
 
 _TINY = 1e-300
+_LOG_ROOT_TAU = 0.918938533204673  # log of the square root of 2 pi
 Params = Floats | tuple[float, ...]
 Curve = Callable[[Floats, Params], Floats]  # of (delays, parameters)
 
@@ -55,7 +56,7 @@ def _log_mass(p: Params) -> float:
 
 def _normal_pdf(x: Floats, p: Params) -> Floats:
     z = (x - p[0]) / np.exp(p[1])
-    return -(z**2) / 2 - p[1] - 0.918938533204673 - _log_mass(p)
+    return -(z**2) / 2 - p[1] - _LOG_ROOT_TAU - _log_mass(p)
 
 
 def _normal_cdf(x: Floats, p: Params) -> Floats:
@@ -91,7 +92,7 @@ def _gamma_cdf(x: Floats, p: Params) -> Floats:
 
 def _lognormal_pdf(x: Floats, p: Params) -> Floats:
     z = (np.log(_beyond(x, p)) - p[1]) / np.exp(p[2])
-    return -(z**2) / 2 - p[2] - 0.918938533204673 - np.log(_beyond(x, p))
+    return -(z**2) / 2 - p[2] - _LOG_ROOT_TAU - np.log(_beyond(x, p))
 
 
 def _lognormal_cdf(x: Floats, p: Params) -> Floats:

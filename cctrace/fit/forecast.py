@@ -1,15 +1,16 @@
 """Forecast of one controller on one path, and its wording."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.display import listed
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import UNLIKELY
 from cctrace.fit.threshold import Threshold
 from cctrace.special import special
-from cctrace.units import format_number, format_time
+from cctrace.units import format_number, format_percent, format_time
 
 
 class Forecast(NamedTuple):
@@ -100,19 +101,10 @@ def answer_text(forecasts: Mapping[str, Forecast]) -> str:
     return text[:1].upper() + text[1:]
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return names as text.
-
-    >>> listed(["bbr2016"]), listed(["bbr2016", "bbr2019", "bbr2022"])
-    ('bbr2016', 'bbr2016, bbr2019 and bbr2022')
-    """
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
 def limit_text(forecast: Forecast) -> str:
     """Return at which jitter a controller collapses, in words, and how often it does at the path's jitter."""
     sd, chance = forecast.threshold_sd_us, forecast.probability.number
-    now = f" ({100 * chance:.0f} % of the runs do now)" if chance >= UNLIKELY / 2 else ""
+    now = f" ({format_percent(chance)} of the runs do now)" if chance >= UNLIKELY / 2 else ""
     if sd.value is None and sd.low is not None:
         return f"would not with up to {format_time(sd.low * 1e3)} of jitter{now}"
     if sd.value is None and sd.high is not None:
@@ -133,7 +125,7 @@ def milli_text(estimate: Estimate) -> str:
         return f"at most {format_number(high, 2)} ms"
     if estimate.low is not None and estimate.high is not None:
         return f"{format_number(value)} ± {format_number((high - low) / 2, 2)} ms"
-    bound = "" if estimate.low is None else f" ({format_number(low)} ms at least)"
-    return (
-        f"about {format_number(value)} ms{bound if estimate.high is None else f' ({format_number(high)} ms at most)'}"
-    )
+    about = f"about {format_number(value)} ms"
+    if estimate.high is not None:
+        return f"{about} ({format_number(high)} ms at most)"
+    return about if estimate.low is None else f"{about} ({format_number(low)} ms at least)"

@@ -116,9 +116,9 @@ class Hierarchical(Summarized):
         if callable(self.of):
             return self.of(fitted)
         known = getattr(fitted, "estimates_", {})
-        name = self.of if self.of is not None else next(iter(known)) if len(known) == 1 else None
-        if name is None:
+        if self.of is None and len(known) != 1:
             raise ArgumentError(f"of=None: name what {type(fitted).__name__} is pooled for")
+        name = next(iter(known)) if self.of is None else self.of
         if name not in known and not hasattr(fitted, name):
             raise ArgumentError(f"of={name!r} is neither a parameter nor an attribute of {type(fitted).__name__}")
         return known[name] if name in known else getattr(fitted, name)

@@ -22,7 +22,7 @@ from cctrace.display import Progress, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate, Serialised
 from cctrace.fit import constants as const
-from cctrace.fit.censored import Censored, Fitted
+from cctrace.fit.censored import WITHOUT_STALLS, Censored, Fitted
 from cctrace.fit.delays import of_counters, uncongested_rtt
 from cctrace.fit.families import EMPIRICAL, FAMILIES
 from cctrace.fit.goodness import Goodness, goodness, product_limit
@@ -206,8 +206,8 @@ class Jitter(Serialised):
             drawn.append([*moments, quantiles[0]])
         means, sds, leasts = np.array(drawn).T
         wider = student(blocks[-1])
-        p = np.append(table, -20.0)
-        self._best = Fitted(EMPIRICAL, p, data.log_likelihood(EMPIRICAL, table, np.exp(-20.0)))
+        p = np.append(table, WITHOUT_STALLS)
+        self._best = Fitted(EMPIRICAL, p, data.log_likelihood(EMPIRICAL, table, np.exp(WITHOUT_STALLS)))
         self.distribution_ = "empirical"
         self.delay_us_ = Estimate.around(mean, means.std() * wider)
         self.sd_us_ = Estimate.by_factor(sd, np.log(sds).std() * wider)

@@ -81,11 +81,9 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Jo
 def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple[_Model, Floats]:
     """Return model and maximum of the likeliest family with a free rate: at a wrong rate, another may be likelier."""
     best = (model, theta, 2 * (len(theta) - least))
-    for name in [
-        name
-        for name, aic in jitter.aic_.items()
-        if aic < const.RIVAL_AIC and name != jitter.distribution_ and name in FAMILIES
-    ][: const.MOST_RIVALS]:
+    near = [name for name, aic in jitter.aic_.items() if aic < const.RIVAL_AIC and name in FAMILIES]
+    rivals = [name for name in near if name != jitter.distribution_]
+    for name in rivals[: const.MOST_RIVALS]:
         rival = model.of(FAMILIES[name])
         p = rival.data(theta).fit(rival.family, stalls=bool(jitter.stalls_ > 1e-6)).p
         found, at = rival.climbed(np.append(p, theta[-1]))
@@ -95,7 +93,7 @@ def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple
 
 
 class _Model:
-    """Likelihood of (parameters of the family, log-odds of stalls, log rates)."""
+    """Likelihood of `theta`: the family's parameters, the log-odds of stalls, and the logs of the `k` rates."""
 
     def __init__(self, flow: Sent, delays: Delays, jitter: Jitter, groups: int) -> None:
         self.flow, self.family = flow, FAMILIES[jitter.distribution_]

@@ -43,6 +43,7 @@ from cctrace.replaying.intervals import BLOCK_US, blocks
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.sim.result import Simulation
+from cctrace.units import format_percent
 
 MOST_PARAMETERS = 2
 
@@ -125,7 +126,7 @@ class Parameters(Summarized):
         if np.mean(scores) <= UNKNOWN_LOG:
             raise FitError(
                 f"no value of {' and '.join(names)} lets {self.controller} explain what was sent (the best explains "
-                f"{100 * self.explained_:.0f} % of the intervals); cctrace identify tells which controller does"
+                f"{format_percent(self.explained_)} of the intervals); cctrace identify tells which controller does"
             )
         self.estimates_: dict[str, Estimate] = {}
         self.unidentified_: dict[str, str] = {}
@@ -223,7 +224,9 @@ class Parameters(Summarized):
 
     def summary(self) -> str:
         """Return the result as text."""
-        lines = [f"{self.controller} explains {100 * self.explained_:.0f} % of {self.intervals_} intervals of 0.2 s"]
+        lines = [
+            f"{self.controller} explains {format_percent(self.explained_)} of {self.intervals_} intervals of 0.2 s"
+        ]
         for name, estimate in self.estimates_.items():
             lines.append(f"{name}: {estimate.text()}" + (f" (default {self._default(name):g})"))
         lines += [f"{name} {why}" for name, why in self.unidentified_.items()]

@@ -16,7 +16,7 @@ from cctrace.path.arrays import Bools, Floats
 from cctrace.path.constants import LEAST_RTTS, REORDERED
 from cctrace.path.delays import Delays
 from cctrace.tcp.wire import PACKET_BYTES
-from cctrace.units import format_share
+from cctrace.units import format_percent, format_share
 
 
 class Process(NamedTuple):
@@ -72,11 +72,11 @@ def process_of(delays: Delays) -> Process:
     error = np.sqrt(share * (1 - share) / both.sum() + 1e-9)
     estimate = Estimate.around(share, 2 * error, 0.0)
     if chance > 0.5:
-        return Process(
-            "unknown", None, estimate, correlation, f"delays differ by less than the clock tells apart ({clock:.0f} us)"
-        )
+        why = f"delays differ by less than the clock tells apart ({clock:.0f} us)"
+        return Process("unknown", None, estimate, correlation, why)
     if share < FLAT or share < 3 * chance:
-        why = f"{100 * share:.0f} % of neighbours agree, {100 * chance:.0f} % would by chance: a draw for each packet"
+        by_chance = f"{format_percent(chance)} would by chance"
+        why = f"{format_percent(share)} of neighbours agree, {by_chance}: a draw for each packet"
         return Process("packet", None, estimate, correlation, why)
     return _shared(delays, both, flat, departed, estimate, correlation)
 
@@ -100,7 +100,7 @@ def _shared(
     shortest = float(np.quantile(spacing, 0.1)) if len(spacing) else packets_us
     slot = slot_length(middle[ends], packets_us, middle[pairs], 1.5 * shortest)
     if at_burst > 0.9 and usual < 0.8 * at_burst and (slot is None or at_burst > 0.98):
-        why = f"{100 * at_burst:.0f} % of the changes come with a new burst of the sender"
+        why = f"{format_percent(at_burst)} of the changes come with a new burst of the sender"
         return Process("burst", None, share, correlation, why)
     if slot is not None:
         return Process("slot", slot, share, correlation, "changes come on a grid in time")

@@ -1,9 +1,8 @@
 r"""Shares of a bottleneck that BBR and loss-based flows competed for, compared with models.
 
     R, buffer   of the path fitted to the flow that sent most (`fit.path`, which includes the other flows' packets)
-    g           data that a BBR flow keeps in flight while it probes for bandwidth, over its own estimate of the
-    BDP, from a
-                replay of its controller: the window's gain, including bursts and aggregation
+    g           data that a BBR flow keeps in flight while it probes for bandwidth, over its own estimate of the BDP,
+                from a replay of its controller: the window's gain, including bursts and aggregation
     p, N        the loss-based flows' share of the deliveries, and the number of flows of each kind
     predicted   BBR's share by oBBR's Q_r [Bi23]_, Ware [Ware19]_ and Mishra [Mishra22]_ (`cctrace.analytic.share`),
                 each with its domain of validity
@@ -40,6 +39,7 @@ from cctrace.replaying.run import replay
 from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.sim.result import Simulation
 from cctrace.tcp.wire import PACKET_BYTES
+from cctrace.units import format_percent
 
 SENDERS = ("bbr2016", "bbr2022", "bbr2", "bbr3", "cubic6", "cubic", "reno")
 
@@ -214,7 +214,7 @@ class Share(Summarized):
             If the flow did not compete: it was active for less than half of the longest flow's time.
         """
         if number not in self.flows_:
-            raise FitError(f"this flow was up for less than {100 * MOST:.0f} % of the time of the longest")
+            raise FitError(f"this flow was up for less than {format_percent(MOST)} of the time of the longest")
         return OfFlow(self, number)
 
     def to_dict(self) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def simulated_threshold(
     if high is None or low is None:
         bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
         least, most = (bound, None) if high is None else (None, bound)
-        tried = _now(search, now_us, bound)
+        tried = _at_now(search, now_us, bound)
         return Threshold(None, 0.0, const.CLOSE, least, most, runs, queue_us, *tried, search.trials)
     while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
         middle = (low + high) / 2
@@ -131,14 +131,14 @@ def simulated_threshold(
     below = [k for k in range(len(search.x)) if search.share[k] >= 0.5]
     nearest = min(below, key=lambda k: abs(search.x[k] - x), default=0)
     runs, queue_us = len(search.x), search.queue_us[nearest]
-    tried = _now(search, now_us, np.exp(x))
+    tried = _at_now(search, now_us, np.exp(x))
     if x > np.log(most_us):  # beyond the range: only the lower end of the curve is known
         least = float(min(np.exp(x - Z95 * error), most_us))
         return Threshold(None, error, spread, least, None, runs, queue_us, *tried, search.trials)
     return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.trials)
 
 
-def _now(search: _Search, now_us: float, threshold_us: float) -> tuple[int, int]:
+def _at_now(search: _Search, now_us: float, threshold_us: float) -> tuple[int, int]:
     """Return the number of runs at the path's jitter, and how many of them collapsed."""
     if now_us < const.NO_COLLAPSE * threshold_us:
         return 0, 0

@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows.likeness import most_alike
 from cctrace.flows.offset import FEW, Alignment, search
 from cctrace.io.tcpinfo import MISSING, TcpInfo
 from cctrace.tcp.sequence import unwrapped
+from cctrace.units import format_percent
 
 if TYPE_CHECKING:
     from cctrace.columns import Ints, Values
@@ -61,9 +63,10 @@ def matching(flow: Flow, tcpinfo: TcpInfo) -> tuple[TcpInfo, Alignment]:
     # Sources without endpoint names: the polls whose progress is this flow's.
     anonymous = [index for index, known in enumerate(tcpinfo.connections) if _may_be(flow, known)]
     if not anonymous:
+        sender, receiver = endpoint(src, sport), endpoint(dst, dport)
         if is_of_receiver(flow, tcpinfo):
-            raise ArgumentError(f"{tcpinfo.source}: these are the receiver's sockets ({dst}:{dport} -> {src}:{sport})")
-        raise ArgumentError(f"no polls of {src}:{sport} -> {dst}:{dport} in {tcpinfo.source}")
+            raise ArgumentError(f"{tcpinfo.source}: these are the receiver's sockets ({receiver} -> {sender})")
+        raise ArgumentError(f"no polls of {sender} -> {receiver} in {tcpinfo.source}")
     found, refused = [], []
     for index in anonymous:
         try:
@@ -106,7 +109,7 @@ def align(flow: Flow, polls: TcpInfo) -> tuple[TcpInfo, Alignment]:
     if found.agreement < LEAST:
         raise ArgumentError(
             f"{name}: these polls are of another connection: no offset of the clocks explains more than "
-            f"{100 * found.agreement:.0f} % of {found.polls} polls"
+            f"{format_percent(found.agreement)} of {found.polls} polls"
         )
     return _moved(polls, found, int(start[0])), found
 

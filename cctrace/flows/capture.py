@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.display import Gridded
+from cctrace.display import Gridded, endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows import reaction
 from cctrace.flows.ecn import feedback
@@ -136,7 +136,7 @@ class Capture(Gridded):
         for i, row in zip(range(_SHOWN), self.connections.each_row(), strict=False):
             again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
             rtt = "unknown" if row["rtt_median_us"] is None else format_time(row["rtt_median_us"] * 1000)
-            ends = (f"{row['src']}:{row['sport']}", f"{row['dst']}:{row['dport']}")
+            ends = (endpoint(row["src"], row["sport"]), endpoint(row["dst"], row["dport"]))
             rows.append(
                 (i, *ends, format_size(row["bytes_sent"]), format_rate(row["goodput_bps"]), rtt, format_share(again))
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.columns import Columns, Floats, Ints, Values, frame_of
-from cctrace.display import Carded, connection
+from cctrace.display import Carded, connection, endpoint
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import matching
 from cctrace.flows.ecn import Ecn, ecn_of, feedback_of, misses_marks
@@ -88,7 +88,7 @@ class Flow(Carded):
 
     def __repr__(self) -> str:
         src, sport, dst, dport = self.key
-        return f"<Flow {src}:{sport} -> {dst}:{dport}, {self.row['bytes_sent']} bytes>"
+        return f"<Flow {endpoint(src, sport)} -> {endpoint(dst, dport)}, {self.row['bytes_sent']} bytes>"
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         row = self.row

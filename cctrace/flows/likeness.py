@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -44,6 +45,6 @@ def most_alike(flow: Flow, found: list[tuple[TcpInfo, Alignment]]) -> tuple[TcpI
         src, sport, dst, dport = flow.key
         raise ArgumentError(
             f"{found[0][0].source}: none of {len(found)} connections without addresses has the RTTs of "
-            f"{src}:{sport} -> {dst}:{dport}"
+            f"{endpoint(src, sport)} -> {endpoint(dst, dport)}"
         )
     return found[best]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cctrace.columns import Ints, Values
+from cctrace.units import format_percent
 
 SLACKS_NS = (0, 100_000, 1_000_000)  # tolerance for the difference between two records of one instant
 LATE_NS = (10_000_000, 30_000_000)  # tolerance for pollers that take their time stamp before the query
@@ -38,7 +39,7 @@ class Alignment:
         if np.isnan(self.agreement):
             return "clocks assumed equal: these counters do not show how far the connection had come"
         sure = f"± {_duration(self.uncertainty_ns, self.uncertainty_ns)}, "
-        sure += f"{100 * self.agreement:.0f} % of {self.polls} polls agree"
+        sure += f"{format_percent(self.agreement)} of {self.polls} polls agree"
         drift = ""
         if self.drift_ppm:
             drift = f", drifting by {self.drift_ppm:.1f} ± {self.drift_uncertainty_ppm:.1f} ppm"

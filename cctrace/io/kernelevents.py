@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class KernelEvents:
             return self._retransmissions(flow, mine)
         if self.format == "tcplife" and (mine.any() or reverse.any()):
             return self._life(flow, mine, reverse)
-        raise ArgumentError(f"no line about {src}:{sport} -> {dst}:{dport} in {self.source}")
+        raise ArgumentError(f"no line about {endpoint(src, sport)} -> {endpoint(dst, dport)} in {self.source}")
 
     def _between(self, src: str, sport: int, dst: str, dport: int) -> Bools:
         c = self.columns

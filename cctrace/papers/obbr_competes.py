@@ -13,6 +13,7 @@ from cctrace.papers import obbr as ob
 from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.runs import Result, Run
+from cctrace.units import format_percent
 
 
 class Fig12(ob.Bi23):
@@ -132,7 +133,7 @@ class LargestCap(ob.Bi23):
                 "smaller weakens, greater strengthens",
             ).judged(
                 {"a larger g_max takes more": (got[2:] > got[1:-1]).all()},
-                f"{_percent(list(got[1:]))} % beside CUBIC at {listed(gains[1:], '{:g}')}, BBR {100 * bbr:.0f} %",
+                f"{_percent(list(got[1:]))} % beside CUBIC at {listed(gains[1:], '{:g}')}, BBR {format_percent(bbr)}",
                 {"share with g_max 2": (bbr, at[2.0])},
                 reading=f"{form}; mu {mu:g}",
             )

@@ -17,6 +17,16 @@ def last_of_each(values: Ints) -> Ints:
     return np.sort(len(values) - 1 - np.unique(values[::-1], return_index=True)[1])
 
 
+def central_sd(values: Floats) -> float:
+    """Return half of what the central 68 % span: the standard deviation of normal values, whatever the tails.
+
+    >>> round(central_sd(np.random.default_rng(1).normal(5.0, 2.0, 10_000)), 1)
+    2.0
+    """
+    low, high = np.quantile(values, [0.16, 0.84])
+    return float(high - low) / 2
+
+
 class Parts:
     """The parts of an array, one after another: medians and quantiles as NumPy's of each, in a tenth of the time.
 

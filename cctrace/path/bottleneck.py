@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats, Ints, last_of_each
+from cctrace.path.arrays import Bools, Floats, Ints, central_sd, last_of_each
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.least import least_within
 from cctrace.path.lindley import IDLE, deviation_by_bucket, deviation_by_queue, residual_delays
@@ -334,7 +334,7 @@ def lever(flow: Sent, steps: Steps) -> float:
 def stands(flow: Any, steps: Any) -> Any:
     """Return whether a queue stood long enough for delays to determine the rate better than packet pairs do."""
     left = flow.unexplained(steps)
-    return lever(flow, steps) * const.PAIR_AGREE > float(np.subtract(*np.quantile(left, [0.84, 0.16]))) / 2
+    return lever(flow, steps) * const.PAIR_AGREE > central_sd(left)
 
 
 # --- where it may change ---------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats
+from cctrace.path.arrays import Floats, central_sd
 from cctrace.path.bottleneck import (
     ROUGHLY,
     Sent,
@@ -84,7 +84,7 @@ def uncongested_of(bottleneck: Bottleneck) -> Uncongested:
     # Around medians: a delayed ACK, 40 ms late, moves the mean of a period with few others.
     medians = rest[np.lexsort((rest, place))][np.cumsum(many) - many + (many - 1) // 2]
     inside = (rest - medians[place])[many[place] >= 8]
-    spread, least = float(np.subtract(*np.quantile(inside, [0.84, 0.16])) / 2), float(np.quantile(some, 0.1))
+    spread, least = central_sd(inside), float(np.quantile(some, 0.1))
     # Where periods differ by no more than jitter, their median is the better mean.
     least, middle = max(least, bottleneck.base_us), max(float(np.median(some)), bottleneck.base_us)
     return Uncongested(middle if middle - least < spread else least, spread)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cctrace.path.arrays import central_sd
 from cctrace.path.constants import LEAST_PAIRS, PAIR_AGREE, PAIR_BEHIND, PAIR_BYTES, PAIRS_AGREEING
 
 if TYPE_CHECKING:
@@ -42,5 +43,5 @@ def pair_rate(flow: Sent) -> tuple[float, float] | None:
     if inside[best] < max(LEAST_PAIRS, PAIRS_AGREEING * len(logs)):
         return None
     agreed = logs[best : best + inside[best]]
-    error = float(np.subtract(*np.quantile(agreed, [0.84, 0.16]))) / 2 / np.sqrt(len(agreed))
+    error = central_sd(agreed) / np.sqrt(len(agreed))
     return float(np.exp(np.median(agreed))), error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats, Parts
+from cctrace.path.arrays import Floats, Parts, central_sd
 from cctrace.path.bottleneck import Sent, Steps, constant, constant_rate, departures
 from cctrace.path.neighbours import merged, on_clock
 from cctrace.path.steps import rate_steps
@@ -79,7 +79,7 @@ def _split(level: Floats, a: int, b: int, least: float) -> list[int]:
     before, after = level[a:at], level[at:b]
     near = level[max(a, at - 3 * const.ROUTE_WINDOWS) : at], level[at : min(b, at + 3 * const.ROUTE_WINDOWS)]
     jump = abs(np.median(near[1]) - np.median(near[0]))
-    wander = max(float(np.subtract(*np.quantile(side, [0.84, 0.16]))) / 2 for side in near)
+    wander = max(central_sd(side) for side in near)
     if jump < least or wander > const.ROUTE_HOLDS * jump:
         # Two opposite changes may hide in one split: each half may show one.
         return []

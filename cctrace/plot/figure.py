@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.flow_view import FlowView
+from cctrace.display import connection
 from cctrace.extras import needed
 from cctrace.path.transmissions import as_flow
 from cctrace.plot.packets import packets_of
@@ -58,9 +59,8 @@ def plot_flow(flow: Flow | Simulation, run: Run | None = None, *, index: int = 0
     """
     one = as_flow(flow, index)
     view = FlowView.of(one, run)
-    src, sport, dst, dport = one.key
     aside = "" if view.taken_at == "sender" else f"   (captured at: {view.taken_at}; times are estimates)"
-    title = f"{src}:{sport} → {dst}:{dport}{aside}"
+    title = f"{connection(*one.key)}{aside}"
     return figure(flow_panels(view, packets_of(one)), flow_phases(view), title)
 
 

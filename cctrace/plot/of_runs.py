@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace.columns import Values
+from cctrace.display import connection
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
@@ -254,8 +255,7 @@ def _bulk(file: str) -> Iterable[Any]:
 
 
 def _flow_item(flow: Flow) -> _Item:
-    src, sport, dst, dport = flow.key
-    ends = {"flow": f"{src}:{sport} → {dst}:{dport}", "src": src, "dst": dst}
+    ends = {"flow": connection(*flow.key), "src": flow.key[0], "dst": flow.key[2]}
     return _Item(ends | {"controller": controller_name(flow.tcpinfo)}, flow)
 
 

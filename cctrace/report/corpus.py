@@ -19,7 +19,7 @@ from cctrace.columns import Floats
 from cctrace.corpus.one import reason_of
 from cctrace.corpus.queries import Corpus
 from cctrace.diagnosis.catalogue import CAUSES
-from cctrace.display import Progress, escape, silent
+from cctrace.display import Progress, connection, escape, silent
 from cctrace.errors import ArgumentError, CctraceWarning, warn_caller
 from cctrace.identification.identify import Identification
 from cctrace.report.corpus_whatif import whatif_part
@@ -304,7 +304,7 @@ def _row(row: Mapping[Hashable, Any], by: str, links: Mapping[tuple[str, int], s
     name = escape("/".join(row["capture"].split("/")[-2:]))
     if address := links.get((row["capture"], row["connection"])):
         name = f'<a href="{escape(address)}">{name}</a>'
-    flow = f"{row['src']}:{row['sport']} → {row['dst']}:{row['dport']}"
+    flow = connection(row["src"], row["sport"], row["dst"], row["dport"])
     texts = [flow, str(row[by]), row["verdict"], row["controller"] if isinstance(row["controller"], str) else "unknown"]
     cells = [f'<td class="text name" title="{escape(row["capture"])}">{name}</td>']
     cells += [f'<td class="text">{escape(text)}</td>' for text in texts]

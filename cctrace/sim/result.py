@@ -18,6 +18,7 @@ from cctrace.flows.views import View
 from cctrace.sim.core.structs import QUIC, TALLY_SIZE
 from cctrace.sim.core.view import LINUX_SLOTS, QUIC_SLOTS
 from cctrace.sim.path import Path
+from cctrace.units import format_percent
 
 if TYPE_CHECKING:
     import os
@@ -88,14 +89,14 @@ class Simulation(Gridded):
             (
                 row["cc"],
                 f"{row['tail_goodput_bps'] / 1e6:.3f} Mbit/s",
-                f"{100 * row['tail_retransmit_ratio']:.3f} %",
+                format_percent(row["tail_retransmit_ratio"], 3),
                 f"{row['tail_rtt_mean_us'] / 1000:.2f} ms",
                 f"{row['tail_queue_delay_mean_us'] / 1000:.2f} ms",
             )
             for row in figures
         ]
         fair = f"fairness {jain(self.flows['tail_goodput_bps']):.3f}"
-        used = f"utilisation over the whole run {100 * self.link['utilisation']:.1f} %"
+        used = f"utilisation over the whole run {format_percent(self.link['utilisation'], 1)}"
         columns = ("controller", "goodput", "retransmitted", "RTT", "queue")
         return f"Simulation: last 67 % of {self.duration_s:g} s; {fair}; {used}", columns, rows, self.notes
 

@@ -15,6 +15,7 @@ from cctrace.sim.served import Served
 from cctrace.streaming.player import Ask, Player, Progress, Settings, TimeUp
 from cctrace.streaming.rates import Rates
 from cctrace.streaming.video import Video
+from cctrace.units import format_percent
 
 MS = 1_000_000
 PATIENCE = 10  # a session ends after this many times the length of its video
@@ -90,7 +91,7 @@ class Session(Public, Jsonable):
     def __repr__(self) -> str:
         return (
             f"<Session of {len(self.segments)} segments: average quality {self.average_quality:.2f}, {self.switches} "
-            f"switches ({self.switches_down} down), rebuffering {100 * self.rebuffering_ratio:.2f} %>"
+            f"switches ({self.switches_down} down), rebuffering {format_percent(self.rebuffering_ratio, 2)}>"
         )
 
     def summary(self) -> str:
@@ -102,12 +103,12 @@ class Session(Public, Jsonable):
         rows = [
             ("average quality", f"{self.average_quality:.2f} ({found['average_bitrate_kbps'] / 1000:.3f} Mbit/s)"),
             ("switches", f"{self.switches}, {self.switches_down} of them down"),
-            ("rebuffering", f"{100 * self.rebuffering_ratio:.2f} %, {self.stalls} stalls"),
+            ("rebuffering", f"{format_percent(self.rebuffering_ratio, 2)}, {self.stalls} stalls"),
             ("startup", f"{self.startup_s:.2f} s"),
             ("abandoned", f"{found['abandoned']} downloads"),
         ]
         if self.simulation is not None:
-            rows.append((self.simulation.flows.cc[0], f"{100 * found['retransmit_ratio']:.2f} % retransmitted"))
+            rows.append((self.simulation.flows.cc[0], f"{format_percent(found['retransmit_ratio'], 2)} retransmitted"))
         return rows
 
     def _repr_html_(self) -> str:

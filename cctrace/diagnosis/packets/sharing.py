@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Sharing, Turns, sharing_of
 from cctrace.diagnosis.record import Record
+from cctrace.display import endpoint
 from cctrace.path.bottleneck import Sent, Steps, constant, deviation
 from cctrace.path.constants import COMMON
 from cctrace.path.neighbours import Shared
@@ -64,7 +65,7 @@ def _sharing(record: Record, shared: Shared) -> Sharing | None:
     link_bps, gain = shared.rate * 8e6, float(shared.gain)
     found = sharing_of(mine_bps, by_flow, _overlap(record), link_bps=link_bps, explained_better_by=gain)
     columns = record.flow.capture.columns
-    return found._replace(best=f"{columns['src'][found.best]}:{columns['sport'][found.best]}")
+    return found._replace(best=endpoint(columns["src"][found.best], columns["sport"][found.best]))
 
 
 def _window_us(parts: Sequence[Sent]) -> float:

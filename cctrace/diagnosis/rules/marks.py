@@ -8,6 +8,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Finding, between
 from cctrace.diagnosis.rules.found import ENDS, Found
+from cctrace.display import listed
 from cctrace.path.markers import Marker
 
 # How a sentence names each law of `path.markers`.
@@ -55,4 +56,4 @@ def _who(marker: Marker) -> dict[str, str]:
     if not marker.names:
         return {"no_marker": "of none"}
     names = [NAMES[name] for name in marker.names]
-    return {"marker": names[0]} if len(names) == 1 else {"markers": " and ".join([", ".join(names[:-1]), names[-1]])}
+    return {"marker" if len(names) == 1 else "markers": listed(names)}
