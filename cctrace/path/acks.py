@@ -5,11 +5,12 @@ Counts the segments that each in-order ACK covers. With an ACK every n segments,
 multiples of the slot.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cctrace.estimates import Estimate
+from cctrace.path.arrays import Floats
 from cctrace.path.constants import ALWAYS, GATHERED, LEAST_ACKS, NEAR_GRID, ON_GRID
 from cctrace.path.transmissions import DELIVERED, Transmissions
 
@@ -34,8 +35,8 @@ def acks_of(table: Transmissions) -> Acks | None:
     return Acks(Estimate(float(middle), float(low), float(high)), slot)
 
 
-def _slot(acked_us: Any) -> Any:
-    """Return the slot of which ACK spacings are multiples, an `Estimate`, or None."""
+def _slot(acked_us: Floats) -> Estimate | None:
+    """Return the slot of which ACK spacings are multiples, us; None if there is none."""
     spacing = np.diff(acked_us)
     spacing = spacing[(spacing > 0) & (spacing < 4 * np.median(spacing))]
     if len(spacing) < LEAST_ACKS:

@@ -122,22 +122,19 @@ class Steps(NamedTuple):
         if len(self.rate) == 1:
             return time_us * self.rate[0]
         outside = self.rate[-1] * np.maximum(time_us - self.start_us[-1], 0) + self.rate[0] * np.minimum(time_us, 0)
-        return np.interp(time_us, self._knots_us, self._knots_bytes) + outside
+        return np.interp(time_us, self.start_us, self._served_at_starts) + outside
 
     def when(self, served_bytes: Floats) -> Floats:
         """Return when a busy server has sent so many bytes: the inverse of `served`."""
         if len(self.rate) == 1:
             return served_bytes / self.rate[0]
-        inside = np.interp(served_bytes, self._knots_bytes, self._knots_us)
-        after = np.maximum(served_bytes - self._knots_bytes[-1], 0) / self.rate[-1]
+        at_starts = self._served_at_starts
+        inside = np.interp(served_bytes, at_starts, self.start_us)
+        after = np.maximum(served_bytes - at_starts[-1], 0) / self.rate[-1]
         return inside + after + np.minimum(served_bytes, 0) / self.rate[0]
 
     @property
-    def _knots_us(self) -> Floats:
-        return self.start_us
-
-    @property
-    def _knots_bytes(self) -> Floats:
+    def _served_at_starts(self) -> Floats:
         return np.concatenate([[0.0], np.cumsum(np.diff(self.start_us) * self.rate[:-1])])
 
 
@@ -287,7 +284,6 @@ ROUGHLY = Search((28, 3e-3), (24, 1e-3))  # to half a per cent, in a third of th
 
 def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
     """Return the constant rate that explains the delays best, and their deviation at that rate."""
-
     paired = pair_rate(flow) if search is CLOSELY else None
     if paired is not None and (paired[1] < const.PAIR_EXACT or not stands(flow, constant(paired[0]))):
         return paired[0], deviation(flow, constant(paired[0]))
@@ -331,7 +327,7 @@ def lever(flow: Sent, steps: Steps) -> float:
     return float(np.quantile(moved, 0.9)) / 1e-4
 
 
-def stands(flow: Any, steps: Any) -> Any:
+def stands(flow: Sent, steps: Steps) -> bool:
     """Return whether a queue stood long enough for delays to determine the rate better than packet pairs do."""
     left = flow.unexplained(steps)
     return lever(flow, steps) * const.PAIR_AGREE > central_sd(left)

@@ -202,7 +202,10 @@ def _as_likely(tried: _Tried, best: _Judged) -> tuple[float, float]:
         outside = min(step, const.MOST_PLATEAU)
         while outside - inside > max(1e-5, 0.02 * outside):
             middle = (inside + outside) / 2
-            inside, outside = (middle, outside) if is_likely(best.rate * np.exp(side * middle)) else (inside, middle)
+            if is_likely(best.rate * np.exp(side * middle)):
+                inside = middle
+            else:
+                outside = middle
         bounds.append(best.rate * np.exp(side * inside))
     return bounds[0], bounds[1]
 
@@ -294,19 +297,18 @@ def _candidates(tried: _Tried) -> list[float]:
     for span_us in (5e5, 2e6, 8e6):
         passed, span = _between(tried, span_us)
         if len(span) >= const.LEAST_POLICED:
-            rates = passed / span
-            found.append(
-                least_of(
-                    lambda x, passed=passed, span=span: float(
-                        np.mean(np.log1p(np.abs(passed - x * span) / PACKET_BYTES))
-                    ),
-                    max(np.quantile(rates, 0.05), 1e-9),
-                    np.quantile(rates, 0.98) * 1.01,
-                    400,
-                    1e-5,
-                )[0]
-            )
+            found.append(_common_rate(passed, span))
     return found
+
+
+def _common_rate(passed: Floats, span: Floats) -> float:
+    """Return the rate that explains most of the bytes that passed between losses to within a packet."""
+
+    def off(rate: float) -> float:
+        return float(np.mean(np.log1p(np.abs(passed - rate * span) / PACKET_BYTES)))
+
+    low, high = np.quantile(passed / span, [0.05, 0.98])
+    return least_of(off, max(low, 1e-9), high * 1.01, 400, 1e-5)[0]
 
 
 def _between(tried: _Tried, span_us: float) -> tuple[Floats, Floats]:

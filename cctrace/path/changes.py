@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -42,17 +42,15 @@ def rate_changes(path: PathEvidence) -> list[Change]:
     stretches = [found for a, b in itertools.pairwise(edges) if (found := _stretch(path, a, b))]
     changes: list[Change] = []
     for one, two in itertools.pairwise(stretches):
-        difference = abs(np.log(two.rate / one.rate))
-        if (
-            difference > max(np.log(RATE_DIFFERS), 3 * (one.spread + two.spread))
-            and min(one, two, key=lambda s: s.rate).full
-        ):
+        is_change = abs(np.log(two.rate / one.rate)) > max(np.log(RATE_DIFFERS), 3 * (one.spread + two.spread))
+        slower = one if one.rate <= two.rate else two
+        if is_change and slower.full:
             at = _when(path, two.begin_s, one.rate, two.rate)
             changes.append(Change(at, one.rate * 8e6, two.rate * 8e6, two.end_s))
     return changes
 
 
-def _when(path: Any, near_s: Any, before: Any, after: Any) -> Any:
+def _when(path: PathEvidence, near_s: float, before: float, after: float) -> float:
     """Return from when, in the second before a jump was detected, every window was closer to the new rate; seconds."""
     middle, rate, _ = path.delivered
     window = middle[1] - middle[0]

@@ -19,7 +19,7 @@ queue show only in packets that found it empty; for the others they are bounded 
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Self
 
 import numpy as np
 
@@ -130,7 +130,7 @@ class Delays(Carded):
         sizes = np.bincount(self.group)[self.event]
         return float(np.mean(np.minimum(sizes, 2))) if len(sizes) else 1.0
 
-    def steady(self, stretch_us: Any) -> Any:
+    def steady(self, stretch_us: float) -> tuple[Self, float]:
         """Return the delays minus the wander of period medians, and the standard deviation of that wander, us."""
         value = self.rtt_us
         stretch = np.unique((self.departed_us[self.last] / stretch_us).astype(np.int64), return_inverse=True)[1]
@@ -145,7 +145,7 @@ class Delays(Carded):
         return effective(self.rtt_us[self.reveals])
 
     @functools.cached_property
-    def block_length(self) -> Any:
+    def block_length(self) -> int:
         """Samples per block of the block bootstrap."""
         return block_length(self.rtt_us)
 

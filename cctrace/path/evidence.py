@@ -144,8 +144,8 @@ class PathEvidence:
         if not self.companions or self.bottleneck is None:
             return None
         ends = list(zip(self.capture.columns["src"], self.capture.columns["dst"], strict=True))
-        same_ends = tuple(k for k in self.companions if ends[k] == ends[self.index])
-        groups = {tuple(self.companions), same_ends} - {()} if not self.one_bottleneck else {tuple(self.companions)}
+        everyone, same_ends = tuple(self.companions), tuple(k for k in self.companions if ends[k] == ends[self.index])
+        groups = {everyone} if self.one_bottleneck or not same_ends else {everyone, same_ends}
         own_rate = self.bottleneck.rate
         return max((shared_queue(self.parts, self.index, group, own_rate) for group in groups), key=lambda s: s.gain)
 

@@ -1,6 +1,6 @@
 """ECN marks of a flow's packets, with the queueing delay of the packets.
 
-    marking = marking_of(flow)
+    marking = marking_of(evidence_of(flow))
     marking.wait_us         queueing delay of a packet, or of the newest segment that an ACK delivers
     marking.marked          how many segments were marked, where `is_known`
 
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cctrace.flows.ecn import CE
+from cctrace.flows.events import AckRows
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Ints
-from cctrace.schema import EVENT_CODES
 from cctrace.tcp.wire import PACKET_BYTES
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class Marking:
         begins[1:] = changes | has_marks[:-1] | has_marks[1:]
         first = np.flatnonzero(begins)
         packets, marked = (np.add.reduceat(column, first) for column in (self.packets, self.marked))
-        rows = np.append(first[1:], len(self)) - 1
-        return Marking(self.time_s[rows], self.wait_us[rows], packets, marked, self.is_known[rows], self.is_l4s)
+        return replace(self.rows(np.append(first[1:], len(self)) - 1), packets=packets, marked=marked)
 
     def grouped(self) -> Marking:
         """Return it with a few thousand rows."""
@@ -64,9 +63,12 @@ class Marking:
 
     def until(self, marks: int) -> Marking:
         """Return the rows up to this number of marks."""
-        rows = slice(int(np.searchsorted(np.cumsum(self.counts[1]), marks)) + 1)
-        packets, marked = self.packets[rows], self.marked[rows]
-        return Marking(self.time_s[rows], self.wait_us[rows], packets, marked, self.is_known[rows], self.is_l4s)
+        return self.rows(slice(int(np.searchsorted(np.cumsum(self.counts[1]), marks)) + 1))
+
+    def rows(self, which: Ints | Bools | slice) -> Marking:
+        """Return some of the rows."""
+        columns = ("time_s", "wait_us", "packets", "marked", "is_known")
+        return replace(self, **{name: getattr(self, name)[which] for name in columns})
 
     def __len__(self) -> int:
         return len(self.time_s)
@@ -111,26 +113,23 @@ def _carried(path: PathEvidence) -> Marking | None:
 
 
 def _reported(path: PathEvidence) -> Marking:
-    """Return the marks reported by a flow's ACKs."""
+    """Return the marks reported by a flow's ACKs: by those that give an RTT, but for delayed ACKs of one segment."""
     flow = path.capture.flow(path.index)
-    rows = flow.events.rows
-    before = int(rows["delivered_ce"][0]) if len(rows) else 0
-    rows = rows[(rows["event"] == EVENT_CODES["on_ack"]) & (rows["rs_acked_sacked"] > 0)]
-    packets = rows["rs_acked_sacked"].astype(np.int64)
-    marked = np.diff(rows["delivered_ce"].astype(np.int64), prepend=before)
-    is_known = np.ones(len(rows), bool)
+    acks = AckRows(flow.events)
+    delivers = acks["rs_acked_sacked"] > 0
+    packets, rtt_us = acks["rs_acked_sacked"][delivers].astype(np.int64), acks["rs_rtt_us"][delivers]
+    counted, before = acks["delivered_ce"][delivers].astype(np.int64), flow.events["delivered_ce"][:1].astype(np.int64)
+    marked, is_known = np.diff(counted, prepend=before), np.ones(len(counted), bool)
     if flow.ecn.feedback == "classic":
-        echo = marked > 0
-        is_known = ~(echo & np.concatenate([[False], echo[:-1]]))
-        marked = (echo & is_known).astype(np.int64)
+        has_echo = marked > 0
+        is_known[1:] = ~(has_echo[1:] & has_echo[:-1])
+        marked = (has_echo & is_known).astype(np.int64)
         packets = np.where(marked > 0, 1, packets)  # one of them was marked, the others perhaps
-    marked = np.minimum(marked, packets)
-    time_s = (rows["time_ns"] - path.transmissions.start_ns) / 1e9
-    wait_us = np.maximum(rows["rs_rtt_us"] - path.least_rtt_us, 0.0)
-    has_rtt = rows["rs_rtt_us"] >= 0
-    has_rtt[has_rtt] = (packets[has_rtt] > 1) | (wait_us[has_rtt] < smoothed(wait_us[has_rtt]) + const.DELAYED_ACK_US)
-    is_l4s = _is_l4s(flow)
-    return Marking(time_s[has_rtt], wait_us[has_rtt], packets[has_rtt], marked[has_rtt], is_known[has_rtt], is_l4s)
+    time_s = (acks["time_ns"][delivers] - path.transmissions.start_ns) / 1e9
+    wait_us = np.maximum(rtt_us - path.least_rtt_us, 0.0)
+    found = Marking(time_s, wait_us, packets, np.minimum(marked, packets), is_known, _is_l4s(flow))
+    found = found.rows(rtt_us >= 0)
+    return found.rows((found.packets > 1) | (found.wait_us < smoothed(found.wait_us) + const.DELAYED_ACK_US))
 
 
 def _is_l4s(flow: Flow) -> bool:

@@ -7,7 +7,7 @@ gives every packet's queueing delay.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -197,7 +197,8 @@ def ranks(among: Floats, values: Floats) -> Floats:
     return (low + high) / 2 / len(among)
 
 
-def rolling_max(values: Any, size: Any) -> Any:
+def rolling_max(values: Floats, size: int) -> Floats:
     """Return the maximum of each value and the `size` - 1 before it."""
     padded = np.concatenate([np.full(size - 1, -np.inf), values])
-    return np.lib.stride_tricks.sliding_window_view(padded, size).max(axis=1)
+    most: Floats = np.lib.stride_tricks.sliding_window_view(padded, size).max(axis=1)
+    return most

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cctrace.columns import rows_of_spans
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import OPT_COPY
+from cctrace.flows.state import ACK, OPT_COPY, PSH, SYN
 from cctrace.lang.machine import Machine
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.constants import NO_SOONER
@@ -130,7 +130,7 @@ def _of(flow: Flow) -> Transmissions:
 def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: int) -> tuple[Ints, ...]:
     """Return ack (-1 none), left, right, sack_row and sack_count, unwrapped relative to the data sent so far."""
     near = np.maximum.accumulate(np.where(mine, seq, 0))
-    acks = (~mine) & ((packets["flags"][rows] & 16) > 0) & ((packets["flags"][rows] & 2) == 0)
+    acks = (~mine) & (packets["flags"][rows] & (ACK | SYN)) == ACK
 
     def closest(numbers: NDArray[Any], near: Ints) -> Ints:
         return unwrap(numbers.astype(np.int64), base, near)
@@ -189,7 +189,7 @@ def _matched(
         retransmitted=again,
         exact=_exact(state, ack_row, again, len(time_ns)),
         prompt=_prompt(state, ack_row, when),
-        push=((flags[packet] & 8) > 0) & (nth == pieces[np.searchsorted(at, packet)] - 1),
+        push=((flags[packet] & PSH) > 0) & (nth == pieces[np.searchsorted(at, packet)] - 1),
         packet=packet,
         start_ns=int(time_ns[0]),
         mss=mss,
