@@ -127,7 +127,7 @@ class Record:
     @functools.cached_property
     def took_s(self) -> float:
         """Time that the sender's stack takes to answer an ACK, seconds (`flows.reaction`)."""
-        return float(self.flow.capture._reactions(np.array([self.flow.index]))[0][0]) / 1e9
+        return float(self.flow.capture.reactions(np.array([self.flow.index]))[0][0]) / 1e9
 
     @functools.cached_property
     def late_s(self) -> float:

@@ -26,6 +26,7 @@ from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows.likeness import most_alike
 from cctrace.flows.offset import FEW, Alignment, search
+from cctrace.flows.state import ACK
 from cctrace.io.tcpinfo import MISSING, TcpInfo
 from cctrace.tcp.sequence import unwrapped
 from cctrace.units import format_percent
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
 
 LEAST = 0.7  # below this share of agreement the polls are another connection's
-_ACK, _SYN = 16, 2
 
 
 def _may_be(flow: Flow, known: Mapping[str, Any]) -> bool:
@@ -86,7 +86,8 @@ def align(flow: Flow, polls: TcpInfo) -> tuple[TcpInfo, Alignment]:
     `polls`: of one connection. Raises `ArgumentError` if the polls cannot be of this connection, or none of them
     has a state that the capture contains.
     """
-    name = "{}: connection of {}:{} -> {}:{}".format(polls.source, *flow.key)
+    src, sport, dst, dport = flow.key
+    name = f"{polls.source}: connection of {endpoint(src, sport)} -> {endpoint(dst, dport)}"
     acks = acknowledged(flow)
     value = _progress(polls, flow)
     known = np.flatnonzero((value != MISSING) & (polls["time_ns"] != MISSING))
@@ -133,8 +134,8 @@ def acknowledged(flow: Flow) -> tuple[Ints, Ints]:
     in mid-flow, from there.
     """
     packets, c, i = flow.capture.packets, flow.capture.connections, flow.index
-    rows = c.order[c.first[i] : c.first[i + 1]]
-    rows = rows[(packets["direction"][rows] != c.sender[i]) & (packets["flags"][rows] & _ACK != 0)]
+    rows = c.rows_of(i)
+    rows = rows[(packets["direction"][rows] != c.sender[i]) & (packets["flags"][rows] & ACK != 0)]
     p = flow.capture.params([i])[0]
     steps = np.diff(packets["ack"][rows], prepend=np.uint32(p["isn"])).view(np.int32).astype(np.int64)
     reached = np.maximum.accumulate(np.cumsum(steps)) - bool(p["passive"])

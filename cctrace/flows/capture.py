@@ -231,16 +231,16 @@ class Capture(Gridded):
         p["start_ns"] = opened_ns - opened_ns % 1_000_000_000
         p["hz"] = hz or self.hz
         p["fq"], p["misses_marks"] = fq, misses_marks
-        took_ns, p["same_skb_ns"] = self._reactions(rows)
+        took_ns, p["same_skb_ns"] = self.reactions(rows)
         p["ack_delay_ns"] = p["tx_delay_ns"] = took_ns // 2
         p["answer_us"] = reaction.ANSWER * np.where(took_ns > 0, took_ns, reaction.TYPICAL_NS) // 1000
-        p["ts_tick_us"] = _ticks(mine)
+        p["ts_tick_us"] = stamp_tick_us(mine)
         phase = mine["ts_phase_us"] - self.connections.sender_side_ns[rows] // 2000
         p["blur_us"] = np.where(self.connections.sender_side_ns[rows] > 0, BLUR_US, 0)
         p["ts_offset_us"] = p["tx_delay_ns"] // 1000 - (phase - p["start_ns"] // 1000 + CLOCK_START_US)
         return p
 
-    def _reactions(self, rows: Values) -> tuple[Ints, Ints]:
+    def reactions(self, rows: Values) -> tuple[Ints, Ints]:
         """Return the reaction times of the senders of `rows`, and the largest gap within an skb, ns; see `reaction`."""
         c = self.connections
         took_ns, same_ns = np.full(len(rows), reaction.TYPICAL_NS), np.full(len(rows), reaction.SAME_SKB_NS)
@@ -254,7 +254,7 @@ class Capture(Gridded):
 
     def _measured_reaction(self, row: int) -> tuple[int, int]:
         c = self.connections
-        mine = c.order[c.first[row] : c.first[row + 1]]
+        mine = c.rows_of(row)
         sent = self.packets["direction"][mine] == c.sender[row]
         payload, psh = self.packets["payload"][mine], (self.packets["flags"][mine] & PSH) != 0
         took_ns = reaction.reaction_ns(c.clock[mine], sent, payload > 0)
@@ -306,7 +306,7 @@ class Capture(Gridded):
         """
         c = self.connections
         first = np.concatenate([[0], np.cumsum(c.first[rows + 1] - c.first[rows])])
-        order = c.order if len(rows) == len(c) else np.concatenate([c.order[c.first[i] : c.first[i + 1]] for i in rows])
+        order = c.order if len(rows) == len(c) else np.concatenate([c.rows_of(i) for i in rows])
         clock, away = c.clock, c.sender_side_ns[rows]
         if not away.any():
             return clock, order, first
@@ -316,7 +316,7 @@ class Capture(Gridded):
             side = c.sides[rows[i], c.sender[rows[i]]]
             sent = self.packets["direction"][mine] == c.sender[rows[i]]
             there = clock[mine] - away[i] // 2
-            if _ticks(side[None])[0] == 1000 and side["ts_last"] >= side["ts_first"] and side["ts_count"]:
+            if stamp_tick_us(side[None])[0] == 1000 and side["ts_last"] >= side["ts_first"] and side["ts_count"]:
                 tick = (side["ts_phase_us"] + self.packets["tsval"][mine].astype(np.int64) * 1000) * 1000 - away[i] // 2
                 there = np.minimum(there, tick + 500_000)
             clock[mine] = np.where(sent, there, clock[mine] + away[i] - away[i] // 2)
@@ -324,7 +324,7 @@ class Capture(Gridded):
         return clock, order, first
 
 
-def _ticks(side: Values) -> Values:
+def stamp_tick_us(side: Values) -> Values:
     """Return the period of the sender's time-stamp clock, us: 1 kHz unless the capture clearly shows another."""
     span = side["ts_last_ns"] - side["ts_first_ns"]
     ticks = (side["ts_last"] - side["ts_first"]) & 0xFFFFFFFF

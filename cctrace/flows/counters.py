@@ -168,9 +168,9 @@ class CounterFlow(Carded):
         """
         time_ns, acked = self.acked()
         # The last poll before the counter grew, and the first one at its final value.
-        begin, end = (
-            (np.searchsorted(acked, acked[0], "right") - 1, np.searchsorted(acked, acked[-1])) if len(acked) else (0, 0)
-        )
+        begin, end = 0, 0
+        if len(acked):
+            begin, end = np.searchsorted(acked, acked[0], "right") - 1, np.searchsorted(acked, acked[-1])
         seconds = (int(time_ns[end]) - int(time_ns[begin])) / 1e9 if len(acked) and time_ns[begin] != MISSING else 0
         rtt = self.rtt_us()
         lowest = np.concatenate([self.values("min_rtt"), rtt])

@@ -224,7 +224,7 @@ def ecn_of(flow: Flow) -> Ecn:
     sender = int(c.sender[flow.index])
     mine, other = _sides(flow)
     mode, before, handshake = (column[0] for column in feedback(mine[None], other[None]))
-    rows = c.order[c.first[flow.index] : c.first[flow.index + 1]]
+    rows = c.rows_of(flow.index)
     rows = rows[packets["options"][rows] & OPT_COPY == 0]
     columns = {name: packets[name][rows] for name in ("direction", "flags", "tos", "payload")}
     sent = (columns["direction"] == sender) & (columns["payload"] > 0)

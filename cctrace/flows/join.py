@@ -46,7 +46,7 @@ def join(sender: Flow, receiver: Flow) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _packets(flow: Flow, data: bool) -> pd.DataFrame:
     """Return one row per packet that one side sent (of data: the sender), super-packets split into segments."""
     packets, c = flow.capture.packets, flow.capture.connections
-    rows = c.order[c.first[flow.index] : c.first[flow.index + 1]]
+    rows = c.rows_of(flow.index)
     rows = rows[packets["direction"][rows] == (c.sender[flow.index] if data else 1 - c.sender[flow.index])]
     mss = int(c.mss[flow.index])
     count = np.maximum(1, -(-packets["payload"][rows].astype(np.int64) // mss))

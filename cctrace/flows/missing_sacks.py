@@ -52,7 +52,7 @@ def restored(flow: Flow) -> Flow:
     True
     """
     capture, p = flow.capture, flow.capture.params([flow.index])[0]
-    rows = capture.connections.order[capture.connections.first[flow.index] : capture.connections.first[flow.index + 1]]
+    rows = capture.connections.rows_of(flow.index)
     columns = {name: column[rows] for name, column in capture.packets.columns.items()}
     columns["time_ns"] = capture.connections.clock[rows]
     mine = columns["direction"] == p["sender"]
@@ -174,10 +174,10 @@ class _Receiver:
 
     def _tell(self) -> list[tuple[int, int]]:
         """Return the blocks of an ACK, the latest first; unreported ones before all."""
-        receiver = sorted(self.beyond, key=lambda block: block[2])[:BLOCKS]
-        for block in receiver:
+        told = sorted(self.beyond, key=lambda block: block[2])[:BLOCKS]
+        for block in told:
             block[2] = True
-        return [(block[0], block[1]) for block in receiver]
+        return [(begin, end) for begin, end, _ in told]
 
     def _advance(self, acked: int) -> None:
         while self.has < acked and self.next < len(self.arrivals):

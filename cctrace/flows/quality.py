@@ -85,7 +85,7 @@ def uncaptured_bytes(capture: Capture, index: int, rtt_ns: float) -> int:
     capture has been acknowledged; NaN unknown.
     """
     table, packets = capture.connections, capture.packets
-    rows = table.order[table.first[index] : table.first[index + 1]]
+    rows = table.rows_of(index)
     sender = int(table.sender[index])
     base = int(table.sides[index, sender]["base"])
     mine = packets["direction"][rows] == sender

@@ -113,6 +113,10 @@ class Connections:
     order = property(lambda self: self._groups[0], doc="Rows of the last part by connection, see `seqspace.group`.")
     first = property(lambda self: self._groups[1], doc="Where in `order` each connection begins, and the last ends.")
 
+    def rows_of(self, index: int) -> Ints:
+        """Return the rows of the last part that are a connection's packets, in file order."""
+        return self.order[self.first[index] : self.first[index + 1]]
+
     @functools.cached_property
     def vantage(self) -> tuple[Ints, Ints, Ints]:
         """Where each connection was captured: (place, confidence, time to the sender and back), see `vantage.judge`."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cctrace.flows.capture import _ticks
+from cctrace.flows.capture import stamp_tick_us
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.path import constants as const
@@ -30,11 +30,11 @@ def stamps_of(flow: Flow, of_sender: bool = True) -> Stamps:
     capture, index = flow.capture, flow.index
     table, packets = capture.connections, capture.packets
     side = int(table.sender[index]) if of_sender else 1 - int(table.sender[index])
-    rows = table.order[table.first[index] : table.first[index + 1]]
+    rows = table.rows_of(index)
     stamped = packets["options"][rows] & (OPT_TIMESTAMPS | OPT_COPY) == OPT_TIMESTAMPS
     place = np.flatnonzero((packets["direction"][rows] == side) & stamped)
     rows = rows[place]
-    tick = int(_ticks(table.sides[index, side][None])[0])
+    tick = int(stamp_tick_us(table.sides[index, side][None])[0])
     if not len(rows):
         return Stamps(np.zeros(0), np.zeros(0), tick, place)
     start = int(packets["time_ns"][table.order[table.first[index]]])
@@ -91,7 +91,7 @@ def clock_set(flow: Flow) -> tuple[float, float] | None:
     older than their predecessors in the file, and stamps that lag by less.
     """
     capture, index = flow.capture, flow.index
-    rows = capture.connections.order[capture.connections.first[index] : capture.connections.first[index + 1]]
+    rows = capture.connections.rows_of(index)
     time = capture.packets["time_ns"][rows].astype(np.int64)
     spacing = np.diff(time) / 1e3
     odd = np.flatnonzero((spacing >= const.CLOCK_SET_US) | (spacing <= -const.CLOCK_BACK_US))

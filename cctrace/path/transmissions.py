@@ -130,7 +130,7 @@ def _of(flow: Flow) -> Transmissions:
 def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: int) -> tuple[Ints, ...]:
     """Return ack (-1 none), left, right, sack_row and sack_count, unwrapped relative to the data sent so far."""
     near = np.maximum.accumulate(np.where(mine, seq, 0))
-    acks = (~mine) & (packets["flags"][rows] & (ACK | SYN)) == ACK
+    acks = ~mine & (packets["flags"][rows] & (ACK | SYN) == ACK)
 
     def closest(numbers: NDArray[Any], near: Ints) -> Ints:
         return unwrap(numbers.astype(np.int64), base, near)
