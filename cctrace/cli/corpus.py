@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -160,7 +161,7 @@ def _with_causes(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
-        return "" if value != value else f"{value:.4g}"
+        return "" if math.isnan(value) else f"{value:.4g}"
     return str(value)
 
 

@@ -1,6 +1,7 @@
 """`cctrace flows`: the connections of captures."""
 
 import itertools
+import math
 from typing import Any
 
 import click
@@ -52,7 +53,7 @@ _SHORT = {"retransmitted": "resent"}  # for 80 columns
 
 def _cells(number: int, row: Any) -> tuple[Any, ...]:
     def rtt(value: Any) -> str:
-        return "unknown" if value is None or value != value else format_time(value * 1000)
+        return "unknown" if value is None or math.isnan(value) else format_time(value * 1000)
 
     return (
         number,

@@ -82,5 +82,5 @@ def _bucket(name: str, text: str | None) -> tuple[Any, ...] | None:
         return rate, *rest
     steps = read_steps(rate)
     if set(steps) != {"rate"}:
-        raise ArgumentError(f"--shaper: {rate} has columns after the rate; give them by --rate-steps")
+        raise ArgumentError(f"--{name}: {rate} has columns after the rate; give them by --rate-steps")
     return steps["rate"], *rest

@@ -39,7 +39,7 @@ def replay(
     source: str,
     controller: str,
     index: int | None,
-    tcpinfo: tuple[str, ...],
+    tcpinfo: str | None,
     output: str,
     plot: str | None,
     interpreted: bool,
@@ -87,7 +87,7 @@ def replay(
         print_table(("agreement with the kernel", "share of polls"), rows)
 
 
-def _flow(source: str, index: int | None, tcpinfo: tuple[str, ...], controller: str) -> tuple[Any, Any]:
+def _flow(source: str, index: int | None, tcpinfo: str | None, controller: str) -> tuple[Any, Any]:
     """Return the flow that is asked for, and why that one if it was not said."""
     from cctrace.flows.capture import Capture, read
     from cctrace.flows.counters import CounterTable

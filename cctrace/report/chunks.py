@@ -1,8 +1,8 @@
 """Flows with too many packets for one page: all packets go to files beside it, and the page holds a representative
 selection.
 
-    flow0-packets1.js, flow0-packets2.js, ...    one time span each; scripts, since a page opened from disk can load
-    nothing else the page                                     the extremes of each of some thousand time spans
+    flow0-packets1.js, flow0-packets2.js, ...    one time span each; scripts: a page on disk loads nothing else
+    the page                                     the extremes of each of some thousand time spans
 
 The page's script loads the files of the visible time span once they are few enough to draw single packets.
 """

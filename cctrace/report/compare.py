@@ -38,9 +38,11 @@ def differences(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, Any]]:
     limits = _limits(one, other)
     for name in dict.fromkeys([*limits[0], *limits[1]]):
         rows.append((f"limit_{name}", float(limits[0].get(name, 0.0)), float(limits[1].get(name, 0.0))))
-    return [
-        {"figure": name, "a": a, "b": b, "ratio": b / a if a and b == b and a == a else None} for name, a, b in rows
-    ]
+    return [{"figure": name, "a": a, "b": b, "ratio": _ratio(a, b)} for name, a, b in rows]
+
+
+def _ratio(a: float, b: float) -> float | None:
+    return None if not a or np.isnan(a) or np.isnan(b) else b / a
 
 
 def _limits(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, float]]:

@@ -312,7 +312,7 @@ def _row(row: Mapping[Hashable, Any], by: str, links: Mapping[tuple[str, int], s
     forms = (("bytes_sent", format_size), ("goodput_bps", format_rate), ("rtt_min_us", _time), ("rtt_median_us", _time))
     for column, form in (*forms, ("retransmitted_share", format_share)):
         value = float("nan") if pd.isna(row[column]) else float(row[column])
-        cells.append(f'<td data-v="{"NaN" if value != value else repr(value)}">{_or(form, value)}</td>')
+        cells.append(f'<td data-v="{"NaN" if pd.isna(value) else repr(value)}">{_or(form, value)}</td>')
     return f'<tr data-verdict="{escape(row["verdict"])}">{"".join(cells)}</tr>'
 
 

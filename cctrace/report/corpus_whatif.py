@@ -1,5 +1,6 @@
 """The part of a corpus's page on flows that another controller would have served better."""
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -46,14 +47,14 @@ def _sentence(row: Mapping[Hashable, Any]) -> str:
 
 def _share(row: Mapping[Hashable, Any], kind: str) -> str:
     value, low, high = (row[f"{kind}_share{end}"] for end in ("", "_low", "_high"))
-    if value != value:
+    if math.isnan(value):
         return "unknown"
     return f"{format_share(value)} ({format_number(100 * low)} to {format_share(high)})"
 
 
 def _row(figure: str, row: Mapping[Hashable, Any]) -> list[str]:
     value, low, high = (100 * row[f"change{end}"] for end in ("", "_low", "_high"))
-    change = f"{value:+.3g}{' points' if figure == 'share' else ' %'}" if value == value else ""
-    change += f" ({low:+.3g} to {high:+.3g})" if change and low == low else ""
+    change = "" if math.isnan(value) else f"{value:+.3g}{' points' if figure == 'share' else ' %'}"
+    change += f" ({low:+.3g} to {high:+.3g})" if change and not math.isnan(low) else ""
     texts = [row["controller"], " / ".join(_WORDS[figure]), _share(row, "better"), _share(row, "worse")]
     return [escape(text) for text in (*texts, f"{row['alike']:,}", f"{row['undecided']:,}", change)]

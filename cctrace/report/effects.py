@@ -128,7 +128,9 @@ def _numbers(ratio: Estimate) -> str:
     )
     if low is not None and high is not None:
         return f"× {value} ({low} to {high})"
-    return f"× {value} ({low} or more)" if low is not None else f"× {value} ({high} or less)" if high else f"× {value}"
+    if low is not None:
+        return f"× {value} ({low} or more)"
+    return f"× {value} ({high} or less)" if high is not None else f"× {value}"
 
 
 def _beside(found: Effects) -> str:

@@ -116,8 +116,8 @@ def _group(k: int, names: str, one: Forecast, x: Scale, y: Scale) -> str:
     value, low, high = one.threshold_sd_us
     at = y(0.5) + 7 * k - 3
     if value is not None:
-        ends = (x(value if side is None else side) for side in (low, high))
-        parts += ['<line x1="{:.1f}" x2="{:.1f}" {at}/>'.format(*ends, at=f'y1="{at:.1f}" y2="{at:.1f}" class="bar"')]
+        left, right = (x(value if side is None else side) for side in (low, high))
+        parts += [f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{at:.1f}" y2="{at:.1f}" class="bar"/>']
         parts += [f'<line x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{at - 7:.1f}" y2="{at + 7:.1f}" class="bar"/>']
     left = _LEFT + 250 * k
     parts += [_mark(k, left + 6, _HEIGHT - 8), f'<text x="{left + 16}" y="{_HEIGHT - 4}">{escape(names)}</text>']

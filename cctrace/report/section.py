@@ -119,10 +119,9 @@ def _verdicts(verdicts: Sequence[Verdict], headline: str) -> str:
         + "</li>"
         for verdict in verdicts
     )
-    more = (
-        f"{len(verdicts) - 1} more verdicts" if len(verdicts) > 2 else "one more verdict" if len(verdicts) == 2 else ""
-    )
-    label = f"How sure that is, what would refute it{more and f', and {more}'}"
+    label = "How sure that is, what would refute it"
+    if len(verdicts) > 1:
+        label += ", and one more verdict" if len(verdicts) == 2 else f", and {len(verdicts) - 1} more verdicts"
     return card(label, f"<ol>{items}</ol>")
 
 
