@@ -25,7 +25,7 @@ def first_root(
     low, high = np.broadcast_arrays(np.asarray(low, dtype=float), np.asarray(high, dtype=float))
     grid = np.geomspace(low, high, 48)
     sign = np.sign(f(grid))
-    crossing = (sign[1:] != sign[0]) & (sign[1:] != 0) | (sign[1:] == 0)
+    crossing = (sign[1:] != sign[0]) | (sign[1:] == 0)
     if not crossing.any(axis=0).all():
         bad = np.argwhere(~np.atleast_1d(crossing.any(axis=0)))[0]
         ends = f"[{np.atleast_1d(low)[tuple(bad)]:g}, {np.atleast_1d(high)[tuple(bad)]:g}]"

@@ -130,8 +130,8 @@ class _Ticks:
             same[k] = known[0] if known else self.same_until(before, rate, tick_us)
             if same[k] == self.rows:
                 return before._replace(tick_us=tick_us, inferred=with_ticks(before.inferred, rate, tick_us))
-        likest = max(same, key=same.__getitem__, default=None)
-        begun = None if likest is None else Begun(self.tried[likest].inferred, same[likest])
+        nearest = max(same, key=same.__getitem__, default=None)
+        begun = None if nearest is None else Begun(self.tried[nearest].inferred, same[nearest])
         self.follower.restore(self.begin)
         self.follower.set_ticks(rate, tick_us)
         inferred = infer(self.follower, self.expiry, True, self.given, begun)
@@ -175,12 +175,13 @@ def likeliest_hz(
     stream = handed_over_at(captured, cls, other) if captured is not None else source
     # Streams differ by more than the ticks: one rate must do better than the other over either.
     elsewhere = ticks if stream is source else _Ticks(stream, cls, params, given)
-    rivals = [elsewhere.infer(other, 0)] + ([ticks.infer(other, 0)] if stream is not source else [])
-    least, most = (pick(one.likelihood for one in rivals) for pick in (min, max))
+    rival = elsewhere.infer(other, 0)
+    likelihoods = [rival.likelihood] if stream is source else [rival.likelihood, ticks.infer(other, 0).likelihood]
+    least, most = min(likelihoods), max(likelihoods)
     if least > usual.likelihood + SURE:
         shifted = ticks.best_phase(own)
         if least > shifted.likelihood + SURE:
-            return Ticking(other, 0, stream, (other,), rivals[0].inferred)
+            return Ticking(other, 0, stream, (other,), rival.inferred)
         best = shifted if shifted.likelihood > usual.likelihood + SURE else usual
         return Ticking(own, best.tick_us, source, (own, other), best.inferred)
     refuted = most < usual.likelihood - SURE

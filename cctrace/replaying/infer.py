@@ -48,17 +48,17 @@ def infer(
     comes in another row than then.
     """
     if led is not None:
-        return _infer(follower, expiry, hz_known, given, begun, led)
+        return _infer_all(follower, expiry, hz_known, given, begun, led)
     known = _inferred_of.setdefault(follower.events, {})
     key = follower.key, expiry, hz_known or follower.cls.has_on_ack, "paced" in given, "ecn_enable" in given
     if key in known:
         follower.play(known[key].script)
     else:
-        known[key] = _infer(follower, expiry, hz_known, given, begun)
+        known[key] = _infer_all(follower, expiry, hz_known, given, begun)
     return known[key]
 
 
-def _infer(
+def _infer_all(
     follower: Follower,
     expiry: int,
     hz_known: bool,
@@ -66,6 +66,7 @@ def _infer(
     begun: Begun | None,
     led: Script | None = None,
 ) -> Inferred:
+    """Infer the length of bursts and, where marks were counted, whether they were heeded, with the draws of each."""
     if "ecn_enable" in given or not may_heed_marks(follower):
         gso = likely_gso(follower)
         if gso is not None:
@@ -75,12 +76,12 @@ def _infer(
             if follower.play(led):
                 return Inferred(led, [], math.nan)
             follower.restore(before)
-        return _inferred(follower, expiry, hz_known, given, gso, begun)
+        return _infer_draws(follower, expiry, hz_known, given, gso, begun)
     before, found = follower.save(), []
     for enabled, gso in itertools.product((0, 1), gso_choices(follower)):
         follower.set_parameter("ecn_enable", enabled)
         follower.set_gso(gso)
-        inferred = _inferred(follower, expiry, hz_known, given, gso)
+        inferred = _infer_draws(follower, expiry, hz_known, given, gso)
         inferred = inferred._replace(script=inferred.script._replace(ecn_enable=enabled))
         follower.restore(before)
         likelihood = float(follower.score(inferred.script, [len(follower.rows)], bk.TIMED_SENDS)[0])
@@ -91,7 +92,7 @@ def _infer(
     return best
 
 
-def _inferred(
+def _infer_draws(
     follower: Follower,
     expiry: int,
     hz_known: bool,
@@ -99,6 +100,7 @@ def _inferred(
     gso: int | None,
     begun: Begun | None = None,
 ) -> Inferred:
+    """Infer draws, ticks and whether the socket paced, with bursts as set (`gso`)."""
     cls = follower.cls
     hz, tick_us = follower.params["hz"], int(follower.stack[TICK_US])
     work: Ticks | Cycle | Probes | None = None
@@ -111,8 +113,10 @@ def _inferred(
         hz, tick_us = likeliest_ticks(follower, rates)
         follower.set_ticks(hz, tick_us)
         work = Ticks(follower)
-    elif len(follower.sends):
-        work = Cycle(follower, expiry, begun) if cls.phase_choices else Probes(follower) if cls.probe_draws else None
+    elif len(follower.sends) and cls.phase_choices:
+        work = Cycle(follower, expiry, begun)
+    elif len(follower.sends) and cls.probe_draws:
+        work = Probes(follower)
     if work is None:
         while follower.run() < len(follower.rows):
             follower.draw([0])
@@ -120,4 +124,5 @@ def _inferred(
     work.run()
     in_step = work.right / work.judged if work.judged else math.nan
     script = Script(follower.draws[: follower.drawn].tolist(), work.edits, hz, tick_us, paced, gso)
-    return Inferred(script, work.found, in_step, steps=tuple(work.steps) if isinstance(work, Cycle) else ())
+    steps = tuple(work.steps) if isinstance(work, Cycle) else ()
+    return Inferred(script, work.found, in_step, steps=steps)

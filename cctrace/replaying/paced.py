@@ -48,7 +48,9 @@ def socket_limit(flow: FlowSource | None) -> int | None:
     if limits is None:
         return _evident_limit(flow) if isinstance(flow, Flow) else None
     known = np.unique(limits[limits > 0])
-    return int(known[0]) if len(known) == 1 else 0 if len(known) else None
+    if not len(known):
+        return None
+    return int(known[0]) if len(known) == 1 else 0
 
 
 def under_limit(cls: type[Controller], limit_Bps: int | None) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -23,22 +23,14 @@ from cctrace.columns import Columns, Held, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
-from cctrace.flows.events import Events
-from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
 from cctrace.flows.views import View, of_events
-from cctrace.lang.fields import check_mode, fields_of
-from cctrace.replaying import book as bk
-from cctrace.replaying import midflow
-from cctrace.replaying.follow import Follower
+from cctrace.lang.fields import fields_of
 from cctrace.replaying.hypotheses import Inferred
-from cctrace.replaying.hz import likeliest_hz
-from cctrace.replaying.infer import infer
-from cctrace.replaying.led import led_by
 from cctrace.replaying.model import model_fields, model_of
-from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
+from cctrace.replaying.paced import socket_limit, under_limit
 from cctrace.replaying.player import Player
-from cctrace.replaying.through_fq import at_hand_over
+from cctrace.replaying.recorded_flow import replay_events
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -274,36 +266,17 @@ def _replay(
         hz_known = "hz" not in source.events.meta.get("inferred", ())
     flow = flow_of(source)
     limit = under_limit(cls, socket_limit(flow))
-    params, given = limit | params, given | set(limit)
-    params = checked_params(cls, params)
-    names = recorded_names(cls, record)
-    logged = flow is not None and flow.tcpinfo is not None and cls.view == "linux"
-    wanted = list(dict.fromkeys([*names, *(model_fields(cls) if logged else ())]))
-    captured = flow
-    if cls.view == "linux" and isinstance(flow, Flow):
-        source = flow = at_hand_over(flow, cls)
-        captured = captured if flow.through_fq else flow
-        if flow.through_fq:
-            settled = {name: value for name, value in behind_fq(cls).items() if name not in given}
-            params, given = params | settled, given | set(settled)
+    params = checked_params(cls, limit | params)
+    wanted = recorded_names(cls, record)
+    if flow is not None and flow.tcpinfo is not None and cls.view == "linux":
+        wanted += model_fields(cls)  # to be compared with the counters
+    wanted = list(dict.fromkeys(wanted))
     if cls.view == "linux" and isinstance(source, Streamed):
-        machine, inferred = follow(source, cls, params, wanted, mode, hz_known, given)
-        if not hz_known and not cls.interpreted_only and (cls.phase_choices or cls.probe_draws):
-            handed = captured if isinstance(captured, Flow) and captured is not flow else None
-            hz, tick_us, source, possible, likeliest = likeliest_hz(source, handed, cls, params, inferred, given)
-            if (hz, tick_us) != (params["hz"], 0):
-                rows = source.events
-                if isinstance(source, Flow):
-                    source = source.at_hz(hz)
-                params = params | {"hz": hz}
-                flow = flow_of(source)
-                del machine  # with what it recorded
-                known = likeliest if _same_rows(rows, source.events) else None
-                machine, inferred = follow(source, cls, params, wanted, mode, True, given, known)
-            inferred = inferred._replace(possible_hz=possible)
-        columns = _columns(source.events["event"], source.events["time_ns"], machine.held, flow)
-        warnings = [*machine.warnings, *(flow.caveats if flow else ())]
-        return Run(columns, machine.state, cls, machine.params, warnings, source, inferred, machine.marks)
+        source, follower, inferred = replay_events(source, cls, params, wanted, mode, hz_known, given | set(limit))
+        flow = flow_of(source)
+        columns = _columns(source.events["event"], source.events["time_ns"], follower.held, flow)
+        warnings = [*follower.warnings, *(flow.caveats if flow else ())]
+        return Run(columns, follower.state, cls, follower.params, warnings, source, inferred, follower.marks)
     view = view_of(source, cls, params)
     player = Player(view, cls, mode=mode, record=wanted, **params)
     player.run()
@@ -312,53 +285,12 @@ def _replay(
     return Run(columns, player.state, cls, params, warnings, source)
 
 
-def _same_rows(one: Events, other: Events) -> bool:
-    """Return whether what was inferred by rows of one stream holds for another: timers may add rows, or move them."""
-    return all(np.array_equal(one[name], other[name]) for name in ("event", "time_ns"))
-
-
 def _columns(kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: Held, flow: FlowSource | None) -> Held:
     """Return `Run.held`; seconds since the flow's first packet or, without a flow, since the first call."""
     time_s = flow.seconds(time_ns) if flow else (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
     # A view of the events would keep all of them.
     plain = {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": np.ascontiguousarray(kinds)}
     return Held(recorded.count, plain | recorded.plain, recorded.runs)
-
-
-def follow(
-    source: Streamed,
-    cls: type[Controller],
-    params: dict[str, Any],
-    record: Sequence[str],
-    mode: str = "compiled",
-    hz_known: bool = True,
-    given: Container[str] = (),
-    inferred: Inferred | None = None,
-) -> tuple[Follower, Inferred]:
-    """Replay a Linux controller over a recorded flow, or over one known from counters; return it at its end.
-
-    The second result is the inferred values, those of `inferred` if given. Inference uses compiled code in every mode,
-    so an interpreted run makes each call once. A class that cannot be compiled gets no inference.
-    """
-    check_mode(mode)
-    events = source.events
-    hidden = cls.phase_choices or cls.probe_draws or not cls.has_on_ack
-    known = inferred is not None
-    if inferred is None:
-        inferred = Inferred.nothing()
-        if mode == "compiled" or (hidden and not cls.interpreted_only):
-            noted = record if mode == "compiled" else ()
-            follower = Follower(events, events.sends, cls, params, noted, in_runs=True)
-            led = led_by(source, cls, params)
-            inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led=led)
-    if known or mode != "compiled":
-        follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True)
-        follower.play(inferred.script)
-    if follower.row < len(follower.rows):
-        raise RuntimeError(f"row {follower.row} draws a random number that was not inferred for it")
-    if follower.book[bk.GUESSED] or (follower.may_draw and not len(follower.sends)):
-        follower.warnings.append(f"{cls.__name__} draws random numbers, which nothing here shows: they are 0")
-    return follower, inferred
 
 
 def view_of(source: Source, cls: type[Controller], params: dict[str, Any]) -> View:

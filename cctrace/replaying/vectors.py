@@ -154,7 +154,7 @@ def verify_file(path: str | os.PathLike[str], mode: str = "compiled") -> dict[st
         player.run()
     except StreamError as error:
         raise StreamError(f"{path}: {error}") from None
-    wrong = {}
+    wrong: dict[str, tuple[NDArray[np.bool_], NDArray[Any]]] = {}  # {column: (rows that differ, its values)}
     for column, expected in vector.expected.items():
         # A column that the class does not have must never move.
         name = fields[column]
@@ -162,14 +162,12 @@ def verify_file(path: str | os.PathLike[str], mode: str = "compiled") -> dict[st
         if expected.dtype.kind == "f":
             if got.dtype != expected.dtype:
                 raise ArgumentError(f"{vector.controller.__name__}.{fields[column]} must be an f32 field ({column})")
-            wrong[column] = expected.view("u4") != got.view("u4")
+            differs = expected.view("u4") != got.view("u4")
         else:
-            wrong[column] = expected != got
-        if wrong[column].any():
-            wrong[column] = (wrong[column], got)
-        else:
-            del wrong[column]
-    bad = np.logical_or.reduce([w for w, _ in wrong.values()] or [np.zeros(len(vector.view), bool)])
+            differs = expected != got
+        if differs.any():
+            wrong[column] = differs, got
+    bad = np.logical_or.reduce([differs for differs, _ in wrong.values()] or [np.zeros(len(vector.view), bool)])
     result = {"path": vector.path, "variant": vector.variant, "rows": len(bad), "mismatching_rows": int(bad.sum())}
     return result | {"first": _first(bad, wrong, vector.expected)}
 
@@ -180,8 +178,8 @@ def _first(
     if not wrong:
         return None
     row = int(bad.argmax())
-    column = next(c for c, (w, _) in wrong.items() if w[row])
-    return {"row": row, "column": column, "expected": expected[column][row].item(), "got": wrong[column][1][row].item()}
+    column, got = next((column, got) for column, (differs, got) in wrong.items() if differs[row])
+    return {"row": row, "column": column, "expected": expected[column][row].item(), "got": got[row].item()}
 
 
 def _files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:

@@ -1,0 +1,101 @@
+"""Replay of a Linux controller over a flow's recorded events, with what they do not record inferred from the sends."""
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+import numpy as np
+
+from cctrace.cc.base import Controller
+from cctrace.flows.events import Events
+from cctrace.flows.flow import Flow
+from cctrace.flows.source import Streamed
+from cctrace.lang.fields import check_mode
+from cctrace.replaying import book as bk
+from cctrace.replaying import midflow
+from cctrace.replaying.follow import Follower
+from cctrace.replaying.hypotheses import Inferred
+from cctrace.replaying.hz import likeliest_hz
+from cctrace.replaying.infer import infer
+from cctrace.replaying.led import led_by
+from cctrace.replaying.paced import behind_fq
+from cctrace.replaying.through_fq import at_hand_over
+
+
+def replay_events(
+    source: Streamed,
+    cls: type[Controller],
+    params: dict[str, Any],
+    record: Sequence[str],
+    mode: str,
+    hz_known: bool,
+    given: set[str],
+) -> tuple[Streamed, Follower, Inferred]:
+    """Replay a Linux controller over a recorded flow, or over one known from counters.
+
+    `params`: all of its parameters, of which `given` are known; `hz_known`: whether ``hz`` is more than a guess.
+    Returns the stream that was replayed (a flow sent through fq as TCP handed it over, at the HZ of its sender), the
+    follower at its end, and the inferred values.
+    """
+    captured = None  # where it differs from what TCP handed over
+    if isinstance(source, Flow):
+        handed = at_hand_over(source, cls)
+        if handed.through_fq:
+            captured = source if handed is not source else None
+            settled = {name: value for name, value in behind_fq(cls).items() if name not in given}
+            params, given = params | settled, given | set(settled)
+        source = handed
+    follower, inferred = follow(source, cls, params, record, mode, hz_known, given)
+    if hz_known or cls.interpreted_only or not (cls.phase_choices or cls.probe_draws):
+        return source, follower, inferred
+    ticking = likeliest_hz(source, captured, cls, params, inferred, given)
+    source = ticking.source
+    if (ticking.hz, ticking.tick_us) != (params["hz"], 0):
+        rows = source.events
+        if isinstance(source, Flow):
+            source = source.at_hz(ticking.hz)
+        params = params | {"hz": ticking.hz}
+        del follower  # with what it recorded
+        known = ticking.inferred if _same_rows(rows, source.events) else None
+        follower, inferred = follow(source, cls, params, record, mode, True, given, known)
+    return source, follower, inferred._replace(possible_hz=ticking.possible)
+
+
+def _same_rows(one: Events, other: Events) -> bool:
+    """Return whether what was inferred by rows of one stream holds for another: timers may add rows, or move them."""
+    return all(np.array_equal(one[name], other[name]) for name in ("event", "time_ns"))
+
+
+def follow(
+    source: Streamed,
+    cls: type[Controller],
+    params: dict[str, Any],
+    record: Sequence[str],
+    mode: str = "compiled",
+    hz_known: bool = True,
+    given: Container[str] = (),
+    inferred: Inferred | None = None,
+) -> tuple[Follower, Inferred]:
+    """Replay a Linux controller over a recorded flow, or over one known from counters; return it at its end.
+
+    The second result is the inferred values, those of `inferred` if given. Inference uses compiled code in every mode,
+    so an interpreted run makes each call once. A class that cannot be compiled gets no inference.
+    """
+    check_mode(mode)
+    events = source.events
+    hidden = cls.phase_choices or cls.probe_draws or not cls.has_on_ack
+    known = inferred is not None
+    if inferred is None:
+        inferred = Inferred.nothing()
+        if mode == "compiled" or (hidden and not cls.interpreted_only):
+            noted = record if mode == "compiled" else ()
+            follower = Follower(events, events.sends, cls, params, noted, in_runs=True)
+            led = led_by(source, cls, params)
+            inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led=led)
+    if known or mode != "compiled":
+        follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True)
+        follower.play(inferred.script)
+    if follower.row < len(follower.rows):
+        raise RuntimeError(f"row {follower.row} draws a random number that was not inferred for it")
+    if follower.book[bk.GUESSED] or (follower.may_draw and not len(follower.sends)):
+        follower.warnings.append(f"{cls.__name__} draws random numbers, which nothing here shows: they are 0")
+    return follower, inferred
