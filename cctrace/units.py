@@ -221,8 +221,16 @@ def format_share(share: float) -> str:
 
 
 def format_percent(share: float, decimals: int = 0) -> str:
-    """Return a share as a percentage with this many decimals, for counts of few and for columns of a table.
+    """Return a share as a percentage of fixed decimals, for counts of few and for columns of a table.
 
+    Parameters
+    ----------
+    share : float
+        Of 1.
+    decimals : int, optional
+
+    Examples
+    --------
     >>> format_percent(0.954), format_percent(0.00954, 2)
     ('95 %', '0.95 %')
     """

@@ -190,4 +190,7 @@ def _signed(value: float) -> str:
 
 def _two(value: float) -> str:
     """Return the magnitude of a number with two significant digits, or as an integer."""
-    return f"{abs(value):.0f}" if abs(value) >= 10 else format_number(abs(value), 2) if abs(value) >= 0.005 else "0"
+    magnitude = abs(value)
+    if magnitude >= 10:
+        return f"{magnitude:.0f}"
+    return format_number(magnitude, 2) if magnitude >= 0.005 else "0"

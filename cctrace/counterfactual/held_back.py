@@ -6,7 +6,7 @@
 An application that writes a chunk a second, SO_MAX_PACING_RATE or a small buffer limits every controller alike.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from cctrace.counterfactual import constants as const
 from cctrace.diagnosis.constants import DOUBTFUL
 from cctrace.diagnosis.diagnose import Diagnosis
+from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.packets.writes import Clock, paused_writes
 from cctrace.diagnosis.record import Record
 from cctrace.errors import FitError
@@ -68,55 +69,74 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
 
     Raises `FitError` if the application was the main limit, and its writes show no pattern.
     """
-    names = diagnosis.causes
-    total_s = sum(limit.end_s - limit.start_s for limit in diagnosis.limits) or 1.0
-    spans = dict.fromkeys(("application", "send_buffer", "receive_window"), 0.0)
-    for limit in diagnosis.limits:
-        if limit.name in spans:
-            spans[limit.name] += (limit.end_s - limit.start_s) / total_s
-    buffered = "send_buffer_limited" in names[:1] or spans["send_buffer"] > const.APPLICATION
+    names, shares, not_excluded = diagnosis.causes, _shares_of_time(diagnosis.limits), []
+    idle = shares["application"]
     paced = next((one for one in diagnosis.verdicts if one.name == "pacing_limited"), None)
-    pacing_bps = None if paced is None else paced.evidence["limit_bps"]
-    app, idle, not_excluded = None, spans["application"], []
+    app, buffered = None, "send_buffer_limited" in names[:1] or shares["send_buffer"] > const.APPLICATION
     if not buffered and (paced is None or paced.is_there < DOUBTFUL) and idle > 0:
-        said = next((one.evidence for one in diagnosis.verdicts if one.name == "application_limited"), {})
-        app = Clock(said["write_bytes"], said["every_us"]).app if "every_us" in said else paused_writes(record)
-        # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
-        buffered = app is None and idle > max(const.WRITTEN_EARLY, spans["receive_window"])
-        if buffered and names[:1] == ["application_limited"]:
-            raise FitError(
-                f"the application held the flow back (for {format_share(idle)} of the time), and its writes show no "
-                "pattern: what it would have sent over another path is not in the capture; a bulk transfer is needed"
-            )
+        app, buffered = _application(record, diagnosis, shares)
     if app is not None:
         not_excluded.append(
             f"that the application would have written other than {_in_words(app)}, which is kept (app changes it)"
         )
     elif idle > 0 and not buffered:
         not_excluded.append(f"that the application had less to send for up to {format_share(idle)} of the time")
+    pacing_bps = None if paced is None else paced.evidence["limit_bps"]
     if pacing_bps is not None:
         not_excluded.append(
             f"a pacing rate above {format_rate(pacing_bps)}, which held back and is kept (pacing changes it), or a "
             "policer of more than that, whose tokens it never used up"
         )
     in_flight = record.goodput_bps / 8e6 * record.median_rtt_us
-    outstanding = in_flight if buffered else None
-    if outstanding is not None:
-        size = format_size(outstanding)
+    if buffered:
+        size = format_size(in_flight)
         not_excluded.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")
     largest = float(record.largest_window_bytes)
-    shut = spans["receive_window"] > const.WINDOW_SHUT or "receiver_limited" in names
-    hidden = not shut and 0 < largest < const.GROWN_WINDOW * in_flight
-    window = largest if largest and (shut or hidden) else None
-    for verdict in diagnosis.verdicts:
-        if verdict.name == "window_limited" and window is None:  # limited by something that acts like a receive window
-            window = verdict.evidence["window_bytes"]
+    closed = shares["receive_window"] > const.WINDOW_SHUT or "receiver_limited" in names
+    never_grew = not closed and 0 < largest < const.GROWN_WINDOW * in_flight
+    window: float | None = largest
+    if not largest or not (closed or never_grew):  # something else may act like a receive window
+        window = _evidence(diagnosis, "window_limited").get("window_bytes")
     if window is not None:
-        did = "did not grow with what arrived" if hidden else "held back"
+        did = "did not grow with what arrived" if never_grew else "held back"
         shown = f"{window / 1e3:.0f} kB"
         not_excluded.append(f"a receive window above the {shown} seen, which {did} and is kept (rwnd changes it)")
     lacks = app is None and not buffered and (idle > const.APPLICATION or "app_limited_samples" in names)
-    return HeldBack(app, pacing_bps, outstanding, window, largest, record.through_fq, tuple(not_excluded), lacks)
+    send_buffer = in_flight if buffered else None
+    return HeldBack(app, pacing_bps, send_buffer, window, largest, record.through_fq, tuple(not_excluded), lacks)
+
+
+def _shares_of_time(limits: Sequence[Limit]) -> dict[str, float]:
+    """Return {limit: share of the time for which it held}, of the limits at the hosts."""
+    total_s = sum(limit.end_s - limit.start_s for limit in limits) or 1.0
+    shares = dict.fromkeys(("application", "send_buffer", "receive_window"), 0.0)
+    for limit in limits:
+        if limit.name in shares:
+            shares[limit.name] += (limit.end_s - limit.start_s) / total_s
+    return shares
+
+
+def _evidence(diagnosis: Diagnosis, name: str) -> Mapping[str, Any]:
+    """Return the evidence of a verdict, nothing without it."""
+    return next((one.evidence for one in diagnosis.verdicts if one.name == name), {})
+
+
+def _application(record: Record, diagnosis: Diagnosis, shares: Mapping[str, float]) -> tuple[str | None, bool]:
+    """Return an application's writes, as `cctrace.Sender` takes them, and whether it waited for the send buffer.
+
+    Raises `FitError` if it was the main limit, and its writes show no pattern.
+    """
+    said = _evidence(diagnosis, "application_limited")
+    app = Clock(said["write_bytes"], said["every_us"]).app if "every_us" in said else paused_writes(record)
+    # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
+    buffered = app is None and shares["application"] > max(const.WRITTEN_EARLY, shares["receive_window"])
+    if buffered and diagnosis.causes[:1] == ["application_limited"]:
+        raise FitError(
+            f"the application held the flow back (for {format_share(shares['application'])} of the time), and its "
+            "writes show no pattern: what it would have sent over another path is not in the capture; a bulk transfer "
+            "is needed"
+        )
+    return app, buffered
 
 
 def _in_words(app: str) -> str:

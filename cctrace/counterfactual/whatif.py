@@ -266,9 +266,9 @@ def _line(name: str, figures: Figures) -> str:
 
 
 def _range(estimate: Estimate, form: Callable[[float], str]) -> str:
-    value = sides(estimate)[0]
-    if estimate.low is None and estimate.high is None:
-        return form(value)
-    low, high = ("" if side is None else form(side) for side in (estimate.low, estimate.high))
-    between = f"{low} to {high}" if low and high else f"{low} or more" if low else f"{high} or less"
-    return f"{form(value)} ({between})"
+    value, low, high = form(sides(estimate)[0]), estimate.low, estimate.high
+    if low is not None and high is not None:
+        return f"{value} ({form(low)} to {form(high)})"
+    if low is not None:
+        return f"{value} ({form(low)} or more)"
+    return value if high is None else f"{value} ({form(high)} or less)"

@@ -111,7 +111,7 @@ def _timeouts(record: Record) -> list[Event]:
 
 def _zero(record: Record) -> list[Event]:
     found = []
-    for begin, end in record.zero_windows_s:
+    for begin, end in record.closed_windows_s:
         lasted = end - begin
         text = f"At {begin:.1f} s the receiver shut its window for {format_time(lasted * 1e9)}."
         found.append(Event("zero_window", begin, end, text, {"lasted_s": lasted}))

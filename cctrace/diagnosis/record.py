@@ -276,7 +276,7 @@ class Record:
         return self.seconds(time_ns[~mine & is_zero])
 
     @functools.cached_property
-    def zero_windows_s(self) -> list[tuple[float, float]]:
+    def closed_windows_s(self) -> list[tuple[float, float]]:
         """Those of `window_shut_s` in which the receiver advertised a zero window."""
         zero = self.zero_window_s
         shut = self.window_shut_s.tolist() if len(zero) else []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows.state import FIN, RST, SYN
 from cctrace.plot.figure import one_panel
@@ -60,7 +61,7 @@ def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = 
     axes.vlines([0, 1], -1, len(rows), color="#444", lw=1.2)
     src, sport, dst, dport = flow.key
     for x, host, port in ((0, src, sport), (1, dst, dport)):
-        axes.text(x, -1.2, f"{host}:{port}", ha="center", va="bottom", fontsize=9, fontweight="bold")
+        axes.text(x, -1.2, endpoint(host, port), ha="center", va="bottom", fontsize=9, fontweight="bold")
     at_receiver = flow.taken_at == "receiver"
     for y, (forth, time_s, frame, text, colour) in enumerate(rows):
         leaves = forth != at_receiver  # where the capture was taken

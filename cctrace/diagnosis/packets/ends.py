@@ -41,8 +41,8 @@ def pauses(record: Record) -> groups.Pauses | None:
     zero = record.zero_window_s
     if not len(zero):
         return None
-    shut_s = float(sum(end - begin for begin, end in record.zero_windows_s))
-    return groups.Pauses(len(record.zero_windows_s), shut_s, (float(zero[0]), float(zero[-1])))
+    shut_s = float(sum(end - begin for begin, end in record.closed_windows_s))
+    return groups.Pauses(len(record.closed_windows_s), shut_s, (float(zero[0]), float(zero[-1])))
 
 
 def start(record: Record, limits: list[Limit]) -> groups.Start | None:
