@@ -57,7 +57,7 @@ def test_what_was_inferred_of_rows_that_other_ticks_move_is_inferred_anew(tmp_pa
         found.append(inferred.script)
         return Ticking(1000, 0, source, (1000,), inferred)
 
-    monkeypatch.setattr("cctrace.replaying.run.likeliest_hz", at_1000_hz)
+    monkeypatch.setattr("cctrace.replaying.recorded_flow.likeliest_hz", at_1000_hz)
     path = cct.Path(rate="3.4Mbit", rtt="5.5ms", buffer="3.8bdp", loss=loss)
     sim = cct.simulate(path, [cct.Sender("bbr3", hz=1000, ack_every=2)], "3s", seed=3, packets=True)
     sim.to_pcap(str(tmp_path / "flow.pcap"))
