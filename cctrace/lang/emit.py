@@ -101,7 +101,7 @@ class Emitter:
         self.needs: set[str] = set()  # declarations of functions of C's library
         self.count = 0
         self.is_open = True  # whether the current block lacks its terminator
-        self.can_fail = False
+        self.can_fail, self.checks = False, False  # `checks`: whether every index is checked
         self.where = ""  # file and line of what is being translated
 
     def refuse(self, reason: str) -> NoReturn:

@@ -173,7 +173,7 @@ class Expressions(Emitter):
         places = [self.expr(i) for i in (index.elts if isinstance(index, ast.Tuple) else [index])]
         if len(places) > len(array.shape):
             self.refuse(f"{len(places)} indices for an array of {len(array.shape)} dimensions")
-        return self.element(array, places, self.source.strict or self.module.checked)
+        return self.element(array, places, self.checks)
 
     def slice(self, array: Value, node: ast.Slice) -> Array:
         """Return a slice of an array of one dimension; both ends must lie within it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ declare double @llvm.ceil.f64(double)
 declare double @llvm.sqrt.f64(double)
 declare double @llvm.copysign.f64(double, double)
 declare i64 @llvm.ctlz.i64(i64, i1)
+declare i64 @llvm.bswap.i64(i64)
 attributes #0 = { nounwind }
 !0 = !{!"branch_weights", i32 1, i32 1048576}
 
@@ -167,6 +169,21 @@ def _call(f: Emitter, address: Value, event: Value, state: Value, ack: Value) ->
     return Scalar("int", f.op(f"call i64 {function}({args})"))
 
 
+def _word64(order: str) -> Lowering:
+    def lowered(f: Emitter, array: Value, at: Value) -> Value:
+        if not isinstance(array, Array) or array.dtype != np.uint8 or len(array.shape) != 1:
+            f.refuse(f"eight bytes are read of {described(array)}; they can be of an array of bytes only")
+        place = _integer(f, at)
+        if f.checks:
+            last = f.op(f"sub i64 {array.shape[0]}, 8")
+            for outside in (f"icmp slt i64 {place}, 0", f"icmp sgt i64 {place}, {last}"):
+                f.fail_if(f.op(outside), "index out of bounds")
+        word = f.op(f"load i64, ptr {f.op(f'getelementptr i8, ptr {array.text}, i64 {place}')}, align 1")
+        return Scalar("int", word if order == sys.byteorder else f.op(f"call i64 @llvm.bswap.i64(i64 {word})"))
+
+    return lowered
+
+
 def _ask(f: Emitter, address: Value, numbers: Value) -> Value:
     if not isinstance(numbers, Array) or numbers.dtype != np.float64:
         f.refuse(f"{described(numbers)} is asked about; only an array of floats can be")
@@ -197,6 +214,8 @@ INTRINSICS: dict[Any, tuple[Lowering, int, int]] = {
     cmath.u64_lt: (lambda f, x, y: Scalar("bool", f.compare("<", _as_uint(f, x), _as_uint(f, y))), 2, 2),
     cmath.fls64: (_fls64, 1, 1),
     cmath.idiv: (_idiv, 2, 2),
+    memory.big64: (_word64("big"), 2, 2),
+    memory.little64: (_word64("little"), 2, 2),
     memory.call: (_call, 4, 4),
     asking.ask: (_ask, 2, 2),
 }

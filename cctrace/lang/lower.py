@@ -130,7 +130,7 @@ class _Function(Expressions):
     def __init__(self, module: Module, source: Source, symbol: str, guess: dict[str, Any]) -> None:
         super().__init__()
         self.module, self.source, self.symbol, self.guess = module, source, symbol, guess
-        self.needs = module.needs
+        self.needs, self.checks = module.needs, source.strict or module.checked
         self.variables = {}
         self.loops: list[tuple[str, str]] = []
         self.result: Any = MISSING  # a `Value` from the first return on

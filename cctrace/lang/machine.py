@@ -51,6 +51,18 @@ _MODE = os.environ.get("CCTRACE_MACHINE", "")
 INTERPRETED = _MODE == "interpreted"  # then nothing compiled may be handed to a function that is not
 
 
+class Prepared:
+    """An argument of a `Machine` that is given again and again: the words that it becomes are found once."""
+
+    def __init__(self, arg: Any) -> None:
+        self.arg = arg
+        self.kinds, self.words = _flat((arg,))
+
+
+def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(arg.arg if isinstance(arg, Prepared) else arg for arg in args)
+
+
 class Machine:
     """The compiled form of a plain function.
 
@@ -72,7 +84,7 @@ class Machine:
         zero; names file and line.
         """
         if INTERPRETED:
-            return self.function(*args)
+            return self.function(*_plain(args))
         kinds, words = _flat(args)
         return self._known(args, kinds)(words)
 
@@ -80,7 +92,7 @@ class Machine:
         entry = self._entries.get(tuple(kinds))
         if entry is None:
             with self._lock:
-                entry = self._entries.get(tuple(kinds)) or self._entry(args, kinds)
+                entry = self._entries.get(tuple(kinds)) or self._entry(_plain(args), kinds)
                 self._entries[tuple(kinds)] = entry
         return entry
 
@@ -170,6 +182,9 @@ def _flatten(arg: Any, kinds: list[Any], words: list[int]) -> None:
             raise TypeError("a compiled function takes C-contiguous, aligned arrays only")
         kinds += (arg.dtype, arg.ndim)
         words += (_address(arg), *arg.shape)
+    elif isinstance(arg, Prepared):
+        kinds += arg.kinds
+        words += arg.words
     elif isinstance(arg, tuple):
         kinds.append(len(arg))
         for one in arg:

@@ -2,6 +2,7 @@
 
     words(address)[k]                   an array of int64; `naturals`: uint64, `reals`: float64, `ArrayAt(dtype)`: any
     call(address, event, state, ack)    a function of three words that returns one, like `Compiled.address`
+    big64(array, at), little64(…)       eight bytes of an array of bytes as a signed number, highest or lowest first
 
 Compiled, an address is a pointer. Interpreted, it is looked up among the arrays registered by `place` and the functions
 registered by `callback`.
@@ -64,3 +65,13 @@ reals = ArrayAt(np.float64)
 def call(address: int, event: int, state: int, ack: int) -> int:
     """Call the function at `address`: int64 f(int64, int64, int64)."""
     return _functions[address](event, state, ack)
+
+
+def big64(array: Values, at: int) -> np.int64:
+    """Return the eight bytes from `at` on as a signed number, the highest first."""
+    return np.int64(int.from_bytes(array[at : at + 8].tobytes(), "big", signed=True))
+
+
+def little64(array: Values, at: int) -> np.int64:
+    """Return the eight bytes from `at` on as a signed number, the lowest first."""
+    return np.int64(int.from_bytes(array[at : at + 8].tobytes(), "little", signed=True))
