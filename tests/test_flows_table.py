@@ -18,10 +18,9 @@ from tests.conversation import MSS, Conversation
 
 
 @pytest.mark.parametrize("name", ["loss_cubic_1pct", "jitter_bbr_sd2ms"])
-def test_a_capture_summed_up_in_parts_gives_the_table_of_the_whole(name, monkeypatch):
+def test_a_capture_summed_up_in_parts_gives_the_table_of_the_whole(name):
     file = datasets.path(name, "sender.pcap.zst")
     whole = Connections(lambda: [read_file(file)])
-    monkeypatch.setattr("cctrace.io.pcap.frames_of.__defaults__", (20_000,))
     assert sum(1 for _ in stream(file, 100)) > 20
     parts = Connections(lambda: stream(file, 100))
     assert parts.rows() == whole.rows() == of_file(file).rows()
@@ -29,20 +28,18 @@ def test_a_capture_summed_up_in_parts_gives_the_table_of_the_whole(name, monkeyp
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_outstanding_or_missing_when_a_part_ends_is_kept_for_the_next(tmp_path, monkeypatch, seed):
+def test_what_is_outstanding_or_missing_when_a_part_ends_is_kept_for_the_next(tmp_path, seed):
     (tmp_path / "in.pcap").write_bytes(
         pcap([(T0 + 10_000 * i, p) for i, p in enumerate(random_packets(3000, seed))], 101)
     )
     whole = Connections(lambda: [read_file(tmp_path / "in.pcap")])
-    monkeypatch.setattr("cctrace.io.pcap.frames_of.__defaults__", (3000,))
     parts = Connections(lambda: stream(tmp_path / "in.pcap", 10))
     assert str(parts.rows()) == str(whole.rows())  # NaN is not equal to itself
     assert np.array_equal(parts.sides, whole.sides)
 
 
-def test_parts_keep_their_values_as_long_as_they_are_lent_and_their_memory_is_used_again(monkeypatch):
+def test_parts_keep_their_values_as_long_as_they_are_lent_and_their_memory_is_used_again():
     file = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
-    monkeypatch.setattr("cctrace.io.pcap.frames_of.__defaults__", (20_000,))
     kept, lent = [list(stream(file, 100, lasting=lasting)) for lasting in (0, 3)]
     for part, same in zip(kept[-3:], lent[-3:], strict=True):
         assert all(np.array_equal(part[name], same[name]) for name in part.columns)

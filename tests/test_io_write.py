@@ -57,8 +57,7 @@ def test_packets_survive_parquet_without_loss(capture, tmp_path):
     assert told["warnings"] == packets.warnings != []
 
 
-def test_a_capture_converted_in_parts_is_the_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("cctrace.io.pcap.frames_of.__defaults__", (5000,))
+def test_a_capture_converted_in_parts_is_the_whole(tmp_path):
     (tmp_path / "in.pcap").write_bytes(pcap([(T0 + i, p) for i, p in enumerate(conversation(1000))], 101))
     convert(tmp_path / "in.pcap", tmp_path / "out.parquet", chunk=100)
     same(read_file(tmp_path / "in.pcap"), read_file(tmp_path / "out.parquet"))

@@ -96,13 +96,14 @@ def stream(
     decapsulate: str | Sequence[str] = (),
     limit: int | None = None,
     lasting: int = 0,
+    brief: bool = False,
 ) -> Iterator[Packets]:
     """Yield the packets of a capture, larger than memory if need be, as `Packets` of about `chunk` rows each.
 
     Connection numbers continue from part to part; each part's connection table holds all connections so far, and its
     counters and warnings cover everything read so far. With more than `chunk` connections, parts grow with their
-    number. With `lasting`, a part's columns are overwritten once so many more parts have been yielded. Other parameters
-    and errors as for `read_file`.
+    number. With `lasting`, a part's columns are overwritten once so many more parts have been yielded. With `brief`,
+    captures lack the columns `layout.DETAILS`. Other parameters and errors as for `read_file`.
     """
     if chunk < 1:
         raise ArgumentError(f"chunk={chunk}: at least 1 packet")
@@ -113,7 +114,7 @@ def stream(
         if sniff(opened) == ARCHIVE:
             yield _of_archive(opened, decapsulate, limit)  # type: ignore[misc]  # its captures, or `FormatError`
             return
-    yield from _packets(sources, chunk, format, decapsulate, limit, lasting)
+    yield from _packets(sources, chunk, format, decapsulate, limit, lasting, brief)
 
 
 def _of_archive(source: Source, decapsulate: str | Sequence[str], limit: int | None) -> Packets | TcpInfo:
@@ -201,26 +202,23 @@ def _packets(
     decapsulate: str | Sequence[str],
     limit: int | None,
     lasting: int = 0,
+    brief: bool = False,
 ) -> Iterator[Packets]:
     """Yield the packets of captures, joined in the order of time: all at once, or in parts of about `chunk` rows."""
-    from cctrace.io.chunks import in_advance
     from cctrace.io.frames import Decoder
 
     names = ["<stdin>" if one == "-" else getattr(one, "name", one) for one in sources]
     name = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-    decoder = Decoder(name, decapsulate, chunk or 0, lasting)
+    decoder = Decoder(name, decapsulate, chunk or 0, lasting, brief)
     once = _Glance(name) if not all(_lasts(one) for one in sources) else None
     taken = 0
     for source in sorted(sources, key=lambda one: _start_ns(one, format, limit)) if len(sources) > 1 else sources:
         with open_source(source, limit) as opened:
-            for data, frames, count in in_advance(opened, frames_of(opened, format, decoder)):
+            for _ in _decoded(opened, format, decoder, once):
                 # Each part brings the table of all connections: no smaller than that, or reading takes quadratic time.
-                if chunk and count > 0 and decoder.rows >= max(chunk, decoder.connections):
+                if chunk and decoder.rows >= max(chunk, decoder.connections):
                     taken += decoder.rows
                     yield decoder.take()
-                decoder.feed(data, frames, count)
-                if once:
-                    once.look(data, frames, count, decoder)
         decoder.issue()
     if not taken and not decoder.rows:
         raise FormatError("; ".join(filter(None, [decoder.why_empty(), _quic(sources, once, format, decoder, limit)])))
@@ -228,6 +226,23 @@ def _packets(
         decoder.add_note(_quic(sources, once, format, decoder, limit))
     if decoder.rows:
         yield decoder.take()
+
+
+def _decoded(source: Source, format: str | None, decoder: Decoder, once: _Glance | None) -> Iterator[None]:
+    """Decode an open capture; yield now and then where frames follow. `once`: looks at these frames, too."""
+    from cctrace.io.chunks import in_advance
+    from cctrace.lang.machine import INTERPRETED
+
+    module = _capture_module(source, format)
+    if hasattr(module, "decode") and not once and not INTERPRETED:
+        yield from module.decode(source, decoder)
+        return
+    for data, frames, count in in_advance(source, module.frames_of(source, decoder)):
+        if count > 0:
+            yield
+        decoder.feed(data, frames, count)
+        if once:
+            once.look(data, frames, count, decoder)
 
 
 def _lasts(source: Input) -> bool:
@@ -279,12 +294,17 @@ def _quic(
 
 def frames_of(source: Source, format: str | None, decoder: Decoder, **kwargs: int) -> FrameIterator:
     """Return an iterator over (buffer, `Frames`, count) of an open capture; FormatError if it is none."""
+    return _capture_module(source, format).frames_of(source, decoder, **kwargs)
+
+
+def _capture_module(source: Source, format: str | None) -> Any:
+    """Return the module that reads an open capture; FormatError if it is none."""
     name = _format_of(source, format)
     if name not in CAPTURES:
         raise FormatError(f"{source.name}: a capture is needed here, this is {name}")
     if not _module(name).sniff(source.head):
         raise FormatError(f"{source.name}: not a {name}: starts with bytes {source.head[:4].hex(' ')}")
-    return _module(name).frames_of(source, decoder, **kwargs)
+    return _module(name)
 
 
 def _start_ns(source: Input, format: str | None, limit: int | None) -> int:

@@ -1,23 +1,31 @@
 """The bytes of a source for the compiled decoders: chunk by chunk, in threads that decompress, seek and decode."""
 
+import ctypes
+import os
 import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import Ints
+from cctrace.io import pieces
 from cctrace.io.frames import Decoder, FrameIterator, Frames
 from cctrace.io.layout import BAD_LENGTH
 from cctrace.io.source import Source
+from cctrace.lang.machine import Machine
 from cctrace.lang.threads import ahead_of
 
 CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
 HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
 _Free = queue.SimpleQueue[NDArray[np.uint8] | None]
 _Filled = tuple[NDArray[np.uint8] | Exception, int, int]
+decode_records = Machine(pieces.decode_records)
+_READ = ctypes.cast(ctypes.CDLL(None).read, ctypes.c_void_p).value if os.name == "posix" else None  # of the C library
 Find = Callable[[], tuple[int, int, int]]  # fills `Frames`; returns (count, position after them, status)
 _AHEAD = 2  # chunks with their frames that wait, so that who finds those and who decodes rarely wait for each other
 _LENT = _AHEAD + 2  # those, one that is being decoded, and one between the two
@@ -76,6 +84,13 @@ class Chunks:
             self._append(buffer, count)
         return True
 
+    def decode(self, decoder: Decoder, state: Ints, *args: Any) -> int:
+        """Let a decoder decode the bytes from `pos` on; return why it ended, see `pieces.decode_records`."""
+        state[:2] = self.pos, self.end
+        why = decoder.decode(decode_records, 0, -1, self.data, 0, state, *args)
+        self.pos = int(state[0])
+        return why
+
     def _append(self, buffer: NDArray[np.uint8], count: int) -> None:
         offset, left = self.offset, self.data[self.pos : self.end]
         if len(left) <= HEADROOM:
@@ -88,6 +103,66 @@ class Chunks:
             self._free.put(buffer)
             self.pos, self.end = 0, len(self.data)
         self._base = offset - self.pos
+
+
+class Window:
+    """The bytes of a plain file, of which compiled code reads more into `data` itself; otherwise as `Chunks`."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._base = source, 0
+        self.data, self.pos, self.end = np.empty(4 * pieces.PIECE, np.uint8), 0, 0
+
+    @property
+    def offset(self) -> int:
+        """Offset in the source of the byte at `pos`."""
+        return self._base + self.pos
+
+    @property
+    def share(self) -> float:
+        """The share of the source that precedes `pos`."""
+        return self.offset / max(self._source.size, 1)
+
+    def more(self, need: int = 1) -> bool:
+        """Make at least `need` bytes available from `pos` on; False if the source ends before."""
+        while (left := self.end - self.pos) < need:
+            data = self.data if left + pieces.PIECE <= len(self.data) else np.empty(2 * len(self.data), np.uint8)
+            data[:left] = self.data[self.pos : self.end]
+            self._base, self.data, self.pos, self.end = self.offset, data, 0, left
+            count = self._source.readinto(self.data.data[left : left + pieces.PIECE])
+            if not count:
+                return False
+            self.end += count
+        return True
+
+    def decode(self, decoder: Decoder, state: Ints, *args: Any) -> int:
+        """Let a decoder read and decode; return why it ended, see `pieces.decode_records`."""
+        state[:3] = self.pos, self.end, self._base
+        with self._source.descriptor() as file:
+            why = decoder.decode(decode_records, _READ, file, self.data, self.data.ctypes.data, state, *args)
+            self.pos, self.end, self._base = state[:3].tolist()
+            self._source.taken = self._base + self.end
+        return why
+
+
+def decoded(
+    source: Source, decoder: Decoder, window: Chunks | Window, dialect: Sequence[int], link: int, damage: str
+) -> Iterator[None]:
+    """Decode a file of records, and yield whenever the rows are full and more records follow."""
+    state, rules = np.zeros(pieces.STATE, np.int64), np.array(dialect, np.int64)
+    frames = (*(np.empty(pieces.FRAMES, np.int64) for _ in range(4)), np.full(pieces.FRAMES, link, np.int32))
+    need = 1
+    while window.more(need):
+        while (why := window.decode(decoder, state, rules, frames)) in (pieces.NO_ROOM, pieces.NO_CONNECTION):
+            if why == pieces.NO_CONNECTION:
+                decoder.more_connections()
+            else:
+                yield
+                decoder.make_room(pieces.FRAMES, window.share)
+        if why == pieces.DAMAGED:
+            decoder.damaged(source, f"record at offset {window.offset} {damage}; stopped there")
+            return
+        need = window.end - window.pos + 1
+    decoder.ended(source, window, "record")
 
 
 def frames_of_records(

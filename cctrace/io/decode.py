@@ -20,14 +20,11 @@ from cctrace.io.ipv6 import jumbo_length, skip_extensions
 from cctrace.io.link import NEAR, be16, be32, be64, inner_header, ip_header, u8
 from cctrace.io.packets import ACCURATE_ECN, BAD_OPTIONS, DUPLICATE, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE
 from cctrace.io.packets import MSS as HAS_MSS
+from cctrace.io.shown import fingerprint, is_copy, track
 from cctrace.schema import LARGEST_PACKET
 
 # A connection whose SYN was not captured, silent for this long, ends when a SYN reuses its ports.
 REUSE_SILENCE_NS = 240_000_000_000  # 2 MSL [RFC 9293]
-_DUPLICATE_NS = 1_000_000_000  # a copy follows its original within this time
-_RING = layout.RING_SIZE - 1  # of a power of 2
-# Weights of a packet's words in its fingerprint, a sum: the multiplications wait for nothing, mixed words for another.
-_PRINT = (0x3F58476D1CE4E5B9, 0x14D049BB133111EB, 0x1E3779B97F4A7C15, 0x2545F4914F6CDD1D)
 
 
 def _mix(x):
@@ -40,10 +37,6 @@ def _endpoint(key, hi, lo, port):
     x = (lo ^ key[0]) * key[1]
     x = (x ^ (x >> 32) ^ hi ^ (port << 24)) * key[1]
     return x ^ (x >> 29)
-
-
-def _s32(x):
-    return ((x + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
 def _joins(c, k, s_hi, s_lo, d_hi, d_lo, forth, back):
@@ -83,25 +76,6 @@ def _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, ports, time_ns):
         c[k, i] = -1
     for i in range(layout.RING_POS, layout.CONN_FIELDS):
         c[k, i] = 0
-
-
-def _is_copy(c, k, d, print_, time_ns, has_id):
-    """Return whether a packet with this fingerprint passed a moment ago; remember it.
-
-    Without an IP ID a quick retransmission may look the same, but never follows its original directly.
-    """
-    ring, stamps = layout.RING + d * layout.RING_SIZE, layout.RING_NS + d * layout.RING_SIZE
-    at = c[k, layout.RING_POS + d] & _RING
-    alike = 0
-    for i in range(layout.RING_SIZE):
-        alike |= c[k, ring + i] == print_
-    if alike:
-        latest = (at - 1) & _RING
-        for i in range(0 if has_id else latest, layout.RING_SIZE if has_id else latest + 1):
-            if c[k, ring + i] == print_ and time_ns - c[k, stamps + i] < _DUPLICATE_NS:
-                return True
-    c[k, ring + at], c[k, stamps + at], c[k, layout.RING_POS + d] = print_, time_ns, (at + 1) & _RING
-    return False
 
 
 def _ip(b, p, end, wire_end):
@@ -190,59 +164,29 @@ def _ecn_counter(b, at, which):
     return (u8(b, place) << 16) | be16(b, place + 1)
 
 
-def _show_late(c, k, d, seq, seq_end, counters):
-    """Subtract data that arrive after their ACK from those that the capture lacks: time stamps of two queues cross."""
-    low, high = (c[k, layout.LATE + d] >> 32) & 0xFFFFFFFF, c[k, layout.LATE + d] & 0xFFFFFFFF
-    size, start, end = (high - low) & 0xFFFFFFFF, max(0, _s32(seq - low)), _s32(seq_end - low)
-    end = min(end, size)
-    if end <= start:
-        return
-    counters[layout.UNSEEN_BYTES] -= end - start
-    counters[layout.UNSEEN_ACKS] += (1 if start > 0 else 0) - (1 if end == size else 0)
-    c[k, layout.LATE + d] = -1 if end == size else (((low + end) & 0xFFFFFFFF) << 32) | high
-
-
-def _track(c, k, d, seq, seq_end, ack, has_ack, counters):
-    """Track the highest sequence number captured per direction; count ACKs of data that the capture lacks."""
-    if has_ack and c[k, layout.SND_MAX + 1 - d] >= 0:
-        ahead = _s32(ack - c[k, layout.SND_MAX + 1 - d])
-        if ahead > 0:
-            low = c[k, layout.SND_MAX + 1 - d]
-            if c[k, layout.LATE + 1 - d] != -1 and c[k, layout.LATE + 1 - d] & 0xFFFFFFFF == low:
-                low = (c[k, layout.LATE + 1 - d] >> 32) & 0xFFFFFFFF
-            else:
-                counters[layout.UNSEEN_ACKS] += 1
-            counters[layout.UNSEEN_BYTES] += ahead
-            c[k, layout.LATE + 1 - d] = (low << 32) | ack
-            c[k, layout.SND_MAX + 1 - d] = ack
-    if c[k, layout.LATE + d] != -1:
-        _show_late(c, k, d, seq, seq_end, counters)
-    if c[k, layout.SND_MAX + d] < 0 or _s32(seq_end - c[k, layout.SND_MAX + d]) > 0:
-        c[k, layout.SND_MAX + d] = seq_end
-
-
-def _join(g, i, r, c, counters):
+def _join(g, i, r, keep, c, counters):
     """Set a row's payload to that of the whole datagram once all of its fragments were captured."""
     if not is_whole(g, i):
         return
     row, more = g[i, layout.DATAGRAM_ROW], g[i, layout.DATAGRAM_SIZE] - g[i, layout.DATAGRAM_FIRST]
     _, conn, direction, flags, seq, _, _, payload, ip_len, _, _, _, _, _, _, _, _, _, _, _, _ = r
     payload[row] += more
-    ip_len[row] += more
+    ip_len[row & keep] += more
     counters[layout.FIRST_FRAGMENTS] -= 1
     seq_end = np.int64(seq[row]) + payload[row] + (flags[row] & 1) + (flags[row] >> 1 & 1)
-    _track(c, conn[row], direction[row], np.int64(seq[row]), seq_end & 0xFFFFFFFF, 0, False, counters)
+    track(c, conn[row], direction[row], np.int64(seq[row]), seq_end & 0xFFFFFFFF, 0, False, counters)
     g[i, 4] = -1  # a copy, or another datagram with this identification, starts afresh
 
 
 def decode_frames(
-    b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r, row, sacks, s, c, n, table, key, g, counters
+    b, offset, caplen, wirelen, stamp, link, f, count, tunnels, r, row, keep, sacks, s, c, n, table, key, g, counters
 ):  # fmt: skip
     """Decode frames of the buffer `b` into the columns, from number `f` on.
 
     Stops before `count` when the connections fill their arrays or half of the hash table. The caller provides room for
-    one row and four SACK rows per frame. `key` is two odd secret numbers; `g` keeps datagrams that came in fragments,
-    see `fragments.py`. Reads stay within b[offset : offset + caplen] of each frame.
+    one row and four SACK rows per frame. `keep`: -1, or 0 where the columns `layout.DETAILS` are not wanted: then they
+    have one element each. `key` is two odd secret numbers; `g` keeps datagrams that came in fragments, see
+    `fragments.py`. Reads stay within b[offset : offset + caplen] of each frame.
 
     Returns (next frame, rows, SACK rows and connections now in use).
     """
@@ -289,7 +233,7 @@ def decode_frames(
             continue
         if fragment == 2:
             counters[layout.LATER_FRAGMENTS] += 1
-            _join(g, gather(b, ip, p, wire_end - p, g, now), r, c, counters)
+            _join(g, gather(b, ip, p, wire_end - p, g, now), r, keep, c, counters)
             continue
 
         # TCP header: sixteen bytes hold all columns but the options.
@@ -352,21 +296,21 @@ def decode_frames(
         # Mirror ports deliver packets twice. An IP ID distinguishes a copy from a retransmission; without one, only
         # time stamps on what occupies sequence numbers do.
         if packet_id or (have & TIMESTAMPS and (payload_len or bits & 3)):
-            print_ = ((seq_no << 32) | ack_no) * _PRINT[0] + ((value << 32) | echo) * _PRINT[1]
-            print_ += (packet_id << 32 | bits << 16 | win) * _PRINT[2] + payload_len * _PRINT[3]
-            if _is_copy(c, k, d, print_, now, packet_id):
+            print_ = fingerprint(seq_no, ack_no, value, echo, packet_id, bits, win, payload_len)
+            if is_copy(c, k, d, print_, now, packet_id):
                 have |= DUPLICATE
                 counters[layout.DUPLICATES] += 1
-        _track(
+        track(
             c, k, d, seq_no, (seq_no + payload_len + (bits & 1) + is_syn) & 0xFFFFFFFF, ack_no, bits & 16 != 0, counters
         )
 
         at = row & NEAR
         time_ns[at], conn[at], direction[at], flags[at] = now, k, d, bits
-        seq[at], ack[at], window[at], payload[at] = seq_no, ack_no, win, payload_len
-        ip_len[at], tos[at], ttl[at], ip_id[at] = wire_end - ip, service, hops, packet_id
+        seq[at], ack[at], payload[at] = seq_no, ack_no, payload_len
         tsval[at], tsecr[at], options[at] = value, echo, have
         sack_row[at], sack_count[at] = (first if s > first else -1), s - first
+        at &= keep
+        window[at], ip_len[at], tos[at], ttl[at], ip_id[at] = win, wire_end - ip, service, hops, packet_id
         frame[at] = counters[layout.FRAMES]
         ecn_e0[at], ecn_ce[at], ecn_e1[at] = layout.NO_COUNTER, layout.NO_COUNTER, layout.NO_COUNTER
         if counted:
@@ -377,7 +321,7 @@ def decode_frames(
             whole = gather(b, ip, p, wire_end - p, g, now)
             if whole:
                 g[whole, layout.DATAGRAM_ROW], g[whole, layout.DATAGRAM_FIRST] = row, wire_end - p
-                _join(g, whole, r, c, counters)
+                _join(g, whole, r, keep, c, counters)
         row += 1
     return f, row, s, n
 

@@ -11,6 +11,7 @@ import socket
 from collections import deque, namedtuple
 from collections.abc import Iterator
 from copy import copy
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,20 +22,32 @@ from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError, Truncated, warn_caller
 from cctrace.io import decode, layout
 from cctrace.io.packets import FAR_BACK_NS, Packets, back_steps
-from cctrace.lang.machine import Machine
+from cctrace.lang.machine import Machine, Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from cctrace.io.chunks import Chunks
+    from cctrace.io.chunks import Chunks, Window
     from cctrace.io.source import Source
 
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}  # bits of the argument `tunnels` of `decode_frames`
 decode_frames, rehash = Machine(decode.decode_frames), Machine(decode.rehash)
 _SECRET = np.frombuffer(os.urandom(16), np.int64) | 1  # keys the hash table of connections
 _named: Any = namedtuple  # the fields come from the schema, which a type checker cannot follow
-Rows = _named("Rows", [c.name for c in schema.PACKETS])
-Blocks = _named("Blocks", [c.name for c in schema.SACKS])
+_Rows: Any = _named("_Rows", [c.name for c in schema.PACKETS])
+_Blocks: Any = _named("_Blocks", [c.name for c in schema.SACKS])
+
+
+class Rows(_Rows):
+    """The columns of `schema.PACKETS`."""
+
+    prepared = cached_property(Prepared)
+
+
+class Blocks(_Blocks):
+    """The columns of `schema.SACKS`."""
+
+    prepared = cached_property(Prepared)
 
 
 class Frames:
@@ -68,16 +81,19 @@ class Decoder:
     `name`: name of the file, for messages. `decapsulate`: tunnels to look into: any of "ipip", "gre", "vxlan",
     "geneve", or "all". `part`: about how many rows are taken at a time; 0: all rows of a file. `lasting`: so many parts
     keep their values, then their memory is used again, which spares the system handing out and clearing pages; 0: all.
+    `brief`: leaves out the columns `layout.DETAILS`.
     """
 
-    def __init__(self, name: str, decapsulate: str | Sequence[str] = (), part: int = 0, lasting: int = 0) -> None:
-        self.name, self._part = name, part
+    def __init__(
+        self, name: str, decapsulate: str | Sequence[str] = (), part: int = 0, lasting: int = 0, brief: bool = False
+    ) -> None:
+        self.name, self._part, self._brief = name, part, brief
+        self._wanted = [c.name for c in schema.PACKETS if not (brief and c.name in layout.DETAILS)]
         self._lent: deque[tuple[Any, Any]] | None = deque(maxlen=lasting) if lasting else None
         self.warnings: list[str] = []
         self._damage: list[str] = []
         self._tunnels = _tunnel_bits(decapsulate)
-        self._rows = Rows(*(np.empty(0, c.dtype) for c in schema.PACKETS))
-        self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
+        self._rows, self._sacks = self._none()
         self._conns = np.empty((64, layout.CONN_FIELDS), np.int64)
         self._table = np.full(256, -1, np.int64)
         self._datagrams = np.full((layout.DATAGRAMS, layout.DATAGRAM_FIELDS), -1, np.int64)
@@ -87,6 +103,7 @@ class Decoder:
             np.empty(0, object),
             np.empty(0, object),
         )  # addresses as text, of the connections returned so far
+        self._known, self._connections = b"", dict[str, Values]()
         self._counters = np.zeros(len(layout.COUNTERS), np.int64)
 
     @property
@@ -96,38 +113,59 @@ class Decoder:
 
     def feed(self, data: NDArray[np.uint8], frames: Frames, count: int) -> None:
         """Decode `count` frames of the buffer `data`."""
-        if self._n_rows + count > len(self._rows.time_ns):
-            share = 0.0 if self._part else frames.share
-            self._rows = Rows(*_longer(self._rows, self._n_rows, max(count, min(self._part, _TRUSTED)), share))
-        if self._n_sacks + 4 * count > len(self._sacks.left):
-            self._sacks = Blocks(*_longer(self._sacks, self._n_sacks, 4 * count))
+        self.make_room(count, frames.share)
+        given = (frames.offset, frames.caplen, frames.wirelen, frames.time_ns, frames.link)
         f = 0
-        while f < count:
-            f, self._n_rows, self._n_sacks, self._n_conns = decode_frames(
-                data, frames.offset, frames.caplen, frames.wirelen, frames.time_ns, frames.link, f, count,
-                self._tunnels, self._rows, self._n_rows, self._sacks, self._n_sacks, self._conns, self._n_conns,
-                self._table, _SECRET, self._datagrams, self._counters,
-            )  # fmt: skip
-            if f < count:  # no room for another connection
-                (self._conns,) = _longer([self._conns], self._n_conns, self._n_conns)
-                self._table = np.full(4 * len(self._conns), -1, np.int64)
-                rehash(self._conns, self._n_conns, self._table, _SECRET)
+        while (f := self.decode(decode_frames, data, *given, f, count)) < count:
+            self.more_connections()
+
+    def decode(self, decode: Machine, *args: Any) -> int:
+        """Call a function of `decode_frames`' arguments after `args`, and of its results but the first, returned."""
+        rows, sacks, keep = self._rows.prepared, self._sacks.prepared, 0 if self._brief else -1
+        first, self._n_rows, self._n_sacks, self._n_conns = decode(
+            *args, self._tunnels, rows, self._n_rows, keep, sacks, self._n_sacks, self._conns, self._n_conns,
+            self._table, _SECRET, self._datagrams, self._counters,
+        )  # fmt: skip
+        return first
+
+    def make_room(self, frames: int, share: float) -> None:
+        """Provide rows for so many more frames; `share`: approximate share of the file read up to them, or 0."""
+        if self._n_rows + frames > len(self._rows.time_ns):
+            first = 0 if self._n_rows or self._part else _FIRST_ROWS
+            share = 0.0 if first or self._part else share
+            more = max(first, frames + min(self._part, _TRUSTED))
+            longer = _longer([getattr(self._rows, name) for name in self._wanted], self._n_rows, more, share)
+            self._rows = self._rows._replace(**dict(zip(self._wanted, longer, strict=True)))
+        if self._n_sacks + 4 * frames > len(self._sacks.left):
+            self._sacks = Blocks(*_longer(self._sacks, self._n_sacks, 4 * frames))
+
+    def more_connections(self) -> None:
+        """Provide memory for twice as many connections."""
+        (self._conns,) = _longer([self._conns], self._n_conns, self._n_conns)
+        self._table = np.full(4 * len(self._conns), -1, np.int64)
+        rehash(self._conns, self._n_conns, self._table, _SECRET)
 
     def take(self) -> Packets:
         """Return the packets decoded since the last call; connection numbers continue."""
         rows, sacks = self._taken()
         self._n_rows = self._n_sacks = 0
         self._datagrams[:, layout.DATAGRAM_ROW] = -1  # rows that were returned do not change any more
-        warnings_so_far = [*self.warnings, *(f"{self.name}: {text}" for text in describe(self.counters))]
+        counters = self.counters
+        warnings_so_far = [*self.warnings, *(f"{self.name}: {text}" for text in describe(counters))]
         return Packets(
-            rows._asdict(), sacks._asdict(), self._connection_table(), self.counters, warnings_so_far, self.name
-        )
+            {name: getattr(rows, name) for name in self._wanted}, sacks._asdict(), self._connection_table(),
+            counters, warnings_so_far, self.name,
+        )  # fmt: skip
+
+    def _none(self) -> tuple[Any, Any]:
+        """Return no rows and no blocks; columns that are not wanted have the one element that takes their values."""
+        rows = Rows(*(np.empty(int(c.name not in self._wanted), c.dtype) for c in schema.PACKETS))
+        return rows, Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
 
     def _taken(self) -> tuple[Any, Any]:
         """Return the rows and blocks decoded so far, and provide others for the next ones."""
         rows, sacks = self._rows, self._sacks
-        self._rows = Rows(*(np.empty(0, c.dtype) for c in schema.PACKETS))
-        self._sacks = Blocks(*(np.empty(0, c.dtype) for c in schema.SACKS))
+        self._rows, self._sacks = self._none()
         if self._lent is None:
             for arrays, size in ((rows, self._n_rows), (sacks, self._n_sacks)):
                 for array in arrays:
@@ -176,7 +214,7 @@ class Decoder:
         while self._damage:
             warn_caller(self._damage.pop(0), Truncated)
 
-    def ended(self, source: Source, chunks: Chunks, what: str) -> None:
+    def ended(self, source: Source, chunks: Chunks | Window, what: str) -> None:
         """Warn if the bytes of a source did not end at the end of a record."""
         left = chunks.end - chunks.pos
         if source.cut or left:
@@ -197,7 +235,14 @@ class Decoder:
         return "; ".join([found, *(text.removeprefix(f"{self.name}: ") for text in self.warnings)])
 
     def _connection_table(self) -> dict[str, Values]:
+        """Return the table of connections; the same one as before if none has come and no option of a SYN."""
         c = self._conns[: self._n_conns]
+        known = c[:, layout.MSS : layout.SACK_OK + 2].tobytes()
+        if known != self._known:
+            self._known, self._connections = known, self._new_table(c)
+        return self._connections
+
+    def _new_table(self, c: Ints) -> dict[str, Values]:
         ok = c[:, layout.SACK_OK : layout.SACK_OK + 2]
         new = c[len(self._src) :]
         self._src = np.concatenate(
@@ -256,6 +301,7 @@ def _tunnel_bits(decapsulate: str | Sequence[str]) -> int:
     return sum({TUNNELS[name] for name in names})
 
 
+_FIRST_ROWS = 1 << 15  # before a share of the file is large enough to estimate how many it has
 _TRUSTED = 1 << 24  # rows, up to which the estimate from a file's first frames is trusted: 1 GB, paged in as it fills
 
 

@@ -50,6 +50,8 @@ UNDECODED = {
     227: "CAN_SOCKETCAN", 249: "USBPCAP", 253: "NETLINK", 272: "NORDIC_BLE",
 }  # fmt: skip
 
+# Columns that a list of connections does not need.
+DETAILS = ("window", "ip_len", "tos", "ttl", "ip_id", "frame", "ecn_e0_bytes", "ecn_ce_bytes", "ecn_e1_bytes")
 NO_COUNTER = 0xFFFFFFFF  # of the AccECN option, where that lacks it
 RING_SIZE = 4  # latest packets per direction that are searched for copies
 

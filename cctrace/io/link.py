@@ -8,6 +8,7 @@ Sources: RFC 3032 (MPLS), 2784/2890 (GRE), 7348 (VXLAN), 8926 (GENEVE); tcpdump.
 import numpy as np
 
 from cctrace.io.layout import CUT_HEADERS, MALFORMED, NON_IP, TUNNELLED, UNKNOWN_LINK
+from cctrace.lang.memory import big64
 
 # Offsets are never negative; this mask says so, which avoids Python's negative indices and lets LLVM fuse the bytes of
 # a field into one load: twice as fast. Of what has passed NEAR, fields close by need no further masking.
@@ -33,7 +34,7 @@ def be32(b, p):
 
 def be64(b, p):
     """Return the 64-bit number, as signed, at offset p of the buffer b."""
-    return (be32(b, p) << 32) | be32(b, p + 4)
+    return big64(b, p & OFFSET)
 
 
 def _le16(b, p):

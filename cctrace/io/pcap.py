@@ -6,9 +6,11 @@ The magic number gives byte order and unit of the fraction; the "modified" diale
 Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 """
 
+from collections.abc import Iterator
+
 from cctrace.errors import FormatError
 from cctrace.io import records
-from cctrace.io.chunks import CHUNK, Chunks, frames_of_records
+from cctrace.io.chunks import CHUNK, Chunks, Window, decoded, frames_of_records
 from cctrace.io.frames import Decoder, FrameIterator, Frames
 from cctrace.io.layout import ByteOrder
 from cctrace.io.source import Source
@@ -26,6 +28,8 @@ _DIALECTS = {
 FILE_HEADER = 24
 LARGEST_RECORD = 1 << 24  # captured bytes; a larger length is treated as damage (BIG TCP ends at 512 KiB)
 
+_DAMAGE = f"claims more than {LARGEST_RECORD} bytes"
+
 find_records = Machine(records.find_records)
 
 
@@ -37,23 +41,32 @@ def sniff(head: bytes) -> bool:
 def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
     """Yield (buffer, `Frames`, count) until a pcap ends; damage is reported to `decoder`."""
     chunks, frames = Chunks(source, chunk), Frames()
-    if not chunks.more(FILE_HEADER):
-        left = chunks.end - chunks.pos
-        raise FormatError(f"{source.name}: not a capture: it ends after {left} of the {FILE_HEADER} header bytes")
-    head = bytes(chunks.data[chunks.pos : chunks.pos + FILE_HEADER])
-    big, unit_ns, header, swap, link = _file_header(head, source.name)
-    decoder.check_link(source, link)
-    frames.link[:] = link
-    chunks.pos += FILE_HEADER
+    dialect, frames.link[:] = _begin(source, decoder, chunks)
 
     def find() -> tuple[int, int, int]:
         return find_records(
-            chunks.data, chunks.pos, chunks.end, big, unit_ns, header, swap, LARGEST_RECORD,
-            frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
-        )  # fmt: skip
+            chunks.data, chunks.pos, chunks.end, *dialect, frames.offset, frames.caplen, frames.wirelen, frames.time_ns
+        )
 
-    damage = f"claims more than {LARGEST_RECORD} bytes"
-    yield from frames_of_records(source, decoder, chunks, frames, find, damage)
+    yield from frames_of_records(source, decoder, chunks, frames, find, _DAMAGE)
+
+
+def decode(source: Source, decoder: Decoder) -> Iterator[None]:
+    """Decode a pcap without showing its frames, which is faster; yield whenever the rows are full and more follows."""
+    window = Window(source) if source.has_descriptor else Chunks(source)
+    yield from decoded(source, decoder, window, *_begin(source, decoder, window), _DAMAGE)
+
+
+def _begin(source: Source, decoder: Decoder, window: Chunks | Window) -> tuple[tuple[int, ...], int]:
+    """Consume the file's header; return what `find_records` has to know, and the link type."""
+    if not window.more(FILE_HEADER):
+        left = window.end - window.pos
+        raise FormatError(f"{source.name}: not a capture: it ends after {left} of the {FILE_HEADER} header bytes")
+    head = bytes(window.data[window.pos : window.pos + FILE_HEADER])
+    *dialect, link = _file_header(head, source.name)
+    decoder.check_link(source, link)
+    window.pos += FILE_HEADER
+    return (*dialect, LARGEST_RECORD), link
 
 
 def _file_header(head: bytes, name: str) -> tuple[bool, int, int, int, int]:

@@ -4,7 +4,10 @@ import numpy as np
 
 from cctrace.io import layout
 from cctrace.io.link import OFFSET
+from cctrace.lang.memory import big64, little64
 from cctrace.schema import LATEST_NS
+
+_WORD = 0xFFFFFFFF
 
 
 def _u32(b, p, big):
@@ -14,21 +17,38 @@ def _u32(b, p, big):
     return (np.int64(b[p + 3]) << 24) | (np.int64(b[p + 2]) << 16) | (np.int64(b[p + 1]) << 8) | np.int64(b[p])
 
 
-def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caplen, wirelen, time_ns):
-    """Find the complete records of b[pos:end]; returns (records found, position after them, status).
+def record_header(b, p, big):
+    """Return the four words of a record's header at p: seconds, fraction, captured and original length."""
+    p &= OFFSET
+    if big:
+        stamps, lengths = big64(b, p), big64(b, p + 8)
+        return stamps >> 32 & _WORD, stamps & _WORD, lengths >> 32 & _WORD, lengths & _WORD
+    stamps, lengths = little64(b, p), little64(b, p + 8)
+    return stamps & _WORD, stamps >> 32 & _WORD, lengths & _WORD, lengths >> 32 & _WORD
 
-    `swap` the two lengths: 0 never, 1 always, 2 where they are impossible otherwise (ancient versions).
+
+def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caplen, wirelen, time_ns):
+    """Find the complete records of b[pos:end], as many as the arrays hold.
+
+    Returns (records found, position after them, status). `swap` the two lengths: 0 never, 1 always, 2 where they are
+    impossible otherwise (ancient versions).
     """
+    most = len(offset)
+    return find_some(b, pos, end, big, unit_ns, header, swap, largest, most, offset, caplen, wirelen, time_ns)
+
+
+def find_some(b, pos, end, big, unit_ns, header, swap, largest, most, offset, caplen, wirelen, time_ns):
+    """Do what `find_records` does, for at most so many records."""
     n = 0
-    while n < len(offset) and pos + header <= end:
-        captured, original = _u32(b, pos + 8, big), _u32(b, pos + 12, big)
+    while n < most and pos + header <= end:
+        second, part, captured, original = record_header(b, pos, big)
         if swap == 1 or (swap == 2 and captured > original):
             captured, original = original, captured
         if captured > largest:
             return n, pos, layout.BAD_LENGTH
         if pos + header + captured > end:
             break
-        time_ns[n] = _u32(b, pos, big) * 1_000_000_000 + _u32(b, pos + 4, big) * unit_ns
+        time_ns[n] = second * 1_000_000_000 + part * unit_ns
         offset[n], caplen[n], wirelen[n] = pos + header, captured, max(captured, original)
         n += 1
         pos += header + captured

@@ -7,6 +7,7 @@ messages count decompressed bytes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import os
@@ -77,6 +78,18 @@ class Source:
         """Fill `view` as far as bytes last; return how many."""
         with self._reading:  # never from a closed file: another may have its descriptor by now
             return 0 if self._closed else self._readinto(view)
+
+    @property
+    def has_descriptor(self) -> bool:
+        """Whether the bytes are those of a regular file of the system."""
+        return self.is_plain and self.size > 0 and isinstance(self._file, io.FileIO)
+
+    @contextlib.contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """Give the descriptor of a file that `has_descriptor` to who reads on from it, and keep it open; -1: closed."""
+        with self._reading:
+            pending = bool(self._pending)  # those come first, by `readinto`
+            yield -1 if self._closed or pending else cast(io.FileIO, self._file).fileno()
 
     def _readinto(self, view: memoryview) -> int:
         total = min(len(self._pending), len(view))

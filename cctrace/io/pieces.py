@@ -1,0 +1,91 @@
+"""Compiled: from a file of records to rows, piece by piece, so that each piece stays in the processor's cache.
+
+Reading, finding and decoding take turns over `PIECE` bytes: the bytes are decoded before others replace them in the
+cache, and Python, which takes longer for a call than a piece takes to decode, calls once for many pieces.
+"""
+
+from cctrace.io.decode import decode_frames
+from cctrace.io.layout import BAD_LENGTH, NO_COUNTER
+from cctrace.io.records import find_some
+from cctrace.io.usual import usual
+from cctrace.lang.memory import call
+
+PIECE = 1 << 17
+FRAMES = 256  # frames found at a time
+_CLEAR = 1 << 12  # rows that are cleared before they are used
+# Words of the state: which bytes of the buffer are not consumed, the offset in the file of the buffer, and which of the
+# frames that were found are not decoded.
+POS, END, BASE, FRAME, COUNT, STATE = range(6)
+# Why `decode_records` returns.
+NO_ROOM, NO_CONNECTION, NO_MORE, DAMAGED = range(4)
+
+
+def decode_records(
+    read, file, b, address, state, dialect, frames, tunnels, r, row, keep, sacks, s, c, n, table, key, g, counters
+):  # fmt: skip
+    """Decode records of a file into the columns.
+
+    `read`: address of the C library's function; `file`: descriptor, or -1: there are only the bytes of the buffer `b`,
+    which is at `address`. `dialect`: arguments of `find_records`. The others are those of `decode_frames`.
+
+    Returns (why it ended, rows, SACK rows and connections now in use). NO_ROOM: there are more frames than rows or SACK
+    rows, NO_CONNECTION: the connections fill their arrays, NO_MORE: the bytes end, cannot be read, or do not fit the
+    buffer, DAMAGED: what follows is no record.
+    """
+    offset, caplen, wirelen, stamp, link = frames
+    time_ns, conn, (left, _) = r[0], r[1], sacks
+    big, unit_ns, header, swap, largest = dialect[0], dialect[1], dialect[2], dialect[3], dialect[4]
+    cleared, most = row, 1
+    while True:
+        if state[FRAME] == state[COUNT]:
+            if row and not swap:
+                if cleared < min(row + _CLEAR, len(time_ns)):
+                    cleared = _clear(r, max(cleared, row), row + 2 * _CLEAR, keep)
+                state[POS], now = usual(
+                    b, state[POS], state[END], big, unit_ns, header, largest, link[0], r, row, cleared, keep, c,
+                    conn[row - 1], counters,
+                )  # fmt: skip
+                most, row = (1 if now > row else min(2 * most, FRAMES)), now
+            state[COUNT], state[POS], status = find_some(
+                b, state[POS], state[END], big, unit_ns, header, swap, largest, most, offset, caplen, wirelen, stamp
+            )
+            state[FRAME] = 0
+            if state[COUNT] == 0:
+                if status == BAD_LENGTH:
+                    return DAMAGED, row, s, n
+                if not _read_more(read, file, b, address, state):
+                    return NO_MORE, row, s, n
+                continue
+        more = state[COUNT] - state[FRAME]
+        if row + more > len(time_ns) or s + 4 * more > len(left):
+            return NO_ROOM, row, s, n
+        state[FRAME], row, s, n = decode_frames(
+            b, offset, caplen, wirelen, stamp, link, state[FRAME], state[COUNT],
+            tunnels, r, row, keep, sacks, s, c, n, table, key, g, counters,
+        )  # fmt: skip
+        if state[FRAME] < state[COUNT]:
+            return NO_CONNECTION, row, s, n
+
+
+def _read_more(read, file, b, address, state):
+    """Read a piece behind what is not consumed, which moves to the buffer's beginning; return whether there was one."""
+    rest = state[END] - state[POS]
+    if file < 0 or rest + PIECE > len(b):
+        return False
+    if state[POS]:
+        b[0:rest] = b[state[POS] : state[END]]
+        state[BASE] += state[POS]
+        state[POS], state[END] = 0, rest
+    got = call(read, file, address + rest, PIECE)
+    state[END] += max(got, 0)
+    return got > 0
+
+
+def _clear(r, row, end, keep):
+    """Say in rows that they have neither SACK blocks nor counters of ECN; return where those end."""
+    _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, sack_row, sack_count, _, ecn_e0, ecn_ce, ecn_e1 = r
+    end = min(end, len(sack_row))
+    sack_row[row:end], sack_count[row:end] = -1, 0
+    first, last = row & keep, end & keep
+    ecn_e0[first:last], ecn_ce[first:last], ecn_e1[first:last] = NO_COUNTER, NO_COUNTER, NO_COUNTER
+    return end
