@@ -18,6 +18,7 @@ from cctrace import schema
 from cctrace.errors import ArgumentError
 from cctrace.flows import scan, vantage
 from cctrace.flows.state import OPTION_BYTES, SAMPLE_BITS, SIDE
+from cctrace.io.layout import DETAILS
 from cctrace.lang.machine import Machine
 from cctrace.lang.threads import ahead_of
 from cctrace.tcp.wire import MSS_BYTES
@@ -29,11 +30,9 @@ if TYPE_CHECKING:
     from cctrace.columns import Bools, Ints, Values
     from cctrace.io.packets import Packets
 
-CHUNK = 1 << 14  # packets per part of a file, at least: few enough to stay in the cache
+CHUNK = 1 << 15  # packets per part of a file, at least: few enough to stay in the cache
 _AHEAD = 3  # parts that wait; one more is being processed, and one is ready to be handed over
-# Columns that the pass does not read, and the types of the others.
-_UNREAD = ("window", "ip_len", "tos", "ttl", "ip_id", "frame", "ecn_e0_bytes", "ecn_ce_bytes", "ecn_e1_bytes")
-COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in _UNREAD}
+COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in DETAILS}  # those that the pass reads
 LEAST_MSS = 48  # lower MSS options count as this [Linux618] tcp_min_snd_mss
 MOST_SEGMENTS = 1024  # of a super-packet: BIG TCP's 512 KiB in segments of the 536 that any path carries [RFC 9293]
 COMMON_MSS = (1448, 1460, 1428, 1440, 1388, 1400, 1348, 1360, 1220, 1208, 8948, 8960, 8928, 8940, 536, 524, 1380, 1368)
@@ -69,7 +68,7 @@ class Connections:
         """Process all parts; `mss` None: guessed from what is known at the start of a connection."""
         # One direction after the other: memory that a flood of SYNs never uses is then not allocated.
         sides, pool, used = np.zeros((2, 64), SIDE), np.empty((1024, 3), np.int64), 0
-        count, now, self._samples = 0, np.iinfo(np.int64).min, []
+        count, now, self._samples, table = 0, np.iinfo(np.int64).min, [], None
         for packets in parts:
             self.packets, count = packets, len(packets.connections["sport"])
             if count > sides.shape[1]:
@@ -78,7 +77,9 @@ class Connections:
                 sides = longer
             columns = tuple(_as(packets[name], kind) for name, kind in COLUMNS.items())
             columns += (_as(packets.sacks["right"], "u4"),)
-            limit = _mss_option(packets.connections) if mss is None else mss
+            if packets.connections is not table:
+                table = packets.connections
+                limit = _mss_option(table) if mss is None else mss
             found, row = np.empty(len(packets), np.int64), 0
             while row < len(packets):
                 row, used, n, now = walk(columns, row, limit, mss is not None, sides, pool, used, found, now)
@@ -297,12 +298,16 @@ def segment_size(largest: int, gcd: int, syn_mss: int) -> tuple[int, bool]:
 
 def _quantiles(samples: list[Ints], sides: Values) -> Ints:
     """Return minimum, median and 95th percentile (nearest rank) of each side's samples, us, -1 without; how many."""
-    ordered = np.sort(np.concatenate([np.zeros(0, np.int64), *samples]))
+    ordered = np.concatenate([np.zeros(0, np.int64), *samples])
+    samples.clear()
+    ordered.sort()  # in place, as all that follows: each page of memory that is new takes longer than sorting it
     first, end = (np.searchsorted(ordered, (sides + more) << SAMPLE_BITS) for more in (0, 1))
     count = end - first
-    times_us = np.append(ordered, 0) & ((1 << SAMPLE_BITS) - 1)
-    places = (0, (count - 1) // 2, (95 * count + 99) // 100 - 1)
-    values = (np.where(count > 0, times_us[first + np.where(count > 0, place, 0)], -1) for place in places)
+    places = (first, first + (count - 1) // 2, first + (95 * count + 99) // 100 - 1)
+    found = count > 0
+    values = np.full((len(places), len(count)), -1, np.int64)
+    for value, place in zip(values, places, strict=True):
+        value[found] = ordered[place[found]] & ((1 << SAMPLE_BITS) - 1)
     return np.column_stack([*values, count])
 
 
@@ -319,7 +324,9 @@ def of_file(source: Any, **options: Any) -> Connections:
     if isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
         kind = options.get("format") or format_of(source, options.get("limit"))
         if kind in CAPTURES:
-            return Connections(lambda: ahead_of(stream(source, CHUNK, **options, lasting=_AHEAD + 2), _AHEAD))
+            return Connections(
+                lambda: ahead_of(stream(source, CHUNK, **options, lasting=_AHEAD + 2, brief=True), _AHEAD)
+            )
         if kind not in MAY_HOLD_PACKETS:  # before hundreds of megabytes of counters are read in vain
             raise refused
     data = read_file(source, **options)  # a source that may not be readable twice
