@@ -197,6 +197,7 @@ SENDS = (
     Column("app_limited", "u1", "", "the application had let the pipe run empty before", "tcp_rate_check_app_limited"),
     Column("ends_write", "u1", "", "it holds the last byte written: a short segment that no window cut"),
     Column("fills_window", "u1", "", "the receive window then holds back the next one", "tcp_snd_wnd_test"),
+    Column("skb_left", "u1", "segments", "left of the skb behind it that a write filled; 0 unknown", "tcp_sendmsg"),
 )
 
 # What a Linux controller reads as `ack.<name>`, every column an int64. It is EVENTS on the kernel's own clocks, plus:

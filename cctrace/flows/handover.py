@@ -17,9 +17,9 @@ import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
+from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
 from cctrace.tcp.pacing import (
-    SK_GSO_MAX_SIZE,
     TSO_WIN_DIVISOR,
     UNPACED_SEGMENTS,
     near_peer_bytes,
@@ -37,6 +37,8 @@ SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
 LATEST_NS = TIMER_SLACK_NS + SAME_PASS_NS  # after its time, a packet for which the timer waits
 U32_MAX = 0xFFFFFFFF
 FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
+MOST_SURE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there
+TWICE = 2  # a place a little earlier, before it counts
 RATE_ERROR = 4  # a replayed rate may be too low by this fraction: another phase of BBR's cycle of gains
 
 
@@ -128,7 +130,7 @@ def may_hand_over(tp, seg, ns, a, b, flag):
     """
     size = b - a
     if size <= tp.mss and flag & PSH:
-        tp.skb_end = b
+        tp.skb_end, tp.skb_sure, tp.skb_early = b, MOST_SURE, 0
     if ns - due_ns(tp) > may_wait_ns(tp) + PATIENCE_NS or is_too_long(tp, size):
         return False
     segments, whole = (size + tp.mss - 1) // tp.mss, size
@@ -154,16 +156,12 @@ def may_hand_over(tp, seg, ns, a, b, flag):
     return segments <= room
 
 
-def full_skb(tp):
-    """Return the bytes of an skb that a write of much data fills [Linux61] tcp_xmit_size_goal."""
-    return SK_GSO_MAX_SIZE // tp.mss * tp.mss
-
-
 def note_made(tp, a, size):
     """Learn where skbs of a long write end: the super-packet that ends at `a` is shorter than both its neighbours.
 
     Since Linux 6.10 it may take a little of the next skb, to fill the room in cwnd (tcp_grow_skb): the earliest counts.
-    Other reasons for short ones seldom come twice at the same place of an skb.
+    Other reasons for short ones seldom come twice at the same place of an skb, and do not outweigh a place at which
+    many have ended.
     """
     if tp.made < min(tp.made_before, size) and tp.ca_state < CA_RECOVERY:
         full, few = full_skb(tp), FEW_GROWN * tp.mss
@@ -171,9 +169,16 @@ def note_made(tp, a, size):
         if tp.skb_end == 0 or few < past < full - few:
             apart = (a - tp.short_end + few) % full - few
             if apart <= few:
-                tp.skb_end = a - max(apart, 0)
-        elif past > few:  # a little before the place believed so far
-            tp.skb_end = a
+                tp.skb_sure -= 1
+            if apart <= few and tp.skb_sure < 0:
+                tp.skb_end, tp.skb_sure, tp.skb_early = a - max(apart, 0), 0, 0
+        elif past <= few:
+            tp.skb_sure = min(tp.skb_sure + 1, MOST_SURE)
+            tp.skb_early = max(tp.skb_early - 1, 0) if past == 0 else tp.skb_early
+        else:  # a little before the place believed so far
+            tp.skb_early += 1
+            if tp.skb_early >= min(tp.skb_sure, TWICE):
+                tp.skb_end, tp.skb_early = a, 0
         tp.short_end = a
     tp.made_before, tp.made = tp.made, size
 
@@ -185,9 +190,13 @@ def is_deferred(tp, seg, a, segments, room):
     much data fills one skb after the other. Nor if TCP Small Queues held back what fits: it had been split off by then
     [Linux61] tcp_write_xmit.
     """
-    full = full_skb(tp)
-    left = full - (a - tp.skb_end) % full if tp.skb_end else full
-    if tp.cut or segments < room or left <= room * tp.mss or tp.ca_state >= CA_RECOVERY or tp.head == tp.tail:
+    if (
+        tp.cut
+        or segments < room
+        or left_of_skb(tp, a) <= room * tp.mss
+        or tp.ca_state >= CA_RECOVERY
+        or tp.head == tp.tail
+    ):
         return False
     third = min(tp.snd_wnd, tp.cwnd * tp.mss) // TSO_WIN_DIVISOR
     age_us = tp.now_us - seg[tp.head & (seg.size - 1)].tx_us

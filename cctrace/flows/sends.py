@@ -13,7 +13,7 @@ from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY, EVENT_CWND_RESTART, E
 from cctrace.flows import ratesample, recovery, skbs, state, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
-from cctrace.tcp.pacing import next_departure
+from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, next_departure
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.window import note_usage
 
@@ -71,6 +71,17 @@ def before_send(tp, rs, out):
     return limited
 
 
+def full_skb(tp):
+    """Return the bytes of an skb that a write of much data fills [Linux] tcp_xmit_size_goal."""
+    return SK_GSO_MAX_SIZE // tp.mss * tp.mss
+
+
+def left_of_skb(tp, seq):
+    """Return the bytes from `seq` to the end of its skb, where a long write has filled one after the other."""
+    full = full_skb(tp)
+    return full - (seq - tp.skb_end) % full if tp.skb_end else full
+
+
 def note_sent(tp, sent, ns, payload, begins, again, limited, ends):
     """Write one row of `schema.SENDS`; the caller has made room."""
     s = sent[tp.sent]
@@ -88,6 +99,7 @@ def note_sent(tp, sent, ns, payload, begins, again, limited, ends):
     s.app_limited = 1 if limited else 0
     s.ends_write = 1 if ends else 0
     s.fills_window = 1 if window_binds(tp) else 0
+    s.skb_left = (left_of_skb(tp, tp.snd_nxt) + tp.mss - 1) // tp.mss if tp.skb_end else 0
 
 
 def validate_cwnd(tp, waiting):

@@ -89,9 +89,10 @@ TP = _i8(
     "again_first again_next again_end again_flying "
     # whether packets go through fq; the place of the next one that TCP has not handed over, the memory of what waits
     # there and what an skb takes besides its data, whether that keeps TCP from handing over more, and has split the
-    # next one off what is not sent; where an skb of the write queue ended, and may have ended, the sizes of the last
-    # two super-packets that were handed over; how far apart super-packets leave
-    "hands_over handed queued skb_overhead throttled cut skb_end short_end made made_before gap_ns"
+    # next one off what is not sent; where an skb of the write queue ended, how often that was seen, and how often a
+    # little before, where one may have ended; the sizes of the last two super-packets that were handed over; how far
+    # apart super-packets leave
+    "hands_over handed queued skb_overhead throttled cut skb_end skb_sure skb_early short_end made made_before gap_ns"
 )
 
 RS = _i8(

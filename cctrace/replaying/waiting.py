@@ -69,11 +69,12 @@ def is_deferred(rows, sends, room, burst, slots, stack):
 def awaits_more(book, row, sends, room, clock_ns, slots, stack):
     """Whether TCP, which hands over to fq, waits after `row` for the next ACK, as cwnd has too little `room`.
 
-    It decides with the ACK and, if TCP Small Queues hold it back then, when a packet leaves, last before `clock_ns`.
+    Not for what is left of an skb, which may grow into the room but no further [Linux618] tcp_grow_skb. It decides
+    with the ACK and, if TCP Small Queues hold it back then, when a packet leaves, last before `clock_ns`.
     """
     last = stack[sk.NEXT_SEND] - 1
     k = sk.oldest_outstanding(sends, last, stack)
-    if k > last:
+    if k > last or 0 < sends[last].skb_left <= room:
         return False
     while last > k and sends[last].tx_ns >= clock_ns:
         last -= 1
