@@ -36,6 +36,7 @@ AT_ONCE_NS = 1_000  # not by a timer: a few clock readings in steps of 256 ns
 SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
 LATEST_NS = TIMER_SLACK_NS + SAME_PASS_NS  # after its time, a packet for which the timer waits
 U32_MAX = 0xFFFFFFFF
+DOUBTFUL = 32  # super-packets
 FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
 MOST_SURE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there
 TWICE = 2  # a place a little earlier, before it counts
@@ -98,7 +99,24 @@ def waited_in_timer(tp, p, ns):
         if p.fq == THROUGH_FQ and paced_ns <= due and ns - due <= AT_ONCE_NS:
             return 0
         due = max(due, paced_ns)
+    if p.fq == THROUGH_FQ and not tp.woken and ns - tp.clock_ns > AT_ONCE_NS:
+        return timer_late_ns(tp, ns - due)
     return min(max(ns - due, 0), LATEST_NS)
+
+
+def timer_late_ns(tp, late_ns):
+    """Return the lateness of a packet that fq's timer let go; `late_ns` by the replayed rate.
+
+    The timer uses its slack to the end, unless another interrupt comes before [Linux61] hrtimer_interrupt. If a packet
+    left before its time, the replayed rate is too low for a while, and the lateness is believed to be the usual one.
+    """
+    whole = late_ns >= TIMER_SLACK_NS - SAME_PASS_NS
+    tp.whole_slacks += 1 if whole else -1
+    tp.doubted = DOUBTFUL if late_ns < -SAME_PASS_NS else max(tp.doubted - 1, 0)
+    late_ns = min(max(late_ns, 0), LATEST_NS)
+    if whole:
+        tp.usual_late_ns = late_ns
+    return tp.usual_late_ns if tp.whole_slacks > 0 and tp.doubted > 0 else late_ns
 
 
 def may_wait_ns(tp):

@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from cctrace.flows import recovery, state, tcp_sender, timers
 from cctrace.flows.acks import clear
 from cctrace.flows.dry import runs_dry
-from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, note_made, super_packet
+from cctrace.flows.handover import (
+    AT_ONCE_NS,
+    TASKLET_NS,
+    is_ack_first,
+    leave,
+    may_hand_over,
+    next_data,
+    note_made,
+    super_packet,
+)
 from cctrace.flows.packed import Stream
 from cctrace.flows.sends import CWND_EVENT, is_window_probe, note_window_probe, send_syn, stamp_next
 from cctrace.io.layout import NO_COUNTER
@@ -271,6 +280,8 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
             return
         if a == tp.snd_nxt:
             note_made(tp, a, size)
+        with_ns = time_ns[sequence[first]] - time_ns[sequence[first - 1]]
+        tp.woken = 1 if with_ns <= AT_ONCE_NS else 0
         for j in range(first, last + 1):
             q = sequence[j]
             data = np.int64(payload[q])
