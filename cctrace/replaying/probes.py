@@ -28,7 +28,6 @@ from cctrace.replaying.hypotheses import (
     Phase,
     Subject,
     equally_likely,
-    likeliest,
     middle,
     raw_draw,
 )
@@ -182,7 +181,7 @@ class Probes(Inference):
         if cut_off:
             tried[last], numbers[last] = 0.0, longest
         follower.restore(before)
-        best = likeliest(tried)
+        best = self.likeliest(tried)
         others = [likelihood for end, likelihood in tried.items() if end != best]
         # Among rows that the sends do not distinguish, prefer those at which rounds end the wait.
         best = next((end for end in numbers if round(tried[end] - tried[best], ALIKE) == 0), best)
@@ -192,6 +191,17 @@ class Probes(Inference):
         follower.run(row + 1)
         wait_us = int(self.now_us[best] - self.now_us[row])
         self.found.append(Phase(row, wait_us, tried[best], max(others, default=-np.inf)))
+
+    def likeliest(self, tried: Mapping[int, float]) -> int:
+        """Return the likeliest row; of several that the sends do not distinguish, that of the median wait.
+
+        A clock that ends a wait at any time in equal measure leaves the end to the next ACK: to one after a gap, rather
+        than to one within a clump.
+        """
+        rows = equally_likely(tried)
+        places = np.minimum(self.acks.searchsorted(rows), len(self.acks) - 1)
+        waits = np.cumsum(self.acks_us[places] - self.acks_us[np.maximum(places - 1, 0)] + 1)
+        return rows[int(waits.searchsorted(waits[-1] / 2, "right"))]
 
     def close(self, tried: Mapping[int, float]) -> list[int]:
         """Return the rows that the sends hardly distinguish from the likeliest."""
@@ -287,7 +297,8 @@ class Probes(Inference):
         while further != 0 and further == way:  # as far as steps that are halved reach: the peak may lie beyond
             best, further = self.halve(best, step, bounds, rtt_us, tie)
         place = int(np.searchsorted(self.acks_us, best))
-        few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
+        clump = int(np.searchsorted(self.acks_us, best - FINEST_US))
+        few = self.acks[[*range(max(place - FEW_ACKS, 0), min(place + FEW_ACKS + 1, len(self.acks))), clump]]
         return set(few[(few >= bounds[0]) & (few <= bounds[1])].tolist())
 
     def halve(
