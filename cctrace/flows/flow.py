@@ -121,7 +121,8 @@ class Flow(Carded):
     def _pass(self, polls: Any = None, decided: Any = None, marked: Any = None) -> Pass:
         decided = self._decided if decided is None else decided
         how = self._left, self._most, self.is_missing_marks, self._hz
-        return self.capture.reenactment([self.index], polls, decided, marked, *how)
+        woken_ns = None if self.tcpinfo is None else self.tcpinfo["time_ns"]
+        return self.capture.reenactment([self.index], polls, decided, marked, *how, woken_ns)
 
     def reenactment(self, how: int) -> Pass:
         """Return a re-enactment of this flow, whose packets left as `how` says (`state`), ready to run: `Pass`."""

@@ -26,7 +26,7 @@ from cctrace.tcp.pacing import (
     tso_autosize,
     waits_for_ack,
 )
-from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS, is_throttled
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
 # Tolerance for a packet's lateness beyond its rate, besides a gap: the replay's rate may be wrong.
@@ -174,13 +174,17 @@ def may_hand_over(tp, seg, ns, a, b, flag):
     return segments <= room
 
 
-def note_made(tp, a, size):
-    """Learn where skbs of a long write end: the super-packet that ends at `a` is shorter than both its neighbours.
+def note_made(tp, a, size, since_ns):
+    """Note that TCP hands over a super-packet from `a` on, which leaves `since_ns` after the packet before it.
 
+    Learn where skbs of a long write end: the last super-packet, which ends at `a`, is shorter than both its neighbours.
     Since Linux 6.10 it may take a little of the next skb, to fill the room in cwnd (tcp_grow_skb): the earliest counts.
     Other reasons for short ones seldom come twice at the same place of an skb, and do not outweigh a place at which
     many have ended.
     """
+    tp.woken = 1 if since_ns <= AT_ONCE_NS else 0
+    if a < tp.snd_nxt:
+        return
     if tp.made < min(tp.made_before, size) and tp.ca_state < CA_RECOVERY:
         full, few = full_skb(tp), FEW_GROWN * tp.mss
         past = (a - tp.skb_end) % full
@@ -242,12 +246,18 @@ def is_single(tp, seg):
     return seg[tp.head & mask].skb_end == seg[(tp.tail - 1) & mask].skb_end
 
 
-def leave(tp, payload, is_last):
-    """A waiting segment leaves; return whether TCP, which waited for its super-packet to leave, continues."""
+def leave(tp, payload, is_last, woke):
+    """A waiting segment leaves; return whether TCP, which waited for its super-packet to leave, continues.
+
+    Not before the next ACK if the interrupt `woke` a process: ksoftirqd does the rest of it, until Linux 6.5, and then
+    TCP does not go on while fq holds more [Linux61] kernel/softirq.c __do_softirq, tcp_wfree.
+    """
     tp.queued -= payload
     if not is_last:
         return False
     tp.queued -= tp.skb_overhead
+    if woke and tp.queued > 0 and tp.skb_overhead == SKB_OVERHEAD_BYTES_6_1:
+        return False
     waited = tp.throttled != 0
     tp.throttled = 0
     return waited

@@ -13,16 +13,7 @@ from numpy.typing import NDArray
 from cctrace.flows import recovery, state, tcp_sender, timers
 from cctrace.flows.acks import clear
 from cctrace.flows.dry import runs_dry
-from cctrace.flows.handover import (
-    AT_ONCE_NS,
-    TASKLET_NS,
-    is_ack_first,
-    leave,
-    may_hand_over,
-    next_data,
-    note_made,
-    super_packet,
-)
+from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, note_made, super_packet
 from cctrace.flows.packed import Stream
 from cctrace.flows.sends import CWND_EVENT, is_window_probe, note_window_probe, send_syn, stamp_next
 from cctrace.io.layout import NO_COUNTER
@@ -162,7 +153,7 @@ def decide(tp, decided, i):
 
 def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets, sacks, polls, decided, marked):
     """Process the packet at place `k`; `at.asks` says whether TCP may hand over data to fq next."""
-    time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _, _ = packets
+    time_ns, direction, flags, seq, _, _, payload, _, _, options, _, _, _ = packets
     q = sequence[k]
     fl = flags[q]
     mine = direction[q] == p.sender
@@ -184,7 +175,7 @@ def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets,
         return
     if mine and k < tp.handed and payload[q] > 0:
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
-        if leave(tp, np.int64(payload[q]), last == k):
+        if leave(tp, np.int64(payload[q]), last == k, options[q] & state.OPT_WOKE != 0):
             tcp_sender.answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
             at.asks = 0 if is_ack_first(p, sequence, k, time_ns, direction) else 1
     elif mine:
@@ -278,10 +269,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
         room -= size // max(1, p.mss) + 1
         if a > tp.snd_nxt or room < 0 or not may_hand_over(tp, seg, time_ns[q], a, a + size, flags[sequence[last]]):
             return
-        if a == tp.snd_nxt:
-            note_made(tp, a, size)
-        with_ns = time_ns[sequence[first]] - time_ns[sequence[first - 1]]
-        tp.woken = 1 if with_ns <= AT_ONCE_NS else 0
+        note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])
         for j in range(first, last + 1):
             q = sequence[j]
             data = np.int64(payload[q])
