@@ -1,5 +1,7 @@
 """Inference of the waits of BBR v2 and v3: what is chosen again once PROBE_RTT is known to have cut a wait off."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -151,3 +153,19 @@ def test_a_peak_further_away_than_halved_steps_reach_is_climbed_to(peak, monkeyp
     rows = probes.climb(150, 64_000, (0, ROWS - 1), 2_000, middle)
     assert peak in rows
     assert (len(rows) < ROWS // 4, run.save()) == (True, before)
+
+
+@pytest.mark.parametrize(
+    ("acks_us", "median"),
+    [
+        ([0, 9_000, 9_002, 9_004, 13_000, 13_002], 9_000),  # in clumps: mostly, the first of one ends a wait
+        ([0, 1_000, 1_002, 1_004, 13_000, 13_002], 13_000),
+        ([0, 1_000, 2_000, 3_000, 4_000, 5_000], 3_000),
+    ],
+)
+def test_of_acks_that_the_sends_do_not_distinguish_that_of_the_median_wait_is_taken(acks_us, median):
+    """A clock that ends a wait at any time leaves its end to the next ACK (seed 329037: eleven with one likelihood)."""
+    acks = 10 * np.arange(len(acks_us))
+    probes = SimpleNamespace(acks=acks, acks_us=np.array(acks_us))
+    tried = dict.fromkeys(acks[1:].tolist(), 5.0) | {int(acks[0]): 4.0}
+    assert acks_us[Probes.likeliest(probes, tried) // 10] == median

@@ -28,8 +28,9 @@ from cctrace.cc.linux import EVENT_TX_START
 from cctrace.cc.orca import with_policy
 from cctrace.flows import state
 from cctrace.flows.capture import Capture
-from cctrace.flows.handover import SAME_PASS_NS, full_skb, is_deferred, may_hand_over, note_made
+from cctrace.flows.handover import SAME_PASS_NS, is_deferred, leave, may_hand_over, note_made, timer_late_ns
 from cctrace.flows.reenact import SENDS
+from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.io.packets import Packets
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack, through_fq, waiting
@@ -42,7 +43,7 @@ from cctrace.replaying.senders import registered
 from cctrace.replaying.through_fq import Passage, at_hand_over, passage
 from cctrace.report.overview import write_report
 from cctrace.tcp.pacing import waits_for_ack
-from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, is_throttled
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, is_throttled
 
 RECORDINGS = Path(__file__).parent / "recordings"
 SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
@@ -197,13 +198,20 @@ def test_data_wait_for_a_longer_super_packet_as_in_linux(changed, waits):
     assert waits_for_ack(**given | {"srtt_ns": 4_000_000} | changed) is waits
 
 
-@pytest.mark.parametrize(("leaves_ms", "waits"), [(9, False), (1.9, False), (2.1, True)])
-def test_what_small_queues_hold_back_until_the_next_ack_is_near_is_limited_by_cwnd_then(leaves_ms, waits):
-    """The RTT is 10 ms, the oldest data are 7 ms old: before 2 ms have passed, TCP does not wait for the ACK."""
+@pytest.mark.parametrize(
+    ("leaves_ms", "skb_left", "waits"),
+    [(9, 0, False), (1.9, 0, False), (2.1, 0, True), (2.1, 2, True), (2.1, 1, False)],
+)
+def test_what_small_queues_hold_back_until_the_next_ack_is_near_is_limited_by_cwnd_then(leaves_ms, skb_left, waits):
+    """The RTT is 10 ms, the oldest data are 7 ms old: before 2 ms have passed, TCP does not wait for the ACK.
+
+    Nor for what is left of an skb, if cwnd has room for it (seed 329014, from 2.93 s on).
+    """
     acked_ns, ms = 1_000_000_000, 1_000_000
     sends = np.zeros(3, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
     sends.tx_ns = acked_ns + np.array([-9 * ms, -7 * ms, int(leaves_ms * ms)])
     sends.snd_nxt = 1448 * np.array([1, 2, 3])
+    sends.skb_left = [0, 0, skb_left]
     book, slots = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
     book[bk.OWN_MIN_RTT], slots[stack.CWND], slots[stack.PACING] = -1, 20, 1_000_000
     memory = np.zeros(stack.STACK_SIZE, np.int64)
@@ -504,7 +512,7 @@ SKB = 45  # segments that a write of much data fills an skb with
 def made(tp, segments, begins=0):
     """Hand over super-packets of so many segments each, from segment `begins` on; return where the next one begins."""
     for size in segments:
-        note_made(tp, begins * tp.mss, size * tp.mss)
+        note_made(tp, begins * tp.mss, size * tp.mss, 1_000_000)
         begins += size
     return begins
 
@@ -540,6 +548,9 @@ def test_what_is_left_of_an_skb_does_not_wait_for_room_for_a_longer_super_packet
         ((22, 30), 0, 0),  # short for other reasons
         ((22, 30, 30), 0, 30),
         ((22, 22, 30), 0, 22),
+        ((22, 22, 22, 22, 21), 0, 22),  # four outweigh one a little earlier,
+        ((22, 22, 22, 22, 30, 30, 30), 0, 22),  # or twice the same place elsewhere,
+        ((22, 22, 22, 22, 30, 30, 30, 30, 30), 0, 30),  # but not more
         ((22, 22), 3, 0),  # in a recovery ACKs decide how much is sent
     ],
 )
@@ -551,6 +562,72 @@ def test_where_skbs_end_is_the_earliest_place_at_which_super_packets_are_short_a
         begins = made(tp, [short - begins - 9, 9, 4], begins)
         begins = made(tp, [9, 9], begins)
     assert tp.skb_end // tp.mss % SKB == found
+
+
+def test_sends_say_how_much_of_its_skb_is_left():
+    tp = with_skbs()
+    assert left_of_skb(tp, 7 * tp.mss) == SKB * tp.mss  # where none is known to end, it may be all of it
+    tp.skb_end = 22 * tp.mss
+    assert left_of_skb(tp, 20 * tp.mss) == 2 * tp.mss
+    assert left_of_skb(tp, 22 * tp.mss) == SKB * tp.mss
+    handed = at_hand_over(cct.read(RECORDINGS / "fq_bbr3_loss" / "sender.pcap.zst").flow(0))
+    sends = handed.events.sends[handed.events.sends["retransmitted"] == 0]
+    known = np.flatnonzero(sends["skb_left"])
+    left, segments = sends["skb_left"][known].astype(int), sends["segments"][known].astype(int)
+    follows = np.diff(known) == 1
+    right = (left[:-1] - segments[1:]) % SKB == left[1:] % SKB
+    assert follows.sum() > 1000
+    assert right[follows].mean() > 0.99  # but where another place is believed
+
+
+@pytest.mark.parametrize(
+    ("seen_us", "found_us"),
+    [
+        ((10.1, 10.2, 10.2, 4), 4),  # by another interrupt
+        ((10.1, 10.2, 10.2, -3), 10.2),  # before its time: the rate is too low
+        ((10.1, 10.2, 10.2, -3, 4), 10.2),
+        ((10.1, 10.2, 10.2, -3, *[4] * 33), 4),  # but not for ever
+        ((3, 4, 10.2, -3), 0),  # this timer's slack is mostly not used to the end
+        ((10.1, 30), 10.3),
+    ],
+)
+def test_a_packet_that_left_before_its_time_was_as_late_as_usual(seen_us, found_us):
+    """The timer of fq uses its slack to the end, if no other interrupt comes; min_rtt hangs on it (seed 329049)."""
+    tp = np.zeros(1, state.TP).view(np.recarray)[0]
+    assert [timer_late_ns(tp, round(1000 * us)) for us in seen_us][-1] == round(1000 * found_us)
+
+
+@pytest.mark.parametrize(
+    ("overhead", "woke", "waiting_too", "goes_on"),
+    [
+        (SKB_OVERHEAD_BYTES_6_1, False, True, True),
+        (SKB_OVERHEAD_BYTES_6_1, True, True, False),
+        (SKB_OVERHEAD_BYTES_6_1, True, False, True),  # nothing is left in fq
+        (SKB_OVERHEAD_BYTES, True, True, True),  # a later kernel
+    ],
+)
+def test_an_interrupt_that_wakes_a_process_leaves_the_rest_to_ksoftirqd(overhead, woke, waiting_too, goes_on):
+    """TCP then goes on with the next ACK (seed 329049: 1148 ACKs of 14,836 found another flight, 13 with this rule)."""
+    tp = np.zeros(1, state.TP).view(np.recarray)[0]
+    tp.skb_overhead, tp.throttled, tp.queued = overhead, 1, (1 + waiting_too) * (overhead + 2896)
+    assert not leave(tp, 1448, False, woke)
+    assert leave(tp, 1448, True, woke) == goes_on
+    assert tp.queued == waiting_too * (overhead + 2896)
+    assert tp.throttled != goes_on
+
+
+def test_polls_that_come_with_a_departure_are_marked_in_a_pass_through_fq_alone():
+    flow = cct.read(RECORDINGS / "fq_v2_probe_rtt" / "sender.pcap.zst").flow(0)
+    rows = np.flatnonzero(flow.capture.packets["payload"] > 0)
+    woken_ns = flow.capture.packets["time_ns"][rows[[100, 200]]] + np.array([768, 5_000])
+    through, directly = (
+        flow.capture.reenactment([0], fq=how, woken_ns=woken_ns) for how in (state.THROUGH_FQ, state.DIRECTLY)
+    )
+    marked, unmarked = (work.given[0][9][rows] & state.OPT_WOKE != 0 for work in (through, directly))
+    lag_ns = woken_ns[0] - flow.capture.packets["time_ns"][rows]
+    assert marked[100]
+    assert np.array_equal(marked, (lag_ns >= 0) & (lag_ns <= 2_000))  # the second poll came too late
+    assert not unmarked.any()
 
 
 def test_who_explains_only_the_beginning_does_not_say_how_the_rest_was_handed_to_fq(monkeypatch):
