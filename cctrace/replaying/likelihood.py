@@ -66,11 +66,14 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
     total = math.log(density)
     if send.retransmitted != 0:
         return total
-    if send.in_flight - send.segments >= slots[sk.CWND]:
+    room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
+    if room <= 0:
         total += math.log(BEYOND_CWND)
     if blur > 1:
         return total
     made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
+    if 0 < room < made:  # what cwnd cuts is as long as it allows
+        made = room
     return total + size_likelihood(segments_of(sends, k), made)
 
 
