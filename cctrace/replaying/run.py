@@ -31,6 +31,7 @@ from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.paced import socket_limit, under_limit
 from cctrace.replaying.player import Player
 from cctrace.replaying.recorded_flow import replay_events
+from cctrace.replaying.writes import with_writes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -276,7 +277,8 @@ def _replay(
         flow = flow_of(source)
         columns = _columns(source.events["event"], source.events["time_ns"], follower.held, flow)
         warnings = [*follower.warnings, *(flow.caveats if flow else ())]
-        return Run(columns, follower.state, cls, follower.params, warnings, source, inferred, follower.marks)
+        run = Run(columns, follower.state, cls, follower.params, warnings, source, inferred, follower.marks)
+        return with_writes(run)
     view = view_of(source, cls, params)
     player = Player(view, cls, mode=mode, record=wanted, **params)
     player.run()

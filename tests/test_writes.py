@@ -1,0 +1,119 @@
+"""The size of a fixed send buffer, and the writes into it, follow from what was sent and acknowledged."""
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.replaying import writer as wr
+from cctrace.replaying.writes import NEAR, Writer, with_writes
+from cctrace.sim.path import Path
+from cctrace.sim.sender import Sender
+
+MSS = 1448
+PATH = {"rate": "20Mbit", "rtt": "40ms", "buffer": "1bdp", "loss": "0.1%"}
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    made = {}
+
+    def run(cc, **sender):
+        """Return the simulated flow, and the replay of the capture at its sender."""
+        key = (cc, *sorted(sender.items()))
+        if key not in made:
+            flow = Sender(cc, ack_every=2, **sender)
+            sim = cct.simulate(Path(**PATH), flow, "6s", packets=True, trace=True, seed=3)
+            file = tmp_path_factory.mktemp("pcap") / "sender.pcap"
+            sim.to_pcap(file, side="sender")
+            made[key] = sim.flow(0), cct.replay(cct.read(file).flow(0), cc)
+        return made[key]
+
+    return run
+
+
+def smallest(writer, most):
+    """The smallest buffer, of at most so many bytes, that the sends do not refute."""
+    size = 4608
+    while size <= most:
+        socket, _ = writer.write(size)
+        if socket[wr.DONE] == len(writer.skbs):
+            return size
+        assert socket[wr.NEXT_SIZE] > size
+        size = int(socket[wr.NEXT_SIZE])
+    return None
+
+
+@pytest.mark.parametrize(
+    ("cc", "sender"),
+    [
+        ("reno", {"send_buffer": "30kB", "kernel": "6.12"}),
+        ("cubic6", {"send_buffer": "40kB", "kernel": "6.12"}),
+        ("bbr2022", {"send_buffer": "40kB", "kernel": "6.12"}),
+        ("bbr3", {"send_buffer": "60kB", "kernel": "6.12"}),
+        ("bbr2", {"send_buffer": "40kB", "kernel": "6.1"}),
+    ],
+)
+def test_a_simulated_senders_buffer_is_found_to_three_per_cent(simulated, cc, sender):
+    _, run = simulated(cc, **sender)
+    size = 2 * int(sender["send_buffer"].removesuffix("kB")) * 1000  # the kernel doubles what was asked for
+    writer = Writer(run, run.source)
+    assert writer.write(size)[0][wr.LATE] <= len(writer.skbs) // 200
+    assert size / NEAR <= smallest(writer, 2 * size) <= size
+
+
+@pytest.mark.parametrize(("cc", "buffer", "kernel"), [("bbr2022", "40kB", "6.12"), ("bbr2", "40kB", "6.1")])
+def test_each_mark_is_that_of_the_simulated_sender(simulated, cc, buffer, kernel):
+    flow, run = simulated(cc, send_buffer=buffer, kernel=kernel)
+    acks = np.asarray(flow.event) == 1
+    names = ("delivered", "rs_is_app_limited")
+    told = dict(zip(*(np.asarray(flow.columns[name])[acks].tolist() for name in names), strict=True))
+    events = run.source.events
+    rows = np.flatnonzero((events["event"] == 1) & (events["rs_send"] >= 0))
+    pairs = [(told[int(events["delivered"][k])] != 0, run.marked[events["rs_send"][k]] != 0) for k in rows]
+    assert len(pairs) > 1000
+    assert np.mean([theirs for theirs, _ in pairs]) > 0.5
+    assert all(theirs == mine for theirs, mine in pairs)
+
+
+@pytest.mark.parametrize("app", ["bulk", "chunks:size=60kB,every=100ms"])
+def test_a_buffer_that_is_not_there_explains_nothing(simulated, app):
+    """A bulk sender whose buffer grows is limited by cwnd, and an application that pauses by itself."""
+    _, run = simulated("cubic6", app=app, kernel="6.12")
+    assert with_writes(run) is run
+
+
+def naive_skbs(acknowledged, sent, sacked, ends, segment):
+    """[Linux612] tcp_sacktag_walk, tcp_shift_skb_data for one segment: where skbs end, as a set."""
+    if segment > acknowledged:
+        (ends.discard if segment - 1 in sacked else ends.add)(segment)
+    (ends.discard if segment + 1 in sacked and segment + 1 < sent else ends.add)(segment + 1)
+    sacked.add(segment)
+
+
+def test_skbs_are_cut_and_joined_as_by_a_walk_of_segment_after_segment():
+    random = np.random.default_rng(7)
+    for _ in range(60):
+        m = np.zeros(wr.SOCKET_SIZE, np.int64)
+        listed, ranges = np.zeros(64, np.int64), np.zeros((64, 2), np.int64)
+        m[[wr.NXT, wr.OVERHEAD]] = 30, 896
+        ends, sacked, acknowledged = {30}, set(), 0
+        for at in random.choice(np.arange(1, 30), 8, replace=False).tolist():
+            ends.add(at)
+        for at in sorted(ends):
+            wr.cut(m, listed, at)
+        for _ in range(12):
+            left = int(random.integers(acknowledged + 1, 29))
+            right = int(random.integers(left + 1, 31))
+            wr.sack(m, listed, ranges, left, right)
+            for segment in range(left, right):
+                if segment not in sacked:
+                    naive_skbs(acknowledged, 30, sacked, ends, segment)
+            if random.integers(0, 4) == 0:
+                acknowledged += int(random.integers(0, 3))
+                wr.acknowledge(m, listed, ranges, acknowledged)
+                ends = {end for end in ends if end > acknowledged}
+                sacked = {segment for segment in sacked if segment >= acknowledged}
+            assert listed[: m[wr.KEPT]].tolist() == sorted(ends)
+            covered = {k for a, b in ranges[: m[wr.SACKS]].tolist() for k in range(a, b) if k >= acknowledged}
+            assert covered == sacked
+    assert m[wr.MEMORY] == m[wr.KEPT] * 896 - acknowledged  # no data counted here, but those that left
