@@ -29,8 +29,10 @@ from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 if TYPE_CHECKING:
     from cctrace.replaying.run import Run
 
-EXPLAINED = 0.9  # of the packets that the replay marked, at least: of 33 paths without such a buffer .53 at most
-FEW, FEW_FQ = 64, 1 << 40  # of so many super-packets one may seem to leave before it was written; behind fq more would
+EXPLAINED = 0.9  # of the packets marked for silence, at least: for ten applications that paused at most .17
+# Of so many super-packets one may seem to have left before it was written. Behind fq, where hand-overs are inferred and
+# may wait for the writes, more would fit a wrong size.
+FEW, FEW_FQ = 64, 1 << 40
 MOST_SENDS = 400_000  # of a flow that is looked at: what is known of them takes some 200 bytes each
 MOST_SIZES = 1_000  # that are tried; right ones were among the first 200
 LEAST_BYTES = 4_608  # SOCK_MIN_SNDBUF
