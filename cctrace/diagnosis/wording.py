@@ -7,6 +7,7 @@ omitted.
 alternative that is fully known. `{name?}` prints nothing, but must be true.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -75,14 +76,14 @@ def _first_known(clause: str, known: Mapping[str, Value]) -> str:
 def _is_known(text: str, known: Mapping[str, Value]) -> bool:
     for name, how in _FIELD.findall(text):
         value = known.get(name)
-        if value is None or value != value or (how == "?" and not value):
+        if value is None or _is_nan(value) or (how == "?" and not value):
             return False
     return True
 
 
 def _written(name: str, how: str | None, known: Mapping[str, Value]) -> str:
     value = known.get(name)
-    if value is None or value != value:
+    if value is None or _is_nan(value):
         return "unknown"
     if isinstance(value, str):
         return value
@@ -90,3 +91,7 @@ def _written(name: str, how: str | None, known: Mapping[str, Value]) -> str:
         return _FORMATS[how[1:]](value)
     unit = _UNITS.get(name.rpartition("_")[2])
     return unit(value) if unit else f"{value:.0f}"
+
+
+def _is_nan(value: Value) -> bool:
+    return isinstance(value, float) and math.isnan(value)

@@ -22,7 +22,6 @@ from cctrace.path.constants import PAIR_EXACT
 from cctrace.path.delays import Delays, delays_of
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.pairs import pair_rate
-from cctrace.path.transmissions import Transmissions
 
 
 class Components(NamedTuple):
@@ -182,7 +181,7 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
         errors = rate_errors(flow, steps)
     drift = 0.0
     if delays is not None and delays.place != "before" and found is None:
-        drift = _drift(table, flow, steps, errors, delays, bucket)
+        drift = _drift(flow, steps, errors, delays, bucket)
     return Components(steps, errors, delays, jitter, found, drift, float(np.nanmin(table.rtt_us)))
 
 
@@ -191,7 +190,7 @@ def _is_uninformative(delays: Delays, lever_us: float) -> bool:
     return lever_us > const.STANDS * central_sd(delays.rtt_us) and process_of(delays).name == "unknown"
 
 
-def _drift(table: Transmissions, flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
+def _drift(flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
     """Return the change of the median delay with one standard error of the rates."""
     # Without a queue the rate has no upper bound: a hundred times as high is as good as infinite.
     higher = steps.rate * np.exp(np.minimum(errors, np.log(100.0)))

@@ -133,6 +133,10 @@ class Steps(NamedTuple):
         after = np.maximum(served_bytes - at_starts[-1], 0) / self.rate[-1]
         return inside + after + np.minimum(served_bytes, 0) / self.rate[0]
 
+    def with_rate(self, k: int, rate: float) -> Steps:
+        """Return them with another `k`-th rate, bytes/us."""
+        return self._replace(rate=np.where(np.arange(len(self.rate)) == k, rate, self.rate))
+
     @property
     def _served_at_starts(self) -> Floats:
         return np.concatenate([[0.0], np.cumsum(np.diff(self.start_us) * self.rate[:-1])])
@@ -377,7 +381,7 @@ def rate_errors(flow: Sent, steps: Steps) -> Floats:
     base = departures(flow.sent_us, flow.wire_bytes, steps)
     columns = []
     for k in range(len(steps.rate)):
-        up = Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, steps.rate * 1.0005, steps.rate))
+        up = steps.with_rate(k, steps.rate[k] * 1.0005)
         columns.append((departures(flow.sent_us, flow.wire_bytes, up) - base)[known] / 5e-4)
     size = _window_rows(flow)
     rows = len(known) // size * size

@@ -77,13 +77,9 @@ def _initial(flow: Sent, times_us: Floats) -> Steps:
 def _move_rate(
     flow: Sent, steps: Steps, k: int, cost: float, reach: float, tolerance: float = 1e-3
 ) -> tuple[Steps, float]:
-    def of(rate: float) -> Steps:
-        return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
-
-    rate, value = least_of(
-        lambda x: deviation(flow, of(x)), steps.rate[k] * (1 - reach), steps.rate[k] * (1 + reach), 7, tolerance
-    )
-    return (of(rate), value) if value < cost else (steps, cost)
+    low, high = steps.rate[k] * (1 - reach), steps.rate[k] * (1 + reach)
+    rate, value = least_of(lambda x: deviation(flow, steps.with_rate(k, x)), low, high, 7, tolerance)
+    return (steps.with_rate(k, rate), value) if value < cost else (steps, cost)
 
 
 def _move_time(flow: Sent, steps: Steps, k: int, cost: float, reach_us: float = 1_200_000.0) -> tuple[Steps, float]:
@@ -114,12 +110,9 @@ def _polished(flow: Sent, steps: Steps, cost: float, sweeps: int = 2) -> tuple[S
 
 def _last_rate(flow: Sent, steps: Steps, k: int) -> Steps:
     """Return the steps with the last rate at which delays drift least, as in `constant_rate`."""
-
-    def of(rate: float) -> Steps:
-        return Steps(steps.start_us, np.where(np.arange(len(steps.rate)) == k, rate, steps.rate))
-
-    rate, value = least_of(lambda x: _both(flow, of(x)), steps.rate[k] * 0.96, steps.rate[k] * 1.04, 41, 1e-5)
-    return of(rate) if value < _both(flow, steps) else steps
+    low, high = steps.rate[k] * 0.96, steps.rate[k] * 1.04
+    rate, value = least_of(lambda x: _both(flow, steps.with_rate(k, x)), low, high, 41, 1e-5)
+    return steps.with_rate(k, rate) if value < _both(flow, steps) else steps
 
 
 def _both(flow: Sent, steps: Steps) -> float:

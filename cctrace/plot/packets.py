@@ -110,7 +110,7 @@ def packets_of(flow: Flow) -> tuple[Sent, Received]:
         spurious[place[mine]],
         packets["flags"][rows[mine]],
     )
-    return sent, _received(flow, rows, order[~forth[order]], seq, forth)
+    return sent, _received(flow, rows, order[~forth[order]], seq)
 
 
 def _unwrapped(seq: Values, flags: Values, forth: Values, isn: int) -> Values:
@@ -142,7 +142,7 @@ def _kinds(flow: Flow, time_ns: Values, seq: Values, rows: Values) -> tuple[NDAr
     return kind, spurious
 
 
-def _received(flow: Flow, rows: Values, mine: Values, latest: Values, forth: Values) -> Received:
+def _received(flow: Flow, rows: Values, mine: Values, latest: Values) -> Received:
     """Return the `Received` of the packets `mine`, given the latest sequence number sent before each packet."""
     packets, facts = flow.capture.packets, flow.facts
     rows, near = rows[mine], latest[mine]

@@ -19,15 +19,10 @@ def counter_panels(counters: CounterFlow, model: Table | None = None) -> list[Pa
 
     `model`: what a controller that was replayed over the coarse event stream held, see `replaying.model.model_table`.
     """
-    panels = (
-        *(_progress(counters), _throughput(counters), _rtt(counters), _window(counters), _rates(counters)),
-        _again(counters),
-    )
+    panels = [make(counters) for make in (_progress, _throughput, _rtt, _window, _rates, _again)]
     for name, column, label, colour, factor in _REPLAYED:
-        if model is None:
-            break
-        panel = next(panel for panel in panels if panel.name == name)
-        if column in model:
+        if model is not None and column in model:
+            panel = next(panel for panel in panels if panel.name == name)
             seconds = (model["time_ns"] - counters.start_ns) / 1e9
             panel.series.append(Series(label, seconds, model[column] * factor, colour, "steps"))
     return [panel for panel in panels if panel.series]

@@ -39,16 +39,8 @@ def flow_panels(view: FlowView, packets: Any | None = None, progress: bool = Tru
     >>> [panel.title for panel in flow_panels(FlowView.of(flow))][:2]
     ['Progress: sequence numbers over time', 'Throughput over time']
     """
-    panels = (
-        *(
-            _progress(view) if progress else None,
-            _throughput(view),
-            _rtt(view),
-            _in_flight(view, packets),
-            _rates(view),
-        ),
-        *(_marks(view), _gains(view)),
-    )
+    panels: list[Panel | None] = [_progress(view)] if progress else []
+    panels += [_throughput(view), _rtt(view), _in_flight(view, packets), _rates(view), _marks(view), _gains(view)]
     return [panel for panel in panels if panel is not None]
 
 
