@@ -15,7 +15,8 @@ from cctrace.sim.core.receive_window import scaling_ratio
 from cctrace.sim.core.structs import HANDSHAKE, TAP_LACKS, TAP_SENT, legs
 from cctrace.sim.core.view import DRAWN
 from cctrace.sim.core.world import FIRST_NS, World
-from cctrace.sim.path import Jitter, Path
+from cctrace.sim.jitter import Jitter
+from cctrace.sim.path import Path
 from cctrace.sim.recorder import ends
 from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender

@@ -21,7 +21,8 @@ from cctrace.sim.core import loop, view
 from cctrace.sim.core.structs import FLOW, SEGMENT, TALLY_SIZE, TAP_ARRIVED, WORLD
 from cctrace.sim.core.tally import count
 from cctrace.sim.core.world import FIRST_NS
-from cctrace.sim.path import Jitter, Path
+from cctrace.sim.jitter import Jitter
+from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 

@@ -255,7 +255,8 @@ def queue_size(text: str, called: str) -> None:
 
     Raises `ArgumentError`.
     """
-    from cctrace.sim.path import MOST_BPS, Path
+    from cctrace.sim.path import Path
+    from cctrace.sim.path_arguments import MOST_BPS
 
     try:
         Path(rate=MOST_BPS, buffer=text)

@@ -6,7 +6,6 @@ forward delay; a bandwidth-delay product (``"2bdp"``) is the first rate times th
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,12 +19,11 @@ from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.aqm import Aqm
 from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, HTB, NO_JITTER, TBF
-from cctrace.sim.jitter import Jitter
+from cctrace.sim.path_arguments import bucket_of, chances_of, jitter_of, rate_bps_of, shaper_of, steps_of, with_unit
 from cctrace.sim.traces import Steps, trace_steps
 from cctrace.tcp.wire import PACKET_BYTES
-from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
+from cctrace.units import parse_share, parse_size_bytes, parse_time_ns
 
-LEAST_BPS, MOST_BPS = 1.0, 1e14
 DEFAULT_RTT, DEFAULT_LOSS = "40ms", "0%"
 _PACKETS = re.compile(r"\s*(\d+)\s*(?:packets?|pkts?)\s*")
 
@@ -133,15 +131,15 @@ class Path(Public):
             if getattr(self, name) is None and name not in steps:
                 object.__setattr__(self, name, default)
         given = {
-            "rate": lambda value: _rate_bps(value, "rate"),
-            "rtt": lambda value: parse_time_ns(_text("rtt", value, "40ms"), "rtt"),
-            "jitter": _jitter,
-            "jitter_before": _jitter,
+            "rate": lambda value: rate_bps_of(value, "rate"),
+            "rtt": lambda value: parse_time_ns(with_unit("rtt", value, "40ms"), "rtt"),
+            "jitter": jitter_of,
+            "jitter_before": jitter_of,
             "loss": lambda value: parse_share(value, "loss"),
         }
         for name, parse in given.items():
             if (value := getattr(self, name)) is not None or name.startswith("jitter"):
-                steps[name] = _steps(name, value, parse)
+                steps[name] = steps_of(name, value, parse)
         object.__setattr__(self, "_steps", steps)
         object.__setattr__(self, "_said", [text for name, text in said.items() if getattr(self, name) is None])
         rate = steps["rate"]
@@ -192,7 +190,7 @@ class Path(Public):
     @property
     def reverse_ns(self) -> int:
         """Delay of the ACK path, ns."""
-        return parse_time_ns(_text("reverse", self.reverse, "10ms"), "reverse")
+        return parse_time_ns(with_unit("reverse", self.reverse, "10ms"), "reverse")
 
     @property
     def bdp_bytes(self) -> float:
@@ -242,13 +240,13 @@ class Path(Public):
     def before_ns(self, forward_ns: int) -> int:
         """Return the part (ns) of a forward delay that is before the queue."""
         if self.delay_before is not None:
-            return min(parse_time_ns(_text("delay_before", self.delay_before, "5ms"), "delay_before"), forward_ns)
+            return min(parse_time_ns(with_unit("delay_before", self.delay_before, "5ms"), "delay_before"), forward_ns)
         return 0 if self.jitter_before is None else forward_ns
 
     def _check_before(self, forward_ns: int) -> None:
         """Refuse a delay before the queue that exceeds the forward delay, and bursts where none reach the queue."""
         if self.delay_before is not None:
-            given_ns = parse_time_ns(_text("delay_before", self.delay_before, "5ms"), "delay_before")
+            given_ns = parse_time_ns(with_unit("delay_before", self.delay_before, "5ms"), "delay_before")
             if not 0 <= given_ns <= forward_ns:
                 raise ArgumentError(f"delay_before={self.delay_before!r} must lie between 0 and the RTT less `reverse`")
         drawn = [jitter for jitter in self._steps["jitter"][1] if jitter is not None]
@@ -273,22 +271,22 @@ class Path(Public):
 
     def aqm_fields(self) -> dict[str, Any]:
         """Return the fields of the simulation's AQM record, of a path that is not drop-tail."""
-        return Aqm.parse(_text("aqm", self.aqm, "codel")).fields(self.buffer_bytes, self.bdp_bytes)
+        return Aqm.parse(with_unit("aqm", self.aqm, "codel")).fields(self.buffer_bytes, self.bdp_bytes)
 
     def world_fields(self) -> dict[str, Any]:
         """Return the fields of the simulation's WORLD record that describe this path; arrays are yet to be placed."""
         times, losses = self._steps["loss"]
         given = {"loss_ns": times, "loss_values": np.array(losses, np.float64), "loss_steps": len(times)}
         given |= {"loss_behind": int(self.loss_behind), "ack_loss": parse_share(self.ack_loss, "ack_loss")}
-        given |= _chances("loss", self.burst_loss) | _chances("ack_loss", self.ack_burst_loss, "ack_burst_loss")
+        given |= chances_of("loss", self.burst_loss) | chances_of("ack_loss", self.ack_burst_loss, "ack_burst_loss")
         given["buffer_packets"], given["shared"] = self.buffer_packets or 0, int(self.shared)
         if self.ecn_threshold is not None:
             given["ecn_threshold"] = max(parse_size_bytes(self.ecn_threshold, self.bdp_bytes, "ecn_threshold"), 1)
         if self.policer is not None:
-            rate, bucket = _bucket("policer", self.policer)
+            rate, bucket = bucket_of("policer", self.policer)
             given |= {"police": 1, "token_rate_Bps": rate, "police_bucket": bucket, "tokens": float(bucket)}
         if self.shaper is not None:
-            times, rates, bucket = _shaper(self.shaper)
+            times, rates, bucket = shaper_of(self.shaper)
             is_htb = len(self.shaper) > 2
             if is_htb and (self.aqm == "droptail" or len(rates) > 1):
                 raise ArgumentError(f"shaper={self.shaper!r}: htb takes one rate, and a queue with an aqm")
@@ -323,78 +321,3 @@ class Path(Public):
             words[k] = time, shift, jitter is not None and jitter.reorder, *integers, address, samples
             reals[k] = [drawn.get(f"jitter_{name}", 0.0) for name in ("rho", "a", "b", "floor")]
         return words, reals
-
-
-def _text(name: str, value: object, example: str) -> str:
-    if isinstance(value, str):
-        return value
-    raise ArgumentError(f"{name}={value!r}: write it with its unit, for example {example!r}")
-
-
-def _rate_bps(value: object, name: str) -> float:
-    rate = float(value) if isinstance(value, int | float | np.integer) else parse_rate_bps(value, name)
-    if rate != 0 and not LEAST_BPS <= rate <= MOST_BPS:
-        raise ArgumentError(f"{name}={value!r}: use 0 or a rate from 1 bit/s to 100 Tbit/s")
-    return rate
-
-
-def _jitter(value: object) -> Jitter | None:
-    if value is None or isinstance(value, Jitter):
-        return value
-    if value == "none":
-        return None
-    text = _text("jitter", value, "normal:sd=2ms")
-    return Jitter.parse(text if ":" in text else presets.jitter_text(text))
-
-
-def _steps(name: str, value: Any, parse: Callable[[Any], object]) -> Steps:
-    """Return (start ns, values) of a constant or of steps, as arrays."""
-    steps = [(0, value)] if not isinstance(value, list | tuple) else list(value)
-    try:
-        seconds = [float(seconds) for seconds, _ in steps]
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{name}={value!r}: steps are pairs (seconds, value)") from None
-    if not steps or seconds[0] != 0 or not all(a < b < 1e9 for a, b in itertools.pairwise(seconds)):
-        raise ArgumentError(f"{name} steps must start at 0 s and increase in time")
-    return np.array([round(s * 1e9) for s in seconds], np.int64), np.array([parse(v) for _, v in steps])
-
-
-def _chances(name: str, given: Any, argument: str = "burst_loss") -> dict[str, float]:
-    """Return the fields of a Gilbert-Elliott process."""
-    if given is None:
-        return {}
-    try:
-        enter, leave = (float(chance) for chance in given)
-    except (TypeError, ValueError):
-        enter = leave = 0.0
-    if not (0 < enter <= 1 and 0 < leave <= 1):
-        raise ArgumentError(f"{argument}={given!r}: two chances above 0, of entering and leaving the bad state")
-    return {f"{name}_p": enter, f"{name}_r": leave}
-
-
-def _bucket(name: str, given: Any) -> tuple[float, int]:
-    """Return (bytes/s, bytes) of a token bucket."""
-    try:
-        rate, burst = given
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{name}={given!r}: give rate and burst, for example ('10Mbit', '100kB')") from None
-    rate, burst = _rate_bps(_text(name, rate, "10Mbit"), name), parse_size_bytes(burst, name=name)
-    if rate <= 0 or burst < PACKET_BYTES:
-        raise ArgumentError(f"{name}={given!r}: the rate must be positive, the burst at least {PACKET_BYTES} bytes")
-    return rate / 8, burst
-
-
-def _shaper(given: Any) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
-    """Return (start ns, bytes/s, bytes) of a shaper whose rate is constant or varies in steps."""
-    try:
-        rate, burst = given[:-1] if [*given[2:]] == ["htb"] else given
-    except (TypeError, ValueError):
-        example = "give rate and burst, for example ('10Mbit', '100kB')"
-        raise ArgumentError(f"shaper={given!r}: {example}, and 'htb' if that qdisc shapes") from None
-    if isinstance(rate, str):
-        rate, bucket = _bucket("shaper", (rate, burst))
-        return np.zeros(1, np.int64), np.array([rate]), bucket
-    times, rates = _steps("shaper", rate, lambda value: _rate_bps(value, "shaper"))
-    if rates[-1] <= 0:
-        raise ArgumentError(f"shaper={given!r}: its last rate must be positive, or what waits would wait for ever")
-    return times, np.array(rates, np.float64) / 8, _bucket("shaper", ("1Mbit", burst))[1]
