@@ -10,6 +10,7 @@ the sandwich.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -106,7 +107,7 @@ class _Model:
         self.group = np.unique(delays.group[of_kept], return_inverse=True)[1].reshape(-1)
         self.start_us, self.k = delays.steps.start_us, len(delays.steps.rate)
         self.sd = jitter.sd_us_.number
-        self.rate_h = self._steps(delays.steps)
+        self.rate_steps = self._rate_steps(delays.steps)
         self._data: dict[bytes, Censored] = {}  # by the log rates, at which differentiation evaluates repeatedly
 
     def of(self, family: Family) -> _Model:
@@ -116,12 +117,13 @@ class _Model:
         return other
 
     @property
-    def h(self) -> Floats:
-        """Step of each parameter for numerical derivatives."""
+    def parameter_steps(self) -> Floats:
+        """Step of each element of `theta` for numerical derivatives."""
         count = len(FAMILIES[self.family.name].guess(0.0, 1.0, 1.0))
-        return np.concatenate([[max(0.03 * self.sd, 1e-3)], np.full(count, 0.03), self.rate_h])
+        return np.concatenate([[max(0.03 * self.sd, 1e-3)], np.full(count, 0.03), self.rate_steps])
 
-    def _steps(self, steps: Steps) -> Floats:
+    def _rate_steps(self, steps: Steps) -> Floats:
+        """Return by how much to change the log of each rate: departures then move by a part of the jitter."""
         h = np.zeros(self.k)
         base = self._departed(np.log(steps.rate))
         for k in range(self.k):
@@ -173,11 +175,15 @@ class _Model:
         return np.flatnonzero(free)
 
     def scores(self, theta: Floats, free: Ints) -> Floats:
+        """Return the derivatives of log L per group, a column for each of the free parameters."""
+        return self._derivatives(self.each, theta, free)
+
+    def _derivatives(self, of: Callable[[Floats], Floats], theta: Floats, which: Iterable[int]) -> Floats:
         columns = []
-        for i in free:
+        for i in which:
             shift = np.zeros(len(theta))
-            shift[i] = self.h[i]
-            columns.append((self.each(theta + shift) - self.each(theta - shift)) / (2 * self.h[i]))
+            shift[i] = step = self.parameter_steps[i]
+            columns.append((of(theta + shift) - of(theta - shift)) / (2 * step))
         return np.column_stack(columns)
 
     def climbed(self, theta: Floats) -> tuple[Floats, float]:
@@ -212,11 +218,11 @@ class _Model:
         """Return the covariance from the block sandwich and from the curvature alone; None if singular."""
         free = self.free(theta)
         scores = self.scores(theta, free)
-        n, h = len(free), self.h[free]
+        n, h = len(free), self.parameter_steps[free]
         curvature = np.zeros((n, n))
         for j, i in enumerate(free):
             shift = np.zeros(len(theta))
-            shift[i] = self.h[i]
+            shift[i] = self.parameter_steps[i]
             up, down = (self.scores(theta + sign * shift, free).sum(axis=0) for sign in (1, -1))
             curvature[j] = (down - up) / (2 * h[j])
         curvature = (curvature + curvature.T) / 2
@@ -264,13 +270,8 @@ class _Model:
         return np.array([mean, np.log(sd), np.log(max(mean - p[0], 1e-9)) if self.family.located else 0.0])
 
     def gradient(self, theta: Floats) -> Floats:
-        """Return the derivatives of `moments` by the family's parameters."""
-        columns = []
-        for i in range(len(theta) - self.k - 1):
-            shift = np.zeros(len(theta))
-            shift[i] = self.h[i]
-            columns.append((self.moments(theta + shift) - self.moments(theta - shift)) / (2 * self.h[i]))
-        return np.column_stack(columns)
+        """Return the derivatives of `moments`, a column for each of the family's parameters."""
+        return self._derivatives(self.moments, theta, range(len(theta) - self.k - 1))
 
 
 def _inverse(matrix: Floats) -> Floats | None:

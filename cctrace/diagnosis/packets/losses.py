@@ -114,7 +114,12 @@ def _met(record: Record, queue: Server) -> Met:
 
 
 class BacklogsMet:
-    """Backlogs of a queue at lost packets; rate: the usual one when packets were lost, bytes/us."""
+    """Backlogs that packets met in a queue, and which of the lost ones it had no room for.
+
+    With an element per packet: `at_us`, when it was sent; `lost`; `met`, the backlog, and `ahead`, what of it had
+    arrived before (bytes); `overflow`, lost as the queue was full; `rest`, lost otherwise. `rate`: the usual one when
+    packets were lost, bytes/us. `longest`: backlog of a packet that was not lost, bytes. `early`: see `early_share`.
+    """
 
     def __init__(self, record: Record, queue: Server) -> None:
         self.at_us, self.lost = record.sent_us, record.lost
@@ -133,17 +138,26 @@ class BacklogsMet:
         # A queue at the sender's host takes (or drops) super-packets as a unit: the last segment must have room, too.
         met = np.where(judged, self.met + _behind(record.table), 0.0)
         overflow = overflows(self.lost, met, met > self.longest / 2, self.longest, self.at_us, packet)
-        short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
-        # A full queue drops at its longest, unlike early drops (RED).
-        full = short < max((1 - const.MOSTLY) * self.longest, 3 * packet)
         self.early = early_share(overflow, self.lost, self.met, self.at_us, self.base_us, packet)
-        passed = np.sum(settled & (self.met > self.longest - short + ABOVE_FULL * packet))
-        alone = np.sum(self.lost & ~overflow) < const.FEWEST  # else the first of some "overflows" are random losses
-        full &= self.early < EARLY and not (alone and passed > const.PASSED * (1 + overflow.sum()))
-        many = self.episodes(overflow)  # where most packets meet the longest queue, so do most random losses
-        full &= many < const.FEWEST or by_chance(self.ahead, self.ahead[overflow], many) < CHANCE_OF_ALL
+        short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
+        # Random losses, too, may be of packets that met a long queue: then as many others passed one as long.
+        passed = int(np.sum(settled & (self.met > self.longest - short + ABOVE_FULL * packet)))
+        full = self._drops_at_its_longest(overflow, short, passed, packet)
         self.overflow = overflow if full else np.zeros(len(overflow), bool)
         self.rest = self.lost & ~self.overflow & judged
+
+    def _drops_at_its_longest(self, overflow: NDArray[np.bool_], short: float, passed: int, packet: float) -> bool:
+        """Return whether the queue dropped these packets as it was full, unlike RED, which drops early.
+
+        They met a backlog `short` bytes below the longest, more than which `passed` others met. `packet`: bytes.
+        """
+        if not (short < max((1 - const.MOSTLY) * self.longest, 3 * packet) and self.early < EARLY):
+            return False
+        alone = np.sum(self.lost & ~overflow) < const.FEWEST  # else the first of some "overflows" are random losses
+        if alone and passed > const.PASSED * (1 + overflow.sum()):
+            return False
+        many = self.episodes(overflow)  # where most packets meet the longest queue, so do most random losses
+        return bool(many < const.FEWEST or by_chance(self.ahead, self.ahead[overflow], many) < CHANCE_OF_ALL)
 
     def episodes(self, which: NDArray[np.bool_]) -> int:
         """Return the number of these losses that are an RTT apart, the unit for chance."""
