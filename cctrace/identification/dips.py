@@ -60,15 +60,20 @@ def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controlle
     wait_us = const.WAITS_LATE * lifetime_us({name: parameter.default for name, parameter in cls.params.items()})
     edges = halves.edges
     lowest = np.minimum.reduceat(np.where(rtt_us > 0, rtt_us, np.inf)[: edges[-1]], edges[:-1])
-    least, since, missing = np.inf, 0, 0
-    for k, low in enumerate(lowest.tolist()):
+    falls = np.minimum.reduceat(halves.flight[: edges[-1]], edges[:-1])
+    least, since, missing, k = np.inf, 0, 0, 0
+    while k < len(lowest):
+        low = float(lowest[k])
         if low <= (1 + halves.blur) * least + const.STAMP_ERROR_US:
             least, since = min(least, low), k
         elif halves.time_us[edges[k + 1]] - halves.time_us[edges[since + 1]] > wait_us:
             flight = halves.flight[edges[since + 1] : edges[k + 1] + 1]
-            if flight.min() > DIP * np.median(flight):
-                missing += 1
+            fallen = np.flatnonzero(falls[since + 1 : k + 1] <= DIP * np.median(flight))
+            if len(fallen):  # the new minimum is of the dip, or later
+                k = since + 1 + int(fallen[0])
+                least = float(lowest[k])
             else:
-                least = float(lowest[since + 1 : k + 1].min())
+                missing += 1
             since = k
+        k += 1
     return min(const.STRONG_WEIGHT * missing, const.MOST_AGAINST)

@@ -332,8 +332,9 @@ def _rises(flight: NDArray[np.float64], blur: float) -> tuple[bool, bool]:
     early = level[len(level) // 2] - level[0] > const.GROWING * rise
     gradual = np.max(level[2:] - level[:-2]) < rise / 2  # two blocks are a round trip
     stays = np.searchsorted(level, level + const.SAME_LEVEL * rise, side="right") - np.arange(len(level))
-    always = bool(np.max(stays) < const.GROWING * len(level))
-    return bool(early and gradual) or always, always
+    longest = float(np.max(stays)) / len(level)
+    always = longest < const.GROWING
+    return bool(early and gradual and longest < 1 - const.GROWING) or always, always
 
 
 def _burst(sends: NDArray[Any]) -> float:

@@ -27,6 +27,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.missing_sacks import restored
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
+from cctrace.lang.fields import fields_of
 from cctrace.replaying import midflow, reductions
 from cctrace.replaying.follow import Follower, Script
 from cctrace.replaying.infer import infer
@@ -235,6 +236,7 @@ def _corrected(follower: Follower, script: Script, halves: HalfRounds) -> None:
         stops += [(row, 1, None) for row in rows]
         stops += [(row, 2, k) for k, row in enumerate(places) if row < first]
         stops += [(int(row), 3, None) for row in np.flatnonzero(follower.rows["event"] == LINUX_EVENTS["undo_cwnd"])]
+    settled = False
     for row, kind, what in sorted(stops, key=lambda stop: stop[:2]):
         follower.run(row)
         if kind == 0:
@@ -242,7 +244,7 @@ def _corrected(follower: Follower, script: Script, halves: HalfRounds) -> None:
         elif kind == 1:
             _set_window(follower, halves, row)
         elif kind == 2:
-            _leave_slow_start(follower, halves, what)
+            settled = settled or _leave_slow_start(follower, halves, what)
         else:
             _undo(follower, halves, row)
     follower.run()
@@ -283,14 +285,31 @@ def _undo(follower: Follower, halves: HalfRounds, row: int) -> None:
         follower.set("snd_ssthresh", ssthresh)
 
 
-def _leave_slow_start(follower: Follower, halves: HalfRounds, k: int) -> None:
-    """Before the first reduction: leave slow start exactly when the record does."""
+def _leave_slow_start(follower: Follower, halves: HalfRounds, k: int) -> bool:
+    """Before the first reduction: leave slow start exactly when the record does.
+
+    Return whether the window after it is known: from the first round trip whose flights could fill it. If they do not,
+    the record's slow start ended earlier, in a part that an application's pauses hide.
+    """
     edge = halves.edges[k]
     flight, cwnd = halves.flight[edge], follower.get("snd_cwnd")
     if k == 0 or halves.free[edge] or flight < const.LEAST_SENT:
-        return
+        return False
     slow_start = cwnd < follower.get("snd_ssthresh")
     growing = flight > (1 + const.WRONG_WINDOW) * halves.flight[halves.edges[k - 1]]
     if slow_start != growing and abs(flight / cwnd - 1) > const.WRONG_WINDOW and (flight > cwnd) == growing:
         follower.set("snd_cwnd", int(flight))
         follower.set("snd_ssthresh", TCP_INFINITE_SSTHRESH if growing else int(flight))
+        return False
+    since = halves.edges[max(k - 2, 0)]
+    some = np.arange(since, edge + 1)
+    some = some[halves.limited[some] & ~halves.unfilled(np.full(len(halves.acks), float(cwnd)))[some]]
+    if slow_start or len(some) < const.SEVERAL:
+        return False
+    most = int(halves.flight[some].max())
+    if most < (1 - const.WRONG_WINDOW) * cwnd:
+        follower.set("snd_cwnd", most)
+        follower.set("snd_ssthresh", most)
+        if "epoch_start" in fields_of(follower.cls):
+            follower.set("epoch_start", 0)  # CUBIC grows from there
+    return True
