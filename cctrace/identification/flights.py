@@ -64,12 +64,18 @@ class Flights(NamedTuple):
     foreign: float = 0.0
     other_reductions: int = 0  # reductions that differ by more than jitter does; 0 where times are exact
     lesser_reductions: int = 0  # of these, after a period that shows the window before: what left more in flight
+    # which of them say nothing of an unpaced candidate
+    silent: NDArray[np.bool_] | None = None
 
 
 def flights_of(record: Record, replay: Replay) -> Flights:
     """Compare a replay with the flights of its record."""
     halves = record.halves
     over = halves.excess(replay.cwnd, replay.pacing_Bps, replay.cls.pacing_overhead_bytes)
+    silent = np.zeros(len(halves), np.bool_)
+    if not (record.exact or replay.paces):
+        silent = _silent(halves, replay, over)
+        over = np.where(silent, np.maximum(over, 0), over)
     each, scale = likelihoods(over[halves.busy])
     held = dips.against(one.events, one.halves, replay.cls) if (one := record.dips_in) else 0.0
     if replay.paces:
@@ -80,7 +86,18 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     foreign = held + outgrown(halves, over)
     if halves.climbs and "hystart" not in replay.cls.params and record.events.meta["complete"]:
         foreign += const.MOST_AGAINST  # without HyStart, only a reduction ends slow start
-    return Flights(each, scale, after, reductions, None, foreign, other_reductions=wrong, lesser_reductions=less)
+    return Flights(each, scale, after, reductions, None, foreign, wrong, less, silent[halves.busy])
+
+
+def _silent(halves: HalfRounds, replay: Replay, over: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which blocks say nothing of an unpaced candidate's window, as they need not fill it.
+
+    Too little was written since a pause; or a timer, which only the sender's capture shows, spreads slow start.
+    """
+    before = np.maximum(halves.acks - 1, 0)
+    window = replay.cwnd[before]
+    excuses = halves.unfilled(window) | (window < replay.ssthresh[before])
+    return np.asarray((over <= 0) & (halves.each(excuses) > 0.5))
 
 
 def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:

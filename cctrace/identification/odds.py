@@ -111,11 +111,11 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
         return {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
     halves = record.halves
     in_recovery = halves.opened[halves.busy] <= 0.5
-    flights = {name: float(np.sum(_said(fit, in_recovery))) for name, fit in fits.items()}
-    blocks = max(len(fit.flights.halves) for fit in fits.values())
-    count = (const.MANY_BLOCKS / max(blocks, 1)) ** const.DEPENDENCE
     paces = [name for name, fit in fits.items() if fit.replay.paces]
-    best = max(paces, key=flights.__getitem__)
+    best = max(paces, key=lambda name: float(np.sum(fits[name].flights.halves)))
+    pacing = fits[best].flights.halves
+    flights = {name: float(np.sum(_said(fit, in_recovery, pacing))) for name, fit in fits.items()}
+    count = (const.MANY_BLOCKS / max(len(pacing), 1)) ** const.DEPENDENCE
     own = among_paced(paces, flights, cycles, _length(record), count)
     evidence = {}
     for name, fit in fits.items():
@@ -154,10 +154,16 @@ def among_paced(
     return {name: one - most for name, one in value.items()}
 
 
-def _said(fit: Fit, in_recovery: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return each block's log likelihood; in recovery an unpaced replay follows the flight, so it counts little."""
+def _said(fit: Fit, in_recovery: NDArray[np.bool_], pacing: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return each block's log likelihood; in recovery an unpaced replay follows the flight, so it counts little.
+
+    `pacing`: of the best candidate that paces, which holds where an unpaced window is excused.
+    """
     each = fit.flights.halves
-    return each if fit.replay.paces else np.where(in_recovery, np.minimum(each, NEUTRAL), each)
+    if fit.replay.paces:
+        return each
+    each = np.where(in_recovery, np.minimum(each, NEUTRAL), each)
+    return each if fit.flights.silent is None else np.where(fit.flights.silent, np.minimum(each, pacing), each)
 
 
 def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> float:
