@@ -32,7 +32,8 @@ class HalfRounds:
     always had more data). Of the flow: `reductions` (rows of the calls that start a recovery), `burst` (segments of the
     super-packet to which half of the data belong, or longer ones; 1 in a capture not taken at the sender, in which they
     have come apart) and, of such captures, `held_back` (whether something other than cwnd mostly limited the sender),
-    `steady` (whether that was a fixed window or a pacing limit, which hide what a controller would do otherwise) and
+    `steady` (whether that was a fixed window or a pacing limit, which hide what a controller would do otherwise),
+    `policed` (whether bursts were lost without a queue) and
     `blur` (relative error of the flight due to jitter: half of it at each end of an RTT).
     """
 
@@ -67,6 +68,7 @@ class HalfRounds:
         self.steady = elsewhere and self._is_steady(captured, rows["tcp_min_rtt_us"][self.acks])
         self.free |= self.steady
         self.held_back = elsewhere and bool(np.mean(self.free) > const.MOSTLY)
+        self.policed = elsewhere and self._is_policed(captured, rows["tcp_min_rtt_us"][self.acks])
         self.burst = 1.0 if elsewhere else _burst(sends)
         self.blur = max(2 * _jitter(rows[self.acks]), self._unevenness(rows)) if elsewhere else 0.0
 
@@ -94,6 +96,20 @@ class HalfRounds:
         exceeded = rates.max() > (1 + const.PROBE_SEEN) * usual
         queued = np.median(self.rtt_us) > const.QUEUED * min_rtt_us.min()
         return bool(kept and np.all(self.reductions < started) and not exceeded and not queued)
+
+    def _is_policed(self, captured: NDArray[np.int64], min_rtt_us: NDArray[Any]) -> bool:
+        """Whether a policer lost what bursts left before the capture: the excess of probes, without a queue.
+
+        Random losses are single ones. What was in flight with those of a burst is known to their sender only.
+        """
+        late = slice(len(self) // const.START_SHARE, None)  # slow start overflows any queue
+        unseen, sent = np.diff((self.left - captured)[self.edges])[late], self.sent[late]
+        first = np.searchsorted(self.acks, self.reductions)
+        first = first[first < len(self.acks)]
+        if len(first) < const.FEWEST:
+            return False
+        queued = np.median(self.rtt_us[first] / min_rtt_us[first]) > const.QUEUED
+        return bool(not queued and 2 * unseen[unseen > const.PROBE_SEEN * sent].sum() > unseen.sum())
 
     def _edges(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         if len(self.acks) < 2:

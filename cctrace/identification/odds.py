@@ -37,6 +37,7 @@ from cctrace.replaying.senders import L4S_SENDERS
 from cctrace.special import special
 
 UNKNOWN = "unknown"
+BOUNDED = ("bbr2", "bbr2plus", "bbr3")  # differ by what losses leave of inflight_hi, known to their sender only
 NEUTRAL = math.log((1 - const.STRAY) * math.exp(-1) / 0.2 + const.STRAY / 2)  # of a flight that is off by a tenth
 
 
@@ -117,6 +118,9 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
     flights = {name: float(np.sum(_said(fit, in_recovery, pacing))) for name, fit in fits.items()}
     count = (const.MANY_BLOCKS / max(len(pacing), 1)) ** const.DEPENDENCE
     own = among_paced(paces, flights, cycles, _length(record), count)
+    if halves.policed:
+        most = max(own[name] - const.RARE.get(name, 0.0) for name in BOUNDED)
+        own |= {name: most + const.RARE.get(name, 0.0) for name in BOUNDED}
     evidence = {}
     for name, fit in fits.items():
         if name in own:
