@@ -226,6 +226,9 @@ _EACH = {"sends": f"intervals of {BLOCK_US / 1e6:g} s", "flights": "half round t
 _PACES, _WINDOW = "packets leave by a pacing timer, at the rate", "packets leave upon ACKs, as many as the window"
 _PACED = "packets leave as cwnd lets them, paced, as under fq or SO_MAX_PACING_RATE, by the window"
 
+# Of Linux's others, not replayed [Linux618] net/ipv4/tcp_lp.c, tcp_htcp.c htcp_alpha_update.
+_LIKE_RENO = "; LP would send the same as reno, and so would H-TCP where losses are less than a second apart"
+
 
 def _nobody(judgement: Judgement, off: str) -> str:
     """Return the evidence against all candidates, in a sentence."""
@@ -247,7 +250,7 @@ def _somebody(judgement: Judgement, group: tuple[str, ...]) -> str:
     lead = judgement.pieces[best] - judgement.pieces[second]
     return (
         f"{start}; {second}, the next best, explains {np.sum(lead > 0)} of {len(lead)} {_EACH[how]} worse "
-        f"and {np.sum(lead < 0)} better"
+        f"and {np.sum(lead < 0)} better{_LIKE_RENO if 'reno' in group else ''}"
     )
 
 
