@@ -99,6 +99,14 @@ def test_a_window_has_risen_by_the_middle_or_is_never_still(period, is_window):
     assert Flights(flight, np.arange(40, 400, 40) + 1).rises == (9, float(is_window))
 
 
+def test_a_flight_that_rises_and_then_stays_for_most_of_a_period_is_no_windows():
+    """BBRv3's bandwidth rises for some round trips after each loss where jitter hides it, and then is the path's."""
+    risen = np.concatenate([np.linspace(60, 80, 60), np.full(140, 80.0)])
+    assert Flights(np.tile(risen, 2), [1, 201]).rises[1] == 0
+    concave = np.concatenate([np.linspace(60, 80, 110), np.full(90, 80.0)])  # as a cubic near its last maximum
+    assert Flights(np.tile(concave, 2), [1, 201]).rises[1] > 0.9
+
+
 def test_a_window_that_falls_without_losses_rises_between_its_falls():
     saw = np.tile(np.linspace(70, 100, 40), 10)  # CDG backs off to 0.7 of its window
     assert Flights(saw, [1]).rises[1] > 0.9
@@ -130,6 +138,18 @@ def test_a_bbr_drains_the_queue_when_its_minimum_rtt_expires():
         assert overdue(Flights(kept / 10), queued_us, cls) == 0  # half of it is v2's least window
         refreshed = np.where(np.arange(801) % 200 == 0, RTT_US, queued_us)
         assert overdue(Flights(kept), refreshed, cls) == 0
+
+
+def test_the_minimum_rtt_of_a_bbr_is_what_it_measured_since_its_last_dip():
+    """Jitter brings a smaller one before each dip, at 5 and at 12 s: the second dip is due 5 s after RTTs of 7 s."""
+    time_s = np.arange(801) * RTT_US / 2e6
+    rtt_us = RTT_US * np.select([time_s < 4, time_s < 5.3, time_s < 7], [1.5, 1.0, 1.2], 1.5)
+    rtt_us[0] = 0.9 * RTT_US
+    flight = np.where((np.abs(time_s[1:] - 5.2) < 0.15) | (np.abs(time_s[1:] - 12.1) < 0.15), 40, 80)
+    cls, _ = controller("bbr2")
+    assert overdue(Flights(flight), rtt_us, cls) == 0
+    later = np.where(np.abs(time_s[1:] - 5.2) < 0.15, 40, 80)
+    assert overdue(Flights(later), rtt_us, cls) == STRONG_WEIGHT
 
 
 def test_rates_at_other_gains_and_rates_that_never_change_are_a_strangers():

@@ -13,7 +13,7 @@ from cctrace.identification import identify as whose
 from cctrace.identification.flights import longest_still, outgrown
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
-from cctrace.identification.sends import Record, _set_window, record_of, replay_of
+from cctrace.identification.sends import Record, _leave_slow_start, _set_window, record_of, replay_of
 from cctrace.replaying import midflow
 from cctrace.schema import LINUX_EVENTS
 
@@ -287,3 +287,33 @@ def test_a_replayed_window_that_the_flights_confirm_is_not_moved_by_a_segment(se
     follower = types.SimpleNamespace(get=window.get, set=window.__setitem__)
     _set_window(follower, halves, count - 1)
     assert window["snd_cwnd"] == (179 if kept else seen)
+
+
+@pytest.mark.parametrize(("ended", "kept"), [(60.0, False), (98.0, True)])
+def test_a_slow_start_that_ended_earlier_than_replayed_gives_its_window_with_the_first_full_round_trip(ended, kept):
+    """Once: a flight that stays below a window which grows is what tells Vegas from Reno."""
+    count = 60
+    halves = HalfRounds.__new__(HalfRounds)
+    halves.acks, halves.edges = np.arange(count), np.arange(0, count, 10)
+    halves.flight, halves.free = np.full(count, ended), np.zeros(count, bool)
+    halves.limited = np.ones(count, bool)
+    halves.unfilled = lambda window: np.zeros(len(window), bool)
+    fields = {"snd_cwnd": 100, "snd_ssthresh": 90, "epoch_start": 7}
+    follower = types.SimpleNamespace(get=fields.get, set=fields.__setitem__, cls=cct.cc.controller("cubic")[0])
+    assert not _leave_slow_start(follower, halves, 0)
+    assert _leave_slow_start(follower, halves, 2)  # from here on it is known
+    left = {"snd_cwnd": 60, "snd_ssthresh": 60, "epoch_start": 0}
+    assert fields == ({"snd_cwnd": 100, "snd_ssthresh": 90, "epoch_start": 7} if kept else left)
+
+
+@pytest.mark.parametrize(("each", "rtt_us", "policed"), [(4, 41_000, True), (1, 41_000, False), (4, 80_000, False)])
+def test_bursts_lost_before_the_capture_without_a_queue_are_a_policers(each, rtt_us, policed):
+    blocks = 160
+    halves = Sent([1.0] * blocks)
+    halves.rtt_us = np.full(blocks + 1, float(rtt_us))
+    halves.left = np.cumsum(np.append(0, halves.sent))
+    halves.reductions = np.arange(20, blocks, 20)
+    lost = np.zeros(blocks + 1)
+    lost[halves.reductions] = each  # of 20 segments
+    captured = halves.left - np.cumsum(lost)
+    assert halves._is_policed(captured, np.full(blocks + 1, RTT_US)) is policed

@@ -8,7 +8,7 @@ import pytest
 from cctrace.identification.constants import RARE, SENDS_ECT1
 from cctrace.identification.flights import Astray, Flights, after_reductions
 from cctrace.identification.halves import HalfRounds
-from cctrace.identification.odds import Fit, among_paced, log_odds, wrong_factor
+from cctrace.identification.odds import Fit, _said, among_paced, log_odds, wrong_factor
 from cctrace.identification.phases import Cycles
 
 
@@ -95,3 +95,12 @@ def test_a_reduction_that_left_more_in_flight_counts_where_the_window_before_is_
     assert after_reductions(blocks, over)[1:] == (4, sum(one > 100 for one in windows), less)
     blocks.epochs[0] = periods[0][:3]  # too short a period to show the window that the second reduction halved
     assert after_reductions(blocks, over)[3] == 0
+
+
+def test_where_an_unpaced_window_need_not_be_filled_it_explains_no_more_than_the_best_that_paces():
+    """A replayed window that has outgrown all flights is excused all the time; that made it seem exact."""
+    pacing, exact = np.full(60, 1.0), np.full(60, 3.0)
+    for silent in (np.zeros(60, bool), np.arange(60) < 45):
+        fitted = fit()
+        one = fitted._replace(flights=fitted.flights._replace(halves=exact, silent=silent))
+        assert _said(one, np.zeros(60, bool), pacing).sum() == 3 * 60 - 2 * silent.sum()
