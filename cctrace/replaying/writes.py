@@ -34,7 +34,7 @@ EXPLAINED = 0.9  # of the packets marked for silence, at least: for ten applicat
 # may wait for the writes, more would fit a wrong size.
 FEW, FEW_FQ = 64, 1 << 40
 MOST_SENDS = 400_000  # of a flow that is looked at: what is known of them takes some 200 bytes each
-MOST_SIZES = 1_000  # that are tried; right ones were among the first 200
+MOST_WORK = 60  # times the flow, that sizes are tried on: right ones took 27 at most
 LEAST_BYTES = 4_608  # SOCK_MIN_SNDBUF
 NEAR = 1.03  # times the smallest size: what earlier misjudged events let pass
 BEYOND = 1.04, 1.2, 12  # times that size, and how many: larger buffers, with which packets seem to leave too early
@@ -180,16 +180,17 @@ class Writer:
 
         Of the sizes next to the smallest the one that explains the sends best counts.
         """
-        size, sizes, first, least, best = LEAST_BYTES, 0, 0, len(self.skbs), None
+        size, work, first, least, best = LEAST_BYTES, 0, 0, len(self.skbs), None
         most = 2 * MOST_FLIGHTS * self._most_out * self.mss
-        while size <= most and sizes < MOST_SIZES:
+        while size <= most and work < MOST_WORK * len(self.skbs):
             socket, marks = self.write(size)
+            work += int(socket[wr.DONE])
             if socket[wr.DONE] == len(self.skbs):
                 if best is None:
                     first, most = size, int(NEAR * size)
                 if best is None or socket[wr.LATE] < least:
                     least, best = int(socket[wr.LATE]), marks
-            size, sizes = max(int(socket[wr.NEXT_SIZE]), size + 1), sizes + 1
+            size = max(int(socket[wr.NEXT_SIZE]), size + 1)
         if best is None or np.mean(best[self.told]) < EXPLAINED:
             return None
         return best if self._is_worse_beyond(first, least) else None
