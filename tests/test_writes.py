@@ -1,5 +1,7 @@
 """The size of a fixed send buffer, and the writes into it, follow from what was sent and acknowledged."""
 
+from pathlib import Path as FilePath
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from cctrace.replaying.writes import NEAR, Writer, with_writes
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 
-MSS = 1448
+RECORDINGS = FilePath(__file__).with_name("recordings")
 PATH = {"rate": "20Mbit", "rtt": "40ms", "buffer": "1bdp", "loss": "0.1%"}
 
 
@@ -73,6 +75,22 @@ def test_each_mark_is_that_of_the_simulated_sender(simulated, cc, buffer, kernel
     assert len(pairs) > 1000
     assert np.mean([theirs for theirs, _ in pairs]) > 0.5
     assert all(theirs == mine for theirs, mine in pairs)
+
+
+def test_what_a_recorded_kernel_counts_as_application_limited_follows_from_its_buffers_writes():
+    """BBRv3 of Linux 6.12 behind a send buffer of 16 kB: silence alone shows a third of its marks."""
+    folder = RECORDINGS / "lab_v3_sndbuf"
+    flow = cct.read(folder / "sender.pcap.zst").flow(0).attach(cct.read(folder / "tcpinfo.csv.zst"))
+    run = cct.replay(flow, "bbr3")
+    polls = run.source.tcpinfo
+    spans = np.column_stack([polls["time_ns"], polls["time_after_ns"]]).astype(np.int64)
+    last = {
+        int(row["poll"]): int(row["delivery_rate_app_limited"])
+        for row in run.source.answers(spans, run.decided, run.marked)
+    }
+    alike = [limited == int(polls["delivery_rate_app_limited"][k]) for k, limited in last.items()]
+    assert len(alike) > 500
+    assert np.mean(alike) >= 0.99  # 0.91 by silence
 
 
 @pytest.mark.parametrize("app", ["bulk", "chunks:size=60kB,every=100ms"])
