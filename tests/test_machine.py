@@ -18,8 +18,8 @@ from cctrace import datasets
 from cctrace.errors import CompileError
 from cctrace.lang import elf, objects
 from cctrace.lang.fingerprint import Fingerprint
-from cctrace.lang.machine import Machine
-from cctrace.lang.memory import ArrayAt, call, callback, forget, place, words
+from cctrace.lang.machine import Machine, Prepared
+from cctrace.lang.memory import ArrayAt, big64, call, callback, forget, little64, place, words
 
 ROOT = Path(__file__).parents[1]
 ROW = np.dtype([("code_kind", "u1"), ("big", "?"), ("bytes", "i4"), ("rate", "f8"), ("column", "i8"), ("callee", "i8")])
@@ -389,16 +389,32 @@ def test_functions_of_any_module_are_covered_and_may_fail(monkeypatch):
     assert before.text() != after.text()
 
 
+def both_orders(data, at):
+    return big64(data, at), little64(data, at)
+
+
+def test_eight_bytes_are_a_number_in_either_order_at_any_place():
+    data = np.arange(250, 270).astype(np.uint8)  # some with the highest bit, so that numbers are negative
+    for at in range(13):
+        found = Machine(both_orders)(Prepared(data), at)
+        assert found == both_orders(data, at) == tuple(int(data[at : at + 8].view(kind)[0]) for kind in (">i8", "<i8"))
+    with pytest.raises(CompileError, match="an array of bytes only"):
+        Machine(both_orders)(np.zeros(9, np.int64), 0)
+
+
 # -- in use ------------------------------------------------------------------------------------------------------------
-def test_every_index_can_be_checked(tmp_path):
-    code = "import numpy as np; from test_machine import element; from cctrace.lang.machine import Machine\n"
-    code += "try: Machine(element)(np.zeros(3, np.int64), 3)\nexcept IndexError as error: print(error)"
+@pytest.mark.parametrize(
+    ("name", "args"), [("element", "int64), 3"), ("both_orders", "uint8), -1"), ("both_orders", "uint8), 1")]
+)
+def test_every_index_can_be_checked(tmp_path, name, args):
+    code = f"import numpy as np; from test_machine import {name}; from cctrace.lang.machine import Machine\n"
+    size = 3 if name == "element" else 8
+    code += f"try: Machine({name})(np.zeros({size}, np.{args})\nexcept IndexError as error: print(error)"
     environment = {"CCTRACE_MACHINE": "checked", "CCTRACE_CACHE": str(tmp_path)}
     environment |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
-    assert done.stdout.endswith(f"test_machine.py:{element.__code__.co_firstlineno + 1}: index out of bounds\n"), (
-        done.stderr
-    )
+    line = globals()[name].__code__.co_firstlineno + 1
+    assert done.stdout.endswith(f"test_machine.py:{line}: index out of bounds\n"), done.stderr
 
 
 def functions_of_libm(x, numbers):

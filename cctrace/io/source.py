@@ -81,8 +81,8 @@ class Source:
 
     @property
     def has_descriptor(self) -> bool:
-        """Whether the bytes are those of a regular file of the system."""
-        return self.is_plain and self.size > 0 and isinstance(self._file, io.FileIO)
+        """Whether the bytes are those of a regular file that the C library's `read` can read."""
+        return os.name == "posix" and self.is_plain and self.size > 0 and isinstance(self._file, io.FileIO)
 
     @contextlib.contextmanager
     def descriptor(self) -> Iterator[int]:
