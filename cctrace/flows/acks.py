@@ -281,7 +281,7 @@ def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data,
         dupacks = 0 if rs.flag & (sb.UNA_ADVANCED | sb.NOT_DUP | sb.DSACKING) else 1
         recovery.fastretrans_alert(tp, seg, rs, out, prior_una, dupacks)
     if rs.flag & sb.SET_TIMER:
-        timers.on_progress(tp)
+        timers.on_progress(tp, seg)
     delivered = tp.delivered - prior_delivered
     rs.is_ack_delayed = 1 if rs.flag & sb.MAYBE_DELAYED else 0
     ratesample.generate(tp, rs, delivered, tp.lost - prior_lost)

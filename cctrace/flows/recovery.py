@@ -14,7 +14,7 @@ Sources: [Linux] tcp_input.c: tcp_fastretrans_alert and below, tcp_enter_loss; R
 from cctrace import schema
 from cctrace.cc import linux
 from cctrace.flows import scoreboard as sb
-from cctrace.flows import skbs
+from cctrace.flows import skbs, timers
 from cctrace.flows.reno_sacks import add_reno_sack
 from cctrace.flows.state import EVER, LOST, SACKED
 from cctrace.tcp.ecn import CLASSIC_ECN
@@ -319,6 +319,7 @@ def reordering_timeout(tp, seg, rs, out):
     sb.rack_detect(tp, seg, rs, out)
     if sb.in_flight(tp) != prior and tp.ca_state != linux.CA_RECOVERY:
         enter_recovery(tp, seg, rs, out, False)
+    timers.resume_timeout(tp, seg)
 
 
 def fastretrans_alert(tp, seg, rs, out, prior_una, dupacks):

@@ -32,12 +32,21 @@ def timeout_left(tp, seg):
     return seg[tp.head & (seg.size - 1)].tx_us + tp.rto_us - tp.now_us
 
 
-def on_progress(tp):
-    """An ACK restarts the timer [Linux] tcp_set_xmit_timer."""
+def on_progress(tp, seg):
+    """An ACK restarts the timer [Linux] tcp_set_xmit_timer; after another timer's wait the timeout goes on."""
+    goes_on = tp.reo_first_us != 0 or tp.probe_us != 0
     tp.armed_us = tp.now_us
     tp.reo_first_us = 0
     if not schedule_probe(tp, tp.rto_us):
         tp.probe_us = 0
+        if goes_on:
+            resume_timeout(tp, seg)
+
+
+def resume_timeout(tp, seg):
+    """The timeout counts from the head's send: another timer was set since [Linux] tcp_rearm_rto."""
+    if tp.head < tp.tail:
+        tp.armed_us = seg[tp.head & (seg.size - 1)].tx_us
 
 
 def on_new_data(tp, seg, was_empty):
