@@ -36,11 +36,11 @@ def test_time_stamps_step_with_the_ticks(hz, tick_us):
 
 def test_a_retransmission_bounds_all_later_ticks():
     tp = sender(now_us=101_000)
-    note_tick(tp, 100_000)  # between 100 and 101 ms
+    note_tick(tp, 100_000, tp.now_us)  # between 100 and 101 ms
     assert tick_by(tp, 500_200) == 500_600
     assert tick_by(tp, 501_500) == 504_500
     tp.now_us = 200_600
-    note_tick(tp, 198_000)  # not after 200.6 ms
+    note_tick(tp, 198_000, tp.now_us)  # not after 200.6 ms
     assert tick_by(tp, 300_000) == 300_300
     tp.ts_ok, tp.ts_offset_us = 1, 800
     assert tick_by(tp, 300_000) == 300_200
@@ -48,9 +48,9 @@ def test_a_retransmission_bounds_all_later_ticks():
 
 def test_bounds_that_exclude_each_other_are_of_clocks_that_drift():
     tp = sender(now_us=100_100)
-    note_tick(tp, 100_000)
+    note_tick(tp, 100_000, tp.now_us)
     tp.now_us = 203_000
-    note_tick(tp, 202_500)
+    note_tick(tp, 202_500, tp.now_us)
     assert tick_by(tp, 302_000) == 302_750
 
 

@@ -272,13 +272,15 @@ class Capture(Gridded):
         misses_marks: bool = False,
         hz: int | None = None,
         woken_ns: Ints | None = None,
+        is_echoed: bool = False,
     ) -> Pass:
         """Return a re-enactment ready to run, a `Pass`.
 
         `fq`: how packets left the senders, `state.THROUGH_FQ` or others; see `handover`. `misses_marks`: whether the
         senders' kernels do, see `ecn.misses_marks`. `hz`: see `params`. Only for a single connection: `polls`, shape
         (n, 2), intervals (capture clock, ns) in which to answer as TCP_INFO would; `decided` and `marked`, as for
-        `Flow.answers`; `most`, the largest number of packets; `woken_ns`, when a process of the sender's woke to poll.
+        `Flow.answers`; `most`, the largest number of packets; `woken_ns`, when a process of the sender's woke to poll;
+        `is_echoed`, whether echoes date hand-overs: `echoes`.
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)
@@ -300,6 +302,7 @@ class Capture(Gridded):
         decided = np.pad(decided, ((0, 0), (0, 6 - decided.shape[1])))
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
         packets, params = (clock, *columns.values()), self.params(rows, fq, misses_marks, hz)
+        params["echoes"] = is_echoed and fq == THROUGH_FQ
         return Pass(packets, sacks, order, first, params, polls, decided, marked)
 
     def at_the_sender(self, rows: Values) -> tuple[Ints, Ints, Ints]:

@@ -63,15 +63,15 @@ class Flow(Carded):
     ) -> None:
         self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
         self.through_fq, self._left, self._decided, self._most, self._hz = None, DIRECTLY, None, None, capture.hz
-        self.is_missing_marks = misses_marks(tcpinfo)  # what its kernel does, see there
+        self._is_echoed, self.is_missing_marks = False, misses_marks(tcpinfo)  # what its kernel does, see there
         self._kept: dict[object, Any] = {}  # cached results of other packages
 
     def _like(self, **changes: Any) -> Flow:
         """Return this flow with other attributes."""
         other = Flow(self.capture, self.index)
-        enacted = ("_left", "_decided", "_most", "_hz", "is_missing_marks")  # what a re-enactment depends on
-        kept = ("tcpinfo", "alignment", "through_fq", "_kept", *enacted)
-        vars(other).update({name: getattr(self, name) for name in kept} | changes)
+        enacted = ("_left", "_decided", "_most", "_hz", "_is_echoed", "is_missing_marks")  # what re-enacting needs
+        kept = "tcpinfo", "alignment", "through_fq", "_kept", *enacted
+        vars(other).update({k: getattr(self, k) for k in kept} | changes)
         if "_reenacted" in vars(self) and all(getattr(other, name) is getattr(self, name) for name in enacted):
             vars(other)["_reenacted"] = self._reenacted
         return other
@@ -87,8 +87,7 @@ class Flow(Carded):
         return tuple(self.row[name] for name in ("src", "sport", "dst", "dport"))
 
     def __repr__(self) -> str:
-        src, sport, dst, dport = self.key
-        return f"<Flow {endpoint(src, sport)} -> {endpoint(dst, dport)}, {self.row['bytes_sent']} bytes>"
+        return f"<Flow {endpoint(*self.key[:2])} -> {endpoint(*self.key[2:])}, {self.row['bytes_sent']} bytes>"
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         row = self.row
@@ -119,10 +118,10 @@ class Flow(Carded):
         return Stream(rows), log, sent, finals[0]
 
     def _pass(self, polls: Any = None, decided: Any = None, marked: Any = None) -> Pass:
-        decided = self._decided if decided is None else decided
-        how = self._left, self._most, self.is_missing_marks, self._hz
         woken_ns = None if self.tcpinfo is None else self.tcpinfo["time_ns"]
-        return self.capture.reenactment([self.index], polls, decided, marked, *how, woken_ns)
+        how = self._left, self._most, self.is_missing_marks, self._hz, woken_ns, self._is_echoed
+        decided = self._decided if decided is None else decided
+        return self.capture.reenactment([self.index], polls, decided, marked, *how)
 
     def reenactment(self, how: int) -> Pass:
         """Return a re-enactment of this flow, whose packets left as `how` says (`state`), ready to run: `Pass`."""
@@ -165,8 +164,7 @@ class Flow(Carded):
         -------
         ndarray of float64, shape of `time_ns`
         """
-        # Subtract as integers first: epoch nanoseconds do not fit a float64.
-        return (np.asarray(time_ns, np.int64) - int(self.row["start_ns"])) / 1e9
+        return (np.asarray(time_ns, np.int64) - int(self.row["start_ns"])) / 1e9  # epoch ns do not fit a float64
 
     def throughput(self, bin_s: float | None = None) -> pd.DataFrame:
         """Return sent and acknowledged rates in time bins; see `throughput.throughput`."""
@@ -237,6 +235,10 @@ class Flow(Carded):
         `decided`, as of `answers`: rate and cwnd determine when TCP handed packets over (None: cwnd was no limit).
         """
         return self._like(through_fq=how == THROUGH_FQ, _left=how, _decided=decided)
+
+    def by_echoes(self) -> Flow:
+        """Return this flow, whose hand-overs to fq the echoes of time stamps date: for one that is known to have fq."""
+        return self._like(_is_echoed=True)
 
     def first(self, packets: int) -> Flow:
         """Return this flow, limited to its first packets."""

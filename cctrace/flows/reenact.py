@@ -10,21 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.flows import recovery, state, tcp_sender, timers
-from cctrace.flows.acks import clear
+from cctrace.flows import state, tcp_sender
+from cctrace.flows.continuing import BEFORE, HANDED_SEGMENTS, continue_sending, decide, handled_ns, mark, precede
 from cctrace.flows.dry import runs_dry
-from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, may_hand_over, next_data, note_made, super_packet
+from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, super_packet
 from cctrace.flows.packed import Stream
-from cctrace.flows.sends import CWND_EVENT, is_window_probe, note_window_probe, send_syn, stamp_next
+from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
 from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
 from cctrace.tcp.sequence import unwrap
-from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 
 FIRST_RING = 64
 PART = 1 << 16  # rows of a stream that is taken in parts
 MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
-HANDED_SEGMENTS = 256  # that TCP hands to fq at a time: two of the largest super-packets, or an initial window
 # Most bytes that may be missing between two packets. A sequence number further ahead cannot belong to the connection;
 # and a file of a kilobyte must not produce a gigabyte of segments, however small it claims they are.
 BELIEVABLE_GAP = 1 << 28  # bytes
@@ -43,7 +41,7 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
     stops, with ASKS, where rows were added and TCP may hand over next: it goes on once they have been decided.
     It stops, with PAUSED, before the packet at place `place.until`.
     """
-    out, log, sent, snap, seg, ends, finals, blocks, scratch = tables
+    out, log, sent, snap, seg, ends, finals, _, scratch = tables
     time_ns, direction, _, _, _, _, payload, tsval, _, _, _, _, _ = packets
     rs = scratch[0]
     at = place[0]
@@ -58,43 +56,31 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
             at.packet = 0
         sequence = order[first[c] : first[c + 1]]
         for k in range(at.packet, min(sequence.size, at.until)):
+            lacks = NOTHING
             if at.asks == 0:
                 if p.fq != state.THROUGH_FQ and tp.paced > state.PACED and direction[sequence[k]] != p.sender:
                     tcp_sender.bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
                 lacks = lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg)
                 if lacks >= OUT:
-                    at.packet = k
                     return lacks
                 if lacks == NOTHING:
-                    take(
-                        tp,
-                        seg,
-                        rs,
-                        out,
-                        log,
-                        sent,
-                        snap,
-                        blocks,
-                        p,
-                        at,
-                        sequence,
-                        k,
-                        packets,
-                        sacks,
-                        polls,
-                        decided,
-                        marked,
-                    )
+                    precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls)
+                if at.asks == BEFORE and at.led != 0 and tp.rows > at.led_rows:
+                    at.packet = k
+                    return ASKS
+            if at.asks == BEFORE:
+                continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k - 1, packets, decided, marked)
+                lacks = lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg)
+                if lacks >= OUT:
+                    return lacks
+            if at.asks == 0:
+                if lacks == NOTHING:
+                    take(tp, p, at, sequence, k, packets, sacks, polls, decided, marked, tables)
                 if at.asks != 0 and at.led != 0 and tp.rows > at.led_rows:
                     at.packet = k
                     return ASKS
             if at.asks != 0:
-                at.asks = 0
-                if at.led == 0 and decided.shape[0] > 0:
-                    decide(tp, decided, min(tp.rows, decided.shape[0]) - 1)
-                if tp.rows > tp.taken_rows and out[tp.rows - tp.taken_rows - 1].event == CWND_EVENT:
-                    stamp_next(tp)
-                hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked)
+                continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, marked)
         if at.until < sequence.size:
             at.packet = at.until
             return PAUSED
@@ -105,9 +91,9 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
 
 
 def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
-    """Return the table that lacks room for the consequences of the packet at place `k`, NOTHING if none does.
+    """Return the table that lacks room for the consequences of the packet at place `k`, where the pass then stops.
 
-    IGNORED if it cannot belong to the connection.
+    NOTHING if none does, IGNORED if the packet cannot belong to the connection.
     """
     time_ns, direction, flags, seq, ack, _, payload, _, _, _, _, _, _ = packets
     q = sequence[k]
@@ -137,35 +123,20 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
         lacks, at.needed = RING, tp.tail - tp.head + new
     elif at.taken + answers > snap.size:
         lacks, at.needed = ANSWERS, at.taken + answers
+    if lacks != NOTHING:
+        at.packet = k
     return lacks
 
 
-def handled_ns(p, time_ns, mine):
-    """Return when the stack processes a packet: for the sender's own, when it was captured."""
-    return time_ns if mine else time_ns + p.ack_delay_ns
-
-
-def decide(tp, decided, i):
-    """Apply the controller's decision at row `i` of `decided`."""
-    tp.rate_Bps, tp.cwnd, tp.probing_rtt, tp.longest = decided[i, 1], decided[i, 2], decided[i, 3], decided[i, 4]
-    tp.skb_overhead = decided[i, 5] if decided[i, 5] > 0 else SKB_OVERHEAD_BYTES
-
-
-def take(tp, seg, rs, out, log, sent, snap, blocks, p, at, sequence, k, packets, sacks, polls, decided, marked):
+def take(tp, p, at, sequence, k, packets, sacks, polls, decided, marked, tables):
     """Process the packet at place `k`; `at.asks` says whether TCP may hand over data to fq next."""
+    out, log, sent, snap, seg, _, _, blocks, scratch = tables
+    rs = scratch[0]
     time_ns, direction, flags, seq, _, _, payload, _, _, options, _, _, _ = packets
     q = sequence[k]
     fl = flags[q]
     mine = direction[q] == p.sender
     event_ns = handled_ns(p, time_ns[q], mine)
-    if tp.reo_first_us:
-        due = (timers.tick_by(tp, tp.reo_first_us) - state.CLOCK_START_US) * 1000 + p.start_ns
-        if due < event_ns:
-            tcp_sender.answer(tp, snap, at, polls, due, p.start_ns)
-            tcp_sender.set_clock(tp, due, p.start_ns)
-            clear(rs)
-            rs.ack = tp.snd_una
-            recovery.reordering_timeout(tp, seg, rs, out)
     tcp_sender.answer(tp, snap, at, polls, event_ns, p.start_ns)
     tcp_sender.set_clock(tp, event_ns, p.start_ns)
     while at.decision < decided.shape[0] and decided[at.decision, 0] <= event_ns:
@@ -238,12 +209,6 @@ def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
     tcp_sender.receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, wide, payload[q] > 0, fl, waiting)
 
 
-def mark(tp, marked):
-    """Record whether a replay, if any, marks the next packet as application-limited."""
-    if tp.sent < marked.size:
-        tp.mark = np.int64(marked[tp.sent])
-
-
 def is_believable(tp, mss, ahead, missing, packets):
     """Whether a number so many bytes ahead, with so many missing, can belong to a connection of this many packets."""
     if ahead > BELIEVABLE_GAP:
@@ -253,34 +218,6 @@ def is_believable(tp, mss, ahead, missing, packets):
         return True
     most = MOST_UNSEEN + UNSEEN_PER_PACKET * packets
     return tp.packets_out + segments <= MOST_UNSEEN and tp.unseen + segments <= most
-
-
-def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked):
-    """Send what TCP hands to fq now, after the packet at place `k`: it leaves later; see `handover`."""
-    time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _, _ = packets
-    room = HANDED_SEGMENTS - 1
-    while tp.established:
-        first = next_data(p, sequence, max(k + 1, tp.handed), direction, payload)
-        if first == sequence.size:
-            return
-        last, size = super_packet(p, sequence, first, time_ns, direction, flags, seq, payload)
-        q = sequence[first]
-        a = unwrap(seq[q], p.isn, tp.snd_nxt)
-        room -= size // max(1, p.mss) + 1
-        if a > tp.snd_nxt or room < 0 or not may_hand_over(tp, seg, time_ns[q], a, a + size, flags[sequence[last]]):
-            return
-        note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])
-        for j in range(first, last + 1):
-            q = sequence[j]
-            data = np.int64(payload[q])
-            if direction[q] == p.sender and data > 0:
-                end = a + data + (1 if flags[q] & state.FIN else 0)
-                mark(tp, marked)
-                tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
-                a += data
-        tp.handed = last + 1
-        tp.cut = 0
-        tp.queued += tp.skb_overhead + size
 
 
 _reenact = Machine(reenact)

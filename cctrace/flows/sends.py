@@ -338,7 +338,7 @@ def explain(tp, seg, rs, out, i):
     if first_us and tp.now_us >= first_us:
         recovery.reordering_timeout(tp, seg, rs, out)
         if s.flags & state.LOST and not s.flags & state.RETRANS:
-            timers.note_tick(tp, first_us)
+            timers.note_tick(tp, first_us, tp.now_us)
             return state.FAST
     last = i == tp.tail - 1 and not s.flags & state.RETRANS
     if last and tp.sack_ok and tp.ca_state <= CA_CWR and tp.tlp_high_seq == 0 and timers.is_probe_due(tp):

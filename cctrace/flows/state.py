@@ -107,7 +107,7 @@ RS = _i8(
 # What must be known about a connection before the pass; one record per connection.
 PARAM = _i8(
     "sender mss wscale sack_ok ts_ok ecn has_syn passive isn peer_isn ts_offset_us ts_tick_us start_ns hz "
-    "delivered_ce answer_us ack_delay_ns tx_delay_ns same_skb_ns blur_us fq misses_marks"
+    "delivered_ce answer_us ack_delay_ns tx_delay_ns same_skb_ns blur_us fq misses_marks echoes"
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])
@@ -117,8 +117,9 @@ LOG = _i8("time_ns seq end_seq why")
 
 # Where the pass is: connection, packet of it (-1: it has not begun), what is used of the answers, the first poll that
 # is not over, the next decision; how much room it needs where it had to stop; whether a controller leads it, how many
-# rows that knows, whether TCP may hand over next, and the place of the packet before which the pass pauses.
-PASS = _i8("connection packet taken poll decision needed led led_rows asks until")
+# rows that knows, whether TCP may hand over next (and a time stamp, see `reenact.precede`), and the place of the packet
+# before which the pass pauses.
+PASS = _i8("connection packet taken poll decision needed led led_rows asks stamp until")
 
 # What TCP_INFO would have answered; columns of schema.TCP_INFO plus the poll they answer.
 SNAP = _i8(

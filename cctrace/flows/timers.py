@@ -107,10 +107,10 @@ def tick_by(tp, first_us):
     return (low + high) // 2
 
 
-def note_tick(tp, first_us):
-    """RACK's timer, which may have fired at `first_us` at the earliest, has fired by now."""
+def note_tick(tp, first_us, until_us):
+    """RACK's timer, which may have fired at `first_us` at the earliest, has fired by `until_us`."""
     tick_us = 1_000_000 // tp.hz
-    low, high = first_us, min(tp.now_us, first_us + tick_us)
+    low, high = first_us, min(until_us, first_us + tick_us)
     if tp.tick_high_us:
         later = (first_us + tick_us - tp.tick_high_us) // tick_us * tick_us
         before, after = max(low, tp.tick_low_us + later), min(high, tp.tick_high_us + later)

@@ -116,14 +116,16 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
 def handed_over_at(flow: Flow, cls: type[Controller], hz: int) -> Flow:
     """Return a captured flow sent through fq as a controller hands it over whose kernel has so many ticks a second."""
     name = registered(cls)
-    return _converged(flow.at_hz(hz), f"{name}:hz={hz}")[0] if name else at_hand_over(flow, cls)
+    return _converged(flow.at_hz(hz).by_echoes(), f"{name}:hz={hz}")[0] if name else at_hand_over(flow, cls)
 
 
 def _handed_over(flow: Flow, sender: Sender, others: Sequence[Sender]) -> Flow:
     """Return the flow as a sender hands it to fq or, unless that explains all of it, as the likeliest of `others`.
 
-    On a path of many packets the beginning is slow start alone, in which CUBIC and Reno send alike.
+    On a path of many packets the beginning is slow start alone, in which CUBIC and Reno send alike. Echoes date the
+    hand-overs only now: any flow's fit fq, as they let go nothing before it left.
     """
+    flow = flow.by_echoes()
     handed, played = _converged(flow, sender)
     for one in others:
         if played.mean > OWN_SENDER_FITS:
@@ -152,7 +154,7 @@ def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
     plain = right(directly)
     if flow.through_fq is False and plain >= RIGHT * len(times):
         return flow
-    handed = _converged(flow, sender)[0]
+    handed = _converged(flow.by_echoes(), sender)[0]
     better = right(handed)
     sure = TEMPER * abs(better - plain) > math.log(1 / FALSE_ALARM) and 2 * max(plain, better) > len(times)
     return (handed if better > plain else directly) if sure else flow

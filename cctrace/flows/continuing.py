@@ -1,0 +1,121 @@
+"""When TCP continues in a re-enactment: RACK's timer, and hand-overs to fq after a packet or before one.
+
+TCP hands over data when an ACK arrives or a packet leaves (`handover`), when RACK's timer marks losses, and at times
+that only echoed time stamps show (`echoes`).
+
+Sources: [Linux61] net/ipv4/tcp_output.c tcp_write_xmit, tcp_xmit_retransmit_queue; net/ipv4/tcp_recovery.c
+tcp_rack_reo_timeout.
+"""
+
+import numpy as np
+
+from cctrace.flows import echoes, recovery, state, tcp_sender, timers
+from cctrace.flows import scoreboard as sb
+from cctrace.flows.acks import clear
+from cctrace.flows.handover import may_hand_over, next_data, note_made, super_packet
+from cctrace.flows.sends import CWND_EVENT, stamp_next
+from cctrace.tcp.sequence import unwrap
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
+
+BEFORE = 2  # of `at.asks`: before the next packet, not after the last one
+HANDED_SEGMENTS = 256  # that TCP hands to fq at a time: two of the largest super-packets, or an initial window
+
+
+def handled_ns(p, time_ns, mine):
+    """Return when the stack processes a packet: for the sender's own, when it was captured."""
+    return time_ns if mine else time_ns + p.ack_delay_ns
+
+
+def decide(tp, decided, i):
+    """Apply the controller's decision at row `i` of `decided`."""
+    tp.rate_Bps, tp.cwnd, tp.probing_rtt, tp.longest = decided[i, 1], decided[i, 2], decided[i, 3], decided[i, 4]
+    tp.skb_overhead = decided[i, 5] if decided[i, 5] > 0 else SKB_OVERHEAD_BYTES
+
+
+def mark(tp, marked):
+    """Record whether a replay, if any, marks the next packet as application-limited."""
+    if tp.sent < marked.size:
+        tp.mark = np.int64(marked[tp.sent])
+
+
+def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls):
+    """Let happen what did before the packet at place `k`: RACK's timer, and hand-overs that echoes show.
+
+    `at.asks` is BEFORE if TCP may have handed over data then.
+    """
+    time_ns, direction, _, seq, _, _, payload, _, _, _, _, _, _ = packets
+    q = sequence[k]
+    event_ns = handled_ns(p, time_ns[q], direction[q] == p.sender)
+    at.stamp = 0
+    if p.fq == state.THROUGH_FQ:
+        at.stamp = echoes.stamp_before(tp, p, sequence, k, packets)
+    if tp.reo_first_us:
+        if at.stamp != 0 and tp.reo_first_us <= tcp_sender.clock_us(event_ns, p.start_ns):
+            q = sequence[next_data(p, sequence, max(k + 1, tp.handed), direction, payload)]
+            if shows_timer(tp, seg, unwrap(seq[q], p.isn, tp.snd_nxt)):
+                timers.note_tick(tp, tp.reo_first_us, tcp_sender.clock_us(event_ns, p.start_ns))
+        due = (timers.tick_by(tp, tp.reo_first_us) - state.CLOCK_START_US) * 1000 + p.start_ns
+        if due < event_ns:
+            tcp_sender.answer(tp, snap, at, polls, due, p.start_ns)
+            tcp_sender.set_clock(tp, due, p.start_ns)
+            clear(rs)
+            rs.ack = tp.snd_una
+            recovery.reordering_timeout(tp, seg, rs, out)
+            at.asks = BEFORE if p.fq == state.THROUGH_FQ else 0
+    if at.stamp != 0:
+        at.asks = BEFORE
+
+
+def shows_timer(tp, seg, a):
+    """Return whether data at `a`, handed over by now, are a retransmission that only RACK's timer can have caused."""
+    if not tp.snd_una <= a < tp.snd_nxt:
+        return False
+    return seg[sb.find(tp, seg, a) & (seg.size - 1)].flags & (state.SACKED | state.LOST | state.RETRANS) == 0
+
+
+def continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, marked):
+    """TCP may hand over data after the packet at place `k`, with what the controller has decided."""
+    if at.led == 0 and decided.shape[0] > 0:
+        decide(tp, decided, min(tp.rows, decided.shape[0]) - 1)
+    if tp.rows > tp.taken_rows and out[tp.rows - tp.taken_rows - 1].event == CWND_EVENT:
+        stamp_next(tp)
+    stamp = at.stamp if at.asks == BEFORE else -1
+    at.asks = 0
+    hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stamp)
+
+
+def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stamp):
+    """Send what TCP hands to fq now, after the packet at place `k`: it leaves later; see `handover`.
+
+    `stamp`: -1, or only retransmissions are, and what echoes show to have been before an ACK with this time stamp.
+    """
+    time_ns, direction, flags, seq, _, _, payload, tsval, tsecr, options, _, _, _ = packets
+    room = HANDED_SEGMENTS - 1
+    while tp.established:
+        first = next_data(p, sequence, max(k + 1, tp.handed), direction, payload)
+        if first == sequence.size:
+            return
+        last, size = super_packet(p, sequence, first, time_ns, direction, flags, seq, payload)
+        q = sequence[first]
+        a = unwrap(seq[q], p.isn, tp.snd_nxt)
+        room -= size // max(1, p.mss) + 1
+        if a > tp.snd_nxt or room < 0 or echoes.is_early(tp, p, options[q], np.int64(tsecr[q])):
+            return
+        may = may_hand_over(tp, seg, time_ns[q], a, a + size, flags[sequence[last]])
+        if stamp >= 0:
+            overdue = echoes.is_overdue(tp, p, options[q], np.int64(tsecr[q]), stamp, size)
+            may = overdue or (may and a < tp.snd_nxt)
+        if not may:
+            return
+        note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])
+        for j in range(first, last + 1):
+            q = sequence[j]
+            data = np.int64(payload[q])
+            if direction[q] == p.sender and data > 0:
+                end = a + data + (1 if flags[q] & state.FIN else 0)
+                mark(tp, marked)
+                tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
+                a += data
+        tp.handed = last + 1
+        tp.cut = 0
+        tp.queued += tp.skb_overhead + size
