@@ -30,8 +30,9 @@ def check_changes(changes: Mapping[str, Any]) -> None:
         elif name == "app":
             Sender("reno", app=value)
         elif name in OPTIONS:
+            parse = parse_rate_bps if name == "pacing" else parse_size_bytes
             if value != "none":
-                (parse_rate_bps if name == "pacing" else parse_size_bytes)(value, name=name)
+                parse(value, name=name)
         else:
             Path(**({"rate": "1Mbit"} | {name: value}))
 

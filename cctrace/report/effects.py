@@ -1,7 +1,7 @@
 """The effects card of a flow's section: a bar per cause, and the flow with and without it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from cctrace.counterfactual.effects import Effects, effect_words
 from cctrace.counterfactual.whatif import cells
@@ -11,10 +11,8 @@ from cctrace.diagnosis.order import is_remedy, matters
 from cctrace.display import escape
 from cctrace.estimates import Estimate
 from cctrace.refusals import Refusal
-from cctrace.report.elements import card, in_two_lines, remarks, table
+from cctrace.report.elements import Scale, card, in_two_lines, remarks, table
 from cctrace.units import format_number, format_share
-
-Scale = Callable[[float], float]
 
 _TITLE = "What each cause cost: the flow simulated with and without it"
 _WIDTH, _HEIGHT, _MARGIN = 300, 26, 8  # of a bar's frame, pixels

@@ -1,9 +1,11 @@
 """Pieces of HTML that the parts of a page share. What is called text is escaped here, what is called HTML is not."""
 
-import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from cctrace.display import escape
+
+Scale: TypeAlias = Callable[[float], float]  # from a value to its place on an axis, pixels
 
 
 def card(summary: str, body: str, kind: str = "", is_open: bool = False) -> str:
@@ -24,9 +26,8 @@ def text_table(heads: Iterable[str], rows: Iterable[Iterable[str]], texts: int) 
     """Return a card with a table of a corpus: heads (text), and rows of cells (HTML), of which the first are texts."""
 
     def cells(tag: str, row: Iterable[str]) -> str:
-        kinds = ["text name", *["text"] * (texts - 1)]
-        marks = itertools.chain((f' class="{kind}"' for kind in kinds), itertools.repeat(""))
-        return "".join(f"<{tag}{mark}>{cell}</{tag}>" for cell, mark in zip(row, marks, strict=False))
+        kinds = [' class="text name"', *[' class="text"'] * (texts - 1)]
+        return "".join(f"<{tag}{kinds[k] if k < len(kinds) else ''}>{cell}</{tag}>" for k, cell in enumerate(row))
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     head = cells("th", map(escape, heads))

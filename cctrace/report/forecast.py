@@ -1,17 +1,13 @@
 """The forecast of minRTT collapse on the page: text, table, and the underlying simulator runs."""
 
 import math
-from collections.abc import Callable
 
 from cctrace.display import escape
 from cctrace.estimates import Estimate
 from cctrace.fit.collapse import Collapse, Forecast
 from cctrace.refusals import Refusal
-from cctrace.report.elements import card, table
+from cctrace.report.elements import Scale, card, table
 from cctrace.units import format_share, format_time
-
-Scale = Callable[[float], float]
-
 
 _WIDTH, _HEIGHT = 640, 270
 _LEFT, _TOP, _RIGHT, _BOTTOM = 62, 14, 620, 214
