@@ -133,7 +133,7 @@ class Decoder:
         if self._n_rows + frames > len(self._rows.time_ns):
             first = 0 if self._n_rows or self._part else _FIRST_ROWS
             share = 0.0 if first or self._part else share
-            more = max(first, frames + min(self._part, _TRUSTED))
+            more = max(first, frames, min(frames + self._part, _TRUSTED))
             longer = _longer([getattr(self._rows, name) for name in self._wanted], self._n_rows, more, share)
             self._rows = self._rows._replace(**dict(zip(self._wanted, longer, strict=True)))
         if self._n_sacks + 4 * frames > len(self._sacks.left):
