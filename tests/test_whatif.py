@@ -16,6 +16,7 @@ from cctrace.cli import main
 from cctrace.counterfactual.figures import FIGURES, interval
 from cctrace.counterfactual.held_back import held_back
 from cctrace.counterfactual.questions import changed
+from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis.packets.writes import clocked_writes
 from cctrace.diagnosis.record import Record
 from cctrace.errors import ArgumentError, FitError
@@ -320,3 +321,23 @@ def test_progress_is_shown_and_an_interrupt_ends_it(tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(300) == 130  # the 2,000 draws would take many times that
     os.close(terminal)
+
+
+def test_a_flow_that_joins_others_meets_them_as_it_did(tmp_path):
+    """They are simulated from before it began: their queue stands when it joins, and it has to win its share."""
+    path, reno = cct.Path(rate="40Mbit", rtt="30ms", buffer="1bdp"), cct.Sender("reno")
+
+    def joined_by(cc, **options):
+        return cct.simulate(path, [reno, cct.Sender(cc, start="8s")], "25s", profile="linux", **options)
+
+    joined_by("cubic6", seed=5, packets=True).to_pcap(tmp_path / "both.pcap")
+    late = max(cct.read(tmp_path / "both.pcap").bulk(), key=lambda flow: flow.row["start_ns"])
+    scene = scene_of(late, "cubic6", None, lambda line: None)
+    assert scene.ahead_s == pytest.approx(8.0, abs=0.11)
+    assert [other.start_ns for other in scene.others] == [pytest.approx(0, abs=0.11e9)]
+    answer = cct.whatif(late, ["bbr3"], own="cubic6", draws=6)
+    assert answer.reproduces
+    for name, figures in (("cubic6", answer.original), ("bbr3", answer.candidates["bbr3"])):
+        goodput_bps = np.median([joined_by(name, seed=seed).flows.goodput_bps[1] for seed in range(6, 11)]) * 25 / 17
+        assert figures["goodput_bps"].low < goodput_bps < figures["goodput_bps"].high
+    assert answer.original["goodput_bps"].value == pytest.approx(late.row["goodput_bps"], rel=0.15)  # at once: 1.4 x

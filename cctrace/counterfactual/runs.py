@@ -252,7 +252,8 @@ class Runs:
         """Return a question's sender, and the other flows'."""
         hosts = {name: value for name, value in question.hosts.items() if name not in OPTIONS}
         ecn = self.scene.ecn if controller(question.controller)[0].view != "quic" else False  # no such stack has it
-        options = {**self._acks, "hz": self.scene.hz, "ecn": ecn, **self._held.options(question.hosts), **hosts}
+        ours = {"hz": self.scene.hz, "ecn": ecn, "start": f"{self.scene.ahead_s:.1f}s"}
+        options = {**self._acks, **ours, **self._held.options(question.hosts), **hosts}
         return [Sender(question.controller, **options), *(() if question.is_alone else self.scene.others)]
 
     def _over(
@@ -265,8 +266,8 @@ class Runs:
             runs = [
                 Run(
                     question.change(path),
-                    (replace(first, kernel=RELEASES[seed % 2]), *others),
-                    self.scene.duration,
+                    (replace(first, kernel=RELEASES[seed % 2]), *_as_known(others, path, seed)),
+                    f"{self.scene.simulated_s:.3f}s",
                     seed,
                 )
                 for question in questions
@@ -279,9 +280,23 @@ class Runs:
         except ArgumentError as error:
             raise FitError(f"the inferred path cannot be simulated: {error}") from None
         figures = np.array(rows).reshape(len(questions), len(paths), len(FIGURES))
+        figures[..., 0] *= self.scene.simulated_s / self.scene.duration_s  # goodput while the flow is there
         if not np.isfinite(figures).all() or (figures[..., :2] <= 0).any():
             raise FitError("over the inferred path nothing is delivered")
         return [dict(zip(FIGURES, of_one.T, strict=True)) for of_one in figures]
+
+
+def _as_known(others: Sequence[Sender], path: Path, seed: int) -> list[Sender]:
+    """Return the other flows with RTTs drawn from what is known of them: to a packet's time at the bottleneck.
+
+    So much decides whose packets a full queue drops, and thereby the shares of a run.
+    """
+    reach_us = PACKET_BYTES * 8e6 / path.max_rate_bps()
+    off_us = np.random.default_rng(seed).uniform(-reach_us, reach_us, len(others))
+    return [
+        one if one.rtt_ns is None else replace(one, rtt=f"{max(one.rtt_ns / 1e3 + off, 1.0):.1f}us")
+        for one, off in zip(others, off_us, strict=True)
+    ]
 
 
 def plausible(path: FittedPath, draws: int, seed: int) -> list[Path]:

@@ -4,12 +4,14 @@ scene = scene_of(flow)       recording, path, senders and host limits
 runs = Runs(scene, ...)      simulates it, see `cctrace.counterfactual.runs`
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import recorded_figures
 from cctrace.counterfactual.held_back import HeldBack, held_back, shut_window_bytes
 from cctrace.counterfactual.weighing import course_of, likeliest, uncaptured_competitor
@@ -46,7 +48,7 @@ class Scene:
     own: Controller | None  # the sender's controller; None if unknown
     held: HeldBack  # host limits
     recorded: dict[str, float]  # {figure: value}
-    duration: str  # from the first packet to the last ACK
+    duration_s: float  # from the first packet to the last ACK
     acks: tuple[dict[str, Any], ...]  # possible ACK policies: options of a `cctrace.Sender`
     hz: int  # ticks per second of the sender's kernel
     others: tuple[Sender, ...]  # senders of the other flows through the same bottleneck
@@ -56,6 +58,12 @@ class Scene:
     # AQM of the path, as changes of it (`questions.changed`); empty if nothing marked, or the marker is unknown
     marking: Mapping[str, str] = field(default_factory=dict)
     ecn: bool | str = False  # the flow's ECN feedback, as `cctrace.Sender` takes it; False if `marking` is empty
+    ahead_s: float = 0.0  # for how long the other flows are simulated before this one begins
+
+    @property
+    def simulated_s(self) -> float:
+        """Duration of a simulation."""
+        return self.ahead_s + self.duration_s
 
 
 def scene_of(
@@ -76,19 +84,20 @@ def scene_of(
     progress("whose flow it was")
     sent_by, doubt = (own, "") if own else _identified(flow)
     rtts, acked = flow.rtt_samples, table.acked_ns[table.acked_ns >= 0]
-    complete = flow.taken_at in AT_SENDER
+    complete, ahead_s = flow.taken_at in AT_SENDER, _ahead_s(record)
     lost = f"what was lost before the capture, taken at the {flow.taken_at}: more may have been retransmitted"
     scene = Scene(
         path,
         sent_by,
         held,
         recorded_figures(rtts["rtt_us"], table),
-        f"{(int(acked.max()) - table.start_ns) / 1e9:.3f}s",
+        round((int(acked.max()) - table.start_ns) / 1e9, 3),
         _acks(evidence, diagnosis),
         flow.hz,
-        _others(record, path),
+        _others(record, path, ahead_s),
         complete,
         (),
+        ahead_s=ahead_s,
     )
     progress("which path reproduces the recording")
     recorded = course_of(rtts, table)
@@ -155,13 +164,24 @@ def _identified(flow: Flow) -> tuple[Controller | None, str]:
     return found.spec, ""
 
 
-def _others(record: Record, path: FittedPath) -> tuple[Sender, ...]:
-    """Return the senders of the other flows through the same bottleneck."""
+def _ahead_s(record: Record) -> float:
+    """Return for how long other flows through the same bottleneck are simulated before this one begins, on the grid."""
+    earlier_s = max((-_start_s(record, index) for index in record.path.through.others), default=0.0)
+    return math.floor(min(max(earlier_s, 0.0), const.AHEAD_S) / const.GRID_S) * const.GRID_S
+
+
+def _start_s(record: Record, index: int) -> float:
+    """Return when another flow of the capture began, s since this one's start."""
+    return float(record.path.capture.flow(index).row["start_ns"] - record.flow.row["start_ns"]) / 1e9
+
+
+def _others(record: Record, path: FittedPath, ahead_s: float) -> tuple[Sender, ...]:
+    """Return the senders of the other flows through the same bottleneck; this one begins after `ahead_s`."""
     evidence, senders = record.path, []
     base_us = _base_rtt_us(evidence, evidence.index) if evidence.through.others else 0.0
     for index in evidence.through.others:
         other = evidence.capture.flow(index)
-        start = (other.row["start_ns"] - record.flow.row["start_ns"]) / 1e9
+        start = ahead_s + _start_s(record, index)
         rtt_us = path.rtt_ns / 1e3 + _base_rtt_us(evidence, index) - base_us
         begin, stop = f"{max(start, 0):.3f}s", f"{start + other.row['duration_s']:.3f}s"
         cc = _identified(other)[0] or "cubic"

@@ -59,8 +59,8 @@ def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> 
         *(OPEN_QUESTIONS[name] for name in path.estimates["undetermined"] if name in OPEN_QUESTIONS),
     ]
     not_excluded.append("what lies between polls: jitter, reordering, and who shared the path are not simulated")
-    duration = f"{min(polls.end, const.LONGEST_S):.3f}s"
-    return Scene(path, own, held, recorded, duration, ({"ack_every": 2},), flow.hz, (), True, tuple(not_excluded))
+    duration_s = round(float(min(polls.end, const.LONGEST_S)), 3)
+    return Scene(path, own, held, recorded, duration_s, ({"ack_every": 2},), flow.hz, (), True, tuple(not_excluded))
 
 
 def _path(polls: Polls, rate_bps: Any, rtt_us: Any, verdicts: dict[str, Verdict]) -> FittedPath:

@@ -92,11 +92,13 @@ def course_of(rtts: Mapping[str, NDArray[np.int64]], table: Transmissions) -> Co
 
 
 def courses(runs: Sequence[Run]) -> list[Course]:
-    """Return the `Course` of the first flow of each run."""
+    """Return the `Course` of the first flow of each run, from its start on, which is a multiple of `GRID_S`."""
     found = []
-    for outcome in batch([run._replace(sample=f"{const.GRID_S}s") for run in runs]):
+    outcomes = batch([run._replace(sample=f"{const.GRID_S}s") for run in runs])
+    for run, outcome in zip(runs, outcomes, strict=True):
         names = ("delivered_segments", "sent_segments", "retransmitted_segments", "srtt_us")
-        columns = (np.array([one[name][0] for one in outcome.samples[1:]], float) for name in names)
+        samples = outcome.samples[round(run.senders[0].start_ns / 1e9 / const.GRID_S) + 1 :]
+        columns = (np.array([one[name][0] for one in samples], float) for name in names)
         delivered, sent, again, smoothed = columns
         found.append(Course(delivered, sent, again, smoothed, float(outcome.flows[0]["rtt_mean_us"])))
     return found
@@ -148,12 +150,14 @@ def weighed(scene: Scene, recorded: Course, evidence: PathEvidence) -> dict[str,
 def _own(scene: Scene) -> Sender:
     """Return the flow's sender."""
     assert scene.own is not None
-    return Sender(scene.own, hz=scene.hz, **scene.acks[0] | scene.held.options({}))
+    options = scene.acks[0] | scene.held.options({}) | {"start": f"{scene.ahead_s:.1f}s"}
+    return Sender(scene.own, hz=scene.hz, **options)
 
 
 def _runs(path: FittedPath, senders: tuple[Sender, ...], scene: Scene) -> list[Run]:
     """Return the runs of one explanation."""
-    return [Run(one, senders, scene.duration, k) for k, one in enumerate(path.draws(const.RUNS, 1))]
+    duration = f"{scene.simulated_s:.3f}s"
+    return [Run(one, senders, duration, k) for k, one in enumerate(path.draws(const.RUNS, 1))]
 
 
 def _each_unlike(recorded: Course, explanations: Sequence[list[Run]]) -> list[float]:
