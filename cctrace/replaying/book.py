@@ -40,7 +40,8 @@
     UNTIL_NS,  # paced sends that leave from then on are not scored; 0: all are
     RECORDED_FROM,  # row of the first column of what is recorded
     BLOCK,  # the next block whose likelihood is summed
+    OBSERVED,  # the row that the controller's view holds already, for another hypothesis; -1: none
     BOOK_SIZE,
-) = range(40)
+) = range(41)
 NO_MARGIN = 1 << 40
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)

@@ -49,7 +49,7 @@ def booked(
     if not cls.probe_draws:  # a phase of v1 has no fixed length, and its cycle is kept in step separately
         book[bk.CYCLE_SLOT] = -1
     book[bk.ECN_OK], book[bk.HANDS_OVER] = int(meta["ecn_ok"]), int(meta.get("through_fq", False))
-    book[bk.WATCH_SLOT], book[bk.BLUR] = -1, BLUR_ELSEWHERE if elsewhere else 1
+    book[bk.WATCH_SLOT], book[bk.OBSERVED], book[bk.BLUR] = -1, -1, BLUR_ELSEWHERE if elsewhere else 1
     book[bk.DRAINS_END] = "pacing_gain" in fields and (elsewhere or meta.get("hand_over_unknown", False))
     book[bk.ACK_CLOCKED] = not elsewhere and is_ack_clocked(events, sends)
     book[bk.PACED] = 1 if cls.sets_pacing_rate and not book[bk.REDUCES] else 0

@@ -101,7 +101,7 @@ class Follower:
         while True:
             last = min(stop, self._recording.until(self.row)) if self._recording else stop
             self.book[bk.RECORDED_FROM] = self._recording.first if self._recording else 0
-            self._ask(self.row, last, score)
+            self.ask(self.row, last, score)
             self.row = int(self._bound(way)())
             self.check()
             if self.row < last or last == stop:
@@ -111,7 +111,7 @@ class Follower:
         """Raise the error of a failed call, if any."""
         self._machine.check()
 
-    def _ask(
+    def ask(
         self, first: int, last: int, score: int, hypotheses: int = 0, watch: Watch | None = None, unknown: int = 0
     ) -> None:
         book = self.book
@@ -305,7 +305,7 @@ class Follower:
         self._memory[:] = self.stack
         self._memory[sk.NEXT_DRAW] = 0
         self._work_stack[sk.STATE] = self._work.ctypes.data
-        self._ask(self.row, min(last, len(self.rows)), score, number, watch)
+        self.ask(self.row, min(last, len(self.rows)), score, number, watch)
         self.book[bk.MARGIN] = bk.NO_MARGIN if math.isinf(margin) else math.floor(margin * 1000) - 1
         self._bound("trials")()
         return self._tried[:number, 0].copy(), self._tried[:number, 1].astype(np.int64), self._tried[:number, 2] > 0
@@ -327,7 +327,7 @@ class Follower:
         self._change([change])
         self._drawn[0] = -1
         self._starts[:number, 0], self._starts[:number, 1] = starts, ends
-        self._ask(self.row, int(max(ends)), bk.PACED_SENDS, number, unknown=U32_MAX)
+        self.ask(self.row, int(max(ends)), bk.PACED_SENDS, number, unknown=U32_MAX)
         self.likelihood[0] = total
         self._bound("scan")()
         return self._tried[:number, 0].copy()

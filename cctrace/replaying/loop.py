@@ -64,6 +64,14 @@ def observe(row, ack):
     ack[42] = row.skb_segments
 
 
+def observe_again(row, ack):
+    """Restore what `read_row` may have changed in the same row of another hypothesis."""
+    ack[5] = row.packets_out
+    ack[19] = row.is_cwnd_limited
+    ack[20] = row.max_packets_out
+    ack[27] = row.rs_prior_in_flight
+
+
 _at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
 A_NOW, A_CLOCK, A_WSTAMP, A_JIFFIES, A_LSNDTIME = (
     _at[name] for name in ("now_us", "clock_ns", "wstamp_ns", "jiffies", "lsndtime")
@@ -129,7 +137,10 @@ def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
 
 def read_row(book, row, i, sends, marks, slots, stack, ack):
     """Fill `ack` with what the controller reads in the call of row `i`."""
-    observe(row, ack)
+    if book[bk.OBSERVED] == i:
+        observe_again(row, ack)
+    else:
+        observe(row, ack)
     clock_ns = row.time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
     hz = stack[sk.HZ]
     ack[A_CLOCK] = clock_ns

@@ -21,6 +21,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase
 from cctrace.replaying.likelihood import NOT_FULL
+from cctrace.replaying.race import Race
 from cctrace.replaying.script import TICK, Edit
 from cctrace.replaying.stack import HZ, TICK_US
 
@@ -150,44 +151,55 @@ def tick(follower: Follower, hz: int, flights: NDArray[np.int64]) -> int:
 
     `flights` has the cumulative number of rows with cwnd-limited flights.
     """
+    flown = _Flights(follower)
     left = [(hz, k * 1_000_000 // (hz * TICKS)) for k in range(TICKS)]
     few = left[:: len(left) // FEW]
     rows = FIRST_ROWS
-    while rows < len(follower.rows) and np.ptp(likelihood := _flights(follower, few, rows)) == 0:
+    while rows < len(follower.rows) and np.ptp(likelihood := flown.likelihoods(few, rows)) == 0:
         if is_foreign(likelihood[0], flights[rows]):
             return 0
         rows *= 2
     many = LAST_ROWS if is_paced_by_fq(follower) else MANY_ROWS
-    best_us = _likeliest(follower, left, rows, many)
+    best_us = _likeliest(flown, left, rows, many)
     step = 1_000_000 // (hz * TICKS)
     near = [(hz, best_us + k * step // NEAR) for k in range(-2 * NEAR, 2 * NEAR + 1)]
-    return _likeliest(follower, near, max(rows, many), LAST_ROWS) % (1_000_000 // hz)
+    return _likeliest(flown, near, max(rows, many), LAST_ROWS) % (1_000_000 // hz)
 
 
-def _likeliest(follower: Follower, left: list[tuple[int, int]], rows: int, least: int) -> int:
+class _Flights:
+    """The flights of a follower at row 0, and the times of its sends where they show cwnd, under several ticks."""
+
+    def __init__(self, follower: Follower) -> None:
+        self.follower, most = follower, TICKS + 4 * NEAR + 1
+        self.full = Race(follower, bk.FULL_FLIGHTS, most)
+        self.timed = Race(follower, bk.PACED_SENDS, most) if is_paced_by_fq(follower) else None
+
+    def likelihoods(
+        self, hypotheses: Sequence[tuple[int, int]], rows: int, margin: float | None = None
+    ) -> NDArray[np.float64]:
+        """Return the log likelihoods of the first rows under ticks of some rates and leads, see `Race.likelihoods`."""
+        given = self.follower.params["hz"]
+        of_hz = self.follower.slot("hz")
+        changes = {
+            (rate, lead): {of_hz: rate - given, -1 - HZ: rate - given, -1 - TICK_US: lead} for rate, lead in hypotheses
+        }
+        if self.timed is None:
+            return self.full.likelihoods(changes, rows, margin)
+        return self.full.likelihoods(changes, rows) + self.timed.likelihoods(changes, rows)
+
+
+def _likeliest(flown: _Flights, left: list[tuple[int, int]], rows: int, least: int) -> int:
     """Return the lead of the likeliest hypothesis, us, after as many rows as decide, up to `MOST_ROWS`.
 
     Clearly less likely ones are dropped. If only equally likely ones are left after `least` rows, nothing came between
     their ticks, and more rows would hardly tell them apart.
     """
     while True:
-        likelihood = _flights(follower, left, rows, -CLEARLY)
+        likelihood = flown.likelihoods(left, rows, CLEARLY)
         best = np.flatnonzero(likelihood == likelihood.max())
         kept = np.flatnonzero(likelihood >= likelihood.max() - CLEARLY)
         is_decided = len(kept) == 1 or (rows >= least and len(kept) == len(best))
-        if is_decided or rows >= min(MOST_ROWS, len(follower.rows)):
+        if is_decided or rows >= min(MOST_ROWS, len(flown.follower.rows)):
             return left[best[len(best) // 2]][1]  # the middle of the equally likely ones
         left = [left[k] for k in kept]
         rows *= 2
-
-
-def _flights(
-    follower: Follower, hypotheses: Sequence[tuple[int, int]], rows: int, margin: float = math.inf
-) -> NDArray[np.float64]:
-    hz, with_times = follower.params["hz"], is_paced_by_fq(follower)
-    changes = [{"hz": rate - hz, -1 - HZ: rate - hz, -1 - TICK_US: phase} for rate, phase in hypotheses]
-    margin = math.inf if with_times else margin
-    likelihood = follower.trials(rows, changes=changes, score=bk.FULL_FLIGHTS, margin=margin)[0]
-    if with_times:
-        likelihood = likelihood + follower.trials(rows, changes=changes, score=bk.PACED_SENDS)[0]
-    return likelihood
