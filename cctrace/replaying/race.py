@@ -31,7 +31,10 @@ class Race:
         self._stacks = np.zeros((most, follower.stack.size), np.int64)
         self._marks = np.zeros((most, len(follower.marks)), np.uint8)
         self._ends, self._totals = np.zeros(most, np.int64), np.zeros(most)
-        self._draws = np.full((1, 5), -1, np.int64)
+        self._which, self._least = np.zeros(most, np.int64), np.zeros(1)
+        draws, state = np.full((1, 5), -1, np.int64), (self._states, self._stacks, self._ends, self._totals)
+        stream, seen = (follower.book, follower.rows, follower.sends), (follower.ack, follower.likelihood)
+        self._run_on = _together.bind(*stream, self._marks, draws, self._which, *state, *seen, self._least)
         self._places: dict[Hypothesis, int] = {}
         self._rows = [0] * most  # that each has reached
         self._passed: list[dict[int, float]] = [{} for _ in range(most)]  # the likelihoods on its way
@@ -76,13 +79,10 @@ class Race:
         """Run hypotheses that have reached one row on to another, where those that are not out of it have passed."""
         if not places:
             return
-        follower = self._follower
-        follower.ask(self._rows[places[0]], rows, self._score)
-        state = self._marks, self._draws, np.array(places), self._states, self._stacks, self._ends, self._totals
-        _together(
-            follower.book, follower.rows, follower.sends, *state, follower.ack, follower.likelihood, float(least)
-        )
-        follower.check()
+        self._which[: len(places)], self._least[0] = places, least
+        self._follower.ask(self._rows[places[0]], rows, self._score, len(places))
+        self._run_on()
+        self._follower.check()
         for k in places:
             self._rows[k] = rows
             if self._ends[k] != OUT:

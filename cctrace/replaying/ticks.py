@@ -10,20 +10,23 @@ cwnd, so that the times of departure show each of its steps.
 """
 
 import math
+import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc.linux import CA_DISORDER
+from cctrace.flows.events import Events
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase
 from cctrace.replaying.likelihood import NOT_FULL
 from cctrace.replaying.race import Race
 from cctrace.replaying.script import TICK, Edit
-from cctrace.replaying.stack import HZ, TICK_US
+from cctrace.replaying.stack import HZ, TICK_US, WAS_FULL
 
 TICKS = 40  # tick phases that are tried, 100 us apart at HZ = 250
 FIRST_ROWS = 2_000  # of the stream, tried first
@@ -38,6 +41,7 @@ SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
 ALMOST = 0.01  # of the flights may not fill the window of the right ticks
 FOREIGN = 1.4  # times as unlikely, if all flights were: another controller sent them
 ENOUGH = 100  # flights, for that conclusion
+_flights_of: weakref.WeakKeyDictionary[Events, NDArray[np.int64]] = weakref.WeakKeyDictionary()
 CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by frequency of use
 
 
@@ -61,14 +65,48 @@ class Ticks(Inference):
         """
         follower = self.follower
         rows = len(follower.rows) if rows is None else rows
-        while follower.row < rows and self.likelihood >= least:
-            stop, last = self.after(SPAN_US), self.after(2 * SPAN_US)
-            shift = self.shift(last)
-            if shift:
-                self.edit(shift)
-            follower.run(stop)
-            if shift:
-                self.edit(-shift)
+        row = follower.row
+        ways = {row: (0.0, follower.save())}  # likelihood until, and state at, rows that are passed without another tick
+        while row < rows and self.likelihood >= least:
+            stop, last = self.after(SPAN_US, row), self.after(2 * SPAN_US, row)
+            for further in (stop, last):
+                self.pass_to(further, ways)
+            now, flights = ways[last][0] - ways[row][0], self.flights[last] - self.flights[row]
+            if self.is_usual(now, flights):
+                self.note(now, flights)
+                ways = {k: way for k, way in ways.items() if k >= stop}
+            else:
+                follower.restore(ways[row][1])
+                shift = self.shift(last)
+                if shift:
+                    self.edit(shift)
+                follower.run(stop)
+                if shift:
+                    self.edit(-shift)
+                ways = {stop: (0.0, follower.save())}
+            row = stop
+        follower.restore(ways[row][1])
+
+    def pass_to(self, row: int, ways: dict[int, tuple[float, tuple[Any, ...]]]) -> None:
+        """Run on to a row, if it was not passed; add the likelihood of the flights until there, and the state."""
+        follower, was_full = self.follower, int(self.follower.stack[WAS_FULL])
+        if row not in ways:
+            before, follower.likelihood[0] = ways[follower.row][0], 0.0
+            follower.run(row, bk.FULL_FLIGHTS)
+            follower.stack[WAS_FULL] = was_full  # of scores of sends only
+            ways[row] = before + float(follower.likelihood[0]), follower.save()
+
+    def is_usual(self, likelihood: float, flights: int) -> bool:
+        """Return whether no more flights fail to fill the window than in other spans.
+
+        Some never do (delayed ACKs, bursts); more of them than usual indicate a wrong tick.
+        """
+        return likelihood >= self.usual * MORE * flights - CLEARLY or is_foreign(likelihood, flights)
+
+    def note(self, likelihood: float, flights: int) -> None:
+        """Note the flights of a span."""
+        self.likelihood += likelihood
+        self.usual = max(self.usual, likelihood / max(flights, 1))
 
     def edit(self, shift_us: int) -> None:
         """Move the ticks earlier from here on, and record the edit."""
@@ -80,10 +118,9 @@ class Ticks(Inference):
         follower = self.follower
         (now,), _, _ = follower.trials(last, changes=[{}], score=bk.FULL_FLIGHTS)
         flights = self.flights[last] - self.flights[follower.row]
-        self.likelihood += now
-        # Some flights never fill the window (delayed ACKs, bursts); more of them than usual indicate a wrong tick.
-        usual, self.usual = self.usual, max(self.usual, now / max(flights, 1))
-        if now >= usual * MORE * flights - CLEARLY or is_foreign(now, flights):
+        usual = self.is_usual(now, flights)
+        self.note(now, flights)
+        if usual:
             return 0
         changes = [{-1 - TICK_US: shift} for shift in self.shifts]
         likelihood, _, _ = follower.trials(last, changes=changes, score=bk.FULL_FLIGHTS)
@@ -108,9 +145,12 @@ def is_paced_by_fq(follower: Follower) -> bool:
 
 def limited_flights(follower: Follower) -> NDArray[np.int64]:
     """Return how many rows before each row, and in all, show a flight that cwnd limited: ACKs in Open or Disorder."""
+    known = _flights_of.get(follower.events)
+    if known is not None:
+        return known
     rows = follower.rows
     limited = (rows.event == schema.LINUX_EVENTS["on_ack"]) & (rows.ca_state <= CA_DISORDER)
-    return np.append(0, np.cumsum(limited & (rows.is_cwnd_limited != 0)))
+    return _flights_of.setdefault(follower.events, np.append(0, np.cumsum(limited & (rows.is_cwnd_limited != 0))))
 
 
 def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]:
