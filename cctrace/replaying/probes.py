@@ -34,6 +34,7 @@ from cctrace.replaying.hypotheses import (
 from cctrace.replaying.script import Edit, Passed
 from cctrace.replaying.stack import JIFFIES_START
 from cctrace.replaying.startup import stay_in_startup
+from cctrace.replaying.waits import Chosen, Wait
 
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
@@ -83,6 +84,7 @@ class Probes(Inference):
         self.doubtful: list[int] = []  # the refreshes before those that are doubtful, jiffies
         self.kept: list[Passed] = []  # what the search passed, see `Follower.passed`
         self.total = 0.0  # of scans from here
+        self.seen = 0  # the row up to which the choice of a wait has looked
         self.wait: tuple[Any, ...] = ()  # the last one: the state before its draw, what was drawn, and what else may be
 
     def run(self) -> None:
@@ -157,13 +159,25 @@ class Probes(Inference):
     def choose_wait(self) -> None:
         """The next call draws a wait: find the ACK that ends it."""
         follower, row = self.follower, self.follower.row
+        wait, before = Wait(follower, self.numbers[-1]), follower.save()
+        chosen = wait.known()
+        if chosen is None:
+            self.seen = 0
+            chosen = self.chosen()
+            wait.note(chosen)
+        self.wait = (before, *chosen.others) if chosen.others else ()
+        follower.draw(chosen.numbers)
+        follower.run(row + 1)
+        if chosen.phase is not None:
+            self.found.append(chosen.phase)
+
+    def chosen(self) -> Chosen:
+        """Find the ACK that ends the wait that the next call draws, and stay here."""
+        follower, row = self.follower, self.follower.row
         numbers, first, last, longest = self.choices()
         cut_off = last not in numbers  # PROBE_RTT precedes the end of the longest wait
         if len(numbers) + cut_off < 2 and last <= first:
-            self.wait = ()
-            follower.draw(longest)
-            follower.run(row + 1)
-            return
+            return Chosen(longest, (), None, self.seen)
         before, self.kept = follower.save(), []
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
@@ -186,11 +200,9 @@ class Probes(Inference):
         # Among rows that the sends do not distinguish, prefer those at which rounds end the wait.
         best = next((end for end in numbers if round(tried[end] - tried[best], ALIKE) == 0), best)
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
-        self.wait = before, chosen, *numbers.values()
-        follower.draw(chosen)
-        follower.run(row + 1)
         wait_us = int(self.now_us[best] - self.now_us[row])
-        self.found.append(Phase(row, wait_us, tried[best], max(others, default=-np.inf)))
+        phase = Phase(row, wait_us, tried[best], max(others, default=-np.inf))
+        return Chosen(chosen, (chosen, *numbers.values()), phase, self.seen)
 
     def likeliest(self, tried: Mapping[int, float]) -> int:
         """Return the likeliest row; of several that the sends do not distinguish, that of the median wait.
@@ -245,6 +257,7 @@ class Probes(Inference):
         longest = self.numbers[int(np.argmax(ends))]
         soonest = (*longest[: self.clock], 0, *longest[self.clock + 1 :])
         _, end, by_clock = follower.trials(horizon, draws=[soonest], score=bk.NOTHING, watch=watch)
+        self.seen = max(self.seen, int(ends.max()), int(end[0]))
         # On the shortest paths the call that draws also ends the wait; the next one is the first that `scan` tries.
         *rows, first = np.maximum(np.append(ends, end) - 1, follower.row + 1).tolist()
         found = {row: numbers for row, numbers, is_wait in zip(rows, self.numbers, watched, strict=True) if is_wait}
@@ -260,6 +273,7 @@ class Probes(Inference):
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
         longest_us = max(rtt_us, *(self.follower.srtt_us(row) for row in starts.tolist()))
         ends = np.full(len(starts), self.rounds_after(rounds, longest_us, int(starts[-1])))
+        self.seen = max(self.seen, int(ends[0]))
         base = {} if self.follower.get("rounds_since_probe") < 0 else self.never
         tried: dict[int, float] = {}
         for k in range(0, len(starts), MOST):

@@ -66,7 +66,9 @@ class Ticks(Inference):
         follower = self.follower
         rows = len(follower.rows) if rows is None else rows
         row = follower.row
-        ways = {row: (0.0, follower.save())}  # likelihood until, and state at, rows that are passed without another tick
+        ways = {
+            row: (0.0, follower.save())
+        }  # likelihood until, and state at, rows that are passed without another tick
         while row < rows and self.likelihood >= least:
             stop, last = self.after(SPAN_US, row), self.after(2 * SPAN_US, row)
             for further in (stop, last):
