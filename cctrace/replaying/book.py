@@ -35,8 +35,8 @@
     ACK_CLOCKED,  # the recorded sender was ACK-clocked, not paced
     DRAINS_END,  # the data in flight are too uncertain to determine the end of DRAIN
     DONE_SLOT,  # slot of the time at which PROBE_RTT may end, 0 until its flight is reached; -1: there is none
-    MARGIN,  # a trial that cannot beat the first one by this (1000ths), or the best, ends; NO_MARGIN: none does
-    KEEPS,  # what the sends could add to another trial's likelihood at most is kept, see `loop.trials`
+    MARGIN,  # a trial that cannot beat the first one by this (1000ths) ends; NO_MARGIN: none does
+    KEEPS,  # what the sends could add to another trial's likelihood at most is kept, see `trying.trials`
     UNTIL_NS,  # paced sends that leave from then on are not scored; 0: all are
     RECORDED_FROM,  # row of the first column of what is recorded
     BLOCK,  # the next block whose likelihood is summed

@@ -24,14 +24,15 @@ from cctrace.lang.fields import fields_of, record_dtype, recordable
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import forget
 from cctrace.replaying import book as bk
-from cctrace.replaying import loop
+from cctrace.replaying import loop, trying
 from cctrace.replaying import stack as sk
 from cctrace.replaying.booking import booked
 from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in, slots_of, state_of
 from cctrace.replaying.recording import Recording
 from cctrace.replaying.script import TICK, Changes, Edit, Passed, Script
 
-_MACHINES = {name: Machine(getattr(loop, name)) for name in ("run", "score", "trials", "scan")}
+_WAYS = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": trying.scan}
+_MACHINES = {name: Machine(way) for name, way in _WAYS.items()}
 MOST, CHANGES = 512, 4  # hypotheses at a time, and changes per hypothesis
 
 Watch: TypeAlias = tuple[str, int]  # a field, and the value that ends a trial
@@ -89,6 +90,7 @@ class Follower:
         self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
         self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
         self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((MOST, 2), np.int64)
+        self.totals = np.zeros(len(self.rows) + 1 if cls.probe_draws else 0)  # of the last scan's base, before each row
         self._kept = np.empty((MOST, self.slots.size + self.stack.size), np.int64)
 
     # ---- the committed run ------------------------------------------------------------------------------------------
@@ -114,6 +116,7 @@ class Follower:
     def ask(
         self, first: int, last: int, score: int, hypotheses: int = 0, watch: Watch | None = None, unknown: int = 0
     ) -> None:
+        """Set which rows the next call of compiled code runs, what it scores, and how many hypotheses there are."""
         book = self.book
         book[bk.UNKNOWN_DRAW] = unknown
         book[bk.FIRST], book[bk.LAST], book[bk.SCORE], book[bk.HYPOTHESES] = first, last, score, hypotheses
@@ -135,10 +138,10 @@ class Follower:
         elif name == "trials":
             args = (*stream, self._drawn, self.slots, self._memory, self._made, *tried)
         else:
-            base = (self._base, self._memory, self._made[0], self._kept)
+            base = (self._base, self._memory, self._made[0], self._kept, self.totals)
             args = (*stream, self._drawn[0], self._starts, *base, *tried)
         if self.mode != "compiled":
-            return lambda: getattr(loop, name)(*args)
+            return lambda: _WAYS[name](*args)
         return _MACHINES[name].bind(*args)
 
     def play(self, script: Script) -> bool:
@@ -290,8 +293,8 @@ class Follower:
 
         `draws`: random numbers of the call at `row` under each hypothesis. `changes`: what each adds to fields (or, at
         -1 - k, to element k of the stack) before that call. `watch`: a field and the value with which a trial ends.
-        `margin`: only likelihoods matter that exceed the first one's by so much or, if negative, miss the greatest by
-        less; others may be too high, but do not reach that.
+        `margin`: only likelihoods matter that exceed the first one's by so much; others may be too high, but do not
+        reach that.
 
         Returns per hypothesis the log likelihood of the sends; the row after the last one called, since each trial ends
         at its next draw; and whether the watched field ended it.
@@ -323,7 +326,7 @@ class Follower:
         self._memory[sk.STATE], self._memory[sk.NEXT_DRAW] = self._base.ctypes.data, 0
         self._work_stack[sk.STATE] = self._work.ctypes.data
         self._change([base])
-        loop.change(self._made[0], self._base, self._memory)
+        trying.change(self._made[0], self._base, self._memory)
         self._change([change])
         self._drawn[0] = -1
         self._starts[:number, 0], self._starts[:number, 1] = starts, ends

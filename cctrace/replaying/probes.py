@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.replaying import book as bk
-from cctrace.replaying.follow import MOST
+from cctrace.replaying.branches import PLACES, Branches
+from cctrace.replaying.follow import MOST, Follower
 from cctrace.replaying.hypotheses import (
     ALIKE,
     FALSE_ALARM,
@@ -84,6 +85,9 @@ class Probes(Inference):
         self.doubtful: list[int] = []  # the refreshes before those that are doubtful, jiffies
         self.kept: list[Passed] = []  # what the search passed, see `Follower.passed`
         self.total = 0.0  # of scans from here
+        self.branches = Branches(follower) if isinstance(follower, Follower) else None
+        self.end = 0  # row up to which the last scan has looked
+        self.further = 0  # row up to which branches will be asked for
         self.seen = 0  # the row up to which the choice of a wait has looked
         self.wait: tuple[Any, ...] = ()  # the last one: the state before its draw, what was drawn, and what else may be
 
@@ -179,6 +183,8 @@ class Probes(Inference):
         if len(numbers) + cut_off < 2 and last <= first:
             return Chosen(longest, (), None, self.seen)
         before, self.kept = follower.save(), []
+        if self.branches is not None:
+            self.branches.end = 0
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
@@ -269,16 +275,22 @@ class Probes(Inference):
         All are judged by the last one's sends, over so many `rounds`: with more of a probe in view, later ones would be
         preferred.
         """
-        starts = np.unique(np.maximum(starts, self.follower.row))
+        follower = self.follower
+        starts = np.unique(np.maximum(starts, follower.row))
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
-        longest_us = max(rtt_us, *(self.follower.srtt_us(row) for row in starts.tolist()))
-        ends = np.full(len(starts), self.rounds_after(rounds, longest_us, int(starts[-1])))
-        self.seen = max(self.seen, int(ends[0]))
-        base = {} if self.follower.get("rounds_since_probe") < 0 else self.never
+        longest_us = max(rtt_us, *(follower.srtt_us(row) for row in starts.tolist()))
+        end = self.rounds_after(rounds, longest_us, int(starts[-1]))
+        self.seen, self.end = max(self.seen, end), end
+        base = {} if follower.get("rounds_since_probe") < 0 else self.never
+        if self.branches is not None and end <= self.branches.end and len(starts) <= PLACES:
+            likelihood = self.branches.likelihoods(starts.tolist(), end, self.further, base, AT_ONCE)
+            self.seen = max(self.seen, min(self.further, self.branches.end))
+            return dict(zip(starts.tolist(), likelihood.tolist(), strict=True))
         tried: dict[int, float] = {}
         for k in range(0, len(starts), MOST):
             some = slice(k, k + MOST)
-            likelihood = self.follower.scan(starts[some], ends[some], base, AT_ONCE, self.total)
+            ends = np.full(len(starts[some]), end)
+            likelihood = follower.scan(starts[some], ends, base, AT_ONCE, self.total)
             tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
         return tried
 
@@ -288,6 +300,8 @@ class Probes(Inference):
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
         coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
         self.kept, peaks = self.follower.passed(), _peaks(coarse)
+        if self.branches is not None:
+            self.branches.begin(self.kept, self.end)
         found, best = set(), coarse[peaks[0][0]]
         # All are below 0, never probing, where a wait that is wrong by half an RTT lets a long flight leave wrongly.
         for peak in [rows for rows in peaks[:PEAKS] if coarse[rows[0]] > min(LOWER * best, best / LOWER)]:
@@ -322,6 +336,7 @@ class Probes(Inference):
         low, high = self.now_us[list(bounds)]
         first, least, ways = best, step // 2, set()
         before = self.follower.save()
+        self.further = self.furthest(best + step, rtt_us)
         self.go_near(best - 2 * step)
         while step > FINEST_US:
             step //= 2
@@ -333,6 +348,11 @@ class Probes(Inference):
         self.follower.restore(before)
         way = int(np.sign(best - first))
         return best, way if abs(best - first) > least and -way not in ways else 0
+
+    def furthest(self, time_us: int, rtt_us: int) -> int:
+        """Return up to which row the ACKs around a time are judged."""
+        row = int(self.acks[min(int(np.searchsorted(self.acks_us, time_us)) + FEW_ACKS, len(self.acks) - 1)])
+        return self.rounds_after(PROBE_RTTS, max(rtt_us, self.follower.srtt_us(row)), row)
 
     def go_near(self, time_us: int) -> None:
         """Run on without probing up to a time, so that searches need not repeat it; the caller has saved the state."""

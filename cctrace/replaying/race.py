@@ -1,4 +1,4 @@
-"""Hypotheses about what holds from a flow's first row on, judged by more and more rows (`together`)."""
+"""Hypotheses about what holds from a flow's first row on, judged by more and more rows (`trying.together`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -7,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.lang.machine import Machine
-from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.loop import NOTHING_LESS
-from cctrace.replaying.together import OUT, RUNS, together
+from cctrace.replaying.trying import NOTHING_LESS, OUT, RUNS, together
 
 Hypothesis: TypeAlias = tuple[int, ...]
 ROUNDING = 1e-3  # of likelihoods that are compared

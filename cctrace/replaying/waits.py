@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-
 from cctrace.flows.events import Events
 from cctrace.replaying import stack as sk
 from cctrace.replaying.follow import Follower

@@ -1,0 +1,164 @@
+"""Trials of a replay: runs over copies of its state that return only likelihoods.
+
+A likelihood is how well the recorded sends agree with what the controller would have allowed. Plain functions as those
+of `loop`; `follow`, `race` and `branches` call them.
+"""
+
+from cctrace.replaying import book as bk
+from cctrace.replaying import stack as sk
+from cctrace.replaying.loop import call_row
+
+NOTHING_LESS = -1e300  # no log likelihood is
+RUNS, DREW, OUT = range(3)  # what a hypothesis of `together` does: goes on; ended with an unknown draw; cannot be the best
+
+
+def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood, least):
+    """Replay rows [first, last) for their likelihood; end where it must end below `least`.
+
+    Returns the end row, which an unknown draw or the watched field may bring forward, and whether the latter did.
+    """
+    for i in range(first, last):
+        if call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
+            return i + 1, 0
+        if book[bk.WATCH_SLOT] >= 0 and slots[book[bk.WATCH_SLOT]] == book[bk.WATCH_VALUE]:
+            return i + 1, 1
+        if least > NOTHING_LESS and likelihood[0] + likelihood[1 + stack[sk.NEXT_SEND]] < least:
+            likelihood[0] += likelihood[1 + stack[sk.NEXT_SEND]]
+            return last, 0
+    return last, 0
+
+
+def trials(book, rows, sends, marks, draws, start, memory, changes, work, stack, ack, likelihood, out):
+    """Try several hypotheses over rows FIRST to before LAST, from one state; fill a row of `out` for each.
+
+    Its columns are the log likelihood, the end row, and whether the watched field ended it. `start` and `memory`
+    are slots and stack before the first row. `draws` has shape (hypotheses, draws, 5); `changes` (hypotheses,
+    changes, 2) holds slots and increments: see `change`.
+
+    With MARGIN, a hypothesis ends where all later sends could not make up for what it lacks, as they would if it went
+    on to LAST; its likelihood is then the most that it could reach. ``likelihood[1 + k]`` is what sends from `k` on can
+    add. Where the first hypothesis ends before LAST, all are run to their ends.
+    """
+    margin, paced = book[bk.MARGIN], book[bk.SCORE] == bk.PACED_SENDS
+    least = NOTHING_LESS
+    for h in range(book[bk.HYPOTHESES]):
+        begin(start, memory, changes[h], work, stack)
+        likelihood[0] = 0.0
+        book[bk.KEEPS] = 1 if h == 0 and margin < bk.NO_MARGIN and paced else 0
+        end, watched = trial(
+            book, rows, sends, marks, draws[h], book[bk.FIRST], book[bk.LAST], work, stack, ack, likelihood, least
+        )
+        book[bk.KEEPS] = 0
+        out[h, 0], out[h, 1], out[h, 2] = likelihood[0], end, watched
+        if margin < bk.NO_MARGIN and h == 0 and end == book[bk.LAST]:
+            least = likelihood[0] + margin / 1000.0
+            add_up(memory[sk.NEXT_SEND], stack[sk.NEXT_SEND], likelihood)
+        elif least > NOTHING_LESS:
+            least = max(least, likelihood[0])
+
+
+def add_up(first, last, likelihood):
+    """Turn what each of the sends [first, last) can add at most into what all from there on can."""
+    likelihood[1 + last] = 0.0
+    for k in range(last - 1, first - 1, -1):
+        likelihood[1 + k] += likelihood[2 + k]
+
+
+def begin(start, memory, changes, work, stack):
+    """Start a hypothesis with changed copies of slots and stack."""
+    work[:] = start
+    own = stack[sk.STATE]
+    stack[:] = memory
+    stack[sk.STATE] = own
+    change(changes, work, stack)
+
+
+def keep(place, slots, stack):
+    """Copy slots and stack to a place."""
+    size = slots.size
+    place[:size] = slots
+    place[size:] = stack
+
+
+def change(changes, slots, stack):
+    """Apply changes: rows of (slot, increment); a negative slot -1 - k is element k of the stack."""
+    for k in range(changes.shape[0]):
+        slot = changes[k, 0]
+        if slot >= 0:
+            slots[slot] += changes[k, 1]
+        else:
+            stack[-1 - slot] += changes[k, 1]
+
+
+def scan(book, rows, sends, marks, draws, starts, base, memory, changes, kept, totals, work, stack, ack, likelihood, out):
+    """Make one change at each of several rows, to find where it explains the sends better.
+
+    `starts`, shape (n, 2), holds these rows, ascending, and the end of each branch. `base` and `memory` are slots
+    and stack before the first row, without the change, and are run from FIRST on to LAST. A row of `kept` has them
+    before each of `starts`. Fills the first column of `out` with the log likelihood ratio to the base over each branch,
+    the second with the base's before it, beyond ``likelihood[0]``; `totals`, if it has room, with that before each row.
+    """
+    h, running, last = 0, 0, book[bk.LAST]
+    total = likelihood[0]
+    if totals.size > 0:
+        totals[book[bk.FIRST]] = total
+    for i in range(book[bk.FIRST], last):
+        while h < book[bk.HYPOTHESES] and starts[h, 0] == i:
+            keep(kept[h], base, memory)
+            out[h, 1] = total
+            begin(base, memory, changes, work, stack)
+            likelihood[0] = 0.0
+            for j in range(i, starts[h, 1]):
+                call_row(book, rows, sends, marks, draws, j, work, stack, ack, likelihood)
+            out[h, 0] = likelihood[0] + total
+            h += 1
+            running += 1
+        likelihood[0] = 0.0
+        call_row(book, rows, sends, marks, draws, i, base, memory, ack, likelihood)
+        total += likelihood[0]
+        if totals.size > 0:
+            totals[i + 1] = total
+        if running:
+            for k in range(h):
+                if starts[k, 1] == i + 1:
+                    out[k, 0] -= total
+                    running -= 1
+
+
+def branch(book, rows, sends, marks, draws, starts, base, memory, changes, work, stack, ack, likelihood, sums):
+    """Make one change at each of several rows, as `scan` does, where the base's likelihood is known.
+
+    A row of `starts` is that row, the end of the branch, and the row of `sums` for the branch's log likelihood after
+    each of its rows. `base` and `memory` run from FIRST on to the last of these rows.
+    """
+    h, number = 0, book[bk.HYPOTHESES]
+    for i in range(book[bk.FIRST], starts[number - 1, 0] + 1):
+        if starts[h, 0] == i:
+            begin(base, memory, changes, work, stack)
+            likelihood[0] = 0.0
+            for j in range(i, starts[h, 1]):
+                call_row(book, rows, sends, marks, draws, j, work, stack, ack, likelihood)
+                sums[starts[h, 2], j - i] = likelihood[0]
+            h += 1
+        if h < number:
+            call_row(book, rows, sends, marks, draws, i, base, memory, ack, likelihood)
+
+
+def together(book, rows, sends, marks, draws, which, states, stacks, ends, totals, ack, likelihood, least):
+    """Run HYPOTHESES `which` over rows FIRST to before LAST; end those whose likelihood falls below ``least[0]``.
+
+    Row `h` of `marks`, `states`, `stacks` is the state of hypothesis `h`; ``totals[h]`` its log likelihood so far, to
+    which no send adds; ``ends[h]`` what it does.
+    """
+    for i in range(book[bk.FIRST], book[bk.LAST]):
+        for n in range(book[bk.HYPOTHESES]):
+            h = which[n]
+            if ends[h] == RUNS:
+                likelihood[0] = totals[h]
+                if call_row(book, rows, sends, marks[h], draws, i, states[h], stacks[h], ack, likelihood):
+                    ends[h] = DREW
+                elif likelihood[0] < least[0]:
+                    ends[h] = OUT
+                totals[h] = likelihood[0]
+                book[bk.OBSERVED] = i
+        book[bk.OBSERVED] = -1
