@@ -31,7 +31,12 @@ from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in
 from cctrace.replaying.recording import Recording
 from cctrace.replaying.script import TICK, Changes, Edit, Passed, Script
 
-_WAYS = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": trying.scan}
+_WAYS: dict[str, Callable[..., Any]] = {
+    "run": loop.run,
+    "score": loop.score,
+    "trials": trying.trials,
+    "scan": trying.scan,
+}
 _MACHINES = {name: Machine(way) for name, way in _WAYS.items()}
 MOST, CHANGES = 512, 4  # hypotheses at a time, and changes per hypothesis
 
@@ -78,6 +83,10 @@ class Follower:
         self.stack[sk.STATE] = self.slots.ctypes.data
         self.book = booked(cls, params, events, self.sends, self._machine, self.slot)
         self.may_draw = bool(cls.phase_choices or cls.probe_draws)
+        self.counts_ticks = self._machine.counts_ticks  # the compiled controller reads the kernel's ticks
+        self.may_pace = bool(self.book[bk.PACED_SLOT] >= 0)  # the socket, although the controller sets no rate
+        # PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall.
+        self.times_probe_rtt = bool(self.book[bk.STAMP_SLOT] < 0)
         self._saved = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
         self.places = {name: recordable(cls, name) for name in record}
         self._wanted = slots_of(self.places)
@@ -211,11 +220,6 @@ class Follower:
             self.set_gso(script.gso_max_bytes)
         if script.ecn_enable is not None:
             self.set_parameter("ecn_enable", script.ecn_enable)
-
-    @property
-    def may_pace(self) -> bool:
-        """Whether the socket may pace although the controller sets no rate."""
-        return self.book[bk.PACED_SLOT] >= 0
 
     def set_parameter(self, name: str, value: int) -> None:
         """Set a parameter of the controller."""
@@ -357,11 +361,6 @@ class Follower:
         """What the compiled controller's calls depend on besides the events: its code, parameters and ticks."""
         return self._machine.key, *sorted(self.params.items()), int(self.stack[sk.TICK_US])
 
-    @property
-    def counts_ticks(self) -> bool:
-        """Whether the compiled controller reads the kernel's ticks."""
-        return self._machine.counts_ticks
-
     @functools.cached_property
     def now_us(self) -> NDArray[np.int64]:
         """Time of each row on the connection's clock, us."""
@@ -373,18 +372,18 @@ class Follower:
         return self.rows.event == schema.LINUX_EVENTS["on_ack"]
 
     @property
-    def times_probe_rtt(self) -> bool:
-        """Whether PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall."""
-        return bool(self.book[bk.STAMP_SLOT] < 0)
-
-    @property
     def hands_over(self) -> bool:
         """Whether TCP hands packets to fq, which paces."""
         return bool(self.book[bk.HANDS_OVER])
 
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT after a row."""
-        return int(self.rows.srtt_us8[row]) >> 3
+        return int(self._srtt_us8[row]) >> 3
+
+    @functools.cached_property
+    def _srtt_us8(self) -> NDArray[np.int64]:
+        """The column in one piece: records are slow to ask."""
+        return np.ascontiguousarray(self.rows.srtt_us8)
 
     @property
     def recorded(self) -> dict[str, NDArray[Any]]:

@@ -1,7 +1,7 @@
 """Row loop of a replay over a recorded flow: sends and calls in order.
 
-Plain functions over numpy records, interpreted or compiled (`cctrace.lang.machine`). `trying` makes trials, `likelihood`
-scores sends.
+Plain functions over numpy records, interpreted or compiled (`cctrace.lang.machine`). `trying` makes trials;
+`likelihood` scores sends.
 """
 
 import numpy as np

@@ -276,7 +276,7 @@ class Probes(Inference):
         preferred.
         """
         follower = self.follower
-        starts = np.unique(np.maximum(starts, follower.row))
+        starts = np.array(sorted({max(int(start), follower.row) for start in starts}))
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
         longest_us = max(rtt_us, *(follower.srtt_us(row) for row in starts.tolist()))
         end = self.rounds_after(rounds, longest_us, int(starts[-1]))
@@ -378,7 +378,7 @@ class Probes(Inference):
     def ack_rows(self, times_us: NDArray[Any]) -> list[int]:
         """Return the rows of the first ACKs at or after some times."""
         places = np.searchsorted(self.acks_us, times_us)
-        return np.unique(self.acks[np.minimum(places, len(self.acks) - 1)]).tolist()
+        return sorted(set(self.acks[np.minimum(places, len(self.acks) - 1)].tolist()))
 
     def timed(self, row: int, end: int, latest: int | None, numbers: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
         """Return the numbers of a wait that the clock ends at row `end`: halfway from the ACK before.

@@ -11,7 +11,7 @@ from cctrace.replaying import stack as sk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.trying import NOTHING_LESS, OUT, RUNS, together
 
-Hypothesis: TypeAlias = tuple[int, ...]
+Hypothesis: TypeAlias = tuple[int, int]
 ROUNDING = 1e-3  # of likelihoods that are compared
 _together = Machine(together)
 

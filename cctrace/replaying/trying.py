@@ -9,7 +9,7 @@ from cctrace.replaying import stack as sk
 from cctrace.replaying.loop import call_row
 
 NOTHING_LESS = -1e300  # no log likelihood is
-RUNS, DREW, OUT = range(3)  # what a hypothesis of `together` does: goes on; ended with an unknown draw; cannot be the best
+RUNS, DREW, OUT = range(3)  # a hypothesis of `together` goes on; ended with an unknown draw; cannot be the best
 
 
 def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood, least):
@@ -90,7 +90,9 @@ def change(changes, slots, stack):
             stack[-1 - slot] += changes[k, 1]
 
 
-def scan(book, rows, sends, marks, draws, starts, base, memory, changes, kept, totals, work, stack, ack, likelihood, out):
+def scan(
+    book, rows, sends, marks, draws, starts, base, memory, changes, kept, totals, work, stack, ack, likelihood, out
+):
     """Make one change at each of several rows, to find where it explains the sends better.
 
     `starts`, shape (n, 2), holds these rows, ascending, and the end of each branch. `base` and `memory` are slots
