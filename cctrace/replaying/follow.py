@@ -31,12 +31,7 @@ from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in
 from cctrace.replaying.recording import Recording
 from cctrace.replaying.script import TICK, Changes, Edit, Passed, Script
 
-_WAYS: dict[str, Callable[..., Any]] = {
-    "run": loop.run,
-    "score": loop.score,
-    "trials": trying.trials,
-    "scan": trying.scan,
-}
+_WAYS: dict[str, Any] = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": trying.scan}
 _MACHINES = {name: Machine(way) for name, way in _WAYS.items()}
 MOST, CHANGES = 512, 4  # hypotheses at a time, and changes per hypothesis
 
