@@ -336,7 +336,8 @@ class Probes(Inference):
         low, high = self.now_us[list(bounds)]
         first, least, ways = best, step // 2, set()
         before = self.follower.save()
-        self.further = self.furthest(best + step, rtt_us)
+        if self.branches is not None:
+            self.further = self.furthest(best + step, rtt_us)
         self.go_near(best - 2 * step)
         while step > FINEST_US:
             step //= 2
