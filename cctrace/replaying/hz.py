@@ -7,7 +7,7 @@ the ticks. Where PROBE_RTT never came, or hardly shows, the sends refute neither
 """
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from cctrace.cc.base import Controller
 from cctrace.columns import Runs
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import Streamed
+from cctrace.lang.threads import each
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
@@ -92,6 +93,7 @@ class _Ticks:
     """
 
     def __init__(self, stream: Streamed, cls: type[Controller], params: dict[str, Any], given: Container[str]) -> None:
+        self._asked = stream, cls, params, given
         self.given, events = given, stream.events
         self.expiry = midflow.expiry(events, cls)
         self.shares = bool(cls.phase_choices) and self.expiry < 0
@@ -142,10 +144,20 @@ class _Ticks:
         self.tried.append(tried._replace(same=same))
         return self.tried[-1]
 
+    def infer_all(self, rate: int, phases_us: Sequence[int]) -> list[_Tried]:
+        """Infer them at some phases of the ticks of a rate."""
+        return [self.infer(rate, tick_us) for tick_us in phases_us]
+
     def best_phase(self, rate: int) -> _Tried:
         """Infer them at the likeliest phase of the ticks of a rate."""
         phases_us = range(APART_US // 2, 1_000_000 // rate, APART_US)
-        return max((self.infer(rate, tick_us) for tick_us in phases_us), key=lambda one: one[:2])
+        if self.shares or len(phases_us) < 2:
+            tried = self.infer_all(rate, phases_us)
+        else:  # each from the beginning
+            halves = (self, phases_us[::2]), (_Ticks(*self._asked), phases_us[1::2])
+            first, second = each(lambda half: half[0].infer_all(rate, half[1]), halves)
+            tried = first + second
+        return max(tried, key=lambda one: one[:2])
 
 
 def with_ticks(inferred: Inferred, rate: int, tick_us: int) -> Inferred:
@@ -175,8 +187,8 @@ def likeliest_hz(
     stream = handed_over_at(captured, cls, other) if captured is not None else source
     # Streams differ by more than the ticks: one rate must do better than the other over either.
     elsewhere = ticks if stream is source else _Ticks(stream, cls, params, given)
-    rival = elsewhere.infer(other, 0)
-    likelihoods = [rival.likelihood] if stream is source else [rival.likelihood, ticks.infer(other, 0).likelihood]
+    rivals = each(lambda one: one.infer(other, 0), [elsewhere] + ([ticks] if stream is not source else []))
+    rival, likelihoods = rivals[0], [one.likelihood for one in rivals]
     least, most = min(likelihoods), max(likelihoods)
     if least > usual.likelihood + SURE:
         shifted = ticks.best_phase(own)

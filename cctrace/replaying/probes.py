@@ -66,6 +66,8 @@ def _peaks(tried: dict[int, float]) -> list[list[int]]:
 class Probes(Inference):
     """The waits of BBR v2, v2+ and v3."""
 
+    branches: Branches | None = None  # of the wait that is chosen
+
     def __init__(self, follower: Subject) -> None:
         super().__init__(follower)
         params = follower.params
@@ -85,8 +87,8 @@ class Probes(Inference):
         self.doubtful: list[int] = []  # the refreshes before those that are doubtful, jiffies
         self.kept: list[Passed] = []  # what the search passed, see `Follower.passed`
         self.total = 0.0  # of scans from here
-        self.branches = Branches(follower) if isinstance(follower, Follower) else None
-        self.end = 0  # row up to which the last scan has looked
+        if isinstance(follower, Follower):
+            self.branches = Branches(follower)
         self.further = 0  # row up to which branches will be asked for
         self.seen = 0  # the row up to which the choice of a wait has looked
         self.wait: tuple[Any, ...] = ()  # the last one: the state before its draw, what was drawn, and what else may be
@@ -280,7 +282,7 @@ class Probes(Inference):
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
         longest_us = max(rtt_us, *(follower.srtt_us(row) for row in starts.tolist()))
         end = self.rounds_after(rounds, longest_us, int(starts[-1]))
-        self.seen, self.end = max(self.seen, end), end
+        self.seen = max(self.seen, end)
         base = {} if follower.get("rounds_since_probe") < 0 else self.never
         if self.branches is not None and end <= self.branches.end and len(starts) <= PLACES:
             likelihood = self.branches.likelihoods(starts.tolist(), end, self.further, base, AT_ONCE)
@@ -292,6 +294,8 @@ class Probes(Inference):
             ends = np.full(len(starts[some]), end)
             likelihood = follower.scan(starts[some], ends, base, AT_ONCE, self.total)
             tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
+        if self.branches is not None and self.branches.end == 0:
+            self.branches.begin(follower.passed(), end)
         return tried
 
     def search(self, first: int, last: int, rtt_us: int) -> set[int]:
@@ -300,8 +304,6 @@ class Probes(Inference):
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
         coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
         self.kept, peaks = self.follower.passed(), _peaks(coarse)
-        if self.branches is not None:
-            self.branches.begin(self.kept, self.end)
         found, best = set(), coarse[peaks[0][0]]
         # All are below 0, never probing, where a wait that is wrong by half an RTT lets a long flight leave wrongly.
         for peak in [rows for rows in peaks[:PEAKS] if coarse[rows[0]] > min(LOWER * best, best / LOWER)]:
