@@ -1,0 +1,94 @@
+"""Hypotheses that share work have the likelihoods that each has alone."""
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace.cc import controller
+from cctrace.cc.base import checked_params
+from cctrace.replaying import book as bk
+from cctrace.replaying import race, waits
+from cctrace.replaying.branches import Branches
+from cctrace.replaying.follow import Follower
+from cctrace.replaying.probes import AT_ONCE, NEVER
+from cctrace.replaying.race import Race
+from cctrace.replaying.stack import HZ, TICK_US
+
+MARGIN = 20.0
+
+
+def follower(dataset, name):
+    flow = cct.read(cct.datasets.path(dataset, "sender.pcap.zst")).flow(0)
+    cls, _ = controller(name)
+    return Follower(flow.events, flow.events.sends, cls, checked_params(cls, {"hz": 1000}))
+
+
+def ticks(run):
+    leads = {(250, lead): lead for lead in range(0, 4000, 200)}
+    return {one: {run.slot("hz"): -750, -1 - HZ: -750, -1 - TICK_US: lead} for one, lead in leads.items()}
+
+
+@pytest.mark.parametrize("many", [1, 1 << 60])
+def test_hypotheses_side_by_side_are_as_likely_as_alone_however_far_each_is(monkeypatch, many):
+    monkeypatch.setattr(race, "MANY", many)  # on two threads, and on one
+    monkeypatch.setattr(race, "cores", lambda: 2)
+    run = follower("loss_cubic_1pct", "cubic6")
+    every = ticks(run)
+    some = dict(list(every.items())[::3])
+    together = Race(run, bk.FULL_FLIGHTS, len(every))
+    for rows, asked in ((1000, some), (2000, every), (4000, some), (2000, some), (8000, every)):
+        alone, _, _ = run.trials(rows, changes=list(asked.values()), score=bk.FULL_FLIGHTS)
+        assert together.likelihoods(asked, rows).tolist() == alone.tolist()
+    assert len(set(alone.tolist())) > 5
+    assert run.row == 0
+
+
+def test_hypotheses_that_are_out_of_the_race_are_not_as_likely_as_the_margin():
+    run = follower("loss_cubic_1pct", "cubic6")
+    every = ticks(run)
+    together = Race(run, bk.FULL_FLIGHTS, len(every))
+    rows = 8000
+    alone, _, _ = run.trials(rows, changes=list(every.values()), score=bk.FULL_FLIGHTS)
+    found = together.likelihoods(every, rows, MARGIN)
+    near = alone >= alone.max() - MARGIN
+    assert 0 < near.sum() < len(alone)
+    assert found[near].tolist() == alone[near].tolist()
+    assert (found[~near] < alone.max() - MARGIN).all()
+    assert (found[~near] > alone[~near]).any()  # that ended early
+    assert together.likelihoods(every, rows).tolist() == alone.tolist()  # where they are asked for after all
+
+
+def test_branches_that_are_run_once_are_as_likely_as_each_time_anew():
+    run = follower("jitter_bbr_sd2ms", "bbr3")
+    run.run()  # up to the first wait that is drawn
+    run.draw((0, 0xFFFFFFFF))
+    row = run.run(run.row + 1)
+    never = {name: value for name, value in NEVER.items() if name in run.fields}
+    acks = np.flatnonzero(run.is_ack[row : row + 6000]) + row
+    coarse, fine = acks[::200], acks[50:250:25]
+    end = int(acks[-1])
+    run.scan(coarse, np.full(len(coarse), end), never, AT_ONCE)
+    branches = Branches(run)
+    branches.begin(run.passed(), end)
+    for starts, last in ((fine, end - 3000), (fine[::2], end - 4000), (acks[51:250:25], end), (fine, end)):
+        likelihood = branches.likelihoods(starts.tolist(), last, 0, never, AT_ONCE)
+        anew = run.scan(starts, np.full(len(starts), last), never, AT_ONCE)
+        assert likelihood == pytest.approx(anew, abs=1e-6)
+    assert np.ptp(anew) > 1
+
+
+def test_a_wait_that_was_chosen_with_other_ticks_is_the_one_that_is_chosen_anew(monkeypatch):
+    kept, hits = waits.Wait.known, []
+
+    def known(wait):
+        hits.append(kept(wait) is not None)
+        return kept(wait)
+
+    runs = []
+    for one in (known, lambda wait: None):
+        monkeypatch.setattr(waits.Wait, "known", one)
+        flow = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
+        runs.append(cct.replay(flow, "bbr3"))
+    assert any(hits)
+    assert runs[0].inferred == runs[1].inferred
+    assert np.array_equal(runs[0].columns["snd_cwnd"], runs[1].columns["snd_cwnd"])
