@@ -17,10 +17,10 @@ from cctrace.replaying.stack import HZ, TICK_US
 MARGIN = 20.0
 
 
-def follower(dataset, name):
+def followers(dataset, name, number):
     flow = cct.read(cct.datasets.path(dataset, "sender.pcap.zst")).flow(0)
     cls, _ = controller(name)
-    return Follower(flow.events, flow.events.sends, cls, checked_params(cls, {"hz": 1000}))
+    return [Follower(flow.events, flow.events.sends, cls, checked_params(cls, {"hz": 1000})) for _ in range(number)]
 
 
 def ticks(run):
@@ -32,7 +32,7 @@ def ticks(run):
 def test_hypotheses_side_by_side_are_as_likely_as_alone_however_far_each_is(monkeypatch, many):
     monkeypatch.setattr(race, "MANY", many)  # on two threads, and on one
     monkeypatch.setattr(race, "cores", lambda: 2)
-    run = follower("loss_cubic_1pct", "cubic6")
+    (run,) = followers("loss_cubic_1pct", "cubic6", 1)
     every = ticks(run)
     some = dict(list(every.items())[::3])
     together = Race(run, bk.FULL_FLIGHTS, len(every))
@@ -44,7 +44,7 @@ def test_hypotheses_side_by_side_are_as_likely_as_alone_however_far_each_is(monk
 
 
 def test_hypotheses_that_are_out_of_the_race_are_not_as_likely_as_the_margin():
-    run = follower("loss_cubic_1pct", "cubic6")
+    (run,) = followers("loss_cubic_1pct", "cubic6", 1)
     every = ticks(run)
     together = Race(run, bk.FULL_FLIGHTS, len(every))
     rows = 8000
@@ -59,7 +59,7 @@ def test_hypotheses_that_are_out_of_the_race_are_not_as_likely_as_the_margin():
 
 
 def test_branches_that_are_run_once_are_as_likely_as_each_time_anew():
-    run = follower("jitter_bbr_sd2ms", "bbr3")
+    (run,) = followers("jitter_bbr_sd2ms", "bbr3", 1)
     run.run()  # up to the first wait that is drawn
     run.draw((0, 0xFFFFFFFF))
     row = run.run(run.row + 1)
@@ -92,3 +92,20 @@ def test_a_wait_that_was_chosen_with_other_ticks_is_the_one_that_is_chosen_anew(
     assert any(hits)
     assert runs[0].inferred == runs[1].inferred
     assert np.array_equal(runs[0].columns["snd_cwnd"], runs[1].columns["snd_cwnd"])
+
+
+def test_what_was_chosen_holds_for_other_ticks_unless_min_rtt_expires_before_its_end():
+    runs = followers("jitter_bbr_sd2ms", "bbr3", 2)
+    runs[1].set_ticks(250, 1500)
+    for run in runs:
+        run.run()
+    longest = (0, 0xFFFFFFFF)
+    assert runs[0].row == runs[1].row
+    assert runs[0].get("min_rtt_stamp") != runs[1].get("min_rtt_stamp")
+    expires_us = runs[0].now_us[runs[0].row] + 5_100_000
+    for seen, holds in ((runs[0].row + 100, True), (int(runs[0].now_us.searchsorted(expires_us)), False)):
+        waits.Wait(runs[0], longest).note(waits.Chosen(longest, (), None, seen))
+        known = waits.Wait(runs[1], longest).known()
+        assert (known is not None and known.seen == seen) == holds
+    runs[1].set("rounds_since_probe", 1 + runs[1].get("rounds_since_probe"))
+    assert waits.Wait(runs[1], longest).known() is None  # another state
