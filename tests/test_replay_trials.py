@@ -80,12 +80,12 @@ def test_branches_that_are_run_once_are_as_likely_as_each_time_anew():
 def test_a_wait_that_was_chosen_with_other_ticks_is_the_one_that_is_chosen_anew(monkeypatch):
     kept, hits = waits.Wait.known, []
 
-    def known(wait):
-        hits.append(kept(wait) is not None)
-        return kept(wait)
+    def known(wait, numbers):
+        hits.append(kept(wait, numbers) is not None)
+        return kept(wait, numbers)
 
     runs = []
-    for one in (known, lambda wait: None):
+    for one in (known, lambda wait, numbers: None):
         monkeypatch.setattr(waits.Wait, "known", one)
         flow = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
         runs.append(cct.replay(flow, "bbr3"))
@@ -104,8 +104,13 @@ def test_what_was_chosen_holds_for_other_ticks_unless_min_rtt_expires_before_its
     assert runs[0].get("min_rtt_stamp") != runs[1].get("min_rtt_stamp")
     expires_us = runs[0].now_us[runs[0].row] + 5_100_000
     for seen, holds in ((runs[0].row + 100, True), (int(runs[0].now_us.searchsorted(expires_us)), False)):
-        waits.Wait(runs[0], longest).note(waits.Chosen(longest, (), None, seen))
-        known = waits.Wait(runs[1], longest).known()
+        wait, before = waits.Wait(runs[0]), runs[0].save()
+        runs[0].draw(longest)
+        runs[0].run(runs[0].row + 1)
+        wait.begins()
+        wait.note(waits.Chosen(longest, (), None, seen))
+        runs[0].restore(before)
+        known = waits.Wait(runs[1]).known(longest)
         assert (known is not None and known.seen == seen) == holds
     runs[1].set("rounds_since_probe", 1 + runs[1].get("rounds_since_probe"))
-    assert waits.Wait(runs[1], longest).known() is None  # another state
+    assert waits.Wait(runs[1]).known(longest) is None  # another state

@@ -90,6 +90,7 @@ class Probes(Inference):
         if isinstance(follower, Follower):
             self.branches = Branches(follower)
         self.further = 0  # row up to which branches will be asked for
+        self.before: tuple[Any, ...] = ()  # the state before the draw of the last one that was chosen among several
         self.seen = 0  # the row up to which the choice of a wait has looked
         self.wait: tuple[Any, ...] = ()  # the last one: the state before its draw, what was drawn, and what else may be
 
@@ -164,20 +165,20 @@ class Probes(Inference):
 
     def choose_wait(self) -> None:
         """The next call draws a wait: find the ACK that ends it."""
-        follower, row = self.follower, self.follower.row
-        wait, before = Wait(follower, self.numbers[-1]), follower.save()
-        chosen = wait.known()
+        follower, wait = self.follower, Wait(self.follower)
+        chosen = wait.known(self.numbers[-1])
         if chosen is None:
             self.seen = 0
-            chosen = self.chosen()
-            wait.note(chosen)
-        self.wait = (before, *chosen.others) if chosen.others else ()
+            chosen = self.chosen(wait)
+        elif chosen.others:
+            self.before = follower.save()
+        self.wait = (self.before, *chosen.others) if chosen.others else ()
         follower.draw(chosen.numbers)
-        follower.run(row + 1)
+        follower.run(follower.row + 1)
         if chosen.phase is not None:
             self.found.append(chosen.phase)
 
-    def chosen(self) -> Chosen:
+    def chosen(self, wait: Wait) -> Chosen:
         """Find the ACK that ends the wait that the next call draws, and stay here."""
         follower, row = self.follower, self.follower.row
         numbers, first, last, longest = self.choices()
@@ -185,10 +186,12 @@ class Probes(Inference):
         if len(numbers) + cut_off < 2 and last <= first:
             return Chosen(longest, (), None, self.seen)
         before, self.kept = follower.save(), []
+        self.before = before
         if self.branches is not None:
             self.branches.end = 0
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
+        wait.begins()
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         self.total = self.return_to(min(rows)) if rows else 0.0
@@ -210,7 +213,7 @@ class Probes(Inference):
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
         wait_us = int(self.now_us[best] - self.now_us[row])
         phase = Phase(row, wait_us, tried[best], max(others, default=-np.inf))
-        return Chosen(chosen, (chosen, *numbers.values()), phase, self.seen)
+        return wait.note(Chosen(chosen, (chosen, *numbers.values()), phase, self.seen))
 
     def likeliest(self, tried: Mapping[int, float]) -> int:
         """Return the likeliest row; of several that the sends do not distinguish, that of the median wait.

@@ -39,45 +39,53 @@ class _Flow:
     """What was chosen for the waits of a flow, by what they depend on."""
 
     def __init__(self, follower: Follower) -> None:
-        self.chosen: dict[tuple[object, ...], Chosen] = {}
+        self.chosen: dict[tuple[object, ...], tuple[bytes, Chosen]] = {}  # with the state after the draw
         asked = np.array(follower.rows.rs_send, np.int32)
         asked[asked < 0] = len(follower.marks)
         self.oldest = np.minimum.accumulate(asked[::-1])[::-1]  # of the sends that a row or a later one asks for
 
 
 class Wait:
-    """A wait that the next call of `follower` draws; its first possible draw is `numbers`."""
+    """A wait that the next call of `follower` draws."""
 
-    def __init__(self, follower: Subject, numbers: tuple[int, ...]) -> None:
-        self._key: tuple[object, ...] = ()
+    def __init__(self, follower: Subject) -> None:
+        self._follower = None
         if isinstance(follower, Follower) and follower.times_probe_rtt and follower.cls.__module__.startswith(OWN):
-            self._look_at(follower, numbers)
+            self._follower = follower
+            self._flow = _flows.get(follower.events) or _Flow(follower)
+            _flows[follower.events] = self._flow
+            self._key = follower.row, follower.key[0], self._state(follower)
+            self._begun = b""
 
-    def _look_at(self, follower: Follower, numbers: tuple[int, ...]) -> None:
-        row, before = follower.row, follower.save()
-        self._flow = _flows.get(follower.events) or _Flow(follower)
-        _flows[follower.events] = self._flow
-        state = self._state(follower)
-        follower.draw(numbers)
-        follower.run(row + 1)
-        self._now_us, self._lead_us, params = follower.now_us, int(follower.stack[sk.TICK_US]), follower.params
-        self._hz = params["hz"]
+    def begins(self) -> None:
+        """Look at the follower after it drew the first possible numbers."""
+        follower = self._follower
+        if follower is None or follower.get("mode") == follower.cls.states.index("PROBE_RTT"):
+            return
+        self._begun, params = self._state(follower), follower.params
+        self._now_us, self._lead_us, self._hz = follower.now_us, int(follower.stack[sk.TICK_US]), params["hz"]
         windows = {STAMPS[0]: params["probe_rtt_win_ms"], STAMPS[1]: params["min_rtt_win_sec"] * 1000}
         windows[STAMPS[0]] = min(windows.values())
         self._expires = min(follower.get(name) + ms * self._hz // 1000 for name, ms in windows.items())
-        if follower.get("mode") != follower.cls.states.index("PROBE_RTT"):
-            self._key = row, follower.key[0], state, self._state(follower)
+
+    def known(self, numbers: tuple[int, ...]) -> Chosen | None:
+        """Return what was chosen for it with other ticks, if that holds for these; the first possible `numbers`."""
+        follower = self._follower
+        if follower is None or self._key not in self._flow.chosen:
+            return None
+        begun, chosen = self._flow.chosen[self._key]
+        before = follower.save()
+        follower.draw(numbers)
+        follower.run(follower.row + 1)
+        self.begins()
         follower.restore(before)
+        return chosen if self._begun == begun and self._is_without_ticks(chosen.seen) else None
 
-    def known(self) -> Chosen | None:
-        """Return what was chosen for it with other ticks, if that holds for these."""
-        chosen = self._flow.chosen.get(self._key) if self._key else None
-        return chosen if chosen is not None and self._is_without_ticks(chosen.seen) else None
-
-    def note(self, chosen: Chosen) -> None:
-        """Note what was chosen for it."""
-        if self._key and self._is_without_ticks(chosen.seen):
-            self._flow.chosen[self._key] = chosen
+    def note(self, chosen: Chosen) -> Chosen:
+        """Note what was chosen for it, and return that."""
+        if self._follower is not None and self._begun and self._is_without_ticks(chosen.seen):
+            self._flow.chosen[self._key] = self._begun, chosen
+        return chosen
 
     def _is_without_ticks(self, seen: int) -> bool:
         """Return whether min_rtt does not expire before a row."""
