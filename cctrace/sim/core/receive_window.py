@@ -239,6 +239,12 @@ def keeps_window(f):
     return round_up(free_window(f)) >= f.rcv_right - begins(f, f.rcv_acked)
 
 
+def has_doubled(f):
+    """Whether what has been read makes room for twice the window that is left, or more (tcp_cleanup_rbuf)."""
+    left = f.rcv_right - begins(f, f.rcv_nxt)
+    return f.rcv_copied > 0 and 2 * left <= window_clamp(f) and round_up(free_window(f)) >= 2 * max(left, 1)
+
+
 def window_left(f):
     """Return how many more full segments the receive window admits."""
     return window_bytes(f) // f.mss

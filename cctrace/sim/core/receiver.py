@@ -118,12 +118,15 @@ def linux_receive(w, f, order, segment, echo_changed, now):
 
 
 def cleanup_rbuf(w, f, now):
-    """tcp_cleanup_rbuf: once read, the end of a burst (PSH) and what had no room unread are acknowledged.
+    """tcp_cleanup_rbuf: once read, the end of a burst (PSH) and what had no room unread are acknowledged, and so is a
+    window that has doubled.
 
     The process refreshes tcp_mstamp for it.
     """
+    if f.ack_every != DELAYED or f.profile != structs.LINUX or f.ack_slot_ns > 0:
+        return
     due = f.rcv_nxt - f.rcv_acked > 1 or (f.rcv_pushed == 1 and f.rcv_held == 0)
-    if f.ack_every == DELAYED and f.profile == structs.LINUX and f.ack_slot_ns == 0 and f.rcv_nxt > f.rcv_acked and due:
+    if (f.rcv_nxt > f.rcv_acked and due) or receive_window.has_doubled(f):
         f.delack_at = f.rcv_mstamp = now + w.clock_read_ns
 
 
