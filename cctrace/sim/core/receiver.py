@@ -29,7 +29,7 @@ COMPRESSED_NS = 1_000_000  # longest that an ACK is held back: sysctl tcp_comp_s
 COMPRESSION_SLACK_NS = 100_000  # tcp_comp_sack_slack_ns; an idle host's timer fires at its end
 PAWS_WINDOW_MS = 1  # TCP_PAWS_WINDOW
 KEPT_BLOCKS = 4  # that the receiver remembers, TCP_NUM_SACKS
-SENT_BLOCKS = 2  # of which an ACK is sure to carry so many, TCP_SACK_BLOCKS_EXPECTED
+SENT_BLOCKS, MOST_BLOCKS = 2, 3  # of which an ACK is sure to carry so many (TCP_SACK_BLOCKS_EXPECTED), and can at most
 
 
 def receive(w, f, now):
@@ -254,7 +254,7 @@ def note_block(w, f, order, segment, now):
     """tcp_sack_new_ofo_skb: blocks, last changed first. One that would not fit into a compressed ACK sends it.
 
     Return whether it did: no other ACK is due then (tcp_ack_snd_check). That ACK reports this segment if it extends a
-    block; one that begins a block waits for the next ACK.
+    block that the ACK carries; one that begins a block, or extends the fourth, waits for the next ACK.
     """
     blocks = words(f.sack_blocks)
     if f.rcv_high <= f.rcv_nxt:
@@ -264,7 +264,7 @@ def note_block(w, f, order, segment, now):
         at += 1
     sends = at >= SENT_BLOCKS and f.compressed > 0
     if sends:  # tcp_sack_compress_send_ack
-        if at < f.n_blocks:
+        if at < min(f.n_blocks, MOST_BLOCKS):
             log_arrival(f, order, segment, now)
         send_ack(w, f, now)
     left, right = segment, segment + 1
