@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import cctrace as cct
-from cctrace.lang.memory import place
+from cctrace.lang.memory import place, words
 from cctrace.sim.core import output
-from cctrace.sim.core.receiver import quick
-from cctrace.sim.core.structs import LINUX
+from cctrace.sim.core.receiver import cleanup_rbuf, note_block, quick
+from cctrace.sim.core.structs import LINUX, NEVER, acks
+from cctrace.sim.core.world import World
 
 PSH = 8
 MS = 1_000_000
@@ -102,3 +103,47 @@ def test_a_flow_counts_as_limited_by_its_window_until_what_it_then_sent_is_ackno
     output.validate_cwnd(flow, False)
     assert flow.is_cwnd_limited == 0
     assert flow.max_packets_out == 2
+
+
+@pytest.fixture
+def world():
+    """A flow that has just been connected, and its path."""
+    made = World(cct.Path(rate="10Mbit", rtt="40ms", buffer="1bdp"), [cct.Sender("reno", ack_every=2)], 1, False, True)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("left", "told"), [(10_000, True), (30_000, True), (36_000, False)])
+def test_a_window_that_doubles_when_data_are_read_is_told_although_all_was_acknowledged(world, left, told):
+    w, f = world.record, world.flows[0]
+    f.rcv_nxt = f.rcv_acked = f.rcv_read = f.rcv_high = 30  # a hole was filled: acknowledged before it was read
+    f.rcv_right = 30 * 1448 + left  # of the 65160 bytes of an empty buffer; [Linux612] tcp_cleanup_rbuf
+    cleanup_rbuf(w, f, 5 * MS)
+    assert f.delack_at == (5 * MS if told else NEVER)
+
+
+def arrives(runs, segment):
+    """Return (runs of segments, latest first, as four are remembered; what an ACK before that order carries)."""
+    met = [run for run in runs if min(run) - 1 <= segment <= max(run) + 1]
+    carried = [run | {segment} if run in met[:1] else run for run in runs][:3]  # beside a time stamp [RFC7323]
+    rest = [run for run in runs if run not in met]
+    return [{segment}.union(*met), *rest][:4], set().union(*carried), runs.index(met[0]) if met else len(runs)
+
+
+def test_an_ack_forced_by_too_many_blocks_reports_what_its_three_blocks_say(world):
+    """[Linux612] tcp_sack_new_ofo_skb; segment 0 is missing."""
+    w, f = world.record, world.flows[0]
+    random, runs, seen = np.random.default_rng(5), [], Counter()
+    for segment in (1 + 2 * random.permutation(20)).tolist() + (2 + 2 * random.permutation(19)).tolist():
+        f.compressed = 1
+        before = f.n_acks
+        runs, carried, place_of = arrives(runs, segment)
+        forced = note_block(w, f, 0, segment, MS)
+        f.rcv_high = max(f.rcv_high, segment + 1)
+        assert forced == (f.n_acks > before) == (place_of >= 2)
+        if forced:
+            ack = acks(f.ack)[(f.ack_tail - 1) & f.mask]
+            reported = words(f.log)[(ack.log - 1) & f.mask] == segment
+            assert reported == (segment in carried)
+            seen[place_of, reported] += 1
+    assert seen.keys() == {(2, True), (2, False), (3, False), (4, False)}
