@@ -28,7 +28,7 @@ from cctrace.cc.linux import EVENT_TX_START
 from cctrace.cc.orca import with_policy
 from cctrace.flows import state
 from cctrace.flows.capture import Capture
-from cctrace.flows.handover import SAME_PASS_NS, is_deferred, leave, may_hand_over, note_made, timer_late_ns
+from cctrace.flows.handover import SAME_PASS_NS, leave, may_hand_over, note_made, timer_late_ns
 from cctrace.flows.reenact import SENDS
 from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.io.packets import Packets
@@ -156,7 +156,7 @@ def test_small_queues_let_through_what_the_controllers_own_super_packets_leave_r
     size, mss = 4 * 1448, 1448
     tp = SimpleNamespace(mss=mss, rate_Bps=5_376_335, cwnd=30, snd_nxt=0, snd_una=0, snd_wnd=1 << 20, min0=4000)
     tp.packets_out, tp.sacked_out, tp.lost_out, tp.retrans_out, tp.head, tp.tail, tp.ca_state = 20, 0, 0, 0, 0, 2, 0
-    tp.queued, tp.skb_overhead, tp.throttled, tp.cut, tp.longest = 2 * (3 * mss + 896), 896, 0, 1, longest
+    tp.queued, tp.skb_overhead, tp.throttled, tp.longest = 2 * (3 * mss + 896), 896, 0, longest
     tp.skb_end = 0
     tp.clock_ns, tp.start_ns, tp.wstamp_ns, tp.gap_ns, tp.skb_bytes = 0, 0, state.CLOCK_START_US * 1000, 0, 3 * mss
     seg = np.rec.array([(mss,), (2 * mss,)], dtype=[("skb_end", "i8")])
@@ -524,19 +524,23 @@ def with_skbs():
     return tp
 
 
-def test_what_is_left_of_an_skb_does_not_wait_for_room_for_a_longer_super_packet():
-    """[Linux618] tcp_tso_should_defer; a bulk write's skbs end where super-packets are shorter, once in 45 segments."""
-    tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=-6_000)] * 2)
+def test_a_bulk_writes_skbs_end_where_super_packets_are_shorter_once_in_45_segments():
+    tp = with_skbs()
     assert full_skb(tp) == SKB * tp.mss
     begins = made(tp, [9, 9, 4, 9])
     assert tp.skb_end == 0  # one place is no evidence
-    assert is_deferred(tp, seg, (22 + 2 * SKB - 4) * tp.mss, 4, 4)
     made(tp, [9 + 2 * SKB - begins, 9, 4, 9], begins)
     assert tp.skb_end == (22 + 2 * SKB) * tp.mss
-    last = 22 + 5 * SKB - 4
-    assert not is_deferred(tp, seg, last * tp.mss, 4, 4)
-    assert is_deferred(tp, seg, last * tp.mss, 3, 3)
-    assert is_deferred(tp, seg, (last - 1) * tp.mss, 4, 4)
+    assert left_of_skb(tp, (22 + 5 * SKB - 4) * tp.mss) == 4 * tp.mss
+
+
+@pytest.mark.parametrize(("room", "handed"), [(3, False), (4, True), (9, True)])
+def test_what_fits_into_the_window_does_not_wait_for_a_longer_super_packet(room, handed):
+    """After another ACK it would have been longer: it was handed over at once ([Linux618] tcp_tso_should_defer)."""
+    tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=-6_000, skb_end=1448 * k) for k in (1, 2)])
+    tp.snd_nxt, tp.packets_out, tp.rate_Bps, tp.gap_ns = 2 * 1448, 60 - room, 9 * 1448 * 1024, 10_000_000
+    tp.skb_overhead = SKB_OVERHEAD_BYTES
+    assert may_hand_over(tp, seg, 0, 2 * 1448, 6 * 1448, state.PSH) == handed
 
 
 @pytest.mark.parametrize(

@@ -117,5 +117,4 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
                 tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
                 a += data
         tp.handed = last + 1
-        tp.cut = 0
         tp.queued += tp.skb_overhead + size

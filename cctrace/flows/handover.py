@@ -17,14 +17,12 @@ import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
-from cctrace.flows.sends import full_skb, left_of_skb
+from cctrace.flows.sends import full_skb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
 from cctrace.tcp.pacing import (
-    TSO_WIN_DIVISOR,
     UNPACED_SEGMENTS,
     near_peer_bytes,
     tso_autosize,
-    waits_for_ack,
 )
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS, is_throttled
 
@@ -144,6 +142,7 @@ def is_too_long(tp, size):
 def may_hand_over(tp, seg, ns, a, b, flag):
     """Return whether TCP hands over, now, the super-packet [a, b) that left at `ns` [Linux61] tcp_write_xmit.
 
+    What fits does not wait for a longer super-packet (tcp_tso_should_defer): with more room it would have been longer.
     `flag`: the flags of its last segment.
     """
     size = b - a
@@ -161,7 +160,7 @@ def may_hand_over(tp, seg, ns, a, b, flag):
     elif b > tp.snd_una + tp.snd_wnd:
         return False
     room = tp.cwnd - sb.in_flight(tp) if tp.cwnd else segments
-    if room <= 0 or (tp.cwnd and is_deferred(tp, seg, a, segments, room)):
+    if room <= 0:
         return False
     skbs = 0 if tp.head == tp.tail else 1 if is_single(tp, seg) else 2
     # tcp_write_xmit splits new data for the present rate before this check, and tcp_grow_skb adds to what had to wait;
@@ -169,7 +168,7 @@ def may_hand_over(tp, seg, ns, a, b, flag):
     most = tp.longest * tp.mss if tp.longest > 0 else longest(tp, tp.rate_Bps)
     made = whole if again or tp.rate_Bps <= 0 else min(size, most, room * tp.mss)
     if is_throttled(tp.queued, tp.skb_overhead + made, max(tp.rate_Bps, 0), again, skbs):
-        tp.throttled = tp.cut = 1
+        tp.throttled = 1
         return False
     return segments <= room
 
@@ -203,27 +202,6 @@ def note_made(tp, a, size, since_ns):
                 tp.skb_end, tp.skb_early = a, 0
         tp.short_end = a
     tp.made_before, tp.made = tp.made, size
-
-
-def is_deferred(tp, seg, a, segments, room):
-    """Return whether TCP waits for the next ACK, for a longer super-packet than the `room` in cwnd.
-
-    It does not if fewer `segments` leave, or if the room takes what is left of the skb that a write filled: a write of
-    much data fills one skb after the other. Nor if TCP Small Queues held back what fits: it had been split off by then
-    [Linux61] tcp_write_xmit.
-    """
-    if (
-        tp.cut
-        or segments < room
-        or left_of_skb(tp, a) <= room * tp.mss
-        or tp.ca_state >= CA_RECOVERY
-        or tp.head == tp.tail
-    ):
-        return False
-    third = min(tp.snd_wnd, tp.cwnd * tp.mss) // TSO_WIN_DIVISOR
-    age_us = tp.now_us - seg[tp.head & (seg.size - 1)].tx_us
-    idle_ns = tp.clock_ns - paced_until_ns(tp)
-    return waits_for_ack(room * tp.mss, tp.longest * tp.mss, third, idle_ns, age_us * 1000, tp.srtt8 * 125)
 
 
 def is_ack_first(p, sequence, k, time_ns, direction):
