@@ -315,18 +315,17 @@ def test_an_unpaced_sender_that_leaves_an_ack_unanswered_has_nothing_to_send(pac
     assert memory[stack.UNANSWERED] == marked
 
 
-def test_ticks_are_tried_with_as_many_rows_as_decide(monkeypatch):
+def test_ticks_are_tried_with_as_many_rows_as_decide():
     tried = []
 
-    def flights(_, hypotheses, rows, margin):
+    def likelihoods(hypotheses, rows, margin):
         tried.append(([phase for _, phase in hypotheses], rows))
         likelihood = {0: -100.0, 25: 0.0 if rows < 20_000 else -100.0, 50: -10.0, 51: -10.0, 75: -100.0}
         return np.array([likelihood[phase] for _, phase in hypotheses])
 
-    monkeypatch.setattr(ticks, "_flights", flights)
-    follower = SimpleNamespace(rows=np.zeros(100_000))
+    flown = SimpleNamespace(likelihoods=likelihoods, follower=SimpleNamespace(rows=np.zeros(100_000)))
     every = [(250, phase) for phase in (0, 25, 50, 51, 75)]
-    assert ticks._likeliest(follower, every, 1_000, 4_000) == 51  # 50 and 51 are equal: one of the middle
+    assert ticks._likeliest(flown, every, 1_000, 4_000) == 51  # 50 and 51 are equal: one of the middle
     assert tried == [
         ([0, 25, 50, 51, 75], 1_000),
         ([25, 50, 51], 2_000),
@@ -336,5 +335,5 @@ def test_ticks_are_tried_with_as_many_rows_as_decide(monkeypatch):
         ([25, 50, 51], 32_000),
     ]
     tried.clear()
-    assert ticks._likeliest(follower, [(250, 50), (250, 51)], 4_000, 4_000) == 51
+    assert ticks._likeliest(flown, [(250, 50), (250, 51)], 4_000, 4_000) == 51
     assert tried == [([50, 51], 4_000)]  # more rows would not tell these apart

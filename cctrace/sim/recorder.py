@@ -150,10 +150,11 @@ class _Wire:
                 self.handshake(syn_ns, now)
                 acked_ns = now + self.flow.forward_ns
             elif what == structs.TAP_SENT:
+                echo_ms, marks = marks >> structs.TAP_ECHO, marks & (1 << structs.TAP_ECHO) - 1
                 lacks, marks = marks >> structs.TAP_LACKS, marks & (1 << structs.TAP_LACKS) - 1
                 if value + 1 == len(self.begins):
                     self.begins.append(self.begins[value] + self.flow.mss - lacks)
-                self.sent.append((now // 1_000_000, value, marks, self.heard_ms))
+                self.sent.append((now // 1_000_000, value, marks, echo_ms or self.heard_ms))
                 if self.at_sender:
                     self.data(now, *self.sent[-1])
             elif what in (structs.TAP_ARRIVED, structs.TAP_DISCARDED):

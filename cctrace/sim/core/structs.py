@@ -180,7 +180,7 @@ RTO_TIMER, REORDERING_TIMER, PROBE_TIMER = range(3)  # what the retransmission t
 TRACE_WIDTH = 80  # words of a row of a trace
 TAP_WIDTH = 3  # words of a row of a tap
 TAP_SYN, TAP_SYN_ACK, TAP_SENT, TAP_ARRIVED, TAP_ACK, TAP_ACK_ARRIVED, TAP_DISCARDED = range(7)  # what it saw
-TAP_LACKS = 8  # the shortfall of a transmission's segment, stored beside its marks
+TAP_LACKS, TAP_ECHO = 8, 24  # beside a transmission's marks: its segment's shortfall, the time stamp that it echoes
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
 SACKED, LOST, RETRANS, EVER_RETRANS, FRESH = 1, 2, 4, 8, 16  # FRESH: reported by the ACK being processed

@@ -2,7 +2,7 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.positions import length
-from cctrace.sim.core.structs import TAP_LACKS, TAP_SENT, TAP_WIDTH, transmissions
+from cctrace.sim.core.structs import TAP_ECHO, TAP_LACKS, TAP_SENT, TAP_WIDTH, transmissions
 
 
 def tap(f, now, what, marks, value):
@@ -18,11 +18,15 @@ def tap(f, now, what, marks, value):
 
 
 def tap_sent(f, now, order):
-    """Note a transmission, and by how many bytes its segment is not full."""
+    """Note a transmission, by how many bytes its segment is not full and, through fq, which time stamp it echoes.
+
+    That is the latest one received when TCP handed it over (tcp_established_options), else when it leaves.
+    """
     if f.tap_size > 0:
-        index = transmissions(f.tx)[order & f.mask].seg
-        lacks = f.mss - length(f, index)
-        tap(f, now, TAP_SENT, transmissions(f.tx)[order & f.mask].marks | lacks << TAP_LACKS, index)
+        sent = transmissions(f.tx)[order & f.mask]
+        lacks = f.mss - length(f, sent.seg)
+        echo = sent.echo if f.fq == 1 else 0
+        tap(f, now, TAP_SENT, sent.marks | lacks << TAP_LACKS | echo << TAP_ECHO, sent.seg)
 
 
 def tap_room(f):
