@@ -180,3 +180,16 @@ def test_a_receivers_capture_is_a_round_trip_away_from_the_sender(tmp_path):
     quality = cct.read(tmp_path / "receiver.pcap").flow(0).quality()
     assert quality["taken_at"] == "receiver"
     assert quality["sender_side_us"] == pytest.approx(40_000 + 1500 * 8 / 20, abs=400)  # a segment's own time included
+
+
+@pytest.mark.parametrize("fq", [False, True])
+def test_data_through_fq_echo_the_time_stamp_that_tcp_knew_when_it_handed_them_over(tmp_path, fq):
+    """[Linux61] tcp_established_options: not the latest one when fq lets them leave."""
+    sender = cct.Sender("bbr3", fq=fq, ack_every=2)
+    cct.simulate(cct.Path(**PATH), sender, "3s", packets=True, profile="linux").to_pcap(tmp_path / "sender.pcap")
+    packets = cct.read(tmp_path / "sender.pcap").packets
+    came, data = packets["direction"] == 1, (packets["direction"] == 0) & (packets["payload"] > 0)
+    latest = np.maximum.accumulate(np.where(came, packets["tsval"], 0))[data]
+    behind = latest.astype(int) - packets["tsecr"][data]
+    assert behind.min() == 0
+    assert (behind > 0).mean() > 0.2 if fq else behind.max() == 0
