@@ -12,7 +12,7 @@ import cctrace as cct
 from benchmarks.kernel_instants import POLL_LASTS_NS, TIMER_STEP_NS, hz_of, passages, polls_of
 from cctrace.cc import controller
 from cctrace.sim.core.receive_window import scaling_ratio
-from cctrace.sim.core.structs import HANDSHAKE, TAP_LACKS, TAP_SENT, legs
+from cctrace.sim.core.structs import HANDSHAKE, TAP_ECHO, TAP_LACKS, TAP_SENT, legs
 from cctrace.sim.core.view import DRAWN
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.jitter import Jitter
@@ -55,7 +55,7 @@ def transmissions(c):
 
 def offsets(sent):
     """Return the first byte of each segment sent, of the rows that a tap noted of them."""
-    index, lacks = sent[:, 2], sent[:, 1] >> 3 + TAP_LACKS
+    index, lacks = sent[:, 2], (sent[:, 1] >> 3 + TAP_LACKS) & (1 << TAP_ECHO - TAP_LACKS) - 1
     size = np.zeros(index.max(initial=-1) + 1, np.int64)
     size[index] = MSS - lacks
     return (np.cumsum(size) - size)[index]
