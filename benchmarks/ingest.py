@@ -72,8 +72,8 @@ def machine():
     return f"{models[0] if models else platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
 
 
-def timed(function, *args, repeat=3):
-    """Best time of `repeat` calls, in seconds."""
+def timed(function, *args, repeat=9):
+    """Best time of `repeat` calls, in seconds: a virtual machine may take a second to get back memory that it freed."""
     best = float("inf")
     for _ in range(repeat):
         start = time.perf_counter()
