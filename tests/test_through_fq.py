@@ -28,7 +28,7 @@ from cctrace.cc.linux import EVENT_TX_START
 from cctrace.cc.orca import with_policy
 from cctrace.flows import state
 from cctrace.flows.capture import Capture
-from cctrace.flows.handover import SAME_PASS_NS, leave, may_hand_over, note_made, timer_late_ns
+from cctrace.flows.handover import SAME_PASS_NS, may_hand_over, note_made, timer_late_ns
 from cctrace.flows.reenact import SENDS
 from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.io.packets import Packets
@@ -43,7 +43,7 @@ from cctrace.replaying.senders import registered
 from cctrace.replaying.through_fq import Passage, at_hand_over, passage
 from cctrace.report.overview import write_report
 from cctrace.tcp.pacing import waits_for_ack
-from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, is_throttled
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, is_throttled
 
 RECORDINGS = Path(__file__).parent / "recordings"
 SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
@@ -599,39 +599,6 @@ def test_a_packet_that_left_before_its_time_was_as_late_as_usual(seen_us, found_
     """The timer of fq uses its slack to the end, if no other interrupt comes; min_rtt hangs on it (seed 329049)."""
     tp = np.zeros(1, state.TP).view(np.recarray)[0]
     assert [timer_late_ns(tp, round(1000 * us)) for us in seen_us][-1] == round(1000 * found_us)
-
-
-@pytest.mark.parametrize(
-    ("overhead", "woke", "waiting_too", "goes_on"),
-    [
-        (SKB_OVERHEAD_BYTES_6_1, False, True, True),
-        (SKB_OVERHEAD_BYTES_6_1, True, True, False),
-        (SKB_OVERHEAD_BYTES_6_1, True, False, True),  # nothing is left in fq
-        (SKB_OVERHEAD_BYTES, True, True, True),  # a later kernel
-    ],
-)
-def test_an_interrupt_that_wakes_a_process_leaves_the_rest_to_ksoftirqd(overhead, woke, waiting_too, goes_on):
-    """TCP then goes on with the next ACK (seed 329049: 1148 ACKs of 14,836 found another flight, 13 with this rule)."""
-    tp = np.zeros(1, state.TP).view(np.recarray)[0]
-    tp.skb_overhead, tp.throttled, tp.queued = overhead, 1, (1 + waiting_too) * (overhead + 2896)
-    assert not leave(tp, 1448, False, woke)
-    assert leave(tp, 1448, True, woke) == goes_on
-    assert tp.queued == waiting_too * (overhead + 2896)
-    assert tp.throttled != goes_on
-
-
-def test_polls_that_come_with_a_departure_are_marked_in_a_pass_through_fq_alone():
-    flow = cct.read(RECORDINGS / "fq_v2_probe_rtt" / "sender.pcap.zst").flow(0)
-    rows = np.flatnonzero(flow.capture.packets["payload"] > 0)
-    woken_ns = flow.capture.packets["time_ns"][rows[[100, 200]]] + np.array([768, 5_000])
-    through, directly = (
-        flow.capture.reenactment([0], fq=how, woken_ns=woken_ns) for how in (state.THROUGH_FQ, state.DIRECTLY)
-    )
-    marked, unmarked = (work.given[0][9][rows] & state.OPT_WOKE != 0 for work in (through, directly))
-    lag_ns = woken_ns[0] - flow.capture.packets["time_ns"][rows]
-    assert marked[100]
-    assert np.array_equal(marked, (lag_ns >= 0) & (lag_ns <= 2_000))  # the second poll came too late
-    assert not unmarked.any()
 
 
 def test_who_explains_only_the_beginning_does_not_say_how_the_rest_was_handed_to_fq(monkeypatch):

@@ -20,7 +20,7 @@ from cctrace.flows import reaction
 from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
-from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, OPT_WOKE, PARAM, PSH, THROUGH_FQ
+from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH, THROUGH_FQ
 from cctrace.flows.table import Connections
 from cctrace.units import format_rate, format_share, format_size, format_time
 
@@ -93,7 +93,6 @@ BLUR_US = 1000  # error of departure times in a capture not taken at the sender
 _READ = ("direction", "flags", "seq", "ack", "window", "payload", "tsval", "tsecr", "options", "sack_row", "sack_count",
          "ecn_ce_bytes")  # fmt: skip
 _SHOWN = 10  # rows in a notebook
-WAKING_NS = 2_000  # from an interrupt until the process that it woke has read the clock
 
 
 class Capture(Gridded):
@@ -271,7 +270,6 @@ class Capture(Gridded):
         most: int | None = None,
         misses_marks: bool = False,
         hz: int | None = None,
-        woken_ns: Ints | None = None,
         is_echoed: bool = False,
     ) -> Pass:
         """Return a re-enactment ready to run, a `Pass`.
@@ -279,8 +277,7 @@ class Capture(Gridded):
         `fq`: how packets left the senders, `state.THROUGH_FQ` or others; see `handover`. `misses_marks`: whether the
         senders' kernels do, see `ecn.misses_marks`. `hz`: see `params`. Only for a single connection: `polls`, shape
         (n, 2), intervals (capture clock, ns) in which to answer as TCP_INFO would; `decided` and `marked`, as for
-        `Flow.answers`; `most`, the largest number of packets; `woken_ns`, when a process of the sender's woke to poll;
-        `is_echoed`, whether echoes date hand-overs: `echoes`.
+        `Flow.answers`; `most`, the largest number of packets; `is_echoed`, whether echoes date hand-overs: `echoes`.
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)
@@ -289,11 +286,7 @@ class Capture(Gridded):
         if most is not None:
             order = order[first[0] :][:most]
             first = np.array([0, len(order)])
-        columns = {name: self.packets[name] for name in _READ}
-        if woken_ns is not None and len(woken_ns) and fq == THROUGH_FQ:
-            lag_ns = woken_ns[np.minimum(np.searchsorted(woken_ns, clock), len(woken_ns) - 1)] - clock
-            woke = np.where((lag_ns >= 0) & (lag_ns <= WAKING_NS), OPT_WOKE, 0)
-            columns["options"] = columns["options"] & ~np.uint8(OPT_WOKE) | woke.astype(np.uint8)
+        packets = (clock, *(self.packets[name] for name in _READ))
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         if polls.ndim != 2 or polls.shape[1] != 2:
@@ -301,7 +294,7 @@ class Capture(Gridded):
         decided = np.zeros((0, 4), np.int64) if decided is None else np.asarray(decided, np.int64)
         decided = np.pad(decided, ((0, 0), (0, 6 - decided.shape[1])))
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
-        packets, params = (clock, *columns.values()), self.params(rows, fq, misses_marks, hz)
+        params = self.params(rows, fq, misses_marks, hz)
         params["echoes"] = is_echoed and fq == THROUGH_FQ
         return Pass(packets, sacks, order, first, params, polls, decided, marked)
 

@@ -118,8 +118,7 @@ class Flow(Carded):
         return Stream(rows), log, sent, finals[0]
 
     def _pass(self, polls: Any = None, decided: Any = None, marked: Any = None) -> Pass:
-        woken_ns = None if self.tcpinfo is None else self.tcpinfo["time_ns"]
-        how = self._left, self._most, self.is_missing_marks, self._hz, woken_ns, self._is_echoed
+        how = self._left, self._most, self.is_missing_marks, self._hz, self._is_echoed
         decided = self._decided if decided is None else decided
         return self.capture.reenactment([self.index], polls, decided, marked, *how)
 

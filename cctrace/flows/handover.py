@@ -24,7 +24,7 @@ from cctrace.tcp.pacing import (
     near_peer_bytes,
     tso_autosize,
 )
-from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS, is_throttled
+from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
 # Tolerance for a packet's lateness beyond its rate, besides a gap: the replay's rate may be wrong.
@@ -224,18 +224,12 @@ def is_single(tp, seg):
     return seg[tp.head & mask].skb_end == seg[(tp.tail - 1) & mask].skb_end
 
 
-def leave(tp, payload, is_last, woke):
-    """A waiting segment leaves; return whether TCP, which waited for its super-packet to leave, continues.
-
-    Not before the next ACK if the interrupt `woke` a process: ksoftirqd does the rest of it, until Linux 6.5, and then
-    TCP does not go on while fq holds more [Linux61] kernel/softirq.c __do_softirq, tcp_wfree.
-    """
+def leave(tp, payload, is_last):
+    """A waiting segment leaves; return whether TCP, which waited for its super-packet to leave, continues."""
     tp.queued -= payload
     if not is_last:
         return False
     tp.queued -= tp.skb_overhead
-    if woke and tp.queued > 0 and tp.skb_overhead == SKB_OVERHEAD_BYTES_6_1:
-        return False
     waited = tp.throttled != 0
     tp.throttled = 0
     return waited

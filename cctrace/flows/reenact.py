@@ -132,7 +132,7 @@ def take(tp, p, at, sequence, k, packets, sacks, polls, decided, marked, tables)
     """Process the packet at place `k`; `at.asks` says whether TCP may hand over data to fq next."""
     out, log, sent, snap, seg, _, _, blocks, scratch = tables
     rs = scratch[0]
-    time_ns, direction, flags, seq, _, _, payload, _, _, options, _, _, _ = packets
+    time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _, _ = packets
     q = sequence[k]
     fl = flags[q]
     mine = direction[q] == p.sender
@@ -146,7 +146,7 @@ def take(tp, p, at, sequence, k, packets, sacks, polls, decided, marked, tables)
         return
     if mine and k < tp.handed and payload[q] > 0:
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
-        if leave(tp, np.int64(payload[q]), last == k, options[q] & state.OPT_WOKE != 0):
+        if leave(tp, np.int64(payload[q]), last == k):
             tcp_sender.answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
             at.asks = 0 if is_ack_first(p, sequence, k, time_ns, direction) else 1
     elif mine:

@@ -12,7 +12,6 @@ from cctrace import schema
 
 FIN, SYN, RST, PSH, ACK, CWR = 1, 2, 4, 8, 16, 128
 OPT_TIMESTAMPS, OPT_ACCURATE_ECN, OPT_COPY, OPT_CUT = 1, 32, 64, 128
-OPT_WOKE = 16  # only in a pass: the packet left with the interrupt that woke the process which polls the counters
 
 # How packets left the sender: at once, through fq, or by a timer that may be as late as fq's.
 DIRECTLY, THROUGH_FQ, LATE_TIMER = range(3)
