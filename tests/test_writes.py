@@ -135,3 +135,17 @@ def test_skbs_are_cut_and_joined_as_by_a_walk_of_segment_after_segment():
             covered = {k for a, b in ranges[: m[wr.SACKS]].tolist() for k in range(a, b) if k >= acknowledged}
             assert covered == sacked
     assert m[wr.MEMORY] == m[wr.KEPT] * 896 - acknowledged  # no data counted here, but those that left
+
+
+def test_blocks_of_single_bytes_fill_no_more_than_the_lists_that_are_there():
+    """A file may claim any SACK blocks; compiled code does not check where it writes."""
+    socket, ends, sacked = np.zeros(wr.SOCKET_SIZE, np.int64), np.zeros(8, np.int64), np.zeros((4, 2), np.int64)
+    socket[wr.AT_UNA], socket[wr.NXT] = 1, 10_000
+    for left in range(9_000, 10, -7):
+        wr.sack(socket, ends, sacked, left, left + 1)
+        assert 0 <= socket[wr.SACKS] <= len(sacked)
+        kept = ends[: socket[wr.KEPT]]
+        assert (np.diff(kept) > 0).all()
+    assert len(kept) == len(ends)
+    wr.acknowledge(socket, ends, sacked, 9_990)
+    assert (socket[wr.KEPT], socket[wr.SACKS]) == (0, 0)

@@ -13,18 +13,12 @@ tcp_replace_ts_recent.
 
 import numpy as np
 
-from cctrace.flows.handover import U32_MAX, next_data
+from cctrace.flows.handover import next_data
 from cctrace.flows.state import ACK, OPT_TIMESTAMPS
+from cctrace.tcp.sequence import is_newer
 from cctrace.tcp.small_queue import is_throttled
 
-HALF = 0x80000000  # of the range of time stamps
 LARGER = 2  # than TCP Small Queues allow at the replayed rate, which may be too low, a queue may have been
-
-
-def is_newer(one, other):
-    """Return whether time stamp `one` is newer than `other` [RFC7323] section 5.2."""
-    ahead = (one - other) & U32_MAX
-    return 0 < ahead < HALF
 
 
 def is_early(tp, p, option, echo):

@@ -18,7 +18,7 @@ from cctrace.flows.packed import Stream
 from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
 from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
-from cctrace.tcp.sequence import unwrap
+from cctrace.tcp.sequence import is_newer, unwrap
 
 FIRST_RING = 64
 PART = 1 << 16  # rows of a stream that is taken in parts
@@ -196,8 +196,7 @@ def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
         tp.ce_reported = np.int64(ce_bytes[q])
     if options[q] & state.OPT_TIMESTAMPS:
         tp.tsecr = tsecr[q]
-        newer = (np.int64(tsval[q]) - tp.ts_recent) & 0xFFFFFFFF
-        if tp.ts_recent == 0 or (newer > 0 and newer < 0x80000000):
+        if tp.ts_recent == 0 or is_newer(np.int64(tsval[q]), tp.ts_recent):
             tp.ts_recent, tp.ts_newer = tsval[q], 1
     count = min(np.int64(sack_count[q]), 4)
     for i in range(count):

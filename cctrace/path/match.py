@@ -6,21 +6,11 @@ segments covered by an ACK or a SACK block are found without rescanning: `after`
 
 import numpy as np
 
+from cctrace.tcp.sequence import first_not_below
+
 WAITING, DELIVERED, LOST, NEEDLESS = 0, 1, 2, 3  # state of a transmission
 LATE, AT_ONCE, FILLS = 0, 1, 2  # ACKs: possibly delayed; immediate; filling a hole, which reports other segments late
 PROMPT = 3  # duplicate ACKs that a Linux receiver sends before it compresses SACKs (tcp_fastretrans_thresh)
-
-
-def _find(starts, seq):
-    """Return the first row of `starts` not below `seq`."""
-    low, high = 0, starts.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if starts[middle] < seq:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _undelivered(after, i):
@@ -48,6 +38,7 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, r
     """
     time_ns, first, count, ack, sack_row, sack_count = packets
     left, right = sacks
+    segments = starts.shape[0]
     una, highest, repeats = np.int64(0), np.int64(0), np.int64(0)
     for row in range(time_ns.shape[0]):
         now = time_ns[row]
@@ -71,13 +62,14 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, r
                 low, high = left[b], right[b]
                 inside = b == sack_row[row] and sack_count[row] > 1 and low >= left[b + 1] and high <= right[b + 1]
                 if high <= una or inside:
-                    _needless(_find(starts, low), _find(ends, high + 1), latest, before, state)
+                    stop = first_not_below(ends, segments, high + 1)
+                    _needless(first_not_below(starts, segments, low), stop, latest, before, state)
                     continue
                 highest = max(highest, high)
             if high > low:
                 _cover(
-                    _find(starts, low),
-                    _find(ends, high + 1),
+                    first_not_below(starts, segments, low),
+                    first_not_below(ends, segments, high + 1),
                     now,
                     row,
                     least_ns,

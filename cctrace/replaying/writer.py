@@ -10,6 +10,7 @@ Positions are bytes of the sequence space. [Linux612] net/ipv4/tcp.c tcp_sendmsg
 """
 
 from cctrace.tcp.rate import app_limited_after, app_limited_until
+from cctrace.tcp.sequence import first_not_below
 from cctrace.tcp.small_queue import is_throttled
 
 WRITE_BYTES = 1 << 18  # that the application writes at a time
@@ -32,22 +33,10 @@ END, BEGIN, IS_NEW, FIRST, LAST, SEGMENTS, LEFT_NS, SKB_SIZE = range(8)
 # fmt: on
 
 
-def place_of(m, ends, at):
-    """Where in the sorted ends of outstanding skbs a position belongs."""
-    low, high = 0, m[KEPT]
-    while low < high:
-        middle = (low + high) // 2
-        if ends[middle] < at:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 def cut(m, ends, at):
-    """An skb of the retransmission queue ends at a position."""
-    k = place_of(m, ends, at)
-    if at > m[AT_UNA] and (k == m[KEPT] or ends[k] != at):
+    """An skb of the retransmission queue ends at a position, if the list has room, as it has for any real sender's."""
+    k = first_not_below(ends, m[KEPT], at)
+    if at > m[AT_UNA] and (k == m[KEPT] or ends[k] != at) and m[KEPT] < ends.size:
         for j in range(m[KEPT], k, -1):
             ends[j] = ends[j - 1]
         ends[k] = at
@@ -57,7 +46,7 @@ def cut(m, ends, at):
 
 def join(m, ends, at):
     """No skb ends at a position any more."""
-    k = place_of(m, ends, at)
+    k = first_not_below(ends, m[KEPT], at)
     if k < m[KEPT] and ends[k] == at:
         for j in range(k, m[KEPT] - 1):
             ends[j] = ends[j + 1]
@@ -117,7 +106,7 @@ def take_block(m, ends, sacked, left, right):
             join(m, ends, left)
         else:
             cut(m, ends, left)
-    k = place_of(m, ends, left + 1)
+    k = first_not_below(ends, m[KEPT], left + 1)
     while k < m[KEPT] and ends[k] < right:
         join(m, ends, ends[k])
     if right < m[NXT] and is_sacked(m, sacked, right):
