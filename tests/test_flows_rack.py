@@ -44,7 +44,7 @@ class Exchange:
     """One conversation: `talk` is what the capture shows, `expected` the naive counters after each ACK.
 
     `undecided`: an ACK came within a tick of RACK's timer, or before the retransmission that the timer caused. When
-    ticks are is not in a capture, so that it does not show which the sender saw first.
+    ticks are is not in a capture, so that it does not show which the sender saw first: nothing is expected from then.
     """
 
     def __init__(self, gaps, path, repairs_per_ack):
@@ -118,7 +118,8 @@ class Exchange:
             return
         self.talk.ack(ms, seq(edge), [(seq(a), seq(b)) for a, b in blocks], echo_ms=sent_ms)
         self.sender.ack(clock(ms, 3000), edge, blocks, self.talk._tick(sent_ms))
-        self.expected.append((EPOCH_NS + round((ms + RTT_MS) * 1e6) + 3000, self.sender.counters()))
+        if not self.undecided:
+            self.expected.append((EPOCH_NS + round((ms + RTT_MS) * 1e6) + 3000, self.sender.counters()))
         self.repair_soon(ms)
 
 
@@ -136,13 +137,13 @@ def exchanges(draw):
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(exchanges())
 def test_scoreboard_and_state_equal_their_definition(exchange):
-    assume(exchange.expected and exchange.sender.widest <= 4 and not exchange.undecided)
+    assume(exchange.expected and exchange.sender.widest <= 4)
     flow = exchange.talk.flow()
     answers = flow.answers([(time_ns, time_ns + 1) for time_ns, _ in exchange.expected])
     for poll, (time_ns, counters) in enumerate(exchange.expected):
         last = answers[answers["poll"] == poll][-1]
         assert {name: int(last[name]) for name in counters} == counters, time_ns
-    assert (flow.retransmissions["why"] == "fast").all()
+    assert exchange.undecided or (flow.retransmissions["why"] == "fast").all()
 
 
 def last_answer(talk, ms):
