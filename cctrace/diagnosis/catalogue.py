@@ -354,8 +354,8 @@ CAUSES = {  # the most important first
         "jitter",
         "The path's delay varies: a standard deviation of {jitter_sd_us} within an RTT, on a mean of "
         "{uncongested_rtt_us}, whatever this flow has queued.",
-        "Jitter lowers BBR's min_rtt: `cctrace fit collapse` computes how near this is to a minRTT collapse, `cctrace "
-        "fit jitter` what the path draws (more than packets that keep their order show).",
+        "Jitter lowers BBR's min_rtt: `cctrace fit collapse` computes how near this is to a minRTT collapse. `cctrace "
+        "fit jitter` fits the path's own jitter, of which packets that stay in order show only a part.",
         "Delays that follow the flow's own queue.",
     ),
     "inflated_min_rtt": _cause(

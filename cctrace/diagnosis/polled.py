@@ -18,9 +18,9 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Event, Limit
 from cctrace.diagnosis.limits import account
 from cctrace.flows.counters import CounterFlow
-from cctrace.path.bottleneck import jumps
 from cctrace.path.changes import Change
 from cctrace.path.constants import RATE_DIFFERS, STEADY_RATE
+from cctrace.path.steps import jumps
 from cctrace.schema import U32_MAX
 from cctrace.units import format_rate
 

@@ -12,7 +12,6 @@ from cctrace.fit import constants as const
 from cctrace.path.bottleneck import (
     Sent,
     Steps,
-    candidate_steps,
     constant,
     constant_rate,
     delivered_rate,
@@ -20,6 +19,7 @@ from cctrace.path.bottleneck import (
     rate_errors,
 )
 from cctrace.path.constants import SMALL_STEP
+from cctrace.path.steps import candidate_steps
 from cctrace.units import format_rate, format_time
 
 

@@ -284,6 +284,7 @@ class Search(NamedTuple):
 # grid step is a thousandth.
 CLOSELY = Search((40, 1e-4), (80, 1e-5))
 ROUGHLY = Search((28, 3e-3), (24, 1e-3))  # to half a per cent, in a third of the time
+AROUND = 0.97, 1.05  # of the delivered rate: how far the search near it goes
 
 
 def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
@@ -294,7 +295,7 @@ def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
     most, plateaus = _bounds(flow)
     rate, cost = least_within(flow.deviation_at, most / 2, most * 8, *search.wide)
     for plateau in plateaus:
-        near = least_within(flow.deviation_at, plateau * 0.97, plateau * 1.05, *search.near)
+        near = least_within(flow.deviation_at, plateau * AROUND[0], plateau * AROUND[1], *search.near)
         rate, cost = min((rate, cost), near, key=lambda found: found[1])
     if search is CLOSELY:  # within its error, prefer the rate at which residual delays do not drift over the flow
         drift = functools.partial(flow.deviation_at, all_rows=True)
@@ -305,8 +306,8 @@ def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
 def _bounds(flow: Sent) -> tuple[float, list[float]]:
     """Return the largest delivered rate, and the rates delivered most often while a queue stood.
 
-    Where the queue also serves packets whose delivery times are unknown, sent bytes replace delivered ones; where these
-    are few, they may be lost ones or another flow's, and either rate may be the queue's.
+    Where the queue also serves many packets whose delivery times are unknown, sent bytes replace delivered ones; few
+    may be lost ones or another flow's, and either rate may be the queue's.
     """
     low, span_us = flow.least_rtt_us, flow.sent_us[-1] - flow.sent_us[0]
     window_us = max(const.WINDOW_US, 4 * low)
@@ -320,8 +321,9 @@ def _bounds(flow: Sent) -> tuple[float, list[float]]:
     if unknown >= 0.1:
         return float(np.quantile(sent, 0.98)), [float(np.median(sent))]
     delivered = float(np.median(queued)) if len(queued) else float(np.quantile(rate, 0.9))
-    plateaus = [delivered, float(np.median(sent))] if unknown > 0.01 and len(sent) else [delivered]
-    return float(np.quantile(rate, 0.98)), plateaus
+    usual = float(np.median(sent)) if len(sent) else delivered
+    is_near = AROUND[0] < usual / delivered < AROUND[1]
+    return float(np.quantile(rate, 0.98)), [delivered] if is_near else [delivered, usual]
 
 
 def lever(flow: Sent, steps: Steps) -> float:
@@ -335,39 +337,6 @@ def stands(flow: Sent, steps: Steps) -> bool:
     """Return whether a queue stood long enough for delays to determine the rate better than packet pairs do."""
     left = flow.unexplained(steps)
     return lever(flow, steps) * const.PAIR_AGREE > central_sd(left)
-
-
-# --- where it may change ---------------------------------------------------------------------------------------------
-def candidate_steps(flow: Sent) -> Floats:
-    """Return when the delivered rate changes while a queue stands, us, ascending.
-
-    A change is where the medians of five windows before and after differ most, and by more than their scatter.
-    """
-    low = flow.least_rtt_us
-    middle, rate, mean_rtt = delivered_rate(flow, max(const.WINDOW_US, low))
-    queue = (mean_rtt > low + max(0.02 * low, 1000.0)) & (rate > 0)
-    return jumps(middle[queue], np.log(rate[queue]))
-
-
-def jumps(times: Floats, values: Floats, reach: int = 5) -> Floats:
-    """Return when the level of a logarithmic series changes, ascending; see `candidate_steps`."""
-    if len(values) < 2 * reach + 2:
-        return np.zeros(0)
-    windows = np.lib.stride_tricks.sliding_window_view(values, reach)
-    medians = np.median(windows, axis=1)
-    wander = np.median(np.abs(windows - medians[:, None]), axis=1)
-    before, after = medians[:-reach], medians[reach:]
-    jump = np.abs(after - before)
-    clear = jump > np.maximum(const.RATE_JUMP, 3 * np.maximum(wander[:-reach], wander[reach:]))
-    found: list[float] = []
-    while clear.any() and len(found) < const.MOST_RATE_STEPS:
-        k = int(np.argmax(np.where(clear, jump, -1)))
-        # The jump lies between the adjacent windows that differ most.
-        near = np.arange(max(k + reach - 2, 1), min(k + reach + 3, len(values)))
-        at = near[np.argmax(np.abs(values[near] - values[near - 1]))]
-        found.append((times[at - 1] + times[at]) / 2)
-        clear[max(k - reach + 1, 0) : k + reach] = False
-    return np.unique(found)
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

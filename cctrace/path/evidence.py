@@ -22,7 +22,7 @@ from cctrace.errors import FitError
 from cctrace.path import own_queue
 from cctrace.path.acks import Acks, acks_of
 from cctrace.path.arrays import Bools, Floats
-from cctrace.path.bottleneck import Sent, Steps, constant_rate, jumps, sent_behind
+from cctrace.path.bottleneck import Sent, Steps, constant_rate, sent_behind
 from cctrace.path.buckets import Bucket, policer_of
 from cctrace.path.changes import Change, rate_changes, variation
 from cctrace.path.constants import ENOUGH_RTTS, LEAST_RTTS
@@ -31,7 +31,7 @@ from cctrace.path.losses import Backlogs, backlogs_of
 from cctrace.path.neighbours import Shared, companions_of, neighbours, parts_of, shared_queue
 from cctrace.path.route import Through, through_bottleneck
 from cctrace.path.shapers import shaper_of
-from cctrace.path.steps import rate_steps
+from cctrace.path.steps import jumps, rate_steps
 from cctrace.path.transmissions import LOST, Transmissions, as_flow, transmissions
 from cctrace.replaying import through_fq
 

@@ -15,8 +15,8 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     """Return the shaper that delayed the packets, a `Bucket`, or None.
 
     A bucket shortens the queue at the same rate by its size: once it is empty, every packet arrives bucket / rate
-    earlier than from the queue alone, which is earlier than the minimum RTT allows. So it does, without any bucket, for
-    a flow that joins others and never meets their queue empty: some packet must have met most of the bucket full.
+    earlier than from the queue alone, which is earlier than the minimum RTT allows. Without any bucket, so do packets
+    of a flow that joins others and never meets their queue empty: one, at least, must have met half of the bucket full.
     """
     if len(steps.rate) > 1:
         return None

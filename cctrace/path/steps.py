@@ -1,6 +1,6 @@
 """Steps of a bottleneck's rate: when, and from which rate to which.
 
-Candidates are jumps of the delivered rate while a queue stands (`bottleneck.candidate_steps`). Each time and rate is
+Candidates are jumps of the delivered rate while a queue stands (`candidate_steps`). Each time and rate is
 then moved to where it explains the delays best, and steps that explain nothing are dropped.
 """
 
@@ -14,15 +14,45 @@ from cctrace.path.bottleneck import (
     Sent,
     Steps,
     bend,
-    candidate_steps,
     constant,
     constant_rate,
     delivered_rate,
     deviation,
-    jumps,
 )
 from cctrace.path.least import least_of
 from cctrace.path.pairs import pairs_of
+
+
+def candidate_steps(flow: Sent) -> Floats:
+    """Return when the delivered rate changes while a queue stands, us, ascending.
+
+    A change is where the medians of five windows before and after differ most, and by more than their scatter.
+    """
+    low = flow.least_rtt_us
+    middle, rate, mean_rtt = delivered_rate(flow, max(const.WINDOW_US, low))
+    queue = (mean_rtt > low + max(0.02 * low, 1000.0)) & (rate > 0)
+    return jumps(middle[queue], np.log(rate[queue]))
+
+
+def jumps(times: Floats, values: Floats, reach: int = 5) -> Floats:
+    """Return when the level of a logarithmic series changes, ascending; see `candidate_steps`."""
+    if len(values) < 2 * reach + 2:
+        return np.zeros(0)
+    windows = np.lib.stride_tricks.sliding_window_view(values, reach)
+    medians = np.median(windows, axis=1)
+    wander = np.median(np.abs(windows - medians[:, None]), axis=1)
+    before, after = medians[:-reach], medians[reach:]
+    jump = np.abs(after - before)
+    clear = jump > np.maximum(const.RATE_JUMP, 3 * np.maximum(wander[:-reach], wander[reach:]))
+    found: list[float] = []
+    while clear.any() and len(found) < const.MOST_RATE_STEPS:
+        k = int(np.argmax(np.where(clear, jump, -1)))
+        # The jump lies between the adjacent windows that differ most.
+        near = np.arange(max(k + reach - 2, 1), min(k + reach + 3, len(values)))
+        at = near[np.argmax(np.abs(values[near] - values[near - 1]))]
+        found.append((times[at - 1] + times[at]) / 2)
+        clear[max(k - reach + 1, 0) : k + reach] = False
+    return np.unique(found)
 
 
 def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Steps, float]:

@@ -15,12 +15,8 @@ from cctrace.replaying import stack as sk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Phase, Subject
 
-STAMPS = (
-    "probe_rtt_min_stamp",
-    "min_rtt_stamp",
-    "probe_rtt_done_stamp",
-    "hz",
-)  # fields that count ticks, and their rate
+# Fields that count ticks, and their rate.
+STAMPS = ("probe_rtt_min_stamp", "min_rtt_stamp", "probe_rtt_done_stamp", "hz")
 NOT_STATE = [sk.HZ, sk.TICK_US, sk.STATE, sk.NEXT_DRAW, sk.TOTAL, sk.TOTAL_WAS_FULL]  # of the stack
 OWN = "cctrace."  # package of the classes of which is known where they count ticks
 _flows: weakref.WeakKeyDictionary[Events, "_Flow"] = weakref.WeakKeyDictionary()
