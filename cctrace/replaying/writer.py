@@ -28,8 +28,8 @@ END, BEGIN, IS_NEW, FIRST, LAST, SEGMENTS, LEFT_NS, SKB_SIZE = range(8)
 # The socket: positions, memory, the mark, how many of each list, what was found.
 (
     SND_BUF, WRITTEN, NXT, AT_UNA, MEMORY, PUSHED, LIMIT, IN_FLIGHT, QUEUED, KEPT, SACKS, NOW_NS, LEAVES_NS, MSS,
-    OVERHEAD, BY_ACKS, LATE, DONE, NEXT_SIZE, ONE_IN, SOCKET_SIZE,
-) = range(21)
+    OVERHEAD, BY_ACKS, LATE, DONE, NEXT_SIZE, ONE_IN, TOO_LATE, SOCKET_SIZE,
+) = range(22)
 # fmt: on
 
 
@@ -289,11 +289,11 @@ def happen(m, event, skbs, blocks, queue, ends, sacked, marks):
 
 
 def run(m, events, skbs, blocks, queue, ends, sacked, marks):
-    """All events, or until the size is refuted."""
+    """All events, or until the size is refuted, or explains no more than another one (`TOO_LATE`)."""
     for k in range(events.shape[0]):
         if m[BY_ACKS] != 0 and events[k, ACKS] != 0 and k > 0 and m[WRITTEN] > 1:
             m[NOW_NS] = events[k, TIME_NS]
             check_app_limited(m, events[k - 1])
         happen(m, events[k], skbs, blocks, queue, ends, sacked, marks)
-        if m[LATE] > SURE + m[DONE] // m[ONE_IN]:
+        if m[LATE] > SURE + m[DONE] // m[ONE_IN] or m[LATE] >= m[TOO_LATE]:
             return

@@ -182,16 +182,15 @@ class Writer:
 
         Of the sizes next to the smallest the one that explains the sends best counts.
         """
-        size, work, first, least, best = LEAST_BYTES, 0, 0, len(self.skbs), None
+        size, work, first, least, best = LEAST_BYTES, 0, 0, 1 + len(self.skbs), None
         most = 2 * MOST_FLIGHTS * self._most_out * self.mss
         while size <= most and work < (FIRST_WORK if best is None else MOST_WORK) * len(self.skbs):
-            socket, marks = self.write(size)
+            socket, marks = self.write(size, least)
             work += int(socket[wr.DONE])
-            if socket[wr.DONE] == len(self.skbs):
+            if socket[wr.DONE] == len(self.skbs) and socket[wr.LATE] < least:
                 if best is None:
                     first, most = size, int(NEAR * size)
-                if best is None or socket[wr.LATE] < least:
-                    least, best = int(socket[wr.LATE]), marks
+                least, best = int(socket[wr.LATE]), marks
             size = max(int(socket[wr.NEXT_SIZE]), size + 1)
         if best is None or np.mean(best[self.told]) < EXPLAINED:
             return None
@@ -199,14 +198,17 @@ class Writer:
 
     def _is_worse_beyond(self, size: int, least: int) -> bool:
         """Return whether larger buffers explain the sends less well; where none limits, any large enough one does."""
-        others = [self.write(int(size * times))[0] for times in np.linspace(*BEYOND)]
+        others = [self.write(int(size * times), least + 1)[0] for times in np.linspace(*BEYOND)]
         worse = [socket[wr.DONE] < len(self.skbs) or socket[wr.LATE] > least for socket in others]
         return bool(np.mean(worse) > 1 / 2)
 
-    def write(self, size: int) -> tuple[Ints, NDArray[np.uint8]]:
-        """Return the socket at the end, and each packet's mark, for a buffer of `size` bytes."""
+    def write(self, size: int, too_late: int) -> tuple[Ints, NDArray[np.uint8]]:
+        """Return the socket at the end, and each packet's mark, for a buffer of `size` bytes.
+
+        It ends early where the size is refuted, or where `too_late` super-packets left before they were written.
+        """
         socket = np.zeros(wr.SOCKET_SIZE, np.int64)
-        socket[[wr.WRITTEN, wr.NXT, wr.AT_UNA, wr.PUSHED]] = 1
+        socket[[wr.WRITTEN, wr.NXT, wr.AT_UNA, wr.PUSHED]], socket[wr.TOO_LATE] = 1, too_late
         socket[wr.SND_BUF], socket[wr.MSS], socket[wr.OVERHEAD], socket[wr.BY_ACKS] = (
             size,
             self.mss,
