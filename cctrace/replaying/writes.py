@@ -202,7 +202,7 @@ class Writer:
         worse = [socket[wr.DONE] < len(self.skbs) or socket[wr.LATE] > least for socket in others]
         return bool(np.mean(worse) > 1 / 2)
 
-    def write(self, size: int, too_late: int) -> tuple[Ints, NDArray[np.uint8]]:
+    def write(self, size: int, too_late: int = FEW_FQ) -> tuple[Ints, NDArray[np.uint8]]:
         """Return the socket at the end, and each packet's mark, for a buffer of `size` bytes.
 
         It ends early where the size is refuted, or where `too_late` super-packets left before they were written.
