@@ -257,6 +257,12 @@ class Events(Carded, Framed):
         )
 
 
+def first_ack(rows: Values | Stream | Events) -> int:
+    """Return the first row that is an ACK, one of the first; the number of rows if there is none."""
+    event = rows["event"]
+    return next((row for row, kind in enumerate(event) if kind == schema.EVENT_CODES["on_ack"]), len(event))
+
+
 def pointing(rows: Values, sends: int) -> Values:
     """Return rows whose `rs_send` points into the table of sends; a saved stream lacks its sends."""
     beyond = rows["rs_send"] >= sends

@@ -12,7 +12,7 @@ from cctrace.display import Carded, connection, endpoint
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import matching
 from cctrace.flows.ecn import Ecn, ecn_of, feedback_of, misses_marks
-from cctrace.flows.events import Events
+from cctrace.flows.events import Events, first_ack
 from cctrace.flows.packed import Stream
 from cctrace.flows.quality import not_reconstructed, quality
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
@@ -177,15 +177,14 @@ class Flow(Carded):
         stream = self._reenacted[0]
         p = self.capture.params([self.index], hz=self._hz)[0]
         complete = bool(p["has_syn"])
-        is_ack = stream["event"] == LINUX_EVENTS["on_ack"]
-        first = int(stream["rs_prior_in_flight"][np.argmax(is_ack)]) if complete and is_ack.any() else -1
+        first = first_ack(stream) if complete else stream.count
         return {
             "mss": int(p["mss"]),
             "hz": int(p["hz"]),
             "isn": int(p["isn"]),
             "start_ns": int(p["start_ns"]),
             "handshake_rtt_us": int(stream["srtt_us8"][0]) >> 3 if complete and stream.count else -1,
-            "initial_cwnd": first,
+            "initial_cwnd": int(stream["rs_prior_in_flight"][first]) if first < stream.count else -1,
             "wscale": int(p["wscale"]),
             "sack_ok": bool(p["sack_ok"]),
             "timestamps": bool(p["ts_ok"]),

@@ -307,11 +307,13 @@ class Pass:
 
 
 def are_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether records without gaps between their fields are the same, byte by byte, which is faster than by field."""
-    parts = range(0, len(one), PART)  # without comparing all of them, which would take as much memory again
-    return len(one) == len(other) and all(
-        np.array_equal(one[k : k + PART].view(np.uint8), other[k : k + PART].view(np.uint8)) for k in parts
-    )
+    """Whether records without gaps between their fields are the same, by words, which is faster than by field."""
+    one, other = one.view(np.uint8), other.view(np.uint8)
+    whole = min(len(one), len(other)) // 8 * 8
+    words, others = one[:whole].view(np.uint64), other[:whole].view(np.uint64)
+    parts = range(0, len(words), PART)  # without comparing all of them, which would take as much memory again
+    same = (np.array_equal(words[k : k + PART], others[k : k + PART]) for k in parts)
+    return len(one) == len(other) and np.array_equal(one[whole:], other[whole:]) and all(same)
 
 
 def enlarge(table: NDArray[Any], rows: int) -> None:

@@ -5,7 +5,6 @@ object of its class and every call goes through it, so that breakpoints work; th
 values are passed in as a `Script`.
 """
 
-import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,12 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace import schema
 from cctrace.cc.base import Controller
 from cctrace.cc.cmath import U32_MAX
-from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.columns import Held
-from cctrace.flows.events import Events, pointing
+from cctrace.flows.events import Events
 from cctrace.lang.fields import fields_of, record_dtype, recordable
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import forget
@@ -30,6 +27,7 @@ from cctrace.replaying.booking import booked
 from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in, slots_of, state_of
 from cctrace.replaying.recording import Recording
 from cctrace.replaying.script import TICK, Changes, Edit, Passed, Script
+from cctrace.replaying.stream import stream_of
 
 _WAYS: dict[str, Any] = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": trying.scan}
 _MACHINES = {name: Machine(way) for name, way in _WAYS.items()}
@@ -56,9 +54,8 @@ class Follower:
         in_runs: bool = False,
     ) -> None:
         self.cls, self.params, self.mode, self.events = cls, params, mode, events
-        empty = np.zeros(0, [(c.name, c.dtype) for c in schema.SENDS])
-        self.sends = (empty if sends is None else sends).view(np.recarray)
-        self.rows = pointing(events.rows, len(self.sends)).view(np.recarray)
+        self.stream = stream_of(events, sends)
+        self.rows, self.sends = self.stream.rows, self.stream.sends
         self.fields = fields_of(cls)
         self.dtype = record_dtype(cls)
         self._machine: CompiledCalls | InterpretedCalls
@@ -175,7 +172,7 @@ class Follower:
     ) -> Iterator[None]:
         """Call rows as `score` does, up to the last of `stops`, and fill `sums`; pause at some rows."""
         self.begin(script)
-        self.book[bk.USUAL_GAP_US], self.book[bk.BLOCK], self.likelihood[0] = self.usual_gap_us, 0, 0.0
+        self.book[bk.USUAL_GAP_US], self.book[bk.BLOCK], self.likelihood[0] = self.stream.usual_gap_us, 0, 0.0
         self._sums = stops, sums
         self._calls.pop("score", None)
         edits = list(script.edits)
@@ -185,12 +182,6 @@ class Follower:
                 self.edit(edits.pop(0))
             self._score_to(pause, by)
             yield
-
-    @functools.cached_property
-    def usual_gap_us(self) -> int:
-        """Median time between super-packets, us."""
-        gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000
-        return max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
 
     def _score_to(self, stop: int, by: int) -> None:
         """Score up to row `stop`; a draw that comes at another call than inferred takes the next numbers.
@@ -356,15 +347,15 @@ class Follower:
         """What the compiled controller's calls depend on besides the events: its code, parameters and ticks."""
         return self._machine.key, *sorted(self.params.items()), int(self.stack[sk.TICK_US])
 
-    @functools.cached_property
+    @property
     def now_us(self) -> NDArray[np.int64]:
         """Time of each row on the connection's clock, us."""
-        return (self.rows.time_ns - self.events.meta["start_ns"]) // 1000 + USEC_PER_SEC
+        return self.stream.now_us
 
     @property
     def is_ack(self) -> NDArray[np.bool_]:
         """Which rows are ACKs."""
-        return self.rows.event == schema.LINUX_EVENTS["on_ack"]
+        return self.stream.is_ack
 
     @property
     def hands_over(self) -> bool:
@@ -373,12 +364,7 @@ class Follower:
 
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT after a row."""
-        return int(self._srtt_us8[row]) >> 3
-
-    @functools.cached_property
-    def _srtt_us8(self) -> NDArray[np.int64]:
-        """The column in one piece: records are slow to ask."""
-        return np.ascontiguousarray(self.rows.srtt_us8)
+        return int(self.stream.srtt_us8[row]) >> 3
 
     @property
     def recorded(self) -> dict[str, NDArray[Any]]:

@@ -78,7 +78,7 @@ class Scoring(Follower):
         """Call rows as any follower does."""
         if way != "run" or not self.is_scored:
             return super().run(stop, score, way)
-        self.book[bk.USUAL_GAP_US] = self.usual_gap_us
+        self.book[bk.USUAL_GAP_US] = self.stream.usual_gap_us
         self.likelihood[0], self.stack[WAS_FULL] = self.total, self.stack[TOTAL_WAS_FULL]
         row = super().run(stop, bk.TIMED_SENDS)
         self.stack[TOTAL : TOTAL + 1].view(np.float64)[0] = self.likelihood[0]

@@ -82,6 +82,7 @@ A_TX_IN_FLIGHT, A_SKB_TX_IN_FLIGHT = _at["rs_tx_in_flight"], _at["skb_tx_in_flig
 A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
 A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
+KEEP = 64  # rows between copies of the state, from which it is made again where a call draws: that is rare
 LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches its end condition
 SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
@@ -264,17 +265,16 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
     Returns the row. ``out[k, i - RECORDED_FROM]`` is ``slots[recorded[k]]`` after row `i`. `saved` has room for slots
     and stack, empty for a class without draws.
     """
-    size = slots.size
+    size, kept, before = slots.size, book[bk.FIRST], likelihood[0]
     for i in range(book[bk.FIRST], book[bk.LAST]):
-        before = likelihood[0]
-        if saved.size and book[bk.ENTRIES] >> np.int64(rows[i].event) & 1:  # other rows draw nothing
-            saved[:size] = slots
-            saved[size:] = stack
+        if saved.size and (i - book[bk.FIRST]) % KEEP == 0:
+            saved[:size], saved[size:] = slots, stack
+            kept, before = i, likelihood[0]
         if call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
             if saved.size:
-                slots[:] = saved[:size]
-                stack[:] = saved[size:]
-                likelihood[0] = before
+                slots[:], stack[:], likelihood[0] = saved[:size], saved[size:], before
+                for j in range(kept, i):
+                    call_row(book, rows, sends, marks, draws, j, slots, stack, ack, likelihood)
                 return i
             book[bk.GUESSED] += 1
         for k in range(recorded.size):

@@ -43,10 +43,13 @@ class Recording:
         """Keep the runs of the rows before `row`, from which on recording continues."""
         words = self.words[:, : max(row - self.first, 0)]
         for k, values in enumerate(recorded_in(words, self._places).values()):
-            last = self._values[k][-1][-1:] if self._values[k] else values[:0]
-            bits = _bits(np.append(last, values))
-            changes = np.append([True] * (1 - len(last)), bits[1:] != bits[:-1])[: len(values)]
-            if len(at := np.flatnonzero(changes)):
+            if not len(values):
+                continue
+            bits = _bits(values)
+            at = np.flatnonzero(bits[1:] != bits[:-1]) + 1
+            if not self._values[k] or _bits(self._values[k][-1][-1:])[0] != bits[0]:
+                at = np.append(0, at)
+            if len(at):
                 self._begins[k].append(at + self.first)
                 self._values[k].append(values[at])
         self.first = row

@@ -6,6 +6,7 @@ in flight: plain functions of the row loop (`loop`).
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer, tcp_cwnd_validate.
 """
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -21,19 +22,20 @@ from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
 SILENT_NS = 10_000_000  # beyond a timer's lateness and most stalls: nothing was there to be sent
 ANSWERED_NS = 60_000  # after an ACK, until the stack has sent what it releases
+_ack_clocked: weakref.WeakKeyDictionary[Events, bool] = weakref.WeakKeyDictionary()
 
 
 def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
     """Return whether most super-packets left just after an ACK, or with one that did: ACK clocking, no pacing."""
     begins = sends["begins"] != 0
-    tx_ns, rows = sends["tx_ns"][begins], sends["row"][begins]
-    if not len(tx_ns):
+    if not begins.any():
         return False
-    acked_ns = (
-        events["time_ns"][np.clip(rows - 1, 0, len(events) - 1)] - events.meta["start_ns"] + sk.CLOCK_START_US * 1000
-    )
-    since_ns = tx_ns - np.maximum(acked_ns, np.append(-ANSWERED_NS, tx_ns[:-1]))
-    return float(np.mean(since_ns <= ANSWERED_NS)) > 1 / 2
+    if events not in _ack_clocked:
+        tx_ns, before = sends["tx_ns"][begins], np.clip(sends["row"][begins] - 1, 0, len(events) - 1)
+        acked_ns = events["time_ns"][before] - events.meta["start_ns"] + sk.CLOCK_START_US * 1000
+        since_ns = tx_ns - np.maximum(acked_ns, np.append(-ANSWERED_NS, tx_ns[:-1]))
+        _ack_clocked[events] = float(np.mean(since_ns <= ANSWERED_NS)) > 1 / 2
+    return _ack_clocked[events]
 
 
 def is_limit_replayed(book, sends, slots):

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER
 from cctrace.columns import Ints
+from cctrace.flows.events import first_ack
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import SYN
 from cctrace.lang.machine import Machine
 from cctrace.replaying import writer as wr
-from cctrace.replaying.stack import ON_ACK
 from cctrace.tcp.sequence import unwrap, unwrapped
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 
@@ -68,11 +68,13 @@ def silent(run: Run, flow: Flow) -> NDArray[np.bool_]:
     The first flight is always marked, as nothing had been written, and in PROBE_RTT the controller marks itself.
     """
     marked, row = run.marked != 0, flow.events.sends["row"]
-    acked = np.flatnonzero(flow.events["event"] == ON_ACK)
-    begins = np.diff(marked, prepend=False) & marked
-    probing = run.decided[np.clip(row[begins] - 1, 0, len(run.decided) - 1), 3] != 0
+    begins, states = np.diff(marked, prepend=False) & marked, run.controller.states
+    probing = np.zeros(np.count_nonzero(begins), np.bool_)
+    if "PROBE_RTT" in states:
+        before = np.clip(row[begins] - 1, 0, run.held.count - 1)
+        probing = run.recorded("mode").at("mode", before) == states.index("PROBE_RTT")
     since = np.cumsum(begins)  # which time that marks began
-    return marked & ~np.append(False, probing)[since] & (row > (acked[0] if len(acked) else len(run.decided)))
+    return marked & ~np.append(False, probing)[since] & (row > first_ack(flow.events))
 
 
 class Writer:
