@@ -5,11 +5,8 @@ import time
 
 import pytest
 
-from cctrace import datasets
-from cctrace.io import frames_of
-from cctrace.io.chunks import Chunks, in_advance
-from cctrace.io.frames import Decoder
-from cctrace.io.source import Source, open_source
+from cctrace.io.chunks import Chunks
+from cctrace.io.source import Source
 from cctrace.lang import threads
 from cctrace.lang.threads import ahead_of
 
@@ -55,30 +52,6 @@ def test_a_file_is_not_closed_while_it_is_read_ahead():
     assert source.read(10) == b""
     assert not file.started.is_set()
     assert chunks.more()  # what was read before the close is there
-
-
-def frames(path, advance, wait_s):
-    """Return all frames of a file that is read in small chunks, taken as late as a slow decoder would."""
-    found = []
-    with open_source(path) as source:
-        chunks = frames_of(source, None, Decoder("x"), chunk=1 << 14)
-        for data, where, count in in_advance(source, chunks) if advance else chunks:
-            time.sleep(wait_s)
-            columns = (where.offset, where.caplen, where.wirelen, where.time_ns, where.link)
-            for begin, size, *rest in zip(*(column[:count].tolist() for column in columns), strict=True):
-                found.append((data[begin : begin + size].tobytes(), *rest))
-    return found
-
-
-@pytest.mark.filterwarnings("ignore::cctrace.errors.Truncated")
-def test_frames_found_in_advance_stay_until_they_are_decoded(tmp_path):
-    plain = tmp_path / "plain.pcap"
-    with open_source(datasets.path("loss_cubic_1pct", "sender.pcap.zst")) as source:
-        plain.write_bytes(source.read(1 << 20))
-    known = frames(plain, advance=False, wait_s=0)
-    assert len(known) > 5000
-    assert frames(plain, advance=True, wait_s=0.002) == known
-    assert frames(plain, advance=True, wait_s=0) == known
 
 
 def test_what_is_made_ahead_is_made_no_further_than_asked(monkeypatch):

@@ -1,5 +1,6 @@
 """Usual packets, decoded by `io.usual`, give the same rows as packets decoded one by one in full."""
 
+import gzip
 import io
 import random
 import struct
@@ -8,7 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wire import ethernet, ipv4, ipv6, pcap, tcp, tcp_options
+from wire import (
+    block,
+    enhanced,
+    ethernet,
+    interface,
+    ipv4,
+    ipv6,
+    obsolete,
+    option,
+    pcap,
+    section,
+    simple,
+    tcp,
+    tcp_options,
+)  # fmt: skip
 
 from cctrace import schema
 from cctrace.errors import Truncated
@@ -54,14 +69,62 @@ def segment(rng, seq, link):
     return frame[: rng.randrange(len(frame))] if odd == "cut" else frame, whole
 
 
-def capture(seed, count=3000, link=101, **options):
+def packets(seed, count, link):
+    """Return records, most of them usual, of which some are captured twice and some earlier than those before."""
     rng, seq, now, records = random.Random(seed), [2**32 - 200_000, 1000, 5], T0, []
     for _ in range(count):
         records.append((now, *segment(rng, seq, link)))
         if rng.random() < 0.02:
             records.append((now + 1, *records[-1][1:]))  # captured twice
         now += rng.choice((0, 10_000, 10_000, 10_000, -20_000 if rng.random() < 0.05 else 300))
-    return pcap(records, link, **options)
+    return records
+
+
+def capture(seed, count=3000, link=101, **options):
+    return pcap(packets(seed, count, link), link, **options)
+
+
+OTHER_BLOCKS = ["statistics", "obsolete", "simple", "options", "unknown", "of the other", "clipped", "undescribed"]
+OTHER_BLOCKS += ["section", "interface", "late", "unaligned"]
+
+
+def capture_in_blocks(seed, link, resolution=9, big=False, early_s=0):
+    """The same in a pcapng: of two interfaces, the second in another unit, with blocks of all other kinds between."""
+    rng, units = random.Random(seed), {9: 1, 6: 1000}.get(resolution, 1)
+    offset = option(14, struct.pack(">q" if big else "<q", early_s), big)
+    interfaces = [
+        interface(link, big, options=option(9, bytes([resolution]), big) + offset),
+        interface(113 if link == 1 else 1, big),
+    ]
+    out = section(big) + b"".join(interfaces)
+    for now, frame, whole in packets(seed, 3000, link):
+        other = rng.choice(["none"] * 60 + OTHER_BLOCKS)
+        ticks = (now - early_s * 10**9) // units
+        data = enhanced(ticks, frame, big=big, original=whole)
+        if other == "statistics":
+            data += block(5, struct.pack(">III" if big else "<III", 0, 0, 0) + option(5, bytes(8), big), big)
+        elif other == "section":
+            data = section(big) + b"".join(interfaces) + data
+        elif other == "interface":
+            data += interface(link, big)
+        elif other in ("obsolete", "simple"):
+            data = obsolete(ticks, frame, big=big) if other == "obsolete" else simple(frame, big, whole)
+        elif other == "options":
+            data = enhanced(ticks, frame, big=big, original=whole, options=option(1, b"a comment", big))
+        elif other == "unknown":
+            data += block(0xBAD, rng.randbytes(40), big)
+        elif other in ("of the other", "undescribed"):
+            data = enhanced(now // 1000, frame, 1 if other == "of the other" else 2**31, big, whole)
+        elif other == "clipped":
+            body = bytearray(data)
+            body[20:24] = struct.pack(">I" if big else "<I", 1 << 31)
+            data = bytes(body)
+        elif other == "late":
+            data = enhanced(rng.randrange(2**64), frame, big=big, original=whole)
+        elif other == "unaligned":
+            data = enhanced(ticks, frame + b"\1" * rng.randrange(4), big=big, original=whole + 3)
+        out += data
+    return out
 
 
 def same(found, wanted):
@@ -93,17 +156,39 @@ def test_a_file_gives_the_rows_of_a_stream_whose_frames_are_decoded_in_full(tmp_
     same(joined(stream(tmp_path / "in.pcap", 50)), wanted)
 
 
-def test_a_run_of_usual_packets_is_decoded_in_one_call():
+@pytest.mark.parametrize("big", [False, True])
+@pytest.mark.parametrize("resolution", [9, 6, 12, 0xA0])
+@pytest.mark.parametrize(("link", "early_s"), [(1, 0), (101, -1000), (101, 10**6)])
+def test_a_file_of_blocks_gives_the_rows_of_a_stream_whose_frames_are_decoded_in_full(
+    tmp_path, big, resolution, link, early_s
+):
+    data = capture_in_blocks(resolution + link, link, resolution, big, early_s)
+    (tmp_path / "in.pcapng").write_bytes(data)
+    wanted = read_file(io.BytesIO(data))
+    assert len(wanted) > 1000
+    same(read_file(tmp_path / "in.pcapng"), wanted)
+    same(joined(stream(tmp_path / "in.pcapng", 50)), wanted)
+    with gzip.open(tmp_path / "in.gz", "wb") as file:
+        file.write(data)
+    same(read_file(tmp_path / "in.gz"), wanted)
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_run_of_usual_packets_is_decoded_in_one_call(in_blocks):
     options = tcp_options(timestamps=(1, 2))
     ways = [ENDS[k % 2] for k in range(50)]
     frames = [ipv4(tcp(sport, dport, 7, 9, options=options), src, dst) for src, sport, dst, dport in ways]
-    b = np.frombuffer(pcap([(T0 + k, frame) for k, frame in enumerate(frames)], 101), np.uint8)
+    records = pcap([(T0 + k, frame) for k, frame in enumerate(frames)], 101)[24:]
+    blocks = b"".join(enhanced(T0 + k, frame, 1) for k, frame in enumerate(frames))
+    data, rules = (blocks, (1, 0, 28, 0, 1 << 24)) if in_blocks else (records, (0, 0, 16, 0, 1 << 24))
+    interfaces = np.array([[101, layout.MULTIPLY, 1, 0, 0]] * (2 if in_blocks else 1))
+    b = np.frombuffer(data, np.uint8)
     rows = tuple(np.zeros(60, c.dtype) for c in schema.PACKETS)
     c = np.full((1, layout.CONN_FIELDS), -1, np.int64)
     c[0, : layout.PORTS + 1] = 0, 0x0A000001, 0, 0x0A000002, 4 << 32 | 40000 << 16 | 443
     c[0, layout.RING_POS : layout.RING] = 0
     counters = np.zeros(len(layout.COUNTERS), np.int64)
-    given = b, 24, len(b), False, 1, 16, 1 << 24, 101, rows, 0, 60, -1, c, 0, counters
+    given = b, 0, len(b), np.array(rules), interfaces, rows, 0, 60, -1, c, 0, counters
     assert Machine(usual)(*given) == (len(b), 50)
     assert rows[2][:50].tolist() == [0, 1] * 25
 
@@ -114,6 +199,24 @@ def test_a_record_larger_than_the_buffer_is_read_as_far_as_its_headers(tmp_path)
     data = pcap(records, 101)
     (tmp_path / "in.pcap").write_bytes(data)
     same(read_file(tmp_path / "in.pcap"), read_file(io.BytesIO(data)))
+
+
+@pytest.mark.parametrize("damage", ["cut", "short", "length", "trailer", "order", "interface"])
+def test_what_precedes_damage_in_a_file_of_blocks_is_read_and_its_place_is_told(tmp_path, damage):
+    data = capture_in_blocks(5, 1)
+    tails = {
+        "cut": enhanced(1, bytes(60))[:-5], "short": b"\6\0\0\0", "length": struct.pack("<III", 6, 1 << 31, 0),
+        "trailer": enhanced(1, bytes(60))[:-1] + b"\1", "order": section()[:8] + b"\0" * 20,
+        "interface": struct.pack("<III", 1, 13, 0),
+    }  # fmt: skip
+    whole = data + tails[damage]
+    (tmp_path / "in.pcapng").write_bytes(whole)
+    with pytest.warns(Truncated) as told:
+        found = read_file(tmp_path / "in.pcapng")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Truncated)
+        same(found, read_file(io.BytesIO(whole)))
+    assert f"block at offset {len(data)}" in str(told[0].message)
 
 
 @pytest.mark.parametrize("damage", ["cut", "length"])

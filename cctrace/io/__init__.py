@@ -230,14 +230,13 @@ def _packets(
 
 def _decoded(source: Source, format: str | None, decoder: Decoder, once: _Glance | None) -> Iterator[None]:
     """Decode an open capture; yield now and then where frames follow. `once`: looks at these frames, too."""
-    from cctrace.io.chunks import in_advance
     from cctrace.lang.machine import INTERPRETED
 
     module = _capture_module(source, format)
     if hasattr(module, "decode") and not once and not INTERPRETED:
         yield from module.decode(source, decoder)
         return
-    for data, frames, count in in_advance(source, module.frames_of(source, decoder)):
+    for data, frames, count in module.frames_of(source, decoder):
         if count > 0:
             yield
         decoder.feed(data, frames, count)

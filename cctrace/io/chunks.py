@@ -5,8 +5,7 @@ import os
 import queue
 import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,15 @@ from cctrace.io.frames import Decoder, FrameIterator, Frames
 from cctrace.io.layout import BAD_LENGTH
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
-from cctrace.lang.threads import ahead_of
 
 CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
 HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
 _Free = queue.SimpleQueue[NDArray[np.uint8] | None]
 _Filled = tuple[NDArray[np.uint8] | Exception, int, int]
-decode_records = Machine(pieces.decode_records)
+decode_packets = Machine(pieces.decode_packets)
 _READ = ctypes.cast(ctypes.CDLL(None).read, ctypes.c_void_p).value if os.name == "posix" else None  # of the C library
 Find = Callable[[], tuple[int, int, int]]  # fills `Frames`; returns (count, position after them, status)
-_AHEAD = 2  # chunks with their frames that wait, so that who finds those and who decodes rarely wait for each other
-_LENT = _AHEAD + 2  # those, one that is being decoded, and one between the two
-_BUFFERS = _LENT + 2  # and one that is searched, and one that is decompressed
+_BUFFERS = 4  # one that is decoded, the one before, one that waits, and one that is being filled
 
 
 class Chunks:
@@ -85,9 +81,9 @@ class Chunks:
         return True
 
     def decode(self, decoder: Decoder, state: Ints, *args: Any) -> int:
-        """Let a decoder decode the bytes from `pos` on; return why it ended, see `pieces.decode_records`."""
+        """Let a decoder decode the bytes from `pos` on; return why it ended, see `pieces.decode_packets`."""
         state[:2] = self.pos, self.end
-        why = decoder.decode(decode_records, 0, -1, self.data, 0, state, *args)
+        why = decoder.decode(decode_packets, 0, -1, self.data, 0, state, *args)
         self.pos = int(state[0])
         return why
 
@@ -135,34 +131,40 @@ class Window:
         return True
 
     def decode(self, decoder: Decoder, state: Ints, *args: Any) -> int:
-        """Let a decoder read and decode; return why it ended, see `pieces.decode_records`."""
+        """Let a decoder read and decode; return why it ended, see `pieces.decode_packets`."""
         state[:3] = self.pos, self.end, self._base
         with self._source.descriptor() as file:
-            why = decoder.decode(decode_records, _READ, file, self.data, self.data.ctypes.data, state, *args)
+            why = decoder.decode(decode_packets, _READ, file, self.data, self.data.ctypes.data, state, *args)
             self.pos, self.end, self._base = state[:3].tolist()
             self._source.taken = self._base + self.end
         return why
 
 
-def decoded(
-    source: Source, decoder: Decoder, window: Chunks | Window, dialect: Sequence[int], link: int, damage: str
-) -> Iterator[None]:
-    """Decode a file of records, and yield whenever the rows are full and more records follow."""
-    state, rules = np.zeros(pieces.STATE, np.int64), np.array(dialect, np.int64)
-    frames = (*(np.empty(pieces.FRAMES, np.int64) for _ in range(4)), np.full(pieces.FRAMES, link, np.int32))
-    need = 1
-    while window.more(need):
-        while (why := window.decode(decoder, state, rules, frames)) in (pieces.NO_ROOM, pieces.NO_CONNECTION):
+def window_of(source: Source) -> Chunks | Window:
+    """Return the bytes of a source in the way in which `Decoding` takes them fastest."""
+    return Window(source) if source.has_descriptor else Chunks(source)
+
+
+class Decoding:
+    """Decodes the packets of a window; keeps which of its frames were found and not decoded yet."""
+
+    def __init__(self, decoder: Decoder, window: Chunks | Window, link: int = -1) -> None:
+        self._decoder, self._window = decoder, window
+        self._state = np.zeros(pieces.STATE, np.int64)
+        positions = (np.empty(pieces.FRAMES, np.int64) for _ in range(4))
+        self._frames = (*positions, np.full(pieces.FRAMES, link, np.int32))
+
+    def on(self, rules: Sequence[int], interfaces: Ints, counts: Ints) -> Generator[None, None, int]:
+        """Decode on, yield whenever the rows are full and more follows; return why it ended (`decode_packets`)."""
+        given = np.array(rules, np.int64), interfaces, counts, self._frames
+        decoder, window = self._decoder, self._window
+        while (why := window.decode(decoder, self._state, *given)) in (pieces.NO_ROOM, pieces.NO_CONNECTION):
             if why == pieces.NO_CONNECTION:
                 decoder.more_connections()
             else:
                 yield
                 decoder.make_room(pieces.FRAMES, window.share)
-        if why == pieces.DAMAGED:
-            decoder.damaged(source, f"record at offset {window.offset} {damage}; stopped there")
-            return
-        need = window.end - window.pos + 1
-    decoder.ended(source, window, "record")
+        return why
 
 
 def frames_of_records(
@@ -186,17 +188,6 @@ def frames_of_records(
             return
         need = chunks.end - chunks.pos + 1
     decoder.ended(source, chunks, "record")
-
-
-def in_advance(source: Source, found: FrameIterator) -> FrameIterator:
-    """Yield what `found` yields, read and found in another thread, a few chunks ahead of whoever decodes.
-
-    Not where another thread decompresses already: that takes longer than to find and to decode.
-    """
-    if not source.is_plain:
-        return found
-    lent: deque[Frames] = deque(maxlen=_LENT)
-    return ahead_of(((data, frames.handed_over(lent), count) for data, frames, count in found), _AHEAD)
 
 
 def _fill(source: Source, free: _Free, full: queue.SimpleQueue[_Filled]) -> None:

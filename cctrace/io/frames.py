@@ -10,7 +10,6 @@ import os
 import socket
 from collections import deque, namedtuple
 from collections.abc import Iterator
-from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -60,16 +59,6 @@ class Frames:
         self.share = 0.0
         self.offset, self.caplen, self.wirelen, self.time_ns = (np.empty(capacity, np.int64) for _ in range(4))
         self.link = np.empty(capacity, np.int32)
-
-    def handed_over(self, lent: deque[Frames]) -> Frames:
-        """Return the positions found; the next ones go to other arrays, at last to those `lent` longest ago."""
-        found, spare = copy(self), lent[0] if len(lent) == lent.maxlen else Frames(len(self.offset))
-        lent.append(found)
-        spare.link[:] = self.link  # of most formats, the same for all frames
-        self.offset, self.caplen, self.wirelen, self.time_ns, self.link = (
-            spare.offset, spare.caplen, spare.wirelen, spare.time_ns, spare.link,
-        )  # fmt: skip
-        return found
 
 
 FrameIterator = Iterator[tuple[NDArray[np.uint8], Frames, int]]  # buffer, positions of its frames, their number

@@ -78,5 +78,8 @@ USED_UP, STATE, BAD_LENGTH, BAD_TRAILER = range(4)
 # Columns of its interface matrix. Time stamps become nanoseconds by factor (MULTIPLY), divisor (DIVIDE) or shift.
 LINK, MODE, FACTOR, OFFSET_NS, SNAPLEN = range(5)
 MULTIPLY, DIVIDE, SHIFT = range(3)
+# How packets are found in a file: in blocks or records, big-endian, bytes before the frame in a record or an enhanced
+# packet block, whether the lengths are swapped (`find_records`), the largest length that is believed.
+RULES = BLOCKS, BIG, HEADER, SWAP, LARGEST = range(5)
 # What `find_packets` counts.
 CLIPPED, UNDEFINED, TIMELESS, ERRATIC = range(4)

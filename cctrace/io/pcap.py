@@ -8,9 +8,11 @@ Source: draft-ietf-opsawg-pcap; libpcap's savefile reader for the dialects.
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from cctrace.errors import FormatError
-from cctrace.io import records
-from cctrace.io.chunks import CHUNK, Chunks, Window, decoded, frames_of_records
+from cctrace.io import layout, records
+from cctrace.io.chunks import CHUNK, Chunks, Decoding, Window, frames_of_records, window_of
 from cctrace.io.frames import Decoder, FrameIterator, Frames
 from cctrace.io.layout import ByteOrder
 from cctrace.io.source import Source
@@ -41,35 +43,46 @@ def sniff(head: bytes) -> bool:
 def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
     """Yield (buffer, `Frames`, count) until a pcap ends; damage is reported to `decoder`."""
     chunks, frames = Chunks(source, chunk), Frames()
-    dialect, frames.link[:] = _begin(source, decoder, chunks)
+    *dialect, frames.link[:] = _begin(source, decoder, chunks)
 
     def find() -> tuple[int, int, int]:
         return find_records(
-            chunks.data, chunks.pos, chunks.end, *dialect, frames.offset, frames.caplen, frames.wirelen, frames.time_ns
-        )
+            chunks.data, chunks.pos, chunks.end, *dialect, LARGEST_RECORD,
+            frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
+        )  # fmt: skip
 
     yield from frames_of_records(source, decoder, chunks, frames, find, _DAMAGE)
 
 
 def decode(source: Source, decoder: Decoder) -> Iterator[None]:
     """Decode a pcap without showing its frames, which is faster; yield whenever the rows are full and more follows."""
-    window = Window(source) if source.has_descriptor else Chunks(source)
-    yield from decoded(source, decoder, window, *_begin(source, decoder, window), _DAMAGE)
+    window = window_of(source)
+    big, unit_ns, header, swap, link = _begin(source, decoder, window)
+    decoding, need = Decoding(decoder, window, link), 1
+    interfaces = np.array([[link, layout.MULTIPLY, unit_ns, 0, 0]])
+    given = (0, big, header, swap, LARGEST_RECORD), interfaces, np.zeros(0, np.int64)
+    while window.more(need):
+        if (yield from decoding.on(*given)) == layout.BAD_LENGTH:
+            decoder.damaged(source, f"record at offset {window.offset} {_DAMAGE}; stopped there")
+            return
+        need = window.end - window.pos + 1
+    decoder.ended(source, window, "record")
 
 
-def _begin(source: Source, decoder: Decoder, window: Chunks | Window) -> tuple[tuple[int, ...], int]:
-    """Consume the file's header; return what `find_records` has to know, and the link type."""
+def _begin(source: Source, decoder: Decoder, window: Chunks | Window) -> tuple[bool, int, int, int, int]:
+    """Consume the file's header; return what it says, see `_file_header`."""
     if not window.more(FILE_HEADER):
         left = window.end - window.pos
         raise FormatError(f"{source.name}: not a capture: it ends after {left} of the {FILE_HEADER} header bytes")
     head = bytes(window.data[window.pos : window.pos + FILE_HEADER])
-    *dialect, link = _file_header(head, source.name)
-    decoder.check_link(source, link)
+    header = _file_header(head, source.name)
+    decoder.check_link(source, header[-1])
     window.pos += FILE_HEADER
-    return (*dialect, LARGEST_RECORD), link
+    return header
 
 
 def _file_header(head: bytes, name: str) -> tuple[bool, int, int, int, int]:
+    """Return (big-endian, nanoseconds per unit of the fraction, record header bytes, swap, link type)."""
     big, unit_ns, header = _DIALECTS[head[:4]]
     order: ByteOrder = "big" if big else "little"
     major, minor = int.from_bytes(head[4:6], order), int.from_bytes(head[6:8], order)

@@ -11,15 +11,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cctrace.columns import Ints
 from cctrace.errors import FormatError
 from cctrace.io import bblog, layout, records
-from cctrace.io.chunks import CHUNK, Chunks
+from cctrace.io.chunks import CHUNK, Chunks, Decoding, Window, window_of
 from cctrace.io.frames import Decoder, FrameIterator, Frames
 from cctrace.io.layout import ByteOrder
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 
-LARGEST_BLOCK = 1 << 24
+LARGEST_BLOCK, _LEAST_BLOCK = 1 << 24, 12
+_PACKET_HEADER = 28  # bytes of an enhanced packet block before the frame
 _MAGIC = b"\x0a\x0d\x0d\x0a"
 BYTE_ORDERS: dict[bytes, ByteOrder] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
 
@@ -34,33 +36,32 @@ def sniff(head: bytes) -> bool:
 def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
     """Yield (buffer, `Frames`, count) until a pcapng ends; damage and oddities are reported to `decoder`."""
     chunks, frames, section = Chunks(source, chunk), Frames(), _Section()
-    need = 12
+    need, most = _LEAST_BLOCK, len(frames.offset)
     while chunks.more(need):
-        status, count = layout.USED_UP, len(frames.offset)
-        while status == layout.STATE or (status == layout.USED_UP and count == len(frames.offset)):
-            count, chunks.pos, status = find_packets(
-                chunks.data, chunks.pos, chunks.end, section.big, section.interfaces, section.n_interfaces,
-                LARGEST_BLOCK, frames.offset, frames.caplen, frames.wirelen, frames.time_ns, frames.link,
-                section.counts,
-            )  # fmt: skip
-            frames.share = chunks.share
-            if count:  # a file may be all interfaces
-                yield chunks.data, frames, count
-            if status == layout.STATE and not section.enter(chunks, source, decoder):
-                break
-        if status in (layout.BAD_LENGTH, layout.BAD_TRAILER):
-            length = int.from_bytes(chunks.data[chunks.pos + 4 : chunks.pos + 8].tobytes(), section.order)
-            what = (
-                f"12 to {LARGEST_BLOCK} are allowed" if status == layout.BAD_LENGTH else "its trailing length differs"
-            )
-            decoder.damaged(source, f"block at offset {chunks.offset} claims {length} bytes, {what}; stopped there")
+        count, chunks.pos, status = find_packets(
+            chunks.data, chunks.pos, chunks.end, section.big, section.described, LARGEST_BLOCK, most,
+            frames.offset, frames.caplen, frames.wirelen, frames.time_ns, frames.link, section.counts,
+        )  # fmt: skip
+        frames.share = chunks.share
+        if count:  # a file may be all interfaces
+            yield chunks.data, frames, count
+        if count == most:
+            need = 0
+        elif not (need := section.need(status, chunks, source, decoder)):
             break
-        if section.broken:
+    section.report(source, decoder, chunks)
+
+
+def decode(source: Source, decoder: Decoder) -> Iterator[None]:
+    """Decode a pcapng without showing its frames, which is faster; yield whenever the rows are full and more come."""
+    window, section = window_of(source), _Section()
+    decoding, need = Decoding(decoder, window), _LEAST_BLOCK
+    while window.more(need):
+        rules = 1, section.big, _PACKET_HEADER, 0, LARGEST_BLOCK
+        status = yield from decoding.on(rules, section.described, section.counts)
+        if not (need := section.need(status, window, source, decoder)):
             break
-        need = chunks.end - chunks.pos + 1
-    else:
-        decoder.ended(source, chunks, "block")
-    section.report(source, decoder)
+    section.report(source, decoder, window)
 
 
 class _Section:
@@ -77,7 +78,25 @@ class _Section:
     def big(self) -> bool:
         return self.order == "big"
 
-    def enter(self, chunks: Chunks, source: Source, decoder: Decoder) -> bool:
+    @property
+    def described(self) -> Ints:
+        """The interfaces, one row each."""
+        return self.interfaces[: self.n_interfaces]
+
+    def need(self, status: int, chunks: Chunks | Window, source: Source, decoder: Decoder) -> int:
+        """Deal with what stopped the search for packets; return how many bytes it takes to go on, 0: it is damage."""
+        if status == layout.STATE and self.enter(chunks, source, decoder):
+            return _LEAST_BLOCK
+        if status in (layout.BAD_LENGTH, layout.BAD_TRAILER):
+            self.broken = True
+            length = int.from_bytes(chunks.data[chunks.pos + 4 : chunks.pos + 8].tobytes(), self.order)
+            what = (
+                f"12 to {LARGEST_BLOCK} are allowed" if status == layout.BAD_LENGTH else "its trailing length differs"
+            )
+            decoder.damaged(source, f"block at offset {chunks.offset} claims {length} bytes, {what}; stopped there")
+        return 0 if self.broken else chunks.end - chunks.pos + 1
+
+    def enter(self, chunks: Chunks | Window, source: Source, decoder: Decoder) -> bool:
         """Read the section, interface or statistics block at `chunks.pos`; False if it is not complete yet."""
         head = chunks.data[chunks.pos : min(chunks.pos + 12, chunks.end)].tobytes()
         is_section = head[:4] == _MAGIC
@@ -106,7 +125,7 @@ class _Section:
         chunks.pos += length
         return True
 
-    def _break(self, chunks: Chunks, source: Source, decoder: Decoder, text: str) -> None:
+    def _break(self, chunks: Chunks | Window, source: Source, decoder: Decoder, text: str) -> None:
         self.broken = True
         if chunks.offset == 0:
             raise FormatError(f"{source.name}: section header at offset 0 {text}")
@@ -154,8 +173,10 @@ class _Section:
             yield code, block[at + 4 : at + 4 + length]
             at += 4 + (length + 3 & ~3)
 
-    def report(self, source: Source, decoder: Decoder) -> None:
-        """Warn about what was unusual."""
+    def report(self, source: Source, decoder: Decoder, chunks: Chunks | Window) -> None:
+        """Warn about what was unusual, and if the file ends inside a block."""
+        if not self.broken:
+            decoder.ended(source, chunks, "block")
         lines = {
             "packet blocks claim more bytes than they hold": self.counts[layout.CLIPPED],
             "packets name an interface that the file does not describe; skipped": self.counts[layout.UNDEFINED],

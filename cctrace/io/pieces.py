@@ -1,12 +1,12 @@
-"""Compiled: from a file of records to rows, piece by piece, so that each piece stays in the processor's cache.
+"""Compiled: from a capture file to rows, piece by piece, so that each piece stays in the processor's cache.
 
 Reading, finding and decoding take turns over `PIECE` bytes: the bytes are decoded before others replace them in the
 cache, and Python, which takes longer for a call than a piece takes to decode, calls once for many pieces.
 """
 
 from cctrace.io.decode import decode_frames
-from cctrace.io.layout import BAD_LENGTH, NO_COUNTER
-from cctrace.io.records import find_some
+from cctrace.io.layout import BIG, BLOCKS, FACTOR, HEADER, LARGEST, NO_COUNTER, SWAP, USED_UP
+from cctrace.io.records import find_packets, find_some
 from cctrace.io.usual import usual
 from cctrace.lang.memory import call
 
@@ -16,43 +16,51 @@ _CLEAR = 1 << 12  # rows that are cleared before they are used
 # Words of the state: which bytes of the buffer are not consumed, the offset in the file of the buffer, and which of the
 # frames that were found are not decoded.
 POS, END, BASE, FRAME, COUNT, STATE = range(6)
-# Why `decode_records` returns.
-NO_ROOM, NO_CONNECTION, NO_MORE, DAMAGED = range(4)
+# Why `decode_packets` returns, besides a status of `find_packets`.
+NO_ROOM, NO_CONNECTION, NO_MORE = range(10, 13)
 
 
-def decode_records(
-    read, file, b, address, state, dialect, frames, tunnels, r, row, keep, sacks, s, c, n, table, key, g, counters
+def decode_packets(
+    read, file, b, address, state, rules, interfaces, counts, frames, tunnels, r, row, keep, sacks, s, c, n, table, key,
+    g, counters,
 ):  # fmt: skip
-    """Decode records of a file into the columns.
+    """Decode packets of a capture file into the columns.
 
     `read`: address of the C library's function; `file`: descriptor, or -1: there are only the bytes of the buffer `b`,
-    which is at `address`. `dialect`: arguments of `find_records`. The others are those of `decode_frames`.
+    which is at `address`. `rules`: how a packet is found in its file (`layout.RULES`). `interfaces`, `counts`: those of
+    `find_packets`; a file of records has one interface. The others are those of `decode_frames`.
 
     Returns (why it ended, rows, SACK rows and connections now in use). NO_ROOM: there are more frames than rows or SACK
     rows, NO_CONNECTION: the connections fill their arrays, NO_MORE: the bytes end, cannot be read, or do not fit the
-    buffer, DAMAGED: what follows is no record.
+    buffer; otherwise why nothing was found in them.
     """
     offset, caplen, wirelen, stamp, link = frames
     time_ns, conn, (left, _) = r[0], r[1], sacks
-    big, unit_ns, header, swap, largest = dialect[0], dialect[1], dialect[2], dialect[3], dialect[4]
+    big, largest = rules[BIG], rules[LARGEST]
     cleared, most = row, 1
     while True:
         if state[FRAME] == state[COUNT]:
-            if row and not swap:
+            if row and not rules[SWAP]:
                 if cleared < min(row + _CLEAR, len(time_ns)):
                     cleared = _clear(r, max(cleared, row), row + 2 * _CLEAR, keep)
                 state[POS], now = usual(
-                    b, state[POS], state[END], big, unit_ns, header, largest, link[0], r, row, cleared, keep, c,
-                    conn[row - 1], counters,
-                )  # fmt: skip
+                    b, state[POS], state[END], rules, interfaces, r, row, cleared, keep, c, conn[row - 1], counters
+                )
                 most, row = (1 if now > row else min(2 * most, FRAMES)), now
-            state[COUNT], state[POS], status = find_some(
-                b, state[POS], state[END], big, unit_ns, header, swap, largest, most, offset, caplen, wirelen, stamp
-            )
+            if rules[BLOCKS]:
+                state[COUNT], state[POS], status = find_packets(
+                    b, state[POS], state[END], big, interfaces, largest, most, offset, caplen, wirelen, stamp, link,
+                    counts,
+                )  # fmt: skip
+            else:
+                state[COUNT], state[POS], status = find_some(
+                    b, state[POS], state[END], big, interfaces[0, FACTOR], rules[HEADER], rules[SWAP], largest, most,
+                    offset, caplen, wirelen, stamp,
+                )  # fmt: skip
             state[FRAME] = 0
             if state[COUNT] == 0:
-                if status == BAD_LENGTH:
-                    return DAMAGED, row, s, n
+                if status != USED_UP:
+                    return status, row, s, n
                 if not _read_more(read, file, b, address, state):
                     return NO_MORE, row, s, n
                 continue

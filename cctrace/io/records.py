@@ -17,14 +17,37 @@ def _u32(b, p, big):
     return (np.int64(b[p + 3]) << 24) | (np.int64(b[p + 2]) << 16) | (np.int64(b[p + 1]) << 8) | np.int64(b[p])
 
 
-def record_header(b, p, big):
-    """Return the four words of a record's header at p: seconds, fraction, captured and original length."""
+def words(b, p, big):
+    """Return the four words at p: of a record's header, seconds, fraction, captured and original length."""
     p &= OFFSET
     if big:
-        stamps, lengths = big64(b, p), big64(b, p + 8)
-        return stamps >> 32 & _WORD, stamps & _WORD, lengths >> 32 & _WORD, lengths & _WORD
-    stamps, lengths = little64(b, p), little64(b, p + 8)
-    return stamps & _WORD, stamps >> 32 & _WORD, lengths & _WORD, lengths >> 32 & _WORD
+        one, two = big64(b, p), big64(b, p + 8)
+        return one >> 32 & _WORD, one & _WORD, two >> 32 & _WORD, two & _WORD
+    one, two = little64(b, p), little64(b, p + 8)
+    return one & _WORD, one >> 32 & _WORD, two & _WORD, two >> 32 & _WORD
+
+
+def record(b, pos, big, unit_ns, header, largest):
+    """Return (time stamp or -1: too large, captured and original bytes, position of the next one) of a record."""
+    second, part, captured, original = words(b, pos, big)
+    now = second * 1_000_000_000 + part * unit_ns
+    return now if captured <= largest else np.int64(-1), captured, original, pos + header + captured
+
+
+def enhanced(b, pos, end, big, largest, which, unit_ns, most, offset_ns):
+    """Return what `record` does of an enhanced packet block of interface `which`; -1 as well for any other block.
+
+    Its time stamps count `unit_ns`, `most` of them at most, from `offset_ns` on.
+    """
+    kind, length, interface, high = words(b, pos, big)
+    low, captured, original, _ = words(b, pos + 16, big)
+    units, following = (high << 32) | low, pos + length
+    if kind != layout.ENHANCED or interface != which or length > largest or length & 3 or captured + 32 > length:
+        return np.int64(-1), captured, original, following
+    if units < 0 or units > most or following > end or words(b, following - 16, big)[3] != length:
+        return np.int64(-1), captured, original, following
+    now = units * unit_ns + offset_ns
+    return now if now <= LATEST_NS else np.int64(-1), captured, original, following
 
 
 def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caplen, wirelen, time_ns):
@@ -41,7 +64,7 @@ def find_some(b, pos, end, big, unit_ns, header, swap, largest, most, offset, ca
     """Do what `find_records` does, for at most so many records."""
     n = 0
     while n < most and pos + header <= end:
-        second, part, captured, original = record_header(b, pos, big)
+        second, part, captured, original = words(b, pos, big)
         if swap == 1 or (swap == 2 and captured > original):
             captured, original = original, captured
         if captured > largest:
@@ -92,10 +115,13 @@ def _nanoseconds(high, low, interface):
     return np.int64(-1) if ns > LATEST_NS else max(ns, -1)
 
 
-def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, caplen, wirelen, time_ns, link, counts):
-    """Find the packets of the complete blocks of b[pos:end]; returns (packets, position after them, status)."""
+def find_packets(b, pos, end, big, interfaces, largest, most, offset, caplen, wirelen, time_ns, link, counts):
+    """Find the packets of the complete blocks of b[pos:end], `most` at most.
+
+    Returns (packets found, position after them, status).
+    """
     n = 0
-    while n < len(offset) and pos + 12 <= end:
+    while n < most and pos + 12 <= end:
         kind, length = _u32(b, pos, big), _u32(b, pos + 4, big)
         if kind == layout.SECTION:
             return n, pos, layout.STATE
@@ -120,7 +146,7 @@ def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, ca
             interface, high, low = 0, 0, 0
             original, start = _u32(b, body, big), body + 4
             captured = min(original, stop - start)
-            if n_interfaces and interfaces[0, layout.SNAPLEN]:
+            if len(interfaces) and interfaces[0, layout.SNAPLEN]:
                 captured = min(captured, interfaces[0, layout.SNAPLEN])
             counts[layout.TIMELESS] += 1
         else:
@@ -130,7 +156,7 @@ def find_packets(b, pos, end, big, interfaces, n_interfaces, largest, offset, ca
             captured = stop - start
             counts[layout.CLIPPED] += 1
         offset[n], caplen[n], wirelen[n], time_ns[n], link[n] = start, captured, max(captured, original), 0, -1
-        if interface < n_interfaces:
+        if interface < len(interfaces):
             link[n] = interfaces[interface, layout.LINK]
             if kind != layout.SIMPLE:
                 time_ns[n] = _nanoseconds(high, low, interfaces[interface])

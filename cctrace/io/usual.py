@@ -1,8 +1,8 @@
 """Compiled: the packets that captures mostly consist of, decoded in half the instructions that any packet may take.
 
-Most records of a pcap are like the one before: a TCP segment of the same connection behind the same link layer, IPv4
+Most packets of a capture are like the one before: a TCP segment of the same connection behind the same link layer, IPv4
 without options or fragments, no SYN, FIN or RST, and time stamps or no TCP option at all. `usual` finds and decodes a
-run of these, into the same values as `decode.decode_frames`, to which every record is left that differs in anything.
+run of these, into the same values as `decode.decode_frames`, to which every packet is left that differs in anything.
 
 Sources: RFC 791, 9293, 7323.
 """
@@ -12,8 +12,9 @@ import numpy as np
 from cctrace.io import layout
 from cctrace.io.link import NEAR, be16, be32, be64
 from cctrace.io.packets import DUPLICATE, TIMESTAMPS
-from cctrace.io.records import record_header
+from cctrace.io.records import enhanced, record, words
 from cctrace.io.shown import fingerprint, is_copy, s32, track
+from cctrace.schema import LATEST_NS
 
 _IPV4 = 0x0800  # EtherType
 # Words of the headers, of which a mask leaves what must have a certain value.
@@ -30,28 +31,34 @@ def _before_ip(link):
     return 14 if link == 1 else (16 if link == 113 else -1)  # ETHERNET, LINUX_SLL
 
 
-def usual(b, pos, end, big, unit_ns, header, largest, link, r, row, stop, keep, c, k, counters):
-    """Decode the records of b[pos:end] as long as they are usual and of connection k; return (position, next row).
+def usual(b, pos, end, rules, interfaces, r, row, stop, keep, c, k, counters):
+    """Decode the packets of b[pos:end] as long as they are usual and of connection k; return (position, next row).
 
-    `big`, `unit_ns`, `header`, `largest`: as for `records.find_records`. `link`: link type of all frames. `stop`: the
-    row before which to stop; up to it, the columns of SACK blocks and ECN say already that there are none. The others
-    are those of `decode.decode_frames`.
+    `rules`, `interfaces`: see `pieces.decode_records`. `stop`: the row before which to stop; up to it, the columns of
+    SACK blocks and ECN say already that there are none. The others are those of `decode.decode_frames`.
     """
     (
         time_ns, conn, direction, flags, seq, ack, window, payload, ip_len, tos, ttl, ip_id, tsval, tsecr, options,
         _, _, frame, _, _, _,
     ) = r  # fmt: skip
+    blocks, big, header, largest = rules[layout.BLOCKS], rules[layout.BIG], rules[layout.HEADER], rules[layout.LARGEST]
+    which = words(b, pos, big)[2] if blocks and pos + header <= end else np.int64(0)
     ports, one, two = c[k, layout.PORTS], c[k, layout.SRC_LO], c[k, layout.DST_LO]
-    lead, last, before = _before_ip(link), counters[layout.LAST_NS], row
+    last, before, frames = counters[layout.LAST_NS], row, counters[layout.FRAMES] - row
     forth, back = (two << 32) | (ports & 0xFFFFFFFF), (one << 32) | ((ports & 0xFFFF) << 16) | (ports >> 16 & 0xFFFF)
-    if ports >> 32 != 4 or lead < 0:
+    if ports >> 32 != 4 or which >= len(interfaces) or interfaces[which, layout.MODE] != layout.MULTIPLY:
         return pos, row
-    frames = counters[layout.FRAMES] - row
+    unit_ns, offset_ns = interfaces[which, layout.FACTOR], interfaces[which, layout.OFFSET_NS]
+    lead, most = _before_ip(interfaces[which, layout.LINK]), LATEST_NS // unit_ns
+    if lead < 0:
+        return pos, row
     while row < stop and pos + header + lead + 52 <= end:
-        second, part, captured, original = record_header(b, pos, big)
-        now, ip, room = second * 1_000_000_000 + part * unit_ns, (pos + header + lead) & NEAR, captured - lead
-        following = pos + header + captured
-        if captured > largest or following > end or room < 52 or now < last or now == 0:
+        if blocks:
+            now, captured, original, following = enhanced(b, pos, end, big, largest, which, unit_ns, most, offset_ns)
+        else:
+            now, captured, original, following = record(b, pos, big, unit_ns, header, largest)
+        ip, room = (pos + header + lead) & NEAR, captured - lead
+        if following > end or room < 52 or now < last or now == 0:
             break
         if lead and be16(b, ip - 2) != _IPV4:
             break
