@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.lang.fields import Field
+from cctrace.lang.machine import Machine
 from cctrace.replaying.script import Changes, Edit, Passed, Script
 
 LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
@@ -170,10 +171,18 @@ class Inference:
 
     def rounds_after(self, rounds: int, rtt_us: int, row: int) -> int:
         """Return the first row so many round trips after a row; a pause counts as one: no probe continues."""
-        size = 1 << 10
-        while True:  # not all rows to the end of the flow, each time
-            passed_us = np.cumsum(np.minimum(np.diff(self.now_us[row : row + size]), rtt_us))
-            end = row + 1 + int(passed_us.searchsorted(rounds * rtt_us))
-            if end < row + size or row + size >= len(self.now_us):
-                return min(end, len(self.now_us))
-            size *= 4
+        return _rounds_after(self.now_us, row, rtt_us, rounds * rtt_us)
+
+
+def rounds_after(now_us: NDArray[np.int64], row: int, rtt_us: int, span_us: int) -> int:
+    """Return the first row `span_us` after a row, where no time between rows counts for more than `rtt_us`."""
+    passed_us, row = 0, row + 1
+    while row < now_us.size:
+        passed_us += min(now_us[row] - now_us[row - 1], rtt_us)
+        if passed_us >= span_us:
+            return row
+        row += 1
+    return row
+
+
+_rounds_after = Machine(rounds_after)

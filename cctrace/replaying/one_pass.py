@@ -299,24 +299,29 @@ class Leader:
 
     def save(self) -> tuple[Any, ...]:
         """Return position and state, for `restore`."""
-        follower, tables = self._follower, self._work.tables
-        seg, finals, rs = tables[RING], tables[FINALS], tables[SCRATCH]
-        state = follower.slots, follower.stack, self._notes, self._one, self._work.at, finals, rs
-        tp = finals[0]
-        ring = seg.take(np.arange(tp["head"], tp["tail"]) & (len(seg) - 1))
-        return self.row, list(self._drawn), list(self._made), ring, *(array.copy() for array in state)
+        ring, places = self._ring()
+        return self.row, list(self._drawn), list(self._made), ring[places], *(array.copy() for array in self._state())
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Go back to where `save` was called."""
-        self.row, drawn, made, ring, *state = saved
+        self.row, drawn, made, segments, *state = saved
         self._drawn, self._made = list(drawn), list(made)
-        follower, tables = self._follower, self._work.tables
-        seg, finals, rs = tables[RING], tables[FINALS], tables[SCRATCH]
-        now = follower.slots, follower.stack, self._notes, self._one, self._work.at, finals, rs
-        for array, before in zip(now, state, strict=True):
+        for array, before in zip(self._state(), state, strict=True):
             array[:] = before
-        tp = finals[0]
-        seg[np.arange(tp["head"], tp["tail"]) & (len(seg) - 1)] = ring
+        ring, places = self._ring()
+        ring[places] = segments
+
+    def _state(self) -> tuple[NDArray[Any], ...]:
+        """Return what changes besides the segments; records as bytes, which are copied much faster than by field."""
+        follower, tables = self._follower, self._work.tables
+        records = (array.view(np.uint8) for array in (self._work.at, tables[FINALS], tables[SCRATCH]))
+        return follower.slots, follower.stack, self._notes, self._one, *records
+
+    def _ring(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the ring of segments, as bytes, and the places that are in use."""
+        tables = self._work.tables
+        ring, tp = tables[RING], tables[FINALS][0]
+        return ring.view(f"V{ring.itemsize}"), np.arange(tp["head"], tp["tail"]) & (len(ring) - 1)
 
     # ---- trials -----------------------------------------------------------------------------------------------------
     def trials(
