@@ -12,6 +12,7 @@ from cctrace.flows import packed
 from cctrace.flows.events import AckRows, Events
 from cctrace.flows.packed import Stream
 from cctrace.flows.state import EVENT
+from cctrace.replaying.stream import stream_of
 from cctrace.report.overview import write_report
 
 
@@ -60,6 +61,18 @@ def test_a_recorded_stream_takes_an_eighth():
     blocks = [block for column in events.packed()._blocks.values() for block in column]
     kept = sum(part.nbytes for block in blocks for part in (block.more, block.begins) if part is not None)
     assert kept * 5 < before  # a quarter of the blocks is short
+
+
+def test_replays_of_packed_streams_read_each_its_own_rows():
+    """Their records are made anew each time, often at the address of those of another stream."""
+    rng, several = np.random.default_rng(1), []
+    for _ in range(20):
+        events = Events(Stream(rows_of(rng, 500)), {"start_ns": 0}, None)
+        events.packed()
+        several.append((events, stream_of(events, None)))
+    for events, stream in several:
+        assert stream_of(events, None) is stream
+        assert np.array_equal(stream.rows.time_ns, events["time_ns"])
 
 
 def test_events_do_not_change_when_they_are_packed():

@@ -21,10 +21,10 @@ class Stream:
     """
 
     def __init__(self, events: Events, sends: NDArray[Any] | None) -> None:
-        self._given = events.rows, sends  # whose addresses are taken for them
+        self._given = events.table, sends  # kept, since `stream_of` knows them by their addresses
         empty = np.zeros(0, [(c.name, c.dtype) for c in schema.SENDS])
         self.sends = (empty if sends is None else sends).view(np.recarray)
-        self.rows = pointing(self._given[0], len(self.sends)).view(np.recarray)
+        self.rows = pointing(events.rows, len(self.sends)).view(np.recarray)
         self._start_ns = events.meta["start_ns"]
 
     @functools.cached_property
@@ -51,7 +51,7 @@ class Stream:
 
 def stream_of(events: Events, sends: NDArray[Any] | None) -> Stream:
     """Return the stream of some events and sends, which no one changes while it is in use."""
-    key = id(events.rows), id(sends), events.meta["start_ns"]
+    key = id(events.table), id(sends), events.meta["start_ns"]
     stream = _kept.get(key)
     if stream is None:
         stream = _kept[key] = Stream(events, sends)
