@@ -108,6 +108,7 @@ def of_capture(
 
 def _viewed(flow: Flow, run: Run | None) -> FlowView:
     """Return a flow's view, and pack a long flow's events, which no replay will read."""
+    give_back()
     for seen in (flow, run.source if run is not None else None):
         if isinstance(seen, Flow) and len(seen.events) > PACKED:
             seen.events.packed()

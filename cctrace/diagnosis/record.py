@@ -257,7 +257,11 @@ class Record:
     @property
     def largest_window_bytes(self) -> int:
         """The largest advertised receive window; 0 if unknown."""
-        return int(np.max(self._windows.window, initial=0))
+        if "wscale" in self.flow.facts["inferred"]:
+            return 0
+        (_, rows, mine), packets = self.captured, self.flow.capture.packets
+        theirs = rows[~mine & ((packets["flags"][rows] & SYN) == 0)]
+        return int(np.max(packets["window"][theirs], initial=0)) << int(self.flow.facts["wscale"])
 
     @functools.cached_property
     def window_full_share(self) -> float:

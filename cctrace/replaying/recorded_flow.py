@@ -51,10 +51,10 @@ def replay_events(
     source = ticking.source
     if (ticking.hz, ticking.tick_us) != (params["hz"], 0):
         rows = source.events
+        del follower  # with what it recorded
         if isinstance(source, Flow):
             source = source.at_hz(ticking.hz)
         params = params | {"hz": ticking.hz}
-        del follower  # with what it recorded
         known = ticking.inferred if _same_rows(rows, source.events) else None
         follower, inferred = follow(source, cls, params, record, mode, True, given, known)
     return source, follower, inferred._replace(possible_hz=ticking.possible)

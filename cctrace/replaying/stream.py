@@ -39,8 +39,8 @@ class Stream:
 
     @functools.cached_property
     def srtt_us8(self) -> NDArray[np.int64]:
-        """Eight times the smoothed RTT after each row, us."""
-        return np.ascontiguousarray(self.rows.srtt_us8)
+        """Eight times the smoothed RTT after each row, us; a view, for single rows."""
+        return self.rows.view(np.ndarray)["srtt_us8"]
 
     @functools.cached_property
     def usual_gap_us(self) -> int:
