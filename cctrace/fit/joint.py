@@ -73,10 +73,10 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Jo
     moved[: model.k, len(theta) - model.k :] = np.eye(model.k)
     moved[model.k :, : gradient.shape[1]] = gradient
     mean, log_sd, log_beyond = model.moments(theta)
-    steps = Steps(delays.steps.start_us, np.exp(theta[-model.k :]))
-    return Joint(
-        steps, moved @ covariance @ moved.T, mean, np.exp(log_sd), np.exp(log_beyond), bounds, model.family.name
-    )
+    steps, spread = Steps(delays.steps.start_us, np.exp(theta[-model.k :])), moved @ covariance @ moved.T
+    if not np.all(np.isfinite(spread)):  # moments that do not exist for the parameters next to the likeliest ones
+        return None
+    return Joint(steps, spread, mean, np.exp(log_sd), np.exp(log_beyond), bounds, model.family.name)
 
 
 def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple[_Model, Floats]:

@@ -254,6 +254,8 @@ def _with_blocks(
     sacks = {name: ((edges[:, k] + isn) & 0xFFFFFFFF).astype(np.uint32) for k, name in enumerate(("left", "right"))}
     first = np.cumsum(count) - count
     columns = columns | {name: columns[name].copy() for name in ("sack_row", "sack_count", "options", "conn")}
+    # Blocks of other packets, such as those for data in the other direction, are not in the new table.
+    columns["sack_row"][:], columns["sack_count"][:] = -1, 0
     columns["sack_row"][acks] = np.where(count > 0, first, -1)
     columns["sack_count"][acks] = count
     columns["options"][acks] |= np.where(count > 0, OPT_SACK, 0).astype(columns["options"].dtype)

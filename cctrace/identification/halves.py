@@ -67,7 +67,7 @@ class HalfRounds:
         elsewhere = "start_ns" in events.meta["inferred"]
         self.steady = elsewhere and self._is_steady(captured, rows["tcp_min_rtt_us"][self.acks])
         self.free |= self.steady
-        self.held_back = elsewhere and bool(np.mean(self.free) > const.MOSTLY)
+        self.held_back = elsewhere and self.free.size > 0 and bool(np.mean(self.free) > const.MOSTLY)
         self.policed = elsewhere and self._is_policed(captured, rows["tcp_min_rtt_us"][self.acks])
         self.burst = 1.0 if elsewhere else _burst(sends)
         self.blur = max(2 * _jitter(rows[self.acks]), self._unevenness(rows)) if elsewhere else 0.0

@@ -39,6 +39,11 @@ class Sent:
     first: np.ndarray  # bool: first transmission
     prompt: np.ndarray  # bool: reported without delay
 
+    @property
+    def lasts(self) -> bool:
+        """Whether packets were sent at different times: one time stamp for all tells no rate."""
+        return len(self.sent_us) > 0 and bool(self.sent_us[-1] > self.sent_us[0])
+
     @functools.cached_property
     def acked(self) -> Ints:
         """Rows whose delivery time is known."""
@@ -169,7 +174,7 @@ def sent_behind(table: Transmissions) -> Sent:
     or an AQM, left no trace in later delays.
     """
     arrived, lost = sent(table), table.state == LOST
-    if lost.sum() < const.LEAST_LOST or len(arrived.acked) < const.LEAST_RTTS:
+    if lost.sum() < const.LEAST_LOST or len(arrived.acked) < const.LEAST_RTTS or not arrived.lasts:
         return arrived
     rate, cost = constant_rate(arrived)
     met = backlog_met(arrived, constant(rate), (table.sent_ns - table.start_ns) / 1e3)

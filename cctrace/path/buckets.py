@@ -232,8 +232,8 @@ def _queued(table: Transmissions, base_us: float) -> bool:
 
 
 def _rounds(table: Transmissions, base_us: float) -> np.ndarray:
-    """Return the number of the base RTT in which each packet was sent."""
-    return (table.sent_ns / (base_us * 1e3)).astype(np.int64)
+    """Return the number of the base RTT in which each packet was sent; a clock slower than the path shows 0."""
+    return (table.sent_ns / max(base_us * 1e3, 1.0)).astype(np.int64)
 
 
 def _jitter_us(table: Transmissions, base_us: float) -> float:

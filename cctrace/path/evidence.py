@@ -72,6 +72,8 @@ class PathEvidence:
         known = len(self.sent.acked)
         if known < LEAST_RTTS:
             raise FitError(f"only {known} RTTs are known; at least {LEAST_RTTS} are needed, so capture a longer flow")
+        if not self.sent.lasts:
+            raise FitError("all packets have one time stamp, which tells no rate; capture with a working clock")
         return self.sent
 
     @property
@@ -154,8 +156,7 @@ class PathEvidence:
     def coarse(self) -> Sent | None:
         """`sent` with neighbouring packets merged; None if too little is known to infer a rate."""
         every = self.sent
-        moves = len(every.sent_us) > 0 and every.sent_us[-1] > every.sent_us[0]  # not one time stamp for all
-        if len(every.acked) < ENOUGH_RTTS or not every.first[every.acked].any() or not moves:
+        if len(every.acked) < ENOUGH_RTTS or not every.first[every.acked].any() or not every.lasts:
             return None
         return own_queue.coarser(every, own_queue.packets_per_unit(len(every.sent_us)))
 

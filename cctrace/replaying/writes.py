@@ -51,7 +51,7 @@ def with_writes(run: Run) -> Run:
     A capture elsewhere than at the sender does not tell the order of ACKs and sends well enough.
     """
     flow = run.source
-    if not isinstance(flow, Flow) or run.marked is None or len(run.marked) > MOST_SENDS:
+    if not isinstance(flow, Flow) or run.marked is None or not 0 < len(run.marked) <= MOST_SENDS:
         return run
     decides = {"snd_cwnd", "pacing_rate"} | ({"mode"} if "PROBE_RTT" in run.controller.states else set())
     if flow.taken_at != "sender" or not flow.events.meta["complete"] or not decides <= set(run.held):

@@ -153,6 +153,7 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
     sizes, mss = record.table.wire_bytes[~record.table.retransmitted] - HEADER_BYTES, record.table.mss
     may_probe = record.flow.facts["complete"] or record.duration_s > LONGEST_WAIT_S
     payload, window = even.rate * mss / (mss + HEADER_BYTES), record.largest_window_bytes
+    rtt_us = record.median_rtt_us  # 0 on a clock slower than the path
     return groups.EvenSends(
         rate_bps=even.rate * 8e6,
         limit_bps=payload * 8e6,
@@ -161,7 +162,7 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
         goodput_bps=record.goodput_bps,
         by_timer_share=even.by_timer_share,
         carried_bps=record.bottleneck.rate * 8e6 if record.bottleneck.is_measured else groups.NAN,
-        faster_rtts=even.faster_s * 1e6 / record.median_rtt_us if may_probe else groups.NAN,
+        faster_rtts=even.faster_s * 1e6 / rtt_us if may_probe and rtt_us else groups.NAN,
         lost_share=float(record.lost.mean()),
         window_share=payload * record.least_rtt_us / window if window else groups.NAN,
     )

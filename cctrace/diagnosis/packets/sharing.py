@@ -155,6 +155,8 @@ def _served(others: list[Sent], link: float, pause_us: float) -> Steps:
 def _rates(part: Sent, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a flow's deliveries in windows, bytes/us; 0 for none."""
     acked_us, size = part.acked_us[part.acked], part.wire_bytes[part.acked]
+    if not len(acked_us):
+        return np.zeros(len(edges) - 1)
     order = np.argsort(acked_us, kind="stable")
     acked_us, total = acked_us[order], np.cumsum(size[order])
     last = np.append(np.diff(acked_us) > 0, True)

@@ -33,7 +33,7 @@ def paused_writes(record: Record) -> str | None:
     """
     idle = record.empty_s
     pauses = idle[np.diff(idle)[:, 0] > record.least_rtt_us / 1e6]
-    pauses = pauses[pauses[:, 1] < record.duration_s]
+    pauses = pauses[(pauses[:, 1] < record.duration_s) & (np.diff(pauses[:, 1], prepend=-1.0) > 0)]
     if len(pauses) < const.FEWEST:
         return None
     begins, ends = pauses[:, 1], pauses[:, 0]

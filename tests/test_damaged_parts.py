@@ -1,0 +1,129 @@
+"""Parts of an analysis, given what a damaged capture leaves of a flow: nothing divides by zero or reads beyond a table."""
+
+import dataclasses
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cctrace as cct
+from cctrace import datasets
+from cctrace.diagnosis.diagnose import diagnose
+from cctrace.diagnosis.packets import ends, sharing
+from cctrace.diagnosis.packets.writes import paused_writes
+from cctrace.diagnosis.record import Record
+from cctrace.errors import FitError
+from cctrace.fit.components import quick_jitter
+from cctrace.fit.joint import _Model, joint
+from cctrace.flows.capture import Capture
+from cctrace.flows.missing_sacks import restored
+from cctrace.identification.halves import HalfRounds
+from cctrace.io.packets import SACK, Packets
+from cctrace.path import buckets
+from cctrace.path.bottleneck import sent_behind
+from cctrace.path.evidence import evidence_of
+from cctrace.replaying.writes import with_writes
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+
+def shipped(name):
+    return cct.read(datasets.path(name, "sender.pcap.zst")).flow(0)
+
+
+@pytest.fixture(scope="module")
+def lossy():
+    return shipped("loss_cubic_1pct")
+
+
+def with_columns(flow, **changed):
+    """Return the flow of a capture with other columns."""
+    old = flow.capture.packets
+    packets = Packets(dict(old.columns) | changed, old.sacks, old.connections, old.counters, old.warnings, old.source)
+    return Capture(packets).flow(flow.index)
+
+
+def test_blocks_of_the_other_directions_packets_do_not_outlive_their_table(lossy):
+    """A sender that receives data, too, reports blocks on its own packets."""
+    columns = lossy.capture.packets.columns
+    row, count, options = (columns[name].copy() for name in ("sack_row", "sack_count", "options"))
+    its_data = np.flatnonzero(columns["payload"] > 0)[-5:]
+    row[its_data], count[its_data] = len(lossy.capture.packets.sacks["left"]) - 1, 1
+    options[its_data] |= SACK
+    packets = restored(with_columns(lossy, sack_row=row, sack_count=count, options=options)).capture.packets
+    assert np.all(packets["sack_row"] + packets["sack_count"] <= len(packets.sacks["right"]))
+    assert not packets["sack_count"][its_data].any()
+
+
+def test_one_time_stamp_for_all_packets_tells_no_rate(lossy):
+    path = evidence_of(lossy)
+    table = path.transmissions
+    at_once = dataclasses.replace(table, sent_ns=np.full_like(table.sent_ns, table.start_ns))
+    sent = sent_behind(at_once)
+    assert not sent.lasts
+    assert path.sent.lasts
+    path = evidence_of(with_columns(lossy))
+    path.__dict__["sent"] = sent
+    with pytest.raises(FitError, match="one time stamp"):
+        path.require_sent()
+
+
+def test_moments_that_do_not_exist_beside_the_likeliest_parameters_give_no_joint_fit(monkeypatch):
+    path = evidence_of(shipped("jitter_bbr_sd2ms"))
+    delays, jitter = path.delays, quick_jitter(path, path.delays)
+    assert joint(path.sent, delays, jitter, quick=True) is not None
+    gradient = _Model.gradient
+    monkeypatch.setattr(_Model, "gradient", lambda model, theta: gradient(model, theta) * np.nan)
+    assert joint(path.sent, delays, jitter, quick=True) is None
+
+
+def test_rtts_of_0_are_compared_with_nothing(monkeypatch):
+    flow = cct.read(RECORDINGS / "pacing_limit" / "sender.pcap.zst").flow(0)
+    record, limits = Record(flow), diagnose(flow).limits
+    assert np.isfinite(ends.even_sends(record, limits).faster_rtts)
+    monkeypatch.setattr(Record, "median_rtt_us", 0.0)
+    assert np.isnan(ends.even_sends(record, limits).faster_rtts)
+
+
+def test_pauses_that_end_at_one_instant_are_one():
+    sends = np.zeros(60, [("retransmitted", "u1"), ("segments", "u4"), ("time_ns", "i8")])
+    sends["segments"], sends["time_ns"] = 1, np.arange(60) * 10**8
+    idle = np.array([[k + 0.2, k + 1.0] for k in range(5)])
+    idle = np.insert(idle, 2, [1.8, 2.0], axis=0)
+    record = types.SimpleNamespace(
+        empty_s=idle,
+        least_rtt_us=0.0,
+        duration_s=6.0,
+        events=types.SimpleNamespace(sends=sends),
+        table=types.SimpleNamespace(mss=1000),
+        seconds=lambda ns: ns / 1e9,
+    )
+    with np.errstate(all="raise"):
+        assert paused_writes(record) == "chunks:size=10000B,every=1000000us"
+
+
+def test_a_flow_of_which_no_delivery_is_known_delivered_nothing(lossy):
+    part = evidence_of(lossy).sent
+    unknown = dataclasses.replace(part, acked_us=np.full_like(part.acked_us, np.nan))
+    assert sharing._rates(unknown, np.arange(0, 5e6, 1e6)).tolist() == [0.0] * 4
+
+
+def test_a_base_rtt_of_0_makes_a_round_of_every_nanosecond():
+    with np.errstate(all="raise"):
+        assert buckets._rounds(types.SimpleNamespace(sent_ns=np.array([0, 5, 7])), 0.0).tolist() == [0, 5, 7]
+
+
+def test_a_replay_of_no_packets_has_no_writes_to_explain():
+    flow = shipped("single_bbr_1bdp")
+    run = dataclasses.replace(cct.replay(flow, "bbr2022"), marked=np.zeros(0, bool))
+    assert with_writes(run) is run
+
+
+def test_no_acks_have_no_halves(lossy):
+    events = lossy.events
+    none = types.SimpleNamespace(
+        rows=events.rows[:1], sends=events.sends[:0], meta=dict(events.meta) | {"inferred": {"start_ns": 0}}
+    )
+    with np.errstate(all="raise"):
+        assert not HalfRounds(none).held_back
