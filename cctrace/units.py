@@ -182,6 +182,15 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
+def format_counted(count: int, one: str, several: str) -> str:
+    """Return a count with the words that follow it, in the singular or the plural.
+
+    >>> format_counted(1, "packet was lost", "packets were lost"), format_counted(1200, "byte", "bytes")
+    ('1 packet was lost', '1,200 bytes')
+    """
+    return f"{format_count(count)} {one if count == 1 else several}"
+
+
 def format_rate(bps: float) -> str:
     """Return a rate in bits per second as text with three digits.
 

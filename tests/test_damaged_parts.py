@@ -1,4 +1,4 @@
-"""Parts of an analysis, given what a damaged capture leaves of a flow: nothing divides by zero or reads beyond a table."""
+"""Parts of an analysis, given what damaged captures leave: nothing divides by 0 or reads beyond a table."""
 
 import dataclasses
 import types
@@ -9,6 +9,7 @@ import pytest
 
 import cctrace as cct
 from cctrace import datasets
+from cctrace.counterfactual.scene import _base_rtt_us
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.packets import ends, sharing
 from cctrace.diagnosis.packets.writes import paused_writes
@@ -107,6 +108,14 @@ def test_a_flow_of_which_no_delivery_is_known_delivered_nothing(lossy):
     part = evidence_of(lossy).sent
     unknown = dataclasses.replace(part, acked_us=np.full_like(part.acked_us, np.nan))
     assert sharing._rates(unknown, np.arange(0, 5e6, 1e6)).tolist() == [0.0] * 4
+
+
+def test_an_unanswered_flow_through_the_same_bottleneck_has_the_others_rtt(lossy):
+    path = evidence_of(with_columns(lossy))
+    part = path.parts[path.index]
+    path.__dict__["parts"] = [dataclasses.replace(part, acked_us=np.full_like(part.acked_us, np.nan))]
+    with np.errstate(all="raise"):
+        assert np.isnan(_base_rtt_us(path, path.index))
 
 
 def test_a_base_rtt_of_0_makes_a_round_of_every_nanosecond():

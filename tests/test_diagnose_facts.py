@@ -14,6 +14,7 @@ from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import (
     Losses,
     MinRtt,
+    Pauses,
     Queue,
     ReceiverWindow,
     Reordering,
@@ -24,8 +25,9 @@ from cctrace.diagnosis.groups import (
 )
 from cctrace.diagnosis.order import ordered, verdict
 from cctrace.diagnosis.packets.delays import jitter
-from cctrace.diagnosis.packets.losses import before_losses
+from cctrace.diagnosis.packets.losses import before_losses, retransmissions
 from cctrace.diagnosis.packets.rates import queue
+from cctrace.diagnosis.remedies import with_commands
 from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.diagnosis.wording import fill
 
@@ -225,3 +227,43 @@ def test_jitter_makes_rtts_longer_than_the_least_one(complete, mean_us, told):
         least_rtt_us=20_000.0,
     )
     assert (jitter(record) is not None) == told
+
+
+@pytest.mark.parametrize(("shut_s", "form"), [(9.0, "shut"), (1.0, "")])
+def test_a_receiver_that_did_not_read_for_most_of_the_time_needs_no_larger_buffer(shut_s, form):
+    window = ReceiverWindow(receiver_share=0.95, window_bytes=5e4, advertised_bytes=6e4, rtt_us=40e3)
+    facts = Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, window=window, pauses=Pauses(2, shut_s, (0.5, 9.6)))
+    found = judge(facts)
+    assert [one.name for one in found] == ["receiver_limited"] + ["receiver_pauses"] * (not form)
+    assert found[0].form == form
+    first = verdict(found[0])
+    if form:
+        assert first.text.startswith("The receiver mostly did not read: its window was zero 2 times, for 9 s in all")
+        assert "A larger receive buffer would" not in first.advice
+    flow = cct.read(datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
+    (said,) = with_commands([first], flow)
+    assert ("--rwnd x4" in said.advice) == (not form)
+
+
+def test_more_copies_than_retransmissions_are_no_share_of_them():
+    facts = Facts(
+        POLLS, 10.0, 1e6, rtt_us=40e3, reordering=Reordering(0.01, 212, 11_884, retransmitted=1455, is_kernels=True)
+    )
+    text = verdict(next(one for one in judge(facts) if one.name == "reordering")).text
+    assert "11,884 arrived twice, where 1,455 were retransmitted" in text
+
+
+def test_one_is_not_said_in_the_plural():
+    facts = Facts(PACKETS, 10.0, 1e6, start=Start(1, 5470.0, float("nan"), True, True))
+    assert "5.47 kB in 1 round trip, no loss" in verdict(judge(facts)[0]).text
+
+
+def test_a_receivers_capture_counts_retransmissions_as_its_table_does():
+    """What was only overtaken on the way was sent once."""
+    table = {"segments_sent": 1000, "retransmitted_segments": 6}
+    log = {"spurious": np.zeros(13, bool)}
+    for place, many in (("receiver", 6), ("sender", 13)):
+        seen = SimpleNamespace(row=table, retransmission_log=log, taken_at=place)
+        record = SimpleNamespace(flow=seen, lost=np.zeros(3, bool))
+        found = retransmissions(record)
+        assert (found.retransmitted_segments, found.retransmitted_share) == (many, many / 1000)

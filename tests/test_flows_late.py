@@ -43,7 +43,7 @@ def test_an_ack_before_its_data_gives_no_rtt():
 def test_what_was_acknowledged_and_never_shown_stays_missing():
     talk = Conversation().data(0.0, 1).ack(40.0, 1 + 4 * MSS).data(40.002, 1 + 2 * MSS, segments=2)
     flow = talk.data(41.0, 1 + 4 * MSS).ack(81.0, 1 + 5 * MSS).flow()
-    assert f"{MSS} bytes were acknowledged that the capture does not show" in flow.row["warnings"]
+    assert f"{MSS:,} bytes were acknowledged that the capture does not show" in flow.row["warnings"]
     assert flow.row["retransmitted_segments"] == len(flow.retransmissions) == 0
     assert flow.quality()["uncaptured_segments"] == 1
 

@@ -210,7 +210,7 @@ def test_a_header_that_claims_more_than_its_frame_had_is_believed_and_told():
     packets = read(pcap([(T0, ethernet(ipv4(tcp(), length=1040)))]))
     assert packets["payload"].tolist() == [1000]
     assert packets.counters["beyond_wire"] == 1
-    assert any("1 packets claim more bytes" in w for w in packets.warnings)
+    assert any("1 packet claims more bytes" in w for w in packets.warnings)
 
 
 def test_big_tcp_takes_its_length_from_the_jumbo_option():
@@ -517,3 +517,11 @@ def test_a_later_fragment_without_payload_belongs_to_no_datagram():
     empty[2:4], empty[6:8] = (20).to_bytes(2, "big"), (1).to_bytes(2, "big")
     packets = read(pcap([(T0, bytes(empty)), (T0, ips[0])], 101))
     assert (packets.counters["later_fragments"], packets.counters["first_fragments"]) == (1, 0)
+
+
+def test_warnings_count_in_the_singular_and_say_long_times_in_units():
+    one = read(pcap([(T0, ipv4(tcp())), (T0 - 7200 * 10**9, ipv4(tcp(seq=9)))], 101))
+    assert any(text.endswith("time stamps step back 1 time, by at most 7,200 s") for text in one.warnings)
+    copy = ipv4(tcp(payload=b"a"), ident=1)
+    twice = read(pcap([(T0, copy), (T0 + 1000, copy)], 101))
+    assert any("1 packet was captured twice" in text for text in twice.warnings)

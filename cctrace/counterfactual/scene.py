@@ -182,7 +182,7 @@ def _others(record: Record, path: FittedPath, ahead_s: float) -> tuple[Sender, .
     for index in evidence.through.others:
         other = evidence.capture.flow(index)
         start = ahead_s + _start_s(record, index)
-        rtt_us = path.rtt_ns / 1e3 + _base_rtt_us(evidence, index) - base_us
+        rtt_us = path.rtt_ns / 1e3 + np.nan_to_num(_base_rtt_us(evidence, index) - base_us)  # equal, if unknown
         begin, stop = f"{max(start, 0):.3f}s", f"{start + other.row['duration_s']:.3f}s"
         cc = _identified(other)[0] or "cubic"
         window = shut_window_bytes(Record(other))
@@ -192,7 +192,9 @@ def _others(record: Record, path: FittedPath, ahead_s: float) -> tuple[Sender, .
 
 
 def _base_rtt_us(evidence: PathEvidence, index: int) -> float:
-    """Return a flow's typical RTT beyond the joint queue: late flows never see it empty."""
+    """Return a flow's typical RTT beyond the joint queue: late flows never see it empty; NaN if no RTT is known."""
     part, through = evidence.parts[index], evidence.through
+    if not len(part.acked):
+        return math.nan
     met = through.steps.served(part.sent_us) + backlog_met(through.sent, through.steps, part.sent_us)
     return float(np.nanmedian(part.acked_us - through.steps.when(met)))

@@ -64,10 +64,15 @@ CAUSES = {  # the most important first
         "although more than half of that arrived per RTT][: about {window_bytes} {per_rtt}].",
         "A larger receive buffer would help (or a receiver that reads faster); another congestion control would not.",
         "Advertised windows that leave room for a segment or more.",
+        shut=Sentence(
+            "The receiver mostly did not read: its window was zero {pauses:times}, for {shut_s:lasting} in all.",
+            "Check what the receiving application does meanwhile; a larger receive buffer would fill, too.",
+            "ACKs without zero windows.",
+        ),
     ),
     "slow_start_only": _cause(
         "too short: slow start",
-        "The flow ended before it left slow start: [{bytes} in ]{rounds} round trips of {rtt_us}, no loss.",
+        "The flow ended before it left slow start: [{bytes} in ]{rounds:rounds}[ of {rtt_us}], no loss.",
         "Fewer or shorter round trips would help: reuse the connection, raise the initial window, serve from nearer.",
         "A round trip that delivered no more than the one before.",
     ),
@@ -187,7 +192,7 @@ CAUSES = {  # the most important first
         "reordering",
         "The path reorders: {reordered_share} of the packets arrived after one that was sent later[, by the kernel's "
         "count ({counted:times})][, and {needless:count} retransmissions were spurious|, and duplicates packets: "
-        "{copies:count} of {retransmitted:count} retransmitted segments arrived twice].",
+        "{copies:count} arrived twice, where {retransmitted:count} were retransmitted].",
         "Find the parallel links or per-packet load balancing; senders need RACK (Linux since 4.18) to tolerate it.",
         "SACK blocks that only losses caused.",
     ),
@@ -231,7 +236,7 @@ CAUSES = {  # the most important first
     "shallow_buffer": _cause(
         "shallow buffer",
         "The buffer is shallow: [{buffer_bytes}|{buffer_us}], {buffer_bdp:two} BDP, less than the "
-        "0.25 BDP that BBR adds when it probes; it dropped {lost:count} packets[ ({loss_share})]"
+        "0.25 BDP that BBR adds when it probes; it dropped {lost:packets}[ ({loss_share})]"
         "[{perhaps_policer?}, unless a policer did, which polls cannot exclude].",
         "A larger buffer at the bottleneck, pacing without bursts, or a controller that heeds losses (BBRv3, oBBR).",
         "Longer queues without a loss.",
@@ -273,7 +278,7 @@ CAUSES = {  # the most important first
     ),
     "aqm": _cause(
         "AQM drops",
-        "An AQM dropped {lost:count} packets: they met {wait_us_p10:micros} to {wait_us_p90:micros} of queue, never an "
+        "An AQM dropped {lost:packets}: they met {wait_us_p10:micros} to {wait_us_p90:micros} of queue, never an "
         "empty one, while other packets passed that met {longest_wait_us}.",
         "Nothing to repair[{has_ecn?}; ECN is on, but the AQM drops: it does not mark, or its queue was too long|; "
         "with ECN on both ends it could mark instead of drop].",
@@ -339,13 +344,13 @@ CAUSES = {  # the most important first
     ),
     "congestive_loss": _cause(
         "full queue drops",
-        "{lost:count} packets were lost {when}: a full queue[{perhaps_policer?} or a policer] dropped them"
+        "{lost:packets_were} lost {when}: a full queue[{perhaps_policer?} or a policer] dropped them"
         "[{by_others?}, which this flow's own data do not explain|{is_unknown?}; its length is unknown].",
         f"[{{by_others?}}{_OTHERS}|{{is_unknown?}}This flow or other users of the path filled it."
         "|A capture would show more.]",
         "Losses after short RTTs, at any time.",
         overflow=Sentence(
-            "A full queue of {buffer_bytes} ({buffer_bdp:two} BDP) dropped {lost:count} packets.",
+            "A full queue of {buffer_bytes} ({buffer_bdp:two} BDP) dropped {lost:packets}.",
             "This is how a loss-based controller finds the rate; with ECN and an AQM it would do so without losses.",
             "Losses while the queue was short.",
         ),

@@ -82,11 +82,16 @@ def commands(verdict: str, flow: Flow, own: str | None = None) -> list[str]:
     return [f"cctrace whatif {source}{which} {option}" for option in options[:1]] + options[1:]
 
 
+def _is_shut(verdict: Verdict) -> bool:
+    """Return whether a receiver did not read most of the time, which no window mends."""
+    return verdict.name == "receiver_limited" and "shut_s" in verdict.evidence
+
+
 def with_commands(verdicts: list[Verdict], flow: Flow, own: str | None = None) -> list[Verdict]:
     """Return verdicts whose advice includes the commands that quantify it."""
     found = []
     for verdict in verdicts:
-        asked = "; or with ".join(f"`{command}`" for command in commands(verdict.name, flow, own))
+        asked = "; or with ".join(f"`{one}`" for one in commands(verdict.name, flow, own) if not _is_shut(verdict))
         advice = f"{verdict.advice} How much: {asked}." if asked else verdict.advice
         found.append(dataclasses.replace(verdict, advice=advice))
     return found
@@ -99,7 +104,7 @@ def questions(diagnosis: Diagnosis, own: Own) -> dict[str, tuple[str | type, dic
 
     `own`: the flow's controller; without one, path changes cannot be evaluated.
     """
-    sure = [verdict.name for verdict in diagnosis.verdicts if verdict.is_there >= DOUBTFUL]
+    sure = [one.name for one in diagnosis.verdicts if one.is_there >= DOUBTFUL and not _is_shut(one)]
     none: dict[str, Question] = {}
     asked = next((found for name in sure if (found := remedies(name, own))), none)
     if not any(who for who, _ in asked.values()):

@@ -12,7 +12,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cctrace.units import format_count, format_number, format_rate, format_share, format_size, format_time
+from cctrace.units import (
+    format_count,
+    format_counted,
+    format_number,
+    format_rate,
+    format_share,
+    format_size,
+    format_time,
+)
 
 Value = float | int | str | bool | None
 
@@ -28,6 +36,9 @@ _UNITS = {
 }
 _FORMATS = {
     "count": lambda value: format_count(int(value)),
+    "packets": lambda value: format_counted(int(value), "packet", "packets"),
+    "packets_were": lambda value: format_counted(int(value), "packet was", "packets were"),
+    "rounds": lambda value: format_counted(int(value), "round trip", "round trips"),
     "lasting": lambda value: format_time(1e9 * value),
     "percent": format_share,
     "micros": lambda value: format_time(1e3 * value),

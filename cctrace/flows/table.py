@@ -22,7 +22,7 @@ from cctrace.io.layout import DETAILS
 from cctrace.lang.machine import Machine
 from cctrace.lang.threads import ahead_of
 from cctrace.tcp.wire import MSS_BYTES
-from cctrace.units import format_time
+from cctrace.units import format_counted, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -242,11 +242,13 @@ def _warnings(
             f"captured {at}, {least}{format_time(away_ns)} (there and back) from the sender: times are estimates"
         )
     if unseen_bytes:
-        found.append(f"{unseen_bytes} bytes were acknowledged that the capture does not show")
+        data = format_counted(int(unseen_bytes), "byte was", "bytes were")
+        found.append(f"{data} acknowledged that the capture does not show")
+    packets = "packet was captured", "packets were captured"
     if out_of_order:
-        found.append(f"{out_of_order} packets were captured out of sequence order")
+        found.append(f"{format_counted(int(out_of_order), *packets)} out of sequence order")
     if copies:
-        found.append(f"{copies} packets were captured twice, and count once")
+        found.append(f"{format_counted(int(copies), *packets)} twice, and count{'s' if copies == 1 else ''} once")
     if cut:
         found.append(f"{cut} gaps more than can be kept at a time: some bytes are counted twice")
     if not mss_known:

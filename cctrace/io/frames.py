@@ -22,6 +22,7 @@ from cctrace.errors import ArgumentError, Truncated, warn_caller
 from cctrace.io import decode, layout
 from cctrace.io.packets import FAR_BACK_NS, Packets, back_steps
 from cctrace.lang.machine import Machine, Prepared
+from cctrace.units import format_counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -264,20 +265,26 @@ def describe(counters: Mapping[str, int]) -> Iterator[str]:
     }
     for name, text in skipped.items():
         if c[name]:
-            yield f"skipped {c[name]} {text}"
+            several, rest = text.split(" ", 1)
+            yield f"skipped {format_counted(c[name], several.removesuffix('s'), several)} {rest}"
     if c["first_fragments"]:
-        yield f"{c['first_fragments']} packets lack the payload of IP fragments that the capture does not hold"
+        packets = format_counted(c["first_fragments"], "packet lacks", "packets lack")
+        yield f"{packets} the payload of IP fragments that the capture does not hold"
     if c["cut_options"]:
-        yield f"{c['cut_options']} packets with TCP options malformed or cut off by the capture"
+        packets = format_counted(c["cut_options"], "packet", "packets")
+        yield f"{packets} with TCP options malformed or cut off by the capture"
     if c["beyond_wire"]:
-        yield f"{c['beyond_wire']} packets claim more bytes than their frames had; the claim is used"
+        packets = format_counted(c["beyond_wire"], "packet claims", "packets claim")
+        yield f"{packets} more bytes than the frame had; the claim is used"
     if c["back_step_ns"] >= FAR_BACK_NS:
         yield back_steps(c)
     if c["duplicates"]:
         text = "bit 6 of column options marks the copies, flows leave them out"
-        yield f"{c['duplicates']} packets were captured twice (mirror port?); {text}"
+        packets = format_counted(c["duplicates"], "packet was", "packets were")
+        yield f"{packets} captured twice (mirror port?); {text}"
     if c["unseen_acks"]:
-        yield f"{c['unseen_acks']} ACKs cover {c['unseen_bytes']} bytes that the capture does not hold"
+        acks, data = format_counted(c["unseen_acks"], "ACK covers", "ACKs cover"), c["unseen_bytes"]
+        yield f"{acks} {format_counted(data, 'byte', 'bytes')} that the capture does not hold"
 
 
 def _tunnel_bits(decapsulate: str | Sequence[str]) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.columns import Bools, Values, rows_of_spans
 from cctrace.display import Framed
+from cctrace.units import format_counted, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +24,8 @@ FAR_BACK_NS = 1_000_000  # several CPUs that feed one capture ring make stamps s
 
 def back_steps(counters: Mapping[str, int]) -> str:
     """Return a sentence on how often time stamps step back, and how far."""
-    times, far_us = counters["back_steps"], counters["back_step_ns"] / 1000
-    return f"time stamps step back {times} time{'s' if times > 1 else ''}, by at most {far_us:g} us"
+    times = format_counted(counters["back_steps"], "time", "times")
+    return f"time stamps step back {times}, by at most {format_time(counters['back_step_ns'])}"
 
 
 class Packets(Framed):

@@ -241,5 +241,8 @@ def retransmissions(record: Record) -> Retransmissions | None:
     sent, many = int(record.flow.row["segments_sent"]), len(spurious)
     if not sent:
         return None
-    beyond = record.flow.taken_at in ("receiver", "middle") and not record.lost.any()
-    return Retransmissions(many / sent, many, sent, int(spurious.sum()), beyond)
+    elsewhere = record.flow.taken_at in ("receiver", "middle")
+    if elsewhere:  # the log holds what was overtaken on the way, too
+        many = int(record.flow.row["retransmitted_segments"])
+    beyond = elsewhere and not record.lost.any()
+    return Retransmissions(many / sent, many, sent, min(int(spurious.sum()), many), beyond)

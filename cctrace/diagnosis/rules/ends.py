@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding, between, partly
+from cctrace.diagnosis.groups import Pauses
 from cctrace.diagnosis.rules.found import ENDS, Found
 
 NOT_WAITING = {"competition", "reordering", "random_loss", "collapse"}  # they explain a rate below the estimate
@@ -16,13 +17,20 @@ def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     window = facts.window
     if window is None:
         return
-    if window.receiver_share >= const.MOST_OF_TIME:
-        sure = between(const.DOUBTFUL, const.MOST_SURE, window.receiver_share)
+    sure = between(const.DOUBTFUL, const.MOST_SURE, window.receiver_share)
+    if facts.pauses is not None and _was_shut(facts.pauses, facts):  # a larger window would have filled, too
+        yield facts.finding("receiver_limited", sure, window._asdict() | facts.pauses._asdict(), "shut")
+    elif window.receiver_share >= const.MOST_OF_TIME:
         yield facts.finding("receiver_limited", sure, window).saying(held_share=window.receiver_share)
     elif window.window_used >= const.NEARLY_ALL:
         yield facts.finding("receiver_limited", const.LIKELY, window).saying(used_share=window.window_used)
     elif window.window_average >= const.NEARLY_ALL and window.receiver_share > 0:
         yield facts.finding("receiver_limited", const.EXPLAINS, window).saying(average_share=window.window_average)
+
+
+def _was_shut(pauses: Pauses, facts: Facts) -> bool:
+    """Return whether the receiver advertised a zero window for most of the time."""
+    return pauses.shut_s >= const.MOST_OF_TIME * facts.end_s
 
 
 def slow_start_only(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -48,7 +56,7 @@ def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
 def receiver_pauses(facts: Facts, found: Found) -> Iterator[Finding]:
     """The receiver closed its window."""
     pauses = facts.pauses
-    if pauses is not None and pauses.shut_s >= const.NEGLIGIBLE * facts.end_s:
+    if pauses is not None and pauses.shut_s >= const.NEGLIGIBLE * facts.end_s and not _was_shut(pauses, facts):
         yield facts.finding("receiver_pauses", const.CLEAR, pauses)
 
 
