@@ -20,7 +20,7 @@ from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
 from cctrace.tcp.sequence import is_newer, unwrap
 
-FIRST_RING = 64
+FIRST_RING = 512
 PART = 1 << 16  # rows of a stream that is taken in parts
 MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
 # Most bytes that may be missing between two packets. A sequence number further ahead cannot belong to the connection;
@@ -238,8 +238,8 @@ class Pass:
     ) -> None:
         self._growing = [
             np.empty(max(256, order.size + order.size // 2), state.EVENT),
-            np.empty(256, state.LOG),
-            np.empty(max(256, order.size // 2), state.SENT),
+            np.empty(max(256, order.size // 4), state.LOG),
+            np.empty(max(256, order.size), state.SENT),
             np.zeros(polls.shape[0] * 2 + 16, state.SNAP),
             np.zeros(FIRST_RING, state.SEG),  # the next connection's segments overwrite the last one's
         ]
