@@ -158,7 +158,7 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
     if book[bk.DRAINS_END] != 0:
         sk.end_drain(slots[book[bk.GAIN_SLOT]], stack, ack)
     if book[bk.STAMP_SLOT] >= 0 and row.event == sk.ON_ACK:
-        dips = is_dip(book, i)
+        dips = is_dip(book, i, stack)
         slots[book[bk.STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if dips else 0)
         if book[bk.DONE_SLOT] >= 0:
             sk.reach_probe_rtt(dips, slots[book[bk.DONE_SLOT]], stack, ack)
@@ -170,13 +170,13 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
             ack[A_APP_LIMITED] = marked
 
 
-def is_dip(book, i):
-    """Whether the sender was seen to enter PROBE_RTT at row `i`."""
-    found = False
-    for k in range(book[bk.DIPS]):
-        if book[bk.BOOK_SIZE + k] == i:
-            found = True
-    return found
+def is_dip(book, i, stack):
+    """Whether the sender was seen to enter PROBE_RTT at row `i`; rows are asked for in order."""
+    k = stack[sk.NEXT_DIP]
+    while k < book[bk.DIPS] and book[bk.BOOK_SIZE + k] < i:
+        k += 1
+    stack[sk.NEXT_DIP] = k
+    return k < book[bk.DIPS] and book[bk.BOOK_SIZE + k] == i
 
 
 def outlasts(book, slots, ack):

@@ -94,11 +94,12 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     GSO_MAX,  # bytes by which the super-packets of BBRv2 and v3 would be longer at a min_rtt of 0
     OLDEST,  # row of the sends before which all data are acknowledged
     DIP_US,  # when PROBE_RTT was seen to start, where flights are estimates; 0: none, or its flight was reached
+    NEXT_DIP,  # of the rows at which PROBE_RTT was seen to start
     STATE,  # address of its slots
     TOTAL,  # log likelihood of the sends of the committed run, as bits, and its WAS_FULL; see `hz.Scoring`
     TOTAL_WAS_FULL,
     STACK_SIZE,
-) = range(34)
+) = range(35)
 
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
