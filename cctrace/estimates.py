@@ -69,6 +69,12 @@ class Estimate(NamedTuple):
         value, low, high = (np.nan if side is None else float(side) for side in self)
         return value, low, high
 
+    @property
+    def error(self) -> float:
+        """Standard error whose 95 % interval is as long; NaN where the data do not bound a side."""
+        _, low, high = self.sides()
+        return (high - low) / (2 * Z95)
+
     def scaled(self, factor: float) -> Self:
         """Return the estimate in another unit."""
         return type(self)(*(None if side is None else side * factor for side in self))

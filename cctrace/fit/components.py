@@ -1,5 +1,6 @@
 """Joint estimation of a path's rate, delays and jitter, which depend on each other."""
 
+import contextlib
 import threading
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ class Components(NamedTuple):
         for start, value, error in zip(self.steps.start_us, self.steps.rate * 8e6, self.errors, strict=True):
             # The bound is for a period that does not determine the rate.
             error = min(np.hypot(error, PAIR_EXACT), np.log(const.BOUND_REACH) / Z95)
-            estimate = Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
+            estimate = _of_log(value, error)
             if bounds:
                 estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
             rows.append({"start_s": float(start / 1e6), **estimate.to_dict()})
@@ -85,11 +86,9 @@ class Components(NamedTuple):
             k = len(self.steps.rate)
             value, error = self.joint.mean_us, np.sqrt(self.joint.covariance[k, k])
         elif (overtaking_us := self._overtaking_us) is not None:
-            _, low, high = self.delays.mean_us.sides()
-            value, error = float(overtaking_us.mean()), np.hypot((high - low) / (2 * Z95), self.drift_us)
+            value, error = float(overtaking_us.mean()), np.hypot(self.delays.mean_us.error, self.drift_us)
         elif self.jitter is not None and self.jitter.process_.name != "unknown":
-            value, low, high = self.jitter.delay_us_.sides()
-            error = np.hypot((high - low) / (2 * Z95), self.drift_us)
+            value, error = self.jitter.delay_us_.number, np.hypot(self.jitter.delay_us_.error, self.drift_us)
         else:
             value, scatter = self.delays.median_us
             error = max(np.hypot(scatter, self.drift_us), const.GRAIN_US)
@@ -121,14 +120,15 @@ class Components(NamedTuple):
         if self.joint is None:
             return found
         k, spread = len(self.steps.rate), np.sqrt(np.diag(self.joint.covariance))
-
-        def of(value: float, error: float) -> Estimate:
-            return Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
-
-        found["sd_us"], found["delay_us"] = of(self.joint.sd_us, spread[k + 1]), self.base()
+        found["sd_us"], found["delay_us"] = _of_log(self.joint.sd_us, spread[k + 1]), self.base()
         if self.jitter.mean_us_.value:
-            found["mean_us"] = of(self.joint.beyond_us, spread[k + 2])
+            found["mean_us"] = _of_log(self.joint.beyond_us, spread[k + 2])
         return found
+
+
+def _of_log(value: float, error: float) -> Estimate:
+    """Return the estimate of a positive value from the standard error of its logarithm, however large."""
+    return Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
 
 
 def components_of(path: PathEvidence, quick: bool = False) -> Components:
@@ -137,40 +137,27 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
     `quick`: use `quick_jitter` and a `joint` fit with as few draws; neither if the residual delays are too small to
     reveal a process and a queue stood long enough to determine the rate.
     """
-    table, (flow, steps, others, _), shaper = path.transmissions, path.through, path.shaper
-    bucket = bucket_bytes(shaper)
+    (flow, steps, others, _), shaper = path.through, path.shaper
     steps = steps if shaper is None else constant(shaper.rate.number)
+    alone = shaper is None and not others
     delays = jitter = found = None
     families: tuple[str, ...] = tuple(FAMILIES)
     for _ in range(const.MOST_ROUNDS):
-        try:
-            own = flow is path.sent and steps is path.steps
-            delays = path.delays if own else delays_of(table, flow, steps, bucket)
-            if quick and _is_uninformative(delays, lever(flow, steps)):
-                break
-            if quick and families == tuple(FAMILIES):
-                jitter = quick_jitter(path, delays)
-            else:
-                jitter = Jitter(
-                    families, events=const.MOST_EVENTS // const.QUICKER if quick else const.MOST_EVENTS
-                ).fit(delays)
-        except FitError:
+        known, fitted = _fitted(path, flow, steps, families, quick)
+        delays = delays if known is None else known
+        jitter = jitter if fitted is None else fitted
+        if known is None or fitted is None or not (alone and _allows_joint(known, fitted)):
             break
-        ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
-        ordered = ordered and delays.place != "before"  # `joint` is of a queue that packets reach as they were sent
-        if shaper is not None or others or not ordered or jitter.sd_us_.number < const.GRAIN_US:
-            break
-        found = joint(flow, delays, jitter, quick)
-        if found is not None and found.bounds and lever(flow, steps) > const.STANDS * jitter.sd_us_.number:
+        found = joint(flow, known, fitted, quick)
+        if found is not None and found.bounds and lever(flow, steps) > const.STANDS * fitted.sd_us_.number:
             found = None  # a queue stood long enough for the delays to determine the rate, whatever the jitter
         if found is None:
             break
         moved = np.abs(np.log(found.steps.rate / steps.rate)).max()
-        steps = found.steps
+        steps, families = found.steps, (found.family,)
         is_one_sided = quick and found.bounds is not None and None in found.bounds  # at any other rate
-        if is_one_sided or (moved < const.MOVED and found.family == jitter.distribution_):
+        if is_one_sided or (moved < const.MOVED and found.family == fitted.distribution_):
             break
-        families = (found.family,)
     k = len(steps.rate)
     paired = pair_rate(flow) if k == 1 else None
     if found is not None:
@@ -181,8 +168,31 @@ def components_of(path: PathEvidence, quick: bool = False) -> Components:
         errors = rate_errors(flow, steps)
     drift = 0.0
     if delays is not None and delays.place != "before" and found is None:
-        drift = _drift(flow, steps, errors, delays, bucket)
-    return Components(steps, errors, delays, jitter, found, drift, float(np.nanmin(table.rtt_us)))
+        drift = _drift(flow, steps, errors, delays, bucket_bytes(shaper))
+    return Components(steps, errors, delays, jitter, found, drift, float(np.nanmin(path.transmissions.rtt_us)))
+
+
+def _fitted(
+    path: PathEvidence, flow: Sent, steps: Steps, families: tuple[str, ...], quick: bool
+) -> tuple[Delays | None, Jitter | None]:
+    """Return the delays at a rate, and their jitter; None for what the flow does not determine, or needs no fit."""
+    delays = None
+    with contextlib.suppress(FitError):
+        own = flow is path.sent and steps is path.steps
+        delays = path.delays if own else delays_of(path.transmissions, flow, steps, bucket_bytes(path.shaper))
+        if quick and _is_uninformative(delays, lever(flow, steps)):
+            return delays, None
+        if quick and families == tuple(FAMILIES):
+            return delays, quick_jitter(path, delays)
+        events = const.MOST_EVENTS // const.QUICKER if quick else const.MOST_EVENTS
+        return delays, Jitter(families, events=events).fit(delays)
+    return delays, None
+
+
+def _allows_joint(delays: Delays, jitter: Jitter) -> bool:
+    """Return whether `joint` describes such jitter: drawn per packet, behind a queue reached as packets were sent."""
+    ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
+    return ordered and delays.place != "before" and jitter.sd_us_.number >= const.GRAIN_US
 
 
 def _is_uninformative(delays: Delays, lever_us: float) -> bool:

@@ -134,8 +134,7 @@ class Hierarchical(Summarized):
             raise FitError(f"{len(estimates)} flows; pooling needs at least {LEAST_FLOWS} of a path")
         if any(None in estimate for estimate in estimates):
             raise ArgumentError("estimates: every one needs a value and both ends of its interval")
-        values, lows, highs = np.array([estimate.sides() for estimate in estimates]).T
-        errors = (highs - lows) / (2 * Z95)
+        values, errors = np.array([(estimate.number, estimate.error) for estimate in estimates]).T
         scale = max(float(np.ptp(values)), float(errors.max()), 1e-300)
         errors = np.maximum(errors, 1e-6 * scale)  # an interval of zero length must not get infinite weight
         tau = scale * spread(values / scale, errors / scale)

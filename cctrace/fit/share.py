@@ -317,5 +317,4 @@ def gain_of(flows: Sequence[Flow], senders: dict[int, str], begin: int, end: int
 
 def relative(estimate: Estimate) -> float:
     """Return the relative standard error of an interval; 0 if there is none."""
-    value, low, high = estimate.sides()
-    return (high - low) / (2 * 1.96 * abs(value)) if value != 0 and None not in estimate else 0.0
+    return estimate.error / abs(estimate.number) if estimate.value and None not in estimate else 0.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cctrace.estimates import Estimate
+from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import Sent, Steps, backlog_met
@@ -222,7 +222,7 @@ def _buffer(met: Floats, time_us: Floats, size: float, error: float) -> tuple[Es
     if error < const.SURE_BACKLOG * size:
         top = np.ceil(top / size - 3 * const.SURE_BACKLOG / 10) * size
     value = max(top + size / 2, size)
-    half = 0.475 * size if error < const.SURE_BACKLOG * size else 1.96 * np.hypot(error, 0.4 * size)
+    half = 0.475 * size if error < const.SURE_BACKLOG * size else Z95 * np.hypot(error, 0.4 * size)
     droptail = bool(spread < 0.15 * middle + size)
     return Estimate(float(value), float(max(value - half, size)), float(value + half)), droptail
 
