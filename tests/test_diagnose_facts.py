@@ -267,3 +267,20 @@ def test_a_receivers_capture_counts_retransmissions_as_its_table_does():
         record = SimpleNamespace(flow=seen, lost=np.zeros(3, bool))
         found = retransmissions(record)
         assert (found.retransmitted_segments, found.retransmitted_share) == (many, many / 1000)
+
+
+@pytest.mark.parametrize(
+    ("controller", "is_model_based", "named"),
+    [("bbr", True, True), ("bbr3", True, False), ("cubic", False, False), (None, False, True)],
+)
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [
+        ("stale_bandwidth", "BBRv3 after losses"),
+        ("shallow_buffer", "heeds losses (BBRv3, oBBR)"),
+        ("heavy_retransmission", "heeds losses (CUBIC, BBRv3)"),
+    ],
+)
+def test_who_heeds_losses_is_not_advised_to_do_so(cause, remedy, controller, is_model_based, named):
+    facts = Facts(PACKETS, 10.0, 9e6, is_model_based=is_model_based, controller=controller)
+    assert (remedy in verdict(facts.finding(cause, 0.9, {"lost": 9})).advice) == named

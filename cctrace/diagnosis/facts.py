@@ -17,6 +17,7 @@ from cctrace.diagnosis.findings import Finding
 from cctrace.units import format_time
 
 PACKETS, POLLS, SINGLE_POLL = "packets", "polls", "single poll"
+BOUNDED_BY_LOSSES = {"bbr2", "bbr3"}  # models of the path that bound the data in flight where 2 % are lost
 
 
 class Artefact(NamedTuple):
@@ -43,6 +44,7 @@ class Facts:
     end_s: float
     goodput_bps: float
     is_model_based: bool = False  # the controller is known to model the path, as BBR does
+    controller: str | None = None  # its name in the kernel, if known
     why_nothing: str = ""  # why the record does not characterise the path
     is_blind: bool = False  # no rule applies but that of the capture's artefact
     despite: str = ""  # evidence against every cause, if none is found
@@ -100,9 +102,15 @@ class Facts:
         """Return a rule's finding: cause, confidence, and the numbers of a group of facts or a dict."""
         facts: dict[str, Any] = known if isinstance(known, dict) else known._asdict()
         numbers = {key: value for key, value in facts.items() if _is_number(value)}
-        common = {"answers_losses": not self.is_model_based, "goodput_bps": self.goodput_bps, "per_rtt": self.per_rtt}
+        common = {"answers_losses": not self.is_model_based, "heeds_losses": self.heeds_losses}
+        common |= {"goodput_bps": self.goodput_bps, "per_rtt": self.per_rtt}
         span = span or facts.get("span") or self.span
         return Finding(name, float(sure), span, numbers, common | facts, form)
+
+    @property
+    def heeds_losses(self) -> bool:
+        """Whether the controller is known to give way to losses: by its nature, or from a share of them on."""
+        return self.controller is not None and (not self.is_model_based or self.controller in BOUNDED_BY_LOSSES)
 
     @property
     def per_rtt(self) -> str:

@@ -30,6 +30,7 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
         polls.end,
         goodput,
         is_model_based=polls.is_model_based,
+        controller=polls.controller,
         has_polls=True,
         rtt_us=rtt,
         least_rtt_us=polls.least_us,

@@ -75,6 +75,7 @@ def facts_of(poll: SinglePoll) -> Facts:
         0.0,
         poll["delivery_rate_Bps"] * 8,
         is_model_based=is_model_based(poll.controller) or poll.has_model,
+        controller=poll.controller,
         has_polls=True,
         despite=DESPITE,
         rtt_us=poll.rtt_us,

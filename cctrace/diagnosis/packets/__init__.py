@@ -21,6 +21,7 @@ def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
         "is_blind": blind,
         "despite": DESPITE if record.bottleneck is not None else "",
         "is_model_based": record.is_model_based,
+        "controller": record.controller,
         "rtt_us": record.median_rtt_us,
         "least_rtt_us": record.least_rtt_us,
         "has_counters": bool(record.flow.tcpinfo),
