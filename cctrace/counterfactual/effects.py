@@ -19,7 +19,7 @@ import numpy as np
 from cctrace.cc import called
 from cctrace.counterfactual import constants as effort
 from cctrace.counterfactual.candidates import A_FULL_QUEUE, ACKS_AS_DUE, beside, held, removals
-from cctrace.counterfactual.figures import FIGURES, SHARE, in_words
+from cctrace.counterfactual.figures import FIGURES, SHARE, frame_of, in_words
 from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
 from cctrace.counterfactual.scene_of_polls import scene_of_polls
@@ -92,7 +92,7 @@ def effect_words(effect: Effect) -> str:
 
 def _more(ratio: Estimate) -> Estimate:
     """Return a ratio as relative increase."""
-    return type(ratio)(*(None if side is None else side - 1 for side in ratio))
+    return ratio.mapped(lambda side: side - 1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,15 +165,7 @@ class Effects(Summarized):
 
     def frame(self) -> pd.DataFrame:
         """Return a DataFrame: a row per cause, value and interval of the effect on each figure."""
-        import pandas as pd
-
-        names = ("goodput", "rtt", "retransmitted")
-        ends = (("", "value"), ("_low", "low"), ("_high", "high"))
-        flat = {
-            cause: {f"{name}{end}": getattr(getattr(one.effect, name), side) for name in names for end, side in ends}
-            for cause, one in self.causes.items()
-        }
-        return pd.DataFrame.from_dict(flat, orient="index")
+        return frame_of((cause, one.effect.figures) for cause, one in self.causes.items())
 
     def summary(self) -> str:
         """Return the effects as text."""
@@ -366,7 +358,5 @@ def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:
 
 
 def _effect(removal: Intervention, differ: Figures) -> Effect:
-    goodput, rtt = (
-        type(differ[name])(*(None if side is None else 1 + side for side in differ[name])) for name in list(FIGURES)[:2]
-    )
+    goodput, rtt = (differ[name].mapped(lambda side: 1 + side) for name in list(FIGURES)[:2])
     return Effect(removal.words, goodput, rtt._replace(high=None) if removal.is_longer else rtt, differ[SHARE])

@@ -8,7 +8,10 @@ half a point.
     difference  of a candidate and the flow's own controller over the same paths with the same random numbers
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +23,9 @@ from cctrace.path.transmissions import DELIVERED, Transmissions
 from cctrace.special import special
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import format_number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Runs = Mapping[str, NDArray[np.float64]]
 
@@ -53,6 +59,17 @@ def recorded_figures(rtts_us: NDArray[np.int64], table: Transmissions) -> dict[s
         "rtt_mean_us": rtt_us,
         SHARE: float(table.retransmitted.mean()),
     }
+
+
+def frame_of(rows: Iterable[tuple[str, Mapping[str, Estimate]]]) -> pd.DataFrame:
+    """Return a DataFrame with a row per name: value and interval of each of its figures."""
+    import pandas as pd
+
+    flat = {
+        name: {column: side for key, one in figures.items() for column, side in one.columns(key).items()}
+        for name, figures in rows
+    }
+    return pd.DataFrame.from_dict(flat, orient="index")
 
 
 def log(name: str, value: ArrayLike) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ cannot exclude is listed in `WhatIf.not_excluded` and opens the interval on one 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ import numpy as np
 from cctrace.cc import called
 from cctrace.cc import controller as resolve
 from cctrace.counterfactual import constants as const
-from cctrace.counterfactual.figures import FIGURES, in_words, sides
+from cctrace.counterfactual.figures import FIGURES, frame_of, in_words
 from cctrace.counterfactual.questions import check_changes
 from cctrace.counterfactual.runs import Question, Runs
 from cctrace.counterfactual.scene import scene_of
@@ -112,13 +112,7 @@ class WhatIf(Summarized, Jsonable):
 
     def frame(self) -> pd.DataFrame:
         """Return the answer as a DataFrame: a row per sender, value and interval of each figure."""
-        import pandas as pd
-
-        flat = {
-            sender: {f"{name}{end}": getattr(figures[name], side) for name in FIGURES for end, side in _ENDS}
-            for sender, figures in self.rows()
-        }
-        return pd.DataFrame.from_dict(flat, orient="index")
+        return frame_of((sender, {name: figures[name] for name in FIGURES}) for sender, figures in self.rows())
 
     def advice(self) -> dict[str, str]:
         """Return a sentence per candidate on what would change; "" if the inferred path is not trusted."""
@@ -145,9 +139,6 @@ class WhatIf(Summarized, Jsonable):
         lines.append(self.trust())
         lines += [f"{name}: {text}" for name, text in self.advice().items() if text]
         return "\n".join(lines + [f"not excluded: {text}" for text in self.not_excluded])
-
-
-_ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))
 
 
 def whatif(
@@ -257,18 +248,9 @@ def cells(figures: Figures) -> list[str]:
     ['9 Mbit/s (8 Mbit/s or more)', '40 ms', '1 % (0 % to 2 %)']
     """
     forms = (format_rate, lambda us: format_time(us * 1e3), format_share)
-    return [_range(figures[name], form) for name, form in zip(FIGURES, forms, strict=True)]
+    return [figures[name].ranged(form) for name, form in zip(FIGURES, forms, strict=True)]
 
 
 def _line(name: str, figures: Figures) -> str:
     goodput, rtt, share = cells(figures)
     return f"{name:24s} {goodput}, RTT {rtt}, {share} retransmitted"
-
-
-def _range(estimate: Estimate, form: Callable[[float], str]) -> str:
-    value, low, high = form(sides(estimate)[0]), estimate.low, estimate.high
-    if low is not None and high is not None:
-        return f"{value} ({form(low)} to {form(high)})"
-    if low is not None:
-        return f"{value} ({form(low)} or more)"
-    return value if high is None else f"{value} ({form(high)} or less)"

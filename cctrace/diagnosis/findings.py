@@ -141,6 +141,11 @@ class Effect(Public):
     without_both: Estimate | None = None
 
     @property
+    def figures(self) -> dict[str, Estimate]:
+        """Its estimates by name."""
+        return {"goodput": self.goodput, "rtt": self.rtt, "retransmitted": self.retransmitted}
+
+    @property
     def is_bounded(self) -> bool:
         """Whether the capture gives only a bound of the goodput or the RTT."""
         return None in (*self.goodput, *self.rtt)
@@ -243,10 +248,9 @@ class Verdict(Public):
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain objects; ``bounded``: only a bound of its effect is known."""
         effect = self.effect
-        numbers = ("goodput", "rtt", "retransmitted")
         known = effect and {
             "without": effect.without,
-            **{name: getattr(effect, name).to_dict() for name in numbers},
+            **{name: figure.to_dict() for name, figure in effect.figures.items()},
             "then": effect.then,
             "without_both": effect.without_both and effect.without_both.to_dict(),
         }

@@ -121,14 +121,7 @@ def _numbers(ratio: Estimate) -> str:
     >>> _numbers(Estimate(3.2, 2.9, None)), _numbers(Estimate(1.004, 0.99, 1.02))
     ('× 3.2 (2.9 or more)', '× 1.00 (0.99 to 1.02)')
     """
-    value, low, high = (
-        None if side is None else f"{side:.2f}" if side < 2 else format_number(side, 2) for side in ratio
-    )
-    if low is not None and high is not None:
-        return f"× {value} ({low} to {high})"
-    if low is not None:
-        return f"× {value} ({low} or more)"
-    return f"× {value} ({high} or less)" if high is not None else f"× {value}"
+    return "× " + ratio.ranged(lambda side: f"{side:.2f}" if side < 2 else format_number(side, 2))
 
 
 def _beside(found: Effects) -> str:
