@@ -158,7 +158,7 @@ def skipping(stage: Stage, at_s: float) -> Scene:
     on_s = at_s + 2 * stage.cell.rtt_s + 0.2
     queue_s = 4 * stage.cell.rtt_s + 40 * stage.cell.mss / stage.cell.payload_Bps
     r = stage.record(2 * on_s + 6 + queue_s, sender={"app": f"onoff:on={on_s:.6f}s,off={6 + queue_s:.6f}s"})
-    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.time_s > on_s)
+    starts = r.is_call("cwnd_event", EVENT_TX_START) & (r.time_s > on_s)
     idle = starts & r.is_set("idle_restart")
     expired = r.acks & r.was_set("idle_restart") & r.is_set("probe_rtt_expired") \
         if r.has("probe_rtt_expired") else idle  # fmt: skip

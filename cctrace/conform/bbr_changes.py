@@ -92,7 +92,7 @@ def spurious_timeout(stage: Stage, at_s: float) -> Scene:
     slow = (round(begin, 6), f"{(rtt + more) * 1e6:.0f}us")
     steps = [(0, stage.cell.rtt), slow, (round(begin + 0.4 + rtt, 6), stage.cell.rtt)]
     r = stage.record(begin + 3 * more + 10 * rtt, path={"rtt": steps})
-    timeouts = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
+    timeouts = r.is_call("set_state", CA_LOSS)
     undone = r.is_call("undo_cwnd") & (r.time_s > begin)
     return Scene(r, Found(int(undone.sum())) if timeouts.any() else NOTHING)
 
@@ -178,5 +178,5 @@ def idle_in_probe_rtt(stage: Stage, at_s: float) -> Scene:
     """The application pauses in ProbeRTT, and for longer than that lasts."""
     on_s, off_s = at_s + stage.cell.rtt_s + 0.05, 0.4 + 3 * stage.cell.rtt_s
     r = stage.record(on_s + 2 * off_s + 8 * stage.cell.rtt_s, sender={"app": f"onoff:on={on_s:.6f}s,off={off_s:.6f}s"})
-    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["state"] == PROBE_RTT)
+    starts = r.is_call("cwnd_event", EVENT_TX_START) & (r.before["state"] == PROBE_RTT)
     return Scene(r, Found(int(starts.sum())))

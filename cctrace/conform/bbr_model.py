@@ -272,7 +272,7 @@ def _budget(r: Record) -> Found:
 @requirement("idle.pacing", "5.4.1", "Restarting from idle in ProbeBW, the flow paces at exactly bw.")
 def _idle_pacing(r: Record) -> Found:
     state = r.before["state"]
-    where = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
+    where = r.is_call("cwnd_event", EVENT_TX_START) & (r.before["app_limited"] != 0)
     where &= among(state, DOWN, CRUISE, REFILL, UP) & (r.inflight == 0)
     return equal(where, r.after["pacing_rate"], np.maximum(r.before["bw"] * MARGIN, 1), **_rate_slack(r))
 
@@ -358,7 +358,7 @@ def _save(r: Record) -> Found:
 
 @requirement("recovery.restore", "5.6.4.4", "Leaving recovery restores cwnd.")
 def _restore(r: Record) -> Found:
-    leaves = r.is_call("set_state") & (r.ack("arg") == CA_OPEN) & (r.ack("ca_state") >= 3)
+    leaves = r.is_call("set_state", CA_OPEN) & (r.ack("ca_state") >= 3)
     return at_least(leaves, r.after["snd_cwnd"], r.before["prior_cwnd"])
 
 

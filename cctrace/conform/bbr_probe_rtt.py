@@ -114,7 +114,7 @@ def _rtt_reset(r: Record) -> Found:
 @requirement("idle.probe_rtt", "5.4.1", "A ProbeRTT that expires while the flow is idle ends when sending restarts.")
 def _idle_probe_rtt(r: Record) -> Found:
     stamp = r.before["probe_rtt_done_stamp"]
-    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.before["app_limited"] != 0)
+    starts = r.is_call("cwnd_event", EVENT_TX_START) & (r.before["app_limited"] != 0)
     over = (stamp > 0) & (r.ack("now_us") > stamp + _clock_slack(r)) & (r.inflight == 0)
     where = starts & (r.before["state"] == PROBE_RTT) & over
     return all_of(where, r.after["state"] != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
@@ -122,14 +122,14 @@ def _idle_probe_rtt(r: Record) -> Found:
 
 @requirement("idle.aggregation", "5.4.1", "Restarting from idle begins a new aggregation epoch.")
 def _idle_aggregation(r: Record) -> Found:
-    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START)
+    starts = r.is_call("cwnd_event", EVENT_TX_START)
     starts &= (r.before["app_limited"] != 0) & (r.inflight == 0)
     return equal(starts, r.after["extra_acked_interval_start"], r.ack("now_us"))
 
 
 @requirement("idle.restart", "5.4.1", "Restarting from idle sets idle_restart, and the next ACK clears it.")
 def _idle(r: Record) -> Found:
-    sends = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START)
+    sends = r.is_call("cwnd_event", EVENT_TX_START)
     starts = sends & (r.before["app_limited"] != 0) & (r.inflight == 0)
     acked = r.acks & (r.ack("rs_delivered") > 0)
     expected = np.where(acked, False, starts | r.was_set("idle_restart"))

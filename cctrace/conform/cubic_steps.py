@@ -48,7 +48,7 @@ def _cwnd_epoch(r: Record) -> Values:
 def _after_timeout(r: Record) -> Values:
     """Return the rows before which the last reduction was a timeout."""
     rows = np.arange(len(r))
-    timeout = np.where(r.is_call("set_state") & (r.ack("arg") == CA_LOSS), rows, -1)
+    timeout = np.where(r.is_call("set_state", CA_LOSS), rows, -1)
     cut = np.where(r.is_call("ssthresh"), rows, -1)
     return np.maximum.accumulate(timeout) > np.maximum.accumulate(cut)
 
@@ -63,7 +63,7 @@ def _w_max(r: Record) -> Found:
 
 @requirement("w_max.kept", "4.2", "Only a loss or a timeout sets W_max.")
 def _w_max_kept(r: Record) -> Found:
-    timeout = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
+    timeout = r.is_call("set_state", CA_LOSS)
     where = ~r.is_call("ssthresh") & ~timeout & ~r.is_call("init") & ~r.is_call("undo_cwnd")
     return equal(where, r.after["w_max"], r.before["w_max"])
 
@@ -113,7 +113,7 @@ def _kept(r: Record) -> Found:
 
 @requirement("epoch.idle", "4.2, 5.8", "Idle time does not advance the curve.")
 def _idle(r: Record) -> Found:
-    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & ~np.isnan(r.before["epoch_us"])
+    starts = r.is_call("cwnd_event", EVENT_TX_START) & ~np.isnan(r.before["epoch_us"])
     tick = r.facts["tick_us"]
     idle = np.maximum(r.ack("jiffies") - r.ack("lsndtime"), 0) * tick
     expected = np.minimum(r.before["epoch_us"] + idle, r.ack("now_us"))
@@ -128,7 +128,7 @@ def _rtt(r: Record) -> Found:
     sampled = r.is_call("pkts_acked") & (rtt > 0)
     unset = r.before["min_rtt_us"] == 0
     lower = np.minimum(np.where(unset, np.inf, r.before["min_rtt_us"]), np.where(sampled, rtt, np.inf))
-    timeout = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
+    timeout = r.is_call("set_state", CA_LOSS)
     tick_us = 125.0  # of ms << 3
     least = np.minimum.accumulate(np.where(sampled, rtt, np.inf))
     good = (r.after["min_rtt_us"] >= lower - tick_us) & (r.after["min_rtt_us"] >= least - tick_us)

@@ -119,7 +119,7 @@ def _first(r: Record) -> Found:
 def _undone(r: Record) -> Found:
     now, rows = r.ack("now_us"), np.arange(len(r))
     undo = np.maximum.accumulate(np.where(r.is_call("undo_cwnd"), rows, -1))
-    ends = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_COMPLETE_CWR) & (undo >= 0)
+    ends = r.is_call("cwnd_event", EVENT_COMPLETE_CWR) & (undo >= 0)
     ends &= now[np.maximum(undo, 0)] == now
     after = np.concatenate([[False], ends[:-1]])
     return equal(after, r.before["snd_cwnd"], r.after["o_ret"][np.maximum(undo, 0)])

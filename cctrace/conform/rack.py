@@ -124,7 +124,7 @@ def _repairs(r: Record) -> Found:
     waited[again] = s.sent_ns[again] - np.maximum(soonest[first + 1], before)
     where = np.zeros(len(s.sent_ns), bool)
     where[again] = True
-    timeouts = np.cumsum(r.is_call("set_state") & (r.ack("arg") == CA_LOSS))
+    timeouts = np.cumsum(r.is_call("set_state", CA_LOSS))
     where &= timeouts[s.row] == timeouts[s.row[np.maximum(s.earlier, 0)]]
     return _all(s, where, waited <= LATEST_REPAIR * s.srtt_ns + LEAST_RTO_NS, waited, "some round trips")
 
@@ -165,7 +165,7 @@ def _one(r: Record) -> Found:
 def _first(r: Record) -> Found:
     s = sent(r)
     waited = _waited(s)
-    timeouts = np.flatnonzero(r.is_call("set_state") & (r.ack("arg") == CA_LOSS) & (r.ack("ca_state") == CA_OPEN))
+    timeouts = np.flatnonzero(r.is_call("set_state", CA_LOSS) & (r.ack("ca_state") == CA_OPEN))
     for number, row in enumerate(timeouts):
         last = int(np.searchsorted(s.sent_ns, r.view.time_ns[row])) - 1
         # New data serve as a probe, too: they left when nothing had been sent for as long.

@@ -75,9 +75,10 @@ class Record:
         return self.view.columns[name]
 
     @once
-    def is_call(self, name: str) -> Values:
-        """Return the mask of the calls of an entry point."""
-        return self.view.event == schema.EVENT_CODES[name]
+    def is_call(self, name: str, arg: int | None = None) -> Values:
+        """Return the mask of the calls of an entry point, of those with this argument if one is given."""
+        calls = self.view.event == schema.EVENT_CODES[name]
+        return calls if arg is None else calls & (self.ack("arg") == arg)
 
     @property
     def acks(self) -> Values:

@@ -49,7 +49,7 @@ def _random(stage: Stage) -> Scene:
 def _outage(stage: Stage) -> Scene:
     lost = burst(stage, 3.0, "100%", 1.2 + 0.4 / stage.cell.rtt_s)
     r = stage.record(3 + 60 * stage.cell.rtt_s + 6, path={"loss": lost})
-    timeouts = int(np.count_nonzero(r.is_call("set_state") & (r.ack("arg") == CA_LOSS)))
+    timeouts = int(np.count_nonzero(r.is_call("set_state", CA_LOSS)))
     return Scene(r, Found(timeouts))
 
 
@@ -63,7 +63,7 @@ def _limited(stage: Stage) -> Scene:
 def _pauses(stage: Stage) -> Scene:
     """Writes for three seconds, then nothing for two; losses on the way."""
     r = stage.record(14.0, path={"loss": burst(stage, 1.5, "5%", 2)}, sender={"app": "onoff:on=3s,off=2s"})
-    starts = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_TX_START) & (r.time_s > 3.0)
+    starts = r.is_call("cwnd_event", EVENT_TX_START) & (r.time_s > 3.0)
     return Scene(r, Found(int(starts.sum())))
 
 
@@ -128,7 +128,7 @@ def epochs(r: Record) -> Iterator[Epoch]:
         end = cuts[place + 1] if place + 1 < len(cuts) else len(r)
         rows = cut + np.flatnonzero(growing[cut:end])
         at_loss = float(r.before["snd_cwnd"][cut])
-        timeout = bool(np.any(r.is_call("set_state")[cut:end] & (r.ack("arg")[cut:end] == CA_LOSS)))
+        timeout = bool(r.is_call("set_state", CA_LOSS)[cut:end].any())
         undone = bool(np.any(r.is_call("undo_cwnd")[cut:end]))
         inside = rows[r.before["snd_cwnd"][rows] >= r.before["snd_ssthresh"][rows]]
         limited = len(inside) > 2 and bool(np.all(r.ack("is_cwnd_limited")[inside] != 0))
@@ -176,12 +176,12 @@ def common(requirement: Table, sections: dict[str, str]) -> None:
 
     @add("timeout.window", "After a timeout cwnd allows one segment.", "snd_cwnd")
     def _timeout(r: Record) -> Found:
-        where = r.is_call("set_state") & (r.ack("arg") == CA_LOSS)
+        where = r.is_call("set_state", CA_LOSS)
         return at_most(where, r.before["snd_cwnd"], r.inflight + 1)
 
     @add("recovery.window", "At the end of fast recovery cwnd is ssthresh.", "snd_ssthresh")
     def _after(r: Record) -> Found:
-        leaves = r.is_call("cwnd_event") & (r.ack("arg") == EVENT_COMPLETE_CWR)  # as soon as the stack has set it
+        leaves = r.is_call("cwnd_event", EVENT_COMPLETE_CWR)  # as soon as the stack has set it
         undone = np.cumsum(r.is_call("undo_cwnd"))
         cut = np.maximum.accumulate(np.where(r.is_call("ssthresh"), np.arange(len(r)), 0))
         return equal(leaves & (undone == undone[cut]), r.before["snd_cwnd"], r.before["snd_ssthresh"])

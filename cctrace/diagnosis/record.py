@@ -217,12 +217,9 @@ class Record:
         return bool(run.params.get("ecn_enable"))
 
     @functools.cached_property
-    def captured(self) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.bool_]]:
+    def captured(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
         """The connection's packets in order: when the sender's TCP handled them (ns), rows, and which it sent."""
-        capture, index = self.flow.capture, self.flow.index
-        clock, order, first = capture.at_the_sender(np.array([index]))
-        rows = order[first[0] : first[1]]
-        return clock[rows], rows, capture.packets["direction"][rows] == int(capture.connections.sender[index])
+        return self.flow.capture.seen_by_sender(self.flow.index)
 
     @functools.cached_property
     def _windows(self) -> _Windows:

@@ -183,11 +183,9 @@ def _lost(flow: Flow) -> Iterator[Event]:
 def _numbers(flow: Flow) -> NDArray[np.intp]:
     """Return the number that `_packets` gives each packet of `Events.sends`, which lacks a mirror port's copies."""
     capture = flow.capture
-    clock, rows, _ = capture.at_the_sender(np.array([flow.index]))
-    data = (capture.packets["direction"][rows] == capture.connections.sender[flow.index]) & (
-        capture.packets["payload"][rows] > 0
-    )
-    time_ns, left_ns = np.sort(clock[rows[data]], kind="stable"), flow.events.sends["time_ns"]
+    time_ns, rows, forth = capture.seen_by_sender(flow.index)
+    data = forth & (capture.packets["payload"][rows] > 0)
+    time_ns, left_ns = np.sort(time_ns[data], kind="stable"), flow.events.sends["time_ns"]
     after = np.arange(len(left_ns)) - np.searchsorted(left_ns, left_ns)  # those of one time follow each other
     return np.searchsorted(time_ns, left_ns) + after
 

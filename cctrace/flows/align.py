@@ -150,14 +150,15 @@ def first_sent(flow: Flow) -> tuple[Ints, Ints]:
 
     Each byte counts once. If the capture starts in mid-flow, from there.
     """
-    packets, c, i = flow.capture.packets, flow.capture.connections, flow.index
-    clock, rows, _ = flow.capture.at_the_sender(np.array([i]))
-    rows = rows[(packets["direction"][rows] == c.sender[i]) & (packets["payload"][rows] > 0)]
-    p = flow.capture.params([i])[0]
+    packets = flow.capture.packets
+    time_ns, rows, mine = flow.capture.seen_by_sender(flow.index)
+    data = mine & (packets["payload"][rows] > 0)
+    time_ns, rows = time_ns[data], rows[data]
+    p = flow.capture.params([flow.index])[0]
     ends = packets["seq"][rows] + packets["payload"][rows].astype(np.uint32)
     reached = np.maximum.accumulate(unwrapped(ends, int(p["isn"]) + 1))
     first = np.flatnonzero(np.diff(reached, prepend=0) > 0)
-    return np.maximum.accumulate(clock[rows[first]]), reached[first]
+    return np.maximum.accumulate(time_ns[first]), reached[first]
 
 
 def _has_gone_far(flow: Flow) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike, NDArray
 
-    from cctrace.columns import Ints, Values
+    from cctrace.columns import Bools, Ints, Values
     from cctrace.io.packets import Packets
 
 
@@ -297,6 +297,11 @@ class Capture(Gridded):
         params = self.params(rows, fq, misses_marks, hz)
         params["echoes"] = is_echoed and fq == THROUGH_FQ
         return Pass(packets, sacks, order, first, params, polls, decided, marked)
+
+    def seen_by_sender(self, index: int) -> tuple[Ints, Ints, Bools]:
+        """Return times (ns) of a connection's packets at its sender, in order; their rows, and which it sent."""
+        clock, rows, _ = self.at_the_sender(np.array([index]))
+        return clock[rows], rows, self.packets["direction"][rows] == self.connections.sender[index]
 
     def at_the_sender(self, rows: Values) -> tuple[Ints, Ints, Ints]:
         """Return times and order of the packets of connections `rows` at their senders, and where each connection

@@ -109,18 +109,17 @@ def _of(flow: Flow) -> Transmissions:
     flow.require_both_directions()
     capture, index = flow.capture, flow.index
     table, packets = capture.connections, capture.packets
-    clock, order, first = capture.at_the_sender(np.array([index]))
-    rows = order[first[0] : first[1]]
-    rows = rows[packets["options"][rows] & OPT_COPY == 0]
+    time_ns, rows, mine = capture.seen_by_sender(index)
+    once = packets["options"][rows] & OPT_COPY == 0
+    time_ns, rows, mine = time_ns[once], rows[once], mine[once]
     sides = table.sides[index]
     sender, mss = int(table.sender[index]), int(table.mss[index])
-    mine = packets["direction"][rows] == sender
     seq = unwrapped(packets["seq"][rows], mine, int(sides[sender]["base"]))
     payload = packets["payload"][rows].astype(np.int64)
     data = mine & (payload > 0)
     if not data.any():
         raise StreamError(f"{packets.source}: connection {index}: no data")
-    time_ns = np.maximum.accumulate(clock[rows])
+    time_ns = np.maximum.accumulate(time_ns)
     ack, left, right, sack_row, sack_count = _acknowledged(packets, rows, mine, seq, int(sides[sender]["base"]))
     flags = packets["flags"][rows]
     found = _matched(time_ns, data, seq, payload, mss, ack, (left, right), sack_row, sack_count, flags)

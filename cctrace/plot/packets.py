@@ -92,10 +92,8 @@ def packets_of(flow: Flow) -> tuple[Sent, Received]:
     Raises `StreamError` if the flow cannot be reconstructed from its capture.
     """
     capture, facts = flow.capture, flow.facts
-    connections, packets = capture.connections, capture.packets
-    clock, rows, _ = capture.at_the_sender(np.array([flow.index]))
-    forth = packets["direction"][rows] == connections.sender[flow.index]
-    at_sender = clock[rows]
+    packets = capture.packets
+    at_sender, rows, forth = capture.seen_by_sender(flow.index)
     seq = _unwrapped(packets["seq"][rows], packets["flags"][rows], forth, facts["isn"])
     kind, spurious = _kinds(flow, at_sender[forth], seq[forth], rows[forth])
     order = np.argsort(rows, kind="stable")  # of the file, not of the sender
