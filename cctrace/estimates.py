@@ -1,7 +1,7 @@
 """Results of estimators: values with intervals, as text and as JSON."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -75,29 +75,17 @@ class Estimate(NamedTuple):
         _, low, high = self.sides()
         return (high - low) / (2 * Z95)
 
-    def mapped(self, change: Callable[[float], float]) -> Self:
-        """Return the estimate with what is known of value and interval changed by an increasing function."""
-        return type(self)(*(None if side is None else change(side) for side in self))
+    def shifted(self, by: float) -> Self:
+        """Return the estimate of a value that is larger by a known amount."""
+        return type(self)(*(None if side is None else side + by for side in self))
 
     def scaled(self, factor: float) -> Self:
         """Return the estimate in another unit."""
-        return self.mapped(lambda side: side * factor)
+        return type(self)(*(None if side is None else side * factor for side in self))
 
     def columns(self, name: str) -> dict[str, float | None]:
         """Return value and interval as a table has them: {name: ..., name_low: ..., name_high: ...}."""
         return {f"{name}{end}": side for end, side in zip(("", "_low", "_high"), self, strict=True)}
-
-    def ranged(self, form: Callable[[float], str]) -> str:
-        """Return the value with its interval in words, each number written by `form`.
-
-        >>> Estimate(3.2, 2.9, None).ranged("{:.0f}".format), Estimate(3.2, 2.9, 3.6).ranged(str)
-        ('3 (3 or more)', '3.2 (2.9 to 3.6)')
-        """
-        low, high = (None if side is None else form(side) for side in self[1:])
-        text = form(self.number)
-        if low is not None and high is not None:
-            return f"{text} ({low} to {high})"
-        return f"{text} ({low} or more)" if low is not None else text if high is None else f"{text} ({high} or less)"
 
     def to_dict(self) -> dict[str, float | None]:
         """Return {"value", "low", "high"}, and "level" where that is not 0.95."""
@@ -142,6 +130,17 @@ def estimate_in(found: Mapping[str, Any]) -> Estimate | None:
         raise TypeError(f"{dict(found)} are no numbers")
     kind = Estimate90 if found.get("level") == 0.90 else Estimate
     return kind(found["value"], found["low"], found["high"])
+
+
+def ranged(value: str, low: str | None, high: str | None) -> str:
+    """Return a value with its interval, of which a side may be open.
+
+    >>> ranged("3.2", "2.9", None), ranged("40 ms", "39 ms", "42 ms")
+    ('3.2 (2.9 or more)', '40 ms (39 ms to 42 ms)')
+    """
+    if low is not None and high is not None:
+        return f"{value} ({low} to {high})"
+    return f"{value} ({low} or more)" if low is not None else value if high is None else f"{value} ({high} or less)"
 
 
 class Serialised(Summarized):

@@ -14,8 +14,9 @@ from cctrace.fit.families import FAMILIES
 from cctrace.fit.goodness import SHARES, product_limit
 from cctrace.fit.process import slot_length
 from cctrace.path.blocks import block_length, correlation_time, effective_samples
-from cctrace.path.bottleneck import Steps, backlog, constant, departures, sent
 from cctrace.path.delays import mean_of
+from cctrace.path.queue import Steps, backlog, constant, departures
+from cctrace.path.sent import sent
 from cctrace.path.steps import rate_steps
 from cctrace.path.transmissions import DELIVERED, LOST, transmissions
 

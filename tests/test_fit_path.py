@@ -9,8 +9,9 @@ import cctrace as cct
 from cctrace.cli import main
 from cctrace.fit.export import opportunities
 from cctrace.fit.fitted_path import path_of
-from cctrace.path.bottleneck import Sent, Steps, backlog
 from cctrace.path.evidence import evidence_of
+from cctrace.path.queue import Steps, backlog
+from cctrace.path.sent import Sent
 from cctrace.path.steps import rate_steps
 
 

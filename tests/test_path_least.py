@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cctrace.path.bottleneck import Sent, constant, departures, deviation
+from cctrace.path.bottleneck import deviation
 from cctrace.path.constants import SMALL_US, SPENT
 from cctrace.path.least import least_of, least_within
 from cctrace.path.lindley import middle, quantile
 from cctrace.path.own_queue import bottleneck_of, coarser
+from cctrace.path.queue import constant, departures
+from cctrace.path.sent import Sent
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def effect_words(effect: Effect) -> str:
 
 def _more(ratio: Estimate) -> Estimate:
     """Return a ratio as relative increase."""
-    return ratio.mapped(lambda side: side - 1)
+    return ratio.shifted(-1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -358,5 +358,5 @@ def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:
 
 
 def _effect(removal: Intervention, differ: Figures) -> Effect:
-    goodput, rtt = (differ[name].mapped(lambda side: 1 + side) for name in list(FIGURES)[:2])
+    goodput, rtt = (differ[name].shifted(1) for name in list(FIGURES)[:2])
     return Effect(removal.words, goodput, rtt._replace(high=None) if removal.is_longer else rtt, differ[SHARE])

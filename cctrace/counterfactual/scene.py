@@ -22,9 +22,9 @@ from cctrace.errors import StreamError
 from cctrace.fit.fitted_path import FittedPath, path_of
 from cctrace.flows.flow import Flow
 from cctrace.identification.identify import UNKNOWN, identify
-from cctrace.path.bottleneck import backlog_met
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.markers import Marker, marker_of
+from cctrace.path.sent import backlog_met
 from cctrace.sim.aqm import red_burst
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES

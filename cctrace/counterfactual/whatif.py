@@ -31,7 +31,7 @@ from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis import remedies
 from cctrace.display import Jsonable, Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError
-from cctrace.fit import Estimate
+from cctrace.estimates import Estimate, ranged
 from cctrace.path.transmissions import as_flow
 from cctrace.units import format_rate, format_share, format_time
 
@@ -248,7 +248,8 @@ def cells(figures: Figures) -> list[str]:
     ['9 Mbit/s (8 Mbit/s or more)', '40 ms', '1 % (0 % to 2 %)']
     """
     forms = (format_rate, lambda us: format_time(us * 1e3), format_share)
-    return [figures[name].ranged(form) for name, form in zip(FIGURES, forms, strict=True)]
+    each = [(form, figures[name]) for form, name in zip(forms, FIGURES, strict=True)]
+    return [ranged(form(one.number), *(None if end is None else form(end) for end in one[1:])) for form, one in each]
 
 
 def _line(name: str, figures: Figures) -> str:

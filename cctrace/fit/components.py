@@ -17,12 +17,14 @@ from cctrace.fit.jitter import Jitter
 from cctrace.fit.joint import Joint, joint
 from cctrace.fit.process import process_of
 from cctrace.path.arrays import Floats, central_sd
-from cctrace.path.bottleneck import Sent, Steps, constant, delivered_rate, departures, lever, rate_errors
+from cctrace.path.bottleneck import lever, rate_errors
 from cctrace.path.buckets import Bucket
 from cctrace.path.constants import PAIR_EXACT
 from cctrace.path.delays import Delays, delays_of
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.pairs import pair_rate
+from cctrace.path.queue import Steps, constant
+from cctrace.path.sent import Sent, delivered_rate
 
 
 class Components(NamedTuple):
@@ -204,8 +206,8 @@ def _drift(flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: flo
     """Return the change of the median delay with one standard error of the rates."""
     # Without a queue the rate has no upper bound: a hundred times as high is as good as infinite.
     higher = steps.rate * np.exp(np.minimum(errors, np.log(100.0)))
-    up = departures(flow.sent_us, flow.wire_bytes, Steps(steps.start_us, higher), bucket)
-    at = departures(flow.sent_us, flow.wire_bytes, steps, bucket)
+    up = flow.departures(Steps(steps.start_us, higher), bucket)
+    at = flow.departures(steps, bucket)
     return float(np.median(np.abs(up - at)[delays.rows]))
 
 

@@ -9,16 +9,10 @@ import numpy as np
 
 from cctrace.errors import FitError
 from cctrace.fit import constants as const
-from cctrace.path.bottleneck import (
-    Sent,
-    Steps,
-    constant,
-    constant_rate,
-    delivered_rate,
-    deviation,
-    rate_errors,
-)
+from cctrace.path.bottleneck import constant_rate, deviation, rate_errors
 from cctrace.path.constants import SMALL_STEP
+from cctrace.path.queue import Steps, constant
+from cctrace.path.sent import Sent, delivered_rate
 from cctrace.path.steps import candidate_steps
 from cctrace.units import format_rate, format_time
 

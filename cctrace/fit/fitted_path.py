@@ -249,7 +249,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     }
     if route is not None and base.value is not None:
         estimates["base_rtt_steps"] = [
-            {"start_s": float(start / 1e6), **base.mapped(lambda side, shift=shift: side + shift).to_dict()}
+            {"start_s": float(start / 1e6), **base.shifted(shift).to_dict()}
             for start, shift in zip(*route, strict=True)
         ]
     fitted = FittedPath.of(estimates)
@@ -273,4 +273,4 @@ def _cross_traffic(delays: Delays | None, others: tuple[int, ...]) -> dict[str, 
 
 
 def _less(estimate: Estimate, size: float) -> Estimate:
-    return estimate.mapped(lambda side: max(side - size, float(PACKET_BYTES)))
+    return Estimate(*(None if side is None else max(side - size, float(PACKET_BYTES)) for side in estimate))

@@ -22,9 +22,10 @@ from cctrace.fit.families import FAMILIES, Family
 from cctrace.fit.jitter import Jitter
 from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
-from cctrace.path.bottleneck import Sent, Steps, departures
 from cctrace.path.constants import PROFILE_DROP
 from cctrace.path.delays import Delays
+from cctrace.path.queue import Steps
+from cctrace.path.sent import Sent
 from cctrace.special import special
 
 
@@ -134,7 +135,7 @@ class _Model:
         return h
 
     def _departed(self, logs: Floats) -> Floats:
-        return departures(self.flow.sent_us, self.flow.wire_bytes, Steps(self.start_us, np.exp(logs)))[self.rows]
+        return self.flow.departures(Steps(self.start_us, np.exp(logs)))[self.rows]
 
     def data(self, theta: Floats) -> Censored:
         logs = theta[-self.k :]

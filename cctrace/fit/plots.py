@@ -8,7 +8,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
-from cctrace.path.bottleneck import backlog_met, delivered_rate, departures
+from cctrace.path.sent import backlog_met, delivered_rate
 from cctrace.path.transmissions import LOST
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cctrace.fit.components import Components
     from cctrace.fit.fitted_path import FittedPath
     from cctrace.fit.jitter import Jitter
-    from cctrace.path.bottleneck import Sent
+    from cctrace.path.sent import Sent
     from cctrace.path.transmissions import Transmissions
 
 LIMITS = 0.25, 3.0  # of the threshold (or of the sds tried), on the sd axis
@@ -65,7 +65,7 @@ def _rates(axes: Axes, path: FittedPath, flow: Sent) -> None:
 def _delays(axes: Axes, flow: Sent, parts: Components) -> None:
     rows = flow.acked[:: max(len(flow.acked) // MOST_POINTS, 1)]
     time = flow.sent_us[rows] / 1e6
-    own = departures(flow.sent_us, flow.wire_bytes, parts.steps)[rows] - flow.sent_us[rows]
+    own = flow.departures(parts.steps)[rows] - flow.sent_us[rows]
     axes.plot(time, flow.rtt_us[rows] / 1e3, ".", markersize=2, color=SEEN_COLOUR, label="RTT")
     if parts.delays is not None:
         base = parts.base().number

@@ -23,9 +23,9 @@ from numpy.typing import ArrayLike
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Parts
-from cctrace.path.bottleneck import backlog, constant
 from cctrace.path.least import least_of
 from cctrace.path.lindley import deficits_at, losses_by_deficit
+from cctrace.path.queue import backlog, constant
 from cctrace.path.transmissions import LOST, Transmissions
 from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES

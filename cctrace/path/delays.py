@@ -31,7 +31,8 @@ from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Ints, Parts
 from cctrace.path.blocks import block_length, block_means, block_sizes, correlation_time, student
 from cctrace.path.blocks import effective_samples as effective
-from cctrace.path.bottleneck import Sent, Steps, departures
+from cctrace.path.queue import Steps
+from cctrace.path.sent import Sent
 from cctrace.path.transmissions import Transmissions
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
@@ -199,7 +200,7 @@ def mean_of(series: Floats) -> Estimate:
 
 def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: float = 0.0) -> Delays:
     """Return the `Delays` of the packets through a bottleneck of known rate; see `cctrace.fit.uncongested_rtt`."""
-    departed = departures(flow.sent_us, flow.wire_bytes, steps, bucket_bytes)
+    departed = flow.departures(steps, bucket_bytes)
     rows = flow.acked[flow.first[flow.acked]]
     if not len(rows):
         raise FitError("no ACK tells of single packets: each one's RTT is hidden by those sent with it")

@@ -22,14 +22,16 @@ from cctrace.errors import FitError
 from cctrace.path import own_queue
 from cctrace.path.acks import Acks, acks_of
 from cctrace.path.arrays import Bools, Floats
-from cctrace.path.bottleneck import Sent, Steps, constant_rate, sent_behind
+from cctrace.path.bottleneck import constant_rate, sent_behind
 from cctrace.path.buckets import Bucket, policer_of
 from cctrace.path.changes import Change, rate_changes, variation
 from cctrace.path.constants import ENOUGH_RTTS, LEAST_RTTS
 from cctrace.path.delays import Delays, delays_of
 from cctrace.path.losses import Backlogs, backlogs_of
 from cctrace.path.neighbours import Shared, companions_of, neighbours, parts_of, shared_queue
+from cctrace.path.queue import Steps
 from cctrace.path.route import Through, through_bottleneck
+from cctrace.path.sent import Sent
 from cctrace.path.shapers import shaper_of
 from cctrace.path.steps import jumps, rate_steps
 from cctrace.path.transmissions import LOST, Transmissions, as_flow, transmissions

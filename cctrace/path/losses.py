@@ -17,7 +17,8 @@ import numpy as np
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats
-from cctrace.path.bottleneck import Sent, Steps, backlog_met
+from cctrace.path.queue import Steps
+from cctrace.path.sent import Sent, backlog_met
 from cctrace.path.transmissions import LOST, Transmissions
 from cctrace.special import special
 

@@ -9,9 +9,11 @@ import numpy as np
 
 from cctrace.errors import StreamError
 from cctrace.flows.capture import Capture
-from cctrace.path.bottleneck import ROUGHLY, Sent, constant, constant_rate, deviation, sent
+from cctrace.path.bottleneck import ROUGHLY, constant_rate, deviation
 from cctrace.path.constants import COARSE_PACKETS, COMMON, LEAST_BYTES, LEAST_OVERLAP, MOST_OTHERS
 from cctrace.path.own_queue import coarser, packets_per_unit
+from cctrace.path.queue import constant
+from cctrace.path.sent import Sent, sent
 from cctrace.path.transmissions import Transmissions, transmissions
 
 

@@ -13,17 +13,9 @@ import numpy as np
 
 from cctrace.path import constants as const
 from cctrace.path.arrays import Floats, central_sd
-from cctrace.path.bottleneck import (
-    ROUGHLY,
-    Sent,
-    Steps,
-    backlog_met,
-    constant,
-    constant_rate,
-    delivered_rate,
-    departures,
-    deviation,
-)
+from cctrace.path.bottleneck import ROUGHLY, constant_rate, deviation
+from cctrace.path.queue import Steps, constant
+from cctrace.path.sent import Sent, backlog_met, delivered_rate
 from cctrace.path.shapers import refilled_shaper, shaper_of
 
 if TYPE_CHECKING:
@@ -150,7 +142,7 @@ def _by_delays(flow: Sent) -> Bottleneck:
 def _with_rate(
     flow: Sent, rate: float, explained: float, by_losses: float = 0.0, bucket_bytes: float = 0.0
 ) -> Bottleneck:
-    left = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket_bytes)
+    left = flow.departures(constant(rate), bucket_bytes)
     known = flow.acked[flow.first[flow.acked]]
     rest = flow.acked_us[known] - left[known]
     queue = np.maximum(left - flow.sent_us - flow.wire_bytes / rate, 0.0)[known]
@@ -167,7 +159,7 @@ def _base_us(flow: Sent, rest: Floats) -> float:
 def base_rtt_us(flow: Sent, steps: Steps) -> float:
     """Return the RTT without a queue that is served at these rates: `Bottleneck.base_us` of a rate that changed."""
     known = flow.acked[flow.first[flow.acked]]
-    return _base_us(flow, flow.acked_us[known] - departures(flow.sent_us, flow.wire_bytes, steps)[known])
+    return _base_us(flow, flow.acked_us[known] - flow.departures(steps)[known])
 
 
 def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottleneck:

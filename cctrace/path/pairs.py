@@ -10,7 +10,7 @@ from cctrace.path.arrays import central_sd
 from cctrace.path.constants import LEAST_PAIRS, PAIR_AGREE, PAIR_BEHIND, PAIR_BYTES, PAIRS_AGREEING
 
 if TYPE_CHECKING:
-    from cctrace.path.bottleneck import Sent
+    from cctrace.path.sent import Sent
 
 
 class Pairs(NamedTuple):

@@ -14,8 +14,10 @@ import numpy as np
 
 from cctrace.path import constants as const
 from cctrace.path.arrays import Floats, Parts, central_sd
-from cctrace.path.bottleneck import Sent, Steps, constant, constant_rate, departures
+from cctrace.path.bottleneck import constant_rate
 from cctrace.path.neighbours import merged, on_clock
+from cctrace.path.queue import Steps, constant
+from cctrace.path.sent import Sent
 from cctrace.path.steps import rate_steps
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def _levels(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
 
 def _rest(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
     """Return when packets left the bottleneck, and their residual delays."""
-    departed = departures(flow.sent_us, flow.wire_bytes, steps)[flow.timed]
+    departed = flow.departures(steps)[flow.timed]
     return departed, flow.acked_us[flow.timed] - departed
 
 
@@ -89,7 +91,7 @@ def _split(level: Floats, a: int, b: int, least: float) -> list[int]:
 def on_one_route(flow: Sent, steps: Steps, route: Route) -> Sent:
     """Return the flow as if the route had not changed."""
     starts, shifts = route
-    departed = departures(flow.sent_us, flow.wire_bytes, steps)
+    departed = flow.departures(steps)
     later = shifts[np.searchsorted(starts, departed, "right") - 1]
     told = flow.acked_us - later
     for start in starts[1:]:  # packets of both routes may have waited for each other

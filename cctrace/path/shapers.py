@@ -4,10 +4,11 @@ import numpy as np
 
 from cctrace.estimates import Estimate
 from cctrace.path.arrays import Floats
-from cctrace.path.bottleneck import Sent, Steps, backlog, constant, delivered_rate, departures, left_at, work_done
 from cctrace.path.buckets import Bucket
 from cctrace.path.constants import EXPLAINED, SPENT
 from cctrace.path.least import least_of, least_within
+from cctrace.path.queue import Steps, backlog, constant, left_at, work_done
+from cctrace.path.sent import Sent, delivered_rate
 from cctrace.tcp.wire import PACKET_BYTES
 
 
@@ -21,14 +22,14 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     if len(steps.rate) > 1:
         return None
     rate, known = float(steps.rate[0]), flow.acked
-    gone_us = departures(flow.sent_us, flow.wire_bytes, steps)
+    gone_us = flow.departures(steps)
     rest, least = (flow.acked_us - gone_us)[known], _least_us(flow, gone_us, rate)
     margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
     if np.quantile(rest, 0.6) > least - margin:
         return None
 
     def cost(rate: float, bucket: float) -> float:
-        gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
+        gone = flow.departures(constant(rate), bucket)
         return float(np.mean(np.log1p(np.abs((flow.acked_us - gone)[known] - least) / 200.0)))
 
     bucket = (least - float(np.median(rest))) * rate
@@ -63,7 +64,7 @@ def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
     `rate`: the rate that explains the delays best, bytes/us.
     """
     known = flow.acked
-    gone_us = departures(flow.sent_us, flow.wire_bytes, constant(rate))
+    gone_us = flow.departures(constant(rate))
     least = _least_us(flow, gone_us, rate)
     margin = max(500.0, 3 * PACKET_BYTES / rate, 0.03 * least)
 

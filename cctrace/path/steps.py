@@ -10,17 +10,11 @@ import numpy as np
 
 from cctrace.path import constants as const
 from cctrace.path.arrays import Floats
-from cctrace.path.bottleneck import (
-    Sent,
-    Steps,
-    bend,
-    constant,
-    constant_rate,
-    delivered_rate,
-    deviation,
-)
+from cctrace.path.bottleneck import bend, constant_rate, deviation
 from cctrace.path.least import least_of
 from cctrace.path.pairs import pairs_of
+from cctrace.path.queue import Steps, constant
+from cctrace.path.sent import Sent, delivered_rate
 
 
 def candidate_steps(flow: Sent) -> Floats:

@@ -9,7 +9,7 @@ from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.diagnosis.findings import Verdict
 from cctrace.diagnosis.order import is_remedy, matters
 from cctrace.display import escape
-from cctrace.estimates import Estimate
+from cctrace.estimates import Estimate, ranged
 from cctrace.refusals import Refusal
 from cctrace.report.elements import Scale, card, in_two_lines, remarks, table
 from cctrace.units import format_number, format_share
@@ -121,7 +121,10 @@ def _numbers(ratio: Estimate) -> str:
     >>> _numbers(Estimate(3.2, 2.9, None)), _numbers(Estimate(1.004, 0.99, 1.02))
     ('× 3.2 (2.9 or more)', '× 1.00 (0.99 to 1.02)')
     """
-    return "× " + ratio.ranged(lambda side: f"{side:.2f}" if side < 2 else format_number(side, 2))
+    value, low, high = (
+        None if side is None else f"{side:.2f}" if side < 2 else format_number(side, 2) for side in ratio
+    )
+    return f"× {ranged(str(value), low, high)}"
 
 
 def _beside(found: Effects) -> str:

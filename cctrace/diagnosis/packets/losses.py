@@ -10,10 +10,11 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Bursts, Losses, Met, Retransmissions
 from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
-from cctrace.path.bottleneck import Sent, Steps, backlog_met, constant
 from cctrace.path.constants import ABOVE_FULL, CHANCE, CHANCE_OF_ALL, EARLY
 from cctrace.path.losses import arrived_before, by_chance, decided_ns, early_share, overflows, proportion
 from cctrace.path.own_queue import base_rtt_us, mean_rank, ranks
+from cctrace.path.queue import Steps, constant
+from cctrace.path.sent import Sent, backlog_met
 from cctrace.path.transmissions import Transmissions
 from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES

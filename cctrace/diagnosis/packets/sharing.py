@@ -12,9 +12,11 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Sharing, Turns, sharing_of
 from cctrace.diagnosis.record import Record
 from cctrace.display import endpoint
-from cctrace.path.bottleneck import Sent, Steps, constant, deviation
+from cctrace.path.bottleneck import deviation
 from cctrace.path.constants import COMMON
 from cctrace.path.neighbours import Shared
+from cctrace.path.queue import Steps, constant
+from cctrace.path.sent import Sent
 
 
 def others(record: Record) -> dict[str, Turns | Sharing]:

@@ -1,0 +1,150 @@
+"""Packets that pass a bottleneck and the times of their delivery: their delays behind a queue, and their rate."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from cctrace.path import constants as const
+from cctrace.path.arrays import Bools, Floats, Ints, last_of_each
+from cctrace.path.lindley import IDLE, deviation_by_bucket, deviation_by_queue, residual_delays
+from cctrace.path.queue import Steps, backlog, departures
+from cctrace.path.transmissions import DELIVERED, LOST, Transmissions
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Packets that pass the bottleneck, and when they were acknowledged; times in us since the flow's first packet."""
+
+    sent_us: np.ndarray  # of packets that were not dropped before or in the queue, ascending
+    wire_bytes: np.ndarray
+    acked_us: np.ndarray  # when an ACK reported the delivery; NaN: unknown
+    row: np.ndarray  # packet number of that ACK
+    first: np.ndarray  # bool: first transmission
+    prompt: np.ndarray  # bool: reported without delay
+
+    @property
+    def lasts(self) -> bool:
+        """Whether packets were sent at different times: one time stamp for all tells no rate."""
+        return len(self.sent_us) > 0 and bool(self.sent_us[-1] > self.sent_us[0])
+
+    @functools.cached_property
+    def acked(self) -> Ints:
+        """Rows whose delivery time is known."""
+        return np.flatnonzero(np.isfinite(self.acked_us))
+
+    @functools.cached_property
+    def timed(self) -> Ints:
+        """Rows whose delivery time is exact: the last packet reported by each prompt ACK."""
+        rows = self.acked[last_of_each(self.row[self.acked])]
+        rows = rows[self.prompt[rows]]
+        return rows if len(rows) >= const.LEAST_RTTS else self.acked
+
+    @functools.cached_property
+    def rtt_us(self) -> Floats:
+        """RTTs, NaN where unknown."""
+        return self.acked_us - self.sent_us
+
+    @functools.cached_property
+    def least_rtt_us(self) -> float:
+        """2 % quantile of the RTTs, us."""
+        return float(np.nanquantile(self.rtt_us, 0.02))
+
+    @functools.cached_property
+    def _work(self) -> tuple[Floats, Floats, Floats]:
+        """Arrival time, and cumulative bytes before and after each packet."""
+        total = np.cumsum(self.wire_bytes)
+        return self.sent_us, total - self.wire_bytes, total
+
+    def part(self, begin_us: float, end_us: float) -> Sent:
+        """Return the packets sent from `begin_us` to `end_us`."""
+        rows = (self.sent_us >= begin_us) & (self.sent_us < end_us)
+        return Sent(*(getattr(self, each.name)[rows] for each in fields(Sent)))
+
+    @functools.cached_property
+    def window_rows(self) -> int:
+        """The number of `timed` rows in a second or ten RTTs."""
+        window_us, span_us = max(1e6, 10 * self.least_rtt_us), self.sent_us[-1] - self.sent_us[0] + 1
+        return min(max(int(len(self.timed) * window_us / span_us), 20), len(self.timed))
+
+    def departures(self, steps: Steps, bucket_bytes: float = 0.0) -> Floats:
+        """Return when each packet leaves a queue served at `steps`; see `queue.departures`."""
+        return departures(self.sent_us, self.wire_bytes, steps, bucket_bytes)
+
+    def unexplained(self, steps: Steps) -> Floats:
+        """Return the residual delays of the `timed` rows: acknowledgement time minus `departures`, us.
+
+        A single rate, which searches evaluate hundreds of times, takes a compiled path.
+        """
+        if len(steps.rate) > 1:
+            return self.acked_us[self.timed] - self.departures(steps)[self.timed]
+        found = np.empty(len(self.timed))
+        delays = *self._work, self.acked_us, self.timed
+        residual_delays(*delays, float(steps.rate[0]), found, 0, len(found), IDLE)
+        return found
+
+    def deviation_at(self, rate: float, most: float, all_rows: bool = False) -> float:
+        """Return `deviation` at one rate, up to rounding, or infinity where it exceeds `most`."""
+        size = len(self.timed) if all_rows else self.window_rows
+        delays = *self._work, self.acked_us, self.timed
+        return deviation_by_queue(*delays, float(rate), size, const.SMALL_US, float(most), *self._rooms)
+
+    def deviation_with_bucket(self, rate: float, most: float, share: float, least_us: float) -> float:
+        """Return the cost that `shapers.refilled_shaper` minimises, or infinity where it exceeds `most`."""
+        delays = *self._work, self.acked_us, self.acked
+        return deviation_by_bucket(*delays, float(rate), share, least_us, const.SMALL_US, float(most), *self._rooms)
+
+    @functools.cached_property
+    def _kept(self) -> dict[int, tuple[Floats, Floats]]:
+        return {}
+
+    @property
+    def _rooms(self) -> tuple[Floats, Floats]:
+        """Scratch arrays for compiled code, of this thread."""
+        thread = threading.get_ident()
+        if thread not in self._kept:
+            self._kept[thread] = np.empty(len(self.acked)), np.empty(len(self.acked))
+        return self._kept[thread]
+
+
+def sent(table: Transmissions, passed: Bools | None = None) -> Sent:
+    """Return the `Sent` of a table of transmissions: of what arrived, and of what was lost after it had `passed`."""
+    rows = np.flatnonzero((table.state != LOST) | (False if passed is None else passed))
+    known = (table.state[rows] == DELIVERED) & table.exact[rows]
+    return Sent(
+        (table.sent_ns[rows] - table.start_ns) / 1e3,
+        table.wire_bytes[rows],
+        np.where(known, (table.acked_ns[rows] - table.start_ns) / 1e3, np.nan),
+        table.ack_row[rows],
+        ~table.retransmitted[rows],
+        table.prompt[rows],
+    )
+
+
+def backlog_met(flow: Sent, steps: Steps, time_us: Floats) -> Floats:
+    """Return the bytes in the queue at the given times, before that instant's arrivals."""
+    level = backlog(flow.sent_us, flow.wire_bytes, steps)
+    before = np.searchsorted(flow.sent_us, time_us, "right") - 1
+    served = steps.served(time_us) - steps.served(flow.sent_us[np.maximum(before, 0)])
+    return np.where(before >= 0, np.maximum(level[np.maximum(before, 0)] - served, 0.0), 0.0)
+
+
+def delivered_rate(flow: Sent, window_us: float) -> tuple[Floats, Floats, Floats]:
+    """Return the centres, rates and mean excess RTTs of the windows with deliveries."""
+    known = np.isfinite(flow.acked_us)
+    told, size, rtt = flow.acked_us[known], flow.wire_bytes[known], flow.rtt_us[known]
+    order = np.argsort(told, kind="stable")
+    told, size, rtt = told[order], size[order], rtt[order]
+    place = (told / window_us).astype(np.int64)
+    edges = np.arange(place[-1] + 2)
+    begin = np.searchsorted(place, edges)
+    total = np.concatenate([[0.0], np.cumsum(size)])
+    rate = (total[begin[1:]] - total[begin[:-1]]) / window_us
+    many = np.diff(begin)
+    waits = np.concatenate([[0.0], np.cumsum(rtt)])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean_rtt = (waits[begin[1:]] - waits[begin[:-1]]) / many
+    return (edges[:-1] + 0.5) * window_us, rate, mean_rtt
