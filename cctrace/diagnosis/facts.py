@@ -102,7 +102,7 @@ class Facts:
         """Return a rule's finding: cause, confidence, and the numbers of a group of facts or a dict."""
         facts: dict[str, Any] = known if isinstance(known, dict) else known._asdict()
         numbers = {key: value for key, value in facts.items() if _is_number(value)}
-        common = {"answers_losses": not self.is_model_based, "heeds_losses": self.heeds_losses}
+        common: dict[str, Any] = {"answers_losses": not self.is_model_based, "heeds_losses": self.heeds_losses}
         common |= {"goodput_bps": self.goodput_bps, "per_rtt": self.per_rtt}
         span = span or facts.get("span") or self.span
         return Finding(name, float(sure), span, numbers, common | facts, form)
