@@ -20,9 +20,29 @@ import numpy as np
 from scipy import stats
 
 import cctrace as cct
-from cctrace.fit.draws import share_below
+from cctrace.estimates import Z95
+from cctrace.fit.draws import EVEN, is_logarithmic
 
 QUANTITIES = ("rate", "base RTT", "buffer", "loss", "jitter sd")
+
+
+def share_below(even, estimate, truth, u=0.5):
+    """Return the share of the estimate's distribution below a number: the inverse of `at_share`.
+
+    `u` (0 to 1) is the position within the step if the number is an atom of the distribution.
+    """
+    value, low, high = estimate.sides()
+    if even:
+        return float(np.clip((1 - EVEN) / 2 + EVEN * (truth - low) / (high - low), 0, 1))
+    if truth < value and is_logarithmic(estimate):
+        width, off = np.log(value / low), np.log(truth / value) if truth > 0 else -np.inf
+    elif is_logarithmic(estimate):
+        width, off = np.log(high / value), np.log(truth / value)
+    else:
+        width, off = (value - low if truth < value else high - value), truth - value
+    if width <= 0:
+        return float(u / 2 if truth < value else 0.5 + u / 2) if off == 0 else float(off > 0)
+    return float(stats.norm.cdf(Z95 * off / width))
 
 
 def drawn(seed, exact=False):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import cctrace as cct
+from benchmarks.fit_path import share_below
 from cctrace.estimates import Estimate
-from cctrace.fit.draws import at_share, share_below
+from cctrace.fit.draws import at_share
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 

@@ -37,32 +37,14 @@ def at_share(even: bool, estimate: Estimate, share: ArrayLike) -> Floats:
     if even:
         return low + (at - (1 - EVEN) / 2) / EVEN * (high - low)
     z = special.ndtri(at)
-    if _logarithmic(estimate):
+    if is_logarithmic(estimate):
         side = np.where(z < 0, np.log(value / low), np.log(high / value))
         return value * np.exp(z / Z95 * side)
     return value + z / Z95 * np.where(z < 0, value - low, high - value)
 
 
-def share_below(even: bool, estimate: Estimate, truth: float, u: float = 0.5) -> float:
-    """Return the share of the estimate's distribution below a number: the inverse of `at_share`.
-
-    `u` (0 to 1) is the position within the step if the number is an atom of the distribution.
-    """
-    value, low, high = estimate.sides()
-    if even:
-        return float(np.clip((1 - EVEN) / 2 + EVEN * (truth - low) / (high - low), 0, 1))
-    if truth < value and _logarithmic(estimate):
-        width, off = np.log(value / low), np.log(truth / value) if truth > 0 else -np.inf
-    elif _logarithmic(estimate):
-        width, off = np.log(high / value), np.log(truth / value)
-    else:
-        width, off = (value - low if truth < value else high - value), truth - value
-    if width <= 0:
-        return float(u / 2 if truth < value else 0.5 + u / 2) if off == 0 else float(off > 0)
-    return float(special.ndtr(Z95 * off / width))
-
-
-def _logarithmic(estimate: Estimate) -> bool:
+def is_logarithmic(estimate: Estimate) -> bool:
+    """Return whether the logarithm of an estimate is taken as normal: that of a positive one with a wide interval."""
     _, low, high = estimate.sides()
     return low > 0 and high > 1.2 * low
 
