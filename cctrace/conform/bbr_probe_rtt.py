@@ -122,8 +122,7 @@ def _idle_probe_rtt(r: Record) -> Found:
 
 @requirement("idle.aggregation", "5.4.1", "Restarting from idle begins a new aggregation epoch.")
 def _idle_aggregation(r: Record) -> Found:
-    starts = r.is_call("cwnd_event", EVENT_TX_START)
-    starts &= (r.before["app_limited"] != 0) & (r.inflight == 0)
+    starts = r.is_call("cwnd_event", EVENT_TX_START) & (r.before["app_limited"] != 0) & (r.inflight == 0)
     return equal(starts, r.after["extra_acked_interval_start"], r.ack("now_us"))
 
 
