@@ -201,8 +201,7 @@ CAUSES = {  # the most important first
         "At {at_s} the path's rate fell from {before_bps} to {after_bps}, and the bandwidth estimate (a maximum over "
         "past round trips) stayed too high for {stale_s}: RTTs reached {longest_rtt_us}[{lost?}; packets lost: "
         "{lost:count}].",
-        "A controller that lowers its estimate sooner (oBBR[{heeds_losses?}|, BBRv3 after losses]), or a shorter "
-        "bottleneck buffer.",
+        "A controller that lowers its estimate sooner (oBBR[{heeds_losses?}|, BBRv3 after losses]), or a short buffer.",
         "A sending rate that fell to the new rate within a round trip.",
     ),
     "rate_change": _cause(
@@ -239,8 +238,7 @@ CAUSES = {  # the most important first
         "The buffer is shallow: [{buffer_bytes}|{buffer_us}], {buffer_bdp:two} BDP, less than the "
         "0.25 BDP that BBR adds when it probes; it dropped {lost:packets}[ ({loss_share})]"
         "[{perhaps_policer?}, unless a policer did, which polls cannot exclude].",
-        "A larger buffer at the bottleneck, pacing without bursts, or a controller that "
-        "[{heeds_losses?}keeps its rate after losses (oBBR)|heeds losses (BBRv3, oBBR)].",
+        "A larger bottleneck buffer, paced sends, or a controller that heeds losses ([{heeds_losses?}|BBRv3, ]oBBR).",
         "Longer queues without a loss.",
         by_effect=Sentence(
             "The buffer is shallow: {buffer_bytes}, {buffer_bdp:two} bandwidth-delay products. It dropped {lost:count} "
@@ -334,8 +332,7 @@ CAUSES = {  # the most important first
         "many retransmissions",
         "The sender retransmitted {retransmitted_share} of its segments ({retransmitted_segments:count} of "
         "{segments:count})[; {vain:count} of these had arrived already].",
-        "First repair what drops them[{heeds_losses?}|; a controller that heeds losses (CUBIC, BBRv3) would lose "
-        "fewer].",
+        "First repair what drops them[{heeds_losses?}|; a controller that heeds losses (CUBIC, BBRv3) loses fewer].",
         "D-SACKs for most of them, which would show that few were lost.",
     ),
     "congested_before": _cause(
