@@ -12,7 +12,7 @@ import numpy as np
 from cctrace.flows import echoes, recovery, state, tcp_sender, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
-from cctrace.flows.handover import may_hand_over, next_data, note_made, super_packet
+from cctrace.flows.handover import is_of_later, is_too_short, may_hand_over, next_data, note_made, super_packet
 from cctrace.flows.sends import CWND_EVENT, stamp_next
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
@@ -105,6 +105,8 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
         if stamp >= 0:
             overdue = echoes.is_overdue(tp, p, options[q], np.int64(tsecr[q]), stamp, size)
             may = overdue or (may and a < tp.snd_nxt)
+        if may and a == tp.snd_nxt and is_too_short(tp, seg, size):
+            may = not is_of_later(p, sequence, k, first, last, size, time_ns, direction, flags, seq, payload)
         if not may:
             return
         note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])

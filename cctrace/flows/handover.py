@@ -17,12 +17,14 @@ import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
-from cctrace.flows.sends import full_skb
+from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
 from cctrace.tcp.pacing import (
+    TSO_WIN_DIVISOR,
     UNPACED_SEGMENTS,
     near_peer_bytes,
     tso_autosize,
+    waits_for_ack,
 )
 from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
 
@@ -139,6 +141,49 @@ def is_too_long(tp, size):
     return tp.rate_Bps > 0 and size > longest(tp, tp.rate_Bps + tp.rate_Bps // RATE_ERROR)
 
 
+def is_too_short(tp, seg, size):
+    """Return whether TCP, had it handed over new data now, would have made more than this, or waited for more room.
+
+    It makes what rate and cwnd allow, and did so just before; not what it had cut off already when TCP Small Queues held
+    it back.
+    """
+    full = tp.longest * tp.mss
+    if tp.cut_seq == tp.snd_nxt or left_of_skb(tp, tp.snd_nxt) == size:
+        return False
+    if full <= size or tp.ca_state >= CA_RECOVERY or size % tp.mss != 0 or (tp.made != full and tp.made_before != full):
+        return False
+    room = (tp.cwnd - sb.in_flight(tp)) * tp.mss
+    made = min(full, room)
+    if size < made or tp.head == tp.tail:
+        return size < made and 2 * size != made  # an skb ends between two that make up one
+    third = min(tp.cwnd * tp.mss, tp.snd_wnd) // TSO_WIN_DIVISOR
+    age_ns = (tp.now_us - seg[tp.head & (seg.size - 1)].tx_us) * 1000
+    return waits_for_ack(room, full, third, tp.now_us * 1000 - tp.wstamp_ns, age_ns, tp.srtt8 * 125)
+
+
+def is_of_later(p, sequence, k, first, last, size, time_ns, direction, flags, seq, payload):
+    """Return whether TCP made a super-packet that is too short now at a later rate, after the packet at place `k`.
+
+    The one after it, from place `last` + 1 on, is as short, or the next but one where an skb ends between them; and an
+    ACK comes before it leaves.
+    """
+    following, other = last + 1, np.int64(0)
+    for _ in range(TWICE):
+        following = next_data(p, sequence, following, direction, payload)
+        if following == sequence.size or other > size:
+            return False
+        last, other = super_packet(p, sequence, following, time_ns, direction, flags, seq, payload)
+        following = last + 1
+        if other == size:
+            break
+    if other != size:
+        return False
+    for j in range(k + 1, first):
+        if direction[sequence[j]] != p.sender:
+            return True
+    return False
+
+
 def may_hand_over(tp, seg, ns, a, b, flag):
     """Return whether TCP hands over, now, the super-packet [a, b) that left at `ns` [Linux61] tcp_write_xmit.
 
@@ -168,7 +213,7 @@ def may_hand_over(tp, seg, ns, a, b, flag):
     most = tp.longest * tp.mss if tp.longest > 0 else longest(tp, tp.rate_Bps)
     made = whole if again or tp.rate_Bps <= 0 else min(size, most, room * tp.mss)
     if is_throttled(tp.queued, tp.skb_overhead + made, max(tp.rate_Bps, 0), again, skbs):
-        tp.throttled = 1
+        tp.throttled, tp.cut_seq = 1, a
         return False
     return segments <= room
 

@@ -93,7 +93,7 @@ TP = _i8(
     # the last two super-packets that were handed over; how far apart super-packets leave; whether the one that leaves
     # did so with another packet, how often more fq's timer was late by all its slack than not, how late then, and for
     # how many more the replayed rate is doubted
-    "hands_over handed queued skb_overhead throttled skb_end skb_sure skb_early short_end made made_before gap_ns "
+    "hands_over handed queued skb_overhead throttled skb_end skb_sure skb_early short_end made made_before cut_seq gap_ns "
     "woken whole_slacks usual_late_ns doubted"
 )
 

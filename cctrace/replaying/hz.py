@@ -184,15 +184,16 @@ def likeliest_hz(
     if ticks.score(inferred, other, 0).likelihood == usual.likelihood:  # the ticks decided nothing
         return Ticking(own, 0, source, (own, other), inferred)
     ticks.tried.append(usual)
+    # Streams differ by more than the ticks: one rate must do better than the other over either, and over its own than
+    # the other at any phase of its ticks over that one's.
     stream = handed_over_at(captured, cls, other) if captured is not None else source
-    # Streams differ by more than the ticks: one rate must do better than the other over either.
     elsewhere = ticks if stream is source else _Ticks(stream, cls, params, given)
     rivals = each(lambda one: one.infer(other, 0), [elsewhere] + ([ticks] if stream is not source else []))
     rival, likelihoods = rivals[0], [one.likelihood for one in rivals]
     least, most = min(likelihoods), max(likelihoods)
-    if least > usual.likelihood + SURE:
+    if least > usual.likelihood and rival.likelihood > usual.likelihood + SURE:
         shifted = ticks.best_phase(own)
-        if least > shifted.likelihood + SURE:
+        if rival.likelihood > shifted.likelihood + SURE:
             return Ticking(other, 0, stream, (other,), rival.inferred)
         best = shifted if shifted.likelihood > usual.likelihood + SURE else usual
         return Ticking(own, best.tick_us, source, (own, other), best.inferred)

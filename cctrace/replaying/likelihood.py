@@ -52,7 +52,7 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
         return 0.0
     length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
     due_ns = stack[sk.WSTAMP_NS]
-    held = stack[sk.WAS_FULL] != 0 or (k > 0 and sends[k - 1].fills_window != 0)
+    held = stack[sk.WAS_FULL] != 0 or (k > 0 and sends[k - 1].fills_window != 0) or send.retransmitted != 0
     if held and send.tx_ns - stack[sk.ACKED_NS] <= ANSWER_NS * blur:
         due_ns = max(due_ns, stack[sk.ACKED_NS])
     late_us = (send.tx_ns - due_ns) / 1000.0
