@@ -63,6 +63,27 @@ def test_the_wait_that_probe_rtt_cut_off_is_the_one_that_its_sends_fit(fits, kep
     assert [tuple(edit) for edit in probes.edits] == [(PROBE_RTT_AT, REFRESHED, -1250)]
 
 
+@pytest.mark.parametrize(("done", "believed"), [(0, False), (1, True)])
+def test_what_never_comes_down_to_the_window_of_probe_rtt_is_none(done, believed, monkeypatch):
+    """A wait that was chosen wrongly makes many sends unlikely, which a PROBE_RTT without an end hides (333009)."""
+    run = Run({})
+    run.scan = lambda starts, ends, base, change: np.array([50.0])
+    probes, chosen = Probes(run), []
+    run.row = PROBE_RTT_AT
+    run.values |= {"min_rtt_us": 0, "mode": 0, "probe_rtt_min_us": 7000, "probe_rtt_done_stamp": done}
+    probes.least, probes.doubtful = (7000, 5000, 0), [3750]
+    monkeypatch.setattr(probes, "expires", lambda refreshed: PROBE_RTT_AT)
+    monkeypatch.setattr(probes, "choose_again", lambda row, earlier: chosen.append((row, earlier)))
+
+    def enter(stop):
+        run.row, run.values["mode"] = stop, probes.probe_rtt
+
+    run.run = enter
+    probes.look()
+    assert chosen == ([(PROBE_RTT_AT, -1250)] if believed else [])
+    assert (run.row, run.values["mode"], run.values[REFRESHED]) == (PROBE_RTT_AT, 0, 5000)
+
+
 def test_waits_that_the_sends_hardly_distinguish_are_judged_over_more_time(monkeypatch):
     probes = Probes(Run({}))
     looked = []

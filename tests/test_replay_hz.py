@@ -5,9 +5,12 @@ import pytest
 import cctrace as cct
 from cctrace.cc import controller
 from cctrace.cc.base import checked_params
+from cctrace.replaying import hz
 from cctrace.replaying.follow import Follower
+from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.hz import Ticking
 from cctrace.replaying.infer import infer
+from cctrace.replaying.script import Script
 
 
 def sent(tmp_path, controller, hz, duration, fq=False, start_us=0):
@@ -34,6 +37,42 @@ def test_ticks_of_another_phase_are_not_taken_for_a_higher_rate(tmp_path, start_
     run = cct.replay(sent(tmp_path, "bbr3", 250, "14s", start_us=start_us), "bbr3")
     assert run.params["hz"] == 250
     assert 250 in run.inferred.possible_hz
+
+
+@pytest.mark.parametrize(
+    ("over_own", "over_other", "shifted", "found"),
+    [
+        (170.0, 700.0, 190.0, 1000),  # better over either stream, and far over the one that its sender makes (333020)
+        (170.0, 700.0, 695.0, 250),  # another phase explains as much
+        (90.0, 700.0, 190.0, 250),  # streams differ by more than the ticks
+        (900.0, 90.0, 190.0, 250),  # as in 326107, whose kernel has 250
+    ],
+)
+def test_a_tick_rate_through_fq_is_judged_by_the_stream_that_its_own_sender_makes(
+    monkeypatch, over_own, over_other, shifted, found
+):
+    """The sends' likelihood is 100 at 250 Hz, over the stream that was handed over at that rate."""
+    usual = hz._Tried(100.0, 0, Inferred(Script([], []), [], 0.0), {})
+    own, other = object(), object()
+
+    class Ticks:
+        def __init__(self, stream, cls, params, given):
+            self.stream, self.tried = stream, []
+
+        def score(self, inferred, rate, tick_us):
+            return usual._replace(likelihood=100.0 if rate == 250 else 50.0)
+
+        def infer(self, rate, tick_us):
+            return usual._replace(likelihood=over_own if self.stream is own else over_other)
+
+        def best_phase(self, rate):
+            return usual._replace(likelihood=shifted if rate == 250 else over_other, tick_us=1500)
+
+    monkeypatch.setattr(hz, "_Ticks", Ticks)
+    monkeypatch.setattr(hz, "handed_over_at", lambda captured, cls, rate: other)
+    ticking = hz.likeliest_hz(own, object(), None, {"hz": 250}, usual.inferred, ())
+    assert ticking.hz == found
+    assert ticking.source is (other if found == 1000 else own)
 
 
 def test_without_probe_rtt_the_tick_rate_is_open_and_stays_what_it_was(tmp_path):

@@ -281,6 +281,19 @@ def test_a_super_packet_that_cwnd_cuts_is_as_long_as_its_sender_could_make_it(sc
     assert fits[0] - fits[1] == pytest.approx(np.log(AS_LONG * 18 / SHORTER))
 
 
+def test_a_retransmission_is_not_late_before_the_ack_that_shows_the_loss():
+    """Without other data it waits for that ACK; a smaller window would seem to explain it better (seed 331037)."""
+    send = np.zeros(1, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
+    send.begins, send.segments, send.in_flight, send.tx_ns = 1, 1, 20, 9_000_000
+    slots, stack = np.zeros(64, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
+    slots[sk.PACING], slots[sk.CWND], stack[sk.MSS] = 10_000_000, 60, 1448
+    stack[sk.WSTAMP_NS], stack[sk.ACKED_NS] = 1_000_000, 9_000_000
+    send.retransmitted = 1
+    free = paced_send(send, 0, slots, stack, -1, 0, 1)
+    stack[sk.WAS_FULL] = 1
+    assert paced_send(send, 0, slots, stack, -1, 0, 1) == free
+
+
 @pytest.mark.parametrize(
     ("ends_write", "lost", "hands_over", "left_ns", "marked"),
     [

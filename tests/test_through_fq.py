@@ -28,7 +28,14 @@ from cctrace.cc.linux import EVENT_TX_START
 from cctrace.cc.orca import with_policy
 from cctrace.flows import state
 from cctrace.flows.capture import Capture
-from cctrace.flows.handover import SAME_PASS_NS, may_hand_over, note_made, timer_late_ns
+from cctrace.flows.handover import (
+    SAME_PASS_NS,
+    is_of_later,
+    is_too_short,
+    may_hand_over,
+    note_made,
+    timer_late_ns,
+)
 from cctrace.flows.reenact import SENDS
 from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.io.packets import Packets
@@ -38,6 +45,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
 from cctrace.replaying.led import led_by
 from cctrace.replaying.one_pass import Leader, Timed
+from cctrace.replaying.paced import likely_gso
 from cctrace.replaying.script import Edit
 from cctrace.replaying.senders import registered
 from cctrace.replaying.through_fq import Passage, at_hand_over, passage
@@ -136,6 +144,21 @@ def test_bbr2_as_ported_to_linux_6_has_larger_windows_over_a_short_path_than_as_
     assert cct.replay(cct.read(folder / "sender.pcap.zst").flow(0), "bbr2").params["gso_max_bytes"] == 524280
     far = cct.replay(cct.read(RECORDINGS / "fq_v2_probe_rtt" / "sender.pcap.zst").flow(0), "bbr2")
     assert far.params["gso_max_bytes"] == 65536
+
+
+@pytest.mark.parametrize(("by_sizes", "found"), [(50.0, 524280), (0.0, None), (-3.0, None)])
+def test_which_super_packets_a_bbr2_makes_shows_in_their_sizes_where_their_times_are_alike(by_sizes, found):
+    """At 7 ms and 11.8 Mbyte/s a port makes eight segments for seven, at the same rate (seed 333009)."""
+    cls, given = controller("bbr2")
+    follower = SimpleNamespace(cls=cls, params=checked_params(cls, given), sends=[0], rows=[0], drawn=0, row=0)
+    follower.events = {"tcp_min_rtt_us": np.array([7000])}
+    follower.draws, follower.save, follower.restore = np.zeros((0, 5)), lambda: None, lambda saved: None
+    follower.set_gso, follower.draw, follower.run = lambda value: None, lambda numbers: None, lambda: 1
+    sizes = {65536: 0.0, 524280: by_sizes}
+    follower.score = lambda script, stops, score: np.array(
+        [sizes[script.gso_max_bytes] if score == bk.PACED_SENDS else 0.0]
+    )
+    assert likely_gso(follower) == found
 
 
 def test_a_bbr2_that_heeds_marks_is_followed_through_fq():
@@ -541,6 +564,58 @@ def test_what_fits_into_the_window_does_not_wait_for_a_longer_super_packet(room,
     tp.snd_nxt, tp.packets_out, tp.rate_Bps, tp.gap_ns = 2 * 1448, 60 - room, 9 * 1448 * 1024, 10_000_000
     tp.skb_overhead = SKB_OVERHEAD_BYTES
     assert may_hand_over(tp, seg, 0, 2 * 1448, 6 * 1448, state.PSH) == handed
+
+
+@pytest.mark.parametrize(
+    ("segments", "room", "changed", "short"),
+    [
+        (5, 9, {}, True),  # nine leave at once
+        (9, 9, {}, False),
+        (5, 7, {}, True),  # seven would, or wait for room for nine
+        (5, 5, {}, True),  # five wait for it, too, as the next ACK is near (tcp_tso_should_defer)
+        (5, 5, {"srtt8": 8 * 20_000}, False),  # it is not
+        (5, 5, {"cwnd": 14}, False),  # they are a third of cwnd
+        (5, 9, {"made": 4 * 1448}, False),  # the rate that is believed makes other sizes
+        (5, 9, {"made": 4 * 1448, "made_before": 9 * 1448}, True),
+        (5, 9, {"ca_state": 3}, False),  # in a recovery ACKs decide how much is sent
+        (5, 9, {"skb_end": 7 * 1448}, False),  # an skb ends
+        (3, 6, {}, False),  # one ends between two of three segments
+        (5, 9, {"cut_seq": 2 * 1448}, False),  # TCP Small Queues held back what had been cut off already
+    ],
+)
+def test_what_is_shorter_than_rate_and_window_allow_was_made_at_another_rate(segments, room, changed, short):
+    tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=state.CLOCK_START_US - 6_000)] * 2)
+    tp.snd_nxt, tp.made, tp.now_us = 2 * 1448, 9 * 1448, state.CLOCK_START_US
+    for name, value in changed.items():
+        tp[name] = value
+    tp.packets_out = tp.cwnd - room
+    assert is_too_short(tp, seg, segments * 1448) == short
+
+
+@pytest.mark.parametrize(
+    ("following", "ack_at", "later"),
+    [
+        ((5, 5), 1, True),
+        ((4, 5), 1, True),  # an skb ends between them
+        ((9, 5), 1, False),
+        ((4, 4), 1, False),
+        ((5, 5), None, False),  # nothing comes before it leaves at which TCP could have handed it over
+    ],
+)
+def test_a_later_rate_makes_the_next_super_packets_as_short(following, ack_at, later):
+    payload, flags, direction, time_ns = [1448], [state.PSH], [0], [0]
+    if ack_at is not None:
+        payload, flags, direction, time_ns = [*payload, 0], [*flags, state.ACK], [*direction, 1], [*time_ns, 100_000]
+    first = len(payload)
+    for k, segments in enumerate((5, *following)):
+        payload += [1448] * segments
+        flags += [0] * (segments - 1) + [state.PSH]
+        direction += [0] * segments
+        time_ns += [(k + 1) * 1_000_000] * segments
+    seq = np.cumsum(np.append(0, payload))[:-1]
+    p = SimpleNamespace(sender=0, same_skb_ns=10_000)
+    packets = (np.array(column) for column in (time_ns, direction, flags, seq, payload))
+    assert is_of_later(p, np.arange(len(payload)), 0, first, first + 4, 5 * 1448, *packets) == later
 
 
 @pytest.mark.parametrize(

@@ -144,8 +144,8 @@ def is_too_long(tp, size):
 def is_too_short(tp, seg, size):
     """Return whether TCP, had it handed over new data now, would have made more than this, or waited for more room.
 
-    It makes what rate and cwnd allow, and did so just before; not what it had cut off already when TCP Small Queues held
-    it back.
+    It makes what rate and cwnd allow, and did so just before; but it keeps what it had cut off when TCP Small Queues
+    held it back.
     """
     full = tp.longest * tp.mss
     if tp.cut_seq == tp.snd_nxt or left_of_skb(tp, tp.snd_nxt) == size:
@@ -178,10 +178,10 @@ def is_of_later(p, sequence, k, first, last, size, time_ns, direction, flags, se
             break
     if other != size:
         return False
-    for j in range(k + 1, first):
-        if direction[sequence[j]] != p.sender:
-            return True
-    return False
+    between = k + 1
+    while between < first and direction[sequence[between]] == p.sender:
+        between += 1
+    return between < first
 
 
 def may_hand_over(tp, seg, ns, a, b, flag):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -73,6 +74,14 @@ def equally_likely(tried: Mapping[int, float]) -> list[int]:
     """Return the likeliest rows or choices, in order: several if the sends do not distinguish them."""
     most = max(round(likelihood, ALIKE) for likelihood in tried.values())
     return sorted(one for one, likelihood in tried.items() if round(likelihood, ALIKE) == most)
+
+
+def peaks(tried: Mapping[int, float]) -> list[list[int]]:
+    """Return the rows whose likelihood exceeds both neighbours', the highest first; several if they are equal."""
+    alike = [list(rows) for _, rows in itertools.groupby(sorted(tried), lambda row: round(tried[row], ALIKE))]
+    height = [-np.inf, *(tried[rows[0]] for rows in alike), -np.inf]
+    found = [rows for k, rows in enumerate(alike, 1) if height[k - 1] < height[k] > height[k + 1]]
+    return sorted(found, key=lambda rows: tried[rows[0]], reverse=True)
 
 
 def middle(ones: list[int]) -> int:

@@ -163,7 +163,7 @@ def gso_choices(follower: Follower) -> tuple[int, ...]:
 
 
 def likely_gso(follower: Follower) -> int | None:
-    """Return the ``gso_max_bytes`` of a BBRv2 by its sends up to its second random draw; None: as given.
+    """Return the ``gso_max_bytes`` of a BBRv2, by times and sizes of its sends up to the second draw; None: as given.
 
     `follower` is at row 0, where it is left.
     """
@@ -180,7 +180,7 @@ def likely_gso(follower: Follower) -> int | None:
         follower.restore(before)
     likelihood = []
     for script in scripts:
-        likelihood.append(float(follower.score(script, [min(ends)], bk.TIMED_SENDS)[0]))
+        likelihood.append(float(follower.score(script, [min(ends)], bk.PACED_SENDS)[0]))
         follower.restore(before)
     follower.set_gso(choices[0])
     return choices[1] if likelihood[1] > likelihood[0] else None

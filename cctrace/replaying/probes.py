@@ -30,6 +30,7 @@ from cctrace.replaying.hypotheses import (
     Subject,
     equally_likely,
     middle,
+    peaks,
     raw_draw,
 )
 from cctrace.replaying.script import Edit, Passed
@@ -53,14 +54,6 @@ LOOK_US = 100_000  # between checks whether min_rtt was refreshed: half of PROBE
 DIP_US = 300_000  # within which PROBE_RTT (200 ms) is visible
 GLANCE_US = 20_000  # within which sends that PROBE_RTT's window forbids mostly refute it
 PEAKS, LOWER = 2, 0.5  # that are refined: of two peaks at half-RTT resolution, the lower may be the higher one
-
-
-def _peaks(tried: dict[int, float]) -> list[list[int]]:
-    """Return the rows whose likelihood exceeds both neighbours', the highest first; several if they are equal."""
-    alike = [list(rows) for _, rows in itertools.groupby(sorted(tried), lambda row: round(tried[row], ALIKE))]
-    height = [-np.inf, *(tried[rows[0]] for rows in alike), -np.inf]
-    found = [rows for k, rows in enumerate(alike, 1) if height[k - 1] < height[k] > height[k + 1]]
-    return sorted(found, key=lambda rows: tried[rows[0]], reverse=True)
 
 
 class Probes(Inference):
@@ -131,8 +124,17 @@ class Probes(Inference):
             likelihood = follower.scan(np.array([row]), np.array([self.after(span_us)]), {}, {REFRESHED: earlier})
             if likelihood[0] < -sure:
                 return
-        if likelihood[0] > sure:
+        if likelihood[0] > sure and self.falls(earlier):
             self.choose_again(row, earlier)
+
+    def falls(self, earlier: int) -> bool:
+        """Return whether the flight falls to PROBE_RTT's window soon if that starts here; what never ends is none."""
+        follower, before = self.follower, self.follower.save()
+        follower.set(REFRESHED, follower.get(REFRESHED) + earlier)
+        follower.run(self.after(DIP_US))
+        fell = follower.get("mode") != self.probe_rtt or follower.get("probe_rtt_done_stamp") != 0
+        follower.restore(before)
+        return fell
 
     def choose_again(self, row: int, earlier: int) -> None:
         """Choose the last wait again, by rounds, now that PROBE_RTT is known to start at `row`; go on from there."""
@@ -306,10 +308,10 @@ class Probes(Inference):
         low, high = int(self.now_us[first]), int(self.now_us[last])
         step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
         coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
-        self.kept, peaks = self.follower.passed(), _peaks(coarse)
-        found, best = set(), coarse[peaks[0][0]]
+        self.kept, found_at = self.follower.passed(), peaks(coarse)
+        found, best = set(), coarse[found_at[0][0]]
         # All are below 0, never probing, where a wait that is wrong by half an RTT lets a long flight leave wrongly.
-        for peak in [rows for rows in peaks[:PEAKS] if coarse[rows[0]] > min(LOWER * best, best / LOWER)]:
+        for peak in [rows for rows in found_at[:PEAKS] if coarse[rows[0]] > min(LOWER * best, best / LOWER)]:
             # Equal ones lie before a pause, where any wait may have ended; a sharper peak may hide there.
             ways: list[tuple[int, Callable[[list[int]], int]]] = [(middle(peak), middle)]
             if len(peak) > 1:
