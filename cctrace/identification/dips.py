@@ -52,8 +52,9 @@ def _levels(halves: HalfRounds, rows: NDArray[np.int64]) -> NDArray[np.float64]:
 def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controller]) -> float:
     """Return the log odds, 0 or more, against a BBR whose minimum RTT expired without a dip of the flight.
 
-    `rtt_us`: at each ACK; 0 for none. An RTT nearer to the minimum than the error of its time stamps and than jitter
-    makes may have refreshed it. Of flights of eight segments, half is the floor, and jitter makes as much.
+    `rtt_us`: at each ACK; 0 for none. An RTT nearer to the minimum than the error of its time stamps may have refreshed
+    it; jitter is none, since the sender saw it, too. Of flights of eight segments, half is the floor, and jitter makes
+    as much.
     """
     if len(halves) < const.FEW or np.median(halves.flight) <= 2 * FLOOR_SEGMENTS:
         return 0.0
@@ -64,7 +65,7 @@ def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controlle
     least, since, missing, k = np.inf, 0, 0, 0
     while k < len(lowest):
         low = float(lowest[k])
-        if low <= (1 + halves.blur) * least + const.STAMP_ERROR_US:
+        if low <= least + const.STAMP_ERROR_US:
             least, since = min(least, low), k
         elif halves.time_us[edges[k + 1]] - halves.time_us[edges[since + 1]] > wait_us:
             flight = halves.flight[edges[since + 1] : edges[k + 1] + 1]

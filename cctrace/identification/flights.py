@@ -148,21 +148,27 @@ def outgrown(halves: HalfRounds, over: NDArray[np.float64]) -> float:
     `over`: of each block, from a replay with the right window before each reduction: what is beyond at the end of the
     period after it and was not at its start is growth. Flights may stay below a window for many reasons, but exceed
     it for none. They may grow more slowly only if something else holds them, and then they stop to grow. Jitter moves
-    either end, so that the median of many periods is sure.
+    either end, so that the median of many periods is sure, and one of them if it differs by more than jitter does:
+    others grow as a candidate for a part of a flow (H-TCP's first second after a loss; Westwood but after slow start).
     """
     flight, part = halves.flights, const.SEVERAL // 2
-    growth = []
+    beyond = flight * over / (1 + np.minimum(over, 0))  # segments
+    growth, surely = [], []
     for inside in (_filled(inside, over, halves.blur) for inside in halves.epochs):
         if len(inside) < const.SEVERAL:
             continue
-        more = float(np.median(over[inside[-part:]]) - np.median(over[inside[:part]]))
-        early, middle, late = (np.median(flight[third]) for third in np.array_split(inside, 3))
-        goes_on = late - middle > const.GROWING * (middle - early)
-        growth.append(abs(more) if more > 0 or goes_on else 0.0)
+        share, segments = (float(np.median(x[inside[-part:]]) - np.median(x[inside[:part]])) for x in (over, beyond))
+        early, middle, late = (float(np.median(flight[third])) for third in np.array_split(inside, 3))
+        counts = share > 0 or late - middle > const.GROWING * (middle - early)
+        growth.append(counts * abs(share))
+        surely.append(counts * (abs(segments) - const.ONE_SEGMENT) / max(early, late) - const.JITTER_MOST * halves.blur)
     if not growth:
         return 0.0
-    beyond = max(float(np.median(growth)) - 2 * halves.blur / np.sqrt(len(growth)) - const.AFTER_USUAL, 0.0)
-    return min(const.AFTER_WEIGHT * beyond, const.MOST_AGAINST) * min(len(growth) / const.FEWEST, 1.0)
+    usual = float(np.median(growth)) - 2 * halves.blur / math.sqrt(len(growth))
+    each, once = (
+        min(const.AFTER_WEIGHT * max(off - const.AFTER_USUAL, 0.0), const.MOST_AGAINST) for off in (usual, max(surely))
+    )
+    return max(each * min(len(growth) / const.FEWEST, 1.0), once)
 
 
 def awaited(rows: NDArray[Any], cwnd: NDArray[np.float64], mss: int) -> NDArray[np.float64]:
@@ -257,12 +263,12 @@ def longest_still(
     counts = (halves.busy & (lengths < const.PAUSE * np.median(lengths)))[first:]
     counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - 2 * const.ONE_SEGMENT
     counts &= flight >= least  # after a rate step, flights may be shorter than at other times
-    longest, begin = 0.0, 0
+    longest, begin, same = 0.0, 0, 1 - 2 * const.STILL - halves.blur
     for k in range(len(flight)):
         if not counts[k]:
             begin = k + 1
             continue
-        while flight[begin : k + 1].max() * (1 - 2 * const.STILL) - const.ONE_SEGMENT > flight[begin : k + 1].min():
+        while flight[begin : k + 1].max() * same - const.ONE_SEGMENT > flight[begin : k + 1].min():
             begin += 1
         longest = max(longest, waits[k + 1] - waits[begin])
     return float(longest)

@@ -35,6 +35,7 @@ from cctrace.identification.phases import Cycles, other_cycle
 from cctrace.identification.sends import Record, Replay
 from cctrace.replaying.senders import L4S_SENDERS
 from cctrace.special import special
+from cctrace.units import format_percent
 
 UNKNOWN = "unknown"
 BOUNDED = ("bbr2", "bbr2plus", "bbr3")  # differ by what losses leave of inflight_hi, known to their sender only
@@ -103,7 +104,7 @@ def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgem
     pieces = {name: fit.flights.halves if cycles else fit.replay.sends for name, fit in fits.items()}
     paced = {name: fit.replay.paced for name, fit in fits.items()}
     how = "flights" if cycles else "sends"
-    return Judgement(how, evidence, known, pieces, paced, f"{100 * best.flights.scale:.0f} % off")
+    return Judgement(how, evidence, known, pieces, paced, f"{format_percent(best.flights.scale)} off")
 
 
 def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:
@@ -245,9 +246,15 @@ def softmax(evidence: dict[str, float]) -> dict[str, float]:
 def probabilities(evidence: dict[str, float], known: float) -> list[Candidate]:
     """Return the candidates, most probable first; among equals in the order of `evidence`: newer kernels first.
 
+    "unknown" is before them only if it is likelier than all together, as nobody's name is the answer only then.
+
     `evidence`: {str: float}, log likelihood of the flow under each controller. `known`: log odds that one of them sent
     the flow.
     """
     share = float(special.expit(known))
     named = [Candidate(name, weight * share) for name, weight in softmax(evidence).items()]
-    return sorted([*named, Candidate(UNKNOWN, 1 - share)], key=lambda candidate: -candidate.probability)
+    named.sort(key=lambda candidate: -candidate.probability)
+    nobody = Candidate(UNKNOWN, 1 - share)
+    likelier = sum(one.probability >= nobody.probability for one in named)
+    named.insert(0 if nobody.probability >= 0.5 else max(likelier, 1), nobody)
+    return named

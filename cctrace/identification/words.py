@@ -7,6 +7,7 @@ from cctrace.cc import is_model_based, kernel_name
 from cctrace.identification import constants as const
 from cctrace.identification.identify import Identification
 from cctrace.identification.odds import UNKNOWN, Candidate
+from cctrace.units import format_percent
 
 NAMES = 3  # most controllers named; of more, their family if they have one
 OF_EITHER_FAMILY = "cannot be told from this record"
@@ -72,4 +73,4 @@ def sender_words(found: Identification | None, causes: Collection[str] = ()) -> 
         why = next((_HELD[name] for name in causes if name in _HELD), "")
         return f"{words} ({why})" if why else words
     share = sum(one.probability for one in found.candidates if one.name in found.group)
-    return f"{words} ({'over 99' if share > 0.99 else round(100 * share)} % sure)"
+    return f"{words} ({'over 99 %' if share > 0.99 else format_percent(share)} sure)"
