@@ -10,9 +10,11 @@ from cctrace.replaying import book as bk
 from cctrace.replaying import race, waits
 from cctrace.replaying.branches import Branches
 from cctrace.replaying.follow import Follower
+from cctrace.replaying.hypotheses import Inference
+from cctrace.replaying.loop import is_dip
 from cctrace.replaying.probes import AT_ONCE, NEVER
 from cctrace.replaying.race import Race
-from cctrace.replaying.stack import HZ, TICK_US
+from cctrace.replaying.stack import HZ, STACK_SIZE, TICK_US
 
 MARGIN = 20.0
 
@@ -114,3 +116,18 @@ def test_what_was_chosen_holds_for_other_ticks_unless_min_rtt_expires_before_its
         assert (known is not None and known.seen == seen) == holds
     runs[1].set("rounds_since_probe", 1 + runs[1].get("rounds_since_probe"))
     assert waits.Wait(runs[1]).known(longest) is None  # another state
+
+
+def test_rounds_count_a_pause_as_one():
+    (run,) = followers("loss_cubic_1pct", "bbr2022", 1)
+    work = Inference(run)
+    work.now_us = np.array([0, 10, 20, 20, 5000, 5030, 5060, 5100])
+    assert [work.rounds_after(rounds, 40, 0) for rounds in (1, 2, 3)] == [4, 5, 6]  # 60, 90 and 120 us
+    assert work.rounds_after(5, 40, 0) == work.rounds_after(1, 40, 7) == 8
+
+
+def test_a_start_of_probe_rtt_is_found_at_its_row_and_no_other():
+    starts = [3, 4, 9]
+    book, stack = np.zeros(bk.BOOK_SIZE + len(starts), np.int64), np.zeros(STACK_SIZE, np.int64)
+    book[bk.DIPS], book[bk.BOOK_SIZE :] = len(starts), starts
+    assert [row for row in (0, 2, 3, 5, 6, 9, 10, 11) if is_dip(book, row, stack)] == [3, 9]  # 4 is no ACK
