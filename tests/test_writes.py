@@ -7,12 +7,14 @@ import pytest
 
 import cctrace as cct
 from cctrace.replaying import writer as wr
-from cctrace.replaying.writes import NEAR, Writer, with_writes
+from cctrace.replaying.writes import NEAR, Writer, marks_of_writes
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 
 RECORDINGS = FilePath(__file__).with_name("recordings")
 PATH = {"rate": "20Mbit", "rtt": "40ms", "buffer": "1bdp", "loss": "0.1%"}
+SIX_MBIT = {"rate": "6Mbit", "rtt": "14ms", "buffer": "1.3bdp"}
+EIGHT_MBIT = {"rate": "8Mbit", "rtt": "20ms", "buffer": "1.3bdp"}
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +23,11 @@ def simulated(tmp_path_factory):
 
     def run(cc, **sender):
         """Return the simulated flow, and the replay of the capture at its sender."""
-        key = (cc, *sorted(sender.items()))
+        path = Path(**sender.pop("path", PATH))
+        key = (cc, path, *sorted(sender.items()))
         if key not in made:
-            flow = Sender(cc, ack_every=2, **sender)
-            sim = cct.simulate(Path(**PATH), flow, "6s", packets=True, trace=True, seed=3)
+            flow = Sender(cc, **{"ack_every": 2} | sender)
+            sim = cct.simulate(path, flow, "6s", packets=True, trace=True, seed=3)
             file = tmp_path_factory.mktemp("pcap") / "sender.pcap"
             sim.to_pcap(file, side="sender")
             made[key] = sim.flow(0), cct.replay(cct.read(file).flow(0), cc)
@@ -63,18 +66,35 @@ def test_a_simulated_senders_buffer_is_found_to_three_per_cent(simulated, cc, se
     assert size / NEAR <= smallest(writer, 2 * size) <= size
 
 
-@pytest.mark.parametrize(("cc", "buffer", "kernel"), [("bbr2022", "40kB", "6.12"), ("bbr2", "40kB", "6.1")])
-def test_each_mark_is_that_of_the_simulated_sender(simulated, cc, buffer, kernel):
-    flow, run = simulated(cc, send_buffer=buffer, kernel=kernel)
+def marks_alike(flow, run):
+    """Return, of each ACK with a sample, whether the replay marked its packet as the simulated sender did."""
     acks = np.asarray(flow.event) == 1
     names = ("delivered", "rs_is_app_limited")
     told = dict(zip(*(np.asarray(flow.columns[name])[acks].tolist() for name in names), strict=True))
     events = run.source.events
     rows = np.flatnonzero((events["event"] == 1) & (events["rs_send"] >= 0))
-    pairs = [(told[int(events["delivered"][k])] != 0, run.marked[events["rs_send"][k]] != 0) for k in rows]
-    assert len(pairs) > 1000
-    assert np.mean([theirs for theirs, _ in pairs]) > 0.5
-    assert all(theirs == mine for theirs, mine in pairs)
+    theirs = np.array([told.get(int(events["delivered"][k]), -1) for k in rows])
+    assert len(rows) > 1000
+    assert np.mean(theirs == 1) > 0.1
+    return theirs == run.marked[events["rs_send"][rows]]
+
+
+@pytest.mark.parametrize(("cc", "buffer", "kernel"), [("bbr2022", "40kB", "6.12"), ("bbr2", "40kB", "6.1")])
+def test_each_mark_is_that_of_the_simulated_sender(simulated, cc, buffer, kernel):
+    assert all(marks_alike(*simulated(cc, send_buffer=buffer, kernel=kernel)))
+
+
+@pytest.mark.parametrize(
+    ("cc", "sender", "least"),
+    [
+        ("bbr2022", {"send_buffer": "20kB", "kernel": "6.12", "ack_every": 1, "path": EIGHT_MBIT}, 1),
+        ("bbr3", {"send_buffer": "17kB", "kernel": "6.12", "ack_every": 1, "path": SIX_MBIT}, 0.99),
+        ("bbr2", {"send_buffer": "20kB", "kernel": "6.1", "path": EIGHT_MBIT}, 0.97),
+    ],
+)
+def test_marks_of_a_simulated_sender_through_fq_follow_from_skbs_that_small_queues_held(simulated, cc, sender, least):
+    """What waits for others to leave fq is an skb of its own, whose memory counts; 0.87, 0.95 and 0.70 without this."""
+    assert np.mean(marks_alike(*simulated(cc, fq=True, **sender))) >= least
 
 
 def test_what_a_recorded_kernel_counts_as_application_limited_follows_from_its_buffers_writes():
@@ -97,7 +117,7 @@ def test_what_a_recorded_kernel_counts_as_application_limited_follows_from_its_b
 def test_a_buffer_that_is_not_there_explains_nothing(simulated, app):
     """A bulk sender whose buffer grows is limited by cwnd, and an application that pauses by itself."""
     _, run = simulated("cubic6", app=app, kernel="6.12")
-    assert with_writes(run) is run
+    assert marks_of_writes(run) is None
 
 
 def naive_skbs(acknowledged, sent, sacked, ends, segment):

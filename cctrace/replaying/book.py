@@ -40,8 +40,9 @@
     UNTIL_NS,  # paced sends that leave from then on are not scored; 0: all are
     RECORDED_FROM,  # row of the first column of what is recorded
     BLOCK,  # the next block whose likelihood is summed
+    MARKED,  # which packets were application-limited is known (`writes`)
     OBSERVED,  # the row that the controller's view holds already, for another hypothesis; -1: none
     BOOK_SIZE,
-) = range(41)
+) = range(42)
 NO_MARGIN = 1 << 40
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)

@@ -41,6 +41,7 @@ class Follower:
 
     `sends`: rows of `schema.SENDS`, None for counters. `record`: fields to record after every row, `in_runs` of equal
     values (`held`) or, for those who read them on the way, as `recorded`. `mode`: "compiled", "interpreted" or "debug".
+    `marks`: which of the sends were application-limited, where that is known.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Follower:
         record: Sequence[str] = (),
         mode: str = "compiled",
         in_runs: bool = False,
+        marks: NDArray[np.uint8] | None = None,
     ) -> None:
         self.cls, self.params, self.mode, self.events = cls, params, mode, events
         self.stream = stream_of(events, sends)
@@ -65,7 +67,8 @@ class Follower:
         self.row = 0
         self.warnings: list[str] = []
         self.draws, self.drawn = np.full((0, 5), -1, np.int64), 0
-        self.marks = np.zeros(len(self.sends), np.uint8)
+        self.is_marked = marks is not None
+        self.marks = np.zeros(len(self.sends), np.uint8) if marks is None else marks.copy()
         self.ack = self._machine.ack
         self.likelihood = np.zeros(2 + (len(self.sends) if cls.phase_choices or not cls.has_on_ack else 0))
         self.stack = np.zeros(sk.STACK_SIZE, np.int64)
@@ -74,6 +77,7 @@ class Follower:
         self.stack[sk.GSO_MAX] = params.get("gso_max_bytes", 0)
         self.stack[sk.STATE] = self.slots.ctypes.data
         self.book = booked(cls, params, events, self.sends, self._machine, self.slot)
+        self.book[bk.MARKED] = self.is_marked
         self.may_draw = bool(cls.phase_choices or cls.probe_draws)
         self.counts_ticks = self._machine.counts_ticks  # the compiled controller reads the kernel's ticks
         self.may_pace = bool(self.book[bk.PACED_SLOT] >= 0)  # the socket, although the controller sets no rate

@@ -47,7 +47,7 @@ def infer(
     the flow was handed over to fq; it stands, unless its super-packets turn out to be of another kernel's, or a draw
     comes in another row than then.
     """
-    if led is not None:
+    if led is not None or follower.is_marked:
         return _infer_all(follower, expiry, hz_known, given, begun, led)
     known = _inferred_of.setdefault(follower.events, {})
     key = follower.key, expiry, hz_known or follower.cls.has_on_ack, "paced" in given, "ecn_enable" in given

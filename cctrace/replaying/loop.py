@@ -106,7 +106,8 @@ def take_send(book, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
         elif book[bk.SCORE] == bk.TIMED_SENDS:
             likelihood[0] += timed_send(sends, k, slots, stack, book[bk.USUAL_GAP_US])
         sk.begin_skb(send.tx_ns, asked_ns, stack)
-    marks[k] = 1 if slots[sk.APP_LIMITED] != 0 else 0
+    if book[bk.MARKED] == 0:
+        marks[k] = 1 if slots[sk.APP_LIMITED] != 0 else 0
     segments = np.int64(send.segments)
     sk.pace_skb(np.int64(send.payload) + segments * book[bk.OVERHEAD], segments, slots[sk.PACING], stack)
     stack[sk.NEXT_SEND] = k + 1

@@ -4,6 +4,7 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.flows.events import Events
@@ -74,11 +75,13 @@ def follow(
     hz_known: bool = True,
     given: Container[str] = (),
     inferred: Inferred | None = None,
+    marks: NDArray[np.uint8] | None = None,
 ) -> tuple[Follower, Inferred]:
     """Replay a Linux controller over a recorded flow, or over one known from counters; return it at its end.
 
-    The second result is the inferred values, those of `inferred` if given. Inference uses compiled code in every mode,
-    so an interpreted run makes each call once. A class that cannot be compiled gets no inference.
+    The second result is the inferred values, those of `inferred` if given. `marks`: which packets were
+    application-limited, where that is known. Inference uses compiled code in every mode, so an interpreted run makes
+    each call once. A class that cannot be compiled gets no inference.
     """
     check_mode(mode)
     events = source.events
@@ -88,11 +91,11 @@ def follow(
         inferred = Inferred.nothing()
         if mode == "compiled" or (hidden and not cls.interpreted_only):
             noted = record if mode == "compiled" else ()
-            follower = Follower(events, events.sends, cls, params, noted, in_runs=True)
-            led = led_by(source, cls, params)
+            follower = Follower(events, events.sends, cls, params, noted, in_runs=True, marks=marks)
+            led = led_by(source, cls, params) if marks is None else None
             inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led=led)
     if known or mode != "compiled":
-        follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True)
+        follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True, marks=marks)
         follower.play(inferred.script)
     if follower.row < len(follower.rows):
         raise RuntimeError(f"row {follower.row} draws a random number that was not inferred for it")

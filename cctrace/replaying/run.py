@@ -26,12 +26,13 @@ from cctrace.extras import needed
 from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
 from cctrace.flows.views import View, of_events
 from cctrace.lang.fields import fields_of
+from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.paced import socket_limit, under_limit
 from cctrace.replaying.player import Player
-from cctrace.replaying.recorded_flow import replay_events
-from cctrace.replaying.writes import with_writes
+from cctrace.replaying.recorded_flow import follow, replay_events
+from cctrace.replaying.writes import marks_of_writes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -274,17 +275,25 @@ def _replay(
     wanted = list(dict.fromkeys(wanted))
     if cls.view == "linux" and isinstance(source, Streamed):
         source, follower, inferred = replay_events(source, cls, params, wanted, mode, hz_known, given | set(limit))
-        flow = flow_of(source)
-        columns = _columns(source.events["event"], source.events["time_ns"], follower.held, flow)
-        warnings = [*follower.warnings, *(flow.caveats if flow else ())]
-        run = Run(columns, follower.state, cls, follower.params, warnings, source, inferred, follower.marks)
-        return with_writes(run)
+        run = _run_over(source, follower, inferred)
+        if (marks := marks_of_writes(run)) is not None:
+            follower, inferred = follow(source, cls, run.params, wanted, mode, given=set(run.params), marks=marks)
+            run = _run_over(source, follower, inferred._replace(possible_hz=run.inferred.possible_hz))
+        return run
     view = view_of(source, cls, params)
     player = Player(view, cls, mode=mode, record=wanted, **params)
     player.run()
     columns = _columns(view.event, view.time_ns, Held(len(view.event), player.recorded, {}), flow)
     warnings = [*player.warnings, *(flow.caveats if flow else ())]
     return Run(columns, player.state, cls, params, warnings, source)
+
+
+def _run_over(source: Streamed, follower: Follower, inferred: Inferred) -> Run:
+    """Return the replay of a recorded flow, or of one known from counters."""
+    flow = flow_of(source)
+    columns = _columns(source.events["event"], source.events["time_ns"], follower.held, flow)
+    warnings = [*follower.warnings, *(flow.caveats if flow else ())]
+    return Run(columns, follower.state, follower.cls, follower.params, warnings, source, inferred, follower.marks)
 
 
 def _columns(kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: Held, flow: FlowSource | None) -> Held:

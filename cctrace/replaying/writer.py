@@ -158,13 +158,7 @@ def check_app_limited(m, event):
 def leave(m, skb, queue, ends, marks):
     """A super-packet was sent."""
     if skb[IS_NEW] != 0:
-        gone = 0
-        while gone < m[QUEUED] and queue[gone] <= skb[END]:
-            gone += 1
-        for j in range(gone, m[QUEUED]):
-            queue[j - gone] = queue[j]
-        m[QUEUED] -= gone
-        m[MEMORY] -= gone * m[OVERHEAD]
+        take_out(m, queue, skb[END])
         m[NXT] = skb[END]
     else:
         cut(m, ends, skb[BEGIN])
@@ -189,9 +183,16 @@ def is_held(m, event, skbs, at, begun):
     return is_throttled(queued, truesize, event[RATE_BPS], skbs[at, IS_NEW] == 0, m[KEPT])
 
 
-def cut_head(m, queue, at):
-    """tso_fragment: what waits for others to leave fq is an skb of its own already."""
-    if queue[0] > at and m[QUEUED] < queue.size:
+def hold(m, event, skb, queue):
+    """What waits for others to leave fq became an skb of its own, as far as cwnd has room [Linux612] tcp_write_xmit.
+
+    It was split off (tso_fragment), or took from the next one what it lacked (tcp_grow_skb, since 6.10).
+    """
+    at = min(skb[END], m[NXT] + (event[CWND] - m[IN_FLIGHT]) * m[MSS])
+    if skb[IS_NEW] == 0 or at <= m[NXT]:
+        return
+    take_out(m, queue, at)
+    if m[QUEUED] < queue.size:
         for j in range(m[QUEUED], 0, -1):
             queue[j] = queue[j - 1]
         queue[0] = at
@@ -199,13 +200,25 @@ def cut_head(m, queue, at):
         m[MEMORY] += m[OVERHEAD]
 
 
+def take_out(m, queue, at):
+    """No skb of the write queue ends before a position, nor there."""
+    gone = 0
+    while gone < m[QUEUED] and queue[gone] <= at:
+        gone += 1
+    for j in range(gone, m[QUEUED]):
+        queue[j - gone] = queue[j]
+    m[QUEUED] -= gone
+    m[MEMORY] -= gone * m[OVERHEAD]
+
+
 def push(m, event, skbs, at, until, most, writes, queue, ends, marks):
     """Let what was sent leave, at most so many super-packets, as far as it has been written; return the next one."""
-    sent, begun = 0, at
-    while at < until and sent < most and (skbs[at, IS_NEW] == 0 or skbs[at, END] <= m[WRITTEN]):
-        if is_held(m, event, skbs, at, until if writes else begun):
-            if skbs[at, IS_NEW] != 0:
-                cut_head(m, queue, skbs[at, END])
+    sent, begun = 0, until if writes else at
+    while at < skbs.shape[0] and sent < most and (skbs[at, IS_NEW] == 0 or skbs[at, END] <= m[WRITTEN]):
+        if is_held(m, event, skbs, at, begun):
+            hold(m, event, skbs[at], queue)
+            return at
+        if at == until:
             return at
         leave(m, skbs[at], queue, ends, marks)
         at += 1
@@ -286,6 +299,8 @@ def happen(m, event, skbs, blocks, queue, ends, sacked, marks):
         at += 1
         if is_writeable(m):
             at = write(m, event, skbs, at, until, queue, ends, marks)
+        else:
+            at = push(m, event, skbs, at, at, 1, False, queue, ends, marks)
 
 
 def run(m, events, skbs, blocks, queue, ends, sacked, marks):

@@ -10,7 +10,6 @@ Distinct sizes are few: each comparison of memory and size names the next size t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,21 +44,20 @@ MOST_FLIGHTS = 4  # times the largest flight: a larger buffer never runs dry
 _run = Machine(wr.run)
 
 
-def with_writes(run: Run) -> Run:
-    """Return a replay with the marks that writes into a fixed send buffer explain, or as it is.
+def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
+    """Return which packets writes into a fixed send buffer made application-limited; None if none explains the sends.
 
     A capture elsewhere than at the sender does not tell the order of ACKs and sends well enough.
     """
     flow = run.source
     if not isinstance(flow, Flow) or run.marked is None or not 0 < len(run.marked) <= MOST_SENDS:
-        return run
+        return None
     decides = {"snd_cwnd", "pacing_rate"} | ({"mode"} if "PROBE_RTT" in run.controller.states else set())
     if flow.taken_at != "sender" or not flow.events.meta["complete"] or not decides <= set(run.held):
-        return run
+        return None
     if np.mean(silent(run, flow)) <= RARE:  # a full buffer silences a sender again and again
-        return run
-    marks = Writer(run, flow).marks()
-    return run if marks is None else replace(run, marked=marks)
+        return None
+    return Writer(run, flow).marks()
 
 
 def silent(run: Run, flow: Flow) -> NDArray[np.bool_]:
