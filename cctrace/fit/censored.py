@@ -50,7 +50,8 @@ class Censored:
     `delay_us`: t_k - d_i, in the order of the groups. `group` of each delay, ascending from 0. Per group: `event`,
     whether it arrived later than the previous group; `gap_us`, how much later than the packet it may have waited for
     (NaN unknown), for residuals (`goodness`), which use gaps above `clock_us` since hosts may cause shorter ones. If
-    not `ordered`, packets overtake each other, and every delay is a draw.
+    not `ordered`, packets overtake each other, and every delay is a draw. `of_event`: rows of the delays of events that
+    may have been the late one.
     """
 
     def __init__(
@@ -75,11 +76,11 @@ class Censored:
         self._weights = np.bincount(cell, 1 - self._part, len(self.grid))
         self._weights += np.bincount(cell + 1, self._part, len(self.grid))
         place = np.arange(len(group)) - np.searchsorted(group, group)
-        self._of_event = np.flatnonzero(event[group] & (place < DELAYED_ACK_SEGMENTS))
-        members = group[self._of_event]
+        self.of_event = np.flatnonzero(event[group] & (place < DELAYED_ACK_SEGMENTS))
+        members = group[self.of_event]
         self._begin = np.flatnonzero(np.diff(members, prepend=-1))
-        part = self._part[self._of_event]
-        self._places = self._cell[self._of_event], part, 1 - part, self._begin
+        part = self._part[self.of_event]
+        self._places = self._cell[self.of_event], part, 1 - part, self._begin
         self._below = np.log(np.maximum(self.grid - low, 1e-6) / (high - low + 1.0))
 
     def tables(self, family: Family, p: Floats, stalls: float) -> tuple[Floats, Floats]:

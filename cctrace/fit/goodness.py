@@ -25,7 +25,6 @@ from cctrace.fit.families import Family
 from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_sizes
 from cctrace.special import special
-from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 
 SHARES = (np.arange(401) + 0.5) / 401  # of the quantiles that describe a distribution without a family
 
@@ -57,9 +56,8 @@ def residuals(data: Censored, family: Family, p: Floats, stalls: float) -> tuple
 
     if not data.ordered:
         return np.exp(of(data.delay_us)), np.arange(len(data.delay_us))
-    place = np.arange(len(data.group)) - np.searchsorted(data.group, data.group)
-    usable = data.event & np.isfinite(data.gap_us) & (data.gap_us > data.clock_us)
-    rows = np.flatnonzero(usable[data.group] & (place < DELAYED_ACK_SEGMENTS))
+    usable = np.isfinite(data.gap_us) & (data.gap_us > data.clock_us)
+    rows = data.of_event[usable[data.group[data.of_event]]]
     groups, begin = np.unique(data.group[rows], return_index=True)
     now = np.add.reduceat(of(data.delay_us[rows]), begin)
     before = np.add.reduceat(of(data.delay_us[rows] - data.gap_us[data.group[rows]] + data.clock_us), begin)
@@ -117,8 +115,7 @@ def product_limit(
     if not data.ordered:
         drop = at_risk
     else:
-        place = np.arange(len(data.group)) - np.searchsorted(data.group, data.group)
-        rows = np.flatnonzero(data.event[data.group] & (place < DELAYED_ACK_SEGMENTS))
+        rows = data.of_event
         hazard = np.maximum(reverse_hazard(value[rows]), 1e-12)
         total = np.bincount(data.group[rows], hazard, len(data.event))
         drop = np.zeros(len(value))
