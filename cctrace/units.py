@@ -185,6 +185,14 @@ def format_count(count: int) -> str:
 def format_counted(count: int, one: str, several: str) -> str:
     """Return a count with the words that follow it, in the singular or the plural.
 
+    Parameters
+    ----------
+    count : int
+    one, several : str
+        The words that follow 1, and any other count.
+
+    Examples
+    --------
     >>> format_counted(1, "packet was lost", "packets were lost"), format_counted(1200, "byte", "bytes")
     ('1 packet was lost', '1,200 bytes')
     """
