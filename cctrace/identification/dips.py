@@ -6,8 +6,8 @@ minimum RTT expires, and it lowers its window for 200 ms (`replaying.midflow.pro
     v1      to four segments, at most every 10 s; never while RTTs are refreshed by equal ones (before Linux 5.18)
     v2, v3  to half a BDP, every 5 s, or later if jitter brought a smaller RTT
 
-No other sender does this. A candidate is refuted by each dip that it does not make, and v2 and v3 by those that are
-missing, but one.
+No other sender does this. Each dip speaks for the candidate that makes it, against an unknown sender, too; and those
+that are missing, but one, against v2 and v3.
 
 With any limit, a BBR whose RTT stays above its minimum for that long drains its queue, and the path's. A window that
 keeps a queue for longer is another sender's (`overdue`).
@@ -24,22 +24,24 @@ from cctrace.replaying.midflow import DIP, FLOOR_SEGMENTS, HELD_US, lifetime_us,
 
 
 def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
-    """Return the log odds, 0 or more, against a candidate because of the dips of a flow that a fixed rate holds."""
-    seen = probe_rtts(events, {"probe_rtt_win_ms": 0})
+    """Return the log odds against a candidate, below 0 for it, from the dips of a flow that a fixed rate holds."""
     if not cls.model_based:
-        return min(const.STRONG_WEIGHT * len(seen), const.MOST_AGAINST)
+        return 0.0
     params = {name: parameter.default for name, parameter in cls.params.items()}
     usual = float(np.median(halves.flight))
     to_half = not cls.phase_choices
-    level = max(usual / 2, FLOOR_SEGMENTS) if to_half else FLOOR_SEGMENTS
+    level = float(FLOOR_SEGMENTS)
+    if to_half:  # of a BDP, without what is in a queue, as behind a send buffer
+        min_rtt_us = events.rows["tcp_min_rtt_us"][halves.acks].min()
+        level = max(float(np.median(halves.flight / np.maximum(halves.rtt_us, min_rtt_us))) * min_rtt_us / 2, level)
     due = probe_rtts(events, params)
     own = np.abs(_levels(halves, due) - level) <= const.WRONG_WINDOW * usual + const.ONE_SEGMENT
-    odds = const.STRONG_WEIGHT * (len(seen) - int(own.sum()))
+    odds = -const.STRONG_WEIGHT * int(own.sum())
     if to_half and usual >= 4 * FLOOR_SEGMENTS:  # of shorter flights, a half is too close to what an ACK changes
         each_us = 1000 * params["probe_rtt_win_ms"] + HELD_US
         expected = int((halves.time_us[-1] - halves.time_us[0]) / each_us) - 1
-        odds += const.WEIGHT * max(expected - len(seen), 0)
-    return min(odds, const.MOST_AGAINST)
+        odds += const.WEIGHT * max(expected - len(due), 0)
+    return min(max(odds, -const.MOST_AGAINST), const.MOST_AGAINST)
 
 
 def _levels(halves: HalfRounds, rows: NDArray[np.int64]) -> NDArray[np.float64]:

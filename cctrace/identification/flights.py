@@ -60,7 +60,8 @@ class Flights(NamedTuple):
     after: float = np.nan
     reductions: int = 0  # number of reductions in that median
     astray: Astray | None = None  # None if the candidate paces, or the flights are estimates
-    # log odds against a candidate, from behaviour that it cannot show; 0 where times are exact
+    # log odds against a candidate, from behaviour that it cannot show, or for it, from what no other one does; 0 where
+    # times are exact
     foreign: float = 0.0
     other_reductions: int = 0  # reductions that differ by more than jitter does; 0 where times are exact
     lesser_reductions: int = 0  # of these, after a period that shows the window before: what left more in flight

@@ -192,10 +192,10 @@ def log_odds(record: Record, fit: Fit) -> float:
         # Within a segment, the windows of any sender of short flights are those of a candidate.
         most = const.MOST_FOR * (1.0 if replay.paces else _length(record))
         fits = const.STRONG_WEIGHT * math.log((scale + record.halves.blur) / flights.scale)
-        total += halves * min(fits, most) - flights.foreign
+        total += halves * min(fits, most)
         if record.halves.steady or (record.halves.held_back and not replay.paces):
             total = min(total, const.BEFOREHAND)
-        return total - wrong_factor(flights)
+        return total - flights.foreign - wrong_factor(flights)
     full = min(len(replay.sends) / const.FULL_WEIGHT, 1.0)
     middle = uninformative(record.halves)
     if flights.astray is not None:

@@ -102,7 +102,8 @@ def _dips(events: Events) -> NDArray[np.int64]:
         floor = flight[begin:end][now_us[begin:end] >= now_us[end - 1] - HELD_US // 2]
         after = flight[end : np.searchsorted(now_us, now_us[end] + 3 * round_us)]
         level = np.median(floor)
-        if level < 2 or np.ptp(floor) > max(4, level / 2) or not len(after) or after.max() < BACK * level:
+        spread = np.subtract(*np.quantile(floor, [0.75, 0.25]))  # before its last round trip, in which it recovers
+        if level < 2 or spread > max(4, level / 2) or not len(after) or after.max() < BACK * level:
             continue
         while begin and flight[begin - 1] > flight[begin]:  # nothing was sent since
             begin -= 1
