@@ -140,6 +140,14 @@ def test_where_losses_come_in_the_queue_tells_who_dropped(path, aqm, cc):
     assert found.aqm == ("codel" if aqm == "codel" else "droptail")
 
 
+@pytest.mark.parametrize(("more", "aqm"), [({"aqm": "codel"}, "codel"), ({"loss": "2%"}, None)])
+def test_codels_clock_tells_it_where_the_queue_is_never_short(more, aqm):
+    """A BBR keeps more than 5 ms at the bottleneck all the time, whoever drops."""
+    found = fitted(cct.Path(rate="6Mbit", rtt="48ms", buffer="8bdp", **more), "bbr2022", seconds=20)
+    assert found.estimates["aqm"] == aqm
+    assert found.estimates["loss"]["random"] == (0 if aqm else pytest.approx(191, abs=60))
+
+
 def test_acks_are_counted_and_gathered_ones_recognised():
     path = cct.Path(rate="40Mbit", rtt="40ms", buffer="2bdp")
     assert fitted(path, seconds=4, ack_every=1).estimates["acks"]["every"].value == 1

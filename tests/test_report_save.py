@@ -97,3 +97,9 @@ def test_a_column_becomes_what_arrow_itself_makes_of_it(name):
 def test_a_column_without_a_type_is_refused():
     with pytest.raises(TypeError, match="a column of int, str has no type"):
         list(arrow_tables({"a": [1, "x"]}))
+
+
+def test_whole_numbers_beyond_64_bits_become_fractional_ones():
+    (table,) = arrow_tables({"a": [10**40, None, 3], "b": [{"x": 2**63}, {"x": -1}, None]})
+    assert table["a"].to_pylist() == [1e40, None, 3.0]
+    assert table["b"].to_pylist() == [{"x": 2.0**63}, {"x": -1.0}, None]

@@ -142,7 +142,7 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_error: float = 0.0) -> 
         # Where the queue had room for a packet, losses are random.
         room = np.quantile(met[congestive], 0.05) - size if droptail else longest / 2
         clear = (at.ahead < max(room, longest / 2)) & ~(high & _near(time_us, time_us[congestive]))
-    if aqm != "droptail" and _codel(lost, wait_us, time_us):
+    if aqm != "droptail" and _codel(lost, wait_us, time_us, at):
         aqm, congestive, clear = "codel", lost, wait_us < const.NEAR_TARGET * const.CODEL_TARGET_US
     elif aqm != "droptail" and _early(lost, met):
         aqm = "early"
@@ -181,14 +181,22 @@ def early_share(dropped: Bools, lost: Bools, met: Floats, time_us: Floats, rtt_u
     return early / len(first) if len(first) > 2 else 0.0
 
 
-def _codel(lost: Bools, wait_us: Floats, time_us: Floats) -> bool:
-    """Return whether CoDel drops [RFC8289]: single packets, none queued for less than 5 ms although many were."""
+def _codel(lost: Bools, wait_us: Floats, time_us: Floats, at: Backlogs) -> bool:
+    """Return whether CoDel drops [RFC8289]: single packets, none queued for less than 5 ms although many were.
+
+    Where hardly any packet waits so briefly, CoDel's clock tells: it drops one packet at a time, never two close
+    together, unlike chance, and of the longer queues, as `Backlogs.chance` says.
+    """
     if lost.sum() < const.LEAST_CODEL:
         return False
-    long = wait_us >= const.NEAR_TARGET * const.CODEL_TARGET_US
-    unlikely = long.mean() ** lost.sum() < const.CHANCE and np.mean(long[lost]) >= 0.98
-    spacing = np.diff(time_us[lost])
-    return bool(unlikely and np.mean(spacing > const.CODEL_TARGET_US) >= 0.95)
+    long, spacing = wait_us >= const.NEAR_TARGET * const.CODEL_TARGET_US, np.diff(time_us[lost])
+    if np.mean(long[lost]) < 0.98 or np.mean(spacing > const.CODEL_TARGET_US) < 0.95:
+        return False
+    if long.mean() ** lost.sum() < const.CHANCE:
+        return True
+    # That random losses in this time are all so far apart, by the distribution of their least spacing.
+    apart = max(1 - spacing.min() * len(spacing) / max(np.ptp(time_us), 1.0), 0.0) ** len(spacing)
+    return bool(apart < const.CHANCE and at.chance < const.CHANCE)
 
 
 def _early(lost: Bools, met: Floats) -> bool:

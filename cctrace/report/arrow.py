@@ -96,7 +96,7 @@ def _flat(pa: Any, kind: Any, known: Any, *buffers: Any, children: Sequence[Any]
 
 
 def _of_objects(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
-    """Return plain objects of one kind as an array; numbers of which some are float become float."""
+    """Return plain objects of one kind as an array; numbers of which some are float or beyond 64 bits become float."""
     values = list(values)
     if any(issubclass(kind, np.generic) for kind in set(map(type, values))):
         values = [value.item() if isinstance(value, np.generic) else value for value in values]
@@ -115,7 +115,9 @@ def _of_objects(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
     if kinds == {bool}:
         return _flat(pa, pa.bool_(), known, np.packbits(_filled(values, False), bitorder="little"))
     if kinds <= {int, float}:
-        numbers = np.array(_filled(values, 0), float if float in kinds else np.int64)
+        filled = _filled(values, 0)
+        is_whole = float not in kinds and min(filled) >= -(1 << 63) and max(filled) < 1 << 63
+        numbers = np.array(filled, np.int64 if is_whole else float)
         return _flat(pa, pa.from_numpy_dtype(numbers.dtype), known & ~np.isnan(numbers), numbers)
     raise TypeError(f"a column of {', '.join(sorted(kind.__name__ for kind in kinds))} has no type in Parquet")
 
