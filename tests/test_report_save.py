@@ -95,8 +95,13 @@ def test_a_column_becomes_what_arrow_itself_makes_of_it(name):
 
 
 def test_a_column_without_a_type_is_refused():
-    with pytest.raises(TypeError, match="a column of int, str has no type"):
-        list(arrow_tables({"a": [1, "x"]}))
+    with pytest.raises(TypeError, match="a column of dict, int has no type"):
+        list(arrow_tables({"a": [1, {"x": 1}]}))
+
+
+def test_numbers_among_texts_become_texts():
+    (table,) = arrow_tables({"a": [1, "x", None, 2.5]})
+    assert table["a"].to_pylist() == ["1", "x", None, "2.5"]
 
 
 def test_whole_numbers_beyond_64_bits_become_fractional_ones():

@@ -110,7 +110,8 @@ def _of_objects(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
         inner = _of_objects(pa, [one for value in values if value is not None for one in value])
         offsets = _offsets([len(value) for value in _filled(values, ())])
         return _flat(pa, pa.list_(inner.type), known, offsets, children=[inner])
-    if kinds == {str}:
+    if str in kinds and kinds <= {str, bool, int, float}:  # a token of `ss` that is a number in some polls only
+        values = [None if value is None else str(value) for value in values]
         return _of_texts(pa, np.array(values, object), known)
     if kinds == {bool}:
         return _flat(pa, pa.bool_(), known, np.packbits(_filled(values, False), bitorder="little"))
