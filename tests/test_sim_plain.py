@@ -5,7 +5,7 @@ import pytest
 
 from cctrace.errors import CompileError
 from cctrace.lang.machine import INTERPRETED, Machine
-from cctrace.sim.core.structs import FLOW, PLAIN, WORLD
+from cctrace.sim.core.structs import FLOW, PLAIN, WORLD, known_values
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
@@ -19,6 +19,7 @@ SLOW = Path(rate="8Mbit", rtt="30ms", buffer="3bdp", jitter="normal:sd=1ms")
     (PATH, "cubic6", {"ack_every": 2}),
     (SLOW, "bbr3", {"ack_every": 2}),
     (SLOW, [Sender("reno"), Sender("quic_bbr", start="0.3s", ack="chromium")], {}),
+    (PATH, "quic_bbr", {}),
     (PATH, [Sender("bbr2", rtt="45ms"), Sender("quic_cubic", start="0.3s"), "cubic6"], {"profile": "reference"}),
     (SLOW, "cubic6", {"app": "chunks:size=30kB,every=70ms", "ack_every": 2}),
     (PATH, [Sender("quic_bbr", ack="rfc9000"), Sender("bbr2016", ack="every:3", app="onoff:on=1s,off=500ms")], {}),
@@ -53,14 +54,15 @@ def said(worlds):
 
 
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
-def test_fields_that_are_always_zero_are_not_read_and_cannot_be_written():
+def test_fields_whose_values_are_known_are_not_read_and_cannot_be_written():
     worlds = np.zeros(1, WORLD)
     worlds["n"], worlds["aqm"] = 7, 1
     assert Machine(said)(worlds) == 8
-    assert Machine(said, PLAIN)(worlds) == 7
+    assert Machine(said, known_values(None))(worlds) == 7
+    assert Machine(said, {WORLD: {"aqm": 1, "n": 5}})(worlds) == 6
     assert Machine(unset)(worlds) == 3
-    with pytest.raises(CompileError, match="always zero"):
-        Machine(unset, PLAIN)(worlds)
+    with pytest.raises(CompileError, match="said to be known"):
+        Machine(unset, known_values(None))(worlds)
 
 
 def test_plain_code_is_for_fields_of_eight_bytes():

@@ -132,17 +132,17 @@ class Expressions(Emitter):
             self.refuse(f"uses {node.id!r} before it is assigned")
         return self.known(node, self.static(node))
 
-    def is_zero(self, record: Record, name: str) -> bool:
-        """Whether a field of such records is always zero."""
-        return bool(self.module.zeros) and name in self.module.zeros.get(record.dtype.names, ())
+    def known_value(self, record: Record, name: str) -> int | None:
+        """Return the value that a field of such records always has, None if it is not known."""
+        return self.module.known.get(record.dtype.names, {}).get(name) if self.module.known else None
 
     def _of_Attribute(self, node: Any) -> Value:
         if (value := self.static(node)) is not MISSING:
             return self.known(node, value)
         base = self.expr(node.value)
         if isinstance(base, Record):
-            if self.is_zero(base, node.attr):
-                return number(base.dtype[node.attr].type(0))
+            if (known := self.known_value(base, node.attr)) is not None:
+                return number(base.dtype[node.attr].type(known))
             return self.load(*self.field(base, node.attr))
         if isinstance(base, Array) and node.attr in ("size", "shape") and None not in base.shape:
             lengths = [Scalar("int", str(n)) for n in base.shape]

@@ -22,7 +22,7 @@ from cctrace.errors import ArgumentError, CompileError, suggestion
 MODES = ("compiled", "interpreted", "debug")  # of running a controller; debug checks what is assigned to fields
 RETURNED = "o_ret"  # the value that the last call returned; recordable like a field
 DTYPES = {"int": np.int64, "float": np.float64, "f32": np.float32, "bool": np.bool_}
-Zeros: TypeAlias = Mapping[tuple[str, ...] | None, frozenset[str]]  # {names of a record's fields: those that are zero}
+Known: TypeAlias = Mapping[tuple[str, ...] | None, Mapping[str, int]]  # {names of a record's fields: values of some}
 _KIND_OF_TYPE = {int: "int", float: "float", f32: "f32", bool: "bool", np.bool_: "bool"}
 _ANNOTATIONS = {"int": "int", "float": "float", "f32": "f32", "float32": "f32", "bool": "bool"}
 

@@ -18,7 +18,7 @@ from cctrace.errors import CompileError
 from cctrace.lang.definitions import definition_of, where_of
 from cctrace.lang.emit import LLVM, ZERO, Array, Record, Scalar, Several, Shape, Value, described, kind_of_dtype, number
 from cctrace.lang.expressions import MISSING, OPERATORS, Expressions, made_of, shape_of, words_of
-from cctrace.lang.fields import Zeros, accepts, mistyped
+from cctrace.lang.fields import Known, accepts, mistyped
 from cctrace.lang.intrinsics import PRELUDE
 
 
@@ -59,12 +59,12 @@ class Lowered(NamedTuple):
 class Module:
     """The functions, constants and declarations of one LLVM module; if `checked`, every index is.
 
-    `zeros`: of records with fields of these names, those that are always zero. `sites` lists what can fail, and in
-    which line of which function; a status is a place in it, counted from 1.
+    `known`: of records with fields of these names, the values of some. `sites` lists what can fail, and in which line
+    of which function; a status is a place in it, counted from 1.
     """
 
-    def __init__(self, checked: bool = False, zeros: Zeros | None = None) -> None:
-        self.checked, self.zeros = checked, zeros or {}
+    def __init__(self, checked: bool = False, known: Known | None = None) -> None:
+        self.checked, self.known = checked, known or {}
         self.texts: list[str] = []
         self.needs: set[str] = set()
         self.sites: list[tuple[str, FunctionType, int]] = []
@@ -280,8 +280,8 @@ class _Function(Expressions):
             record = self.expr(node.value)
             if not isinstance(record, Record):
                 self.refuse(f"assigns to the attribute {node.attr!r} of {described(record)}")
-            if self.is_zero(record, node.attr):
-                self.refuse(f"assigns to {node.attr!r}, which is said to be always zero")
+            if self.known_value(record, node.attr) is not None:
+                self.refuse(f"assigns to {node.attr!r}, whose value is said to be known")
             return *self.field(record, node.attr), node.attr
         dtype, pointer, rest = self.item(self.expr(node.value), node.slice)
         if rest:

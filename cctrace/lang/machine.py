@@ -66,14 +66,14 @@ def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
 class Machine:
     """The compiled form of a plain function.
 
-    `function`: see the module's text for what it may contain. `zeros`: for a dtype of records, fields that are zero in
-    all of them whenever this machine is called, which spares the code for other values. Raises `CompileError` at the
+    `function`: see the module's text for what it may contain. `known`: for a dtype of records, fields that have this
+    value in all of them whenever this machine is called, which spares the code for other values. Raises `CompileError` at the
     first call if the function cannot be compiled, or writes to such a field; names file, line and reason.
     """
 
-    def __init__(self, function: Callable[..., Any], zeros: Mapping[np.dtype, Sequence[str]] | None = None) -> None:
+    def __init__(self, function: Callable[..., Any], known: Mapping[np.dtype, Mapping[str, int]] | None = None) -> None:
         self.function: Any = function  # a plain one: its code and names are read
-        self.zeros = {dtype.names: frozenset(names) for dtype, names in (zeros or {}).items()}
+        self.known = {dtype.names: dict(values) for dtype, values in (known or {}).items()}
         self._lock = threading.Lock()
         self._entries: dict[tuple[Any, ...], _Entry] = {}
 
@@ -112,8 +112,8 @@ class Machine:
         fingerprint = Fingerprint()
         fingerprint.function(self.function)
         key = f"{fingerprint.text()}\n{[dtype_text(k) if isinstance(k, np.dtype) else str(k) for k in kinds]!r} {_MODE}"
-        if self.zeros:
-            key += repr([sorted(names) for names in self.zeros.values()])
+        if self.known:
+            key += repr([sorted(values.items()) for values in self.known.values()])
         description, code = cache.obtain(self.function.__name__, key, lambda: _build(self, args, fingerprint.functions))
         (address,) = objects.link(code, "entry")
         return _Entry(address, description, fingerprint.functions)
@@ -154,7 +154,7 @@ def _build(machine: Machine, args: Sequence[Any], functions: list[FunctionType])
     """Return what the cache keeps of a machine for arguments like these; without it, the compiler is not imported."""
     from cctrace.lang.entry import build
 
-    return build(machine.function, args, functions, _MODE == "checked", machine.zeros)
+    return build(machine.function, args, functions, _MODE == "checked", machine.known)
 
 
 def failure(site: tuple[str, int, int], functions: Sequence[FunctionType]) -> Exception:

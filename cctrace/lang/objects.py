@@ -10,15 +10,16 @@ from cctrace.lang import elf
 
 _owners: list[Any] = []  # of the code that is in use
 _CPUINFO = "/proc/cpuinfo"
+_LEVEL = 3  # of LLVM's optimisation
 _PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags")  # lines of it
 
 
 @lru_cache(maxsize=1)
 def target() -> str:
-    """Return what object code depends on besides its source: LLVM's version and the processor."""
+    """Return what object code depends on besides its source: LLVM's version and level, and the processor."""
     import llvmlite
 
-    return f"llvmlite {llvmlite.__version__} {_processor()}"
+    return f"llvmlite {llvmlite.__version__} level {_LEVEL} {_processor()}"
 
 
 def _processor() -> str:
@@ -55,7 +56,7 @@ def object_code(text: str) -> bytes:
     machine = _machine()
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=_LEVEL))
     builder.getModulePassManager().run(module, builder)
     return machine.emit_object(module)
 

@@ -12,11 +12,12 @@ from cctrace.lang.machine import Machine
 from cctrace.schema import EVENT_CODES
 from cctrace.sim.core.check import check_books
 from cctrace.sim.core.loop import run, run_world, tap_room, trace_room
-from cctrace.sim.core.structs import PLAIN, QUIC, TAP_WIDTH, TRACE_WIDTH
+from cctrace.sim.core.structs import PROFILES, QUIC, TAP_WIDTH, TRACE_WIDTH, known_values
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.result import Recorder
 
-_run_world, _run_plain = Machine(run_world), Machine(run_world, PLAIN)
+_run_world = Machine(run_world)
+_run_plain = {p: Machine(run_world, known_values(p)) for p in (*PROFILES.values(), QUIC, None)}  # None: of several
 SLICE_NS = 1_000_000_000  # of simulated time at first; twice as much as long as it takes less than SHORT_S
 SHORT_S = 0.1
 
@@ -39,7 +40,9 @@ class Runner:
         if mode == "compiled" and world.compiled:
 
             def advance(until: int) -> int:
-                reached = (_run_plain if world.is_plain() else _run_world)(world.worlds, until)
+                profiles = set(world.columns["profile"].tolist())
+                plain = _run_plain[profiles.pop() if len(profiles) == 1 else None]
+                reached = (plain if world.is_plain() else _run_world)(world.worlds, until)
                 world.check()
                 return reached
 

@@ -150,13 +150,22 @@ LEG = np.dtype([(name, "i8") for name in _LEG] + [(name, "f8") for name in _LEG_
 AQM = np.dtype([(name, "i8") for name in _AQM] + [(name, "f8") for name in _AQM_REALS])
 LANE = np.dtype([(name, "i8") for name in _LANE])
 
-# Fields that are zero in most simulations, and do not change while `loop.run` runs: code for these is smaller.
+# Fields that are zero in most simulations, and do not change while `loop.run` runs: code that knows them is smaller.
 PLAIN = {
     WORLD: ("one_host", "poll_ns", "shared", "ecn_threshold", "aqm", "police", "shaping", "loss_behind",
             "buffer_packets", "ack_loss"),
     FLOW: ("trace_size", "tap_size", "awaited", "fq", "ecn", "before", "losses_given", "delays_given",
            "ack_slot_ns", "max_rate", "after_gap", "by_acks"),
 }  # fmt: skip
+
+
+def known_values(profile):
+    """Return the values of fields in plain simulations whose flows all have this profile; None: in those of several."""
+    known = {dtype: dict.fromkeys(names, 0) for dtype, names in PLAIN.items()}
+    if profile is not None:
+        known[FLOW]["profile"] = profile
+    return known
+
 
 # by address
 segments, flows, legs, aqms, lanes = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG), ArrayAt(AQM), ArrayAt(LANE)
