@@ -67,8 +67,8 @@ class Machine:
     """The compiled form of a plain function.
 
     `function`: see the module's text for what it may contain. `known`: for a dtype of records, fields that have this
-    value in all of them whenever this machine is called, which spares the code for other values. Raises `CompileError` at the
-    first call if the function cannot be compiled, or writes to such a field; names file, line and reason.
+    value in all of them whenever this machine is called, which spares the code for other values. Raises `CompileError`
+    at the first call if the function cannot be compiled, or writes to such a field; names file, line and reason.
     """
 
     def __init__(self, function: Callable[..., Any], known: Mapping[np.dtype, Mapping[str, int]] | None = None) -> None:
