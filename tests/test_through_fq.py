@@ -44,11 +44,12 @@ from cctrace.replaying import stack, through_fq, waiting
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.infer import infer
 from cctrace.replaying.led import led_by
-from cctrace.replaying.one_pass import Leader, Timed
+from cctrace.replaying.one_pass import Leader
 from cctrace.replaying.paced import likely_gso
 from cctrace.replaying.script import Edit
 from cctrace.replaying.senders import registered
 from cctrace.replaying.through_fq import Passage, at_hand_over, passage
+from cctrace.replaying.timed import Timed
 from cctrace.report.overview import write_report
 from cctrace.tcp.pacing import waits_for_ack
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, is_throttled

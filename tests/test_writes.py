@@ -97,6 +97,20 @@ def test_marks_of_a_simulated_sender_through_fq_follow_from_skbs_that_small_queu
     assert np.mean(marks_alike(*simulated(cc, fq=True, **sender))) >= least
 
 
+@pytest.mark.parametrize(
+    ("cc", "sender"),
+    [
+        ("bbr2022", {"send_buffer": "20kB", "kernel": "6.12", "ack_every": 1, "path": EIGHT_MBIT}),
+        ("bbr3", {"send_buffer": "17kB", "kernel": "6.12", "ack_every": 1, "path": SIX_MBIT}),
+        ("bbr2", {"send_buffer": "20kB", "kernel": "6.1", "path": EIGHT_MBIT}),
+    ],
+)
+def test_a_replay_through_fq_and_the_writes_that_follow_from_it_agree(simulated, cc, sender):
+    """Decisions and hand-over depend on the marks, and the writes on both."""
+    _, run = simulated(cc, fq=True, **sender)
+    assert np.array_equal(marks_of_writes(run), run.marked)
+
+
 def test_what_a_recorded_kernel_counts_as_application_limited_follows_from_its_buffers_writes():
     """BBRv3 of Linux 6.12 behind a send buffer of 16 kB: silence alone shows a third of its marks."""
     folder = RECORDINGS / "lab_v3_sndbuf"

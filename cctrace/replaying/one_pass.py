@@ -11,7 +11,7 @@ or inferred on the way: a `Leader` supports trials as a `Follower` does.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,9 @@ from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
-from cctrace.replaying.script import TICK, Changes, Edit, Passed, Script
-from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, TICK_US, usual_burst
+from cctrace.replaying.script import Changes, Edit, Passed, Script
+from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, usual_burst
+from cctrace.replaying.timed import Timed
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
 NOT_YET = 1 << 60  # row of a packet that has not been sent
@@ -38,30 +39,6 @@ NOT_YET = 1 << 60  # row of a packet that has not been sent
 PACES, MODE_SLOT, PROBE_RTT, DRAW, EDIT, GIVEN, STOPS, WATCH_SLOT, WATCH_VALUE, STATUS, OVERHEAD, NOTES = range(12)
 NOTES_SAVED = 6  # where `Leader.save` has that state
 DRAWN, WATCHED = PAUSED + 1, PAUSED + 2  # statuses of `lead`, besides those of `reenact`
-
-
-class Timed(NamedTuple):
-    """A `Script` by time."""
-
-    draws: NDArray[np.int64]  # time (ns, capture clock), and four raw numbers; shape (n, 5)
-    edits: NDArray[np.int64]  # time; the slot, or -1 - k for element k of the stack; the increment; shape (m, 3)
-    # hz, tick_us, paced: as in `Script`
-    hz: int
-    tick_us: int
-    paced: int | None
-
-
-def timed(script: Script, follower: Follower) -> Timed:
-    """Return a script of a follower by time."""
-    time_ns = follower.events["time_ns"]
-    draws = np.array(script.draws, np.int64).reshape(-1, 5)
-    draws = draws[draws[:, 0] >= 0]
-    draws[:, 0] = time_ns[draws[:, 0]]
-    made = [e for e in script.edits if e.row < len(time_ns)]  # one after the last row changes nothing
-    edits = np.array(
-        [(time_ns[e.row], -1 - TICK_US if e.field == TICK else follower.slot(e.field), e.value) for e in made], np.int64
-    ).reshape(-1, 3)
-    return Timed(draws, edits, script.hz, script.tick_us, script.paced)
 
 
 def give_draw(draws: Any, notes: Any, i: int, time_ns: int, one: Any) -> None:
@@ -162,8 +139,15 @@ class Leader:
     `cls`: a Linux controller, which compiles. `script`: unrecorded values; without it, draws stop the pass.
     """
 
-    def __init__(self, flow: Flow, cls: type[Controller], params: dict[str, Any], script: Timed | None = None):
-        follower = self._follower = Follower(flow.events, flow.events.sends, cls, params, ())
+    def __init__(
+        self,
+        flow: Flow,
+        cls: type[Controller],
+        params: dict[str, Any],
+        script: Timed | None = None,
+        marks: NDArray[np.uint8] | None = None,
+    ) -> None:
+        follower = self._follower = Follower(flow.events, flow.events.sends, cls, params, (), marks=marks)
         if script:
             follower.begin(Script([], [], script.hz, script.tick_us, script.paced))
         self.cls, self.params, self.fields = cls, follower.params, follower.fields
@@ -185,6 +169,8 @@ class Leader:
         self.likelihood = follower.likelihood
         self._controller = follower.book, follower.slots, follower.stack, follower.ack, self.likelihood, saved
         self._marks = np.zeros(len(self._work.tables[SENDS]), np.uint8)
+        if marks is not None:
+            self._marks[: len(marks)] = marks[: len(self._marks)]
         self._decided = np.zeros((len(self._work.tables[OUT]), 6), np.int64)
         self._drawn: list[list[int]] = []
         self._made: list[Edit] = []
@@ -380,7 +366,11 @@ class Leader:
 
 
 def hand_over(
-    flow: Flow, cls: type[Controller], params: dict[str, Any], script: Timed
+    flow: Flow,
+    cls: type[Controller],
+    params: dict[str, Any],
+    script: Timed,
+    marks: NDArray[np.uint8] | None = None,
 ) -> tuple[NDArray[np.int64], Script | None]:
     """Return a controller's decisions over a flow sent through fq, as `Flow.paced_by` takes them, and what it inferred.
 
@@ -388,9 +378,9 @@ def hand_over(
     pass infers: it depends on when BBR fills the pipe, and thus on what is handed over.
     """
     if cls.probe_draws:
-        leader = Leader(flow, cls, params)
+        leader = Leader(flow, cls, params, marks=marks)
         Probes(leader).run()
         return leader.decided, leader.script
-    leader = Leader(flow, cls, params, script)
+    leader = Leader(flow, cls, params, script, marks)
     leader.run()
     return leader.decided, None

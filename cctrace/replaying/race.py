@@ -48,7 +48,7 @@ class Race:
         self._follower, self._score = follower, score
         self._states = np.zeros((most, follower.slots.size), np.int64)
         self._stacks = np.zeros((most, follower.stack.size), np.int64)
-        self._marks = np.zeros((most, len(follower.marks)), np.uint8)
+        self._marks = np.tile(follower.marks, (most, 1))
         self._ends, self._totals = np.zeros(most, np.int64), np.zeros(most)
         state = self._states, self._stacks, self._ends, self._totals
         self._lanes = [_Lane(self._marks, state, follower) for _ in range(min(cores(), LANES))]

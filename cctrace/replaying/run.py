@@ -23,6 +23,7 @@ from cctrace.columns import Columns, Held, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
+from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
 from cctrace.flows.views import View, of_events
 from cctrace.lang.fields import fields_of
@@ -32,6 +33,7 @@ from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.paced import socket_limit, under_limit
 from cctrace.replaying.player import Player
 from cctrace.replaying.recorded_flow import follow, replay_events
+from cctrace.replaying.through_fq import handed_over_with
 from cctrace.replaying.writes import marks_of_writes
 
 if TYPE_CHECKING:
@@ -53,6 +55,9 @@ MODEL = (
     "inflight_hi",
     "inflight_lo",
 )
+
+
+MOST_WRITTEN = 3  # replays with computed writes, which depend on the decisions of the one before
 
 
 @dataclass(frozen=True, repr=False)
@@ -275,17 +280,33 @@ def _replay(
     wanted = list(dict.fromkeys(wanted))
     if cls.view == "linux" and isinstance(source, Streamed):
         source, follower, inferred = replay_events(source, cls, params, wanted, mode, hz_known, given | set(limit))
-        run = _run_over(source, follower, inferred)
-        if (marks := marks_of_writes(run)) is not None:
-            follower, inferred = follow(source, cls, run.params, wanted, mode, given=set(run.params), marks=marks)
-            run = _run_over(source, follower, inferred._replace(possible_hz=run.inferred.possible_hz))
-        return run
+        return _with_writes(_run_over(source, follower, inferred), wanted, mode)
     view = view_of(source, cls, params)
     player = Player(view, cls, mode=mode, record=wanted, **params)
     player.run()
     columns = _columns(view.event, view.time_ns, Held(len(view.event), player.recorded, {}), flow)
     warnings = [*player.warnings, *(flow.caveats if flow else ())]
     return Run(columns, player.state, cls, params, warnings, source)
+
+
+def _with_writes(plain: Run, wanted: Sequence[str], mode: str) -> Run:
+    """Return a replay with the writes into a fixed send buffer, or as it is where none explains the sends.
+
+    The writes follow from the decisions, and these (through fq also the hand-over) from which packets the writes made
+    application-limited. They are believed if the replay with them finds such a buffer again.
+    """
+    run = plain
+    for _ in range(MOST_WRITTEN):
+        marks, source = marks_of_writes(run), run.source
+        if marks is None or run.marked is None or not isinstance(source, Flow):
+            return plain
+        if np.array_equal(marks, run.marked):
+            break
+        source = handed_over_with(source, run.controller, marks)
+        known = run.params
+        follower, inferred = follow(source, run.controller, known, wanted, mode, given=set(known), marks=marks)
+        run = _run_over(source, follower, inferred._replace(possible_hz=plain.inferred.possible_hz))
+    return run
 
 
 def _run_over(source: Streamed, follower: Follower, inferred: Inferred) -> Run:

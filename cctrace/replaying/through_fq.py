@@ -44,6 +44,7 @@ from cctrace.replaying.paced import EXPLAINED, TEMPER, behind_fq, socket_limit, 
 from cctrace.replaying.script import Script
 from cctrace.replaying.senders import Sender, registered, senders_of
 from cctrace.replaying.stack import ON_ACK
+from cctrace.replaying.timed import Timed, timed
 from cctrace.replaying.waiting import SOON_NS
 
 BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
@@ -117,6 +118,14 @@ def handed_over_at(flow: Flow, cls: type[Controller], hz: int) -> Flow:
     """Return a captured flow sent through fq as a controller hands it over whose kernel has so many ticks a second."""
     name = registered(cls)
     return _converged(flow.at_hz(hz).by_echoes(), f"{name}:hz={hz}")[0] if name else at_hand_over(flow, cls)
+
+
+def handed_over_with(handed: Flow, cls: type[Controller], marks: NDArray[np.uint8]) -> Flow:
+    """Return a flow of the sender's view, handed over anew where it is known which packets were application-limited."""
+    name = registered(cls)
+    if not handed.through_fq or name is None:
+        return handed
+    return _converged(handed.paced_by(DIRECTLY).by_echoes(), name, marks=marks)[0]
 
 
 def _handed_over(flow: Flow, sender: Sender, others: Sequence[Sender]) -> Flow:
@@ -287,7 +296,7 @@ class _Played(NamedTuple):
     asked: dict[str, Any]  # its parameters, as asked for
     params: dict[str, Any]  # and as inferred
     script: Script  # unrecorded values
-    timed: one_pass.Timed  # and by time
+    timed: Timed  # and by time
 
     @property
     def mean(self) -> float:
@@ -299,7 +308,7 @@ def _block_us(flow: Flow) -> int:
     return max(int(flow.events["tcp_min_rtt_us"][-1]), LEAST_BLOCK_US)
 
 
-def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
+def _play(flow: Flow, controller: Sender, block_us: int, marks: NDArray[np.uint8] | None = None) -> _Played:
     """Replay a controller over a flow, `_Played`; a socket that hands packets to fq paces, whatever its controller."""
     events, (cls, given) = flow.events, resolve(controller)
     given = {"hz": flow.hz} | given if "hz" in cls.params else given
@@ -308,7 +317,7 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     given = given | ({"paced": 1} if flow.through_fq is not None and "paced" in cls.params else {})  # by fq or a timer
     params = checked_params(cls, under_limit(cls, socket_limit(flow)) | given)
     record = ("pacing_rate", "snd_cwnd", *(("mode",) if "mode" in fields_of(cls) else ()))
-    follower = Follower(events, events.sends, cls, params, record)
+    follower = Follower(events, events.sends, cls, params, record, marks=marks)
     begin = follower.save()
     hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
     script = infer(follower, -1, hz_known, given, led=led_by(flow, cls, params)).script
@@ -326,7 +335,7 @@ def _play(flow: Flow, controller: Sender, block_us: int) -> _Played:
     rates = np.column_stack([bound.reduceat(decided[:, 1], firsts) for bound in (np.minimum, np.maximum)])
     held, paced = _held(events, decided, stops, PAUSE_BLOCKS * block_us * 1000)
     evidence = likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some]
-    return _Played(*evidence, decided, cls, params, follower.params, script, one_pass.timed(script, follower))
+    return _Played(*evidence, decided, cls, params, follower.params, script, timed(script, follower))
 
 
 def _held(
@@ -361,21 +370,25 @@ def _held(
 
 
 def _converged(
-    flow: Flow, controller: Sender, played: _Played | None = None, rounds: int = MOST_ROUNDS
+    flow: Flow,
+    controller: Sender,
+    played: _Played | None = None,
+    rounds: int = MOST_ROUNDS,
+    marks: NDArray[np.uint8] | None = None,
 ) -> tuple[Flow, _Played]:
     """Return a flow as a controller hands it to fq, and its replay: the fixpoint, or the likeliest iteration."""
     block_us, seen = _block_us(flow), set[bytes]()
-    played = played or _play(flow, controller, block_us)
+    played = played or _play(flow, controller, block_us, marks)
     best = played.decided, played
     for number in range(min(rounds, max(MOST_ROWS // len(flow.events), LEAST_ROUNDS))):
-        decided, script = one_pass.hand_over(flow, played.cls, played.params, played.timed)
+        decided, script = one_pass.hand_over(flow, played.cls, played.params, played.timed, marks)
         if (digest := hashlib.sha256(decided.data).digest()) in seen:
             break  # what follows would repeat what followed then
         seen.add(digest)
         handed = flow.paced_by(THROUGH_FQ, decided)
         if script is not None:
             note_led(handed, played.cls, played.asked, script, played.script)
-        played = _play(handed, controller, block_us)
+        played = _play(handed, controller, block_us, marks)
         if script is not None or np.array_equal(played.decided, decided[:, :4]):
             return handed, played
         if number == 0 or played.mean > best[1].mean:  # the first replaces the flow as captured, whatever it explains
