@@ -594,16 +594,17 @@ def test_what_is_shorter_than_rate_and_window_allow_was_made_at_another_rate(seg
 
 
 @pytest.mark.parametrize(
-    ("following", "ack_at", "later"),
+    ("following", "ack_at", "rate_Bps", "later"),
     [
-        ((5, 5), 1, True),
-        ((4, 5), 1, True),  # an skb ends between them
-        ((9, 5), 1, False),
-        ((4, 4), 1, False),
-        ((5, 5), None, False),  # nothing comes before it leaves at which TCP could have handed it over
+        ((5, 5, 5), 1, 9_000_000, True),
+        ((4, 5, 5), 1, 9_000_000, True),  # an skb ends between them
+        ((9, 5, 5), 1, 9_000_000, False),
+        ((4, 4, 5), 1, 9_000_000, False),
+        ((5, 5, 5), 1, 20_000_000, False),  # they leave with ACKs, far later than pacing lets them
+        ((5, 5, 5), None, 9_000_000, False),  # nothing comes before it leaves at which TCP could have handed it over
     ],
 )
-def test_a_later_rate_makes_the_next_super_packets_as_short(following, ack_at, later):
+def test_a_later_rate_makes_the_next_super_packets_as_short(following, ack_at, rate_Bps, later):
     payload, flags, direction, time_ns = [1448], [state.PSH], [0], [0]
     if ack_at is not None:
         payload, flags, direction, time_ns = [*payload, 0], [*flags, state.ACK], [*direction, 1], [*time_ns, 100_000]
@@ -614,9 +615,9 @@ def test_a_later_rate_makes_the_next_super_packets_as_short(following, ack_at, l
         direction += [0] * segments
         time_ns += [(k + 1) * 1_000_000] * segments
     seq = np.cumsum(np.append(0, payload))[:-1]
-    p = SimpleNamespace(sender=0, same_skb_ns=10_000)
+    p, tp = SimpleNamespace(sender=0, same_skb_ns=10_000), SimpleNamespace(rate_Bps=rate_Bps)
     packets = (np.array(column) for column in (time_ns, direction, flags, seq, payload))
-    assert is_of_later(p, np.arange(len(payload)), 0, first, first + 4, 5 * 1448, *packets) == later
+    assert is_of_later(tp, p, np.arange(len(payload)), 0, first, first + 4, 5 * 1448, *packets) == later
 
 
 @pytest.mark.parametrize(

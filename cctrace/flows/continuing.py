@@ -106,7 +106,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
             overdue = echoes.is_overdue(tp, p, options[q], np.int64(tsecr[q]), stamp, size)
             may = overdue or (may and a < tp.snd_nxt)
         if may and a == tp.snd_nxt and is_too_short(tp, seg, size):
-            may = not is_of_later(p, sequence, k, first, last, size, time_ns, direction, flags, seq, payload)
+            may = not is_of_later(tp, p, sequence, k, first, last, size, time_ns, direction, flags, seq, payload)
         if not may:
             return
         note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])

@@ -40,6 +40,7 @@ DOUBTFUL = 32  # super-packets
 FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
 MOST_SURE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there
 TWICE = 2  # a place a little earlier, before it counts
+NEXT = 3  # super-packets that show a lower rate: all of its length, but for one that an skb's end cuts
 RATE_ERROR = 4  # a replayed rate may be too low by this fraction: another phase of BBR's cycle of gains
 
 
@@ -161,22 +162,24 @@ def is_too_short(tp, seg, size):
     return waits_for_ack(room, full, third, tp.now_us * 1000 - tp.wstamp_ns, age_ns, tp.srtt8 * 125)
 
 
-def is_of_later(p, sequence, k, first, last, size, time_ns, direction, flags, seq, payload):
+def is_of_later(tp, p, sequence, k, first, last, size, time_ns, direction, flags, seq, payload):
     """Return whether TCP made a super-packet that is too short now at a later rate, after the packet at place `k`.
 
-    The one after it, from place `last` + 1 on, is as short, or the next but one where an skb ends between them; and an
-    ACK comes before it leaves.
+    Of the next three, from place `last` + 1 on, none is longer and two are as short: an skb may end between them. The
+    first leaves as pacing at a lower rate lets it, not with an ACK that made room. And an ACK comes before it leaves.
     """
-    following, other = last + 1, np.int64(0)
-    for _ in range(TWICE):
+    following, as_short = last + 1, 0
+    latest_ns = time_ns[sequence[first]] + TWICE * size * 1_000_000_000 // max(tp.rate_Bps, 1)
+    for number in range(NEXT):
         following = next_data(p, sequence, following, direction, payload)
-        if following == sequence.size or other > size:
+        if following == sequence.size or (number == 0 and time_ns[sequence[following]] > latest_ns):
             return False
         last, other = super_packet(p, sequence, following, time_ns, direction, flags, seq, payload)
         following = last + 1
-        if other == size:
-            break
-    if other != size:
+        if other > size:
+            return False
+        as_short += 1 if other == size else 0
+    if as_short < NEXT - 1:
         return False
     between = k + 1
     while between < first and direction[sequence[between]] == p.sender:
