@@ -105,7 +105,9 @@ class _Ticks:
         """Replay inferred values with these ticks, for their likelihood."""
         inferred = with_ticks(inferred, rate, tick_us)
         self.follower.restore(self.begin)
-        likelihood = float(self.follower.score(inferred.script, [self.rows], bk.TIMED_SENDS)[0])
+        # Through fq, TIMED_SENDS would replay another schedule than the one inferred, and with it BBR's packets in net.
+        kind = bk.PACED_SENDS if self.follower.hands_over else bk.TIMED_SENDS
+        likelihood = float(self.follower.score(inferred.script, [self.rows], kind)[0])
         return _Tried(likelihood, tick_us, inferred, self.follower.held.runs)
 
     def same_until(self, before: _Tried, rate: int, tick_us: int) -> int:
