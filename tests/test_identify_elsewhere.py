@@ -30,7 +30,7 @@ class Sent(HalfRounds):
         self.sent = self.acked = np.array(gains) * 1000 * block_us / 1e6
         self.open, self.flight = np.ones(len(self.edges)), np.full(len(self.edges), 40.0)
         self.busy = np.ones(len(gains), bool)
-        self.acks, self.blur = self.edges, 0.0
+        self.acks = self.edges
 
     def __len__(self):
         return len(self.sent)
@@ -232,6 +232,10 @@ def test_flights_too_short_to_show_a_probe_of_v1_are_not_still():
     assert longest_still(short, wait_us, window, constants.V1_LEAST_FLIGHT) == 0.0
     assert longest_still(short, wait_us, window) > 5  # those of v2 show it
     assert longest_still(short, wait_us, short.flight[1:]) == 0.0  # a queue fills its window
+    uneven = Sent([1.0] * 400)
+    uneven.flight[::2] *= 0.9
+    assert longest_still(uneven, wait_us, window) < 1
+    assert longest_still(uneven, wait_us, window, blur=0.1) > 5  # by jitter
 
 
 def test_another_cycle_counts_as_little_as_the_cycles_where_flights_are_short(tmp_path, monkeypatch):

@@ -235,7 +235,8 @@ def _foreign(record: Record, replay: Replay) -> float:
     may_hold = (srtt_us > const.QUEUED * min_rtt_us) | (not is_v1)
     window = halves.each(np.where(may_hold, replay.cwnd[halves.acks], np.inf))
     least = const.V1_LEAST_FLIGHT if is_v1 else const.LEAST_SENT  # a block of shorter ones outlasts a probe
-    still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window, least)
+    blur = 0.0 if is_v1 else halves.blur  # a probe of v1 lasts a round trip, and may be no larger than jitter
+    still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window, least, blur)
     return overdue + paced_log_odds(halves, still, min_rtt_us, is_v1)
 
 
@@ -248,12 +249,13 @@ def waits_us(rtt_us: NDArray[np.float64], is_v1: bool) -> NDArray[np.float64]:
 
 
 def longest_still(
-    halves: HalfRounds, wait_us: NDArray[np.float64], window: NDArray[np.float64], least: float = 0
+    halves: HalfRounds, wait_us: NDArray[np.float64], window: NDArray[np.float64], least: float = 0, blur: float = 0
 ) -> float:
     """Return the longest time with nearly constant data in flight, after the start, in multiples of a probe's wait.
 
     `wait_us`: that wait in each block. `window`: of the candidate, in each block, segments: flights that fill it do
     not count (a queue that a fall of the rate left), nor those of fewer than `least` segments, which show no probe.
+    `blur`: by which jitter may vary them, too.
     """
     if not len(halves):
         return 0.0
@@ -264,7 +266,7 @@ def longest_still(
     counts = (halves.busy & (lengths < const.PAUSE * np.median(lengths)))[first:]
     counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - 2 * const.ONE_SEGMENT
     counts &= flight >= least  # after a rate step, flights may be shorter than at other times
-    longest, begin, same = 0.0, 0, 1 - 2 * const.STILL - halves.blur
+    longest, begin, same = 0.0, 0, 1 - 2 * const.STILL - blur
     for k in range(len(flight)):
         if not counts[k]:
             begin = k + 1
