@@ -57,7 +57,7 @@ MODEL = (
 )
 
 
-MOST_WRITTEN = 3  # replays with computed writes, which depend on the decisions of the one before
+MOST_WRITTEN = 24  # replays with computed writes: a round trip of decisions may settle with each (11 in view)
 
 
 @dataclass(frozen=True, repr=False)
