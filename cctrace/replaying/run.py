@@ -57,7 +57,9 @@ MODEL = (
 )
 
 
-MOST_WRITTEN = 24  # replays with computed writes: a round trip of decisions may settle with each (11 in view)
+# Replays with computed writes: a round trip of decisions may settle with each (11 in view); of long flows, so many as
+# replay these packets, three at least.
+MOST_WRITTEN, LEAST_WRITTEN, WRITTEN_PACKETS = 24, 3, 400_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -295,8 +297,8 @@ def _with_writes(plain: Run, wanted: Sequence[str], mode: str) -> Run:
     The writes follow from the decisions, and these (through fq also the hand-over) from which packets the writes made
     application-limited. They are believed if the replay with them finds such a buffer again.
     """
-    run = plain
-    for _ in range(MOST_WRITTEN):
+    run, packets = plain, 1 if plain.marked is None else max(len(plain.marked), 1)
+    for _ in range(max(LEAST_WRITTEN, min(MOST_WRITTEN, WRITTEN_PACKETS // packets))):
         marks, source = marks_of_writes(run), run.source
         if marks is None or run.marked is None or not isinstance(source, Flow):
             return plain
