@@ -51,7 +51,7 @@ def test_a_datagram_with_a_fragment_missing_keeps_the_payload_of_the_first_and_i
     packets = read(pieces)
     assert packets["payload"].tolist() == [44]
     assert packets.counters["first_fragments"] == 1
-    assert any("1 packets lack the payload of IP fragments" in w for w in packets.warnings)
+    assert any("1 packet lacks the payload of IP fragments" in w for w in packets.warnings)
 
 
 def test_fragments_without_their_first_one_are_only_counted():

@@ -134,6 +134,23 @@ def test_a_buffer_that_is_not_there_explains_nothing(simulated, app):
     assert marks_of_writes(run) is None
 
 
+def test_a_write_hands_over_to_fq_as_much_as_the_kernel_did():
+    """BBR v1 of Linux 6.12, traced at 44 Mbit/s behind 426 kB: three super-packets, the fourth is an skb already."""
+    start, size = 8_363_929, 14_480
+    m = np.zeros(wr.SOCKET_SIZE, np.int64)
+    m[[wr.SND_BUF, wr.MEMORY, wr.AT_UNA, wr.MSS, wr.OVERHEAD]] = 425_984, 281_664, 8_097_497, 1448, 896
+    m[[wr.WRITTEN, wr.NXT, wr.PUSHED]], m[wr.IN_FLIGHT], m[wr.NEXT_SIZE] = start, 36, 1 << 40
+    event = np.zeros(wr.EVENT_SIZE, np.int64)
+    event[[wr.CWND, wr.GOAL, wr.PUSH_BYTES, wr.REPAIRED, wr.RATE_BPS]] = 204, 65_160, 1 << 20, 1, 15_200_000
+    skbs = np.zeros((9, wr.SKB_SIZE), np.int64)
+    skbs[:, wr.BEGIN] = start + size * np.arange(9)
+    skbs[:, wr.END], skbs[:, wr.IS_NEW], skbs[:, wr.SEGMENTS] = skbs[:, wr.BEGIN] + size, 1, size // 1448
+    skbs[:, wr.LEFT_NS] = 951_000 * np.arange(9) + 1
+    lists = np.zeros(512, np.int64), np.zeros(512, np.int64), np.zeros(9, np.uint8)
+    assert wr.write(m, event, skbs, 0, 1, *lists) == 3  # the view: the first alone, the others with later ACKs
+    assert m[[wr.NXT, wr.WRITTEN, wr.MEMORY]].tolist() == [8_407_369, 8_552_169, 475_280]
+
+
 def naive_skbs(acknowledged, sent, sacked, ends, segment):
     """[Linux612] tcp_sacktag_walk, tcp_shift_skb_data for one segment: where skbs end, as a set."""
     if segment > acknowledged:

@@ -211,6 +211,11 @@ def take_out(m, queue, at):
     m[MEMORY] -= gone * m[OVERHEAD]
 
 
+def may_wait(m, event, skb):
+    """Whether fq may hold already what leaves it later: the view, which knows of no writes, hands it over later."""
+    return skb[LEFT_NS] > m[NOW_NS] and m[IN_FLIGHT] + skb[SEGMENTS] <= event[CWND]
+
+
 def push(m, event, skbs, at, until, most, writes, queue, ends, marks):
     """Let what was sent leave, at most so many super-packets, as far as it has been written; return the next one."""
     sent, begun = 0, until if writes else at
@@ -218,7 +223,7 @@ def push(m, event, skbs, at, until, most, writes, queue, ends, marks):
         if is_held(m, event, skbs, at, begun):
             hold(m, event, skbs[at], queue)
             return at
-        if at == until:
+        if at >= until and not (writes and may_wait(m, event, skbs[at])):
             return at
         leave(m, skbs[at], queue, ends, marks)
         at += 1
@@ -285,6 +290,8 @@ def happen(m, event, skbs, blocks, queue, ends, sacked, marks):
         m[IN_FLIGHT] = event[FLIGHT]
         for k in range(at, event[SKB]):
             m[IN_FLIGHT] -= skbs[k, SEGMENTS]
+        for k in range(event[SKB], at):
+            m[IN_FLIGHT] += skbs[k, SEGMENTS]
         if event[PROBING] != 0:  # bbr_update_min_rtt
             m[LIMIT] = app_limited_until(event[DELIVERED], m[IN_FLIGHT])
     at = push(m, event, skbs, at, until, until, False, queue, ends, marks)

@@ -29,15 +29,14 @@ if TYPE_CHECKING:
     from cctrace.replaying.run import Run
 
 EXPLAINED = 0.9  # of the packets marked for silence, at least: for ten applications that paused at most .17
-# Of so many super-packets one may seem to have left before it was written. Behind fq, where hand-overs are inferred and
-# may wait for the writes, more would fit a wrong size.
-FEW, FEW_FQ = 64, 1 << 40
+FEW = 64  # super-packets, of which one may seem to have left before it was written
 RARE = 1e-4  # of the packets: so few silent ones are not worth the search
 MOST_SENDS = 400_000  # of a flow that is looked at: what is known of them takes some 200 bytes each
 # Times the flow, that sizes are tried on until one is not refuted (right ones took 6 at most), and in all (27).
 FIRST_WORK, MOST_WORK = 10, 60
 LEAST_BYTES = 4_608  # SOCK_MIN_SNDBUF
-NEAR = 1.03  # times the smallest size: what earlier misjudged events let pass
+NEAR = 1.03  # times the best size so far: what misjudged events let pass
+NEVER = 1 << 40
 BEYOND = 1.04, 1.2, 12  # times that size, and how many: larger buffers, with which packets seem to leave too early
 MOST_FLIGHTS = 4  # times the largest flight: a larger buffer never runs dry
 
@@ -180,21 +179,19 @@ class Writer:
     def marks(self) -> NDArray[np.uint8] | None:
         """Return the marks of the smallest buffer not refuted, if it alone explains the sends and the replay's marks.
 
-        Of the sizes next to the smallest the one that explains the sends best counts.
+        A size a little larger that explains more of the sends is the better one.
         """
-        size, work, first, least, best = LEAST_BYTES, 0, 0, 1 + len(self.skbs), None
+        size, work, found, least, best = LEAST_BYTES, 0, 0, 1 + len(self.skbs), None
         most = 2 * MOST_FLIGHTS * self._most_out * self.mss
         while size <= most and work < (FIRST_WORK if best is None else MOST_WORK) * len(self.skbs):
             socket, marks = self.write(size, least)
             work += int(socket[wr.DONE])
             if socket[wr.DONE] == len(self.skbs) and socket[wr.LATE] < least:
-                if best is None:
-                    first, most = size, int(NEAR * size)
-                least, best = int(socket[wr.LATE]), marks
+                found, least, best, most = size, int(socket[wr.LATE]), marks, int(NEAR * size)
             size = max(int(socket[wr.NEXT_SIZE]), size + 1)
         if best is None or np.mean(best[self.told]) < EXPLAINED:
             return None
-        return best if self._is_worse_beyond(first, least) else None
+        return best if self._is_worse_beyond(found, least) else None
 
     def _is_worse_beyond(self, size: int, least: int) -> bool:
         """Return whether larger buffers explain the sends less well; where none limits, any large enough one does."""
@@ -202,7 +199,7 @@ class Writer:
         worse = [socket[wr.DONE] < len(self.skbs) or socket[wr.LATE] > least for socket in others]
         return bool(np.mean(worse) > 1 / 2)
 
-    def write(self, size: int, too_late: int = FEW_FQ) -> tuple[Ints, NDArray[np.uint8]]:
+    def write(self, size: int, too_late: int = NEVER) -> tuple[Ints, NDArray[np.uint8]]:
         """Return the socket at the end, and each packet's mark, for a buffer of `size` bytes.
 
         It ends early where the size is refuted, or where `too_late` super-packets left before they were written.
@@ -215,7 +212,7 @@ class Writer:
             self.overhead,
             self.by_acks,
         )
-        socket[wr.ONE_IN] = FEW_FQ if self.flow.through_fq else FEW
+        socket[wr.ONE_IN] = FEW
         socket[wr.NEXT_SIZE] = np.iinfo(np.int64).max
         queue, marks = np.zeros(size // self.mss + 256, np.int64), np.zeros(self.told.size, np.uint8)
         _run(socket, self.events, self.skbs, self.blocks, queue, self._ends, self._sacked, marks)
