@@ -27,7 +27,9 @@ SECTIONS = {
     "reading": (
         "Reading captures",
         f"-m benchmarks.ingest {CAPTURE} --packets 2000000",
-        "Whole reads of a warm file into columns, beside dpkt, tshark and the decompressors alone.",
+        "Whole reads of a warm file into columns, beside dpkt, tshark and the decompressors alone. Columns take new\n"
+        "memory; on a virtual machine whose host takes back what is freed, that may cost 0.3 s of system time a read\n"
+        "(0.03 s otherwise): then one of the lines is far too low, which another run shows.",
     ),
     "flows": (
         "Listing connections",
