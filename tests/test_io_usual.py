@@ -201,6 +201,17 @@ def test_a_record_larger_than_the_buffer_is_read_as_far_as_its_headers(tmp_path)
     same(read_file(tmp_path / "in.pcap"), read_file(io.BytesIO(data)))
 
 
+def warning_of(file, damaged):
+    """Return what is told of a damaged file, of which the same is read as from a stream of its bytes."""
+    file.write_bytes(damaged)
+    with pytest.warns(Truncated) as told:
+        found = read_file(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Truncated)
+        same(found, read_file(io.BytesIO(damaged)))
+    return str(told[0].message)
+
+
 @pytest.mark.parametrize("damage", ["cut", "short", "length", "trailer", "order", "interface"])
 def test_what_precedes_damage_in_a_file_of_blocks_is_read_and_its_place_is_told(tmp_path, damage):
     data = capture_in_blocks(5, 1)
@@ -210,26 +221,15 @@ def test_what_precedes_damage_in_a_file_of_blocks_is_read_and_its_place_is_told(
         "interface": struct.pack("<III", 1, 13, 0),
     }  # fmt: skip
     whole = data + tails[damage]
-    (tmp_path / "in.pcapng").write_bytes(whole)
-    with pytest.warns(Truncated) as told:
-        found = read_file(tmp_path / "in.pcapng")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Truncated)
-        same(found, read_file(io.BytesIO(whole)))
-    assert f"block at offset {len(data)}" in str(told[0].message)
+    assert f"block at offset {len(data)}" in warning_of(tmp_path / "in.pcapng", whole)
 
 
 @pytest.mark.parametrize("damage", ["cut", "length"])
 def test_what_precedes_damage_is_read_and_its_place_is_told(tmp_path, damage):
     data = capture(5)
     whole = data + struct.pack("<IIII", 1, 1, 1 << 31, 60) if damage == "length" else data[:-5]
-    (tmp_path / "in.pcap").write_bytes(whole)
-    with pytest.warns(Truncated) as told:
-        found = read_file(tmp_path / "in.pcap")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Truncated)
-        same(found, read_file(io.BytesIO(whole)))
-    assert damage == "cut" or f"record at offset {len(data)} claims more" in str(told[0].message)
+    told = warning_of(tmp_path / "in.pcap", whole)
+    assert damage == "cut" or f"record at offset {len(data)} claims more" in told
 
 
 def test_a_brief_stream_lacks_the_details_only(tmp_path):

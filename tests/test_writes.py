@@ -7,6 +7,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.replaying import writer as wr
+from cctrace.replaying.follow import Follower
 from cctrace.replaying.writes import NEAR, Writer, marks_of_writes
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
@@ -112,6 +113,19 @@ def test_a_replay_through_fq_and_the_writes_that_follow_from_it_agree(simulated,
     """Decisions and hand-over depend on the marks, and the writes on both."""
     _, run = simulated(cc, fq=True, **sender)
     assert np.array_equal(marks_of_writes(run), run.marked)
+
+
+@pytest.mark.parametrize("known", [0, 100, 10**6])
+def test_a_replay_with_the_marks_of_another_hand_over_reads_no_further_than_these(simulated, known):
+    """Of a damaged capture the next hand-over may have fewer packets, or more."""
+    _, run = simulated("reno", send_buffer="30kB", kernel="6.12")  # draws nothing
+    events, marks = run.source.events, np.resize(run.marked, known)
+    follower = Follower(events, events.sends, run.controller, run.params, marks=marks)
+    follower.play(run.inferred.script)
+    shared = min(known, len(events.sends))
+    assert follower.row == len(events)
+    assert np.array_equal(follower.marks[:shared], marks[:shared])
+    assert not follower.marks[shared:].any()
 
 
 def test_what_a_recorded_kernel_counts_as_application_limited_follows_from_its_buffers_writes():

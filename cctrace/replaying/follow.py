@@ -36,6 +36,14 @@ MOST, CHANGES = 512, 4  # hypotheses at a time, and changes per hypothesis
 Watch: TypeAlias = tuple[str, int]  # a field, and the value that ends a trial
 
 
+def of_sends(marks: NDArray[np.uint8] | None, sends: int) -> NDArray[np.uint8]:
+    """Return marks of so many sends, however many are known: a hand-over of a damaged capture may differ in them."""
+    found = np.zeros(sends, np.uint8)
+    if marks is not None:
+        found[: len(marks)] = marks[:sends]
+    return found
+
+
 class Follower:
     """A Linux controller at a row of a recorded flow.
 
@@ -68,7 +76,7 @@ class Follower:
         self.warnings: list[str] = []
         self.draws, self.drawn = np.full((0, 5), -1, np.int64), 0
         self.is_marked = marks is not None
-        self.marks = np.zeros(len(self.sends), np.uint8) if marks is None else marks.copy()
+        self.marks = of_sends(marks, len(self.sends))
         self.ack = self._machine.ack
         self.likelihood = np.zeros(2 + (len(self.sends) if cls.phase_choices or not cls.has_on_ack else 0))
         self.stack = np.zeros(sk.STACK_SIZE, np.int64)

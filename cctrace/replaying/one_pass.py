@@ -23,7 +23,7 @@ from cctrace.flows.state import ACK, CLOCK_START_US, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
-from cctrace.replaying.follow import Follower
+from cctrace.replaying.follow import Follower, of_sends
 from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Changes, Edit, Passed, Script
@@ -168,9 +168,7 @@ class Leader:
         saved = np.zeros(follower.slots.size + follower.stack.size, np.int64)
         self.likelihood = follower.likelihood
         self._controller = follower.book, follower.slots, follower.stack, follower.ack, self.likelihood, saved
-        self._marks = np.zeros(len(self._work.tables[SENDS]), np.uint8)
-        if marks is not None:
-            self._marks[: len(marks)] = marks[: len(self._marks)]
+        self._marks = of_sends(marks, len(self._work.tables[SENDS]))
         self._decided = np.zeros((len(self._work.tables[OUT]), 6), np.int64)
         self._drawn: list[list[int]] = []
         self._made: list[Edit] = []

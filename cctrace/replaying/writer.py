@@ -54,19 +54,24 @@ def join(m, ends, at):
         m[MEMORY] -= m[OVERHEAD]
 
 
+def drop(m, count, ends, at):
+    """No skb of a queue ends before a position any more, nor there. `count`: where the socket has their number."""
+    gone = 0
+    while gone < m[count] and ends[gone] <= at:
+        gone += 1
+    for j in range(gone, m[count]):
+        ends[j - gone] = ends[j]
+    m[count] -= gone
+    m[MEMORY] -= gone * m[OVERHEAD]
+
+
 def acknowledge(m, ends, sacked, una):
     """tcp_clean_rtx_queue."""
     if una <= m[AT_UNA]:
         return
     m[MEMORY] -= una - m[AT_UNA]
     m[AT_UNA] = una
-    gone = 0
-    while gone < m[KEPT] and ends[gone] <= una:
-        gone += 1
-    for j in range(gone, m[KEPT]):
-        ends[j - gone] = ends[j]
-    m[KEPT] -= gone
-    m[MEMORY] -= gone * m[OVERHEAD]
+    drop(m, KEPT, ends, una)
     kept = 0
     for j in range(m[SACKS]):
         if sacked[j, 1] > una:
@@ -158,7 +163,7 @@ def check_app_limited(m, event):
 def leave(m, skb, queue, ends, marks):
     """A super-packet was sent."""
     if skb[IS_NEW] != 0:
-        take_out(m, queue, skb[END])
+        drop(m, QUEUED, queue, skb[END])
         m[NXT] = skb[END]
     else:
         cut(m, ends, skb[BEGIN])
@@ -191,24 +196,13 @@ def hold(m, event, skb, queue):
     at = min(skb[END], m[NXT] + (event[CWND] - m[IN_FLIGHT]) * m[MSS])
     if skb[IS_NEW] == 0 or at <= m[NXT]:
         return
-    take_out(m, queue, at)
+    drop(m, QUEUED, queue, at)
     if m[QUEUED] < queue.size:
         for j in range(m[QUEUED], 0, -1):
             queue[j] = queue[j - 1]
         queue[0] = at
         m[QUEUED] += 1
         m[MEMORY] += m[OVERHEAD]
-
-
-def take_out(m, queue, at):
-    """No skb of the write queue ends before a position, nor there."""
-    gone = 0
-    while gone < m[QUEUED] and queue[gone] <= at:
-        gone += 1
-    for j in range(gone, m[QUEUED]):
-        queue[j - gone] = queue[j]
-    m[QUEUED] -= gone
-    m[MEMORY] -= gone * m[OVERHEAD]
 
 
 def may_wait(m, event, skb):
@@ -306,7 +300,7 @@ def happen(m, event, skbs, blocks, queue, ends, sacked, marks):
         at += 1
         if is_writeable(m):
             at = write(m, event, skbs, at, until, queue, ends, marks)
-        else:
+        else:  # nor does the next one leave yet, but it may have become an skb of its own
             at = push(m, event, skbs, at, at, 1, False, queue, ends, marks)
 
 

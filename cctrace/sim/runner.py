@@ -38,10 +38,10 @@ class Runner:
         self.recorders: list[Recorder] = []
         self.packets: list[list[NDArray[np.int64]]] = [[] for _ in world.flows] if packets else []
         if mode == "compiled" and world.compiled:
+            profiles = set(world.columns["profile"].tolist())
+            plain = _run_plain[profiles.pop() if len(profiles) == 1 else None]
 
             def advance(until: int) -> int:
-                profiles = set(world.columns["profile"].tolist())
-                plain = _run_plain[profiles.pop() if len(profiles) == 1 else None]
                 reached = (plain if world.is_plain() else _run_world)(world.worlds, until)
                 world.check()
                 return reached
