@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from cctrace.replaying.run import Run
 
 EXPLAINED = 0.9  # of the packets marked for silence, at least: for ten applications that paused at most .17
-FEW = 64  # super-packets, of which one may seem to have left before it was written
+FEW = 64  # super-packets, of which one may seem to have left before it was written; of right sizes one in 245 did
 RARE = 1e-4  # of the packets: so few silent ones are not worth the search
 MOST_SENDS = 400_000  # of a flow that is looked at: what is known of them takes some 200 bytes each
 # Times the flow, that sizes are tried on until one is not refuted (right ones took 6 at most), and in all (27).
 FIRST_WORK, MOST_WORK = 10, 60
 LEAST_BYTES = 4_608  # SOCK_MIN_SNDBUF
 NEAR = 1.03  # times the best size so far: what misjudged events let pass
-NEVER = 1 << 40
+NEVER = 1 << 40  # super-packets
 BEYOND = 1.04, 1.2, 12  # times that size, and how many: larger buffers, with which packets seem to leave too early
 MOST_FLIGHTS = 4  # times the largest flight: a larger buffer never runs dry
 
