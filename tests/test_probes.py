@@ -9,7 +9,8 @@ from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2 import BBR2
 from cctrace.lang.fields import fields_of
 from cctrace.replaying.hypotheses import middle
-from cctrace.replaying.probes import LONG_LOOK, LONGEST_LOOK, NEVER, REFRESHED, Probes
+from cctrace.replaying.probe_rtts import REFRESHED
+from cctrace.replaying.probes import LONG_LOOK, LONGEST_LOOK, NEVER, Probes
 
 DRAWN_AT, PROBE_RTT_AT, ROWS = 10, 60, 200
 ZERO, ONE = (1 << 30, 0xFFFFFFFF), (3 << 30, 0xFFFFFFFF)  # raw draws: the rounds begin at 0, or at 1
@@ -174,6 +175,21 @@ def test_a_peak_further_away_than_halved_steps_reach_is_climbed_to(peak, monkeyp
     rows = probes.climb(150, 64_000, (0, ROWS - 1), 2_000, middle)
     assert peak in rows
     assert (len(rows) < ROWS // 4, run.save()) == (True, before)
+
+
+@pytest.mark.parametrize("by_rounds", [100, 143])
+def test_the_neighbours_of_an_ack_at_which_rounds_end_a_wait_are_tried_too(by_rounds, monkeypatch):
+    """A flow that cwnd limits shows each ACK of difference: a BBRv2's search had gone elsewhere (seed 334010)."""
+    run, peak = Run({}), by_rounds + 20
+    run.hands_over, run.values["min_rtt_us"] = False, 20_000
+    probes = Probes(run)
+    monkeypatch.setattr(probes, "choices", lambda: ({by_rounds: ONE}, 50, 190, ONE))
+    monkeypatch.setattr(probes, "search", lambda first, last, rtt_us: {150, 155, 160})
+    monkeypatch.setattr(
+        probes, "scan", lambda rows, rtt_us: {row: 200.0 - abs(row - peak) - 50 * (row > peak) for row in rows}
+    )
+    probes.choose_wait()
+    assert probes.found[-1].choice == (peak - DRAWN_AT) * 1000
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,6 @@ A draw only decides upon which ACK the wait ends, so the possible ACKs are tried
 ends it, and those at which the clock may, a time span that is searched in ever finer steps (half an RTT, in which a
 probe cannot hide; then half of the previous step). Each is a branch of a run that never probes, and lasts until the
 probe is visible (`Follower.scan`).
-
-PROBE_RTT starts when min_rtt has not been refreshed for 5 s. Whether an RTT sample refreshed it may depend on a
-fraction of a microsecond, which no capture contains. So PROBE_RTT is tried at the time at which it would have started
-without such a refresh, and kept if the sends are much likelier with it; the wait that it cut off is then chosen again.
 """
 
 import itertools
@@ -25,7 +21,6 @@ from cctrace.replaying.hypotheses import (
     ALIKE,
     FALSE_ALARM,
     LONGEST,
-    Inference,
     Phase,
     Subject,
     equally_likely,
@@ -33,14 +28,13 @@ from cctrace.replaying.hypotheses import (
     peaks,
     raw_draw,
 )
-from cctrace.replaying.script import Edit, Passed
-from cctrace.replaying.stack import JIFFIES_START
+from cctrace.replaying.probe_rtts import LOOK_US, ProbeRtts
+from cctrace.replaying.script import Passed
 from cctrace.replaying.startup import stay_in_startup
 from cctrace.replaying.waits import Chosen, Wait
 
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
-UNTIL_DRAWN = ("cycle_idx", -1)  # what no trial reaches: it ends with its rows, or where it draws a number
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
 MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, until a probe is visible
@@ -48,15 +42,10 @@ LONG_LOOK, LONGEST_LOOK = 2 * PROBE_RTTS, 4 * PROBE_RTTS  # where a probe is see
 LEAST = 16  # instants that are tried first; half an RTT apart if that is more
 FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
-MIN_RTT_US, REFRESHED = "probe_rtt_min_us", "probe_rtt_min_stamp"
-TIE_US = 1  # an RTT sample lower by this much may not have been lower for the kernel
-LOOK_US = 100_000  # between checks whether min_rtt was refreshed: half of PROBE_RTT, which must not pass unnoticed
-DIP_US = 300_000  # within which PROBE_RTT (200 ms) is visible
-GLANCE_US = 20_000  # within which sends that PROBE_RTT's window forbids mostly refute it
 PEAKS, LOWER = 2, 0.5  # that are refined: of two peaks at half-RTT resolution, the lower may be the higher one
 
 
-class Probes(Inference):
+class Probes(ProbeRtts):
     """The waits of BBR v2, v2+ and v3."""
 
     branches: Branches | None = None  # of the wait that is chosen
@@ -72,12 +61,6 @@ class Probes(Inference):
         self.never = {name: value for name, value in NEVER.items() if name in follower.fields}
         self.acks = np.flatnonzero(follower.is_ack)
         self.acks_us = self.now_us[self.acks]
-        self.probe_rtt = follower.cls.states.index("PROBE_RTT")
-        self.window = min(params["probe_rtt_win_ms"], params["min_rtt_win_sec"] * 1000) * params["hz"] // 1000
-        self.least: tuple[int, ...] = (0, 0, 0)  # min_rtt, its refresh (jiffies), and the mode, at the last check
-        # What the kernels' BBR v2 and v3 hold; no kernel sends as the draft's, which times PROBE_RTT by other fields.
-        self.times_probe_rtt = follower.times_probe_rtt and MIN_RTT_US in follower.fields
-        self.doubtful: list[int] = []  # the refreshes before those that are doubtful, jiffies
         self.kept: list[Passed] = []  # what the search passed, see `Follower.passed`
         self.total = 0.0  # of scans from here
         if isinstance(follower, Follower):
@@ -85,7 +68,6 @@ class Probes(Inference):
         self.further = 0  # row up to which branches will be asked for
         self.before: tuple[Any, ...] = ()  # the state before the draw of the last one that was chosen among several
         self.seen = 0  # the row up to which the choice of a wait has looked
-        self.wait: tuple[Any, ...] = ()  # the last one: the state before its draw, what was drawn, and what else may be
 
     def run(self) -> None:
         """Run to the end with the likeliest waits and times of PROBE_RTT."""
@@ -99,71 +81,6 @@ class Probes(Inference):
                 self.choose_wait()
             if self.times_probe_rtt:
                 self.look()
-
-    def expires(self, refreshed: int) -> int:
-        """Return the first row at which a min_rtt that was refreshed then has expired."""
-        ticks = refreshed + self.window + 1 - JIFFIES_START
-        return int(self.now_us.searchsorted(ticks * 1_000_000 // self.follower.params["hz"]))
-
-    def look(self) -> None:
-        """Note a refresh that is doubtful; try PROBE_RTT at the time at which it is due without it."""
-        follower, before = self.follower, self.least
-        self.least = tuple(int(follower.get(name)) for name in (MIN_RTT_US, REFRESHED, "mode"))
-        if self.probe_rtt in (before[2], self.least[2]):
-            self.doubtful.clear()
-        elif self.least[1] != before[1]:
-            if 0 <= before[0] - self.least[0] <= TIE_US:
-                self.doubtful.append(before[1])
-            else:
-                self.doubtful.clear()
-        row = follower.row
-        if not self.doubtful or row < self.expires(self.doubtful[0]) or row == len(follower.rows):
-            return
-        earlier, sure = self.doubtful.pop(0) - self.least[1], math.log(1 / FALSE_ALARM)
-        for span_us in (GLANCE_US, DIP_US):
-            likelihood = follower.scan(np.array([row]), np.array([self.after(span_us)]), {}, {REFRESHED: earlier})
-            if likelihood[0] < -sure:
-                return
-        if likelihood[0] > sure and self.falls(earlier):
-            self.choose_again(row, earlier)
-
-    def falls(self, earlier: int) -> bool:
-        """Return whether the flight falls to PROBE_RTT's window soon if that starts here; what never ends is none."""
-        follower, before = self.follower, self.follower.save()
-        follower.set(REFRESHED, follower.get(REFRESHED) + earlier)
-        follower.run(self.after(DIP_US))
-        fell = follower.get("mode") != self.probe_rtt or follower.get("probe_rtt_done_stamp") != 0
-        follower.restore(before)
-        return fell
-
-    def choose_again(self, row: int, earlier: int) -> None:
-        """Choose the last wait again, by rounds, now that PROBE_RTT is known to start at `row`; go on from there."""
-        follower, here, tried = self.follower, self.follower.save(), {}
-        before, *choices = self.wait or (here,)
-        for numbers in dict.fromkeys(choices):
-            follower.restore(before)
-            likelihood, ends, _ = follower.trials(row, [numbers], score=bk.PACED_SENDS, watch=UNTIL_DRAWN)
-            if ends[0] == row:  # otherwise a probe begins and ends before
-                follower.draw(numbers)
-                follower.run(row)
-                follower.set(REFRESHED, follower.get(REFRESHED) + earlier)
-                after, *_ = follower.trials(self.after(LOOK_US), [numbers], score=bk.PACED_SENDS, watch=UNTIL_DRAWN)
-                tried[numbers] = float(likelihood[0] + after[0])
-        best = max(tried, key=tried.__getitem__, default=None)
-        if best is None:
-            follower.restore(here)
-        else:  # what the trials recorded on the way is overwritten
-            follower.restore(before)
-            between = [edit for edit in self.edits if edit.row >= follower.row]
-            self.edits = [edit for edit in self.edits if edit.row < follower.row]
-            follower.draw(best)
-            for edit in between if best == choices[0] else ():
-                follower.run(edit.row)
-                follower.set(edit.field, follower.get(edit.field) + edit.value)
-                self.edits.append(edit)
-            follower.run(row)
-        self.edits.append(Edit(row, REFRESHED, earlier))
-        follower.set(REFRESHED, follower.get(REFRESHED) + earlier)
 
     def choose_wait(self) -> None:
         """The next call draws a wait: find the ACK that ends it."""
@@ -197,7 +114,12 @@ class Probes(Inference):
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         self.total = self.return_to(min(rows)) if rows else 0.0
-        tried = self.scan(sorted(rows), rtt_us) if rows else {}
+        tried = self.scan(rows, rtt_us) if rows else {}
+        while tried and last > first:  # the likeliest may be where rounds end the wait: no search has been there
+            best = max(tried, key=tried.__getitem__)
+            if not (near := self.near(best, max(first, follower.row), last) - set(tried)):
+                break
+            tried = self.scan({*tried, *near}, rtt_us)
         close = self.close(tried)
         from_idle = self.starts_from_idle(close, rtt_us)
         if (last <= first and follower.hands_over) or from_idle:
@@ -331,10 +253,14 @@ class Probes(Inference):
         further = way
         while further != 0 and further == way:  # as far as steps that are halved reach: the peak may lie beyond
             best, further = self.halve(best, step, bounds, rtt_us, tie)
-        place = int(np.searchsorted(self.acks_us, best))
-        clump = int(np.searchsorted(self.acks_us, best - FINEST_US))
-        few = self.acks[[*range(max(place - FEW_ACKS, 0), min(place + FEW_ACKS + 1, len(self.acks))), clump]]
-        return set(few[(few >= bounds[0]) & (few <= bounds[1])].tolist())
+        row, clump = self.ack_rows(np.array([best]))[0], self.ack_rows(np.array([best - FINEST_US]))[0]
+        return self.near(row, *bounds) | ({clump} if bounds[0] <= clump <= bounds[1] else set())
+
+    def near(self, row: int, first: int, last: int) -> set[int]:
+        """Return the rows in [first, last] of the ACKs around a row."""
+        place = int(self.acks.searchsorted(row))
+        few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
+        return set(few[(few >= first) & (few <= last)].tolist())
 
     def halve(
         self, best: int, step: int, bounds: tuple[int, int], rtt_us: int, tie: Callable[[list[int]], int]
