@@ -10,7 +10,7 @@ from cctrace.cc.bbr2 import BBR2
 from cctrace.lang.fields import fields_of
 from cctrace.replaying.hypotheses import middle
 from cctrace.replaying.probe_rtts import REFRESHED
-from cctrace.replaying.probes import LONG_LOOK, LONGEST_LOOK, NEVER, Probes
+from cctrace.replaying.probes import NEVER, Probes
 
 DRAWN_AT, PROBE_RTT_AT, ROWS = 10, 60, 200
 ZERO, ONE = (1 << 30, 0xFFFFFFFF), (3 << 30, 0xFFFFFFFF)  # raw draws: the rounds begin at 0, or at 1
@@ -83,61 +83,6 @@ def test_what_never_comes_down_to_the_window_of_probe_rtt_is_none(done, believed
     probes.look()
     assert chosen == ([(PROBE_RTT_AT, -1250)] if believed else [])
     assert (run.row, run.values["mode"], run.values[REFRESHED]) == (PROBE_RTT_AT, 0, 5000)
-
-
-def test_waits_that_the_sends_hardly_distinguish_are_judged_over_more_time(monkeypatch):
-    probes = Probes(Run({}))
-    looked = []
-
-    def scan(rows, rtt_us, rounds):
-        looked.append((rows, rtt_us, rounds))
-        return {20: 11.0, 30: 40.0}
-
-    monkeypatch.setattr(probes, "scan", scan)
-    tried = {20: 3.0, 30: 2.0, 40: -20.0}
-    probes.look_longer(tried, probes.close(tried), 2_000, LONG_LOOK)
-    assert looked == [([20, 30], 2_000, LONG_LOOK)]
-    assert tried == {20: 11.0, 30: 40.0, 40: 17.0}  # the one that was far behind stays as far behind
-    clear = {20: 3.0, 30: -20.0}
-    probes.look_longer(clear, probes.close(clear), 2_000, LONG_LOOK)
-    assert len(looked) == 1
-    assert clear == {20: 3.0, 30: -20.0}
-
-
-@pytest.mark.parametrize("hands_over", [False, True])
-def test_more_time_is_looked_at_only_where_packets_leave_after_their_hand_over(hands_over, monkeypatch):
-    """Without fq, the sends of later choices decided: a BBRv2 at its pacing limit was called BBRv2+ (seed 290139)."""
-    run, looked = Run({}), []
-    run.hands_over, run.values["min_rtt_us"] = hands_over, 20_000
-    probes = Probes(run)
-    probes.numbers = [ZERO, ONE]
-    monkeypatch.setattr(probes, "choices", lambda: ({20: ZERO, 30: ONE}, 30, 30, ONE))
-    monkeypatch.setattr(probes, "scan", lambda rows, rtt_us: {20: -30.0, 30: 0.0})
-    monkeypatch.setattr(probes, "look_longer", lambda tried, close, rtt_us, rounds: looked.append(tried))
-    probes.choose_wait()
-    assert (len(looked), run.drawn) == (hands_over, ONE)
-
-
-@pytest.mark.parametrize(
-    ("pause_us", "at", "looks"), [(21_000, 25, 1), (19_000, 25, 0), (21_000, 35, 1), (21_000, 15, 0)]
-)
-def test_more_time_is_looked_at_where_a_wait_may_end_before_or_after_an_empty_pipe(pause_us, at, looks, monkeypatch):
-    """An application writes every half second: nothing of a probe leaves in the pause, and the round after it, an idle
-    restart, is paced by the bandwidth alone (seeds 312008, 322121). Its end may show what its beginning did not: BBRv3
-    that had begun before the pause ended UP half a second sooner (311021).
-    """
-    run, looked = Run({}), []
-    run.hands_over, run.values["min_rtt_us"] = False, 20_000
-    probes = Probes(run)
-    probes.now_us = probes.now_us.copy()
-    probes.now_us[at:] += pause_us - (probes.now_us[at] - probes.now_us[at - 1])
-    probes.acks_us = probes.now_us[probes.acks]
-    probes.numbers = [ZERO, ONE]
-    monkeypatch.setattr(probes, "choices", lambda: ({20: ZERO, 30: ONE}, 30, 30, ONE))
-    monkeypatch.setattr(probes, "scan", lambda rows, rtt_us: {20: 0.0, 30: 0.0})
-    monkeypatch.setattr(probes, "look_longer", lambda tried, close, rtt_us, rounds: looked.append((close, rounds)))
-    probes.choose_wait()
-    assert looked == [([20, 30], LONG_LOOK), ([20, 30], LONGEST_LOOK)][: 2 * looks]
 
 
 def test_a_wait_that_ends_in_the_call_that_draws_it_is_tried_from_the_next_ack(monkeypatch):

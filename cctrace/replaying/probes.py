@@ -7,7 +7,6 @@ probe is visible (`Follower.scan`).
 """
 
 import itertools
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,7 +18,6 @@ from cctrace.replaying.branches import PLACES, Branches
 from cctrace.replaying.follow import MOST, Follower
 from cctrace.replaying.hypotheses import (
     ALIKE,
-    FALSE_ALARM,
     LONGEST,
     Phase,
     Subject,
@@ -38,7 +36,6 @@ AT_ONCE = {"rounds_since_probe": 1 << 21}
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
 MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, until a probe is visible
-LONG_LOOK, LONGEST_LOOK = 2 * PROBE_RTTS, 4 * PROBE_RTTS  # where a probe is seen late, or only its end
 LEAST = 16  # instants that are tried first; half an RTT apart if that is more
 FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
@@ -120,12 +117,6 @@ class Probes(ProbeRtts):
             if not (near := self.near(best, max(first, follower.row), last) - set(tried)):
                 break
             tried = self.scan({*tried, *near}, rtt_us)
-        close = self.close(tried)
-        from_idle = self.starts_from_idle(close, rtt_us)
-        if (last <= first and follower.hands_over) or from_idle:
-            self.look_longer(tried, close, rtt_us, LONG_LOOK)
-        if from_idle:  # a probe from before the pause ends sooner than one from after it
-            self.look_longer(tried, equally_likely(tried), rtt_us, LONGEST_LOOK)
         self.total = 0.0
         if cut_off:
             tried[last], numbers[last] = 0.0, longest
@@ -150,36 +141,6 @@ class Probes(ProbeRtts):
         waits = np.cumsum(self.acks_us[places] - self.acks_us[np.maximum(places - 1, 0)] + 1)
         return rows[int(waits.searchsorted(waits[-1] / 2, "right"))]
 
-    def close(self, tried: Mapping[int, float]) -> list[int]:
-        """Return the rows that the sends hardly distinguish from the likeliest."""
-        best = max(tried.values(), default=0.0)
-        return [row for row in sorted(tried) if tried[row] > best - math.log(1 / FALSE_ALARM)]
-
-    def starts_from_idle(self, rows: list[int], rtt_us: int) -> bool:
-        """Return whether the pipe was empty while a wait that ended at one of some rows is judged.
-
-        Nothing is acknowledged for a round trip then, and BBR paces by the bandwidth alone until an ACK arrives.
-        """
-        if len(rows) < 2:
-            return False
-        last = self.rounds_after(PROBE_RTTS, rtt_us, rows[-1])
-        acks = self.acks_us[self.acks.searchsorted(rows[0]) : self.acks.searchsorted(last, "right")]
-        return bool((np.diff(acks) > rtt_us).any())
-
-    def look_longer(self, tried: dict[int, float], close: list[int], rtt_us: int, rounds: int) -> None:
-        """Judge the rows that the sends hardly distinguish over more time.
-
-        Through fq, packets leave after the hand-over, by half a round and more where rounds are short: few of a
-        probe's are seen in the usual time; nor are they if the wait ends before an application's pause, perhaps not
-        before the probe's end, after several bursts. Otherwise they are seen at once, and more time adds later choices'
-        sends.
-        """
-        best = max(tried.values(), default=0.0)
-        if len(close) > 1:
-            longer = self.scan(close, rtt_us, rounds)
-            for row in tried:
-                tried[row] = longer.get(row, tried[row] - best + max(longer.values()))
-
     def choices(self) -> tuple[dict[int, tuple[int, ...]], int, int, tuple[int, ...]]:
         """Return the rows at which round counts end the wait, {row: numbers}, and those at which the clock may.
 
@@ -198,17 +159,17 @@ class Probes(ProbeRtts):
         found = {row: numbers for row, numbers, is_wait in zip(rows, self.numbers, watched, strict=True) if is_wait}
         return found, first if by_clock[0] else max(rows), max(rows), longest
 
-    def scan(self, starts: Any, rtt_us: int, rounds: int = PROBE_RTTS) -> dict[int, float]:
+    def scan(self, starts: Any, rtt_us: int) -> dict[int, float]:
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.
 
-        All are judged by the last one's sends, over so many `rounds`: with more of a probe in view, later ones would be
+        All are judged by the last one's sends, over PROBE_RTTS: with more of a probe in view, later ones would be
         preferred.
         """
         follower = self.follower
         starts = np.array(sorted({max(int(start), follower.row) for start in starts}))
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
         longest_us = max(rtt_us, *(follower.srtt_us(row) for row in starts.tolist()))
-        end = self.rounds_after(rounds, longest_us, int(starts[-1]))
+        end = self.rounds_after(PROBE_RTTS, longest_us, int(starts[-1]))
         self.seen = max(self.seen, end)
         base = {} if follower.get("rounds_since_probe") < 0 else self.never
         if self.branches is not None and end <= self.branches.end and len(starts) <= PLACES:
