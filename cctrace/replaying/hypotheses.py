@@ -1,20 +1,24 @@
-"""Common parts of a replay's inferences: results, significance, and the interface to run and try."""
+"""Common parts of a replay's inferences: results, significance, and what is run."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.cc.base import Controller
-from cctrace.lang.fields import Field
 from cctrace.lang.machine import Machine
-from cctrace.replaying.script import Changes, Edit, Passed, Script
+from cctrace.replaying.script import Edit, Script
 
+if TYPE_CHECKING:
+    from cctrace.replaying.follow import Follower
+    from cctrace.replaying.one_pass import Leader
+
+# What an inference runs; the rows of a `Leader` are packets.
+Subject: TypeAlias = "Follower | Leader"
 LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
 FALSE_ALARM = 1e-3  # probability of changing something correct, see `infer`
 ALIKE = 2  # decimals of log likelihoods: less is no evidence, and sums of the same terms may differ
@@ -97,69 +101,6 @@ def likeliest(tried: Mapping[int, float]) -> int:
 def raw_draw(choice: int, choices: int) -> int:
     """Return a 32-bit draw that prandom_u32_max(choices) maps to `choice`."""
     return ((2 * choice + 1) << 31) // choices
-
-
-class Subject(Protocol):
-    """What an inference runs: a `Follower`, or the `one_pass.Leader` of a flow sent through fq."""
-
-    row: int
-    cls: type[Controller]
-    params: dict[str, Any]
-    fields: dict[str, Field]
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        """Its rows: calls, or packets."""
-
-    @property
-    def now_us(self) -> NDArray[np.int64]:
-        """Time of each row on the connection's clock, us."""
-
-    @property
-    def is_ack(self) -> NDArray[np.bool_]:
-        """Which rows are ACKs."""
-
-    @property
-    def times_probe_rtt(self) -> bool:
-        """Whether PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall."""
-
-    @property
-    def hands_over(self) -> bool:
-        """Whether TCP hands packets to fq, which paces."""
-
-    def srtt_us(self, row: int) -> int:
-        """Return the smoothed RTT after a row."""
-
-    def get(self, name: str) -> Any:
-        """Return the value of a field."""
-
-    def set(self, name: str, value: int) -> None:
-        """Change a field."""
-
-    def run(self, stop: int | None = None) -> int:
-        """Run up to `stop`, or up to the first call that draws an unknown number; return the next row."""
-
-    def draw(self, numbers: Sequence[int]) -> None:
-        """Prescribe the next random numbers."""
-
-    def save(self) -> tuple[Any, ...]:
-        """Return position and state, for `restore`."""
-
-    def restore(self, saved: tuple[Any, ...]) -> None:
-        """Go back to where `save` was called."""
-
-    def trials(
-        self, last: int, draws: Sequence[Sequence[int]], *, score: int, watch: tuple[str, int]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
-        """Try several draws up to row `last`, without changing the state."""
-
-    def scan(
-        self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Changes, change: Changes, total: float = 0.0
-    ) -> NDArray[np.float64]:
-        """Make `change` at each of the rows `starts` and go on up to the one of `ends`."""
-
-    def passed(self) -> list[Passed]:
-        """Return the base before each of the last scan's starts."""
 
 
 class Inference:
