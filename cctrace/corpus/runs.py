@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from cctrace.corpus import batch, manifest, tables
 from cctrace.corpus.batch import Order
@@ -26,29 +26,12 @@ from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 
+if TYPE_CHECKING:
+    from cctrace.corpus.cluster import Cluster
+
 IDENTITY = "_run/corpus.json"
 MEMORY, SECONDS = 4 << 30, 600.0
-
-
-class Executor(Protocol):
-    """Who runs batches: the threads of this machine, or the workers of a cluster."""
-
-    window: int
-
-    def begin(self, tally: Tally) -> None:
-        """Start; `tally` counts the captures."""
-
-    def submit(self, order: batch.Order) -> None:
-        """Hand out a batch."""
-
-    def next(self, timeout: float) -> tuple[batch.Order, dict[str, Any] | None] | None:
-        """Return (order, what was committed) of a batch, None after `timeout` seconds; raises the error of one."""
-
-    def finished(self, captures: int) -> None:
-        """Count the captures of a batch, if that was not done one by one."""
-
-    def close(self) -> None:
-        """End the workers, whatever they are doing."""
+Executor: TypeAlias = "Threads | Cluster"  # who runs batches: this machine, or the workers of a cluster
 
 
 @dataclass

@@ -4,8 +4,8 @@ The compiled class serves both engines, `follow` and `player`; the object serves
 """
 
 from collections import namedtuple
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +26,9 @@ _CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limi
 Places: TypeAlias = Mapping[str, tuple[int, np.dtype]]  # of what is recorded: `recordable`
 
 
-class Fields(Protocol):
-    """What a controller's fields are read from."""
-
-    def get(self, name: str) -> Any:
-        """Return the value of a field."""
-        ...
-
-
-def state_of(machine: Fields, cls: type[Controller]) -> dict[str, Any]:
-    """Return {field: value}, arrays as lists, parameters not included."""
-    return {name: machine.get(name) for name in fields_of(cls) if name not in param_fields(cls)}
+def state_of(get: Callable[[str], Any], cls: type[Controller]) -> dict[str, Any]:
+    """Return {field: value}, as `get` reads them, arrays as lists, parameters not included."""
+    return {name: get(name) for name in fields_of(cls) if name not in param_fields(cls)}
 
 
 def slots_of(places: Places) -> NDArray[np.int64]:

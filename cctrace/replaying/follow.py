@@ -391,4 +391,4 @@ class Follower:
     @property
     def state(self) -> dict[str, Any]:
         """The current state: {field: value}, arrays as lists, parameters not included."""
-        return state_of(self, self.cls)
+        return state_of(self.get, self.cls)

@@ -101,7 +101,7 @@ class Player:
     @property
     def state(self) -> dict[str, Any]:
         """The current state: {field: value}, arrays as lists, parameters not included."""
-        return state_of(self._machine, self.controller)
+        return state_of(self._machine.get, self.controller)
 
 
 class _Compiled(CompiledCalls):
