@@ -1,4 +1,4 @@
-"""Inference of the waits of BBR v2 and v3: what is chosen again once PROBE_RTT is known to have cut a wait off."""
+"""Inference of the waits of BBR v2 and v3, and of a PROBE_RTT that a microsecond decides."""
 
 from types import SimpleNamespace
 
@@ -17,15 +17,15 @@ ZERO, ONE = (1 << 30, 0xFFFFFFFF), (3 << 30, 0xFFFFFFFF)  # raw draws: the round
 
 
 class Run:
-    """A run of rows a millisecond apart, whose sends are as likely as `fits` says of the numbers drawn at row 10."""
+    """A run of rows a millisecond apart."""
 
     cls, params, fields = BBR2, checked_params(BBR2, {}), fields_of(BBR2)
     times_probe_rtt = True
     rows = np.arange(ROWS)
     now_us, is_ack = rows * 1000, np.ones(ROWS, bool)
 
-    def __init__(self, fits):
-        self.fits, self.row, self.drawn, self.values = fits, DRAWN_AT, None, {REFRESHED: 5000}
+    def __init__(self):
+        self.row, self.drawn, self.values = DRAWN_AT, None, {REFRESHED: 5000}
 
     def save(self):
         return self.row, self.drawn, dict(self.values)
@@ -45,49 +45,31 @@ class Run:
     def set(self, name, value):
         self.values[name] = value
 
-    def trials(self, last, draws, score, watch):
-        numbers = self.drawn or draws[0]
-        dips = self.values[REFRESHED] < 5000  # only then do the sends of PROBE_RTT tell the waits apart
-        likelihood = self.fits[numbers] if dips else 0.0
-        return np.array([likelihood]), np.array([last]), np.array([False])
-
-
-@pytest.mark.parametrize(("fits", "kept"), [({ZERO: -40.0, ONE: 3.0}, ONE), ({ZERO: 3.0, ONE: -40.0}, ZERO)])
-def test_the_wait_that_probe_rtt_cut_off_is_the_one_that_its_sends_fit(fits, kept):
-    run = Run(fits)
-    probes = Probes(run)
-    probes.wait = run.save(), ZERO, ZERO, ONE
-    run.draw(ZERO)
-    run.run(PROBE_RTT_AT)
-    probes.choose_again(PROBE_RTT_AT, -1250)
-    assert (run.row, run.drawn, run.values[REFRESHED]) == (PROBE_RTT_AT, kept, 3750)
-    assert [tuple(edit) for edit in probes.edits] == [(PROBE_RTT_AT, REFRESHED, -1250)]
-
 
 @pytest.mark.parametrize(("done", "believed"), [(0, False), (1, True)])
 def test_what_never_comes_down_to_the_window_of_probe_rtt_is_none(done, believed, monkeypatch):
     """A wait that was chosen wrongly makes many sends unlikely, which a PROBE_RTT without an end hides (333009)."""
-    run = Run({})
+    run = Run()
     run.scan = lambda starts, ends, base, change: np.array([50.0])
-    probes, chosen = Probes(run), []
+    probes = Probes(run)
     run.row = PROBE_RTT_AT
     run.values |= {"min_rtt_us": 0, "mode": 0, "probe_rtt_min_us": 7000, "probe_rtt_done_stamp": done}
     probes.least, probes.doubtful = (7000, 5000, 0), [3750]
     monkeypatch.setattr(probes, "expires", lambda refreshed: PROBE_RTT_AT)
-    monkeypatch.setattr(probes, "choose_again", lambda row, earlier: chosen.append((row, earlier)))
 
     def enter(stop):
         run.row, run.values["mode"] = stop, probes.probe_rtt
 
     run.run = enter
     probes.look()
-    assert chosen == ([(PROBE_RTT_AT, -1250)] if believed else [])
-    assert (run.row, run.values["mode"], run.values[REFRESHED]) == (PROBE_RTT_AT, 0, 5000)
+    edits = [(PROBE_RTT_AT, REFRESHED, -1250)] if believed else []
+    assert [tuple(edit) for edit in probes.edits] == edits
+    assert (run.row, run.values["mode"], run.values[REFRESHED]) == (PROBE_RTT_AT, 0, 3750 if believed else 5000)
 
 
 def test_a_wait_that_ends_in_the_call_that_draws_it_is_tried_from_the_next_ack(monkeypatch):
     """On a path of one or two packets a round or two are waited for, which have passed when the wait is drawn."""
-    run = Run({})
+    run = Run()
     run.values["min_rtt_us"] = 4_000
     run.hands_over = False
     probes = Probes(run)
@@ -100,7 +82,7 @@ def test_a_wait_that_ends_in_the_call_that_draws_it_is_tried_from_the_next_ack(m
     def scan(rows, rtt_us):
         return {max(row, run.row): float(row == DRAWN_AT + 3) for row in rows}
 
-    monkeypatch.setattr(run, "trials", trials)
+    run.trials = trials
     monkeypatch.setattr(probes, "scan", scan)
     assert probes.choices()[:3] == ({11: probes.numbers[0], 13: probes.numbers[1]}, 13, 13)
     probes.choose_wait()
@@ -110,7 +92,7 @@ def test_a_wait_that_ends_in_the_call_that_draws_it_is_tried_from_the_next_ack(m
 @pytest.mark.parametrize("peak", [60, 95, 140, 150, 199])
 def test_a_peak_further_away_than_halved_steps_reach_is_climbed_to(peak, monkeypatch):
     """Judged with what follows the latest instant, a wait had looked likeliest two steps late (seed 325044)."""
-    run = Run({})
+    run = Run()
     run.values |= dict.fromkeys(NEVER, 0)
     probes = Probes(run)
     before = run.save()
@@ -125,7 +107,7 @@ def test_a_peak_further_away_than_halved_steps_reach_is_climbed_to(peak, monkeyp
 @pytest.mark.parametrize("by_rounds", [100, 143])
 def test_the_neighbours_of_an_ack_at_which_rounds_end_a_wait_are_tried_too(by_rounds, monkeypatch):
     """A flow that cwnd limits shows each ACK of difference: a BBRv2's search had gone elsewhere (seed 334010)."""
-    run, peak = Run({}), by_rounds + 20
+    run, peak = Run(), by_rounds + 20
     run.hands_over, run.values["min_rtt_us"] = False, 20_000
     probes = Probes(run)
     monkeypatch.setattr(probes, "choices", lambda: ({by_rounds: ONE}, 50, 190, ONE))

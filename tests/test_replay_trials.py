@@ -110,7 +110,7 @@ def test_what_was_chosen_holds_for_other_ticks_unless_min_rtt_expires_before_its
         runs[0].draw(longest)
         runs[0].run(runs[0].row + 1)
         wait.begins()
-        wait.note(waits.Chosen(longest, (), None, seen))
+        wait.note(waits.Chosen(longest, None, seen))
         runs[0].restore(before)
         known = waits.Wait(runs[1]).known(longest)
         assert (known is not None and known.seen == seen) == holds

@@ -2,15 +2,13 @@
 
 PROBE_RTT starts when min_rtt has not been refreshed for 5 s. Whether an RTT sample refreshed it may depend on a
 fraction of a microsecond, which no capture contains. So PROBE_RTT is tried at the time at which it would have started
-without such a refresh, and kept if the sends are much likelier with it; the wait that it cut off is then chosen again.
+without such a refresh, and kept if the sends are much likelier with it.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
-from cctrace.replaying import book as bk
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Subject
 from cctrace.replaying.script import Edit
 from cctrace.replaying.stack import JIFFIES_START
@@ -20,7 +18,6 @@ TIE_US = 1  # an RTT sample lower by this much may not have been lower for the k
 LOOK_US = 100_000  # between checks whether min_rtt was refreshed: half of PROBE_RTT, which must not pass unnoticed
 DIP_US = 300_000  # within which PROBE_RTT (200 ms) is visible
 GLANCE_US = 20_000  # within which sends that PROBE_RTT's window forbids mostly refute it
-UNTIL_DRAWN = ("cycle_idx", -1)  # what no trial reaches: it ends with its rows, or where it draws a number
 
 
 class ProbeRtts(Inference):
@@ -35,7 +32,6 @@ class ProbeRtts(Inference):
         # What the kernels' BBR v2 and v3 hold; no kernel sends as the draft's, which times PROBE_RTT by other fields.
         self.times_probe_rtt = follower.times_probe_rtt and MIN_RTT_US in follower.fields
         self.doubtful: list[int] = []  # the refreshes before those that are doubtful, jiffies
-        self.wait: tuple[Any, ...] = ()  # the last one: the state before its draw, what was drawn, and what else may be
 
     def expires(self, refreshed: int) -> int:
         """Return the first row at which a min_rtt that was refreshed then has expired."""
@@ -62,7 +58,8 @@ class ProbeRtts(Inference):
             if likelihood[0] < -sure:
                 return
         if likelihood[0] > sure and self.falls(earlier):
-            self.choose_again(row, earlier)
+            self.edits.append(Edit(row, REFRESHED, earlier))
+            follower.set(REFRESHED, follower.get(REFRESHED) + earlier)
 
     def falls(self, earlier: int) -> bool:
         """Return whether the flight falls to PROBE_RTT's window soon if that starts here; what never ends is none."""
@@ -72,32 +69,3 @@ class ProbeRtts(Inference):
         fell = follower.get("mode") != self.probe_rtt or follower.get("probe_rtt_done_stamp") != 0
         follower.restore(before)
         return fell
-
-    def choose_again(self, row: int, earlier: int) -> None:
-        """Choose the last wait again, by rounds, now that PROBE_RTT is known to start at `row`; go on from there."""
-        follower, here, tried = self.follower, self.follower.save(), {}
-        before, *choices = self.wait or (here,)
-        for numbers in dict.fromkeys(choices):
-            follower.restore(before)
-            likelihood, ends, _ = follower.trials(row, [numbers], score=bk.PACED_SENDS, watch=UNTIL_DRAWN)
-            if ends[0] == row:  # otherwise a probe begins and ends before
-                follower.draw(numbers)
-                follower.run(row)
-                follower.set(REFRESHED, follower.get(REFRESHED) + earlier)
-                after, *_ = follower.trials(self.after(LOOK_US), [numbers], score=bk.PACED_SENDS, watch=UNTIL_DRAWN)
-                tried[numbers] = float(likelihood[0] + after[0])
-        best = max(tried, key=tried.__getitem__, default=None)
-        if best is None:
-            follower.restore(here)
-        else:  # what the trials recorded on the way is overwritten
-            follower.restore(before)
-            between = [edit for edit in self.edits if edit.row >= follower.row]
-            self.edits = [edit for edit in self.edits if edit.row < follower.row]
-            follower.draw(best)
-            for edit in between if best == choices[0] else ():
-                follower.run(edit.row)
-                follower.set(edit.field, follower.get(edit.field) + edit.value)
-                self.edits.append(edit)
-            follower.run(row)
-        self.edits.append(Edit(row, REFRESHED, earlier))
-        follower.set(REFRESHED, follower.get(REFRESHED) + earlier)

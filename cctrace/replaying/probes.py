@@ -63,7 +63,6 @@ class Probes(ProbeRtts):
         if isinstance(follower, Follower):
             self.branches = Branches(follower)
         self.further = 0  # row up to which branches will be asked for
-        self.before: tuple[Any, ...] = ()  # the state before the draw of the last one that was chosen among several
         self.seen = 0  # the row up to which the choice of a wait has looked
 
     def run(self) -> None:
@@ -86,9 +85,6 @@ class Probes(ProbeRtts):
         if chosen is None:
             self.seen = 0
             chosen = self.chosen(wait)
-        elif chosen.others:
-            self.before = follower.save()
-        self.wait = (self.before, *chosen.others) if chosen.others else ()
         follower.draw(chosen.numbers)
         follower.run(follower.row + 1)
         if chosen.phase is not None:
@@ -100,9 +96,8 @@ class Probes(ProbeRtts):
         numbers, first, last, longest = self.choices()
         cut_off = last not in numbers  # PROBE_RTT precedes the end of the longest wait
         if len(numbers) + cut_off < 2 and last <= first:
-            return Chosen(longest, (), None, self.seen)
+            return Chosen(longest, None, self.seen)
         before, self.kept = follower.save(), []
-        self.before = before
         if self.branches is not None:
             self.branches.end = 0
         follower.draw(self.numbers[-1])
@@ -128,7 +123,7 @@ class Probes(ProbeRtts):
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
         wait_us = int(self.now_us[best] - self.now_us[row])
         phase = Phase(row, wait_us, tried[best], max(others, default=-np.inf))
-        return wait.note(Chosen(chosen, (chosen, *numbers.values()), phase, self.seen))
+        return wait.note(Chosen(chosen, phase, self.seen))
 
     def likeliest(self, tried: Mapping[int, float]) -> int:
         """Return the likeliest row; of several that the sends do not distinguish, that of the median wait.

@@ -23,10 +23,9 @@ _flows: weakref.WeakKeyDictionary[Events, "_Flow"] = weakref.WeakKeyDictionary()
 
 
 class Chosen(NamedTuple):
-    """The numbers of a wait, those that it was chosen from, what was found, and the row up to which was looked."""
+    """The numbers of a wait, what was found if there was a choice, and the row up to which was looked."""
 
     numbers: tuple[int, ...]
-    others: tuple[tuple[int, ...], ...]  # none if there was no choice
     phase: Phase | None
     seen: int
 
