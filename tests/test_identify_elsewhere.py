@@ -1,6 +1,7 @@
 """Generations of BBR from their gain cycles, what a receiver's record may not be told by, and the check of a name."""
 
 import copy
+import dataclasses
 import types
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 
 import cctrace as cct
 from benchmarks.identify import CANDIDATES, FAMILIES, calibration_error, group_size, polled, reliability, simulated
-from cctrace.identification import constants, odds
+from cctrace.identification import constants, dips, odds
 from cctrace.identification import identify as whose
+from cctrace.identification.flights import _foreign as foreign
 from cctrace.identification.flights import longest_still, outgrown
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
@@ -110,6 +112,73 @@ def test_bunches_of_acks_do_not_hide_probe_rtt(low, high, count):
     rows = {"event": np.full(4000, LINUX_EVENTS["on_ack"]), "srtt_us8": np.full(4000, 8 * 6_500)}
     events = types.SimpleNamespace(rows=rows | {"rs_prior_in_flight": flight}, now_us=1000 * np.arange(4000))
     assert len(midflow._dips(events)) == count
+
+
+@dataclasses.dataclass(eq=False)
+class Stream:
+    """What `midflow` reads of a flow's events."""
+
+    rows: np.ndarray
+    now_us: np.ndarray
+    meta: dict
+
+
+def behind_a_send_buffer(seconds, dips_at):
+    """Events and half rounds of flights that fall by more than a half before each write, an ACK each ms, and of
+    PROBE_RTT of a BBRv3 to half a BDP.
+    """
+    now_us = 1000 * np.arange(1000 * seconds)
+    flight = np.resize([*[47] * 14, *[19] * 30], len(now_us))
+    for at in dips_at:
+        flight[1000 * at : 1000 * at + 230] = 19
+    count = len(flight)
+    rows = np.zeros(count, [(name, "i8") for name in ("event", "srtt_us8", "rs_prior_in_flight", "tcp_min_rtt_us")])
+    rows["event"], rows["srtt_us8"], rows["tcp_min_rtt_us"] = LINUX_EVENTS["on_ack"], 8 * 44_000, 42_000
+    rows["rs_prior_in_flight"] = flight
+    events = Stream(rows, now_us, {"complete": True})
+    halves = Sent([1.0] * (count // 22))
+    halves.acks, halves.time_us, halves.flight = np.arange(count), now_us.astype(float), flight.astype(float)
+    halves.edges, halves.rtt_us = 22 * np.arange(len(halves) + 1)[: count // 22], np.full(count, 44_000.0)
+    halves.sent = halves.sent[: len(halves.edges) - 1]
+    halves.left = 0.9 * np.arange(count)  # as 38 segments each round trip
+    return events, halves
+
+
+def test_a_send_buffer_does_not_hide_probe_rtt():
+    """BBRv3, seed 334438: its flights fall to half a BDP in every round trip, and in PROBE_RTT stay there."""
+    events, halves = behind_a_send_buffer(16, (5, 10))
+    never, without = behind_a_send_buffer(16, ())
+    bbr3, reno = (cct.cc.controller(name)[0] for name in ("bbr3", "reno"))
+    assert len(midflow._dips(events)) == 2
+    assert dips.against(events, halves, bbr3) == -constants.MOST_AGAINST
+    assert dips.against(never, without, bbr3) > 0 == dips.against(events, halves, reno)
+    queued_us = np.full(len(events.rows), 44_000.0)
+    queued_us[0] = 40_000
+    assert dips.overdue(halves, queued_us, bbr3) == 0
+    assert dips.overdue(without, queued_us, bbr3) > 0
+
+
+def test_what_an_application_did_not_write_is_no_fault_of_a_pacing_rate():
+    halves = Sent([0.5] * 400)
+    halves.steady, halves.elsewhere, halves.mss, halves.burst = False, True, 1000, 1.0
+    cwnd, pacing_Bps = np.full(401, 50.0), np.full(401, 1e6)
+    halves.ran_out = np.arange(400) < 200
+    over = halves.excess(cwnd, pacing_Bps, 0)
+    assert np.all(over[:200] == 0)
+    assert np.all(over[200:] < -0.1)
+
+
+def test_a_flight_that_runs_out_is_not_still():
+    """BBRv3 behind a send buffer, seed 334406: no probe is seen where no data are left for it."""
+    halves = Sent([1.0] * 800)
+    halves.steady, halves.rises, halves.blur, halves.rtt_us = False, (0, 0.0), 0.0, np.full(801, RTT_US)
+    rows = np.zeros(801, [(name, "i8") for name in ("srtt_us8", "tcp_min_rtt_us", "rs_rtt_us")])
+    rows["srtt_us8"], rows["tcp_min_rtt_us"], rows["rs_rtt_us"] = 8 * RTT_US, RTT_US, RTT_US
+    record = types.SimpleNamespace(halves=halves, events=types.SimpleNamespace(rows=rows))
+    replay = types.SimpleNamespace(cls=cct.cc.controller("bbr3")[0], cwnd=np.full(801, 90.0))
+    for ran_out in (False, True):
+        halves.ran_out = np.full(800, ran_out)
+        assert (foreign(record, replay) == 0) is ran_out
 
 
 def test_drain_is_no_probe_of_the_rtt(tmp_path):

@@ -20,7 +20,7 @@ from cctrace.cc.base import Controller
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
-from cctrace.replaying.midflow import DIP, FLOOR_SEGMENTS, HELD_US, lifetime_us, probe_rtts
+from cctrace.replaying.midflow import DIP, FLOOR_SEGMENTS, HELD_US, level_of, lifetime_us, probe_rtts
 
 
 def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
@@ -33,7 +33,7 @@ def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
     level = float(FLOOR_SEGMENTS)
     if to_half:  # of a BDP, without what is in a queue, as behind a send buffer
         min_rtt_us = events.rows["tcp_min_rtt_us"][halves.acks].min()
-        level = max(float(np.median(halves.flight / np.maximum(halves.rtt_us, min_rtt_us))) * min_rtt_us / 2, level)
+        level = max(float(np.median(halves.rates(halves.left))) * min_rtt_us / 2, level)
     due = probe_rtts(events, params)
     own = np.abs(_levels(halves, due) - level) <= const.WRONG_WINDOW * usual + const.ONE_SEGMENT
     odds = -const.STRONG_WEIGHT * int(own.sum())
@@ -63,15 +63,16 @@ def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controlle
     wait_us = const.WAITS_LATE * lifetime_us({name: parameter.default for name, parameter in cls.params.items()})
     edges = halves.edges
     lowest = np.minimum.reduceat(np.where(rtt_us > 0, rtt_us, np.inf)[: edges[-1]], edges[:-1])
-    falls = np.minimum.reduceat(halves.flight[: edges[-1]], edges[:-1])
+    level = level_of(halves.flight, halves.time_us, float(np.median(halves.rtt_us)))
+    falls = np.minimum.reduceat(level[: edges[-1]], edges[:-1])
     least, since, missing, k = np.inf, 0, 0, 0
     while k < len(lowest):
         low = float(lowest[k])
         if low <= least + const.STAMP_ERROR_US:
             least, since = min(least, low), k
         elif halves.time_us[edges[k + 1]] - halves.time_us[edges[since + 1]] > wait_us:
-            flight = halves.flight[edges[since + 1] : edges[k + 1] + 1]
-            fallen = np.flatnonzero(falls[since + 1 : k + 1] <= DIP * np.median(flight))
+            usual = np.median(level[edges[since + 1] : edges[k + 1] + 1])
+            fallen = np.flatnonzero(falls[since + 1 : k + 1] <= DIP * usual)
             if len(fallen):  # the new minimum is of the dip, or later
                 k = since + 1 + int(fallen[0])
                 least = float(lowest[k])

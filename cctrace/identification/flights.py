@@ -231,9 +231,10 @@ def _foreign(record: Record, replay: Replay) -> float:
         return overdue
     min_rtt_us = float(np.min(rows["tcp_min_rtt_us"]))
     srtt_us = rows["srtt_us8"] / 8
-    # With a queue, v1's window may hold a flight; that of v2 and v3 may without one, at inflight_hi.
+    # With a queue, v1's window may hold a flight; that of v2 and v3 may without one, at inflight_hi. What ran out of
+    # data shows no probe either.
     may_hold = (srtt_us > const.QUEUED * min_rtt_us) | (not is_v1)
-    window = halves.each(np.where(may_hold, replay.cwnd[halves.acks], np.inf))
+    window = np.where(halves.ran_out, 0, halves.each(np.where(may_hold, replay.cwnd[halves.acks], np.inf)))
     least = const.V1_LEAST_FLIGHT if is_v1 else const.LEAST_SENT  # a block of shorter ones outlasts a probe
     blur = 0.0 if is_v1 else halves.blur  # a probe of v1 lasts a round trip, and may be no larger than jitter
     still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window, least, blur)

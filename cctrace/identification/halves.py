@@ -64,7 +64,7 @@ class HalfRounds:
         self.acked = np.diff(rows["delivered"][self.acks][self.edges].astype(float))
         paused = np.append(self.each(self.idle) > 0, [False] * 2)
         self.busy = ~(paused[:-2] | paused[1:-1] | paused[2:])[: len(self)]
-        elsewhere = "start_ns" in events.meta["inferred"]
+        self.elsewhere = elsewhere = "start_ns" in events.meta["inferred"]
         self.steady = elsewhere and self._is_steady(captured, rows["tcp_min_rtt_us"][self.acks])
         self.free |= self.steady
         self.held_back = elsewhere and self.free.size > 0 and bool(np.mean(self.free) > const.MOSTLY)
@@ -88,14 +88,20 @@ class HalfRounds:
         most = self.flight.max()
         if not len(self.reductions) and tenth > const.MOSTLY * most and middle > const.REDUCED * most:
             return True
-        edges = self.edges
-        started = self.acks[edges[len(self) // const.START_SHARE]]  # until then, the first burst may overflow a queue
-        rates = (captured[edges[2:]] - captured[edges[:-2]]) / (self.time_us[edges[2:]] - self.time_us[edges[:-2]])
+        started = self.acks[
+            self.edges[len(self) // const.START_SHARE]
+        ]  # until then, the first burst may overflow a queue
+        rates = self.rates(captured)
         usual = np.median(rates)
         kept = np.mean(rates > (1 - const.PROBE_SEEN) * usual) > const.MOSTLY
         exceeded = rates.max() > (1 + const.PROBE_SEEN) * usual
         queued = np.median(self.rtt_us) > const.QUEUED * min_rtt_us.min()
         return bool(kept and np.all(self.reductions < started) and not exceeded and not queued)
+
+    def rates(self, left: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the rate of each round trip (two blocks), segments/us, from what had `left` until each ACK."""
+        begins, ends = self.edges[:-2], self.edges[2:]
+        return np.asarray((left[ends] - left[begins]) / (self.time_us[ends] - self.time_us[begins]))
 
     def _is_policed(self, captured: NDArray[np.int64], min_rtt_us: NDArray[Any]) -> bool:
         """Whether a policer lost what bursts left before the capture: the excess of probes, without a queue.
@@ -170,7 +176,7 @@ class HalfRounds:
         paced = np.cumsum(rate * np.diff(self.time_us, prepend=self.time_us[:1]) * 1e-6 / bytes_each)
         # An edge of a block falls within a super-packet, half of which was sent by then.
         over = np.maximum(_beyond(self.sent, np.diff(paced[self.edges]), self.burst / 2), window)
-        return np.maximum(over, 0) if self.steady else over
+        return np.where(self.steady | (self.elsewhere & self.ran_out), np.maximum(over, 0), over)
 
     @functools.cached_property
     def flights(self) -> NDArray[np.float64]:
@@ -256,6 +262,11 @@ class HalfRounds:
         """
         last = np.maximum.accumulate(np.where(self._drains, np.arange(len(self.left)), 0))
         return self.flight[last] + self.left - self.left[last] < window
+
+    @functools.cached_property
+    def ran_out(self) -> NDArray[np.bool_]:
+        """In which blocks the sender had nothing more to send for a while: they show no probe for bandwidth."""
+        return self.each(self._drains) > 0
 
     @functools.cached_property
     def _drains(self) -> NDArray[np.bool_]:

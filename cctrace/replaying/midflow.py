@@ -92,11 +92,12 @@ def _dips(events: Events) -> NDArray[np.int64]:
         return np.zeros(0, np.int64)
     flight, now_us = rows["rs_prior_in_flight"][ack].astype(np.int64), np.asarray(events.now_us)[ack]
     round_us = int(np.median(rows["srtt_us8"][ack])) >> 3
+    held = level_of(flight, now_us, round_us)
     before = np.searchsorted(now_us, now_us - max(4 * round_us, 2 * HELD_US))
     step = max(len(ack) // FEW_PLACES, 1)
-    usual = np.repeat([np.median(flight[before[k] : k + 1]) for k in range(0, len(ack), step)], step)[: len(ack)]
+    usual = np.repeat([np.median(held[before[k] : k + 1]) for k in range(0, len(ack), step)], step)[: len(ack)]
     found = []
-    for begin, end in zip(*runs_of_true(flight <= DIP * usual), strict=True):
+    for begin, end in zip(*runs_of_true(held <= DIP * usual), strict=True):
         if now_us[end - 1] - now_us[begin] < HELD_US * 3 // 4 or end >= len(ack) - 1:
             continue
         floor = flight[begin:end][now_us[begin:end] >= now_us[end - 1] - HELD_US // 2]
@@ -109,6 +110,27 @@ def _dips(events: Events) -> NDArray[np.int64]:
             begin -= 1
         found.append(int(ack[begin]))
     return np.array(found, np.int64)
+
+
+def level_of(flight: NDArray[Any], now_us: NDArray[Any], round_us: float) -> NDArray[Any]:
+    """Return at each ACK the level of the flight that no round trip around it exceeds.
+
+    Behind a small send buffer a flight falls by a half before each write, within every round trip.
+    """
+    here, round_us = np.arange(len(flight)), max(round_us, 1)
+    most = _largest(flight, np.searchsorted(now_us, now_us - round_us, side="right"), here)
+    return -_largest(-most, here, np.searchsorted(now_us, now_us + round_us) - 1)
+
+
+def _largest(values: NDArray[Any], first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the maxima of ``values[first[k] : last[k] + 1]``."""
+    level = np.log2(last - first + 1).astype(int)
+    found = np.empty_like(values)
+    for j in range(level.max() + 1):  # `values` are the maxima of 2**j
+        some = level == j
+        found[some] = np.maximum(values[first[some]], values[last[some] + 1 - 2**j])
+        values = np.maximum(values[: -(2**j)], values[2**j :])
+    return found
 
 
 def age(follower: Follower) -> int:
