@@ -45,4 +45,7 @@
     BOOK_SIZE,
 ) = range(42)
 NO_MARGIN = 1 << 40
+# What is known of a packet where writes are: whether it was application-limited, and from bit WAITS on how many segments
+# waited behind it, MANY at most.
+APP_LIMITED, WAITS, MANY = 1, 1, 127
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)

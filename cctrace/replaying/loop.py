@@ -164,7 +164,7 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
         if book[bk.DONE_SLOT] >= 0:
             sk.reach_probe_rtt(dips, slots[book[bk.DONE_SLOT]], stack, ack)
     if row.rs_send >= 0:
-        marked = marks[row.rs_send]
+        marked = marks[row.rs_send] & bk.APP_LIMITED
         if row.event == SKB_MARKED_LOST:
             ack[A_SKB_APP_LIMITED] = marked
         else:
@@ -206,7 +206,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
     row = rows[i]
     if i > 0 and row.time_ns > rows[i - 1].time_ns:
-        take_waiting(book, rows, i, sends, slots, stack)
+        take_waiting(book, rows, i, sends, marks, slots, stack)
     event = np.int64(row.event)
     has_entry = book[bk.ENTRIES] >> event & 1
     if not has_entry and (event >= SKB_MARKED_LOST or event == sk.INIT):

@@ -27,6 +27,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
 from cctrace.flows.views import View, of_events
 from cctrace.lang.fields import fields_of
+from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.model import model_fields, model_of
@@ -298,12 +299,14 @@ def _with_writes(plain: Run, wanted: Sequence[str], mode: str) -> Run:
     application-limited. They are believed if the replay with them finds such a buffer again.
     """
     run, packets = plain, 1 if plain.marked is None else max(len(plain.marked), 1)
+    before = plain.marked
     for _ in range(max(LEAST_WRITTEN, min(MOST_WRITTEN, WRITTEN_PACKETS // packets))):
         marks, source = marks_of_writes(run), run.source
-        if marks is None or run.marked is None or not isinstance(source, Flow):
+        if marks is None or before is None or not isinstance(source, Flow):
             return plain
-        if np.array_equal(marks, run.marked):
+        if np.array_equal(marks, before):
             break
+        before = marks
         source = handed_over_with(source, run.controller, marks)
         known = run.params
         follower, inferred = follow(source, run.controller, known, wanted, mode, given=set(known), marks=marks)
@@ -316,7 +319,8 @@ def _run_over(source: Streamed, follower: Follower, inferred: Inferred) -> Run:
     flow = flow_of(source)
     columns = _columns(source.events["event"], source.events["time_ns"], follower.held, flow)
     warnings = [*follower.warnings, *(flow.caveats if flow else ())]
-    return Run(columns, follower.state, follower.cls, follower.params, warnings, source, inferred, follower.marks)
+    marked = follower.marks & bk.APP_LIMITED
+    return Run(columns, follower.state, follower.cls, follower.params, warnings, source, inferred, marked)
 
 
 def _columns(kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: Held, flow: FlowSource | None) -> Held:

@@ -87,15 +87,19 @@ def awaits_more(book, row, sends, room, clock_ns, slots, stack):
     return waits_for_ack(room * mss, longest, third, idle_ns, age_ns, np.int64(row.srtt_us8) * 125)
 
 
-def take_held(book, rows, i, sends, clock_ns, slots, stack):
+def take_held(book, rows, i, sends, marks, clock_ns, slots, stack):
     """The pacing timer expired before `clock_ns` and nothing was sent: because of cwnd, if it has no room for a
     super-packet.
 
     Row `i` is the last one before. Data that cwnd allows may wait for the next ACK: [Linux618]
-    tcp_tso_should_defer. With fq, TCP has no pacing timer, and cwnd is checked with every ACK.
+    tcp_tso_should_defer. With fq, TCP has no pacing timer, and cwnd is checked with every ACK. Where nothing waits it is
+    not checked [Linux618] __tcp_push_pending_frames, nor does cwnd limit what has room: one segment, or all that waits.
     """
     row = rows[i]
     if (stack[sk.WSTAMP_NS] > clock_ns and book[bk.HANDS_OVER] == 0) or stack[sk.NEXT_SEND] == 0:
+        return
+    waiting = marks[stack[sk.NEXT_SEND] - 1] >> bk.WAITS if book[bk.MARKED] != 0 else bk.MANY
+    if waiting == 0:
         return
     if stack[sk.WAITING] != 0:
         packets_out, snd_nxt, in_flight = np.int64(row.packets_out), row.snd_nxt, sk.flight_of(row)
@@ -109,6 +113,7 @@ def take_held(book, rows, i, sends, clock_ns, slots, stack):
         burst = sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
         paced = book[bk.PACED] != 0 or is_paced(book, slots)
         short = room < burst and (paced or is_deferred(rows, sends, room, burst, slots, stack))
+    short = short and waiting > 1 and waiting >= room
     if room <= 0 or (stack[sk.CA_STATE] < CA_RECOVERY and short):
         sk.validate_cwnd(True, packets_out, snd_nxt, stack[sk.SND_UNA], stack)
 
@@ -149,13 +154,13 @@ def note_unanswered_unpaced(prior, clock_ns, slots, stack):
         stack[sk.UNANSWERED] += 2
 
 
-def take_waiting(book, rows, i, sends, slots, stack):
+def take_waiting(book, rows, i, sends, marks, slots, stack):
     """Time passes before row `i`: attribute the absence of sends to cwnd or the application."""
     prior, row = rows[i - 1], rows[i]
     clock_ns = row.time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
     paced = is_paced(book, slots)
     if is_limit_replayed(book, sends, slots) and row.is_cwnd_limited != 0:
-        take_held(book, rows, i - 1, sends, clock_ns, slots, stack)
+        take_held(book, rows, i - 1, sends, marks, clock_ns, slots, stack)
     if row.is_cwnd_limited != 0 and stack[sk.NEXT_SEND] > 0:
         if book[bk.PACED] != 0 or paced:
             last = sends[stack[sk.NEXT_SEND] - 1]

@@ -9,6 +9,7 @@ sent before the computed application had written it refutes a size. Plain functi
 Positions are bytes of the sequence space. [Linux612] net/ipv4/tcp.c tcp_sendmsg_locked; net/core/stream.c.
 """
 
+from cctrace.replaying.book import APP_LIMITED, MANY, WAITS
 from cctrace.tcp.rate import app_limited_after, app_limited_until
 from cctrace.tcp.sequence import first_not_below
 from cctrace.tcp.small_queue import is_throttled
@@ -169,7 +170,7 @@ def leave(m, skb, queue, ends, marks):
         cut(m, ends, skb[BEGIN])
     cut(m, ends, skb[END])
     for k in range(skb[FIRST], skb[LAST]):
-        marks[k] = 1 if m[LIMIT] != 0 else 0
+        marks[k] = MANY << WAITS | (APP_LIMITED if m[LIMIT] != 0 else 0)
     m[IN_FLIGHT] += skb[SEGMENTS]
     m[LEAVES_NS] = skb[LEFT_NS]
     m[DONE] += 1
@@ -310,6 +311,10 @@ def run(m, events, skbs, blocks, queue, ends, sacked, marks):
         if m[BY_ACKS] != 0 and events[k, ACKS] != 0 and k > 0 and m[WRITTEN] > 1:
             m[NOW_NS] = events[k, TIME_NS]
             check_app_limited(m, events[k - 1])
+        waiting, done = (m[WRITTEN] - m[NXT] + m[MSS] - 1) // m[MSS], m[DONE]
         happen(m, events[k], skbs, blocks, queue, ends, sacked, marks)
+        if 0 < done < m[DONE]:
+            last = skbs[done - 1, LAST] - 1
+            marks[last] = min(waiting, MANY) << WAITS | (marks[last] & APP_LIMITED)
         if m[LATE] > SURE + m[DONE] // m[ONE_IN] or m[LATE] >= m[TOO_LATE]:
             return

@@ -22,6 +22,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.state import SYN
 from cctrace.lang.machine import Machine
 from cctrace.replaying import writer as wr
+from cctrace.replaying.book import APP_LIMITED
 from cctrace.tcp.sequence import unwrap, unwrapped
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 
@@ -44,8 +45,9 @@ _run = Machine(wr.run)
 
 
 def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
-    """Return which packets writes into a fixed send buffer made application-limited; None if none explains the sends.
+    """Return what writes into a fixed send buffer tell of each packet: whether it was application-limited, and what waited.
 
+    As `book.APP_LIMITED` and `book.WAITS`; None if no such buffer explains the sends.
     A capture elsewhere than at the sender does not tell the order of ACKs and sends well enough.
     """
     flow = run.source
@@ -189,7 +191,7 @@ class Writer:
             if socket[wr.DONE] == len(self.skbs) and socket[wr.LATE] < least:
                 found, least, best, most = size, int(socket[wr.LATE]), marks, int(NEAR * size)
             size = max(int(socket[wr.NEXT_SIZE]), size + 1)
-        if best is None or np.mean(best[self.told]) < EXPLAINED:
+        if best is None or np.mean(best[self.told] & APP_LIMITED) < EXPLAINED:
             return None
         return best if self._is_worse_beyond(found, least) else None
 
