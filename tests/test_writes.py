@@ -7,6 +7,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.replaying import writer as wr
+from cctrace.replaying.book import APP_LIMITED
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.writes import NEAR, Writer, marks_of_writes
 from cctrace.sim.path import Path
@@ -16,6 +17,7 @@ RECORDINGS = FilePath(__file__).with_name("recordings")
 PATH = {"rate": "20Mbit", "rtt": "40ms", "buffer": "1bdp", "loss": "0.1%"}
 SIX_MBIT = {"rate": "6Mbit", "rtt": "14ms", "buffer": "1.3bdp"}
 EIGHT_MBIT = {"rate": "8Mbit", "rtt": "20ms", "buffer": "1.3bdp"}
+THIRTEEN_MBIT = {"rate": "13Mbit", "rtt": "12ms", "buffer": "1bdp"}
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +26,11 @@ def simulated(tmp_path_factory):
 
     def run(cc, **sender):
         """Return the simulated flow, and the replay of the capture at its sender."""
-        path = Path(**sender.pop("path", PATH))
-        key = (cc, path, *sorted(sender.items()))
+        path, seconds = Path(**sender.pop("path", PATH)), sender.pop("seconds", "6s")
+        key = (cc, path, seconds, *sorted(sender.items()))
         if key not in made:
             flow = Sender(cc, **{"ack_every": 2} | sender)
-            sim = cct.simulate(path, flow, "6s", packets=True, trace=True, seed=3)
+            sim = cct.simulate(path, flow, seconds, packets=True, trace=True, seed=3)
             file = tmp_path_factory.mktemp("pcap") / "sender.pcap"
             sim.to_pcap(file, side="sender")
             made[key] = sim.flow(0), cct.replay(cct.read(file).flow(0), cc)
@@ -112,7 +114,21 @@ def test_marks_of_a_simulated_sender_through_fq_follow_from_skbs_that_small_queu
 def test_a_replay_through_fq_and_the_writes_that_follow_from_it_agree(simulated, cc, sender):
     """Decisions and hand-over depend on the marks, and the writes on both."""
     _, run = simulated(cc, fq=True, **sender)
-    assert np.array_equal(marks_of_writes(run), run.marked)
+    assert np.array_equal(marks_of_writes(run) & APP_LIMITED, run.marked)
+
+
+def test_cwnd_limits_a_replay_only_while_data_wait(simulated):
+    """An empty write queue is not asked for its limit, nor does one segment wait for more; 0.97 without this."""
+    sender = {"send_buffer": "32kB", "kernel": "6.12", "fq": True, "path": THIRTEEN_MBIT, "seconds": "12s"}
+    flow, run = simulated("bbr3", **sender)
+    acks = np.flatnonzero(np.asarray(flow.event) == 1)
+    bounds = cct.replay(flow, "bbr3").recorded("inflight_hi").at("inflight_hi", acks)
+    theirs = dict(zip(np.asarray(flow.columns["delivered"])[acks].tolist(), bounds.tolist(), strict=True))
+    events = run.source.events
+    rows = np.flatnonzero(events["event"] == 1)
+    assert len(set(theirs.values())) > 5
+    found = run.recorded("inflight_hi").at("inflight_hi", rows).tolist()
+    assert found == [theirs[int(delivered)] for delivered in events["delivered"][rows]]
 
 
 @pytest.mark.parametrize("known", [0, 100, 10**6])
