@@ -92,8 +92,8 @@ def take_held(book, rows, i, sends, marks, clock_ns, slots, stack):
     super-packet.
 
     Row `i` is the last one before. Data that cwnd allows may wait for the next ACK: [Linux618]
-    tcp_tso_should_defer. With fq, TCP has no pacing timer, and cwnd is checked with every ACK. Where nothing waits it is
-    not checked [Linux618] __tcp_push_pending_frames, nor does cwnd limit what has room: one segment, or all that waits.
+    tcp_tso_should_defer. With fq, TCP has no pacing timer, and cwnd is checked with every ACK. It is not while nothing
+    waits ([Linux618] __tcp_push_pending_frames), nor does it limit what has room: one segment, or all that waits.
     """
     row = rows[i]
     if (stack[sk.WSTAMP_NS] > clock_ns and book[bk.HANDS_OVER] == 0) or stack[sk.NEXT_SEND] == 0:

@@ -45,7 +45,7 @@ _run = Machine(wr.run)
 
 
 def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
-    """Return what writes into a fixed send buffer tell of each packet: whether it was application-limited, and what waited.
+    """Return which packets writes into a fixed send buffer made application-limited, and what waited behind each.
 
     As `book.APP_LIMITED` and `book.WAITS`; None if no such buffer explains the sends.
     A capture elsewhere than at the sender does not tell the order of ACKs and sends well enough.
