@@ -45,7 +45,7 @@
     BOOK_SIZE,
 ) = range(42)
 NO_MARGIN = 1 << 40
-# What is known of a packet where writes are: whether it was application-limited, and from bit WAITS on how many segments
-# waited behind it, MANY at most.
+# Of a packet, where writes are known: whether it was application-limited, and from bit WAITS on how many segments
+# waited behind it, at most MANY.
 APP_LIMITED, WAITS, MANY = 1, 1, 127
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)
