@@ -319,7 +319,7 @@ def _run_over(source: Streamed, follower: Follower, inferred: Inferred) -> Run:
     flow = flow_of(source)
     columns = _columns(source.events["event"], source.events["time_ns"], follower.held, flow)
     warnings = [*follower.warnings, *(flow.caveats if flow else ())]
-    marked = follower.marks & bk.APP_LIMITED
+    marked = follower.marks & np.uint8(bk.APP_LIMITED)
     return Run(columns, follower.state, follower.cls, follower.params, warnings, source, inferred, marked)
 
 
