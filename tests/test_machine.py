@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cctrace import datasets
 from cctrace.errors import CompileError
-from cctrace.lang import elf, objects
+from cctrace.lang import elf, entry, objects
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine, Prepared
 from cctrace.lang.memory import ArrayAt, big64, call, callback, forget, little64, place, words
@@ -421,6 +421,41 @@ def functions_of_libm(x, numbers):
     last = len(numbers) - 1
     numbers[0:last] = numbers[1 : last + 1]  # may become memmove
     return math.expm1(x) + math.log(x) + x**0.3 + x % 0.7, PRIMES[int(x) % 4] + int(numbers[0])
+
+
+PAIR = np.dtype([("one", "i8"), ("two", "i8")])
+UNION = np.dtype({"names": ["whole", "low", "high"], "formats": ["i8", "i4", "i4"], "offsets": [0, 0, 4]})
+pairs_at, unions_at = ArrayAt(PAIR), ArrayAt(UNION)
+
+
+def other_field(address, other):
+    before = pairs_at(address)[0].one
+    pairs_at(other)[0].two = before + 1
+    return pairs_at(address)[0].one - before
+
+
+def its_word(address, other):
+    before = pairs_at(address)[0].one
+    words(other)[0] = before + 1
+    return pairs_at(address)[0].one - before
+
+
+def its_part(address, other):
+    before = unions_at(address)[0].whole
+    unions_at(other)[0].high = 1
+    return unions_at(address)[0].whole - before
+
+
+@pytest.mark.parametrize(
+    ("written", "changes", "loads"), [(other_field, 0, 1), (its_word, 1, 2), (its_part, 1 << 32, 2)]
+)
+def test_a_field_is_read_again_only_after_what_may_have_changed_it(monkeypatch, written, changes, loads):
+    table = np.zeros(2, np.int64)
+    assert Machine(written)(table.ctypes.data, table.ctypes.data) == changes
+    texts = []
+    monkeypatch.setattr(objects, "object_code", lambda text: texts.append(text) or b"")
+    entry.build(written, (1, 2), [written], False, {})
+    assert objects.optimised(texts[0]).count(" = load ") == loads
 
 
 def test_llvm_and_its_replacement_load_the_same_code(monkeypatch):

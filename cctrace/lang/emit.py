@@ -1,4 +1,4 @@
-"""LLVM instructions for Python's arithmetic, as text: kinds of values, conversions, operators, memory.
+"""LLVM instructions for Python's arithmetic, as text: kinds of values, conversions, operators.
 
 Kinds: int (int64, wraps), uint (uint64), float (float64), f32 (C float), bool. Code that would not compute Python's
 number is refused (`CompileError`), and so is arithmetic that mixes f32 with another kind, which NumPy would round and C
@@ -9,7 +9,6 @@ source, counted from 1.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -335,65 +334,3 @@ class Emitter:
         """Return the value of a function of C's library, of float64."""
         self.needs.add(f"declare double @{name}({', '.join(['double'] * len(args))})")
         return self.op(f"call double @{name}({', '.join(f'double {a}' for a in args)})")
-
-    # -- memory --------------------------------------------------------------------------------------------------------
-    def load(self, dtype: np.dtype, pointer: str) -> Value:
-        """Return what is at a pointer: a number, a record, an array."""
-        if dtype.subdtype:
-            element, shape = dtype.subdtype
-            return Array(element, pointer, shape)
-        if dtype.fields:
-            return Record(dtype, pointer)
-        kind = kind_of_dtype(dtype)
-        if dtype.itemsize == 8 or kind == "f32":
-            return Scalar(kind, self.op(f"load {LLVM[kind]}, ptr {pointer}, align {dtype.alignment}"))
-        text = self.op(f"load i{8 * dtype.itemsize}, ptr {pointer}, align {dtype.alignment}")
-        if kind == "bool":
-            return Scalar(kind, self.op(f"icmp ne i8 {text}, 0"))
-        return Scalar(kind, self.op(f"{'s' if dtype.kind == 'i' else 'z'}ext i{8 * dtype.itemsize} {text} to i64"))
-
-    def store(self, dtype: np.dtype, pointer: str, value: Scalar) -> None:
-        """Write a number of the right kind."""
-        text, size = value.text, dtype.itemsize
-        if value.kind == "bool":
-            text = self.op(f"zext i1 {text} to i8")
-        elif value.kind in ("int", "uint") and size < 8:
-            text = self.op(f"trunc i64 {text} to i{8 * size}")
-        llvm_type = LLVM[value.kind] if value.kind in ("float", "f32") else f"i{8 * size}"
-        self.do(f"store {llvm_type} {text}, ptr {pointer}, align {dtype.alignment}")
-
-    def field(self, record: Record, name: str) -> tuple[np.dtype, str]:
-        """Return (dtype, pointer) of a field."""
-        fields = record.dtype.fields
-        if fields is None or name not in fields:
-            self.refuse(f"there is no field {name!r} in this record")
-        dtype, offset = fields[name][:2]
-        return dtype, self.op(f"getelementptr i8, ptr {record.text}, i64 {offset}") if offset else record.text
-
-    def element(self, array: Array, places: Sequence[Value], checked: bool) -> tuple[np.dtype, str, Shape]:
-        """Return (dtype, pointer) of an element, or of a row of an array of two dimensions."""
-        flat, rest = "", array.shape[len(places) :]
-        for index, length in zip(places, array.shape, strict=False):
-            place = self._within(index, length, checked)
-            flat = self.op(f"add i64 {self.op(f'mul i64 {flat}, {length}')}, {place}") if flat else place
-        for length in rest:
-            flat = self.op(f"mul i64 {flat}, {length}")
-        size = array.dtype.itemsize
-        pointer = self.op(f"getelementptr [{size} x i8], ptr {array.text}, i64 {flat}")
-        return array.dtype, pointer, rest
-
-    def _within(self, index: Value, length: int | str | None, checked: bool) -> str:
-        """Return an index; a negative one counts from the end, as in Python."""
-        place = self.convert(index, "int").text
-        constant = place.lstrip("-").isdigit()
-        if length is None or (constant and not checked and int(place) >= 0):
-            return place
-        if constant and isinstance(length, int):
-            if not -length <= int(place) < length:
-                self.refuse(f"index {place} is out of bounds of {length} elements")
-            return str(int(place) % length)
-        negative = self.op(f"icmp slt i64 {place}, 0")
-        place = self.op(f"select i1 {negative}, i64 {self.op(f'add i64 {place}, {length}')}, i64 {place}")
-        if checked:
-            self.fail_if(self.op(f"icmp uge i64 {place}, {length}"), "index out of bounds")
-        return place

@@ -7,7 +7,8 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Several, Shape, Value, described, number
+from cctrace.lang.accesses import Accesses, canonical
+from cctrace.lang.emit import LLVM, Array, Record, Scalar, Several, Shape, Value, described, number
 from cctrace.lang.intrinsics import INTRINSICS
 from cctrace.lang.memory import ArrayAt
 
@@ -22,17 +23,6 @@ OPERATORS = {
     "RShift": ">>", "BitAnd": "&", "BitOr": "|", "BitXor": "^",
     "Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=",
 }  # fmt: skip
-
-
-_dtypes: dict[Any, Any] = {}
-
-
-def canonical(dtype: np.dtype) -> int:
-    """Return a number that stands for a dtype; equal dtypes have the same."""
-    known = _dtypes.get(id(dtype))
-    if known is None:
-        known = _dtypes[id(dtype)] = (_dtypes.setdefault(str(dtype), len(_dtypes)), dtype)  # kept: no other gets its id
-    return known[0]
 
 
 def shape_of(value: Value) -> Any:
@@ -68,7 +58,7 @@ def made_of(value: Value, texts: Iterator[str]) -> Value:
     return value
 
 
-class Expressions(Emitter):
+class Expressions(Accesses):
     """Emits the instructions of expressions.
 
     A subclass sets `module` (where functions and constants are), `source` (the function being lowered), `local` (its

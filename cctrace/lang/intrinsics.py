@@ -11,7 +11,8 @@ import numpy as np
 
 from cctrace.cc import asking, cmath
 from cctrace.lang import memory
-from cctrace.lang.emit import LLVM, Array, Emitter, Scalar, Value, described
+from cctrace.lang.accesses import Accesses
+from cctrace.lang.emit import LLVM, Array, Scalar, Value, described
 
 # The prelude of every module: math.gcd, and Python's // and % of floats, which have the divisor's sign.
 PRELUDE = """
@@ -78,14 +79,14 @@ define internal double @floor_div(double %x, double %y) #0 {
 Lowering: TypeAlias = Callable[..., Value]  # of the emitter and the arguments
 
 
-def _integer(f: Emitter, value: Value) -> str:
+def _integer(f: Accesses, value: Value) -> str:
     if not isinstance(value, Scalar) or value.kind not in ("int", "bool"):
         f.refuse(f"{described(value)} is given to a function of integers")
     return f.convert(value, "int").text
 
 
 def _extreme(op: str) -> Lowering:
-    def lowered(f: Emitter, first: Value, *others: Value) -> Value:
+    def lowered(f: Accesses, first: Value, *others: Value) -> Value:
         kind = f.joined(first, *others)
         found = f.convert(first, kind)
         for other in others:  # the first of equal ones, as in Python
@@ -96,7 +97,7 @@ def _extreme(op: str) -> Lowering:
     return lowered
 
 
-def _abs(f: Emitter, x: Value) -> Value:
+def _abs(f: Accesses, x: Value) -> Value:
     if isinstance(x, Scalar) and x.kind in ("float", "f32"):
         size = "f64" if x.kind == "float" else "f32"
         return Scalar(x.kind, f.op(f"call {LLVM[x.kind]} @llvm.fabs.{size}({LLVM[x.kind]} {x.text})"))
@@ -105,7 +106,7 @@ def _abs(f: Emitter, x: Value) -> Value:
     return f.selected(f.op(f"icmp slt i64 {text}, 0"), Scalar("int", negative), Scalar("int", text))
 
 
-def _len(f: Emitter, x: Value) -> Value:
+def _len(f: Accesses, x: Value) -> Value:
     if not isinstance(x, Array) or x.shape[0] is None:
         f.refuse(f"len of {described(x)} is not known")
     return Scalar("int", str(x.shape[0]))
@@ -116,7 +117,7 @@ def _converted(kind: str) -> Lowering:
 
 
 def _to_integer(name: str) -> Lowering:
-    def lowered(f: Emitter, x: Value) -> Value:
+    def lowered(f: Accesses, x: Value) -> Value:
         if isinstance(x, Scalar) and x.kind in ("int", "bool"):
             return f.convert(x, "int")
         return f.convert(Scalar("float", f.op(f"call double @llvm.{name}.f64(double {_real(f, x)})")), "int")
@@ -124,11 +125,11 @@ def _to_integer(name: str) -> Lowering:
     return lowered
 
 
-def _real(f: Emitter, x: Value) -> str:
+def _real(f: Accesses, x: Value) -> str:
     return f.convert(x, "float").text
 
 
-def _sqrt(f: Emitter, x: Value) -> Value:
+def _sqrt(f: Accesses, x: Value) -> Value:
     return Scalar("float", f.op(f"call double @llvm.sqrt.f64(double {_real(f, x)})"))
 
 
@@ -136,12 +137,12 @@ def _of_c(name: str) -> Lowering:
     return lambda f, *args: Scalar("float", f.call_c(name, *(_real(f, x) for x in args)))
 
 
-def _fls64(f: Emitter, x: Value) -> Value:
+def _fls64(f: Accesses, x: Value) -> Value:
     zeros = f.op(f"call i64 @llvm.ctlz.i64(i64 {_integer(f, x)}, i1 false)")
     return Scalar("int", f.op(f"sub i64 64, {zeros}"))
 
 
-def _gcd(f: Emitter, a: Value, b: Value) -> Value:
+def _gcd(f: Accesses, a: Value, b: Value) -> Value:
     return Scalar("int", f.op(f"call i64 @gcd(i64 {_integer(f, a)}, i64 {_integer(f, b)})"))
 
 
@@ -149,28 +150,28 @@ def _masked(mask: int) -> Lowering:
     return lambda f, x: Scalar("int", f.op(f"and i64 {_integer(f, x)}, {mask}"))
 
 
-def _s32(f: Emitter, x: Value) -> Value:
+def _s32(f: Accesses, x: Value) -> Value:
     return Scalar("int", f.op(f"sext i32 {f.op(f'trunc i64 {_integer(f, x)} to i32')} to i64"))
 
 
-def _as_uint(f: Emitter, x: Value) -> Scalar:
+def _as_uint(f: Accesses, x: Value) -> Scalar:
     return Scalar("uint", _integer(f, x))
 
 
-def _idiv(f: Emitter, x: Value, y: Value) -> Value:
+def _idiv(f: Accesses, x: Value, y: Value) -> Value:
     dividend, divisor = _integer(f, x), _integer(f, y)
     f.fail_if(f.op(f"icmp eq i64 {divisor}, 0"), "division by zero")
     return Scalar("int", f.quotient(dividend, divisor)[0])
 
 
-def _call(f: Emitter, address: Value, event: Value, state: Value, ack: Value) -> Value:
+def _call(f: Accesses, address: Value, event: Value, state: Value, ack: Value) -> Value:
     function = f.op(f"inttoptr i64 {_integer(f, address)} to ptr")
     args = ", ".join(f"i64 {_integer(f, a)}" for a in (event, state, ack))
     return Scalar("int", f.op(f"call i64 {function}({args})"))
 
 
 def _word64(order: str) -> Lowering:
-    def lowered(f: Emitter, array: Value, at: Value) -> Value:
+    def lowered(f: Accesses, array: Value, at: Value) -> Value:
         if not isinstance(array, Array) or array.dtype != np.uint8 or len(array.shape) != 1:
             f.refuse(f"eight bytes are read of {described(array)}; they can be of an array of bytes only")
         place = _integer(f, at)
@@ -184,7 +185,7 @@ def _word64(order: str) -> Lowering:
     return lowered
 
 
-def _ask(f: Emitter, address: Value, numbers: Value) -> Value:
+def _ask(f: Accesses, address: Value, numbers: Value) -> Value:
     if not isinstance(numbers, Array) or numbers.dtype != np.float64:
         f.refuse(f"{described(numbers)} is asked about; only an array of floats can be")
     function = f.op(f"inttoptr i64 {_integer(f, address)} to ptr")

@@ -51,6 +51,15 @@ def _machine() -> Any:
 
 def object_code(text: str) -> bytes:
     """Return the object code of a module in LLVM's text, optimised."""
+    return _machine().emit_object(_optimised(text))
+
+
+def optimised(text: str) -> str:
+    """Return a module as LLVM has optimised it, as text."""
+    return str(_optimised(text))
+
+
+def _optimised(text: str) -> Any:
     import llvmlite.binding as llvm
 
     machine = _machine()
@@ -58,7 +67,7 @@ def object_code(text: str) -> bytes:
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=_LEVEL))
     builder.getModulePassManager().run(module, builder)
-    return machine.emit_object(module)
+    return module
 
 
 def link(code: bytes, *symbols: str) -> list[int]:
