@@ -6,6 +6,7 @@ import pytest
 from cctrace.errors import CompileError
 from cctrace.lang.machine import INTERPRETED, Machine
 from cctrace.sim.core.structs import FLOW, PLAIN, WORLD, known_values
+from cctrace.sim.core.world import World
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
@@ -63,6 +64,15 @@ def test_fields_whose_values_are_known_are_not_read_and_cannot_be_written():
     assert Machine(unset)(worlds) == 3
     with pytest.raises(CompileError, match="said to be known"):
         Machine(unset, known_values(None))(worlds)
+
+
+def test_simulations_of_many_controllers_are_plain():
+    flows = [Sender(cc) for cc in ("bbr2022", "bbr2", "bbr3", "cubic", "reno", "quic_bbr")]
+    built = World(PATH, flows, 1, True, False)
+    try:
+        assert built.is_plain()
+    finally:
+        built.close()
 
 
 def test_plain_code_is_for_fields_of_eight_bytes():

@@ -155,7 +155,7 @@ PLAIN = {
     WORLD: ("one_host", "poll_ns", "shared", "ecn_threshold", "aqm", "police", "shaping", "loss_behind",
             "buffer_packets", "ack_loss"),
     FLOW: ("trace_size", "tap_size", "awaited", "fq", "ecn", "before", "losses_given", "delays_given",
-           "ack_slot_ns", "max_rate", "after_gap", "by_acks"),
+           "ack_slot_ns", "max_rate", "after_gap"),
 }  # fmt: skip
 
 
