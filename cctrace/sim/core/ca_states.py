@@ -85,7 +85,7 @@ def process_loss(w, f, advanced, sacked, now):
         undo_loss(w, f, now)
         return NOTHING
     if f.frto == 1:
-        may_send_new = f.nxt < f.write_seq and window_left(f) > 0
+        may_send_new = f.nxt < f.write_seq and window_left(f, 1) > 0
         sent_new = f.nxt > f.high_seq
         finding = undo.frto_finding(
             f.orig_sacked == 1, sent_new, sacked or not advanced, advanced, recovered, may_send_new

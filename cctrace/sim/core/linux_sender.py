@@ -119,7 +119,7 @@ def rack_reo_timeout(w, f, now):
 def send_loss_probe(w, f, now):
     """tcp_send_loss_probe: new data if there are any, else the last segment again."""
     if f.tlp_high_seq == 0:
-        new = f.nxt < f.write_seq and window_left(f) > 0
+        new = f.nxt < f.write_seq and window_left(f, 1) > 0
         f.tlp_retrans = 0 if new else 1
         lacks = max(f.mss - unsent(f), 0) if new else 0
         transmit(w, f, f.nxt if new else f.nxt - 1, 0, now, True, lacks)

@@ -108,13 +108,14 @@ def push_new(w, f, sent, now, once=False, nagle=True):
         quota = words(f.state)[CWND] - in_flight(f)
         if quota <= 0:
             break
+        if f.profile != LINUX and (window_bytes(f) < f.mss or must_wait(w, f, now)):
+            break
         longest = tso_segments(w, f)
         most = min(longest, quota)
-        held = grow_skb(f, most * f.mss) if f.profile == LINUX else f.mss
-        if window_bytes(f) < min(held, f.mss) or must_wait(w, f, now):  # tcp_snd_wnd_test: one segment of the skb
-            break
-        size = min(most, min(f.write_seq - f.nxt, window_left(f))) * f.mss
         if f.profile == LINUX:
+            held = grow_skb(f, most * f.mss)
+            if window_bytes(f) < min(held, f.mss):  # tcp_snd_wnd_test: one segment of the skb
+                break
             if not once and defers(w, f, quota, longest, held, now):
                 limited = quota * f.mss < min(window_bytes(f), held + 1)
                 break
@@ -125,7 +126,10 @@ def push_new(w, f, sent, now, once=False, nagle=True):
             if f.fq == 1 and throttled(f, size, 0):
                 cut_head(f, size)
                 break
-        burst = -(-size // f.mss)
+            burst = (size + f.mss - 1) // f.mss
+        else:
+            burst = window_left(f, min(most, f.write_seq - f.nxt))
+            size = burst * f.mss
         prior = f.wstamp_ns
         f.burst_id += 1
         ends = f.nxt + burst
@@ -170,7 +174,7 @@ def split_point(f, held, most, nagle):
     such a segment is outstanding [Minshall]; those of applications other than bulk always do.
     """
     if f.app_kind != BULK:
-        return min(min(most, window_left(f)), min(-(-held // f.mss), f.write_seq - f.nxt)) * f.mss
+        return window_left(f, min(most, min(-(-held // f.mss), f.write_seq - f.nxt))) * f.mss
     size, window = min(held, most * f.mss), window_bytes(f)
     last = held >= unsent(f)
     if not last and size <= window and (held <= f.mss or most * f.mss <= window):
