@@ -62,6 +62,7 @@ def retransmit(w, f, now):
         if f.fq == 1 and throttled(f, length(f, index, burst), 1):
             break
         retransmit_skb(w, f, index, burst, now)
+        f.retrans_again -= max(min(burst, f.retrans_seen - index), 0)
         update_pacing(w, f, burst, length(f, index, burst), prior, now)
         sent += burst
         if f.profile == LINUX and head and (f.timer != REORDERING_TIMER or f.rto_at == NEVER):
@@ -206,7 +207,9 @@ def validate_cwnd(f, limited):
 
 
 def next_lost(w, f):
-    """Return the first segment that is lost and not retransmitted, -1 if there is none."""
+    """Return the first segment that is lost and not retransmitted, -1 if there is none; see `reduction.look_again`."""
+    if f.retrans_again == 0:
+        f.retrans_scan = max(f.retrans_scan, f.retrans_seen)
     while f.retrans_scan < f.nxt:
         marks = segments(f.seg)[f.retrans_scan & f.mask].marks
         if marks & LOST and not marks & RETRANS:

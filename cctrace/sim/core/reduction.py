@@ -29,8 +29,20 @@ def mark_lost(w, f, index, now):
             seg.marks |= LOST
             f.lost_out += 1
     f.lost += end - first
-    f.retrans_scan = min(f.retrans_scan, first)
+    look_again(f, first, end)
     calls.call(w, f, calls.MARKED_LOST, first, now)
+
+
+def look_again(f, first, end):
+    """Segments are lost: the search for what to retransmit goes back to them.
+
+    Of those before `retrans_seen`, where it had come to, at most `retrans_again` are lost and not retransmitted. Once
+    these are sent, it goes on from there: it need not look at the window again for each retransmission that is lost.
+    """
+    if f.retrans_scan >= f.retrans_seen:
+        f.retrans_seen, f.retrans_again = f.retrans_scan, 0
+    f.retrans_again += max(min(end, f.retrans_seen) - first, 0)
+    f.retrans_scan = min(f.retrans_scan, first)
 
 
 def enter_recovery(w, f, now):

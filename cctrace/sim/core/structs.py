@@ -45,8 +45,8 @@ _FLOW = (
     "prr_out", "first_tx_mstamp", "lsndtime_us", "heard_ms", "write_seq", "written", "wmem_queued", "sndbuf",
     "most_sndbuf", "nospace", "pushed_seq", "wq_ends", "wq_head", "wq_tail", "app_kind", "has_on_ack", "paced",
     "pace_overhead", "max_rate", "min_rtt_slot", "burst_slot", "slow_burst", "gso_max", "most_out", "snd_right",
-    "max_packets_seq", "retrans_scan", "armed_ns", "armed_us", "rto_us", "backoff", "reordering", "rwnd", "tick_us",
-    "by_acks",
+    "max_packets_seq", "retrans_scan", "retrans_seen", "retrans_again", "armed_ns", "armed_us", "rto_us", "backoff",
+    "reordering", "rwnd", "tick_us", "by_acks",
     # ACKs: scoreboard in segments, rate sample, RTT, RACK, tail-loss probes, undo; `ece`: this one echoes a mark
     "cc", "entries", "log_seen", "rtt_tally", "rtt_sum_us", "rtt_count", "max_window", "high_seq", "undo_marker",
     "undo_proof", "prr_delivered", "tx_head", "d1", "d2", "d3", "retransmits", "mdev_max", "rtt_seq",
