@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import math
 import os
+import platform
 import subprocess
 import sys
 import types
@@ -456,6 +457,20 @@ def test_a_field_is_read_again_only_after_what_may_have_changed_it(monkeypatch, 
     monkeypatch.setattr(objects, "object_code", lambda text: texts.append(text) or b"")
     entry.build(written, (1, 2), [written], False, {})
     assert objects.optimised(texts[0]).count(" = load ") == loads
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the convention is LLVM's for some processors")
+def test_compiled_functions_save_no_registers_for_each_other(monkeypatch):
+    texts = []
+    monkeypatch.setattr(objects, "object_code", lambda text: texts.append(text) or b"")
+    entry.build(halves, (1,), [halves, scaled], False, {})
+    calls = [line for line in texts[0].splitlines() if '@"scaled' in line]
+    assert len(calls) == 3  # its definition, and two calls
+    assert all("preserve_nonecc" in line for line in calls)
+
+
+def halves(x):
+    return scaled(x)[1] + scaled(x + 1)[1]
 
 
 def test_llvm_and_its_replacement_load_the_same_code(monkeypatch):

@@ -8,6 +8,7 @@ source, counted from 1.
 
 from __future__ import annotations
 
+import platform
 import struct
 from typing import NamedTuple, NoReturn, TypeAlias
 
@@ -18,6 +19,7 @@ from cctrace.errors import CompileError
 LLVM = {"int": "i64", "uint": "i64", "float": "double", "f32": "float", "bool": "i1"}
 ZERO = {"int": "0", "uint": "0", "float": "0.0", "f32": "0.0", "bool": "false"}
 
+_SAVES_NONE = ("x86_64", "amd64", "aarch64", "arm64")  # processors for which LLVM has that convention
 
 Shape: TypeAlias = tuple[int | str | None, ...]
 
@@ -92,7 +94,13 @@ def described(value: Value) -> str:
 
 
 class Emitter:
-    """Collects the instructions of one function."""
+    """Collects the instructions of one function.
+
+    `convention`: how compiled functions call each other. Where LLVM knows it, none saves registers for its caller, of
+    which that rarely needs as many.
+    """
+
+    convention = "preserve_nonecc" if platform.machine().lower() in _SAVES_NONE else "fastcc"
 
     def __init__(self) -> None:
         self.lines: list[str] = []

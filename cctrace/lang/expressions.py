@@ -325,7 +325,7 @@ class Expressions(Accesses):
     def call(self, lowered: Lowered, args: Sequence[Value]) -> Value:
         """Emit the call of a lowered function; its failure is passed on."""
         words = ", ".join(f"{t} {text}" for arg in args for t, text in words_of(arg))
-        call = f'call {lowered.returned} @"{lowered.symbol}"({words})'
+        call = f'call {self.convention} {lowered.returned} @"{lowered.symbol}"({words})'
         if lowered.returned == "void":
             self.do(call)
             return None

@@ -176,7 +176,7 @@ class _Function(Expressions):
             for k, (t, _) in enumerate(words_of(result))
         ]
         given = ", ".join(f"{t} {'noalias ' if t == 'ptr' and self.source.strict else ''}{name}" for t, name in words)
-        head = f'define internal {returned} @"{self.symbol}"({given}) #0 {{\nentry:'
+        head = f'define internal {self.convention} {returned} @"{self.symbol}"({given}) #0 {{\nentry:'
         self.module.texts.append("\n".join([head, *variables, *self.allocas, *self.lines, "}\n"]))
         return Lowered(self.symbol, returned, result, self.can_fail)
 
