@@ -12,7 +12,7 @@ from cctrace.sim.core.linux_sender import linux_ack, send_loss_probe
 from cctrace.sim.core.output import defers, push_new
 from cctrace.sim.core.receiver import receive, send_ack
 from cctrace.sim.core.sendmsg import sendmsg
-from cctrace.sim.core.structs import LOST, NEVER, SACKED, acks, coming, segments, transmissions
+from cctrace.sim.core.structs import LOST, NEVER, SACKED, acks, segments, transmissions
 from cctrace.sim.core.view import CWND
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.core.write_queue import WRITE_BYTES, discard_unsent
@@ -45,9 +45,7 @@ class Receiver:
             sent_at_ms = at_ms - self.rtt_ms / 2 if self.sent_at_ms is None else self.sent_at_ms
             transmissions(f.tx)[order].ns = START + round(sent_at_ms * MS)
             transmissions(f.tx)[order].echo = now // MS - self.rtt_ms
-            coming(f.arr)[f.arr_tail].ns, coming(f.arr)[f.arr_tail].order = now, order
-            f.arr_tail += 1
-            receive(self.world.record, f, now)
+            receive(self.world.record, f, order, now)
         return self
 
     def wait(self, until_ms):

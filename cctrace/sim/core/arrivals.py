@@ -9,27 +9,37 @@ def arrive(w, f, order, at):
     """A transmission arrives at `at`, unless that is NEVER: it is taken at once if nothing can come in between."""
     if at == NEVER:
         return
-    insert(f.arr, f.mask, f.arr_head, f.arr_tail, order, at)
     f.arr_tail += 1
-    if at <= f.ahead_ns:
-        take_ahead(w, f, at)
+    if at <= f.ahead_ns:  # none waits, since what is on its way stays in order
+        f.arr_head += 1
+        take_ahead(w, f, order, at)
+    else:
+        insert(f.arr, f.mask, f.arr_head, f.arr_tail - 1, order, at)
 
 
 def take_all(w, f, until_ns):
     """If nothing can come in between, process the arrivals until an instant now, and later ones once they are known."""
     f.ahead_ns = min(until_ns, NEVER - 1) if may_take_ahead(w, f) else 0
     while f.arr_head < f.arr_tail and coming(f.arr)[f.arr_head & f.mask].ns <= f.ahead_ns:
-        take_ahead(w, f, coming(f.arr)[f.arr_head & f.mask].ns)
+        at = coming(f.arr)[f.arr_head & f.mask].ns
+        take_ahead(w, f, next_arrival(f), at)
 
 
-def take_ahead(w, f, at):
-    """Process the next arrival before its time, which spares an event; timers that are due before it go first."""
+def next_arrival(f):
+    """Take the next transmission that arrives from those on their way."""
+    order = coming(f.arr)[f.arr_head & f.mask].order
+    f.arr_head += 1
+    return order
+
+
+def take_ahead(w, f, order, at):
+    """Process an arrival before its time, which spares an event; timers that are due before it go first."""
     while min(f.delack_at, f.dack_at) < at:
         if f.dack_at <= f.delack_at:
             delack_timer(w, f, f.dack_at)
         else:
             send_ack(w, f, f.delack_at)
-    receive(w, f, at)
+    receive(w, f, order, at)
 
 
 def may_take_ahead(w, f):

@@ -1,7 +1,7 @@
 """The event loop: always the flow with the earliest event; ACKs before timers at the same instant."""
 
 from cctrace.sim.core.app import answered, application
-from cctrace.sim.core.arrivals import take_all
+from cctrace.sim.core.arrivals import next_arrival, take_all
 from cctrace.sim.core.entry import only_room_matters, queue_ack, reach_queue
 from cctrace.sim.core.events import first, schedule
 from cctrace.sim.core.fq import free_left, release
@@ -26,7 +26,7 @@ def step(w, f, now):
     elif f.way_head < f.way_tail and coming(f.way)[f.way_head & f.mask].ns <= now:
         reach_queue(w, f, now)
     elif f.arr_head < f.arr_tail and coming(f.arr)[f.arr_head & f.mask].ns <= now:
-        receive(w, f, now)
+        receive(w, f, next_arrival(f), now)
     elif f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.mask].ns <= now:
         queue_ack(w, f, now)
     elif f.ack_head < f.ack_queued and acks(f.ack)[f.ack_head & f.mask].ns <= now:

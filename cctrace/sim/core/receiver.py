@@ -32,10 +32,8 @@ KEPT_BLOCKS = 4  # that the receiver remembers, TCP_NUM_SACKS
 SENT_BLOCKS, MOST_BLOCKS = 2, 3  # of which an ACK is sure to carry so many (TCP_SACK_BLOCKS_EXPECTED), and can at most
 
 
-def receive(w, f, now):
-    """Process the next arrival: log it, and acknowledge according to policy [RFC5681] §4.2."""
-    order = structs.coming(f.arr)[f.arr_head & f.mask].order
-    f.arr_head += 1
+def receive(w, f, order, now):
+    """Process the arrival of a transmission: log it, and acknowledge according to policy [RFC5681] §4.2."""
     sent = structs.transmissions(f.tx)[order & f.mask]
     segment = sent.seg
     if f.profile == structs.LINUX and sent.ns // 1_000_000 < f.ts_recent_ms - PAWS_WINDOW_MS:
