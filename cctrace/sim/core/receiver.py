@@ -379,11 +379,12 @@ def send_ack(w, f, now):
     ack.id = f.n_acks
     ack.ns = at
     ack.log = f.log_next
-    ack.echo = f.ts_recent_ms
-    ack.stamp = stamp_ms
-    ack.dup = duplicate
-    ack.ece = said
-    ack.right = right
+    if f.profile == structs.LINUX:  # the others' senders read no more
+        ack.echo = f.ts_recent_ms
+        ack.stamp = stamp_ms
+        ack.dup = duplicate
+        ack.ece = said
+        ack.right = right
     f.ack_tail += 1
     if w.shared == 0:
         f.ack_queued = f.ack_tail
