@@ -12,7 +12,7 @@ from cctrace.sim.core.linux_sender import linux_ack, send_loss_probe
 from cctrace.sim.core.output import defers, push_new
 from cctrace.sim.core.receiver import receive, send_ack
 from cctrace.sim.core.sendmsg import sendmsg
-from cctrace.sim.core.structs import LOST, NEVER, SACKED, acks, segments, transmissions
+from cctrace.sim.core.structs import LOST, NEVER, SACKED, acks, segments, told, transmissions
 from cctrace.sim.core.view import CWND
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.core.write_queue import WRITE_BYTES, discard_unsent
@@ -105,7 +105,7 @@ def test_sixteen_acks_go_at_once_after_a_duplicate():
     receiver = Receiver(ack_every=2).arrive(0, 0, 1)
     receiver.arrive(0.1, 0)  # says so at once
     assert receiver.acks == [0, 0.1]
-    assert acks(receiver.f.ack)[1].dup == 1
+    assert told(receiver.f.told)[1].dup == 1
     receiver.arrive(0.2, *range(2, 17))
     assert len(receiver.acks) == 2 + 15
     receiver.arrive(0.3, 17, 18, 19)
@@ -160,9 +160,9 @@ class AckedByHand:
             f.log_next += 1
         place = f.ack_tail & f.mask
         acks(f.ack)[place].ns, acks(f.ack)[place].log = now, f.log_next
-        acks(f.ack)[place].echo = (now // MS - 20) if echo_ms is None else START // MS + echo_ms
-        acks(f.ack)[place].dup = 0 if duplicate is None else duplicate + 1
-        acks(f.ack)[place].right = NEVER
+        told(f.told)[place].echo = (now // MS - 20) if echo_ms is None else START // MS + echo_ms
+        told(f.told)[place].dup = 0 if duplicate is None else duplicate + 1
+        told(f.told)[place].right = NEVER
         f.ack_tail += 1
         linux_ack(self.w, f, now)
         return self

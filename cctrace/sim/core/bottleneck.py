@@ -296,6 +296,7 @@ def serve(w, end, size, which):
     w.free_at = end
     words(w.q_ns)[w.q_tail] = end
     words(w.q_bytes)[w.q_tail] = size
-    words(w.q_which)[w.q_tail] = which
+    if w.shaping == structs.TBF:  # else nobody asks
+        words(w.q_which)[w.q_tail] = which
     w.q_tail = (w.q_tail + 1) & w.q_mask
     w.queue_bytes += size

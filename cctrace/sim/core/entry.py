@@ -19,6 +19,7 @@ from cctrace.sim.core.structs import (
     coming,
     flows,
     legs,
+    told,
     transmissions,
 )
 
@@ -124,8 +125,10 @@ def drop_ack(f):
     """Take the ACK that has just reached the queue out of the ring; those behind it move up."""
     for k in range(f.ack_queued, f.ack_tail - 1):
         into, following = acks(f.ack)[k & f.mask], acks(f.ack)[(k + 1) & f.mask]
-        into.ns, into.log, into.echo, into.stamp = following.ns, following.log, following.echo, following.stamp
-        into.dup, into.ece, into.right, into.id = following.dup, following.ece, following.right, following.id
+        into.ns, into.log = following.ns, following.log
+        here, there = told(f.told)[k & f.mask], told(f.told)[(k + 1) & f.mask]
+        here.echo, here.stamp, here.dup = there.echo, there.stamp, there.dup
+        here.ece, here.right, here.id = there.ece, there.right, there.id
     f.ack_tail -= 1
 
 

@@ -17,7 +17,7 @@ from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, set_xmit_tim
 from cctrace.sim.core.sack import rack_detect_loss, rack_update_reo_wnd, take_report
 from cctrace.sim.core.samples import rate_gen, start_rate_sample
 from cctrace.sim.core.sendmsg import check_app_limited
-from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, acks, segments
+from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, acks, segments, told
 from cctrace.sim.core.view import CWND, CWND_CNT
 from cctrace.sim.core.write_queue import check_space, free_acked, note_sent, unsent
 from cctrace.tcp.ecn import ACCURATE_ECN
@@ -26,8 +26,8 @@ from cctrace.tcp.rack import DEFAULT_REORDERING
 
 def linux_ack(w, f, now):
     """tcp_ack."""
-    ack = acks(f.ack)[f.ack_head & f.mask]
-    log_from, log_to = f.log_seen, ack.log
+    ack = told(f.told)[f.ack_head & f.mask]
+    log_from, log_to = f.log_seen, acks(f.ack)[f.ack_head & f.mask].log
     f.log_seen = log_to
     f.echo_ms = ack.echo
     f.heard_ms = ack.stamp

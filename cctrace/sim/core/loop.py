@@ -13,7 +13,7 @@ from cctrace.sim.core.receiver import delack_timer, receive, send_ack
 from cctrace.sim.core.reference import on_rto, process_ack
 from cctrace.sim.core.rtx_timer import is_early
 from cctrace.sim.core.sendmsg import write
-from cctrace.sim.core.structs import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, acks, coming, flows
+from cctrace.sim.core.structs import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, acks, coming, flows, told
 from cctrace.sim.core.tap import tap, tap_room
 
 
@@ -30,7 +30,7 @@ def step(w, f, now):
     elif f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.mask].ns <= now:
         queue_ack(w, f, now)
     elif f.ack_head < f.ack_queued and acks(f.ack)[f.ack_head & f.mask].ns <= now:
-        tap(f, now, TAP_ACK_ARRIVED, 0, acks(f.ack)[f.ack_head & f.mask].id)
+        tap(f, now, TAP_ACK_ARRIVED, 0, told(f.told)[f.ack_head & f.mask].id)
         if f.profile == QUIC:
             q_process_ack(w, f, now)
         elif f.profile == LINUX:

@@ -376,15 +376,17 @@ def send_ack(w, f, now):
     if is_full(f, f.ack_head, f.ack_tail):
         grow(f)
     ack = structs.acks(f.ack)[f.ack_tail & f.mask]
-    ack.id = f.n_acks
     ack.ns = at
     ack.log = f.log_next
-    if f.profile == structs.LINUX:  # the others' senders read no more
-        ack.echo = f.ts_recent_ms
-        ack.stamp = stamp_ms
-        ack.dup = duplicate
-        ack.ece = said
-        ack.right = right
+    told = structs.told(f.told)[f.ack_tail & f.mask]
+    if f.tap_size > 0:
+        told.id = f.n_acks
+    if f.profile == structs.LINUX:
+        told.echo = f.ts_recent_ms
+        told.stamp = stamp_ms
+        told.dup = duplicate
+        told.ece = said
+        told.right = right
     f.ack_tail += 1
     if w.shared == 0:
         f.ack_queued = f.ack_tail

@@ -12,6 +12,7 @@ from cctrace.sim.core.structs import (
     LINUX,
     QUIC,
     SEGMENT,
+    TOLD,
     TRANSMISSION,
     coming,
     lanes,
@@ -20,10 +21,10 @@ from cctrace.sim.core.structs import (
 )
 
 SEGMENT_WORDS, TRANSMISSION_WORDS = SEGMENT.itemsize // 8, TRANSMISSION.itemsize // 8
-COMING_WORDS, ACK_WORDS = COMING.itemsize // 8, ACK.itemsize // 8
+COMING_WORDS, ACK_WORDS, TOLD_WORDS = COMING.itemsize // 8, ACK.itemsize // 8, TOLD.itemsize // 8
 RINGS = {  # words of an entry
     "seg": SEGMENT_WORDS, "tx": TRANSMISSION_WORDS, "resend": 1, "way": COMING_WORDS, "arr": COMING_WORDS,
-    "log": 1, "got": 1, "ack": ACK_WORDS, "wq_ends": 1, "lacks": 1,
+    "log": 1, "got": 1, "ack": ACK_WORDS, "told": TOLD_WORDS, "wq_ends": 1, "lacks": 1,
 }  # fmt: skip
 OFTEN = 128  # transmissions at least from one count to the next
 
@@ -100,6 +101,7 @@ def turn_in(f, mask):
     move(f, mask, f.log, f.log_next, 1)
     move(f, mask, f.got, f.rcv_high, 1)
     move(f, mask, f.ack, f.ack_tail, ACK_WORDS)
+    move(f, mask, f.told, f.ack_tail, TOLD_WORDS)
     move(f, mask, f.wq_ends, f.wq_tail, 1)
     move(f, mask, f.lacks, f.nxt + 1, 1)
     f.mask = mask

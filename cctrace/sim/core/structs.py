@@ -34,8 +34,8 @@ _FLOW = (
     # `ack_queued` on have not reached the queue that data and ACKs share; `awaited`: in-order bytes at the receiver at
     # which `loop.run` returns (served.py); `snd_lack`, and `small_sent`, the segment after the last that was not full:
     # positions.py
-    "way_head", "way_tail", "arr_head", "arr_tail", "ack_head", "ack_tail", "arr", "ack", "mask", "profile", "fq",
-    "fq_at", "trace_size", "tap_size", "ack_queued", "awaited", "una", "nxt", "tx", "log", "rcv_nxt",
+    "way_head", "way_tail", "arr_head", "arr_tail", "ack_head", "ack_tail", "arr", "ack", "told", "mask", "profile",
+    "fq", "fq_at", "trace_size", "tap_size", "ack_queued", "awaited", "una", "nxt", "tx", "log", "rcv_nxt",
     "hz", "kernel", "ecn", "snd_lack", "small_sent",
     # sends: window, pacing, timer, and the send buffer (write_queue.py), bytes but for write_seq; `tx_full`: `tx_next`
     # when the rings may be full; `losses_given`: whether losses are prescribed, as transmissions; `ahead_ns`:
@@ -91,7 +91,8 @@ _SEGMENT = {
 }
 _TRANSMISSION = ("seg", "ns", "marks", "echo")
 _COMING = ("ns", "order")  # of a transmission on its way: when it gets there
-_ACK = ("ns", "log", "echo", "stamp", "dup", "ece", "right", "id")
+_ACK = ("ns", "log")  # when it gets there, and up to where in the log it reports
+_TOLD = ("echo", "stamp", "dup", "ece", "right", "id")  # what else it tells: Linux's sender, and taps
 _WORLD = (
     # addresses; the number of flows, that of places for them in the tournament (a power of two), its latest time
     "flows", "n", "tournament", "entrants", "last_key_ns", "linux_draws", "quic_view", "rng",
@@ -145,6 +146,7 @@ SEGMENT = np.dtype({"names": list(_SEGMENT), "formats": list(_formats), "offsets
 TRANSMISSION = np.dtype([(name, "i8") for name in _TRANSMISSION])
 COMING = np.dtype([(name, "i8") for name in _COMING])
 ACK = np.dtype([(name, "i8") for name in _ACK])
+TOLD = np.dtype([(name, "i8") for name in _TOLD])
 WORLD = np.dtype([(name, "i8") for name in _WORLD] + [(name, "f8") for name in _WORLD_REALS])
 LEG = np.dtype([(name, "i8") for name in _LEG] + [(name, "f8") for name in _LEG_REALS])
 AQM = np.dtype([(name, "i8") for name in _AQM] + [(name, "f8") for name in _AQM_REALS])
@@ -169,7 +171,7 @@ def known_values(profile):
 
 # by address
 segments, flows, legs, aqms, lanes = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG), ArrayAt(AQM), ArrayAt(LANE)
-transmissions, coming, acks = ArrayAt(TRANSMISSION), ArrayAt(COMING), ArrayAt(ACK)
+transmissions, coming, acks, told = ArrayAt(TRANSMISSION), ArrayAt(COMING), ArrayAt(ACK), ArrayAt(TOLD)
 
 HANDSHAKE = 2  # packets of a handshake that the bottleneck sees: SYN, ACK
 NO_DATA = -1  # in the queue: a packet of a handshake

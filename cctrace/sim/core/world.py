@@ -241,7 +241,7 @@ class World:
         addresses = self.place(block) + 8 * (ends - lengths)
         if not self.compiled:
             records = {"seg": structs.SEGMENT, "tx": structs.TRANSMISSION, "ack": structs.ACK}
-            records |= {"way": structs.COMING, "arr": structs.COMING}
+            records |= {"told": structs.TOLD, "way": structs.COMING, "arr": structs.COMING}
             for name, end, length in zip(RINGS, ends, lengths, strict=True):
                 piece = block[end - length : end]
                 self.place(piece.view(records[name]).view(np.recarray) if name in records else piece)
