@@ -17,7 +17,7 @@ import numpy as np
 
 import cctrace as cct
 from cctrace.sim.core import receiver
-from cctrace.sim.core.structs import PUSHED, TAP_ACK, coming, transmissions
+from cctrace.sim.core.structs import PUSHED, TAP_ACK, transmissions
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
@@ -95,8 +95,7 @@ def replayed(seen):
             note()
         sent = transmissions(f.tx)[order & f.mask]
         sent.seg, sent.echo, sent.ns, sent.marks = segment, zero // MS + echo_ms, now, PUSHED * pushed
-        coming(f.arr)[f.arr_head & f.mask].order = order
-        receiver.receive(w, f, now)
+        receiver.receive(w, f, order, now)
         note()
         f.ack_head = f.ack_tail
     world.close()
