@@ -133,3 +133,22 @@ def test_of_acks_that_the_sends_do_not_distinguish_that_of_the_median_wait_is_ta
     probes = SimpleNamespace(acks=acks, acks_us=np.array(acks_us))
     tried = dict.fromkeys(acks[1:].tolist(), 5.0) | {int(acks[0]): 4.0}
     assert acks_us[Probes.likeliest(probes, tried) // 10] == median
+
+
+def test_where_rounds_end_waits_the_next_one_may_be_the_shortest_or_the_longest(monkeypatch):
+    """With a flight of four packets it ends while this one is judged (seed 334153)."""
+    run, asked = Run({}), []
+    run.values |= {"rounds_since_probe": 0} | dict.fromkeys(NEVER, 0)
+    run.srtt_us = lambda row: 2_000
+
+    def scan(starts, ends, base, change, total, unknown=1):
+        asked.append(unknown)
+        return np.array([3.0, -1.0]) if unknown else np.array([2.0, 5.0])
+
+    run.scan = scan
+    probes = Probes(run)
+    probes.by_rounds = True
+    assert probes.scan([20, 30], 2_000) == {20: 3.0, 30: 5.0}
+    probes.by_rounds = False
+    assert probes.scan([20, 30], 2_000) == {20: 3.0, 30: -1.0}
+    assert asked == [1, 0, 1]

@@ -26,12 +26,13 @@ from cctrace.cc.base import LinuxController, checked_params
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.linux import EVENT_TX_START
 from cctrace.cc.orca import with_policy
-from cctrace.flows import state
+from cctrace.flows import continuing, state
 from cctrace.flows.capture import Capture
 from cctrace.flows.handover import (
     SAME_PASS_NS,
     is_of_later,
     is_too_short,
+    leaves_with_ack,
     may_hand_over,
     note_made,
     timer_late_ns,
@@ -184,7 +185,7 @@ def test_small_queues_let_through_what_the_controllers_own_super_packets_leave_r
     tp.skb_end = 0
     tp.clock_ns, tp.start_ns, tp.wstamp_ns, tp.gap_ns, tp.skb_bytes = 0, 0, state.CLOCK_START_US * 1000, 0, 3 * mss
     seg = np.rec.array([(mss,), (2 * mss,)], dtype=[("skb_end", "i8")])
-    assert may_hand_over(tp, seg, 0, 0, size, 0) == hands_over
+    assert may_hand_over(tp, seg, 0, 0, size, 0, False) == hands_over
     assert tp.throttled == (not hands_over)
 
 
@@ -526,7 +527,7 @@ def test_small_queues_judge_a_retransmission_by_the_lost_skb_that_it_is_split_of
     tp = np.zeros(1, state.TP).view(np.recarray)[0]
     tp.mss, tp.tail, tp.snd_nxt, tp.packets_out, tp.lost_out = 1448, 8, 8 * 1448, 8, 8
     tp.cwnd, tp.rate_Bps, tp.skb_overhead, tp.queued, tp.gap_ns = 100, 1_600_000, 1280, 19_432, 10_000_000
-    assert may_hand_over(tp, seg, 0, 0, 2 * 1448, 0) == handed
+    assert may_hand_over(tp, seg, 0, 0, 2 * 1448, 0, False) == handed
     assert tp.throttled != handed
 
 
@@ -564,7 +565,50 @@ def test_what_fits_into_the_window_does_not_wait_for_a_longer_super_packet(room,
     tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=-6_000, skb_end=1448 * k) for k in (1, 2)])
     tp.snd_nxt, tp.packets_out, tp.rate_Bps, tp.gap_ns = 2 * 1448, 60 - room, 9 * 1448 * 1024, 10_000_000
     tp.skb_overhead = SKB_OVERHEAD_BYTES
-    assert may_hand_over(tp, seg, 0, 2 * 1448, 6 * 1448, state.PSH) == handed
+    assert may_hand_over(tp, seg, 0, 2 * 1448, 6 * 1448, state.PSH, False) == handed
+
+
+@pytest.mark.parametrize(
+    ("late_ns", "with_ack", "handed"), [(10_000, True, True), (80_000, True, False), (80_000, False, True)]
+)
+def test_what_leaves_as_an_ack_comes_was_not_handed_over_before_unless_its_time_had_come(late_ns, with_ack, handed):
+    """fq's timer lets a packet go within 10 us, and does not wait for an ACK (seed 334106); a rate may be wrong."""
+    tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=-6_000, skb_end=1448 * k) for k in (1, 2)])
+    tp.snd_nxt, tp.packets_out, tp.rate_Bps, tp.gap_ns = 2 * 1448, 20, 9 * 1448 * 1024, 1_000_000
+    tp.skb_overhead, tp.queued = SKB_OVERHEAD_BYTES, 1448
+    assert may_hand_over(tp, seg, late_ns, 2 * 1448, 6 * 1448, state.PSH, with_ack) == handed
+
+
+@pytest.mark.parametrize(
+    ("acked_ns", "after", "found"), [(99_500, 0, True), (98_000, 0, False), (99_500, 1, False), (None, 0, False)]
+)
+def test_a_packet_leaves_with_the_ack_that_comes_just_before_it(acked_ns, after, found):
+    """Other packets may leave in between, and the ACK counts only after place `after`."""
+    p = SimpleNamespace(sender=0, ack_delay_ns=0)
+    time_ns, direction = (
+        np.array([0, acked_ns or 0, 99_800, 100_000]),
+        np.array([1, 0 if acked_ns is None else 1, 0, 0]),
+    )
+    assert leaves_with_ack(p, np.arange(4), after, 3, time_ns, direction) == found
+
+
+@pytest.mark.parametrize(("overdue", "handed"), [(True, 1), (False, 0)])
+def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, monkeypatch):
+    """TCP made it as long as its skb was, whose end was believed to be elsewhere (seed 334134)."""
+    one, sent = np.zeros(1, np.int64), []
+    packets = (one, one, one, one, one, one, one + 2896, one, one, one, one, one, one)
+    tp, p = SimpleNamespace(established=1, handed=0, snd_nxt=0, mss=1448, queued=0, skb_overhead=896), SimpleNamespace()
+    p.sender, p.isn, p.same_skb_ns, p.ack_delay_ns, p.echoes, p.mss = 0, 0, 1, 0, 1, 1448
+    monkeypatch.setattr(continuing, "may_hand_over", lambda *_: True)
+    monkeypatch.setattr(continuing, "is_too_short", lambda *_: True)
+    monkeypatch.setattr(continuing, "is_of_later", lambda *_: True)
+    monkeypatch.setattr(continuing, "note_made", lambda *_: None)
+    monkeypatch.setattr(continuing, "mark", lambda *_: None)
+    monkeypatch.setattr(continuing.echoes, "is_early", lambda *_: False)
+    monkeypatch.setattr(continuing.echoes, "is_overdue", lambda *_: overdue)
+    monkeypatch.setattr(continuing.tcp_sender, "send", lambda *_: sent.append(1))
+    continuing.hand_over(tp, None, None, None, None, None, p, one, -1, packets, None, 1 if overdue else -1)
+    assert len(sent) == handed
 
 
 @pytest.mark.parametrize(
@@ -582,15 +626,20 @@ def test_what_fits_into_the_window_does_not_wait_for_a_longer_super_packet(room,
         (5, 9, {"skb_end": 7 * 1448}, False),  # an skb ends
         (3, 6, {}, False),  # one ends between two of three segments
         (5, 9, {"cut_seq": 2 * 1448}, False),  # TCP Small Queues held back what had been cut off already
+        (5, 5, {"skb_end": 5 * 1448}, False),  # what is left of an skb, three, grew into the room (tcp_grow_skb)
+        (4, 5, {"skb_end": 5 * 1448}, True),  # it would have grown further
+        (5, 5, {"made": 4 * 1448, "with_ack": True}, True),  # a later ACK let it go
+        (5, 9, {"skb_end": 7 * 1448, "with_ack": True}, False),
     ],
 )
 def test_what_is_shorter_than_rate_and_window_allow_was_made_at_another_rate(segments, room, changed, short):
     tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=state.CLOCK_START_US - 6_000)] * 2)
     tp.snd_nxt, tp.made, tp.now_us = 2 * 1448, 9 * 1448, state.CLOCK_START_US
     for name, value in changed.items():
-        tp[name] = value
+        if name != "with_ack":
+            tp[name] = value
     tp.packets_out = tp.cwnd - room
-    assert is_too_short(tp, seg, segments * 1448) == short
+    assert is_too_short(tp, seg, segments * 1448, "with_ack" in changed) == short
 
 
 @pytest.mark.parametrize(

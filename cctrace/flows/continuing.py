@@ -12,18 +12,22 @@ import numpy as np
 from cctrace.flows import echoes, recovery, state, tcp_sender, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
-from cctrace.flows.handover import is_of_later, is_too_short, may_hand_over, next_data, note_made, super_packet
+from cctrace.flows.handover import (
+    handled_ns,
+    is_of_later,
+    is_too_short,
+    leaves_with_ack,
+    may_hand_over,
+    next_data,
+    note_made,
+    super_packet,
+)
 from cctrace.flows.sends import CWND_EVENT, stamp_next
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 
 BEFORE = 2  # of `at.asks`: before the next packet, not after the last one
 HANDED_SEGMENTS = 256  # that TCP hands to fq at a time: two of the largest super-packets, or an initial window
-
-
-def handled_ns(p, time_ns, mine):
-    """Return when the stack processes a packet: for the sender's own, when it was captured."""
-    return time_ns if mine else time_ns + p.ack_delay_ns
 
 
 def decide(tp, decided, i):
@@ -101,12 +105,15 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
         room -= size // max(1, p.mss) + 1
         if a > tp.snd_nxt or room < 0 or echoes.is_early(tp, p, options[q], np.int64(tsecr[q])):
             return
-        may = may_hand_over(tp, seg, time_ns[q], a, a + size, flags[sequence[last]])
+        with_ack = leaves_with_ack(p, sequence, k, first, time_ns, direction)
+        may = may_hand_over(tp, seg, time_ns[q], a, a + size, flags[sequence[last]], with_ack)
+        overdue = stamp >= 0 and echoes.is_overdue(tp, p, options[q], np.int64(tsecr[q]), stamp, size)
         if stamp >= 0:
-            overdue = echoes.is_overdue(tp, p, options[q], np.int64(tsecr[q]), stamp, size)
             may = overdue or (may and a < tp.snd_nxt)
-        if may and a == tp.snd_nxt and is_too_short(tp, seg, size):
-            may = not is_of_later(tp, p, sequence, k, first, last, size, time_ns, direction, flags, seq, payload)
+        if may and not overdue and a == tp.snd_nxt and is_too_short(tp, seg, size, with_ack):
+            may = not (
+                with_ack or is_of_later(tp, p, sequence, k, first, last, size, time_ns, direction, flags, seq, payload)
+            )
         if not may:
             return
         note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])

@@ -44,6 +44,11 @@ NEXT = 3  # super-packets that show a lower rate: all of its length, but for one
 RATE_ERROR = 4  # a replayed rate may be too low by this fraction: another phase of BBR's cycle of gains
 
 
+def handled_ns(p, time_ns, mine):
+    """Return when the stack processes a packet: for the sender's own, when it was captured."""
+    return time_ns if mine else time_ns + p.ack_delay_ns
+
+
 def next_data(p, sequence, first, direction, payload):
     """Return the first place from `first` on with data of the sender, the sequence's end if there are none near."""
     for j in range(first, min(sequence.size, first + HELD_PACKETS)):
@@ -132,6 +137,14 @@ def may_wait_ns(tp):
     return max(tp.gap_ns, tp.skb_bytes * 1_000_000_000 // tp.rate_Bps)
 
 
+def leaves_with_ack(p, sequence, k, first, time_ns, direction):
+    """Return whether an ACK after place `k` lets the packet at place `first` go, rather than fq's timer: at once."""
+    j = first - 1
+    while j > k and direction[sequence[j]] == p.sender:
+        j -= 1
+    return j > k and time_ns[sequence[first]] - handled_ns(p, time_ns[sequence[j]], False) <= AT_ONCE_NS
+
+
 def longest(tp, rate_Bps):
     """Return the bytes of the longest super-packet that any TCP makes at a pacing rate; `tp.longest` is this one's."""
     return tso_autosize(rate_Bps, near_peer_bytes(GSO_MAX_SIZE_5_19, tp.min0), tp.mss, MIN_TSO_SEGS) * tp.mss
@@ -142,19 +155,21 @@ def is_too_long(tp, size):
     return tp.rate_Bps > 0 and size > longest(tp, tp.rate_Bps + tp.rate_Bps // RATE_ERROR)
 
 
-def is_too_short(tp, seg, size):
+def is_too_short(tp, seg, size, with_ack):
     """Return whether TCP, had it handed over new data now, would have made more than this, or waited for more room.
 
-    It makes what rate and cwnd allow, and did so just before; but it keeps what it had cut off when TCP Small Queues
-    held it back.
+    It makes what rate and cwnd allow, and did so just before, or the packet left `with_ack`, a later one: which of
+    them was not needed then. But it keeps what it had cut off when TCP Small Queues held it back.
     """
-    full = tp.longest * tp.mss
-    if tp.cut_seq == tp.snd_nxt or left_of_skb(tp, tp.snd_nxt) == size:
-        return False
-    if full <= size or tp.ca_state >= CA_RECOVERY or size % tp.mss != 0 or (tp.made != full and tp.made_before != full):
-        return False
+    full, left = tp.longest * tp.mss, left_of_skb(tp, tp.snd_nxt)
     room = (tp.cwnd - sb.in_flight(tp)) * tp.mss
     made = min(full, room)
+    if tp.cut_seq == tp.snd_nxt or left == size or left < size == made:  # an skb ends, or grows into the room
+        return False
+    if full <= size or tp.ca_state >= CA_RECOVERY or size % tp.mss != 0:
+        return False
+    if tp.made != full and tp.made_before != full and not with_ack:
+        return False
     if size < made or tp.head == tp.tail:
         return size < made and 2 * size != made  # an skb ends between two that make up one
     third = min(tp.cwnd * tp.mss, tp.snd_wnd) // TSO_WIN_DIVISOR
@@ -187,16 +202,18 @@ def is_of_later(tp, p, sequence, k, first, last, size, time_ns, direction, flags
     return between < first
 
 
-def may_hand_over(tp, seg, ns, a, b, flag):
+def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
     """Return whether TCP hands over, now, the super-packet [a, b) that left at `ns` [Linux61] tcp_write_xmit.
 
     What fits does not wait for a longer super-packet (tcp_tso_should_defer): with more room it would have been longer.
-    `flag`: the flags of its last segment.
+    `flag`: the flags of its last segment. `with_ack`: whether it left as a later ACK came; of what had been handed over
+    before, this lets go what the timer was about to.
     """
     size = b - a
     if size <= tp.mss and flag & PSH:
         tp.skb_end, tp.skb_sure, tp.skb_early = b, MOST_SURE, 0
-    if ns - due_ns(tp) > may_wait_ns(tp) + PATIENCE_NS or is_too_long(tp, size):
+    late_ns = ns - due_ns(tp)
+    if late_ns > may_wait_ns(tp) + PATIENCE_NS or (with_ack and late_ns > LATEST_NS) or is_too_long(tp, size):
         return False
     segments, whole = (size + tp.mss - 1) // tp.mss, size
     again = a < tp.snd_nxt

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.flows import state, tcp_sender
-from cctrace.flows.continuing import BEFORE, HANDED_SEGMENTS, continue_sending, decide, handled_ns, mark, precede
+from cctrace.flows.continuing import BEFORE, HANDED_SEGMENTS, continue_sending, decide, mark, precede
 from cctrace.flows.dry import runs_dry
-from cctrace.flows.handover import TASKLET_NS, is_ack_first, leave, super_packet
+from cctrace.flows.handover import TASKLET_NS, handled_ns, is_ack_first, leave, super_packet
 from cctrace.flows.packed import Stream
 from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
 from cctrace.io.layout import NO_COUNTER

@@ -24,6 +24,7 @@ from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower, of_sends
+from cctrace.replaying.hypotheses import LONGEST
 from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Changes, Edit, Passed, Script
@@ -326,12 +327,18 @@ class Leader:
         return likelihood, ends, watched
 
     def scan(
-        self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Changes, change: Changes, total: float = 0.0
+        self,
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        base: Changes,
+        change: Changes,
+        total: float = 0.0,
+        unknown: int = LONGEST,
     ) -> NDArray[np.float64]:
         """Make `change` at each of the packets `starts` and go on up to the one of `ends`. See `Follower.scan`."""
         before = self.save()
         self._score_until(int(ends.max()))
-        self._notes[STOPS], self._follower.book[bk.UNKNOWN_DRAW] = 0, 0xFFFFFFFF
+        self._notes[STOPS], self._follower.book[bk.UNKNOWN_DRAW] = 0, unknown
         self._add(base)
         branches, totals = {}, {}
         self.likelihood[0] = total

@@ -62,6 +62,7 @@ class Probes(ProbeRtts):
         self.total = 0.0  # of scans from here
         if isinstance(follower, Follower):
             self.branches = Branches(follower)
+        self.by_rounds = False  # whether nothing but a number of rounds ends the wait that is chosen
         self.further = 0  # row up to which branches will be asked for
         self.seen = 0  # the row up to which the choice of a wait has looked
 
@@ -104,6 +105,7 @@ class Probes(ProbeRtts):
         follower.run(row + 1)
         wait.begins()
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
+        self.by_rounds = last <= first
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         self.total = self.return_to(min(rows)) if rows else 0.0
         tried = self.scan(rows, rtt_us) if rows else {}
@@ -176,6 +178,9 @@ class Probes(ProbeRtts):
             some = slice(k, k + MOST)
             ends = np.full(len(starts[some]), end)
             likelihood = follower.scan(starts[some], ends, base, AT_ONCE, self.total)
+            if self.by_rounds:  # soon enough for the next wait to end, too: the longest one or the shortest
+                shortest = follower.scan(starts[some], ends, base, AT_ONCE, self.total, unknown=0)
+                likelihood = np.maximum(likelihood, shortest)
             tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
         if self.branches is not None and self.branches.end == 0:
             self.branches.begin(follower.passed(), end)
