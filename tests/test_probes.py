@@ -137,7 +137,7 @@ def test_of_acks_that_the_sends_do_not_distinguish_that_of_the_median_wait_is_ta
 
 def test_where_rounds_end_waits_the_next_one_may_be_the_shortest_or_the_longest(monkeypatch):
     """With a flight of four packets it ends while this one is judged (seed 334153)."""
-    run, asked = Run({}), []
+    run, asked = Run(), []
     run.values |= {"rounds_since_probe": 0} | dict.fromkeys(NEVER, 0)
     run.srtt_us = lambda row: 2_000
 
