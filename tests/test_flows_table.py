@@ -211,3 +211,8 @@ def test_a_syn_without_options_scales_no_windows(tmp_path):
     flow = read(path).flow(0)
     assert not {"wscale", "sack_ok"} & set(flow.facts["inferred"])
     assert (flow.facts["wscale"], flow.facts["sack_ok"]) == (0, False)
+
+
+def test_times_that_ascend_are_not_copied():
+    capture = read(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
+    assert np.shares_memory(capture.connections.clock, capture.packets["time_ns"])

@@ -241,7 +241,7 @@ def ecn_of(flow: Flow) -> Ecn:
         found += _of_bytes(count, received)
     ecn = dict(zip(CODEPOINTS, count, strict=True))
     delivered, marked = (int(column[-1]) if len(column) else 0 for column in times[1:3])
-    alpha = times[4] if int(mode) == ACCURATE_ECN else np.full(len(times[0]), np.nan)
+    alpha = times[4] if int(mode) == ACCURATE_ECN else np.broadcast_to(np.nan, len(times[0]))
     over_time = (*times[:3], alpha)
     return Ecn(
         feedback_name(int(mode), bool(handshake)), bool(handshake), ecn, delivered, marked, received, found, over_time

@@ -247,8 +247,8 @@ class Pass:
         self._rest = self._ends, self.finals, np.zeros((4, 2), np.int64), np.zeros(1, state.RS)
         self.at = np.zeros(1, state.PASS)
         self.at["packet"], self.at["until"] = -1, state.NEVER
-        # Packets are brought forward in their order.
-        self.given = packets, sacks, order.copy(), first, params, polls, decided, marked, self.at
+        # `order` changes: packets are brought forward in it.
+        self.given = packets, sacks, order, first, params, polls, decided, marked, self.at
 
     @property
     def tables(self) -> tuple[NDArray[Any], ...]:

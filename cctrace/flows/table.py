@@ -103,7 +103,8 @@ class Connections:
     @functools.cached_property
     def clock(self) -> Ints:
         """The times of the last part, made non-decreasing in file order, ns."""
-        return np.maximum.accumulate(self.packets["time_ns"])
+        time_ns = self.packets["time_ns"]
+        return time_ns if (time_ns[1:] >= time_ns[:-1]).all() else np.maximum.accumulate(time_ns)
 
     @functools.cached_property
     def _groups(self) -> tuple[Ints, Ints]:

@@ -109,19 +109,21 @@ class PathEvidence:
         """RTT of each first transmission, us; NaN where unknown."""
         return np.where(self.transmissions.retransmitted, np.nan, self.transmissions.rtt_us)
 
-    @functools.cached_property
+    @property
     def _known_rtts_us(self) -> Floats:
         return self.rtt_us[np.isfinite(self.rtt_us)]
 
     @functools.cached_property
     def least_rtt_us(self) -> float:
         """Minimum RTT; NaN if none is known."""
-        return float(self._known_rtts_us.min()) if len(self._known_rtts_us) else np.nan
+        known = self._known_rtts_us
+        return float(known.min()) if len(known) else np.nan
 
     @functools.cached_property
     def median_rtt_us(self) -> float:
         """Median RTT; NaN if none is known."""
-        return float(np.median(self._known_rtts_us)) if len(self._known_rtts_us) else np.nan
+        known = self._known_rtts_us
+        return float(np.median(known)) if len(known) else np.nan
 
     @functools.cached_property
     def acks(self) -> Acks | None:
