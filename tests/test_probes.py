@@ -152,3 +152,38 @@ def test_where_rounds_end_waits_the_next_one_may_be_the_shortest_or_the_longest(
     probes.by_rounds = False
     assert probes.scan([20, 30], 2_000) == {20: 3.0, 30: -1.0}
     assert asked == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("left_us", "median"), [(0, 6_000), (3_000, 9_000), (9_000, 10_000), (11_000, 10_000)])
+def test_acks_that_were_not_tried_and_what_probe_rtt_cut_off_count_for_the_median_wait(left_us, median):
+    """A BBRv2 at its pacing limit sends alike whenever it probes; the search tries few ACKs of a second (334030)."""
+    probes = SimpleNamespace(acks=np.arange(11), acks_us=1000 * np.arange(11))
+    tried = {1: 5.0, 2: 5.0, 5: 5.0, 6: 5.0, 9: 5.0, 10: 5.0}
+    assert probes.acks_us[Probes.likeliest(probes, tried, left_us)] == median
+
+
+@pytest.mark.parametrize(("base_us", "waits"), [(9_000, "not by rounds"), (60_000, "by rounds")])
+def test_rounds_end_a_wait_only_where_the_clock_has_not(base_us, waits, monkeypatch):
+    """Where the sends distinguish nothing, the longest wait by the clock is no likelier than any other (334030)."""
+    run = Run()
+    run.hands_over, run.values["min_rtt_us"] = False, 1_000
+    probes = Probes(run)
+    probes.base_us, probes.random_us = base_us, 20_000
+    monkeypatch.setattr(probes, "choices", lambda: ({39: ZERO}, 20, 39, ZERO))
+    monkeypatch.setattr(probes, "search", lambda first, last, rtt_us: set(range(20, 40)))
+    monkeypatch.setattr(probes, "scan", lambda rows, rtt_us, rounds=0: dict.fromkeys(rows, 0.0))
+    probes.choose_wait()
+    assert (run.drawn == ZERO) == (waits == "by rounds")
+
+
+def test_waits_that_the_sends_do_not_distinguish_are_judged_over_more_time(monkeypatch):
+    """At SO_MAX_PACING_RATE a BBRv3 paces alike until its filter forgets a sample (333608, 334416, 334428)."""
+    run = Run()
+    run.values["min_rtt_us"] = 20_000
+    probes = Probes(run)
+    monkeypatch.setattr(probes, "choices", lambda: ({20: ZERO, 30: ONE}, 30, 30, ONE))
+    monkeypatch.setattr(
+        probes, "scan", lambda rows, rtt_us, rounds=0: {20: 1.0, 30: 1.0} if rounds == 0 else {20: -7.0, 30: 2.0}
+    )
+    probes.choose_wait()
+    assert run.drawn == ONE

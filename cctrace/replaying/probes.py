@@ -36,6 +36,7 @@ AT_ONCE = {"rounds_since_probe": 1 << 21}
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
 MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, until a probe is visible
+LONG_LOOK = 4 * PROBE_RTTS  # where they do not distinguish any: over the cycle of a few packets
 LEAST = 16  # instants that are tried first; half an RTT apart if that is more
 FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
@@ -114,28 +115,40 @@ class Probes(ProbeRtts):
             if not (near := self.near(best, max(first, follower.row), last) - set(tried)):
                 break
             tried = self.scan({*tried, *near}, rtt_us)
+        alike = equally_likely(tried) if tried else []
+        if len(alike) > 1:
+            # At SO_MAX_PACING_RATE a probe is seen when the bandwidth filter forgets what let DOWN pace at the limit.
+            longer = self.scan(alike, rtt_us, LONG_LOOK)
+            best_yet, most = tried[alike[0]], max(longer.values())
+            tried |= {end: best_yet + likelihood - most for end, likelihood in longer.items()}
         self.total = 0.0
+        longest_us = self.base_us + self.random_us - 1
+        by_rounds = [end for end in numbers if self.now_us[end] - self.now_us[row] <= longest_us]
         if cut_off:
             tried[last], numbers[last] = 0.0, longest
         follower.restore(before)
-        best = self.likeliest(tried)
+        best = self.likeliest(tried, max(int(longest_us - self.now_us[last] + self.now_us[row]), 0) if cut_off else 0)
         others = [likelihood for end, likelihood in tried.items() if end != best]
         # Among rows that the sends do not distinguish, prefer those at which rounds end the wait.
-        best = next((end for end in numbers if round(tried[end] - tried[best], ALIKE) == 0), best)
+        best = next((end for end in by_rounds if round(tried[end] - tried[best], ALIKE) == 0), best)
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
         wait_us = int(self.now_us[best] - self.now_us[row])
         phase = Phase(row, wait_us, tried[best], max(others, default=-np.inf))
         return wait.note(Chosen(chosen, phase, self.seen))
 
-    def likeliest(self, tried: Mapping[int, float]) -> int:
+    def likeliest(self, tried: Mapping[int, float], beyond_us: int = 0) -> int:
         """Return the likeliest row; of several that the sends do not distinguish, that of the median wait.
 
         A clock that ends a wait at any time in equal measure leaves the end to the next ACK: to one after a gap, rather
-        than to one within a clump.
+        than to one within a clump. Where no row between two was tried, any may end it. `beyond_us`: what is left of the
+        longest wait at the last row, which stands for all of that.
         """
-        rows = equally_likely(tried)
-        places = np.minimum(self.acks.searchsorted(rows), len(self.acks) - 1)
-        waits = np.cumsum(self.acks_us[places] - self.acks_us[np.maximum(places - 1, 0)] + 1)
+        rows, ends = equally_likely(tried), sorted(tried)
+        places = np.minimum(self.acks.searchsorted(ends), len(self.acks) - 1)
+        before = np.maximum(np.minimum(np.append(places[0], places[:-1]), places - 1), 0)
+        spans = self.acks_us[places] - self.acks_us[before] + 1
+        spans[-1] += beyond_us
+        waits = np.cumsum(spans[np.searchsorted(ends, rows)])
         return rows[int(waits.searchsorted(waits[-1] / 2, "right"))]
 
     def choices(self) -> tuple[dict[int, tuple[int, ...]], int, int, tuple[int, ...]]:
@@ -156,17 +169,17 @@ class Probes(ProbeRtts):
         found = {row: numbers for row, numbers, is_wait in zip(rows, self.numbers, watched, strict=True) if is_wait}
         return found, first if by_clock[0] else max(rows), max(rows), longest
 
-    def scan(self, starts: Any, rtt_us: int) -> dict[int, float]:
+    def scan(self, starts: Any, rtt_us: int, rounds: int = PROBE_RTTS) -> dict[int, float]:
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.
 
-        All are judged by the last one's sends, over PROBE_RTTS: with more of a probe in view, later ones would be
+        All are judged by the last one's sends, over so many `rounds`: with more of a probe in view, later ones would be
         preferred.
         """
         follower = self.follower
         starts = np.array(sorted({max(int(start), follower.row) for start in starts}))
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
         longest_us = max(rtt_us, *(follower.srtt_us(row) for row in starts.tolist()))
-        end = self.rounds_after(PROBE_RTTS, longest_us, int(starts[-1]))
+        end = self.rounds_after(rounds, longest_us, int(starts[-1]))
         self.seen = max(self.seen, end)
         base = {} if follower.get("rounds_since_probe") < 0 else self.never
         if self.branches is not None and end <= self.branches.end and len(starts) <= PLACES:
