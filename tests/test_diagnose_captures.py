@@ -11,7 +11,7 @@ from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.packets.losses import BacklogsMet, own_queue
 from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
-from cctrace.flows.state import OPT_COPY
+from cctrace.flows.state import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.path.constants import COARSE_PACKETS
 from cctrace.path.stamps import clock_set, held_us, stamps_of
 from cctrace.path.transmissions import LOST, transmissions
@@ -215,3 +215,36 @@ def test_the_drops_of_a_long_flow_met_one_length_of_queue_packet_by_packet():
     dropped = BacklogsMet(record, own_queue(record))
     assert np.ptp(dropped.met[dropped.overflow]) < 1514
     assert not dropped.rest.any()
+
+
+@pytest.mark.parametrize(("by_s", "sign"), [(3600, "no retransmission timer"), (-3600, "an ACK came before")])
+def test_a_clock_that_is_set_is_told_without_time_stamps(by_s, sign):
+    found = packets()
+    found.columns["options"] = found.columns["options"] & ~np.uint8(OPT_TIMESTAMPS)
+    time = found.columns["time_ns"].astype(np.int64)
+    at = int(time[0] + 2_200_000_000)
+    said = diagnose(changed(found, time + np.where(time > at, by_s * 1_000_000_000, 0)).flow(0))
+    assert said.cause == "capture_artefact"
+    assert sign in said.verdict
+    assert said.verdicts[0].evidence["clock_set_us"] == pytest.approx(by_s * 1e6, rel=0.01)
+
+
+def test_a_path_that_fails_for_minutes_does_not_set_the_clock():
+    """What is in flight is sent again, as the first packet after the silence."""
+    talk = Conversation()
+    for k in range(40):
+        talk.data(100 * k, 1 + k * MSS)
+        talk.ack(100 * k + 40, 1 + (k + 1) * MSS)
+    talk.data(4000, 1 + 40 * MSS)
+    talk.data(204_000, 1 + 40 * MSS)
+    talk.ack(204_040, 1 + 41 * MSS)
+    assert clock_set(talk.capture().flow(0)) is None
+
+
+def test_a_clock_that_is_set_for_a_moment_is_told():
+    found = packets()
+    time = found.columns["time_ns"].astype(np.int64)
+    since_s = (time - time[0]) / 1e9
+    said = diagnose(changed(found, time + np.where((since_s > 2.2) & (since_s < 2.25), 3600 * 10**9, 0)).flow(0))
+    assert said.cause == "capture_artefact"
+    assert abs(said.verdicts[0].evidence["clock_set_us"]) == pytest.approx(3600e6, rel=0.01)

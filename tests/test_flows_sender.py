@@ -35,6 +35,15 @@ def test_the_handshake_gives_the_first_rtt_sample():
     assert int(calls(flow, "init")["tcp_min_rtt_us"][0]) == pytest.approx(40_000, abs=10)
 
 
+def test_a_handshake_whose_answer_was_not_captured_leaves_a_flow_in_midflow():
+    talk = Conversation().data(1, at(0), 4).ack(41, at(2)).ack(41.1, at(4))
+    del talk.rows[1]
+    flow = talk.flow()
+    assert calls(flow, "on_ack")["delivered"].tolist() == [3, 5]
+    assert "handshake_rtt_us" in flow.facts["inferred"]
+    assert "isn" not in flow.facts["inferred"]  # the SYN shows it
+
+
 def test_delivered_counts_segments_and_starts_at_one_for_the_syn():
     flow = Conversation().data(1, at(0), 4).ack(41, at(2)).ack(41.1, at(4)).flow()
     assert calls(flow, "on_ack")["delivered"].tolist() == [3, 5]

@@ -35,11 +35,11 @@ CAUSES = {  # the most important first
         "Capture with a larger buffer (tcpdump -B), a shorter snapshot, or fewer bytes.",
         "A capture for which tcpdump reports no packets dropped by the kernel.",
         clock=Sentence(
-            "The capture host's clock was stepped {way} by {set_by_us} at {at_s} (the TCP timestamps of both ends were "
-            "not): RTTs, rates and pauses around that time are artefacts.",
+            "The capture host's clock was stepped {way} by {set_by_us} at {at_s} "
+            "([{shown_by}|the TCP timestamps of both ends were not]): RTTs, rates and pauses around that time are artefacts.",
             "Analyse the parts before and after separately; capture on a host that slews its clock instead of stepping "
             "it (chrony, ntpd).",
-            "TCP timestamps of the two ends that jumped by different amounts.",
+            "TCP timestamps of the two ends that [{shown_by?}follow the capture's clock|jumped by different amounts].",
         ),
         held=Sentence(
             "By their TCP timestamps, packets typically waited {held_us} between the sender's TCP and the capture "
@@ -241,8 +241,8 @@ CAUSES = {  # the most important first
         "A larger bottleneck buffer, paced sends, or a controller that heeds losses ([{heeds_losses?}|BBRv3, ]oBBR).",
         "Longer queues without a loss.",
         by_effect=Sentence(
-            "The buffer is shallow: {buffer_bytes}, {buffer_bdp:two} bandwidth-delay products. It dropped {lost:count} "
-            "packets; with twice the buffer this flow would get more or retransmit less.",
+            "The buffer is shallow: {buffer_bytes}, {buffer_bdp:two} BDP. It dropped {lost:packets}; with "
+            "twice the buffer this flow would get more or retransmit less.",
             "A larger buffer at the bottleneck, or a controller that keeps its rate after losses.",
             "As much goodput, and as many retransmissions, over a larger buffer.",
         ),
@@ -392,7 +392,7 @@ CAUSES = {  # the most important first
     ),
     "unknown": _cause(
         "unknown",
-        "[{why}, and so not what|Nothing in {record} shows what] limited the flow to {goodput_bps}[: {despite}].",
+        "[{why}, and so not what|Nothing in {record} shows what] limited the flow[ to {goodput_bps}][: {despite}].",
         "[{has_polls?}A capture at the sender would tell more.|{has_counters?}The kernel's counters do not tell either."
         "|The kernel's counters (`ss -tin`, with --tcpinfo) would tell more.]",
     ),

@@ -219,7 +219,9 @@ class Capture(Gridded):
         p["sack_ok"] = np.where(table["sack_ok"][rows] == 0, 0, 1)
         p["ts_ok"] = mine["ts_count"] > 0
         p["ecn"], p["delivered_ce"], _ = feedback(mine, other)
-        p["has_syn"], p["passive"] = mine["syn"], mine["syn_ack"]
+        # If the answer to the sender's SYN is missing, what follows is re-enacted like a connection in mid-flow.
+        p["has_syn"] = (mine["syn"] > 0) & ((mine["syn_ack"] > 0) | (other["syn"] > 0))
+        p["passive"] = mine["syn_ack"]
         # In mid-flow, the first acknowledgement may refer to data before the first captured ones.
         early = np.where((mine["syn"] == 0) & (mine["has_ack"] > 0), np.minimum(mine["first_ack"] - 1, 0), 0)
         p["isn"] = (mine["base"] + early) & 0xFFFFFFFF

@@ -162,6 +162,8 @@ def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
     q = sequence[k]
     fl, size = flags[q], np.int64(payload[q])
     if fl & state.SYN:
+        if not p.has_syn:
+            return
         send_syn(tp, seg, tcp_sender.clock_us(time_ns[q] - p.tx_delay_ns, p.start_ns), tsval[q], fl & state.ACK != 0)
         return
     a = unwrap(seq[q], p.isn, tp.snd_nxt)

@@ -11,9 +11,11 @@ import numpy as np
 
 from cctrace.flows.capture import stamp_tick_us
 from cctrace.flows.flow import Flow
-from cctrace.flows.state import OPT_COPY, OPT_TIMESTAMPS
+from cctrace.flows.state import ACK, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
 from cctrace.path import constants as const
 from cctrace.path.arrays import Floats, Ints
+from cctrace.tcp.rtt import RTO_MAX_US
+from cctrace.tcp.sequence import unwrapped
 
 
 class Stamps(NamedTuple):
@@ -84,11 +86,20 @@ def _lower_slopes(place: Floats, above: Floats) -> list[float]:
     return slopes
 
 
-def clock_set(flow: Flow) -> tuple[float, float] | None:
-    """Return (when in s, by how much in us) the capture's clock was set, or None: forward by 20 ms, or back.
+class ClockSet(NamedTuple):
+    """When the capture's clock was set, by how much, and what shows it: "" for the time stamps of both ends."""
+
+    at_s: float
+    by_us: float
+    shown_by: str = ""
+
+
+def clock_set(flow: Flow) -> ClockSet | None:
+    """Return that the capture's clock was set, or None: forward by 20 ms, or back.
 
     A forward step leaves a silence after which the stamps of both ends lag by as much; a backward step leaves records
-    older than their predecessors in the file, and stamps that lag by less.
+    older than their predecessors in the file, and stamps that lag by less. Without stamps, the order of data and ACKs
+    shows steps that are long enough.
     """
     capture, index = flow.capture, flow.index
     rows = capture.connections.rows_of(index)
@@ -97,23 +108,61 @@ def clock_set(flow: Flow) -> tuple[float, float] | None:
     odd = np.flatnonzero((spacing >= const.CLOCK_SET_US) | (spacing <= -const.CLOCK_BACK_US))
     ends = [stamps_of(flow, of_sender) for of_sender in (True, False)] if len(odd) else []
     for k in odd[np.argsort(-np.abs(spacing[odd]))][: const.MOST_GAPS]:
-        by = [_later(end, k) for end in ends]
+        undone = odd[-spacing[odd] * np.sign(spacing[k]) > abs(spacing[k]) / 2]
+        between = int(undone[undone < k].max(initial=-1)), int(undone[undone > k].min(initial=len(rows)))
+        by = [_later(end, k, between) for end in ends]
         least = min(by, key=abs)
         agree = max(abs(one - least) for one in by) < max(5 * max(end.tick_us for end in ends), 0.1 * abs(least))
         if agree and abs(least) > abs(spacing[k]) / 2:
-            return float((time[k] - time[0]) / 1e9), least
+            return ClockSet(float((time[k] - time[0]) / 1e9), least)
+        if shown_by := _impossible(flow, rows, int(k)):
+            return ClockSet(float((time[k] - time[0]) / 1e9), float(spacing[k]), shown_by)
     return None
 
 
-def _later(stamps: Stamps, place: int) -> float:
+def _impossible(flow: Flow, rows: Ints, k: int) -> str:
+    """Return why the times of a connection's packets `k` and `k` + 1 cannot both be right, or "".
+
+    The sender's timer sends again what is in flight, at most `RTO_MAX_US` after the last packet: a longer silence
+    cannot end with the ACK of such data. Nor can an ACK come before data that it acknowledges.
+    """
+    packets, side = flow.capture.packets, flow.capture.connections.sender[flow.index]
+    times, direction = packets["time_ns"][rows].astype(np.int64), packets["direction"][rows]
+    silence_us = (times[k + 1] - times[k]) / 1e3
+    if 0 <= silence_us <= RTO_MAX_US:
+        return ""
+    acks = np.flatnonzero((direction != side) & (packets["flags"][rows] & (ACK | SYN | RST) == ACK))
+    so_far = int(np.searchsorted(acks, k, side="right"))
+    data = np.flatnonzero((direction == side) & (packets["payload"][rows] > 0))
+    data = data[: np.searchsorted(data, acks[so_far])] if 0 < so_far < len(acks) else data[:0]
+    is_before = data <= k
+    if not is_before.any():
+        return ""
+    base = int(packets["seq"][rows[data[0]]])
+    begins = unwrapped(packets["seq"][rows[data]], base)
+    ends = begins + packets["payload"][rows[data]]
+    acked = unwrapped(packets["ack"][rows[acks[: so_far + 1]]], base)
+    una, ack, sent = acked[:-1].max(), acked[-1], ends[is_before].max()
+    if not una < ack <= sent:
+        return ""
+    if silence_us > 0:
+        again = (begins < sent) & ~is_before
+        return "" if again.any() else "data were in flight, and no retransmission timer waits that long"
+    sent_ns = times[data[is_before & (ends > una) & (ends <= ack)]]
+    is_early = len(sent_ns) and sent_ns.min() > times[acks[so_far]] + 1000 * const.CLOCK_BACK_US
+    return "an ACK came before the data that it acknowledges" if is_early else ""
+
+
+def _later(stamps: Stamps, place: int, between: tuple[int, int]) -> float:
     """Return how much more the stamps lag after a packet of the connection than before, us; 0 if that is no step.
 
-    Medians are compared, since a stalled host catches up. It is no step if too few stamps are known, or if the lag
-    grows on both sides: then the stamps' clock ticks at another rate than assumed.
+    Medians are compared, since a stalled host catches up, of stamps `between` two steps the other way. It is no step if
+    too few stamps are known, or if the lag grows on both sides: then the stamps' clock ticks at another rate than
+    assumed.
     """
     lag = stamps.time_us - stamps.stamp_us
-    split = int(np.searchsorted(stamps.place, place, side="right"))
-    before, after = lag[max(split - const.STAMPS_FAR, 0) : split], lag[split : split + const.STAMPS_FAR]
+    begin, split, end = np.searchsorted(stamps.place, (between[0], place, between[1]), side="right").tolist()
+    before, after = lag[max(split - const.STAMPS_FAR, begin) : split], lag[split : min(split + const.STAMPS_FAR, end)]
     near = const.STAMPS_NEAR
     if min(len(before), len(after)) < near:
         return 0.0

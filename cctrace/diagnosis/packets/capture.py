@@ -33,8 +33,9 @@ def _clock(record: Record) -> Artefact | None:
     found = clock_set(record.flow)
     if found is None:
         return None
-    at_s, by_us = found
+    at_s, by_us, shown_by = found
     words: dict[str, float | str] = {"way": "forward" if by_us > 0 else "back", "set_by_us": abs(by_us)}
+    words |= {"shown_by": shown_by} if shown_by else {}
     return Artefact("clock", const.COUNTED, {"at_s": at_s, "clock_set_us": by_us}, words)
 
 
