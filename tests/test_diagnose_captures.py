@@ -248,3 +248,13 @@ def test_a_clock_that_is_set_for_a_moment_is_told():
     said = diagnose(changed(found, time + np.where((since_s > 2.2) & (since_s < 2.25), 3600 * 10**9, 0)).flow(0))
     assert said.cause == "capture_artefact"
     assert abs(said.verdicts[0].evidence["clock_set_us"]) == pytest.approx(3600e6, rel=0.01)
+
+
+@pytest.mark.parametrize(("cc", "begin_ms", "end_ms"), [("bbr2022", 500, 600), ("cubic", 1000, 1060)])
+def test_a_flow_captured_from_its_middle_is_not_said_to_be_in_slow_start(cc, begin_ms, end_ms):
+    path = cct.Path(rate="100Mbit", rtt="40ms", buffer="8bdp")
+    found = cct.simulate(path, cct.Sender(cc=cc), "2s", seed=2, packets=True).capture().packets
+    since_ms = (found["time_ns"].astype(np.int64) - int(found["time_ns"][0])) / 1e6
+    kept = (since_ms > begin_ms) & (since_ms < end_ms)
+    found.columns = {name: column[kept] for name, column in found.columns.items()}
+    assert "slow_start_only" not in diagnose(Capture(found).flow(0)).causes

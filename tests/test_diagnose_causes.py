@@ -124,14 +124,19 @@ def test_limits_sum_to_the_whole_time_whatever_happens():
         assert all(a.end_s == b.start_s and a.name != b.name for a, b in itertools.pairwise(found))
 
 
-def polls_with(again):
+def polls_with(again, rtt_us=40_000):
     """Return a flow of polls every 100 ms in which so many segments had been sent again."""
     n = len(again)
-    table = {"time_ns": [10**18 + 10**8 * i for i in range(n)], "tcpi_rtt": [40_000] * n, "tcpi_snd_mss": [1000] * n}
+    table = {"time_ns": [10**18 + 10**8 * i for i in range(n)], "tcpi_rtt": [rtt_us] * n, "tcpi_snd_mss": [1000] * n}
     table |= {"tcpi_min_rtt": [40_000] * n, "tcpi_data_segs_out": [100 * i for i in range(n)]}
     table |= {"tcpi_bytes_acked": [1 + 10**5 * i for i in range(n)], "tcpi_total_retrans": list(again)}
     lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
     return cct.read(io.BytesIO("\n".join(lines).encode())).flow()
+
+
+def test_losses_are_told_from_polls_without_an_rtt():
+    """A warning of numpy about a median of nothing would fail this."""
+    assert "random_loss" in diagnose(polls_with(np.cumsum(np.random.default_rng(2).poisson(1.0, 300)), 0)).causes
 
 
 def test_losses_by_chance_come_evenly_and_a_start_that_overflows_does_not_hide_them():

@@ -146,9 +146,10 @@ def _losses(polls: Polls) -> groups.Losses | None:
     if lost < const.FEWEST or not share >= const.NO_ACCIDENT / 5:
         return None
     known, steps = np.isfinite(polls.rtt), np.flatnonzero(np.diff(polls.retransmitted) > 0)
-    room = float(np.nanquantile(polls.rtt, 0.99)) - polls.least_us
+    rtt = polls.rtt[known] if known.any() else np.array([np.nan])
+    room = float(np.quantile(rtt, 0.99)) - polls.least_us
     before = polls.rtt[steps][np.isfinite(polls.rtt[steps])]
-    typical = float(np.nanmedian(polls.rtt)) / polls.least_us
+    typical = float(np.median(rtt)) / polls.least_us
     apart = np.diff(polls.time[steps], prepend=0.0, append=polls.end)
     often = len(steps) >= const.FEWEST and apart.max() < const.MOST_OF_TIME * polls.end
     dispersion, rest = _dispersion(polls)

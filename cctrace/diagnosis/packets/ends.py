@@ -46,14 +46,14 @@ def pauses(record: Record) -> groups.Pauses | None:
 
 
 def start(record: Record, limits: list[Limit]) -> groups.Start | None:
-    """Return the start of a flow without losses."""
+    """Return the start of a flow without losses, if it was captured."""
     rounds, share = len(record.rounds[0]), shares(limits)
-    if record.lost.any() or not rounds:
+    if record.lost.any() or not rounds or not record.flow.facts["complete"]:
         return None
     stood = share.get("application", 0.0) > const.MOST_OF_TIME or share.get("rto_stall", 0.0) >= const.MUCH_OF_TIME
     growing = startup_end_s(record) >= const.MOST_OF_TIME * record.duration_s and not stood
     sent = float(record.flow.row["bytes_sent"])
-    return groups.Start(rounds, sent, record.median_rtt_us, growing, bool(record.flow.facts["complete"]))
+    return groups.Start(rounds, sent, record.median_rtt_us, growing, is_complete=True)
 
 
 def send_buffer(record: Record, limits: list[Limit]) -> groups.SendBuffer | None:
