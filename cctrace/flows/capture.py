@@ -22,7 +22,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
 from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH, THROUGH_FQ
 from cctrace.flows.table import Connections
-from cctrace.units import format_rate, format_share, format_size, format_time
+from cctrace.units import format_counted, format_rate, format_share, format_size, format_time
 
 if TYPE_CHECKING:
     import os
@@ -184,7 +184,7 @@ class Capture(Gridded):
         if isinstance(which, bool) or not isinstance(which, int | np.integer):
             raise ArgumentError(f"which={which!r}: a row number or (src, sport, dst, dport)")
         if not -len(self) <= which < len(self):
-            raise ArgumentError(f"which={which}: the capture has {len(self)} connections")
+            raise ArgumentError(f"which={which}: the capture has {format_counted(len(self), 'connection', 'connections')}")
         return Flow(self, int(which) % len(self))
 
     def bulk(self, at_least: int = BULK_BYTES) -> list[Flow]:

@@ -76,7 +76,7 @@ def edges(lasted_s: float, bin_s: float | None = None) -> Floats:
     """
     if bin_s is None:
         bin_s = min(_LONGEST_BIN_S, lasted_s / _FEWEST_BINS) or _LONGEST_BIN_S
-    if not bin_s > 0 or lasted_s / bin_s > _MOST_BINS:
+    if not isinstance(bin_s, int | float | np.number) or not bin_s > 0 or lasted_s / bin_s > _MOST_BINS:
         raise ArgumentError(
             f"bin_s={bin_s}: must be above 0, in seconds, and at least a millionth of the flow's {lasted_s:.3g} s"
         )
