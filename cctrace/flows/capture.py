@@ -184,7 +184,9 @@ class Capture(Gridded):
         if isinstance(which, bool) or not isinstance(which, int | np.integer):
             raise ArgumentError(f"which={which!r}: a row number or (src, sport, dst, dport)")
         if not -len(self) <= which < len(self):
-            raise ArgumentError(f"which={which}: the capture has {format_counted(len(self), 'connection', 'connections')}")
+            raise ArgumentError(
+                f"which={which}: the capture has {format_counted(len(self), 'connection', 'connections')}"
+            )
         return Flow(self, int(which) % len(self))
 
     def bulk(self, at_least: int = BULK_BYTES) -> list[Flow]:
