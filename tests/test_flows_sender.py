@@ -174,7 +174,7 @@ def test_a_capture_without_acknowledgements_is_refused():
 
 def test_unknown_flows_and_silly_hz_are_refused():
     capture = Conversation().data(1, at(0)).ack(41, at(1)).capture()
-    with pytest.raises(ArgumentError, match="the capture has 1 connection$"):
+    with pytest.raises(ArgumentError, match=r"the capture has 1 connection$"):
         capture.flow(1)
     with pytest.raises(ArgumentError, match="no such connection"):
         capture.flow(("10.9.9.9", 1, "10.0.0.2", 5001))

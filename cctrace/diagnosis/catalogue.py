@@ -36,8 +36,7 @@ CAUSES = {  # the most important first
         "A capture for which tcpdump reports no packets dropped by the kernel.",
         clock=Sentence(
             "The capture host's clock was stepped {way} by {set_by_us} at {at_s} "
-            "([{shown_by}|the TCP timestamps of both ends were not]): RTTs, rates and pauses around that time are "
-            "artefacts.",
+            "([{shown_by}|the TCP timestamps of both ends were not]): RTTs, rates and pauses near it are artefacts.",
             "Analyse the parts before and after separately; capture on a host that slews its clock instead of stepping "
             "it (chrony, ntpd).",
             "TCP timestamps of the two ends that [{shown_by?}follow the capture's clock|jumped by different amounts].",
