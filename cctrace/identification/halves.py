@@ -88,9 +88,8 @@ class HalfRounds:
         most = self.flight.max()
         if not len(self.reductions) and tenth > const.MOSTLY * most and middle > const.REDUCED * most:
             return True
-        started = self.acks[
-            self.edges[len(self) // const.START_SHARE]
-        ]  # until then, the first burst may overflow a queue
+        # The first burst may overflow a queue.
+        started = self.acks[self.edges[len(self) // const.START_SHARE]]
         rates = self.rates(captured)
         usual = np.median(rates)
         kept = np.mean(rates > (1 - const.PROBE_SEEN) * usual) > const.MOSTLY
