@@ -176,9 +176,11 @@ def test_rounds_end_a_wait_only_where_the_clock_has_not(base_us, waits, monkeypa
     assert (run.drawn == ZERO) == (waits == "by rounds")
 
 
-def test_waits_that_the_sends_do_not_distinguish_are_judged_over_more_time(monkeypatch):
+@pytest.mark.parametrize(("limit_Bps", "drawn"), [(1_000_000, ONE), (0, ZERO)])
+def test_waits_that_look_alike_at_a_pacing_limit_are_judged_over_more_time(limit_Bps, drawn, monkeypatch):
     """At SO_MAX_PACING_RATE a BBRv3 paces alike until its filter forgets a sample (333608, 334416, 334428)."""
     run = Run()
+    run.params = checked_params(BBR2, {"max_pacing_rate": limit_Bps})
     run.values["min_rtt_us"] = 20_000
     probes = Probes(run)
     monkeypatch.setattr(probes, "choices", lambda: ({20: ZERO, 30: ONE}, 30, 30, ONE))
@@ -186,4 +188,4 @@ def test_waits_that_the_sends_do_not_distinguish_are_judged_over_more_time(monke
         probes, "scan", lambda rows, rtt_us, rounds=0: {20: 1.0, 30: 1.0} if rounds == 0 else {20: -7.0, 30: 2.0}
     )
     probes.choose_wait()
-    assert run.drawn == ONE
+    assert run.drawn == drawn

@@ -116,7 +116,7 @@ class Probes(ProbeRtts):
                 break
             tried = self.scan({*tried, *near}, rtt_us)
         alike = equally_likely(tried) if tried else []
-        if len(alike) > 1:
+        if len(alike) > 1 and follower.params.get("max_pacing_rate", 0):
             # At SO_MAX_PACING_RATE a probe is seen when the bandwidth filter forgets what let DOWN pace at the limit.
             longer = self.scan(alike, rtt_us, LONG_LOOK)
             best_yet, most = tried[alike[0]], max(longer.values())
