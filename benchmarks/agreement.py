@@ -20,11 +20,15 @@ STRICT = "replay_bw_0.1%"  # of which a sample more or less decides
 
 
 def judged(folder):
-    """Return {figure: share} of what a recording misses, of its replay and of the sender's view."""
-    figures = {figure.name: figure.share for flow in validate(folder) for figure in flow.figures}
-    replayed = {name: share for name, share in figures.items() if name.startswith("replay_") and name != STRICT}
-    replay = {name: share for name, share in replayed.items() if "_startup" not in name and share < REPLAY_NEED}
-    return replay, {name: figures[name] for name in VIEW if figures.get(name, 1.0) < VIEW_NEED}
+    """Return what a recording's flows miss, {figure: least share}: of their replays, and of the sender's view."""
+    replay, view = {}, {}
+    for figure in (figure for flow in validate(folder) for figure in flow.figures):
+        name, share = figure.name, figure.share
+        if name in VIEW and share < VIEW_NEED:
+            view[name] = min(share, view.get(name, share))
+        if name.startswith("replay_") and name != STRICT and "_startup" not in name and share < REPLAY_NEED:
+            replay[name] = min(share, replay.get(name, share))
+    return replay, view
 
 
 def recordings(folders):

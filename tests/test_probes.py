@@ -135,25 +135,6 @@ def test_of_acks_that_the_sends_do_not_distinguish_that_of_the_median_wait_is_ta
     assert acks_us[Probes.likeliest(probes, tried) // 10] == median
 
 
-def test_where_rounds_end_waits_the_next_one_may_be_the_shortest_or_the_longest(monkeypatch):
-    """With a flight of four packets it ends while this one is judged (seed 334153)."""
-    run, asked = Run(), []
-    run.values |= {"rounds_since_probe": 0} | dict.fromkeys(NEVER, 0)
-    run.srtt_us = lambda row: 2_000
-
-    def scan(starts, ends, base, change, total, unknown=1):
-        asked.append(unknown)
-        return np.array([3.0, -1.0]) if unknown else np.array([2.0, 5.0])
-
-    run.scan = scan
-    probes = Probes(run)
-    probes.by_rounds = True
-    assert probes.scan([20, 30], 2_000) == {20: 3.0, 30: 5.0}
-    probes.by_rounds = False
-    assert probes.scan([20, 30], 2_000) == {20: 3.0, 30: -1.0}
-    assert asked == [1, 0, 1]
-
-
 @pytest.mark.parametrize(("left_us", "median"), [(0, 6_000), (3_000, 9_000), (9_000, 10_000), (11_000, 10_000)])
 def test_acks_that_were_not_tried_and_what_probe_rtt_cut_off_count_for_the_median_wait(left_us, median):
     """A BBRv2 at its pacing limit sends alike whenever it probes; the search tries few ACKs of a second (334030)."""

@@ -9,6 +9,7 @@ import cctrace as cct
 from cctrace.replaying import writer as wr
 from cctrace.replaying.book import APP_LIMITED
 from cctrace.replaying.follow import Follower
+from cctrace.replaying.waiting import is_more_waiting
 from cctrace.replaying.writes import NEAR, Writer, marks_of_writes
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
@@ -233,3 +234,9 @@ def test_blocks_of_single_bytes_fill_no_more_than_the_lists_that_are_there():
     assert len(kept) == len(ends)
     wr.acknowledge(socket, ends, sacked, 9_990)
     assert (socket[wr.KEPT], socket[wr.SACKS]) == (0, 0)
+
+
+@pytest.mark.parametrize(("waiting", "room", "more"), [(1, 1, False), (4, 5, False), (5, 5, True), (127, 200, True)])
+def test_what_waits_may_be_deferred_unless_it_has_room(waiting, room, more):
+    """127 counts for any number: super-packets of 512 kB have 360 segments, and small ones more."""
+    assert is_more_waiting(waiting, room) == more

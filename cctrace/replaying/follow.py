@@ -316,18 +316,12 @@ class Follower:
         return self._tried[:number, 0].copy(), self._tried[:number, 1].astype(np.int64), self._tried[:number, 2] > 0
 
     def scan(
-        self,
-        starts: NDArray[Any],
-        ends: NDArray[Any],
-        base: Changes,
-        change: Changes,
-        total: float = 0.0,
-        unknown: int = U32_MAX,
+        self, starts: NDArray[Any], ends: NDArray[Any], base: Changes, change: Changes, total: float = 0.0
     ) -> NDArray[np.float64]:
         """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to its row of `ends`.
 
-        `base` is applied at once and is the alternative to each. Random numbers drawn on the way are `unknown`, the
-        largest possible. Returns the log likelihood ratio to the base over each branch. `total`: of `passed`.
+        `base` is applied at once and is the alternative to each. Random numbers drawn on the way are the largest
+        possible. Returns the log likelihood ratio to the base over each branch. `total`: of `passed`.
         """
         number = len(starts)
         self._base[:], self._memory[:] = self.slots, self.stack
@@ -338,7 +332,7 @@ class Follower:
         self._change([change])
         self._drawn[0] = -1
         self._starts[:number, 0], self._starts[:number, 1] = starts, ends
-        self.ask(self.row, int(max(ends)), bk.PACED_SENDS, number, unknown=unknown)
+        self.ask(self.row, int(max(ends)), bk.PACED_SENDS, number, unknown=U32_MAX)
         self.likelihood[0] = total
         self._bound("scan")()
         return self._tried[:number, 0].copy()

@@ -327,18 +327,12 @@ class Leader:
         return likelihood, ends, watched
 
     def scan(
-        self,
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        base: Changes,
-        change: Changes,
-        total: float = 0.0,
-        unknown: int = LONGEST,
+        self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Changes, change: Changes, total: float = 0.0
     ) -> NDArray[np.float64]:
         """Make `change` at each of the packets `starts` and go on up to the one of `ends`. See `Follower.scan`."""
         before = self.save()
         self._score_until(int(ends.max()))
-        self._notes[STOPS], self._follower.book[bk.UNKNOWN_DRAW] = 0, unknown
+        self._notes[STOPS], self._follower.book[bk.UNKNOWN_DRAW] = 0, LONGEST
         self._add(base)
         branches, totals = {}, {}
         self.likelihood[0] = total

@@ -36,7 +36,7 @@ AT_ONCE = {"rounds_since_probe": 1 << 21}
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
 MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, until a probe is visible
-LONG_LOOK = 4 * PROBE_RTTS  # where they do not distinguish any: over the cycle of a few packets
+LONG_LOOK = 4 * PROBE_RTTS  # under a pacing limit, at which a probe shows late
 LEAST = 16  # instants that are tried first; half an RTT apart if that is more
 FINEST_US = 500  # between instants, then single ACKs
 FEW_ACKS = 8
@@ -63,7 +63,6 @@ class Probes(ProbeRtts):
         self.total = 0.0  # of scans from here
         if isinstance(follower, Follower):
             self.branches = Branches(follower)
-        self.by_rounds = False  # whether nothing but a number of rounds ends the wait that is chosen
         self.further = 0  # row up to which branches will be asked for
         self.seen = 0  # the row up to which the choice of a wait has looked
 
@@ -106,7 +105,6 @@ class Probes(ProbeRtts):
         follower.run(row + 1)
         wait.begins()
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
-        self.by_rounds = last <= first
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         self.total = self.return_to(min(rows)) if rows else 0.0
         tried = self.scan(rows, rtt_us) if rows else {}
@@ -191,9 +189,6 @@ class Probes(ProbeRtts):
             some = slice(k, k + MOST)
             ends = np.full(len(starts[some]), end)
             likelihood = follower.scan(starts[some], ends, base, AT_ONCE, self.total)
-            if self.by_rounds:  # soon enough for the next wait to end, too: the longest one or the shortest
-                shortest = follower.scan(starts[some], ends, base, AT_ONCE, self.total, unknown=0)
-                likelihood = np.maximum(likelihood, shortest)
             tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
         if self.branches is not None and self.branches.end == 0:
             self.branches.begin(follower.passed(), end)

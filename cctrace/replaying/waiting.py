@@ -87,6 +87,11 @@ def awaits_more(book, row, sends, room, clock_ns, slots, stack):
     return waits_for_ack(room * mss, longest, third, idle_ns, age_ns, np.int64(row.srtt_us8) * 125)
 
 
+def is_more_waiting(waiting, room):
+    """Whether more waits than `room` segments, so that TCP may defer. It counts up to MANY; one never waits."""
+    return waiting > 1 and waiting >= min(room, bk.MANY)
+
+
 def take_held(book, rows, i, sends, marks, clock_ns, slots, stack):
     """The pacing timer expired before `clock_ns` and nothing was sent: because of cwnd, if it has no room for a
     super-packet.
@@ -113,7 +118,7 @@ def take_held(book, rows, i, sends, marks, clock_ns, slots, stack):
         burst = sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
         paced = book[bk.PACED] != 0 or is_paced(book, slots)
         short = room < burst and (paced or is_deferred(rows, sends, room, burst, slots, stack))
-    short = short and waiting > 1 and waiting >= room
+    short = short and is_more_waiting(waiting, room)
     if room <= 0 or (stack[sk.CA_STATE] < CA_RECOVERY and short):
         sk.validate_cwnd(True, packets_out, snd_nxt, stack[sk.SND_UNA], stack)
 
