@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from cctrace.arguments import whole
 from cctrace.errors import ArgumentError
 
+_MOST_SECONDS = 10**6  # eleven days
 ROOT = Path(__file__).parent / "_data" / "models"
 
 
@@ -52,8 +54,9 @@ def path_fields(name: str, seed: int = 1, seconds: int = 120) -> dict[str, Any]:
     >>> path_fields("wired_40mbit_40ms")["rtt"]
     '40164us'
     """
+    seed, seconds = whole("seed", seed), whole("seconds", seconds, 1, _MOST_SECONDS)
     known = load("paths")["paths"]
-    if name not in known:
+    if str(name) not in known:
         raise ArgumentError(f"path {name!r}: use one of {', '.join(sorted(known))}")
     entry = known[name]
     fields = {"rtt": f"{entry['rtt_us']}us", "buffer": f"{entry['buffer_bytes']}B", "jitter": entry.get("jitter")}
@@ -90,7 +93,7 @@ def jitter_text(name: str) -> str:
     'gamma'
     """
     known = {entry["recording"]: entry for entry in load("jitter_presets")["presets"]}
-    if name not in known:
+    if str(name) not in known:
         raise ArgumentError(f"jitter {name!r}: write it as normal:sd=2ms, or use one of {', '.join(sorted(known))}")
     entry = known[name]
     drawn, order = entry["set"], "" if entry["ordered"] else ",reorder"
@@ -126,7 +129,7 @@ def bins(name: str) -> list[dict[str, Any]]:
         found = load(name)
     else:
         try:
-            found = json.loads(Path(name).read_text(encoding="utf-8"))
+            found = json.loads(Path(str(name)).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise ArgumentError(
                 f"table {name!r}: neither a JSON file nor one of {', '.join(names())} ({error})"

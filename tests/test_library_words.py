@@ -10,6 +10,7 @@ from cctrace import datasets
 from cctrace.errors import ArgumentError
 
 FILE = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+PATH = cct.Path(rate="10Mbit")
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,31 @@ def flow():
         (lambda flow: cct.whatif(flow, "cubik"), "'cubik'.*did you mean 'cubic'"),
         (lambda flow: cct.whatif(flow, ["cubic"], draws=np.int64(2)), "draws=.*2.* must be an integer from 3"),
         (lambda flow: cct.Path(rate=np.int64(-1)), "rate=.*-1.*: use 0 or a rate"),
+        (lambda flow: cct.analyze(None), "files=None must be a path, or a list of paths"),
+        (lambda flow: cct.analyze(FILE, tcpinfo=3), "tcpinfo=3 must be a path, or a list of paths"),
+        (lambda flow: cct.analyze(FILE, limit="20GB"), "limit='20GB' must be an integer from 1"),
+        (lambda flow: cct.read([]), "source=.. must be a path, or a list with at least one"),
+        (lambda flow: cct.read(FILE, decapsulate=None), "decapsulate=None: allowed are ipip"),
+        (lambda flow: cct.diagnose(flow, run="bbr"), "run='bbr' must be what cctrace.replay returned"),
+        (lambda flow: cct.identify(flow, check=1), "check=1 must be a name"),
+        (lambda flow: cct.replay(flow, "cubic", record=5), "record=5 must be 'all', or a list of names of fields"),
+        (lambda flow: cct.replay(flow, "cubic", mode=None), "mode=None is not one of compiled"),
+        (lambda flow: cct.simulate(PATH, None, "1s"), "a controller is a name or a subclass.*not None"),
+        (lambda flow: cct.whatif(flow, None), "a controller is a name or a subclass.*not None"),
+        (lambda flow: cct.whatif(flow, ["cubic"], seed=-1), "seed=-1 must be an integer from 0"),
+        (lambda flow: cct.sweep("10Mbit", "reno"), "path='10Mbit' must be a cctrace.Path"),
+        (lambda flow: cct.sweep(PATH, "reno", workers=0), "workers=0 must be an integer from 1"),
+        (lambda flow: cct.Sender("reno", start="x"), "start='x' is not a duration"),
+        (lambda flow: cct.Sender("quic_bbr", push_late="x"), "push_late='x' is not a duration"),
+        (lambda flow: cct.Sender("reno", fq="no"), "fq='no' must be True or False"),
+        (lambda flow: cct.Path(rate="1Mbit", shared="no"), "shared='no' must be True or False"),
+        (lambda flow: cct.Jitter("normal", sd="1ms", mean="5ms"), "mean='5ms': normal jitter has a mean of zero"),
+        (lambda flow: cct.Jitter("normal", sd="1ms", rho="0.5"), "rho='0.5' must be a number"),
+        (lambda flow: cct.fit.Jitter(families="normal", seed=None), "seed=None must be an integer from 0"),
+        (lambda flow: cct.fit.Parameters("cubic6", None), "None"),
+        (lambda flow: cct.streaming.Settings(buffer_s=float("inf")), "buffer_s=inf must be positive and finite"),
+        (lambda flow: cct.presets.path_fields("5g_car1", seconds=10**30), "seconds=.* must be an integer from 1"),
+        (lambda flow: cct.papers.find([], "2"), "paper .. is none of kumar"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -148,6 +148,14 @@ def test_parameters_stay_with_their_controller():
     assert split_controllers("bbr2:loss_thresh=0.2,beta=0.3,cubic") == ["bbr2:loss_thresh=0.2,beta=0.3", "cubic"]
 
 
+def test_a_sweep_varies_what_is_true_or_false(capsys):
+    short = ["sweep", "--rate", "2Mbit", "--cc", "reno", "--seeds", "1", "--duration", "100ms", "--workers", "1"]
+    assert main([*short, "--vary", "shared=false true"]) == 0
+    assert "True" in capsys.readouterr().out
+    assert main([*short, "--vary", "shared=no"]) == 2
+    assert "shared='no' must be True or False" in capsys.readouterr().err
+
+
 def test_a_sweep_prints_means_over_its_seeds_and_goes_on_with_its_file(tmp_path, capsys):
     kept, written = tmp_path / "kept.jsonl", tmp_path / "all.csv"
     command = ["sweep", "--rate", "2Mbit", "--cc", "reno", "--cc", "reno+bbr2022", "--vary", "buffer=1bdp 4bdp"]

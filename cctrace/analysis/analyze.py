@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.flow_analysis import FlowAnalysis
-from cctrace.analysis.inputs import Counters, Input
+from cctrace.analysis.inputs import Counters, Input, paths_of
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
@@ -57,7 +57,7 @@ class _Request:
 
 def analyze(
     files: File | Sequence[File],
-    tcpinfo: Iterable[File] = (),
+    tcpinfo: File | Iterable[File] = (),
     controller: str | None = None,
     progress: Progress = silent,
     what_if: bool | Callable[[Flow, Progress], WhatIf] | None = None,
@@ -123,9 +123,8 @@ def analyze(
     if goal not in GOALS:
         raise ArgumentError(f"goal={goal!r}: use {', '.join(GOALS)}")
     request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress)
-    files = [files] if isinstance(files, str | os.PathLike) else files
-    inputs = [Input(str(file), progress, options) for file in files]
-    counters = Counters.of_files(tcpinfo, progress, options)
+    inputs = [Input(file, progress, options) for file in paths_of("files", files)]
+    counters = Counters.of_files(paths_of("tcpinfo", tcpinfo), progress, options)
     analyses = [one for given in inputs for one in _analyses(given, counters, request)]
     if analyses and all(one.view is None and one.diagnosis is None and one.counters is None for one in analyses):
         raise StreamError(analyses[0].notes[0])

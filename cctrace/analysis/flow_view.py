@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.arguments import check_argument
 from cctrace.columns import Columns, Held, Table, Values
 from cctrace.display import Public
 from cctrace.flows.events import AckRows
@@ -16,11 +17,10 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.packed import Stream
 from cctrace.flows.throughput import throughput_columns
 from cctrace.replaying.model import model_of
+from cctrace.replaying.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from cctrace.replaying.run import Run
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class FlowView(Public):
         `run`: a replay of the flow that recorded what `model_fields` names. Raises `StreamError` if the flow cannot be
         reconstructed from its capture.
         """
+        check_argument(run is None or isinstance(run, Run), "run", run, "what cctrace.replay returned")
         if run is not None and isinstance(run.source, Flow):  # if sent through fq, the flow that it was replayed over
             flow = run.source
         kernel = None if flow.tcpinfo is None else flow.tcpinfo.table()

@@ -91,9 +91,10 @@ def sweep(
 
 
 def _axis(text: str) -> tuple[str, list[Any]]:
-    """Split ``buffer=1bdp 2bdp`` into a name and its values; whole numbers become numbers."""
+    """Split ``buffer=1bdp 2bdp`` into a name and its values: whole numbers, ``true`` and ``false``, or texts."""
     name, equals, values = text.partition("=")
-    found = [int(value) if value.isdecimal() else value for value in values.split()]
+    switch = {"true": True, "false": False}
+    found = [int(value) if value.isdecimal() else switch.get(value.lower(), value) for value in values.split()]
     if not equals or not name.strip() or not found:
         raise ArgumentError(f'--vary {text!r}: write it as "buffer=1bdp 2bdp"')
     return name.strip(), found

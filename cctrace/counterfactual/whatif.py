@@ -19,8 +19,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from cctrace.arguments import listed, whole
 from cctrace.cc import called
 from cctrace.cc import controller as resolve
 from cctrace.counterfactual import constants as const
@@ -198,18 +197,17 @@ def whatif(
     >>> list(goodput.index), bool(goodput["bbr3"] > 2 * goodput["recorded"])
     (['recorded', 'cubic6 simulated', 'bbr3'], True)
     """
-    candidates = [candidates] if isinstance(candidates, str | type) else list(candidates)
+    candidates = listed(candidates)
     for spec in [*candidates, *([own] if own else [])]:
         resolve(spec)
     names = [called(spec) for spec in candidates]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ArgumentError(f"candidates: {twice[0]!r} is given twice; each needs a name of its own")
     check_changes(changes)
-    if not isinstance(draws, int | np.integer) or draws < const.LEAST_DRAWS:
-        raise ArgumentError(f"draws={draws!r} must be an integer from {const.LEAST_DRAWS}")
+    draws, seed = whole("draws", draws, const.LEAST_DRAWS), whole("seed", seed)
     scene = scene_of(as_flow(flow), own, None, progress)
     asked = candidates or ([scene.own] if scene.own and changes else [])
-    runs = Runs(scene, int(draws), seed, progress)
+    runs = Runs(scene, draws, seed, progress)
     return answer(runs, {called(spec): (spec, changes) for spec in asked}, changes)
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from cctrace.arguments import check_argument
 from cctrace.diagnosis import packets, polled, polled_facts, single_poll
 from cctrace.diagnosis.events import events_of
 from cctrace.diagnosis.facts import Facts
@@ -149,6 +150,8 @@ def diagnose(flow: Flow | CounterFlow, controller: str | None = None, run: Run |
     >>> diagnose(flow).verdicts[0].name
     'random_loss'
     """
+    check_argument(controller is None or isinstance(controller, str), "controller", controller, "a name")
+    check_argument(run is None or isinstance(run, Run), "run", run, "what cctrace.replay returned")
     if isinstance(flow, CounterFlow):
         return _of_counters(flow, controller)
     if not isinstance(flow, Flow):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from cctrace.arguments import listed, whole
 from cctrace.display import Progress, plain, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, Serialised
@@ -96,9 +97,10 @@ class Collapse(Serialised):
     shown_as, fitted_by = "minRTT collapse", "forecasts_"
 
     def __init__(self, controllers: Sequence[str] = CONTROLLERS, quick: bool = False, seed: int = 1) -> None:
-        for name in controllers:
+        self.controllers = tuple(listed(controllers))
+        for name in self.controllers:
             Sender(name)  # raises if unknown
-        self.controllers, self.quick, self.seed = tuple(controllers), quick, seed
+        self.quick, self.seed = quick, whole("seed", seed)
 
     def fit(self, source: Flow | Simulation | CounterFlow, progress: Progress = silent) -> Self:
         """Fit to a flow of a capture, or a simulation with ``packets=True``.

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from cctrace.arguments import check_argument, listed, whole
 from cctrace.display import Progress, plain, silent
-from cctrace.errors import ArgumentError, FitError
+from cctrace.errors import FitError
 from cctrace.estimates import Estimate, Serialised
 from cctrace.fit import constants as const
 from cctrace.fit.censored import WITHOUT_STALLS, Censored, Fitted
@@ -96,11 +97,10 @@ class Jitter(Serialised):
         self, families: Sequence[str] = tuple(FAMILIES), seed: int = 1, events: int = const.MOST_EVENTS
     ) -> None:
         known = [*FAMILIES, "empirical"]
-        if unknown := set(families) - set(known):
-            raise ArgumentError(f"families has {sorted(unknown)}; it may have {', '.join(known)}")
-        if not families:
-            raise ArgumentError(f"families is empty; it may have {', '.join(known)}")
-        self.families, self.seed, self.events = tuple(families), seed, events
+        self.families = tuple(listed(families))
+        right = self.families and all(str(name) in known for name in self.families)
+        check_argument(right, "families", families, f"a list of any of {', '.join(known)}")
+        self.seed, self.events = whole("seed", seed), whole("events", events, 1)
 
     def fit(self, source: Source | CounterFlow, progress: Progress = silent) -> Self:
         """Fit to a flow, a simulation with ``packets=True``, `Delays`, or independent delays (us).

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from cctrace.analytic import share as models
+from cctrace.arguments import check_argument
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.cc.bbr1_model import PROBE_BW
@@ -103,6 +104,7 @@ class Share(Summarized):
     shown_as, fitted_by = "Shares of a bottleneck", "flows_"
 
     def __init__(self, senders: Mapping[int, str] | None = None) -> None:
+        check_argument(senders is None or isinstance(senders, Mapping), "senders", senders, "{number of a flow: name}")
         self.senders = dict(senders or {})
         for name in self.senders.values():
             if resolve(name)[0].view != "linux":

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from cctrace.arguments import check_argument
 from cctrace.cc import controller as resolve
 from cctrace.cc import kernel_name
 from cctrace.display import Progress, Summarized, silent
@@ -134,6 +135,7 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     'cubic6'
     """
     began = time.perf_counter()
+    check_argument(check is None or isinstance(check, str), "check", check, "a name")
     if isinstance(flow, CounterFlow):
         return _concluded(judge_polls(flow, CANDIDATES), None, began)
     if not isinstance(flow, Flow):

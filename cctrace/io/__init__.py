@@ -12,6 +12,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cctrace.arguments import check_argument, whole
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io.source import BOM, BinaryFile, Member, Source, file_path, open_source
 
@@ -105,8 +106,7 @@ def stream(
     number. With `lasting`, a part's columns are overwritten once so many more parts have been yielded. With `brief`,
     captures lack the columns `layout.DETAILS`. Other parameters and errors as for `read_file`.
     """
-    if chunk < 1:
-        raise ArgumentError(f"chunk={chunk}: at least 1 packet")
+    whole("chunk", chunk, 1)
     sources = _expand(source)
     if len(sources) == 1 and format is None:
         opened = open_source(sources[0], limit)
@@ -172,7 +172,7 @@ def _module(name: str) -> Any:
 
 
 def _format_of(source: Source, format: str | None) -> str:
-    if format is not None and format not in FORMATS:
+    if format is not None and str(format) not in FORMATS:
         raise ArgumentError(f"format={format!r}: allowed are {', '.join(FORMATS)}")
     return format or sniff(source)
 
@@ -180,6 +180,7 @@ def _format_of(source: Source, format: str | None) -> str:
 def _expand(source: Inputs) -> list[Input]:
     """Return the inputs that the argument `source` of `read_file` names."""
     if isinstance(source, (list, tuple)):
+        check_argument(source, "source", source, "a path, or a list with at least one")
         return [one for item in source for one in _expand(item)]
     if isinstance(source, BinaryFile | Source | Member):
         return [source]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
+from cctrace.arguments import listed
 from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError, Truncated, warn_caller
 from cctrace.io import decode, layout
@@ -288,11 +289,11 @@ def describe(counters: Mapping[str, int]) -> Iterator[str]:
 
 
 def _tunnel_bits(decapsulate: str | Sequence[str]) -> int:
-    names = [decapsulate] if isinstance(decapsulate, str) else list(decapsulate)
+    names = listed(decapsulate)
     if names == ["all"]:
         names = list(TUNNELS)
     for name in names:
-        if name not in TUNNELS:
+        if str(name) not in TUNNELS:
             raise ArgumentError(f"decapsulate={name!r}: allowed are {', '.join(TUNNELS)} and all")
     return sum({TUNNELS[name] for name in names})
 

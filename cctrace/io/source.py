@@ -18,6 +18,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
+from cctrace.arguments import whole
 from cctrace.documents import of_shape
 from cctrace.errors import FormatError, MissingError
 from cctrace.extras import needed, program
@@ -225,6 +226,8 @@ def open_source(source: Input, limit: int | None = None) -> Source:
     """
     if isinstance(source, Source):
         return source
+    if limit is not None:
+        whole("limit", limit, 1)
     if isinstance(source, Member):
         return _opened(Source(source.open(), source.name, limit, source))
     name = str(getattr(source, "name", "<stream>")) if isinstance(source, BinaryFile) else os.fspath(source)

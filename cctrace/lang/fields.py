@@ -115,7 +115,7 @@ def recordable(cls: type[Controller], name: str) -> tuple[int, np.dtype]:
 def check_mode(mode: str) -> None:
     """Raise `ArgumentError` for an unknown mode."""
     if mode not in MODES:
-        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}{suggestion(mode, MODES)}")
+        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}{suggestion(str(mode), MODES)}")
 
 
 def debug_class(cls: type[Controller]) -> type[Controller]:

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -11,6 +12,7 @@ import pandas as pd
 
 from cctrace import presets
 from cctrace.analytic.pilaw import SIGMOID_SLOPE, utility
+from cctrace.arguments import check_argument, whole
 from cctrace.documents import json_file
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.learn.search import FIRST_BETA, FIRST_K, METHODS, Search
@@ -80,12 +82,9 @@ class Agent:
     continues: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.flows, int) or self.flows < 1:
-            raise ArgumentError(f"flows={self.flows!r} must be an integer from 1")
-        if not self.slope > 0:
-            raise ArgumentError(f"slope={self.slope!r} must be positive")
-        if not 0.5 <= self.gamma <= 1:
-            raise ArgumentError(f"gamma={self.gamma!r} must be from 0.5 to 1")
+        whole("flows", self.flows, 1)
+        check_argument(isinstance(self.slope, Real) and self.slope > 0, "slope", self.slope, "a positive number")
+        check_argument(isinstance(self.gamma, Real) and 0.5 <= self.gamma <= 1, "gamma", self.gamma, "from 0.5 to 1")
         if self.method not in METHODS:
             raise ArgumentError(f"method={self.method!r} is none of {', '.join(METHODS)}")
         self.bins = [(cell["min_rtt_ms"], cell["rate_mbps"]) for cell in presets.bins("bbrx_table1")]

@@ -108,8 +108,8 @@ def find(paper: str, name: str) -> Figure:
 
 
 def _known(what: str, name: str, there: Iterable[str], given: str | None = None) -> None:
-    if name not in there:
-        meant = suggestion(name, there, likeness=0.5)
+    if str(name) not in there:
+        meant = suggestion(str(name), there, likeness=0.5)
         raise ArgumentError(f"{what} {given or name!r} is none of {', '.join(there)}{meant}")
 
 

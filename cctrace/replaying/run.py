@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
+from cctrace.arguments import check_argument, listed
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params, param_fields
 from cctrace.columns import Columns, Held, frame_of
@@ -359,7 +360,10 @@ def recorded_names(cls: type[Controller], record: Sequence[str] | str | None) ->
             if name not in param_fields(cls)
             for element in ([f"{name}[{k}]" for k in range(field.length)] if field.length else [name])
         ]
-    return list(record)
+    fields_named = listed(record)
+    are_names = all(isinstance(name, str) for name in fields_named)
+    check_argument(are_names, "record", record, "'all', or a list of names of fields")
+    return fields_named
 
 
 def _plain(value: Any) -> Any:

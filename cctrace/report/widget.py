@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cctrace.analysis.flow_view import FlowView
+from cctrace.arguments import check_argument
 from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.display import connection, escape
 from cctrace.extras import needed
@@ -71,6 +72,9 @@ def widget(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = Non
 
 def section_of(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = None) -> FlowSection:
     """Return the `FlowSection` of a captured flow, without figures and candidates."""
+    check_argument(isinstance(flow, Flow), "flow", flow, "a flow of a capture")
+    known = diagnosis is None or isinstance(diagnosis, Diagnosis)
+    check_argument(known, "diagnosis", diagnosis, "what cctrace.diagnose returned")
     section = FlowSection(
         title=connection(*flow.key),
         figures=[],

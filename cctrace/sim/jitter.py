@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cctrace.arguments import check_argument
 from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.core.structs import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
@@ -74,8 +76,12 @@ class Jitter(Public):
             or (self.kind == "gamma" and parse_time_ns(self.sd, "sd") == 0)
         ):
             raise ArgumentError(f"{self.kind} jitter needs sd, for example sd='2ms'")
+        elif self.kind == "normal" and self.mean is not None:
+            raise ArgumentError(f"mean={self.mean!r}: normal jitter has a mean of zero; gamma and lognormal take one")
         elif self.kind != "normal" and (self.mean is None or parse_time_ns(self.mean, "mean") <= 0):
             raise ArgumentError(f"{self.kind} jitter needs a positive mean, for example mean='10ms'")
+        check_argument(isinstance(self.reorder, bool), "reorder", self.reorder, "True or False")
+        check_argument(isinstance(self.rho, Real), "rho", self.rho, "a number")
         correlates = self.kind in ("normal", "lognormal")
         if not 0.0 <= self.rho <= 1.0 - LEAST_DECAY or (self.rho > 0 and not correlates):
             raise ArgumentError(f"rho={self.rho!r}: 0 <= rho <= 0.9999, for normal and lognormal jitter")
@@ -114,7 +120,7 @@ class Jitter(Public):
             return PER_PACKET, 0
         if self.per == "burst":
             return PER_BURST, 0
-        if self.per.startswith("slot:") and (slot := parse_time_ns(self.per[5:], "slot")) > 0:
+        if str(self.per).startswith("slot:") and (slot := parse_time_ns(self.per[5:], "slot")) > 0:
             return PER_SLOT, slot
         raise ArgumentError(f"jitter per={self.per!r}: use packet, burst or slot:TIME, for example slot:5ms")
 

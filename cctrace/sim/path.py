@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import presets
+from cctrace.arguments import check_argument
 from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.aqm import Aqm
@@ -127,6 +128,8 @@ class Path(Public):
         if (self.rate is None) == (self.trace is None):
             raise ArgumentError("a path needs either rate or trace")
         steps, said = ({}, {}) if self.trace is None else trace_steps(self.trace)
+        for name in ("loss_behind", "shared"):
+            check_argument(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         for name, default in (("rtt", DEFAULT_RTT), ("loss", DEFAULT_LOSS)):
             if getattr(self, name) is None and name not in steps:
                 object.__setattr__(self, name, default)

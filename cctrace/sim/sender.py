@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cctrace.arguments import check_argument
 from cctrace.cc import called, controller
 from cctrace.cc.base import Controller
 from cctrace.display import Public, brief
@@ -128,6 +129,7 @@ class Sender(Public):
         view = controller(self.cc)[0].view
         if self.ecn not in (False, True, "classic", "accurate"):
             raise ArgumentError(f"ecn={self.ecn!r} for {self.name}: use True, classic or accurate")
+        check_argument(isinstance(self.fq, bool), "fq", self.fq, "True or False")
         if self.profile not in tuple(PROFILES):
             raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
         stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
@@ -143,7 +145,7 @@ class Sender(Public):
             raise ArgumentError(f"ack_every={self.ack_every!r} must be an integer from 1 to 10000")
         if self.ack is not None and self.ack_every != 1:
             raise ArgumentError(f"ack={self.ack!r} and ack_every={self.ack_every} say the same thing: give one")
-        _ = self.ack_policy
+        _ = self.ack_policy, self.start_ns, self.push_late_ns
         if not isinstance(self.comp_sack_nr, int) or not 0 <= self.comp_sack_nr <= 255:
             raise ArgumentError(f"comp_sack_nr={self.comp_sack_nr!r} must be an integer from 0 to 255")
         if not isinstance(self.hz, int) or not 100 <= self.hz <= 1000:
@@ -216,6 +218,11 @@ class Sender(Public):
     def ack_slot_ns(self) -> int:
         """Aggregation slot, ns, 0 for none."""
         return 0 if self.ack_slot is None else parse_time_ns(self.ack_slot, "ack_slot")
+
+    @property
+    def push_late_ns(self) -> int:
+        """Lateness of a QUIC push timer, ns, at most."""
+        return 0 if self.push_late is None else parse_time_ns(self.push_late, "push_late")
 
     @property
     def send_buffer_bytes(self) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.arguments import check_argument, listed, whole
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
 from cctrace.lang.fields import check_mode, fields_of
@@ -119,19 +120,16 @@ def simulate(
     """
     duration_ns, sample_ns, until_bytes = _lengths(duration, sample, until)
     check_mode(mode)
-    if not isinstance(path, Path):
-        raise ArgumentError(f"path={path!r} must be a cctrace.Path, for example cctrace.Path(rate='40Mbit')")
-    given = [flows] if isinstance(flows, str | Sender | type) else list(flows)
+    check_argument(isinstance(path, Path), "path", path, "a cctrace.Path, for example cctrace.Path(rate='40Mbit')")
+    given = listed(flows)
     if not given:
         raise ArgumentError("flows is empty; give at least one controller")
-    watch = [watch] if isinstance(watch, str) else list(watch)
+    watch = listed(watch)
     senders = [replace(f, **common) if isinstance(f, Sender) else Sender(f, **common) for f in given]
     if watch:
         _check_watched(watch, senders, sample)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ArgumentError(f"seed={seed!r} must be an integer from 0")
     exact = exact or len(senders) == 1 or path.has_jitter
-    world = World(path, senders, int(seed), mode == "compiled", exact)
+    world = World(path, senders, whole("seed", seed), mode == "compiled", exact)
     try:
         run = Runner(world, mode, trace, packets, untraced=untraced)
         if until_bytes is not None:

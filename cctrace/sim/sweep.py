@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.arguments import check_argument, listed, whole
 from cctrace.cc import own
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FormatError
@@ -82,6 +83,8 @@ def sweep(
     >>> sweep(Path(rate="1Mbit"), "reno", 1, duration="1s", workers=1, loss=["0%", "1%"]).goodput_bps.shape
     (1, 2, 1, 1)
     """
+    check_argument(isinstance(path, Path), "path", path, "a cctrace.Path")
+    workers = os.cpu_count() or 1 if workers is None else whole("workers", workers, 1)
     for name in grid:
         if name not in _PATH | _SENDER:
             raise ArgumentError(f"sweep over {name!r}: not a field of Path ({', '.join(sorted(_PATH))}) or of Sender")
@@ -96,12 +99,12 @@ def sweep(
     keys = [_key(fixed, task) for task in tasks]
     results = {} if file is None else _load(file)
     missing = [(key, task) for key, task in zip(keys, tasks, strict=True) if key not in results]
-    _simulate_all(fixed, missing, results, file, workers or os.cpu_count() or 1, progress, len(tasks))
+    _simulate_all(fixed, missing, results, file, workers, progress, len(tasks))
     return _dataset(axes, [results[key] for key in keys])
 
 
 def _listed(values: Any) -> list[Any]:
-    return [values] if isinstance(values, str | tuple | int | type) else list(values)
+    return [values] if isinstance(values, tuple) else listed(values)
 
 
 def _flows_and_path(fixed: dict[str, Any], task: dict[str, Any]) -> tuple[Path, list[Sender]]:

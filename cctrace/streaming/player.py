@@ -4,10 +4,13 @@ The same player runs over a simulated transport (`session`) and over rates alone
 first segment. Arithmetic and its order follow Sabre ([Sabre] at 09b03bb), so that decisions agree exactly.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NamedTuple, Protocol
 
+from cctrace.arguments import check_argument
 from cctrace.errors import ArgumentError
 from cctrace.streaming.rules import rule
 from cctrace.streaming.video import Video
@@ -113,8 +116,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("buffer_s", "gamma_p"):
-            if not getattr(self, name) > 0:
-                raise ArgumentError(f"{name}={getattr(self, name)!r} must be positive")
+            value = getattr(self, name)
+            check_argument(isinstance(value, Real) and 0 < float(value) < math.inf, name, value, "positive and finite")
 
     @property
     def buffer_ms(self) -> float:

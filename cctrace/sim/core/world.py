@@ -21,7 +21,7 @@ from cctrace.sim.core.rings import RINGS
 from cctrace.sim.core.view import DRAWN, LINUX_BITS, LINUX_COLUMNS, Q_RAND, QUIC_BITS, draw
 from cctrace.tcp.ecn import ACCURATE_ECN, NO_ECN
 from cctrace.tcp.wire import HEADER_BYTES, PACKET_BYTES, QUIC_ACK_BYTES
-from cctrace.units import parse_size_bytes, parse_time_ns
+from cctrace.units import parse_size_bytes
 
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _CACHE_LINES_APART = 5
@@ -300,7 +300,7 @@ class World:
         f.min_rtt = schema.U32_MAX
         f.reordering = 3
         f.reo_wnd_steps = 1
-        f.q_late_ns = 0 if flow.push_late is None else parse_time_ns(flow.push_late, "push_late")
+        f.q_late_ns = flow.push_late_ns
 
     @staticmethod
     def _set_windows(f, flow, ring):

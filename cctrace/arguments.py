@@ -1,0 +1,43 @@
+"""Arguments of public functions; a wrong one raises an `ArgumentError` with its name, its value and what is allowed."""
+
+import reprlib
+from collections.abc import Iterable
+from numbers import Integral
+from typing import Any
+
+from cctrace.errors import ArgumentError
+
+
+def check_argument(holds: object, name: str, value: object, allowed: str) -> None:
+    """Raise an `ArgumentError` that names argument, value and what is allowed, unless `holds`.
+
+    >>> check_argument(False, "files", None, "a path, or a list of paths")
+    Traceback (most recent call last):
+    cctrace.errors.ArgumentError: files=None must be a path, or a list of paths
+    """
+    if not holds:
+        raise ArgumentError(f"{name}={' '.join(reprlib.repr(value).split())} must be {allowed}")
+
+
+def whole(name: str, value: object, least: int = 0, most: int | None = None) -> int:
+    """Return an argument that must be an integer (numpy's, too), from `least` to `most`, as an int.
+
+    >>> whole("draws", 12, least=3)
+    12
+    >>> whole("draws", 1.5, least=3)
+    Traceback (most recent call last):
+    cctrace.errors.ArgumentError: draws=1.5 must be an integer from 3
+    """
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    holds = is_whole and least <= int(value) and (most is None or int(value) <= most)  # type: ignore[call-overload]
+    check_argument(holds, name, value, f"an integer from {least}" + (f" to {most}" if most is not None else ""))
+    return int(value)  # type: ignore[call-overload]
+
+
+def listed(given: Any) -> list[Any]:
+    """Return an argument that names one thing or several as a list; a text or a class is one.
+
+    >>> listed("reno"), listed(("reno", "bbr")), listed(None)
+    (['reno'], ['reno', 'bbr'], [None])
+    """
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes | type) else [given]
