@@ -18,6 +18,7 @@ from cctrace.errors import FitError
 from cctrace.fit.components import quick_jitter
 from cctrace.fit.joint import _Model, joint
 from cctrace.flows.capture import Capture
+from cctrace.flows.events import Events
 from cctrace.flows.missing_sacks import restored
 from cctrace.identification.halves import HalfRounds
 from cctrace.io.packets import SACK, Packets
@@ -131,8 +132,6 @@ def test_a_replay_of_no_packets_has_no_writes_to_explain():
 
 def test_no_acks_have_no_halves(lossy):
     events = lossy.events
-    none = types.SimpleNamespace(
-        rows=events.rows[:1], sends=events.sends[:0], meta=dict(events.meta) | {"inferred": {"start_ns": 0}}
-    )
+    none = Events(events.stream.first(1), events.meta | {"inferred": {"start_ns": 0}}, events.sends[:0])
     with np.errstate(all="raise"):
         assert not HalfRounds(none).held_back

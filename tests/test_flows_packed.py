@@ -42,7 +42,7 @@ def test_packed_columns_are_the_same(monkeypatch, seed):
     monkeypatch.setattr(packed, "BLOCK", 100)
     count = int(rng.choice([0, 1, 99, 100, 101, 733]))
     rows = rows_of(rng, count)
-    stream = Stream(rows.copy())
+    stream = Stream.of(rows)
     stream.pack()
     assert stream.count == count
     assert stream.rows.tobytes() == rows.tobytes()
@@ -58,7 +58,8 @@ def test_packed_columns_are_the_same(monkeypatch, seed):
 def test_a_recorded_stream_takes_an_eighth():
     events = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0).events
     before = events.rows.nbytes
-    blocks = [block for column in events.packed()._blocks.values() for block in column]
+    events.stream.pack()
+    blocks = [block for column in events.stream._blocks.values() for block in column]
     kept = sum(part.nbytes for block in blocks for part in (block.more, block.begins) if part is not None)
     assert kept * 5 < before  # a quarter of the blocks is short
 
@@ -67,29 +68,28 @@ def test_replays_of_packed_streams_read_each_its_own_rows():
     """Their records are made anew each time, often at the address of those of another stream."""
     rng, several = np.random.default_rng(1), []
     for _ in range(20):
-        events = Events(Stream(rows_of(rng, 500)), {"start_ns": 0}, None)
-        events.packed()
+        events = Events(rows_of(rng, 500), {"start_ns": 0}, None)
+        events.stream.pack()
         several.append((events, stream_of(events, None)))
     for events, stream in several:
         assert stream_of(events, None) is stream
-        assert np.array_equal(stream.rows.time_ns, events["time_ns"])
+        assert np.array_equal(stream.tables[1].time_ns, events["time_ns"])
 
 
 def test_events_do_not_change_when_they_are_packed():
     flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
     events = flow.events
-    rows, frame, card, ends = events.rows.copy(), events.frame(), events._card(), AckRows(events)["rs_rtt_us"]
+    rows, frame, card, ends = events.rows, events.frame(), events._card(), AckRows(events)["rs_rtt_us"]
     nstat, samples, facts = flow.nstat(), flow.rtt, flow.facts
-    events.packed()
+    events.stream.pack()
     assert flow.events is events
     assert flow.at_hz(flow.hz).events.rows.tobytes() == rows.tobytes()
-    assert events.rows is not events.rows
     pd.testing.assert_frame_equal(events.frame(), frame)
     assert events._card() == card
     assert np.array_equal(AckRows(events)["rs_rtt_us"], ends)
     assert flow.nstat() == nstat
     pd.testing.assert_frame_equal(flow.rtt, samples)
-    assert Events(events.packed(), facts, events.sends).of("on_ack").tolist() == events.of("on_ack").tolist()
+    assert Events(events.stream, facts, events.sends).of("on_ack").tolist() == events.of("on_ack").tolist()
 
 
 @pytest.mark.parametrize("name", ["single_bbr_1bdp", "loss_cubic_1pct"])
@@ -102,8 +102,23 @@ def test_the_analysis_of_a_packed_stream_is_the_same(monkeypatch, tmp_path, name
         analyses = cct.analyze(cct.datasets.path(name, "sender.pcap.zst"), effects=False)
         write_report(analyses, folder)
         found.append([one.to_dict() for one in analyses])
-        assert isinstance(analyses[0].view.events, Stream) == (rows == 0)
+        assert analyses[0].view.events.is_packed == (rows == 0)
     assert repr(found[0]) == repr(found[1])
     names = sorted(path.name for path in folders[1].iterdir())
     assert len(names) > 2
     assert filecmp.cmpfiles(*folders, names, shallow=False) == (names, [], [])
+
+
+def test_the_calls_upon_an_ack_share_its_state():
+    calls, states = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0).events.stream.tables
+    assert len(states) < 0.4 * len(calls)  # pkts_acked, on_ack, cong_avoid
+    assert (states[1:] != states[:-1]).all()
+    assert calls["of"].tolist() == sorted(calls["of"].tolist())
+
+
+@pytest.mark.parametrize("rows", [0, 1, 700])
+def test_the_first_rows_of_a_stream_have_the_states_that_they_need(rows):
+    stream = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0).events.stream
+    first = stream.first(rows)
+    assert first.rows.tobytes() == stream.rows[:rows].tobytes()
+    assert len(first.tables[1]) <= rows + 1  # one may be of a row that was taken back

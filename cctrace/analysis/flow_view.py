@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.arguments import check_argument
-from cctrace.columns import Columns, Held, Table, Values
+from cctrace.columns import Columns, Held, Table
 from cctrace.display import Public
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class FlowView(Public):
     """Data of one flow, ready to draw."""
 
-    events: Values | Stream  # columns of `schema.EVENTS`
+    events: Stream  # columns of `schema.EVENTS`
     # State of the replayed controller after each event, in common units: `time_ns`, `cwnd_segments`, `pacing_rate_Bps`,
     # `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN if unset. A loss-based controller has no `bw_Bps`,
     # `min_rtt_us`, `pacing_gain` and `phase`.
@@ -55,7 +55,7 @@ class FlowView(Public):
         again = {name: flow.retransmission_log[name] for name in ("time_ns", "seq")}
         seen = throughput_columns(flow, _bin_s(flow)), flow.reverse()
         marks = flow.ecn.frame(_BINS) if flow.ecn.delivered_ce else None
-        return cls(flow.events.table, model, kernel, again, int(flow.row["start_ns"]), flow.taken_at, *seen, marks)
+        return cls(flow.events.stream, model, kernel, again, int(flow.row["start_ns"]), flow.taken_at, *seen, marks)
 
     @functools.cached_property
     def acks(self) -> AckRows:

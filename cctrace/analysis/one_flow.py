@@ -18,7 +18,6 @@ from cctrace.columns import Held, give_back
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.flows.packed import Stream
 from cctrace.identification.identify import CANDIDATES, HEED_MARKS, UNKNOWN, Identification, identify
 from cctrace.identification.named import controller_name, sender
 from cctrace.identification.words import believed, is_undecided
@@ -111,9 +110,9 @@ def _viewed(flow: Flow, run: Run | None) -> FlowView:
     give_back()
     for seen in (flow, run.source if run is not None else None):
         if isinstance(seen, Flow) and len(seen.events) > PACKED:
-            seen.events.packed()
+            seen.events.stream.pack()
     view = FlowView.of(flow, run)
-    if isinstance(view.events, Stream):
+    if view.events.is_packed:
         give_back()
     return view
 

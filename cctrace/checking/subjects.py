@@ -94,7 +94,7 @@ class Subject:
             if len(time_ns) < 2 or not self.flow.is_timed:
                 raise StreamError("the counters do not show when data were acknowledged")
         elif self.flow is not None:
-            rows = self.flow.events.rows
+            rows = self.flow.events
             time_ns = np.append(int(self.flow.row["start_ns"]), rows["time_ns"])
             acked = np.append(0, np.maximum.accumulate(np.maximum(rows["snd_una"] - 1, 0)))  # no byte: the SYN
         elif self.simulated is not None and (table := self.simulated[0].timeline) is not None:

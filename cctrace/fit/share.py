@@ -303,7 +303,7 @@ def gain_of(flows: Sequence[Flow], senders: dict[int, str], begin: int, end: int
         run = replay(flow, name, record=["mode", "min_rtt_us", wanted])
         held = run.decisions
         source = run.source if isinstance(run.source, Flow) else flow  # with hand-over times if it was sent through fq
-        rows, time_ns = source.events.rows, np.asarray(held["time_ns"])
+        rows, time_ns = source.events, np.asarray(held["time_ns"])
         bdp = np.asarray(held[wanted], float) / BW_UNIT * np.asarray(held["min_rtt_us"], float)
         flight = np.asarray(rows["rs_prior_in_flight"], float)
         use = (np.asarray(held["mode"]) == PROBE_BW) & (time_ns >= begin) & (time_ns < end) & (bdp > 0) & (flight > 0)

@@ -11,6 +11,7 @@ from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY
 from cctrace.flows import ratesample, recovery, reno_sacks, rtt_filters, timers
 from cctrace.flows import scoreboard as sb
+from cctrace.flows.emitting import emit
 from cctrace.flows.state import DSACK, EVER, LOST, RETRANS, SACKED
 from cctrace.io.layout import NO_COUNTER
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CLASSIC_ECN, ECHO, newly_marked
@@ -199,7 +200,7 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
             sb.check_reordering(tp, reord)
     elif remains and updated and sack_rtt >= 0 and sack_rtt > tp.now_us - seg[tp.head & mask].tx_us:
         rs.flag |= sb.SET_TIMER
-    sb.emit(out, tp, rs, PKTS_ACKED, acked)
+    emit(out, tp, rs, PKTS_ACKED, acked)
     return acked
 
 
@@ -285,9 +286,9 @@ def on_ack(tp, seg, rs, out, log, blocks, count, ack, ack_seq, window, has_data,
     delivered = tp.delivered - prior_delivered
     rs.is_ack_delayed = 1 if rs.flag & sb.MAYBE_DELAYED else 0
     ratesample.generate(tp, rs, delivered, tp.lost - prior_lost)
-    sb.emit(out, tp, rs, ON_ACK, 0)
+    emit(out, tp, rs, ON_ACK, 0)
     progress = sb.DATA_ACKED
     if tp.reordering > DEFAULT_REORDERING:
         progress |= sb.SYN_ACKED | sb.DATA_SACKED
     if tp.ca_state != CA_CWR and tp.ca_state != CA_RECOVERY and rs.flag & progress:
-        sb.emit(out, tp, rs, CONG_AVOID, delivered)
+        emit(out, tp, rs, CONG_AVOID, delivered)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import xarray
+    from numpy.typing import ArrayLike
 
     from cctrace.columns import Ints, Values
 
@@ -31,7 +32,7 @@ class AckRows:
     Gathers the column that is asked for; all of them would take half as much memory again as the stream.
     """
 
-    def __init__(self, rows: Values | Stream | Events) -> None:
+    def __init__(self, rows: Stream | Events) -> None:
         ends = rows["event"] == schema.EVENT_CODES["on_ack"]
         self._rows = rows
         self._at = np.flatnonzero(ends if ends.any() else rows["event"] == schema.EVENT_CODES["cong_avoid"])
@@ -40,7 +41,7 @@ class AckRows:
         return len(self._at)
 
     def __getitem__(self, name: str) -> Values:
-        return self._rows[name][self._at]
+        return self._rows.at(name, self._at)
 
 
 # Bounds of the attributes that replays compute with, when read from a file.
@@ -91,36 +92,30 @@ class Events(Carded, Framed):
         sends: Values | None = None,
         zero_ns: int | None = None,
     ) -> None:
-        self._stream = rows if isinstance(rows, Stream) else Stream(rows)
+        self.stream = rows if isinstance(rows, Stream) else Stream.of(rows)
         self.meta, self._zero_ns = dict(meta), zero_ns
         self.sends: Any = sends  # an array, unless the stream is coarse or was saved
 
     @property
     def rows(self) -> Values:
-        """The records; of a packed stream they are made anew."""
-        return self._stream.rows
+        """The rows as records, made anew: columns by name take less memory."""
+        return self.stream.rows
 
-    def packed(self) -> Stream:
-        """Pack the stream, for all who share it, and return it."""
-        self._stream.pack()
-        return self._stream
-
-    @property
-    def table(self) -> Values | Stream:
-        """The records, or the packed stream: its columns by name."""
-        return self._stream if self._stream.is_packed else self._stream.rows
+    def at(self, name: str, rows: ArrayLike) -> Values:
+        """Return a column's values at some rows, by their numbers or a mask."""
+        return self.stream.at(name, rows)
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return tuple(self._stream)
+        return tuple(self.stream)
 
     def __len__(self) -> int:
-        return self._stream.count
+        return self.stream.count
 
     def __getitem__(self, name: str) -> Values:
         if name not in self._names:
             raise StreamError(f"the event stream has no column {name!r}; it has: {', '.join(self._names)}")
-        return self._stream[name]
+        return self.stream[name]
 
     def __repr__(self) -> str:
         return f"<Events: {len(self)} rows, mss {self.meta['mss']}, hz {self.meta['hz']}>"
@@ -257,16 +252,7 @@ class Events(Carded, Framed):
         )
 
 
-def first_ack(rows: Values | Stream | Events) -> int:
+def first_ack(rows: Stream | Events) -> int:
     """Return the first row that is an ACK, one of the first; the number of rows if there is none."""
     event = rows["event"]
     return next((row for row, kind in enumerate(event) if kind == schema.EVENT_CODES["on_ack"]), len(event))
-
-
-def pointing(rows: Values, sends: int) -> Values:
-    """Return rows whose `rs_send` points into the table of sends; a saved stream lacks its sends."""
-    beyond = rows["rs_send"] >= sends
-    if beyond.any():
-        rows = rows.copy()
-        rows["rs_send"][beyond] = -1
-    return rows

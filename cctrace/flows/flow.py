@@ -114,8 +114,8 @@ class Flow(Carded):
     def _reenacted(self) -> tuple[Stream, Values, Values, Any]:
         self.require_both_directions()
         rows, log, sent, _, _, finals = self._pass().run()
-        self._require("" if len(rows) else "no ACK follows its data")
-        return Stream(rows), log, sent, finals[0]
+        self._require("" if rows.count else "no ACK follows its data")
+        return rows, log, sent, finals[0]
 
     def _pass(self, polls: Any = None, decided: Any = None, marked: Any = None) -> Pass:
         how = self._left, self._most, self.is_missing_marks, self._hz, self._is_echoed
@@ -183,8 +183,8 @@ class Flow(Carded):
             "hz": int(p["hz"]),
             "isn": int(p["isn"]),
             "start_ns": int(p["start_ns"]),
-            "handshake_rtt_us": int(stream["srtt_us8"][0]) >> 3 if complete and stream.count else -1,
-            "initial_cwnd": int(stream["rs_prior_in_flight"][first]) if first < stream.count else -1,
+            "handshake_rtt_us": int(stream.at("srtt_us8", [0])[0]) >> 3 if complete and stream.count else -1,
+            "initial_cwnd": int(stream.at("rs_prior_in_flight", [first])[0]) if first < stream.count else -1,
             "wscale": int(p["wscale"]),
             "sack_ok": bool(p["sack_ok"]),
             "timestamps": bool(p["ts_ok"]),

@@ -17,6 +17,7 @@ import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
+from cctrace.flows.emitting import data_segs_out
 from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
 from cctrace.tcp.pacing import (
@@ -95,7 +96,7 @@ def waited_in_timer(tp, p, ns):
     A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue; so do
     the first of a connection [Linux61] tcp_update_skb_after_send.
     """
-    if sb.data_segs_out(tp) < UNPACED_SEGMENTS:
+    if data_segs_out(tp) < UNPACED_SEGMENTS:
         return 0
     due = tp.clock_ns
     if p.fq == LATE_TIMER:

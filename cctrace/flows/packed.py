@@ -1,8 +1,9 @@
-"""The rows of an event stream, packed once no replay reads them: an eighth of their memory.
+"""The rows of an event stream in two tables, calls and the states that they share; packed once no replay reads them.
 
-Most columns change with each ACK or less often, by little. A block of rows keeps of each the runs of equal values, or
-all values, as differences from the least one in as few bytes as hold them. A column is made when it is asked for, which
-takes less time than to gather it from records.
+An ACK makes two or three calls, which differ in an eighth of their columns (`state.CALL`); the rest is kept once.
+Packed, a stream takes a third of that: most columns change with each ACK or less often, by little. A block of rows
+keeps of each the runs of equal values, or all values, as differences from the least one in as few bytes as hold them. A
+column is made when it is asked for.
 """
 
 from __future__ import annotations
@@ -13,78 +14,137 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cctrace.columns import Values
+from cctrace.flows.state import CALL, EVENT, STATE
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 BLOCK = 1 << 15  # rows
 _WIDTHS = (np.uint8, np.uint16, np.uint32)
+_CALLS = frozenset(CALL.names or ())
 
 
 class Stream(Mapping[str, Values]):
-    """Records by column, shared by all who read them, until and after they are packed.
+    """The columns of an event stream, shared by all who read them, until and after they are packed.
 
-    >>> rows = np.array([(7, 1), (7, 2), (9, 3)], [("time_ns", "i8"), ("event", "u1")])
-    >>> stream = Stream(rows)
+    `calls`, `states`: records of `state.CALL` and `state.STATE`; `of` ascends.
+
+    >>> rows = np.zeros(3, EVENT)
+    >>> rows["time_ns"], rows["event"] = [7, 7, 9], [1, 2, 3]
+    >>> stream = Stream.of(rows)
     >>> stream.pack()
     >>> stream["time_ns"].tolist(), bool((stream.rows == rows).all()), stream.part(1, 3)["event"].tolist()
     ([7, 7, 9], True, [2, 3])
     """
 
-    def __init__(self, rows: Values) -> None:
-        self.dtype, self.count = rows.dtype, len(rows)
-        self._rows: Values | None = rows
+    def __init__(self, calls: Values, states: Values) -> None:
+        self.count = len(calls)
+        self._tables: tuple[Values, Values] | None = (calls, states)
         self._blocks: dict[str, list[_Block]] = {}
+        self._size, self._shared = len(states), np.zeros(0, np.uint16)
+
+    @classmethod
+    def of(cls, rows: Values) -> Stream:
+        """Return the stream of records of `state.EVENT`."""
+        calls, states = np.empty(len(rows), CALL), np.empty(len(rows), STATE)
+        for name in EVENT.names or ():
+            (calls if name in _CALLS else states)[name] = rows[name]
+        calls["of"] = np.arange(len(rows))
+        return cls(calls, states)
+
+    def first(self, rows: int) -> Stream:
+        """Return the first rows."""
+        calls, states = self.tables
+        return Stream(calls[:rows], states[: int(calls["of"][:rows].max(initial=0)) + 1])
 
     @property
     def is_packed(self) -> bool:
         """Whether the rows are kept packed."""
-        return self._rows is None
+        return self._tables is None
+
+    @property
+    def tables(self) -> tuple[Values, Values]:
+        """Calls and states; of a packed stream they are made anew."""
+        if self._tables is not None:
+            return self._tables
+        calls, states = np.empty(self.count, CALL), np.empty(self._size, STATE)
+        for table in (calls, states):
+            for name in set(table.dtype.names or ()) - {"of"}:
+                table[name] = self._column(name, 0, len(table), len(table))
+        calls["of"] = np.repeat(np.arange(self._size), self._shared)
+        return calls, states
 
     @property
     def rows(self) -> Values:
-        """The records; of a packed stream they are made anew."""
-        if self._rows is not None:
-            return self._rows
-        found = np.empty(self.count, self.dtype)
-        for begin in range(0, self.count, BLOCK):
-            for name, blocks in self._blocks.items():
-                blocks[begin // BLOCK].write(found[name][begin : begin + BLOCK])
+        """Records of `state.EVENT`, made anew."""
+        found = np.empty(self.count, EVENT)
+        for name, values in self.items():
+            found[name] = values
         return found
 
     def __getitem__(self, name: str) -> Values:
-        if self._rows is not None:
-            return self._rows[name]
-        return self._column(name, 0, self.count)
+        if name in _CALLS:
+            return self._column(name, 0, self.count, self.count) if self._tables is None else self._tables[0][name]
+        if self._tables is None:
+            return np.repeat(self._column(name, 0, self._size, self._size), self._shared)
+        calls, states = self._tables
+        return states[name][calls["of"]]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.dtype.names or ())
+        return iter(EVENT.names or ())
 
     def __len__(self) -> int:
-        return len(self.dtype.names or ())
+        return len(EVENT.names or ())
+
+    def at(self, name: str, rows: ArrayLike) -> Values:
+        """Return a column's values at some rows, by their numbers or a mask."""
+        rows = np.asarray(rows)
+        if name in _CALLS or self._tables is None:
+            return self[name][rows]
+        calls, states = self._tables
+        return states[name][calls["of"][rows]]
 
     def part(self, begin: int, end: int) -> dict[str, Values]:
         """Return the columns of the rows from `begin` to before `end`."""
         end = min(end, self.count)
-        if self._rows is not None:
-            return {name: self._rows[name][begin:end] for name in self}
-        return {name: self._column(name, begin, end) for name in self}
+        if self._tables is not None:
+            calls, states = self._tables
+            part = Stream(calls[begin:end], states)
+            return dict(part)
+        of = self._states_of(begin, end)
+        first, last = (int(of[0]), int(of[-1]) + 1) if len(of) else (0, 0)
+        found = {}
+        for name in self:
+            if name in _CALLS:
+                found[name] = self._column(name, begin, end, self.count)
+            else:
+                found[name] = self._column(name, first, last, self._size)[of - first]
+        return found
 
     def pack(self) -> None:
         """Keep the rows packed."""
-        if self._rows is None:
+        if self._tables is None:
             return
-        self._blocks = {name: [] for name in self}
-        for begin in range(0, self.count, BLOCK):
-            block = self._rows[begin : begin + BLOCK]
-            for name, blocks in self._blocks.items():
-                blocks.append(_Block.of(np.ascontiguousarray(block[name])))
-        self._rows = None
+        for table in self._tables:
+            for name in table.dtype.names or ():
+                parts = (table[name][begin : begin + BLOCK] for begin in range(0, len(table), BLOCK))
+                if name != "of":
+                    self._blocks[name] = [_Block.of(np.ascontiguousarray(part)) for part in parts]
+        shared = np.bincount(self._tables[0]["of"], minlength=self._size)
+        self._shared = shared.astype(np.min_scalar_type(shared.max(initial=0)))
+        self._tables = None
 
-    def _column(self, name: str, begin: int, end: int) -> Values:
-        dtype: np.dtype[Any] = self.dtype[name]
+    def _states_of(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the numbers of the states of some rows of a packed stream."""
+        ends = np.cumsum(self._shared, dtype=np.int64)
+        first, last = np.searchsorted(ends, [begin, max(end - 1, begin)], "right")
+        to = np.clip(ends[first : last + 1], begin, end)
+        return np.repeat(np.arange(first, first + len(to)), to - np.append(begin, to)[:-1])
+
+    def _column(self, name: str, begin: int, end: int, count: int) -> Values:
+        """Return a part of a packed column of a table of `count` records."""
         first = begin - begin % BLOCK
-        values = np.empty(min(-(-end // BLOCK) * BLOCK, self.count) - first, dtype)
+        values = np.empty(min(-(-end // BLOCK) * BLOCK, count) - first, EVENT[name])
         for at in range(first, end, BLOCK):
             self._blocks[name][at // BLOCK].write(values[at - first : at - first + BLOCK])
         return values[begin - first : end - first]

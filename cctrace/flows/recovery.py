@@ -15,6 +15,7 @@ from cctrace import schema
 from cctrace.cc import linux
 from cctrace.flows import scoreboard as sb
 from cctrace.flows import skbs, timers
+from cctrace.flows.emitting import emit
 from cctrace.flows.reno_sacks import add_reno_sack
 from cctrace.flows.state import EVER, LOST, SACKED
 from cctrace.tcp.ecn import CLASSIC_ECN
@@ -31,7 +32,7 @@ UNDO_CWND = schema.LINUX_EVENTS["undo_cwnd"]
 
 def set_state(tp, rs, out, state):
     """Change the congestion state, calling the controller first."""
-    sb.emit(out, tp, rs, SET_STATE, state)
+    emit(out, tp, rs, SET_STATE, state)
     tp.ca_state = state
 
 
@@ -77,7 +78,7 @@ def undo(tp, seg, rs, out, unmark):
             seg[i & mask].flags &= ~LOST
         tp.lost_out = 0
     if tp.may_undo_cwnd:
-        sb.emit(out, tp, rs, UNDO_CWND, 0)
+        emit(out, tp, rs, UNDO_CWND, 0)
     tp.has_undo = 0
     tp.rack_advanced = 1
 
@@ -89,7 +90,7 @@ def init_reduction(tp, rs, out):
     tp.cwr_seq = 0 if early else -1
     tp.reduced_us = tp.now_us
     tp.tlp_high_seq = 0
-    sb.emit(out, tp, rs, SSTHRESH, 0)
+    emit(out, tp, rs, SSTHRESH, 0)
 
 
 def note_new_data(tp, seq, cwr):
@@ -111,7 +112,7 @@ def note_new_data(tp, seq, cwr):
 
 def end_reduction(tp, rs, out):
     """Finish reducing cwnd; only controllers without cong_control are called."""
-    sb.emit(out, tp, rs, CWND_EVENT, linux.EVENT_COMPLETE_CWR)
+    emit(out, tp, rs, CWND_EVENT, linux.EVENT_COMPLETE_CWR)
 
 
 def enter_recovery(tp, seg, rs, out, ece):
@@ -158,8 +159,8 @@ def enter_loss(tp, seg, rs, out):
     first = tp.ca_state <= linux.CA_DISORDER or tp.high_seq <= tp.snd_una
     if first or (tp.ca_state == linux.CA_LOSS and tp.retransmits == 0):
         tp.may_undo_cwnd = 1
-        sb.emit(out, tp, rs, SSTHRESH, 0)
-        sb.emit(out, tp, rs, CWND_EVENT, linux.EVENT_LOSS)
+        emit(out, tp, rs, SSTHRESH, 0)
+        emit(out, tp, rs, CWND_EVENT, linux.EVENT_LOSS)
         init_undo(tp)
     if tp.ca_state <= linux.CA_DISORDER and tp.sacked_out >= DEFAULT_REORDERING:
         tp.reordering = min(tp.reordering, DEFAULT_REORDERING)
@@ -387,7 +388,7 @@ def process_tlp_ack(tp, seg, rs, out):
     if not tp.tlp_retrans or flag & sb.DSACK_TLP:
         tp.tlp_high_seq = 0
     elif rs.ack > tp.tlp_high_seq:  # the probe repaired a loss
-        sb.emit(out, tp, rs, CWND_EVENT, linux.EVENT_TLP_RECOVERY)
+        emit(out, tp, rs, CWND_EVENT, linux.EVENT_TLP_RECOVERY)
         init_reduction(tp, rs, out)
         set_state(tp, rs, out, linux.CA_CWR)
         end_reduction(tp, rs, out)

@@ -51,7 +51,7 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
         tp = finals[c]
         if at.packet < 0:
             if c:
-                tp.rows, tp.logged, tp.sent = ends[c - 1, 0], ends[c - 1, 1], ends[c - 1, 2]
+                tp.rows, tp.logged, tp.sent, tp.states = ends[c - 1, 0], ends[c - 1, 1], ends[c - 1, 2], ends[c - 1, 3]
             tcp_sender.start(tp, p, p.start_ns)
             at.packet = 0
         sequence = order[first[c] : first[c + 1]]
@@ -84,7 +84,7 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
         if at.until < sequence.size:
             at.packet = at.until
             return PAUSED
-        ends[c, 0], ends[c, 1], ends[c, 2] = tp.rows, tp.logged, tp.sent
+        ends[c, 0], ends[c, 1], ends[c, 2], ends[c, 3] = tp.rows, tp.logged, tp.sent, tp.states
         at.connection += 1
         at.packet = -1
     return NOTHING
@@ -113,8 +113,10 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
     rows = MARGIN + 3 * (tp.packets_out + new)
     answers = 3 * tcp_sender.most_answers(polls, at.poll, event_ns + TASKLET_NS)
     lacks = NOTHING
-    if tp.rows - tp.taken_rows + rows > out.size:
-        lacks, at.needed = OUT, tp.rows - tp.taken_rows + rows
+    calls, _ = out
+    used = max(tp.rows - tp.taken_rows, tp.states - tp.taken_states)
+    if used + rows > calls.size:
+        lacks, at.needed = OUT, used + rows
     elif tp.logged + rows > log.size:
         lacks, at.needed = RETRANSMISSIONS, tp.logged + rows
     elif tp.sent + new > sent.size:
@@ -239,13 +241,14 @@ class Pass:
         marked: NDArray[np.uint8],
     ) -> None:
         self._growing = [
-            np.empty(max(256, order.size + order.size // 2), state.EVENT),
+            np.empty(max(256, order.size + order.size // 2), state.CALL),
             np.empty(max(256, order.size // 4), state.LOG),
             np.empty(max(256, order.size), state.SENT),
             np.zeros(polls.shape[0] * 2 + 16, state.SNAP),
             np.zeros(FIRST_RING, state.SEG),  # the next connection's segments overwrite the last one's
         ]
-        self._ends, self.finals = np.zeros((params.size, 3), np.int64), np.zeros(params.size, state.TP)
+        self._states = np.empty(len(self._growing[OUT]), state.STATE)  # memory that is not written to is not used
+        self._ends, self.finals = np.zeros((params.size, 4), np.int64), np.zeros(params.size, state.TP)
         self._rest = self._ends, self.finals, np.zeros((4, 2), np.int64), np.zeros(1, state.RS)
         self.at = np.zeros(1, state.PASS)
         self.at["packet"], self.at["until"] = -1, state.NEVER
@@ -253,9 +256,14 @@ class Pass:
         self.given = packets, sacks, order, first, params, polls, decided, marked, self.at
 
     @property
-    def tables(self) -> tuple[NDArray[Any], ...]:
-        """The tables as they are now."""
-        return (*self._growing, *self._rest)
+    def tables(self) -> tuple[Any, ...]:
+        """The tables as they are now; the first one is calls and states."""
+        return ((self._growing[OUT], self._states), *self._growing[OUT + 1 :], *self._rest)
+
+    @property
+    def room(self) -> int:
+        """How many rows of the stream there is room for."""
+        return len(self._growing[OUT])
 
     def grow(self, lacks: int) -> None:
         """Enlarge the table that lacks room."""
@@ -265,8 +273,10 @@ class Pass:
             self._growing[RING] = larger_ring(table, int(tp["head"]), int(tp["tail"]), needed)
         else:
             enlarge(table, max(needed, table.size * 5 // 4))
+        if lacks == OUT:
+            enlarge(self._states, len(table))
 
-    def run(self) -> tuple[NDArray[Any], ...]:
+    def run(self) -> tuple[Any, ...]:
         """Re-enact the connections in one compiled pass, and return its `results`."""
         while (lacks := _reenact(*self.given, self.tables)) != NOTHING:
             self.grow(lacks)
@@ -277,35 +287,51 @@ class Pass:
 
         The stream is compared in parts: another whole one would be most of the memory of a flow's analysis.
         """
-        self._growing[OUT], rows, same = np.empty(PART, state.EVENT), stream.rows, 0
+        self._growing[OUT], self._states = np.empty(PART, state.CALL), np.empty(PART, state.STATE)
+        given, tp = stream.tables, self.finals[0]
         for part in self._parts():
-            if not are_equal(part, rows[same : same + len(part)]):
+            firsts = tp["taken_rows"], tp["taken_states"]
+            pairs = zip(part, given, firsts, strict=True)
+            if not all(are_equal(table, other[first : first + len(table)]) for table, other, first in pairs):
                 return None
-            same += len(part)
-        tables = self.results()
-        is_same = same == len(rows) and are_equal(tables[1], log) and are_equal(tables[2], sent)
-        return self.finals if is_same else None
+        _, *tables = self.results()
+        ends = (tp["rows"], tp["states"]) == tuple(map(len, given))
+        return self.finals if ends and are_equal(tables[0], log) and are_equal(tables[1], sent) else None
 
-    def _parts(self) -> Iterator[NDArray[Any]]:
-        """Yield the rows of the stream as the table is full, to be overwritten by the next ones."""
+    def _parts(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield calls and states of the stream as a table is full, to be overwritten by the next ones.
+
+        The last state stays, since the next row may share it.
+        """
         tp = self.finals[0]
         while (lacks := _reenact(*self.given, self.tables)) != NOTHING:
             if lacks != OUT or tp["rows"] == tp["taken_rows"]:
                 self.grow(lacks)
                 continue
-            yield self._growing[OUT][: tp["rows"] - tp["taken_rows"]]
+            yield self._part()
             tp["taken_rows"] = tp["rows"]
-        yield self._growing[OUT][: tp["rows"] - tp["taken_rows"]]
+            self._states[0] = self._part()[1][-1]
+            tp["taken_states"] = tp["states"] - 1
+        yield self._part()
 
-    def results(self) -> tuple[NDArray[Any], ...]:
+    def _part(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        tp = self.finals[0]
+        return (
+            self._growing[OUT][: tp["rows"] - tp["taken_rows"]],
+            self._states[: tp["states"] - tp["taken_states"]],
+        )
+
+    def results(self) -> tuple[Any, ...]:
         """Return the tables: rows, log, sends, ends, snapshots, finals.
 
-        These are event rows, retransmission log (`state.LOG`) and sends (`state.SENT`) of all connections; where each
-        connection's end in them, shape (connections, 3); `state.SNAP` records; final `state.TP` records.
+        These are event rows (a `Stream`), retransmission log (`state.LOG`) and sends (`state.SENT`) of all
+        connections; where each connection's end in these and in the stream's states, shape (connections, 4);
+        `state.SNAP` records; final `state.TP` records.
         """
         out, log, sent, snap, _ = self._growing
-        rows, logged, departed = self._ends[-1] if len(self._ends) else (0, 0, 0)
-        return out[:rows], log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals
+        rows, logged, departed, states = self._ends[-1] if len(self._ends) else (0, 0, 0, 0)
+        stream = Stream(out[:rows], self._states[:states])
+        return stream, log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals
 
 
 def are_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:

@@ -12,6 +12,7 @@ Sources: RFC 2018, RFC 2883 (D-SACK), RFC 8985 (RACK-TLP); [Linux] tcp_input.c, 
 
 from cctrace import schema
 from cctrace.flows import ratesample, skbs
+from cctrace.flows.emitting import write
 from cctrace.flows.state import EVER, LISTED, LOST, RETRANS, SACKED
 from cctrace.tcp import rack
 from cctrace.tcp.ecn import CLASSIC_ECN
@@ -85,11 +86,6 @@ def sent_after(t1, t2, seq1, seq2):
 def in_flight(tp):
     """Segments in the network: sent, not (S)ACKed, not lost, plus retransmissions."""
     return tp.packets_out - tp.sacked_out - tp.lost_out + tp.retrans_out
-
-
-def data_segs_out(tp):
-    """Segments of data sent so far, retransmissions included; a SYN is none."""
-    return tp.tail + tp.total_retrans - tp.syns
 
 
 def count_delivered(tp, segments, ece):
@@ -260,9 +256,10 @@ def mark_lost(tp, seg, i, rs, out):
     if marked == 0:
         return
     tp.lost += marked
-    emit(out, tp, rs, SKB_MARKED_LOST, 0)
+    write(out, tp, rs, SKB_MARKED_LOST, 0)
     s = seg[i & (seg.size - 1)]
-    row = out[tp.rows - 1 - tp.taken_rows]
+    _, states = out
+    row = states[tp.states - 1 - tp.taken_states]
     row.skb_segments = marked
     row.skb_tx_in_flight = s.tx_in_flight
     row.skb_tx_in_flight_v2 = s.tx_in_flight_v2
@@ -327,59 +324,3 @@ def note(tp, log, seq, end_seq, why):
     row.seq = seq
     row.end_seq = end_seq
     row.why = why
-
-
-def emit(out, tp, rs, event, arg):
-    """Write one row of the event stream; the caller has made room."""
-    row = out[tp.rows - tp.taken_rows]
-    tp.rows += 1
-    row.time_ns = tp.clock_ns
-    row.event = event
-    row.arg = arg
-    row.ca_state = tp.ca_state
-    row.ack = rs.ack
-    row.snd_una = tp.snd_una
-    row.snd_nxt = tp.snd_nxt
-    row.packets_out = tp.packets_out
-    row.sacked_out = tp.sacked_out
-    row.lost_out = tp.lost_out
-    row.retrans_out = tp.retrans_out
-    row.data_segs_out = data_segs_out(tp)
-    row.delivered = tp.delivered
-    row.delivered_mstamp_us = tp.delivered_us
-    row.delivered_ce = tp.delivered_ce
-    row.lost = tp.lost
-    row.srtt_us8 = tp.srtt8
-    row.mdev_us4 = tp.mdev4
-    row.rttvar_us4 = tp.rttvar4
-    row.tcp_min_rtt_us = tp.min0
-    row.mss = tp.mss
-    row.is_cwnd_limited = tp.is_cwnd_limited
-    row.max_packets_out = tp.max_packets_out
-    row.lsndtime_us = tp.lsnd_us
-    row.app_limited = tp.app_limited
-    row.rs_delivered = rs.delivered
-    row.rs_interval_us = rs.interval_us
-    row.rs_prior_delivered = rs.prior_delivered
-    row.rs_rtt_us = rs.rtt_us
-    row.rs_losses = rs.losses
-    row.rs_acked_sacked = rs.acked_sacked
-    row.rs_prior_in_flight = rs.prior_in_flight
-    row.rs_is_app_limited = rs.is_app_limited
-    row.rs_is_retrans = rs.is_retrans
-    row.rs_is_ack_delayed = rs.is_ack_delayed
-    row.rs_is_acking_tlp_retrans = rs.acking_tlp
-    row.tlp_orig_data_app_limited = 0
-    row.rs_tx_in_flight = rs.tx_in_flight
-    row.rs_tx_in_flight_v2 = rs.tx_in_flight_v2
-    row.rs_lost = rs.lost
-    row.rs_prior_lost = rs.prior_lost
-    row.rs_delivered_ce = rs.delivered_ce
-    row.rs_send = rs.send
-    row.skb_tx_in_flight = 0
-    row.skb_tx_in_flight_v2 = 0
-    row.skb_tx_lost = 0
-    row.skb_tx_delivered = 0
-    row.skb_tx_app_limited = 0
-    row.skb_tx_has_mstamp = 0
-    row.skb_segments = 0

@@ -13,6 +13,7 @@ from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY, EVENT_CWND_RESTART, E
 from cctrace.flows import ratesample, recovery, skbs, state, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
+from cctrace.flows.emitting import data_segs_out, emit
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, next_departure
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.window import note_usage
@@ -65,9 +66,9 @@ def before_send(tp, rs, out):
         tp.app_limited = app_limited_until(tp.delivered, flying)
     tp.queue_empty = 0
     if tp.packets_out == 0 and tp.lsnd_us and tp.now_us - tp.lsnd_us > tp.rto_us:
-        sb.emit(out, tp, rs, CWND_EVENT, EVENT_CWND_RESTART)
+        emit(out, tp, rs, CWND_EVENT, EVENT_CWND_RESTART)
     if flying == 0:
-        sb.emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
+        emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
     return limited
 
 
@@ -152,7 +153,7 @@ def stamp_next(tp):
 
     A controller that hears of a start from idle may change the rate before TCP does so [Linux] __tcp_transmit_skb.
     """
-    segments = sb.data_segs_out(tp)
+    segments = data_segs_out(tp)
     tp.wstamp_ns = next_departure(tp.skb_ns - tp.late_ns, tp.skb_ns, tp.skb_bytes, tp.rate_Bps, segments)
 
 
@@ -296,7 +297,7 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why, joins):
     if flying == 0:
         clear(rs)
         rs.ack = tp.snd_una
-        sb.emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
+        emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
     s.tx_us = tx_us
     s.ts = ts
     begins = not joins or i != tp.again_next or s.skb_end != tp.again_end

@@ -80,8 +80,8 @@ TP = _i8(
     # the clock and what comes out
     "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent unseen ignored established "
     "synack_us "
-    # rows of the stream that were taken out of its table
-    "taken_rows "
+    # records of states that rows of the stream share; rows and states that were taken out of their tables
+    "states taken_rows taken_states "
     # the super-packet that is being sent
     "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns "
     # the super-packet that is being retransmitted: its first segment, the one after it, the end of the skb it was
@@ -110,6 +110,13 @@ PARAM = _i8(
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])
+# The same in two tables (`packed.Stream`): in what the calls upon one ACK differ, and the rest, which they share.
+_OF_A_CALL = (
+    *("event", "arg", "delivered_mstamp_us"),
+    *("rs_delivered", "rs_interval_us", "rs_acked_sacked", "rs_lost", "rs_delivered_ce"),
+)
+CALL = np.dtype([*((name, EVENT[name]) for name in _OF_A_CALL), ("of", "u4")])  # the row of its state
+STATE = np.dtype([(c.name, c.dtype) for c in schema.EVENTS if c.name not in _OF_A_CALL])
 SENT = np.dtype([(c.name, c.dtype) for c in schema.SENDS])
 
 LOG = _i8("time_ns seq end_seq why")

@@ -16,6 +16,7 @@ from cctrace.flows import recovery, rtt_filters, sends, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.dry import SAME_LOOP_NS
+from cctrace.flows.emitting import emit
 from cctrace.flows.handover import waited_in_timer
 from cctrace.flows.state import CLOCK_START_US, CWR, DIRECTLY, FIN, PACED, PSH, SYN, THROUGH_FQ
 from cctrace.tcp.ecn import ace_of
@@ -149,7 +150,7 @@ def establish(tp, rs, out, ack):
     tp.established = 1
     clear(rs)
     rs.ack = ack
-    sb.emit(out, tp, rs, INIT, 0)
+    emit(out, tp, rs, INIT, 0)
 
 
 def past_tick(tp, us, ts):

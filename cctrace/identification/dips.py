@@ -32,7 +32,7 @@ def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
     to_half = not cls.phase_choices
     level = float(FLOOR_SEGMENTS)
     if to_half:  # of a BDP, without what is in a queue, as behind a send buffer
-        min_rtt_us = events.rows["tcp_min_rtt_us"][halves.acks].min()
+        min_rtt_us = events.at("tcp_min_rtt_us", halves.acks).min()
         level = max(float(np.median(halves.rates(halves.left))) * min_rtt_us / 2, level)
     due = probe_rtts(events, params)
     own = np.abs(_levels(halves, due) - level) <= const.WRONG_WINDOW * usual + const.ONE_SEGMENT

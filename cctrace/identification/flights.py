@@ -26,7 +26,7 @@ Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; 
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from cctrace.cc.bbr1_model import CYCLE_LEN, LT_USE_ROUNDS
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.linux import MIN_TSO_SEGS, PACING_SHIFT
+from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.identification import dips
 from cctrace.identification.halves import HalfRounds
@@ -172,14 +173,14 @@ def outgrown(halves: HalfRounds, over: NDArray[np.float64]) -> float:
     return max(each * min(len(growth) / const.FEWEST, 1.0), once)
 
 
-def awaited(rows: NDArray[Any], cwnd: NDArray[np.float64], mss: int) -> NDArray[np.float64]:
+def awaited(events: Events, rows: NDArray[np.int64], cwnd: NDArray[np.float64], mss: int) -> NDArray[np.float64]:
     """Return how many segments an unpaced sender waits for to send a full super-packet.
 
-    `rows`: of the event stream. `cwnd`: segments, at each of these rows. `mss`: bytes.
+    `rows`: numbers of rows of `events`. `cwnd`: segments, at each of these rows. `mss`: bytes.
     """
-    srtt_us = np.maximum(rows["srtt_us8"] / 8, 1)
+    srtt_us = np.maximum(events.at("srtt_us8", rows) / 8, 1)
     rate = PACING_CA_RATIO * cwnd * mss / srtt_us * 1e6
-    near_peer = SK_GSO_MAX_SIZE >> np.minimum(rows["tcp_min_rtt_us"].astype(np.int64) >> TSO_RTT_LOG, 31)
+    near_peer = SK_GSO_MAX_SIZE >> np.minimum(events.at("tcp_min_rtt_us", rows).astype(np.int64) >> TSO_RTT_LOG, 31)
     made = np.minimum(rate / 2**PACING_SHIFT + near_peer, SK_GSO_MAX_SIZE) // mss
     return np.minimum(np.maximum(made, MIN_TSO_SEGS), np.maximum(cwnd / TSO_WIN_DIVISOR, 1))
 
@@ -192,7 +193,7 @@ def astray(record: Record, replay: Replay) -> Astray:
     wait for to fill a super-packet. A paced socket's timer leaves it unfilled where it explains the sends. In recovery,
     when proportional rate reduction lowers it, it must not exceed cwnd.
     """
-    halves, rows = record.halves, record.events.rows
+    halves = record.halves
     if len(halves.acks) < 2:
         return Astray(0, 0.0)
     before = halves.acks[1:] - 1
@@ -204,7 +205,7 @@ def astray(record: Record, replay: Replay) -> Astray:
     if record.limit_Bps:
         still_open &= replay.pacing_Bps[before] < record.limit_Bps
     segment, share = const.ONE_SEGMENT, const.FINEST_SCALE * window
-    below = np.maximum(awaited(rows[before], window, halves.mss) - 1, segment) + share
+    below = np.maximum(awaited(record.events, before, window, halves.mss) - 1, segment) + share
     below_it = nearest < -below
     if by_timer:
         below_it &= ~halves.unfilled(np.append(0.0, window))[1:]
@@ -225,12 +226,12 @@ def uninformative(halves: HalfRounds) -> float:
 def _foreign(record: Record, replay: Replay) -> float:
     """Return the log odds against a candidate that paces, from flights that it would not produce."""
     halves, is_v1 = record.halves, bool(replay.cls.phase_choices)
-    rows = record.events.rows[halves.acks]
-    overdue = dips.overdue(halves, rows["rs_rtt_us"], replay.cls)
+    events = record.events
+    overdue = dips.overdue(halves, events.at("rs_rtt_us", halves.acks), replay.cls)
     if not len(halves) or halves.steady:
         return overdue
-    min_rtt_us = float(np.min(rows["tcp_min_rtt_us"]))
-    srtt_us = rows["srtt_us8"] / 8
+    min_rtt_us = float(np.min(events.at("tcp_min_rtt_us", halves.acks)))
+    srtt_us = events.at("srtt_us8", halves.acks) / 8
     # With a queue, v1's window may hold a flight; that of v2 and v3 may without one, at inflight_hi. What ran out of
     # data shows no probe either.
     may_hold = (srtt_us > const.QUEUED * min_rtt_us) | (not is_v1)

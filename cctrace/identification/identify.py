@@ -191,7 +191,7 @@ def _fits(record: Record) -> dict[str, Fit]:
     Whether the socket paces does not depend on the window's controller, so all candidates with the right windows
     must agree on it: otherwise one would explain by pacing what another explains without.
     """
-    more: tuple[str, ...] = ("dctcp",) if record.events.rows["delivered_ce"].any() else ()
+    more: tuple[str, ...] = ("dctcp",) if record.events["delivered_ce"].any() else ()
     if record.events.meta.get("ecn") == "accurate":  # without it they are none; with it they differ without marks, too
         more += L4S_SENDERS
     replays = each(functools.partial(replay_of, record), (*CANDIDATES, *more))

@@ -200,7 +200,7 @@ def cycles_of(record: Record, replays: list[Replay]) -> Cycles:
     halves = record.halves
     if len(halves) < const.FEW or not bws or halves.steady:
         return Cycles({}, {})
-    rates = Rates(halves, float(np.min(record.events.rows["tcp_min_rtt_us"][halves.acks])))
+    rates = Rates(halves, float(np.min(record.events.at("tcp_min_rtt_us", halves.acks))))
     start, level = rates.first(bws.values()), rates.level()
     by_bandwidth, by_level = {}, {}
     for one in (one for one in replays if one.name in bws):

@@ -194,8 +194,8 @@ def _windows(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.f
     cls, given = resolve(name)
     events = polls.flow.events
     follower = Follower(events, None, cls, checked_params(cls, given | ({"hz": 250} if "hz" in cls.params else {})))
-    time_ns = events.rows["time_ns"]
-    cuts = np.flatnonzero(events.rows["event"] == LINUX_EVENTS["ssthresh"])
+    time_ns = events["time_ns"]
+    cuts = np.flatnonzero(events["event"] == LINUX_EVENTS["ssthresh"])
     off, cut = np.full(len(polls.cwnd), np.nan), np.full(len(polls.cwnd), np.nan)
     last: int | None = None
     for k in np.flatnonzero(polls.use).tolist():

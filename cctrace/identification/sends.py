@@ -76,8 +76,10 @@ class Record:
 
     def first(self, most: int) -> "Record":
         """Return the first `most` rows."""
-        rows, meta, sends = self.events.rows, self.events.meta, self.events.sends
-        return replace(self, events=Events(rows[:most], meta, sends[sends["row"] < most])) if len(rows) > most else self
+        meta, sends = self.events.meta, self.events.sends
+        if len(self.events) <= most:
+            return self
+        return replace(self, events=Events(self.events.stream.first(most), meta, sends[sends["row"] < most]))
 
     def part(self, most: int = const.MOST_ROWS) -> "Record":
         """Return what is judged of the first `most` rows: those before a fixed amount in flight limited the sender."""
@@ -143,10 +145,10 @@ def record_of(flow: Flow) -> Record:
     inferred = flow.facts["inferred"]
     events = flow.events
     if rebuilt:  # the time stamps from which the sender took some of its RTTs are missing, too
-        events = Events(events.rows, events.meta | {"inferred": (*inferred, "min_rtt")}, events.sends)
+        events = Events(events.stream, events.meta | {"inferred": (*inferred, "min_rtt")}, events.sends)
     exact = "start_ns" not in inferred and not blind
     if exact and flow.through_fq is None:  # what waited in fq was not in flight for the capture
-        events = Events(events.rows, events.meta | {"hand_over_unknown": True}, events.sends)
+        events = Events(events.stream, events.meta | {"hand_over_unknown": True}, events.sends)
     is_l4s = flow.facts["ecn"] == "accurate" and flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"]
     return Record(events, flow.hz, "hz" not in inferred, exact, rebuilt, is_l4s, socket_limit(flow))
 
@@ -155,7 +157,7 @@ def _own_sends(events: Events, stops: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return in each interval the super-packets whose times neither the application nor a timer determined: those that
     `any_send` scores.
     """
-    sends, rows = events.sends, events.rows
+    sends, rows = events.sends, events
     short = (sends["ends_write"] != 0) & (sends["payload"] < events.meta["mss"])
     acks = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
     acked_ns = np.append(0, rows["time_ns"][acks] - events.meta["start_ns"] + CLOCK_START_US * 1000)

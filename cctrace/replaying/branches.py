@@ -33,7 +33,7 @@ class Branches:
 
     def _bound(self) -> Callable[[], object]:
         follower = self._follower
-        stream = follower.book, follower.rows, follower.sends, follower.marks
+        stream = follower.book, follower.stream.tables, follower.sends, follower.marks
         base, work = (self._base, self._memory), (self._work, self._stack)
         seen = follower.ack, follower.likelihood
         return _branch.bind(*stream, self._draws, self._starts, *base, self._changes, *work, *seen, self._sums)

@@ -65,7 +65,7 @@ class Follower:
     ) -> None:
         self.cls, self.params, self.mode, self.events = cls, params, mode, events
         self.stream = stream_of(events, sends)
-        self.rows, self.sends = self.stream.rows, self.stream.sends
+        self.rows, self.sends = events, self.stream.sends
         self.fields = fields_of(cls)
         self.dtype = record_dtype(cls)
         self._machine: CompiledCalls | InterpretedCalls
@@ -142,7 +142,7 @@ class Follower:
         return self._calls[name]
 
     def _bind(self, name: str) -> Callable[[], Any]:
-        stream = (self.book, self.rows, self.sends, self.marks)
+        stream = (self.book, self.stream.tables, self.sends, self.marks)
         tried = (self._work, self._work_stack, self.ack, self.likelihood, self._tried)
         args: tuple[Any, ...]
         if name in ("run", "score"):
@@ -376,7 +376,7 @@ class Follower:
 
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT after a row."""
-        return int(self.stream.srtt_us8[row]) >> 3
+        return self.stream.srtt_us(row)
 
     @property
     def recorded(self) -> dict[str, NDArray[Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc.linux import CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
-from cctrace.lang.memory import call
+from cctrace.lang.memory import call as call_compiled
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, most_paced, paced_send, timed_send
@@ -16,9 +16,9 @@ from cctrace.replaying.waiting import is_limit_replayed, is_paced, take_waiting
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
-def observe(row, ack):
-    """Copy every column that the record has; `ack` is in the order of `schema.LINUX_VIEW`, int64."""
-    ack[0] = row.arg
+def observe(call, row, ack):
+    """Copy every column of a row and its state; `ack` is in the order of `schema.LINUX_VIEW`, int64."""
+    ack[0] = call.arg
     ack[1] = row.ca_state
     ack[2] = row.ack
     ack[3] = row.snd_una
@@ -29,7 +29,7 @@ def observe(row, ack):
     ack[8] = row.retrans_out
     ack[9] = row.data_segs_out
     ack[10] = row.delivered
-    ack[11] = row.delivered_mstamp_us
+    ack[11] = call.delivered_mstamp_us
     ack[12] = row.delivered_ce
     ack[13] = row.lost
     ack[14] = row.srtt_us8
@@ -39,12 +39,12 @@ def observe(row, ack):
     ack[18] = row.mss
     ack[19] = row.is_cwnd_limited
     ack[20] = row.max_packets_out
-    ack[21] = row.rs_delivered
-    ack[22] = row.rs_interval_us
+    ack[21] = call.rs_delivered
+    ack[22] = call.rs_interval_us
     ack[23] = row.rs_prior_delivered
     ack[24] = row.rs_rtt_us
     ack[25] = row.rs_losses
-    ack[26] = row.rs_acked_sacked
+    ack[26] = call.rs_acked_sacked
     ack[27] = row.rs_prior_in_flight
     ack[28] = row.rs_is_app_limited
     ack[29] = row.rs_is_retrans
@@ -52,9 +52,9 @@ def observe(row, ack):
     ack[31] = row.rs_is_acking_tlp_retrans
     ack[32] = row.tlp_orig_data_app_limited
     ack[33] = row.rs_tx_in_flight
-    ack[34] = row.rs_lost
+    ack[34] = call.rs_lost
     ack[35] = row.rs_prior_lost
-    ack[36] = row.rs_delivered_ce
+    ack[36] = call.rs_delivered_ce
     ack[37] = row.skb_tx_in_flight
     ack[38] = row.skb_tx_lost
     ack[39] = row.skb_tx_delivered
@@ -125,22 +125,23 @@ def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
     Where it is in question whether there was fq (TIMED_SENDS), what leaves late counts as late all the same: else fq
     would explain any timer's lateness.
     """
-    clock_ns = rows[i].time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
+    clock_ns = sk.state_of(rows, i).time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
+    prior = sk.state_of(rows, max(i - 1, 0))
     handed = book[bk.HANDS_OVER] != 0 and book[bk.SCORE] != bk.TIMED_SENDS
     while stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
         send = sends[stack[sk.NEXT_SEND]]
         if i > 0:
-            sk.mark_app_limited(send, np.int64(rows[i - 1].delivered), slots, stack, book[bk.BY_ACKS] != 0)
+            sk.mark_app_limited(send, np.int64(prior.delivered), slots, stack, book[bk.BY_ACKS] != 0)
         asked_ns = clock_ns if handed else np.int64(send.tx_ns)
-        take_send(book, sends, asked_ns, rows[max(i - 1, 0)].srtt_us8, slots, stack, marks, likelihood)
+        take_send(book, sends, asked_ns, prior.srtt_us8, slots, stack, marks, likelihood)
 
 
-def read_row(book, row, i, sends, marks, slots, stack, ack):
-    """Fill `ack` with what the controller reads in the call of row `i`."""
+def read_row(book, call, row, i, sends, marks, slots, stack, ack):
+    """Fill `ack` with what the controller reads in the call of row `i`, whose state is `row`."""
     if book[bk.OBSERVED] == i:
         observe_again(row, ack)
     else:
-        observe(row, ack)
+        observe(call, row, ack)
     clock_ns = row.time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
     hz = stack[sk.HZ]
     ack[A_CLOCK] = clock_ns
@@ -158,14 +159,14 @@ def read_row(book, row, i, sends, marks, slots, stack, ack):
         sk.lean(slots[book[bk.GAIN_SLOT]], outlasts(book, slots, ack), ack)
     if book[bk.DRAINS_END] != 0:
         sk.end_drain(slots[book[bk.GAIN_SLOT]], stack, ack)
-    if book[bk.STAMP_SLOT] >= 0 and row.event == sk.ON_ACK:
+    if book[bk.STAMP_SLOT] >= 0 and call.event == sk.ON_ACK:
         dips = is_dip(book, i, stack)
         slots[book[bk.STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if dips else 0)
         if book[bk.DONE_SLOT] >= 0:
             sk.reach_probe_rtt(dips, slots[book[bk.DONE_SLOT]], stack, ack)
     if row.rs_send >= 0:
         marked = marks[row.rs_send] & bk.APP_LIMITED
-        if row.event == SKB_MARKED_LOST:
+        if call.event == SKB_MARKED_LOST:
             ack[A_SKB_APP_LIMITED] = marked
         else:
             ack[A_APP_LIMITED] = marked
@@ -204,15 +205,17 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     """Execute row `i`; return whether the controller drew an unknown number."""
     if stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
         take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
-    row = rows[i]
-    if i > 0 and row.time_ns > rows[i - 1].time_ns:
+    calls, states = rows
+    call = calls[i]
+    if i > 0 and call.of != calls[i - 1].of and states[call.of].time_ns > states[calls[i - 1].of].time_ns:
         take_waiting(book, rows, i, sends, marks, slots, stack)
-    event = np.int64(row.event)
+    event = np.int64(call.event)
     has_entry = book[bk.ENTRIES] >> event & 1
     if not has_entry and (event >= SKB_MARKED_LOST or event == sk.INIT):
         return False
-    read_row(book, row, i, sends, marks, slots, stack, ack)
-    starts = event == sk.CWND_EVENT and (row.arg == EVENT_TX_START or row.arg == EVENT_CWND_RESTART)
+    row = states[call.of]
+    read_row(book, call, row, i, sends, marks, slots, stack, ack)
+    starts = event == sk.CWND_EVENT and (call.arg == EVENT_TX_START or call.arg == EVENT_CWND_RESTART)
     if starts and stack[sk.NEXT_SEND] < sends.size:
         sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack[sk.A_DELIVERED], slots, stack, book[bk.BY_ACKS] != 0)
     if event == sk.ON_ACK:
@@ -231,7 +234,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     slots[sk.DRAWS] = 0
     returned = slots[sk.SSTHRESH] if event == sk.SSTHRESH_CALL else slots[sk.CWND]
     if has_entry:
-        answer = call(book[bk.ADDRESS], event, stack[sk.STATE], book[bk.ACK])
+        answer = call_compiled(book[bk.ADDRESS], event, stack[sk.STATE], book[bk.ACK])
         slots[slots.size - 1] = answer  # `fields.RETURNED`
         if book[bk.RETURNS] >> event & 1:
             returned = answer

@@ -45,7 +45,7 @@ def expiry(events: Events, cls: type[Controller]) -> int:
 
 def probe_rtt_row(events: Events) -> int:
     """Return the row of the ACK at which the recorded sender first entered PROBE_RTT; -1 if it never did."""
-    rows = events.rows
+    rows = events
     ack = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
     flight, now_us = rows["rs_prior_in_flight"][ack].astype(np.int64), events.now_us[ack]
     for begin, end in zip(*runs_of_true(flight <= FLOOR_SEGMENTS), strict=True):
@@ -86,7 +86,7 @@ def lifetime_us(params: Mapping[str, Any]) -> int:
 
 
 def _dips(events: Events) -> NDArray[np.int64]:
-    rows = events.rows
+    rows = events
     ack = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
     if len(ack) < MANY_ACKS:
         return np.zeros(0, np.int64)

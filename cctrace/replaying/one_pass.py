@@ -73,14 +73,15 @@ def decide_rows(
     """Call the controller with the new rows; return DRAWN or WATCHED if that stops, else 0."""
     book, slots, stack, ack, likelihood, saved = controller
     draws, edits, one = script
+    calls, states = out
     size = slots.size
     if tp.sent < sent.size:
         sent[tp.sent].row, sent[tp.sent].begins = NOT_YET, 1
     for i in range(at.led_rows, tp.rows):
-        if notes[STOPS] != 0 and book[bk.ENTRIES] >> np.int64(out[i].event) & 1:  # other rows draw nothing
+        if notes[STOPS] != 0 and book[bk.ENTRIES] >> np.int64(calls[i].event) & 1:  # other rows draw nothing
             saved[:size] = slots
             saved[size:] = stack
-        time_ns = out[i].time_ns
+        time_ns = states[calls[i].of].time_ns
         make_edits(edits, notes, time_ns, slots, stack)
         give_draw(draws, notes, i, time_ns, one)
         stack[NEXT_DRAW] = 0
@@ -170,7 +171,7 @@ class Leader:
         self.likelihood = follower.likelihood
         self._controller = follower.book, follower.slots, follower.stack, follower.ack, self.likelihood, saved
         self._marks = of_sends(marks, len(self._work.tables[SENDS]))
-        self._decided = np.zeros((len(self._work.tables[OUT]), 6), np.int64)
+        self._decided = np.zeros((self._work.room, 6), np.int64)
         self._drawn: list[list[int]] = []
         self._made: list[Edit] = []
         self._passed: list[Passed] = []
@@ -227,13 +228,12 @@ class Leader:
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT at a packet, as without fq: it hardly depends on the hand-over times."""
         place = int(self._rows_ns.searchsorted(self._work.given[0][0][self._sequence[row]]))
-        rows = self._follower.rows
-        return int(rows.srtt_us8[min(place, len(rows) - 1)]) >> 3
+        return self._follower.srtt_us(min(place, len(self._follower.rows) - 1))
 
     @functools.cached_property
     def _rows_ns(self) -> NDArray[np.int64]:
         """Time of each row of the flow without fq, in one piece: a search would copy the column each time."""
-        return np.ascontiguousarray(self._follower.rows.time_ns)
+        return np.ascontiguousarray(self._follower.rows["time_ns"])
 
     def get(self, name: str) -> Any:
         """Return the value of a field."""
@@ -261,7 +261,7 @@ class Leader:
                 break
             work.grow(ended)
             enlarge(self._marks, len(work.tables[SENDS]))
-            enlarge(self._decided, len(work.tables[OUT]))
+            enlarge(self._decided, work.room)
             self._lead = self._bound()
         self._follower.check()
         if ended in (DRAWN, WATCHED):

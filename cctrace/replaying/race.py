@@ -27,7 +27,7 @@ class _Lane:
         self._book[bk.ACK] = self._own = ack.ctypes.data
         self._which, self._least = np.zeros(len(marks), np.int64), np.zeros(1)
         rest = np.full((1, 5), -1, np.int64), self._which, *state, ack, np.zeros_like(follower.likelihood), self._least
-        self._run_on = _together.bind(self._book, follower.rows, follower.sends, marks, *rest)
+        self._run_on = _together.bind(self._book, follower.stream.tables, follower.sends, marks, *rest)
 
     def run(self, places: Sequence[int], least: float) -> None:
         """Run hypotheses as the follower's book asks; see `trying.together`."""

@@ -63,7 +63,7 @@ def replay_events(
 
 def _same_rows(one: Events, other: Events) -> bool:
     """Return whether what was inferred by rows of one stream holds for another: timers may add rows, or move them."""
-    return one.table is other.table or all(np.array_equal(one[name], other[name]) for name in ("event", "time_ns"))
+    return one.stream is other.stream or all(np.array_equal(one[name], other[name]) for name in ("event", "time_ns"))
 
 
 def follow(

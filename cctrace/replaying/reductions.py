@@ -62,14 +62,14 @@ def _beyond(follower: Follower, latest: NDArray[np.int64]) -> tuple[int, ...]:
     """Return by how much the largest of the latest flights exceeds the window, if beyond NEAR."""
     if not len(latest):
         return ()
-    by = int(follower.rows.rs_prior_in_flight[latest].max()) - follower.get("snd_cwnd")
+    by = int(follower.rows.at("rs_prior_in_flight", latest).max()) - follower.get("snd_cwnd")
     return (by,) if abs(by) > max(NEAR) else ()
 
 
 def _nearest(follower: Follower, full: NDArray[Any], tried: Sequence[int]) -> int:
     """Return the increase of the window at this row that fits the flights before rows `full` clearly best."""
     saved, off = follower.save(), []
-    flight = follower.rows.rs_prior_in_flight[full].astype(float)
+    flight = follower.rows.at("rs_prior_in_flight", full).astype(float)
     for by in tried:
         if follower.get("snd_cwnd") + by >= 2:
             follower.set("snd_cwnd", follower.get("snd_cwnd") + by)

@@ -268,13 +268,20 @@ def mark_app_limited(send, delivered, slots, stack, by_acks):
         slots[APP_LIMITED] = app_limited_until(delivered, np.int64(send.in_flight) - np.int64(send.segments))
 
 
+def state_of(rows, i):
+    """Return the state of row `i` of a stream (`flows.packed`), which it may share with the rows around it."""
+    calls, states = rows
+    return states[calls[i].of]
+
+
 def mark_rest(rows, i, sends, hands_over, ack, slots, stack):
     """The ACK of row `i` arrives while less than a segment waits, or nothing: application-limited [BBRv3] tcp_ack.
 
     It checks before it processes the ACK, which may mark more as lost, and not while fq holds packets.
     """
     k = stack[NEXT_SEND]
-    if hands_over and k > 0 and sends[k - 1].time_ns >= rows[i].time_ns:
+    time_ns = state_of(rows, i).time_ns
+    if hands_over and k > 0 and sends[k - 1].time_ns >= time_ns:
         return
     last = k - 1
     while last >= 0 and sends[last].retransmitted != 0:
@@ -284,11 +291,12 @@ def mark_rest(rows, i, sends, hands_over, ack, slots, stack):
     if not (nothing or (alone and not hands_over)) or ack[A_PRIOR_IN_FLIGHT] >= slots[CWND]:
         return
     before = i - 1
-    while before > 0 and rows[before].time_ns == rows[i].time_ns:
+    while before > 0 and state_of(rows, before).time_ns == time_ns:
         before -= 1
     sent_since = k > 0 and sends[k - 1].row > before
-    out = np.int64(sends[k - 1].packets_out) if sent_since else np.int64(rows[before].packets_out)
-    if out - np.int64(rows[before].sacked_out) <= ack[A_PRIOR_IN_FLIGHT]:  # all that is lost has been sent again
+    prior = state_of(rows, before)
+    out = np.int64(sends[k - 1].packets_out) if sent_since else np.int64(prior.packets_out)
+    if out - np.int64(prior.sacked_out) <= ack[A_PRIOR_IN_FLIGHT]:  # all that is lost has been sent again
         delivered = ack[A_DELIVERED] - ack[A_ACKED_SACKED]
         slots[APP_LIMITED] = app_limited_until(delivered, ack[A_PRIOR_IN_FLIGHT])
 

@@ -8,39 +8,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
-from cctrace.flows.events import Events, pointing
+from cctrace.flows.events import Events
 from cctrace.flows.state import CLOCK_START_US
 
 _kept: weakref.WeakValueDictionary[tuple[int, ...], "Stream"] = weakref.WeakValueDictionary()
 
 
 class Stream:
-    """Rows of `schema.EVENTS` and of `schema.SENDS` as records, and columns of them in one piece.
+    """Rows of an event stream (`tables`: calls and states) and of `schema.SENDS` as records, and columns in one piece.
 
     Records are slow to ask: a pass over one column of 400,000 takes as long as a replay of 50,000.
     """
 
     def __init__(self, events: Events, sends: NDArray[Any] | None) -> None:
-        self._given = events.table, sends  # kept, since `stream_of` knows them by their addresses
+        self._given = events.stream, sends  # kept, since `stream_of` knows them by their addresses
+        self.events = events
         empty = np.zeros(0, [(c.name, c.dtype) for c in schema.SENDS])
         self.sends = (empty if sends is None else sends).view(np.recarray)
-        self.rows = pointing(events.rows, len(self.sends)).view(np.recarray)
+        calls, states = events.stream.tables
+        beyond = states["rs_send"] >= len(self.sends)
+        if beyond.any():  # a saved stream lacks its sends
+            states = states.copy()
+            states["rs_send"][beyond] = -1
+        self.tables = calls.view(np.recarray), states.view(np.recarray)
         self._start_ns = events.meta["start_ns"]
 
     @functools.cached_property
     def now_us(self) -> NDArray[np.int64]:
         """Time of each row on the connection's clock, us."""
-        return (self.rows.time_ns - self._start_ns) // 1000 + CLOCK_START_US
+        return (self.events["time_ns"] - self._start_ns) // 1000 + CLOCK_START_US
 
     @functools.cached_property
     def is_ack(self) -> NDArray[np.bool_]:
         """Which rows are ACKs."""
-        return self.rows.event == schema.LINUX_EVENTS["on_ack"]
+        return self.tables[0].event == schema.LINUX_EVENTS["on_ack"]
 
     @functools.cached_property
-    def srtt_us8(self) -> NDArray[np.int64]:
-        """Eight times the smoothed RTT after each row, us; a view, for single rows."""
-        return self.rows.view(np.ndarray)["srtt_us8"]
+    def rs_send(self) -> NDArray[np.int32]:
+        """The row of the sends that each row tells of, -1 none."""
+        calls, states = self.tables
+        return states.rs_send[calls.of]
+
+    def srtt_us(self, row: int) -> int:
+        """Return the smoothed RTT after a row."""
+        calls, states = self._plain
+        return int(states["srtt_us8"][calls["of"][row]]) >> 3
+
+    @functools.cached_property
+    def _plain(self) -> tuple[NDArray[Any], ...]:
+        return tuple(table.view(np.ndarray) for table in self.tables)
 
     @functools.cached_property
     def usual_gap_us(self) -> int:
@@ -51,7 +67,7 @@ class Stream:
 
 def stream_of(events: Events, sends: NDArray[Any] | None) -> Stream:
     """Return the stream of some events and sends, which no one changes while it is in use."""
-    key = id(events.table), id(sends), events.meta["start_ns"]
+    key = id(events.stream), id(sends), events.meta["start_ns"]
     stream = _kept.get(key)
     if stream is None:
         stream = _kept[key] = Stream(events, sends)

@@ -151,8 +151,8 @@ def limited_flights(follower: Follower) -> NDArray[np.int64]:
     if known is not None:
         return known
     rows = follower.rows
-    limited = (rows.event == schema.LINUX_EVENTS["on_ack"]) & (rows.ca_state <= CA_DISORDER)
-    return _flights_of.setdefault(follower.events, np.append(0, np.cumsum(limited & (rows.is_cwnd_limited != 0))))
+    limited = (rows["event"] == schema.LINUX_EVENTS["on_ack"]) & (rows["ca_state"] <= CA_DISORDER)
+    return _flights_of.setdefault(follower.events, np.append(0, np.cumsum(limited & (rows["is_cwnd_limited"] != 0))))
 
 
 def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]:

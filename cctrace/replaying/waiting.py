@@ -61,11 +61,12 @@ def is_deferred(rows, sends, room, burst, slots, stack):
 
     They would fill the room, and the ACK that enlarges it releases them; data written later find more room.
     """
+    calls, _ = rows
     k = stack[sk.NEXT_SEND]
-    if k == sends.size or not 0 < sends[k].row <= rows.size or segments_of(sends, k) < room:
+    if k == sends.size or not 0 < sends[k].row <= calls.size or segments_of(sends, k) < room:
         return False
     later = slots[sk.CWND] - (np.int64(sends[k].in_flight) - np.int64(sends[k].segments))
-    return later - np.int64(rows[sends[k].row - 1].rs_acked_sacked) < burst
+    return later - np.int64(calls[sends[k].row - 1].rs_acked_sacked) < burst
 
 
 def awaits_more(book, row, sends, room, clock_ns, slots, stack):
@@ -100,7 +101,7 @@ def take_held(book, rows, i, sends, marks, clock_ns, slots, stack):
     tcp_tso_should_defer. With fq, TCP has no pacing timer, and cwnd is checked with every ACK. It is not while nothing
     waits ([Linux618] __tcp_push_pending_frames), nor does it limit what has room: one segment, or all that waits.
     """
-    row = rows[i]
+    row = sk.state_of(rows, i)
     if (stack[sk.WSTAMP_NS] > clock_ns and book[bk.HANDS_OVER] == 0) or stack[sk.NEXT_SEND] == 0:
         return
     waiting = marks[stack[sk.NEXT_SEND] - 1] >> bk.WAITS if book[bk.MARKED] != 0 else bk.MANY
@@ -161,7 +162,7 @@ def note_unanswered_unpaced(prior, clock_ns, slots, stack):
 
 def take_waiting(book, rows, i, sends, marks, slots, stack):
     """Time passes before row `i`: attribute the absence of sends to cwnd or the application."""
-    prior, row = rows[i - 1], rows[i]
+    prior, row = sk.state_of(rows, i - 1), sk.state_of(rows, i)
     clock_ns = row.time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
     paced = is_paced(book, slots)
     if is_limit_replayed(book, sends, slots) and row.is_cwnd_limited != 0:

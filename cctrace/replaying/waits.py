@@ -35,7 +35,7 @@ class _Flow:
 
     def __init__(self, follower: Follower) -> None:
         self.chosen: dict[tuple[object, ...], tuple[bytes, Chosen]] = {}  # with the state after the draw
-        asked = np.array(follower.rows.rs_send, np.int32)
+        asked = np.array(follower.stream.rs_send, np.int32)
         asked[asked < 0] = len(follower.marks)
         self.oldest = np.minimum.accumulate(asked[::-1])[::-1]  # of the sends that a row or a later one asks for
 

@@ -17,7 +17,6 @@ from cctrace.display import Progress, silent, visible
 from cctrace.errors import StreamError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.flows.packed import Stream
 from cctrace.identification.words import sender_words
 from cctrace.plot.packets import Received, Sent, packets_of
 from cctrace.plot.panels import Phases
@@ -168,7 +167,7 @@ def _tables(analysis: FlowAnalysis) -> dict[str, Table]:
             tables["events"] = _columns(analysis.counters.events.rows)
     if view is not None:
         tables |= {
-            "events": view.events if isinstance(view.events, Stream) else _columns(view.events),
+            "events": view.events,
             "tcpinfo": view.kernel,
             "replay": view.model,
         }
