@@ -1,7 +1,6 @@
 """Generations of BBR from their gain cycles, what a receiver's record may not be told by, and the check of a name."""
 
 import copy
-import dataclasses
 import types
 
 import numpy as np
@@ -9,6 +8,8 @@ import pytest
 
 import cctrace as cct
 from benchmarks.identify import CANDIDATES, FAMILIES, calibration_error, group_size, polled, reliability, simulated
+from cctrace.flows.events import Events
+from cctrace.flows.state import EVENT
 from cctrace.identification import constants, dips, odds
 from cctrace.identification import identify as whose
 from cctrace.identification.flights import _foreign as foreign
@@ -109,18 +110,20 @@ def test_bunches_of_acks_do_not_hide_probe_rtt(low, high, count):
     """BBRv3 at a pacing limit, seed 325232: 9 to 16 segments in flight in PROBE_RTT, an ACK each millisecond."""
     flight = np.full(4000, 30)
     flight[2000:2210] = np.resize([low, high, high], 210)
-    rows = {"event": np.full(4000, LINUX_EVENTS["on_ack"]), "srtt_us8": np.full(4000, 8 * 6_500)}
-    events = types.SimpleNamespace(rows=rows | {"rs_prior_in_flight": flight}, now_us=1000 * np.arange(4000))
-    assert len(midflow._dips(events)) == count
+    assert len(midflow._dips(acks(flight, srtt_us8=8 * 6_500))) == count
 
 
-@dataclasses.dataclass(eq=False)
-class Stream:
-    """What `midflow` reads of a flow's events."""
-
-    rows: np.ndarray
-    now_us: np.ndarray
-    meta: dict
+def acks(flight, **columns):
+    """Events of ACKs a millisecond apart: the segments in flight before each, and other columns."""
+    rows = np.zeros(len(flight), EVENT)
+    rows["event"], rows["time_ns"], rows["rs_prior_in_flight"] = (
+        LINUX_EVENTS["on_ack"],
+        1e6 * np.arange(len(rows)),
+        flight,
+    )
+    for name, values in columns.items():
+        rows[name] = values
+    return Events(rows, {"complete": True, "start_ns": 0})
 
 
 def behind_a_send_buffer(seconds, dips_at):
@@ -132,10 +135,7 @@ def behind_a_send_buffer(seconds, dips_at):
     for at in dips_at:
         flight[1000 * at : 1000 * at + 230] = 19
     count = len(flight)
-    rows = np.zeros(count, [(name, "i8") for name in ("event", "srtt_us8", "rs_prior_in_flight", "tcp_min_rtt_us")])
-    rows["event"], rows["srtt_us8"], rows["tcp_min_rtt_us"] = LINUX_EVENTS["on_ack"], 8 * 44_000, 42_000
-    rows["rs_prior_in_flight"] = flight
-    events = Stream(rows, now_us, {"complete": True})
+    events = acks(flight, srtt_us8=8 * 44_000, tcp_min_rtt_us=42_000)
     halves = Sent([1.0] * (count // 22))
     halves.acks, halves.time_us, halves.flight = np.arange(count), now_us.astype(float), flight.astype(float)
     halves.edges, halves.rtt_us = 22 * np.arange(len(halves) + 1)[: count // 22], np.full(count, 44_000.0)
@@ -152,7 +152,7 @@ def test_a_send_buffer_does_not_hide_probe_rtt():
     assert len(midflow._dips(events)) == 2
     assert dips.against(events, halves, bbr3) == -constants.MOST_AGAINST
     assert dips.against(never, without, bbr3) > 0 == dips.against(events, halves, reno)
-    queued_us = np.full(len(events.rows), 44_000.0)
+    queued_us = np.full(len(events), 44_000.0)
     queued_us[0] = 40_000
     assert dips.overdue(halves, queued_us, bbr3) == 0
     assert dips.overdue(without, queued_us, bbr3) > 0
@@ -172,9 +172,8 @@ def test_a_flight_that_runs_out_is_not_still():
     """BBRv3 behind a send buffer, seed 334406: no probe is seen where no data are left for it."""
     halves = Sent([1.0] * 800)
     halves.steady, halves.rises, halves.blur, halves.rtt_us = False, (0, 0.0), 0.0, np.full(801, RTT_US)
-    rows = np.zeros(801, [(name, "i8") for name in ("srtt_us8", "tcp_min_rtt_us", "rs_rtt_us")])
-    rows["srtt_us8"], rows["tcp_min_rtt_us"], rows["rs_rtt_us"] = 8 * RTT_US, RTT_US, RTT_US
-    record = types.SimpleNamespace(halves=halves, events=types.SimpleNamespace(rows=rows))
+    events = acks(halves.flight, srtt_us8=8 * RTT_US, tcp_min_rtt_us=RTT_US, rs_rtt_us=RTT_US)
+    record = types.SimpleNamespace(halves=halves, events=events)
     replay = types.SimpleNamespace(cls=cct.cc.controller("bbr3")[0], cwnd=np.full(801, 90.0))
     for ran_out in (False, True):
         halves.ran_out = np.full(800, ran_out)

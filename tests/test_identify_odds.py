@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cctrace.flows.events import Events
+from cctrace.flows.state import EVENT
 from cctrace.identification.constants import RARE, SENDS_ECT1
 from cctrace.identification.flights import Astray, Flights, after_reductions
 from cctrace.identification.halves import HalfRounds
@@ -63,17 +65,17 @@ class Rounds(HalfRounds):
     """Half round trips of ten ACKs, in each of which all RTTs are alike: what jitter leaves that keeps the order."""
 
     def __init__(self, rtt_us):
-        self.rows = np.zeros(10 * len(rtt_us), [("rs_rtt_us", np.int64)])
-        self.rows["rs_rtt_us"] = np.repeat(rtt_us, 10)
-        self.acks = np.arange(len(self.rows))
+        rows = np.zeros(10 * len(rtt_us), EVENT)
+        rows["rs_rtt_us"] = np.repeat(rtt_us, 10)
+        self.events, self.acks = Events(rows, {}), np.arange(len(rows))
         self.edges = self.acks[5::10]
 
 
 def test_jitter_that_keeps_the_order_shows_between_half_round_trips():
     rounds = Rounds([45_000, 55_000] * 10)
-    assert rounds._unevenness(rounds.rows) == pytest.approx(0.2, abs=0.03)
+    assert rounds._unevenness(rounds.events) == pytest.approx(0.2, abs=0.03)
     growing = Rounds(np.arange(40_000, 60_000, 1_000))
-    assert growing._unevenness(growing.rows) == 0.0  # a queue
+    assert growing._unevenness(growing.events) == 0.0  # a queue
 
 
 def test_reductions_of_which_some_are_by_another_factor_are_evidence_against_a_candidate():

@@ -12,6 +12,7 @@ import pytest
 import cctrace as cct
 from cctrace import datasets
 from cctrace.analysis.analyze import analyze
+from cctrace.flows.packed import Stream
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.compare import differences, write_comparison
 from cctrace.report.index import captures_in
@@ -125,8 +126,9 @@ def test_what_is_unknown_has_no_ratio():
 
 
 def test_flows_are_compared_over_the_time_of_all_or_from_their_own_starts():
-    early, late = flow_view(), flow_view()
-    late.events["time_ns"] += 1_000_000_000
+    early, rows = flow_view(), flow_view().events.rows
+    rows["time_ns"] += 1_000_000_000
+    late = replace(early, events=Stream.of(rows))
     together = {panel.name: panel for panel in comparison_panels({"early": early, "late": late})[0]}
     rates = {series.label: series for series in together["goodput"].series}
     assert together["goodput"].series[0].time_s[-1] == pytest.approx(2.9)
@@ -187,7 +189,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused(run, arguments, said, tmp_pat
 
 def test_a_flow_that_ended_earlier_than_the_one_it_is_compared_with_has_no_goodput_of_zero_after_that():
     long, short = flow_view(), flow_view()
-    short = replace(short, events=short.events[:1000])
+    short = replace(short, events=short.events.first(1000))
     panel = next(one for one in comparison_panels({"A": long, "B": short}, aligned=True)[0] if one.name == "goodput")
     known = {series.label: series.time_s[np.isfinite(series.value)] for series in panel.series}
     assert known["A"][-1] == pytest.approx(1.9)

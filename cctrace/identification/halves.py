@@ -38,39 +38,39 @@ class HalfRounds:
     """
 
     def __init__(self, events: Events) -> None:
-        rows, sends = events, events.sends
+        sends = events.sends
         self.mss = max(events.meta["mss"], 1)
-        self.acks = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
-        self.time_us = rows.at("time_ns", self.acks) / 1e3
-        self.flight = rows.at("rs_prior_in_flight", self.acks).astype(float)
-        self.open = rows.at("ca_state", self.acks) <= CA_DISORDER
-        self.free = rows.at("is_cwnd_limited", self.acks) == 0
-        self.rtt_us = rows.at("srtt_us8", self.acks) / 8
-        reduces = (rows["event"] == LINUX_EVENTS["ssthresh"]) & (rows["ca_state"] <= CA_DISORDER)
+        self.acks = np.flatnonzero(events["event"] == LINUX_EVENTS["on_ack"])
+        self.time_us = events.at("time_ns", self.acks) / 1e3
+        self.flight = events.at("rs_prior_in_flight", self.acks).astype(float)
+        self.open = events.at("ca_state", self.acks) <= CA_DISORDER
+        self.free = events.at("is_cwnd_limited", self.acks) == 0
+        self.rtt_us = events.at("srtt_us8", self.acks) / 8
+        reduces = (events["event"] == LINUX_EVENTS["ssthresh"]) & (events["ca_state"] <= CA_DISORDER)
         self.reductions = np.flatnonzero(reduces)
         self.idle = np.zeros(len(self.acks), bool)
         waited = sends["row"][sends["app_limited"] != 0]
         if len(self.acks):
             self.idle[np.minimum(np.searchsorted(self.acks, waited), len(self.acks) - 1)] = True
         # What was lost before the capture was sent, too: it shows as a hole in the sequence numbers.
-        self.left = rows.at("data_segs_out", self.acks).astype(float)
+        self.left = events.at("data_segs_out", self.acks).astype(float)
         captured = np.concatenate([[0], np.cumsum(sends["segments"].astype(np.int64))])
         captured = captured[np.searchsorted(sends["row"], self.acks, side="right")]
         # The first ACK after each write's last segment, which is short and empties the queue.
         ended = np.searchsorted(self.acks, sends["row"][sends["ends_write"] != 0])
         self.ended = np.unique(ended[ended < len(self.acks)])
-        self.edges = self._edges(rows)
+        self.edges = self._edges(events)
         self.sent = np.diff(self.left[self.edges])
-        self.acked = np.diff(rows.at("delivered", self.acks)[self.edges].astype(float))
+        self.acked = np.diff(events.at("delivered", self.acks)[self.edges].astype(float))
         paused = np.append(self.each(self.idle) > 0, [False] * 2)
         self.busy = ~(paused[:-2] | paused[1:-1] | paused[2:])[: len(self)]
         self.elsewhere = elsewhere = "start_ns" in events.meta["inferred"]
-        self.steady = elsewhere and self._is_steady(captured, rows.at("tcp_min_rtt_us", self.acks))
+        self.steady = elsewhere and self._is_steady(captured, events.at("tcp_min_rtt_us", self.acks))
         self.free |= self.steady
         self.held_back = elsewhere and self.free.size > 0 and bool(np.mean(self.free) > const.MOSTLY)
-        self.policed = elsewhere and self._is_policed(captured, rows.at("tcp_min_rtt_us", self.acks))
+        self.policed = elsewhere and self._is_policed(captured, events.at("tcp_min_rtt_us", self.acks))
         self.burst = 1.0 if elsewhere else _burst(sends)
-        self.blur = max(2 * _jitter(rows.at("rs_rtt_us", self.acks)), self._unevenness(rows)) if elsewhere else 0.0
+        self.blur = max(2 * _jitter(events.at("rs_rtt_us", self.acks)), self._unevenness(events)) if elsewhere else 0.0
 
     def __len__(self) -> int:
         return len(self.sent)
@@ -116,22 +116,22 @@ class HalfRounds:
         queued = np.median(self.rtt_us[first] / min_rtt_us[first]) > const.QUEUED
         return bool(not queued and 2 * unseen[unseen > const.PROBE_SEEN * sent].sum() > unseen.sum())
 
-    def _edges(self, rows: Events) -> NDArray[np.int64]:
+    def _edges(self, events: Events) -> NDArray[np.int64]:
         if len(self.acks) < 2:
             return np.zeros(len(self.acks), np.int64)
-        half_us = max(float(np.median(rows.at("srtt_us8", self.acks))) / 16, 10 * const.STAMP_ERROR_US)
+        half_us = max(float(np.median(events.at("srtt_us8", self.acks))) / 16, 10 * const.STAMP_ERROR_US)
         kept = [0]
         for place in firsts_of_intervals(self.time_us, half_us).tolist():
             if self.left[place] - self.left[kept[-1]] >= const.LEAST_SENT:
                 kept.append(place)
         return np.array(kept)
 
-    def _unevenness(self, rows: Events) -> float:
+    def _unevenness(self, events: Events) -> float:
         """Return the typical relative difference of an RTT to those half a round trip before and after.
 
         Where jitter keeps the order of packets, they wait for each other: neighbours have nearly the same RTT.
         """
-        rtt_us = rows.at("rs_rtt_us", self.acks[self.edges]).astype(float)
+        rtt_us = events.at("rs_rtt_us", self.acks[self.edges]).astype(float)
         rtt_us = rtt_us[rtt_us > 0]
         if len(rtt_us) < const.SMOOTHED_RTTS:
             return 0.0

@@ -45,9 +45,8 @@ def expiry(events: Events, cls: type[Controller]) -> int:
 
 def probe_rtt_row(events: Events) -> int:
     """Return the row of the ACK at which the recorded sender first entered PROBE_RTT; -1 if it never did."""
-    rows = events
-    ack = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
-    flight, now_us = rows["rs_prior_in_flight"][ack].astype(np.int64), events.now_us[ack]
+    ack = np.flatnonzero(events["event"] == LINUX_EVENTS["on_ack"])
+    flight, now_us = events.at("rs_prior_in_flight", ack).astype(np.int64), events.now_us[ack]
     for begin, end in zip(*runs_of_true(flight <= FLOOR_SEGMENTS), strict=True):
         full = np.median(flight[begin:end]) == FLOOR_SEGMENTS  # the window is used: the application has more to send
         if begin and full and now_us[end - 1] - now_us[begin] >= HELD_US - HELD_US // 10:
@@ -86,12 +85,11 @@ def lifetime_us(params: Mapping[str, Any]) -> int:
 
 
 def _dips(events: Events) -> NDArray[np.int64]:
-    rows = events
-    ack = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
+    ack = np.flatnonzero(events["event"] == LINUX_EVENTS["on_ack"])
     if len(ack) < MANY_ACKS:
         return np.zeros(0, np.int64)
-    flight, now_us = rows["rs_prior_in_flight"][ack].astype(np.int64), np.asarray(events.now_us)[ack]
-    round_us = int(np.median(rows["srtt_us8"][ack])) >> 3
+    flight, now_us = events.at("rs_prior_in_flight", ack).astype(np.int64), np.asarray(events.now_us)[ack]
+    round_us = int(np.median(events.at("srtt_us8", ack))) >> 3
     held = level_of(flight, now_us, round_us)
     before = np.searchsorted(now_us, now_us - max(4 * round_us, 2 * HELD_US))
     step = max(len(ack) // FEW_PLACES, 1)
