@@ -14,7 +14,6 @@ from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
 from cctrace.flows.handover import (
     handled_ns,
-    is_of_later,
     is_too_short,
     leaves_with_ack,
     may_hand_over,
@@ -111,11 +110,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
         overdue = stamp >= 0 and echoes.is_overdue(tp, p, options[q], np.int64(tsecr[q]), stamp, size)
         if stamp >= 0:
             may = overdue or (may and a < tp.snd_nxt)
-        if may and not overdue and a == tp.snd_nxt and is_too_short(tp, seg, size, with_ack):
-            may = not (
-                with_ack or is_of_later(tp, p, sequence, k, first, last, size, time_ns, direction, flags, seq, payload)
-            )
-        if not may:
+        if not may or (not overdue and a == tp.snd_nxt and is_too_short(tp, seg, size)):
             return
         note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])
         for j in range(first, last + 1):

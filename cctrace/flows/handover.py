@@ -41,7 +41,6 @@ DOUBTFUL = 32  # super-packets
 FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
 MOST_SURE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there
 TWICE = 2  # a place a little earlier, before it counts
-NEXT = 3  # super-packets that show a lower rate: all of its length, but for one that an skb's end cuts
 RATE_ERROR = 4  # a replayed rate may be too low by this fraction: another phase of BBR's cycle of gains
 
 
@@ -156,11 +155,10 @@ def is_too_long(tp, size):
     return tp.rate_Bps > 0 and size > longest(tp, tp.rate_Bps + tp.rate_Bps // RATE_ERROR)
 
 
-def is_too_short(tp, seg, size, with_ack):
+def is_too_short(tp, seg, size):
     """Return whether TCP, had it handed over new data now, would have made more than this, or waited for more room.
 
-    It makes what rate and cwnd allow, and did so just before, or the packet left `with_ack`, a later one: which of
-    them was not needed then. But it keeps what it had cut off when TCP Small Queues held it back.
+    It makes what rate and cwnd allow. But it keeps what it had cut off when TCP Small Queues held it back.
     """
     full, left = tp.longest * tp.mss, left_of_skb(tp, tp.snd_nxt)
     room = (tp.cwnd - sb.in_flight(tp)) * tp.mss
@@ -169,38 +167,11 @@ def is_too_short(tp, seg, size, with_ack):
         return False
     if full <= size or tp.ca_state >= CA_RECOVERY or size % tp.mss != 0:
         return False
-    if tp.made != full and tp.made_before != full and not with_ack:
-        return False
     if size < made or tp.head == tp.tail:
         return size < made and 2 * size != made  # an skb ends between two that make up one
     third = min(tp.cwnd * tp.mss, tp.snd_wnd) // TSO_WIN_DIVISOR
     age_ns = (tp.now_us - seg[tp.head & (seg.size - 1)].tx_us) * 1000
     return waits_for_ack(room, full, third, tp.now_us * 1000 - tp.wstamp_ns, age_ns, tp.srtt8 * 125)
-
-
-def is_of_later(tp, p, sequence, k, first, last, size, time_ns, direction, flags, seq, payload):
-    """Return whether TCP made a super-packet that is too short now at a later rate, after the packet at place `k`.
-
-    Of the next three, from place `last` + 1 on, none is longer and two are as short: an skb may end between them. The
-    first leaves as pacing at a lower rate lets it, not with an ACK that made room. And an ACK comes before it leaves.
-    """
-    following, as_short = last + 1, 0
-    latest_ns = time_ns[sequence[first]] + TWICE * size * 1_000_000_000 // max(tp.rate_Bps, 1)
-    for number in range(NEXT):
-        following = next_data(p, sequence, following, direction, payload)
-        if following == sequence.size or (number == 0 and time_ns[sequence[following]] > latest_ns):
-            return False
-        last, other = super_packet(p, sequence, following, time_ns, direction, flags, seq, payload)
-        following = last + 1
-        if other > size:
-            return False
-        as_short += 1 if other == size else 0
-    if as_short < NEXT - 1:
-        return False
-    between = k + 1
-    while between < first and direction[sequence[between]] == p.sender:
-        between += 1
-    return between < first
 
 
 def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
