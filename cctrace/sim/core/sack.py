@@ -14,7 +14,7 @@ from cctrace.sim.core.calls import mstamp
 from cctrace.sim.core.reduction import mark_lost
 from cctrace.sim.core.rtx_timer import arm
 from cctrace.sim.core.samples import rate_skb_delivered, update_rtt
-from cctrace.sim.core.skbs import part_sacked
+from cctrace.sim.core.skbs import part_acked, part_sacked
 from cctrace.sim.core.structs import (
     EVER_RETRANS,
     FRESH,
@@ -48,6 +48,7 @@ def take_report(w, f, log_from, log_to, duplicate, now):
     prior_sacked = f.sacked_out
     sack_first = sack_last = np.int64(-1)
     if highest >= f.una:
+        part_acked(f, prior_una)
         low, sack_first, sack_last = sacktag(w, f, log_from, log_to, low, now)
     sacked = f.sacked_out > prior_sacked
     if f.ca_state != CA_LOSS or f.undo_marker >= 0:

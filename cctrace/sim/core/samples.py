@@ -2,6 +2,7 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import in_flight, mstamp
+from cctrace.sim.core.skbs import tx_in_flight
 from cctrace.sim.core.structs import EVER_RETRANS, LINUX
 from cctrace.sim.core.tally import count
 from cctrace.sim.core.view import APP_LIMITED
@@ -52,7 +53,7 @@ def rate_skb_delivered(w, f, seg, order):
     f.rs_prior_delivered_ce = seg.tx_delivered_ce
     f.rs_app_limited = seg.tx_app_limited
     f.rs_retrans = 1 if seg.marks & EVER_RETRANS else 0
-    f.rs_tx_in_flight = seg.tx_in_flight
+    f.rs_tx_in_flight = tx_in_flight(f, seg)
     f.rs_prior_lost = seg.tx_lost
     tx_us = mstamp(seg.sent_ns)
     f.rs_interval = tx_us - seg.tx_first_mstamp

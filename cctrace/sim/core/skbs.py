@@ -1,10 +1,16 @@
 """Super-packets of a simulated sender: sent, lost and retransmitted as a unit (struct sk_buff).
 
-A segment stores the end of its super-packet (`skb_end`, the number of the segment after it); segments of one share
-that and the data in flight at their send. In the reference stack every segment is its own super-packet.
+A segment stores the end of its super-packet (`skb_end`, the number of the segment after it), which segments of one
+share. The data in flight at its send stand in its last segment alone, as a SACK changes them for all that it leaves. In
+the reference stack every segment is its own super-packet.
 """
 
-from cctrace.sim.core.structs import FRESH, LOST, RETRANS, SACKED, segments
+from cctrace.sim.core.structs import FRESH, LINUX, LOST, RETRANS, SACKED, segments
+
+
+def tx_in_flight(f, seg):
+    """Return what was in flight when a segment's super-packet was sent."""
+    return seg.tx_in_flight if f.profile != LINUX else segments(f.seg)[(seg.skb_end - 1) & f.mask].tx_in_flight
 
 
 def skb_of(f, index):
@@ -21,15 +27,29 @@ def fragment(f, index):
     first, end = skb_of(f, index)
     if first == index:
         return
-    before = max(segments(f.seg)[index & f.mask].tx_in_flight - (end - first), 0)
+    front, rest = segments(f.seg)[(index - 1) & f.mask], segments(f.seg)[(end - 1) & f.mask]
+    before = max(rest.tx_in_flight - (end - first), 0)
+    if f.parts_as_v2 == 0:
+        front.tx_in_flight = before + index - first
+    else:
+        front.tx_in_flight, rest.tx_in_flight = rest.tx_in_flight, before + end - index
+    end_before(f, first, index)
+
+
+def end_before(f, first, end):
+    """The segments from `first` on are a super-packet that ends before another."""
     for k in range(first, end):
-        seg = segments(f.seg)[k & f.mask]
-        if k < index:
-            seg.skb_end = index
-            if f.parts_as_v2 == 0:
-                seg.tx_in_flight = before + index - first
-        elif f.parts_as_v2 != 0:
-            seg.tx_in_flight = before + end - index
+        segments(f.seg)[k & f.mask].skb_end = end
+
+
+def part_acked(f, prior_una):
+    """tcp_trim_head: what an ACK covers of a super-packet keeps what was in flight, whatever it SACKs of the rest."""
+    end, first = segments(f.seg)[f.una & f.mask].skb_end, f.una
+    while first > prior_una and segments(f.seg)[(first - 1) & f.mask].skb_end == end:
+        first -= 1
+    if first < f.una:
+        segments(f.seg)[(f.una - 1) & f.mask].tx_in_flight = segments(f.seg)[(end - 1) & f.mask].tx_in_flight
+        end_before(f, first, f.una)
 
 
 def part_sacked(f, index):
@@ -48,12 +68,10 @@ def part_sacked(f, index):
     if not follows or prior.marks & (LOST | RETRANS) or seg.marks & (LOST | RETRANS) == RETRANS:
         fragment(f, until)
         return
-    for k in range(index, end):
-        one = segments(f.seg)[k & f.mask]
-        if k < until:
-            one.skb_end = until
-        else:
-            one.tx_in_flight = max(one.tx_in_flight - (until - index), 0)
+    rest = segments(f.seg)[(end - 1) & f.mask]
+    segments(f.seg)[(until - 1) & f.mask].tx_in_flight = rest.tx_in_flight
+    rest.tx_in_flight = max(rest.tx_in_flight - (until - index), 0)
+    end_before(f, index, until)
 
 
 def share_in_flight(f, burst, in_flight):
@@ -63,7 +81,5 @@ def share_in_flight(f, burst, in_flight):
 
 def join_skbs(f, first, end, in_flight):
     """The segments before `end` were sent, or sent again, as one skb."""
-    for k in range(first, end):
-        seg = segments(f.seg)[k & f.mask]
-        seg.skb_end = end
-        seg.tx_in_flight = in_flight
+    end_before(f, first, end)
+    segments(f.seg)[(end - 1) & f.mask].tx_in_flight = in_flight

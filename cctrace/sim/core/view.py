@@ -4,6 +4,7 @@ from cctrace import schema
 from cctrace.lang.memory import words
 from cctrace.sim.core.chance import CC_STREAM, random_bits
 from cctrace.sim.core.positions import begins, next_begins
+from cctrace.sim.core.skbs import tx_in_flight
 from cctrace.sim.core.structs import segments
 
 # The first slots of every Linux controller's record ([cctrace.cc.base] LinuxController), after the draw counter.
@@ -43,7 +44,7 @@ def fill_linux_view(w, f, event, arg, now):
     words(f.cc_view)[RAND : RAND + DRAWN] = words(w.linux_draws)[0:DRAWN]
     if event == 6:  # skb_marked_lost: the marks that the super-packet, from its first segment on, took along
         seg = segments(f.seg)[arg & f.mask]
-        f.v_skb_tx_in_flight = seg.tx_in_flight
+        f.v_skb_tx_in_flight = tx_in_flight(f, seg)
         f.v_skb_tx_lost = seg.tx_lost
         f.v_skb_tx_delivered = seg.tx_delivered
         f.v_skb_tx_app_limited = seg.tx_app_limited
