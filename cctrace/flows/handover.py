@@ -41,7 +41,6 @@ DOUBTFUL = 32  # super-packets
 FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
 MOST_SURE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there
 TWICE = 2  # a place a little earlier, before it counts
-RATE_ERROR = 4  # a replayed rate may be too low by this fraction: another phase of BBR's cycle of gains
 
 
 def handled_ns(p, time_ns, mine):
@@ -150,11 +149,6 @@ def longest(tp, rate_Bps):
     return tso_autosize(rate_Bps, near_peer_bytes(GSO_MAX_SIZE_5_19, tp.min0), tp.mss, MIN_TSO_SEGS) * tp.mss
 
 
-def is_too_long(tp, size):
-    """Return whether a super-packet is longer than the rate allows now: TCP made it later, at a higher rate."""
-    return tp.rate_Bps > 0 and size > longest(tp, tp.rate_Bps + tp.rate_Bps // RATE_ERROR)
-
-
 def is_too_short(tp, seg, size):
     """Return whether TCP, had it handed over new data now, would have made more than this, or waited for more room.
 
@@ -185,7 +179,7 @@ def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
     if size <= tp.mss and flag & PSH:
         tp.skb_end, tp.skb_sure, tp.skb_early = b, MOST_SURE, 0
     late_ns = ns - due_ns(tp)
-    if late_ns > may_wait_ns(tp) + PATIENCE_NS or (with_ack and late_ns > LATEST_NS) or is_too_long(tp, size):
+    if late_ns > may_wait_ns(tp) + PATIENCE_NS or (with_ack and late_ns > LATEST_NS):
         return False
     segments, whole = (size + tp.mss - 1) // tp.mss, size
     again = a < tp.snd_nxt
