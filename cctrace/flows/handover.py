@@ -17,16 +17,9 @@ import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
-from cctrace.flows.emitting import data_segs_out
 from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
-from cctrace.tcp.pacing import (
-    TSO_WIN_DIVISOR,
-    UNPACED_SEGMENTS,
-    near_peer_bytes,
-    tso_autosize,
-    waits_for_ack,
-)
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR, near_peer_bytes, tso_autosize, waits_for_ack
 from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
@@ -91,11 +84,8 @@ def due_ns(tp):
 def waited_in_timer(tp, p, ns):
     """Return the lateness of a packet that left at `ns`: fq's timer may be late by its slack and a step of the clock.
 
-    A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue; so do
-    the first of a connection [Linux61] tcp_update_skb_after_send.
+    A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue.
     """
-    if data_segs_out(tp) < UNPACED_SEGMENTS:
-        return 0
     due = tp.clock_ns
     if p.fq == LATE_TIMER:
         due = tp.start_ns + (tp.last_ack_us - CLOCK_START_US) * 1000
