@@ -645,7 +645,7 @@ def test_what_is_shorter_than_rate_and_window_allow_was_made_at_another_rate(seg
         ((22, 30), 0, 0),  # short for other reasons
         ((22, 30, 30), 0, 30),
         ((22, 22, 30), 0, 22),
-        ((22, 22, 22, 22, 21), 0, 22),  # four outweigh one a little earlier,
+        ((22, 22, 22, 22, 21, 21), 0, 22),  # four outweigh two a little earlier (seed 334342),
         ((22, 22, 22, 22, 30, 30, 30), 0, 22),  # or twice the same place elsewhere,
         ((22, 22, 22, 22, 30, 30, 30, 30, 30), 0, 30),  # but not more
         ((22, 22), 3, 0),  # in a recovery ACKs decide how much is sent

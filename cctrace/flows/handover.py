@@ -33,7 +33,6 @@ U32_MAX = 0xFFFFFFFF
 DOUBTFUL = 32  # super-packets
 FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
 MOST_SURE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there
-TWICE = 2  # a place a little earlier, before it counts
 
 
 def handled_ns(p, time_ns, mine):
@@ -167,7 +166,7 @@ def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
     """
     size = b - a
     if size <= tp.mss and flag & PSH:
-        tp.skb_end, tp.skb_sure, tp.skb_early = b, MOST_SURE, 0
+        tp.skb_end, tp.skb_sure = b, MOST_SURE
     late_ns = ns - due_ns(tp)
     if late_ns > may_wait_ns(tp) + PATIENCE_NS or (with_ack and late_ns > LATEST_NS):
         return False
@@ -198,9 +197,9 @@ def note_made(tp, a, size, since_ns):
     """Note that TCP hands over a super-packet from `a` on, which leaves `since_ns` after the packet before it.
 
     Learn where skbs of a long write end: the last super-packet, which ends at `a`, is shorter than both its neighbours.
-    Since Linux 6.10 it may take a little of the next skb, to fill the room in cwnd (tcp_grow_skb): the earliest counts.
-    Other reasons for short ones seldom come twice at the same place of an skb, and do not outweigh a place at which
-    many have ended.
+    Since Linux 6.10 it may take a little of the next skb, to fill the room in cwnd (tcp_grow_skb): the earlier of two
+    counts. Other reasons for short ones seldom come twice at the same place of an skb, and do not outweigh a place at
+    which many have ended.
     """
     tp.woken = 1 if since_ns <= AT_ONCE_NS else 0
     if a < tp.snd_nxt:
@@ -208,19 +207,14 @@ def note_made(tp, a, size, since_ns):
     if tp.made < min(tp.made_before, size) and tp.ca_state < CA_RECOVERY:
         full, few = full_skb(tp), FEW_GROWN * tp.mss
         past = (a - tp.skb_end) % full
-        if tp.skb_end == 0 or few < past < full - few:
+        if tp.skb_end == 0 or past > few:
             apart = (a - tp.short_end + few) % full - few
             if apart <= few:
                 tp.skb_sure -= 1
             if apart <= few and tp.skb_sure < 0:
-                tp.skb_end, tp.skb_sure, tp.skb_early = a - max(apart, 0), 0, 0
-        elif past <= few:
+                tp.skb_end, tp.skb_sure = a - max(apart, 0), 0
+        else:
             tp.skb_sure = min(tp.skb_sure + 1, MOST_SURE)
-            tp.skb_early = max(tp.skb_early - 1, 0) if past == 0 else tp.skb_early
-        else:  # a little before the place believed so far
-            tp.skb_early += 1
-            if tp.skb_early >= min(tp.skb_sure, TWICE):
-                tp.skb_end, tp.skb_early = a, 0
         tp.short_end = a
     tp.made_before, tp.made = tp.made, size
 

@@ -89,11 +89,11 @@ TP = _i8(
     "again_first again_next again_end again_flying "
     # whether packets go through fq; the place of the next one that TCP has not handed over, the memory of what waits
     # there and what an skb takes besides its data, whether that keeps TCP from handing over more; where an skb of the
-    # write queue ended, how often that was seen, and how often a little before, where one may have ended; the sizes of
-    # the last two super-packets that were handed over, and where one began that small queues held back; how far apart
-    # super-packets leave; whether the one that leaves did so with another packet, how often more fq's timer was late by
-    # all its slack than not, how late then, and for how many more the replayed rate is doubted
-    "hands_over handed queued skb_overhead throttled skb_end skb_sure skb_early short_end made made_before cut_seq "
+    # write queue ended, and how often that was seen, where one may have ended; the sizes of the last two super-packets
+    # that were handed over, and where one began that small queues held back; how far apart super-packets leave; whether
+    # the one that leaves did so with another packet, how often more fq's timer was late by all its slack than not, how
+    # late then, and for how many more the replayed rate is doubted
+    "hands_over handed queued skb_overhead throttled skb_end skb_sure short_end made made_before cut_seq "
     "gap_ns woken whole_slacks usual_late_ns doubted"
 )
 
