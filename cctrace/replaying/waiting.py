@@ -127,16 +127,12 @@ def take_held(book, rows, i, sends, marks, clock_ns, slots, stack):
 def note_unanswered(book, last, in_flight, clock_ns, slots, stack):
     """Nothing was sent after `last` by `clock_ns`: count it if neither pacing nor a window explains that.
 
-    The ACK before may just cross what it releases, unless the silence lasts; a short one will do of a window-based
-    sender behind fq, which it serves with the ACK and without a timer of its own (a BBR paces at about the path's rate,
-    so that small queues hold back what ACKs allow). Sends that are ACK-clocked were not paced, so another controller
-    sent them, and its cwnd may explain the silence. While losses are repaired only the kernels of BBRv2 and v3 mark it,
-    which ask with every ACK.
+    The ACK before may just cross what it releases, unless the silence lasts. Sends that are ACK-clocked were not paced,
+    so another controller sent them, and its cwnd may explain the silence. While losses are repaired only the kernels of
+    BBRv2 and v3 mark it, which ask with every ACK.
     """
     late_ns = clock_ns - max(stack[sk.WSTAMP_NS], stack[sk.ACKED_NS])
     silent = late_ns > SILENT_NS and book[bk.ACK_CLOCKED] == 0 and last.fills_window == 0
-    serves = book[bk.HANDS_OVER] != 0 and book[bk.REDUCES] != 0
-    sure = serves and late_ns >= SOON_NS and last.fills_window == 0
     unanswered = stack[sk.WAITING] != 0 and clock_ns >= stack[sk.WSTAMP_NS] + SOON_NS
     if not (silent or unanswered):
         return
@@ -147,7 +143,7 @@ def note_unanswered(book, last, in_flight, clock_ns, slots, stack):
         if stack[sk.CA_STATE] >= CA_RECOVERY:  # in which nothing waits for more room [Linux618] tcp_tso_should_defer
             needed = np.int64(1)
     if slots[sk.CWND] - in_flight >= needed:
-        stack[sk.UNANSWERED] += sk.FEW_UNANSWERED if silent or sure else 1
+        stack[sk.UNANSWERED] += sk.FEW_UNANSWERED if silent else 1
 
 
 def note_unanswered_unpaced(prior, clock_ns, slots, stack):
